@@ -1,167 +1,325 @@
 #!/usr/bin/env python3
-"""The house rules as a test: layering, banned constructs, files nobody uses, modules without a README.
+"""The house rules as a test: layering, purity, sizes, banned constructs, dead code, READMEs.
 
-Exits 1 and names file, line and rule for each finding. `--self-test` proves on a made-up tree that each rule can fail.
+A room is a folder under src/ with a README.md; folders below it without one belong to it. What a
+room may include is what its README names after "May depend on:", and these lines together have no
+cycle. `--self-test` proves on a made-up tree that each rule can fail. Exits 1 and names file, line
+and rule for each finding.
 """
+import collections
 import os
 import re
 import sys
 import tempfile
 
-# From the design: base -> model -> wire, net -> sched, ledger, gpu -> control, store -> agent, pool, gateway, advise -> api ->
-# head -> cli. A module may include modules of earlier layers, and those named beside it within its own.
-LAYERS = [["base"], ["files", "model"], ["wire", "net"], ["sched", "ledger", "gpu", "objects"], ["box", "control", "store"],
-          ["supervise", "vault", "agent", "pool", "gateway", "advise"], ["api"], ["head"], ["cli"]]
-SAME_LAYER = {"agent": {"supervise", "vault"}, "vault": {"supervise"}, "gateway": {"agent"}, "pool": {"agent"}}
-RANK = {module: i for i, layer in enumerate(LAYERS) for module in layer}
+from cpp_text import blank_comments_and_strings, comma_statements, functions
 
-# A client is built without these, and on systems that have none of what they use. `gpu` lends it the names of GPU types alone.
-CLIENT = {"base", "files", "model", "wire", "net", "objects", "ledger", "advise", "cli"}
+COLUMNS_MAX = 100
+FILE_LINES_MAX = 600
+FUNCTION_LINES_MAX = 70
+FOLDER_FILES_MAX = 42
+
+# A client is built without these, and on systems that have none of what they use. `gpu` lends it
+# the names of GPU types alone.
+CLIENT = ("base", "files", "core/model", "core/wire", "net", "s3", "core/ledger", "advise", "client")
 CLIENT_MAY_ALSO = {"gpu/types.h", "gpu/device.h", "gpu/types.cpp"}
 SYSTEM = re.compile(r"_(linux|darwin)\.cpp$")
-LINUX_ONLY = re.compile(r"^(sys/(epoll|signalfd|eventfd|inotify|prctl|sysmacros|random|timerfd|vfs|syscall|capability)\.h|linux/)")
+LINUX_ONLY = re.compile(
+    r"^(sys/(epoll|signalfd|eventfd|inotify|prctl|sysmacros|random|timerfd|vfs|syscall|capability)\.h"
+    r"|linux/)")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)')
 BANNED_INCLUDES = {"regex": "costs four seconds a file", "coroutine": "miscompiled by g++ 12"}
 HIDDEN = re.compile(r"^(boost/|openssl/|sqlite3\.h|libpq-fe\.h|cuda\.h|nvml\.h)")
-BANNED_WORDS = [
-    (re.compile(r"\bsystem\s*\("), "system(): start a program with posix_spawn"),
-    (re.compile(r"\b(TODO|FIXME|XXX)\b"), "unfinished work belongs in an issue"),
+BANNED_CODE = [
+    (re.compile(r"\bsystem\s*\("), "system(): start a program with process::spawn"),
     (re.compile(r"\bco_(await|return|yield)\b"), "coroutines are miscompiled by g++ 12"),
 ]
+UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
+
+# What a pure room has none of: it is given the time, the files' contents and what was asked.
+PURE = "core/"
+IMPURE_INCLUDES = re.compile(
+    r"^(fstream|filesystem|iostream|thread|mutex|unistd\.h|fcntl\.h|sys/.*|poll\.h|signal\.h"
+    r"|base/(file|run_command|log|sync|lock_file|platform)\.h|process/.*|net/.*|store/.*)$")
+IMPURE_CODE = [
+    (re.compile(r"\b(system_clock|steady_clock|high_resolution_clock)\b"), "reads a clock"),
+    (re.compile(r"\bfmt::ptr\b"), "depends on an address"),
+    (re.compile(r"\b(getenv|secure_getenv|random_device|rand)\s*\("), "reads the surroundings"),
+    (re.compile(r"\b(unordered_)?(map|set)<(const )?[A-Za-z_:]+\s*\*"), "keys on a pointer"),
+]
+
+MAY_DEPEND = re.compile(r"May depend on:(.*?)(?:\.(?:\s|$)|\n\n|\Z)", re.S)
+FROM_OUTSIDE = re.compile(r"Boost|OpenSSL|SQLite|libpq|standard library|fmt|zstd|shim|pugixml|toml", re.I)
 SOURCE = (".cpp", ".h")
-
-
-def strip_comments_and_strings(line):
-    line = re.sub(r'"(\\.|[^"\\])*"', '""', line)
-    return line.split("//")[0]
 
 
 def files_of(root, top):
     for folder, dirs, names in os.walk(os.path.join(root, top)):
-        dirs[:] = [d for d in dirs if d not in ("node_modules", "build")]
+        dirs[:] = [d for d in dirs if d not in ("node_modules", "build", "dist")]
         for name in sorted(names):
             if name.endswith(SOURCE):
                 yield os.path.relpath(os.path.join(folder, name), root)
 
 
-def check(root):
-    findings = []
+class House:
+    """The tree as the rules see it: rooms, what each declares, and every source's text."""
+
+    def __init__(self, root):
+        self.root = root
+        self.findings = []
+        tops = ("src", "shim", "tests", "bench", "tools")
+        self.paths = [f for top in tops for f in files_of(root, top)]
+        self.text = {}
+        for path in self.paths:
+            with open(os.path.join(root, path), encoding="utf-8") as f:
+                self.text[path] = f.read()
+        self.code = {p: blank_comments_and_strings(t) for p, t in self.text.items()}
+        self.rooms = self.find_rooms()
+
+    def find_rooms(self):
+        rooms = {}
+        for folder, _, names in os.walk(os.path.join(self.root, "src")):
+            if "README.md" not in names:
+                continue
+            room = os.path.relpath(folder, os.path.join(self.root, "src"))
+            with open(os.path.join(folder, "README.md"), encoding="utf-8") as f:
+                rooms[room] = f.read()
+        return rooms
+
+    def room_of(self, path):
+        """The room of a path below src/, by the nearest folder with a README; None if there is none."""
+        folder = os.path.dirname(path)
+        while folder:
+            if folder in self.rooms:
+                return folder
+            folder = os.path.dirname(folder)
+        return None
+
+    def found(self, path, number, what):
+        self.findings.append(f"{path}:{number}: {what}" if number else f"{path}: {what}")
+
+
+def check_includes(house):
+    used = collections.defaultdict(set)
     included = set()
-    everything = [f for top in ("src", "shim", "tests", "bench", "tools") for f in files_of(root, top)]
-    for path in everything:
-        parts = path.split(os.sep)
-        module = parts[1] if parts[0] == "src" else None
-        with open(os.path.join(root, path), encoding="utf-8") as f:
-            for number, line in enumerate(f, 1):
-                match = INCLUDE.match(line)
-                if match:
-                    name = match.group(1) or match.group(2)
-                    included.add(os.path.normpath(os.path.join("src", name)))
-                    included.add(os.path.normpath(os.path.join(os.path.dirname(path), name)))
-                    included.add(os.path.normpath(name))
-                    if match.group(2) in BANNED_INCLUDES:
-                        findings.append(f"{path}:{number}: <{name}> is banned: {BANNED_INCLUDES[match.group(2)]}")
-                    if match.group(2) == "iostream" and module and module != "cli":
-                        findings.append(f"{path}:{number}: <iostream> outside the CLI")
-                    if module and path.endswith(".h") and HIDDEN.match(name) and not path.endswith(("_inside.h", "_impl.h")):
-                        if module in RANK and not private_header(root, path):
-                            findings.append(f"{path}:{number}: {name} leaks through a header that another module includes")
-                    other = name.split("/")[0]
-                    if module in RANK and match.group(1) and other in RANK and other != module:
-                        allowed = RANK[other] < RANK[module] or other in SAME_LAYER.get(module, set())
-                        if not allowed:
-                            findings.append(f"{path}:{number}: {module} may not depend on {other}")
-                    continue
-                if parts[0] in ("src", "shim"):
-                    code = strip_comments_and_strings(line)
-                    for pattern, why in BANNED_WORDS:
-                        if pattern.search(code if "system" in why or "coroutines" in why else line):
-                            findings.append(f"{path}:{number}: {why}")
-    for path in everything:
-        if path.endswith(".h") and path.startswith("src") and os.path.normpath(path) not in included:
-            findings.append(f"{path}: nobody includes this header")
-    source = os.path.join(root, "src")
-    for module in sorted(os.listdir(source)) if os.path.isdir(source) else []:
-        folder = os.path.join(source, module)
-        if os.path.isdir(folder) and module not in RANK:
-            findings.append(f"src/{module}: a module the design does not name")
-        if os.path.isdir(folder) and not os.path.exists(os.path.join(folder, "README.md")):
-            findings.append(f"src/{module}: no README.md")
-    return findings + check_client(root)
+    for path in house.paths:
+        room = house.room_of(path[4:]) if path.startswith("src/") else None
+        for number, line in enumerate(house.text[path].split("\n"), 1):
+            match = INCLUDE.match(line)
+            if not match:
+                continue
+            name = match.group(1) or match.group(2)
+            included.update(os.path.normpath(os.path.join(d, name))
+                            for d in ("src", os.path.dirname(path), ""))
+            if match.group(2) in BANNED_INCLUDES:
+                house.found(path, number, f"<{name}> is banned: {BANNED_INCLUDES[match.group(2)]}")
+            if not path.startswith("src/"):
+                continue
+            if match.group(2) == "iostream" and not path.startswith("src/client"):
+                house.found(path, number, "<iostream> outside the client")
+            if path.endswith(".h") and HIDDEN.match(name) and not private_header(house, path):
+                house.found(path, number, f"{name} leaks through a header that another room includes")
+            if path.startswith("src/" + PURE) and IMPURE_INCLUDES.match(name):
+                house.found(path, number, f"{name} in {PURE}, which is pure")
+            other = house.room_of(name) if match.group(1) else None
+            if room and other and other != room:
+                used[room].add((other, path, number))
+    for path in house.paths:
+        if path.endswith(".h") and path.startswith("src/") and path not in included:
+            house.found(path, 0, "nobody includes this header")
+    return used
 
 
-def client_files(root):
-    """Every source a client is built from. Those of the server's commands and for one system only are not looked into."""
-    for path in files_of(root, "src"):
-        parts = path.split(os.sep)
-        if parts[1] == "cli" and parts[2] == "server":
+def private_header(house, path):
+    """A header that only its own room includes may show what it likes."""
+    wanted = f'"{path[4:]}"'
+    room = house.room_of(path[4:])
+    return not any(wanted in text for other, text in house.text.items()
+                   if other.startswith("src/") and house.room_of(other[4:]) != room)
+
+
+def declared(house):
+    allowed = {}
+    for room, text in house.rooms.items():
+        match = MAY_DEPEND.search(text)
+        words = re.findall(r"[\w/.-]+(?:\s+\([^)]*\))?", match.group(1)) if match else []
+        allowed[room] = {w.split()[0] for w in words if w.split()[0] in house.rooms}
+        if not match and any(p.startswith(f"src/{room}/") for p in house.paths):
+            house.found(f"src/{room}/README.md", 0, 'no line "May depend on:"')
+    return allowed
+
+
+def check_layers(house, used):
+    allowed = declared(house)
+    for room in sorted(allowed):
+        uses = used[room]
+        for other, path, number in sorted(uses):
+            if other not in allowed[room]:
+                house.found(path, number, f"{room} may not depend on {other}: its README does not name it")
+        for other in sorted(allowed[room] - {o for o, _, _ in uses}):
+            house.found(f"src/{room}/README.md", 0, f"names {other}, which {room} does not use")
+    state = {}
+
+    def visit(room, way):
+        if state.get(room) == "done":
+            return
+        if state.get(room) == "open":
+            house.found(f"src/{room}/README.md", 0, "a cycle: " + " -> ".join(way + [room]))
+            return
+        state[room] = "open"
+        for other in sorted(allowed.get(room, ())):
+            visit(other, way + [room])
+        state[room] = "done"
+
+    for room in sorted(allowed):
+        visit(room, [])
+
+
+def check_text(house):
+    for path in house.paths:
+        lines = house.text[path].split("\n")
+        for number, line in enumerate(lines, 1):
+            if len(line) > COLUMNS_MAX:
+                house.found(path, number, f"{len(line)} columns; {COLUMNS_MAX} is the limit")
+        if len(lines) - 1 > FILE_LINES_MAX and not path.endswith("_ptx.h"):
+            house.found(path, 0, f"{len(lines) - 1} lines; {FILE_LINES_MAX} is the limit")
+        if not path.startswith(("src/", "shim/")):
             continue
-        if parts[1] in CLIENT or "/".join(parts[1:]) in CLIENT_MAY_ALSO:
-            yield path
+        code = house.code[path]
+        for number, line in enumerate(code.split("\n"), 1):
+            for pattern, why in BANNED_CODE:
+                if pattern.search(line):
+                    house.found(path, number, why)
+            if path.startswith("src/" + PURE):
+                for pattern, why in IMPURE_CODE:
+                    if pattern.search(line):
+                        house.found(path, number, f"{why}, and {PURE} is pure")
+        for number, line in enumerate(lines, 1):
+            if UNFINISHED.search(line):
+                house.found(path, number, "unfinished work belongs in an issue")
+        for name, first, last in functions(code):
+            if last - first + 1 > FUNCTION_LINES_MAX:
+                house.found(path, first,
+                            f"{name} has {last - first + 1} lines; {FUNCTION_LINES_MAX} is the limit")
+        for number in comma_statements(code):
+            house.found(path, number, "a statement joined by the comma operator")
 
 
-def check_client(root):
-    """What a client includes, however far down, is of the client; what differs between systems is in the files named for it."""
-    findings = []
-    for path in client_files(root):
-        with open(os.path.join(root, path), encoding="utf-8") as f:
-            for number, line in enumerate(f, 1):
-                match = INCLUDE.match(line)
-                if match and match.group(1):
-                    name = match.group(1)
-                    server = name.startswith("cli/server/") or name.split("/")[0] not in CLIENT and name not in CLIENT_MAY_ALSO
-                    if server and os.path.exists(os.path.join(root, "src", name)):
-                        findings.append(f"{path}:{number}: a client is built without {name}")
-                if match and match.group(2) and LINUX_ONLY.match(match.group(2)) and not SYSTEM.search(path):
-                    findings.append(f"{path}:{number}: <{match.group(2)}> is Linux's alone: it belongs in a file named _linux.cpp")
-                if re.match(r"\s*#\s*if.*(__linux__|__APPLE__)", line):
-                    findings.append(f"{path}:{number}: systems differ by files (_linux.cpp, _darwin.cpp), not by #if")
-    return findings
+def check_folders(house):
+    source = os.path.join(house.root, "src")
+    for folder, _, names in os.walk(source):
+        here = os.path.relpath(folder, house.root)
+        own = [n for n in names if n.endswith(SOURCE)]
+        if own and not house.room_of(os.path.relpath(folder, source) + "/x"):
+            house.found(here, 0, "no README.md")
+        if len(own) > FOLDER_FILES_MAX:
+            house.found(here, 0, f"{len(own)} sources; {FOLDER_FILES_MAX} is the limit")
 
 
-def private_header(root, path):
-    """A header that only its own module includes may show what it likes."""
-    module = path.split(os.sep)[1]
-    wanted = '"' + "/".join(path.split(os.sep)[1:]) + '"'
-    for other in files_of(root, "src"):
-        if other.split(os.sep)[1] == module:
+DECLARATION = re.compile(r"\b([a-z_][a-z0-9_]{3,})\s*\(")
+
+
+def check_dead(house):
+    """A function that a header declares is named outside its declaration and its definition."""
+    words = collections.Counter()
+    for path in house.paths:
+        if path.startswith(("src/", "shim/")):
+            words.update(re.findall(r"\b[a-z_][a-z0-9_]{3,}\b", house.code[path]))
+    for path in house.paths:
+        if not (path.startswith("src/") and path.endswith(".h")):
             continue
-        with open(os.path.join(root, other), encoding="utf-8") as f:
-            if wanted in f.read():
-                return False
-    return True
+        for number, line in enumerate(house.code[path].split("\n"), 1):
+            if not re.match(r"^ {0,4}[\w:<>,&*\[\] ~]*\b[a-z_]\w*\(", line):
+                continue
+            name = DECLARATION.search(line)
+            if not name or re.match(r"\s*(return|if|for|while|switch|case)\b", line):
+                continue
+            inline = "{" in line
+            others = words[name.group(1)] - (1 if inline else 2)
+            if others <= 0 and not line.rstrip().endswith(("override;", "= 0;")):
+                house.found(path, number, f"nothing calls {name.group(1)}")
+
+
+def check_client(house):
+    """What a client includes is of the client; systems differ by files, not by #if."""
+    for path in house.paths:
+        inside = path[4:] if path.startswith("src/") else ""
+        if not inside or not (inside.startswith(tuple(c + "/" for c in CLIENT)) or
+                              inside in CLIENT_MAY_ALSO):
+            continue
+        for number, line in enumerate(house.text[path].split("\n"), 1):
+            match = INCLUDE.match(line)
+            if match and match.group(1):
+                name = match.group(1)
+                own = name.startswith(tuple(c + "/" for c in CLIENT)) or name in CLIENT_MAY_ALSO
+                if not own and os.path.exists(os.path.join(house.root, "src", name)):
+                    house.found(path, number, f"a client is built without {name}")
+            if match and match.group(2) and LINUX_ONLY.match(match.group(2)) and not SYSTEM.search(path):
+                house.found(path, number, f"<{match.group(2)}> is Linux's: it belongs in a _linux.cpp file")
+            if re.match(r"\s*#\s*if.*(__linux__|__APPLE__)", line):
+                house.found(path, number, "systems differ by files (_linux.cpp, _darwin.cpp), not by #if")
+
+
+def check(root):
+    house = House(root)
+    check_layers(house, check_includes(house))
+    check_text(house)
+    check_folders(house)
+    check_dead(house)
+    check_client(house)
+    return house.findings
+
+
+LONG_FUNCTION = "int f() {\n" + "  work();\n" * 80 + "}\n"
+SELF_TEST = {
+    "src/base/README.md": ("May depend on: nothing.\n", ""),
+    "src/net/README.md": ("May depend on: base, head.\n", ""),
+    "src/head/README.md": ("May depend on: net.\n", "a cycle"),
+    "src/core/sched/README.md": ("May depend on: base, net.\n", "names base, which"),
+    "src/client/README.md": ("May depend on: head.\n", ""),
+    "src/loose/README.md": ("Nothing.\n", 'no line "May depend on:"'),
+    "src/loose/x.cpp": ("int x;\n", ""),
+    "src/base/a.h": ('#pragma once\n#include "net/b.h"\n', "base may not depend on net"),
+    "src/net/b.h": ('#pragma once\n#include <boost/asio.hpp>\n', "leaks"),
+    "src/net/c.cpp": ("#include <regex>\n", "banned"),
+    "src/net/d.cpp": ('void f() { system("ls"); }\n', "process::spawn"),
+    "src/net/e.cpp": ("// TODO later\n", "unfinished"),
+    "src/net/unused.h": ("#pragma once\n", "nobody includes"),
+    "src/net/long.cpp": (LONG_FUNCTION, "f has 82 lines"),
+    "src/net/wide.cpp": ("int " + "x" * 120 + ";\n", "columns"),
+    "src/net/high.cpp": ("int a;\n" * 700, "700 lines"),
+    "src/net/comma.cpp": ("void f() {\n  a = 1, b = 2;\n}\n", "comma operator"),
+    "src/net/dead.h": ("int never_called_by_anyone();\n", "nothing calls never_called_by_anyone"),
+    "src/net/alive.cpp": ('#include "net/dead.h"\nint never_called_by_anyone() {\n}\n', ""),
+    "src/odd/f.cpp": ("int x;\n", "src/odd: no README.md"),
+    "src/core/sched/g.cpp": ("#include <fstream>\nauto t = std::chrono::system_clock::now();\n",
+                             "fstream in core/"),
+    "src/core/sched/h.cpp": ("auto t = system_clock().wall();\n", "reads a clock"),
+    "src/core/sched/i.cpp": ("std::map<const Job*, int> m;\n", "keys on a pointer"),
+    "src/head/h.h": ("#pragma once\n", ""),
+    "src/head/i.cpp": ("#include <iostream>\n", "outside the client"),
+    "src/client/i.cpp": ('#include "head/h.h"\n', "a client is built without head/h.h"),
+    "src/net/l.cpp": ("#include <sys/epoll.h>\n", "is Linux's"),
+    "src/net/m.cpp": ("#if defined(__APPLE__)\n", "systems differ by files"),
+}
 
 
 def self_test():
-    cases = {
-        "src/base/a.h": ('#pragma once\n#include "net/b.h"\n', "may not depend on net"),
-        "src/net/b.h": ('#pragma once\n#include <boost/asio.hpp>\n', "leaks"),
-        "src/net/c.cpp": ("#include <regex>\n", "banned"),
-        "src/net/d.cpp": ('void f() { system("ls"); }\n', "posix_spawn"),
-        "src/net/e.cpp": ("// TODO later\n", "unfinished"),
-        "src/net/unused.h": ("#pragma once\n", "nobody includes"),
-        "src/odd/f.cpp": ("int x;\n", "does not name"),
-        "src/sched/g.cpp": ("#include <iostream>\n", "outside the CLI"),
-        "src/head/h.h": ("#pragma once\n", ""),
-        "src/cli/i.cpp": ('#include "head/h.h"\n', "a client is built without head/h.h"),
-        "src/cli/server/j.h": ('#pragma once\n#include "head/h.h"\n', ""),
-        "src/cli/k.cpp": ('#include "cli/server/j.h"\n', "a client is built without cli/server/j.h"),
-        "src/net/l.cpp": ("#include <sys/epoll.h>\n", "is Linux's alone"),
-        "src/net/m.cpp": ("#if defined(__APPLE__)\n", "systems differ by files"),
-    }
+    cases = dict(SELF_TEST)
+    for number in range(FOLDER_FILES_MAX + 1):
+        cases[f"src/crowd/f{number}.cpp"] = ("int x;\n", "")
     with tempfile.TemporaryDirectory() as root:
         for path, (text, _) in cases.items():
             os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
             with open(os.path.join(root, path), "w", encoding="utf-8") as f:
                 f.write(text)
         found = "\n".join(check(root))
-        missed = [why for _, why in cases.values() if why not in found]
-        if "no README.md" not in found:
-            missed.append("no README.md")
-        if missed:
-            print("not found:", missed, "in\n" + found)
-            return 1
+    wanted = [why for _, why in cases.values()] + [f"{FOLDER_FILES_MAX + 1} sources"]
+    missed = [why for why in wanted if why not in found]
+    if missed:
+        print("not found:", missed, "in\n" + found)
+        return 1
     return 0
 
 
