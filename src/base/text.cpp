@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+
+#include "base/platform.h"
 
 namespace billow {
 namespace {
@@ -160,6 +163,21 @@ Result<std::int64_t> parse_int(std::string_view text, std::int64_t min, std::int
     return fail(Code::invalid, fmt::format("not a whole number: \"{}\"", text));
   if (value < min || value > max)
     return fail(Code::invalid, fmt::format("{} is out of range: {} to {}", value, min, max));
+  return value;
+}
+
+Result<double> parse_double(std::string_view text, double min, double max) {
+  // The systems' parsers differ in what else they accept ("0x1p3", " 1", "+1", "nan").
+  const bool decimal = text.find_first_not_of("0123456789.-+eE") == std::string_view::npos;
+  double value = 0;
+  if (!decimal || text.starts_with('+') || !platform::read_double(std::string(text), value) ||
+      !std::isfinite(value))
+    return fail(Code::invalid, fmt::format("not a number: \"{}\"", text));
+  if (value < min || value > max) {
+    if (max == std::numeric_limits<double>::max())
+      return fail(Code::invalid, fmt::format("{} is out of range: at least {}", value, min));
+    return fail(Code::invalid, fmt::format("{} is out of range: {} to {}", value, min, max));
+  }
   return value;
 }
 

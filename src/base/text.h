@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,11 @@ Result<std::uint64_t> parse_bytes(std::string_view text);
 std::string format_bytes(std::uint64_t bytes);  // "1.5 GiB"
 
 Result<std::int64_t> parse_int(std::string_view text, std::int64_t min, std::int64_t max);
+// "0.5", "-3", "1e6": a finite decimal number between `min` and `max`. The whole text must be the
+// number: spaces, a leading '+', "nan", "inf", hexadecimal digits and trailing text are errors.
+Result<double> parse_double(std::string_view text,
+                            double min = std::numeric_limits<double>::lowest(),
+                            double max = std::numeric_limits<double>::max());
 // "0.25" → 250, "2" → 2000. At most three decimals.
 Result<std::int64_t> parse_milli(std::string_view text);
 

@@ -36,6 +36,29 @@ TEST(Text, MilliTakesAtMostThreeDecimals) {
   EXPECT_FALSE(parse_milli("a"));
 }
 
+TEST(Text, DoublesAreWholeFiniteDecimalTexts) {
+  EXPECT_EQ(parse_double("0.5"), 0.5);
+  EXPECT_EQ(parse_double("-3"), -3.0);
+  EXPECT_EQ(parse_double("1e6"), 1e6);
+  EXPECT_EQ(parse_double(".5"), 0.5);
+  EXPECT_EQ(parse_double("0.1"), 0.1);
+  for (const char* bad : {"", "abc", "1x", "1 ", " 1", "+1", "nan", "inf", "-inf", "0x10", "1e999",
+                          "-1e999", "1,5", "1.2.3", "--1", "e5", ".", "-"})
+    EXPECT_FALSE(parse_double(bad)) << bad;
+}
+
+TEST(Text, DoublesStayWithinTheirLimits) {
+  EXPECT_EQ(parse_double("0", 0, 1), 0.0);
+  EXPECT_EQ(parse_double("1", 0, 1), 1.0);
+  const auto above = parse_double("1.5", 0, 1);
+  ASSERT_FALSE(above);
+  EXPECT_EQ(above.error().message, "1.5 is out of range: 0 to 1");
+  const auto below = parse_double("-2", 0);
+  ASSERT_FALSE(below);
+  EXPECT_EQ(below.error().message, "-2 is out of range: at least 0");
+  EXPECT_EQ(parse_double("abc").error().message, "not a number: \"abc\"");
+}
+
 TEST(Text, NearestFindsTypos) {
   EXPECT_EQ(nearest("h10", {"A100", "H100", "L4"}), "H100");
   EXPECT_EQ(nearest("zebra", {"A100", "H100"}), "");
