@@ -1,5 +1,5 @@
-// Assertions for bugs, on in release: a wrong state stops the process, and the journal brings it
-// back to a right one.
+// Assertions for bugs, enabled in release builds: an inconsistent state stops the process, and the
+// journal restores a consistent one.
 #pragma once
 
 namespace billow {

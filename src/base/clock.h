@@ -1,5 +1,5 @@
 // Wall time is for people and bills; steady time is for timeouts. They are different types, and
-// both come in through a Clock, so that the simulator can step one without the other.
+// both come from a Clock, so that the simulator can move one without the other.
 #pragma once
 
 #include <compare>
@@ -19,8 +19,8 @@ struct Duration {
   constexpr std::int64_t ms() const { return ns / 1'000'000; }
   constexpr double seconds() const { return static_cast<double>(ns) / 1e9; }
 };
-// Numbers come from people and from machines: one that is too large is the longest span there is,
-// never a short or negative one.
+// Saturates: a number that is too large becomes the longest duration, never a short or negative
+// one.
 constexpr Duration of_units(std::int64_t n, std::int64_t unit_ns) {
   const std::int64_t most = INT64_MAX / unit_ns;
   return {n > most ? INT64_MAX : n < -most ? -INT64_MAX : n * unit_ns};
@@ -53,8 +53,8 @@ struct WallTime {
   constexpr WallTime operator-(Duration d) const { return {ns - d.ns}; }
   constexpr Duration operator-(WallTime o) const { return {ns - o.ns}; }
 };
-// Nanoseconds since some moment of this boot (CLOCK_BOOTTIME: it counts sleep, so a deadline passes
-// while suspended).
+// Nanoseconds since boot (CLOCK_BOOTTIME counts sleep, so deadlines pass while the machine is
+// suspended).
 struct SteadyTime {
   std::int64_t ns = 0;
   constexpr auto operator<=>(const SteadyTime&) const = default;
@@ -70,7 +70,7 @@ class Clock {
   virtual SteadyTime steady() const = 0;
 };
 
-// The machine's own clocks.
+// The clocks of this machine.
 const Clock& system_clock();
 
 // "2026-11-15T01:29:00Z"; "-" for zero.

@@ -1,4 +1,4 @@
-// Names of enumerators, said once per enum: specialise EnumNames<E> with a table, and printing,
+// Names of enumerators, declared once per enum: specialise EnumNames<E> with a table, and printing,
 // parsing and JSON follow.
 #pragma once
 

@@ -1,5 +1,4 @@
-// Files and descriptors: an owning Fd, whole-file reads with a limit, and writes that appear whole
-// or not at all.
+// Files and descriptors: an owning Fd, whole-file reads with a limit, and atomic writes.
 #pragma once
 
 #include <unistd.h>
@@ -40,8 +39,8 @@ class Fd {
 };
 
 Result<std::string> read_file(const std::string& path, std::size_t bytes_max = 64 << 20);
-// Writes a temporary file beside it and renames it into place; `sync` also makes it survive a power
-// cut.
+// Writes a temporary file in the same directory and renames it into place. With `sync` the content
+// also survives a power failure.
 Status write_file_atomic(const std::string& path,
                          std::string_view content,
                          unsigned mode = 0644,
@@ -49,7 +48,7 @@ Status write_file_atomic(const std::string& path,
 Status make_directories(const std::string& path, unsigned mode = 0755);
 bool file_exists(const std::string& path);
 Status remove_tree(const std::string& path);
-// Where this executable lies, without its name.
+// The directory of this executable.
 std::string executable_dir();
 Status write_all(int fd, std::string_view data);
 

@@ -11,8 +11,7 @@ namespace billow {
 
 class Histogram {
  public:
-  // Upper bounds in seconds, from a tenth of a millisecond to a day: commands and queues share
-  // them.
+  // Upper bounds in seconds, from 0.1 ms to a day: the same for commands and queues.
   static constexpr std::array<double, 16> bounds = {
       0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 300, 1800, 7200, 86400};
   void add(Duration took) {
@@ -24,7 +23,7 @@ class Histogram {
     sum_ += s;
     ++count_;
   }
-  // How many took at most bounds[i].
+  // The number of durations of at most bounds[i].
   std::uint64_t up_to(std::size_t i) const {
     std::uint64_t n = 0;
     for (std::size_t k = 0; k <= i; ++k)
@@ -40,7 +39,7 @@ class Histogram {
   std::uint64_t count_ = 0;
 };
 
-// What the head measures of itself.
+// Measurements of the head itself.
 struct Telemetry {
   Histogram wait;                    // of jobs, from submission (or requeueing) to placement
   Histogram command;                 // deciding, applying and planning, on the loop

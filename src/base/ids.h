@@ -1,4 +1,4 @@
-// Ids are 64-bit numbers with a type of their own: a JobId is not a NodeId. Zero means "none".
+// Ids are 64-bit numbers of distinct types: a JobId is not a NodeId. Zero means "none".
 #pragma once
 
 #include <compare>

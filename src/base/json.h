@@ -1,6 +1,6 @@
-// A JSON value of our own: documents cross module borders as Json, and the parser (Boost.JSON)
-// stays in json.cpp. Objects keep their order, so what is written is deterministic. Numbers keep
-// the kind they were written in.
+// A JSON value: documents cross module borders as Json, and the parser (Boost.JSON) stays in
+// json.cpp. Objects keep the order of their members, so output is deterministic. Numbers stay
+// integers or floating-point numbers as they were written.
 #pragma once
 
 #include <cstdint>
@@ -56,17 +56,17 @@ class Json {
   bool is_number() const { return is_integer() || std::holds_alternative<double>(value_); }
   const char* kind() const;  // "null", "boolean", "number", "string", "array", "object"
 
-  // Lenient readers: the fallback where the kind does not fit.
+  // Lenient readers: they return the fallback if the value is of another kind.
   bool bool_or(bool fallback) const { return is_bool() ? std::get<bool>(value_) : fallback; }
-  std::int64_t int_or(std::int64_t fallback) const;  // a double that is whole counts
+  std::int64_t int_or(std::int64_t fallback) const;  // accepts a double without fraction
   std::uint64_t uint_or(std::uint64_t fallback) const;
   double double_or(double fallback) const;
   std::string_view str_or(std::string_view fallback) const {
     return is_string() ? std::string_view(std::get<std::string>(value_)) : fallback;
   }
 
-  const Array& items() const;     // empty where this is no array
-  const Object& members() const;  // empty where this is no object
+  const Array& items() const;     // empty if this is not an array
+  const Object& members() const;  // empty if this is not an object
   Array& as_array() { return std::get<Array>(value_); }
   Object& as_object() { return std::get<Object>(value_); }
   const std::string& as_string() const { return std::get<std::string>(value_); }
@@ -97,8 +97,8 @@ class Json {
           value_;
 };
 
-// Strict RFC 8259: one value, no trailing text, no duplicate names' surprises (the last wins),
-// valid UTF-8, depth ≤ 64. An error names the line and column.
+// Strict RFC 8259: one value, no trailing text, valid UTF-8, depth ≤ 64; of duplicate names the
+// last wins. An error names the line and column.
 Result<Json> parse_json(std::string_view text);
 
 void append_json_string(std::string& out, std::string_view text);

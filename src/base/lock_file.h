@@ -1,6 +1,5 @@
-// Whether somebody holds a lock file: how a process that may be gone without a word is known to
-// run. The kernel gives the lock up with its holder, so unlike a number in a file the answer is
-// never out of date.
+// Whether a process holds a lock file. This tells whether another process still runs: the kernel
+// releases the lock when its holder ends, so unlike a process id in a file it is never stale.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// The product's own log: one line per event on stderr, for people or as JSON. A line says what
-// happened and carries fields; secrets are never fields.
+// Billow's own log: one line per event on stderr, as text or JSON. A line says what happened and
+// may carry fields; it never contains secrets.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@ enum class LogLevel { debug, info, warn, error };
 struct LogOptions {
   LogLevel level = LogLevel::info;
   bool json = false;
-  std::string component;  // "head", "agent", "gateway": says who speaks
+  std::string component;  // "head", "agent", "gateway": which process writes
 };
 void configure_log(LogOptions options);
 bool log_enabled(LogLevel level);

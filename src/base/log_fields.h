@@ -1,6 +1,5 @@
-// A line of the product's own log with members of its own, so that a machine finds "request_id"
-// without reading the sentence. For people they follow the sentence as name=value. Apart from log.h
-// because few need it.
+// A log line with named fields, so that a program finds "request_id" without parsing the sentence.
+// In text output they follow the sentence as name=value. Separate from log.h because few need it.
 #pragma once
 
 #include <initializer_list>
@@ -13,7 +12,7 @@
 namespace billow {
 
 using LogField = std::pair<std::string_view, std::string>;
-// Names are lower_snake_case and none of time, level, component and message. Values are never
+// Names are lower_snake_case and must not be time, level, component or message. Values must not be
 // secrets.
 void log_line(LogLevel level, std::string_view message, std::initializer_list<LogField> fields);
 

@@ -27,7 +27,7 @@ struct NanoUsd {
   }
 };
 
-// Nano-dollars per second of one whole GPU (or of one node, where said).
+// Nano-dollars per second of one whole GPU (or of one node, where stated).
 struct Rate {
   std::int64_t nano_usd_per_s = 0;
   constexpr auto operator<=>(const Rate&) const = default;
@@ -41,7 +41,7 @@ NanoUsd amount(Rate rate, Duration elapsed, std::int64_t milli = 1000);
 std::string format_usd(NanoUsd amount);
 // "$2.99/h"
 std::string format_rate_per_hour(Rate rate);
-// "2.99" or "$2.99" → nano-dollars; refuses more than nine decimals and what does not fit.
+// "2.99" or "$2.99" → nano-dollars; rejects more than nine decimals and amounts that overflow.
 Result<NanoUsd> parse_usd(std::string_view text);
 
 }  // namespace billow

@@ -1,7 +1,7 @@
-// What is agreed between a restore and the head that starts on it. After the backup was made heads
-// gave out numbers that nodes remember, and a node never starts a task of a number it knows. A
-// restore leaps ahead with the epoch, by which agents also know it as the newest; a head whose
-// epoch leapt begins its numbers far beyond those it cannot know of.
+// The contract between `restore` and the head that starts on the restored data. Since the backup
+// was made, heads have assigned ids that nodes remember, and a node never starts a task whose id it
+// knows. A restore therefore raises the epoch by a large step, which also makes agents accept it as
+// the newest; a head that sees such a step continues its ids far beyond any it cannot know of.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What can be expected to fail returns Result<T>. An Error says what was wrong, where, and what to
-// do about it.
+// Functions that can be expected to fail return Result<T>. An Error says what was wrong, where, and
+// what to do about it.
 #pragma once
 
 #include <expected>
@@ -8,22 +8,22 @@
 
 namespace billow {
 
-// The kinds a caller acts on differently. The API maps each to one HTTP status and the CLI to one
-// exit code.
+// The kinds of error that callers handle differently. The API maps each to one HTTP status and the
+// CLI to one exit code.
 enum class Code {
-  invalid,       // the request itself is wrong; asking again cannot help
-  unauthorized,  // who are you?
-  forbidden,     // you may not
-  not_found,     // there is no such thing
-  conflict,      // the thing is in a state that does not allow this
+  invalid,       // the request itself is wrong; a retry cannot help
+  unauthorized,  // the caller is not authenticated
+  forbidden,     // the caller lacks the permission
+  not_found,     // it does not exist
+  conflict,      // its current state does not allow this
   infeasible,    // no hardware of this installation could ever satisfy it
   exhausted,     // a limit, quota or budget is used up for now
-  unavailable,   // the other side does not answer; try again later
+  unavailable,   // the peer does not answer; retry later
   storage_full,  // the disk is full
   unsupported,   // this machine, driver or version cannot do it
   too_large,     // a body, header or file is over its limit
   timed_out,
-  internal,  // a defect of Billow
+  internal,  // a bug in Billow
 };
 
 const char* code_name(Code code);
@@ -33,7 +33,7 @@ struct Error {
   std::string message;  // what was wrong, as a sentence a user can act on
   std::string hint;     // what to do; may be empty
 
-  // The same error, told from one level further up: "context: message".
+  // The same error with context in front: "context: message".
   Error in(std::string_view context) && {
     message = std::string(context) + ": " + message;
     return std::move(*this);
@@ -50,7 +50,7 @@ using Status = std::expected<void, Error>;
                                                  std::string hint = {}) {
   return std::unexpected<Error>(Error{code, std::move(message), std::move(hint)});
 }
-// Passes an error of one Result on as another's, optionally with context in front.
+// Returns the error of one Result as that of another, optionally with context in front.
 [[nodiscard]] inline std::unexpected<Error> pass(Error error) {
   return std::unexpected<Error>(std::move(error));
 }

@@ -1,6 +1,6 @@
-// Values kept at rest so that only whoever has the key can read or alter them: AES-256-GCM with a
-// nonce of its own for each. What a value belongs to (a project and a name, say) is sealed with it,
-// so that one sealed value cannot be put in another's place.
+// Encryption of stored values: AES-256-GCM with a fresh nonce per value, so that only a holder of
+// the key can read or alter them. The owner of a value (for example a project and a name) is
+// authenticated with it, so that one sealed value cannot replace another.
 #pragma once
 
 #include <string>
@@ -12,18 +12,18 @@ namespace billow {
 
 inline constexpr std::size_t seal_key_bytes = 32;
 
-// Tells keys apart without telling anything of them: eight hexadecimal digits.
+// Identifies a key without revealing it: eight hexadecimal digits.
 std::string seal_key_name(std::string_view key);
 
 // "1.KEYNAME.BASE64(nonce, ciphertext, tag)"
 std::string seal(std::string_view key, std::string_view value, std::string_view belongs_to);
 
-// forbidden: sealed with another key. internal: altered, or not what it is said to belong to.
+// forbidden: sealed with another key. internal: altered, or sealed for another owner.
 Result<std::string> unseal(std::string_view key,
                            std::string_view sealed,
                            std::string_view belongs_to);
 
-// The key a sealed value needs; empty where the text is none.
+// The name of the key that a sealed value needs; empty if the text is not a sealed value.
 std::string_view seal_key_of(std::string_view sealed);
 
 }  // namespace billow

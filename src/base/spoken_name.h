@@ -1,6 +1,6 @@
-// Names of things that also have numbers, where either may be said: `billow logs train`,
-// `--reservation demo`. A name that is itself a number would stand for something else as soon as
-// there is a thing of that number.
+// Names of resources that can be addressed by name or by number: `billow logs train`,
+// `--reservation demo`. A name that looks like a number would be ambiguous as soon as a resource
+// with that number exists.
 #pragma once
 
 #include <string_view>
@@ -9,9 +9,9 @@
 
 namespace billow {
 
-// As check_name, and not a number ("12", or "12.3", which is an element of an array).
+// Like check_name, and rejects numbers ("12", or "12.3", which is an element of an array).
 Status check_spoken_name(std::string_view what, std::string_view name);
-// Digits and dots alone.
+// Whether the word consists of digits and dots only.
 bool is_number_word(std::string_view word);
 
 }  // namespace billow

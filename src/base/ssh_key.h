@@ -1,5 +1,4 @@
-// A fresh Ed25519 key in OpenSSH's own forms, made here so that nobody has to wait for a program
-// that makes one.
+// Generates Ed25519 keys in OpenSSH's formats without running ssh-keygen.
 #pragma once
 
 #include <string>
@@ -13,8 +12,8 @@ struct SshKey {
 };
 SshKey make_ssh_key(const std::string& comment);
 
-// One line with a public key of a kind OpenSSH knows, and nothing before it: neither options
-// (`command="…"`) nor marks (`@cert-authority`).
+// Whether the line starts with a public key of a type OpenSSH knows. Options (`command="…"`) and
+// markers (`@cert-authority`) in front of the key are rejected.
 bool is_ssh_public_key(std::string_view line);
 
 }  // namespace billow

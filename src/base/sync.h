@@ -1,5 +1,5 @@
-// Sync<T> owns a value together with its mutex: there is no way to reach the value without holding
-// the lock.
+// Sync<T> owns a value together with its mutex: the value can be reached only while holding the
+// lock.
 #pragma once
 
 #include <mutex>

@@ -1,5 +1,4 @@
-// Reading and writing the small notations people type: durations, sizes, lists; and the shapes
-// tables show.
+// Parses and formats what people type and read: durations, sizes, numbers, lists, names.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +18,7 @@ Result<Duration> parse_duration(std::string_view text);
 std::string format_duration(Duration d);
 
 // "20G", "512M", "1.5T", "1073741824" → bytes. K, M, G, T are powers of 1024 (also KiB, MB …:
-// memory is counted in 1024s here).
+// memory is counted in powers of 1024 here).
 Result<std::uint64_t> parse_bytes(std::string_view text);
 std::string format_bytes(std::uint64_t bytes);  // "1.5 GiB"
 
@@ -38,21 +37,21 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
 std::string lower(std::string_view text);
 bool starts_with_nocase(std::string_view text, std::string_view prefix);
 
-// A name for jobs, projects, pools, endpoints: 1–63 of [A-Za-z0-9._-], beginning with a letter or
+// Names of jobs, projects, pools and endpoints: 1–63 of [A-Za-z0-9._-], starting with a letter or
 // digit.
 Status check_name(std::string_view what, std::string_view name);
 bool valid_utf8(std::string_view text);
-// The bytes of the letter at `at` (1 to 4), or 0 where none is written there in UTF-8.
+// The length in bytes (1 to 4) of the UTF-8 character at `at`, or 0 if it is not valid UTF-8.
 std::size_t utf8_letter(std::string_view text, std::size_t at);
-// What is no letter becomes U+FFFD.
+// Replaces each invalid byte with U+FFFD.
 std::string repaired_utf8(std::string_view text);
-// At most so many bytes of it, cut between letters: what is cut within one can be neither stored
-// nor sent.
+// The longest prefix of at most `bytes_max` bytes that does not cut a character: a cut character
+// can be neither stored nor sent.
 std::string_view utf8_prefix(std::string_view text, std::size_t bytes_max);
-// The candidate closest to what was typed, or empty when none is close: for "did you mean".
+// The candidate closest to the typed word, or empty if none is close: for "did you mean".
 std::string nearest(std::string_view typed, const std::vector<std::string>& candidates);
 
-// A word quoted for a POSIX shell, where needed.
+// Quotes a word for a POSIX shell if needed.
 std::string shell_quote(std::string_view word);
 std::string shell_join(const std::vector<std::string>& argv);
 

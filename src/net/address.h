@@ -1,4 +1,4 @@
-// Where to listen and whom to call, as people write it.
+// Addresses to listen on and endpoints to connect to, as people write them.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct Address {
 };
 Result<Address> parse_address(std::string_view text);
 
-// Whom a client speaks to: "http://127.0.0.1:7070", "https://head.example:7443",
+// The server a client connects to: "http://127.0.0.1:7070", "https://head.example:7443",
 // "unix:/run/billow.sock", or an address.
 struct Endpoint {
   Address address;
@@ -40,28 +40,28 @@ struct Url {
 };
 Result<Url> parse_url(std::string_view text);
 
-// A socket address of the system, kept as bytes so that no socket header is needed here.
+// A socket address as bytes, so that this header needs no socket header.
 struct RawAddress {
   alignas(8) char bytes[128];
   unsigned length = 0;
 };
-// All the addresses of a host. May block on a name server unless the host is numeric (or
-// numeric_only says to fail instead).
+// All addresses of a host. May block on a name server unless the host is numeric; with
+// `numeric_only` other names are an error.
 Result<std::vector<RawAddress>> resolve(const Address& address, bool numeric_only = false);
-// A non-blocking listening socket. A taken address is Code::conflict. Unix sockets are made with
-// mode 0600.
+// A non-blocking listening socket. An address in use is Code::conflict. Unix sockets are created
+// with mode 0600.
 struct Listener {
   Fd fd;
   Address bound;  // with the port the system chose
 };
 Result<Listener> listen_on(const Address& address);
-// Begins a non-blocking connect; the socket is writable when it is through. connect_error() then
-// says how it went.
+// Starts a non-blocking connect; the socket becomes writable when it completes. connect_error()
+// then returns the result.
 Result<Fd> start_connect(const RawAddress& address);
 int connect_error(int fd);
 std::string peer_of(int fd, std::optional<unsigned>& unix_uid);
-// Small answers leave at once, and a peer that vanished without a word (power, cable) is noticed
-// within about a minute. What is set on a listening socket holds for those accepted from it.
+// Sends small answers at once and detects a vanished peer (power, cable) within about a minute.
+// Accepted sockets inherit these options from the listening one.
 void tune_tcp(int fd);
 
 }  // namespace billow::net

@@ -1,5 +1,5 @@
-// `billow keepalive` from inside a job: what a job says to the agent of its machine, over a socket
-// in the abstract namespace.
+// `billow keepalive` inside a job: the request to the agent of its node, over a socket in the
+// abstract namespace.
 //
 // One line in ("7200 waiting for an approval": seconds and a reason), one line out ("ok 7200" or
 // "error …").

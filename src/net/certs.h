@@ -1,4 +1,4 @@
-// Certificates of a private authority: the head makes one, issues its own certificate with it, and
+// Certificates of a private authority: the head creates one and issues its own certificate with it;
 // joining nodes trust it by its fingerprint. Keys are ECDSA P-256.
 #pragma once
 
@@ -11,8 +11,9 @@
 namespace billow::net {
 
 struct CertAndKey {
-  std::string cert_pem;  // an issued one is followed by its authority's, as servers send them
-  std::string key_pem;   // secret: store with mode 0600
+  std::string
+      cert_pem;  // an issued certificate is followed by its authority's, as servers send them
+  std::string key_pem;  // secret: store with mode 0600
 };
 
 Result<CertAndKey> make_ca(const std::string& name, Duration life = hours(24 * 3650));

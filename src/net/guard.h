@@ -1,19 +1,17 @@
-// Where whoever fetches for somebody else does not go: the services that a cloud has for its own
-// machines (their credentials, their user data), by whatever form of address they can be written
-// in.
+// Addresses that must not be reached on behalf of users (SSRF guard): the services that a cloud
+// offers to its machines (credentials, user data), in every form such an address can be written.
 #pragma once
 
 #include "net/address.h"
 
 namespace billow::net {
 
-// Addresses of the link alone, the fixed ones that some clouds have elsewhere, and IPv6 addresses
-// that a gateway or tunnel turns into such IPv4 ones. Of those that are turned also what is
-// private: nobody has a reason to go there by a detour.
+// True for link-local addresses, for the fixed metadata addresses of some clouds, and for IPv6
+// addresses that a gateway or tunnel translates to such IPv4 addresses. Translated addresses of
+// private networks count too: there is no legitimate reason to reach those through a translation.
 bool leads_to_the_machines_cloud(const RawAddress& address);
-// The same, and all that is no address of the Internet's: this machine, its networks, and groups of
-// hosts. For calls whose target somebody else has named, from a machine that is let in where they
-// are not.
+// The same, and every address that is not on the public Internet: this machine, its networks, and
+// multicast. For calls to targets that users named, from a machine with more access than they have.
 bool leads_inwards(const RawAddress& address);
 
 }  // namespace billow::net

@@ -15,7 +15,6 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <thread>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -230,16 +229,13 @@ struct Loop::Impl {
   asio::io_context context{1};
   asio::executor_work_guard<asio::io_context::executor_type> work{context.get_executor()};
   Poller poller{context};
-  std::thread::id thread;
 };
 
 Loop::Loop() : impl_(std::make_unique<Impl>()) {
-  impl_->thread = std::this_thread::get_id();
 }
 Loop::~Loop() = default;
 
 void Loop::run() {
-  impl_->thread = std::this_thread::get_id();
   impl_->context.restart();
   impl_->context.run();
 }
@@ -249,7 +245,6 @@ void Loop::stop() {
 }
 
 bool Loop::run_until(const std::function<bool()>& condition, Duration at_most) {
-  impl_->thread = std::this_thread::get_id();
   impl_->context.restart();
   const auto deadline = std::chrono::steady_clock::now() + chrono_of(at_most);
   while (!condition()) {
@@ -309,10 +304,6 @@ Watch Loop::on_writable(int fd, std::function<void()> fn) {
 
 std::unique_ptr<FdWatch> Loop::watch(int fd, std::function<void(bool, bool)> fn) {
   return std::unique_ptr<FdWatch>(new FdWatch(impl_->poller.add(fd, std::move(fn))));
-}
-
-bool Loop::on_this_thread() const {
-  return impl_->thread == std::this_thread::get_id();
 }
 
 }  // namespace billow::net

@@ -1,10 +1,10 @@
-// The one event loop a Billow process runs on. Everything in net, and every part that reacts to the
-// outside, is called back on the thread that runs it; so state behind the loop needs no locks.
+// The event loop of a Billow process. Everything in net, and every part that reacts to events, is
+// called on the thread that runs the loop; so state behind the loop needs no locks.
 //
 // Invariants: only post() and stop() may be called from other threads. A callback that throws is
 // logged and the loop goes on. Destroying a Handle means its callback is never called again, and a
-// callback may destroy its own Handle. Handles, and whatever holds them (servers, clients,
-// WebSockets), go before their Loop.
+// callback may destroy its own Handle. Handles and their owners (servers, clients, WebSockets) must
+// be destroyed before their Loop.
 #pragma once
 
 #include <functional>
@@ -46,9 +46,9 @@ class Handle {
 using Timer = Handle;
 using Watch = Handle;
 
-// Readiness of one descriptor in both directions, level-triggered: the callback comes again while
-// the condition holds. The descriptor stays its owner's and must outlive the watch. One watch for
-// one descriptor.
+// Readiness of one descriptor in both directions, level-triggered: the callback repeats while the
+// condition holds. The caller owns the descriptor, which must outlive the watch. At most one watch
+// per descriptor.
 class FdWatch {
  public:
   ~FdWatch();
@@ -70,13 +70,13 @@ class Loop {
 
   void run();   // until stop()
   void stop();  // from any thread or callback
-  // Runs until the condition holds (true) or the time is over (false). For tools and tests.
+  // Runs until the condition holds (true) or the time has passed (false). For tools and tests.
   bool run_until(const std::function<bool()>& condition, Duration at_most);
 
   void post(std::function<void()> fn);  // from any thread; in order
   [[nodiscard]] Timer after(Duration delay, std::function<void()> fn);
   [[nodiscard]] Timer every(Duration period,
-                            std::function<void()> fn);  // a late tick is skipped, not made up for
+                            std::function<void()> fn);  // a late tick is skipped, not repeated
   [[nodiscard]] Watch on_signal(std::initializer_list<int> signals, std::function<void(int)> fn);
   [[nodiscard]] Watch on_readable(int fd, std::function<void()> fn);
   [[nodiscard]] Watch on_writable(int fd, std::function<void()> fn);
@@ -84,7 +84,6 @@ class Loop {
       int fd, std::function<void(bool readable, bool writable)> fn);
 
   SteadyTime steady() const { return system_clock().steady(); }
-  bool on_this_thread() const;
 
  private:
   struct Impl;

@@ -1,5 +1,5 @@
-// The kernel's set of descriptors to hear of: epoll on Linux, kqueue on macOS. One descriptor
-// itself, readable while the set has news.
+// A kernel set of watched descriptors: epoll on Linux, kqueue on macOS. The set is a descriptor
+// itself and is readable while it has events.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +14,19 @@ class Readiness {
     bool operator==(const Wish&) const = default;
     bool any() const { return read || write; }
   };
-  // Without initial values: a batch of these is made for every turn of the loop, and most of it
-  // stays unused.
+  // Not initialised: every turn of the loop creates a batch of these, and most stay unused.
   struct News {
     std::uint64_t mark;  // as given to set()
     bool read, write;
-    bool over;  // hung up or broken: whoever reads or writes finds out
+    bool over;  // hung up or broken: the next read or write reports how
   };
 
   // A new set; the owner closes it.
   static int create();
-  // Changes what is wanted of a descriptor in the set. Without any wish it leaves it. False where
-  // it cannot be watched.
+  // Changes which events of a descriptor are watched; without any it leaves the set. False if it
+  // cannot be watched.
   static bool set(int set, int fd, Wish before, Wish wanted, std::uint64_t mark);
-  // What there is to say now, without waiting: how many of `out` were filled.
+  // Takes the pending events without waiting. Returns how many entries of `out` were filled.
   static int take(int set, std::span<News> out);
 };
 

@@ -1,6 +1,5 @@
-// Sockets where Linux and macOS differ: how one is made so that programs we start do not inherit
-// it, who is at the other end, and how a peer that has gone is noticed. sockets_linux.cpp and
-// sockets_darwin.cpp say how.
+// The socket calls that differ between Linux and macOS: creation without inheritance, the peer's
+// user, and the detection of vanished peers. See sockets_linux.cpp and sockets_darwin.cpp.
 #pragma once
 
 #include <optional>
@@ -9,16 +8,15 @@
 
 namespace billow::net::sockets {
 
-// A stream socket that does not block and is not inherited; invalid with errno.
+// A non-blocking stream socket that child programs do not inherit; invalid with errno.
 Fd make(int family);
-// The next connection of a listening socket, likewise.
+// The next connection of a listening socket, with the same properties.
 Fd accept_one(int listening);
-// Whose process is at the other end of a unix socket.
+// The user id of the process at the other end of a Unix socket.
 std::optional<unsigned> peer_uid(int fd);
-// After how long without an answer a connection counts as dead. Keep-alive itself is on already.
+// How long a connection without an answer lives. Keep-alive itself is already enabled.
 void set_patience(int fd, int idle_s, int interval_s, int count, int unanswered_ms);
-// What poll() is asked for to hear that a peer has said its last word, while nothing of it is read.
-// 0: it cannot be heard.
+// The poll() event that reports the end of the peer's data without reading it. 0: not available.
 short peer_ended_event();
 
 }  // namespace billow::net::sockets

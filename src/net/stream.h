@@ -1,10 +1,10 @@
-// A connection on the loop: what comes in is handed to its owner, what goes out is queued and
-// written as the peer takes it. Server connections, client calls and WebSockets are all owners of a
-// Stream; on an upgrade the Stream changes hands.
+// A connection on the loop: incoming data is passed to its owner, outgoing data is queued and
+// written as fast as the peer reads. Server connections, client calls and WebSockets own Streams;
+// an upgrade to a WebSocket changes the owner.
 //
 // Invariants: incoming bytes are read into one buffer per thread, so an idle stream holds none.
-// After close() the owner is not called again. The queue itself has no limit: each owner knows its
-// own, and asks queued().
+// After close() the owner is not called again. The queue itself has no limit: each owner has its
+// own and checks queued().
 #pragma once
 
 #include <deque>
@@ -20,8 +20,8 @@ class StreamOwner {
  public:
   virtual ~StreamOwner() = default;
   virtual void stream_data(std::string_view data) = 0;
-  virtual void stream_eof() = 0;                       // the peer sends no more; it may still read
-  virtual void stream_failed(std::string reason) = 0;  // and is closed
+  virtual void stream_eof() = 0;  // the peer sends nothing more but may still read
+  virtual void stream_failed(std::string reason) = 0;  // the stream is closed
   virtual void stream_drained() = 0;                   // the queue has become empty
 };
 
@@ -30,32 +30,31 @@ class Stream : public std::enable_shared_from_this<Stream> {
   Stream(Loop& loop, Transport transport, StreamOwner* owner);
   ~Stream();
 
-  void start();  // handshakes first where there is TLS
+  void start();  // starts with the TLS handshake, if any
   void set_owner(StreamOwner* owner) { owner_ = owner; }
   void send(std::string data, std::string more = {});
-  // The same for bytes that belong to somebody else: what the socket takes at once is never copied,
-  // only the rest is.
+  // The same for bytes that the caller owns: only what the socket does not take at once is copied.
   void send_views(std::initializer_list<std::string_view> pieces);
   void pause_reading();
   void resume_reading();
   std::size_t queued() const { return queued_; }
   std::uint64_t bytes_written() const { return bytes_written_; }
-  // Forgets what is queued but not begun; a piece half written stays, or the peer would see a torn
-  // one.
+  // Drops queued pieces whose sending has not begun; a partly written piece stays, so that the peer
+  // never sees a truncated one.
   void drop_unsent();
-  // When the queue is empty: stop writing (half-close), and close() once `then_close`.
+  // When the queue is empty: half-close, then close() if `then_close`.
   void end_after_flush(bool then_close);
   void close();
   bool open() const { return watch_ != nullptr; }
   bool peer_has_closed() const;  // asks the kernel, ahead of the loop
-  // The same while nothing is read, when an end lies behind bytes that nobody fetches: `reset`,
-  // only an end in both directions counts.
+  // The same while reading is paused and the end is behind unread bytes. With `reset` only an end
+  // in both directions counts.
   bool paused_peer_has_gone(bool reset) const;
   bool tls() const { return transport_.tls(); }
   int fd() const { return transport_.fd(); }
   SteadyTime last_write_progress() const { return last_write_progress_; }
   Loop& loop() { return loop_; }
-  // Kept until the stream is gone: the server counts its connections with it.
+  // Kept until the stream is destroyed: the server counts its connections with it.
   std::shared_ptr<void> token;
 
  private:

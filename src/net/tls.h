@@ -1,4 +1,4 @@
-// TLS settings as values. A context is made once and shared by all connections of a server or
+// TLS settings as values. A context is created once and shared by all connections of a server or
 // client.
 #pragma once
 
@@ -18,7 +18,7 @@ struct TlsServerOptions {
 };
 
 struct TlsClientOptions {
-  std::string ca_path;             // PEM; trusted instead of the system's authorities
+  std::string ca_path;             // PEM; replaces the system's authorities
   std::string pinned_fingerprint;  // SHA-256 in hex (colons allowed) of the server's certificate or
                                    // of an authority in its chain
 };

@@ -1,5 +1,5 @@
-// One connected, non-blocking socket, with or without TLS, as read / write that never wait. Shared
-// by the event-driven streams and the blocking client; who waits, and how, is theirs to decide.
+// One connected, non-blocking socket, with or without TLS: read and write never wait. Shared by the
+// event-driven streams and the blocking client, which wait in their own ways.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
-// A bounded pool of threads for what would block the loop (fsync, name look-ups, large
-// compressions). Results come back on the loop's thread. The queue is bounded: when it is full,
-// submit() says so instead of growing.
+// A bounded pool of threads for work that would block the loop (fsync, name look-ups, compression).
+// Results are delivered on the loop's thread. The queue is bounded: when it is full, submit()
+// fails.
 #pragma once
 
 #include <functional>
@@ -18,8 +18,7 @@ class Workers {
     std::size_t queue_max = 1024;
   };
   Workers(Loop& loop, Options options);
-  ~Workers();  // waits for what is running, drops what is queued; results still to come are not
-               // delivered
+  ~Workers();  // waits for running work, drops queued work; pending results are not delivered
   Workers(const Workers&) = delete;
 
   // `work` runs on a worker; what it returns runs on the loop. Fails with Code::exhausted when the

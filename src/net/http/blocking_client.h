@@ -1,6 +1,6 @@
-// HTTP for a program that does one thing at a time: the command line. Plain sockets and poll(2), no
-// loop, no threads, and TLS only for https, so that a command starts in a millisecond. One
-// connection, kept between requests.
+// HTTP for programs that do one thing at a time, such as the command line. Plain sockets and
+// poll(2), no loop, no threads, and TLS only for https, so that a command starts in a millisecond.
+// One connection, kept between requests.
 //
 // Not thread-safe. Name look-ups block; everything else keeps to its timeouts.
 #pragma once
@@ -26,22 +26,22 @@ class BlockingClient {
     Endpoint endpoint;
     TlsClientOptions tls;
     Duration connect_timeout = seconds(5);
-    std::vector<RawAddress> addresses = {};  // of the endpoint, where somebody has looked them up
-                                             // already; the name is not asked for again
+    std::vector<RawAddress> addresses = {};  // of the endpoint, if already resolved; the name is
+                                             // not looked up again
   };
   struct Call {
     Method method = Method::get;
     std::string target = "/";
     Headers headers;
     std::string body;
-    // Instead of `body`: called for the next piece until it gives an empty one; sent chunked, never
-    // all in memory.
+    // Instead of `body`: called for the next piece until it returns an empty one. Sent chunked,
+    // never held in memory as a whole.
     std::function<Result<std::string>()> body_source;
-    Duration timeout = seconds(
-        30);  // for the whole answer; of a streamed one: until its head, then between pieces
+    Duration timeout =
+        seconds(30);  // for the whole answer; if streamed: until its head, then between pieces
     std::size_t body_bytes_max = limits::client_body_bytes_max;
-    // For a streamed answer of status < 400: each piece as it comes; false ends the call. Error
-    // answers are kept whole.
+    // For a streamed answer with status < 400: called with each piece; false ends the call. Error
+    // answers are returned whole.
     std::function<bool(std::string_view)> on_chunk;
     // Watched together with the connection (a signalfd, stdin): called when readable; false ends
     // the call.
@@ -54,10 +54,10 @@ class BlockingClient {
   BlockingClient& operator=(BlockingClient&&) noexcept;
   ~BlockingClient();
 
-  // A call that on_chunk or on_watch ended gives what there was, and the connection is closed.
+  // A call that on_chunk or on_watch ended returns what had arrived, and closes the connection.
   Result<Response> request(const Call& call);
   Result<Response> get(std::string target) { return request({.target = std::move(target)}); }
-  // Opens a WebSocket on a connection of its own.
+  // Opens a WebSocket on a separate connection.
   Result<BlockingWebSocket> websocket(const std::string& target,
                                       const Headers& headers = {},
                                       const std::string& subprotocol = {});
@@ -68,8 +68,8 @@ class BlockingClient {
   std::unique_ptr<Impl> impl_;
 };
 
-// A terminal's WebSocket: poll fd() together with stdin, and when it is readable take messages
-// until there is none.
+// A WebSocket for terminals: poll fd() together with stdin, and when it is readable take messages
+// until none is left.
 class BlockingWebSocket {
  public:
   struct Message {
@@ -81,7 +81,7 @@ class BlockingWebSocket {
   ~BlockingWebSocket();
 
   int fd() const;
-  Result<std::optional<Message>> read();                  // never waits; answers pings by itself
+  Result<std::optional<Message>> read();                  // never waits; answers pings itself
   Result<std::optional<Message>> wait(Duration at_most);  // waits for one
   Status send_text(std::string_view text);                // waits until it is written
   Status send_binary(std::string_view data);

@@ -16,15 +16,15 @@ enum class Method { get, head, post, put, patch, del, options };
 std::string_view method_name(Method method);
 std::optional<Method> parse_method(std::string_view name);
 
-// Header fields in the order they came. Names compare without regard to case.
+// Header fields in their original order. Names are compared case-insensitively.
 class Headers {
  public:
   using Field = std::pair<std::string, std::string>;
   Headers() = default;
   Headers(std::initializer_list<Field> fields) : fields_(fields) {}
 
-  std::string_view get(
-      std::string_view name) const;  // the first of that name; empty when there is none
+  // The first field of that name; empty if absent.
+  std::string_view get(std::string_view name) const;
   bool has(std::string_view name) const;
   std::size_t count(std::string_view name) const;
   void set(std::string_view name, std::string_view value);  // replaces all of that name
@@ -48,15 +48,15 @@ class Headers {
 struct Request {
   Method method = Method::get;
   std::string target;  // as sent: "/v1/jobs?state=queued"
-  std::string
-      path;  // percent-decoded, except that "%2F" stays: an encoded slash never makes a new segment
+  // Percent-decoded, but "%2F" stays: an encoded slash never starts a new segment.
+  std::string path;
   std::vector<std::pair<std::string, std::string>> query;  // decoded, in order
   Headers headers;
   std::string body;                  // empty when the body went to a BodyPlan's on_chunk
-  std::any attachment;               // what the BodyPolicy wants the handler to find
+  std::any attachment;               // from the BodyPolicy, for the handler
   std::string peer;                  // "127.0.0.1:51234" or "unix:uid=0"
-  std::optional<unsigned> peer_uid;  // of a Unix socket's other side, as the kernel says
-  std::string request_id;            // the client's X-Request-Id if it is sane, else ours
+  std::optional<unsigned> peer_uid;  // of the peer of a Unix socket, from the kernel
+  std::string request_id;            // the client's X-Request-Id if valid, else generated
   bool tls = false;
 
   std::string_view param(std::string_view name) const;  // empty when absent
@@ -74,9 +74,9 @@ struct Response {
 
 std::string_view status_text(int status);
 int http_status(Code code);
-// The code a client reads off an answer: 404 → not_found. For statuses of 400 and above.
+// The error code for a status of 400 and above: 404 → not_found.
 Code code_of_status(int status);
-// An RFC 9457 problem document; every error the server itself gives has this form.
+// An RFC 9457 problem document; every error of the server has this form.
 Response problem(int status,
                  std::string_view detail,
                  std::string_view hint = {},

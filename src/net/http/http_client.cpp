@@ -441,11 +441,4 @@ std::shared_ptr<HttpClient::Call> HttpClient::connect_websocket(
   return call;
 }
 
-std::size_t HttpClient::idle_connections() const {
-  std::size_t count = 0;
-  for (const auto& [key, list] : impl_->idle)
-    count += list.size();
-  return count;
-}
-
 }  // namespace billow::net

@@ -1,9 +1,8 @@
-// The asynchronous HTTP client: http, https and Unix sockets on the loop, with connections kept and
-// used again.
+// The asynchronous HTTP client: http, https and Unix sockets on the loop, with reused connections.
 //
 // Invariants: `done` is called exactly once for every call, on the loop, never from inside fetch();
-// after cancel() it is not called. A call that fails on a kept connection before any answer came is
-// tried once more on a fresh one, if its method may be repeated. Redirects are not followed.
+// after cancel() it is not called. A call that fails on a reused connection before any answer is
+// repeated once on a new one if its method is idempotent. Redirects are not followed.
 #pragma once
 
 #include <functional>
@@ -24,8 +23,8 @@ struct ClientRequest {
   std::string target = "/";
   Headers headers;
   std::string body;
-  Duration timeout = seconds(30);  // until the whole answer is there; of a streamed one: until its
-                                   // head, then between pieces
+  Duration timeout = seconds(30);  // for the whole answer; if streamed: until its head, then
+                                   // between pieces
   std::size_t body_bytes_max = limits::client_body_bytes_max;
   // For a streamed answer: on_head when it begins, on_chunk for each piece; the Response given to
   // `done` has no body.
@@ -40,14 +39,14 @@ class HttpClient {
     Duration connect_timeout = seconds(5);
     Duration idle_timeout = limits::client_idle_timeout;
     std::size_t connections_max = limits::client_connections_max;
-    // Says no to an address that a host's name led to, just before it is connected to; empty: all
-    // are fine. A name is looked up once for a connection, so what was looked at is what is called.
+    // Called with each resolved address just before connecting; an error rejects it. Empty: all are
+    // allowed. A name is resolved once per connection, so the checked address is the one used.
     std::function<Status(const RawAddress&, const Address& named)> check_address;
   };
   using Done = std::function<void(Result<Response>)>;
 
-  // A call under way. Dropping it changes nothing; cancel() ends it. pause() and resume() hold a
-  // streamed answer back.
+  // A running call. Dropping the handle has no effect; cancel() ends the call. pause() and resume()
+  // hold back a streamed answer.
   class Call {
    public:
     virtual ~Call() = default;
@@ -60,12 +59,11 @@ class HttpClient {
   ~HttpClient();  // cancels its calls
 
   std::shared_ptr<Call> fetch(ClientRequest request, Done done);
-  // The WebSocket outlives the client if it must.
+  // The WebSocket may outlive the client.
   std::shared_ptr<Call> connect_websocket(
       ClientRequest request,
       WebSocket::Options options,
       std::function<void(Result<std::shared_ptr<WebSocket>>)> done);
-  std::size_t idle_connections() const;
 
   struct Impl;  // opaque
 

@@ -1,10 +1,10 @@
 // One server connection: bytes in, exchanges out. Internal to net.
 //
 // It is always in exactly one state. Bytes are parsed only in `head` and `body`; while a request is
-// being answered they wait in `pending_` (bounded: then reading pauses), which is what makes
-// pipelining safe. `draining` is the goodbye: the answer is on its way, writing has ended, and what
-// the client still sends is thrown away for a moment, because closing a socket with unread bytes
-// would reset it and could take the answer along.
+// being answered they wait in `pending_` (bounded: then reading pauses), which makes pipelining
+// safe. In `draining` the answer has been sent and writing has ended; bytes that the client still
+// sends are discarded for a moment, because closing a socket with unread bytes would reset it and
+// could lose the answer.
 #pragma once
 
 #include "net/http/http_parser.h"
@@ -16,7 +16,7 @@ namespace billow::net {
 class Connection;
 class ServerExchange;
 
-// What a connection needs of its server.
+// What a connection needs from its server.
 class ConnectionHost {
  public:
   virtual ~ConnectionHost() = default;
@@ -72,8 +72,7 @@ class Connection : public StreamOwner, public std::enable_shared_from_this<Conne
 
   Loop& loop_;
   ConnectionHost* host_;
-  std::shared_ptr<Stream>
-      stream_;  // handed over when this becomes a WebSocket; then null, and closed
+  std::shared_ptr<Stream> stream_;  // moved out on a WebSocket upgrade; then null, and closed
   State state_ = State::head;
   std::optional<HttpParser> parser_;
   std::string pending_;  // received, from consumed_ on not yet parsed

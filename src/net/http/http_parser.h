@@ -1,10 +1,9 @@
 // Reads one HTTP/1.1 message off a byte stream, strictly. The server and both clients share this
 // one parser, so there is one reading of a message in Billow, and one thing to fuzz.
 //
-// Why not Beast's parser: it joins folded lines, takes "gzip, chunked" for chunked and repeats of
-// Content-Length for one, so everything that request smuggling lives on would have to be parsed in
-// front of it once more. What this parser accepts is a subset of what Beast accepts, with the same
-// meaning; a test holds the two against each other.
+// Why not Beast's parser: it joins folded lines and accepts "gzip, chunked" as chunked and repeated
+// Content-Length fields, so a check against request smuggling would have to parse the head again.
+// This parser accepts a subset of what Beast accepts, with the same meaning; a test compares both.
 //
 // Refused: a bare LF or CR, folded lines, space before the colon, control characters, more than one
 // Content-Length (equal or not), one that is not plain digits, Content-Length together with
@@ -35,7 +34,7 @@ class HttpParser {
     bool keep_alive = true;
     bool has_body() const { return chunked || content_length.value_or(0) > 0; }
   };
-  // One step: how many bytes were used up, and which of them are body.
+  // One step: how many bytes were consumed, and which of them are body.
   struct Step {
     std::size_t consumed = 0;
     std::string_view body;
@@ -44,13 +43,13 @@ class HttpParser {
   explicit HttpParser(Kind kind) : HttpParser(kind, Limits{}) {}
   HttpParser(Kind kind, Limits limits) : kind_(kind), limits_(limits) {}
 
-  // Takes what it can of the data. `consumed == 0` means more bytes are needed: feed the same ones
-  // again with more behind. Returns right after the head, so that a caller can decide about the
-  // body before it is read. After an error: error_status().
+  // Consumes as much data as possible. `consumed == 0` means more bytes are needed: feed the same
+  // bytes again with more appended. Returns right after the head, so that a caller can decide about
+  // the body before it is read. After an error: error_status().
   Result<Step> feed(std::string_view data);
-  // The stream ended here. Fails when that cuts a message short.
+  // The stream has ended. Fails if that truncates a message.
   Status finish();
-  // For a response to HEAD: whatever the head says, there is no body.
+  // For a response to HEAD: it has no body, whatever its header fields say.
   void expect_no_body() { no_body_ = true; }
 
   bool head_done() const { return state_ != State::start_line && state_ != State::fields; }

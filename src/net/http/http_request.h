@@ -1,4 +1,4 @@
-// Writing a client's request, for both clients. Internal to net.
+// Formats requests for both clients. Internal to net.
 #pragma once
 
 #include "net/address.h"
@@ -6,8 +6,8 @@
 
 namespace billow::net {
 
-// The head of a request, up to and with its empty line. Fails on header fields or targets that
-// would break the framing.
+// The head of a request, including its empty line. Fails on header fields or targets that would
+// break the framing.
 Result<std::string> request_head(const Endpoint& endpoint,
                                  Method method,
                                  std::string_view target,

@@ -2,10 +2,11 @@
 // answer at once or later, whole or as a stream.
 //
 // Invariants: requests of one connection are answered in order, one at a time. An exchange is
-// answered exactly once: one that its handler drops gets a 500, one that throws too. A stream that
-// is dropped unfinished is cut, so the client can tell. Limits: connections (503 and closed),
-// headers (431), bodies (413), slow headers and bodies (408), readers that take nothing (cut). What
-// is malformed gets a 400 and the connection is closed, for its framing can no longer be trusted.
+// answered exactly once: if its handler drops it or throws, the answer is 500. A stream that is
+// dropped unfinished is cut, so that the client notices. Limits: connections (503 and closed),
+// headers (431), bodies (413), slow headers and bodies (408), readers that take nothing (cut). A
+// malformed request gets 400 and its connection is closed, because the framing can no longer be
+// trusted.
 #pragma once
 
 #include <functional>
@@ -22,26 +23,26 @@
 
 namespace billow::net {
 
-// One request and the answer to it. All calls on the loop's thread; calls after the client has gone
-// do nothing.
+// One request and its answer. All calls on the loop's thread; calls after the client has
+// disconnected do nothing.
 class Exchange {
  public:
   virtual ~Exchange() = default;
   virtual Request& request() = 0;
   virtual void respond(Response response) = 0;
 
-  // A streamed answer: chunked, unless the headers say Content-Length.
+  // A streamed answer: chunked unless the headers contain Content-Length.
   virtual void start_stream(int status, Headers headers) = 0;
-  // False: the buffer is full and nothing was taken. Go on in on_drain, or abort() a follower that
-  // can resume by itself.
+  // False: the buffer is full and nothing was taken. Continue in on_drain, or abort() a follower
+  // that can resume itself.
   [[nodiscard]] virtual bool write(std::string_view data) = 0;
   virtual std::size_t buffered() const = 0;
   virtual void finish() = 0;
   virtual void abort() = 0;  // cuts the connection
 
   virtual bool open() const = 0;
-  // Once, when the client has gone before the answer was complete. (A client that merely stops
-  // sending counts as gone for a stream; a plain answer can still be given.)
+  // Called once if the client disconnects before the answer is complete. (A client that only stops
+  // sending counts as disconnected for a stream; a plain answer can still be sent.)
   virtual void on_close(std::function<void()> fn) = 0;
   virtual void on_drain(std::function<void()> fn) = 0;  // whenever a backlog has been written
 
@@ -50,13 +51,13 @@ class Exchange {
 };
 using Handler = std::function<void(std::shared_ptr<Exchange>)>;
 
-// What to do with a body, decided from the head alone, before any of it is read (and only where
-// there is a body).
+// How to handle a body, decided from the head before any of the body is read (and only if there is
+// one).
 struct BodyPlan {
   std::uint64_t bytes_max = limits::api_body_bytes_max;
-  // When set, the body is handed over piece by piece and not kept; the handler is called after the
-  // last one. An error ends the request with that answer. When the client vanishes midway, this is
-  // destroyed and the handler never called.
+  // If set, the body is passed on piece by piece and not kept; the handler is called after the last
+  // one. An error ends the request with that answer. If the client disconnects midway, this is
+  // destroyed and the handler is never called.
   std::function<Status(std::string_view)> on_chunk;
   std::any attachment;  // becomes Request::attachment
 };
@@ -68,7 +69,7 @@ class HttpServer {
   struct Options {
     std::vector<std::string> listen;  // "127.0.0.1:7070", "[::1]:0", "unix:/path" (mode 0600)
     TlsServerOptions tls;             // for the TCP addresses, when cert_path is set
-    BodyPolicy body_policy;           // without one, bodies up to limits::api_body_bytes_max
+    BodyPolicy body_policy;           // default: bodies up to limits::api_body_bytes_max
     std::size_t connections_max = limits::http_connections_max;
     std::size_t header_bytes_max = limits::http_header_bytes_max;
     std::size_t stream_buffer_bytes_max = limits::stream_buffer_bytes_max;
@@ -82,8 +83,8 @@ class HttpServer {
 
   std::vector<std::string> bound_addresses() const;  // with the ports the system chose
   std::size_t connections() const;
-  void stop_listening();  // answers what is under way; each connection then closes
-  // Serves a socket that is already connected, as if accepted (socket activation, tests).
+  void stop_listening();  // finishes running requests; each connection then closes
+  // Serves an already connected socket as if it had been accepted (socket activation, tests).
   void adopt(Fd fd);
 
  private:

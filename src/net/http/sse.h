@@ -1,4 +1,4 @@
-// Server-sent events: writing them, and reading them piece by piece.
+// Server-sent events: formatting and incremental parsing.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@ struct SseEvent {
 };
 
 std::string format_sse(const SseEvent& event);
-std::string format_sse_comment(std::string_view text);  // a heartbeat that readers ignore
+std::string format_sse_comment(std::string_view text);  // a heartbeat; readers ignore it
 
 class SseParser {
  public:
@@ -31,7 +31,7 @@ class SseParser {
   void take_line(std::string_view line);
   OnEvent on_event_;
   std::string line_;
-  bool after_cr_ = false;  // so that CR LF split over two pieces is one line end
+  bool after_cr_ = false;  // so that CR LF split over two pieces counts once
   bool first_ = true;
   bool has_data_ = false;
   SseEvent current_;

@@ -1,9 +1,9 @@
-// A WebSocket (RFC 6455), either end, on the loop. Messages come whole and bounded; sending is
-// queued and bounded.
+// A WebSocket (RFC 6455), client or server side, on the loop. Messages arrive whole and bounded;
+// sending is queued and bounded.
 //
-// Overflow rule: when a peer is so slow that the queue would exceed its limit, what is queued is
-// dropped and the socket closes with 1013 ("try again later"); the peer reconnects and resumes by
-// offset. A peer that answers no ping in time is cut.
+// Overflow rule: if a slow peer would make the queue exceed its limit, the queue is dropped and the
+// socket closes with 1013 ("try again later"); the peer reconnects and resumes by offset. A peer
+// that does not answer a ping in time is disconnected.
 #pragma once
 
 #include <functional>
@@ -26,7 +26,7 @@ class WebSocket {
     Duration pong_timeout = limits::ws_pong_timeout;
   };
   struct Closed {
-    int code = 1006;  // 1006: cut without a goodbye
+    int code = 1006;  // 1006: disconnected without a close frame
     std::string reason;
   };
   static constexpr int close_normal = 1000, close_going_away = 1001, close_protocol_error = 1002,
@@ -42,10 +42,10 @@ class WebSocket {
   virtual void on_close(std::function<void(const Closed&)> fn) = 0;  // once
   virtual void on_drain(std::function<void()> fn) = 0;  // whenever a backlog has been written
   virtual void close(int code = close_normal, std::string_view reason = {}) = 0;
-  virtual void abort() = 0;  // without waiting for the peer's goodbye
+  virtual void abort() = 0;  // without waiting for the peer's close frame
   virtual std::size_t buffered() const = 0;
   virtual bool open() const = 0;
-  // Backpressure for whoever forwards messages elsewhere.
+  // Backpressure for callers that forward messages.
   virtual void pause() = 0;
   virtual void resume() = 0;
 };

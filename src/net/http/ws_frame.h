@@ -1,5 +1,5 @@
-// WebSocket frames and the opening handshake as pure functions over bytes: shared by server, client
-// and the CLI's terminal.
+// WebSocket frames and the opening handshake as pure functions over bytes, shared by the server and
+// both clients.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ enum class WsOp : std::uint8_t {
 std::string ws_frame(WsOp op, std::string_view payload, bool mask);
 std::string ws_close_frame(int code, std::string_view reason, bool mask);
 
-// Takes frames off a byte stream and puts fragmented messages together.
+// Reads frames from a byte stream and assembles fragmented messages.
 class WsReader {
  public:
   struct Message {
@@ -66,9 +66,9 @@ Result<WsClose> parse_ws_close(std::string_view payload);
 
 std::string ws_accept_key(std::string_view key);
 bool is_ws_upgrade(Method method, const Headers& headers);
-// Checks an upgrade request, and makes the headers of the 101 answer.
+// Checks an upgrade request and returns the headers of the 101 answer.
 Result<Headers> ws_accept(Method method, const Headers& request, std::string_view subprotocol);
-// A client's side of it.
+// The client's side.
 struct WsHello {
   std::string key;
   Headers headers;

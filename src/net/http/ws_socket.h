@@ -1,4 +1,4 @@
-// Makes a WebSocket of a Stream whose opening handshake is through. Internal to net.
+// Turns a Stream into a WebSocket after the opening handshake. Internal to net.
 #pragma once
 
 #include "net/http/websocket.h"
@@ -7,7 +7,7 @@
 
 namespace billow::net {
 
-// `already_read`: bytes that came behind the handshake.
+// `already_read`: bytes that followed the handshake.
 std::shared_ptr<WebSocket> make_websocket(std::shared_ptr<Stream> stream,
                                           WsReader::Role role,
                                           WebSocket::Options options,

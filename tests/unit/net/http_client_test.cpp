@@ -10,7 +10,7 @@ TEST(HttpClient, UsesAConnectionAgain) {
   const auto second = fetch(f, *client, {.endpoint = f.endpoint()});
   ASSERT_TRUE(first && second);
   EXPECT_EQ(first->body, second->body);
-  EXPECT_EQ(client->idle_connections(), 1u);
+  EXPECT_EQ(f.server->connections(), 1u);
 }
 
 TEST(HttpClient, AKeptConnectionTheServerClosedIsReplaced) {
@@ -106,7 +106,7 @@ TEST(HttpClient, HeadAndEmptyAnswersHaveNoBody) {
   EXPECT_EQ(head->headers.get("Content-Length"), "3");
   EXPECT_EQ(none->status, 204);
   EXPECT_EQ(body->body, "abc");
-  EXPECT_EQ(client->idle_connections(), 1u);
+  EXPECT_EQ(f.server->connections(), 1u);
 }
 
 }  // namespace billow::net

@@ -99,6 +99,7 @@ TEST(Workers, ResultsComeBackOnTheLoopAndTheQueueIsBounded) {
   {
     Workers workers(loop, {.threads = 1, .queue_max = 2});
     int accepted = 0;
+    const auto loop_thread = std::this_thread::get_id();
     Status last;
     for (int i = 0; i < 5 && last; ++i) {
       last = workers.submit(
@@ -108,7 +109,7 @@ TEST(Workers, ResultsComeBackOnTheLoopAndTheQueueIsBounded) {
           },
           [&](int seven) {
             EXPECT_EQ(seven, 7);
-            EXPECT_TRUE(loop.on_this_thread());
+            EXPECT_EQ(std::this_thread::get_id(), loop_thread);
             ++done;
           });
       accepted += last.has_value();

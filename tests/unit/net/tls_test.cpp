@@ -55,7 +55,7 @@ TEST(Tls, TrustsItsAuthorityAndRefusesAnother) {
             {.endpoint = endpoint, .method = Method::post, .body = std::string(5 << 20, 'T')});
   ASSERT_TRUE(large) << large.error().message;
   EXPECT_EQ(large->body, std::string(5 << 20, 'T'));
-  EXPECT_EQ(client->idle_connections(), 1u);
+  EXPECT_EQ(f.server->connections(), 1u);
 
   auto wary = *HttpClient::create(f.loop, {.tls = {.ca_path = pki.other_ca}});
   const auto refused = fetch(f, *wary, {.endpoint = endpoint});
