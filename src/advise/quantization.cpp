@@ -4,29 +4,13 @@
 #include <cmath>
 
 #include "advise/model_shape.h"
+#include "base/glob.h"
 #include "base/text.h"
 
 namespace billow::advise {
 namespace {
 
 constexpr std::size_t patterns_max = 50'000;
-
-bool glob(std::string_view pattern, std::string_view text) {
-  std::size_t p = 0, t = 0, star = std::string_view::npos, mark = 0;
-  while (t < text.size()) {
-    if (p < pattern.size() && (pattern[p] == text[t]))
-      ++p, ++t;
-    else if (p < pattern.size() && pattern[p] == '*')
-      star = p++, mark = t;
-    else if (star != std::string_view::npos)
-      p = star + 1, t = ++mark;
-    else
-      return false;
-  }
-  while (p < pattern.size() && pattern[p] == '*')
-    ++p;
-  return p == pattern.size();
-}
 
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
   for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
@@ -69,7 +53,8 @@ void expand_expression(std::string_view expression, std::vector<std::string>& ou
 
 bool matches(const std::string& pattern, std::string_view name, std::string_view tensor) {
   if (pattern.find('*') != std::string::npos)
-    return glob(pattern, name) || glob(pattern + ".*", name) || glob("*." + pattern, name);
+    return star_matches(pattern, name) || star_matches(pattern + ".*", name) ||
+           star_matches("*." + pattern, name);
   if (name == pattern ||
       (name.size() > pattern.size() && name.starts_with(pattern) && name[pattern.size()] == '.'))
     return true;
