@@ -24,6 +24,7 @@ if(NOT BILLOW_CLIENT_ONLY)
   find_library(BILLOW_SQLITE NAMES libsqlite3.a ${only_there} REQUIRED)
 endif()
 find_library(BILLOW_ZSTD NAMES libzstd.a zstd ${only_there} REQUIRED)
+find_library(BILLOW_PUGIXML NAMES libpugixml.a pugixml ${only_there} REQUIRED)
 
 add_library(billow_flags INTERFACE)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

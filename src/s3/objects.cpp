@@ -10,32 +10,36 @@
 #include <mutex>
 #include <thread>
 
+#include "base/backoff.h"
+#include "base/crypto.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "base/xml.h"
 #include "net/address.h"
 #include "net/guard.h"
 #include "net/http/blocking_client.h"
-#include "s3/xml.h"
 
 namespace billow::s3 {
 namespace {
 
 constexpr int tries = 5;
+constexpr Duration first_pause = milliseconds(300);
+constexpr Duration longest_pause = seconds(5);
 constexpr int redirects_max = 5;
 
-// A name from elsewhere, as a path below a directory.
+// The name of an object becomes a path below a directory.
 Status check_name_of_object(std::string_view name) {
   const auto bad = [&](std::string_view why) {
     return fail(Code::invalid, fmt::format("the object \"{}\" {}", name.substr(0, 200), why),
-                "name other objects, or rename it in its bucket");
+                "choose other objects, or rename this one in its bucket");
   };
   if (name.size() > 4096 || name.find('\0') != std::string_view::npos || !valid_utf8(name))
-    return bad("has no name that a file can have");
+    return bad("has a name that is not a valid file name");
   for (const std::string& part : split(name, '/')) {
     if (part == "..")
-      return bad("has a name that leads upwards");
+      return bad("has a name that leaves its directory (\"..\")");
     if (part.empty() || part == "." || part.size() > 255)
-      return bad("has no name that a file can have");
+      return bad("has a name that is not a valid file name");
   }
   return {};
 }
@@ -63,30 +67,60 @@ Result<std::string> read_at(int fd, std::uint64_t offset, std::size_t size) {
     if (n < 0)
       return fail_errno("read", errno);
     if (n == 0)
-      return fail(Code::conflict, "the file became shorter while it was read");
+      return fail(Code::conflict, "the file was truncated while it was read");
     done += static_cast<std::size_t>(n);
   }
   return out;
 }
 
-// Looked up once: a name may say something else when it is asked again, so what was checked is what
-// is connected to.
+// Resolved once: a second look-up could return something else, so the checked address is the one
+// that is connected to.
 Result<std::vector<net::RawAddress>> checked_addresses(const net::Endpoint& endpoint,
                                                        const Objects::Resolve& resolve) {
-  // A socket of the node is opened with the rights of whoever fetches, not with the job's.
+  // A Unix socket would be opened with the rights of the agent, not with those of the job.
   if (endpoint.address.is_unix())
-    return fail(Code::forbidden, "objects do not come from a socket of the node",
-                "name the object's real place");
+    return fail(Code::forbidden, "objects cannot be read from a Unix socket of the node",
+                "use the URL of the object");
   const auto addresses =
       BILLOW_TRY(resolve ? resolve(endpoint.address) : net::resolve(endpoint.address));
   for (const net::RawAddress& address : addresses)
     if (net::leads_to_the_machines_cloud(address))
-      return fail(Code::forbidden,
-                  fmt::format("{} is an address of the machine's own cloud", endpoint.address.host),
-                  "name the object's real place");
+      return fail(
+          Code::forbidden,
+          fmt::format("{} is an internal address of the cloud provider", endpoint.address.host),
+          "use the URL of the object");
   if (addresses.empty())
-    return fail(Code::unavailable, fmt::format("{} has no address", endpoint.address.host));
+    return fail(Code::unavailable,
+                fmt::format("the host {} has no address", endpoint.address.host));
   return addresses;
+}
+
+// The code and message of an S3 error document; empty if the body is something else.
+std::string s3_error(const std::string& body) {
+  const auto document = parse_xml(body);
+  if (!document)
+    return {};
+  const XmlElement* nested = document->child("Error");
+  const XmlElement& error = nested ? *nested : *document;
+  const std::string_view code = error.child_text("Code"), message = error.child_text("Message");
+  if (code.empty() || message.empty())
+    return std::string(code);
+  return fmt::format("{}: {}", code, utf8_prefix(message, 300));
+}
+
+Result<std::uint64_t> size_of(const net::Headers& headers, const Place& place) {
+  const auto size = parse_int(headers.get("Content-Length"), 0, INT64_MAX);
+  if (!size)
+    return fail(Code::unsupported,
+                fmt::format("{}: the server does not report its size", place.url));
+  return static_cast<std::uint64_t>(*size);
+}
+
+std::unexpected<Error> no_bucket(const Place& place) {
+  return fail(Code::not_found, fmt::format("the bucket {} does not exist", place.bucket));
+}
+std::unexpected<Error> nothing_at(const Place& place) {
+  return fail(Code::not_found, fmt::format("{} does not exist", place.url));
 }
 
 }  // namespace
@@ -94,7 +128,7 @@ Result<std::vector<net::RawAddress>> checked_addresses(const net::Endpoint& endp
 struct Objects::Asked {
   net::Method method = net::Method::get;
   const Place& place;
-  std::string key;  // of s3; empty: the bucket itself
+  std::string key;  // of s3; empty: the bucket
   Query query = {};
   net::Headers headers = {};
   std::string body = {};
@@ -113,10 +147,10 @@ Result<Place> parse_place(std::string_view url) {
                 "write it like s3://bucket/data or https://host/file");
   };
   if (!valid_utf8(url) || url.size() > 4096)
-    return bad("no URL");
+    return bad("not a valid URL");
   for (const char c : url)
     if (static_cast<unsigned char>(c) < 32 || c == 127)
-      return bad("no URL");
+      return bad("not a valid URL");
   if (url.starts_with("s3://")) {
     out.s3 = true;
     const std::string_view rest = url.substr(5);
@@ -127,14 +161,14 @@ Result<Place> parse_place(std::string_view url) {
         !std::all_of(out.bucket.begin(), out.bucket.end(), [](char c) {
           return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '.' || c == '_';
         }))
-      return bad("no bucket is called so");
+      return bad("the bucket name is not valid");
     return out;
   }
   if (!url.starts_with("http://") && !url.starts_with("https://"))
-    return bad("neither s3:// nor http");
+    return bad("the URL must start with s3://, http:// or https://");
   const auto host_end = std::min(url.find('/', url.find("://") + 3), url.size());
   if (url.substr(0, host_end).find('@') != std::string_view::npos)
-    return bad("a password in a URL is seen by everybody");
+    return bad("a URL must not contain a password, because other users could see it");
   BILLOW_TRY_VOID(net::parse_url(url));
   return out;
 }
@@ -181,88 +215,172 @@ Status in_parallel(std::size_t count,
   return trouble;
 }
 
-// One request, asked again where the server or the way to it was in trouble.
+// Where a request goes: the server with its scheme, and the path and query on it.
+struct Objects::Route {
+  std::string base;
+  std::string path;   // encoded; of s3
+  std::string query;  // encoded; of s3
+};
+
+Objects::Route Objects::route(const Asked& asked) const {
+  const Place& place = asked.place;
+  if (!place.s3)
+    return {place.url, "", ""};
+  // Amazon addresses buckets by host name, other stores by path.
+  const bool amazon = access_.endpoint.empty();
+  const std::string object = asked.key.empty() ? "" : "/" + asked.key;
+  return {amazon ? fmt::format("https://{}.s3.{}.amazonaws.com", place.bucket, access_.region)
+                 : access_.endpoint,
+          encode_path(amazon ? "/" + asked.key : "/" + place.bucket + object),
+          encode_query(asked.query)};
+}
+
+Result<net::Response> Objects::send_once(const Asked& asked,
+                                         const Route& route,
+                                         const net::Url& url,
+                                         std::vector<net::RawAddress> addresses) const {
+  net::BlockingClient client(
+      {.endpoint = url.endpoint, .tls = {}, .addresses = std::move(addresses)});
+  const std::string query = route.query.empty() ? "" : "?" + route.query;
+  net::BlockingClient::Call request{.method = asked.method,
+                                    .target = asked.place.s3 ? route.path + query : url.target,
+                                    .headers = asked.headers,
+                                    .body = asked.body,
+                                    .timeout = seconds(120),
+                                    .body_bytes_max = std::size_t{64} << 20};
+  if (asked.place.s3)
+    sign(request.headers,
+         {asked.method, route.path, route.query, url.endpoint.host_header(), asked.body}, access_,
+         system_clock().wall());
+  return client.request(request);
+}
+
+namespace {
+
+// The URL that an HTTP redirect leads to.
+Result<std::string> redirected(const Place& place, const std::string& from, std::string to) {
+  if (to.starts_with("/"))
+    to = BILLOW_TRY(net::parse_url(from)).endpoint.text() + to;
+  if (!to.starts_with("http://") && !to.starts_with("https://"))
+    return fail(Code::invalid,
+                fmt::format("{} redirects to an address that is not an HTTP URL", place.url));
+  if (from.starts_with("https://") && to.starts_with("http://"))
+    return fail(Code::invalid,
+                fmt::format("{} redirects from https to unencrypted http", place.url));
+  return to;
+}
+
+std::unexpected<Error> refused(const Place& place, const net::Response& response) {
+  const bool denied = response.status == 403 || response.status == 401;
+  const std::string error = s3_error(response.body);
+  return fail(
+      denied ? Code::forbidden : net::code_of_status(response.status),
+      fmt::format("{}: {}", place.url,
+                  error.empty() ? fmt::format("the server answered {}", response.status) : error),
+      response.status == 403 && place.s3
+          ? "the job needs AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and "
+            "AWS_ENDPOINT_URL if the store is not Amazon S3)"
+          : "");
+}
+
+}  // namespace
+
+// One request, repeated while the server or the connection fails.
 Result<Objects::Answer> Objects::call(const Asked& asked) const {
   const Place& place = asked.place;
-  std::string base = place.url, path;
-  if (place.s3) {
-    // A store of one's own is asked by path; Amazon's by the bucket's own name.
-    base = access_.endpoint.empty()
-               ? fmt::format("https://{}.s3.{}.amazonaws.com", place.bucket, access_.region)
-               : access_.endpoint;
-    path = encode_path(access_.endpoint.empty()
-                           ? "/" + asked.key
-                           : "/" + place.bucket + (asked.key.empty() ? "" : "/" + asked.key));
-  }
+  Route route = this->route(asked);
+  Backoff backoff(first_pause, longest_pause);
+  Rng rng(random_u64());
   int redirects = 0;
   for (int attempt = 1;; ++attempt) {
-    const net::Url url = BILLOW_TRY(net::parse_url(base));
-    const std::string query = encode_query(asked.query);
-    net::BlockingClient client(
-        {.endpoint = url.endpoint,
-         .tls = {},
-         .addresses = BILLOW_TRY(checked_addresses(url.endpoint, resolve_))});
-    net::BlockingClient::Call request{
-        .method = asked.method,
-        .target = place.s3 ? path + (query.empty() ? "" : "?" + query) : url.target,
-        .headers = asked.headers,
-        .body = asked.body,
-        .timeout = seconds(120),
-        .body_bytes_max = std::size_t{64} << 20};
-    if (place.s3)
-      sign(request.headers, {asked.method, path, query, url.endpoint.host_header(), asked.body},
-           access_, system_clock().wall());
-    auto response = client.request(request);
-    if (response && response->status >= 300 && response->status < 400 && !place.s3 &&
-        response->headers.has("Location") && ++redirects <= redirects_max) {
-      std::string to(response->headers.get("Location"));
-      if (to.starts_with("/"))
-        to = url.endpoint.text() + to;
-      if (!to.starts_with("http://") && !to.starts_with("https://"))
-        return fail(Code::invalid, fmt::format("{} leads to what is no URL", place.url));
-      if (base.starts_with("https://") && to.starts_with("http://"))
-        return fail(Code::invalid,
-                    fmt::format("{} leads to where nothing is encrypted", place.url));
-      base = std::move(to);
+    const net::Url url = BILLOW_TRY(net::parse_url(route.base));
+    auto addresses = BILLOW_TRY(checked_addresses(url.endpoint, resolve_));
+    auto response = send_once(asked, route, url, std::move(addresses));
+    const bool redirect = response && response->status >= 300 && response->status < 400 &&
+                          response->headers.has("Location");
+    if (redirect && !place.s3 && ++redirects <= redirects_max) {
+      route.base =
+          BILLOW_TRY(redirected(place, route.base, std::string(response->headers.get("Location"))));
       attempt = 0;
       continue;
     }
-    const bool passing = !response || response->status >= 500 || response->status == 429;
-    if (passing && attempt < tries) {
-      ::usleep(static_cast<useconds_t>(150'000 * attempt * attempt));
+    const bool may_pass = !response || response->status >= 500 || response->status == 429;
+    if (may_pass && attempt < tries) {
+      ::usleep(static_cast<useconds_t>(backoff.next(rng).ns / 1000));
       continue;
     }
     if (!response)
       return pass(response.error(), place.url);
     if (response->status < 300 || response->status == 404)
       return Answer{response->status, std::move(response->headers), std::move(response->body)};
-    const std::string code = element(response->body, "Code"),
-                      message = element(response->body, "Message");
-    const std::string said = code.empty() ? fmt::format("the server answered {}", response->status)
-                                          : fmt::format("{}{}{}", code, message.empty() ? "" : ": ",
-                                                        message.substr(0, 300));
-    return fail(response->status == 403 || response->status == 401
-                    ? Code::forbidden
-                    : net::code_of_status(response->status),
-                fmt::format("{}: {}", place.url, said),
-                response->status == 403 && place.s3
-                    ? "the job needs AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and "
-                      "AWS_ENDPOINT_URL where the store is not Amazon's)"
-                    : "");
+    return refused(place, *response);
   }
 }
 
 Result<std::vector<Object>> Objects::list_http(const Place& place) const {
   const Answer head = BILLOW_TRY(call({.method = net::Method::head, .place = place, .key = {}}));
-  const auto size = parse_int(head.headers.get("Content-Length"), 0, INT64_MAX);
   if (head.status == 404)
-    return fail(Code::not_found, fmt::format("there is nothing at {}", place.url));
-  if (!size)
-    return fail(Code::unsupported, fmt::format("{} does not say how large it is", place.url));
+    return nothing_at(place);
+  const std::uint64_t size = BILLOW_TRY(size_of(head.headers, place));
   std::string tag(head.headers.get("ETag"));
   if (tag.empty())
     tag = std::string(head.headers.get("Last-Modified"));
-  return std::vector<Object>{{"", static_cast<std::uint64_t>(*size), tag, ""}};
+  return std::vector<Object>{{"", size, tag, ""}};
+}
+
+namespace {
+
+// One <Contents> of a listing. Directory markers, which some tools create, have an empty name.
+Result<Object> listed_object(const XmlElement& item,
+                             const std::string& prefix,
+                             const Place& place) {
+  Object object;
+  object.key = item.child_text("Key");
+  object.tag = item.child_text("ETag");
+  const auto size = parse_int(item.child_text("Size"), 0, INT64_MAX);
+  if (!size || !object.key.starts_with(prefix))
+    return fail(Code::unavailable, fmt::format("{}: the server's listing is invalid", place.url));
+  object.size = static_cast<std::uint64_t>(*size);
+  object.name = object.key.substr(prefix.size());
+  if (object.name.ends_with('/'))
+    object.name.clear();
+  if (!object.name.empty())
+    BILLOW_TRY_VOID(check_name_of_object(object.name));
+  return object;
+}
+
+}  // namespace
+
+// Adds one page of a listing. Returns the token of the next page; empty after the last one.
+Result<std::string> Objects::list_page(const Place& place,
+                                       const std::string& prefix,
+                                       const std::string& token,
+                                       std::vector<Object>& out) const {
+  Query query{{"list-type", "2"}, {"prefix", prefix}, {"max-keys", "1000"}};
+  if (!token.empty())
+    query.emplace_back("continuation-token", token);
+  const Answer page = BILLOW_TRY(call({.place = place, .key = {}, .query = query}));
+  if (page.status == 404)
+    return no_bucket(place);
+  const auto listing = parse_xml(page.body);
+  if (!listing)
+    return fail(Code::unavailable, fmt::format("{}: the server's listing is invalid: {}", place.url,
+                                               listing.error().message));
+  for (const XmlElement& item : listing->children) {
+    if (item.name != "Contents")
+      continue;
+    Object object = BILLOW_TRY(listed_object(item, prefix, place));
+    if (object.name.empty())
+      continue;
+    out.push_back(std::move(object));
+    if (out.size() > objects_per_place_max)
+      return fail(Code::too_large,
+                  fmt::format("{} contains more than {} objects", place.url, objects_per_place_max),
+                  "use a longer prefix");
+  }
+  if (listing->child_text("IsTruncated") != "true")
+    return std::string();
+  return std::string(listing->child_text("NextContinuationToken"));
 }
 
 Result<std::vector<Object>> Objects::list(const Place& place) const {
@@ -271,49 +389,19 @@ Result<std::vector<Object>> Objects::list(const Place& place) const {
   if (!place.key.empty() && !place.key.ends_with('/')) {
     const Answer one =
         BILLOW_TRY(call({.method = net::Method::head, .place = place, .key = place.key}));
-    if (one.status < 300) {
-      const auto size = parse_int(one.headers.get("Content-Length"), 0, INT64_MAX);
-      if (!size)
-        return fail(Code::unavailable, fmt::format("{} does not say how large it is", place.url));
-      return std::vector<Object>{
-          {"", static_cast<std::uint64_t>(*size), std::string(one.headers.get("ETag")), place.key}};
-    }
+    if (one.status < 300)
+      return std::vector<Object>{{"", BILLOW_TRY(size_of(one.headers, place)),
+                                  std::string(one.headers.get("ETag")), place.key}};
   }
   const std::string prefix =
       place.key.empty() || place.key.ends_with('/') ? place.key : place.key + "/";
   std::vector<Object> out;
-  for (std::string more;;) {
-    Query query{{"list-type", "2"}, {"prefix", prefix}, {"max-keys", "1000"}};
-    if (!more.empty())
-      query.emplace_back("continuation-token", more);
-    const Answer page = BILLOW_TRY(call({.place = place, .key = {}, .query = query}));
-    if (page.status == 404)
-      return fail(Code::not_found, fmt::format("there is no bucket {}", place.bucket));
-    for (const std::string_view item : elements(page.body, "Contents")) {
-      Object object;
-      object.key = element(item, "Key");
-      object.tag = element(item, "ETag");
-      const auto size = parse_int(element(item, "Size"), 0, INT64_MAX);
-      if (!size || !object.key.starts_with(prefix))
-        return fail(Code::unavailable,
-                    fmt::format("{}: the server's list cannot be read", place.url));
-      object.size = static_cast<std::uint64_t>(*size);
-      object.name = object.key.substr(prefix.size());
-      if (object.name.empty() || object.name.ends_with('/'))
-        continue;  // a directory, as some tools make them
-      BILLOW_TRY_VOID(check_name_of_object(object.name));
-      out.push_back(std::move(object));
-      if (out.size() > objects_per_place_max)
-        return fail(Code::too_large,
-                    fmt::format("{} holds more than {} objects", place.url, objects_per_place_max),
-                    "name a smaller part of it");
-    }
-    more = element(page.body, "NextContinuationToken");
-    if (element(page.body, "IsTruncated") != "true" || more.empty())
-      break;
-  }
+  std::string token;
+  do {
+    token = BILLOW_TRY(list_page(place, prefix, token, out));
+  } while (!token.empty());
   if (out.empty())
-    return fail(Code::not_found, fmt::format("there is nothing at {}", place.url));
+    return nothing_at(place);
   std::sort(out.begin(), out.end(),
             [](const Object& a, const Object& b) { return a.name < b.name; });
   return out;
@@ -321,7 +409,7 @@ Result<std::vector<Object>> Objects::list(const Place& place) const {
 
 Status Objects::read(const Place& place, const Object& object, int fd) const {
   if (::ftruncate(fd, static_cast<off_t>(object.size)) != 0)
-    return fail_errno("make room", errno);
+    return fail_errno("reserve space for the object", errno);
   const std::size_t parts = (object.size + part_bytes - 1) / part_bytes;
   return in_parallel(parts, connections, [&](std::size_t i) -> Status {
     const std::uint64_t from = std::uint64_t{i} * part_bytes;
@@ -335,43 +423,50 @@ Status Objects::read(const Place& place, const Object& object, int fd) const {
       asked.headers.set(place.s3 ? "If-Match" : "If-Range", object.tag);
     const Answer got = BILLOW_TRY(call(asked));
     if (got.status == 404)
-      return fail(Code::not_found, fmt::format("{} is gone", place.url));
+      return fail(Code::not_found, fmt::format("{} was deleted while it was read", place.url));
     if (!whole && got.status != 206)
       return fail(Code::conflict,
-                  fmt::format("{} changed while it was read, or its server gives no parts of it",
+                  fmt::format("{} changed while it was read, or its server does not support ranges",
                               place.url),
                   "try again");
     if (got.body.size() != size)
-      return fail(Code::conflict, fmt::format("{} is not as large as it was", place.url),
+      return fail(Code::conflict, fmt::format("{} changed its size while it was read", place.url),
                   "try again");
     return write_at(fd, got.body, from);
   });
 }
 
+// The last part is the largest, so that no part is below the minimum size of a store. A store
+// accepts at most 10,000 parts.
 Status Objects::write(const Place& place,
                       const std::string& key,
                       int fd,
                       std::uint64_t size) const {
-  const auto expect = [&](const Answer& answer) -> Status {
-    return answer.status == 404
-               ? fail(Code::not_found, fmt::format("there is no bucket {}", place.bucket))
-               : Status{};
-  };
-  // The last part is the largest, so that none is smaller than a store allows; ten thousand of them
-  // are the most.
   const std::uint64_t part = std::max<std::uint64_t>(part_bytes, size / 9'000 + 1);
-  if (size < 2 * part)
-    return expect(
-        BILLOW_TRY(call({.method = net::Method::put,
-                         .place = place,
-                         .key = key,
-                         .body = BILLOW_TRY(read_at(fd, 0, static_cast<std::size_t>(size)))})));
+  if (size >= 2 * part)
+    return write_parts(place, key, fd, size, part);
+  const Answer answer =
+      BILLOW_TRY(call({.method = net::Method::put,
+                       .place = place,
+                       .key = key,
+                       .body = BILLOW_TRY(read_at(fd, 0, static_cast<std::size_t>(size)))}));
+  return answer.status == 404 ? Status(no_bucket(place)) : Status();
+}
+
+Status Objects::write_parts(const Place& place,
+                            const std::string& key,
+                            int fd,
+                            std::uint64_t size,
+                            std::uint64_t part) const {
   const Answer begun = BILLOW_TRY(
       call({.method = net::Method::post, .place = place, .key = key, .query = {{"uploads", ""}}}));
-  BILLOW_TRY_VOID(expect(begun));
-  const std::string upload = element(begun.body, "UploadId");
+  if (begun.status == 404)
+    return no_bucket(place);
+  const auto document = parse_xml(begun.body);
+  const std::string upload(document ? document->child_text("UploadId") : "");
   if (upload.empty())
-    return fail(Code::unavailable, fmt::format("{}: the server takes no parts", place.url));
+    return fail(Code::unavailable,
+                fmt::format("{}: the server does not accept uploads in parts", place.url));
   const std::size_t parts = static_cast<std::size_t>(size / part);
   std::vector<std::string> tags(parts);
   const Status sent = in_parallel(parts, connections, [&](std::size_t i) -> Status {
@@ -383,19 +478,26 @@ Status Objects::write(const Place& place,
                          .key = key,
                          .query = {{"partNumber", fmt::format("{}", i + 1)}, {"uploadId", upload}},
                          .body = BILLOW_TRY(read_at(fd, from, static_cast<std::size_t>(bytes)))}));
-    BILLOW_TRY_VOID(expect(kept));
+    if (kept.status == 404)
+      return no_bucket(place);
     tags[i] = std::string(kept.headers.get("ETag"));
     return {};
   });
   if (!sent) {
-    (void)call({.method = net::Method::del,
-                .place = place,
-                .key = key,
-                .query = {{"uploadId", upload}}});  // or its parts would be paid for
+    // Otherwise the store would keep the parts and charge for them.
+    (void)call(
+        {.method = net::Method::del, .place = place, .key = key, .query = {{"uploadId", upload}}});
     return sent;
   }
+  return complete_upload(place, key, upload, tags);
+}
+
+Status Objects::complete_upload(const Place& place,
+                                const std::string& key,
+                                const std::string& upload,
+                                const std::vector<std::string>& tags) const {
   std::string body = "<CompleteMultipartUpload>";
-  for (std::size_t i = 0; i < parts; ++i)
+  for (std::size_t i = 0; i < tags.size(); ++i)
     body += fmt::format("<Part><PartNumber>{}</PartNumber><ETag>{}</ETag></Part>", i + 1,
                         escape_xml(tags[i]));
   body += "</CompleteMultipartUpload>";
@@ -404,10 +506,13 @@ Status Objects::write(const Place& place,
                                        .key = key,
                                        .query = {{"uploadId", upload}},
                                        .body = body}));
-  // The answer may be an error although its status was sent before that was known.
-  if (!element(done.body, "Code").empty())
-    return fail(Code::unavailable, fmt::format("{}: {}", place.url, element(done.body, "Message")));
-  return expect(done);
+  if (done.status == 404)
+    return no_bucket(place);
+  // The store sends the status before it knows the result, so the body may still be an error.
+  const std::string error = s3_error(done.body);
+  if (!error.empty())
+    return fail(Code::unavailable, fmt::format("{}: {}", place.url, error));
+  return {};
 }
 
 }  // namespace billow::s3

@@ -1,4 +1,4 @@
-// AWS Signature Version 4, as every S3-compatible store checks it.
+// AWS Signature Version 4, used by all S3-compatible stores.
 #pragma once
 
 #include <string>
@@ -12,20 +12,19 @@
 namespace billow::s3 {
 
 struct Access {
-  std::string access_key, secret_key,
-      session_token;  // no key: asked without a signature, as for public buckets
+  std::string access_key, secret_key, session_token;  // no key: unsigned, as for public buckets
   std::string region = "us-east-1";
-  std::string endpoint;  // "http://127.0.0.1:9000"; empty: Amazon's
+  std::string endpoint;  // "http://127.0.0.1:9000"; empty: Amazon S3
 };
 
 using Query = std::vector<std::pair<std::string, std::string>>;
 
-// "/a b" → "/a%20b", "/" stays.
+// "/a b" → "/a%20b"; "/" is kept.
 std::string encode_path(std::string_view path);
-// Sorted and encoded, as it is signed and sent.
+// Sorted and encoded: the form that is signed and sent.
 std::string encode_query(Query query);
 
-// Adds Host's companions (x-amz-date, x-amz-content-sha256, the token) and Authorization.
+// Adds x-amz-date, x-amz-content-sha256, the session token and Authorization.
 struct ToSign {
   net::Method method = net::Method::get;
   std::string path;   // encoded

@@ -107,10 +107,10 @@ class Objects(OnAServer):
         self.assertIn("could not be brought", done.errors)
 
     def test_what_is_wrong_is_said(self):
-        for url, word in (("s3://data/nothing-here", "there is nothing at"), ("s3://no-such-bucket/x", "no-such-bucket")):
+        for url, word in (("s3://data/nothing-here", "does not exist"), ("s3://no-such-bucket/x", "no-such-bucket")):
             done = self.run_job("--input", url, "--", "true", expect=125)
             self.assertIn(word, done.errors)
-        for option, word in (("ftp://host/x", "neither s3:// nor http"), ("s3://", "no bucket"), ("https://user:pw@host/x", "password"), ("s3://data/x:../up", "not a path inside")):
+        for option, word in (("ftp://host/x", "must start with s3://"), ("s3://", "bucket name"), ("https://user:pw@host/x", "password"), ("s3://data/x:../up", "not a path inside")):
             done = self.rig.cli("run", "--input", option, "--", "true")
             self.assertEqual(done.code, 2, done)
             self.assertIn(word, done.errors)

@@ -18,7 +18,7 @@ if [ "$arch" != "$(uname -m)" ]; then
   # Only the static libraries are wanted: unpacked beside the build, so that this machine's own packages stay as they are.
   sysroot=$root/.dev/sysroot-$arch
   mkdir -p "$sysroot"
-  (cd "$sysroot" && for package in libssl-dev libsqlite3-dev libboost-json1.81-dev zlib1g-dev libzstd-dev; do
+  (cd "$sysroot" && for package in libssl-dev libsqlite3-dev libboost-json1.81-dev zlib1g-dev libzstd-dev libpugixml-dev; do
     [ -f ".have-$package" ] || { apt-get download -qq "$package:$deb" && dpkg-deb -x "$package"_*.deb . && rm -f "$package"_*.deb && touch ".have-$package"; }
   done) || die "could not fetch the $arch libraries"
   strip=$triple-strip

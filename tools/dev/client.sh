@@ -1,10 +1,10 @@
 # ./dev client [--macos-check]: a client alone, in build-client/bin/billow; on Debian and on macOS.
 # --macos-check: compiles every source of it for macOS from here, and links it as far as that goes without a Mac.
 client_build=$root/build-client
-client_packages='g++ cmake ninja-build ccache pkg-config libboost1.81-dev libboost-json1.81-dev libssl-dev libfmt-dev libzstd-dev libtomlplusplus-dev'
+client_packages='g++ cmake ninja-build ccache pkg-config libboost1.81-dev libboost-json1.81-dev libssl-dev libfmt-dev libzstd-dev libtomlplusplus-dev libpugixml-dev'
 if [ "$(uname -s)" = Darwin ]; then
   command -v brew >/dev/null || die 'this needs Homebrew: https://brew.sh'
-  for package in cmake ninja boost openssl@3 fmt zstd tomlplusplus; do
+  for package in cmake ninja boost openssl@3 fmt zstd tomlplusplus pugixml; do
     brew list --versions "$package" >/dev/null 2>&1 || brew install --quiet "$package" || die "brew install $package failed"
   done
   set -- "$@" "-DOPENSSL_ROOT_DIR=$(brew --prefix openssl@3)"

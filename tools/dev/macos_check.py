@@ -2,7 +2,7 @@
 """Every source of the client, compiled for macOS on a machine that is none.
 
 Zig carries Apple's system headers and libc++ and cross-compiles C++; npm has it in packages. What to compile is what the client-only
-build compiles here, with the files for Darwin in place of those for Linux. The headers of fmt, Boost, OpenSSL, zstd and toml++ are this
+build compiles here, with the files for Darwin in place of those for Linux. The headers of fmt, Boost, OpenSSL, zstd, pugixml and toml++ are this
 machine's: they are the same text everywhere. Their libraries for macOS are not to be had here, so linking stops for want of them, and each
 symbol it lacks must be one of theirs.
 """
@@ -17,9 +17,9 @@ import sys
 
 ZIG = "0.12.0-dev.1286"
 TARGET = "aarch64-macos.13.3"   # the first with std::expected in the system's libc++
-HEADERS = ["boost", "fmt", "zstd.h", "zstd_errors.h", "toml++"]
+HEADERS = ["boost", "fmt", "zstd.h", "zstd_errors.h", "toml++", "pugixml.hpp", "pugiconfig.hpp"]
 # Symbols of libraries that a Mac brings or Homebrew installs.
-FOREIGN = re.compile(r"^_?(_?_ZNK?[A-Z]*5boost|_?_ZT[VIS]N5boost|ZSTD_|_?OPENSSL_|OpenSSL|SSL_|SSL$|TLS_|EVP_|BIO_|ERR_|X509|ASN1_|PEM_|EC_|HMAC|BN_|CRYPTO_|RSA_|DH_|GENERAL_NAME|d2i_|i2d_|i2s_|s2i_|sk_|NCONF|BUF_|OBJ_|RAND_|AUTHORITY_|BASIC_)")
+FOREIGN = re.compile(r"^_?(_?_ZNK?[A-Z]*5boost|_?_ZT[VIS]N5boost|_?_ZNK?4pugi|ZSTD_|_?OPENSSL_|OpenSSL|SSL_|SSL$|TLS_|EVP_|BIO_|ERR_|X509|ASN1_|PEM_|EC_|HMAC|BN_|CRYPTO_|RSA_|DH_|GENERAL_NAME|d2i_|i2d_|i2s_|s2i_|sk_|NCONF|BUF_|OBJ_|RAND_|AUTHORITY_|BASIC_)")
 
 
 def zig(work):

@@ -11,7 +11,6 @@
 #include "net/guard.h"
 #include "s3/objects.h"
 #include "s3/sign.h"
-#include "s3/xml.h"
 
 namespace billow::s3 {
 namespace {
@@ -189,17 +188,6 @@ TEST(Objects, AreFetchedFromTheAddressThatWasLookedAt) {
   ASSERT_FALSE(again);
   EXPECT_EQ(again.error().code, Code::forbidden);
   EXPECT_EQ(server.came, 1);
-}
-
-TEST(Xml, GivesWhatIsInAnAnswer) {
-  const std::string xml =
-      "<R><Contents><Key>a&amp;b "
-      "&lt;1&gt;</Key><Size>3</Size></Contents><Contents><Key>c</Key></Contents><Cut>x";
-  ASSERT_EQ(elements(xml, "Contents").size(), 2u);
-  EXPECT_EQ(element(xml, "Key"), "a&b <1>");
-  EXPECT_EQ(element(xml, "Nothing"), "");
-  EXPECT_EQ(element(xml, "Cut"), "");
-  EXPECT_EQ(element("<K>&#x2F;&#38;&bogus;</K>", "K"), "/&&bogus;");
 }
 
 }  // namespace
