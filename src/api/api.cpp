@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "api/call.h"
+#include "api/dashboard.h"
 #include "api/fabric.h"
 #include "api/files.h"
 #include "api/secrets.h"
@@ -68,6 +69,7 @@ const std::vector<Route>& table() {
       {{Method::get, "/", Need::nothing}, page},
       {{Method::get, "/app.js", Need::nothing}, script},
       {{Method::get, "/app.css", Need::nothing}, style},
+      {{Method::get, "/assets/{name}", Need::nothing}, dashboard::asset},
       {{Method::get, "/healthz", Need::nothing}, health},
       {{Method::get, "/v1/openapi.json", Need::nothing}, admin::openapi},
       {{Method::get, "/metrics", Need::look}, admin::metrics},

@@ -50,21 +50,77 @@ test('a log cannot inject markup, script or style', async () => {
   await context.close();
 });
 
-test('the terminal echoes, and a full-screen program draws', async () => {
-  const { page, context, trouble } = await open(browser);
+// A shell without GPUs in a page of this size, and a way to type and to read its screen.
+async function openShell(options) {
+  const opened = await open(browser, options);
+  const { page } = opened;
   await go(page, '/terminal');
   await page.fill('main input[type=number]', '0');
   await page.click('text=Open a shell');
   await page.waitForURL(/#\/terminal\/\d+/);
-  await page.waitForSelector('text=connected');
-  const screen = page.locator('.terminal');
-  await screen.click();
-  await page.keyboard.type('echo typed-$((6*7))\n');
-  await until(async () => (await screen.innerText()).includes('typed-42'), 'what was typed, carried out');
-  await page.keyboard.type(`printf '\\033[2J\\033[5;10Hhere\\033[1;31mred\\033[0m'\n`);
-  await until(async () => (await screen.locator('> div:last-child > div').nth(4).innerText()).includes('herered'), 'cursor movements');
-  equal(await screen.locator('b, i, img').count(), 0, 'only text');
+  await page.waitForSelector('text=/: connected/');
+  const rows = page.locator('.xterm-rows');
+  await page.locator('.term-host').click();
+  // Types a command and waits for a line of output that matches; the echoed command must not.
+  const run = async (command, line) => {
+    await page.keyboard.type(`clear; ${command}\n`);
+    await until(async () => line.test(await rows.innerText()), `${line} after ${command}`);
+    return line.exec(await rows.innerText());
+  };
+  return { ...opened, rows, run };
+}
+
+test('the terminal echoes, and a full-screen program draws', async () => {
+  const { page, context, trouble, rows, run } = await openShell({});
+  await run('echo typed-$((6*7))', /^typed-42/m);
+  await page.keyboard.type(`printf '\\033[2J\\033[5;10Hhere\\033[1;31mred\\033[0m \\033[38;2;255;120;0mtrue\\033[0m'\n`);
+  await until(async () => (await rows.locator('> div').nth(4).innerText()).includes('herered'), 'cursor movements');
+  const colour = await rows.locator('span:has-text("true")').first().evaluate((e) => getComputedStyle(e).color);
+  equal(colour, 'rgb(255, 120, 0)', 'colours are shown although the page allows no inline style');
+  equal(await rows.locator('b, i, img').count(), 0, 'only text');
   await shot(page, 'terminal');
+  await page.keyboard.type('exit\n');
+  await page.waitForSelector('text=/ended/');
+  equal(trouble, [], 'no errors in the console');
+  await context.close();
+});
+
+test('the terminal follows the size of the window', async () => {
+  for (const { width, height, dark } of [{ width: 1280, height: 900, dark: false }, { width: 700, height: 600, dark: true }, { width: 390, height: 800, dark: false }]) {
+    const { page, context, trouble, rows, run } = await openShell({ width, height, dark });
+    const size = async () => (await run('stty size; echo size-$((1+1))', /^(\d+) (\d+)\s+size-2/m)).slice(1).map(Number);
+    const [tall, wide] = await size();
+    equal(await rows.locator('> div').count(), tall, 'as many rows as the job knows of');
+    const cell = await page.evaluate(() => document.querySelector('.xterm-screen').getBoundingClientRect().width) / wide;
+    ok(cell > 5 && cell < 12, `columns of ${cell} pixels`);
+    await page.setViewportSize({ width: width - 100, height: height - 120 });
+    await until(async () => { const [t, w] = await size(); return t < tall && w < wide; }, 'fewer rows and columns');
+    await shot(page, `terminal-${width}`);
+    await page.keyboard.type('exit\n');
+    await page.waitForSelector('text=/ended/');
+    equal(trouble, [], 'no errors in the console');
+    await context.close();
+  }
+});
+
+test('the terminal pastes, copies, searches and keeps its memory bounded', async () => {
+  const { page, context, trouble, run, rows } = await openShell({});
+  await page.evaluate(() => {
+    const data = new DataTransfer();
+    data.setData('text/plain', 'echo pasted-$((6*7))');
+    document.querySelector('.xterm-helper-textarea').dispatchEvent(new ClipboardEvent('paste', { clipboardData: data, bubbles: true }));
+  });
+  await page.keyboard.press('Enter');
+  await until(async () => /^pasted-42/m.test(await rows.innerText()), 'the pasted command');
+  await run('seq 1 200000; echo flood-$((1+1))', /^flood-2/m);
+  const heap = await page.evaluate(() => performance.memory.usedJSHeapSize);
+  ok(heap < 150 << 20, `${heap} bytes after 200,000 lines`);
+  await page.keyboard.press('Shift+Escape');
+  equal(await page.evaluate(() => document.activeElement.getAttribute('aria-label')), 'Find in the terminal', 'Shift+Esc leaves the terminal');
+  await page.keyboard.type('199900');
+  await page.keyboard.press('Enter');
+  await until(async () => (await rows.innerText()).includes('199900'), 'a line that had scrolled away');
+  await page.keyboard.press('Escape');
   await page.keyboard.type('exit\n');
   await page.waitForSelector('text=/ended/');
   equal(trouble, [], 'no errors in the console');
@@ -312,6 +368,13 @@ test('the bundle is small and the first paint is quick', async () => {
   let bytes = 0;
   for (const file of ['/', '/app.js', '/app.css']) bytes += gzipSync(await (await page.request.get(base + file)).body()).length;
   ok(bytes <= 120_000, `${bytes} bytes gzipped`);
+  const chunk = /assets\/xterm-\w+\.js/.exec(await (await page.request.get(`${base}/app.js`)).text())[0];
+  const loaded = await page.evaluate(() => performance.getEntriesByType('resource').map((r) => r.name));
+  ok(!loaded.some((name) => name.includes('/assets/')), 'the terminal is not part of the first page');
+  const answer = await page.request.get(`${base}/${chunk}`);
+  ok(answer.headers()['content-type'].startsWith('text/javascript'), 'a chunk is a script');
+  ok(answer.headers()['cache-control'].includes('immutable'), 'a chunk is cached by its name');
+  equal((await page.request.get(`${base}/assets/none.js`)).status(), 404, 'an unknown chunk');
   const paints = [];
   for (let i = 0; i < 5; i++) {
     await page.reload();

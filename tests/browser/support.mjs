@@ -46,7 +46,7 @@ export async function open(browser, { width = 1280, height = 900, dark = false, 
   const hosts = new Set();
   page.on('request', (r) => hosts.add(new URL(r.url()).host));
   // Work on the pages without building the binary each time: the bundle of this folder instead of the embedded one.
-  if (process.env.BILLOW_WEB) for (const file of ['app.js', 'app.css']) await page.route(`**/${file}`, (r) => r.fulfill({ path: join(process.env.BILLOW_WEB, file) }));
+  if (process.env.BILLOW_WEB) for (const at of ['app.js', 'app.css', 'assets/*']) await page.route(`**/${at}`, (r) => r.fulfill({ path: join(process.env.BILLOW_WEB, new URL(r.request().url()).pathname) }));
   const { url } = json('dashboard');
   await page.goto(url);
   await page.waitForSelector('main h1, main .cards');

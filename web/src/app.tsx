@@ -96,8 +96,9 @@ export function App() {
     let g = false;
     const onKey = (event: KeyboardEvent) => {
       const target = event.target as HTMLElement;
-      const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName) || target.classList?.contains('terminal');
-      if (event.key === 'Escape') { helpOpen.value = false; menuOpen.value = false; if (typing && !target.classList.contains('terminal')) target.blur(); }
+      const inTerminal = target.closest?.('.term-host') != null;
+      const typing = inTerminal || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName);
+      if (event.key === 'Escape') { helpOpen.value = false; menuOpen.value = false; if (typing && !inTerminal) target.blur(); }
       if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
       const page = g && pages.find(([, , key]) => key === event.key);
       if (event.key === '?') helpOpen.value = !helpOpen.value;

@@ -1,0 +1,50 @@
+// web/build.mjs packs these files into one: a line of JSON that lists their names, types and sizes,
+// then their contents. A name contains a hash of the content, so browsers may cache it
+// indefinitely.
+#include "api/dashboard.h"
+
+#include <fmt/format.h>
+
+std::string_view billow_embedded_assets();
+
+namespace billow::api::dashboard {
+namespace {
+
+struct Asset {
+  std::string type;
+  std::string_view content;
+};
+
+std::map<std::string, Asset, std::less<>> unpack(std::string_view pack) {
+  std::map<std::string, Asset, std::less<>> out;
+  const std::size_t end = std::min(pack.find('\n'), pack.size());
+  const auto list = parse_json(pack.substr(0, end));
+  if (!list)
+    return out;
+  pack.remove_prefix(std::min(end + 1, pack.size()));
+  for (const Json& item : list->items()) {
+    const std::string_view content = pack.substr(0, item["bytes"].uint_or(0));
+    out.emplace(item["name"].str_or(""), Asset{std::string(item["type"].str_or("")), content});
+    pack.remove_prefix(content.size());
+  }
+  return out;
+}
+
+}  // namespace
+
+void asset(CallPtr call) {
+  static const auto assets = unpack(billow_embedded_assets());
+  const auto found = assets.find(call->parts.at(0));
+  if (found == assets.end())
+    return call->fail({Code::not_found,
+                       fmt::format("the dashboard has no file \"{}\"", call->parts.at(0)),
+                       "reload the page: the head may have been upgraded"});
+  net::Response file;
+  file.headers = {{"Content-Type", found->second.type},
+                  {"X-Content-Type-Options", "nosniff"},
+                  {"Cache-Control", "public, max-age=31536000, immutable"}};
+  file.body = std::string(found->second.content);
+  call->exchange->respond(std::move(file));
+}
+
+}  // namespace billow::api::dashboard

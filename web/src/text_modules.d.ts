@@ -1,0 +1,5 @@
+// Files imported as text; see build.mjs.
+declare module 'text:*' {
+  const content: string;
+  export default content;
+}
