@@ -10,28 +10,53 @@ const cdp = await context.newCDPSession(page);
 await cdp.send('Performance.enable');
 await cdp.send('Network.enable');
 let updates = 0;
-cdp.on('Network.eventSourceMessageReceived', () => { updates++; });
+cdp.on('Network.eventSourceMessageReceived', () => {
+  updates++;
+});
 // What the main thread did, by its own CPU time: on a busy machine the wall clock tells about the machine. Both are told.
 async function traced(run) {
-  await browser.startTracing(page, { categories: ['toplevel', 'disabled-by-default-devtools.timeline', 'devtools.timeline'] });
+  await browser.startTracing(page, {
+    categories: ['toplevel', 'disabled-by-default-devtools.timeline', 'devtools.timeline'],
+  });
   await run();
   const events = JSON.parse((await browser.stopTracing()).toString()).traceEvents;
-  const main = new Set(events.filter((e) => e.name === 'thread_name' && e.args.name === 'CrRendererMain').map((e) => `${e.pid}/${e.tid}`));
-  const tasks = events.filter((e) => e.ph === 'X' && /RunTask/.test(e.name) && main.has(`${e.pid}/${e.tid}`));
+  const main = new Set(
+    events
+      .filter((e) => e.name === 'thread_name' && e.args.name === 'CrRendererMain')
+      .map((e) => `${e.pid}/${e.tid}`),
+  );
+  const tasks = events.filter(
+    (e) => e.ph === 'X' && /RunTask/.test(e.name) && main.has(`${e.pid}/${e.tid}`),
+  );
   const over = (key) => tasks.filter((e) => e[key] > 50_000).map((e) => Math.round(e[key] / 1000));
-  return { tasks: tasks.length, cpu: over('tdur'), wall: over('dur'), longest: Math.max(0, ...tasks.map((e) => e.tdur / 1000)) };
+  return {
+    tasks: tasks.length,
+    cpu: over('tdur'),
+    wall: over('dur'),
+    longest: Math.max(0, ...tasks.map((e) => e.tdur / 1000)),
+  };
 }
-const metric = async (name) => (await cdp.send('Performance.getMetrics')).metrics.find((m) => m.name === name).value;
+const metric = async (name) =>
+  (await cdp.send('Performance.getMetrics')).metrics.find((m) => m.name === name).value;
 const out = { pages: {}, trouble };
-await until(() => page.evaluate(() => document.querySelectorAll('.cells a').length >= 1000), 'a thousand squares', 60);
+await until(
+  () => page.evaluate(() => document.querySelectorAll('.cells a').length >= 1000),
+  'a thousand squares',
+  60,
+);
 out.squares = await page.evaluate(() => document.querySelectorAll('.cells a').length);
-const fetched = await page.evaluate(async () => { const began = performance.now(); const text = await (await fetch('/metrics')).text(); return { ms: performance.now() - began, bytes: text.length }; });
+const fetched = await page.evaluate(async () => {
+  const began = performance.now();
+  const text = await (await fetch('/metrics')).text();
+  return { ms: performance.now() - began, bytes: text.length };
+});
 out.scrape = fetched;
 for (const path of ['/', '/jobs', '/nodes', '/costs']) {
   await go(page, path);
   await page.waitForTimeout(1500);
   updates = 0;
-  const script = await metric('ScriptDuration'), task = await metric('TaskDuration');
+  const script = await metric('ScriptDuration'),
+    task = await metric('TaskDuration');
   const seen = await traced(async () => {
     const until_ms = Date.now() + seconds * 1000;
     while (Date.now() < until_ms) {
@@ -42,24 +67,41 @@ for (const path of ['/', '/jobs', '/nodes', '/costs']) {
     }
   });
   const n = Math.max(1, updates);
-  out.pages[path] = { updates, script_ms_per_update: ((await metric('ScriptDuration')) - script) * 1000 / n, task_ms_per_update: ((await metric('TaskDuration')) - task) * 1000 / n, long_tasks_ms: seen.cpu, long_tasks_wall_ms: seen.wall, longest_ms: seen.longest, tasks: seen.tasks, rows_in_document: await page.evaluate(() => document.querySelectorAll('.vrow').length) };
+  out.pages[path] = {
+    updates,
+    script_ms_per_update: (((await metric('ScriptDuration')) - script) * 1000) / n,
+    task_ms_per_update: (((await metric('TaskDuration')) - task) * 1000) / n,
+    long_tasks_ms: seen.cpu,
+    long_tasks_wall_ms: seen.wall,
+    longest_ms: seen.longest,
+    tasks: seen.tasks,
+    rows_in_document: await page.evaluate(() => document.querySelectorAll('.vrow').length),
+  };
   await shot(page, `fleet${path === '/' ? '' : path.replace('/', '-')}`);
 }
 await go(page, '/jobs');
 await page.waitForSelector('.vrow');
 out.jobs = Number((await page.locator('h1 small').innerText()).replace(/\D/g, ''));
-const searched = await traced(async () => { for (const word of ['c', 'ch', 'chu', '']) { await page.fill('main input[type=search]', word); await page.waitForTimeout(300); } });
+const searched = await traced(async () => {
+  for (const word of ['c', 'ch', 'chu', '']) {
+    await page.fill('main input[type=search]', word);
+    await page.waitForTimeout(300);
+  }
+});
 out.search_long_tasks_ms = searched.cpu;
 out.search_long_tasks_wall_ms = searched.wall;
 // Last, because a page that is loaded anew begins with everything.
 out.bundle_bytes = 0;
-for (const file of ['/', '/app.js', '/app.css']) out.bundle_bytes += gzipSync(await (await page.request.get(base + file)).body()).length;
+for (const file of ['/', '/app.js', '/app.css'])
+  out.bundle_bytes += gzipSync(await (await page.request.get(base + file)).body()).length;
 out.paints_ms = [];
 for (let i = 0; i < 7; i++) {
-  await page.goto('about:blank');   // taking a large page down is not what opening one costs
+  await page.goto('about:blank'); // taking a large page down is not what opening one costs
   await page.goto(`${base}/?${i}#/`);
   await page.waitForSelector('.cells a');
-  out.paints_ms.push(await page.evaluate(() => performance.getEntriesByName('first-contentful-paint')[0].startTime));
+  out.paints_ms.push(
+    await page.evaluate(() => performance.getEntriesByName('first-contentful-paint')[0].startTime),
+  );
 }
 console.log(JSON.stringify(out));
 await browser.close();

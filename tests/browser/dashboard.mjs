@@ -1,27 +1,60 @@
 // The dashboard against a real head with simulated GPUs, in Debian's Chromium. Each case is something a person does.
 import { join } from 'node:path';
 import { writeFileSync, readFileSync } from 'node:fs';
-import { axe, billow, data, equal, go, json, launch, main, ok, open, root, shot, submit, test, until } from './support.mjs';
+import {
+  axe,
+  billow,
+  data,
+  equal,
+  go,
+  json,
+  launch,
+  main,
+  ok,
+  open,
+  root,
+  shot,
+  submit,
+  test,
+  until,
+} from './support.mjs';
 
 const browser = await launch();
 const job = (id) => json('describe', id);
-const stop = (...ids) => { for (const id of ids) try { billow('stop', '--force', '--wait', id); } catch { /* it has ended by itself */ } };
+const stop = (...ids) => {
+  for (const id of ids)
+    try {
+      billow('stop', '--force', '--wait', id);
+    } catch {
+      /* it has ended by itself */
+    }
+};
 const text = (page, selector) => page.locator(selector).first().innerText();
 
 test('a job run from the form shows its price and its log, live', async () => {
   const { page, context, trouble } = await open(browser);
   await go(page, '/run');
-  await page.fill('input[name=command]', `sh -c 'echo begun; while [ ! -e ${join(data, 'go')} ]; do sleep 0.1; done; echo "done <b>bold</b>"; printf "\\033[31mred\\033[0m\\n"'`);
+  await page.fill(
+    'input[name=command]',
+    `sh -c 'echo begun; while [ ! -e ${join(data, 'go')} ]; do sleep 0.1; done; echo "done <b>bold</b>"; printf "\\033[31mred\\033[0m\\n"'`,
+  );
   await page.fill('input[name=gpus]', '2');
   await page.fill('input[name=name]', 'from-the-form');
   const line = await text(page, '.line code');
-  ok(line.includes('--gpus 2') && line.includes('--name from-the-form'), `the command line says what the form says: ${line}`);
+  ok(
+    line.includes('--gpus 2') && line.includes('--name from-the-form'),
+    `the command line says what the form says: ${line}`,
+  );
   ok(/\$\d+\.\d\d/.test(await text(page, '.price')), `a price: ${await text(page, '.price')}`);
   await shot(page, 'run');
   await page.click('main form button.full');
   await page.waitForURL(/#\/jobs\/\d+/);
   await page.waitForSelector('.log .ll:has-text("begun")');
-  equal(await page.locator('.log .ll:has-text("done")').count(), 0, 'nothing that is not written yet');
+  equal(
+    await page.locator('.log .ll:has-text("done")').count(),
+    0,
+    'nothing that is not written yet',
+  );
   writeFileSync(join(data, 'go'), '');
   await page.waitForSelector('.log .ll:has-text("done <b>bold</b>")', { timeout: 20000 });
   equal(await page.locator('.log b').count(), 0, 'log text never becomes markup');
@@ -30,10 +63,13 @@ test('a job run from the form shows its price and its log, live', async () => {
   const first = page.url();
   await page.click('button:has-text("Run again")');
   await page.waitForURL((url) => url.href !== first && /#\/jobs\/\d+$/.test(url.href));
-  await page.waitForSelector('.log .ll:has-text("done <b>bold</b>")', { timeout: 20000 });   // as it ran: the same name, command and GPUs
+  await page.waitForSelector('.log .ll:has-text("done <b>bold</b>")', { timeout: 20000 }); // as it ran: the same name, command and GPUs
   await page.waitForSelector('h1:has-text("from-the-form")');
   await page.fill('input[aria-label="Find in the log"]', 'bold');
-  await until(async () => (await page.locator('.log .ll').count()) === 1, 'only the line that matches');
+  await until(
+    async () => (await page.locator('.log .ll').count()) === 1,
+    'only the line that matches',
+  );
   equal(trouble, [], 'no errors in the console');
   await context.close();
 });
@@ -44,7 +80,11 @@ test('a log cannot inject markup, script or style', async () => {
   const id = submit('--', 'sh', '-c', `printf '%s\\n' "$0"`, evil);
   await go(page, `/jobs/${id}`);
   await page.waitForSelector('.log .ll:has-text("onerror")');
-  equal(await page.locator('main img, main script, main style').count(), 0, 'no element came of it');
+  equal(
+    await page.locator('main img, main script, main style').count(),
+    0,
+    'no element came of it',
+  );
   ok(!(await page.title()).includes('owned'), 'no script ran');
   equal(trouble, [], 'nothing was even tried');
   await context.close();
@@ -73,9 +113,17 @@ async function openShell(options) {
 test('the terminal echoes, and a full-screen program draws', async () => {
   const { page, context, trouble, rows, run } = await openShell({});
   await run('echo typed-$((6*7))', /^typed-42/m);
-  await page.keyboard.type(`printf '\\033[2J\\033[5;10Hhere\\033[1;31mred\\033[0m \\033[38;2;255;120;0mtrue\\033[0m'\n`);
-  await until(async () => (await rows.locator('> div').nth(4).innerText()).includes('herered'), 'cursor movements');
-  const colour = await rows.locator('span:has-text("true")').first().evaluate((e) => getComputedStyle(e).color);
+  await page.keyboard.type(
+    `printf '\\033[2J\\033[5;10Hhere\\033[1;31mred\\033[0m \\033[38;2;255;120;0mtrue\\033[0m'\n`,
+  );
+  await until(
+    async () => (await rows.locator('> div').nth(4).innerText()).includes('herered'),
+    'cursor movements',
+  );
+  const colour = await rows
+    .locator('span:has-text("true")')
+    .first()
+    .evaluate((e) => getComputedStyle(e).color);
   equal(colour, 'rgb(255, 120, 0)', 'colours are shown although the page allows no inline style');
   equal(await rows.locator('b, i, img').count(), 0, 'only text');
   await shot(page, 'terminal');
@@ -86,15 +134,26 @@ test('the terminal echoes, and a full-screen program draws', async () => {
 });
 
 test('the terminal follows the size of the window', async () => {
-  for (const { width, height, dark } of [{ width: 1280, height: 900, dark: false }, { width: 700, height: 600, dark: true }, { width: 390, height: 800, dark: false }]) {
+  for (const { width, height, dark } of [
+    { width: 1280, height: 900, dark: false },
+    { width: 700, height: 600, dark: true },
+    { width: 390, height: 800, dark: false },
+  ]) {
     const { page, context, trouble, rows, run } = await openShell({ width, height, dark });
-    const size = async () => (await run('stty size; echo size-$((1+1))', /^(\d+) (\d+)\s+size-2/m)).slice(1).map(Number);
+    const size = async () =>
+      (await run('stty size; echo size-$((1+1))', /^(\d+) (\d+)\s+size-2/m)).slice(1).map(Number);
     const [tall, wide] = await size();
     equal(await rows.locator('> div').count(), tall, 'as many rows as the job knows of');
-    const cell = await page.evaluate(() => document.querySelector('.xterm-screen').getBoundingClientRect().width) / wide;
+    const cell =
+      (await page.evaluate(
+        () => document.querySelector('.xterm-screen').getBoundingClientRect().width,
+      )) / wide;
     ok(cell > 5 && cell < 12, `columns of ${cell} pixels`);
     await page.setViewportSize({ width: width - 100, height: height - 120 });
-    await until(async () => { const [t, w] = await size(); return t < tall && w < wide; }, 'fewer rows and columns');
+    await until(async () => {
+      const [t, w] = await size();
+      return t < tall && w < wide;
+    }, 'fewer rows and columns');
     await shot(page, `terminal-${width}`);
     await page.keyboard.type('exit\n');
     await page.waitForSelector('text=/ended/');
@@ -108,7 +167,9 @@ test('the terminal pastes, copies, searches and keeps its memory bounded', async
   await page.evaluate(() => {
     const data = new DataTransfer();
     data.setData('text/plain', 'echo pasted-$((6*7))');
-    document.querySelector('.xterm-helper-textarea').dispatchEvent(new ClipboardEvent('paste', { clipboardData: data, bubbles: true }));
+    document
+      .querySelector('.xterm-helper-textarea')
+      .dispatchEvent(new ClipboardEvent('paste', { clipboardData: data, bubbles: true }));
   });
   await page.keyboard.press('Enter');
   await until(async () => /^pasted-42/m.test(await rows.innerText()), 'the pasted command');
@@ -116,10 +177,17 @@ test('the terminal pastes, copies, searches and keeps its memory bounded', async
   const heap = await page.evaluate(() => performance.memory.usedJSHeapSize);
   ok(heap < 150 << 20, `${heap} bytes after 200,000 lines`);
   await page.keyboard.press('Shift+Escape');
-  equal(await page.evaluate(() => document.activeElement.getAttribute('aria-label')), 'Find in the terminal', 'Shift+Esc leaves the terminal');
+  equal(
+    await page.evaluate(() => document.activeElement.getAttribute('aria-label')),
+    'Find in the terminal',
+    'Shift+Esc leaves the terminal',
+  );
   await page.keyboard.type('199900');
   await page.keyboard.press('Enter');
-  await until(async () => (await rows.innerText()).includes('199900'), 'a line that had scrolled away');
+  await until(
+    async () => (await rows.innerText()).includes('199900'),
+    'a line that had scrolled away',
+  );
   await page.keyboard.press('Escape');
   await page.keyboard.type('exit\n');
   await page.waitForSelector('text=/ended/');
@@ -129,7 +197,16 @@ test('the terminal pastes, copies, searches and keeps its memory bounded', async
 
 test('a job is suspended, gives its GPU back, and goes on where it was', async () => {
   const { page, context, trouble } = await open(browser);
-  const id = submit('--gpus', 1, '--name', 'pausable', '--', 'sh', '-c', 'i=0; while true; do i=$((i+1)); echo tick $i; sleep 0.1; done');
+  const id = submit(
+    '--gpus',
+    1,
+    '--name',
+    'pausable',
+    '--',
+    'sh',
+    '-c',
+    'i=0; while true; do i=$((i+1)); echo tick $i; sleep 0.1; done',
+  );
   await go(page, `/jobs/${id}`);
   await page.waitForSelector('.log .ll:has-text("tick 5")');
   await page.click('button:has-text("Suspend")');
@@ -137,17 +214,32 @@ test('a job is suspended, gives its GPU back, and goes on where it was', async (
   const ranAtSuspend = job(id).ran_s;
   await until(() => job(id).suspended_s >= 2, 'time suspended is counted');
   equal(job(id).ran_s, ranAtSuspend, 'time suspended is not time run');
-  await until(async () => /ran \d+ s, suspended \d+ s/.test(await text(page, '.timeline .note')), 'both are told apart on the page');
-  const ticks = async () => Number((await page.locator('.log .ll').last().innerText()).split(' ')[1]);
-  await until(async () => { const a = await ticks(); await page.waitForTimeout(500); return (await ticks()) === a; }, 'a log that stands still');
+  await until(
+    async () => /ran \d+ s, suspended \d+ s/.test(await text(page, '.timeline .note')),
+    'both are told apart on the page',
+  );
+  const ticks = async () =>
+    Number((await page.locator('.log .ll').last().innerText()).split(' ')[1]);
+  await until(async () => {
+    const a = await ticks();
+    await page.waitForTimeout(500);
+    return (await ticks()) === a;
+  }, 'a log that stands still');
   const before = await ticks();
   await go(page, '/');
-  await until(async () => (await page.locator('.tile.used, .tile.idle').count()) === 0, 'its GPU is free');
+  await until(
+    async () => (await page.locator('.tile.used, .tile.idle').count()) === 0,
+    'its GPU is free',
+  );
   await go(page, `/jobs/${id}`);
   await page.click('button:has-text("Resume")');
   await page.waitForSelector('.title .state.running', { timeout: 30000 });
   await until(async () => (await ticks()) > before + 3, 'it goes on');
-  ok((await page.locator('.log').innerText()).includes(`tick ${before + 1}`) || (await ticks()) > before, 'where it was');
+  ok(
+    (await page.locator('.log').innerText()).includes(`tick ${before + 1}`) ||
+      (await ticks()) > before,
+    'where it was',
+  );
   stop(id);
   equal(trouble, [], 'no errors in the console');
   await context.close();
@@ -155,16 +247,40 @@ test('a job is suspended, gives its GPU back, and goes on where it was', async (
 
 test('charts of a job show what it used, with a table beside each', async () => {
   const { page, context, trouble } = await open(browser);
-  const id = submit('--gpus', 1, '--name', 'train-llama', '--', 'sh', '-c', 'i=0; while true; do i=$((i+1)); [ $((i % 20000)) = 0 ] && echo "step $i loss 0.$((i / 20000 * 619 % 997))"; done');
+  const id = submit(
+    '--gpus',
+    1,
+    '--name',
+    'train-llama',
+    '--',
+    'sh',
+    '-c',
+    'i=0; while true; do i=$((i+1)); [ $((i % 20000)) = 0 ] && echo "step $i loss 0.$((i / 20000 * 619 % 997))"; done',
+  );
   await go(page, `/jobs/${id}`);
   await page.waitForSelector('.chart canvas', { timeout: 30000 });
-  await until(async () => { const h = await page.evaluate(async (i) => (await fetch(`/v1/jobs/${i}/history`)).json(), id); return h.series.gpu_util_pct.some((v) => v > 20) && h.series.cpu_cores.some((v) => v > 0); }, 'points that show load', 60);
-  await until(async () => (await page.locator('.chart .sr caption').allInnerTexts()).includes('GPU'), 'a table for those who cannot see');
-  await page.waitForFunction(() => [...document.querySelectorAll('.chart figcaption')].some((f) => /busy \d/.test(f.textContent)));
+  await until(
+    async () => {
+      const h = await page.evaluate(async (i) => (await fetch(`/v1/jobs/${i}/history`)).json(), id);
+      return h.series.gpu_util_pct.some((v) => v > 20) && h.series.cpu_cores.some((v) => v > 0);
+    },
+    'points that show load',
+    60,
+  );
+  await until(
+    async () => (await page.locator('.chart .sr caption').allInnerTexts()).includes('GPU'),
+    'a table for those who cannot see',
+  );
+  await page.waitForFunction(() =>
+    [...document.querySelectorAll('.chart figcaption')].some((f) => /busy \d/.test(f.textContent)),
+  );
   await shot(page, 'job');
   await go(page, `/nodes/${job(id).tasks[0].node}`);
   await page.waitForSelector('svg.topology');
-  ok((await page.locator('svg.topology').getAttribute('aria-label')).includes('NVLink'), 'the wiring in words');
+  ok(
+    (await page.locator('svg.topology').getAttribute('aria-label')).includes('NVLink'),
+    'the wiring in words',
+  );
   await page.waitForSelector('.chart canvas');
   await shot(page, 'node');
   stop(id);
@@ -181,16 +297,33 @@ test('cost totals equal the ledger to the cent', async () => {
   const ledger = (await cost.json()).total.charge_nano_usd;
   let sum = 0;
   for (let cursor = ''; ;) {
-    const list = await page.evaluate(async (c) => (await fetch(`/v1/jobs?state=succeeded,failed,stopped,lost&limit=1000&expand=1${c ? `&cursor=${c}` : ''}`)).json(), cursor);
+    const list = await page.evaluate(
+      async (c) =>
+        (
+          await fetch(
+            `/v1/jobs?state=succeeded,failed,stopped,lost&limit=1000&expand=1${c ? `&cursor=${c}` : ''}`,
+          )
+        ).json(),
+      cursor,
+    );
     sum += list.jobs.reduce((a, j) => a + (j.elements ? 0 : j.cost_nano_usd), 0);
     if (!(cursor = list.next)) break;
   }
   equal(ledger, sum, 'the ledger and the jobs agree, to the nano-dollar');
-  await until(async () => Number(await page.locator('#total').getAttribute('data-nano')) === ledger, 'the ledger’s sum on the page');
+  await until(
+    async () => Number(await page.locator('#total').getAttribute('data-nano')) === ledger,
+    'the ledger’s sum on the page',
+  );
   const shown = (await text(page, '#total')).replace(/[$,]/g, '');
   equal(Number(shown).toFixed(2), (Math.round(sum / 1e7) / 100).toFixed(2), 'shown to the cent');
-  const rows = await page.locator('table.costs tbody td[data-nano]').evaluateAll((cells) => cells.map((c) => Number(c.dataset.nano)));
-  equal(rows.reduce((a, b) => a + b, 0), sum, 'the rows add up');
+  const rows = await page
+    .locator('table.costs tbody td[data-nano]')
+    .evaluateAll((cells) => cells.map((c) => Number(c.dataset.nano)));
+  equal(
+    rows.reduce((a, b) => a + b, 0),
+    sum,
+    'the rows add up',
+  );
   await shot(page, 'costs');
   equal(trouble, [], 'no errors in the console');
   await context.close();
@@ -227,7 +360,7 @@ test('a sick GPU is drained with its reason, seen at once, and put back by a per
   stop(holder);
   await go(page, '/');
   await page.click('.attention a:has-text("GPU 5")');
-  await page.waitForSelector('section[aria-label="The whole node"]');   // a link to a node shows the node, not its first card
+  await page.waitForSelector('section[aria-label="The whole node"]'); // a link to a node shows the node, not its first card
   await page.click('button[aria-label="Let GPU 5 take work again"]');
   await page.waitForSelector('button[aria-label="Drain GPU 5"]');
   writeFileSync(faults, '');
@@ -240,7 +373,11 @@ test('a sick GPU is drained with its reason, seen at once, and put back by a per
 test('a failed job says why, one that cannot be suspended says so, and all logs of an array are searched at once', async () => {
   const { page, context, trouble } = await open(browser);
   const broken = submit('--', 'sh', '-c', 'exit 3');
-  try { billow('wait', broken); } catch { /* with its code */ }
+  try {
+    billow('wait', broken);
+  } catch {
+    /* with its code */
+  }
   await go(page, `/jobs/${broken}`);
   await page.waitForSelector('section.attention:has-text("Why it failed"):has-text("exit code 3")');
   const kept = submit('--gpus', 1, '--suspendable', 'no', '--', 'sleep', '300');
@@ -248,14 +385,28 @@ test('a failed job says why, one that cannot be suspended says so, and all logs 
   await page.waitForSelector('dd:has-text("no: it was submitted with --suspendable no")');
   await page.waitForSelector('button:has-text("Suspend"):disabled');
   stop(kept);
-  const array = submit('--array', '0-2', '--', 'sh', '-c', 'echo plain; [ $BILLOW_ARRAY_INDEX = 1 ] && echo "the needle $BILLOW_ARRAY_INDEX"; true');
+  const array = submit(
+    '--array',
+    '0-2',
+    '--',
+    'sh',
+    '-c',
+    'echo plain; [ $BILLOW_ARRAY_INDEX = 1 ] && echo "the needle $BILLOW_ARRAY_INDEX"; true',
+  );
   billow('wait', array);
   await go(page, `/jobs/${array}`);
-  await until(async () => (await page.locator('.elements tbody tr .state.succeeded').count()) === 3, 'its elements are listed');
+  await until(
+    async () => (await page.locator('.elements tbody tr .state.succeeded').count()) === 3,
+    'its elements are listed',
+  );
   await page.fill('input[aria-label="Text to find in all logs"]', 'NEEDLE');
   await page.keyboard.press('Enter');
   await page.waitForSelector('small:has-text("1 match in 3 logs")');
-  equal(await page.locator('.log.found .ll').allInnerTexts(), [`${array}.1 the needle 1`], 'the line and where it stands');
+  equal(
+    await page.locator('.log.found .ll').allInnerTexts(),
+    [`${array}.1 the needle 1`],
+    'the line and where it stands',
+  );
   await page.click('.log.found a');
   await page.waitForSelector('.log .ll:has-text("the needle 1")');
   equal(trouble, [], 'no errors in the console');
@@ -267,7 +418,11 @@ test('sign-ins of browsers are apart from tokens that people made', async () => 
   billow('token', 'create', 'for-scripts');
   await go(page, '/admin');
   await page.waitForSelector('div[aria-label="Tokens"] td:has-text("for-scripts")');
-  equal(await page.locator('div[aria-label="Tokens"] td:text-is("dashboard")').count(), 0, 'no sign-in among the tokens');
+  equal(
+    await page.locator('div[aria-label="Tokens"] td:text-is("dashboard")').count(),
+    0,
+    'no sign-in among the tokens',
+  );
   await page.click('summary:has-text("dashboard sign-in")');
   await page.waitForSelector('div[aria-label="Dashboard sign-ins"] td:text-is("dashboard")');
   equal(trouble, [], 'no errors in the console');
@@ -275,25 +430,44 @@ test('sign-ins of browsers are apart from tokens that people made', async () => 
 });
 
 test('a head that restarts is found again without a reload', async () => {
-  const { page, context, trouble } = await open(browser, { allow: ['Failed to load resource', 'net::ERR', 'WebSocket'] });
-  const id = submit('--gpus', 1, '--name', 'outlives-the-head', '--', 'sh', '-c', 'i=0; while [ $i -lt 600 ]; do i=$((i+1)); echo line $i; sleep 0.2; done');
+  const { page, context, trouble } = await open(browser, {
+    allow: ['Failed to load resource', 'net::ERR', 'WebSocket'],
+  });
+  const id = submit(
+    '--gpus',
+    1,
+    '--name',
+    'outlives-the-head',
+    '--',
+    'sh',
+    '-c',
+    'i=0; while [ $i -lt 600 ]; do i=$((i+1)); echo line $i; sleep 0.2; done',
+  );
   await go(page, `/jobs/${id}`);
   await page.waitForSelector('.log .ll:has-text("line 3")');
-  await page.evaluate(() => { window.notReloaded = true; });
+  await page.evaluate(() => {
+    window.notReloaded = true;
+  });
   const port = json('status').addresses[0].split(':').pop();
   billow('down');
   await page.waitForSelector('.banner');
   billow('up', '--background', '--listen', `127.0.0.1:${port}`, '--sim', process.env.BILLOW_SIM);
   await page.waitForSelector('.banner', { state: 'detached', timeout: 30000 });
-  const last = async () => Number((await page.locator('.log .ll').last().innerText()).split(' ')[1]);
+  const last = async () =>
+    Number((await page.locator('.log .ll').last().innerText()).split(' ')[1]);
   const before = await last();
   await until(async () => (await last()) > before + 3, 'the log goes on');
-  const lines = await page.evaluate(() => document.querySelector('.log').textContent.match(/line \d+/g));
+  const lines = await page.evaluate(() =>
+    document.querySelector('.log').textContent.match(/line \d+/g),
+  );
   equal(new Set(lines).size, lines.length, 'no line comes twice');
   ok(await page.evaluate(() => window.notReloaded), 'the page is the same');
   stop(id);
   await page.waitForSelector('.title .state.stopped', { timeout: 20000 });
-  ok(trouble.every((t) => !t.includes('thrown')), `nothing was thrown: ${trouble}`);
+  ok(
+    trouble.every((t) => !t.includes('thrown')),
+    `nothing was thrown: ${trouble}`,
+  );
   await context.close();
 });
 
@@ -301,16 +475,39 @@ test('strict content security, no secret in addresses or storage, nothing from e
   const { page, context, trouble, hosts, base } = await open(browser);
   const answer = await page.request.get(base + '/');
   const policy = answer.headers()['content-security-policy'];
-  ok(policy.includes("default-src 'none'") && policy.includes("script-src 'self'") && !policy.includes('unsafe'), policy);
+  ok(
+    policy.includes("default-src 'none'") &&
+      policy.includes("script-src 'self'") &&
+      !policy.includes('unsafe'),
+    policy,
+  );
   ok(!page.url().includes('code='), 'the code is gone from the address');
-  equal(await page.evaluate(() => [localStorage.length, sessionStorage.length, document.cookie]), [0, 0, ''], 'scripts can read nothing');
+  equal(
+    await page.evaluate(() => [localStorage.length, sessionStorage.length, document.cookie]),
+    [0, 0, ''],
+    'scripts can read nothing',
+  );
   const cookies = await context.cookies();
-  ok(cookies.length === 1 && cookies[0].httpOnly && cookies[0].sameSite === 'Strict', JSON.stringify(cookies));
-  ok(await page.evaluate(() => { const s = document.createElement('script'); s.textContent = 'window.owned = 1'; document.body.append(s); return !window.owned; }), 'an injected script does not run');
+  ok(
+    cookies.length === 1 && cookies[0].httpOnly && cookies[0].sameSite === 'Strict',
+    JSON.stringify(cookies),
+  );
+  ok(
+    await page.evaluate(() => {
+      const s = document.createElement('script');
+      s.textContent = 'window.owned = 1';
+      document.body.append(s);
+      return !window.owned;
+    }),
+    'an injected script does not run',
+  );
   equal([...hosts], [new URL(base).host], 'only the head was asked');
   const html = await answer.text();
   ok(!/https?:\/\//.test(html), 'the page names no other address');
-  ok(trouble.every((t) => t.includes('Content Security Policy')), `${trouble}`);
+  ok(
+    trouble.every((t) => t.includes('Content Security Policy')),
+    `${trouble}`,
+  );
   await context.close();
 });
 
@@ -338,21 +535,43 @@ test('the keyboard goes everywhere', async () => {
 });
 
 test('every page is accessible in light, dark and on a phone, and fits its width', async () => {
-  const id = submit('--gpus', 1, '--name', 'seen', '--', 'sleep', '300'), array = submit('--array', '0-3', '--name', 'four', '--', 'true');
+  const id = submit('--gpus', 1, '--name', 'seen', '--', 'sleep', '300'),
+    array = submit('--array', '0-3', '--name', 'four', '--', 'true');
   billow('wait', array);
   for (const options of [{}, { dark: true }, { width: 390, height: 844 }]) {
     const { page, context, trouble } = await open(browser, options);
-    for (const path of ['/', '/jobs', `/jobs/${id}`, `/jobs/${array}`, '/run', '/terminal', '/endpoints', '/nodes', `/nodes/${job(id).tasks[0].node}`, '/costs', '/waste', '/advisor', '/activity', '/admin']) {
+    for (const path of [
+      '/',
+      '/jobs',
+      `/jobs/${id}`,
+      `/jobs/${array}`,
+      '/run',
+      '/terminal',
+      '/endpoints',
+      '/nodes',
+      `/nodes/${job(id).tasks[0].node}`,
+      '/costs',
+      '/waste',
+      '/advisor',
+      '/activity',
+      '/admin',
+    ]) {
       await go(page, path);
       await page.waitForSelector('main h1');
       await page.waitForTimeout(150);
       await axe(page, `${path} ${JSON.stringify(options)}`);
-      const over = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+      const over = await page.evaluate(
+        () => document.documentElement.scrollWidth - document.documentElement.clientWidth,
+      );
       ok(over <= 0, `${path} is ${over} px too wide at ${JSON.stringify(options)}`);
       // At the width of a small laptop no table is cut: what scrolls sideways is not found.
       if (!options.width) {
         if (path === '/advisor') await page.waitForSelector('table');
-        const cut = await page.evaluate(() => [...document.querySelectorAll('.scroll')].filter((s) => s.querySelector('table') && s.scrollWidth > s.clientWidth + 1).map((s) => `${s.getAttribute('aria-label')} by ${s.scrollWidth - s.clientWidth} px`));
+        const cut = await page.evaluate(() =>
+          [...document.querySelectorAll('.scroll')]
+            .filter((s) => s.querySelector('table') && s.scrollWidth > s.clientWidth + 1)
+            .map((s) => `${s.getAttribute('aria-label')} by ${s.scrollWidth - s.clientWidth} px`),
+        );
         equal(cut, [], `tables of ${path} that are cut`);
       }
     }
@@ -366,11 +585,19 @@ test('the bundle is small and the first paint is quick', async () => {
   const { page, context, base } = await open(browser);
   const { gzipSync } = await import('node:zlib');
   let bytes = 0;
-  for (const file of ['/', '/app.js', '/app.css']) bytes += gzipSync(await (await page.request.get(base + file)).body()).length;
+  for (const file of ['/', '/app.js', '/app.css'])
+    bytes += gzipSync(await (await page.request.get(base + file)).body()).length;
   ok(bytes <= 120_000, `${bytes} bytes gzipped`);
-  const chunk = /assets\/xterm-\w+\.js/.exec(await (await page.request.get(`${base}/app.js`)).text())[0];
-  const loaded = await page.evaluate(() => performance.getEntriesByType('resource').map((r) => r.name));
-  ok(!loaded.some((name) => name.includes('/assets/')), 'the terminal is not part of the first page');
+  const chunk = /assets\/xterm-\w+\.js/.exec(
+    await (await page.request.get(`${base}/app.js`)).text(),
+  )[0];
+  const loaded = await page.evaluate(() =>
+    performance.getEntriesByType('resource').map((r) => r.name),
+  );
+  ok(
+    !loaded.some((name) => name.includes('/assets/')),
+    'the terminal is not part of the first page',
+  );
   const answer = await page.request.get(`${base}/${chunk}`);
   ok(answer.headers()['content-type'].startsWith('text/javascript'), 'a chunk is a script');
   ok(answer.headers()['cache-control'].includes('immutable'), 'a chunk is cached by its name');
@@ -379,13 +606,21 @@ test('the bundle is small and the first paint is quick', async () => {
   for (let i = 0; i < 5; i++) {
     await page.reload();
     await page.waitForSelector('.cards');
-    paints.push(await page.evaluate(() => performance.getEntriesByName('first-contentful-paint')[0].startTime));
+    paints.push(
+      await page.evaluate(
+        () => performance.getEntriesByName('first-contentful-paint')[0].startTime,
+      ),
+    );
   }
   paints.sort((a, b) => a - b);
-  console.log(`      bundle ${bytes} B gzipped, first paint ${paints.map((p) => p.toFixed(0)).join(' ')} ms`);
+  console.log(
+    `      bundle ${bytes} B gzipped, first paint ${paints.map((p) => p.toFixed(0)).join(' ')} ms`,
+  );
   ok(readFileSync(join(root, 'web/package.json'), 'utf8').length > 0, 'there');
   await context.close();
 });
 
-process.on('exit', () => { void browser.close(); });
+process.on('exit', () => {
+  void browser.close();
+});
 await main();

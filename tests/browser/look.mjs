@@ -2,8 +2,26 @@
 import { go, launch, open, shot } from './support.mjs';
 
 const browser = await launch();
-const pages = process.argv.slice(2).length ? process.argv.slice(2) : ['/', '/jobs', '/run', '/terminal', '/endpoints', '/nodes', '/costs', '/waste', '/advisor', '/activity', '/admin'];
-for (const [suffix, options] of [['', {}], ['-dark', { dark: true }], ['-phone', { width: 390, height: 844 }]]) {
+const pages = process.argv.slice(2).length
+  ? process.argv.slice(2)
+  : [
+      '/',
+      '/jobs',
+      '/run',
+      '/terminal',
+      '/endpoints',
+      '/nodes',
+      '/costs',
+      '/waste',
+      '/advisor',
+      '/activity',
+      '/admin',
+    ];
+for (const [suffix, options] of [
+  ['', {}],
+  ['-dark', { dark: true }],
+  ['-phone', { width: 390, height: 844 }],
+]) {
   const { page, context, trouble } = await open(browser, options);
   for (const path of pages) {
     await go(page, path);

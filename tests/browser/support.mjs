@@ -15,10 +15,22 @@ export const data = process.env.BILLOW_DATA;
 const binary = join(process.env.BILLOW_BIN, 'billow');
 export const shots = process.env.BILLOW_SHOTS || '';
 
-export function billow(...args) { return execFileSync(binary, args.map(String), { encoding: 'utf8', env: process.env, cwd: process.env.BILLOW_FILES || undefined, maxBuffer: 64 << 20 }); }
+export function billow(...args) {
+  return execFileSync(binary, args.map(String), {
+    encoding: 'utf8',
+    env: process.env,
+    cwd: process.env.BILLOW_FILES || undefined,
+    maxBuffer: 64 << 20,
+  });
+}
 export const json = (...args) => JSON.parse(billow(...args, '--json'));
-export function start(...args) { return spawn(binary, args.map(String), { env: process.env, stdio: 'ignore' }); }
-export const submit = (...args) => { const at = args.indexOf('--'); return JSON.parse(billow('submit', '--json', ...args.slice(0, at), ...args.slice(at))).id; };
+export function start(...args) {
+  return spawn(binary, args.map(String), { env: process.env, stdio: 'ignore' });
+}
+export const submit = (...args) => {
+  const at = args.indexOf('--');
+  return JSON.parse(billow('submit', '--json', ...args.slice(0, at), ...args.slice(at))).id;
+};
 
 export async function until(condition, what, seconds = 30) {
   const deadline = Date.now() + seconds * 1000;
@@ -32,28 +44,49 @@ export async function until(condition, what, seconds = 30) {
 
 export async function launch(options = {}) {
   const executablePath = process.env.CHROMIUM || '/usr/bin/chromium';
-  if (!existsSync(executablePath)) { console.log(`skipped: there is no ${executablePath}`); process.exit(77); }
-  return chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-dev-shm-usage', '--disable-gpu', '--hide-scrollbars'], ...options });
+  if (!existsSync(executablePath)) {
+    console.log(`skipped: there is no ${executablePath}`);
+    process.exit(77);
+  }
+  return chromium.launch({
+    executablePath,
+    args: ['--no-sandbox', '--disable-dev-shm-usage', '--disable-gpu', '--hide-scrollbars'],
+    ...options,
+  });
 }
 
 // A page, signed in by the one-time link, with its console, its errors and its requests under watch.
 export async function open(browser, { width = 1280, height = 900, dark = false, allow = [] } = {}) {
-  const context = await browser.newContext({ viewport: { width, height }, colorScheme: dark ? 'dark' : 'light', deviceScaleFactor: shots ? 1.5 : 1, permissions: ['clipboard-write'] });
+  const context = await browser.newContext({
+    viewport: { width, height },
+    colorScheme: dark ? 'dark' : 'light',
+    deviceScaleFactor: shots ? 1.5 : 1,
+    permissions: ['clipboard-write'],
+  });
   const page = await context.newPage();
   const trouble = [];
-  page.on('console', (m) => { if (m.type() === 'error' || m.type() === 'warning') if (!allow.some((a) => m.text().includes(a))) trouble.push(`${m.type()}: ${m.text()}`); });
+  page.on('console', (m) => {
+    if (m.type() === 'error' || m.type() === 'warning')
+      if (!allow.some((a) => m.text().includes(a))) trouble.push(`${m.type()}: ${m.text()}`);
+  });
   page.on('pageerror', (e) => trouble.push(`thrown: ${e.message}`));
   const hosts = new Set();
   page.on('request', (r) => hosts.add(new URL(r.url()).host));
   // Work on the pages without building the binary each time: the bundle of this folder instead of the embedded one.
-  if (process.env.BILLOW_WEB) for (const at of ['app.js', 'app.css', 'assets/*']) await page.route(`**/${at}`, (r) => r.fulfill({ path: join(process.env.BILLOW_WEB, new URL(r.request().url()).pathname) }));
+  if (process.env.BILLOW_WEB)
+    for (const at of ['app.js', 'app.css', 'assets/*'])
+      await page.route(`**/${at}`, (r) =>
+        r.fulfill({ path: join(process.env.BILLOW_WEB, new URL(r.request().url()).pathname) }),
+      );
   const { url } = json('dashboard');
   await page.goto(url);
   await page.waitForSelector('main h1, main .cards');
   return { context, page, trouble, hosts, base: new URL(url).origin };
 }
 export async function go(page, hash) {
-  await page.evaluate((h) => { location.hash = h; }, hash);
+  await page.evaluate((h) => {
+    location.hash = h;
+  }, hash);
   await page.waitForFunction((h) => location.hash === '#' + h, hash);
 }
 export async function shot(page, name) {
@@ -63,14 +96,31 @@ export async function shot(page, name) {
 }
 export async function axe(page, where) {
   await page.evaluate(axeSource);
-  const found = await page.evaluate(async () => (await window.axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'best-practice'] })).violations.map((v) => `${v.id}: ${v.help} (${v.nodes.slice(0, 3).map((n) => n.target.join(' ')).join('; ')})`));
+  const found = await page.evaluate(async () =>
+    (
+      await window.axe.run(document, {
+        runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'best-practice'],
+      })
+    ).violations.map(
+      (v) =>
+        `${v.id}: ${v.help} (${v.nodes
+          .slice(0, 3)
+          .map((n) => n.target.join(' '))
+          .join('; ')})`,
+    ),
+  );
   if (found.length) throw new Error(`accessibility of ${where}:\n  ${found.join('\n  ')}`);
 }
 
 const cases = [];
 export const test = (name, run) => cases.push({ name, run });
-export function equal(got, want, what) { if (JSON.stringify(got) !== JSON.stringify(want)) throw new Error(`${what}: ${JSON.stringify(got)} instead of ${JSON.stringify(want)}`); }
-export function ok(value, what) { if (!value) throw new Error(what); }
+export function equal(got, want, what) {
+  if (JSON.stringify(got) !== JSON.stringify(want))
+    throw new Error(`${what}: ${JSON.stringify(got)} instead of ${JSON.stringify(want)}`);
+}
+export function ok(value, what) {
+  if (!value) throw new Error(what);
+}
 // Runs the cases one after the other (or the one whose name has the word given); all failures are told.
 export async function main() {
   const wanted = process.argv[2] ?? '';
@@ -78,8 +128,13 @@ export async function main() {
   for (const { name, run } of cases) {
     if (wanted && !name.includes(wanted)) continue;
     const began = Date.now();
-    try { await run(); console.log(`ok    ${name} (${((Date.now() - began) / 1000).toFixed(1)} s)`); }
-    catch (e) { failed++; console.log(`FAILED ${name}\n${e.stack}`); }
+    try {
+      await run();
+      console.log(`ok    ${name} (${((Date.now() - began) / 1000).toFixed(1)} s)`);
+    } catch (e) {
+      failed++;
+      console.log(`FAILED ${name}\n${e.stack}`);
+    }
   }
   process.exit(failed ? 1 : 0);
 }

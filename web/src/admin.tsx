@@ -6,18 +6,54 @@ import { gpus, lasting, moment, plural } from './format';
 import { confirm } from './ui';
 import { notify, status } from './store';
 
-interface Token { id: number; name: string; user: string; scope: string; created_at: string; expires_at: string | null }
-interface Project { name: string; weight: number; members: Record<string, string>; guaranteed_milli?: number; limit_milli?: number | null; user_limit_milli?: number | null; may_borrow?: boolean; running_milli?: number; policy?: string }
-interface User { name: string; unix_name: string; role: string }
-interface IdleRules { default: { enabled: boolean; warn_s: number; suspend_s: number; stop_s: number }; floor: { suspend_s: number; stop_s: number } }
+interface Token {
+  id: number;
+  name: string;
+  user: string;
+  scope: string;
+  created_at: string;
+  expires_at: string | null;
+}
+interface Project {
+  name: string;
+  weight: number;
+  members: Record<string, string>;
+  guaranteed_milli?: number;
+  limit_milli?: number | null;
+  user_limit_milli?: number | null;
+  may_borrow?: boolean;
+  running_milli?: number;
+  policy?: string;
+}
+interface User {
+  name: string;
+  unix_name: string;
+  role: string;
+}
+interface IdleRules {
+  default: { enabled: boolean; warn_s: number; suspend_s: number; stop_s: number };
+  floor: { suspend_s: number; stop_s: number };
+}
 
-const quota = (p: Project) => [p.guaranteed_milli ? `${gpus(p.guaranteed_milli)} guaranteed` : '', p.limit_milli != null ? `at most ${gpus(p.limit_milli)}` : '', p.user_limit_milli != null ? `${gpus(p.user_limit_milli)} a user` : '',
-  p.guaranteed_milli && p.may_borrow === false ? 'may not borrow' : '', p.running_milli ? `${gpus(p.running_milli)} in use` : ''].filter(Boolean).join(', ') || 'none';
+const quota = (p: Project) =>
+  [
+    p.guaranteed_milli ? `${gpus(p.guaranteed_milli)} guaranteed` : '',
+    p.limit_milli != null ? `at most ${gpus(p.limit_milli)}` : '',
+    p.user_limit_milli != null ? `${gpus(p.user_limit_milli)} a user` : '',
+    p.guaranteed_milli && p.may_borrow === false ? 'may not borrow' : '',
+    p.running_milli ? `${gpus(p.running_milli)} in use` : '',
+  ]
+    .filter(Boolean)
+    .join(', ') || 'none';
 
 // Only what was filled in: the rest stays.
 function quotaOf(form: FormData): Record<string, number | string> {
   const out: Record<string, number | string> = {};
-  for (const [field, key] of [['guaranteed', 'guaranteed_milli'], ['limit', 'limit_milli'], ['user', 'user_limit_milli']] as const) {
+  for (const [field, key] of [
+    ['guaranteed', 'guaranteed_milli'],
+    ['limit', 'limit_milli'],
+    ['user', 'user_limit_milli'],
+  ] as const) {
     const text = String(form.get(field) ?? '');
     if (text) out[key] = Math.round(Number(text) * 1000);
   }
@@ -27,13 +63,63 @@ function quotaOf(form: FormData): Record<string, number | string> {
 
 // What a browser signs in with is a token too; people look for the ones they made.
 const session = 'dashboard';
-function Tokens({ list, label, revoke }: { list: Token[]; label: string; revoke: (t: Token) => void }) {
+function Tokens({
+  list,
+  label,
+  revoke,
+}: {
+  list: Token[];
+  label: string;
+  revoke: (t: Token) => void;
+}) {
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label={label}><table>
-      <thead><tr><th>Name</th><th>User</th><th>May</th><th>Made</th><th>Until</th><th><span class="sr">Act</span></th></tr></thead>
-      <tbody>{list.map((t) => <tr><td>{t.name}</td><td>{t.user}</td><td>{t.scope}</td><td>{moment(t.created_at)}</td><td>{t.expires_at ? moment(t.expires_at) : 'for ever'}</td>
-        <td><button class="quiet small" onClick={() => confirm(t.name === session ? 'End this sign-in?' : `Revoke ${t.name}?`, 'Whoever uses it is locked out at once.', t.name === session ? 'End it' : 'Revoke', () => revoke(t))} aria-label={t.name === session ? `End the sign-in of ${moment(t.created_at)}` : `Revoke ${t.name}`}>{t.name === session ? 'End' : 'Revoke'}</button></td></tr>)}</tbody>
-    </table></div>
+    <div class="scroll" tabIndex={0} role="region" aria-label={label}>
+      <table>
+        <thead>
+          <tr>
+            <th>Name</th>
+            <th>User</th>
+            <th>May</th>
+            <th>Made</th>
+            <th>Until</th>
+            <th>
+              <span class="sr">Act</span>
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {list.map((t) => (
+            <tr>
+              <td>{t.name}</td>
+              <td>{t.user}</td>
+              <td>{t.scope}</td>
+              <td>{moment(t.created_at)}</td>
+              <td>{t.expires_at ? moment(t.expires_at) : 'for ever'}</td>
+              <td>
+                <button
+                  class="quiet small"
+                  onClick={() =>
+                    confirm(
+                      t.name === session ? 'End this sign-in?' : `Revoke ${t.name}?`,
+                      'Whoever uses it is locked out at once.',
+                      t.name === session ? 'End it' : 'Revoke',
+                      () => revoke(t),
+                    )
+                  }
+                  aria-label={
+                    t.name === session
+                      ? `End the sign-in of ${moment(t.created_at)}`
+                      : `Revoke ${t.name}`
+                  }
+                >
+                  {t.name === session ? 'End' : 'Revoke'}
+                </button>
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
   );
 }
 
@@ -46,72 +132,341 @@ export function Admin() {
   const error = useSignal('');
   const load = async () => {
     try {
-      [tokens.value, projects.value, users.value] = await Promise.all([get<{ tokens: Token[] }>('/v1/tokens').then((d) => d.tokens), get<{ projects: Project[] }>('/v1/projects').then((d) => d.projects), get<{ users: User[] }>('/v1/users').then((d) => d.users)]);
+      [tokens.value, projects.value, users.value] = await Promise.all([
+        get<{ tokens: Token[] }>('/v1/tokens').then((d) => d.tokens),
+        get<{ projects: Project[] }>('/v1/projects').then((d) => d.projects),
+        get<{ users: User[] }>('/v1/users').then((d) => d.users),
+      ]);
       if (await has('/v1/idle')) idle.value = await get<IdleRules>('/v1/idle');
-    } catch (e) { error.value = problem(e); }
+    } catch (e) {
+      error.value = problem(e);
+    }
   };
-  useEffect(() => { void load(); }, []);
-  const attempt = async (run: () => Promise<unknown>, said: string) => { try { await run(); error.value = ''; notify(said); await load(); } catch (e) { error.value = problem(e); } };
-  const submit = (run: (form: FormData) => Promise<unknown>, said: (form: FormData) => string) => (event: Event) => {
-    event.preventDefault();
-    const target = event.target as HTMLFormElement, form = new FormData(target);
-    void attempt(() => run(form), said(form)).then(() => { if (!error.value) target.reset(); });
+  useEffect(() => {
+    void load();
+  }, []);
+  const attempt = async (run: () => Promise<unknown>, said: string) => {
+    try {
+      await run();
+      error.value = '';
+      notify(said);
+      await load();
+    } catch (e) {
+      error.value = problem(e);
+    }
   };
+  const submit =
+    (run: (form: FormData) => Promise<unknown>, said: (form: FormData) => string) =>
+    (event: Event) => {
+      event.preventDefault();
+      const target = event.target as HTMLFormElement,
+        form = new FormData(target);
+      void attempt(() => run(form), said(form)).then(() => {
+        if (!error.value) target.reset();
+      });
+    };
   const sessions = tokens.value.filter((t) => t.name === session).sort((a, b) => b.id - a.id);
   const s = status.value!;
   const admin = s.you.role === 'admin';
   return (
     <section>
       <h1>Admin</h1>
-      <p class="lead">Billow {s.version}, epoch {s.epoch}, up since {moment(s.started_at)}, data in <code>{s.data_dir}</code>, store {s.store}. You are {s.you.user} ({s.you.role}).</p>
-      {error.value && <p role="alert" class="bad">{error.value}</p>}
+      <p class="lead">
+        Billow {s.version}, epoch {s.epoch}, up since {moment(s.started_at)}, data in{' '}
+        <code>{s.data_dir}</code>, store {s.store}. You are {s.you.user} ({s.you.role}).
+      </p>
+      {error.value && (
+        <p role="alert" class="bad">
+          {error.value}
+        </p>
+      )}
       <h2>Projects</h2>
-      <div class="scroll" tabIndex={0} role="region" aria-label="Projects"><table>
-        <thead><tr><th>Name</th><th>Weight</th><th>Quota</th><th>Members</th></tr></thead>
-        <tbody>{projects.value.map((p) => <tr><td><a href={`#/jobs?show=all&project=${encodeURIComponent(p.name)}`}>{p.name}</a></td><td>{p.weight}</td><td>{quota(p)}</td><td>{Object.entries(p.members).map(([u, r]) => `${u} (${r})`).join(', ') || '–'}</td></tr>)}</tbody>
-      </table></div>
-      {admin && <div class="two forms">
-        <form class="inline" onSubmit={submit((f) => post('/v1/projects', { name: f.get('name'), weight: Number(f.get('weight')) }), (f) => `Project ${f.get('name')} is there`)}>
-          <label>New project <input name="name" required pattern="[a-z0-9._\-]+" /></label><label>Weight <input name="weight" type="number" min="1" value="100" /></label><button>Add</button>
-        </form>
-        <form class="inline" onSubmit={submit((f) => call('PUT', `/v1/projects/${encodeURIComponent(String(f.get('project')))}/members/${encodeURIComponent(String(f.get('user')))}`, { role: f.get('role') }), (f) => `${f.get('user')} is ${f.get('role')} of ${f.get('project')}`)}>
-          <label>Project <select name="project">{projects.value.map((p) => <option>{p.name}</option>)}</select></label><label>User <select name="user">{users.value.map((u) => <option>{u.name}</option>)}</select></label>
-          <label>Role <select name="role"><option>member</option><option>viewer</option><option>admin</option></select></label><button>Set</button>
-        </form>
-      </div>}
+      <div class="scroll" tabIndex={0} role="region" aria-label="Projects">
+        <table>
+          <thead>
+            <tr>
+              <th>Name</th>
+              <th>Weight</th>
+              <th>Quota</th>
+              <th>Members</th>
+            </tr>
+          </thead>
+          <tbody>
+            {projects.value.map((p) => (
+              <tr>
+                <td>
+                  <a href={`#/jobs?show=all&project=${encodeURIComponent(p.name)}`}>{p.name}</a>
+                </td>
+                <td>{p.weight}</td>
+                <td>{quota(p)}</td>
+                <td>
+                  {Object.entries(p.members)
+                    .map(([u, r]) => `${u} (${r})`)
+                    .join(', ') || '–'}
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+      {admin && (
+        <div class="two forms">
+          <form
+            class="inline"
+            onSubmit={submit(
+              (f) => post('/v1/projects', { name: f.get('name'), weight: Number(f.get('weight')) }),
+              (f) => `Project ${f.get('name')} is there`,
+            )}
+          >
+            <label>
+              New project <input name="name" required pattern="[a-z0-9._\-]+" />
+            </label>
+            <label>
+              Weight <input name="weight" type="number" min="1" value="100" />
+            </label>
+            <button>Add</button>
+          </form>
+          <form
+            class="inline"
+            onSubmit={submit(
+              (f) =>
+                call(
+                  'PUT',
+                  `/v1/projects/${encodeURIComponent(String(f.get('project')))}/members/${encodeURIComponent(String(f.get('user')))}`,
+                  { role: f.get('role') },
+                ),
+              (f) => `${f.get('user')} is ${f.get('role')} of ${f.get('project')}`,
+            )}
+          >
+            <label>
+              Project{' '}
+              <select name="project">
+                {projects.value.map((p) => (
+                  <option>{p.name}</option>
+                ))}
+              </select>
+            </label>
+            <label>
+              User{' '}
+              <select name="user">
+                {users.value.map((u) => (
+                  <option>{u.name}</option>
+                ))}
+              </select>
+            </label>
+            <label>
+              Role{' '}
+              <select name="role">
+                <option>member</option>
+                <option>viewer</option>
+                <option>admin</option>
+              </select>
+            </label>
+            <button>Set</button>
+          </form>
+        </div>
+      )}
       <h2>Users</h2>
-      <div class="scroll" tabIndex={0} role="region" aria-label="Users"><table>
-        <thead><tr><th>Name</th><th>Unix user</th><th>Role</th></tr></thead>
-        <tbody>{users.value.map((u) => <tr><td>{u.name}</td><td>{u.unix_name}</td><td>{u.role}</td></tr>)}</tbody>
-      </table></div>
+      <div class="scroll" tabIndex={0} role="region" aria-label="Users">
+        <table>
+          <thead>
+            <tr>
+              <th>Name</th>
+              <th>Unix user</th>
+              <th>Role</th>
+            </tr>
+          </thead>
+          <tbody>
+            {users.value.map((u) => (
+              <tr>
+                <td>{u.name}</td>
+                <td>{u.unix_name}</td>
+                <td>{u.role}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
       <h2>Policies</h2>
       <dl class="facts">
-        <dt>Who goes first</dt><dd>shares by the projects' weights; within a project: {projects.value.map((p) => `${p.name} ${({ fair: 'fair share', shortest: 'shortest first', fifo: 'first come' } as Record<string, string>)[p.policy ?? 'fair'] ?? p.policy}`).join(', ')}</dd>
-        {idle.value && <><dt>Idle GPUs</dt><dd>{idle.value.default.enabled ? `a warning after ${lasting(idle.value.default.warn_s)}, suspended after ${lasting(idle.value.default.suspend_s)}, stopped after ${lasting(idle.value.default.stop_s)}` : 'nothing happens to them'}</dd></>}
+        <dt>Who goes first</dt>
+        <dd>
+          shares by the projects' weights; within a project:{' '}
+          {projects.value
+            .map(
+              (p) =>
+                `${p.name} ${({ fair: 'fair share', shortest: 'shortest first', fifo: 'first come' } as Record<string, string>)[p.policy ?? 'fair'] ?? p.policy}`,
+            )
+            .join(', ')}
+        </dd>
+        {idle.value && (
+          <>
+            <dt>Idle GPUs</dt>
+            <dd>
+              {idle.value.default.enabled
+                ? `a warning after ${lasting(idle.value.default.warn_s)}, suspended after ${lasting(idle.value.default.suspend_s)}, stopped after ${lasting(idle.value.default.stop_s)}`
+                : 'nothing happens to them'}
+            </dd>
+          </>
+        )}
       </dl>
-      {admin && <div class="two forms">
-        <form class="inline" aria-label="Quota" onSubmit={submit((f) => call('PUT', `/v1/projects/${encodeURIComponent(String(f.get('project')))}`, quotaOf(f)), (f) => `The quota of ${f.get('project')} is set`)}>
-          <label>Project <select name="project">{projects.value.map((p) => <option>{p.name}</option>)}</select></label>
-          <label>Guaranteed GPUs <input name="guaranteed" type="number" min="0" step="any" placeholder="as it is" /></label><label>At most <input name="limit" type="number" min="0" step="any" placeholder="as it is" /></label>
-          <label>A user at most <input name="user" type="number" min="0" step="any" placeholder="as it is" /></label>
-          <label>Who goes first <select name="policy"><option value="">as it is</option><option value="fair">fair share</option><option value="shortest">shortest first</option><option value="fifo">first come</option></select></label><button>Set the quota</button>
-        </form>
-        {idle.value && <form class="inline" aria-label="Idle GPUs" onSubmit={submit((f) => call('PUT', '/v1/idle', { enabled: f.get('enabled') === 'on', warn_s: 60 * Number(f.get('warn')), suspend_s: 60 * Number(f.get('suspend')), stop_s: 60 * Number(f.get('stop')) }), () => 'The rule for idle GPUs is set')}>
-          <label>Warn after, min <input name="warn" type="number" min="0" step="any" value={idle.value.default.warn_s / 60} /></label><label>Suspend <input name="suspend" type="number" min="0" step="any" value={idle.value.default.suspend_s / 60} /></label>
-          <label>Stop <input name="stop" type="number" min="0" step="any" value={idle.value.default.stop_s / 60} /></label><label class="check"><input name="enabled" type="checkbox" checked={idle.value.default.enabled} /> on</label><button>Set the idle rule</button>
-        </form>}
-      </div>}
+      {admin && (
+        <div class="two forms">
+          <form
+            class="inline"
+            aria-label="Quota"
+            onSubmit={submit(
+              (f) =>
+                call(
+                  'PUT',
+                  `/v1/projects/${encodeURIComponent(String(f.get('project')))}`,
+                  quotaOf(f),
+                ),
+              (f) => `The quota of ${f.get('project')} is set`,
+            )}
+          >
+            <label>
+              Project{' '}
+              <select name="project">
+                {projects.value.map((p) => (
+                  <option>{p.name}</option>
+                ))}
+              </select>
+            </label>
+            <label>
+              Guaranteed GPUs{' '}
+              <input name="guaranteed" type="number" min="0" step="any" placeholder="as it is" />
+            </label>
+            <label>
+              At most <input name="limit" type="number" min="0" step="any" placeholder="as it is" />
+            </label>
+            <label>
+              A user at most{' '}
+              <input name="user" type="number" min="0" step="any" placeholder="as it is" />
+            </label>
+            <label>
+              Who goes first{' '}
+              <select name="policy">
+                <option value="">as it is</option>
+                <option value="fair">fair share</option>
+                <option value="shortest">shortest first</option>
+                <option value="fifo">first come</option>
+              </select>
+            </label>
+            <button>Set the quota</button>
+          </form>
+          {idle.value && (
+            <form
+              class="inline"
+              aria-label="Idle GPUs"
+              onSubmit={submit(
+                (f) =>
+                  call('PUT', '/v1/idle', {
+                    enabled: f.get('enabled') === 'on',
+                    warn_s: 60 * Number(f.get('warn')),
+                    suspend_s: 60 * Number(f.get('suspend')),
+                    stop_s: 60 * Number(f.get('stop')),
+                  }),
+                () => 'The rule for idle GPUs is set',
+              )}
+            >
+              <label>
+                Warn after, min{' '}
+                <input
+                  name="warn"
+                  type="number"
+                  min="0"
+                  step="any"
+                  value={idle.value.default.warn_s / 60}
+                />
+              </label>
+              <label>
+                Suspend{' '}
+                <input
+                  name="suspend"
+                  type="number"
+                  min="0"
+                  step="any"
+                  value={idle.value.default.suspend_s / 60}
+                />
+              </label>
+              <label>
+                Stop{' '}
+                <input
+                  name="stop"
+                  type="number"
+                  min="0"
+                  step="any"
+                  value={idle.value.default.stop_s / 60}
+                />
+              </label>
+              <label class="check">
+                <input name="enabled" type="checkbox" checked={idle.value.default.enabled} /> on
+              </label>
+              <button>Set the idle rule</button>
+            </form>
+          )}
+        </div>
+      )}
       <h2>Tokens</h2>
-      <form class="inline" onSubmit={(e) => { e.preventDefault(); const f = new FormData(e.target as HTMLFormElement); void attempt(async () => { secret.value = (await post<{ token: string }>('/v1/tokens', { name: f.get('name'), scope: f.get('scope'), life_s: Number(f.get('days')) * 86400 })).token; }, 'The token is made'); }}>
-        <label>Name <input name="name" required /></label>
-        <label>May <select name="scope"><option value="full">do what I may</option><option value="read">look only</option></select></label>
-        <label>Days <input name="days" type="number" min="1" value="30" /></label>
+      <form
+        class="inline"
+        onSubmit={(e) => {
+          e.preventDefault();
+          const f = new FormData(e.target as HTMLFormElement);
+          void attempt(async () => {
+            secret.value = (
+              await post<{ token: string }>('/v1/tokens', {
+                name: f.get('name'),
+                scope: f.get('scope'),
+                life_s: Number(f.get('days')) * 86400,
+              })
+            ).token;
+          }, 'The token is made');
+        }}
+      >
+        <label>
+          Name <input name="name" required />
+        </label>
+        <label>
+          May{' '}
+          <select name="scope">
+            <option value="full">do what I may</option>
+            <option value="read">look only</option>
+          </select>
+        </label>
+        <label>
+          Days <input name="days" type="number" min="1" value="30" />
+        </label>
         <button>Make a token</button>
       </form>
-      {secret.value && <p class="secret" role="status">Shown this once: <code>{secret.value}</code></p>}
-      <Tokens list={tokens.value.filter((t) => t.name !== session)} label="Tokens" revoke={(t) => { void attempt(() => call('DELETE', `/v1/tokens/${t.id}`), `${t.name} is revoked`); }} />
-      {sessions.length > 0 && <details class="sessions"><summary>{plural(sessions.length, 'dashboard sign-in')}, kept until {sessions.length === 1 ? 'it ends' : 'they end'} by themselves</summary>
-        <Tokens list={sessions} label="Dashboard sign-ins" revoke={(t) => { void attempt(() => call('DELETE', `/v1/tokens/${t.id}`), 'The sign-in is ended'); }} /></details>}
+      {secret.value && (
+        <p class="secret" role="status">
+          Shown this once: <code>{secret.value}</code>
+        </p>
+      )}
+      <Tokens
+        list={tokens.value.filter((t) => t.name !== session)}
+        label="Tokens"
+        revoke={(t) => {
+          void attempt(() => call('DELETE', `/v1/tokens/${t.id}`), `${t.name} is revoked`);
+        }}
+      />
+      {sessions.length > 0 && (
+        <details class="sessions">
+          <summary>
+            {plural(sessions.length, 'dashboard sign-in')}, kept until{' '}
+            {sessions.length === 1 ? 'it ends' : 'they end'} by themselves
+          </summary>
+          <Tokens
+            list={sessions}
+            label="Dashboard sign-ins"
+            revoke={(t) => {
+              void attempt(() => call('DELETE', `/v1/tokens/${t.id}`), 'The sign-in is ended');
+            }}
+          />
+        </details>
+      )}
     </section>
   );
 }

@@ -5,64 +5,252 @@ import { has, post, problem } from './api';
 import { plural } from './format';
 import { Empty, Line } from './ui';
 
-interface Offer { gpu: string; gpus: number; precision: string; parallelism: string; replicas: number; slice?: string; instance: string | null; usd_month: number | null; ttft_ms: number; tpot_ms: number; kind: string; binding: string; price_date: string | null; price_age_days?: number | null }
+interface Offer {
+  gpu: string;
+  gpus: number;
+  precision: string;
+  parallelism: string;
+  replicas: number;
+  slice?: string;
+  instance: string | null;
+  usd_month: number | null;
+  ttft_ms: number;
+  tpot_ms: number;
+  kind: string;
+  binding: string;
+  price_date: string | null;
+  price_age_days?: number | null;
+}
 // A price is of some day, and may have changed since.
-const priced = (o: Offer) => (o.price_date ? `; prices of ${o.price_date}${o.price_age_days ? `, ${o.price_age_days} days old` : ''}` : '');
+const priced = (o: Offer) =>
+  o.price_date
+    ? `; prices of ${o.price_date}${o.price_age_days ? `, ${o.price_age_days} days old` : ''}`
+    : '';
 const presets: [string, Record<string, string>][] = [
-  ['70B at fp8', { model: '70B', weights: 'fp8', input: '1024', output: '256', rate: '2' }], ['8B chat', { model: '8B', weights: 'bf16', input: '512', output: '256', rate: '5' }],
+  ['70B at fp8', { model: '70B', weights: 'fp8', input: '1024', output: '256', rate: '2' }],
+  ['8B chat', { model: '8B', weights: 'bf16', input: '512', output: '256', rate: '5' }],
   ['32B at int4', { model: '32B', weights: 'int4', input: '1024', output: '512', rate: '1' }],
 ];
-const monthly = (offers: Offer[]) => (offers[0].usd_month != null ? `$${offers[0].usd_month.toLocaleString()} a month` : 'nothing more than your own cards');
+const monthly = (offers: Offer[]) =>
+  offers[0].usd_month != null
+    ? `$${offers[0].usd_month.toLocaleString()} a month`
+    : 'nothing more than your own cards';
 export function Advisor() {
   const can = useSignal<boolean | null>(null);
-  const form = useSignal<Record<string, string>>({ model: '70B', weights: 'fp8', input: '1024', output: '256', rate: '2', tpot: '', ttft: '' });
+  const form = useSignal<Record<string, string>>({
+    model: '70B',
+    weights: 'fp8',
+    input: '1024',
+    output: '256',
+    rate: '2',
+    tpot: '',
+    ttft: '',
+  });
   const answer = useSignal<{ offers: Offer[]; text?: string; asked: string } | null>(null);
   const error = useSignal('');
   const busy = useSignal(false);
-  useEffect(() => { void has('/v1/advise').then((yes) => { can.value = yes; if (yes) void ask(); }); }, []);
+  useEffect(() => {
+    void has('/v1/advise').then((yes) => {
+      can.value = yes;
+      if (yes) void ask();
+    });
+  }, []);
   const ask = async (event?: Event) => {
     event?.preventDefault();
     busy.value = true;
     const f = form.value;
     try {
-      const got = await post<Record<string, unknown>>('/v1/advise', { model: f.model, weights: f.weights, input_tokens: Number(f.input), output_tokens: Number(f.output), requests_per_s: Number(f.rate), ...(f.tpot ? { tpot_ms: Number(f.tpot) } : {}), ...(f.ttft ? { ttft_ms: Number(f.ttft) } : {}) });
+      const got = await post<Record<string, unknown>>('/v1/advise', {
+        model: f.model,
+        weights: f.weights,
+        input_tokens: Number(f.input),
+        output_tokens: Number(f.output),
+        requests_per_s: Number(f.rate),
+        ...(f.tpot ? { tpot_ms: Number(f.tpot) } : {}),
+        ...(f.ttft ? { ttft_ms: Number(f.ttft) } : {}),
+      });
       const list = (got.options ?? []) as Offer[];
-      answer.value = { offers: list, text: typeof got.text === 'string' ? got.text : undefined, asked: `${f.model} at ${f.weights} for ${f.rate || '1'} requests a second` };
+      answer.value = {
+        offers: list,
+        text: typeof got.text === 'string' ? got.text : undefined,
+        asked: `${f.model} at ${f.weights} for ${f.rate || '1'} requests a second`,
+      };
       error.value = '';
-    } catch (e) { error.value = problem(e); }
+    } catch (e) {
+      error.value = problem(e);
+    }
     busy.value = false;
   };
-  const set = (key: string) => (e: Event) => { form.value = { ...form.value, [key]: (e.currentTarget as HTMLInputElement).value }; };
+  const set = (key: string) => (e: Event) => {
+    form.value = { ...form.value, [key]: (e.currentTarget as HTMLInputElement).value };
+  };
   const f = form.value;
-  const line = ['billow advise', f.model, '--precision', f.weights, '--input', f.input, '--output', f.output, ...(f.rate ? ['--rps', f.rate] : []), ...(f.ttft ? ['--ttft', `${f.ttft}ms`] : []), ...(f.tpot ? ['--tps', (1000 / Number(f.tpot)).toFixed(1)] : [])].join(' ');
+  const line = [
+    'billow advise',
+    f.model,
+    '--precision',
+    f.weights,
+    '--input',
+    f.input,
+    '--output',
+    f.output,
+    ...(f.rate ? ['--rps', f.rate] : []),
+    ...(f.ttft ? ['--ttft', `${f.ttft}ms`] : []),
+    ...(f.tpot ? ['--tps', (1000 / Number(f.tpot)).toFixed(1)] : []),
+  ].join(' ');
   return (
     <section>
       <h1>Advisor</h1>
-      <p class="lead">Which GPU does a model need to keep its promise, and what does that cost? From the model's shape, what the cards can do, and prices of the day.</p>
-      {can.value === false ? <Empty title="Ask in a terminal"><p>This head answers such questions on the command line.</p><Line text={line} /></Empty> : (
+      <p class="lead">
+        Which GPU does a model need to keep its promise, and what does that cost? From the model's
+        shape, what the cards can do, and prices of the day.
+      </p>
+      {can.value === false ? (
+        <Empty title="Ask in a terminal">
+          <p>This head answers such questions on the command line.</p>
+          <Line text={line} />
+        </Empty>
+      ) : (
         <>
-          <p class="actions">{presets.map(([name, values]) => <button type="button" class="quiet small" onClick={() => { form.value = { ...form.value, ...values }; void ask(); }}>{name}</button>)}</p>
+          <p class="actions">
+            {presets.map(([name, values]) => (
+              <button
+                type="button"
+                class="quiet small"
+                onClick={() => {
+                  form.value = { ...form.value, ...values };
+                  void ask();
+                }}
+              >
+                {name}
+              </button>
+            ))}
+          </p>
           <form class="grid-form" onSubmit={ask}>
-            <label>Model <input value={f.model} onInput={set('model')} placeholder="70B, or a name" required /></label>
-            <label>Weights <select value={f.weights} onChange={set('weights')}>{['bf16', 'fp8', 'int8', 'int4'].map((w) => <option>{w}</option>)}</select></label>
-            <label>Tokens in <input type="number" min="1" value={f.input} onInput={set('input')} /></label>
-            <label>Tokens out <input type="number" min="1" value={f.output} onInput={set('output')} /></label>
-            <label>Requests per second <input type="number" min="0" step="any" value={f.rate} onInput={set('rate')} /></label>
-            <label>Time per token, at most ms <input type="number" min="0" step="any" value={f.tpot} onInput={set('tpot')} placeholder="no limit" /></label>
-            <label>First token, at most ms <input type="number" min="0" step="any" value={f.ttft} onInput={set('ttft')} placeholder="no limit" /></label>
-            <button class="full" disabled={busy.value}>{busy.value ? 'Asking…' : 'Ask'}</button>
+            <label>
+              Model{' '}
+              <input value={f.model} onInput={set('model')} placeholder="70B, or a name" required />
+            </label>
+            <label>
+              Weights{' '}
+              <select value={f.weights} onChange={set('weights')}>
+                {['bf16', 'fp8', 'int8', 'int4'].map((w) => (
+                  <option>{w}</option>
+                ))}
+              </select>
+            </label>
+            <label>
+              Tokens in <input type="number" min="1" value={f.input} onInput={set('input')} />
+            </label>
+            <label>
+              Tokens out <input type="number" min="1" value={f.output} onInput={set('output')} />
+            </label>
+            <label>
+              Requests per second{' '}
+              <input type="number" min="0" step="any" value={f.rate} onInput={set('rate')} />
+            </label>
+            <label>
+              Time per token, at most ms{' '}
+              <input
+                type="number"
+                min="0"
+                step="any"
+                value={f.tpot}
+                onInput={set('tpot')}
+                placeholder="no limit"
+              />
+            </label>
+            <label>
+              First token, at most ms{' '}
+              <input
+                type="number"
+                min="0"
+                step="any"
+                value={f.ttft}
+                onInput={set('ttft')}
+                placeholder="no limit"
+              />
+            </label>
+            <button class="full" disabled={busy.value}>
+              {busy.value ? 'Asking…' : 'Ask'}
+            </button>
           </form>
-          {error.value && <p role="alert" class="bad">{error.value}</p>}
-          {answer.value && (answer.value.offers.length ? <>
-            <p class="finding best"><b>{answer.value.asked} costs {monthly(answer.value.offers)}</b> on {answer.value.offers[0].gpus} × {answer.value.offers[0].gpu}{answer.value.offers[0].instance ? ` (${answer.value.offers[0].instance})` : ', which you have'}: the first token after {answer.value.offers[0].ttft_ms.toFixed(0)} ms, then one every {answer.value.offers[0].tpot_ms.toFixed(0)} ms{priced(answer.value.offers[0])}.</p>
-            <h2>What would do it, best first</h2>
-            <div class="scroll" tabIndex={0} role="region" aria-label="Answers"><table>
-              <thead><tr><th>GPUs</th><th>Where</th><th class="right">A month</th><th class="right">First token</th><th class="right">Per token</th><th>How</th><th>Limited by</th><th>Figures</th></tr></thead>
-              <tbody>{answer.value.offers.map((o) => <tr><td class="wrap"><b>{o.gpus} × {o.gpu}</b>{o.slice ? ` (${o.slice})` : ''}</td><td class="wrap any">{o.instance ?? 'yours'}</td><td class="right">{o.usd_month != null ? `$${o.usd_month.toLocaleString()}` : '–'}</td><td class="right">{o.ttft_ms.toFixed(0)} ms</td><td class="right">{o.tpot_ms.toFixed(1)} ms</td><td class="wrap">{o.precision}, {plural(o.replicas, 'replica')}{o.parallelism ? `, ${o.parallelism}` : ''}</td><td class="wrap">{o.binding}</td><td class="wrap">{o.kind}{priced(o)}</td></tr>)}</tbody>
-            </table></div>
-            {answer.value.text && <details><summary>In words</summary><pre class="words">{answer.value.text}</pre></details>}
-          </> : <pre class="words">{answer.value.text ?? 'No card keeps that promise.'}</pre>)}
-          <h2>The same in a terminal</h2><Line text={line} />
+          {error.value && (
+            <p role="alert" class="bad">
+              {error.value}
+            </p>
+          )}
+          {answer.value &&
+            (answer.value.offers.length ? (
+              <>
+                <p class="finding best">
+                  <b>
+                    {answer.value.asked} costs {monthly(answer.value.offers)}
+                  </b>{' '}
+                  on {answer.value.offers[0].gpus} × {answer.value.offers[0].gpu}
+                  {answer.value.offers[0].instance
+                    ? ` (${answer.value.offers[0].instance})`
+                    : ', which you have'}
+                  : the first token after {answer.value.offers[0].ttft_ms.toFixed(0)} ms, then one
+                  every {answer.value.offers[0].tpot_ms.toFixed(0)} ms
+                  {priced(answer.value.offers[0])}.
+                </p>
+                <h2>What would do it, best first</h2>
+                <div class="scroll" tabIndex={0} role="region" aria-label="Answers">
+                  <table>
+                    <thead>
+                      <tr>
+                        <th>GPUs</th>
+                        <th>Where</th>
+                        <th class="right">A month</th>
+                        <th class="right">First token</th>
+                        <th class="right">Per token</th>
+                        <th>How</th>
+                        <th>Limited by</th>
+                        <th>Figures</th>
+                      </tr>
+                    </thead>
+                    <tbody>
+                      {answer.value.offers.map((o) => (
+                        <tr>
+                          <td class="wrap">
+                            <b>
+                              {o.gpus} × {o.gpu}
+                            </b>
+                            {o.slice ? ` (${o.slice})` : ''}
+                          </td>
+                          <td class="wrap any">{o.instance ?? 'yours'}</td>
+                          <td class="right">
+                            {o.usd_month != null ? `$${o.usd_month.toLocaleString()}` : '–'}
+                          </td>
+                          <td class="right">{o.ttft_ms.toFixed(0)} ms</td>
+                          <td class="right">{o.tpot_ms.toFixed(1)} ms</td>
+                          <td class="wrap">
+                            {o.precision}, {plural(o.replicas, 'replica')}
+                            {o.parallelism ? `, ${o.parallelism}` : ''}
+                          </td>
+                          <td class="wrap">{o.binding}</td>
+                          <td class="wrap">
+                            {o.kind}
+                            {priced(o)}
+                          </td>
+                        </tr>
+                      ))}
+                    </tbody>
+                  </table>
+                </div>
+                {answer.value.text && (
+                  <details>
+                    <summary>In words</summary>
+                    <pre class="words">{answer.value.text}</pre>
+                  </details>
+                )}
+              </>
+            ) : (
+              <pre class="words">{answer.value.text ?? 'No card keeps that promise.'}</pre>
+            ))}
+          <h2>The same in a terminal</h2>
+          <Line text={line} />
         </>
       )}
     </section>

@@ -10,7 +10,11 @@ function marked(text: string, needle: string): ComponentChildren {
   if (!needle) return text;
   const out: ComponentChildren[] = [];
   let at = 0;
-  for (let hit = text.toLowerCase().indexOf(needle); hit >= 0; hit = text.toLowerCase().indexOf(needle, at)) {
+  for (
+    let hit = text.toLowerCase().indexOf(needle);
+    hit >= 0;
+    hit = text.toLowerCase().indexOf(needle, at)
+  ) {
     if (hit > at) out.push(text.slice(at, hit));
     out.push(<mark>{text.slice(hit, hit + needle.length)}</mark>);
     at = hit + needle.length;
@@ -26,7 +30,7 @@ export function ansi(text: string, needle = ''): ComponentChildren[] {
   for (const part of text.split(escape)) {
     if (part.startsWith('\x1b')) {
       const code = /^\x1b\[([0-9;:]*)m$/.exec(part);
-      if (!code) continue;  // cursor movements and titles mean nothing in a log
+      if (!code) continue; // cursor movements and titles mean nothing in a log
       const numbers = (code[1] || '0').split(/[;:]/).map(Number);
       for (let i = 0; i < numbers.length; i++) {
         const n = numbers[i];
@@ -34,12 +38,15 @@ export function ansi(text: string, needle = ''): ComponentChildren[] {
         else if (n === 1) classes += ' a-bold';
         else if (n === 2) classes += ' a-dim';
         else if (n === 22) classes = classes.replace(/ a-(bold|dim)\b/g, '');
-        else if ((n >= 30 && n <= 37) || (n >= 90 && n <= 97)) classes = classes.replace(/ a-[krgybmcw]\b/, '') + ` a-${colours[n % 10]}`;
+        else if ((n >= 30 && n <= 37) || (n >= 90 && n <= 97))
+          classes = classes.replace(/ a-[krgybmcw]\b/, '') + ` a-${colours[n % 10]}`;
         else if (n === 39) classes = classes.replace(/ a-[krgybmcw]\b/, '');
-        else if (n === 38 || n === 48) i += numbers[i + 1] === 5 ? 2 : 4;   // a palette or true colour: the log keeps to its eight
+        else if (n === 38 || n === 48) i += numbers[i + 1] === 5 ? 2 : 4; // a palette or true colour: the log keeps to its eight
       }
     } else if (part) {
-      out.push(classes ? <span class={classes.trim()}>{marked(part, needle)}</span> : marked(part, needle));
+      out.push(
+        classes ? <span class={classes.trim()}>{marked(part, needle)}</span> : marked(part, needle),
+      );
     }
   }
   return out;

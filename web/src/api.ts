@@ -1,51 +1,174 @@
 // The head as the dashboard sees it. The session is a cookie that scripts cannot read; nothing secret is kept here.
 export interface NodeGpu {
-  index: number; type: string; model: string; mem_mib: number; unhealthy: string; uuid: string; nvlink_domain: number; numa: number;
-  mig_instances?: { profile: string; start: number; job: number | null }[]; mig_any?: boolean;
+  index: number;
+  type: string;
+  model: string;
+  mem_mib: number;
+  unhealthy: string;
+  uuid: string;
+  nvlink_domain: number;
+  numa: number;
+  mig_instances?: { profile: string; start: number; job: number | null }[];
+  mig_any?: boolean;
 }
 export interface NodeInfo {
-  id: number; name: string; state: string; reason: string; gpus: NodeGpu[]; cpu_milli: number; mem_mib: number; labels: Record<string, string>;
-  version: string; simulated: boolean; arch: string; joined_at: string; pool?: string;
+  id: number;
+  name: string;
+  state: string;
+  reason: string;
+  gpus: NodeGpu[];
+  cpu_milli: number;
+  mem_mib: number;
+  labels: Record<string, string>;
+  version: string;
+  simulated: boolean;
+  arch: string;
+  joined_at: string;
+  pool?: string;
 }
 // A row of the live stream: times in ms, money in nano-dollars, `where` as [node, gpu, gpu…] per task.
 export interface Row {
-  id: number; label: string; name: string; command: string; user: string; project: string; state: string; reason: string;
-  gpu_milli: number; spot: boolean; pty: boolean; attempt: number; submitted?: number; started?: number; ended?: number;
-  since?: number; ran?: number; suspended?: number;   // in its state since then; what it ran and was suspended before that
-  where: number[][]; nodes?: string; cost_nano: number; rate_nano: number; at: number; final?: boolean; exit?: string; exit_code?: number; idle?: boolean;
+  id: number;
+  label: string;
+  name: string;
+  command: string;
+  user: string;
+  project: string;
+  state: string;
+  reason: string;
+  gpu_milli: number;
+  spot: boolean;
+  pty: boolean;
+  attempt: number;
+  submitted?: number;
+  started?: number;
+  ended?: number;
+  since?: number;
+  ran?: number;
+  suspended?: number; // in its state since then; what it ran and was suspended before that
+  where: number[][];
+  nodes?: string;
+  cost_nano: number;
+  rate_nano: number;
+  at: number;
+  final?: boolean;
+  exit?: string;
+  exit_code?: number;
+  idle?: boolean;
 }
 export interface Task {
-  id: number; rank: number; node: string; node_id: number; state: string; gpus: number[]; gpu_type: string; gpu_milli: number;
-  started_at: string | null; ended_at: string | null; exit?: { text: string }; mig?: { gpu: number; profile: string; start: number }[];
+  id: number;
+  rank: number;
+  node: string;
+  node_id: number;
+  state: string;
+  gpus: number[];
+  gpu_type: string;
+  gpu_milli: number;
+  started_at: string | null;
+  ended_at: string | null;
+  exit?: { text: string };
+  mig?: { gpu: number; profile: string; start: number }[];
 }
 export interface Job {
-  id: number; label: string; name: string; command: string; argv: string[]; user: string; project: string; state: string; final: boolean; reason: string;
-  attempt: number; retries: number; submitted_at: string; started_at: string | null; ended_at: string | null; gpus: number; gpu_milli: number; gpu_mem_mib: number;
-  gpu_types: string[]; cost_nano_usd: number; cost: string; rate: string; cwd: string; labels: Record<string, string>; tasks: Task[]; priority: number; nodes: number;
-  spot: boolean; pty: boolean; time_limit_s: number; cpu_milli: number; mem_mib: number; exit?: { text: string }; exit_code?: number; array_spec?: string;
+  id: number;
+  label: string;
+  name: string;
+  command: string;
+  argv: string[];
+  user: string;
+  project: string;
+  state: string;
+  final: boolean;
+  reason: string;
+  attempt: number;
+  retries: number;
+  submitted_at: string;
+  started_at: string | null;
+  ended_at: string | null;
+  gpus: number;
+  gpu_milli: number;
+  gpu_mem_mib: number;
+  gpu_types: string[];
+  cost_nano_usd: number;
+  cost: string;
+  rate: string;
+  cwd: string;
+  labels: Record<string, string>;
+  tasks: Task[];
+  priority: number;
+  nodes: number;
+  spot: boolean;
+  pty: boolean;
+  time_limit_s: number;
+  cpu_milli: number;
+  mem_mib: number;
+  exit?: { text: string };
+  exit_code?: number;
+  array_spec?: string;
   array?: { id: number; index: number };
-  leases?: number; ran_s?: number; suspended_s?: number; suspendable?: { can: boolean; why: string }; mig_profile?: string;
-  waits_for?: string;   // placed, and not begun: what is still brought there
+  leases?: number;
+  ran_s?: number;
+  suspended_s?: number;
+  suspendable?: { can: boolean; why: string };
+  mig_profile?: string;
+  waits_for?: string; // placed, and not begun: what is still brought there
   suspension?: { phase: string; since: string | null; resumes_by_itself: boolean };
   elements?: { count: number; left: number; running: number; succeeded: number };
 }
 export interface Status {
-  version: string; epoch: number; seq: number; addresses: string[]; data_dir: string; started_at: string; store: string; pid: number;
+  version: string;
+  epoch: number;
+  seq: number;
+  addresses: string[];
+  data_dir: string;
+  started_at: string;
+  store: string;
+  pid: number;
   you: { user: string; role: string; scope: string; project?: string };
 }
 export interface Summary {
-  gpus: number; gpus_free_milli: number; nodes: number; nodes_ready: number; held: number; queued: number; running: number; suspended: number;
-  spend_nano: number; idle_nano: number; idle_jobs: number[]; scope: string; store: string;
+  gpus: number;
+  gpus_free_milli: number;
+  nodes: number;
+  nodes_ready: number;
+  held: number;
+  queued: number;
+  running: number;
+  suspended: number;
+  spend_nano: number;
+  idle_nano: number;
+  idle_jobs: number[];
+  scope: string;
+  store: string;
 }
-export interface Reason { kind: string; text: string }
-export interface Explanation { state: string; reasons: Reason[]; earliest_start: string | null; would_start_now: string | null }
+export interface Reason {
+  kind: string;
+  text: string;
+}
+export interface Explanation {
+  state: string;
+  reasons: Reason[];
+  earliest_start: string | null;
+  would_start_now: string | null;
+}
 export interface Series {
-  from_ms: number; step_s: number; points: number; series: Record<string, (number | null)[]>; cores?: number;
+  from_ms: number;
+  step_s: number;
+  points: number;
+  series: Record<string, (number | null)[]>;
+  cores?: number;
   findings?: { kind: string; text: string; hint: string }[];
 }
 
 export class ApiError extends Error {
-  constructor(public status: number, message: string, public hint: string) { super(message); }
+  constructor(
+    public status: number,
+    message: string,
+    public hint: string,
+  ) {
+    super(message);
+  }
 }
 export function problem(e: unknown): string {
   if (e instanceof ApiError) return e.hint ? `${e.message} (${e.hint})` : e.message;
@@ -55,16 +178,27 @@ export function problem(e: unknown): string {
 export async function call<T>(method: string, path: string, body?: unknown): Promise<T> {
   const response = await fetch(path, {
     method,
-    headers: { 'X-Billow-Request': '1', ...(body === undefined ? {} : { 'Content-Type': 'application/json' }) },
+    headers: {
+      'X-Billow-Request': '1',
+      ...(body === undefined ? {} : { 'Content-Type': 'application/json' }),
+    },
     body: body === undefined ? undefined : JSON.stringify(body),
-    keepalive: method === 'POST',  // what a person asked for is sent even if the page goes away at once
+    keepalive: method === 'POST', // what a person asked for is sent even if the page goes away at once
   });
   const text = await response.text();
   let data: unknown = {};
-  try { data = JSON.parse(text); } catch { /* an error page of something in between */ }
+  try {
+    data = JSON.parse(text);
+  } catch {
+    /* an error page of something in between */
+  }
   if (!response.ok) {
     const told = data as { detail?: string; hint?: string };
-    throw new ApiError(response.status, told.detail ?? `the head answered ${response.status}`, told.hint ?? '');
+    throw new ApiError(
+      response.status,
+      told.detail ?? `the head answered ${response.status}`,
+      told.hint ?? '',
+    );
   }
   return data as T;
 }
@@ -74,6 +208,12 @@ export const post = <T>(path: string, body: unknown = {}) => call<T>('POST', pat
 // Which routes this head has: pages about what it cannot do yet say so instead of failing.
 let routes: Promise<Set<string>> | undefined;
 export function has(route: string): Promise<boolean> {
-  routes ??= get<{ paths: Record<string, unknown> }>('/v1/openapi.json').then((d) => new Set(Object.keys(d.paths)), () => { routes = undefined; return new Set<string>(); });
+  routes ??= get<{ paths: Record<string, unknown> }>('/v1/openapi.json').then(
+    (d) => new Set(Object.keys(d.paths)),
+    () => {
+      routes = undefined;
+      return new Set<string>();
+    },
+  );
   return routes.then((r) => r.has(route));
 }

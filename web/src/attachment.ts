@@ -21,10 +21,13 @@ export class Attachment {
   private backlog = 0;
   private ended = false;
   private retry = 0;
-  private resuming = false;   // the backlog is drawn, the connection is opened again
-  private unsent: (Uint8Array<ArrayBuffer> | string)[] = [];   // typed while the backlog is drawn
+  private resuming = false; // the backlog is drawn, the connection is opened again
+  private unsent: (Uint8Array<ArrayBuffer> | string)[] = []; // typed while the backlog is drawn
 
-  constructor(private readonly id: string, private readonly view: OpenedTerminal) {
+  constructor(
+    private readonly id: string,
+    private readonly view: OpenedTerminal,
+  ) {
     const { terminal } = view;
     terminal.onData((text) => this.send(new TextEncoder().encode(text)));
     terminal.onBinary((text) => this.send(Uint8Array.from(text, (c) => c.charCodeAt(0))));
@@ -61,7 +64,7 @@ export class Attachment {
       for (const data of this.unsent.splice(0)) this.send(data);
     };
     socket.onmessage = (event: MessageEvent<string | ArrayBuffer>) => {
-      if (socket !== this.socket) return;   // closed because of the backlog
+      if (socket !== this.socket) return; // closed because of the backlog
       if (typeof event.data === 'string') this.told(JSON.parse(event.data) as Message);
       else this.output(event.data);
     };

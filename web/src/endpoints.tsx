@@ -6,20 +6,80 @@ import { ago, plural, usd } from './format';
 import { Badge, Empty, Line } from './ui';
 import { notify } from './store';
 
-interface Replica { job: number; revision: number; state: string; spot: boolean; node?: string; reason?: string }
-interface Endpoint {
-  name: string; project: string; user: string; status: string; urls: string[]; revision: number; rolling: number; made_at: string; command?: string; min?: number; max?: number; access?: string;
-  revisions: { number: number; state: string; made_at: string; command: string; reason: string }[]; keys: { name: string }[]; replicas: Replica[]; last_failure?: string; cost_usd: number;
-  figures?: Record<string, number>; p50_ms?: number; p99_ms?: number; usd_per_request?: number; usd_per_1000_tokens?: number;
+interface Replica {
+  job: number;
+  revision: number;
+  state: string;
+  spot: boolean;
+  node?: string;
+  reason?: string;
 }
-const tone: Record<string, string> = { serving: 'running', updating: 'queued', starting: 'queued', failed: 'failed' };
+interface Endpoint {
+  name: string;
+  project: string;
+  user: string;
+  status: string;
+  urls: string[];
+  revision: number;
+  rolling: number;
+  made_at: string;
+  command?: string;
+  min?: number;
+  max?: number;
+  access?: string;
+  revisions: { number: number; state: string; made_at: string; command: string; reason: string }[];
+  keys: { name: string }[];
+  replicas: Replica[];
+  last_failure?: string;
+  cost_usd: number;
+  figures?: Record<string, number>;
+  p50_ms?: number;
+  p99_ms?: number;
+  usd_per_request?: number;
+  usd_per_1000_tokens?: number;
+}
+const tone: Record<string, string> = {
+  serving: 'running',
+  updating: 'queued',
+  starting: 'queued',
+  failed: 'failed',
+};
 
 function Figures({ e }: { e: Endpoint }) {
   const f = e.figures;
   if (!f) return <p class="note">No gateway has told anything yet.</p>;
-  const shown: [string, string][] = [['ready', 'ready'], ['coming', 'starting'], ['sleeping', 'asleep'], ['in_flight', 'requests under way'], ['held', 'waiting for a replica'], ['requests', 'requests so far'], ['cold_starts', 'cold starts'], ['wakes', 'wakes']];
-  return <dl class="facts">{shown.map(([key, word]) => <><dt>{word}</dt><dd class="num">{(f[key] ?? 0).toLocaleString()}</dd></>)}
-    {e.p50_ms != null && <><dt>half answered within</dt><dd>{e.p50_ms.toFixed(0)} ms</dd></>}{e.p99_ms != null && <><dt>99 of 100 within</dt><dd>{e.p99_ms.toFixed(0)} ms</dd></>}</dl>;
+  const shown: [string, string][] = [
+    ['ready', 'ready'],
+    ['coming', 'starting'],
+    ['sleeping', 'asleep'],
+    ['in_flight', 'requests under way'],
+    ['held', 'waiting for a replica'],
+    ['requests', 'requests so far'],
+    ['cold_starts', 'cold starts'],
+    ['wakes', 'wakes'],
+  ];
+  return (
+    <dl class="facts">
+      {shown.map(([key, word]) => (
+        <>
+          <dt>{word}</dt>
+          <dd class="num">{(f[key] ?? 0).toLocaleString()}</dd>
+        </>
+      ))}
+      {e.p50_ms != null && (
+        <>
+          <dt>half answered within</dt>
+          <dd>{e.p50_ms.toFixed(0)} ms</dd>
+        </>
+      )}
+      {e.p99_ms != null && (
+        <>
+          <dt>99 of 100 within</dt>
+          <dd>{e.p99_ms.toFixed(0)} ms</dd>
+        </>
+      )}
+    </dl>
+  );
 }
 
 export function Endpoints() {
@@ -28,46 +88,118 @@ export function Endpoints() {
   const error = useSignal('');
   const load = async () => {
     if (document.hidden) return;
-    if (!(await has('/v1/endpoints'))) { can.value = false; list.value = []; return; }
-    try { list.value = (await get<{ endpoints: Endpoint[] }>('/v1/endpoints')).endpoints; } catch { list.value ??= []; }
+    if (!(await has('/v1/endpoints'))) {
+      can.value = false;
+      list.value = [];
+      return;
+    }
+    try {
+      list.value = (await get<{ endpoints: Endpoint[] }>('/v1/endpoints')).endpoints;
+    } catch {
+      list.value ??= [];
+    }
   };
   useEffect(() => {
     void load();
-    const timer = window.setInterval(() => { void load(); }, 3000);
+    const timer = window.setInterval(() => {
+      void load();
+    }, 3000);
     return () => window.clearInterval(timer);
   }, []);
   const scale = (name: string) => async (event: Event) => {
     event.preventDefault();
     const form = new FormData(event.target as HTMLFormElement);
-    try { await post(`/v1/endpoints/${encodeURIComponent(name)}/scale`, { min: Number(form.get('min')), max: Number(form.get('max')) }); error.value = ''; notify(`${name} is scaled`); await load(); } catch (e) { error.value = problem(e); }
+    try {
+      await post(`/v1/endpoints/${encodeURIComponent(name)}/scale`, {
+        min: Number(form.get('min')),
+        max: Number(form.get('max')),
+      });
+      error.value = '';
+      notify(`${name} is scaled`);
+      await load();
+    } catch (e) {
+      error.value = problem(e);
+    }
   };
   if (!list.value) return <p class="note">Reading…</p>;
   return (
     <section>
-      <h1>Endpoints {list.value.length > 0 && <small>{plural(list.value.length, 'endpoint')}</small>}</h1>
-      {error.value && <p role="alert" class="bad">{error.value}</p>}
+      <h1>
+        Endpoints {list.value.length > 0 && <small>{plural(list.value.length, 'endpoint')}</small>}
+      </h1>
+      {error.value && (
+        <p role="alert" class="bad">
+          {error.value}
+        </p>
+      )}
       {list.value.length === 0 ? (
         <Empty title="No endpoint is deployed">
-          <p>An endpoint is a command that listens on <code>$PORT</code>. It gets an address, starts when the first request comes, grows with the queue and shrinks to nothing when nobody asks.</p>
+          <p>
+            An endpoint is a command that listens on <code>$PORT</code>. It gets an address, starts
+            when the first request comes, grows with the queue and shrinks to nothing when nobody
+            asks.
+          </p>
           <Line text="billow deploy chat --gpus 0.5 --min 0 --max 8 -- python serve.py" />
           {!can.value && <p class="note">This head has no gateway running.</p>}
         </Empty>
-      ) : list.value.map((e) => (
-        <article class="panel endpoint">
-          <div class="title"><h2>{e.name}</h2><span class={`state ${tone[e.status] ?? ''}`}>{e.status}</span><small>{e.user}, project {e.project}, revision {e.revision || e.rolling}{e.rolling && e.revision ? `, ${e.rolling} is coming` : ''}, since {ago(e.made_at)}</small></div>
-          {e.urls.map((u) => <Line text={u} />)}
-          {e.last_failure && <p class="finding">{e.last_failure}</p>}
-          <div class="two">
-            <Figures e={e} />
-            <div>
-              <p class="note">{e.command}</p>
-              <ul class="plain rows">{e.replicas.map((r) => <li><a href={`#/jobs/${r.job}`}>job {r.job}</a><small><Badge state={r.state} /> {r.node ?? r.reason ?? ''}{r.spot ? ', spot' : ''}</small></li>)}{e.replicas.length === 0 && <li><span>no replica: it starts with the next request</span></li>}</ul>
-              <form class="inline" onSubmit={scale(e.name)}><label>At least <input name="min" type="number" min="0" value={e.min ?? 0} /></label><label>At most <input name="max" type="number" min="1" value={e.max ?? 1} /></label><button class="quiet">Scale</button></form>
-              <p class="note">{usd(e.cost_usd * 1e9)} so far{e.usd_per_request != null ? `, $${e.usd_per_request.toPrecision(2)} a request` : ''}{e.usd_per_1000_tokens != null ? `, $${e.usd_per_1000_tokens.toPrecision(2)} per 1,000 tokens` : ''}</p>
+      ) : (
+        list.value.map((e) => (
+          <article class="panel endpoint">
+            <div class="title">
+              <h2>{e.name}</h2>
+              <span class={`state ${tone[e.status] ?? ''}`}>{e.status}</span>
+              <small>
+                {e.user}, project {e.project}, revision {e.revision || e.rolling}
+                {e.rolling && e.revision ? `, ${e.rolling} is coming` : ''}, since {ago(e.made_at)}
+              </small>
             </div>
-          </div>
-        </article>
-      ))}
+            {e.urls.map((u) => (
+              <Line text={u} />
+            ))}
+            {e.last_failure && <p class="finding">{e.last_failure}</p>}
+            <div class="two">
+              <Figures e={e} />
+              <div>
+                <p class="note">{e.command}</p>
+                <ul class="plain rows">
+                  {e.replicas.map((r) => (
+                    <li>
+                      <a href={`#/jobs/${r.job}`}>job {r.job}</a>
+                      <small>
+                        <Badge state={r.state} /> {r.node ?? r.reason ?? ''}
+                        {r.spot ? ', spot' : ''}
+                      </small>
+                    </li>
+                  ))}
+                  {e.replicas.length === 0 && (
+                    <li>
+                      <span>no replica: it starts with the next request</span>
+                    </li>
+                  )}
+                </ul>
+                <form class="inline" onSubmit={scale(e.name)}>
+                  <label>
+                    At least <input name="min" type="number" min="0" value={e.min ?? 0} />
+                  </label>
+                  <label>
+                    At most <input name="max" type="number" min="1" value={e.max ?? 1} />
+                  </label>
+                  <button class="quiet">Scale</button>
+                </form>
+                <p class="note">
+                  {usd(e.cost_usd * 1e9)} so far
+                  {e.usd_per_request != null
+                    ? `, $${e.usd_per_request.toPrecision(2)} a request`
+                    : ''}
+                  {e.usd_per_1000_tokens != null
+                    ? `, $${e.usd_per_1000_tokens.toPrecision(2)} per 1,000 tokens`
+                    : ''}
+                </p>
+              </div>
+            </div>
+          </article>
+        ))
+      )}
     </section>
   );
 }

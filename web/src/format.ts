@@ -1,5 +1,6 @@
 // How times, money and shares are shown: in the reader's own zone, and short.
-const ms = (t: string | number | null | undefined) => (t == null ? NaN : typeof t === 'number' ? t : Date.parse(t));
+const ms = (t: string | number | null | undefined) =>
+  t == null ? NaN : typeof t === 'number' ? t : Date.parse(t);
 
 export function lasting(seconds: number): string {
   const s = Math.max(0, seconds);
@@ -12,29 +13,59 @@ export function ago(t: string | number | null | undefined, now = Date.now()): st
   const at = ms(t);
   return Number.isNaN(at) ? '–' : lasting((now - at) / 1000);
 }
-export function span(from: string | number | null | undefined, to: string | number | null | undefined, now = Date.now()): string {
+export function span(
+  from: string | number | null | undefined,
+  to: string | number | null | undefined,
+  now = Date.now(),
+): string {
   const end = ms(to);
   return ago(from, Number.isNaN(end) ? now : end);
 }
-const wholeFormat = new Intl.DateTimeFormat(undefined, { year: 'numeric', month: 'short', day: 'numeric', hour: '2-digit', minute: '2-digit' });
-const clockFormat = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', hour12: false });
-const dayFormat = new Intl.DateTimeFormat(undefined, { weekday: 'short', month: 'short', day: 'numeric' });
+const wholeFormat = new Intl.DateTimeFormat(undefined, {
+  year: 'numeric',
+  month: 'short',
+  day: 'numeric',
+  hour: '2-digit',
+  minute: '2-digit',
+});
+const clockFormat = new Intl.DateTimeFormat(undefined, {
+  hour: '2-digit',
+  minute: '2-digit',
+  hour12: false,
+});
+const dayFormat = new Intl.DateTimeFormat(undefined, {
+  weekday: 'short',
+  month: 'short',
+  day: 'numeric',
+});
 export function moment(t: string | number | null | undefined): string {
   const at = ms(t);
   return Number.isNaN(at) ? '–' : wholeFormat.format(at);
 }
-const secondsFormat = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit', hour12: false });
+const secondsFormat = new Intl.DateTimeFormat(undefined, {
+  hour: '2-digit',
+  minute: '2-digit',
+  second: '2-digit',
+  hour12: false,
+});
 export const seconds = (t: number) => secondsFormat.format(t);
 export const clock = (t: number) => clockFormat.format(t);
 export const day = (t: number) => dayFormat.format(t);
 
-const cents = new Intl.NumberFormat(undefined, { minimumFractionDigits: 2, maximumFractionDigits: 2 });
+const cents = new Intl.NumberFormat(undefined, {
+  minimumFractionDigits: 2,
+  maximumFractionDigits: 2,
+});
 // Whole cents from a cent on; below, two figures, so that a small job does not look free. Rounding is half up on the integer, as the ledger does.
 export function usd(nano: number): string {
   const minus = nano < 0 ? '−' : '';
   const n = Math.abs(nano);
   if (n === 0) return '$0.00';
-  if (n < 1e7) return `${minus}$${(n / 1e9).toPrecision(2).replace(/e-.*/, '')}`.replace(/^(−?)\$\d\.\d$/, `$1<$0.01`);
+  if (n < 1e7)
+    return `${minus}$${(n / 1e9).toPrecision(2).replace(/e-.*/, '')}`.replace(
+      /^(−?)\$\d\.\d$/,
+      `$1<$0.01`,
+    );
   return `${minus}$${cents.format(Math.round(n / 1e7) / 100)}`;
 }
 // A sum at a glance: whole cents, and what is less is said to be less.
@@ -44,7 +75,11 @@ export function gpus(milli: number): string {
   return milli % 1000 === 0 ? String(milli / 1000) : (milli / 1000).toFixed(2).replace(/0$/, '');
 }
 export function gib(mib: number): string {
-  return mib < 0 ? '–' : mib < 1024 ? `${mib.toFixed(0)} MiB` : `${(mib / 1024).toFixed(mib < 10240 ? 1 : 0)} GiB`;
+  return mib < 0
+    ? '–'
+    : mib < 1024
+      ? `${mib.toFixed(0)} MiB`
+      : `${(mib / 1024).toFixed(mib < 10240 ? 1 : 0)} GiB`;
 }
 export function rate(kib: number): string {
   if (kib < 1) return '0';
@@ -52,4 +87,5 @@ export function rate(kib: number): string {
   if (kib < 1024 * 1024) return `${(kib / 1024).toFixed(kib < 10240 ? 1 : 0)} MiB/s`;
   return `${(kib / 1048576).toFixed(1)} GiB/s`;
 }
-export const plural = (n: number, one: string, many = one + 's') => `${n.toLocaleString()} ${n === 1 ? one : many}`;
+export const plural = (n: number, one: string, many = one + 's') =>
+  `${n.toLocaleString()} ${n === 1 ? one : many}`;

@@ -13,9 +13,11 @@ export function Log({ id, ranks, final }: { id: string; ranks: number; final: bo
   const dropped = useRef(0);
   const tick = useSignal(0);
   const find = useSignal('');
-  const asked = Number(new URLSearchParams(route.value.split('?')[1] ?? '').get('task') ?? 0);   // a match of a search over all tasks leads here
+  const asked = Number(new URLSearchParams(route.value.split('?')[1] ?? '').get('task') ?? 0); // a match of a search over all tasks leads here
   const rank = useSignal(asked);
-  useEffect(() => { rank.value = asked < ranks ? asked : 0; }, [asked]);
+  useEffect(() => {
+    rank.value = asked < ranks ? asked : 0;
+  }, [asked]);
   const stick = useSignal(true);
   const scroll = useSignal(0);
   const height = useSignal(400);
@@ -27,20 +29,38 @@ export function Log({ id, ranks, final }: { id: string; ranks: number; final: bo
     dropped.current = 0;
     note.value = '';
     const decoder = new TextDecoder();
-    let rest = '', frame = 0, offset = '', stop = false, retry = 0;
+    let rest = '',
+      frame = 0,
+      offset = '',
+      stop = false,
+      retry = 0;
     let source: EventSource | null = null;
-    const flush = () => { frame = 0; tick.value++; };
-    const later = () => { if (!frame) frame = requestAnimationFrame(flush); };
+    const flush = () => {
+      frame = 0;
+      tick.value++;
+    };
+    const later = () => {
+      if (!frame) frame = requestAnimationFrame(flush);
+    };
     const add = (text: string) => {
       const parts = (rest + text).split('\n');
       rest = parts.pop() ?? '';
       // What a carriage return wrote over is not shown: progress bars would fill the page.
-      for (const part of parts) lines.current.push(part.endsWith('\r') ? part.slice(0, -1) : part.slice(part.lastIndexOf('\r') + 1));
-      if (lines.current.length > linesMax) { const over = lines.current.length - linesMax; lines.current.splice(0, over); dropped.current += over; }
+      for (const part of parts)
+        lines.current.push(
+          part.endsWith('\r') ? part.slice(0, -1) : part.slice(part.lastIndexOf('\r') + 1),
+        );
+      if (lines.current.length > linesMax) {
+        const over = lines.current.length - linesMax;
+        lines.current.splice(0, over);
+        dropped.current += over;
+      }
       later();
     };
     const open = () => {
-      source = new EventSource(`/v1/jobs/${id}/logs?follow=1&format=sse&rank=${rank.value}${offset ? `&offset=${offset}` : ''}`);
+      source = new EventSource(
+        `/v1/jobs/${id}/logs?follow=1&format=sse&rank=${rank.value}${offset ? `&offset=${offset}` : ''}`,
+      );
       const take = (event: MessageEvent<string>) => {
         offset = event.lastEventId || offset;
         const raw = atob(event.data);
@@ -50,28 +70,54 @@ export function Log({ id, ranks, final }: { id: string; ranks: number; final: bo
       };
       source.addEventListener('out', take);
       source.addEventListener('err', take);
-      source.addEventListener('gap', (event) => { add(`\x1b[2m… ${(event as MessageEvent<string>).data} bytes were dropped from the log here …\x1b[0m\n`); });
-      source.addEventListener('end', () => { stop = true; source?.close(); if (rest) add('\n'); note.value = 'end of the log'; });
-      source.onerror = () => { source?.close(); if (!stop) retry = window.setTimeout(open, 1000); };
+      source.addEventListener('gap', (event) => {
+        add(
+          `\x1b[2m… ${(event as MessageEvent<string>).data} bytes were dropped from the log here …\x1b[0m\n`,
+        );
+      });
+      source.addEventListener('end', () => {
+        stop = true;
+        source?.close();
+        if (rest) add('\n');
+        note.value = 'end of the log';
+      });
+      source.onerror = () => {
+        source?.close();
+        if (!stop) retry = window.setTimeout(open, 1000);
+      };
     };
     open();
-    return () => { stop = true; source?.close(); window.clearTimeout(retry); cancelAnimationFrame(frame); };
+    return () => {
+      stop = true;
+      source?.close();
+      window.clearTimeout(retry);
+      cancelAnimationFrame(frame);
+    };
   }, [id, rank.value]);
   const needle = find.value.toLowerCase();
   const now = tick.value;
-  const shown = useMemo(() => (needle ? lines.current.filter((l) => plain(l).toLowerCase().includes(needle)) : lines.current), [now, needle]);
+  const shown = useMemo(
+    () =>
+      needle ? lines.current.filter((l) => plain(l).toLowerCase().includes(needle)) : lines.current,
+    [now, needle],
+  );
   useEffect(() => {
     if (inner.current) inner.current.style.height = `${shown.length * linePx}px`;
     if (box.current && stick.value) box.current.scrollTop = box.current.scrollHeight;
   }, [shown.length, now]);
   useEffect(() => {
-    const watch = new ResizeObserver(() => { if (box.current) height.value = box.current.clientHeight; });
+    const watch = new ResizeObserver(() => {
+      if (box.current) height.value = box.current.clientHeight;
+    });
     watch.observe(box.current!);
     return () => watch.disconnect();
   }, []);
-  const first = Math.max(0, Math.floor(scroll.value / linePx) - 20), last = Math.min(shown.length, Math.ceil((scroll.value + height.value) / linePx) + 20);
+  const first = Math.max(0, Math.floor(scroll.value / linePx) - 20),
+    last = Math.min(shown.length, Math.ceil((scroll.value + height.value) / linePx) + 20);
   const view = useRef<HTMLDivElement>(null);
-  useEffect(() => { if (view.current) view.current.style.transform = `translateY(${first * linePx}px)`; }, [first]);
+  useEffect(() => {
+    if (view.current) view.current.style.transform = `translateY(${first * linePx}px)`;
+  }, [first]);
   const onScroll = (e: Event) => {
     const el = e.currentTarget as HTMLElement;
     scroll.value = el.scrollTop;
@@ -81,12 +127,71 @@ export function Log({ id, ranks, final }: { id: string; ranks: number; final: bo
     <section aria-label="Log" class="logwrap">
       <div class="filters">
         <h2>Log</h2>
-        <input type="search" aria-label="Find in the log" placeholder="Find in the log" value={find.value} onInput={(e) => { find.value = e.currentTarget.value; }} />
-        {ranks > 1 && <label>Task <select value={rank.value} onChange={(e) => { rank.value = Number(e.currentTarget.value); }}>{Array.from({ length: ranks }, (_, i) => <option value={i}>{i}</option>)}</select></label>}
-        <small>{plural(shown.length, needle ? 'match' : 'line', needle ? 'matches' : 'lines')}{dropped.current ? `, ${dropped.current} older ones not shown` : ''}{note.value && ` · ${note.value}`}{!stick.value && <> · <button class="link" onClick={() => { stick.value = true; if (box.current) box.current.scrollTop = box.current.scrollHeight; }}>follow</button></>}</small>
+        <input
+          type="search"
+          aria-label="Find in the log"
+          placeholder="Find in the log"
+          value={find.value}
+          onInput={(e) => {
+            find.value = e.currentTarget.value;
+          }}
+        />
+        {ranks > 1 && (
+          <label>
+            Task{' '}
+            <select
+              value={rank.value}
+              onChange={(e) => {
+                rank.value = Number(e.currentTarget.value);
+              }}
+            >
+              {Array.from({ length: ranks }, (_, i) => (
+                <option value={i}>{i}</option>
+              ))}
+            </select>
+          </label>
+        )}
+        <small>
+          {plural(shown.length, needle ? 'match' : 'line', needle ? 'matches' : 'lines')}
+          {dropped.current ? `, ${dropped.current} older ones not shown` : ''}
+          {note.value && ` · ${note.value}`}
+          {!stick.value && (
+            <>
+              {' '}
+              ·{' '}
+              <button
+                class="link"
+                onClick={() => {
+                  stick.value = true;
+                  if (box.current) box.current.scrollTop = box.current.scrollHeight;
+                }}
+              >
+                follow
+              </button>
+            </>
+          )}
+        </small>
       </div>
-      <div class="log" ref={box} tabIndex={0} role="log" aria-live="off" aria-label="Output" onScroll={onScroll}>
-        <div class="vinner" ref={inner}><div class="vview" ref={view}>{shown.length ? shown.slice(first, last).map((l) => <div class="ll">{ansi(l, needle)}</div>) : <i>{needle ? 'no line matches' : final ? 'nothing was written' : 'nothing written yet'}</i>}</div></div>
+      <div
+        class="log"
+        ref={box}
+        tabIndex={0}
+        role="log"
+        aria-live="off"
+        aria-label="Output"
+        onScroll={onScroll}
+      >
+        <div class="vinner" ref={inner}>
+          <div class="vview" ref={view}>
+            {shown.length ? (
+              shown.slice(first, last).map((l) => <div class="ll">{ansi(l, needle)}</div>)
+            ) : (
+              <i>
+                {needle ? 'no line matches' : final ? 'nothing was written' : 'nothing written yet'}
+              </i>
+            )}
+          </div>
+        </div>
       </div>
     </section>
   );

@@ -10,7 +10,11 @@ async function begin(): Promise<void> {
   const code = /code=([\w-]+)/.exec(location.hash)?.[1];
   if (code) {
     history.replaceState(null, '', '/#/');
-    try { await post('/v1/session', { code }); } catch { signedOut.value = true; }
+    try {
+      await post('/v1/session', { code });
+    } catch {
+      signedOut.value = true;
+    }
   }
   await look();
   if (!signedOut.value) follow();

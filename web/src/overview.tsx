@@ -6,7 +6,21 @@ import { useEffect, useRef } from 'preact/hooks';
 import { get, type NodeInfo, type Row, type Series } from './api';
 import { ago, cents2, gib, gpus, plural, usd } from './format';
 import { Badge, Card, Empty, Line, Meter, Spark } from './ui';
-import { attention, clock, ended, gpuTick, isIdle, jobs, jobsTick, nodes, nodesTick, readings, status, summary, type Gpu } from './store';
+import {
+  attention,
+  clock,
+  ended,
+  gpuTick,
+  isIdle,
+  jobs,
+  jobsTick,
+  nodes,
+  nodesTick,
+  readings,
+  status,
+  summary,
+  type Gpu,
+} from './store';
 import { spentToday, wastedWeek } from './spend';
 
 const tilesMax = 48;
@@ -14,22 +28,55 @@ const tilesMax = 48;
 function whoHolds(gpu: Gpu): { text: string; href: string } {
   const holders = [...new Set(gpu.jobs)].map((id) => jobs.get(id)).filter((j): j is Row => !!j);
   if (!holders.length) return { text: gpu.milli ? 'another project' : 'free', href: '' };
-  return { text: holders.map((j) => `${j.user} · ${j.name || j.command}`).join(', '), href: holders.length === 1 ? `#/jobs/${holders[0].label}` : '' };
+  return {
+    text: holders.map((j) => `${j.user} · ${j.name || j.command}`).join(', '),
+    href: holders.length === 1 ? `#/jobs/${holders[0].label}` : '',
+  };
 }
 
 function Tile({ node, gpu, card }: { node: NodeInfo; gpu: Gpu; card: NodeInfo['gpus'][number] }) {
   const who = whoHolds(gpu);
   const sick = card.unhealthy;
-  const kind = sick ? 'sick' : gpu.milli ? (gpu.util >= 0 && gpu.util < 2 ? 'idle' : 'used') : 'free';
+  const kind = sick
+    ? 'sick'
+    : gpu.milli
+      ? gpu.util >= 0 && gpu.util < 2
+        ? 'idle'
+        : 'used'
+      : 'free';
   const known = gpu.util >= 0;
   return (
-    <a class={`tile ${kind}`} href={(!sick && who.href) || `#/nodes/${node.name}?gpu=${gpu.index}`} data-gpu={gpu.index}>
+    <a
+      class={`tile ${kind}`}
+      href={(!sick && who.href) || `#/nodes/${node.name}?gpu=${gpu.index}`}
+      data-gpu={gpu.index}
+    >
       <span class="sr">{node.name}, </span>
-      <span class="head"><b>GPU {gpu.index}</b><span class="type">{card.type}</span><span class="share">{sick ? 'sick' : [gpu.milli && gpu.milli < 1000 ? `${gpu.milli / 10} % held` : '', kind === 'idle' ? 'idle' : ''].filter(Boolean).join(', ')}</span></span>
+      <span class="head">
+        <b>GPU {gpu.index}</b>
+        <span class="type">{card.type}</span>
+        <span class="share">
+          {sick
+            ? 'sick'
+            : [
+                gpu.milli && gpu.milli < 1000 ? `${gpu.milli / 10} % held` : '',
+                kind === 'idle' ? 'idle' : '',
+              ]
+                .filter(Boolean)
+                .join(', ')}
+        </span>
+      </span>
       <span class="who">{sick && who.text === 'free' ? 'nobody holds it' : who.text}</span>
       {sick && <span class="ill">{sick}</span>}
-      <Meter part={known ? gpu.util / 100 : 0} label={known ? `busy ${gpu.util} %` : 'load unknown'} />
-      <span class="nums"><span>{known ? `${gpu.util} %` : '–'}</span><span>{gib(gpu.mem)}</span><span>{gpu.watts >= 0 ? `${gpu.watts} W` : '–'}</span></span>
+      <Meter
+        part={known ? gpu.util / 100 : 0}
+        label={known ? `busy ${gpu.util} %` : 'load unknown'}
+      />
+      <span class="nums">
+        <span>{known ? `${gpu.util} %` : '–'}</span>
+        <span>{gib(gpu.mem)}</span>
+        <span>{gpu.watts >= 0 ? `${gpu.watts} W` : '–'}</span>
+      </span>
     </a>
   );
 }
@@ -38,13 +85,17 @@ function Tile({ node, gpu, card }: { node: NodeInfo; gpu: Gpu; card: NodeInfo['g
 function Field() {
   const box = useRef<HTMLDivElement>(null);
   const shown = useSignal<{ node: NodeInfo; gpu: Gpu } | null>(null);
-  const squares = useRef<{ el: HTMLAnchorElement; node: number; index: number; level: string }[]>([]);
+  const squares = useRef<{ el: HTMLAnchorElement; node: number; index: number; level: string }[]>(
+    [],
+  );
   const structure = nodesTick.value;
   useEffect(() => {
     const host = box.current!;
     host.textContent = '';
     squares.current = [];
-    for (const node of [...nodes.values()].sort((a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }))) {
+    for (const node of [...nodes.values()].sort((a, b) =>
+      a.name.localeCompare(b.name, undefined, { numeric: true }),
+    )) {
       const group = document.createElement('div');
       group.className = 'group';
       const name = document.createElement('a');
@@ -72,7 +123,13 @@ function Field() {
       const gpu = readings.get(square.node)?.[square.index];
       const card = nodes.get(square.node)?.gpus[square.index];
       if (!gpu || !card) continue;
-      const level = card.unhealthy ? 'x' : !gpu.milli ? 'f' : gpu.util < 0 ? 'u' : String(Math.min(5, Math.floor(gpu.util / 20)));
+      const level = card.unhealthy
+        ? 'x'
+        : !gpu.milli
+          ? 'f'
+          : gpu.util < 0
+            ? 'u'
+            : String(Math.min(5, Math.floor(gpu.util / 20)));
       if (level === square.level) continue;
       square.level = level;
       square.el.dataset.l = level;
@@ -83,13 +140,17 @@ function Field() {
   const find = (target: EventTarget | null) => squares.current.find((s) => s.el === target);
   const point = (target: EventTarget | null) => {
     const square = find(target);
-    const gpu = square && readings.get(square.node)?.[square.index], node = square && nodes.get(square.node);
+    const gpu = square && readings.get(square.node)?.[square.index],
+      node = square && nodes.get(square.node);
     shown.value = gpu && node ? { node, gpu } : null;
     if (square && gpu && node) {
       const who = whoHolds(gpu);
       const sick = node.gpus[square.index]?.unhealthy;
       square.el.href = (!sick && who.href) || `#/nodes/${node.name}?gpu=${gpu.index}`;
-      square.el.setAttribute('aria-label', `GPU ${gpu.index} of ${node.name}: ${sick ? `sick, ${sick}; ` : ''}${who.text}`);
+      square.el.setAttribute(
+        'aria-label',
+        `GPU ${gpu.index} of ${node.name}: ${sick ? `sick, ${sick}; ` : ''}${who.text}`,
+      );
     }
   };
   const onKey = (event: KeyboardEvent) => {
@@ -97,18 +158,55 @@ function Field() {
     const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 8, ArrowUp: -8 }[event.key];
     if (!step) return;
     event.preventDefault();
-    squares.current[Math.max(0, Math.min(squares.current.length - 1, at < 0 ? 0 : at + step))]?.el.focus();
+    squares.current[
+      Math.max(0, Math.min(squares.current.length - 1, at < 0 ? 0 : at + step))
+    ]?.el.focus();
   };
   const s = shown.value;
   return (
     <section class="field-wrap" aria-label="Every GPU">
       <div class="field-head">
         <h2>Every GPU</h2>
-        <p class="legend" aria-hidden="true"><i data-l="f" /> free <i data-l="0" /> idle <i data-l="1" /><i data-l="2" /><i data-l="3" /><i data-l="4" /><i data-l="5" /> busy <i data-l="x" /> sick</p>
+        <p class="legend" aria-hidden="true">
+          <i data-l="f" /> free <i data-l="0" /> idle <i data-l="1" />
+          <i data-l="2" />
+          <i data-l="3" />
+          <i data-l="4" />
+          <i data-l="5" /> busy <i data-l="x" /> sick
+        </p>
       </div>
-      <p class="hover" role="status">{s ? <><b>{s.node.name} · GPU {s.gpu.index}</b> {whoHolds(s.gpu).text} · {s.gpu.util >= 0 ? `${s.gpu.util} %` : 'load unknown'} · {gib(s.gpu.mem)} · {s.gpu.watts} W{s.node.gpus[s.gpu.index]?.unhealthy && <> · <span class="bad">sick: {s.node.gpus[s.gpu.index].unhealthy}</span></>}</> : 'Point at a square, or use the arrow keys, to see who holds it.'}</p>
-      <div class="field" ref={box} tabIndex={0} role="group" aria-label="GPUs as squares, shade by load; arrow keys move, Enter opens" onKeyDown={onKey}
-        onMouseOver={(e) => point(e.target)} onFocusIn={(e) => point(e.target)} onMouseLeave={() => { shown.value = null; }} />
+      <p class="hover" role="status">
+        {s ? (
+          <>
+            <b>
+              {s.node.name} · GPU {s.gpu.index}
+            </b>{' '}
+            {whoHolds(s.gpu).text} · {s.gpu.util >= 0 ? `${s.gpu.util} %` : 'load unknown'} ·{' '}
+            {gib(s.gpu.mem)} · {s.gpu.watts} W
+            {s.node.gpus[s.gpu.index]?.unhealthy && (
+              <>
+                {' '}
+                · <span class="bad">sick: {s.node.gpus[s.gpu.index].unhealthy}</span>
+              </>
+            )}
+          </>
+        ) : (
+          'Point at a square, or use the arrow keys, to see who holds it.'
+        )}
+      </p>
+      <div
+        class="field"
+        ref={box}
+        tabIndex={0}
+        role="group"
+        aria-label="GPUs as squares, shade by load; arrow keys move, Enter opens"
+        onKeyDown={onKey}
+        onMouseOver={(e) => point(e.target)}
+        onFocusIn={(e) => point(e.target)}
+        onMouseLeave={() => {
+          shown.value = null;
+        }}
+      />
     </section>
   );
 }
@@ -117,21 +215,46 @@ function useFleet(): Series | null {
   const series = useSignal<Series | null>(null);
   useEffect(() => {
     let gone = false;
-    const load = () => { if (!document.hidden) void get<Series>('/v1/history/fleet?span_s=86400&points=96').then((s) => { if (!gone) series.value = s; }, () => {}); };
+    const load = () => {
+      if (!document.hidden)
+        void get<Series>('/v1/history/fleet?span_s=86400&points=96').then(
+          (s) => {
+            if (!gone) series.value = s;
+          },
+          () => {},
+        );
+    };
     load();
     const timer = window.setInterval(load, 60_000);
-    return () => { gone = true; window.clearInterval(timer); };
+    return () => {
+      gone = true;
+      window.clearInterval(timer);
+    };
   }, []);
   return series.value;
 }
 
 function Waiting() {
   jobsTick.value;
-  const list = [...jobs.values()].filter((j) => j.state === 'queued' || j.state === 'held').sort((a, b) => (a.submitted ?? 0) - (b.submitted ?? 0)).slice(0, 6);
+  const list = [...jobs.values()]
+    .filter((j) => j.state === 'queued' || j.state === 'held')
+    .sort((a, b) => (a.submitted ?? 0) - (b.submitted ?? 0))
+    .slice(0, 6);
   if (!list.length) return null;
   return (
-    <section class="panel" aria-label="Waiting longest"><h2>Waiting longest</h2>
-      <ul class="plain rows">{list.map((j) => <li><a href={`#/jobs/${j.label}`}>{j.name || j.command}</a><small>{j.user} · {j.gpu_milli === 1000 ? '1 GPU' : `${gpus(j.gpu_milli)} GPUs`} · {ago(j.submitted, clock.value)}</small></li>)}</ul>
+    <section class="panel" aria-label="Waiting longest">
+      <h2>Waiting longest</h2>
+      <ul class="plain rows">
+        {list.map((j) => (
+          <li>
+            <a href={`#/jobs/${j.label}`}>{j.name || j.command}</a>
+            <small>
+              {j.user} · {j.gpu_milli === 1000 ? '1 GPU' : `${gpus(j.gpu_milli)} GPUs`} ·{' '}
+              {ago(j.submitted, clock.value)}
+            </small>
+          </li>
+        ))}
+      </ul>
     </section>
   );
 }
@@ -140,20 +263,45 @@ function Recent() {
   const list = [...ended.value].sort((a, b) => (b.ended ?? 0) - (a.ended ?? 0)).slice(0, 6);
   if (!list.length) return null;
   return (
-    <section class="panel" aria-label="Just ended"><h2>Just ended</h2>
-      <ul class="plain rows">{list.map((j) => <li><a href={`#/jobs/${j.label}`}>{j.name || j.command}</a><small><Badge state={j.state} /> {ago(j.ended, clock.value)} ago · {usd(j.cost_nano)}</small></li>)}</ul>
+    <section class="panel" aria-label="Just ended">
+      <h2>Just ended</h2>
+      <ul class="plain rows">
+        {list.map((j) => (
+          <li>
+            <a href={`#/jobs/${j.label}`}>{j.name || j.command}</a>
+            <small>
+              <Badge state={j.state} /> {ago(j.ended, clock.value)} ago · {usd(j.cost_nano)}
+            </small>
+          </li>
+        ))}
+      </ul>
     </section>
   );
 }
 
 function Tiles() {
-  gpuTick.value; jobsTick.value; nodesTick.value;
-  return <>{[...nodes.values()].map((node) => (
-    <section aria-label={`GPUs of ${node.name}`}>
-      <h2><a href={`#/nodes/${node.name}`}>{node.name}</a> {node.state !== 'ready' && <Badge state={node.state} />} <small>{node.simulated ? 'simulated' : ''}</small></h2>
-      <div class="tiles">{node.gpus.map((card, i) => { const gpu = readings.get(node.id)?.[i]; return gpu && <Tile node={node} gpu={gpu} card={card} />; })}</div>
-    </section>
-  ))}</>;
+  gpuTick.value;
+  jobsTick.value;
+  nodesTick.value;
+  return (
+    <>
+      {[...nodes.values()].map((node) => (
+        <section aria-label={`GPUs of ${node.name}`}>
+          <h2>
+            <a href={`#/nodes/${node.name}`}>{node.name}</a>{' '}
+            {node.state !== 'ready' && <Badge state={node.state} />}{' '}
+            <small>{node.simulated ? 'simulated' : ''}</small>
+          </h2>
+          <div class="tiles">
+            {node.gpus.map((card, i) => {
+              const gpu = readings.get(node.id)?.[i];
+              return gpu && <Tile node={node} gpu={gpu} card={card} />;
+            })}
+          </div>
+        </section>
+      ))}
+    </>
+  );
 }
 
 export function Overview() {
@@ -166,33 +314,108 @@ export function Overview() {
   jobsTick.value;
   const rateHour = s.spend_nano * 3600;
   const idle = running.filter((j) => isIdle(j));
-  const left = (86_400_000 - (now % 86_400_000)) / 3_600_000;   // hours of this day, in UTC as the ledger counts days
+  const left = (86_400_000 - (now % 86_400_000)) / 3_600_000; // hours of this day, in UTC as the ledger counts days
   const list = attention.value;
-  const whose = s.scope === 'projects' ? ' in your projects' : '';   // nodes and their GPUs are everybody's
+  const whose = s.scope === 'projects' ? ' in your projects' : ''; // nodes and their GPUs are everybody's
   return (
     <>
       <h1 class="sr">Overview</h1>
       <section class="cards" aria-label="At a glance">
-        <Card title="GPUs free" value={gpus(s.gpus_free_milli) === '–' ? '0' : gpus(s.gpus_free_milli)} unit={`of ${s.gpus.toLocaleString()}`} href="#/nodes"
-          note={fleet ? <><Spark values={fleet.series.util_pct} max={100} label="mean GPU load over the last day" /><span aria-hidden="true">load over 24 h</span></> : undefined} />
-        <Card title={`Jobs${whose}`} value={s.running.toLocaleString()} unit="running" href="#/jobs" note={`${(s.queued + s.held).toLocaleString()} waiting${s.suspended ? `, ${s.suspended} suspended` : ''}`} />
-        <Card title={`Spending now${whose}`} value={usd(rateHour)} unit="/ h" href="#/costs"
-          note={today ? <>{usd(today.spent)} today, about {usd(today.spent + s.spend_nano * left * 3600)} by midnight UTC</> : undefined} />
-        <Card title={`Idle right now${whose}`} value={usd(s.idle_nano * 3600)} unit="/ h" tone={s.idle_nano > 0 ? 'warn' : ''} href="#/jobs?show=idle"
-          note={idle.length ? `${plural(idle.length, 'job holds', 'jobs hold')} GPUs that do nothing` : 'every GPU that is held works'} />
-        <Card title="Wasted in 7 days" value={wastedWeek.value == null ? '–' : cents2(wastedWeek.value)} href="#/waste" note="which jobs waste most" />
+        <Card
+          title="GPUs free"
+          value={gpus(s.gpus_free_milli) === '–' ? '0' : gpus(s.gpus_free_milli)}
+          unit={`of ${s.gpus.toLocaleString()}`}
+          href="#/nodes"
+          note={
+            fleet ? (
+              <>
+                <Spark
+                  values={fleet.series.util_pct}
+                  max={100}
+                  label="mean GPU load over the last day"
+                />
+                <span aria-hidden="true">load over 24 h</span>
+              </>
+            ) : undefined
+          }
+        />
+        <Card
+          title={`Jobs${whose}`}
+          value={s.running.toLocaleString()}
+          unit="running"
+          href="#/jobs"
+          note={`${(s.queued + s.held).toLocaleString()} waiting${s.suspended ? `, ${s.suspended} suspended` : ''}`}
+        />
+        <Card
+          title={`Spending now${whose}`}
+          value={usd(rateHour)}
+          unit="/ h"
+          href="#/costs"
+          note={
+            today ? (
+              <>
+                {usd(today.spent)} today, about {usd(today.spent + s.spend_nano * left * 3600)} by
+                midnight UTC
+              </>
+            ) : undefined
+          }
+        />
+        <Card
+          title={`Idle right now${whose}`}
+          value={usd(s.idle_nano * 3600)}
+          unit="/ h"
+          tone={s.idle_nano > 0 ? 'warn' : ''}
+          href="#/jobs?show=idle"
+          note={
+            idle.length
+              ? `${plural(idle.length, 'job holds', 'jobs hold')} GPUs that do nothing`
+              : 'every GPU that is held works'
+          }
+        />
+        <Card
+          title="Wasted in 7 days"
+          value={wastedWeek.value == null ? '–' : cents2(wastedWeek.value)}
+          href="#/waste"
+          note="which jobs waste most"
+        />
       </section>
       {list.length > 0 && (
-        <section class="attention" aria-label="Needs attention"><h2>Needs attention</h2>
-          <ul class="plain">{list.slice(0, 6).map((a) => <li class={a.grave ? 'grave' : ''}><a href={a.href}>{a.text}</a></li>)}</ul>
+        <section class="attention" aria-label="Needs attention">
+          <h2>Needs attention</h2>
+          <ul class="plain">
+            {list.slice(0, 6).map((a) => (
+              <li class={a.grave ? 'grave' : ''}>
+                <a href={a.href}>{a.text}</a>
+              </li>
+            ))}
+          </ul>
           {list.length > 6 && <p class="note">and {list.length - 6} more</p>}
         </section>
       )}
       {s.gpus > tilesMax ? <Field /> : <Tiles />}
-      {s.gpus === 0 && <Empty title="No GPUs here yet"><p>Look around with simulated ones:</p><Line text="billow down && billow up --sim 8xH100" /><p>or let a machine with GPUs join:</p><Line text="billow token create --node" /></Empty>}
-      {running.length === 0 && ended.value.length === 0 && s.gpus > 0 && <Empty title="Nothing has run yet"><p>Start something with <a href="#/run">Run</a>, or in a terminal:</p><Line text="billow run --gpus 1 -- nvidia-smi" /></Empty>}
-      <div class="two"><Waiting /><Recent /></div>
-      <p class="more"><a href="#/activity">What changed since yesterday</a></p>
+      {s.gpus === 0 && (
+        <Empty title="No GPUs here yet">
+          <p>Look around with simulated ones:</p>
+          <Line text="billow down && billow up --sim 8xH100" />
+          <p>or let a machine with GPUs join:</p>
+          <Line text="billow token create --node" />
+        </Empty>
+      )}
+      {running.length === 0 && ended.value.length === 0 && s.gpus > 0 && (
+        <Empty title="Nothing has run yet">
+          <p>
+            Start something with <a href="#/run">Run</a>, or in a terminal:
+          </p>
+          <Line text="billow run --gpus 1 -- nvidia-smi" />
+        </Empty>
+      )}
+      <div class="two">
+        <Waiting />
+        <Recent />
+      </div>
+      <p class="more">
+        <a href="#/activity">What changed since yesterday</a>
+      </p>
       <p class="foot">Billow {status.value?.version}</p>
     </>
   );

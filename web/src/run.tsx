@@ -9,24 +9,39 @@ import { nodes, nodesTick, readings, route, status } from './store';
 // Splits as a shell would: quotes and backslashes, nothing else.
 export function words(text: string): string[] {
   const out: string[] = [];
-  let word = '', quote = '', open = false;
+  let word = '',
+    quote = '',
+    open = false;
   for (let i = 0; i < text.length; i++) {
     const c = text[i];
     if (quote) {
       if (c === quote) quote = '';
       else if (c === '\\' && quote === '"' && i + 1 < text.length) word += text[++i];
       else word += c;
-    } else if (c === '"' || c === "'") { quote = c; open = true; }
-    else if (c === '\\' && i + 1 < text.length) { word += text[++i]; open = true; }
-    else if (/\s/.test(c)) { if (open) out.push(word); word = ''; open = false; }
-    else { word += c; open = true; }
+    } else if (c === '"' || c === "'") {
+      quote = c;
+      open = true;
+    } else if (c === '\\' && i + 1 < text.length) {
+      word += text[++i];
+      open = true;
+    } else if (/\s/.test(c)) {
+      if (open) out.push(word);
+      word = '';
+      open = false;
+    } else {
+      word += c;
+      open = true;
+    }
   }
   if (open) out.push(word);
   return out;
 }
-const quoted = (word: string) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replace(/'/g, `'\\''`)}'`);
+const quoted = (word: string) =>
+  /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replace(/'/g, `'\\''`)}'`;
 
-interface Rates { rates: { gpu_type: string; class: string; nano_usd_per_s: number }[] }
+interface Rates {
+  rates: { gpu_type: string; class: string; nano_usd_per_s: number }[];
+}
 
 export function RunForm() {
   const given = new URLSearchParams(route.value.split('?')[1] ?? '');
@@ -44,57 +59,235 @@ export function RunForm() {
   const error = useSignal('');
   nodesTick.value;
   useEffect(() => {
-    void get<{ projects: { name: string; members: Record<string, string> }[] }>('/v1/projects').then((d) => {
-      projects.value = d.projects.map((p) => p.name);
-      // Where it goes when nothing is said: the token's project, else the first of which the user is more than a viewer.
-      const you = status.value?.you;
-      usual.value = you?.project || d.projects.find((p) => you && (p.members[you.user] ?? 'viewer') !== 'viewer')?.name || '';
-      project.value ||= usual.value;
-    }, () => {});
-    void has('/v1/prices/rates').then((yes) => { if (yes) void get<Rates>('/v1/prices/rates').then((d) => { rates.value = d.rates; }, () => {}); });
+    void get<{ projects: { name: string; members: Record<string, string> }[] }>(
+      '/v1/projects',
+    ).then(
+      (d) => {
+        projects.value = d.projects.map((p) => p.name);
+        // Where it goes when nothing is said: the token's project, else the first of which the user is more than a viewer.
+        const you = status.value?.you;
+        usual.value =
+          you?.project ||
+          d.projects.find((p) => you && (p.members[you.user] ?? 'viewer') !== 'viewer')?.name ||
+          '';
+        project.value ||= usual.value;
+      },
+      () => {},
+    );
+    void has('/v1/prices/rates').then((yes) => {
+      if (yes)
+        void get<Rates>('/v1/prices/rates').then(
+          (d) => {
+            rates.value = d.rates;
+          },
+          () => {},
+        );
+    });
   }, []);
   const n = Number(count.value) || 0;
   const free = new Map<string, number>();
-  for (const node of nodes.values()) node.gpus.forEach((g, i) => free.set(g.type, (free.get(g.type) ?? 0) + (g.unhealthy || node.state !== 'ready' ? 0 : (1000 - (readings.get(node.id)?.[i]?.milli ?? 0)) / 1000)));
+  for (const node of nodes.values())
+    node.gpus.forEach((g, i) =>
+      free.set(
+        g.type,
+        (free.get(g.type) ?? 0) +
+          (g.unhealthy || node.state !== 'ready'
+            ? 0
+            : (1000 - (readings.get(node.id)?.[i]?.milli ?? 0)) / 1000),
+      ),
+    );
   const types = [...free.keys()].sort();
   const wanted = type.value ? [type.value] : types;
-  const priced = rates.value.filter((r) => wanted.includes(r.gpu_type) && r.class === (spot.value ? 'spot' : 'on-demand'));
+  const priced = rates.value.filter(
+    (r) => wanted.includes(r.gpu_type) && r.class === (spot.value ? 'spot' : 'on-demand'),
+  );
   const perHour = priced.map((r) => r.nano_usd_per_s * 3600 * n);
-  const low = Math.min(...perHour), high = Math.max(...perHour);
+  const low = Math.min(...perHour),
+    high = Math.max(...perHour);
   const h = Number(hours.value) || 0;
   const argv = words(command.value);
-  const line = ['billow', 'run', ...(n ? ['--gpus', String(n)] : []), ...(type.value ? ['--gpu-type', type.value] : []), ...(name.value ? ['--name', quoted(name.value)] : []),
-    ...(cwd.value ? ['--cwd', quoted(cwd.value)] : []), ...(h ? ['--time', `${h}h`] : []), ...(spot.value ? ['--spot'] : []), ...(project.value && project.value !== usual.value ? ['--project', quoted(project.value)] : []),
-    '--', ...(argv.length ? argv.map(quoted) : ['COMMAND'])].join(' ');
+  const line = [
+    'billow',
+    'run',
+    ...(n ? ['--gpus', String(n)] : []),
+    ...(type.value ? ['--gpu-type', type.value] : []),
+    ...(name.value ? ['--name', quoted(name.value)] : []),
+    ...(cwd.value ? ['--cwd', quoted(cwd.value)] : []),
+    ...(h ? ['--time', `${h}h`] : []),
+    ...(spot.value ? ['--spot'] : []),
+    ...(project.value && project.value !== usual.value ? ['--project', quoted(project.value)] : []),
+    '--',
+    ...(argv.length ? argv.map(quoted) : ['COMMAND']),
+  ].join(' ');
   const submit = async (event: Event) => {
     event.preventDefault();
-    const resources = n >= 1 ? { gpus: Math.floor(n), share: { milli: 1000 } } : n > 0 ? { gpus: 1, share: { milli: Math.round(n * 1000) } } : {};
-    const spec = { argv, name: name.value, cwd: cwd.value, spot: spot.value, ...(h ? { time_limit_ns: Math.round(h * 3600) * 1e9 } : {}), resources: { ...resources, ...(type.value ? { gpu_types: [type.value] } : {}) } };
+    const resources =
+      n >= 1
+        ? { gpus: Math.floor(n), share: { milli: 1000 } }
+        : n > 0
+          ? { gpus: 1, share: { milli: Math.round(n * 1000) } }
+          : {};
+    const spec = {
+      argv,
+      name: name.value,
+      cwd: cwd.value,
+      spot: spot.value,
+      ...(h ? { time_limit_ns: Math.round(h * 3600) * 1e9 } : {}),
+      resources: { ...resources, ...(type.value ? { gpu_types: [type.value] } : {}) },
+    };
     try {
-      const made = await post<{ id: number }>('/v1/jobs', { spec, ...(project.value ? { project: project.value } : {}) });
+      const made = await post<{ id: number }>('/v1/jobs', {
+        spec,
+        ...(project.value ? { project: project.value } : {}),
+      });
       location.hash = `/jobs/${made.id}`;
-    } catch (e) { error.value = problem(e); }
+    } catch (e) {
+      error.value = problem(e);
+    }
   };
   const fits = n === 0 || wanted.some((t) => (free.get(t) ?? 0) >= n);
   return (
     <section class="form">
       <h1>Run</h1>
       <form onSubmit={submit}>
-        <label class="full">Command <input name="command" required value={command.value} onInput={(e) => { command.value = e.currentTarget.value; }} placeholder="python train.py --epochs 10" autocomplete="off" spellcheck={false} /></label>
-        <label>GPUs <input name="gpus" type="number" min="0" step="any" value={count.value} onInput={(e) => { count.value = e.currentTarget.value; }} /><small>0.25 is a quarter of one</small></label>
-        <label>GPU type <select name="type" value={type.value} onChange={(e) => { type.value = e.currentTarget.value; }}><option value="">any</option>{types.map((t) => <option value={t}>{t} ({gpuText((free.get(t) ?? 0) * 1000)} free)</option>)}</select></label>
-        <label>At most, hours <input name="hours" type="number" min="0" step="any" value={hours.value} onInput={(e) => { hours.value = e.currentTarget.value; }} placeholder="no limit" /></label>
-        <label>Name <input name="name" value={name.value} onInput={(e) => { name.value = e.currentTarget.value; }} autocomplete="off" /></label>
-        <label>Directory <input name="cwd" value={cwd.value} onInput={(e) => { cwd.value = e.currentTarget.value; }} placeholder="your home" autocomplete="off" /></label>
-        {projects.value.length > 1 && <label>Project <select name="project" value={project.value} onChange={(e) => { project.value = e.currentTarget.value; }}>{projects.value.map((p) => <option>{p}</option>)}</select></label>}
-        <label class="check"><input name="spot" type="checkbox" checked={spot.value} onChange={(e) => { spot.value = e.currentTarget.checked; }} /> Spot: cheaper, and suspended when others need the GPUs</label>
+        <label class="full">
+          Command{' '}
+          <input
+            name="command"
+            required
+            value={command.value}
+            onInput={(e) => {
+              command.value = e.currentTarget.value;
+            }}
+            placeholder="python train.py --epochs 10"
+            autocomplete="off"
+            spellcheck={false}
+          />
+        </label>
+        <label>
+          GPUs{' '}
+          <input
+            name="gpus"
+            type="number"
+            min="0"
+            step="any"
+            value={count.value}
+            onInput={(e) => {
+              count.value = e.currentTarget.value;
+            }}
+          />
+          <small>0.25 is a quarter of one</small>
+        </label>
+        <label>
+          GPU type{' '}
+          <select
+            name="type"
+            value={type.value}
+            onChange={(e) => {
+              type.value = e.currentTarget.value;
+            }}
+          >
+            <option value="">any</option>
+            {types.map((t) => (
+              <option value={t}>
+                {t} ({gpuText((free.get(t) ?? 0) * 1000)} free)
+              </option>
+            ))}
+          </select>
+        </label>
+        <label>
+          At most, hours{' '}
+          <input
+            name="hours"
+            type="number"
+            min="0"
+            step="any"
+            value={hours.value}
+            onInput={(e) => {
+              hours.value = e.currentTarget.value;
+            }}
+            placeholder="no limit"
+          />
+        </label>
+        <label>
+          Name{' '}
+          <input
+            name="name"
+            value={name.value}
+            onInput={(e) => {
+              name.value = e.currentTarget.value;
+            }}
+            autocomplete="off"
+          />
+        </label>
+        <label>
+          Directory{' '}
+          <input
+            name="cwd"
+            value={cwd.value}
+            onInput={(e) => {
+              cwd.value = e.currentTarget.value;
+            }}
+            placeholder="your home"
+            autocomplete="off"
+          />
+        </label>
+        {projects.value.length > 1 && (
+          <label>
+            Project{' '}
+            <select
+              name="project"
+              value={project.value}
+              onChange={(e) => {
+                project.value = e.currentTarget.value;
+              }}
+            >
+              {projects.value.map((p) => (
+                <option>{p}</option>
+              ))}
+            </select>
+          </label>
+        )}
+        <label class="check">
+          <input
+            name="spot"
+            type="checkbox"
+            checked={spot.value}
+            onChange={(e) => {
+              spot.value = e.currentTarget.checked;
+            }}
+          />{' '}
+          Spot: cheaper, and suspended when others need the GPUs
+        </label>
         <div class="price full" role="status">
-          {n === 0 ? 'Without a GPU it costs nothing.' : perHour.length ? <><b>{low === high ? usd(low) : `${usd(low)} to ${usd(high)}`}</b> an hour{h ? <>, at most <b>{usd(high * h)}</b> for {h} h</> : ''}{spot.value ? ', spot' : ''}.</> : 'The price is told when it starts.'}
-          {n > 0 && types.length > 0 && <> {fits ? 'It can start at once.' : 'It will wait: that many are not free now.'}</>}
+          {n === 0 ? (
+            'Without a GPU it costs nothing.'
+          ) : perHour.length ? (
+            <>
+              <b>{low === high ? usd(low) : `${usd(low)} to ${usd(high)}`}</b> an hour
+              {h ? (
+                <>
+                  , at most <b>{usd(high * h)}</b> for {h} h
+                </>
+              ) : (
+                ''
+              )}
+              {spot.value ? ', spot' : ''}.
+            </>
+          ) : (
+            'The price is told when it starts.'
+          )}
+          {n > 0 && types.length > 0 && (
+            <> {fits ? 'It can start at once.' : 'It will wait: that many are not free now.'}</>
+          )}
         </div>
         <button class="full">Run</button>
       </form>
-      {error.value && <p role="alert" class="bad">{error.value}</p>}
+      {error.value && (
+        <p role="alert" class="bad">
+          {error.value}
+        </p>
+      )}
       <h2>The same in a terminal</h2>
       <Line text={line} />
     </section>

@@ -7,19 +7,47 @@ import { ansi, plain } from './ansi';
 import { plural } from './format';
 
 const matchesMax = 500;
-const tailBytes = 8 << 20;      // of each log, from its end
+const tailBytes = 8 << 20; // of each log, from its end
 const elementsMax = 1000;
 
-interface Match { task: string; href: string; line: string }
-interface Place { task: string; href: string; path: string }
-
-async function placesOf(id: string, ranks: number, elements: boolean): Promise<Place[]> {
-  if (!elements) return Array.from({ length: ranks }, (_, r) => ({ task: `task ${r}`, href: `#/jobs/${id}?task=${r}`, path: `/v1/jobs/${id}/logs?rank=${r}&tail=${tailBytes}` }));
-  const list = await get<{ jobs: Job[] }>(`/v1/jobs?array=${id}&state=all&limit=${elementsMax}`);
-  return list.jobs.filter((j) => j.started_at).reverse().map((j) => ({ task: j.label, href: `#/jobs/${j.label}`, path: `/v1/jobs/${j.label}/logs?tail=${tailBytes}` }));
+interface Match {
+  task: string;
+  href: string;
+  line: string;
+}
+interface Place {
+  task: string;
+  href: string;
+  path: string;
 }
 
-export function SearchAll({ id, ranks, elements }: { id: string; ranks: number; elements: boolean }) {
+async function placesOf(id: string, ranks: number, elements: boolean): Promise<Place[]> {
+  if (!elements)
+    return Array.from({ length: ranks }, (_, r) => ({
+      task: `task ${r}`,
+      href: `#/jobs/${id}?task=${r}`,
+      path: `/v1/jobs/${id}/logs?rank=${r}&tail=${tailBytes}`,
+    }));
+  const list = await get<{ jobs: Job[] }>(`/v1/jobs?array=${id}&state=all&limit=${elementsMax}`);
+  return list.jobs
+    .filter((j) => j.started_at)
+    .reverse()
+    .map((j) => ({
+      task: j.label,
+      href: `#/jobs/${j.label}`,
+      path: `/v1/jobs/${j.label}/logs?tail=${tailBytes}`,
+    }));
+}
+
+export function SearchAll({
+  id,
+  ranks,
+  elements,
+}: {
+  id: string;
+  ranks: number;
+  elements: boolean;
+}) {
   const found = useSignal<Match[]>([]);
   const state = useSignal('');
   const needle = useSignal('');
@@ -27,35 +55,63 @@ export function SearchAll({ id, ranks, elements }: { id: string; ranks: number; 
   useEffect(() => () => running.current?.abort(), []);
   const search = async (event: Event) => {
     event.preventDefault();
-    const text = String(new FormData(event.target as HTMLFormElement).get('text') ?? '').toLowerCase();
+    const text = String(
+      new FormData(event.target as HTMLFormElement).get('text') ?? '',
+    ).toLowerCase();
     running.current?.abort();
-    if (!text) { found.value = []; state.value = ''; return; }
-    const mine = running.current = new AbortController();
+    if (!text) {
+      found.value = [];
+      state.value = '';
+      return;
+    }
+    const mine = (running.current = new AbortController());
     needle.value = text;
     found.value = [];
-    let read = 0, matches: Match[] = [];
+    let read = 0,
+      matches: Match[] = [];
     try {
       const places = await placesOf(id, ranks, elements);
       for (const place of places) {
         if (mine.signal.aborted || matches.length >= matchesMax) break;
         state.value = `Reading ${place.task}: ${read} of ${places.length} read`;
-        const answer = await fetch(place.path, { headers: { 'X-Billow-Request': '1' }, signal: mine.signal });
-        if (answer.ok) for (const line of (await answer.text()).split('\n')) if (plain(line).toLowerCase().includes(text) && matches.length < matchesMax) matches.push({ task: place.task, href: place.href, line });
+        const answer = await fetch(place.path, {
+          headers: { 'X-Billow-Request': '1' },
+          signal: mine.signal,
+        });
+        if (answer.ok)
+          for (const line of (await answer.text()).split('\n'))
+            if (plain(line).toLowerCase().includes(text) && matches.length < matchesMax)
+              matches.push({ task: place.task, href: place.href, line });
         read++;
         found.value = [...matches];
       }
       state.value = `${plural(matches.length, 'match', 'matches')}${matches.length >= matchesMax ? ' and perhaps more' : ''} in ${plural(read, 'log')}`;
-    } catch { if (!mine.signal.aborted) state.value = 'The head does not answer.'; }
+    } catch {
+      if (!mine.signal.aborted) state.value = 'The head does not answer.';
+    }
   };
   return (
     <section aria-label="Search all logs" class="logwrap">
       <form class="filters" onSubmit={search}>
         <h2>{elements ? 'Search the logs of all elements' : 'Search the logs of all tasks'}</h2>
-        <input type="search" name="text" aria-label="Text to find in all logs" placeholder="Text to find, then Enter" />
+        <input
+          type="search"
+          name="text"
+          aria-label="Text to find in all logs"
+          placeholder="Text to find, then Enter"
+        />
         <button class="quiet">Search</button>
         <small role="status">{state.value}</small>
       </form>
-      {found.value.length > 0 && <div class="log found" tabIndex={0} role="region" aria-label="Lines found">{found.value.map((m) => <div class="ll"><a href={m.href}>{m.task}</a> {ansi(m.line, needle.value)}</div>)}</div>}
+      {found.value.length > 0 && (
+        <div class="log found" tabIndex={0} role="region" aria-label="Lines found">
+          {found.value.map((m) => (
+            <div class="ll">
+              <a href={m.href}>{m.task}</a> {ansi(m.line, needle.value)}
+            </div>
+          ))}
+        </div>
+      )}
     </section>
   );
 }

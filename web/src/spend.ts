@@ -5,20 +5,62 @@ import { moment, usd } from './format';
 import { budgets, ready } from './store';
 
 export const spentToday = signal<{ spent: number } | null>(null);
-export const wastedWeek = signal<number | null>(null);   // held and idle in the last seven days
+export const wastedWeek = signal<number | null>(null); // held and idle in the last seven days
 
 // A line of a report: by whatever was asked for, and what it came to.
-export interface CostLine { day?: string; project?: string; user?: string; gpu?: string; class?: string; job?: string; charge_nano_usd: number; cost_nano_usd?: number; idle_nano_usd?: number; gpu_hours: number }
-export interface Report {
-  lines: CostLine[]; total: { charge_nano_usd: number; idle_nano_usd?: number; gpu_hours?: number; energy_kwh?: number };
-  fleet?: { cost_nano_usd: number; active_nano_usd: number; idle_nano_usd: number; unallocated_nano_usd: number };
+export interface CostLine {
+  day?: string;
+  project?: string;
+  user?: string;
+  gpu?: string;
+  class?: string;
+  job?: string;
+  charge_nano_usd: number;
+  cost_nano_usd?: number;
+  idle_nano_usd?: number;
+  gpu_hours: number;
 }
-export const report = (from: string, to: string, by: string) => get<Report>(`/v1/cost?since=${from}&until=${to}&by=${by}`);
+export interface Report {
+  lines: CostLine[];
+  total: {
+    charge_nano_usd: number;
+    idle_nano_usd?: number;
+    gpu_hours?: number;
+    energy_kwh?: number;
+  };
+  fleet?: {
+    cost_nano_usd: number;
+    active_nano_usd: number;
+    idle_nano_usd: number;
+    unallocated_nano_usd: number;
+  };
+}
+export const report = (from: string, to: string, by: string) =>
+  get<Report>(`/v1/cost?since=${from}&until=${to}&by=${by}`);
 
-export interface BudgetView { name: string; period: string; spent: number; limit: number; tone: string; text: string; forecast: number; href: string }
+export interface BudgetView {
+  name: string;
+  period: string;
+  spent: number;
+  limit: number;
+  tone: string;
+  text: string;
+  forecast: number;
+  href: string;
+}
 export const budgetState = signal<BudgetView[]>([]);
 interface Budget {
-  scope: string; of: string; period: string; limit_nano_usd: number; spent_nano_usd: number; forecast_nano_usd: number; runs_out_at: string | null; stops: boolean; warned_pct: number; capped: boolean; spent_since: string | null;
+  scope: string;
+  of: string;
+  period: string;
+  limit_nano_usd: number;
+  spent_nano_usd: number;
+  forecast_nano_usd: number;
+  runs_out_at: string | null;
+  stops: boolean;
+  warned_pct: number;
+  capped: boolean;
+  spent_since: string | null;
 }
 export async function loadBudgets(): Promise<void> {
   if (!(await has('/v1/budgets'))) return;
@@ -27,12 +69,34 @@ export async function loadBudgets(): Promise<void> {
     budgetState.value = got.budgets.map((b) => {
       const part = b.limit_nano_usd ? b.spent_nano_usd / b.limit_nano_usd : 0;
       const tone = b.capped || part >= 1 ? 'over' : part >= 0.5 || b.warned_pct >= 50 ? 'near' : '';
-      const end = b.runs_out_at ? `used up ${moment(b.runs_out_at)} at this pace` : b.forecast_nano_usd > b.spent_nano_usd ? `about ${usd(b.forecast_nano_usd)} by its end` : '';
-      return { name: `${b.scope} ${b.of}`, period: b.period, spent: b.spent_nano_usd, limit: b.limit_nano_usd, tone, forecast: b.forecast_nano_usd, href: '#/costs',
-        text: b.capped ? `used up ${b.spent_since ? `since ${moment(b.spent_since)}` : ''}${b.stops ? '; its jobs are suspended' : '; it only warns'}` : `${end}${b.stops ? '' : `${end ? '; ' : ''}it only warns`}` };
+      const end = b.runs_out_at
+        ? `used up ${moment(b.runs_out_at)} at this pace`
+        : b.forecast_nano_usd > b.spent_nano_usd
+          ? `about ${usd(b.forecast_nano_usd)} by its end`
+          : '';
+      return {
+        name: `${b.scope} ${b.of}`,
+        period: b.period,
+        spent: b.spent_nano_usd,
+        limit: b.limit_nano_usd,
+        tone,
+        forecast: b.forecast_nano_usd,
+        href: '#/costs',
+        text: b.capped
+          ? `used up ${b.spent_since ? `since ${moment(b.spent_since)}` : ''}${b.stops ? '; its jobs are suspended' : '; it only warns'}`
+          : `${end}${b.stops ? '' : `${end ? '; ' : ''}it only warns`}`,
+      };
     });
-    budgets.value = budgetState.value.filter((b) => b.tone).map((b) => ({ text: `Budget of ${b.name} (${b.period}): ${usd(b.spent)} of ${usd(b.limit)} spent, ${Math.round((b.spent / b.limit) * 100)} %${b.text ? `; ${b.text}` : ''}`, href: '#/costs', grave: b.tone === 'over' }));
-  } catch { /* the stream says when the head is away */ }
+    budgets.value = budgetState.value
+      .filter((b) => b.tone)
+      .map((b) => ({
+        text: `Budget of ${b.name} (${b.period}): ${usd(b.spent)} of ${usd(b.limit)} spent, ${Math.round((b.spent / b.limit) * 100)} %${b.text ? `; ${b.text}` : ''}`,
+        href: '#/costs',
+        grave: b.tone === 'over',
+      }));
+  } catch {
+    /* the stream says when the head is away */
+  }
 }
 
 async function load(): Promise<void> {
@@ -43,7 +107,13 @@ async function load(): Promise<void> {
   try {
     spentToday.value = { spent: (await report(today, today, 'day')).total.charge_nano_usd };
     wastedWeek.value = (await report(weekAgo, today, 'day')).total.idle_nano_usd ?? 0;
-  } catch { /* as above */ }
+  } catch {
+    /* as above */
+  }
 }
-effect(() => { if (ready.value) void load(); });
-window.setInterval(() => { if (ready.value) void load(); }, 15_000);
+effect(() => {
+  if (ready.value) void load();
+});
+window.setInterval(() => {
+  if (ready.value) void load();
+}, 15_000);

@@ -14,12 +14,34 @@ export function stopIdleSoon(rows: Row[]): void {
     retract(notice);
     const still = ids.map((id) => jobs.get(id)).filter((r): r is Row => !!r && isIdle(r));
     const spared = ids.length - still.length;
-    void Promise.all(still.map((r) => post(`/v1/jobs/${r.id}/stop`, { reason: 'idle, stopped from the dashboard' })))
-      .then(() => notify(`${plural(still.length, 'idle job')} told to stop${spared ? `; ${spared} had begun to work and ${spared === 1 ? 'goes' : 'go'} on` : ''}`), (e) => notify(problem(e)));
+    void Promise.all(
+      still.map((r) =>
+        post(`/v1/jobs/${r.id}/stop`, { reason: 'idle, stopped from the dashboard' }),
+      ),
+    ).then(
+      () =>
+        notify(
+          `${plural(still.length, 'idle job')} told to stop${spared ? `; ${spared} had begun to work and ${spared === 1 ? 'goes' : 'go'} on` : ''}`,
+        ),
+      (e) => notify(problem(e)),
+    );
   };
   const timer = window.setTimeout(stop, thinkMs);
   window.addEventListener('pagehide', stop);
-  const notice = notify(`${plural(ids.length, 'idle job')} ${ids.length === 1 ? 'is' : 'are'} stopped in ${thinkMs / 1000} seconds`, undefined, {
-    label: 'Undo', ms: thinkMs + 500, run: () => { window.clearTimeout(timer); window.removeEventListener('pagehide', stop); retract(notice); notify(`Nothing is stopped: ${plural(ids.length, 'job')} ${ids.length === 1 ? 'goes' : 'go'} on`); },
-  });
+  const notice = notify(
+    `${plural(ids.length, 'idle job')} ${ids.length === 1 ? 'is' : 'are'} stopped in ${thinkMs / 1000} seconds`,
+    undefined,
+    {
+      label: 'Undo',
+      ms: thinkMs + 500,
+      run: () => {
+        window.clearTimeout(timer);
+        window.removeEventListener('pagehide', stop);
+        retract(notice);
+        notify(
+          `Nothing is stopped: ${plural(ids.length, 'job')} ${ids.length === 1 ? 'goes' : 'go'} on`,
+        );
+      },
+    },
+  );
 }

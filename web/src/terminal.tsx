@@ -17,7 +17,7 @@ function handleKey(event: KeyboardEvent, view: OpenedTerminal, leave: () => void
     event.preventDefault();
     return false;
   }
-  if (clipboard && event.code === 'KeyV') return false;   // the browser pastes
+  if (clipboard && event.code === 'KeyV') return false; // the browser pastes
   if (event.shiftKey && event.key === 'Escape') {
     if (event.type === 'keydown') leave();
     return false;
@@ -38,11 +38,13 @@ export function Terminal({ id }: { id: string }) {
       if (gone) return;
       const opened = openTerminal(box.current!, `Terminal of job ${id}`);
       view.current = opened;
-      opened.terminal.attachCustomKeyEventHandler(
-        (event) => handleKey(event, opened, () => find.current?.focus()),
+      opened.terminal.attachCustomKeyEventHandler((event) =>
+        handleKey(event, opened, () => find.current?.focus()),
       );
       const attachment = new Attachment(id, opened);
-      const unsubscribe = attachment.state.subscribe((text) => { state.value = text; });
+      const unsubscribe = attachment.state.subscribe((text) => {
+        state.value = text;
+      });
       opened.terminal.focus();
       close = () => {
         unsubscribe();
@@ -51,7 +53,9 @@ export function Terminal({ id }: { id: string }) {
         view.current = null;
       };
     };
-    start().catch((e) => { state.value = `the terminal could not be loaded: ${problem(e)}`; });
+    start().catch((e) => {
+      state.value = `the terminal could not be loaded: ${problem(e)}`;
+    });
     return () => {
       gone = true;
       close();
@@ -67,15 +71,22 @@ export function Terminal({ id }: { id: string }) {
   return (
     <>
       <div class="term-bar">
-        <p class="note" role="status">Job {id}: {state.value}.</p>
-        <input type="search" ref={find} placeholder="Find" aria-label="Find in the terminal"
-          title="Enter: previous match, Shift+Enter: next match" onKeyDown={search} />
+        <p class="note" role="status">
+          Job {id}: {state.value}.
+        </p>
+        <input
+          type="search"
+          ref={find}
+          placeholder="Find"
+          aria-label="Find in the terminal"
+          title="Enter: previous match, Shift+Enter: next match"
+          onKeyDown={search}
+        />
       </div>
       <div class="term-host" ref={box} />
       <p class="note">
-        Copy with <kbd>Ctrl</kbd> <kbd>Shift</kbd> <kbd>C</kbd>, paste
-        with <kbd>Ctrl</kbd> <kbd>Shift</kbd> <kbd>V</kbd>, leave the terminal
-        with <kbd>Shift</kbd> <kbd>Esc</kbd>.
+        Copy with <kbd>Ctrl</kbd> <kbd>Shift</kbd> <kbd>C</kbd>, paste with <kbd>Ctrl</kbd>{' '}
+        <kbd>Shift</kbd> <kbd>V</kbd>, leave the terminal with <kbd>Shift</kbd> <kbd>Esc</kbd>.
       </p>
     </>
   );
@@ -97,18 +108,30 @@ export function TerminalPage({ id }: { id: string }) {
   const start = async (event: Event) => {
     event.preventDefault();
     const spec = {
-      argv: ['bash', '-i'], name: 'shell', pty: true, use_stdin: true, rows: 30, cols: 100,
+      argv: ['bash', '-i'],
+      name: 'shell',
+      pty: true,
+      use_stdin: true,
+      rows: 30,
+      cols: 100,
       resources: shellResources(Number(gpus.value)),
     };
     try {
-      const made = await post<{ id: number }>('/v1/jobs', { spec, env: { TERM: 'xterm-256color' } });
+      const made = await post<{ id: number }>('/v1/jobs', {
+        spec,
+        env: { TERM: 'xterm-256color' },
+      });
       location.hash = `/terminal/${made.id}`;
-    } catch (e) { error.value = problem(e); }
+    } catch (e) {
+      error.value = problem(e);
+    }
   };
   if (id) {
     return (
       <section class="term-page">
-        <h1>Terminal <small>job {id}</small></h1>
+        <h1>
+          Terminal <small>job {id}</small>
+        </h1>
         <Terminal id={id} key={id} />
       </section>
     );
@@ -117,27 +140,44 @@ export function TerminalPage({ id }: { id: string }) {
     <section>
       <h1>Terminal</h1>
       <p class="lead">
-        A shell on a node with the GPUs you request. It keeps running, and is charged, after you close
-        this page, until you leave it with <code>exit</code> or stop the job.
+        A shell on a node with the GPUs you request. It keeps running, and is charged, after you
+        close this page, until you leave it with <code>exit</code> or stop the job.
       </p>
       <form class="inline" onSubmit={start}>
-        <label>GPUs <input type="number" min="0" step="any" value={gpus.value}
-          onInput={(e) => { gpus.value = e.currentTarget.value; }} /></label>
+        <label>
+          GPUs{' '}
+          <input
+            type="number"
+            min="0"
+            step="any"
+            value={gpus.value}
+            onInput={(e) => {
+              gpus.value = e.currentTarget.value;
+            }}
+          />
+        </label>
         <button>Open a shell</button>
         {types.length > 0 && <span class="note">available: {types.join(', ')}</span>}
       </form>
-      {error.value && <p role="alert" class="bad">{error.value}</p>}
+      {error.value && (
+        <p role="alert" class="bad">
+          {error.value}
+        </p>
+      )}
       <h2>Open terminals</h2>
       {open.length === 0 ? (
         <Empty title="No terminal is open">
-          <p>Open one above, or on the command line:</p><Line text="billow shell --gpus 1" />
+          <p>Open one above, or on the command line:</p>
+          <Line text="billow shell --gpus 1" />
         </Empty>
       ) : (
         <ul class="plain">
           {open.map((j) => (
             <li>
               <a href={`#/terminal/${j.label}`}>{j.name || j.command}</a> <Badge state={j.state} />{' '}
-              <small>job {j.label}, {j.user}, since {ago(j.submitted)}</small>
+              <small>
+                job {j.label}, {j.user}, since {ago(j.submitted)}
+              </small>
             </li>
           ))}
         </ul>

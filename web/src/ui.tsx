@@ -3,56 +3,159 @@ import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import type { ComponentChildren } from 'preact';
 import { signal } from '@preact/signals';
 
-export function Badge({ state, text }: { state: string; text?: string }) { return <span class={`state ${state}`}>{text ?? state}</span>; }
+export function Badge({ state, text }: { state: string; text?: string }) {
+  return <span class={`state ${state}`}>{text ?? state}</span>;
+}
 
-export function Card({ title, value, unit, note, href, tone, children }: {
-  title: string; value: ComponentChildren; unit?: ComponentChildren; note?: ComponentChildren; href?: string; tone?: string; children?: ComponentChildren;
+export function Card({
+  title,
+  value,
+  unit,
+  note,
+  href,
+  tone,
+  children,
+}: {
+  title: string;
+  value: ComponentChildren;
+  unit?: ComponentChildren;
+  note?: ComponentChildren;
+  href?: string;
+  tone?: string;
+  children?: ComponentChildren;
 }) {
-  const inner = <><h2>{title}</h2><p class="big">{value}{unit && <small> {unit}</small>}</p>{note && <p class="note">{note}</p>}{children}</>;
-  return href ? <a class={`card ${tone ?? ''}`} href={href}>{inner}</a> : <div class={`card ${tone ?? ''}`}>{inner}</div>;
+  const inner = (
+    <>
+      <h2>{title}</h2>
+      <p class="big">
+        {value}
+        {unit && <small> {unit}</small>}
+      </p>
+      {note && <p class="note">{note}</p>}
+      {children}
+    </>
+  );
+  return href ? (
+    <a class={`card ${tone ?? ''}`} href={href}>
+      {inner}
+    </a>
+  ) : (
+    <div class={`card ${tone ?? ''}`}>{inner}</div>
+  );
 }
 
 export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
-  return <div class="empty"><svg viewBox="0 0 64 32" aria-hidden="true"><path d="M2 24c6 0 6-6 12-6s6 6 12 6 6-6 12-6 6 6 12 6 6-6 12-6" /><path d="M2 14c6 0 6-6 12-6s6 6 12 6 6-6 12-6 6 6 12 6 6-6 12-6" /></svg><h2>{title}</h2>{children}</div>;
+  return (
+    <div class="empty">
+      <svg viewBox="0 0 64 32" aria-hidden="true">
+        <path d="M2 24c6 0 6-6 12-6s6 6 12 6 6-6 12-6 6 6 12 6 6-6 12-6" />
+        <path d="M2 14c6 0 6-6 12-6s6 6 12 6 6-6 12-6 6 6 12 6 6-6 12-6" />
+      </svg>
+      <h2>{title}</h2>
+      {children}
+    </div>
+  );
 }
 
 export function Line({ text }: { text: string }) {
   const copied = useRef(signal(false));
-  const copy = () => { void navigator.clipboard?.writeText(text).then(() => { copied.current.value = true; window.setTimeout(() => { copied.current.value = false; }, 1500); }); };
-  return <div class="line"><code tabIndex={0}>{text}</code><button class="quiet small" type="button" onClick={copy} aria-label="Copy the command line">{copied.current.value ? 'Copied' : 'Copy'}</button></div>;
+  const copy = () => {
+    void navigator.clipboard?.writeText(text).then(() => {
+      copied.current.value = true;
+      window.setTimeout(() => {
+        copied.current.value = false;
+      }, 1500);
+    });
+  };
+  return (
+    <div class="line">
+      <code tabIndex={0}>{text}</code>
+      <button class="quiet small" type="button" onClick={copy} aria-label="Copy the command line">
+        {copied.current.value ? 'Copied' : 'Copy'}
+      </button>
+    </div>
+  );
 }
 
 // How much of something is in use. The number beside it says it in words.
 export function Meter({ part, label, tone }: { part: number; label: string; tone?: string }) {
   const bar = useRef<HTMLElement>(null);
-  useLayoutEffect(() => { if (bar.current) bar.current.style.width = `${Math.max(0, Math.min(100, part * 100))}%`; }, [part]);
-  return <span class={`meter ${tone ?? ''}`} role="img" aria-label={label}><i ref={bar} /></span>;
+  useLayoutEffect(() => {
+    if (bar.current) bar.current.style.width = `${Math.max(0, Math.min(100, part * 100))}%`;
+  }, [part]);
+  return (
+    <span class={`meter ${tone ?? ''}`} role="img" aria-label={label}>
+      <i ref={bar} />
+    </span>
+  );
 }
 
 // A line without axes, for a glance. Its meaning is said beside it.
-export function Spark({ values, max, label }: { values: (number | null)[]; max?: number; label: string }) {
+export function Spark({
+  values,
+  max,
+  label,
+}: {
+  values: (number | null)[];
+  max?: number;
+  label: string;
+}) {
   const known = values.map((v) => v ?? 0);
   const top = Math.max(max ?? 0, ...known, 1e-9);
-  const w = 120, h = 28;
+  const w = 120,
+    h = 28;
   const x = (i: number) => (values.length < 2 ? 0 : (i * w) / (values.length - 1));
   const y = (v: number) => h - 1 - (v / top) * (h - 3);
   const d = known.map((v, i) => `${i ? 'L' : 'M'}${x(i).toFixed(1)} ${y(v).toFixed(1)}`).join('');
-  return <svg class="spark" viewBox={`0 0 ${w} ${h}`} preserveAspectRatio="none" role="img" aria-label={label}><path class="area" d={`${d}L${w} ${h}L0 ${h}Z`} /><path class="stroke" d={d} /></svg>;
+  return (
+    <svg
+      class="spark"
+      viewBox={`0 0 ${w} ${h}`}
+      preserveAspectRatio="none"
+      role="img"
+      aria-label={label}
+    >
+      <path class="area" d={`${d}L${w} ${h}L0 ${h}Z`} />
+      <path class="stroke" d={d} />
+    </svg>
+  );
 }
 
-export const asking = signal<{ title: string; text: string; yes: string; run: () => void } | null>(null);
+export const asking = signal<{ title: string; text: string; yes: string; run: () => void } | null>(
+  null,
+);
 // Asks before something that cannot be taken back.
-export function confirm(title: string, text: string, yes: string, run: () => void): void { asking.value = { title, text, yes, run }; }
+export function confirm(title: string, text: string, yes: string, run: () => void): void {
+  asking.value = { title, text, yes, run };
+}
 export function Ask() {
   const box = useRef<HTMLDialogElement>(null);
   const q = asking.value;
-  useEffect(() => { if (q && box.current && !box.current.open) box.current.showModal(); }, [q]);
+  useEffect(() => {
+    if (q && box.current && !box.current.open) box.current.showModal();
+  }, [q]);
   if (!q) return null;
-  const close = () => { asking.value = null; };
+  const close = () => {
+    asking.value = null;
+  };
   return (
     <dialog ref={box} aria-label={q.title} onClose={close}>
-      <h2>{q.title}</h2><p>{q.text}</p>
-      <p class="actions end"><button class="quiet" onClick={close}>Keep</button><button class="danger" onClick={() => { close(); q.run(); }}>{q.yes}</button></p>
+      <h2>{q.title}</h2>
+      <p>{q.text}</p>
+      <p class="actions end">
+        <button class="quiet" onClick={close}>
+          Keep
+        </button>
+        <button
+          class="danger"
+          onClick={() => {
+            close();
+            q.run();
+          }}
+        >
+          {q.yes}
+        </button>
+      </p>
     </dialog>
   );
 }
@@ -60,9 +163,15 @@ export function Ask() {
 // Up and down through the links of a list.
 export function arrows(event: KeyboardEvent, selector: string): void {
   if (event.key !== 'ArrowDown' && event.key !== 'ArrowUp') return;
-  if (/^(INPUT|SELECT|TEXTAREA)$/.test((event.target as HTMLElement).tagName) && event.key === 'ArrowUp') return;
+  if (
+    /^(INPUT|SELECT|TEXTAREA)$/.test((event.target as HTMLElement).tagName) &&
+    event.key === 'ArrowUp'
+  )
+    return;
   const links = [...(event.currentTarget as HTMLElement).querySelectorAll<HTMLElement>(selector)];
   const at = links.indexOf(document.activeElement as HTMLElement);
-  links[Math.min(links.length - 1, Math.max(0, at + (event.key === 'ArrowDown' ? 1 : -1)))]?.focus();
+  links[
+    Math.min(links.length - 1, Math.max(0, at + (event.key === 'ArrowDown' ? 1 : -1)))
+  ]?.focus();
   event.preventDefault();
 }
