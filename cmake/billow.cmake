@@ -1,4 +1,5 @@
-# How every part of Billow is compiled and linked, said once.
+# How every part of Billow is compiled and linked.
+include(${CMAKE_CURRENT_LIST_DIR}/batches.cmake)
 find_program(CCACHE ccache)
 if(CCACHE)
   # The launcher sets what ccache needs to accept precompiled headers and to share entries between checkouts.
@@ -12,10 +13,18 @@ if(MOLD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT CMAKE_CROSSCOMPILING)
   add_link_options(-fuse-ld=mold)
 endif()
 
+# Thin archives: the linker reads the objects where they are, and nothing is copied.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  foreach(language C CXX)
+    set(CMAKE_${language}_ARCHIVE_CREATE "<CMAKE_AR> qcT <TARGET> <LINK_FLAGS> <OBJECTS>")
+    set(CMAKE_${language}_ARCHIVE_APPEND "<CMAKE_AR> qT <TARGET> <LINK_FLAGS> <OBJECTS>")
+  endforeach()
+endif()
+
 find_package(Threads REQUIRED)
 set(OPENSSL_USE_STATIC_LIBS ON)
 find_package(OpenSSL REQUIRED)
-# A cross build names the folder of the other architecture's static libraries; this machine's own must not be taken instead.
+# A cross build names the folder with the static libraries of the other architecture; those of this machine do not fit.
 if(BILLOW_SYSROOT_LIBS)
   set(only_there PATHS ${BILLOW_SYSROOT_LIBS} NO_DEFAULT_PATH)
 endif()
@@ -32,27 +41,39 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(billow_flags INTERFACE -Wall -Wextra -Wswitch-enum -Wno-missing-field-initializers -Werror -fPIC -fno-plt
     $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor -Wno-psabi -Wno-array-bounds -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread -Wno-maybe-uninitialized>)
 else()
-  # Whose warnings we do not know beforehand: they are shown, and stop nobody.
+  # The warnings of other compilers are not known beforehand: they are shown, but are no errors.
   target_compile_options(billow_flags INTERFACE -Wall -Wextra -Wswitch-enum -Wno-missing-field-initializers -fPIC)
 endif()
 if(APPLE)
-  # Homebrew's headers are in no folder that the compiler knows by itself.
+  # The compiler does not search Homebrew's headers by itself.
   find_path(BILLOW_HEADERS fmt/format.h REQUIRED)
   target_include_directories(billow_flags SYSTEM INTERFACE ${BILLOW_HEADERS})
 endif()
 target_include_directories(billow_flags INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR})
-if(BILLOW_SANITIZE)
-  target_compile_options(billow_flags INTERFACE -fsanitize=address,undefined -fno-omit-frame-pointer)
+# With a sanitizer g++ 12 warns of things that are not there, so warnings do not stop the build then.
+if(BILLOW_SANITIZE STREQUAL "address")
+  target_compile_options(billow_flags INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=undefined
+    -fno-omit-frame-pointer -Wno-error)
   target_link_options(billow_flags INTERFACE -fsanitize=address,undefined)
+elseif(BILLOW_SANITIZE STREQUAL "thread")
+  target_compile_options(billow_flags INTERFACE -fsanitize=thread -Wno-error -Wno-tsan)
+  target_link_options(billow_flags INTERFACE -fsanitize=thread)
+elseif(BILLOW_SANITIZE)
+  message(FATAL_ERROR "BILLOW_SANITIZE is \"${BILLOW_SANITIZE}\"; use address or thread")
+endif()
+if(BILLOW_COVERAGE)
+  target_compile_options(billow_flags INTERFACE --coverage -fprofile-update=atomic)
+  target_link_options(billow_flags INTERFACE --coverage)
 endif()
 
-# One precompiled header of standard types for every module. A target with other flags would silently not use it.
+# One precompiled header of standard types for every room. A target with other flags would silently not use it.
 file(WRITE ${CMAKE_BINARY_DIR}/pch_anchor.cpp "")
 add_library(billow_pch OBJECT ${CMAKE_BINARY_DIR}/pch_anchor.cpp)
 target_link_libraries(billow_pch PRIVATE billow_flags)
-target_precompile_headers(billow_pch PRIVATE <algorithm> <array> <chrono> <cstdint> <cstring> <deque> <expected> <functional>
-  <map> <memory> <mutex> <optional> <set> <span> <string> <string_view> <tuple> <unordered_map> <unordered_set> <utility> <variant> <vector>
+set(usual_headers <algorithm> <array> <chrono> <cstdint> <cstring> <deque> <expected> <functional> <map> <memory> <mutex>
+  <optional> <set> <span> <string> <string_view> <tuple> <unordered_map> <unordered_set> <utility> <variant> <vector>
   <fmt/format.h>)
+target_precompile_headers(billow_pch PRIVATE ${usual_headers})
 
 # billow_sources(VAR [FOLDER...]): every .cpp of the current folder and the named folders below it,
 # except those for another system.
@@ -70,7 +91,7 @@ function(billow_sources variable)
   set(${variable} ${sources} PARENT_SCOPE)
 endfunction()
 
-# billow_module(NAME deps... [FOLDERS folder...]): the static library of the current folder.
+# billow_module(NAME deps... [FOLDERS folder...]): the current folder as a static library.
 function(billow_module name)
   cmake_parse_arguments(M "" "" "FOLDERS" ${ARGN})
   billow_sources(sources ${M_FOLDERS})
@@ -80,13 +101,21 @@ function(billow_module name)
     target_link_libraries(billow_${name} PUBLIC billow_${dep})
   endforeach()
   target_precompile_headers(billow_${name} REUSE_FROM billow_pch)
+  billow_batches(billow_${name})
 endfunction()
 
-# billow_program(TARGET): how the programs people start are linked.
+# billow_program(TARGET): how the programs people start are linked. The program is stripped; its symbols lie beside it in
+# TARGET.debug, where gdb and addr2line find them through the debug link.
 function(billow_program target)
   target_precompile_headers(${target} REUSE_FROM billow_pch)
-  # Loading libstdc++ would take longer than everything else `billow --version` does.
+  # Loading the shared libstdc++ would take longer than the rest of `billow --version`.
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc -Wl,-z,now)
+  endif()
+  if(CMAKE_OBJCOPY AND NOT APPLE AND NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
+    add_custom_command(TARGET ${target} POST_BUILD
+      COMMAND ${CMAKE_OBJCOPY} --only-keep-debug --compress-debug-sections $<TARGET_FILE:${target}> $<TARGET_FILE:${target}>.debug
+      COMMAND ${CMAKE_OBJCOPY} --strip-all --add-gnu-debuglink=$<TARGET_FILE:${target}>.debug $<TARGET_FILE:${target}>
+      VERBATIM)
   endif()
 endfunction()
