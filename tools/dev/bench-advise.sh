@@ -1,7 +1,7 @@
 # ./dev bench advise [--data DIR]: every figure of the advisor, made anew. Takes some minutes: each split is fitted again.
 data=$root/../shared/data
 [ "${1:-}" = --data ] && data=$2
-compile advise-report test_advise
+compile_tests advise-report test_advise
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 if [ -f "$data/prices/aws_spot_daily.csv.gz" ]; then

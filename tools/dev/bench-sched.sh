@@ -2,6 +2,6 @@
 # the published traces, its speed, and jobs through the whole head; every figure beside its bar. Some minutes without --quick.
 data=$root/../shared/data
 case " $* " in *' --data '*) ;; *) set -- --data "$data" "$@" ;; esac
-compile billow-simulate bench_sched bench_head
+compile_tests billow-simulate bench_sched bench_head
 install python3
 python3 "$root/tools/bench/sched.py" --simulate "$build/bench/billow-simulate" --bench "$build/bench/bench_sched" --head "$build/bench/bench_head" "$@"

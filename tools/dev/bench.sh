@@ -1,7 +1,7 @@
-# ./dev bench [NAME [OPTION…]]: the figures Billow claims, measured here. Each tools/dev/bench-NAME.sh is one table; without a
-# name the foundation's are run. Timings are ratios against a peer in the same run wherever a peer is a package away.
+# ./dev bench [NAME [OPTION…]]: measure the figures that Billow claims; NAME is one of tools/dev/bench-NAME.sh.
+# The default is core. Where a comparable program is in Debian, the figure is a ratio against it in the same run.
 name=${1:-core}
 [ $# -gt 0 ] && shift
 bench=$root/tools/dev/bench-$name.sh
-[ -f "$bench" ] || die "there is no benchmark \"$name\"; there are: $(cd "$root/tools/dev" && ls bench-*.sh | sed 's/bench-\(.*\)\.sh/\1/' | tr '\n' ' ')"
+[ -f "$bench" ] || die "there is no benchmark \"$name\"; use one of: $(cd "$root/tools/dev" && ls bench-*.sh | sed 's/bench-\(.*\)\.sh/\1/' | tr '\n' ' ')"
 . "$bench"

@@ -1,6 +1,6 @@
-# ./dev bundle [--arch x86_64|aarch64]: dist/billow-<version>-linux-<arch>.tar.gz, which runs where glibc is 2.36 or newer with
-# nothing installed. Billow links everything but glibc statically, so a bundle is a handful of files. For another architecture
-# than this machine's, Debian's cross compiler and that architecture's libraries are used (docs/adr/0004).
+# ./dev bundle [--arch x86_64|aarch64]: build dist/billow-VERSION-linux-ARCH.tar.gz, which runs without installation.
+# It needs glibc 2.36 or newer and nothing else, because Billow links everything but glibc statically. For another
+# architecture, Debian's cross compiler and the libraries of that architecture are used (docs/adr/0004).
 arch=$(uname -m)
 [ "${1:-}" = --arch ] && arch=$2
 version=$(sed -n 's/^project(billow VERSION \([0-9.]*\).*/\1/p' "$root/CMakeLists.txt")

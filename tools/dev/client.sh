@@ -1,5 +1,5 @@
-# ./dev client [--macos-check]: a client alone, in build-client/bin/billow; on Debian and on macOS.
-# --macos-check: compiles every source of it for macOS from here, and links it as far as that goes without a Mac.
+# ./dev client [--macos-check]: build only the client, as build-client/bin/billow; on Debian and on macOS.
+# --macos-check: compile every source of the client for macOS on this machine, and link as far as possible without a Mac.
 client_build=$root/build-client
 client_packages='g++ cmake ninja-build ccache pkg-config libboost1.81-dev libboost-json1.81-dev libssl-dev libfmt-dev libzstd-dev libtomlplusplus-dev libpugixml-dev'
 if [ "$(uname -s)" = Darwin ]; then
@@ -18,6 +18,6 @@ if [ -n "$check" ]; then
   command -v npm >/dev/null || install nodejs npm
   python3 "$root/tools/dev/macos_check.py" "$root" "$client_build" "$jobs"
 else
-  ninja -C "$client_build" -j "$jobs" billow-client >"$root/.dev/client.log" 2>&1 || { grep -E -A8 'error|FAILED' "$root/.dev/client.log" | head -60 >&2; die 'the build failed; all of it is in .dev/client.log'; }
+  ninja -C "$client_build" -j "$jobs" billow-client >"$root/.dev/client.log" 2>&1 || { grep -E -A8 'error|FAILED' "$root/.dev/client.log" | head -60 >&2; die 'the build failed; the whole output is in .dev/client.log'; }
   ls -l "$client_build/bin/billow"
 fi

@@ -1,10 +1,11 @@
-# ./dev gpu-test [--part N|smoke] [--sim]: the GPU tests, on a machine with a real NVIDIA GPU. Builds the shim, the vault and the
-# probe from source with whatever g++ is there (no CUDA toolkit, no packages), runs one part or all, and ends with a table.
-# Parts: 1 memory limits · 2 compute shares · 3 overhead · 4 suspend and resume · 5 suspend cycles of a training loop · 6 taking turns
-# (six minutes) · 7 the whole product from its bundle, and again what fell short before: strict shares, training step, swap
-# · 8 idle, busy, hung and bursty processes as Billow judges them · 9 the signals of twenty shapes of work written down for the idle
-# verdict's test, into $OUT (seven minutes) · wake: an endpoint with a model of 16 GiB woken from sleep, against cold starts (four minutes).
-# With --sim everything runs on the simulated driver, small: that checks the tests, not the bars.
+# ./dev gpu-test [--part N|wake|smoke] [--sim]: run the GPU tests on a machine with an NVIDIA GPU.
+# It compiles the shim, the GPU memory service and the probe with the g++ of the machine (no CUDA toolkit, no packages),
+# runs one part or all of them, and prints a table. Parts:
+#   1 memory limits · 2 compute shares · 3 overhead · 4 suspend and resume · 5 suspend cycles of a training loop
+#   6 taking turns (six minutes) · 7 the whole product from its bundle, with strict shares, a training step and swapping
+#   8 verdicts on idle, busy, hung and bursty processes · 9 record the signals of twenty kinds of work for the test of
+#   the idle verdict, into $OUT (seven minutes) · wake: wake an endpoint with a model of 16 GiB (four minutes)
+# --sim: run everything, small, on the simulated driver. That checks the tests, not the figures.
 part=all
 sim=
 while [ $# -gt 0 ]; do
@@ -21,7 +22,7 @@ flags="-std=c++23 -O2 -g1 -I$root -I$root/src -Wall -Wextra -fPIC"
 compile_one() { # object, source, flags...: only when the source or any header is newer
   object=$1 source=$2
   shift 2
-  if [ ! -f "$object" ] || [ -n "$(find "$source" "$root"/shim "$root"/src/vault "$root"/src/base/*.h "$root"/tests/gpu \( -name '*.h' -o -name '*.def' -o -samefile "$source" \) -newer "$object" -print 2>/dev/null | head -1)" ]; then
+  if [ ! -f "$object" ] || [ -n "$(find "$source" "$root"/shim "$root"/src/gpumem "$root"/src/base/*.h "$root"/tests/gpu \( -name '*.h' -o -name '*.def' -o -samefile "$source" \) -newer "$object" -print 2>/dev/null | head -1)" ]; then
     echo "$cxx $flags $* -c $source -o $object"
   fi
 }

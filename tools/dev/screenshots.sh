@@ -1,4 +1,4 @@
-# ./dev screenshots: the pictures in docs/screenshots, made by the browser tests themselves.
+# ./dev screenshots: take the pictures in docs/screenshots; the browser tests make them.
 compile billow billow-supervise billow_nvml_sim
 install chromium curl
 cd "$root/tests/e2e"

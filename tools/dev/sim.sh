@@ -1,4 +1,4 @@
-# ./dev sim [--seeds N] [--minutes M] [--from FIRST] | --seed S: the fault simulator, beyond what CI runs. A failing seed is printed
-# with its story; --seed S tells it again in full.
-compile billow-sim
+# ./dev sim [--seeds N] [--minutes M] [--from FIRST] | --seed S: run the fault simulator with more seeds than CI does.
+# A failing seed is printed with its story; --seed S prints the whole story of one seed.
+compile_tests billow-sim
 exec nice "$build/bin/billow-sim" "$@"

@@ -1,0 +1,17 @@
+# ./dev test [CTEST OPTION…]: install, build and run every test, then the core under the address sanitizer.
+# With ctest options (-L unit, -R NAME) only these tests run, without the sanitizer. At most two tests run at a time:
+# most end-to-end tests wait more than they compute. tests/e2e/CMakeLists.txt says which of them must not meet.
+install $build_packages $test_build_packages $test_packages $browser_packages
+npm_packages tests/s3 || { tail -20 "$root/.dev/npm.log" >&2; die 'npm ci failed in tests/s3'; }
+compile_tests
+step 'running the tests'
+report=$root/.dev/tests.xml
+failed=0
+(cd "$build" && ctest --output-on-failure --output-junit "$report" -j "${BILLOW_TEST_JOBS:-2}" "$@") || failed=1
+python3 "$root/tools/dev/test_summary.py" "$report" || failed=1
+if [ $# -eq 0 ]; then
+  . "$root/tools/dev/sanitize.inc"
+  sanitize address quick || failed=1
+fi
+step "$([ $failed = 0 ] && echo 'all tests passed' || echo 'some tests failed')"
+exit $failed
