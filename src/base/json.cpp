@@ -4,6 +4,7 @@
 #include <boost/json/basic_parser_impl.hpp>
 #include <charconv>
 #include <cmath>
+#include <unordered_map>
 
 #include "base/platform.h"
 #include "base/text.h"
@@ -15,6 +16,7 @@ const Json null_json;
 const Json::Array no_items;
 const Json::Object no_members;
 constexpr std::size_t depth_max = 64;
+constexpr std::size_t small_object = 64;  // members
 
 // Receives the parser's events and builds our value bottom-up on a stack.
 struct Builder {
@@ -41,9 +43,9 @@ struct Builder {
       return;
     }
     auto& members = top.as_object();
-    // Small objects are the rule; a linear look for a duplicate name keeps "the last wins" without
-    // a map.
-    if (members.size() < 64) {
+    // Most objects are small, so a linear search for a duplicate name is enough; keep_last()
+    // handles large ones when they end.
+    if (members.size() < small_object) {
       for (auto& [name, old] : members)
         if (name == keys.back()) {
           old = std::move(value);
@@ -53,6 +55,19 @@ struct Builder {
     }
     members.emplace_back(std::move(keys.back()), std::move(value));
     keys.pop_back();
+  }
+  // Of duplicate names the last wins, in the place of the first.
+  static void keep_last(Json::Object& members) {
+    std::unordered_map<std::string, std::size_t> places;
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      const auto [place, fresh] = places.try_emplace(members[i].first, kept);
+      if (!fresh)
+        members[place->second].second = std::move(members[i].second);
+      else if (kept++ != i)
+        members[kept - 1] = std::move(members[i]);
+    }
+    members.resize(kept);
   }
   Json pop() {
     Json v = std::move(stack.back());
@@ -67,6 +82,8 @@ struct Builder {
     return true;
   }
   bool on_object_end(std::size_t, error_code&) {
+    if (stack.back().size() > small_object)
+      keep_last(stack.back().as_object());
     add(pop());
     return true;
   }

@@ -9,7 +9,10 @@ namespace billow {
 
 NanoUsd amount(Rate rate, Duration elapsed, std::int64_t milli) {
   BILLOW_CHECK(elapsed.ns >= 0, "money for a negative time");
-  const __int128 product = static_cast<__int128>(rate.nano_usd_per_s) * elapsed.ns * milli;
+  __int128 product = 0;
+  if (__builtin_mul_overflow(static_cast<__int128>(rate.nano_usd_per_s) * elapsed.ns,
+                             static_cast<__int128>(milli), &product))
+    return {(rate.nano_usd_per_s < 0) == (milli < 0) ? INT64_MAX : INT64_MIN};
   const __int128 nano = product / (static_cast<__int128>(1'000'000'000) * 1000);
   return {static_cast<std::int64_t>(std::clamp<__int128>(nano, INT64_MIN, INT64_MAX))};
 }

@@ -1,0 +1,106 @@
+// Digests against published vectors; encodings against their definitions.
+#include "base/crypto.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/rng.h"
+#include "base/ssh_key.h"
+#include "base/text.h"
+
+namespace billow {
+namespace {
+
+TEST(Crypto, Sha256OfPublishedVectors) {
+  EXPECT_EQ(sha256_hex(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(sha256_hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
+TEST(Crypto, HmacOfRfc4231) {
+  EXPECT_EQ(hmac_sha256_hex("Jefe", "what do ya want for nothing?"),
+            "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+}
+
+TEST(Crypto, Base64OfRfc4648) {
+  const std::pair<const char*, const char*> vectors[] = {{"", ""},
+                                                         {"f", "Zg=="},
+                                                         {"fo", "Zm8="},
+                                                         {"foo", "Zm9v"},
+                                                         {"foob", "Zm9vYg=="},
+                                                         {"fooba", "Zm9vYmE="},
+                                                         {"foobar", "Zm9vYmFy"}};
+  for (const auto& [plain, encoded] : vectors) {
+    std::string decoded;
+    EXPECT_EQ(base64(plain), encoded);
+    EXPECT_TRUE(base64_decode(encoded, decoded));
+    EXPECT_EQ(decoded, plain);
+  }
+}
+
+TEST(Crypto, Base64OfEveryBytes) {
+  Rng rng(9);
+  for (int i = 0; i < 2'000; ++i) {
+    std::string bytes, decoded;
+    for (auto n = rng.below(40); n > 0; --n)
+      bytes += static_cast<char>(rng.below(256));
+    ASSERT_TRUE(base64_decode(base64(bytes), decoded));
+    ASSERT_EQ(decoded, bytes);
+  }
+}
+
+TEST(Crypto, Base64RefusesWhatItDidNotWrite) {
+  std::string out;
+  for (const char* bad : {"Z", "Zg", "Zg=", "Z===", "====", "Zg==Zg==", "Zm9*", "Zm 9", "Zg=a"})
+    EXPECT_FALSE(base64_decode(bad, out)) << bad;
+  EXPECT_FALSE(base64_decode(std::string_view("Zm\0v", 4), out)) << "a zero byte is no letter";
+}
+
+TEST(Crypto, TokensAreUrlSafeAndDiffer) {
+  std::set<std::string> seen;
+  for (int i = 0; i < 500; ++i) {
+    const std::string token = random_token();
+    EXPECT_EQ(token.size(), 32u);
+    EXPECT_EQ(token.find_first_of("+/="), std::string::npos);
+    EXPECT_TRUE(seen.insert(token).second);
+  }
+  EXPECT_EQ(random_bytes(0), "");
+  EXPECT_EQ(random_bytes(1'000).size(), 1'000u);
+}
+
+TEST(Crypto, ComparisonLooksAtEveryByte) {
+  EXPECT_TRUE(equal_constant_time("", ""));
+  EXPECT_TRUE(equal_constant_time("secret", "secret"));
+  EXPECT_FALSE(equal_constant_time("secret", "secreT"));
+  EXPECT_FALSE(equal_constant_time("Secret", "secret"));
+  EXPECT_FALSE(equal_constant_time("secret", "secret0"));
+}
+
+TEST(SshKey, AMadeKeyHasTheFormatOfOpenSsh) {
+  const SshKey key = make_ssh_key("job 7");
+  EXPECT_TRUE(key.public_line.starts_with("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI"));
+  EXPECT_TRUE(key.public_line.ends_with(" job 7"));
+  EXPECT_TRUE(is_ssh_public_key(key.public_line));
+  auto lines = split(key.private_file, '\n');
+  ASSERT_GT(lines.size(), 4u);
+  EXPECT_EQ(lines.front(), "-----BEGIN OPENSSH PRIVATE KEY-----");
+  EXPECT_EQ(lines[lines.size() - 2], "-----END OPENSSH PRIVATE KEY-----");
+  std::string body, decoded;
+  for (std::size_t i = 1; i + 2 < lines.size(); ++i)
+    body += lines[i];
+  ASSERT_TRUE(base64_decode(body, decoded));
+  EXPECT_TRUE(decoded.starts_with(std::string("openssh-key-v1\0", 15)));
+  EXPECT_NE(decoded.find("job 7"), std::string::npos);
+  EXPECT_NE(make_ssh_key("x").public_line, make_ssh_key("x").public_line);
+}
+
+TEST(SshKey, OptionsAndOtherTextsAreNoKeys) {
+  const std::string key = make_ssh_key("").public_line;
+  for (const std::string& bad : {std::string(), std::string("ssh-ed25519"), "command=\"id\" " + key,
+                                 "@cert-authority " + key, key + "\nssh-rsa AAAA",
+                                 std::string("ssh-rsa not*base64"), std::string("rsa AAAA")})
+    EXPECT_FALSE(is_ssh_public_key(bad)) << bad;
+}
+
+}  // namespace
+}  // namespace billow
