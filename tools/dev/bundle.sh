@@ -8,7 +8,6 @@ install $build_packages binutils
 web_packages
 bundle_build=$root/build-bundle-$arch
 set -- -DCMAKE_BUILD_TYPE=RelWithDebInfo -DBILLOW_TESTS=OFF -DBILLOW_BENCH=OFF
-strip=strip
 if [ "$arch" != "$(uname -m)" ]; then
   case $arch in x86_64) deb=amd64 ;; aarch64) deb=arm64 ;; *) die "no bundle for $arch: x86_64 and aarch64 are known" ;; esac
   triple=$arch-linux-gnu
@@ -21,22 +20,18 @@ if [ "$arch" != "$(uname -m)" ]; then
   (cd "$sysroot" && for package in libssl-dev libsqlite3-dev libboost-json1.81-dev zlib1g-dev libzstd-dev libpugixml-dev; do
     [ -f ".have-$package" ] || { apt-get download -qq "$package:$deb" && dpkg-deb -x "$package"_*.deb . && rm -f "$package"_*.deb && touch ".have-$package"; }
   done) || die "could not fetch the $arch libraries"
-  strip=$triple-strip
   set -- "$@" -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR="$arch" -DCMAKE_C_COMPILER="$triple-gcc" -DCMAKE_CXX_COMPILER="$triple-g++" \
     -DBILLOW_SYSROOT_LIBS="$sysroot/usr/lib/$arch-linux-gnu" -DOPENSSL_ROOT_DIR="$sysroot/usr" \
     -DOPENSSL_CRYPTO_LIBRARY="$sysroot/usr/lib/$arch-linux-gnu/libcrypto.a" -DOPENSSL_SSL_LIBRARY="$sysroot/usr/lib/$arch-linux-gnu/libssl.a" \
     -DOPENSSL_INCLUDE_DIR="$sysroot/usr/include;$sysroot/usr/include/$arch-linux-gnu"
 fi
 cmake -S "$root" -B "$bundle_build" -G Ninja "$@" >"$root/.dev/bundle.log" 2>&1 || { tail -20 "$root/.dev/bundle.log" >&2; die "configuration failed"; }
-ninja -C "$bundle_build" -j "$jobs" bundle_files >>"$root/.dev/bundle.log" 2>&1 || { grep -E -A8 'error|FAILED' "$root/.dev/bundle.log" | head -40 >&2; die "the build failed; all of it is in .dev/bundle.log"; }
+ninja_progress "$bundle_build" "$root/.dev/bundle.log" bundle_files
 name=billow-$version-linux-$arch
 stage=$root/dist/$name
 rm -rf "$stage"
-mkdir -p "$stage/bin" "$stage/lib"
-cp "$bundle_build/bin/billow" "$bundle_build/bin/billow-supervise" "$stage/bin/"
-find "$bundle_build" -name 'libbillow-*.so*' -type f -exec cp {} "$stage/lib/" \;
-[ -f "$bundle_build/bin/billow-vault" ] && cp "$bundle_build/bin/billow-vault" "$stage/bin/"
+cmake --install "$bundle_build" --prefix "$stage" --component server --strip >>"$root/.dev/bundle.log" 2>&1 ||
+  { tail -20 "$root/.dev/bundle.log" >&2; die 'could not collect the files; the whole output is in .dev/bundle.log'; }
 cp "$root/LICENSE" "$root/README.md" "$stage/"
-$strip --strip-unneeded "$stage"/bin/* "$stage"/lib/*.so* 2>/dev/null || true
 tar -C "$root/dist" -czf "$root/dist/$name.tar.gz" "$name"
 say "dev: dist/$name.tar.gz ($(du -h "$root/dist/$name.tar.gz" | cut -f1))"
