@@ -26,7 +26,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "core/wire/agent_v1.h"
-#include "head/head.h"
+#include "server/run_head.h"
 #include "net/address.h"
 #include "net/http/http_client.h"
 #include "net/loop.h"
@@ -80,7 +80,7 @@ class BenchHead {
       ::close(ready[0]);
       if (!std::freopen((dir_ + "/head.log").c_str(), "w", stderr))
         ::_exit(1);
-      const Status ran = head::run_head({.data_dir = dir_,
+      const Status ran = server::run_head({.data_dir = dir_,
                                          .listen = {"127.0.0.1:0"},
                                          .sim = {},
                                          .node_name = {},

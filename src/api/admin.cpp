@@ -3,12 +3,12 @@
 #include <algorithm>
 
 #include "api/call.h"
-#include "api/documents.h"
 #include "api/files.h"
 #include "base/crypto.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "core/wire/codec.h"
+#include "view/fleet_documents.h"
 
 std::string_view billow_embedded_openapi();
 
@@ -135,7 +135,7 @@ void status(CallPtr call) {
   for (const auto& [id, node] : state.nodes) {
     if (std::any_of(node.offer.gpus.begin(), node.offer.gpus.end(),
                     [](const NodeGpu& g) { return !g.mig.empty(); })) {
-      const Json cut = node_document(state, node, nullptr);
+      const Json cut = view::node_document(state, node, nullptr);
       for (const Json& gpu : cut["gpus"].items())
         for (const Json& instance : gpu["mig_instances"].items())
           ++instances, instances_held += instance["job"].is_number() ? 1 : 0;
@@ -173,13 +173,13 @@ void status(CallPtr call) {
 void nodes(CallPtr call) {
   Json list = Json::array();
   for (const auto& [id, node] : call->host.state().nodes)
-    list.push(node_document(call->host.state(), node, call->host.readings(id)));
+    list.push(view::node_document(call->host.state(), node, call->host.readings(id)));
   call->reply_durable(200, Json::object({{"nodes", std::move(list)}}));
 }
 void node(CallPtr call) {
   if (const Node* node = find_node(call))
-    call->reply_durable(200,
-                        node_document(call->host.state(), *node, call->host.readings(node->id)));
+    call->reply_durable(
+        200, view::node_document(call->host.state(), *node, call->host.readings(node->id)));
 }
 void drain(CallPtr call) {
   const Node* node = find_node(call);
@@ -214,7 +214,7 @@ void projects(CallPtr call) {
                                   {"name", project.name},
                                   {"weight", project.weight},
                                   {"members", std::move(members)}});
-    add_quota(document, call->host.state(), project, call->host.now());
+    view::add_quota(document, call->host.state(), project, call->host.now());
     list.push(std::move(document));
   }
   call->reply_durable(200, Json::object({{"projects", std::move(list)}}));
@@ -240,7 +240,7 @@ void set_project(CallPtr call) {
   call->execute(std::move(command), 200, [call](const std::vector<Event>&) {
     const Project* project = call->host.state().project_by_name(call->parts[0]);
     Json document = Json::object({{"name", project->name}, {"weight", project->weight}});
-    add_quota(document, call->host.state(), *project, call->host.now());
+    view::add_quota(document, call->host.state(), *project, call->host.now());
     return document;
   });
 }

@@ -1,13 +1,11 @@
 #include "api/api.h"
 
 #include <fmt/format.h>
+#include <span>
 
 #include "api/call.h"
 #include "api/dashboard.h"
-#include "api/fabric.h"
 #include "api/files.h"
-#include "api/secrets.h"
-#include "api/tunnel.h"
 #include "base/crypto.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -40,8 +38,8 @@ void agent(CallPtr call) {
   call->host.adopt_agent(std::move(*socket), call->request().peer, call->principal.token);
 }
 
-// The dashboard: three files inside the binary. Nothing but our own script and style runs on the
-// page.
+// The dashboard: three files inside the binary. The page may load nothing but our own script and
+// style.
 void serve(const CallPtr& call, const char* type, std::string_view body) {
   net::Response file;
   file.headers = {{"Content-Type", type},
@@ -64,132 +62,163 @@ void style(CallPtr call) {
   serve(call, "text/css; charset=utf-8", billow_embedded_style());
 }
 
+// The dashboard, the state of the head, streams and history of the whole installation.
+const Route head_routes[] = {
+    {{Method::get, "/", Need::nothing}, page},
+    {{Method::get, "/app.js", Need::nothing}, script},
+    {{Method::get, "/app.css", Need::nothing}, style},
+    {{Method::get, "/assets/{name}", Need::nothing}, dashboard::asset},
+    {{Method::get, "/healthz", Need::nothing}, health},
+    {{Method::get, "/v1/openapi.json", Need::nothing}, admin::openapi},
+    {{Method::get, "/metrics", Need::look}, admin::metrics},
+    {{Method::get, "/v1/status", Need::look}, admin::status},
+    {{Method::get, "/v1/events", Need::oversee}, streams::events},
+    {{Method::get, "/v1/live", Need::look}, streams::live},
+    {{Method::get, "/v1/history/fleet", Need::look}, history::fleet},
+    {{Method::post, "/v1/advise", Need::look}, advice::advise},
+    {{Method::post, "/v1/shutdown", Need::admin}, admin::shutdown},
+};
+
+// Sign-in, projects, users, tokens and secrets.
+const Route people_routes[] = {
+    {{Method::post, "/v1/session", Need::nothing, Adds::work}, session::create},
+    {{Method::del, "/v1/session", Need::look}, session::end},
+    {{Method::post, "/v1/session/codes", Need::full}, session::code},
+    {{Method::get, "/v1/projects", Need::look}, admin::projects},
+    {{Method::post, "/v1/projects", Need::admin, Adds::work}, admin::add_project},
+    {{Method::put, "/v1/projects/{project}", Need::admin}, admin::set_project},
+    {{Method::put, "/v1/projects/{project}/members/{user}", Need::full, Adds::work},
+     admin::set_member},
+    {{Method::del, "/v1/projects/{project}/members/{user}", Need::full}, admin::remove_member},
+    {{Method::get, "/v1/users", Need::look}, admin::users},
+    {{Method::post, "/v1/users", Need::admin, Adds::work}, admin::add_user},
+    {{Method::get, "/v1/secrets", Need::look}, secrets::list},
+    {{Method::put, "/v1/secrets/{name}", Need::full, Adds::work}, secrets::set},
+    {{Method::del, "/v1/secrets/{name}", Need::full}, secrets::remove},
+    {{Method::get, "/v1/tokens", Need::look}, admin::tokens},
+    {{Method::post, "/v1/tokens", Need::full, Adds::work}, admin::create_token},
+    {{Method::del, "/v1/tokens/{id}", Need::full}, admin::revoke_token},
+};
+
+// Jobs, their files and surroundings.
+const Route job_routes[] = {
+    {{Method::post, "/v1/jobs", Need::work, Adds::work}, jobs::submit},
+    {{Method::get, "/v1/jobs", Need::look}, jobs::list},
+    {{Method::get, "/v1/jobs/{id}", Need::look}, jobs::get},
+    {{Method::get, "/v1/jobs/{id}/wait", Need::look}, jobs::wait},
+    {{Method::post, "/v1/jobs/{id}/stop", Need::work}, jobs::stop},
+    {{Method::post, "/v1/jobs/{id}/suspend", Need::work}, jobs::suspend},
+    {{Method::post, "/v1/jobs/{id}/resume", Need::work}, jobs::resume},
+    {{Method::post, "/v1/jobs/{id}/signal", Need::work}, jobs::signal},
+    {{Method::get, "/v1/jobs/{id}/explain", Need::look}, jobs::explain},
+    {{Method::get, "/v1/jobs/{id}/logs", Need::look}, streams::logs},
+    {{Method::get, "/v1/jobs/{id}/attach", Need::look}, streams::attach},
+    {{Method::get, "/v1/jobs/{id}/tunnel", Need::work}, streams::tunnel},
+    {{Method::get, "/v1/jobs/{id}/history", Need::look}, history::job},
+    {{Method::get, "/v1/jobs/{id}/outputs", Need::look}, files::outputs},
+    {{Method::post, "/v1/jobs/{id}/files", Need::work}, files::copy},
+    {{Method::post, "/v1/files/trees", Need::files, Adds::work}, files::add_tree},
+    {{Method::get, "/v1/files/trees/{digest}", Need::files}, files::get_tree},
+    {{Method::post, "/v1/files/packs", Need::files, Adds::work}, files::add_pack},
+    {{Method::post, "/v1/files/pieces", Need::files}, files::get_pieces},
+    {{Method::post, "/v1/files/residency", Need::node}, files::residency},
+    {{Method::put, "/v1/tasks/{id}/outputs", Need::node}, files::set_outputs},
+    {{Method::get, "/v1/volumes", Need::look}, volumes::list},
+    {{Method::post, "/v1/volumes", Need::admin, Adds::work}, volumes::add},
+    {{Method::del, "/v1/volumes/{name}", Need::admin}, volumes::remove},
+    {{Method::get, "/v1/environments", Need::look}, environments::list},
+    {{Method::get, "/v1/environments/{name}", Need::look}, environments::get},
+    {{Method::put, "/v1/environments/{name}", Need::work, Adds::work}, environments::save},
+    {{Method::del, "/v1/environments/{name}", Need::work}, environments::remove},
+    {{Method::post, "/v1/jobs/{id}/rerun", Need::work, Adds::work}, jobs::rerun},
+    {{Method::put, "/v1/tasks/{id}/image", Need::node}, jobs::set_image},
+    {{Method::get, "/v1/schedules", Need::look}, admin::schedules},
+    {{Method::post, "/v1/schedules", Need::work, Adds::work}, admin::add_schedule},
+    {{Method::del, "/v1/schedules/{name}", Need::work}, admin::remove_schedule},
+};
+
+// Endpoints and reservations.
+const Route endpoint_routes[] = {
+    {{Method::get, "/v1/reservations", Need::look}, reservations::list},
+    {{Method::post, "/v1/reservations", Need::full, Adds::work}, reservations::make},
+    {{Method::del, "/v1/reservations/{id}", Need::full}, reservations::cancel},
+    {{Method::get, "/v1/endpoints", Need::look}, endpoints::list},
+    {{Method::post, "/v1/endpoints", Need::work, Adds::work}, endpoints::deploy},
+    {{Method::get, "/v1/endpoints/{name}", Need::look}, endpoints::get},
+    {{Method::del, "/v1/endpoints/{name}", Need::work}, endpoints::remove},
+    {{Method::get, "/v1/endpoints/{name}/explain", Need::look}, endpoints::explain},
+    {{Method::post, "/v1/endpoints/{name}/scale", Need::work}, endpoints::scale},
+    {{Method::post, "/v1/endpoints/{name}/rollback", Need::work}, endpoints::rollback},
+    {{Method::post, "/v1/endpoints/{name}/keys", Need::work, Adds::work}, endpoints::add_key},
+    {{Method::del, "/v1/endpoints/{name}/keys/{key}", Need::work}, endpoints::remove_key},
+};
+
+// Nodes, pools, agents and gateways.
+const Route machine_routes[] = {
+    {{Method::get, "/v1/nodes", Need::look}, admin::nodes},
+    {{Method::get, "/v1/nodes/{name}", Need::look}, admin::node},
+    {{Method::post, "/v1/nodes/{name}/drain", Need::admin}, admin::drain},
+    {{Method::post, "/v1/nodes/{name}/undrain", Need::admin}, admin::undrain},
+    {{Method::del, "/v1/nodes/{name}", Need::admin}, admin::remove_node},
+    {{Method::get, "/v1/nodes/{name}/gpus/{index}/history", Need::look}, history::gpu},
+    {{Method::post, "/v1/nodes/{name}/gpus/{index}/drain", Need::admin}, history::drain_gpu},
+    {{Method::post, "/v1/nodes/{name}/gpus/{index}/undrain", Need::admin}, history::undrain_gpu},
+    {{Method::get, "/v1/gateway", Need::admin}, endpoints::gateway},
+    {{Method::get, "/v1/agent", Need::node}, agent},
+    {{Method::post, "/v1/join", Need::join}, fleet::join},
+    {{Method::post, "/v1/fabric/check", Need::admin}, fabric::check},
+    {{Method::get, "/v1/pools", Need::look}, fleet::pools},
+    {{Method::post, "/v1/pools", Need::admin, Adds::work}, fleet::add_pool},
+    {{Method::del, "/v1/pools/{name}", Need::admin}, fleet::remove_pool},
+    {{Method::post, "/v1/machines/{name}/release", Need::admin}, fleet::release_machine},
+};
+
+// Reports, prices, budgets and notices.
+const Route money_routes[] = {
+    {{Method::get, "/v1/prices/rates", Need::look}, money::rates},
+    {{Method::get, "/v1/cost", Need::look}, money::cost},
+    {{Method::get, "/v1/jobs/{id}/cost", Need::look}, money::job_cost},
+    {{Method::post, "/v1/jobs/{id}/keepalive", Need::work}, money::keep_alive},
+    {{Method::get, "/v1/waste", Need::look}, money::waste},
+    {{Method::get, "/v1/invoices", Need::look}, money::invoice},
+    {{Method::get, "/v1/anomalies", Need::look}, money::anomalies},
+    {{Method::get, "/v1/entries", Need::admin}, money::entries},
+    {{Method::post, "/v1/bills", Need::admin, Adds::work}, money::import_bill},
+    {{Method::get, "/v1/months", Need::look}, money::months},
+    {{Method::post, "/v1/months/{month}/close", Need::admin}, money::close_month},
+    {{Method::get, "/v1/budgets", Need::look}, money::budgets},
+    {{Method::put, "/v1/budgets", Need::full}, money::set_budget},
+    {{Method::del, "/v1/budgets/{scope}/{of}/{period}", Need::full}, money::remove_budget},
+    {{Method::get, "/v1/prices", Need::look}, money::prices},
+    {{Method::put, "/v1/prices", Need::admin, Adds::work}, money::set_price},
+    {{Method::del, "/v1/prices/{of}", Need::admin}, money::remove_price},
+    {{Method::get, "/v1/idle", Need::look}, money::idle},
+    {{Method::put, "/v1/idle", Need::full}, money::set_idle},
+    {{Method::get, "/v1/webhooks", Need::admin}, money::webhooks},
+    {{Method::post, "/v1/webhooks", Need::admin, Adds::work}, money::add_webhook},
+    {{Method::del, "/v1/webhooks/{id}", Need::admin}, money::remove_webhook},
+    {{Method::post, "/v1/webhooks/{id}/test", Need::admin}, money::test_webhook},
+    {{Method::get, "/v1/commitments", Need::look}, money::commitments},
+    {{Method::put, "/v1/commitments", Need::admin, Adds::work}, money::set_commitment},
+    {{Method::del, "/v1/commitments/{name}", Need::admin}, money::remove_commitment},
+    {{Method::put, "/v1/projects/{project}/tags/{key}", Need::full, Adds::work},
+     money::tag_project},
+};
+
 const std::vector<Route>& table() {
-  static const std::vector<Route> routes = {
-      {{Method::get, "/", Need::nothing}, page},
-      {{Method::get, "/app.js", Need::nothing}, script},
-      {{Method::get, "/app.css", Need::nothing}, style},
-      {{Method::get, "/assets/{name}", Need::nothing}, dashboard::asset},
-      {{Method::get, "/healthz", Need::nothing}, health},
-      {{Method::get, "/v1/openapi.json", Need::nothing}, admin::openapi},
-      {{Method::get, "/metrics", Need::look}, admin::metrics},
-      {{Method::get, "/v1/status", Need::look}, admin::status},
-      {{Method::post, "/v1/session", Need::nothing, Adds::work}, session::create},
-      {{Method::del, "/v1/session", Need::look}, session::end},
-      {{Method::post, "/v1/session/codes", Need::full}, session::code},
-      {{Method::post, "/v1/jobs", Need::work, Adds::work}, jobs::submit},
-      {{Method::get, "/v1/jobs", Need::look}, jobs::list},
-      {{Method::get, "/v1/jobs/{id}", Need::look}, jobs::get},
-      {{Method::get, "/v1/jobs/{id}/wait", Need::look}, jobs::wait},
-      {{Method::post, "/v1/jobs/{id}/stop", Need::work}, jobs::stop},
-      {{Method::post, "/v1/jobs/{id}/suspend", Need::work}, jobs::suspend},
-      {{Method::post, "/v1/jobs/{id}/resume", Need::work}, jobs::resume},
-      {{Method::post, "/v1/jobs/{id}/signal", Need::work}, jobs::signal},
-      {{Method::get, "/v1/jobs/{id}/explain", Need::look}, jobs::explain},
-      {{Method::get, "/v1/jobs/{id}/logs", Need::look}, streams::logs},
-      {{Method::get, "/v1/jobs/{id}/attach", Need::look}, streams::attach},
-      {{Method::get, "/v1/jobs/{id}/tunnel", Need::work}, streams::tunnel},
-      {{Method::get, "/v1/jobs/{id}/history", Need::look}, history::job},
-      {{Method::get, "/v1/jobs/{id}/outputs", Need::look}, files::outputs},
-      {{Method::post, "/v1/jobs/{id}/files", Need::work}, files::copy},
-      {{Method::post, "/v1/files/trees", Need::files, Adds::work}, files::add_tree},
-      {{Method::get, "/v1/files/trees/{digest}", Need::files}, files::get_tree},
-      {{Method::post, "/v1/files/packs", Need::files, Adds::work}, files::add_pack},
-      {{Method::post, "/v1/files/pieces", Need::files}, files::get_pieces},
-      {{Method::post, "/v1/files/residency", Need::node}, files::residency},
-      {{Method::put, "/v1/tasks/{id}/outputs", Need::node}, files::set_outputs},
-      {{Method::get, "/v1/volumes", Need::look}, volumes::list},
-      {{Method::post, "/v1/volumes", Need::admin, Adds::work}, volumes::add},
-      {{Method::del, "/v1/volumes/{name}", Need::admin}, volumes::remove},
-      {{Method::get, "/v1/events", Need::oversee}, streams::events},
-      {{Method::get, "/v1/live", Need::look}, streams::live},
-      {{Method::get, "/v1/history/fleet", Need::look}, history::fleet},
-      {{Method::get, "/v1/prices/rates", Need::look}, money::rates},
-      {{Method::get, "/v1/nodes", Need::look}, admin::nodes},
-      {{Method::get, "/v1/nodes/{name}", Need::look}, admin::node},
-      {{Method::post, "/v1/nodes/{name}/drain", Need::admin}, admin::drain},
-      {{Method::post, "/v1/nodes/{name}/undrain", Need::admin}, admin::undrain},
-      {{Method::del, "/v1/nodes/{name}", Need::admin}, admin::remove_node},
-      {{Method::get, "/v1/nodes/{name}/gpus/{index}/history", Need::look}, history::gpu},
-      {{Method::post, "/v1/nodes/{name}/gpus/{index}/drain", Need::admin}, history::drain_gpu},
-      {{Method::post, "/v1/nodes/{name}/gpus/{index}/undrain", Need::admin}, history::undrain_gpu},
-      {{Method::get, "/v1/projects", Need::look}, admin::projects},
-      {{Method::post, "/v1/projects", Need::admin, Adds::work}, admin::add_project},
-      {{Method::put, "/v1/projects/{project}", Need::admin}, admin::set_project},
-      {{Method::put, "/v1/projects/{project}/members/{user}", Need::full, Adds::work},
-       admin::set_member},
-      {{Method::del, "/v1/projects/{project}/members/{user}", Need::full}, admin::remove_member},
-      {{Method::get, "/v1/users", Need::look}, admin::users},
-      {{Method::post, "/v1/users", Need::admin, Adds::work}, admin::add_user},
-      {{Method::get, "/v1/secrets", Need::look}, secrets::list},
-      {{Method::put, "/v1/secrets/{name}", Need::full, Adds::work}, secrets::set},
-      {{Method::del, "/v1/secrets/{name}", Need::full}, secrets::remove},
-      {{Method::get, "/v1/tokens", Need::look}, admin::tokens},
-      {{Method::post, "/v1/tokens", Need::full, Adds::work}, admin::create_token},
-      {{Method::del, "/v1/tokens/{id}", Need::full}, admin::revoke_token},
-      {{Method::get, "/v1/environments", Need::look}, environments::list},
-      {{Method::get, "/v1/environments/{name}", Need::look}, environments::get},
-      {{Method::put, "/v1/environments/{name}", Need::work, Adds::work}, environments::save},
-      {{Method::del, "/v1/environments/{name}", Need::work}, environments::remove},
-      {{Method::post, "/v1/jobs/{id}/rerun", Need::work, Adds::work}, jobs::rerun},
-      {{Method::put, "/v1/tasks/{id}/image", Need::node}, jobs::set_image},
-      {{Method::get, "/v1/reservations", Need::look}, reservations::list},
-      {{Method::post, "/v1/reservations", Need::full, Adds::work}, reservations::make},
-      {{Method::del, "/v1/reservations/{id}", Need::full}, reservations::cancel},
-      {{Method::get, "/v1/endpoints", Need::look}, endpoints::list},
-      {{Method::post, "/v1/endpoints", Need::work, Adds::work}, endpoints::deploy},
-      {{Method::get, "/v1/endpoints/{name}", Need::look}, endpoints::get},
-      {{Method::del, "/v1/endpoints/{name}", Need::work}, endpoints::remove},
-      {{Method::get, "/v1/endpoints/{name}/explain", Need::look}, endpoints::explain},
-      {{Method::post, "/v1/endpoints/{name}/scale", Need::work}, endpoints::scale},
-      {{Method::post, "/v1/endpoints/{name}/rollback", Need::work}, endpoints::rollback},
-      {{Method::post, "/v1/endpoints/{name}/keys", Need::work, Adds::work}, endpoints::add_key},
-      {{Method::del, "/v1/endpoints/{name}/keys/{key}", Need::work}, endpoints::remove_key},
-      {{Method::get, "/v1/gateway", Need::admin}, endpoints::gateway},
-      {{Method::get, "/v1/schedules", Need::look}, admin::schedules},
-      {{Method::post, "/v1/schedules", Need::work, Adds::work}, admin::add_schedule},
-      {{Method::del, "/v1/schedules/{name}", Need::work}, admin::remove_schedule},
-      {{Method::get, "/v1/cost", Need::look}, money::cost},
-      {{Method::get, "/v1/jobs/{id}/cost", Need::look}, money::job_cost},
-      {{Method::post, "/v1/jobs/{id}/keepalive", Need::work}, money::keep_alive},
-      {{Method::get, "/v1/waste", Need::look}, money::waste},
-      {{Method::get, "/v1/invoices", Need::look}, money::invoice},
-      {{Method::get, "/v1/anomalies", Need::look}, money::anomalies},
-      {{Method::get, "/v1/entries", Need::admin}, money::entries},
-      {{Method::post, "/v1/bills", Need::admin, Adds::work}, money::import_bill},
-      {{Method::get, "/v1/months", Need::look}, money::months},
-      {{Method::post, "/v1/months/{month}/close", Need::admin}, money::close_month},
-      {{Method::get, "/v1/budgets", Need::look}, money::budgets},
-      {{Method::put, "/v1/budgets", Need::full}, money::set_budget},
-      {{Method::del, "/v1/budgets/{scope}/{of}/{period}", Need::full}, money::remove_budget},
-      {{Method::get, "/v1/prices", Need::look}, money::prices},
-      {{Method::put, "/v1/prices", Need::admin, Adds::work}, money::set_price},
-      {{Method::del, "/v1/prices/{of}", Need::admin}, money::remove_price},
-      {{Method::get, "/v1/idle", Need::look}, money::idle},
-      {{Method::put, "/v1/idle", Need::full}, money::set_idle},
-      {{Method::get, "/v1/webhooks", Need::admin}, money::webhooks},
-      {{Method::post, "/v1/webhooks", Need::admin, Adds::work}, money::add_webhook},
-      {{Method::del, "/v1/webhooks/{id}", Need::admin}, money::remove_webhook},
-      {{Method::post, "/v1/webhooks/{id}/test", Need::admin}, money::test_webhook},
-      {{Method::get, "/v1/commitments", Need::look}, money::commitments},
-      {{Method::put, "/v1/commitments", Need::admin, Adds::work}, money::set_commitment},
-      {{Method::del, "/v1/commitments/{name}", Need::admin}, money::remove_commitment},
-      {{Method::put, "/v1/projects/{project}/tags/{key}", Need::full, Adds::work},
-       money::tag_project},
-      {{Method::post, "/v1/advise", Need::look}, advice::advise},
-      {{Method::post, "/v1/shutdown", Need::admin}, admin::shutdown},
-      {{Method::get, "/v1/agent", Need::node}, agent},
-      {{Method::post, "/v1/join", Need::join}, fleet::join},
-      {{Method::post, "/v1/fabric/check", Need::admin}, fabric::check},
-      {{Method::get, "/v1/pools", Need::look}, fleet::pools},
-      {{Method::post, "/v1/pools", Need::admin, Adds::work}, fleet::add_pool},
-      {{Method::del, "/v1/pools/{name}", Need::admin}, fleet::remove_pool},
-      {{Method::post, "/v1/machines/{name}/release", Need::admin}, fleet::release_machine},
-  };
+  static const std::vector<Route> routes = [] {
+    std::vector<Route> all;
+    for (const std::span<const Route> family :
+         {std::span<const Route>(head_routes), std::span<const Route>(people_routes),
+          std::span<const Route>(job_routes), std::span<const Route>(endpoint_routes),
+          std::span<const Route>(machine_routes), std::span<const Route>(money_routes)})
+      all.insert(all.end(), family.begin(), family.end());
+    return all;
+  }();
   return routes;
 }
 
-// Matches "/v1/jobs/{id}" against a path and collects what stands for the names.
+// Matches "/v1/jobs/{id}" against a path and collects the values of the names.
 bool matches(std::string_view pattern, std::string_view path, std::vector<std::string>& parts) {
   parts.clear();
   const auto want = split(pattern, '/'), got = split(path, '/');
@@ -218,11 +247,11 @@ struct Api::Impl {
     if (const std::string session = header.empty() ? session_token(request) : "";
         !session.empty()) {
       if (!asked_by_our_page(request))
-        return fail(Code::forbidden, "a browser's session may be used by the dashboard only",
+        return fail(Code::forbidden, "only the dashboard can use a browser's session",
                     "send X-Billow-Request: 1");
       const auto parent = session_from(session);
       if (!parent)
-        return fail(Code::unauthorized, "that is no session of this head",
+        return fail(Code::unauthorized, "this head does not know the session",
                     "sign in again: billow dashboard");
       return control::authenticate(host.state(),
                                    control::session_hash(*parent, sha256_hex(session)), host.now());
@@ -259,12 +288,11 @@ struct Api::Impl {
       return route.run(call);
     }
     if (path_known)
-      return call->exchange->respond(
-          net::problem(405,
-                       fmt::format("{} is not something {} answers to",
-                                   net::method_name(request.method), request.path),
-                       "", request.request_id));
-    call->fail({Code::not_found, fmt::format("there is nothing at {}", request.path),
+      return call->exchange->respond(net::problem(
+          405,
+          fmt::format("{} does not support {}", request.path, net::method_name(request.method)), "",
+          request.request_id));
+    call->fail({Code::not_found, fmt::format("no such path: {}", request.path),
                 "the routes are listed in /v1/openapi.json"});
   }
 };

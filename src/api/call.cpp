@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
-#include "api/documents.h"
-#include "api/times.h"
 #include "base/text.h"
+#include "view/job_document.h"
+#include "view/stored.h"
+#include "view/times.h"
+#include "view/waiting.h"
 
 namespace billow::api {
 
@@ -91,18 +93,17 @@ std::optional<ArraySpec> numbering_of(const Call& call, JobId id) {
   const auto array = host.state().arrays.find(id);
   if (array != host.state().arrays.end())
     return may_see(call, array->second.project) ? array->second.spec->array : std::nullopt;
-  std::string document = host.recently_finished(id);
-  if (document.empty()) {
+  std::optional<Json> document = host.recently_finished(id);
+  if (!document) {
     const auto row = host.queries().get_job(id);
-    if (row && *row)
-      document = (*row)->doc;
+    if (auto stored = row && *row ? view::stored_document((*row)->doc) : Result<Json>(Json()))
+      document = std::move(*stored);
   }
-  const auto json = parse_json(document);
   const Project* project =
-      json ? host.state().project_by_name((*json)["project"].str_or("")) : nullptr;
+      document ? host.state().project_by_name((*document)["project"].str_or("")) : nullptr;
   if (!project || !may_see(call, project->id))
     return std::nullopt;
-  const auto spec = parse_array((*json)["array_spec"].str_or(""));
+  const auto spec = parse_array((*document)["array_spec"].str_or(""));
   return spec ? std::optional(*spec) : std::nullopt;
 }
 
@@ -262,6 +263,69 @@ Result<const Task*> task_of_caller(const Call& call) {
   return task;
 }
 
+namespace {
+
+constexpr std::size_t leases_max = 10'000;  // of one job
+
+void set_times(Json& document, const view::JobTimes& times) {
+  document.set("ran_s", times.ran.ns / 1'000'000'000);
+  document.set("suspended_s", times.suspended.ns / 1'000'000'000);
+}
+
+}  // namespace
+
+void with_times(CallPtr call,
+                std::vector<Json> documents,
+                std::function<void(std::vector<Json>)> fn) {
+  struct Wanted {
+    JobId job;
+    std::uint32_t nodes;
+  };
+  std::vector<Wanted> wanted;
+  for (const Json& document : documents)
+    if (document["started_at"].is_string() && !document["ran_s"].is_number() &&
+        document["leases"].uint_or(0) > 1)
+      wanted.push_back({JobId(document["id"].uint_or(0)),
+                        static_cast<std::uint32_t>(document["nodes"].uint_or(1))});
+  if (wanted.empty())
+    return fn(std::move(documents));
+  const Status queued = call->host.workers().submit(
+      [&queries = call->host.queries(), wanted]() -> Result<std::map<JobId, view::JobTimes>> {
+        std::map<JobId, view::JobTimes> found;
+        for (const Wanted& w : wanted)
+          found[w.job] = view::times_of(BILLOW_TRY(queries.leases({.project = {},
+                                                                   .job = w.job,
+                                                                   .from = {},
+                                                                   .before = {},
+                                                                   .after = {},
+                                                                   .limit = leases_max})),
+                                        w.nodes);
+        return found;
+      },
+      [call, documents = std::move(documents),
+       fn](Result<std::map<JobId, view::JobTimes>> found) mutable {
+        if (!found)
+          return call->fail(found.error());
+        const auto& state = call->host.state();
+        for (Json& document : documents) {
+          const auto at = found->find(JobId(document["id"].uint_or(0)));
+          if (at == found->end())
+            continue;
+          const Job* job = document["final"].bool_or(false) ? nullptr : state.find_job(at->first);
+          set_times(document, job ? view::times_now(state, *job, at->second, call->host.billed())
+                                  : at->second);
+        }
+        fn(std::move(documents));
+      });
+  if (!queued)
+    call->fail(queued.error());
+}
+
+Json live_document(const Host& host, const Job& job) {
+  return view::live_job_document(host.state(), job, host.moment(),
+                                 [&](NodeId node) { return host.readings(node); });
+}
+
 void with_job_document(CallPtr call, JobId id, std::function<void(Json)> fn) {
   Host& host = call->host;
   const auto missing = [call, id] {
@@ -276,22 +340,18 @@ void with_job_document(CallPtr call, JobId id, std::function<void(Json)> fn) {
   };
   const auto& state = host.state();
   if (const Job* job = state.find_job(id)) {
-    Json document = live_job_document(host, *job);
-    add_waiting_reason(document, state, *job, host.now());
+    Json document = live_document(host, *job);
+    view::add_waiting_reason(document, state, *job, host.now());
     add_start_note(document, host, *job);
     return host.when_durable([checked, document = std::move(document)] { checked(document); });
   }
   if (const auto array = state.arrays.find(id); array != state.arrays.end()) {
-    return host.when_durable(
-        [checked, document = array_document(state, array->second, {})] { checked(document); });
-  }
-  if (std::string document = host.recently_finished(id); !document.empty()) {
-    return host.when_durable([checked, document = std::move(document)] {
-      auto json = parse_json(document);
-      if (json)
-        checked(std::move(*json));
+    return host.when_durable([checked, document = view::live_array_document(state, array->second)] {
+      checked(document);
     });
   }
+  if (std::optional<Json> document = host.recently_finished(id))
+    return host.when_durable([checked, document = std::move(*document)] { checked(document); });
   const Status queued =
       host.workers().submit([&queries = host.queries(), id] { return queries.get_job(id); },
                             [call, checked, missing](Result<std::optional<JobRow>> row) {
@@ -299,10 +359,10 @@ void with_job_document(CallPtr call, JobId id, std::function<void(Json)> fn) {
                                 return call->fail(row.error());
                               if (!*row)
                                 return missing();
-                              auto json = parse_json((*row)->doc);
-                              if (!json)
-                                return call->fail(json.error());
-                              checked(std::move(*json));
+                              auto document = view::stored_document((*row)->doc);
+                              if (!document)
+                                return call->fail(document.error());
+                              checked(std::move(*document));
                             });
   if (!queued)
     call->fail(queued.error());

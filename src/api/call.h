@@ -76,6 +76,13 @@ void add_start_note(Json& document, const Host& host, const Job& job);
 // agent's credential names no node: it is the head's own.
 Result<const Task*> task_of_caller(const Call& call);
 void with_job_document(CallPtr call, JobId id, std::function<void(Json document)> fn);
+// The document of a job that has not ended.
+Json live_document(const Host& host, const Job& job);
+// Adds `ran_s` and `suspended_s` to the documents that lack them. A worker reads the store if it
+// must be asked.
+void with_times(CallPtr call,
+                std::vector<Json> documents,
+                std::function<void(std::vector<Json>)> fn);
 // Whether the caller may see (viewer), or act on (member: its own; admin: anyone's) jobs of a
 // project.
 Status may_see(const Call& call, ProjectId project);
@@ -159,6 +166,7 @@ void cancel(CallPtr call);
 namespace streams {
 void logs(CallPtr call);
 void attach(CallPtr call);
+void tunnel(CallPtr call);
 void events(CallPtr call);
 void live(CallPtr call);
 }  // namespace streams
@@ -186,6 +194,14 @@ void create(CallPtr call);
 void end(CallPtr call);
 void code(CallPtr call);
 }  // namespace session
+namespace secrets {
+void list(CallPtr call);
+void set(CallPtr call);
+void remove(CallPtr call);
+}  // namespace secrets
+namespace fabric {
+void check(CallPtr call);
+}  // namespace fabric
 namespace volumes {
 void list(CallPtr call);
 void add(CallPtr call);

@@ -5,7 +5,6 @@
 #include <chrono>
 
 #include "api/call.h"
-#include "api/documents.h"
 #include "api/report.h"
 #include "base/crypto.h"
 #include "base/text.h"
@@ -299,7 +298,7 @@ void months(CallPtr call) {
 }
 
 void close_month(CallPtr call) {
-  const auto now = call->host.now();
+  const auto now = call->host.billed();
   auto first = parse_day(call->parts[0], now);
   if (!first || call->parts[0].size() != 7)
     return call->fail({Code::invalid, fmt::format("\"{}\" is no month", call->parts[0]),

@@ -97,13 +97,10 @@ void save(CallPtr call) {
   const auto digest = billow::files::parse_digest(body->digest);
   if (!digest)
     return call->fail(digest.error());
-  auto* host = dynamic_cast<FilesHost*>(&call->host);
-  if (!host)
-    return call->fail({Code::unsupported, "this head keeps no files", ""});
   // A digest alone gets nobody its content: it is for those who brought it, or have it by a project
   // of theirs.
   if (const Status has = files::may_give(*call, *digest, *project);
-      !has || !host->files().read_tree(*digest))
+      !has || !call->host.files().read_tree(*digest))
     return call->fail({Code::not_found, "the environment's content is not here",
                        "upload it first: billow env save"});
   SavedEnvironment env{.project = {},

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include "api/call.h"
-#include "api/documents.h"
 #include "base/text.h"
 #include "net/http/sse.h"
+#include "view/event_document.h"
 
 namespace billow::api::streams {
 
@@ -25,7 +25,7 @@ void events(CallPtr call) {
     CallPtr call;
     Seq sent = 0;
     bool reading = false, again = false, done = false;
-    std::unique_ptr<Subscription> live;
+    std::unique_ptr<net::Subscription> live;
     net::Timer heartbeat, rights;
     // Reads on from the journal itself, on a worker: a follower that was away and one that is live
     // go the same way.
@@ -64,7 +64,7 @@ void events(CallPtr call) {
         if (event)
           out += net::format_sse({.id = fmt::format("{}", r.seq),
                                   .event = r.kind,
-                                  .data = event_document(*event).dump()});
+                                  .data = view::event_document(*event).dump()});
       }
       if (!out.empty() && !call->exchange->write(out))
         return call->exchange->abort();
@@ -119,7 +119,7 @@ void events(CallPtr call) {
         Json list = Json::array();
         const auto last = journal.read(from, limit, [&](const Record& r) {
           if (const auto event = control::decode_event(r.seq, r.at, r.kind, r.payload))
-            list.push(event_document(*event));
+            list.push(view::event_document(*event));
           return true;
         });
         return Json::object({{"events", std::move(list)}, {"next", last.value_or(from)}});

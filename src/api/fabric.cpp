@@ -1,5 +1,6 @@
 // The route that has nodes measure the ways between their GPUs and to each other.
-#include "api/fabric.h"
+
+#include "api/call.h"
 
 #include <fmt/format.h>
 
@@ -61,10 +62,7 @@ void check(CallPtr call) {
   auto nodes = chosen(call->host.state(), *body);
   if (!nodes)
     return call->fail(nodes.error());
-  auto* host = dynamic_cast<FabricHost*>(&call->host);
-  if (!host)
-    return call->fail({Code::unsupported, "this head measures nothing", ""});
-  host->check_fabric(*nodes, [call](Result<Json> result) {
+  call->host.check_fabric(*nodes, [call](Result<Json> result) {
     if (!result)
       return call->fail(result.error());
     call->reply(200, *result);

@@ -32,11 +32,6 @@ void octets(const CallPtr& call, std::string body) {
   call->exchange->respond(std::move(response));
 }
 
-Store* store_of(const Call& call) {
-  auto* host = dynamic_cast<FilesHost*>(&call.host);
-  return host ? &host->files() : nullptr;
-}
-
 std::string project_owner(ProjectId project) {
   return fmt::format("project:{}", project.value);
 }
@@ -65,11 +60,10 @@ Error no_tree(const Sha256& digest) {
 // Runs on a worker and answers with octets, or with what went wrong.
 void on_worker(CallPtr call,
                std::function<Result<std::string>(Store&, const std::string& body)> work) {
-  Store* kept = store_of(*call);
-  if (!kept)
-    return call->fail({Code::unsupported, "this head keeps no files", ""});
   const Status queued = call->host.workers().submit(
-      [&store = *kept, call, work = std::move(work)] { return work(store, call->request().body); },
+      [&store = call->host.files(), call, work = std::move(work)] {
+        return work(store, call->request().body);
+      },
       [call](Result<std::string> out) {
         if (!out)
           call->fail(out.error());
@@ -81,8 +75,7 @@ void on_worker(CallPtr call,
 }
 
 std::string outputs_path(const Host& host, JobId job, std::uint32_t rank) {
-  const auto* files = dynamic_cast<const FilesHost*>(&host);
-  return fmt::format("{}/{}.{}", files ? files->outputs_dir() : "", job.value, rank);
+  return fmt::format("{}/{}.{}", host.outputs_dir(), job.value, rank);
 }
 
 // A node gets the list of a tree, without which nobody knows what to ask for, only for a job that
@@ -166,12 +159,11 @@ void get_tree(CallPtr call) {
   const auto digest = content::parse_digest(call->parts[0]);
   if (!digest)
     return call->fail(digest.error());
-  if (Store* store = store_of(*call)) {
-    if (!may_read(*call, *store, *digest))
-      return call->fail(no_tree(*digest));
-    if (const Status ok = may_bring(*call, *store, *digest); !ok)
-      return call->fail(ok.error());
-  }
+  Store& store = call->host.files();
+  if (!may_read(*call, store, *digest))
+    return call->fail(no_tree(*digest));
+  if (const Status ok = may_bring(*call, store, *digest); !ok)
+    return call->fail(ok.error());
   on_worker(call, [digest = *digest](Store& store, const std::string&) {
     return store.read_tree(digest);
   });
@@ -185,7 +177,7 @@ void get_pieces(CallPtr call) {
     const auto digest = content::parse_digest(call->request().param("tree"));
     if (!digest)
       return call->fail({Code::invalid, "say which tree these pieces are of", "add ?tree=DIGEST"});
-    if (Store* store = store_of(*call); store && !may_read(*call, *store, *digest))
+    if (!may_read(*call, call->host.files(), *digest))
       return call->fail(no_tree(*digest));
     tree = *digest;
   }
@@ -215,18 +207,15 @@ void get_pieces(CallPtr call) {
 
 Status may_use(const Call& call, const Environment& env, const std::string& project) {
   const auto named = env.find(surroundings::files);
-  Store* store = store_of(call);
-  if (named == env.end() || !store)
+  if (named == env.end())
     return {};
   const Sha256 digest = BILLOW_TRY(content::parse_digest(named->second));
   return may_give(call, digest, project);
 }
 
 Status may_give(const Call& call, const Sha256& digest, const std::string& project) {
-  Store* store = store_of(call);
-  if (!store)
-    return fail(Code::unsupported, "this head keeps no files");
-  if (!may_read(call, *store, digest))
+  Store& store = call.host.files();
+  if (!may_read(call, store, digest))
     return pass(no_tree(digest));
   // From now on the members of the project may have it: they may see the job, and run it again.
   for (const auto& [id, one] : call.host.state().projects)
@@ -234,7 +223,7 @@ Status may_give(const Call& call, const Sha256& digest, const std::string& proje
             ? control::role_in(call.host.state(), call.principal, id).value_or(Role::viewer) !=
                   Role::viewer
             : one.name == project)
-      return store->give(project_owner(id), digest);
+      return store.give(project_owner(id), digest);
   return {};
 }
 
@@ -249,20 +238,18 @@ void set_outputs(CallPtr call) {
   const auto& state = call->host.state();
   // A node gives a job what it brought here for it, or what the job's project has; a digest alone
   // is nobody's output.
-  if (Store* store = store_of(*call)) {
-    const auto job = state.jobs.find((*task)->job);
-    if (!store->owned(owner_of(*call), *digest) &&
-        (job == state.jobs.end() || !store->owned(project_owner(job->second.project), *digest)))
-      return call->fail(no_tree(*digest));
-  }
+  Store& store = call->host.files();
+  const auto job = state.jobs.find((*task)->job);
+  if (!store.owned(owner_of(*call), *digest) &&
+      (job == state.jobs.end() || !store.owned(project_owner(job->second.project), *digest)))
+    return call->fail(no_tree(*digest));
   const Status written = write_file_atomic(outputs_path(call->host, (*task)->job, (*task)->rank),
                                            content::digest_hex(*digest) + "\n", 0600);
   if (!written)
     return call->fail(written.error());
-  if (const auto job = state.jobs.find((*task)->job); job != state.jobs.end())
-    if (Store* store = store_of(*call))
-      if (const Status given = store->give(project_owner(job->second.project), *digest); !given)
-        return call->fail(given.error());
+  if (job != state.jobs.end())
+    if (const Status given = store.give(project_owner(job->second.project), *digest); !given)
+      return call->fail(given.error());
   call->reply(200, Json::object({{"ok", true}}));
 }
 
@@ -282,10 +269,6 @@ void outputs(CallPtr call) {
 // Into or out of a job that runs. Its owner's and its project's admins' alone: what a job has in
 // its directory it did not declare.
 void copy(CallPtr call) {
-  auto* host = dynamic_cast<FilesHost*>(&call->host);
-  Store* store = store_of(*call);
-  if (!host || !store)
-    return call->fail({Code::unsupported, "this head keeps no files", ""});
   const auto ref = parse_job_ref(*call, call->parts[0]);
   if (!ref)
     return call->fail(ref.error());
@@ -305,6 +288,7 @@ void copy(CallPtr call) {
     });
   if (const Status may = may_act_on(*call, ref->id, {job->second.project, job->second.user}); !may)
     return call->fail(may.error());
+  Store& store = call->host.files();
   const std::int64_t rank = (*body)["rank"].int_or(0);
   const Task* task = nullptr;
   for (const TaskId id : job->second.tasks)
@@ -325,20 +309,20 @@ void copy(CallPtr call) {
     const auto digest = content::parse_digest(request.tree);
     if (!digest)
       return call->fail(digest.error());
-    if (!may_read(*call, *store, *digest))
+    if (!may_read(*call, store, *digest))
       return call->fail(no_tree(*digest));
-    if (const Status given = store->give(project_owner(job->second.project), *digest); !given)
+    if (const Status given = store.give(project_owner(job->second.project), *digest); !given)
       return call->fail(given.error());
   }
-  host->copy_files(task->node, std::move(request),
-                   [call, store, owner = owner_of(*call)](Result<std::string> tree) {
-                     if (!tree)
-                       return call->fail(tree.error());
-                     if (const auto digest = content::parse_digest(*tree))
-                       if (const Status given = store->give(owner, *digest); !given)
-                         return call->fail(given.error());
-                     call->reply(200, Json::object({{"tree", *tree}}));
-                   });
+  call->host.copy_files(task->node, std::move(request),
+                        [call, &store, owner = owner_of(*call)](Result<std::string> tree) {
+                          if (!tree)
+                            return call->fail(tree.error());
+                          if (const auto digest = content::parse_digest(*tree))
+                            if (const Status given = store.give(owner, *digest); !given)
+                              return call->fail(given.error());
+                          call->reply(200, Json::object({{"tree", *tree}}));
+                        });
 }
 
 }  // namespace billow::api::files

@@ -5,10 +5,9 @@
 #include <fmt/format.h>
 
 #include "api/call.h"
-#include "api/documents.h"
-#include "api/finding.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "view/finding.h"
 
 namespace billow::api::history {
 namespace {
@@ -120,7 +119,7 @@ void reply_job(const CallPtr& call, const Json& document, const JobSeries& serie
           mem += static_cast<double>(g.mem_mib), ++cards;
   }
   Json list = Json::array();
-  for (const Finding& f : findings(series, cores, mem, cards))
+  for (const view::Finding& f : view::findings(series, cores, mem, cards))
     list.push(Json::object({{"kind", f.kind}, {"text", f.text}, {"hint", f.hint}}));
   out.set("cores", cores);
   out.set("findings", std::move(list));

@@ -1,9 +1,11 @@
 // What the API needs of the head it serves: the state to read, a way to change it that answers only
-// when the change is durable, and a line to the agents. The head implements it; tests can too.
+// when the change is durable, and a connection to the agents. server/head_host.h implements it for
+// a real head; tests implement it too.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,89 +13,109 @@
 #include "base/json.h"
 #include "core/control/core.h"
 #include "core/wire/agent_v1.h"
+#include "core/wire/copy.h"
+#include "core/wire/tunnel.h"
+#include "files/store.h"
 #include "gateway/table.h"
 #include "net/http/websocket.h"
 #include "net/loop.h"
+#include "net/subscription.h"
 #include "net/workers.h"
 #include "store/journal.h"
 #include "store/queries.h"
 #include "store/sqlite/history.h"
+#include "view/job_document.h"
 
 namespace billow::api {
-
-// Ends a subscription when it is destroyed.
-class Subscription {
- public:
-  virtual ~Subscription() = default;
-};
 
 class Host {
  public:
   virtual ~Host() = default;
 
+  // ---- the state, and changing it
   virtual const control::State& state() const = 0;
   virtual const Queries& queries() const = 0;
   virtual const Journal& journal() const = 0;
   virtual net::Loop& loop() = 0;
   virtual net::Workers& workers() = 0;
   virtual WallTime now() const = 0;
-  virtual WallTime billed() const = 0;  // by the clock of bills
+  virtual WallTime billed() const = 0;  // by the clock of bills (ADR 10)
+  view::Moment moment() const { return {now(), billed()}; }
 
-  // Decides, applies, journals. `done` comes with the events once they are durable, or at once with
-  // the error.
+  // Decides, applies, journals. `done` is called with the events once they are durable, or at once
+  // with the error.
   using Done = std::function<void(Result<std::vector<Event>>)>;
   virtual void execute(Command command, control::Cause cause, Done done) = 0;
   // Calls back when everything in the state right now is durable: a reader must not see what a
   // crash could take back.
   virtual void when_durable(std::function<void()> fn) = 0;
-  // An error while new work is refused (the disk is full, the head is going down).
+  // An error while new work is refused (the disk is full, the head is shutting down).
   virtual Status accepting_work() const = 0;
 
-  // The document of a job or array that ended a short while ago; empty when the store must be
-  // asked.
-  virtual std::string recently_finished(JobId job) const = 0;
-  // Durable events, as they become so: of one job (also of an array's elements), or all of them.
-  virtual std::unique_ptr<Subscription> watch_job(JobId job,
-                                                  std::function<void(const Event&)> fn) = 0;
-  virtual std::unique_ptr<Subscription> watch_events(std::function<void(const Event&)> fn) = 0;
+  // The document of a job or array that ended a short while ago; none: ask the store.
+  virtual std::optional<Json> recently_finished(JobId job) const = 0;
+  // Events as they become durable: those of one job (or of an array's elements), or all of them.
+  virtual std::unique_ptr<net::Subscription> watch_job(JobId job,
+                                                       std::function<void(const Event&)> fn) = 0;
+  virtual std::unique_ptr<net::Subscription> watch_events(std::function<void(const Event&)> fn) = 0;
 
   // ---- agents
-  virtual bool connected(NodeId node) const = 0;
-  virtual bool send(NodeId node,
-                    const wire::agent_v1::ToAgent& message,
-                    std::string_view blob = {}) = 0;
-  // One answer to one LogRead (the subscription's number is set here). An unreachable node answers
-  // with an error at once.
-  using OnChunk = std::function<void(const wire::agent_v1::LogChunk&, std::string_view frames)>;
-  virtual std::unique_ptr<Subscription> read_log(NodeId node,
-                                                 wire::agent_v1::LogRead request,
-                                                 OnChunk fn) = 0;
-  virtual std::unique_ptr<Subscription> watch_input(
-      TaskId task, std::function<void(const wire::agent_v1::InputTaken&)> fn) = 0;
-  virtual const wire::agent_v1::Heartbeat* readings(NodeId node) const = 0;
-  virtual std::string waits_for(TaskId) const { return {}; }  // what a task that starts waits for
-  // What was. `live_series` is of a job whose series is in memory; null: ask the history.
-  virtual const History& history() const = 0;
-  virtual const Telemetry& telemetry() const = 0;
-  virtual const JobSeries* live_series(JobId job) const = 0;
   virtual void adopt_agent(std::shared_ptr<net::WebSocket> socket,
                            std::string peer,
                            TokenId credential) = 0;
+  virtual bool send(NodeId node,
+                    const wire::agent_v1::ToAgent& message,
+                    std::string_view blob = {}) = 0;
+  // One answer to one LogRead (the subscription's number is set by the host). An unreachable node
+  // is answered for at once, with an error.
+  using OnChunk = std::function<void(const wire::agent_v1::LogChunk&, std::string_view frames)>;
+  virtual std::unique_ptr<net::Subscription> read_log(NodeId node,
+                                                      wire::agent_v1::LogRead request,
+                                                      OnChunk fn) = 0;
+  virtual std::unique_ptr<net::Subscription> watch_input(
+      TaskId task, std::function<void(const wire::agent_v1::InputTaken&)> fn) = 0;
+  // A connection into a job; null: the node does not answer.
+  virtual std::unique_ptr<wire::agent_v1::Tunnel> open_tunnel(NodeId node,
+                                                              wire::agent_v1::TunnelOpen request,
+                                                              wire::agent_v1::OnTunnel fn) = 0;
+  // Copies into or out of a running job's directory; answers with the digest of what came out.
+  virtual void copy_files(NodeId node,
+                          wire::agent_v1::CopyFiles request,
+                          std::function<void(Result<std::string>)> done) = 0;
+  // Lets these nodes measure their fabric; answers with the result's document.
+  virtual void check_fabric(const std::vector<NodeId>& nodes,
+                            std::function<void(Result<Json>)> done) = 0;
+  virtual const wire::agent_v1::Heartbeat* readings(NodeId node) const = 0;
+  virtual std::string waits_for(TaskId task) const = 0;  // what a starting task waits for
 
-  // ---- notices
+  // ---- history
+  virtual const History& history() const = 0;
+  virtual const Telemetry& telemetry() const = 0;
+  // The series of a job that is in memory; null: ask the history.
+  virtual const JobSeries* live_series(JobId job) const = 0;
+
+  // ---- files and secrets
+  virtual billow::files::Store& files() = 0;
+  virtual std::string outputs_dir() const = 0;  // which tree each job left
+  virtual Result<std::string> seal_secret(ProjectId project,
+                                          const std::string& name,
+                                          std::string_view value) = 0;
+  // Why a secret cannot be opened on this head; empty: it can.
+  virtual std::string trouble_with(const Secret& secret) const = 0;
+
+  // ---- notices and gateways
   virtual std::size_t notices_waiting(std::uint64_t webhook) const = 0;
   virtual std::string webhook_secret(std::uint64_t webhook) const = 0;
   virtual void test_webhook(std::uint64_t webhook,
                             std::function<void(Result<int> status)> done) = 0;
-  // ---- gateways
   virtual void adopt_gateway(std::shared_ptr<net::WebSocket> socket, std::string region) = 0;
-  virtual const gateway::EndpointFigures* endpoint_figures(
-      const std::string& name) const = 0;  // null: none has been heard
+  // Null: no gateway has reported any.
+  virtual const gateway::EndpointFigures* endpoint_figures(const std::string& name) const = 0;
   virtual std::vector<std::string> gateway_addresses() const = 0;
 
   // ---- the head itself
-  // The certificate of the head's own authority and its fingerprint; empty where it has none (plain
-  // HTTP, given certificates).
+  // The certificate of the head's own authority and its fingerprint; empty if it has none (plain
+  // HTTP, or a certificate was given).
   virtual std::string authority() const = 0;
   virtual std::string authority_fingerprint() const = 0;
   virtual Json about() const = 0;  // version, addresses, pid, data directory, …

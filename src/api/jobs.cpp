@@ -4,14 +4,15 @@
 #include <fmt/format.h>
 
 #include "api/call.h"
-#include "api/documents.h"
 #include "api/files.h"
 #include "api/rerun.h"
-#include "api/times.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "core/control/fabric.h"
 #include "core/wire/codec.h"
+#include "view/job_document.h"
+#include "view/stored.h"
+#include "view/waiting.h"
 
 namespace billow::api::jobs {
 namespace {
@@ -45,14 +46,11 @@ void with_finished(CallPtr call,
     if (const auto owner = owner_of(state, d.job)) {
       if (!may_see(*call, owner->project))
         return call->fail(none(d.job));
-    } else if (const std::string document = call->host.recently_finished(d.job);
-               !document.empty()) {
-      const auto json = parse_json(document);
-      const Project* project =
-          json ? state.project_by_name((*json)["project"].str_or("")) : nullptr;
+    } else if (const auto document = call->host.recently_finished(d.job)) {
+      const Project* project = state.project_by_name((*document)["project"].str_or(""));
       if (!project || !may_see(*call, project->id))
         return call->fail(none(d.job));
-      if (const auto ended = enum_value<JobState>((*json)["state"].str_or("")))
+      if (const auto ended = enum_value<JobState>((*document)["state"].str_or("")))
         finished[d.job] = *ended;
     } else {
       unknown.push_back(d.job);
@@ -117,7 +115,7 @@ Json submitted_document(const Host& host,
     // the submitter would wait too.
     const std::size_t queued = host.state().index.queued_count();
     if (queued <= reason_queue_max)
-      add_waiting_reason(document, host.state(), *job, host.now());
+      view::add_waiting_reason(document, host.state(), *job, host.now());
     else if (job->state == JobState::queued && job->reason.empty())
       document.set("reason", fmt::format("{} jobs are queued; billow explain {} says more", queued,
                                          first.value));
@@ -195,7 +193,7 @@ Result<Listing> parse_listing(const Call& call) {
   if (!request.param("cursor").empty()) {
     const auto below = parse_int(request.param("cursor"), 1, INT64_MAX);
     if (!below)
-      return fail(Code::invalid, "that is no cursor of this listing");
+      return fail(Code::invalid, "invalid cursor: it does not belong to this listing");
     out.below = static_cast<std::uint64_t>(*below);
   }
   return out;
@@ -228,7 +226,7 @@ void explain_in_list(Json& document,
                      std::size_t& explained) {
   constexpr std::size_t explained_max = 20;
   if (explained++ < explained_max && state.index.queued_count() <= reason_queue_max)
-    add_waiting_reason(document, state, job, now);
+    view::add_waiting_reason(document, state, job, now);
   else
     document.set("reason", fmt::format("{} jobs are queued; billow explain {} says more",
                                        state.index.queued_count(), job.id.value));
@@ -253,7 +251,7 @@ std::vector<Json> live_page(const Call& call, const Listing& listing) {
           listing.states.contains(a.running ? JobState::running : JobState::queued);
       if (!listing.filter.array && state_ok && wanted(listing, *a.spec, a.project, a.user, {}) &&
           may_see(call, a.project))
-        out.push_back(array_document(state, a, {}));
+        out.push_back(view::live_array_document(state, a));
     } else {
       const Job& j = (--job)->second;
       if (j.array &&
@@ -264,7 +262,7 @@ std::vector<Json> live_page(const Call& call, const Listing& listing) {
       const bool state_ok = listing.states.empty() || listing.states.contains(j.state);
       if (state_ok && wanted(listing, *j.spec, j.project, j.user, j.array) &&
           may_see(call, j.project)) {
-        out.push_back(live_job_document(call.host, j));
+        out.push_back(live_document(call.host, j));
         add_start_note(out.back(), call.host, j);
         if (listing.reasons && j.state == JobState::queued && j.reason.empty() &&
             out.back()["reason"].str_or("").empty())
@@ -339,8 +337,9 @@ void add_finished(CallPtr call, const Listing& listing, std::vector<Json> live) 
           return call->fail(found.error());
         std::vector<Json> finished;
         for (const JobRow& row : found->rows)
-          if (auto json = parse_json(row.doc); json && may_see(*call, row.project))
-            finished.push_back(std::move(*json));
+          if (may_see(*call, row.project))
+            if (auto document = view::stored_document(row.doc))
+              finished.push_back(std::move(*document));
         answer_page(call, listing, std::move(live), std::move(finished), found->looked_to);
       });
   if (!queued)
@@ -414,7 +413,7 @@ void wait(CallPtr call) {
   if (!timeout)
     return call->fail(timeout.error());
   struct Waiter {
-    std::unique_ptr<Subscription> subscription;
+    std::unique_ptr<net::Subscription> subscription;
     net::Timer timer;
     bool done = false;
   };
@@ -546,7 +545,7 @@ void explain(CallPtr call) {
         call, ref->id, [call](Json document) { call->reply(200, ended_explanation(document)); });
   if (!may_see(*call, job->project))
     return call->fail(no_job(ref->id));
-  call->reply_durable(200, explain_document(state, *job, call->host.now(), for_array));
+  call->reply_durable(200, view::explain_document(state, *job, call->host.moment(), for_array));
 }
 
 }  // namespace billow::api::jobs

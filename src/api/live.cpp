@@ -1,7 +1,7 @@
 // GET /v1/live: everything a dashboard or `billow top` shows, as one stream of server-sent events.
-// First all of it, then only what changed: jobs whose row differs from the one sent, nodes, and the
-// GPUs' readings every two seconds. A stream keeps a hash of what it has sent, so an idle fleet
-// costs a walk over its GPUs and a line; a client that reconnects is told everything anew.
+// First everything, then only what changed: jobs whose row differs from the one sent, nodes, and
+// the GPUs' readings every two seconds. A stream keeps a hash of what it has sent, so an idle fleet
+// costs a walk over its GPUs and one line. A client that reconnects gets everything again.
 //
 // Bounded: rows go out in pieces, the next when the last has been taken; beyond
 // limits::live_jobs_max jobs the newest are shown and the summary says how many there are.
@@ -11,14 +11,14 @@
 #include <map>
 
 #include "api/call.h"
-#include "api/documents.h"
-#include "api/idle_now.h"
-#include "api/times.h"
 #include "base/limits.h"
 #include "base/text.h"
-#include "core/control/money.h"
 #include "core/ledger/meter.h"
 #include "net/http/sse.h"
+#include "view/fleet_documents.h"
+#include "view/idle_jobs.h"
+#include "view/live_rows.h"
+#include "view/times.h"
 
 namespace billow::api::streams {
 namespace {
@@ -27,8 +27,6 @@ constexpr Duration look_every = milliseconds(500);
 constexpr int readings_every = 4;  // looks
 constexpr std::size_t rows_per_piece = 400;
 constexpr std::size_t piece_ahead_bytes = 256 << 10;
-constexpr std::size_t command_bytes_max =
-    160;                                // of a row; the whole command is on the job's own page
 constexpr std::size_t ended_max = 100;  // documents of ended jobs in one piece
 
 std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
@@ -43,13 +41,7 @@ void put(std::string& out, fmt::format_string<Args...> format, Args&&... args) {
   fmt::format_to(std::back_inserter(out), format, std::forward<Args>(args)...);
 }
 
-void put_time(std::string& out, const char* name, WallTime at) {
-  if (at)
-    put(out, ",\"{}\":{}", name, at.ns / 1'000'000);
-}
-
-// What a job that was placed and has not begun waits for: its image, its environment. No event
-// tells of it.
+// What a placed job that has not started waits for, such as its image. There is no event for it.
 std::string brought(const Host& host, const Job& job) {
   if (job.state != JobState::running)
     return {};
@@ -73,90 +65,19 @@ std::uint64_t signature(const control::State& state, const Job& job) {
   return hash;
 }
 
-// Times are milliseconds since 1970; money is nano-dollars: what has been spent at `at`, and what
-// goes on being spent per second. `closed` is what it ran and was suspended before the lease it
-// holds now; null: not known yet.
-void put_job(std::string& out,
-             const control::State& state,
-             const Job& job,
-             std::string_view reason,
-             const JobTimes* closed,
-             WallTime now,
-             WallTime billed) {
-  NanoUsd cost = job.cost;
-  std::int64_t rate = 0;
-  put(out, "{{\"id\":{},\"label\":", job.id.value);
-  append_json_string(out, job_label(job));
-  out += ",\"name\":";
-  append_json_string(out, job.spec->name);
-  out += ",\"command\":";
-  append_json_string(out, utf8_prefix(shell_join(job.spec->argv), command_bytes_max));
-  const auto user = state.users.find(job.user);
-  out += ",\"user\":";
-  append_json_string(out, user == state.users.end() ? "" : user->second.name);
-  out += ",\"project\":";
-  append_json_string(out, state.projects.at(job.project).name);
-  put(out, ",\"state\":\"{}\",\"reason\":", enum_name(job.state));
-  append_json_string(out, reason);
-  const auto& spec = *job.spec;
-  put(out, ",\"gpu_milli\":{},\"spot\":{},\"pty\":{},\"attempt\":{}",
-      spec.resources.gpus
-          ? spec.resources.share.milli * spec.resources.gpus * static_cast<std::int64_t>(spec.nodes)
-          : 0,
-      spec.spot, spec.pty, job.attempt);
-  put_time(out, "submitted", job.submitted_at);
-  put_time(out, "started", job.started_at);
-  if (job.started_at && closed)
-    put(out, ",\"ran\":{},\"suspended\":{}", closed->ran.ms(), closed->suspended.ms());
-  if (!job.tasks.empty())
-    put_time(out, "since", state.tasks.at(job.tasks.front()).lease_from);
-  out += ",\"where\":[";
-  bool first = true;
-  for (TaskId id : job.tasks) {
-    const Task& task = state.tasks.at(id);
-    if (task.state == TaskState::ended)
-      continue;
-    cost +=
-        ledger::lease_cost(task, task.state == TaskState::unreachable
-                                     ? std::min(billed, state.nodes.at(task.node).unreachable_since)
-                                     : billed) +
-        control::egress_so_far(state, task.id);
-    if (task.state != TaskState::unreachable)
-      rate += task.rate.nano_usd_per_s * ledger::charged_milli(task) / 1000;
-    put(out, "{}[{}", first ? "" : ",", task.node.value);
-    if (ledger::gpu_milli(task))
-      for (const GpuGrant& grant : task.gpus)
-        put(out, ",{}", grant.gpu);
-    out += ']';
-    first = false;
-  }
-  put(out, "],\"cost_nano\":{},\"rate_nano\":{},\"at\":{}}}", cost.value, rate, now.ns / 1'000'000);
-}
-
-void put_array(std::string& out, const control::State& state, const control::ArrayState& array) {
-  put(out, "{{\"id\":{},\"label\":\"{}\",\"name\":", array.id.value, array.id.value);
-  append_json_string(out, array.spec->name);
-  out += ",\"command\":";
-  append_json_string(out, utf8_prefix(shell_join(array.spec->argv), command_bytes_max));
-  const auto user = state.users.find(array.user);
-  out += ",\"user\":";
-  append_json_string(out, user == state.users.end() ? "" : user->second.name);
-  out += ",\"project\":";
-  append_json_string(out, state.projects.at(array.project).name);
-  put(out,
-      ",\"state\":\"{}\",\"reason\":\"{} of {} done, {} "
-      "running\",\"gpu_milli\":{},\"spot\":{},\"pty\":false,\"attempt\":0",
-      array.running ? "running" : "queued", array.count - array.left, array.count, array.running,
-      array.spec->resources.gpus ? array.spec->resources.share.milli * array.spec->resources.gpus
-                                 : 0,
-      array.spec->spot);
-  put_time(out, "submitted", array.submitted_at);
-  put(out, ",\"where\":[],\"cost_nano\":{},\"rate_nano\":0,\"at\":0}}", array.cost.value);
+const wire::agent_v1::GpuReading* reading_of(const wire::agent_v1::Heartbeat* beat,
+                                             std::size_t gpu) {
+  if (!beat)
+    return nullptr;
+  const auto found = std::find_if(beat->gpus.begin(), beat->gpus.end(), [&](const auto& reading) {
+    return static_cast<std::size_t>(reading.gpu) == gpu;
+  });
+  return found == beat->gpus.end() ? nullptr : &*found;
 }
 
 struct Live : std::enable_shared_from_this<Live> {
   CallPtr call;
-  std::unique_ptr<Subscription> changes;
+  std::unique_ptr<net::Subscription> changes;
   net::Timer timer;
   bool dirty = true, done = false, sending = false;
   int looks = 0;
@@ -166,16 +87,15 @@ struct Live : std::enable_shared_from_this<Live> {
   std::string summary;
   struct Held {
     std::uint64_t leases = 0;
-    std::optional<JobTimes> closed;
+    std::optional<view::JobTimes> closed;
   };
-  std::unordered_map<JobId, Held>
-      held;  // what leases that have ended say of jobs that held several
+  std::unordered_map<JobId, Held> held;  // times of closed leases, of jobs that held more than one
 
-  // What is known of a job's earlier leases. The store is asked once for each change of them, and
-  // the row is sent again then.
-  const JobTimes* closed_of(const Job& job) {
-    static const JobTimes none;
-    if (!held_before(state(), job))
+  // The times of a job's closed leases, if they are known. After each change of lease the store is
+  // asked once; its answer marks the row for sending again.
+  const view::JobTimes* closed_of(const Job& job) {
+    static const view::JobTimes none;
+    if (!view::held_before(state(), job))
       return &none;
     std::uint64_t leases =
         job.attempt * 1'000'000ull +
@@ -193,12 +113,12 @@ struct Live : std::enable_shared_from_this<Live> {
             const auto at = self->held.find(id);
             if (self->done || !rows || at == self->held.end() || at->second.leases != leases)
               return;
-            at->second.closed = times_of(*rows, nodes);
+            at->second.closed = view::times_of(*rows, nodes);
             self->jobs[id] = 0;
             self->dirty = true;
           });
       if (!queued)
-        known.leases = 0;  // too much to do just now: asked again when the row changes
+        known.leases = 0;  // the workers are busy: ask again when the row changes
     }
     return known.closed ? &*known.closed : nullptr;
   }
@@ -237,7 +157,7 @@ struct Live : std::enable_shared_from_this<Live> {
     const bool all = looks++ % readings_every == 0;
     if (done || (!dirty && !all) || call->exchange->buffered() > piece_ahead_bytes)
       return;
-    // A token that has ended meanwhile ends its stream too; a client that comes again hears why.
+    // If the token has expired, the stream ends; a client that reconnects gets the reason.
     if (all && !call->still_allowed())
       return call->exchange->abort();
     send(all);
@@ -246,21 +166,21 @@ struct Live : std::enable_shared_from_this<Live> {
     if (!done && dirty)
       send(false);
   }
-  // Of a job that was shown: it may have left, and so may whoever looks have left its project.
+  // A shown job may have ended, and the viewer may have left its project.
   bool still_shown(JobId id) const {
     const auto owner = owner_of(state(), id);
     return owner && visible(owner->project);
   }
 
-  // What has changed since the last piece, as far as one piece goes.
+  // Sends what has changed since the last piece, up to the size of one piece.
   void send(bool with_readings) {
     if (sending)
       return;
     sending = true;
     dirty = false;
-    const WallTime now = call->host.now();
-    std::string out = fmt::format("{{\"now\":{}", now.ns / 1'000'000);
-    bool news = add_jobs(out, now);
+    const view::Moment at = call->host.moment();
+    std::string out = fmt::format("{{\"now\":{}", at.now.ns / 1'000'000);
+    bool news = add_jobs(out, at);
     news = add_nodes(out) || news;
     if (with_readings)
       news = add_readings(out) || news;
@@ -269,7 +189,7 @@ struct Live : std::enable_shared_from_this<Live> {
     if (!news && looks % (readings_every * 8) != 1) {
       sending = false;
       return;
-    }  // now and then a sign of life
+    }  // otherwise an occasional sign of life
     call->host.when_durable(
         [self = shared_from_this(),
          text = net::format_sse({.id = "", .event = "live", .data = std::move(out)})] {
@@ -283,13 +203,16 @@ struct Live : std::enable_shared_from_this<Live> {
         });
   }
 
-  bool add_jobs(std::string& out, WallTime now) {
-    std::vector<JobId> gone;
-    for (const auto& [id, hash] : jobs)
-      if (!still_shown(id))
-        gone.push_back(id);
-    std::size_t rows = 0;
-    std::string list;
+  // Whether a row that has changed still fits into this piece; if not, the next piece begins with
+  // it.
+  bool fits(std::size_t& rows) {
+    if (rows++ < rows_per_piece)
+      return true;
+    dirty = true;
+    return false;
+  }
+
+  void put_arrays(std::string& list, std::size_t& rows) {
     for (const auto& [id, array] : state().arrays) {
       if (!visible(array.project))
         continue;
@@ -297,20 +220,21 @@ struct Live : std::enable_shared_from_this<Live> {
       const std::uint64_t hash = mix(mix(2, array.left), array.running);
       if (sent == hash)
         continue;
-      if (rows++ >= rows_per_piece) {
-        dirty = true;
-        break;
-      }
+      if (!fits(rows))
+        return;
       sent = hash;
       if (!list.empty())
         list += ',';
-      put_array(list, state(), array);
+      view::put_array(list, state(), array);
     }
-    // Newest first: what a person looks for, should there be more than is shown.
+  }
+
+  // Newest first: if there are more jobs than the limit, people look for the newest.
+  void put_jobs(std::string& list, std::size_t& rows, view::Moment at) {
     std::size_t seen = 0;
-    for (auto at = state().jobs.rbegin(); at != state().jobs.rend() && seen < limits::live_jobs_max;
-         ++at) {
-      const Job& job = at->second;
+    for (auto it = state().jobs.rbegin(); it != state().jobs.rend() && seen < limits::live_jobs_max;
+         ++it) {
+      const Job& job = it->second;
       if (!visible(job.project) || (job.array && job.tasks.empty()))
         continue;
       ++seen;
@@ -319,44 +243,54 @@ struct Live : std::enable_shared_from_this<Live> {
       std::uint64_t& sent = jobs[job.id];
       if (sent == hash)
         continue;
-      if (rows++ >= rows_per_piece) {
-        dirty = true;
+      if (!fits(rows)) {
         sent = 0;
-        break;
+        return;
       }
       sent = hash;
       if (!list.empty())
         list += ',';
-      put_job(list, state(), job, starts.empty() ? job.reason : starts, closed_of(job), now,
-              call->host.billed());
+      view::put_job(list, state(), job, starts.empty() ? job.reason : starts, closed_of(job), at);
     }
+  }
+
+  // Jobs that were shown and have left, with the documents of those that ended.
+  void put_gone(std::string& out, const std::vector<JobId>& gone) {
+    out += ",\"gone\":[";
+    std::string ended;
+    std::size_t documents = 0;
+    for (std::size_t i = 0; i < gone.size(); ++i) {
+      put(out, "{}{}", i ? "," : "", gone[i].value);
+      jobs.erase(gone[i]);
+      held.erase(gone[i]);
+      if (documents >= ended_max)
+        continue;
+      const auto document = call->host.recently_finished(gone[i]);
+      const Project* project =
+          document ? state().project_by_name((*document)["project"].str_or("")) : nullptr;
+      if (!project || !visible(project->id))
+        continue;
+      put(ended, "{}{}", ended.empty() ? "" : ",", document->dump());
+      ++documents;
+    }
+    out += "]";
+    if (!ended.empty())
+      put(out, ",\"ended\":[{}]", ended);
+  }
+
+  bool add_jobs(std::string& out, view::Moment at) {
+    std::vector<JobId> gone;
+    for (const auto& [id, hash] : jobs)
+      if (!still_shown(id))
+        gone.push_back(id);
+    std::size_t rows = 0;
+    std::string list;
+    put_arrays(list, rows);
+    put_jobs(list, rows, at);
     if (!list.empty())
       put(out, ",\"jobs\":[{}]", list);
-    if (!gone.empty()) {
-      out += ",\"gone\":[";
-      std::string ended;
-      std::size_t documents = 0;
-      for (std::size_t i = 0; i < gone.size(); ++i) {
-        put(out, "{}{}", i ? "," : "", gone[i].value);
-        jobs.erase(gone[i]);
-        held.erase(gone[i]);
-        if (documents >= ended_max)
-          continue;
-        const std::string document = call->host.recently_finished(gone[i]);
-        const auto json = parse_json(document);
-        if (const Project* project =
-                json ? state().project_by_name((*json)["project"].str_or("")) : nullptr;
-            project && visible(project->id)) {
-          if (!ended.empty())
-            ended += ',';
-          ended += document;
-          ++documents;
-        }
-      }
-      out += "]";
-      if (!ended.empty())
-        put(out, ",\"ended\":[{}]", ended);
-    }
+    if (!gone.empty())
+      put_gone(out, gone);
     return !list.empty() || !gone.empty();
   }
 
@@ -380,11 +314,10 @@ struct Live : std::enable_shared_from_this<Live> {
         break;
       }
       gpus += node.offer.gpus.size() + 1;
-      nodes[id] = hash;  // not before it is told: readings of a node that the other side does not
-                         // know would be lost on it
+      nodes[id] = hash;  // only with its document: readings of an unknown node would be dropped
       if (!list.empty())
         list += ',';
-      list += node_document(state(), node, nullptr).dump();
+      list += view::node_document(state(), node, nullptr).dump();
     }
     if (!list.empty())
       put(out, ",\"nodes\":[{}]", list);
@@ -400,73 +333,91 @@ struct Live : std::enable_shared_from_this<Live> {
     return !list.empty() || !gone.empty();
   }
 
-  // [node, gpu, milli given out, busy %, memory MiB, watts, °C, score, [jobs]] of every GPU whose
-  // figures changed.
+  // What leases hold of a card, and the jobs (as a list of numbers) that the caller may see.
+  struct Card {
+    std::int64_t milli = 0;
+    std::string jobs;
+  };
+  std::vector<Card> cards_of(const Node& node) const {
+    std::vector<Card> cards(node.offer.gpus.size());
+    const auto on = state().tasks_on.find(node.id);
+    if (on == state().tasks_on.end())
+      return cards;
+    for (const TaskId task_id : on->second) {
+      const Task& task = state().tasks.at(task_id);
+      if (ledger::gpu_milli(task) == 0)
+        continue;  // suspended: its cards are free
+      const bool shown = visible(state().jobs.at(task.job).project);
+      for (const GpuGrant& grant : task.gpus) {
+        const auto gpu = static_cast<std::size_t>(grant.gpu);
+        if (gpu >= cards.size())
+          continue;
+        cards[gpu].milli += grant.share.milli;
+        if (shown)
+          put(cards[gpu].jobs, "{}{}", cards[gpu].jobs.empty() ? "" : ",", task.job.value);
+      }
+    }
+    return cards;
+  }
+
+  // [node, gpu, milli given out, busy %, memory MiB, watts, °C, score, [jobs]] and the fault, if
+  // any. Nothing is written if the figures are those sent last.
+  static void put_gpu(std::string& list,
+                      std::uint64_t& sent,
+                      NodeId node,
+                      std::size_t gpu,
+                      const Card& card,
+                      const wire::agent_v1::GpuReading* r) {
+    // Watts and MiB as they are shown, so that noise below a pixel sends nothing.
+    const std::int64_t watts = r ? r->power_mw / 1000 : -1;
+    const std::int64_t mem = r ? r->mem_used_mib : -1;
+    std::uint64_t hash = mix(mix(4, static_cast<std::uint64_t>(card.milli)), card.jobs);
+    if (r) {
+      for (const std::int64_t figure :
+           {static_cast<std::int64_t>(r->util_pct), mem, watts,
+            static_cast<std::int64_t>(r->temperature_c), static_cast<std::int64_t>(r->score)})
+        hash = mix(hash, static_cast<std::uint64_t>(figure));
+      hash = mix(hash, r->fault);
+    }
+    if (sent == hash)
+      return;
+    sent = hash;
+    put(list, "{}[{},{},{},{},{},{},{},{},[{}]", list.empty() ? "" : ",", node.value, gpu,
+        card.milli, r ? r->util_pct : -1, mem, watts, r ? r->temperature_c : -1, r ? r->score : -1,
+        card.jobs);
+    if (r && !r->fault.empty()) {
+      list += ',';
+      append_json_string(list, r->fault);
+    }
+    list += ']';
+  }
+
+  static void put_host(std::string& hosts,
+                       std::uint64_t& sent,
+                       NodeId node,
+                       const wire::agent_v1::Heartbeat& beat) {
+    const std::uint64_t hash = mix(mix(5, static_cast<std::uint64_t>(beat.cpu_used_milli / 100)),
+                                   static_cast<std::uint64_t>(beat.mem_used_mib / 64));
+    if (sent == hash)
+      return;
+    sent = hash;
+    put(hosts, "{}[{},{},{}]", hosts.empty() ? "" : ",", node.value, beat.cpu_used_milli,
+        beat.mem_used_mib);
+  }
+
   bool add_readings(std::string& out) {
     std::string list, hosts;
     for (const auto& [id, node] : state().nodes) {
       if (!nodes.contains(id))
         continue;
-      std::vector<std::int64_t> milli(node.offer.gpus.size());
-      std::vector<std::string> who(node.offer.gpus.size());
-      if (const auto on = state().tasks_on.find(id); on != state().tasks_on.end()) {
-        for (TaskId task_id : on->second) {
-          const Task& task = state().tasks.at(task_id);
-          if (ledger::gpu_milli(task) == 0)
-            continue;  // suspended: its cards are free
-          const bool shown = visible(state().jobs.at(task.job).project);
-          for (const GpuGrant& grant : task.gpus) {
-            const auto gpu = static_cast<std::size_t>(grant.gpu);
-            if (gpu >= milli.size())
-              continue;
-            milli[gpu] += grant.share.milli;
-            if (shown)
-              put(who[gpu], "{}{}", who[gpu].empty() ? "" : ",", task.job.value);
-          }
-        }
-      }
+      const std::vector<Card> cards = cards_of(node);
       const auto* beat = call->host.readings(id);
       auto& sent = readings[id];
-      sent.resize(node.offer.gpus.size() + 1);
-      for (std::size_t i = 0; i < node.offer.gpus.size(); ++i) {
-        const wire::agent_v1::GpuReading* r = nullptr;
-        if (beat)
-          for (const auto& reading : beat->gpus)
-            if (static_cast<std::size_t>(reading.gpu) == i) {
-              r = &reading;
-              break;
-            }
-        // Watts and MiB as they are shown, so that noise below a pixel sends nothing.
-        const std::int64_t watts = r ? r->power_mw / 1000 : -1, mem = r ? r->mem_used_mib : -1;
-        std::uint64_t hash = mix(mix(4, static_cast<std::uint64_t>(milli[i])), who[i]);
-        if (r)
-          hash = mix(mix(mix(mix(mix(mix(hash, static_cast<std::uint64_t>(r->util_pct)),
-                                     static_cast<std::uint64_t>(mem)),
-                                 static_cast<std::uint64_t>(watts)),
-                             static_cast<std::uint64_t>(r->temperature_c)),
-                         static_cast<std::uint64_t>(r->score)),
-                     r->fault);
-        if (sent[i] == hash)
-          continue;
-        sent[i] = hash;
-        put(list, "{}[{},{},{},{},{},{},{},{},[{}]", list.empty() ? "" : ",", id.value, i, milli[i],
-            r ? r->util_pct : -1, mem, watts, r ? r->temperature_c : -1, r ? r->score : -1, who[i]);
-        if (r && !r->fault.empty()) {
-          list += ',';
-          append_json_string(list, r->fault);
-        }
-        list += ']';
-      }
-      if (beat) {
-        const std::uint64_t hash =
-            mix(mix(5, static_cast<std::uint64_t>(beat->cpu_used_milli / 100)),
-                static_cast<std::uint64_t>(beat->mem_used_mib / 64));
-        if (sent.back() != hash) {
-          sent.back() = hash;
-          put(hosts, "{}[{},{},{}]", hosts.empty() ? "" : ",", id.value, beat->cpu_used_milli,
-              beat->mem_used_mib);
-        }
-      }
+      sent.resize(cards.size() + 1);
+      for (std::size_t i = 0; i < cards.size(); ++i)
+        put_gpu(list, sent[i], id, i, cards[i], reading_of(beat, i));
+      if (beat)
+        put_host(hosts, sent.back(), id, *beat);
     }
     if (!list.empty())
       put(out, ",\"gpus\":[{}]", list);
@@ -475,16 +426,17 @@ struct Live : std::enable_shared_from_this<Live> {
     return !list.empty() || !hosts.empty();
   }
 
-  // Counts and money of the moment. `idle` is what the jobs are charged that do nothing right now
-  // (idle_now.h), by number. All of it is of the projects the caller may see, but for the nodes and
-  // their GPUs, which are everybody's.
+  // Current counts and charge rates. `idle` is the charge rate of jobs that do nothing right now
+  // (view/idle_jobs.h). Jobs and money cover the projects the caller may see; nodes and GPUs are
+  // shown to everybody.
   bool add_summary(std::string& out) {
     std::int64_t gpus = 0, free_milli = 0, spend = 0, idle = 0;
     std::size_t ready = 0;
     for (const auto& [id, node] : state().nodes) {
       gpus += static_cast<std::int64_t>(node.offer.gpus.size());
       if (node.reachable)
-        ++ready, free_milli += state().index.free_milli(id);
+        free_milli += state().index.free_milli(id);
+      ready += node.reachable ? 1 : 0;
     }
     for (const auto& [id, task] : state().tasks) {
       if (task.state == TaskState::ended || !visible(state().jobs.at(task.job).project))
@@ -494,7 +446,7 @@ struct Live : std::enable_shared_from_this<Live> {
     std::string idle_list;
     std::size_t listed = 0;
     for (const auto& [id, job] :
-         idle_jobs(state(), [this](NodeId node) { return call->host.readings(node); })) {
+         view::idle_jobs(state(), [this](NodeId node) { return call->host.readings(node); })) {
       if (!visible(state().jobs.at(id).project))
         continue;
       idle += job.nano_usd_per_s;

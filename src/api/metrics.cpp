@@ -6,17 +6,15 @@
 // charged comes from the ledger's sums, by way of a worker.
 #include <fmt/format.h>
 
-#include "agent/node/exposition.h"
 #include "api/call.h"
-#include "api/idle_now.h"
+#include "base/exposition.h"
 #include "core/control/money.h"
 #include "core/ledger/meter.h"
+#include "core/wire/gpu_metrics.h"
+#include "view/idle_jobs.h"
 
 namespace billow::api::admin {
 namespace {
-
-using agent::Exposition;
-using agent::label;
 
 void add_fleet(Exposition& out, const Host& host) {
   const auto& state = host.state();
@@ -28,16 +26,16 @@ void add_fleet(Exposition& out, const Host& host) {
           if (ledger::gpu_milli(state.tasks.at(task)) &&
               static_cast<std::size_t>(grant.gpu) < milli.size())
             milli[static_cast<std::size_t>(grant.gpu)] += grant.share.milli;
-    const std::string name = label("Hostname", node.offer.name);
+    const std::string name = metric_label("Hostname", node.offer.name);
     if (const auto* beat = host.readings(id)) {
-      agent::add_gpus(out, node.offer.name, node.offer.gpus, *beat);
+      wire::add_gpus(out, node.offer.name, node.offer.gpus, *beat);
       out.add("billow_node_cpu_used_cores", "gauge", "CPU cores in use on the node.", name,
               static_cast<double>(beat->cpu_used_milli) / 1000);
       out.add("billow_node_memory_used_mib", "gauge", "Memory in use on the node.", name,
               static_cast<double>(beat->mem_used_mib));
     }
     for (std::size_t i = 0; i < node.offer.gpus.size(); ++i) {
-      const std::string labels = agent::gpu_labels(node.offer.gpus[i], node.offer.name);
+      const std::string labels = wire::gpu_labels(node.offer.gpus[i], node.offer.name);
       out.add("billow_gpu_given_out", "gauge", "Share of the GPU that leases hold, 0 to 1.", labels,
               static_cast<double>(milli[i]) / 1000);
       out.add("billow_gpu_healthy", "gauge", "1 while the GPU takes work.", labels,
@@ -62,7 +60,8 @@ void add_money(Exposition& out, const Call& call) {
       nano[state.jobs.at(task.job).project].first +=
           task.rate.nano_usd_per_s * ledger::charged_milli(task) / 1000;
   std::int64_t held_idle_milli = 0, held_hung = 0;
-  for (const auto& [id, job] : idle_jobs(state, [&](NodeId node) { return host.readings(node); })) {
+  for (const auto& [id, job] :
+       view::idle_jobs(state, [&](NodeId node) { return host.readings(node); })) {
     if (!visible(state.jobs.at(id).project))
       continue;
     nano[state.jobs.at(id).project].second += job.nano_usd_per_s;
@@ -73,7 +72,7 @@ void add_money(Exposition& out, const Call& call) {
         task && idle.state == IdleState::hung && visible(state.jobs.at(task->job).project))
       ++held_hung;
   for (const auto& [id, amounts] : nano) {
-    const std::string project = label("project", state.projects.at(id).name);
+    const std::string project = metric_label("project", state.projects.at(id).name);
     out.add("billow_spend_usd_per_second", "gauge", "What the leases held now cost, by project.",
             project, static_cast<double>(amounts.first) / 1e9);
     out.add("billow_idle_usd_per_second", "gauge",
@@ -92,8 +91,8 @@ void add_money(Exposition& out, const Call& call) {
         key.scope == BudgetScope::user && u != state.users.end())
       of = u->second.name;
     const std::string labels =
-        fmt::format("{},{}", label("budget", fmt::format("{} {}", enum_name(key.scope), of)),
-                    label("period", enum_name(key.period)));
+        fmt::format("{},{}", metric_label("budget", fmt::format("{} {}", enum_name(key.scope), of)),
+                    metric_label("period", enum_name(key.period)));
     out.add("billow_budget_spent_usd", "gauge",
             "What has been spent of a budget in its running period.", labels,
             static_cast<double>(use.spent.value) / 1e9);
@@ -112,7 +111,7 @@ void add_head(Exposition& out, const Host& host) {
   for (const JobState s :
        {JobState::held, JobState::queued, JobState::running, JobState::suspended}) {
     const auto found = state.count.find(s);
-    out.add("billow_jobs", "gauge", "Live jobs by state.", label("state", enum_name(s)),
+    out.add("billow_jobs", "gauge", "Live jobs by state.", metric_label("state", enum_name(s)),
             found == state.count.end() ? 0.0 : static_cast<double>(found->second));
   }
   std::map<std::string, int> by_state{{"ready", 0}, {"drained", 0}, {"unreachable", 0}};
@@ -124,7 +123,7 @@ void add_head(Exposition& out, const Host& host) {
       free_milli += state.index.free_milli(id);
   }
   for (const auto& [name, count] : by_state)
-    out.add("billow_nodes", "gauge", "Nodes by state.", label("state", name), count);
+    out.add("billow_nodes", "gauge", "Nodes by state.", metric_label("state", name), count);
   out.add("billow_gpus", "gauge", "GPUs of all nodes.", "", static_cast<double>(gpus));
   out.add("billow_gpus_free", "gauge", "Of them, what could be given out now.", "",
           static_cast<double>(free_milli) / 1000);
@@ -154,7 +153,7 @@ void add_head(Exposition& out, const Host& host) {
   for (const JobState s :
        {JobState::succeeded, JobState::failed, JobState::stopped, JobState::lost})
     out.add("billow_jobs_ended_total", "counter", "Jobs that ended since the head began, by how.",
-            label("state", enum_name(s)),
+            metric_label("state", enum_name(s)),
             static_cast<double>(t.jobs_ended[static_cast<std::size_t>(s)]));
   out.add("billow_journal_events_total", "counter", "Events in the journal.", "",
           static_cast<double>(state.seq));
@@ -179,9 +178,9 @@ void add_endpoints(Exposition& out, const Call& call) {
     if (!f || !may_see(call, endpoint.project))
       continue;
     const auto project = state.projects.find(endpoint.project);
-    const std::string labels =
-        fmt::format("{},{}", label("endpoint", name),
-                    label("project", project == state.projects.end() ? "" : project->second.name));
+    const std::string labels = fmt::format(
+        "{},{}", metric_label("endpoint", name),
+        metric_label("project", project == state.projects.end() ? "" : project->second.name));
     const auto count = [&](const char* family, const char* help, std::uint64_t value) {
       out.add(family, "counter", help, labels, static_cast<double>(value));
     };
@@ -237,11 +236,11 @@ void metrics(CallPtr call) {
               continue;
             out.add("billow_charged_usd_total", "counter",
                     "What the ledger has charged, by project.",
-                    label("project", project->second.name),
+                    metric_label("project", project->second.name),
                     static_cast<double>(row.charge.value) / 1e9);
             out.add("billow_gpu_seconds_total", "counter",
                     "GPU seconds the ledger has charged, by project.",
-                    label("project", project->second.name),
+                    metric_label("project", project->second.name),
                     static_cast<double>(row.gpu_milli_ms) / 1e6);
           }
         net::Response response;

@@ -446,7 +446,7 @@ void commitments(CallPtr call) {
   std::vector<CommitmentTerms> terms;
   for (const auto& [name, c] : call->host.state().money.commitments)
     terms.push_back(c);
-  const std::int64_t today = call->host.now().ns / day_ns;
+  const std::int64_t today = call->host.billed().ns / day_ns;
   const Status queued = call->host.workers().submit(
       [&queries = call->host.queries(), today] {
         UsageQuery query{.day_from = 0, .day_to = today, .project = {}, .user = {}};

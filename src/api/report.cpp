@@ -41,7 +41,7 @@ namespace {
 constexpr std::size_t leases_max = 200'000;  // of a report that looks at each one
 
 Result<Window> window_of(const Call& call) {
-  const WallTime now = call.host.now();
+  const WallTime now = call.host.billed();  // days end by the clock of bills
   const net::Request& request = call.request();
   Window out;
   out.day_to = now.ns / day_ns;

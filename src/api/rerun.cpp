@@ -43,10 +43,7 @@ std::string image_digest_of(const Host& host, JobId job, const Json& document) {
   if (document["image_digest"].is_string())
     return std::string(document["image_digest"].str_or(""));
   // Heads before this one kept it in a file of their own.
-  const auto* files = dynamic_cast<const FilesHost*>(&host);
-  const auto text =
-      files ? read_file(fmt::format("{}/{}.image", files->outputs_dir(), job.value), 256)
-            : Result<std::string>(fail(Code::not_found, ""));
+  const auto text = read_file(fmt::format("{}/{}.image", host.outputs_dir(), job.value), 256);
   return text && is_image_digest(trim(*text)) ? std::string(trim(*text)) : std::string();
 }
 

@@ -3,84 +3,13 @@
 #include <algorithm>
 
 #include "api/call.h"
-#include "api/documents.h"
 #include "base/text.h"
 #include "core/ledger/meter.h"
 #include "core/wire/codec.h"
+#include "view/fleet_documents.h"
+#include "view/names.h"
 
 namespace billow::api {
-
-void add_quota(Json& document, const control::State& state, const Project& project, WallTime now) {
-  const Quota& q = project.quota;
-  const auto list = [](const std::vector<std::string>& names) {
-    Json out = Json::array();
-    for (const std::string& name : names)
-      out.push(name);
-    return out;
-  };
-  document.set("guaranteed_milli", q.guaranteed_milli);
-  document.set("limit_milli", q.limit_milli >= 0 ? Json(q.limit_milli) : Json());
-  document.set("user_limit_milli", q.user_limit_milli >= 0 ? Json(q.user_limit_milli) : Json());
-  document.set("user_running_max", q.user_running_max >= 0 ? Json(q.user_running_max) : Json());
-  document.set("may_borrow", q.may_borrow);
-  document.set("policy", enum_name(q.policy));
-  document.set("regions", list(q.regions));
-  document.set("pools", list(q.pools));
-  const std::int64_t running = state.index.running_milli(project.id);
-  document.set("running_milli", running);
-  document.set("borrowed_milli", q.guaranteed_milli > 0
-                                     ? std::max<std::int64_t>(0, running - q.guaranteed_milli)
-                                     : 0);
-  document.set("usage_gpu_hours", state.index.usage(project.id, now) / 3.6e6);
-}
-
-Json reservation_document(const control::State& state, const Reservation& r, WallTime now) {
-  Json places = Json::array();
-  std::int64_t cpu_milli = 0, mem_mib = 0;
-  for (const ReservedPlace& p : r.places) {
-    const auto node = state.nodes.find(p.node);
-    Json gpus = Json::array();
-    for (const GpuGrant& g : p.gpus)
-      gpus.push(g.gpu);
-    places.push(
-        Json::object({{"node", node == state.nodes.end() ? Json() : Json(node->second.offer.name)},
-                      {"gpus", std::move(gpus)},
-                      {"cpu_milli", p.cpu_milli},
-                      {"mem_mib", p.mem_mib}}));
-    cpu_milli += p.cpu_milli;
-    mem_mib += p.mem_mib;
-  }
-  std::int64_t used = 0;
-  for (const auto& [id, task] : state.tasks)
-    if (task.reservation == r.id && task.state != TaskState::ended &&
-        task.price_class == PriceClass::reserved)
-      used += ledger::gpu_milli(task);
-  const auto project = state.projects.find(r.project);
-  const auto user = state.users.find(r.user);
-  Task whole;  // what all of it comes to, used or not
-  whole.rate = r.rate;
-  whole.lease_from = r.from;
-  for (const ReservedPlace& p : r.places)
-    whole.gpus.insert(whole.gpus.end(), p.gpus.begin(), p.gpus.end());
-  const NanoUsd cost = ledger::lease_cost(whole, r.until);
-  return Json::object({{"id", r.id.value},
-                       {"name", r.name},
-                       {"project", project == state.projects.end() ? "" : project->second.name},
-                       {"user", user == state.users.end() ? "" : user->second.name},
-                       {"from", format_utc(r.from)},
-                       {"until", format_utc(r.until)},
-                       {"state", now < r.from ? "waiting" : "active"},
-                       {"gpus", r.resources.gpus},
-                       {"nodes", r.nodes},
-                       {"gpu_milli", r.gpu_milli()},
-                       {"cpu_milli", cpu_milli},
-                       {"mem_mib", mem_mib},
-                       {"used_milli", used},
-                       {"places", std::move(places)},
-                       {"cost_nano_usd", cost.value},
-                       {"cost", format_usd(cost)},
-                       {"price_class", enum_name(PriceClass::reserved)}});
-}
 
 namespace reservations {
 namespace {
@@ -139,7 +68,7 @@ Json asked_to_leave(const Call& call, const Reservation& r, std::uint64_t& other
       ++others;
     else
       out.push(Json::object(
-          {{"job", job_label(job)},
+          {{"job", view::job_label(job)},
            {"name", job.spec->name},
            {"user", state.users.contains(job.user) ? state.users.at(job.user).name : ""}}));
   }
@@ -180,7 +109,7 @@ void make(CallPtr call) {
     for (const Event& event : events)
       if (const auto* made = std::get_if<ReservationMade>(&event.body)) {
         Json document =
-            reservation_document(call->host.state(), made->reservation, call->host.now());
+            view::reservation_document(call->host.state(), made->reservation, call->host.now());
         std::uint64_t others = 0;
         document.set("asked_to_leave", asked_to_leave(*call, made->reservation, others));
         document.set("others_asked_to_leave", others);
@@ -196,7 +125,7 @@ void list(CallPtr call) {
   for (const auto& [id, r] : state.reservations) {
     if (!control::role_in(state, call->principal, r.project))
       continue;
-    out.push(reservation_document(state, r, call->host.now()));
+    out.push(view::reservation_document(state, r, call->host.now()));
   }
   call->reply_durable(200, Json::object({{"reservations", std::move(out)}}));
 }
@@ -224,12 +153,12 @@ void cancel(CallPtr call) {
           if (const auto* left = std::get_if<ReservationLeft>(&event.body);
               left && goes_on.items().size() < waiting_named_max)
             if (const Job* job = call->host.state().find_job(left->job))
-              goes_on.push(job_label(*job));
+              goes_on.push(view::job_label(*job));
         document.set("goes_on", std::move(goes_on));
         for (const auto& [id, job] : call->host.state().jobs)
           if (job.spec->reservation == gone && !job.left_reservation &&
               job.state != JobState::running && waiting.items().size() < waiting_named_max)
-            waiting.push(job_label(job));
+            waiting.push(view::job_label(job));
         document.set("waiting", std::move(waiting));
         return document;
       });

@@ -12,28 +12,30 @@ Status allowed(const control::Principal& who, Need need) {
     case Need::node:
       return who.scope == TokenScope::node ? Status{}
                                            : forbidden("only a node's credential may do this",
-                                                       "make one: billow token create --node");
+                                                       "create one: billow token create --node");
     case Need::join:
       return who.scope == TokenScope::join ? Status{}
                                            : forbidden("only a join token may do this",
-                                                       "make one: billow token create --node");
+                                                       "create one: billow token create --node");
     case Need::look:
       if (who.scope == TokenScope::join)
-        return forbidden("a join token may do nothing but let machines join");
+        return forbidden("a join token can only let machines join");
       return who.scope != TokenScope::node
                  ? Status{}
-                 : forbidden("a node's credential may do nothing but join");
+                 : forbidden("a node's credential can only be used by its agent");
     case Need::work:
       if (const Status look = allowed(who, Need::look); !look)
         return look;
-      return who.scope != TokenScope::read ? Status{} : forbidden("this token may only look");
+      return who.scope != TokenScope::read ? Status{}
+                                           : forbidden("this token is read-only",
+                                                       "use a token with the scope submit or full");
     case Need::full:
       if (const Status work = allowed(who, Need::work); !work)
         return work;
       return who.scope == TokenScope::full
                  ? Status{}
-                 : forbidden("this token is for the jobs of one project; this needs a full one",
-                             "use your own token, or make one: billow token create NAME");
+                 : forbidden("this needs a full token; yours can only submit jobs to one project",
+                             "use your own token, or create one: billow token create NAME");
     case Need::oversee:
       return who.role == Role::admin &&
                      (who.scope == TokenScope::full || who.scope == TokenScope::read)

@@ -1,8 +1,9 @@
 // Secrets of projects: who may set them, and who may know that they are there. A value comes in and
 // never goes out again.
+#include "api/call.h"
+
 #include <fmt/format.h>
 
-#include "api/secrets.h"
 #include "base/crypto.h"
 #include "base/text.h"
 
@@ -42,10 +43,6 @@ const Project* project_of(const CallPtr& call, bool to_change) {
   return found;
 }
 
-SecretsHost& host_of(const CallPtr& call) {
-  return dynamic_cast<SecretsHost&>(call->host);
-}
-
 }  // namespace
 
 void list(CallPtr call) {
@@ -60,7 +57,7 @@ void list(CallPtr call) {
                                   {"project", project->name},
                                   {"set_by", secret.by},
                                   {"set_at", format_utc(secret.at)}});
-    if (const std::string trouble = host_of(call).trouble_with(secret); !trouble.empty())
+    if (const std::string trouble = call->host.trouble_with(secret); !trouble.empty())
       document.set("trouble", trouble);
     out.push(std::move(document));
   }
@@ -94,7 +91,7 @@ void set(CallPtr call) {
                        fmt::format("a secret has at most {} bytes, this one {}",
                                    limits::secret_bytes_max, value.size()),
                        ""});
-  auto sealed = host_of(call).seal_secret(project->id, name, value);
+  auto sealed = call->host.seal_secret(project->id, name, value);
   if (!sealed)
     return call->fail(sealed.error());
   call->execute(SetSecret{project->name, call->principal.user, name, std::move(*sealed)}, 200,

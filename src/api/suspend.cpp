@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "api/call.h"
-#include "api/documents.h"
 #include "base/limits.h"
 #include "base/text.h"
 

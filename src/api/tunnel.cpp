@@ -4,9 +4,10 @@
 //
 // What holds: no more is read from either side than the other can take; an end of file on one side
 // leaves the other open.
+#include "api/call.h"
+
 #include <fmt/format.h>
 
-#include "api/tunnel.h"
 #include "base/log.h"
 #include "base/text.h"
 
@@ -21,7 +22,7 @@ constexpr Duration open_patience = seconds(20);
 struct Relay : std::enable_shared_from_this<Relay> {
   CallPtr call;
   std::shared_ptr<net::WebSocket> socket;
-  std::unique_ptr<Tunnel> tunnel;
+  std::unique_ptr<wire::agent_v1::Tunnel> tunnel;
   std::string to_job;                          // has come, and does not fit what the agent can take
   std::uint64_t credit = tunnel_window_bytes;  // that the agent can take
   std::uint64_t owed = 0;  // went to the client, and was not granted to the agent again
@@ -30,20 +31,21 @@ struct Relay : std::enable_shared_from_this<Relay> {
   bool opened = false, client_ended = false, end_sent = false, job_ended = false, done = false;
 
   void begin(NodeId node, TunnelOpen request) {
-    tunnel = dynamic_cast<TunnelHost&>(call->host)
-                 .open_tunnel(
-                     node, std::move(request),
-                     [weak = weak_from_this()](const Tunnelled& message, std::string_view blob) {
-                       if (const auto self = weak.lock())
-                         self->from_agent(message, blob);
-                     });
+    tunnel = call->host.open_tunnel(
+        node, std::move(request),
+        [weak = weak_from_this()](const Tunnelled& message, std::string_view blob) {
+          if (const auto self = weak.lock())
+            self->from_agent(message, blob);
+        });
     socket->on_message([self = shared_from_this()](std::string_view data, bool binary) {
       self->from_client(data, binary);
     });
     socket->on_close([self = shared_from_this()](const net::WebSocket::Closed&) { self->close(); });
     socket->on_drain([weak = weak_from_this()] {
-      if (const auto self = weak.lock())
-        self->grant(), self->over();
+      if (const auto self = weak.lock()) {
+        self->grant();
+        self->over();
+      }
     });
     if (!tunnel)
       return fail("the job's node does not answer; try again when it is back");

@@ -2,9 +2,9 @@
 // needed; by job (or user, project, …) with the most dollars first; and who idles right now.
 #include <fmt/format.h>
 
-#include "api/idle_now.h"
 #include "api/report.h"
 #include "base/text.h"
+#include "view/idle_jobs.h"
 
 namespace billow::api::money {
 namespace {
@@ -33,7 +33,7 @@ Json idle_now_document(const Host& host, const Scope& scope) {
   const auto& state = host.state();
   Json out = Json::array();
   for (const auto& [id, idle] :
-       idle_jobs(state, [&](NodeId node) { return host.readings(node); })) {
+       view::idle_jobs(state, [&](NodeId node) { return host.readings(node); })) {
     const Job& job = state.jobs.at(id);
     if (!scope.sees(job.project) || (scope.project && job.project != scope.project) ||
         (scope.user && job.user != scope.user))

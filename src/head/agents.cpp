@@ -9,11 +9,11 @@ namespace billow::head {
 
 using namespace wire::agent_v1;
 
-struct Agents::Link final : Session {
+struct Agents::Link final : AgentLink {
   std::shared_ptr<net::WebSocket> socket;
   std::string address;
   bool tls = false;
-  bool warned = false;  // of what it says, once
+  bool warned = false;  // a warning about its readings was logged
 
   bool send(const ToAgent& message, std::string_view blob) override {
     return socket->send_binary(encode(message, blob));
@@ -35,7 +35,7 @@ struct Agents::Link final : Session {
 struct Agents::Waiting {
   struct Read {
     NodeId node;
-    api::Host::OnChunk fn;
+    OnChunk fn;
   };
   std::uint64_t next = 1;
   std::unordered_map<std::uint64_t, Read> reads;
@@ -45,7 +45,7 @@ struct Agents::Waiting {
       inputs;
 };
 
-struct Agents::LogSub final : api::Subscription {
+struct Agents::LogSub final : net::Subscription {
   std::weak_ptr<Waiting> waiting;
   Agents* agents = nullptr;
   std::uint64_t id = 0;
@@ -61,7 +61,7 @@ struct Agents::LogSub final : api::Subscription {
     agents->send(node, LogCancel{id}, {});
   }
 };
-struct Agents::InputSub final : api::Subscription {
+struct Agents::InputSub final : net::Subscription {
   std::weak_ptr<Waiting> waiting;
   TaskId task;
   std::uint64_t id = 0;
@@ -81,7 +81,7 @@ struct Agents::InputSub final : api::Subscription {
 Agents::Agents(net::Loop& loop, const Clock& clock, std::function<Engine&()> engine)
     : loop_(loop),
       clock_(clock),
-      sessions_(clock, std::move(engine)),
+      links_(clock, std::move(engine)),
       waiting_(std::make_shared<Waiting>()) {}
 Agents::~Agents() = default;
 
@@ -100,95 +100,115 @@ void Agents::adopt(std::shared_ptr<net::WebSocket> socket, std::string peer, Tok
   link->socket->on_close([this, link](const net::WebSocket::Closed&) { closed(link); });
 }
 
-void Agents::take(const std::shared_ptr<Link>& link, std::string_view data) {
-  link->heard = clock_.steady();
+// Frames of the other protocols that share the connection. False: it is one of the agent protocol.
+bool Agents::take_other(const Link& link, std::string_view data) {
   if (is_copy_frame(data)) {
     const auto copying = decode_copy(data);
     if (const auto* copied = copying ? std::get_if<FilesCopied>(&*copying) : nullptr;
-        copied && link->node)
-      copies_.take(link->node, *copied);
-    return;
+        copied && link.node)
+      copies_.take(link.node, *copied);
+    return true;
   }
   if (wire::fabric_v1::is_fabric(data)) {
     const auto answer = wire::fabric_v1::decode_answer(data);
-    if (answer && link->node && on_fabric_)
-      on_fabric_(link->node, *answer);
-    return;
+    if (answer && link.node && on_fabric_)
+      on_fabric_(link.node, *answer);
+    return true;
   }
   if (is_tunnel_frame(data)) {
     const auto tunnelled = decode_tunnel(data);
-    if (tunnelled && link->node)
-      tunnels_.take(link->node, tunnelled->message, tunnelled->blob);
-    return;
+    if (tunnelled && link.node)
+      tunnels_.take(link.node, tunnelled->message, tunnelled->blob);
+    return true;
   }
+  return false;
+}
+
+// The other nodes of a gang reach an agent at the address it connected from, unless it names
+// another.
+std::string Agents::address_for_gangs(const Link& link) const {
+  if (link.address.starts_with("unix") || link.address == "unknown")
+    return own_address_;
+  std::string host = link.address.substr(0, link.address.rfind(':'));
+  if (host.starts_with("["))
+    host = host.substr(1, host.size() - 2);
+  if (host.starts_with("::ffff:"))
+    host = host.substr(7);
+  return host.starts_with("127.") || host == "::1" ? own_address_ : host;
+}
+
+void Agents::take_heartbeat(Link& link, const AgentLinkPtr& pointer, Heartbeat& beat) {
+  // A task that has just ended here may still be in a reading that was on its way; a GPU never is.
+  if (const std::size_t offered = beat.gpus.size();
+      links_.keep_believed(pointer, beat) > 0 && beat.gpus.size() < offered && !link.warned) {
+    link.warned = true;
+    log_warn("node {}: readings of GPUs that it did not offer are ignored", link.name);
+  }
+  if (on_heartbeat_)
+    on_heartbeat_(link.node, beat);
+  readings_[link.node] = std::move(beat);
+  links_.heartbeat(pointer);
+}
+
+void Agents::take_log(NodeId node, const LogChunk& chunk, std::string_view frames) {
+  const auto found = waiting_->reads.find(chunk.subscription);
+  if (found == waiting_->reads.end() || found->second.node != node)
+    return;
+  const auto fn = std::move(found->second.fn);
+  waiting_->reads.erase(found);
+  fn(chunk, frames);
+}
+
+void Agents::take_input(NodeId node, const InputTaken& taken) {
+  const auto found = waiting_->inputs.find(taken.task);
+  if (found == waiting_->inputs.end() || !links_.has_task(node, taken.task))
+    return;  // nobody listens, or it is another node's task
+  const auto copy = found->second;
+  for (const auto& [id, fn] : copy)
+    fn(taken);
+}
+
+void Agents::take(const std::shared_ptr<Link>& link, std::string_view data) {
+  link->heard = clock_.steady();
+  if (take_other(*link, data))
+    return;
   auto frame = decode_from_agent(data);
   if (!frame)
-    return sessions_.refuse(link, frame.error().message,
-                            "is this agent of the same version as its head?");
-  if (auto* h = std::get_if<Hello>(&frame->message)) {
-    // Where it dials from is where the other nodes of a gang find it, unless it says otherwise.
-    if (h->offer.address.empty() && !link->address.starts_with("unix") &&
-        link->address != "unknown") {
-      const auto colon = link->address.rfind(':');
-      std::string host = link->address.substr(0, colon);
-      if (host.starts_with("["))
-        host = host.substr(1, host.size() - 2);
-      if (host.starts_with("::ffff:"))
-        host = host.substr(7);
-      h->offer.address = host.starts_with("127.") || host == "::1" ? own_address_ : std::move(host);
-    } else if (h->offer.address.empty()) {
-      h->offer.address = own_address_;
-    }
-    return sessions_.hello(link, *h);
+    return links_.refuse(link, frame.error().message,
+                         "check that the agent and the head have the same version");
+  if (auto* hello = std::get_if<Hello>(&frame->message)) {
+    if (hello->offer.address.empty())
+      hello->offer.address = address_for_gangs(*link);
+    return links_.hello(link, *hello);
   }
   if (!link->node)
-    return sessions_.refuse(link, "an agent must say hello first", "");
+    return links_.refuse(link, "the agent sent a message before its hello", "");
   if (const auto* r = std::get_if<Report>(&frame->message))
-    return sessions_.report(link, *r);
-  if (const auto* notice = std::get_if<Reclaimed>(&frame->message))
-    return sessions_.reclaimed(link, *notice);
-  if (auto* beat = std::get_if<Heartbeat>(&frame->message)) {
-    // A task that has just ended here may be in a reading that was on its way; cards never are.
-    if (const std::size_t offered = beat->gpus.size();
-        sessions_.keep_believed(link, *beat) > 0 && beat->gpus.size() < offered && !link->warned) {
-      link->warned = true;
-      log_warn("node {}: readings of GPUs that it did not offer are passed over", link->name);
-    }
-    if (on_heartbeat_)
-      on_heartbeat_(link->node, *beat);
-    readings_[link->node] = std::move(*beat);
-    sessions_.heartbeat(link);
-  } else if (const auto* mark = std::get_if<MeterMark>(&frame->message)) {
-    sessions_.marks(link, *mark);
-  } else if (const auto* note = std::get_if<IdleNote>(&frame->message)) {
-    sessions_.idle_note(link, *note);
-  } else if (const auto* asked = std::get_if<KeepAliveAsked>(&frame->message)) {
-    sessions_.keep_alive(link, *asked);
-  } else if (const auto* chunk = std::get_if<LogChunk>(&frame->message)) {
-    const auto found = waiting_->reads.find(chunk->subscription);
-    if (found == waiting_->reads.end() || found->second.node != link->node)
-      return;
-    const auto fn = std::move(found->second.fn);
-    waiting_->reads.erase(found);
-    fn(*chunk, frame->blob);
-  } else if (const auto* taken = std::get_if<InputTaken>(&frame->message)) {
-    const auto found = waiting_->inputs.find(taken->task);
-    if (found == waiting_->inputs.end() || !sessions_.has_task(link->node, taken->task))
-      return;  // or somebody speaks of another node's task
-    const auto copy = found->second;
-    for (const auto& [id, fn] : copy)
-      fn(*taken);
-  }
+    links_.report(link, *r);
+  else if (const auto* notice = std::get_if<Reclaimed>(&frame->message))
+    links_.reclaimed(link, *notice);
+  else if (auto* beat = std::get_if<Heartbeat>(&frame->message))
+    take_heartbeat(*link, link, *beat);
+  else if (const auto* mark = std::get_if<MeterMark>(&frame->message))
+    links_.marks(link, *mark);
+  else if (const auto* note = std::get_if<IdleNote>(&frame->message))
+    links_.idle_note(link, *note);
+  else if (const auto* asked = std::get_if<KeepAliveAsked>(&frame->message))
+    links_.keep_alive(link, *asked);
+  else if (const auto* chunk = std::get_if<LogChunk>(&frame->message))
+    take_log(link->node, *chunk, frame->blob);
+  else if (const auto* taken = std::get_if<InputTaken>(&frame->message))
+    take_input(link->node, *taken);
 }
 
 void Agents::closed(const std::shared_ptr<Link>& link) {
-  if (!sessions_.closed(link))
+  if (!links_.closed(link))
     return;
   readings_.erase(link->node);
   copies_.node_gone(link->node);
-  tunnels_.node_gone(link->node, fmt::format("node {} does not answer any more", link->name));
-  // Whoever waits for its logs is told, and asks again when it is back.
-  std::vector<api::Host::OnChunk> orphans;
+  tunnels_.node_gone(link->node, fmt::format("node {} no longer answers", link->name));
+  // Readers of its logs get an error, and ask again when it is back.
+  std::vector<OnChunk> orphans;
   for (auto at = waiting_->reads.begin(); at != waiting_->reads.end();) {
     if (at->second.node == link->node) {
       orphans.push_back(std::move(at->second.fn));
@@ -201,9 +221,7 @@ void Agents::closed(const std::shared_ptr<Link>& link) {
     fn(LogChunk{.error = fmt::format("node {} does not answer", link->name)}, {});
 }
 
-std::unique_ptr<api::Subscription> Agents::read_log(NodeId node,
-                                                    LogRead request,
-                                                    api::Host::OnChunk fn) {
+std::unique_ptr<net::Subscription> Agents::read_log(NodeId node, LogRead request, OnChunk fn) {
   request.subscription = waiting_->next++;
   auto sub = std::make_unique<LogSub>();
   sub->waiting = waiting_;
@@ -211,7 +229,9 @@ std::unique_ptr<api::Subscription> Agents::read_log(NodeId node,
   sub->id = request.subscription;
   if (!connected(node)) {
     loop_.post([fn] {
-      fn(LogChunk{.error = "its node does not answer; the log is there, try again later"}, {});
+      fn(LogChunk{.error =
+                      "the job's node does not answer; its log is kept there, try again later"},
+         {});
     });
     return sub;
   }
@@ -220,7 +240,7 @@ std::unique_ptr<api::Subscription> Agents::read_log(NodeId node,
   return sub;
 }
 
-std::unique_ptr<api::Subscription> Agents::watch_input(
+std::unique_ptr<net::Subscription> Agents::watch_input(
     TaskId task, std::function<void(const wire::agent_v1::InputTaken&)> fn) {
   auto sub = std::make_unique<InputSub>();
   sub->waiting = waiting_;
@@ -231,7 +251,7 @@ std::unique_ptr<api::Subscription> Agents::watch_input(
 }
 
 bool Agents::send_fabric(NodeId node, const wire::fabric_v1::Ask& ask) {
-  const auto link = std::static_pointer_cast<Link>(sessions_.find(node));
+  const auto link = std::static_pointer_cast<Link>(links_.find(node));
   return link && link->socket->send_binary(wire::fabric_v1::encode(ask));
 }
 
@@ -242,18 +262,18 @@ const Heartbeat* Agents::readings(NodeId node) const {
 
 void Agents::watch_silence() {
   copies_.look(clock_.steady());
-  sessions_.watch_silence(
-      [this](const SessionPtr& session) { closed(std::static_pointer_cast<Link>(session)); });
+  links_.watch_silence(
+      [this](const AgentLinkPtr& link) { closed(std::static_pointer_cast<Link>(link)); });
 }
 
 bool Agents::is_own(NodeId node) const {
-  return sessions_.peer_of(node).starts_with("unix");
+  return links_.peer_of(node).starts_with("unix");
 }
 
 std::string Agents::host_of(NodeId node) const {
-  const std::string peer = sessions_.peer_of(node);
+  const std::string peer = links_.peer_of(node);
   if (peer.empty()) {
-    // Away just now. What is known to be on this machine stays reachable here.
+    // Not connected right now: the address it had last.
     const auto known = hosts_.find(node);
     return known == hosts_.end() ? "" : known->second;
   }

@@ -1,4 +1,4 @@
-// The agents' connections: one WebSocket per node. What is said over them is in head/sessions; here
+// The agents' connections: one WebSocket per node. What is said over them is in head/links; here
 // are the sockets, the log reads and inputs under way, and the readings, which are samples: the
 // newest is kept in memory and never journalled.
 #pragma once
@@ -8,13 +8,13 @@
 #include <memory>
 #include <unordered_map>
 
-#include "api/host.h"
 #include "core/wire/fabric_v1.h"
+#include "head/agent_links.h"
 #include "head/copies.h"
-#include "head/sessions.h"
 #include "head/tunnels.h"
 #include "net/http/websocket.h"
 #include "net/loop.h"
+#include "net/subscription.h"
 
 namespace billow::head {
 
@@ -29,61 +29,69 @@ class Agents {
   void on_heartbeat(std::function<void(NodeId, const wire::agent_v1::Heartbeat&)> fn) {
     on_heartbeat_ = std::move(fn);
   }
-  void deliver(const control::Effect& effect) { sessions_.deliver(effect); }
-  bool connected(NodeId node) const { return sessions_.connected(node); }
+  void deliver(const control::Effect& effect) { links_.deliver(effect); }
+  bool connected(NodeId node) const { return links_.connected(node); }
   // Where the node's ports are reached: this machine for an agent that came by the Unix socket,
   // else the address it came from.
   std::string host_of(NodeId node) const;
   bool is_own(NodeId node) const;  // this machine's agent, which came by the Unix socket
   bool send(NodeId node, const wire::agent_v1::ToAgent& message, std::string_view blob) {
-    return sessions_.send(node, message, blob);
+    return links_.send(node, message, blob);
   }
   // Fabric checks speak a protocol of their own over the same connection.
   bool send_fabric(NodeId node, const wire::fabric_v1::Ask& ask);
   void on_fabric(std::function<void(NodeId, const wire::fabric_v1::Answer&)> fn) {
     on_fabric_ = std::move(fn);
   }
-  std::unique_ptr<api::Subscription> read_log(NodeId node,
+  // One answer to one LogRead (its subscription number is set here). A node that is not connected
+  // is answered for at once, with an error.
+  using OnChunk = std::function<void(const wire::agent_v1::LogChunk&, std::string_view frames)>;
+  std::unique_ptr<net::Subscription> read_log(NodeId node,
                                               wire::agent_v1::LogRead request,
-                                              api::Host::OnChunk fn);
-  std::unique_ptr<api::Subscription> watch_input(
+                                              OnChunk fn);
+  std::unique_ptr<net::Subscription> watch_input(
       TaskId task, std::function<void(const wire::agent_v1::InputTaken&)> fn);
-  std::unique_ptr<api::Tunnel> open_tunnel(NodeId node,
-                                           wire::agent_v1::TunnelOpen request,
-                                           api::TunnelHost::OnTunnel fn) {
+  std::unique_ptr<wire::agent_v1::Tunnel> open_tunnel(NodeId node,
+                                                      wire::agent_v1::TunnelOpen request,
+                                                      wire::agent_v1::OnTunnel fn) {
     return tunnels_.open(node, std::move(request), std::move(fn));
   }
   void on_start(std::function<void(wire::agent_v1::Start&, bool confidential)> complete) {
-    sessions_.on_start(std::move(complete));
+    links_.on_start(std::move(complete));
   }
   const wire::agent_v1::Heartbeat* readings(NodeId node) const;
-  std::string waits_for(TaskId task) const { return sessions_.waits_for(task); }
-  Sessions::Port port(TaskId task) const { return sessions_.port(task); }
-  void on_port(std::function<void()> changed) { sessions_.on_port(std::move(changed)); }
+  std::string waits_for(TaskId task) const { return links_.waits_for(task); }
+  AgentLinks::Port port(TaskId task) const { return links_.port(task); }
+  void on_port(std::function<void()> changed) { links_.on_port(std::move(changed)); }
   // What nodes call this machine, whose own agent comes by a Unix socket.
   void set_own_address(std::string address) { own_address_ = std::move(address); }
   void watch_silence();  // on a timer; idempotent
   Copies& copies() { return copies_; }
-  void renew_leases() { sessions_.renew_leases(); }
-  std::size_t count() const { return sessions_.count(); }
+  void renew_leases() { links_.renew_leases(); }
+  std::size_t count() const { return links_.count(); }
 
  private:
   struct Link;
   struct LogSub;
   struct InputSub;
   void take(const std::shared_ptr<Link>& link, std::string_view frame);
+  bool take_other(const Link& link, std::string_view frame);
+  void take_heartbeat(Link& link, const AgentLinkPtr& pointer, wire::agent_v1::Heartbeat& beat);
+  void take_log(NodeId node, const wire::agent_v1::LogChunk& chunk, std::string_view frames);
+  void take_input(NodeId node, const wire::agent_v1::InputTaken& taken);
+  std::string address_for_gangs(const Link& link) const;
   void closed(const std::shared_ptr<Link>& link);
 
   net::Loop& loop_;
   const Clock& clock_;
   std::string own_address_ = "127.0.0.1";
-  Sessions sessions_;
+  AgentLinks links_;
   Copies copies_{[this](NodeId node, const std::string& frame) {
-    return sessions_.send_raw(node, frame);
+    return links_.send_raw(node, frame);
   }};
   Tunnels tunnels_{
       [this](NodeId node, const wire::agent_v1::Tunnelled& message, std::string_view blob) {
-        return sessions_.send_raw(node, wire::agent_v1::encode_tunnel(message, blob));
+        return links_.send_raw(node, wire::agent_v1::encode_tunnel(message, blob));
       }};
   bool tls_ = false;
   mutable std::unordered_map<NodeId, std::string> hosts_;

@@ -3,16 +3,17 @@
 #include <fmt/format.h>
 #include <unordered_map>
 
-#include "api/documents.h"
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "core/wire/codec.h"
+#include "view/rows.h"
+#include "view/stored.h"
 
 namespace billow::head {
 namespace {
 
-// The jobs an event concerns: itself, and the array it is an element of.
+// The job that an event is about; zero: none.
 JobId job_of(const control::State& state, const EventBody& body) {
   return std::visit(
       [&](const auto& e) -> JobId {
@@ -30,7 +31,7 @@ JobId job_of(const control::State& state, const EventBody& body) {
 
 }  // namespace
 
-// Watchers live on after the engine hands out subscriptions; a list keeps iterators valid while
+// Subscriptions may outlive the engine, so they share this. Lists keep iterators valid while
 // callbacks come and go.
 struct Engine::Watchers {
   struct Entry {
@@ -40,7 +41,7 @@ struct Engine::Watchers {
   std::unordered_map<JobId, std::list<std::shared_ptr<Entry>>> by_job;
   std::list<std::shared_ptr<Entry>> all;
 
-  struct Sub final : api::Subscription {
+  struct Sub final : net::Subscription {
     std::weak_ptr<Watchers> owner;
     std::shared_ptr<Entry> entry;
     JobId job;
@@ -101,14 +102,15 @@ Result<std::unique_ptr<Engine>> Engine::restore(Options options, ledger::PriceBo
     }));
     if (broken)
       return fail(Code::internal, broken->message,
-                  "it was written by a newer Billow (upgrade), or the store is damaged (restore a "
-                  "backup: billow store restore)");
+                  "if a newer Billow wrote it, upgrade; if the store is damaged, restore a backup: "
+                  "billow store restore");
     if (at == before)
       break;
   }
   if (journal.next_seq() != core.state().seq + 1)
-    return fail(Code::internal, fmt::format("the journal goes on at {}, the state at {}",
-                                            journal.next_seq(), core.state().seq + 1));
+    return fail(Code::internal,
+                fmt::format("the journal continues at event {}, the state at event {}",
+                            journal.next_seq(), core.state().seq + 1));
   auto engine = std::unique_ptr<Engine>(new Engine(std::move(options), std::move(core)));
   engine->snapshot_seq_ = from;
   engine->recorded_ = engine->core_.state().at;
@@ -120,8 +122,8 @@ Result<std::unique_ptr<Engine>> Engine::restore(Options options, ledger::PriceBo
   return engine;
 }
 
-void Engine::remember_finished(JobId id, std::string document) {
-  finished_[id] = std::move(document);
+void Engine::remember_finished(JobId id, std::string stored) {
+  finished_[id] = std::move(stored);
   finished_order_.push_back(id);
   if (finished_order_.size() > limits::finished_documents_max) {
     finished_.erase(finished_order_.front());
@@ -129,9 +131,12 @@ void Engine::remember_finished(JobId id, std::string document) {
   }
 }
 
-std::string Engine::recently_finished(JobId job) const {
+std::optional<Json> Engine::recently_finished(JobId job) const {
   const auto found = finished_.find(job);
-  return found == finished_.end() ? "" : found->second;
+  if (found == finished_.end())
+    return std::nullopt;
+  auto document = view::stored_document(found->second);
+  return document ? std::optional(std::move(*document)) : std::nullopt;
 }
 
 void Engine::measure(const control::Step& step) {
@@ -144,10 +149,7 @@ void Engine::measure(const control::Step& step) {
     ++telemetry_.jobs_ended[static_cast<std::size_t>(finished.job.state)];
 }
 
-void Engine::absorb(control::Step step) {
-  if (step.empty())
-    return;
-  measure(step);
+Batch Engine::batch_of(const control::Step& step) {
   const control::State& state = core_.state();
   Batch batch;
   for (const Event& event : step.events) {
@@ -158,23 +160,26 @@ void Engine::absorb(control::Step step) {
     batch.records.push_back(std::move(record));
   }
   for (const auto& finished : step.jobs) {
-    batch.jobs.push_back(api::job_row(state, finished));
+    batch.jobs.push_back(view::job_row(state, finished));
     remember_finished(finished.job.id, batch.jobs.back().doc);
   }
   for (const auto& finished : step.arrays) {
-    batch.jobs.push_back(api::array_row(state, finished));
+    batch.jobs.push_back(view::array_row(state, finished));
     remember_finished(finished.array.id, batch.jobs.back().doc);
   }
   for (const auto& lease : step.leases)
-    batch.leases.push_back(api::lease_row(lease));
+    batch.leases.push_back(view::lease_row(lease));
   for (const auto& entry : step.entries)
-    batch.entries.push_back(api::entry_row(entry));
+    batch.entries.push_back(view::entry_row(entry));
   for (const auto& day : step.node_days)
-    batch.node_days.push_back(api::node_day_row(day));
-  const Seq seq = options_.journal->append(std::move(batch));
-  BILLOW_CHECK(seq == state.seq, "the journal and the state count differently");
+    batch.node_days.push_back(view::node_day_row(day));
+  return batch;
+}
 
-  // Who watches is decided now, while the tasks that events name are still there.
+// The job and the array that each event concerns. Decided now, while the state still has the tasks
+// that the events name.
+std::vector<Engine::Concerned> Engine::concerned_by(const control::Step& step) const {
+  const control::State& state = core_.state();
   std::unordered_map<JobId, JobId> array_of_finished;
   std::unordered_map<TaskId, JobId> job_of_finished;
   for (const auto& finished : step.jobs) {
@@ -182,7 +187,7 @@ void Engine::absorb(control::Step step) {
     for (const Task& task : finished.tasks)
       job_of_finished[task.id] = finished.job.id;
   }
-  std::vector<std::pair<JobId, JobId>> concerned;
+  std::vector<Concerned> concerned;
   concerned.reserve(step.events.size());
   for (const Event& event : step.events) {
     JobId id = job_of(state, event.body);
@@ -196,10 +201,34 @@ void Engine::absorb(control::Step step) {
       array = found->second;
     concerned.push_back({id, array});
   }
+  return concerned;
+}
+
+void Engine::tell_watchers(const std::vector<Event>& events,
+                           const std::vector<Concerned>& concerned) {
+  for (std::size_t i = 0; i < events.size(); ++i)
+    for (const JobId id : {concerned[i].job, concerned[i].array}) {
+      if (!id)
+        continue;
+      const auto found = watchers_->by_job.find(id);
+      if (found != watchers_->by_job.end())
+        Watchers::call(found->second, events[i]);
+    }
+  if (!watchers_->all.empty())
+    Watchers::call(watchers_->all, events.back());
+}
+
+void Engine::absorb(control::Step step) {
+  if (step.empty())
+    return;
+  measure(step);
+  const Seq seq = options_.journal->append(batch_of(step));
+  BILLOW_CHECK(seq == core_.state().seq, "the journal and the state disagree on the last event");
+  std::vector<Concerned> concerned = concerned_by(step);
   std::vector<std::function<void()>> observed;
   if (options_.observe)
     for (const Event& event : step.events)
-      if (auto fn = options_.observe(state, event))
+      if (auto fn = options_.observe(core_.state(), event))
         observed.push_back(std::move(fn));
   auto shared = std::make_shared<control::Step>(std::move(step));
   waiting_.push_back({seq, [this, shared, concerned = std::move(concerned),
@@ -209,19 +238,7 @@ void Engine::absorb(control::Step step) {
                           fn();
                         for (const control::Effect& effect : shared->effects)
                           options_.deliver(effect);
-                        for (std::size_t i = 0; i < shared->events.size(); ++i) {
-                          const Event& event = shared->events[i];
-                          const auto [job, array] = concerned[i];
-                          for (JobId id : {job, array}) {
-                            if (!id)
-                              continue;
-                            const auto found = watchers_->by_job.find(id);
-                            if (found != watchers_->by_job.end())
-                              Watchers::call(found->second, event);
-                          }
-                        }
-                        if (!watchers_->all.empty())
-                          Watchers::call(watchers_->all, shared->events.back());
+                        tell_watchers(shared->events, concerned);
                       }});
 }
 
@@ -242,8 +259,8 @@ void Engine::plan() {
   while (core_.more());
 }
 
-// Before anything else is decided: what a reservation's end brings counts from that end, and each
-// lease's day ends where the day does.
+// Runs before anything else is decided, so that the end of a reservation takes effect at that time
+// and leases are split at the end of each day.
 void Engine::catch_up() {
   control::Step step = core_.catch_up(now(), billed());
   if (!step.empty())
@@ -293,7 +310,7 @@ void Engine::when_durable(std::function<void()> fn) {
 
 void Engine::on_durable(Seq durable) {
   if (delivering_)
-    return;  // a callback of this very loop changed something; the loop below goes on with it
+    return;  // called from a callback of the loop below, which will handle it
   delivering_ = true;
   while (!waiting_.empty() && waiting_.front().seq <= durable) {
     const auto fn = std::move(waiting_.front().fn);
@@ -303,7 +320,7 @@ void Engine::on_durable(Seq durable) {
   delivering_ = false;
 }
 
-std::unique_ptr<api::Subscription> Engine::watch_job(JobId job,
+std::unique_ptr<net::Subscription> Engine::watch_job(JobId job,
                                                      std::function<void(const Event&)> fn) {
   auto sub = std::make_unique<Watchers::Sub>();
   sub->owner = watchers_;
@@ -313,7 +330,7 @@ std::unique_ptr<api::Subscription> Engine::watch_job(JobId job,
   return sub;
 }
 
-std::unique_ptr<api::Subscription> Engine::watch_events(std::function<void(const Event&)> fn) {
+std::unique_ptr<net::Subscription> Engine::watch_events(std::function<void(const Event&)> fn) {
   auto sub = std::make_unique<Watchers::Sub>();
   sub->owner = watchers_;
   sub->entry = std::make_shared<Watchers::Entry>(Watchers::Entry{std::move(fn)});

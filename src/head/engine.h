@@ -1,18 +1,20 @@
-// The core at work: commands in, batches to the journal, and everything an event causes held back
-// until the event is durable. Effects (messages to agents), replies and watchers all wait in one
-// queue ordered by journal position, and the journal's `durable` report lets its head go. Runs on
-// the loop's thread.
+// Runs the core: commands go in, batches go to the journal, and everything an event causes waits
+// until the event is durable. Effects (messages to agents), replies and watchers wait in one queue
+// ordered by journal position; the journal's `durable` report releases its front. Runs on the
+// loop's thread.
 #pragma once
 
 #include <deque>
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 
-#include "api/host.h"
 #include "base/histogram.h"
+#include "base/json.h"
 #include "core/control/core.h"
+#include "net/subscription.h"
 #include "store/journal.h"
 
 namespace billow::head {
@@ -22,46 +24,52 @@ class Engine {
   struct Options {
     Journal* journal = nullptr;
     const Clock* clock = nullptr;
-    // Says an effect to its agent. Called only for durable events, in order.
+    // Sends an effect to its agent. Called only for durable events, in order.
     std::function<void(const control::Effect&)> deliver;
-    // Looks at an event while everything it names is there; what it returns is called when the
-    // event is durable. May be empty.
+    // Sees an event while the state still has everything it names; the returned function is called
+    // when the event is durable. May be empty.
     std::function<std::function<void()>(const control::State&, const Event&)> observe;
   };
-  // Snapshot and journal make the state; an error names the record that could not be read.
+  // Restores the state from snapshot and journal. An error names the record that could not be read.
   static Result<std::unique_ptr<Engine>> restore(Options options, ledger::PriceBook prices);
 
   const control::State& state() const { return core_.state(); }
   using Done = std::function<void(Result<std::vector<Event>>)>;
   void execute(const Command& command, const control::Cause& cause, Done done);
-  // For effects that are not an event's: what an agent is told after its hello. Leaves when all
-  // before it is durable.
+  // For effects without an event, such as the orders after an agent's hello. They are sent when
+  // everything before them is durable.
   void enqueue(std::vector<control::Effect> effects);
   void when_durable(std::function<void()> fn);
   void on_durable(Seq durable);
 
   const Telemetry& telemetry() const { return telemetry_; }
-  // This moment by the clock of bills: it goes on with steady time, whatever is done to the wall
-  // clock. Over a restart it goes on by as much wall time as has passed since the newest record.
+  // Now, by the clock of bills (ADR 10): it advances with steady time, whatever happens to the wall
+  // clock. Across a restart it advances by the wall time since the newest record.
   WallTime billed();
 
-  std::string recently_finished(JobId job) const;
-  std::unique_ptr<api::Subscription> watch_job(JobId job, std::function<void(const Event&)> fn);
-  std::unique_ptr<api::Subscription> watch_events(std::function<void(const Event&)> fn);
+  // The public document of a job or array that ended a short while ago; none: ask the store.
+  std::optional<Json> recently_finished(JobId job) const;
+  std::unique_ptr<net::Subscription> watch_job(JobId job, std::function<void(const Event&)> fn);
+  std::unique_ptr<net::Subscription> watch_events(std::function<void(const Event&)> fn);
 
-  // The newest state as a snapshot text with its position, when enough has happened since the last.
+  // A snapshot of the state with its position, if enough events have happened since the last one.
   std::optional<Snapshot> snapshot_due();
 
  private:
   Engine(Options options, control::Core core);
   void absorb(control::Step step);
+  Batch batch_of(const control::Step& step);
+  struct Concerned {
+    JobId job, array;
+  };
+  std::vector<Concerned> concerned_by(const control::Step& step) const;
+  void tell_watchers(const std::vector<Event>& events, const std::vector<Concerned>& concerned);
   void catch_up();
   void plan();
-  // Wall time as it is recorded: never backwards, and never standing still either. After a step
-  // back of the clock it goes on at half its pace until the clock has caught up, so that back-offs
-  // end and leases cost something meanwhile.
+  // Wall time as it is recorded: it never goes back and never stands still. After the clock is set
+  // back, it advances at half speed until the clock has caught up, so that back-offs still end.
   WallTime now();
-  void remember_finished(JobId id, std::string document);
+  void remember_finished(JobId id, std::string stored);
   struct Watchers;
 
   struct Waiting {
@@ -79,7 +87,7 @@ class Engine {
   void measure(const control::Step& step);
   Telemetry telemetry_;
   std::shared_ptr<Watchers> watchers_;
-  std::unordered_map<JobId, std::string> finished_;
+  std::unordered_map<JobId, std::string> finished_;  // as the store has them
   std::deque<JobId> finished_order_;
 };
 

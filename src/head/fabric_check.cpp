@@ -212,9 +212,10 @@ void FabricCheck::measure_way(Way& way, std::function<void()> then) {
               way.expected_mbit_s = control::expected_stream_mbit_s(answer.interface_mbit_s);
               from.infiniband_mbit_s = answer.infiniband_mbit_s;
               for (Member* member : {&from, &to}) {
-                if (member->net_mbit_s < 0 || way.mbit_s < member->net_mbit_s)
-                  member->net_mbit_s = way.mbit_s,
+                if (member->net_mbit_s < 0 || way.mbit_s < member->net_mbit_s) {
+                  member->net_mbit_s = way.mbit_s;
                   member->net_expected_mbit_s = way.expected_mbit_s;
+                }
                 member->latency_us = std::max(member->latency_us, way.latency_us);
               }
               then();
@@ -222,68 +223,93 @@ void FabricCheck::measure_way(Way& way, std::function<void()> then) {
       });
 }
 
-// Said, and kept where it was measured: the labels come back with each node's next hello.
+namespace {
+
+std::string gb_s(std::int64_t mb_s) {
+  return fmt::format("{:.3g}", static_cast<double>(mb_s) / 1000);
+}
+
+// The pairs of one node's GPUs, and what they add up to.
+struct PairSummary {
+  Json pairs = Json::array();
+  std::int64_t slowest = -1, slowest_expected = 0;  // between two GPUs
+  std::string slow;                                 // the first slow pair, in words
+
+  explicit PairSummary(const std::vector<Pair>& measured) {
+    for (const Pair& pair : measured)
+      add(pair);
+  }
+
+ private:
+  void add(const Pair& pair) {
+    const bool is_slow = control::is_slow(pair.mb_s, pair.expected_mb_s);
+    pairs.push(Json::object({{"from", pair.from < 0 ? Json("host") : Json(pair.from)},
+                             {"to", pair.to},
+                             {"mb_s", pair.mb_s},
+                             {"expected_mb_s", pair.expected_mb_s},
+                             {"slow", is_slow}}));
+    const std::string name = pair.from < 0
+                                 ? fmt::format("between the host and GPU {}", pair.to)
+                                 : fmt::format("from GPU {} to GPU {}", pair.from, pair.to);
+    if (is_slow && slow.empty())
+      slow = fmt::format("{} GB/s {}, of about {} that the hardware should give", gb_s(pair.mb_s),
+                         name, gb_s(pair.expected_mb_s));
+    if (pair.from >= 0 && (slowest < 0 || pair.mb_s < slowest)) {
+      slowest = pair.mb_s;
+      slowest_expected = pair.expected_mb_s;
+    }
+  }
+};
+
+Json known_or_null(std::int64_t value) {
+  return value < 0 ? Json() : Json(value);
+}
+
+}  // namespace
+
+// Reports one node, and lets it keep its figures as labels, which come back with its next hello.
+Json FabricCheck::finish_member(const Member& member, Json& warnings) {
+  std::map<std::string, std::string> labels;
+  PairSummary gpus(member.pairs);
+  if (member.gpus_measured) {
+    labels[std::string(control::label_gpu_mb_s)] =
+        gpus.slowest < 0 ? "" : std::to_string(gpus.slowest);
+    labels[std::string(control::label_gpu_fabric)] = gpus.slow.empty() ? "ok" : "slow";
+    if (!gpus.slow.empty())
+      warnings.push(fmt::format("{}: {}", member.name, gpus.slow));
+  }
+  if (member.net_mbit_s >= 0) {
+    labels[std::string(control::label_net_mbit_s)] = std::to_string(member.net_mbit_s);
+    labels[std::string(control::label_net_us)] = std::to_string(member.latency_us);
+    const std::string verdict = control::net_verdict(member.net_mbit_s, member.net_expected_mbit_s);
+    labels[std::string(control::label_net_fabric)] = verdict.empty() ? "ok" : "slow";
+    if (!verdict.empty())
+      warnings.push(fmt::format("{}: {}", member.name, verdict));
+  }
+  if (!labels.empty()) {
+    labels[std::string(control::label_fabric_at)] = format_utc(options_.now());
+    ask(member.id, {.step = Step::keep, .labels = std::move(labels)}, step_patience,
+        [name = member.name](const Answer& answer) {
+          if (!answer.error.empty())
+            log_warn("fabric check: {} could not keep its figures: {}", name, answer.error);
+        });
+  }
+  return Json::object({{"name", member.name},
+                       {"gpus_measured", member.gpus_measured},
+                       {"why_not", member.gpu_error},
+                       {"gpu_pairs", std::move(gpus.pairs)},
+                       {"gpu_slowest_mb_s", known_or_null(gpus.slowest)},
+                       {"gpu_expected_mb_s", gpus.slowest_expected},
+                       {"net_mbit_s", known_or_null(member.net_mbit_s)},
+                       {"net_expected_mbit_s", member.net_expected_mbit_s},
+                       {"latency_us", known_or_null(member.latency_us)},
+                       {"infiniband_mbit_s", member.infiniband_mbit_s}});
+}
+
 void FabricCheck::finish() {
   Json nodes = Json::array(), ways = Json::array(), warnings = Json::array();
-  for (Member& member : members_) {
-    std::map<std::string, std::string> labels;
-    Json gpu_pairs = Json::array();
-    std::int64_t slowest = -1, slowest_expected = 0;
-    std::string slow_pair;
-    for (const Pair& pair : member.pairs) {
-      const bool slow = control::is_slow(pair.mb_s, pair.expected_mb_s);
-      gpu_pairs.push(Json::object({{"from", pair.from < 0 ? Json("host") : Json(pair.from)},
-                                   {"to", pair.to},
-                                   {"mb_s", pair.mb_s},
-                                   {"expected_mb_s", pair.expected_mb_s},
-                                   {"slow", slow}}));
-      const std::string name = pair.from < 0
-                                   ? fmt::format("between the host and GPU {}", pair.to)
-                                   : fmt::format("from GPU {} to GPU {}", pair.from, pair.to);
-      if (slow && slow_pair.empty())
-        slow_pair = fmt::format("{:.3g} GB/s {}, of about {:.3g} that the hardware should give",
-                                static_cast<double>(pair.mb_s) / 1000, name,
-                                static_cast<double>(pair.expected_mb_s) / 1000);
-      if (pair.from >= 0 && (slowest < 0 || pair.mb_s < slowest))
-        slowest = pair.mb_s, slowest_expected = pair.expected_mb_s;
-    }
-    if (member.gpus_measured) {
-      labels[std::string(control::label_gpu_mb_s)] = slowest < 0 ? "" : std::to_string(slowest);
-      labels[std::string(control::label_gpu_fabric)] = slow_pair.empty() ? "ok" : "slow";
-      if (!slow_pair.empty())
-        warnings.push(fmt::format("{}: {}", member.name, slow_pair));
-    }
-    if (member.net_mbit_s >= 0) {
-      labels[std::string(control::label_net_mbit_s)] = std::to_string(member.net_mbit_s);
-      labels[std::string(control::label_net_us)] = std::to_string(member.latency_us);
-      const std::string verdict =
-          control::net_verdict(member.net_mbit_s, member.net_expected_mbit_s);
-      labels[std::string(control::label_net_fabric)] = verdict.empty() ? "ok" : "slow";
-      if (!verdict.empty())
-        warnings.push(fmt::format("{}: {}", member.name, verdict));
-    }
-    if (!labels.empty())
-      labels[std::string(control::label_fabric_at)] = format_utc(options_.now());
-    const auto known = [](std::int64_t value) {
-      return value < 0 ? Json() : Json(value);
-    };
-    nodes.push(Json::object({{"name", member.name},
-                             {"gpus_measured", member.gpus_measured},
-                             {"why_not", member.gpu_error},
-                             {"gpu_pairs", std::move(gpu_pairs)},
-                             {"gpu_slowest_mb_s", known(slowest)},
-                             {"gpu_expected_mb_s", slowest_expected},
-                             {"net_mbit_s", known(member.net_mbit_s)},
-                             {"net_expected_mbit_s", member.net_expected_mbit_s},
-                             {"latency_us", known(member.latency_us)},
-                             {"infiniband_mbit_s", member.infiniband_mbit_s}}));
-    if (!labels.empty())
-      ask(member.id, {.step = Step::keep, .labels = std::move(labels)}, step_patience,
-          [name = member.name](const Answer& answer) {
-            if (!answer.error.empty())
-              log_warn("fabric check: {} could not keep its figures: {}", name, answer.error);
-          });
-  }
+  for (const Member& member : members_)
+    nodes.push(finish_member(member, warnings));
   for (const auto& round : rounds_)
     for (const Way& way : round) {
       ways.push(Json::object({{"from", members_[way.from].name},

@@ -64,6 +64,7 @@ class FabricCheck {
   void measure_gpus();
   void measure_ways(std::size_t round);
   void measure_way(Way& way, std::function<void()> then);
+  Json finish_member(const Member& member, Json& warnings);
   void finish();
 
   Options options_;

@@ -3,19 +3,15 @@
 #include <fmt/format.h>
 #include <algorithm>
 
-#include "api/documents.h"
-#include "api/session.h"
 #include "base/call_limits.h"
 #include "base/log.h"
 #include "core/control/money.h"
 #include "gateway/messages.h"
 #include "gateway/proxy.h"
+#include "view/waiting.h"
 
 namespace billow::head {
 namespace {
-
-static_assert(gateway::session_cookie ==
-              api::session_cookie);  // what gateways keep from replicas is what signs people in
 
 // How long a gateway may be away until another looks after its region's replicas.
 constexpr Duration adopt_after = seconds(60);
@@ -209,7 +205,7 @@ void Gateways::look_who_waits() {
                           now - job.suspension.since > patience;
       if (!asleep && (job.state != JobState::queued || now - job.submitted_at < patience))
         continue;
-      if (std::string why = api::waiting_reason(state, job, now); !why.empty())
+      if (std::string why = view::waiting_reason(state, job, now); !why.empty())
         waiting.emplace(name, std::move(why));
       break;
     }
@@ -264,7 +260,7 @@ std::string Gateways::table(const Link& link) const {
           const Task& task = state.tasks.at(job.tasks.front());
           replica.task_state = task.state;
           replica.unsuspendable = task.unsuspendable;
-          const Sessions::Port port = options_.port_of(task.id);
+          const AgentLinks::Port port = options_.port_of(task.id);
           replica.port_holder = port.holder;
           replica.port_look = port.look;
           if (const std::string host = options_.host_of(task.node); !host.empty())
@@ -414,12 +410,21 @@ void Gateways::add_up(const std::string& endpoint) {
     if (found == link->figures.end())
       continue;
     const auto& f = found->second;
-    sum.requests += f.requests, sum.failed += f.failed, sum.refused += f.refused,
-        sum.cancelled += f.cancelled, sum.retried += f.retried;
-    sum.cold_starts += f.cold_starts, sum.wakes += f.wakes, sum.tokens_in += f.tokens_in,
-        sum.tokens_out += f.tokens_out;
-    sum.held += f.held, sum.in_flight += f.in_flight, sum.ready += f.ready,
-        sum.sleeping += f.sleeping, sum.coming += f.coming, sum.wanted += f.wanted;
+    sum.requests += f.requests;
+    sum.failed += f.failed;
+    sum.refused += f.refused;
+    sum.cancelled += f.cancelled;
+    sum.retried += f.retried;
+    sum.cold_starts += f.cold_starts;
+    sum.wakes += f.wakes;
+    sum.tokens_in += f.tokens_in;
+    sum.tokens_out += f.tokens_out;
+    sum.held += f.held;
+    sum.in_flight += f.in_flight;
+    sum.ready += f.ready;
+    sum.sleeping += f.sleeping;
+    sum.coming += f.coming;
+    sum.wanted += f.wanted;
     sum.first_byte_p50_us = std::max(sum.first_byte_p50_us, f.first_byte_p50_us);
     sum.first_byte_p99_us = std::max(sum.first_byte_p99_us, f.first_byte_p99_us);
     sum.held_p99_us = std::max(sum.held_p99_us, f.held_p99_us);

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "gateway/table.h"
+#include "head/agent_links.h"
 #include "head/engine.h"
-#include "head/sessions.h"
 #include "net/http/websocket.h"
 #include "net/loop.h"
 
@@ -28,7 +28,7 @@ class Gateways {
     std::function<Engine&()> engine;
     std::function<std::string(NodeId)>
         host_of;  // where a node's ports are reached; empty: not known
-    std::function<Sessions::Port(TaskId)> port_of;  // who has a replica's port
+    std::function<AgentLinks::Port(TaskId)> port_of;  // who has a replica's port
     std::function<void(NodeId, const wire::agent_v1::LookAtPort&)>
         look;  // asks its agent to look again
   };
@@ -74,7 +74,7 @@ class Gateways {
   std::map<std::string, std::set<std::pair<std::int64_t, std::string>>>
       calls_;  // that wait, by endpoint: since when, and their ids
   std::map<std::string, SteadyTime> gone_since_;  // regions whose gateway was there and is not
-  std::unique_ptr<api::Subscription> events_;
+  std::unique_ptr<net::Subscription> events_;
   net::Timer look_again_;
   bool posted_ = false, leaving_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

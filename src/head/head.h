@@ -1,50 +1,149 @@
-// The running head out of its parts: store, engine, agents, API, and this machine's agent as a
-// child process over the same protocol a remote one uses.
+// The running head, made of its parts: store, engine, agents, gateways, pools, notices. It serves
+// no API itself: serve() takes the handler that answers HTTP requests, and the handler reaches the
+// parts through the accessors below.
+//
+// Order of life: start() restores the state and creates the parts, serve() listens and starts the
+// timers, run() runs the loop until a signal or `billow down`. The destructor stops in the opposite
+// order: nobody asks any more, nothing runs any more, the files that announce a running head go,
+// and the lock of the data directory is released last.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/result.h"
+#include "base/sync.h"
+#include "files/store.h"
+#include "head/agents.h"
+#include "head/backups.h"
+#include "head/engine.h"
+#include "head/fabric_check.h"
+#include "head/gateways.h"
+#include "head/head_store.h"
+#include "head/local_processes.h"
+#include "head/notifier.h"
+#include "head/options.h"
+#include "head/pools.h"
+#include "head/reviews.h"
+#include "head/sampling.h"
+#include "head/secret_keeper.h"
+#include "head/tls.h"
+#include "net/http/http_server.h"
+#include "net/workers.h"
 
 namespace billow::head {
 
-struct HeadOptions {
-  std::string data_dir;
-  std::string pointer;  // a file outside the data directory that says where this head is while it
-                        // runs; empty: none
-  std::vector<std::string> listen = {"127.0.0.1:7070"};
-  std::string sim;  // "8xH100": this machine's agent simulates its GPUs
-  std::string node_name;
-  std::vector<std::string> labels;  // of this machine as a node
-  bool local_agent = true;
-  bool tls = false;               // also where only this machine can connect
-  bool plain_http = false;        // no TLS whatever the address: something in front of us does it
-  std::string tls_cert, tls_key;  // given; else the head is its own authority
-  std::vector<std::string> tls_names;
-  std::string files_dir;   // what people upload; empty: files/ in the data directory. Heads of one
-                           // store share it
-  std::string store;       // "postgres://…"; empty: SQLite in the data directory
-  bool standby = false;    // wait until the head that leads on that store is gone
-  std::string backup_dir;  // scheduled backups go here; empty: none
-  Duration backup_every = hours(24);
-  std::uint32_t backups_kept = 7;
-  std::vector<std::string>
-      gateway_listen;  // empty: 127.0.0.1:7071, or another port where it is taken
-  std::vector<std::string> webhook_hosts;  // told to the gateway
-  bool local_gateway = true;               // started when there is an endpoint
-  int ready_fd = -1;  // written to when the head is ready (or why it is not), then closed
-  bool listen_any_port_if_taken = false;
-  std::string secrets_key;  // file with the key of the installation's secrets; empty: secrets.key
-                            // in the data directory
-  std::string
-      notify_command;  // run for each notice (budgets, idleness, failures, health); empty: none
-};
+class Head {
+ public:
+  explicit Head(HeadOptions options);
+  ~Head();
 
-// Runs until a signal or `billow down`. An error says why it could not start.
-Status run_head(HeadOptions options);
+  Status start();
+  Status serve(net::Handler handler);
+  Status run();
+  void shutdown(bool stop_jobs);
+
+  // ---- the parts, from start() on
+  net::Loop& loop() { return loop_; }
+  net::Workers& workers() { return *workers_; }
+  const Clock& clock() const { return clock_; }
+  Engine& engine() const { return *engine_; }
+  const control::State& state() const { return engine_->state(); }
+  Store& store() const { return **store_; }
+  Agents& agents() const { return *agents_; }
+  Gateways& gateways() const { return *gateways_; }
+  Notifier& notifier() const { return *notifier_; }
+  SecretKeeper& secrets() { return keeper_; }
+  const SecretKeeper& secrets() const { return keeper_; }
+  FabricCheck& fabric() const { return *fabric_; }
+  const Sampling& sampling() const { return *sampling_; }
+  const History& history() const { return *history_; }
+  files::Store& files() const { return *files_; }
+  std::string outputs_dir() const { return files_dir() + "/outputs"; }
+  const OwnTls& own_tls() const { return own_tls_; }
+
+  // An error while new work is refused: the disk is full, or the head is shutting down.
+  Status accepting_work() const;
+  Json about() const;  // version, addresses, pid, data directory, …
+
+ private:
+  Status open_store();
+  Status restore_engine();
+  void connect_agents();
+  void connect_gateways();
+  Status open_files();
+  Status begin_epoch();
+  Status prepare_tls();
+  Status prepare_pools();
+  Status listen(net::Handler handler);
+  void set_own_address();
+  void start_timers();
+  void start_reviews();
+  void start_backups();
+  void every(Duration period, std::function<void()> fn);
+
+  std::function<void()> observe(const control::State& state, const Event& event);
+  void complete_start(wire::agent_v1::Start& start, bool confidential) const;
+  void warn_of_lost_secrets() const;
+  void look_at_needed_files();
+  void watch_local_agent();
+  void save_snapshot();
+  void health_changed(StoreHealth health, const Error& why);
+  bool ready() const;
+  bool jobs_have_ended();
+  bool agent_on_its_way() const;
+  void leave();
+  void write_head_file();
+  void write_pointer();
+  void announce();
+
+  Journal& journal() const { return store().journal(); }
+  std::string path(const char* name) const { return options_.data_dir + "/" + name; }
+  std::string socket_path() const { return path("head.sock"); }
+  std::string files_dir() const {
+    return options_.files_dir.empty() ? path("files") : options_.files_dir;
+  }
+
+  HeadOptions options_;
+  const Clock& clock_ = system_clock();
+  net::Loop loop_;
+  std::unique_ptr<net::Workers> workers_;
+  std::optional<HeadStore> store_;
+  SecretKeeper keeper_;
+  std::string notify_key_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Agents> agents_;
+  std::unique_ptr<History> history_;
+  std::unique_ptr<Sampling> sampling_;
+  std::unique_ptr<Reviews> reviews_;
+  std::unique_ptr<Backups> backups_;
+  std::unique_ptr<Gateways> gateways_;
+  Sync<files::Store::Needed> needed_files_;
+  std::unique_ptr<FabricCheck> fabric_;
+  std::unique_ptr<files::Store> files_;
+  std::unique_ptr<Notifier> notifier_;
+  std::unique_ptr<net::HttpServer> server_;
+  std::unique_ptr<Pools> pools_;
+  std::unique_ptr<LocalProcesses> local_;
+  net::TlsServerOptions server_tls_;
+  OwnTls own_tls_;
+  std::vector<std::string> addresses_;
+  std::vector<net::Timer> timers_;
+  net::Timer ready_timer_;
+  net::Watch signals_;
+  WallTime started_at_;
+  std::optional<Error> ended_by_;  // the journal failed, or another head leads now
+  bool stopping_ = false;
+  bool ending_jobs_ = false;  // shutting down, and jobs are still being stopped
+  int ending_looks_ = 0;
+  bool left_ = false;  // agents have been told to leave
+  bool listening_ = false;
+  bool pointed_ = false;
+};
 
 }  // namespace billow::head

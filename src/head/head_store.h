@@ -9,7 +9,7 @@
 #include <string>
 
 #include "base/file.h"
-#include "head/head.h"
+#include "head/options.h"
 #include "head/tls.h"
 #include "store/postgres/pg_store.h"
 #include "store/store.h"

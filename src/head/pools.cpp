@@ -111,80 +111,104 @@ void Pools::heard(const Event& event) {
   });
 }
 
-void Pools::begin(PoolId id, const Pool& settings) {
+Pools::Running* Pools::running(PoolId id, const Pool& settings) {
   auto& slot = running_[id];
-  const SteadyTime now = clock_.steady();
-  if (!slot) {
-    auto made = pool::make_pool(settings, options_.engine);
-    if (!made)
-      return log_error("pool {}: {}", settings.name, made.error().message);
-    slot = std::make_unique<Running>();
-    slot->pool = std::move(*made);
-    slot->worker =
-        std::make_unique<net::Workers>(loop_, net::Workers::Options{.threads = 1, .queue_max = 4});
+  if (slot)
+    return slot.get();
+  auto made = pool::make_pool(settings, options_.engine);
+  if (!made) {
+    log_error("pool {}: {}", settings.name, made.error().message);
+    return nullptr;
   }
-  Running& r = *slot;
-  if (r.busy)
-    return;
+  slot = std::make_unique<Running>();
+  slot->pool = std::move(*made);
+  slot->worker =
+      std::make_unique<net::Workers>(loop_, net::Workers::Options{.threads = 1, .queue_max = 4});
+  return slot.get();
+}
+
+// Whether a node of the machine answers, or may still do so: a head that has just started has not
+// heard from all nodes yet.
+bool Pools::may_answer(const Node& node, PoolId pool, const std::string& machine) const {
+  const bool just_started = clock_.wall() - began_ < limits::agent_unreachable_after;
+  return node.pool == pool && (node.reachable || just_started) &&
+         is_node_of(node.offer.name, machine);
+}
+
+// Whether tasks still run on a machine that is being released; the engine would cut them short.
+bool Pools::still_busy(PoolId pool, const std::string& machine) const {
   const control::State& state = engine_().state();
-  const bool just_began =
-      clock_.wall() - began_ <
-      limits::agent_unreachable_after;  // nodes that are there have yet to say so
-  auto round = std::make_shared<Round>();
-  bool moving = false, fresh = true;
-  for (const auto& [name, machine] : state.machines) {
+  return std::ranges::any_of(state.tasks_on, [&](const auto& on) {
+    const auto node = state.nodes.find(on.first);
+    return node != state.nodes.end() && may_answer(node->second, pool, machine);
+  });
+}
+
+bool Pools::answers(PoolId pool, const std::string& machine) const {
+  const control::State& state = engine_().state();
+  return std::ranges::any_of(
+      state.nodes, [&](const auto& node) { return may_answer(node.second, pool, machine); });
+}
+
+// What the pool's engine is to be asked for: which machines are wanted, and which are released.
+Pools::Demand Pools::demand_of(PoolId id, const Pool& settings, const Running& r, Round& round) {
+  Demand demand;
+  const SteadyTime now = clock_.steady();
+  for (const auto& [name, machine] : engine_().state().machines) {
     if (machine.pool != id)
       continue;
-    round->known.insert(name);
-    moving = moving || machine.state != MachineState::here;
+    round.known.insert(name);
+    demand.moving = demand.moving || machine.state != MachineState::here;
     if (machine.state == MachineState::wanted && machine.external.empty()) {
       const auto asked = r.asked.find(name);
       if (asked != r.asked.end() && now - asked->second < ask_again)
         continue;
-      fresh = fresh && machine.wanted_at >= began_ && !r.tried.contains(name);
-      round->wanted.push_back(
+      demand.fresh = demand.fresh && machine.wanted_at >= began_ && !r.tried.contains(name);
+      round.wanted.push_back(
           {.machine = machine,
            .head_url = settings.head_url.empty() ? options_.head_url() : settings.head_url,
            .token = {}});
     } else if (machine.state == MachineState::releasing) {
-      // What still runs there is on its way out; the engine would cut it short.
-      bool busy = false;
-      for (const auto& [node_id, tasks] : state.tasks_on) {
-        const auto node = state.nodes.find(node_id);
-        busy = busy || (node != state.nodes.end() && node->second.pool == id &&
-                        (node->second.reachable || just_began) &&
-                        is_node_of(node->second.offer.name, name));
-      }
-      if (!busy)
-        round->released.insert(name);
+      if (!still_busy(id, name))
+        round.released.insert(name);
     } else if (machine.state == MachineState::here) {
-      bool answers = false;
-      for (const auto& [node_id, node] : state.nodes)
-        answers = answers || (node.pool == id && (node.reachable || just_began) &&
-                              is_node_of(node.offer.name, name));
-      moving = moving || !answers;  // it may be gone
+      demand.moving = demand.moving || !answers(id, name);  // the machine may be gone
     }
   }
-  // What nobody uses any more is billed until the engine hears of it.
+  return demand;
+}
+
+void Pools::begin(PoolId id, const Pool& settings) {
+  Running* const slot = running(id, settings);
+  if (!slot || slot->busy)
+    return;
+  Running& r = *slot;
+  const SteadyTime now = clock_.steady();
+  auto round = std::make_shared<Round>();
+  const Demand demand = demand_of(id, settings, r, *round);
+  // A machine that nobody uses is billed until its engine is asked to end it: do not wait.
   const bool gives_back = std::ranges::any_of(
       round->released, [&](const std::string& name) { return !r.given_back.contains(name); });
   const bool due = now >= r.next_look || (gives_back && r.last_error.empty());
-  if (!due && round->wanted.empty())
+  // An engine that fails is not asked more often because more is wanted of it.
+  if (!due && (round->wanted.empty() || !r.last_error.empty()))
     return;
-  if (!due && r.last_error.size() > 0)
-    return;  // an engine that is away is not asked more often because more is wanted of it
   r.busy = true;
   r.given_back.insert(round->released.begin(), round->released.end());
-  round->lists = due || !fresh;
+  round->lists = due || !demand.fresh;
   if (round->lists)
-    r.next_look = now + (moving ? look_soon : look_seldom);
+    r.next_look = now + (demand.moving ? look_soon : look_seldom);
   for (const pool::Order& order : round->wanted)
     r.tried.insert(order.machine.name);
   round->began = clock_.wall();
-  // A credential of its own for each machine, durable before the machine can use it.
-  round->credentials_left = round->wanted.size();
   if (round->wanted.empty())
     return run(id, round);
+  issue_credentials(id, round);
+}
+
+// Each machine gets its own credential, which is durable before the machine can use it.
+void Pools::issue_credentials(PoolId id, const std::shared_ptr<Round>& round) {
+  round->credentials_left = round->wanted.size();
   for (pool::Order& order : round->wanted) {
     const std::string secret = "bw_" + random_token(30);
     order.token = options_.fingerprint.empty() ? secret : secret + "." + options_.fingerprint;
@@ -207,7 +231,7 @@ void Pools::begin(PoolId id, const Pool& settings) {
   }
 }
 
-// Several at a time: an engine's tool spends its time waiting.
+// Several at a time: an engine's tool spends most of its time waiting.
 void Pools::ask(pool::Pool& engine, const std::vector<pool::Order>& orders, Round& round) {
   for (std::size_t from = 0; from < orders.size(); from += asked_at_once) {
     const std::size_t to = std::min(orders.size(), from + asked_at_once);

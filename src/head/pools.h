@@ -1,7 +1,7 @@
-// The reconciler between the state's machines and the engines they come from. Takes no input and is
-// idempotent: it looks at the state, lists what the engine has, asks for what is missing, gives
-// back what is released, and ends what nobody asked for. Each pool has a thread of its own, for an
-// engine's tools may take their time.
+// Reconciles the machines in the state with the engines they come from. It takes no input and is
+// idempotent: it looks at the state, lists the engine's machines, asks for missing ones, gives back
+// released ones, and ends those that nobody ordered. Each pool has its own thread, because an
+// engine's tools may be slow.
 #pragma once
 
 #include <functional>
@@ -27,14 +27,24 @@ class Pools {
   Pools(net::Loop& loop, const Clock& clock, std::function<Engine&()> engine, Options options);
   ~Pools();
   void look();  // on a timer
-  // Something happened that may need a machine or have ended one: look now rather than with the
-  // timer's next turn.
+  // Something happened that may need a machine or have ended one: look soon instead of at the next
+  // turn of the timer.
   void heard(const Event& event);
 
  private:
   struct Running;
   struct Round;
+  struct Demand {
+    bool moving = false;  // a machine is coming or going, or may be gone
+    bool fresh = true;    // this head ordered every wanted machine, and none was tried before
+  };
+  Running* running(PoolId id, const Pool& settings);
+  bool may_answer(const Node& node, PoolId pool, const std::string& machine) const;
+  bool still_busy(PoolId pool, const std::string& machine) const;
+  bool answers(PoolId pool, const std::string& machine) const;
+  Demand demand_of(PoolId id, const Pool& settings, const Running& running, Round& round);
   void begin(PoolId id, const Pool& settings);
+  void issue_credentials(PoolId id, const std::shared_ptr<Round>& round);
   void run(PoolId id, std::shared_ptr<Round> round);
   void finished(PoolId id, const Round& round);
   static void ask(pool::Pool& engine, const std::vector<pool::Order>& orders, Round& round);
@@ -46,7 +56,7 @@ class Pools {
   std::map<PoolId, std::unique_ptr<Running>> running_;
   SteadyTime planned_at_;
   Duration plan_took_;
-  WallTime began_;  // orders from before are another life's, which may have carried them out
+  WallTime began_;  // an earlier head may have carried out orders from before this
   net::Timer nudge_;
   bool nudged_ = false;
 };

@@ -5,11 +5,10 @@
 
 #include <fmt/format.h>
 
-#include "api/idle_now.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "core/ledger/meter.h"
-#include "head/agents.h"
+#include "view/idle_jobs.h"
 
 namespace billow::head {
 namespace {
@@ -29,7 +28,7 @@ void plus(double& sum, double value) {
 
 }  // namespace
 
-Sampling::Sampling(Options options) : options_(options) {}
+Sampling::Sampling(Options options) : options_(std::move(options)) {}
 Sampling::~Sampling() {
   *alive_ = false;
 }
@@ -60,88 +59,116 @@ void Sampling::look_at_health(NodeId id, const wire::agent_v1::Heartbeat& beat) 
   }
 }
 
+namespace {
+
+// One sample of a job as it is summed up over its tasks and their GPUs.
+struct Sum {
+  JobSample sample;
+  int util_known = 0, sm_known = 0;  // GPUs whose utilization is averaged
+
+  Sum() { sample.fill(unknown); }
+
+  void add(const wire::agent_v1::GpuReading& r) {
+    if (r.util_pct >= 0) {
+      plus(sample[col_gpu_util], r.util_pct * 10.0);
+      ++util_known;
+    }
+    if (r.sm_active_permille >= 0) {
+      plus(sample[col_sm_active], r.sm_active_permille);
+      ++sm_known;
+    }
+    plus(sample[col_gpu_mem], known(r.mem_used_mib));
+    plus(sample[col_gpu_power], known(r.power_mw, 0.01));
+    plus(sample[col_pcie_rx], known(r.pcie_rx_kib_s));
+    plus(sample[col_pcie_tx], known(r.pcie_tx_kib_s));
+    plus(sample[col_nvlink_rx], known(r.nvlink_rx_kib_s));
+    plus(sample[col_nvlink_tx], known(r.nvlink_tx_kib_s));
+  }
+  void add(const wire::agent_v1::TaskReading& r) {
+    plus(sample[col_cpu], known(r.cpu_milli));
+    plus(sample[col_mem], known(r.mem_mib));
+    plus(sample[col_read], known(r.read_kib_s));
+    plus(sample[col_write], known(r.write_kib_s));
+  }
+  void add(const Task& task, const wire::agent_v1::Heartbeat& beat) {
+    if (ledger::gpu_milli(task) == 0 && !task.gpus.empty())
+      return;  // suspended: nothing to see
+    for (const GpuGrant& grant : task.gpus)
+      for (const auto& r : beat.gpus)
+        if (r.gpu == grant.gpu)
+          add(r);
+    for (const auto& r : beat.tasks)
+      if (r.task == task.id)
+        add(r);
+    plus(sample[col_net_rx], known(beat.net_rx_kib_s));
+    plus(sample[col_net_tx], known(beat.net_tx_kib_s));
+  }
+  JobSample averaged() const {
+    JobSample out = sample;
+    if (util_known)
+      out[col_gpu_util] /= util_known;
+    if (sm_known)
+      out[col_sm_active] /= sm_known;
+    return out;
+  }
+};
+
+}  // namespace
+
 void Sampling::sample_jobs(WallTime now) {
   const control::State& state = options_.engine->state();
   for (auto& [id, live] : jobs_)
     live.seen = false;
-  std::unordered_map<JobId, JobSample> samples;
-  std::unordered_map<JobId, int> gpus_seen, sm_seen;
-  for (const auto& [node_id, tasks] : state.tasks_on) {
-    const auto* beat = options_.agents->readings(node_id);
+  std::unordered_map<JobId, Sum> sums;
+  for (const auto& [node, tasks] : state.tasks_on) {
+    const auto* beat = options_.readings(node);
     if (!beat)
       continue;
-    for (TaskId task_id : tasks) {
-      const Task& task = state.tasks.at(task_id);
-      auto [at, fresh] = samples.try_emplace(task.job);
-      JobSample& sample = at->second;
-      if (fresh)
-        sample.fill(unknown);
-      if (ledger::gpu_milli(task) == 0 && !task.gpus.empty())
-        continue;  // suspended: nothing to see
-      for (const GpuGrant& grant : task.gpus) {
-        for (const auto& r : beat->gpus) {
-          if (r.gpu != grant.gpu)
-            continue;
-          if (r.util_pct >= 0)
-            plus(sample[col_gpu_util], r.util_pct * 10.0), ++gpus_seen[task.job];
-          if (r.sm_active_permille >= 0)
-            plus(sample[col_sm_active], r.sm_active_permille), ++sm_seen[task.job];
-          plus(sample[col_gpu_mem], known(r.mem_used_mib));
-          plus(sample[col_gpu_power], known(r.power_mw, 0.01));
-          plus(sample[col_pcie_rx], known(r.pcie_rx_kib_s));
-          plus(sample[col_pcie_tx], known(r.pcie_tx_kib_s));
-          plus(sample[col_nvlink_rx], known(r.nvlink_rx_kib_s));
-          plus(sample[col_nvlink_tx], known(r.nvlink_tx_kib_s));
-        }
-      }
-      for (const auto& r : beat->tasks) {
-        if (r.task != task_id)
-          continue;
-        plus(sample[col_cpu], known(r.cpu_milli));
-        plus(sample[col_mem], known(r.mem_mib));
-        plus(sample[col_read], known(r.read_kib_s));
-        plus(sample[col_write], known(r.write_kib_s));
-      }
-      plus(sample[col_net_rx], known(beat->net_rx_kib_s));
-      plus(sample[col_net_tx], known(beat->net_tx_kib_s));
+    for (const TaskId id : tasks) {
+      const Task& task = state.tasks.at(id);
+      sums[task.job].add(task, *beat);
     }
   }
-  for (auto& [id, sample] : samples) {
-    if (const auto n = gpus_seen.find(id); n != gpus_seen.end())
-      sample[col_gpu_util] /= n->second;
-    if (const auto n = sm_seen.find(id); n != sm_seen.end())
-      sample[col_sm_active] /= n->second;
-    auto [at, fresh] = jobs_.try_emplace(id);
-    Live& live = at->second;
+  for (const auto& [id, sum] : sums) {
+    Live& live = live_of(state.jobs.at(id), now);
     live.seen = true;
-    if (fresh) {
-      const Job& job = state.jobs.at(id);
-      const WallTime begin = job.started_at && job.started_at < now ? job.started_at : now;
-      live.series = JobSeries(begin);
-      live.saved_at = now;
-      live.loaded = (now - begin) < seconds(10);  // just begun: nothing can be stored
-      if (!live.loaded) {
-        (void)options_.workers->submit(
-            [history = options_.history, id] { return history->job(id); },
-            [this, alive = alive_, id](Result<std::optional<JobSeries>> stored) {
-              if (!*alive)
-                return;
-              const auto found = jobs_.find(id);
-              if (found == jobs_.end())
-                return;
-              if (stored && *stored)
-                found->second.series = std::move(**stored);
-              found->second.loaded = true;
-            });
-      }
-    }
-    live.series.add(now, sample);
+    live.series.add(now, sum.averaged());
   }
-  // Jobs that no longer run are saved and let go when the store has them; running ones now and
-  // then.
+  save_due(now);
+}
+
+// The job's series in memory. After a restart of the head, what was stored of it is loaded.
+Sampling::Live& Sampling::live_of(const Job& job, WallTime now) {
+  auto [at, fresh] = jobs_.try_emplace(job.id);
+  Live& live = at->second;
+  if (!fresh)
+    return live;
+  const WallTime begin = job.started_at && job.started_at < now ? job.started_at : now;
+  live.series = JobSeries(begin);
+  live.saved_at = now;
+  live.loaded = (now - begin) < seconds(10);  // just started: nothing can be stored
+  if (!live.loaded)
+    (void)options_.workers->submit(
+        [history = options_.history, id = job.id] { return history->job(id); },
+        [this, alive = alive_, id = job.id](Result<std::optional<JobSeries>> stored) {
+          if (!*alive)
+            return;
+          const auto found = jobs_.find(id);
+          if (found == jobs_.end())
+            return;
+          if (stored && *stored)
+            found->second.series = std::move(**stored);
+          found->second.loaded = true;
+        });
+  return live;
+}
+
+// Running jobs are saved from time to time; jobs that have ended are saved, and dropped once the
+// history has them.
+void Sampling::save_due(WallTime now) {
   std::vector<History::JobRecord> records;
   for (auto& [id, live] : jobs_) {
-    const bool gone = !live.seen && !state.find_job(id);
+    const bool gone = !live.seen && !options_.engine->state().find_job(id);
     if (!live.loaded || (!gone && now - live.saved_at < limits::history_save_every))
       continue;
     if (live.saved_at == WallTime{})
@@ -170,66 +197,85 @@ void Sampling::save(std::vector<History::JobRecord> records) {
       });
   if (queued)
     return;
-  for (const auto& record : *shared)  // too much to do: next time
+  for (const auto& record : *shared)  // the workers are busy: try again next time
     if (const auto found = jobs_.find(record.job); found != jobs_.end())
       found->second.saved_at = WallTime{1};
 }
 
-void Sampling::sample_gpus(WallTime now) {
-  const control::State& state = options_.engine->state();
-  std::vector<History::Sample> samples;
-  double util = 0, power = 0;
-  int util_known = 0, count = 0;
+namespace {
+
+GpuSampleRow row_of(const wire::agent_v1::GpuReading& r) {
+  GpuSampleRow row;
+  row[gpu_util] = known(r.util_pct, 10);
+  row[gpu_sm_active] = known(r.sm_active_permille);
+  row[gpu_mem] = known(r.mem_used_mib);
+  row[gpu_power] = known(r.power_mw, 0.01);
+  row[gpu_temperature] = known(r.temperature_c);
+  row[gpu_pcie_rx] = known(r.pcie_rx_kib_s);
+  row[gpu_pcie_tx] = known(r.pcie_tx_kib_s);
+  row[gpu_nvlink_rx] = known(r.nvlink_rx_kib_s);
+  row[gpu_nvlink_tx] = known(r.nvlink_tx_kib_s);
+  return row;
+}
+
+// What leases hold, cost and waste at this moment.
+void add_leases(GpuSampleRow& fleet, const control::State& state, const view::Readings& readings) {
   std::int64_t given = 0, spend_nano = 0, idle_nano = 0;
-  for (const auto& [id, node] : state.nodes) {
-    count += static_cast<int>(node.offer.gpus.size());
-    const auto* beat = options_.agents->readings(id);
-    if (!beat)
-      continue;
-    for (const auto& r : beat->gpus) {
-      const auto index = static_cast<std::size_t>(r.gpu);
-      if (index >= node.offer.gpus.size())
-        continue;
-      GpuSampleRow row;
-      row[gpu_util] = known(r.util_pct, 10);
-      row[gpu_sm_active] = known(r.sm_active_permille);
-      row[gpu_mem] = known(r.mem_used_mib);
-      row[gpu_power] = known(r.power_mw, 0.01);
-      row[gpu_temperature] = known(r.temperature_c);
-      row[gpu_pcie_rx] = known(r.pcie_rx_kib_s);
-      row[gpu_pcie_tx] = known(r.pcie_tx_kib_s);
-      row[gpu_nvlink_rx] = known(r.nvlink_rx_kib_s);
-      row[gpu_nvlink_tx] = known(r.nvlink_tx_kib_s);
-      samples.push_back({fmt::format("{}/{}", node.offer.name, node.offer.gpus[index].uuid), row});
-      if (r.util_pct >= 0)
-        util += r.util_pct, ++util_known;
-      power += static_cast<double>(r.power_mw) / 1000;
-    }
-  }
   for (const auto& [id, task] : state.tasks) {
     if (task.state == TaskState::ended)
       continue;
     given += ledger::gpu_milli(task);
     spend_nano += task.rate.nano_usd_per_s * ledger::charged_milli(task) / 1000;
   }
-  for (const auto& [id, job] :
-       api::idle_jobs(state, [this](NodeId node) { return options_.agents->readings(node); }))
+  for (const auto& [id, job] : view::idle_jobs(state, readings))
     idle_nano += job.nano_usd_per_s;
-  const auto live = [&](JobState s) {
+  const auto milli_usd_per_hour = [](std::int64_t nano_usd_per_s) {
+    return static_cast<double>(nano_usd_per_s) * 3600 / 1e6;
+  };
+  fleet[fleet_given] = static_cast<double>(given);
+  fleet[fleet_spend] = milli_usd_per_hour(spend_nano);
+  fleet[fleet_idle_spend] = milli_usd_per_hour(idle_nano);
+}
+
+void add_job_counts(GpuSampleRow& fleet, const control::State& state) {
+  const auto count = [&](JobState s) {
     const auto found = state.count.find(s);
     return found == state.count.end() ? 0.0 : static_cast<double>(found->second);
   };
+  fleet[fleet_running] = count(JobState::running);
+  fleet[fleet_queued] = count(JobState::queued);
+}
+
+}  // namespace
+
+void Sampling::sample_gpus(WallTime now) {
+  const control::State& state = options_.engine->state();
+  std::vector<History::Sample> samples;
+  double util = 0, power = 0;
+  int util_known = 0, count = 0;
+  for (const auto& [id, node] : state.nodes) {
+    count += static_cast<int>(node.offer.gpus.size());
+    const auto* beat = options_.readings(id);
+    if (!beat)
+      continue;
+    for (const auto& r : beat->gpus) {
+      const auto index = static_cast<std::size_t>(r.gpu);
+      if (index >= node.offer.gpus.size())
+        continue;
+      samples.push_back(
+          {fmt::format("{}/{}", node.offer.name, node.offer.gpus[index].uuid), row_of(r)});
+      util += std::max(0, r.util_pct);
+      util_known += r.util_pct >= 0;
+      power += static_cast<double>(r.power_mw) / 1000;
+    }
+  }
   GpuSampleRow fleet;
   fleet.fill(unknown);
   fleet[fleet_util] = util_known ? util * 10 / util_known : unknown;
-  fleet[fleet_given] = static_cast<double>(given);
   fleet[fleet_gpus] = count;
   fleet[fleet_power] = power;
-  fleet[fleet_running] = live(JobState::running);
-  fleet[fleet_queued] = live(JobState::queued);
-  fleet[fleet_spend] =
-      static_cast<double>(spend_nano) * 3600 / 1e6;  // thousandths of a dollar an hour
-  fleet[fleet_idle_spend] = static_cast<double>(idle_nano) * 3600 / 1e6;
+  add_leases(fleet, state, options_.readings);
+  add_job_counts(fleet, state);
   samples.push_back({"fleet", fleet});
   (void)options_.workers->submit(
       [history = options_.history, now, samples = std::move(samples)] {

@@ -1,9 +1,9 @@
-// Readings become history here. Every two seconds the newest heartbeats are folded into the series
-// of running jobs; every ten, GPUs and the fleet go to their rings. All of it in memory on the
-// loop's thread; files are written by a worker.
+// Turns readings into history. Every two seconds the newest heartbeats are added to the series of
+// running jobs; every ten seconds those of GPUs and of the fleet to their rings. Everything is in
+// memory on the loop's thread; a worker writes the files.
 //
-// Also the one place where a bad card is noticed: a heartbeat whose score is below
-// limits::gpu_drain_score asks the core to drain it.
+// Also the one place that notices bad GPUs: if a heartbeat's score is below
+// limits::gpu_drain_score, the core is asked to drain the GPU.
 #pragma once
 
 #include <functional>
@@ -14,10 +14,9 @@
 #include "net/loop.h"
 #include "net/workers.h"
 #include "store/sqlite/history.h"
+#include "view/idle_jobs.h"
 
 namespace billow::head {
-
-class Agents;
 
 class Sampling {
  public:
@@ -26,17 +25,16 @@ class Sampling {
     const Clock* clock = nullptr;
     History* history = nullptr;
     Engine* engine = nullptr;
-    const Agents* agents = nullptr;
+    view::Readings readings;  // the newest heartbeat of a node
   };
   explicit Sampling(Options options);
   ~Sampling();
 
   void tick();  // every limits::history_job_step
   void look_at_health(NodeId node, const wire::agent_v1::Heartbeat& beat);
-  // The series of a job that is in memory: it runs, or its end is not saved yet. Null: ask the
-  // store.
+  // The series of a job that runs or whose end is not saved yet. Null: ask the history.
   const JobSeries* live_series(JobId job) const;
-  void save_all();  // waits; before the head goes down
+  void save_all();  // waits; before the head ends
 
  private:
   void sample_jobs(WallTime now);
@@ -45,9 +43,11 @@ class Sampling {
   struct Live {
     JobSeries series;
     WallTime saved_at;
-    bool seen = true;     // its job was there at the last look
-    bool loaded = false;  // what was stored before a restart has been taken up, or there was none
+    bool seen = true;     // the job had a reading at the last tick
+    bool loaded = false;  // what was stored before a restart is in `series`
   };
+  Live& live_of(const Job& job, WallTime now);
+  void save_due(WallTime now);
   Options options_;
   std::unordered_map<JobId, Live> jobs_;
   std::int64_t last_slot_ = 0;

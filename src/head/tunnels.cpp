@@ -6,7 +6,7 @@ namespace billow::head {
 
 using namespace wire::agent_v1;
 
-struct Tunnels::Link final : api::Tunnel {
+struct Tunnels::Link final : wire::agent_v1::Tunnel {
   std::weak_ptr<Shared> shared;
   NodeId node;
   std::uint64_t id = 0;
@@ -31,9 +31,9 @@ Tunnels::Tunnels(Send send) : shared_(std::make_shared<Shared>()) {
   shared_->send = std::move(send);
 }
 
-std::unique_ptr<api::Tunnel> Tunnels::open(NodeId node,
-                                           TunnelOpen request,
-                                           api::TunnelHost::OnTunnel fn) {
+std::unique_ptr<wire::agent_v1::Tunnel> Tunnels::open(NodeId node,
+                                                      TunnelOpen request,
+                                                      wire::agent_v1::OnTunnel fn) {
   request.tunnel = shared_->next++;
   auto link = std::make_unique<Link>();
   link->shared = shared_;
@@ -56,7 +56,7 @@ void Tunnels::take(NodeId from, const Tunnelled& message, std::string_view blob)
 }
 
 void Tunnels::node_gone(NodeId node, const std::string& why) {
-  std::vector<std::pair<std::uint64_t, api::TunnelHost::OnTunnel>> orphans;
+  std::vector<std::pair<std::uint64_t, wire::agent_v1::OnTunnel>> orphans;
   for (const auto& [id, open] : shared_->open)
     if (open.node == node)
       orphans.emplace_back(id, open.fn);

@@ -6,7 +6,7 @@
 #include <map>
 #include <memory>
 
-#include "api/tunnel.h"
+#include "core/wire/tunnel.h"
 
 namespace billow::head {
 
@@ -16,16 +16,16 @@ class Tunnels {
   explicit Tunnels(Send send);
 
   // False: the agent is away, and nothing comes.
-  std::unique_ptr<api::Tunnel> open(NodeId node,
-                                    wire::agent_v1::TunnelOpen request,
-                                    api::TunnelHost::OnTunnel fn);
+  std::unique_ptr<wire::agent_v1::Tunnel> open(NodeId node,
+                                               wire::agent_v1::TunnelOpen request,
+                                               wire::agent_v1::OnTunnel fn);
   void take(NodeId from, const wire::agent_v1::Tunnelled& message, std::string_view blob);
   void node_gone(NodeId node, const std::string& why);
 
  private:
   struct Open {
     NodeId node;
-    api::TunnelHost::OnTunnel fn;
+    wire::agent_v1::OnTunnel fn;
   };
   struct Shared {
     std::uint64_t next = 1;

@@ -16,9 +16,10 @@
 #include "client/frame/local_heads.h"
 #include "client/frame/server_commands.h"
 #include "gpu/sim/spec.h"
-#include "head/head.h"
 #include "head/local_agent.h"
+#include "head/options.h"
 #include "server/kept_on_node.h"
+#include "server/run_head.h"
 #include "store/store_copy.h"
 
 namespace billow::client {
@@ -306,7 +307,7 @@ int up_in_background(head::HeadOptions options, const Parsed& parsed) {
     const int fd = ready[1];
     options.ready_fd = fd;
     (void)!::chdir("/");
-    const Status ended = head::run_head(std::move(options));
+    const Status ended = server::run_head(std::move(options));
     if (!ended) {
       log_error("{}", ended.error().message);
       (void)write_all(fd, ended.error().message + "\n" + ended.error().hint);
@@ -385,7 +386,7 @@ int cmd_up(const Parsed& parsed) {
   configure_log({.level = parsed.has("verbose") ? LogLevel::debug : LogLevel::info,
                  .json = parsed.has("log-json"),
                  .component = "head"});
-  const Status ended = head::run_head(std::move(options));
+  const Status ended = server::run_head(std::move(options));
   return ended ? 0 : report(ended.error());
 }
 

@@ -1,6 +1,6 @@
 // The query tables' rows. They are projections: each is written in the transaction of the records
 // that changed it, and each could be made again from the journal. The store knows the columns it
-// indexes; `doc` is JSON that belongs to the head.
+// indexes; `doc` is JSON that belongs to the head (view/stored.h writes and reads it).
 //
 // A row is an upsert: the whole row replaces the one with its id. Within one commit only the last
 // row of an id is written, so a job that is queued, runs and ends between two fsyncs costs one row.
@@ -38,7 +38,7 @@ struct JobRow {
   std::int64_t gpu_milli = 0;  // of all its GPUs together; 1000 is one whole card
   NanoUsd charge;              // so far
   std::vector<Label> labels;   // keys are unique
-  std::string doc;             // what the head shows of the job: JSON, opaque here
+  std::string doc;             // the head's record of the job (view/stored.h): JSON, opaque here
 
   bool operator==(const JobRow&) const = default;
 };

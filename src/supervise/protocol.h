@@ -22,6 +22,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/wire/log_record.h"
+
 namespace billow::supervise {
 
 static_assert(std::endian::native == std::endian::little, "the formats below are little-endian");
@@ -102,18 +104,11 @@ struct SegmentHeader {
   char magic[8];
   std::uint64_t base;
 };
-struct RecordHead {
-  std::uint32_t bytes;  // of data after this head
-  std::uint8_t stream;  // Stream
-  std::uint8_t flags;   // record_*
-  std::uint16_t reserved;
-  std::int64_t wall_ns;
-};
-enum class Stream : std::uint8_t { out = 1, err = 2 };
-inline constexpr std::uint8_t record_notice = 1;  // said by Billow, not by the job
-inline constexpr std::uint8_t record_unlogged =
-    2;  // pushed live although the disk would not take it
-inline constexpr std::uint32_t record_data_bytes_max = 64u << 10;
+using Stream = wire::LogStream;
+using wire::record_data_bytes_max;
+using wire::record_notice;
+using wire::record_unlogged;
+using wire::RecordHead;
 
 // ---- control frames
 // -------------------------------------------------------------------------------------------------

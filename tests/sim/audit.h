@@ -144,7 +144,7 @@ class Clients {
   std::vector<JobId> known_;
   std::size_t next_ = 0;  // wish to submit
   Epoch watched_epoch_ = 0;
-  std::vector<std::unique_ptr<api::Subscription>> watches_;
+  std::vector<std::unique_ptr<net::Subscription>> watches_;
   std::int64_t quiet_since_ns_ = 0;
   int secret_values_ = 0;
 };

@@ -223,7 +223,7 @@ bool SimHead::start() {
     return false;
   }
   engine = std::move(*made);
-  sessions = std::make_unique<head::Sessions>(world.head_clock,
+  sessions = std::make_unique<head::AgentLinks>(world.head_clock,
                                               [this]() -> head::Engine& { return *engine; });
   for (const auto& [key, secret] : engine->state().secrets)
     secrets[key.second] = secret.sealed;
@@ -347,7 +347,7 @@ void SimHead::every_second() {
             {});
   if (dying)
     return;
-  sessions->watch_silence([this](const head::SessionPtr& session) { sessions->closed(session); });
+  sessions->watch_silence([this](const head::AgentLinkPtr& session) { sessions->closed(session); });
   check();
   pump();
   std::erase_if(conns, [](const auto& weak) { return weak.expired(); });

@@ -1,16 +1,16 @@
-// A simulated head: the real Engine and Sessions on a SimJournal, and connections that can be slow,
+// A simulated head: the real Engine and AgentLinks on a SimJournal, and connections that can be slow,
 // late, doubled and cut.
 #pragma once
 
 #include "head/engine.h"
-#include "head/sessions.h"
+#include "head/agent_links.h"
 #include "world.h"
 
 namespace billow::sim {
 
 // One connection. Frames keep their order within a direction. A cut is noticed by each side in its
 // own time, and what was under way when it happened may still arrive, late.
-struct Conn final : head::Session, std::enable_shared_from_this<Conn> {
+struct Conn final : head::AgentLink, std::enable_shared_from_this<Conn> {
   World& world;
   SimNode* agent;
   SimHead* head;  // null once that head is gone
@@ -58,7 +58,7 @@ class SimHead {
       secrets;  // as the journal has them, what is sealed for the value itself
   SimJournal journal;
   std::unique_ptr<head::Engine> engine;
-  std::unique_ptr<head::Sessions> sessions;
+  std::unique_ptr<head::AgentLinks> sessions;
   std::vector<std::weak_ptr<Conn>> conns;
 
  private:

@@ -1,6 +1,6 @@
 // The weekend: a forgotten cluster, in virtual time, with the settings nobody has touched. Eight
 // A100 come from a pool, whose provider keeps a meter of its own. On Saturday night something goes
-// wrong and nobody looks until Tuesday. The real head (Engine, Sessions, core, scheduler) on a
+// wrong and nobody looks until Tuesday. The real head (Engine, AgentLinks, core, scheduler) on a
 // simulated journal, and the real agent core with its real idle detector; only the machine, its
 // processes and the provider are played.
 //
@@ -16,7 +16,7 @@
 #include "base/text.h"
 #include "core/agent/core.h"
 #include "head/engine.h"
-#include "head/sessions.h"
+#include "head/agent_links.h"
 #include "pool/command_pool.h"
 #include "store/sim_journal.h"
 
@@ -123,7 +123,7 @@ enum class Doing { works, hangs, waits_for_input, finished };
 
 struct Weekend;
 
-struct Wire final : head::Session, std::enable_shared_from_this<Wire> {
+struct Wire final : head::AgentLink, std::enable_shared_from_this<Wire> {
   Weekend& weekend;
   bool up = true;
   explicit Wire(Weekend& w) : weekend(w) {}
@@ -140,7 +140,7 @@ struct Weekend {
   SimDisk disk;
   std::unique_ptr<SimJournal> journal;
   std::unique_ptr<head::Engine> engine;
-  std::unique_ptr<head::Sessions> sessions;
+  std::unique_ptr<head::AgentLinks> sessions;
   std::shared_ptr<Wire> wire;
   std::unique_ptr<agent::Core> agent;
   Provider provider{&now_ns};
@@ -217,7 +217,7 @@ struct Weekend {
          .observe = {}},
         ledger::PriceBook::market()));
     sessions =
-        std::make_unique<head::Sessions>(clock, [this]() -> head::Engine& { return *engine; });
+        std::make_unique<head::AgentLinks>(clock, [this]() -> head::Engine& { return *engine; });
     execute(StartHead{"1", journal->epoch(), "ana", "hash", "node-hash"});
   }
   void kill_head() {
@@ -405,7 +405,7 @@ struct Weekend {
       if (now_s() % (provider.commands ? 15 : 5) == 0)
         visit_provider();
       sessions->watch_silence(
-          [this](const head::SessionPtr& session) { sessions->closed(session); });
+          [this](const head::AgentLinkPtr& session) { sessions->closed(session); });
       while (journal->step()) {}
     }
     deliver();

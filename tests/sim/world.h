@@ -1,4 +1,4 @@
-// The fault simulator: the real head (Engine, Sessions, control core, scheduler) and the real agent
+// The fault simulator: the real head (Engine, AgentLinks, control core, scheduler) and the real agent
 // core, on simulated machines, disks, processes, clocks and wires, all driven by one seed in
 // virtual time. A run has two parts: faults, and then quiet, in which everything is healed and
 // every job must come to its end. After every event the audit compares what the journal says with

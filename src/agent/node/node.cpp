@@ -14,7 +14,6 @@
 
 #include "agent/content/file_service.h"
 #include "agent/content/residue.h"
-#include "agent/node/exposition.h"
 #include "agent/node/reclaim_watch.h"
 #include "agent/observe/egress.h"
 #include "agent/observe/readings.h"
@@ -34,6 +33,7 @@
 #include "core/model/surroundings.h"
 #include "core/wire/codec.h"
 #include "core/wire/copy.h"
+#include "core/wire/gpu_metrics.h"
 #include "core/wire/spoken.h"
 #include "gpu/backend.h"
 #include "gpu/describe.h"
@@ -680,8 +680,8 @@ class NodeAgent {
           net::problem(404, "an agent serves /metrics only", "", exchange.request().request_id));
     Exposition out;
     const NodeOffer mine = offer();
-    add_gpus(out, mine.name, mine.gpus, beat_);
-    const std::string name = label("Hostname", mine.name);
+    wire::add_gpus(out, mine.name, mine.gpus, beat_);
+    const std::string name = metric_label("Hostname", mine.name);
     out.add("billow_node_cpu_used_cores", "gauge", "CPU cores in use on the node.", name,
             static_cast<double>(beat_.cpu_used_milli) / 1000);
     out.add("billow_node_memory_used_mib", "gauge", "Memory in use on the node.", name,

@@ -192,25 +192,4 @@ Result<std::uint64_t> LogReader::tail_offset(std::uint64_t bytes) {
   return offset;
 }
 
-bool for_each_record(std::string_view frames,
-                     std::uint64_t offset,
-                     const std::function<void(const LogRecord&)>& each) {
-  while (!frames.empty()) {
-    RecordHead head;
-    if (frames.size() < sizeof(head))
-      return false;
-    std::memcpy(&head, frames.data(), sizeof(head));
-    if (head.bytes > record_data_bytes_max || frames.size() - sizeof(head) < head.bytes)
-      return false;
-    if (head.stream != static_cast<std::uint8_t>(Stream::out) &&
-        head.stream != static_cast<std::uint8_t>(Stream::err))
-      return false;
-    each({offset, static_cast<Stream>(head.stream), (head.flags & record_notice) != 0,
-          WallTime{head.wall_ns}, frames.substr(sizeof(head), head.bytes)});
-    offset += sizeof(head) + head.bytes;
-    frames.remove_prefix(sizeof(head) + head.bytes);
-  }
-  return true;
-}
-
 }  // namespace billow::agent

@@ -6,24 +6,19 @@
 // offset from anywhere else than an earlier answer is moved forward to the next record.
 #pragma once
 
-#include <functional>
 #include <set>
 #include <string>
 #include <string_view>
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "core/wire/log_frames.h"
 #include "supervise/protocol.h"
 
 namespace billow::agent {
 
-struct LogRecord {
-  std::uint64_t offset = 0;
-  supervise::Stream stream = supervise::Stream::out;
-  bool notice = false;  // said by Billow, not by the job
-  WallTime time;
-  std::string_view data;
-};
+using wire::for_each_record;
+using wire::LogRecord;
 
 struct LogChunk {
   std::uint64_t offset = 0;       // of the first record in `frames`
@@ -56,11 +51,5 @@ class LogReader {
   std::string path_;
   std::set<std::uint64_t> boundaries_;  // offsets known to begin a record; bounded
 };
-
-// Calls `each` for every whole record of `frames`, which begins at `offset`. False where the
-// framing is damaged.
-bool for_each_record(std::string_view frames,
-                     std::uint64_t offset,
-                     const std::function<void(const LogRecord&)>& each);
 
 }  // namespace billow::agent

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -92,5 +93,15 @@ struct TunnelFrame {
 bool is_tunnel_frame(std::string_view frame);
 std::string encode_tunnel(const Tunnelled& message, std::string_view blob = {});
 Result<TunnelFrame> decode_tunnel(std::string_view frame);
+
+// An open tunnel from the head's side. Messages get their number here; destroying it cuts the
+// tunnel.
+class Tunnel {
+ public:
+  virtual ~Tunnel() = default;
+  virtual bool send(Tunnelled message, std::string_view blob) = 0;  // false: the tunnel has ended
+};
+// TunnelOpened comes first, then data, credit and ends; nothing after a cut.
+using OnTunnel = std::function<void(const Tunnelled&, std::string_view blob)>;
 
 }  // namespace billow::wire::agent_v1

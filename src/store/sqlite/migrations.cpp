@@ -84,6 +84,9 @@ constexpr Migration steps[] = {
     {6, "variables of jobs that have ended, found in the journal by their digest", R"sql(
       CREATE INDEX events_variables ON events (json_extract(payload, '$.event.digest')) WHERE kind = 'environment_stored';
     )sql"},
+    // No table changes. Older programs take the text of a finished job for the document that they
+    // show, so they must not open a database with the new records in it.
+    {7, "finished jobs stored as records of their own form", ""},
 };
 
 Status apply_step(sqlite::Db& db, const Migration& step) {

@@ -1,0 +1,226 @@
+// GET /v1/jobs/{id}/logs: a job's log, raw or as server-sent events, once or as it is written.
+#include <fmt/format.h>
+
+#include "api/log_pull.h"
+#include "base/crypto.h"
+#include "base/text.h"
+#include "core/wire/log_frames.h"
+#include "net/http/sse.h"
+
+namespace billow::api::streams {
+namespace {
+
+using wire::agent_v1::LogChunk;
+
+struct LogStream : std::enable_shared_from_this<LogStream> {
+  CallPtr call;
+  JobId job;
+  std::int64_t rank = 0;
+  bool sse = false, follow = false;
+  std::uint64_t offset = 0;
+  std::int64_t tail = -1;
+  std::shared_ptr<LogPull> pull;
+  std::unique_ptr<net::Subscription> changes;
+  TaskId at;             // the task being followed
+  bool waiting = false;  // its log has ended; next comes another attempt or the job's end
+  bool done = false;
+  int patience = absence_tries;
+  net::Timer retry, rights;
+  ProjectId project;
+
+  bool streaming = false;
+  // A plain read starts its response with the first piece of log, so that an unreachable node can
+  // still be reported as an error.
+  void open() {
+    if (std::exchange(streaming, true))
+      return;
+    call->exchange->start_stream(
+        200, {{"Content-Type", sse ? "text/event-stream" : "application/octet-stream"},
+              {"Cache-Control", "no-store"},
+              {"X-Content-Type-Options", "nosniff"}});
+  }
+  void send(std::string_view data) {
+    open();
+    if (!call->exchange->write(data))
+      call->exchange->abort();  // the follower resumes by offset
+  }
+  void begin() {
+    if (follow)
+      open();
+    call->exchange->on_close([weak = weak_from_this()] {
+      if (auto self = weak.lock())
+        self->close();
+    });
+    call->exchange->on_drain([weak = weak_from_this()] {
+      if (auto self = weak.lock())
+        self->drained();
+    });
+    if (follow) {
+      // The stream keeps itself alive through this subscription until it is closed.
+      changes =
+          call->host.watch_job(job, [self = shared_from_this()](const Event&) { self->look(); });
+      rights = call->host.loop().every(rights_every, [weak = weak_from_this()] {
+        if (auto self = weak.lock(); self && !self->done)
+          if (const Status still = may_still_see(*self->call, self->project); !still)
+            self->give_up(still.error().message);
+      });
+    }
+    look();
+  }
+  void close() {
+    done = true;
+    rights = {};
+    pull.reset();
+    call->host.loop().post([self = shared_from_this()] { self->changes.reset(); });
+  }
+  void finish(const Json& document) {
+    if (done)
+      return;
+    open();
+    if (sse)
+      send(net::format_sse({.id = "", .event = "end", .data = document.dump()}));
+    call->exchange->finish();
+    close();
+  }
+  // The log cannot be read. In a raw stream that has begun, cutting it short is the only way to say
+  // so.
+  void give_up(const std::string& why) {
+    if (!streaming && !sse) {
+      call->fail({Code::unavailable, why, "try again when the node is back; see `billow nodes`"});
+    } else if (!sse) {
+      call->exchange->abort();
+    } else {
+      send(net::format_sse({.id = "", .event = "error", .data = why}));
+      call->exchange->finish();
+    }
+    close();
+  }
+  // The job may have been placed, placed again, or ended since the last look.
+  void look() {
+    if (done)
+      return;
+    with_job_document(call, job, [self = shared_from_this()](Json document) {
+      if (self->done)
+        return;
+      const auto place = place_of(document, self->rank);
+      // A new attempt is followed once the log of the previous one has been sent completely.
+      if (place && place->task != self->at && (!self->at || self->waiting))
+        return self->start(*place);
+      if (self->waiting && (document["final"].bool_or(false) || !self->follow))
+        return self->finish(document);
+      if (!place && (document["final"].bool_or(false) || !self->follow))
+        self->finish(document);
+    });
+  }
+  void start(TaskPlace place) {
+    if (at) {  // a new attempt has its own log
+      offset = 0;
+      tail = -1;
+    }
+    at = place.task;
+    waiting = false;
+    pull = std::make_shared<LogPull>(
+        call->host, LogPull::Options{place, offset, tail, follow},
+        [weak = weak_from_this()](const LogChunk& chunk, std::string_view frames) {
+          if (auto self = weak.lock())
+            self->take(chunk, frames);
+        });
+    keep = shared_from_this();
+    pull->next();
+  }
+  std::shared_ptr<LogStream> keep;  // while waiting for a piece of log
+  void take(const LogChunk& chunk, std::string_view frames) {
+    const auto self = std::move(keep);
+    if (done)
+      return;
+    if (!chunk.error.empty())
+      return try_again(chunk, self);
+    patience = absence_tries;
+    if (chunk.lost_bytes && sse)
+      send(
+          net::format_sse({.id = "", .event = "gap", .data = fmt::format("{}", chunk.lost_bytes)}));
+    std::string out;
+    wire::for_each_record(frames, chunk.offset, [&](const wire::LogRecord& record) {
+      if (!sse) {
+        out += record.data;
+        return;
+      }
+      out += net::format_sse({.id = fmt::format("{}", record.next_offset()),
+                              .event = record.stream == wire::LogStream::err ? "err" : "out",
+                              .data = base64(record.data)});
+    });
+    if (!out.empty())
+      send(out);
+    if (done)
+      return;
+    if (chunk.end) {
+      waiting = true;
+      return look();
+    }
+    if (call->exchange->buffered() < ahead_bytes_max)
+      return again();
+    behind = true;
+    keep = self;
+  }
+  // The node did not answer; it may be back in a moment.
+  void try_again(const LogChunk& chunk, const std::shared_ptr<LogStream>& self) {
+    if (const std::string away = away_words(call->host, pull->place().node); !away.empty())
+      return give_up(away);
+    patience = std::min(patience, follow ? absence_tries : absence_tries_once);
+    if (--patience <= 0 || chunk.end)
+      return give_up(chunk.error);
+    retry = call->host.loop().after(absence_pause, [self] { self->again(); });
+  }
+  bool behind = false;  // the client has not taken the last piece yet
+  void drained() {
+    if (!std::exchange(behind, false))
+      return;
+    again();
+  }
+  void again() {
+    if (done || !pull)
+      return;
+    keep = shared_from_this();
+    pull->next();
+  }
+};
+
+}  // namespace
+
+void logs(CallPtr call) {
+  const net::Request& request = call->request();
+  const auto ref = parse_job_ref(*call, call->parts[0]);
+  if (!ref)
+    return call->fail(ref.error());
+  auto stream = std::make_shared<LogStream>();
+  stream->call = call;
+  stream->job = ref->id;
+  stream->sse = request.param("format") == "sse";
+  stream->follow = request.param("follow") == "1";
+  const auto rank = number_param(request, "rank", 0);
+  const std::string_view last_id = request.headers.get("Last-Event-ID");
+  const auto offset = number_param(request, "offset", 0);
+  if (!rank || !offset)
+    return call->fail(!rank ? rank.error() : offset.error());
+  stream->rank = static_cast<std::int64_t>(*rank);
+  stream->offset = *offset;
+  if (const auto resume = parse_int(last_id, 0, INT64_MAX); resume && stream->sse)
+    stream->offset = static_cast<std::uint64_t>(*resume);
+  if (!request.param("tail").empty()) {
+    const auto tail = number_param(request, "tail", 0);
+    if (!tail)
+      return call->fail(tail.error());
+    stream->tail = static_cast<std::int64_t>(*tail);
+  }
+  // A job that does not exist must be a 404, not an empty stream.
+  with_job_document(call, ref->id, [stream](Json document) {
+    stream->project = project_of(*stream->call, document);
+    if (document.find("elements"))
+      return stream->call->fail(
+          {Code::invalid, "an array has no log; each of its elements has one",
+           fmt::format("name an element: billow logs {}.0", document["id"].int_or(0))});
+    stream->begin();
+  });
+}
+
+}  // namespace billow::api::streams

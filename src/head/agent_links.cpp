@@ -1,0 +1,349 @@
+#include "head/agent_links.h"
+
+#include <fmt/format.h>
+#include <algorithm>
+
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "core/control/believed.h"
+#include "core/control/money.h"
+#include "core/wire/spoken.h"
+#include "core/wire/text_fields.h"
+
+namespace billow::head {
+
+using namespace wire::agent_v1;
+
+namespace {
+constexpr std::size_t frame_margin = 4096;  // of a frame, for what is around a message
+}
+
+void AgentLinks::refuse(const AgentLinkPtr& link, std::string message, std::string hint) {
+  log_warn("agent at {} refused: {}", link->peer(), message);
+  link->send(Refused{std::move(message), std::move(hint)}, {});
+  link->close("refused");
+}
+
+void AgentLinks::hello(const AgentLinkPtr& link, const Hello& h) {
+  if (h.version < protocol_version_min)
+    return refuse(link,
+                  fmt::format("the agent speaks protocol {}, this head {} and newer", h.version,
+                              protocol_version_min),
+                  fmt::format("install billow {} on the node, then start its agent again; running "
+                              "jobs go on meanwhile",
+                              BILLOW_VERSION));
+  const int ours = wire::spoken_protocol();
+  if ((h.version_min > 0 ? h.version_min : h.version) > ours)
+    return refuse(link,
+                  fmt::format("the agent speaks protocol {} and newer, this head {}",
+                              h.version_min > 0 ? h.version_min : h.version, ours),
+                  fmt::format("upgrade the head first, or install its version ({}) on the node",
+                              BILLOW_VERSION));
+  Engine& engine = engine_();
+  if (h.epoch_seen > engine.state().epoch)
+    return refuse(link,
+                  fmt::format("the agent has seen a newer head (epoch {}, this one is {})",
+                              h.epoch_seen, engine.state().epoch),
+                  "stop this head: another one has taken over");
+  // Before anything that a hello of this name may do to the one who has it.
+  if (const Status believed =
+          control::check_hello(engine.state(), {h.offer, h.tasks, link->credential});
+      !believed)
+    return refuse(link, believed.error().message, believed.error().hint);
+  LastHello& last = last_hello_[h.offer.name];
+  if (last.boot_id == h.offer.boot_id && h.sent_at < last.sent_at) {
+    log_info("node {}: a hello of an earlier connection came late and is passed over",
+             h.offer.name);
+    return link->close("a newer connection was here");
+  }
+  if (const Node* known = engine.state().node_by_name(h.offer.name);
+      known && links_.contains(known->id)) {
+    const AgentLinkPtr old = links_.at(known->id);
+    // The same machine dials again (its old connection is not dead yet here), or somebody else uses
+    // its name.
+    if (known->offer.boot_id != h.offer.boot_id)
+      return refuse(link, fmt::format("a node named {} is connected already", h.offer.name),
+                    "give this one another name: --node-name");
+    old->node = {};
+    links_.erase(known->id);
+    old->close("connected again");
+  }
+  last = {h.offer.boot_id, h.sent_at};
+  link->name = h.offer.name;
+  arriving_[h.offer.name] = link;
+  engine.execute(AgentHello{h.offer, h.tasks, link->credential}, {"node:" + h.offer.name, ""},
+                 [this, link, h](Result<std::vector<Event>> events) {
+                   if (const auto found = arriving_.find(h.offer.name);
+                       found != arriving_.end() && found->second == link)
+                     arriving_.erase(found);
+                   if (!events)
+                     return refuse(link, events.error().message, events.error().hint);
+                   accepted(link, h);
+                 });
+}
+
+// The hello's events are durable. Orders that became due meanwhile found nobody to go to;
+// hello_effects repeats them.
+void AgentLinks::accepted(const AgentLinkPtr& link, const Hello& h) {
+  Engine& engine = engine_();
+  const Node* node = engine.state().node_by_name(h.offer.name);
+  const LastHello& last = last_hello_[h.offer.name];
+  if (!node || !link->open() || last.boot_id != h.offer.boot_id || last.sent_at != h.sent_at)
+    return;
+  link->node = node->id;
+  links_[node->id] = link;
+  silent_since_.erase(node->id);
+  for (const TaskStatus& status : h.tasks)
+    take_port(node->id, status);
+  unsent_.erase(node->id);  // what it lacks is sent now
+  auto& strangers = strangers_[node->id] = {};
+  const std::vector<control::Effect> orders =
+      control::hello_effects(engine.state(), node->id, h.tasks);
+  for (const control::Effect& order : orders)
+    if (const auto* settle = std::get_if<Settle>(&order.message))
+      strangers.insert(settle->unknown.begin(), settle->unknown.end());
+  if (strangers.empty())
+    strangers_.erase(node->id);
+  else
+    log_warn(
+        "node {} still runs {} task{} that {} no longer its own; it is told to end {}, and takes "
+        "no work before",
+        h.offer.name, strangers.size(), strangers.size() == 1 ? "" : "s",
+        strangers.size() == 1 ? "is" : "are", strangers.size() == 1 ? "it" : "them");
+  link->send(Welcome{engine.state().epoch, node->id, limits::agent_heartbeat.ms(),
+                     std::min(h.version, wire::spoken_protocol()), BILLOW_VERSION,
+                     control::node_bills(*node)},
+             {});
+  log_info("node {} is here: {} GPUs, {} tasks, billow {}, protocol {}", h.offer.name,
+           node->offer.gpus.size(), h.tasks.size(), h.offer.version,
+           std::min(h.version, wire::spoken_protocol()));
+  engine.enqueue(orders);
+}
+
+// Only of tasks that are its own: nobody vouches for another node's.
+void AgentLinks::take_port(NodeId node, const TaskStatus& status) {
+  if (!has_task(node, status.task))
+    return;
+  if (status.state == TaskState::ended)
+    return (void)ports_.erase(status.task);
+  if (status.port_holder == PortHolder::unsaid)
+    return;
+  // Those that were never heard to end, with a node that is gone.
+  if (ports_.size() > limits::endpoints_max)
+    std::erase_if(ports_,
+                  [&](const auto& each) { return !engine_().state().find_task(each.first); });
+  Port& known = ports_[status.task];
+  if (known.holder == status.port_holder && known.look == status.port_look)
+    return;
+  known = {status.port_holder, status.port_look};
+  if (port_changed_)
+    port_changed_();
+}
+
+void AgentLinks::report(const AgentLinkPtr& link, const Report& r) {
+  // Of a task that it does not hold nothing is shown, and nothing taken away. What ended long ago
+  // is acknowledged below.
+  if (has_task(link->node, r.status.task)) {
+    take_port(link->node, r.status);
+    if (r.status.state == TaskState::starting && !r.status.waits_for.empty())
+      waits_for_[r.status.task] = control::kept_words(r.status.waits_for);
+    else
+      waits_for_.erase(r.status.task);
+  } else if (!engine_().state().find_task(r.status.task)) {
+    waits_for_.erase(r.status.task);
+  }
+  engine_().execute(
+      AgentReport{link->node, r.status}, {"node:" + link->name, ""},
+      [this, link, number = r.number, task = r.status.task,
+       ended = r.status.state == TaskState::ended](Result<std::vector<Event>> events) {
+        if (!events)
+          log_warn("node {}: {}", link->name, events.error().message);
+        link->send(Ack{number}, {});
+        const auto strangers = strangers_.find(link->node);
+        if (!ended || strangers == strangers_.end() || strangers->second.erase(task) == 0 ||
+            !strangers->second.empty())
+          return;
+        strangers_.erase(strangers);
+        link->close("it has ended what was not its own; it says hello again");
+      });
+}
+
+void AgentLinks::reclaimed(const AgentLinkPtr& link, const Reclaimed& notice) {
+  log_warn("node {} is taken away: {}", link->name, notice.reason);
+  engine_().execute(NodeReclaimed{link->node, notice.reason.empty()
+                                                  ? "taken away"
+                                                  : std::string(utf8_prefix(
+                                                        notice.reason, limits::words_bytes_max))},
+                    {"node:" + link->name, ""}, {});
+}
+
+bool AgentLinks::revoked(const AgentLinkPtr& link) {
+  if (!link->credential || engine_().state().tokens.contains(link->credential))
+    return false;
+  link->send(Refused{"this node's credential has been revoked",
+                     "an admin can let it join again: billow token create --node"},
+             {});
+  return true;
+}
+
+// An agent says them often, so that its last word is never old; the journal needs one now and then.
+void AgentLinks::marks(const AgentLinkPtr& link, const MeterMark& m) {
+  const SteadyTime now = clock_.steady();
+  MeterMarks due{link->node, {}};
+  for (const TaskMark& mark : m.marks) {
+    const auto [at, fresh] = marked_at_.try_emplace(mark.task, now);
+    if (!fresh && now - at->second < limits::meter_mark_every)
+      continue;
+    at->second = now;
+    due.marks.push_back(mark);
+  }
+  if (marked_at_.size() > 100'000)
+    std::erase_if(marked_at_, [&](const auto& item) {
+      return now - item.second > limits::meter_mark_every * 2;
+    });
+  if (!due.marks.empty())
+    engine_().execute(due, {"node:" + link->name, ""}, {});
+}
+
+void AgentLinks::idle_note(const AgentLinkPtr& link, const IdleNote& note) {
+  engine_().execute(IdleReported{link->node, note.task, note.state, note.action, note.text},
+                    {"node:" + link->name, ""}, {});
+}
+
+void AgentLinks::keep_alive(const AgentLinkPtr& link, const KeepAliveAsked& asked) {
+  engine_().execute(KeepAlive{{}, asked.task, link->node, asked.lasts, asked.reason},
+                    {fmt::format("task:{}", asked.task.value), ""}, {});
+}
+
+void AgentLinks::renew_leases() {
+  Engine& engine = engine_();
+  const control::State& state = engine.state();
+  if (state.money.budgets.empty())
+    return;
+  const auto uses = control::budget_uses(state, engine.billed());
+  for (const auto& [node, link] : links_) {
+    const auto on = state.tasks_on.find(node);
+    if (on == state.tasks_on.end())
+      continue;
+    std::map<Duration, std::vector<TaskId>> by_time;
+    for (TaskId id : on->second)
+      if (const Duration paid = control::task_paid_for(state, state.tasks.at(id), uses);
+          paid.ns > 0)
+        by_time[paid].push_back(id);
+    for (auto& [paid, tasks] : by_time)
+      link->send(LeaseRenew{state.epoch, std::move(tasks), paid}, {});
+  }
+}
+
+bool AgentLinks::closed(const AgentLinkPtr& link) {
+  if (const auto found = arriving_.find(link->name);
+      found != arriving_.end() && found->second == link)
+    arriving_.erase(found);
+  if (!link->node)
+    return false;
+  const auto found = links_.find(link->node);
+  if (found == links_.end() || found->second != link)
+    return false;
+  links_.erase(found);
+  strangers_.erase(link->node);
+  silent_since_[link->node] = clock_.steady();
+  log_info("node {} went away", link->name);
+  return true;
+}
+
+bool AgentLinks::send(NodeId node, const ToAgent& message, std::string_view blob) {
+  const auto found = links_.find(node);
+  return found != links_.end() && found->second->send(message, blob);
+}
+
+void AgentLinks::deliver(const control::Effect& effect) {
+  const auto* start = std::get_if<Start>(&effect.message);
+  const auto found = links_.find(effect.node);
+  if (start && found == links_.end())
+    return (void)unsent_[effect.node].insert(start->task);
+  if (!start || !complete_)
+    return (void)send(effect.node, effect.message, {});
+  Start completed = *start;
+  complete_(completed, found->second->confidential());
+  // One that its agent would not take cuts the connection, and would again after each hello.
+  if (wire::text_bytes(completed) > limits::agent_frame_bytes_max / 8 &&
+      wire::to_json_text(completed).size() > limits::agent_frame_bytes_max - frame_margin) {
+    TaskStatus status{.task = completed.task,
+                      .state = TaskState::ended,
+                      .ended_at = clock_.wall(),
+                      .exit = {},
+                      .usage = {},
+                      .never_began = true};
+    status.exit.kind = ExitKind::exec_failed;
+    status.exit.message = fmt::format(
+        "its command, variables and secrets are more than the {} that can be sent to a node",
+        format_bytes(limits::agent_frame_bytes_max - frame_margin));
+    engine_().execute(AgentReport{effect.node, std::move(status)}, {"head", ""}, {});
+    return;
+  }
+  found->second->send(completed, {});
+}
+
+// For nothing: no node has ever heard of them. A gang of which some were told stays: its others may
+// have begun.
+void AgentLinks::take_back_unsent(NodeId node) {
+  const auto found = unsent_.find(node);
+  if (found == unsent_.end())
+    return;
+  const std::set<TaskId> tasks = std::move(found->second);
+  unsent_.erase(found);
+  for (TaskId id : tasks) {
+    const Task* task = engine_().state().find_task(id);
+    if (!task || task->node != node)
+      continue;
+    const std::vector<TaskId>& all = engine_().state().jobs.at(task->job).tasks;
+    if (!std::all_of(all.begin(), all.end(), [&](TaskId each) { return tasks.contains(each); }))
+      continue;
+    TaskStatus status{.task = id, .state = TaskState::ended, .ended_at = WallTime{1}};
+    status.exit = {.kind = ExitKind::lost,
+                   .code = 0,
+                   .signal = 0,
+                   .message = "its node went away before it could be told to start"};
+    status.never_began = true;
+    engine_().execute(AgentReport{node, status}, {"head", ""}, {});
+  }
+}
+
+void AgentLinks::watch_silence(const std::function<void(const AgentLinkPtr&)>& cut) {
+  const SteadyTime now = clock_.steady();
+  std::vector<AgentLinkPtr> quiet;
+  for (const auto& [node, link] : links_)
+    if (now - link->heard > limits::agent_unreachable_after || revoked(link))
+      quiet.push_back(link);
+  for (const AgentLinkPtr& link : quiet) {
+    link->close("silent");
+    cut(link);
+  }
+  Engine& engine = engine_();
+  std::vector<Command> commands;  // carried out after the walk: they change what is walked over
+  for (const auto& [id, node] : engine.state().nodes) {
+    if (links_.contains(id) || arriving_.contains(node.offer.name))
+      continue;
+    const auto [since, fresh] =
+        silent_since_.try_emplace(id, now);  // after a restart of the head the count begins anew
+    const Duration silent = now - since->second;
+    if (node.reachable && silent > limits::agent_unreachable_after)
+      commands.push_back(NodeSilent{id});
+    else if (!node.reachable && silent > limits::agent_unreachable_after +
+                                             limits::agent_self_fence + limits::fence_margin)
+      commands.push_back(NodeFenced{id});
+  }
+  for (const Command& command : commands)
+    engine.execute(command, {"head", ""}, {});
+  std::vector<NodeId> gone;
+  for (const auto& [id, tasks] : unsent_)
+    if (const auto node = engine.state().nodes.find(id);
+        node == engine.state().nodes.end() || (!node->second.reachable && !links_.contains(id) &&
+                                               !arriving_.contains(node->second.offer.name)))
+      gone.push_back(id);
+  for (NodeId id : gone)
+    take_back_unsent(id);
+}
+
+}  // namespace billow::head

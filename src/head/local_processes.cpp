@@ -1,0 +1,52 @@
+#include "head/local_processes.h"
+
+#include "base/log.h"
+#include "head/local_agent.h"
+
+namespace billow::head {
+namespace {
+
+bool skips(int& looks) {
+  if (looks == 0)
+    return false;
+  --looks;
+  return true;
+}
+
+}  // namespace
+
+void LocalProcesses::watch_agent() {
+  const HeadOptions& head = *options_.head;
+  if (skips(agent_looks_to_skip_) || local_agent_alive(head.data_dir))
+    return;
+  const auto started =
+      ensure_local_agent({head.data_dir, options_.head_address, head.data_dir + "/node-token",
+                          head.sim, head.node_name, head.labels, options_.open_files});
+  if (!started)
+    log_error("{}", started.error().message);
+  else if (*started)
+    agent_started_ = options_.clock->steady();
+  agent_looks_to_skip_ = 3;
+}
+
+void LocalProcesses::watch_gateway() {
+  const HeadOptions& head = *options_.head;
+  if (skips(gateway_looks_to_skip_) || local_gateway_alive(head.data_dir))
+    return;
+  std::string region;  // this machine's gateway serves the region of this machine
+  for (const std::string& label : head.labels)
+    if (label.starts_with("region="))
+      region = label.substr(7);
+  const auto started = ensure_local_gateway(head.data_dir, options_.head_address,
+                                            head.gateway_listen, region, head.webhook_hosts);
+  if (!started)
+    log_error("{}", started.error().message);
+  gateway_looks_to_skip_ = 5;
+}
+
+bool LocalProcesses::agent_just_started() const {
+  constexpr Duration patience = seconds(10);
+  return agent_started_ && options_.clock->steady() - *agent_started_ <= patience;
+}
+
+}  // namespace billow::head

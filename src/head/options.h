@@ -1,0 +1,49 @@
+// How a head is started: the options of `billow up`.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+
+namespace billow::head {
+
+struct HeadOptions {
+  std::string data_dir;
+  // A file outside the data directory that says where this head is while it runs; empty: none.
+  std::string pointer;
+  std::vector<std::string> listen = {"127.0.0.1:7070"};
+  bool listen_any_port_if_taken = false;
+  int ready_fd = -1;  // gets "ok" when the head is ready, or the reason why not; then it is closed
+
+  // This machine as a node.
+  bool local_agent = true;
+  std::string node_name;
+  std::vector<std::string> labels;
+  std::string sim;  // "8xH100": the agent simulates its GPUs
+
+  bool tls = false;         // also if only this machine can connect
+  bool plain_http = false;  // never TLS: a proxy in front of the head does it
+  std::string tls_cert;     // empty: the head is its own authority
+  std::string tls_key;
+  std::vector<std::string> tls_names;
+
+  // Uploaded files; empty: files/ in the data directory. Heads of one store share it.
+  std::string files_dir;
+  std::string store;       // "postgres://…"; empty: SQLite in the data directory
+  bool standby = false;    // wait until the head that leads on that store is gone
+  std::string backup_dir;  // for scheduled backups; empty: none
+  Duration backup_every = hours(24);
+  std::uint32_t backups_kept = 7;
+
+  bool local_gateway = true;                // started when the first endpoint is deployed
+  std::vector<std::string> gateway_listen;  // empty: 127.0.0.1:7071, or any port if it is taken
+  std::vector<std::string> webhook_hosts;   // passed on to the gateway
+
+  std::string
+      secrets_key;  // file with the key of secrets; empty: secrets.key in the data directory
+  std::string notify_command;  // run for each notice (budgets, idle jobs, failures); empty: none
+};
+
+}  // namespace billow::head

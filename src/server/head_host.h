@@ -1,0 +1,124 @@
+// The head as the API sees it: every question of the API goes to the part of the head that answers
+// it.
+#pragma once
+
+#include "api/host.h"
+#include "head/head.h"
+
+namespace billow::server {
+
+class HeadHost final : public api::Host {
+ public:
+  explicit HeadHost(head::Head& head) : head_(head) {}
+
+  const control::State& state() const override { return head_.state(); }
+  const Queries& queries() const override { return head_.store().queries(); }
+  const Journal& journal() const override { return head_.store().journal(); }
+  net::Loop& loop() override { return head_.loop(); }
+  net::Workers& workers() override { return head_.workers(); }
+  WallTime now() const override { return head_.clock().wall(); }
+  WallTime billed() const override { return head_.engine().billed(); }
+  void execute(Command command, control::Cause cause, Done done) override {
+    head_.engine().execute(command, cause, std::move(done));
+  }
+  void when_durable(std::function<void()> fn) override {
+    head_.engine().when_durable(std::move(fn));
+  }
+  Status accepting_work() const override { return head_.accepting_work(); }
+  std::optional<Json> recently_finished(JobId job) const override {
+    return head_.engine().recently_finished(job);
+  }
+  std::unique_ptr<net::Subscription> watch_job(JobId job,
+                                               std::function<void(const Event&)> fn) override {
+    return head_.engine().watch_job(job, std::move(fn));
+  }
+  std::unique_ptr<net::Subscription> watch_events(std::function<void(const Event&)> fn) override {
+    return head_.engine().watch_events(std::move(fn));
+  }
+  const Telemetry& telemetry() const override { return head_.engine().telemetry(); }
+  const History& history() const override { return head_.history(); }
+  const JobSeries* live_series(JobId job) const override {
+    return head_.sampling().live_series(job);
+  }
+
+  // ---- agents
+  bool send(NodeId node, const wire::agent_v1::ToAgent& message, std::string_view blob) override {
+    return head_.agents().send(node, message, blob);
+  }
+  std::unique_ptr<net::Subscription> read_log(NodeId node,
+                                              wire::agent_v1::LogRead request,
+                                              OnChunk fn) override {
+    return head_.agents().read_log(node, std::move(request), std::move(fn));
+  }
+  std::unique_ptr<net::Subscription> watch_input(
+      TaskId task, std::function<void(const wire::agent_v1::InputTaken&)> fn) override {
+    return head_.agents().watch_input(task, std::move(fn));
+  }
+  const wire::agent_v1::Heartbeat* readings(NodeId node) const override {
+    return head_.agents().readings(node);
+  }
+  std::string waits_for(TaskId task) const override { return head_.agents().waits_for(task); }
+  void adopt_agent(std::shared_ptr<net::WebSocket> socket,
+                   std::string peer,
+                   TokenId credential) override {
+    head_.agents().adopt(std::move(socket), std::move(peer), credential);
+  }
+  std::unique_ptr<wire::agent_v1::Tunnel> open_tunnel(NodeId node,
+                                                      wire::agent_v1::TunnelOpen request,
+                                                      wire::agent_v1::OnTunnel fn) override {
+    return head_.agents().open_tunnel(node, std::move(request), std::move(fn));
+  }
+  void check_fabric(const std::vector<NodeId>& nodes,
+                    std::function<void(Result<Json>)> done) override {
+    head_.fabric().start(nodes, std::move(done));
+  }
+
+  // ---- files and secrets
+  files::Store& files() override { return head_.files(); }
+  std::string outputs_dir() const override { return head_.outputs_dir(); }
+  void copy_files(NodeId node,
+                  wire::agent_v1::CopyFiles request,
+                  std::function<void(Result<std::string>)> done) override {
+    head_.agents().copies().start(node, std::move(request), head_.clock().steady(),
+                                  std::move(done));
+  }
+  Result<std::string> seal_secret(ProjectId project,
+                                  const std::string& name,
+                                  std::string_view value) override {
+    return head_.secrets().sealed(state(), project, name, value);
+  }
+  std::string trouble_with(const Secret& secret) const override {
+    return head_.secrets().trouble_with(secret);
+  }
+
+  // ---- notices and gateways
+  std::size_t notices_waiting(std::uint64_t webhook) const override {
+    return head_.notifier().waiting(webhook);
+  }
+  std::string webhook_secret(std::uint64_t webhook) const override {
+    return head_.notifier().secret(webhook);
+  }
+  void test_webhook(std::uint64_t webhook, std::function<void(Result<int>)> done) override {
+    head_.notifier().test(webhook, std::move(done));
+  }
+  void adopt_gateway(std::shared_ptr<net::WebSocket> socket, std::string region) override {
+    head_.gateways().adopt(std::move(socket), std::move(region));
+  }
+  const gateway::EndpointFigures* endpoint_figures(const std::string& name) const override {
+    return head_.gateways().figures(name);
+  }
+  std::vector<std::string> gateway_addresses() const override {
+    return head_.gateways().addresses();
+  }
+
+  // ---- the head itself
+  std::string authority() const override { return head_.own_tls().authority_pem; }
+  std::string authority_fingerprint() const override { return head_.own_tls().fingerprint; }
+  Json about() const override { return head_.about(); }
+  void shutdown(bool stop_jobs) override { head_.shutdown(stop_jobs); }
+
+ private:
+  head::Head& head_;
+};
+
+}  // namespace billow::server

@@ -1,0 +1,32 @@
+#include "server/run_head.h"
+
+#include <signal.h>
+
+#include "api/api.h"
+#include "api/session.h"
+#include "gateway/proxy.h"
+#include "head/head.h"
+#include "server/head_host.h"
+
+namespace billow::server {
+
+// Gateways remove the dashboard's cookie from requests to replicas, so they must know its name.
+static_assert(std::string_view(gateway::session_cookie) == api::session_cookie);
+
+Status run_head(head::HeadOptions options) {
+  ::signal(SIGPIPE, SIG_IGN);
+  // The head is declared last, so it is destroyed first: its open requests refer to the other two.
+  struct Composition {
+    explicit Composition(head::HeadOptions options) : head(std::move(options)) {}
+    HeadHost host{head};
+    api::Api api{host};
+    head::Head head;
+  };
+  Composition parts(std::move(options));
+  BILLOW_TRY_VOID(parts.head.start());
+  BILLOW_TRY_VOID(parts.head.serve(
+      [&](std::shared_ptr<net::Exchange> exchange) { parts.api.handle(std::move(exchange)); }));
+  return parts.head.run();
+}
+
+}  // namespace billow::server

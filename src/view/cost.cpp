@@ -1,0 +1,47 @@
+#include "view/cost.h"
+
+#include <algorithm>
+
+#include "core/control/money.h"
+#include "core/ledger/meter.h"
+
+namespace billow::view {
+
+NanoUsd cost_so_far(const control::State& state, const Task& task, WallTime billed) {
+  if (task.state == TaskState::ended)
+    return {};
+  WallTime until = billed;
+  if (task.state == TaskState::unreachable)
+    until = std::min(until, state.nodes.at(task.node).unreachable_since);
+  return ledger::lease_cost(task, until) + control::egress_so_far(state, task.id);
+}
+
+NanoUsd cost_so_far(const control::State& state, const Job& job, WallTime billed) {
+  NanoUsd cost = job.cost;
+  for (const TaskId id : job.tasks)
+    if (const Task* task = state.find_task(id))
+      cost += cost_so_far(state, *task, billed);
+  return cost;
+}
+
+NanoUsd cost_so_far(const control::State& state, const Endpoint& endpoint, WallTime billed) {
+  NanoUsd cost = endpoint.replicas_cost;
+  const auto replicas = state.replicas.find(endpoint.name);
+  if (replicas == state.replicas.end())
+    return cost;
+  for (const JobId id : replicas->second)
+    cost += cost_so_far(state, state.jobs.at(id), billed);
+  return cost;
+}
+
+std::int64_t charge_rate_now(const control::State& state, const Job& job) {
+  std::int64_t rate = 0;
+  for (const TaskId id : job.tasks) {
+    const Task* task = state.find_task(id);
+    if (task && task->state != TaskState::ended && task->state != TaskState::unreachable)
+      rate += task->rate.nano_usd_per_s * ledger::charged_milli(*task) / 1000;
+  }
+  return rate;
+}
+
+}  // namespace billow::view

@@ -1,0 +1,248 @@
+#include "view/job_document.h"
+
+#include <fmt/format.h>
+
+#include "base/text.h"
+#include "core/control/money.h"
+#include "core/ledger/meter.h"
+#include "core/wire/codec.h"
+#include "view/cost.h"
+#include "view/json_parts.h"
+#include "view/names.h"
+#include "view/spec_document.h"
+#include "view/waiting.h"
+
+namespace billow::view {
+namespace {
+
+Json exit_document(const ExitStatus& exit) {
+  return Json::object({{"kind", enum_name(exit.kind)},
+                       {"code", exit.code},
+                       {"signal", exit.signal},
+                       {"text", exit.text()}});
+}
+
+// The MIG instances a task holds: the profile, the card, and the first memory slice.
+Json mig_of(const Task& task, const std::string& profile) {
+  Json out = Json::array();
+  for (const GpuGrant& grant : task.gpus)
+    if (grant.mig_start >= 0)
+      out.push(
+          Json::object({{"gpu", grant.gpu}, {"profile", profile}, {"start", grant.mig_start}}));
+  return out;
+}
+
+Json task_document(const StoredTask& stored, const std::string& mig_profile) {
+  const Task& task = stored.task;
+  Json gpus = Json::array();
+  for (const GpuGrant& grant : task.gpus)
+    gpus.push(grant.gpu);
+  Json doc = Json::object({{"id", task.id.value},
+                           {"rank", task.rank},
+                           {"node", stored.node},
+                           {"node_id", task.node.value},
+                           {"state", enum_name(task.state)},
+                           {"gpus", std::move(gpus)},
+                           {"gpu_type", stored.gpu_type},
+                           {"gpu_milli", ledger::gpu_milli(task)},
+                           {"started_at", time_or_null(task.started_at)},
+                           {"ended_at", time_or_null(task.lease_to)}});
+  if (Json mig = mig_of(task, mig_profile); mig.size())
+    doc.set("mig", std::move(mig));
+  if (task.price_class == PriceClass::suspended)
+    doc.set("ram_mib", task.ram_mib);
+  if (!task.unsuspendable.empty())
+    doc.set("unsuspendable", task.unsuspendable);
+  if (task.state == TaskState::ended) {
+    doc.set("exit", exit_document(task.exit));
+    doc.set("usage", Json::object({{"cpu_user_ns", task.usage.cpu_user_ns},
+                                   {"cpu_system_ns", task.usage.cpu_system_ns},
+                                   {"rss_peak_kib", task.usage.rss_peak_kib},
+                                   {"log_bytes_lost", task.usage.log_bytes_lost}}));
+  }
+  return doc;
+}
+
+std::string array_text(const ArraySpec& a) {
+  std::string out = fmt::format("{}-{}", a.first, a.last);
+  if (a.step != 1)
+    out += fmt::format(":{}", a.step);
+  if (a.running_max)
+    out += fmt::format("%{}", a.running_max);
+  return out;
+}
+
+// Whether it can be suspended at all, whatever it does just now, and if not why.
+Json suspendable_document(const control::State& state, const Job& job) {
+  bool never = !control::could_be_suspended(*job.spec);
+  for (const TaskId id : job.tasks)
+    if (const Task* task = state.find_task(id))
+      never = never || !task->unsuspendable.empty();
+  std::string why;
+  if (const Status can = never ? control::suspendable(state, job) : Status(); !can) {
+    why = can.error().message;
+    if (const auto at = why.find(": "); at != std::string::npos)
+      why.erase(0, at + 2);  // "job 12 cannot be suspended: …"
+  }
+  return Json::object({{"can", !never}, {"why", why}});
+}
+
+// `ran_s` and `suspended_s` of a job that held one lease: it ran from its start to its end. The
+// times of other jobs come from their leases, which the store has (view/times.h).
+void add_times(Json& document, const StoredJob& stored, WallTime now) {
+  const Job& job = stored.job;
+  document.set("submitted_at", format_utc(job.submitted_at));
+  document.set("started_at", time_or_null(job.started_at));
+  document.set("ended_at", time_or_null(job.ended_at));
+  if (!job.started_at)
+    return;
+  std::uint64_t leases = job.attempt + (stored.tasks.empty() && !is_final(job.state) ? 1u : 0u);
+  for (const StoredTask& task : stored.tasks)
+    leases = std::max<std::uint64_t>(leases, job.attempt + task.task.lease_number);
+  document.set("leases", leases);
+  if (leases != 1)
+    return;
+  const WallTime until = job.ended_at ? job.ended_at : now;
+  document.set("ran_s", std::max<std::int64_t>(0, (until - job.started_at).ns / 1'000'000'000));
+  document.set("suspended_s", 0);
+}
+
+void add_identity(Json& document, const StoredJob& stored) {
+  const Job& job = stored.job;
+  add_spec(document, *job.spec);
+  if (!job.image_digest.empty())
+    document.set("image_digest", job.image_digest);
+  document.set("user", stored.user);
+  if (!stored.unix_user.empty())
+    document.set("unix_user", stored.unix_user);
+  document.set("project", stored.project);
+  document.set("state", enum_name(job.state));
+  document.set("final", is_final(job.state));
+  document.set("reason", job.reason);
+  document.set("attempt", job.attempt);
+  if (job.array)
+    document.set("array", Json::object({{"id", job.array.value}, {"index", job.array_index}}));
+}
+
+void add_checkpoint(Json& document, const Job& job) {
+  if (job.spec->checkpoint_every.ns <= 0)
+    return;
+  // How often a node is lost differs by orders of magnitude; about once a day is usual for spot
+  // machines.
+  const Duration advised = checkpoint_interval(milliseconds(job.checkpoint.cost_ms), hours(24));
+  document.set("checkpoint",
+               Json::object({{"path", job.checkpoint.path},
+                             {"at", time_or_null(job.checkpoint.at)},
+                             {"cost_ms", job.checkpoint.cost_ms},
+                             {"every_s", job.spec->checkpoint_every.ns / 1'000'000'000},
+                             {"advised_every_s", advised.ns / 1'000'000'000}}));
+}
+
+void add_suspension(Json& document, const Suspension& s) {
+  if (s.phase == SuspendPhase::none)
+    return;
+  document.set("suspension", Json::object({{"phase", enum_name(s.phase)},
+                                           {"cause", enum_name(s.cause)},
+                                           {"mode", enum_name(s.mode)},
+                                           {"since", time_or_null(s.since)},
+                                           {"resumes_by_itself", s.resume_wanted}}));
+}
+
+struct Spent {
+  NanoUsd cost;
+  std::int64_t nano_usd_per_s = 0;
+};
+
+// What live and finished jobs show alike. `live` has what only the state of a live job can tell.
+Json job_document(const StoredJob& stored, WallTime now, const Spent& spent, const Json& live) {
+  const Job& job = stored.job;
+  Json doc = Json::object({{"id", job.id.value}, {"label", job_label(job)}});
+  add_identity(doc, stored);
+  add_times(doc, stored, now);
+  for (const auto& [name, value] : live.members())
+    doc.set(name, value);
+  if (job.not_before)
+    doc.set("not_before", format_utc(job.not_before));
+  if (is_final(job.state)) {
+    doc.set("exit", exit_document(job.exit));
+    doc.set("exit_code", job.exit.shell_code());
+  }
+  doc.set("cost_nano_usd", spent.cost.value);
+  doc.set("cost", format_usd(spent.cost));
+  doc.set("rate",
+          spent.nano_usd_per_s ? format_rate_per_hour({spent.nano_usd_per_s}) : std::string());
+  Json tasks = Json::array();
+  for (const StoredTask& task : stored.tasks)
+    tasks.push(task_document(task, job.spec->resources.mig_profile));
+  doc.set("tasks", std::move(tasks));
+  add_checkpoint(doc, job);
+  add_suspension(doc, job.suspension);
+  return doc;
+}
+
+}  // namespace
+
+Json live_job_document(const control::State& state,
+                       const Job& job,
+                       Moment at,
+                       const Readings& readings) {
+  std::vector<Task> tasks;
+  for (const TaskId id : job.tasks)
+    tasks.push_back(state.tasks.at(id));
+  std::string reason = job.reason;
+  if (reason.empty())
+    reason = away_note(state, job, at.billed);
+  if (job.state == JobState::running)
+    for (const Task& task : tasks)
+      if (std::string text = idle_text(state, task.id, readings(task.node)); !text.empty())
+        reason = job.reason.empty() ? std::move(text) : fmt::format("{}; {}", job.reason, text);
+  const Json live = Json::object(
+      {{"reason", std::move(reason)}, {"suspendable", suspendable_document(state, job)}});
+  return job_document(stored_job(state, job, tasks), at.now,
+                      {cost_so_far(state, job, at.billed), charge_rate_now(state, job)}, live);
+}
+
+Json finished_job_document(const StoredJob& stored) {
+  Json document = job_document(stored, stored.job.ended_at, {stored.job.cost}, Json::object());
+  document.set("spec", parse_json(wire::to_json_text(*stored.job.spec)).value_or(Json()));
+  return document;
+}
+
+Json array_document(const StoredArray& stored) {
+  const control::ArrayState& array = stored.array;
+  const WallTime ended_at = stored.ended_at;
+  Json doc = Json::object({{"id", array.id.value}, {"label", fmt::format("{}", array.id.value)}});
+  add_spec(doc, *array.spec);
+  doc.set("user", stored.user);
+  doc.set("project", stored.project);
+  const bool ok = array.succeeded == array.count;
+  doc.set("state", ended_at ? (ok ? "succeeded" : "failed") : array.running ? "running" : "queued");
+  doc.set("final", static_cast<bool>(ended_at));
+  doc.set("reason", ended_at && !ok ? fmt::format("{} of {} elements did not succeed",
+                                                  array.count - array.succeeded, array.count)
+                                    : std::string());
+  doc.set("array_spec", array_text(*array.spec->array));
+  doc.set("elements", Json::object({{"count", array.count},
+                                    {"left", array.left},
+                                    {"running", array.running},
+                                    {"succeeded", array.succeeded}}));
+  doc.set("submitted_at", format_utc(array.submitted_at));
+  doc.set("started_at", Json());
+  doc.set("ended_at", time_or_null(ended_at));
+  if (ended_at) {
+    doc.set("exit", exit_document({.kind = ExitKind::exited, .code = array.worst_code}));
+    doc.set("exit_code", array.worst_code);
+  }
+  doc.set("cost_nano_usd", array.cost.value);
+  doc.set("cost", format_usd(array.cost));
+  doc.set("rate", "");
+  doc.set("attempt", 0);
+  doc.set("tasks", Json::array());
+  return doc;
+}
+
+Json live_array_document(const control::State& state, const control::ArrayState& array) {
+  return array_document(stored_array(state, array, {}));
+}
+
+}  // namespace billow::view

@@ -1,0 +1,97 @@
+#include "view/rows.h"
+
+#include <fmt/format.h>
+
+#include "core/ledger/meter.h"
+#include "core/wire/codec.h"
+#include "view/names.h"
+#include "view/stored.h"
+
+namespace billow::view {
+
+JobRow job_row(const control::State& state, const control::FinishedJob& finished) {
+  const Job& job = finished.job;
+  JobRow row;
+  row.id = job.id;
+  row.name = job.spec->name;
+  row.user = job.user;
+  row.project = job.project;
+  row.state = enum_name(job.state);
+  row.submitted_at = job.submitted_at;
+  row.started_at = job.started_at;
+  row.ended_at = job.ended_at;
+  row.exit_code = job.exit.shell_code();
+  row.array = job.array;
+  row.array_index = job.array_index;
+  for (const Task& task : finished.tasks) {
+    row.nodes.push_back(node_name(state, task.node));
+    row.gpu_count += static_cast<std::uint32_t>(task.gpus.size());
+    row.gpu_milli += ledger::gpu_milli(task);
+    row.gpu_type = gpu_type(state, task);
+  }
+  row.charge = job.cost;
+  row.labels.assign(job.spec->labels.begin(), job.spec->labels.end());
+  row.doc = wire::to_json_text(stored_job(state, job, finished.tasks));
+  return row;
+}
+
+JobRow array_row(const control::State& state, const control::FinishedArray& finished) {
+  const auto& array = finished.array;
+  JobRow row;
+  row.id = array.id;
+  row.name = array.spec->name;
+  row.user = array.user;
+  row.project = array.project;
+  row.state = array.succeeded == array.count ? "succeeded" : "failed";
+  row.submitted_at = array.submitted_at;
+  row.ended_at = finished.ended_at;
+  row.exit_code = array.worst_code;
+  row.charge = array.cost;
+  row.labels.assign(array.spec->labels.begin(), array.spec->labels.end());
+  row.doc = wire::to_json_text(stored_array(state, array, finished.ended_at));
+  return row;
+}
+
+LeaseRow lease_row(const control::ClosedLease& lease) {
+  const Task& task = lease.task;
+  LeaseRow row;
+  row.id = ledger::lease_id(task);
+  row.job = task.job;
+  row.task = task.id;
+  row.project = lease.project;
+  row.user = lease.user;
+  row.node_name =
+      lease.node_name.empty() ? fmt::format("node {}", task.node.value) : lease.node_name;
+  row.gpu_type = lease.gpu_type;
+  row.milli = lease.milli.value_or(ledger::gpu_milli(task));
+  row.price_class = enum_name(task.price_class);
+  row.from = task.lease_from;
+  row.to = lease.to;
+  row.open = lease.open;
+  row.charge = lease.charge;
+  row.cost = lease.cost;
+  row.idle = lease.idle;
+  row.energy_mj = lease.energy_mj;
+  row.egress = lease.egress;
+  row.egress_bytes = lease.egress_bytes;
+  row.gpus = static_cast<std::int32_t>(task.gpus.size());
+  row.card_mem_mib = lease.card_mem_mib;
+  const TaskMeter& meter = task.usage.meter;
+  row.mem_peak_mib = meter.gpu_mem_peak_mib;
+  row.sm_peak_pct = meter.sm_peak_pct;
+  row.engine_p95_pct = meter.engine_p95_pct;
+  row.measured = meter.measured;
+  return row;
+}
+
+EntryRow entry_row(const ledger::Entry& entry) {
+  return {entry.number, enum_name(entry.kind), entry.node,      entry.lease,
+          entry.job,    entry.project,         entry.user,      entry.from,
+          entry.to,     entry.amount,          entry.correction};
+}
+
+NodeDayRow node_day_row(const control::NodeDay& day) {
+  return {day.day, day.name, day.pool, day.cost, day.provider_id};
+}
+
+}  // namespace billow::view

@@ -1,0 +1,15 @@
+// The rows that a step of the core leaves in the store's query tables.
+#pragma once
+
+#include "core/control/core.h"
+#include "store/rows.h"
+
+namespace billow::view {
+
+JobRow job_row(const control::State& state, const control::FinishedJob& finished);
+JobRow array_row(const control::State& state, const control::FinishedArray& finished);
+LeaseRow lease_row(const control::ClosedLease& lease);
+EntryRow entry_row(const ledger::Entry& entry);
+NodeDayRow node_day_row(const control::NodeDay& day);
+
+}  // namespace billow::view

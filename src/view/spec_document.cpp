@@ -1,0 +1,93 @@
+#include "view/spec_document.h"
+
+#include "base/text.h"
+#include "view/json_parts.h"
+
+namespace billow::view {
+namespace {
+
+Json object_list(const std::vector<ObjectWish>& wishes) {
+  Json out = Json::array();
+  for (const ObjectWish& wish : wishes)
+    out.push(Json::object({{"url", wish.url}, {"path", wish.path}}));
+  return out;
+}
+
+void add_data(Json& document, const Surroundings& around) {
+  Json volumes = Json::array();
+  for (const VolumeWish& wish : around.volumes)
+    volumes.push(
+        Json::object({{"name", wish.name}, {"path", wish.path}, {"read_only", wish.read_only}}));
+  if (!around.volumes.empty())
+    document.set("volumes", std::move(volumes));
+  if (!around.inputs.empty())
+    document.set("inputs", object_list(around.inputs));
+  if (!around.outputs.empty())
+    document.set("outputs", object_list(around.outputs));
+}
+
+// Which secrets, and how the job gets them; never their values.
+void add_secrets(Json& document, const Surroundings& around) {
+  if (around.secrets.empty())
+    return;
+  Json secrets = Json::array();
+  for (const SecretWish& wish : around.secrets) {
+    Json one = Json::object({{"name", wish.name}});
+    if (wish.file.empty())
+      one.set("variable", wish.variable);
+    else
+      one.set("file", wish.file);
+    secrets.push(std::move(one));
+  }
+  document.set("secrets", std::move(secrets));
+}
+
+void add_surroundings(Json& document, const Surroundings& around) {
+  if (!around.image.empty())
+    document.set("image", around.image);
+  else if (!around.environment.empty())
+    document.set("environment", Json::object({{"name", around.environment},
+                                              {"digest", around.environment_digest}}));
+  add_data(document, around);
+  add_secrets(document, around);
+  if (around.network != RoomNetwork::host)
+    document.set("network", enum_name(around.network));
+  if (around.processes_max > 0)
+    document.set("processes_max", around.processes_max);
+}
+
+}  // namespace
+
+void add_spec(Json& document, const JobSpec& spec) {
+  const Resources& wanted = spec.resources;
+  document.set("name", spec.name);
+  document.set("command", shell_join(spec.argv));
+  document.set("argv", string_list(spec.argv));
+  document.set("cwd", spec.cwd);
+  add_surroundings(document, spec.surroundings);
+  document.set("retries", spec.retries);
+  document.set("priority", spec.priority);
+  document.set("spot", spec.spot);
+  if (spec.strict)
+    document.set("strict", true);
+  if (spec.time_sliced)
+    document.set("time_sliced", true);
+  if (!wanted.mig_profile.empty())
+    document.set("mig_profile", wanted.mig_profile);
+  document.set("time_limit_s", spec.time_limit.ns / 1'000'000'000);
+  document.set("gpus", wanted.gpus);
+  document.set("gpu_milli", wanted.gpus ? wanted.share.milli * wanted.gpus : 0);
+  document.set("gpu_mem_mib", wanted.share.mem_mib);
+  document.set("gpu_types", string_list(wanted.gpu_types));
+  document.set("nodes", spec.nodes);
+  document.set("cpu_milli", wanted.cpu_milli);
+  document.set("mem_mib", wanted.mem_mib);
+  document.set("pty", spec.pty);
+  document.set("labels", string_map(spec.labels));
+  Json after = Json::array();
+  for (const Dependency& d : spec.after)
+    after.push(Json::object({{"job", d.job.value}, {"kind", enum_name(d.kind)}}));
+  document.set("after", std::move(after));
+}
+
+}  // namespace billow::view

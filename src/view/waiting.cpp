@@ -1,0 +1,169 @@
+#include "view/waiting.h"
+
+#include <fmt/format.h>
+#include <set>
+
+#include "base/text.h"
+#include "core/control/core.h"
+#include "core/control/fabric.h"
+#include "view/job_document.h"
+#include "view/json_parts.h"
+
+namespace billow::view {
+namespace {
+
+constexpr Duration away_shown_after = seconds(5);
+
+// Whether the job waits, or is suspended, inside a reservation that has ended.
+bool reservation_ended(const control::State& state, const Job& job) {
+  return job.spec->reservation && !job.left_reservation && !control::reservation_of(state, job) &&
+         job.state != JobState::running && job.stopping == StopCause::none;
+}
+
+sched::Explanation explain_ended_reservation(const control::State& state,
+                                             const Job& job,
+                                             bool for_array) {
+  if (!for_array)
+    return sched::reservation_over(job.id, job.spec->reservation);
+  std::size_t elements = 0;
+  for (auto at = state.jobs.lower_bound(JobId(job.array.value + 1));
+       at != state.jobs.end() && at->second.array == job.array; ++at)
+    elements += reservation_ended(state, at->second);
+  return sched::reservation_over(job.array, job.spec->reservation, elements);
+}
+
+// The answer as it is put together.
+struct Answer {
+  Json reasons = Json::array();
+  Json earliest;
+  Json would_start_now;
+
+  void because(const char* kind, std::string text) {
+    reasons.push(Json::object({{"kind", kind}, {"text", std::move(text)}}));
+  }
+  void because(const sched::Explanation& explanation) {
+    for (const auto& r : explanation.reasons) {
+      Json reason = Json::object({{"kind", sched::reason_name(r.kind)}, {"text", r.text}});
+      if (r.behind)
+        reason.set("behind", r.behind.value);
+      reasons.push(std::move(reason));
+    }
+  }
+};
+
+void explain_queue(Answer& answer, const control::State& state, const Job& job, WallTime now) {
+  if (job.state == JobState::suspended && !job.reason.empty())
+    answer.because("held", job.reason);
+  const auto explanation = sched::explain(state.index, job.id, now);
+  answer.because(explanation);
+  const WallTime played = sched::forecast(state.index, job.id, now);
+  answer.earliest = time_or_null(played ? played : explanation.earliest_start);
+  if (!explanation.would_start_now.empty())
+    answer.would_start_now = explanation.would_start_now;
+  for (const std::string& note : control::pool_notes(state, job, now))
+    answer.because("pool", note);
+}
+
+Json expectation_document(const Expectation& x) {
+  if (x.runs == 0)
+    return {};
+  return Json::object(
+      {{"likely_s", x.likely.seconds()},
+       {"at_most_s", x.at_most.seconds()},
+       {"runs", x.runs},
+       {"confidence", control::confidence(x)},
+       {"text", fmt::format("expected to run for about {}, at most {} ({} confidence, from {} "
+                            "earlier run{})",
+                            format_duration(x.likely), format_duration(x.at_most),
+                            control::confidence(x), x.runs, x.runs == 1 ? "" : "s")}});
+}
+
+}  // namespace
+
+bool waits(const Job& job) {
+  return job.state == JobState::queued ||
+         (job.state == JobState::suspended && job.suspension.resume_wanted);
+}
+
+std::string waiting_reason(const control::State& state, const Job& job, WallTime now) {
+  if (!waits(job) || !job.reason.empty())
+    return job.reason;
+  if (state.nodes.empty())
+    return "no node has joined yet";
+  const auto explanation = sched::explain(state.index, job.id, now, sched::Advice::none);
+  if (explanation.reasons.empty())
+    return {};
+  std::string reason = explanation.reasons.front().text;
+  // A job behind someone else's reservation can usually start at once if it has a time limit.
+  // Finding that out makes a plan for each proposal: too expensive behind a long queue.
+  constexpr std::size_t advice_queue_max = 200;
+  if (explanation.reasons.front().kind == sched::ReasonKind::reserved &&
+      state.index.queued_count() <= advice_queue_max)
+    if (const std::string cure = sched::explain(state.index, job.id, now).would_start_now;
+        !cure.empty())
+      reason += "; " + cure;
+  return reason;
+}
+
+void add_waiting_reason(Json& document, const control::State& state, const Job& job, WallTime now) {
+  if (std::string reason = waiting_reason(state, job, now); !reason.empty())
+    document.set("reason", std::move(reason));
+}
+
+Duration away_for(const Node& node, WallTime billed) {
+  const Duration away = billed - node.unreachable_since;
+  return node.reachable || away < away_shown_after ? Duration{} : away;
+}
+
+std::string away_note(const control::State& state, const Job& job, WallTime billed) {
+  if (job.state != JobState::running && job.state != JobState::suspended)
+    return {};
+  std::string text;
+  std::set<NodeId> named;
+  for (const TaskId id : job.tasks) {
+    const Task* task = state.find_task(id);
+    const auto node =
+        task && task->state != TaskState::ended ? state.nodes.find(task->node) : state.nodes.end();
+    if (node == state.nodes.end() || !named.insert(node->first).second)
+      continue;
+    const Duration away = away_for(node->second, billed);
+    if (away.ns == 0)
+      continue;
+    text += fmt::format("{}{} unreachable for {}", text.empty() ? "" : ", ",
+                        node->second.offer.name, format_duration(seconds(away.ns / 1'000'000'000)));
+  }
+  return text.empty() ? text : text + "; charged only if it kept running";
+}
+
+Json explain_document(const control::State& state,
+                      const Job& job,
+                      const Moment& at,
+                      bool for_array) {
+  Answer answer;
+  if (reservation_ended(state, job)) {
+    if (!job.reason.empty())
+      answer.because("held", job.reason);
+    const sched::Explanation over = explain_ended_reservation(state, job, for_array);
+    answer.because(over);
+    answer.would_start_now = over.would_start_now;
+  } else if (waits(job)) {
+    explain_queue(answer, state, job, at.now);
+  } else if (!job.reason.empty()) {
+    answer.because(job.state == JobState::running ? "running" : "held", job.reason);
+    answer.earliest = time_or_null(job.not_before);
+  }
+  if (std::string away = away_note(state, job, at.billed); !away.empty())
+    answer.because("node", std::move(away));
+  for (const std::string& note : control::fabric_notes(state, job))
+    answer.because("fabric", note);
+  if (std::string note = control::fabric_unmeasured(state, job); !note.empty())
+    answer.because("fabric", std::move(note));
+  return Json::object({{"id", job.id.value},
+                       {"state", enum_name(job.state)},
+                       {"reasons", std::move(answer.reasons)},
+                       {"earliest_start", std::move(answer.earliest)},
+                       {"would_start_now", std::move(answer.would_start_now)},
+                       {"expected", expectation_document(job.expected)}});
+}
+
+}  // namespace billow::view

@@ -1,0 +1,84 @@
+// Which tokens each kind of route takes.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "api/api.h"
+#include "api/rights.h"
+
+namespace billow::api {
+namespace {
+
+control::Principal principal(TokenScope scope, Role role = Role::member) {
+  control::Principal who;
+  who.scope = scope;
+  who.role = role;
+  return who;
+}
+
+// "read submit full node join", as far as they may.
+std::string scopes_that_may(Need need, Role role) {
+  std::string out;
+  for (const TokenScope scope :
+       {TokenScope::read, TokenScope::submit, TokenScope::full, TokenScope::node, TokenScope::join})
+    if (allowed(principal(scope, role), need))
+      out += std::string(out.empty() ? "" : " ") + enum_name(scope);
+  return out;
+}
+
+TEST(Rights, AMembersTokenMayDoWhatItsScopeSays) {
+  EXPECT_EQ(scopes_that_may(Need::nothing, Role::member), "read submit full node join");
+  EXPECT_EQ(scopes_that_may(Need::look, Role::member), "read submit full");
+  EXPECT_EQ(scopes_that_may(Need::work, Role::member), "submit full");
+  EXPECT_EQ(scopes_that_may(Need::full, Role::member), "full");
+  EXPECT_EQ(scopes_that_may(Need::files, Role::member), "submit full node");
+  EXPECT_EQ(scopes_that_may(Need::node, Role::member), "node");
+  EXPECT_EQ(scopes_that_may(Need::join, Role::member), "join");
+  EXPECT_EQ(scopes_that_may(Need::oversee, Role::member), "");
+  EXPECT_EQ(scopes_that_may(Need::admin, Role::member), "");
+}
+
+TEST(Rights, AnAdminsReadTokenOverseesAndChangesNothing) {
+  EXPECT_EQ(scopes_that_may(Need::oversee, Role::admin), "read full");
+  EXPECT_EQ(scopes_that_may(Need::admin, Role::admin), "full");
+  EXPECT_EQ(scopes_that_may(Need::work, Role::admin), "submit full");
+}
+
+TEST(Rights, ARefusalSaysWhichTokenIsNeeded) {
+  const Status submit = allowed(principal(TokenScope::submit), Need::full);
+  ASSERT_FALSE(submit);
+  EXPECT_EQ(submit.error().code, Code::forbidden);
+  EXPECT_NE(submit.error().message.find("full token"), std::string::npos);
+  const Status read = allowed(principal(TokenScope::read), Need::work);
+  ASSERT_FALSE(read);
+  EXPECT_NE(read.error().message.find("read-only"), std::string::npos);
+}
+
+TEST(Routes, EveryRouteIsListedOnce) {
+  std::set<std::string> seen;
+  for (const RouteInfo& route : Api::routes())
+    EXPECT_TRUE(
+        seen.insert(std::string(net::method_name(route.method)) + " " + route.pattern).second)
+        << route.pattern;
+  EXPECT_GT(seen.size(), 100u);
+}
+
+TEST(Routes, OnlyThePublicOnesNeedNoToken) {
+  std::set<std::string> open;
+  for (const RouteInfo& route : Api::routes())
+    if (route.need == Need::nothing)
+      open.insert(route.pattern);
+  EXPECT_EQ(open, (std::set<std::string>{"/", "/app.css", "/app.js", "/assets/{name}", "/healthz",
+                                         "/v1/openapi.json", "/v1/session"}));
+}
+
+TEST(Routes, WhatChangesSomethingNeedsMoreThanARead) {
+  for (const RouteInfo& route : Api::routes())
+    if (route.method != net::Method::get && route.need == Need::look) {
+      // Ending one's own session, and advice, which is computed and changes nothing.
+      EXPECT_TRUE(route.pattern == "/v1/session" || route.pattern == "/v1/advise") << route.pattern;
+    }
+}
+
+}  // namespace
+}  // namespace billow::api
