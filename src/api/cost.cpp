@@ -1,5 +1,4 @@
-// The routes of reports: what was spent by whom, invoices, the provider's bill, days that stand
-// out. What was wasted: waste.cpp.
+// The routes of reports: costs, invoices, the provider's bill, unusual days. Waste is in waste.cpp.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -37,7 +36,7 @@ void cost(CallPtr call) {
     return call->fail(dimensions.error());
   if (!format.empty() && format != "json" && format != "csv" && format != "focus")
     return call->fail(
-        {Code::invalid, fmt::format("there is no format \"{}\"", format), "json, csv or focus"});
+        {Code::invalid, fmt::format("unknown format \"{}\"", format), "use json, csv or focus"});
   if (format == "focus" && !by(*dimensions, Dimension::day))
     dimensions->insert(dimensions->begin(), Dimension::day);
   with_report(
@@ -59,7 +58,7 @@ void cost(CallPtr call) {
                                  {"days", days_document(window)},
                                  {"scope", scope.text},
                                  {"lines", ledger::cost_json(lines, dimensions)},
-                                 {"total", total_document(total, grid_of(*call))}});
+                                 {"total", total_document(total, grid_of(*call).value_or(0))}});
         if (scope.everything) {
           const NanoUsd unallocated = report.fleet - total.cost;
           out.set("fleet", Json::object({{"cost_nano_usd", report.fleet.value},
@@ -73,88 +72,110 @@ void cost(CallPtr call) {
       });
 }
 
+namespace {
+
+// The leases that a job holds now: only the books know what they have cost.
+std::vector<LeaseRow> open_leases(const Host& host, JobId id) {
+  const control::State& state = host.state();
+  const auto& books = state.money.books;
+  const WallTime billed = host.billed();
+  std::vector<LeaseRow> open;
+  for (const LeaseId lease : books.open_leases()) {
+    const ledger::LeaseOpened& o = *books.opened(lease);
+    if (o.job != id)
+      continue;
+    const auto sums = books.lease_totals(lease, o.at, billed);
+    LeaseRow row;
+    row.id = lease;
+    row.job = o.job;
+    row.gpu_type = o.gpu_type;
+    row.milli = o.milli;
+    row.price_class = enum_name(o.price_class);
+    row.from = o.at;
+    row.to = billed;
+    row.charge = sums.charge;
+    row.cost = sums.active + sums.idle;
+    row.idle = sums.idle;
+    row.energy_mj = sums.energy_mj;
+    row.egress = sums.egress;
+    row.egress_bytes = sums.egress_bytes;
+    if (const auto node = state.nodes.find(o.node); node != state.nodes.end())
+      row.node_name = node->second.offer.name;
+    open.push_back(std::move(row));
+  }
+  return open;
+}
+
+Json lease_document(const LeaseRow& row) {
+  const double idle_pct = row.cost.value > 0 ? 100.0 * static_cast<double>(row.idle.value) /
+                                                   static_cast<double>(row.cost.value)
+                                             : 0.0;
+  return Json::object({{"from", format_utc(row.from)},
+                       {"to", row.open ? Json() : Json(format_utc(row.to))},
+                       {"held_s", (row.to - row.from).seconds()},
+                       {"node", row.node_name},
+                       {"gpu", row.gpu_type},
+                       {"milli", row.milli},
+                       {"class", row.price_class},
+                       {"charge", format_usd(row.charge)},
+                       {"charge_nano_usd", row.charge.value},
+                       {"cost_nano_usd", row.cost.value},
+                       {"idle_nano_usd", row.idle.value},
+                       {"idle_pct", idle_pct},
+                       {"mem_peak_mib", row.mem_peak_mib},
+                       {"sm_peak_pct", row.sm_peak_pct},
+                       {"energy_kwh", static_cast<double>(row.energy_mj) / 3.6e9},
+                       {"egress_nano_usd", row.egress.value},
+                       {"egress_bytes", row.egress_bytes}});
+}
+
+void add_to(CostLine& total, const LeaseRow& row) {
+  total.charge += row.charge;
+  total.cost += row.cost;
+  total.idle += row.idle;
+  total.energy_mj += row.energy_mj;
+  total.egress += row.egress;
+  total.egress_bytes += row.egress_bytes;
+  total.gpu_milli_ms += row.gpu_type.empty() ? 0 : row.milli * (row.to - row.from).ms();
+}
+
+Json job_cost_document(const Json& job, const std::vector<LeaseRow>& rows, double grid) {
+  CostLine total;
+  Json leases = Json::array();
+  for (const LeaseRow& row : rows) {
+    leases.push(lease_document(row));
+    add_to(total, row);
+  }
+  return Json::object({{"job", job["id"]},
+                       {"name", job["name"]},
+                       {"project", job["project"]},
+                       {"state", job["state"]},
+                       {"leases", std::move(leases)},
+                       {"total", total_document(total, grid)}});
+}
+
+}  // namespace
+
 void job_cost(CallPtr call) {
   auto ref = parse_job_ref(*call, call->parts[0]);
   if (!ref)
     return call->fail(ref.error());
-  with_job_document(call, ref->id, [call, id = ref->id](Json document) {
-    // Of a live one, the leases that are open stand in the books alone.
-    const auto& books = call->host.state().money.books;
-    const WallTime now = call->host.billed();
-    std::vector<LeaseRow> open;
-    for (const LeaseId lease : books.open_leases()) {
-      const ledger::LeaseOpened& o = *books.opened(lease);
-      if (o.job != id)
-        continue;
-      const auto sums = books.lease_totals(lease, o.at, now);
-      LeaseRow row;
-      row.id = lease;
-      row.job = o.job;
-      row.gpu_type = o.gpu_type;
-      row.milli = o.milli;
-      row.price_class = enum_name(o.price_class);
-      row.from = o.at;
-      row.to = now;
-      row.charge = sums.charge;
-      row.cost = sums.active + sums.idle;
-      row.idle = sums.idle;
-      row.energy_mj = sums.energy_mj;
-      row.egress = sums.egress;
-      row.egress_bytes = sums.egress_bytes;
-      if (const auto node = call->host.state().nodes.find(o.node);
-          node != call->host.state().nodes.end())
-        row.node_name = node->second.offer.name;
-      open.push_back(std::move(row));
-    }
+  const auto grid = grid_of(*call);
+  if (!grid)
+    return call->fail(grid.error());
+  with_job_document(call, ref->id, [call, id = ref->id, grid = *grid](Json document) {
     const Status queued = call->host.workers().submit(
         [&queries = call->host.queries(), id] {
           return queries.leases(
               {.project = {}, .job = id, .from = {}, .before = {}, .after = {}, .limit = 10'000});
         },
-        [call, document = std::move(document),
-         open = std::move(open)](Result<std::vector<LeaseRow>> rows) mutable {
+        [call, grid, document = std::move(document),
+         open = open_leases(call->host, id)](Result<std::vector<LeaseRow>> rows) {
           if (!rows)
             return call->fail(rows.error());
           std::erase_if(*rows, [](const LeaseRow& row) { return row.open; });
           rows->insert(rows->end(), open.begin(), open.end());
-          CostLine total;
-          Json leases = Json::array();
-          for (const LeaseRow& row : *rows) {
-            const double held_s = (row.to - row.from).seconds();
-            leases.push(Json::object(
-                {{"from", format_utc(row.from)},
-                 {"to", row.open ? Json() : Json(format_utc(row.to))},
-                 {"held_s", held_s},
-                 {"node", row.node_name},
-                 {"gpu", row.gpu_type},
-                 {"milli", row.milli},
-                 {"class", row.price_class},
-                 {"charge", format_usd(row.charge)},
-                 {"charge_nano_usd", row.charge.value},
-                 {"cost_nano_usd", row.cost.value},
-                 {"idle_nano_usd", row.idle.value},
-                 {"idle_pct", row.cost.value > 0 ? 100.0 * static_cast<double>(row.idle.value) /
-                                                       static_cast<double>(row.cost.value)
-                                                 : 0.0},
-                 {"mem_peak_mib", row.mem_peak_mib},
-                 {"sm_peak_pct", row.sm_peak_pct},
-                 {"energy_kwh", static_cast<double>(row.energy_mj) / 3.6e9},
-                 {"egress_nano_usd", row.egress.value},
-                 {"egress_bytes", row.egress_bytes}}));
-            total.charge += row.charge;
-            total.cost += row.cost;
-            total.idle += row.idle;
-            total.energy_mj += row.energy_mj;
-            total.egress += row.egress;
-            total.egress_bytes += row.egress_bytes;
-            total.gpu_milli_ms += row.gpu_type.empty() ? 0 : row.milli * (row.to - row.from).ms();
-          }
-          call->reply(200, Json::object({{"job", document["id"]},
-                                         {"name", document["name"]},
-                                         {"project", document["project"]},
-                                         {"state", document["state"]},
-                                         {"leases", std::move(leases)},
-                                         {"total", total_document(total, grid_of(*call))}}));
+          call->reply(200, job_cost_document(document, *rows, grid));
         });
     if (!queued)
       call->fail(queued.error());
@@ -163,7 +184,7 @@ void job_cost(CallPtr call) {
 
 void invoice(CallPtr call) {
   if (!call->request().has_param("project"))
-    return call->fail({Code::invalid, "an invoice is of one project",
+    return call->fail({Code::invalid, "an invoice covers one project: name it",
                        "billow invoice --project vision --month 2026-11"});
   const std::vector<Dimension> dimensions = {Dimension::user, Dimension::gpu,
                                              Dimension::price_class};
@@ -187,7 +208,7 @@ void invoice(CallPtr call) {
                           {"final", money.months_closed.contains(month)},
                           {"tags", std::move(tags)},
                           {"lines", ledger::cost_json(lines, dimensions)},
-                          {"total", total_document(total_of(lines), grid_of(*call))}}));
+                          {"total", total_document(total_of(lines), grid_of(*call).value_or(0))}}));
       });
 }
 
@@ -206,34 +227,95 @@ void anomalies(CallPtr call) {
   });
 }
 
-// Body: the provider's file, FOCUS as CSV. Matched to nodes day by day, by what the provider calls
-// them (the label provider-id, the pool's machine) or by name; nodes that have left are kept with
-// both.
+namespace {
+
+struct Compared {
+  ledger::Bill bill;
+  std::vector<ledger::Variance> variances;
+};
+
+// What the nodes have cost on the day that is not closed yet, by the books.
+std::vector<ledger::NodeCost> costs_today(const Host& host, WallTime before) {
+  const control::State& state = host.state();
+  std::vector<ledger::NodeCost> today;
+  const WallTime midnight{state.money.days_closed * day_ns};
+  if (midnight >= before)
+    return today;
+  for (const auto& [id, node] : state.nodes)
+    if (const NanoUsd cost = state.money.books.fleet_between(id, midnight, host.billed());
+        cost.value != 0)
+      today.push_back({node.offer.name,
+                       control::provider_id(state, node),
+                       midnight,
+                       {midnight.ns + day_ns},
+                       cost});
+  return today;
+}
+
+Json variance_document(const ledger::Variance& v) {
+  Json lines = Json::array();
+  for (const std::size_t line : v.lines)
+    lines.push(line);
+  return Json::object({{"kind", enum_name(v.kind)},
+                       {"resource", v.resource},
+                       {"from", format_utc(v.from)},
+                       {"to", format_utc(v.to)},
+                       {"billed_nano_usd", v.billed.value},
+                       {"ours_nano_usd", v.ours.value},
+                       {"difference_nano_usd", v.difference().value},
+                       {"lines", std::move(lines)}});
+}
+
+// Records the comparison and answers with it.
+void answer_bill(const CallPtr& call, const std::string& name, const Compared& read) {
+  BillImported record{name.empty() ? "bill" : name,
+                      sha256_hex(call->request().body).substr(0, 16),
+                      static_cast<std::int64_t>(read.bill.lines.size()),
+                      0,
+                      {},
+                      {}};
+  Json list = Json::array();
+  for (const auto& v : read.variances) {
+    record.billed += v.billed;
+    record.ours += v.ours;
+    if (v.kind != ledger::VarianceKind::agrees)
+      ++record.differing;
+    list.push(variance_document(v));
+  }
+  Json refused = Json::array();
+  for (const std::string& line : read.bill.refused)
+    refused.push(line);
+  Json answer = Json::object({{"name", record.name},
+                              {"currency", read.bill.currency},
+                              {"lines", record.lines},
+                              {"differing", record.differing},
+                              {"billed_nano_usd", record.billed.value},
+                              {"ours_nano_usd", record.ours.value},
+                              {"variances", std::move(list)},
+                              {"refused", std::move(refused)}});
+  call->execute(RecordBill{record}, 200,
+                [answer = std::move(answer)](const std::vector<Event>&) { return answer; });
+}
+
+}  // namespace
+
+// The body is the provider's file, FOCUS as CSV. Its lines are matched to nodes day by day, by the
+// provider's id (the label provider-id, or the pool's machine) or by name; nodes that have left are
+// kept with both.
 void import_bill(CallPtr call) {
   auto bill = ledger::parse_focus(call->request().body);
   if (!bill)
     return call->fail(bill.error());
-  const auto& state = call->host.state();
   WallTime from{INT64_MAX}, to;
-  for (const auto& line : bill->lines)
-    from = std::min(from, line.from), to = std::max(to, line.to);
+  for (const auto& line : bill->lines) {
+    from = std::min(from, line.from);
+    to = std::max(to, line.to);
+  }
   const Window window{bill->lines.empty() ? 0 : from.ns / day_ns, to.ns / day_ns};
-  // Of the day that runs, what the books have so far.
-  std::vector<ledger::NodeCost> today;
-  const WallTime midnight{state.money.days_closed * day_ns};
-  if (midnight < to)
-    for (const auto& [id, node] : state.nodes)
-      if (const NanoUsd cost = state.money.books.fleet_between(id, midnight, call->host.billed());
-          cost.value != 0)
-        today.push_back({node.offer.name,
-                         control::provider_id(state, node),
-                         midnight,
-                         {midnight.ns + day_ns},
-                         cost});
   const std::string name(call->request().param("name"));
   const Status queued = call->host.workers().submit(
-      [&queries = call->host.queries(), window, today = std::move(today), bill = std::move(*bill)]()
-          -> Result<std::pair<ledger::Bill, std::vector<ledger::Variance>>> {
+      [&queries = call->host.queries(), window, today = costs_today(call->host, to),
+       bill = std::move(*bill)]() -> Result<Compared> {
         std::vector<ledger::NodeCost> ours = today;
         for (const NodeDayRow& row : BILLOW_TRY(queries.node_days(window.day_from, window.day_to)))
           ours.push_back({row.node_name,
@@ -241,50 +323,12 @@ void import_bill(CallPtr call) {
                           {row.day * day_ns},
                           {(row.day + 1) * day_ns},
                           row.cost});
-        auto variances = ledger::compare(bill, ours);
-        return std::pair(bill, std::move(variances));
+        return Compared{bill, ledger::compare(bill, ours)};
       },
-      [call, name](Result<std::pair<ledger::Bill, std::vector<ledger::Variance>>> read) {
+      [call, name](Result<Compared> read) {
         if (!read)
           return call->fail(read.error());
-        const auto& [bill, variances] = *read;
-        BillImported record{name.empty() ? "bill" : name,
-                            sha256_hex(call->request().body).substr(0, 16),
-                            static_cast<std::int64_t>(bill.lines.size()),
-                            0,
-                            {},
-                            {}};
-        Json list = Json::array();
-        for (const auto& v : variances) {
-          record.billed += v.billed;
-          record.ours += v.ours;
-          if (v.kind != ledger::VarianceKind::agrees)
-            ++record.differing;
-          Json lines = Json::array();
-          for (const std::size_t line : v.lines)
-            lines.push(line);
-          list.push(Json::object({{"kind", enum_name(v.kind)},
-                                  {"resource", v.resource},
-                                  {"from", format_utc(v.from)},
-                                  {"to", format_utc(v.to)},
-                                  {"billed_nano_usd", v.billed.value},
-                                  {"ours_nano_usd", v.ours.value},
-                                  {"difference_nano_usd", v.difference().value},
-                                  {"lines", std::move(lines)}}));
-        }
-        Json refused = Json::array();
-        for (const std::string& line : bill.refused)
-          refused.push(line);
-        Json answer = Json::object({{"name", record.name},
-                                    {"currency", bill.currency},
-                                    {"lines", record.lines},
-                                    {"differing", record.differing},
-                                    {"billed_nano_usd", record.billed.value},
-                                    {"ours_nano_usd", record.ours.value},
-                                    {"variances", std::move(list)},
-                                    {"refused", std::move(refused)}});
-        call->execute(RecordBill{record}, 200,
-                      [answer = std::move(answer)](const std::vector<Event>&) { return answer; });
+        answer_bill(call, name, *read);
       });
   if (!queued)
     call->fail(queued.error());
@@ -301,11 +345,11 @@ void close_month(CallPtr call) {
   const auto now = call->host.billed();
   auto first = parse_day(call->parts[0], now);
   if (!first || call->parts[0].size() != 7)
-    return call->fail({Code::invalid, fmt::format("\"{}\" is no month", call->parts[0]),
+    return call->fail({Code::invalid, fmt::format("\"{}\" is not a month", call->parts[0]),
                        "write it like 2026-11"});
   const ledger::Period period = ledger::period_of(BudgetPeriod::monthly, {*first * day_ns});
   if (call->host.state().money.days_closed * day_ns < period.to.ns)
-    return call->fail({Code::conflict, fmt::format("{} is not over yet", call->parts[0]),
+    return call->fail({Code::conflict, fmt::format("{} has not ended yet", call->parts[0]),
                        fmt::format("it can be closed after {}", format_utc(period.to))});
   const Status queued = call->host.workers().submit(
       [&queries = call->host.queries(), period] {
@@ -318,8 +362,10 @@ void close_month(CallPtr call) {
         if (!rows)
           return call->fail(rows.error());
         CloseMonth command{call->parts[0], {}, {}};
-        for (const UsageRow& row : *rows)
-          command.cost += row.cost, command.charge += row.charge;
+        for (const UsageRow& row : *rows) {
+          command.cost += row.cost;
+          command.charge += row.charge;
+        }
         call->execute(command, 200, [command](const std::vector<Event>&) {
           return Json::object({{"month", command.month},
                                {"cost_nano_usd", command.cost.value},

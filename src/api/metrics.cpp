@@ -1,9 +1,9 @@
 // /metrics for Prometheus: the GPUs under dcgm-exporter's names, and Billow's own figures as
-// billow_*: queue, latency, ledger, idle, health, gateway. Of projects' money, budgets, idle jobs
-// and endpoints, whoever asks is told what their projects have; the fleet, its queue and the head
-// itself are nobody's secret, and name nobody. An admin's token, also one that may only look, is
-// told everything. Made from the state and the newest readings; a scrape changes nothing. What was
-// charged comes from the ledger's sums, by way of a worker.
+// billow_*: queue, latency, ledger, idle, health, gateway. Money, budgets, idle jobs and endpoints
+// are shown for the projects the caller may see; the fleet, its queue and the head itself name no
+// project and are shown to everybody. An admin's token sees everything, also a read-only one. Made
+// from the state and the newest readings; a scrape changes nothing. Charges come from the ledger's
+// sums, read by a worker.
 #include <fmt/format.h>
 
 #include "api/call.h"
@@ -31,20 +31,20 @@ void add_fleet(Exposition& out, const Host& host) {
       wire::add_gpus(out, node.offer.name, node.offer.gpus, *beat);
       out.add("billow_node_cpu_used_cores", "gauge", "CPU cores in use on the node.", name,
               static_cast<double>(beat->cpu_used_milli) / 1000);
-      out.add("billow_node_memory_used_mib", "gauge", "Memory in use on the node.", name,
+      out.add("billow_node_memory_used_mib", "gauge", "Memory in use on the node, in MiB.", name,
               static_cast<double>(beat->mem_used_mib));
     }
     for (std::size_t i = 0; i < node.offer.gpus.size(); ++i) {
       const std::string labels = wire::gpu_labels(node.offer.gpus[i], node.offer.name);
-      out.add("billow_gpu_given_out", "gauge", "Share of the GPU that leases hold, 0 to 1.", labels,
+      out.add("billow_gpu_given_out", "gauge", "Share of the GPU held by leases, 0 to 1.", labels,
               static_cast<double>(milli[i]) / 1000);
-      out.add("billow_gpu_healthy", "gauge", "1 while the GPU takes work.", labels,
+      out.add("billow_gpu_healthy", "gauge", "1 if the GPU accepts work, else 0.", labels,
               node.gpu_trouble(node.offer.gpus[i]).empty() && node.reachable ? 1 : 0);
     }
   }
 }
 
-// What leases cost now, and what of it is for jobs that do nothing (idle_now.h).
+// Charge rates, and which part of them goes to idle jobs (view/idle_jobs.h).
 void add_money(Exposition& out, const Call& call) {
   const Host& host = call.host;
   const auto& state = host.state();
@@ -73,11 +73,12 @@ void add_money(Exposition& out, const Call& call) {
       ++held_hung;
   for (const auto& [id, amounts] : nano) {
     const std::string project = metric_label("project", state.projects.at(id).name);
-    out.add("billow_spend_usd_per_second", "gauge", "What the leases held now cost, by project.",
-            project, static_cast<double>(amounts.first) / 1e9);
+    out.add("billow_spend_usd_per_second", "gauge",
+            "Current charge rate by project, in USD per second.", project,
+            static_cast<double>(amounts.first) / 1e9);
     out.add("billow_idle_usd_per_second", "gauge",
-            "Of that, for jobs that have done nothing for a minute, by the verdict of their nodes.",
-            project, static_cast<double>(amounts.second) / 1e9);
+            "Charge rate of jobs idle for at least one minute, in USD per second.", project,
+            static_cast<double>(amounts.second) / 1e9);
   }
   for (const auto& [key, use] : control::budget_uses(state, host.billed())) {
     const auto entry = state.money.budgets.find(key);
@@ -94,15 +95,15 @@ void add_money(Exposition& out, const Call& call) {
         fmt::format("{},{}", metric_label("budget", fmt::format("{} {}", enum_name(key.scope), of)),
                     metric_label("period", enum_name(key.period)));
     out.add("billow_budget_spent_usd", "gauge",
-            "What has been spent of a budget in its running period.", labels,
+            "Amount spent of a budget in its current period, in USD.", labels,
             static_cast<double>(use.spent.value) / 1e9);
-    out.add("billow_budget_limit_usd", "gauge", "What a budget allows.", labels,
+    out.add("billow_budget_limit_usd", "gauge", "Limit of a budget per period, in USD.", labels,
             static_cast<double>(entry->second.budget.limit.value) / 1e9);
   }
-  out.add("billow_gpus_idle", "gauge", "GPUs held by jobs that have done nothing for a minute.", "",
+  out.add("billow_gpus_idle", "gauge", "GPUs held by jobs idle for at least one minute.", "",
           static_cast<double>(held_idle_milli) / 1000);
   out.add("billow_tasks_hung", "gauge",
-          "Tasks found hung: busy by their card's word, at the power of an idle one.", "",
+          "Tasks that look hung: the GPU reports being busy but draws only idle power.", "",
           static_cast<double>(held_hung));
 }
 
@@ -111,7 +112,8 @@ void add_head(Exposition& out, const Host& host) {
   for (const JobState s :
        {JobState::held, JobState::queued, JobState::running, JobState::suspended}) {
     const auto found = state.count.find(s);
-    out.add("billow_jobs", "gauge", "Live jobs by state.", metric_label("state", enum_name(s)),
+    out.add("billow_jobs", "gauge", "Jobs that have not ended, by state.",
+            metric_label("state", enum_name(s)),
             found == state.count.end() ? 0.0 : static_cast<double>(found->second));
   }
   std::map<std::string, int> by_state{{"ready", 0}, {"drained", 0}, {"unreachable", 0}};
@@ -124,8 +126,8 @@ void add_head(Exposition& out, const Host& host) {
   }
   for (const auto& [name, count] : by_state)
     out.add("billow_nodes", "gauge", "Nodes by state.", metric_label("state", name), count);
-  out.add("billow_gpus", "gauge", "GPUs of all nodes.", "", static_cast<double>(gpus));
-  out.add("billow_gpus_free", "gauge", "Of them, what could be given out now.", "",
+  out.add("billow_gpus", "gauge", "GPUs on all nodes.", "", static_cast<double>(gpus));
+  out.add("billow_gpus_free", "gauge", "GPUs that are free now.", "",
           static_cast<double>(free_milli) / 1000);
   double oldest = 0;
   std::int64_t wanted_milli = 0;
@@ -142,30 +144,33 @@ void add_head(Exposition& out, const Host& host) {
       break;
   }
   out.add("billow_queue_oldest_seconds", "gauge",
-          "How long the oldest queued job has waited; 0: none waits.", "", oldest);
-  out.add("billow_queue_gpus_wanted", "gauge", "GPUs that queued jobs ask for.", "",
+          "Time the oldest queued job has waited, in seconds; 0 if none waits.", "", oldest);
+  out.add("billow_queue_gpus_wanted", "gauge", "GPUs requested by queued jobs.", "",
           static_cast<double>(wanted_milli) / 1000);
   const Telemetry& t = host.telemetry();
-  out.add("billow_job_wait_seconds", "From submission to placement.", t.wait);
-  out.add("billow_command_seconds", "Deciding and planning, per command.", t.command);
+  out.add("billow_job_wait_seconds", "Time from submission to placement of a job.", t.wait);
+  out.add("billow_command_seconds", "Time to decide and plan one command.", t.command);
   out.add("billow_journal_durable_seconds",
-          "From appending to the journal until it is on the disk.", t.durable);
+          "Time from appending to the journal until the record is on disk.", t.durable);
   for (const JobState s :
        {JobState::succeeded, JobState::failed, JobState::stopped, JobState::lost})
-    out.add("billow_jobs_ended_total", "counter", "Jobs that ended since the head began, by how.",
+    out.add("billow_jobs_ended_total", "counter",
+            "Jobs that ended since the head started, by final state.",
             metric_label("state", enum_name(s)),
             static_cast<double>(t.jobs_ended[static_cast<std::size_t>(s)]));
-  out.add("billow_journal_events_total", "counter", "Events in the journal.", "",
+  out.add("billow_journal_events_total", "counter", "Events written to the journal.", "",
           static_cast<double>(state.seq));
-  out.add("billow_journal_queued_bytes", "gauge", "Appended to the journal, not durable yet.", "",
+  out.add("billow_journal_queued_bytes", "gauge",
+          "Bytes appended to the journal that are not on disk yet.", "",
           static_cast<double>(host.journal().queued_bytes()));
-  out.add("billow_store_disk_low", "gauge", "1 while the disk is full and new work is refused.", "",
+  out.add("billow_store_disk_low", "gauge",
+          "1 if the disk is full and new work is refused, else 0.", "",
           host.journal().health() == StoreHealth::ok ? 0 : 1);
-  out.add("billow_history_bytes", "gauge", "What the history takes on the disk.", "",
+  out.add("billow_history_bytes", "gauge", "Disk space used by the history, in bytes.", "",
           static_cast<double>(host.history().bytes()));
 }
 
-// What the gateways said last of each endpoint, under the names a gateway's own /metrics has.
+// The newest figures from the gateways, under the names that a gateway's own /metrics uses.
 void add_endpoints(Exposition& out, const Call& call) {
   const Host& host = call.host;
   using gateway::EndpointFigures;
@@ -187,34 +192,38 @@ void add_endpoints(Exposition& out, const Call& call) {
     const auto now = [&](const char* family, const char* help, double value) {
       out.add(family, "gauge", help, labels, value);
     };
-    count("billow_endpoint_requests_total", "Requests that came.", f->requests);
-    count("billow_endpoint_failed_total", "Requests that failed by a replica or by time.",
+    count("billow_endpoint_requests_total", "Requests received.", f->requests);
+    count("billow_endpoint_failed_total", "Requests that failed in a replica or timed out.",
           f->failed);
     count("billow_endpoint_refused_total", "Requests refused because the queue was full.",
           f->refused);
-    count("billow_endpoint_cancelled_total", "Requests whose client went.", f->cancelled);
-    count("billow_endpoint_retried_total", "Requests tried again on another replica.", f->retried);
-    count("billow_endpoint_cold_starts_total", "Replicas that came up from nothing.",
+    count("billow_endpoint_cancelled_total", "Requests whose client disconnected.", f->cancelled);
+    count("billow_endpoint_retried_total", "Requests retried on another replica.", f->retried);
+    count("billow_endpoint_cold_starts_total", "Replicas started from zero (cold starts).",
           f->cold_starts);
-    count("billow_endpoint_wakes_total", "Replicas that were woken.", f->wakes);
-    count("billow_endpoint_tokens_in_total", "Tokens of prompts, where answers report them.",
+    count("billow_endpoint_wakes_total", "Replicas resumed from sleep.", f->wakes);
+    count("billow_endpoint_tokens_in_total", "Prompt tokens, as reported in answers.",
           f->tokens_in);
-    count("billow_endpoint_tokens_out_total", "Tokens made, where answers report them.",
+    count("billow_endpoint_tokens_out_total", "Generated tokens, as reported in answers.",
           f->tokens_out);
-    now("billow_endpoint_held", "Requests that wait for a replica.", static_cast<double>(f->held));
+    now("billow_endpoint_held", "Requests waiting for a replica.", static_cast<double>(f->held));
     now("billow_endpoint_in_flight", "Requests being served.", static_cast<double>(f->in_flight));
-    now("billow_endpoint_replicas_ready", "Replicas awake.", f->ready);
-    now("billow_endpoint_replicas_sleeping", "Replicas suspended.", f->sleeping);
-    now("billow_endpoint_replicas_coming", "Replicas starting or waking.", f->coming);
-    now("billow_endpoint_replicas_wanted", "Replicas the scaler wants.", f->wanted);
-    now("billow_endpoint_first_byte_seconds_p50", "Time to the first byte, median since start.",
+    now("billow_endpoint_replicas_ready", "Replicas that are awake.", f->ready);
+    now("billow_endpoint_replicas_sleeping", "Replicas that are asleep (suspended).", f->sleeping);
+    now("billow_endpoint_replicas_coming", "Replicas that are starting or waking.", f->coming);
+    now("billow_endpoint_replicas_wanted", "Replicas wanted by the autoscaler.", f->wanted);
+    now("billow_endpoint_first_byte_seconds_p50",
+        "Time to the first byte, median since the gateway started, in seconds.",
         micro(f->first_byte_p50_us));
     now("billow_endpoint_first_byte_seconds_p99",
-        "Time to the first byte, 99th percentile since start.", micro(f->first_byte_p99_us));
+        "Time to the first byte, 99th percentile since the gateway started, in seconds.",
+        micro(f->first_byte_p99_us));
     now("billow_endpoint_held_seconds_p99",
-        "How long requests waited for a replica, 99th percentile since start.",
+        "Time requests waited for a replica, 99th percentile since the gateway started, in "
+        "seconds.",
         micro(f->held_p99_us));
-    now("billow_endpoint_wake_seconds_p50", "Median time of a wake.", micro(f->wake_us));
+    now("billow_endpoint_wake_seconds_p50", "Median time to wake a replica, in seconds.",
+        micro(f->wake_us));
   }
 }
 
@@ -234,12 +243,10 @@ void metrics(CallPtr call) {
             const auto project = call->host.state().projects.find(row.project);
             if (project == call->host.state().projects.end() || !may_see(*call, row.project))
               continue;
-            out.add("billow_charged_usd_total", "counter",
-                    "What the ledger has charged, by project.",
+            out.add("billow_charged_usd_total", "counter", "Total charge by project, in USD.",
                     metric_label("project", project->second.name),
                     static_cast<double>(row.charge.value) / 1e9);
-            out.add("billow_gpu_seconds_total", "counter",
-                    "GPU seconds the ledger has charged, by project.",
+            out.add("billow_gpu_seconds_total", "counter", "Total GPU seconds charged, by project.",
                     metric_label("project", project->second.name),
                     static_cast<double>(row.gpu_milli_ms) / 1e6);
           }

@@ -58,7 +58,8 @@ Result<Window> window_of(const Call& call) {
   if (request.has_param("until"))
     out.day_to = BILLOW_TRY(parse_day(request.param("until"), now));
   if (out.day_to < out.day_from)
-    return fail(Code::invalid, "the report ends before it begins");
+    return fail(Code::invalid,
+                "the report would end before it begins: until is earlier than since");
   return out;
 }
 
@@ -258,6 +259,8 @@ Result<Report> read_report(const Queries& queries,
 void with_report(CallPtr call,
                  std::vector<Dimension> dimensions,
                  std::function<void(const Scope&, const Window&, Report)> answer) {
+  if (const auto grid = grid_of(*call); !grid)
+    return call->fail(grid.error());
   auto window = window_of(*call);
   if (!window)
     return call->fail(window.error());
@@ -287,9 +290,15 @@ CostLine total_of(const std::vector<CostLine>& lines) {
   return total;
 }
 
-double grid_of(const Call& call) {
-  const std::string text(call.request().param("grid"));
-  return text.empty() ? 0 : std::strtod(text.c_str(), nullptr);
+Result<double> grid_of(const Call& call) {
+  constexpr double grams_max = 10'000;
+  if (!call.request().has_param("grid"))
+    return 0.0;
+  auto grams = parse_double(call.request().param("grid"), 0, grams_max);
+  if (!grams)
+    return fail(Code::invalid, "grid: " + grams.error().message,
+                "grid is the carbon intensity in grams of CO2e per kWh, e.g. grid=380");
+  return *grams;
 }
 
 Json total_document(const CostLine& total, double grid) {

@@ -43,7 +43,8 @@ void with_report(CallPtr call,
                  std::function<void(const Scope&, const Window&, Report)> answer);
 
 ledger::CostLine total_of(const std::vector<ledger::CostLine>& lines);
-double grid_of(const Call& call);  // grams of CO2e per kWh; 0: not asked for
+// Grams of CO2e per kWh; 0: not asked for. with_report() has checked it.
+Result<double> grid_of(const Call& call);
 Json total_document(const ledger::CostLine& total, double grid);
 Json days_document(const Window& window);
 std::string name_of(const control::State& state, ProjectId id);

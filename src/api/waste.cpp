@@ -1,5 +1,6 @@
-// What was paid for and not used: what nobody held, what was held and idle, what was larger than
-// needed; by job (or user, project, …) with the most dollars first; and who idles right now.
+// GET /v1/waste: what was paid for and not used: unallocated GPUs, idle leases, and leases larger
+// than needed, by job (or user, project, …) with the most dollars first; and the jobs that are idle
+// now.
 #include <fmt/format.h>
 
 #include "api/report.h"
@@ -51,83 +52,111 @@ Json idle_now_document(const Host& host, const Scope& scope) {
   return out;
 }
 
-// `leases`: what the list is made of, where one was asked for.
-void answer(CallPtr call,
-            const Scope& scope,
-            const Window& window,
-            Report report,
-            std::optional<Report> leases,
-            const std::vector<Dimension>& dimensions,
-            std::size_t limit) {
-  const CostLine total = total_of(report.lines);
+// What a report of waste is made of.
+struct Asked {
+  Scope scope;
+  Window window;
+  std::vector<Dimension> dimensions;  // of the list; empty: no list
+  std::size_t limit = lines_usual;
+  Report sums;
+  std::optional<Report> leases;  // what the list is made of
+};
+
+std::vector<ledger::RunPeaks> peaks_of(const std::vector<RunRow>& runs, const Scope& scope) {
+  std::vector<ledger::RunPeaks> peaks;
+  for (const RunRow& run : runs) {
+    const LeaseRow& lease = run.lease;
+    if (!scope.sees(lease.project) || (scope.user && lease.user != scope.user))
+      continue;
+    peaks.push_back({run.what, lease.gpus > 0 ? lease.milli / lease.gpus : 1000, lease.gpus,
+                     lease.card_mem_mib, lease.mem_peak_mib,
+                     static_cast<double>(lease.engine_p95_pct),
+                     static_cast<double>(lease.sm_peak_pct), lease.measured, lease.charge,
+                     fmt::format("{}", lease.job.value), lease.cost - lease.idle});
+  }
+  return peaks;
+}
+
+// Names of jobs by their number, of those that have run and those that run now.
+std::map<std::string, std::string> job_names(const std::vector<ledger::RunPeaks>& peaks,
+                                             const control::State& state) {
+  std::map<std::string, std::string> names;
+  for (const ledger::RunPeaks& run : peaks)
+    names[run.job] = run.what;
+  for (const auto& [id, job] : state.jobs)
+    if (!job.tasks.empty())
+      names[fmt::format("{}", id.value)] =
+          job.spec->name.empty() ? shell_join(job.spec->argv) : job.spec->name;
+  return names;
+}
+
+template <class Advice>
+Json advice_document(const Advice& advice) {
+  Json list = Json::array();
+  for (const auto& a : advice)
+    list.push(Json::object({{"what", a.what},
+                            {"runs", a.runs},
+                            {"gpus", static_cast<double>(a.milli) / 1000},
+                            {"charged_nano_usd", a.charged.value},
+                            {"would_have_been_nano_usd", a.would_have_been.value},
+                            {"text", a.text}}));
+  return list;
+}
+
+void add_lines(Json& out, const Asked& asked, const std::vector<ledger::WasteLine>& wasted) {
+  Json names = Json::array(), lines = Json::array();
+  for (const Dimension dimension : asked.dimensions)
+    names.push(ledger::dimension_name(dimension));
+  for (std::size_t i = 0; i < wasted.size() && i < asked.limit; ++i)
+    lines.push(line_document(wasted[i], asked.dimensions));
+  out.set("by", std::move(names));
+  out.set("lines", std::move(lines));
+  out.set("lines_in_all", wasted.size());
+  NanoUsd idle, oversized;
+  for (const auto& line : wasted) {
+    idle += line.line.idle;
+    oversized += line.oversized;
+  }
+  out.set("lines_idle_nano_usd", idle.value);
+  out.set("lines_oversized_nano_usd", oversized.value);
+}
+
+Json waste_document(const Host& host, const Asked& asked, const std::vector<RunRow>& runs) {
+  const auto peaks = peaks_of(runs, asked.scope);
+  const auto advice = ledger::right_size(peaks);
+  const auto oversized = ledger::oversized(peaks, advice);
+  NanoUsd inefficient;
+  for (const auto& [job, amount] : oversized)
+    inefficient += amount;
+  // A member sees what its projects held; unallocated cost belongs to the installation.
+  const CostLine total = total_of(asked.sums.lines);
+  const NanoUsd whole = asked.scope.everything ? asked.sums.fleet : total.cost;
+  const ledger::Waste sums{whole, whole - total.cost, total.idle, inefficient};
+  Json out = Json::object({{"days", days_document(asked.window)},
+                           {"scope", asked.scope.text},
+                           {"fleet_nano_usd", sums.fleet.value},
+                           {"unallocated_nano_usd", sums.unallocated.value},
+                           {"idle_nano_usd", sums.idle.value},
+                           {"inefficient_nano_usd", sums.inefficient.value},
+                           {"text", sums.text()},
+                           {"right_size", advice_document(advice)},
+                           {"idle_now", idle_now_document(host, asked.scope)}});
+  if (!asked.dimensions.empty())
+    add_lines(out, asked,
+              ledger::waste_by(asked.leases->lines, asked.dimensions, oversized,
+                               job_names(peaks, host.state())));
+  return out;
+}
+
+void answer(CallPtr call, Asked asked) {
   const Status queued = call->host.workers().submit(
-      [&queries = call->host.queries(), scope, window] {
-        return queries.runs(scope.project, window.from(), window.to(), runs_max);
+      [&queries = call->host.queries(), project = asked.scope.project, window = asked.window] {
+        return queries.runs(project, window.from(), window.to(), runs_max);
       },
-      [call, scope, window, total, dimensions, limit, report = std::move(report),
-       leases = std::move(leases)](Result<std::vector<RunRow>> runs) {
+      [call, asked = std::move(asked)](Result<std::vector<RunRow>> runs) {
         if (!runs)
           return call->fail(runs.error());
-        std::vector<ledger::RunPeaks> peaks;
-        std::map<std::string, std::string> names;
-        for (const RunRow& run : *runs) {
-          if (!scope.sees(run.lease.project) || (scope.user && run.lease.user != scope.user))
-            continue;
-          const std::string job = fmt::format("{}", run.lease.job.value);
-          names[job] = run.what;
-          peaks.push_back({run.what, run.lease.gpus > 0 ? run.lease.milli / run.lease.gpus : 1000,
-                           run.lease.gpus, run.lease.card_mem_mib, run.lease.mem_peak_mib,
-                           static_cast<double>(run.lease.engine_p95_pct),
-                           static_cast<double>(run.lease.sm_peak_pct), run.lease.measured,
-                           run.lease.charge, job, run.lease.cost - run.lease.idle});
-        }
-        const auto& state = call->host.state();
-        for (const auto& [id, job] : state.jobs)
-          if (!job.tasks.empty())
-            names[fmt::format("{}", id.value)] =
-                job.spec->name.empty() ? shell_join(job.spec->argv) : job.spec->name;
-        const auto advice = ledger::right_size(peaks);
-        const auto oversized = ledger::oversized(peaks, advice);
-        NanoUsd inefficient;
-        for (const auto& [job, amount] : oversized)
-          inefficient += amount;
-        // A member sees what its projects held; what nobody held is the installation's.
-        const NanoUsd whole = scope.everything ? report.fleet : total.cost;
-        const ledger::Waste sums{whole, whole - total.cost, total.idle, inefficient};
-        Json list = Json::array();
-        for (const auto& a : advice)
-          list.push(Json::object({{"what", a.what},
-                                  {"runs", a.runs},
-                                  {"gpus", static_cast<double>(a.milli) / 1000},
-                                  {"charged_nano_usd", a.charged.value},
-                                  {"would_have_been_nano_usd", a.would_have_been.value},
-                                  {"text", a.text}}));
-        Json out = Json::object({{"days", days_document(window)},
-                                 {"scope", scope.text},
-                                 {"fleet_nano_usd", sums.fleet.value},
-                                 {"unallocated_nano_usd", sums.unallocated.value},
-                                 {"idle_nano_usd", sums.idle.value},
-                                 {"inefficient_nano_usd", sums.inefficient.value},
-                                 {"text", sums.text()},
-                                 {"right_size", std::move(list)},
-                                 {"idle_now", idle_now_document(call->host, scope)}});
-        if (!dimensions.empty()) {
-          const auto wasted = ledger::waste_by(leases->lines, dimensions, oversized, names);
-          Json names_by = Json::array(), lines = Json::array();
-          for (const Dimension dimension : dimensions)
-            names_by.push(ledger::dimension_name(dimension));
-          for (std::size_t i = 0; i < wasted.size() && i < limit; ++i)
-            lines.push(line_document(wasted[i], dimensions));
-          out.set("by", std::move(names_by));
-          out.set("lines", std::move(lines));
-          out.set("lines_in_all", wasted.size());
-          NanoUsd idle, oversized_sum;
-          for (const auto& line : wasted)
-            idle += line.line.idle, oversized_sum += line.oversized;
-          out.set("lines_idle_nano_usd", idle.value);
-          out.set("lines_oversized_nano_usd", oversized_sum.value);
-        }
-        call->reply(200, out);
+        call->reply(200, waste_document(call->host, asked, *runs));
       });
   if (!queued)
     call->fail(queued.error());
@@ -150,20 +179,21 @@ void waste(CallPtr call) {
       return call->fail(Error(asked.error()).in("limit"));
     limit = static_cast<std::size_t>(*asked);
   }
-  // The sums are those of the days, whatever list is asked for with them; the list takes leases one
-  // by one. By lines only where they were asked for: a year of leases is not read for three sums.
+  // The sums come from the daily tables. Leases are read one by one only if a list was asked for: a
+  // year of leases is too much to read for three sums.
   with_report(call, {Dimension::project},
               [call, dimensions, limit](const Scope& scope, const Window& window, Report sums) {
+                Asked asked{scope, window, dimensions, limit, std::move(sums), std::nullopt};
                 if (dimensions.empty())
-                  return answer(call, scope, window, std::move(sums), std::nullopt, dimensions,
-                                limit);
+                  return answer(call, std::move(asked));
                 std::vector<Dimension> read = dimensions;
                 if (!by(read, Dimension::job))
                   read.push_back(Dimension::job);
                 with_report(call, read,
-                            [call, dimensions, limit, sums = std::move(sums)](
-                                const Scope& same, const Window& days, Report leases) {
-                              answer(call, same, days, sums, std::move(leases), dimensions, limit);
+                            [call, asked = std::move(asked)](const Scope&, const Window&,
+                                                             Report leases) mutable {
+                              asked.leases = std::move(leases);
+                              answer(call, std::move(asked));
                             });
               });
 }

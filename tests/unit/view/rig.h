@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/crypto.h"
 #include "core/control/core.h"
 #include "view/job_document.h"
 
@@ -46,7 +47,7 @@ struct Rig {
     must(StartHead{.version = "1",
                    .epoch = 1,
                    .admin = "ana",
-                   .admin_token_hash = "h",
+                   .admin_token_hash = sha256_hex("bw_admin"),
                    .node_token_hash = "n"});
     must(AgentHello{offer("n1", 4), {}});
   }

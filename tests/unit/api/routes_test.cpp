@@ -1,0 +1,163 @@
+// Routes answered without a socket: who is refused and how, what listings, costs and metrics say.
+#include <map>
+#include <set>
+
+#include "base/text.h"
+#include "tests/unit/api/fake_host.h"
+#include "view/rows.h"
+
+namespace billow::api {
+namespace {
+
+TEST_F(ApiTest, WithoutATokenTheAnswerSaysHowToSendOne) {
+  token.clear();
+  const auto answer = get("/v1/jobs");
+  EXPECT_EQ(answer.status, 401);
+  EXPECT_NE(json(answer)["hint"].str_or("").find("Authorization: Bearer"), std::string::npos);
+  token = "bw_wrong";
+  EXPECT_EQ(get("/v1/jobs").status, 401);
+}
+
+TEST_F(ApiTest, AnUnknownPathAndAnUnsupportedMethodDiffer) {
+  EXPECT_EQ(get("/v1/nothing").status, 404);
+  const auto wrong = ask(net::Method::del, "/v1/jobs");
+  EXPECT_EQ(wrong.status, 405);
+  EXPECT_EQ(json(wrong)["detail"].str_or(""), "/v1/jobs does not support DELETE");
+}
+
+TEST_F(ApiTest, AJobThatDoesNotExistAndAWrongNumberDiffer) {
+  EXPECT_EQ(get("/v1/jobs/99").status, 404);
+  EXPECT_EQ(get("/v1/jobs/abc").status, 400);
+  EXPECT_EQ(get("/v1/jobs/99.1").status, 404);
+}
+
+TEST_F(ApiTest, ACursorOfAnotherListingIsAnError) {
+  const auto answer = get("/v1/jobs?cursor=n12");
+  EXPECT_EQ(answer.status, 400);
+  EXPECT_EQ(json(answer)["detail"].str_or(""),
+            "invalid cursor: it does not belong to this listing");
+  EXPECT_EQ(get("/v1/jobs?limit=0").status, 400);
+  EXPECT_EQ(get("/v1/jobs?state=fast").status, 400);
+  EXPECT_EQ(get("/v1/jobs?label=novalue").status, 400);
+}
+
+TEST_F(ApiTest, PagesFollowEachOtherWithoutGapsOrRepeats) {
+  for (int i = 0; i < 7; ++i)
+    host.rig.submit(i < 2 ? 1 : 4);
+  std::vector<std::uint64_t> seen;
+  std::string next;
+  for (int page = 0; page < 10; ++page) {
+    const Json answer = json(get("/v1/jobs?limit=3" + (next.empty() ? "" : "&cursor=" + next)));
+    for (const Json& job : answer["jobs"].items())
+      seen.push_back(job["id"].uint_or(0));
+    next = answer["next"].str_or("");
+    if (next.empty())
+      break;
+  }
+  EXPECT_EQ(seen.size(), 7u);
+  EXPECT_TRUE(std::is_sorted(seen.rbegin(), seen.rend()));
+  EXPECT_EQ(std::set(seen.begin(), seen.end()).size(), 7u);
+}
+
+// The list, the job's own document and the endpoint's agree, whatever the wall clock says.
+TEST_F(ApiTest, CostsInListAndDocumentsAgreeWhenTheWallClockIsSetAhead) {
+  const JobId id = host.rig.submit();
+  host.rig.begin(id);
+  host.rig.pass_time(seconds(1000));
+  host.rig.wall = host.rig.wall + hours(3);
+  const std::int64_t listed =
+      json(get("/v1/jobs"))["jobs"].items().at(0)["cost_nano_usd"].int_or(-1);
+  const std::int64_t described =
+      json(get("/v1/jobs/" + std::to_string(id.value)))["cost_nano_usd"].int_or(-1);
+  const std::int64_t by_lease = json(get("/v1/jobs/" + std::to_string(id.value) + "/cost"))
+                                    .at("total", "charge_nano_usd")
+                                    .int_or(-1);
+  EXPECT_EQ(listed, 1000 * 1'000'003);
+  EXPECT_EQ(described, listed);
+  EXPECT_EQ(by_lease, listed) << "the books";
+}
+
+TEST_F(ApiTest, AFinishedJobIsReadFromTheStore) {
+  const JobId id = host.rig.submit();
+  host.rig.begin(id);
+  host.rig.pass_time(seconds(10));
+  host.rig.end(id, 2);
+  Batch batch = store_test::batch_of(1);
+  batch.jobs = {view::job_row(host.state(), host.rig.finished.at(0))};
+  host.store(std::move(batch));
+  const Json document = json(get("/v1/jobs/" + std::to_string(id.value)));
+  EXPECT_EQ(document["state"].str_or(""), "failed");
+  EXPECT_EQ(document["exit_code"].int_or(0), 2);
+  EXPECT_EQ(document.find("form"), nullptr) << "the record stays in the store";
+  const Json listed = json(get("/v1/jobs?state=failed"));
+  ASSERT_EQ(listed["jobs"].size(), 1u);
+  EXPECT_EQ(listed["jobs"].items().at(0)["cost_nano_usd"], document["cost_nano_usd"]);
+}
+
+TEST_F(ApiTest, AGridThatIsNoNumberIsAnError) {
+  for (const char* path : {"/v1/cost?grid=abc", "/v1/cost?grid=", "/v1/cost?grid=-1"}) {
+    const auto answer = get(path);
+    EXPECT_EQ(answer.status, 400) << path;
+    EXPECT_NE(json(answer)["detail"].str_or("").find("grid"), std::string::npos) << path;
+  }
+  EXPECT_EQ(get("/v1/cost?grid=380").status, 200);
+  EXPECT_EQ(get("/v1/cost?format=xml").status, 400);
+}
+
+// Every family has its HELP and TYPE once, before its samples, and every sample a family.
+TEST_F(ApiTest, MetricsAreWellFormed) {
+  const JobId id = host.rig.submit();
+  host.rig.begin(id);
+  const auto answer = get("/metrics");
+  ASSERT_EQ(answer.status, 200);
+  std::map<std::string, std::string> types;
+  std::set<std::string> helped;
+  std::size_t samples = 0;
+  for (const std::string& line : split(trim(answer.body), '\n')) {
+    const auto words = split(line, ' ');
+    if (line.starts_with("# HELP ")) {
+      EXPECT_TRUE(helped.insert(words.at(2)).second) << line;
+      EXPECT_TRUE(line.ends_with('.')) << line;
+      continue;
+    }
+    if (line.starts_with("# TYPE ")) {
+      types[words.at(2)] = words.at(3);
+      EXPECT_TRUE(helped.contains(words.at(2))) << line;
+      continue;
+    }
+    ++samples;
+    std::string name = line.substr(0, line.find_first_of("{ "));
+    for (const char* suffix : {"_bucket", "_sum", "_count"})
+      if (const std::string family = name.substr(0, name.rfind('_'));
+          name.ends_with(suffix) && types.contains(family) && types[family] == "histogram")
+        name = family;
+    EXPECT_TRUE(types.contains(name)) << line;
+    EXPECT_TRUE(!name.ends_with("_total") || types[name] == "counter") << line;
+  }
+  EXPECT_GT(samples, 30u);
+  EXPECT_TRUE(types.contains("billow_spend_usd_per_second"));
+  EXPECT_TRUE(types.contains("billow_idle_usd_per_second"));
+}
+
+TEST_F(ApiTest, ATokenForReadingMayNotStop) {
+  const JobId id = host.rig.submit();
+  host.rig.must(CreateToken{
+      .name = "watch", .hash = sha256_hex("bw_read"), .user = "ana", .scope = TokenScope::read});
+  token = "bw_read";
+  EXPECT_EQ(get("/v1/jobs").status, 200);
+  const auto refused = ask(net::Method::post, "/v1/jobs/" + std::to_string(id.value) + "/stop");
+  EXPECT_EQ(refused.status, 403);
+  EXPECT_NE(json(refused)["detail"].str_or("").find("read-only"), std::string::npos);
+}
+
+TEST_F(ApiTest, ABodyIsReadStrictly) {
+  EXPECT_EQ(ask(net::Method::post, "/v1/jobs", "[]").status, 400);
+  EXPECT_EQ(ask(net::Method::post, "/v1/jobs", R"({"spec":{"argv":["true"],"gpu":1}})").status, 400)
+      << "an unknown member";
+  EXPECT_EQ(ask(net::Method::post, "/v1/jobs", "{\"spec\":{\"argv\":[\"a\\u0000b\"]}}").status,
+            400);
+  EXPECT_EQ(ask(net::Method::post, "/v1/jobs", R"({"spec":{"argv":["true"]}})").status, 201);
+}
+
+}  // namespace
+}  // namespace billow::api
