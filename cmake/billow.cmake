@@ -38,8 +38,11 @@ find_library(BILLOW_PUGIXML NAMES libpugixml.a pugixml ${only_there} REQUIRED)
 add_library(billow_flags INTERFACE)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # The five warnings switched off give false alarms in the standard library of g++ 12 at -O2.
-  target_compile_options(billow_flags INTERFACE -Wall -Wextra -Wswitch-enum -Wno-missing-field-initializers -Werror -fPIC -fno-plt
-    $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor -Wno-psabi -Wno-array-bounds -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread -Wno-maybe-uninitialized>)
+  set(cxx_warnings -Wnon-virtual-dtor -Wno-psabi
+    -Wno-array-bounds -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread -Wno-maybe-uninitialized)
+  target_compile_options(billow_flags INTERFACE
+    -Wall -Wextra -Wswitch-enum -Wno-missing-field-initializers -Werror -fPIC -fno-plt
+    "$<$<COMPILE_LANGUAGE:CXX>:${cxx_warnings}>")
 else()
   # The warnings of other compilers are not known beforehand: they are shown, but are no errors.
   target_compile_options(billow_flags INTERFACE -Wall -Wextra -Wswitch-enum -Wno-missing-field-initializers -fPIC)
@@ -70,8 +73,9 @@ endif()
 file(WRITE ${CMAKE_BINARY_DIR}/pch_anchor.cpp "")
 add_library(billow_pch OBJECT ${CMAKE_BINARY_DIR}/pch_anchor.cpp)
 target_link_libraries(billow_pch PRIVATE billow_flags)
-set(usual_headers <algorithm> <array> <chrono> <cstdint> <cstring> <deque> <expected> <functional> <map> <memory> <mutex>
-  <optional> <set> <span> <string> <string_view> <tuple> <unordered_map> <unordered_set> <utility> <variant> <vector>
+set(usual_headers
+  <algorithm> <array> <chrono> <cstdint> <cstring> <deque> <expected> <functional> <map> <memory> <mutex> <optional>
+  <set> <span> <string> <string_view> <tuple> <unordered_map> <unordered_set> <utility> <variant> <vector>
   <fmt/format.h>)
 target_precompile_headers(billow_pch PRIVATE ${usual_headers})
 
@@ -104,8 +108,8 @@ function(billow_module name)
   billow_batches(billow_${name})
 endfunction()
 
-# billow_program(TARGET): how the programs people start are linked. The program is stripped; its symbols lie beside it in
-# TARGET.debug, where gdb and addr2line find them through the debug link.
+# billow_program(TARGET): how the programs that people start are linked. The program is stripped; its symbols lie beside
+# it in TARGET.debug, where gdb and addr2line find them through the debug link.
 function(billow_program target)
   target_precompile_headers(${target} REUSE_FROM billow_pch)
   # Loading the shared libstdc++ would take longer than the rest of `billow --version`.
@@ -113,9 +117,10 @@ function(billow_program target)
     target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc -Wl,-z,now)
   endif()
   if(CMAKE_OBJCOPY AND NOT APPLE AND NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
+    set(program $<TARGET_FILE:${target}>)
     add_custom_command(TARGET ${target} POST_BUILD
-      COMMAND ${CMAKE_OBJCOPY} --only-keep-debug --compress-debug-sections $<TARGET_FILE:${target}> $<TARGET_FILE:${target}>.debug
-      COMMAND ${CMAKE_OBJCOPY} --strip-all --add-gnu-debuglink=$<TARGET_FILE:${target}>.debug $<TARGET_FILE:${target}>
+      COMMAND ${CMAKE_OBJCOPY} --only-keep-debug --compress-debug-sections ${program} ${program}.debug
+      COMMAND ${CMAKE_OBJCOPY} --strip-all --add-gnu-debuglink=${program}.debug ${program}
       VERBATIM)
   endif()
 endfunction()

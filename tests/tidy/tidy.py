@@ -236,7 +236,9 @@ def check_dead(house):
             if not re.match(r"^ {0,4}[\w:<>,&*\[\] ~]*\b[a-z_]\w*\(", line):
                 continue
             name = DECLARATION.search(line)
-            if not name or name.group(1).startswith("__") or re.match(r"\s*(return|if|for|while|switch|case)\b", line):
+            if not name or re.match(r"\s*(return|if|for|while|switch|case)\b", line):
+                continue
+            if name.group(1).startswith("__"):  # of the compiler
                 continue
             inline = "{" in line
             others = words[name.group(1)] - (1 if inline else 2)
@@ -324,6 +326,9 @@ def self_test():
     missed = [why for why in wanted if why not in found]
     if missed:
         print("not found:", missed, "in\n" + found)
+        return 1
+    if "broken_by_tests_alone" in found:
+        print("a function of a simulated device is taken for dead in\n" + found)
         return 1
     return 0
 

@@ -1,4 +1,4 @@
-# ./dev bench advise [--data DIR]: every figure of the advisor, made anew. Takes some minutes: each split is fitted again.
+# ./dev bench advise [--data DIR]: every figure of the advisor. It takes some minutes, because each split is fitted again.
 data=$root/../shared/data
 [ "${1:-}" = --data ] && data=$2
 compile_tests advise-report test_advise
@@ -8,6 +8,7 @@ if [ -f "$data/prices/aws_spot_daily.csv.gz" ]; then
   gzip -dc "$data/prices/aws_spot_daily.csv.gz" >"$work/spot.csv"
   export BILLOW_SPOT_CSV=$work/spot.csv
 fi
-echo 'KV bytes per token against the hand-worked table, parameters and quantized weights within 2 %, no false fit:'
-BILLOW_DATA_DIR=$data "$build/tests/test_advise" --gtest_filter='GivenConfigs.*:ServingMemory.*' | grep -E '^\[ +(OK|FAILED|SKIPPED)' || true
+echo 'KV bytes per token against the table worked by hand, parameters and quantized weights within 2 %, no false fit:'
+BILLOW_DATA_DIR=$data "$build/tests/test_advise" --gtest_filter='GivenConfigs.*:ServingMemory.*' |
+  grep -E '^\[ +(OK|FAILED|SKIPPED)' || true
 "$build/src/advise/advise-report" --data "$data"

@@ -1,4 +1,5 @@
-# ./dev bench core: warm run latency and array rate against a real Slurm, a queue of 100,000, 1,000 log followers.
+# ./dev bench core: latency of a warm run and rate of an array beside a real Slurm, a queue of 100,000 jobs, 1,000 log
+# followers.
 compile billow billow-supervise billow_nvml_sim
 install slurmctld slurmd slurm-client munge python3
 python3 "$root/tools/bench/core.py" --billow "$build/bin/billow" "$@"

@@ -1,5 +1,5 @@
-# ./dev bench eyes: what watching costs. The history's space for a month, a scrape of 1,000 GPUs, an idle open dashboard, and 5,000 jobs
-# with 1,000 GPUs in the browser.
+# ./dev bench eyes: the cost of watching: disk space of a month of history, a scrape of 1,000 GPUs, an idle open
+# dashboard, and 5,000 jobs with 1,000 GPUs in the browser.
 compile_tests billow billow-supervise billow_nvml_sim billow-history-fill
 install chromium python3
 python3 "$root/tools/bench/eyes.py" --billow "$build/bin/billow" --history "$build/bench/billow-history-fill" "$@"

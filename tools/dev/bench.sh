@@ -3,5 +3,6 @@
 name=${1:-core}
 [ $# -gt 0 ] && shift
 bench=$root/tools/dev/bench-$name.sh
-[ -f "$bench" ] || die "there is no benchmark \"$name\"; use one of: $(cd "$root/tools/dev" && ls bench-*.sh | sed 's/bench-\(.*\)\.sh/\1/' | tr '\n' ' ')"
+names=$(cd "$root/tools/dev" && ls bench-*.sh | sed 's/bench-\(.*\)\.sh/\1/' | tr '\n' ' ')
+[ -f "$bench" ] || die "there is no benchmark \"$name\"; use one of: $names"
 . "$bench"

@@ -9,23 +9,34 @@ web_packages
 bundle_build=$root/build-bundle-$arch
 set -- -DCMAKE_BUILD_TYPE=RelWithDebInfo -DBILLOW_TESTS=OFF -DBILLOW_BENCH=OFF
 if [ "$arch" != "$(uname -m)" ]; then
-  case $arch in x86_64) deb=amd64 ;; aarch64) deb=arm64 ;; *) die "no bundle for $arch: x86_64 and aarch64 are known" ;; esac
+  case $arch in
+    x86_64) deb=amd64 ;;
+    aarch64) deb=arm64 ;;
+    *) die "cannot build a bundle for $arch; use x86_64 or aarch64" ;;
+  esac
   triple=$arch-linux-gnu
   package_triple=$(echo "$triple" | tr _ -)
-  dpkg --print-foreign-architectures | grep -qx "$deb" || { as_root dpkg --add-architecture "$deb"; as_root apt-get update -qq; }
+  dpkg --print-foreign-architectures | grep -qx "$deb" ||
+    { as_root dpkg --add-architecture "$deb"; as_root apt-get update -qq; }
   install "g++-$package_triple" "binutils-$package_triple"
-  # Only the static libraries are wanted: unpacked beside the build, so that this machine's own packages stay as they are.
+  # Only the static libraries are needed. They are unpacked beside the build: this machine's packages stay unchanged.
   sysroot=$root/.dev/sysroot-$arch
   mkdir -p "$sysroot"
-  (cd "$sysroot" && for package in libssl-dev libsqlite3-dev libboost-json1.81-dev zlib1g-dev libzstd-dev libpugixml-dev; do
-    [ -f ".have-$package" ] || { apt-get download -qq "$package:$deb" && dpkg-deb -x "$package"_*.deb . && rm -f "$package"_*.deb && touch ".have-$package"; }
-  done) || die "could not fetch the $arch libraries"
-  set -- "$@" -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR="$arch" -DCMAKE_C_COMPILER="$triple-gcc" -DCMAKE_CXX_COMPILER="$triple-g++" \
-    -DBILLOW_SYSROOT_LIBS="$sysroot/usr/lib/$arch-linux-gnu" -DOPENSSL_ROOT_DIR="$sysroot/usr" \
-    -DOPENSSL_CRYPTO_LIBRARY="$sysroot/usr/lib/$arch-linux-gnu/libcrypto.a" -DOPENSSL_SSL_LIBRARY="$sysroot/usr/lib/$arch-linux-gnu/libssl.a" \
+  unpack() {
+    [ ! -f ".have-$1" ] || return 0
+    apt-get download -qq "$1:$deb" && dpkg-deb -x "$1"_*.deb . && rm -f "$1"_*.deb && touch ".have-$1"
+  }
+  libraries='libssl-dev libsqlite3-dev libboost-json1.81-dev zlib1g-dev libzstd-dev libpugixml-dev'
+  (cd "$sysroot" && for package in $libraries; do unpack "$package" || exit 1; done) ||
+    die "could not fetch the $arch libraries"
+  folder=$sysroot/usr/lib/$arch-linux-gnu
+  set -- "$@" -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR="$arch" \
+    -DCMAKE_C_COMPILER="$triple-gcc" -DCMAKE_CXX_COMPILER="$triple-g++" \
+    -DBILLOW_SYSROOT_LIBS="$folder" -DOPENSSL_ROOT_DIR="$sysroot/usr" \
+    -DOPENSSL_CRYPTO_LIBRARY="$folder/libcrypto.a" -DOPENSSL_SSL_LIBRARY="$folder/libssl.a" \
     -DOPENSSL_INCLUDE_DIR="$sysroot/usr/include;$sysroot/usr/include/$arch-linux-gnu"
 fi
-cmake -S "$root" -B "$bundle_build" -G Ninja "$@" >"$root/.dev/bundle.log" 2>&1 || { tail -20 "$root/.dev/bundle.log" >&2; die "configuration failed"; }
+cmake_in "$bundle_build" "$@"
 ninja_progress "$bundle_build" "$root/.dev/bundle.log" bundle_files
 name=billow-$version-linux-$arch
 stage=$root/dist/$name

@@ -1,8 +1,7 @@
 # ./dev coverage [--no-sim]: measure which lines the unit tests and the simulator run, and print a table by room.
 install $build_packages $test_build_packages
 folder=$root/build-coverage
-cmake -S "$root" -B "$folder" -G Ninja -DBILLOW_COVERAGE=ON -DBILLOW_BENCH=OFF >"$root/.dev/coverage.log" 2>&1 ||
-  { cat "$root/.dev/coverage.log" >&2; die 'configuration failed'; }
+cmake_in "$folder" -DBILLOW_COVERAGE=ON -DBILLOW_BENCH=OFF
 ninja_progress "$folder" "$root/.dev/coverage.log" all
 find "$folder" -name '*.gcda' -delete
 labels='unit|sim'

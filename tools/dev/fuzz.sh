@@ -3,15 +3,20 @@
 # program: build-fuzz/tests/fuzz/gateway/fuzz_proxy FILE. The corpus is kept there, so the next run continues from it.
 install $build_packages clang-19 libclang-rt-19-dev
 fuzz_build=${BILLOW_FUZZ_BUILD_DIR:-$root/build-fuzz}
-case ${1:-} in proxy | http_parser) targets=$1; shift ;; '' | [0-9]*) targets='http_parser proxy' ;; *) die 'usage: ./dev fuzz [proxy|http_parser] [SECONDS]' ;; esac
+case ${1:-} in
+  proxy | http_parser) targets=$1; shift ;;
+  '' | [0-9]*) targets='http_parser proxy' ;;
+  *) die 'usage: ./dev fuzz [proxy|http_parser] [SECONDS]' ;;
+esac
 seconds=${1:-60}
-[ -f "$fuzz_build/build.ninja" ] || cmake -S "$root" -B "$fuzz_build" -G Ninja -DBILLOW_FUZZ=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_COMPILER=clang++-19 -DCMAKE_C_COMPILER=clang-19 \
-  >"$root/.dev/configure-fuzz.log" 2>&1 || { cat "$root/.dev/configure-fuzz.log" >&2; die "configuration failed"; }
+[ -f "$fuzz_build/build.ninja" ] ||
+  cmake_in "$fuzz_build" -DBILLOW_FUZZ=ON -DCMAKE_CXX_COMPILER=clang++-19 -DCMAKE_C_COMPILER=clang-19
 for target in $targets; do
-  ninja -C "$fuzz_build" -j "$jobs" "fuzz_$target" >"$root/.dev/build-fuzz.log" 2>&1 || { grep -E -A8 'error|FAILED' "$root/.dev/build-fuzz.log" | head -60 >&2; die "the build failed; the whole output is in .dev/build-fuzz.log"; }
+  ninja_progress "$fuzz_build" "$root/.dev/build-fuzz.log" "fuzz_$target"
   found=$root/.dev/fuzz/$target
   mkdir -p "$found/corpus"
   say "dev: fuzz_$target for $seconds s"
-  (cd "$found" && "$fuzz_build"/tests/fuzz/*/"fuzz_$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=4096 -print_final_stats=1 -artifact_prefix="$found/" -dict="$root/tests/fuzz/http.dict" corpus) ||
+  (cd "$found" && "$fuzz_build"/tests/fuzz/*/"fuzz_$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=4096 \
+    -print_final_stats=1 -artifact_prefix="$found/" -dict="$root/tests/fuzz/http.dict" corpus) ||
     die "fuzz_$target found a failure: see $found"
 done

@@ -22,14 +22,24 @@ flags="-std=c++23 -O2 -g1 -I$root -I$root/src -Wall -Wextra -fPIC"
 compile_one() { # object, source, flags...: only when the source or any header is newer
   object=$1 source=$2
   shift 2
-  if [ ! -f "$object" ] || [ -n "$(find "$source" "$root"/shim "$root"/src/gpumem "$root"/src/base/*.h "$root"/tests/gpu \( -name '*.h' -o -name '*.def' -o -samefile "$source" \) -newer "$object" -print 2>/dev/null | head -1)" ]; then
-    echo "$cxx $flags $* -c $source -o $object"
+  set -- "$cxx" $flags "$@" -c "$source" -o "$object"
+  newer=$(find "$source" "$root"/shim "$root"/src/gpumem "$root"/src/base/*.h "$root"/tests/gpu \
+    \( -name '*.h' -o -name '*.def' -o -samefile "$source" \) -newer "$object" -print 2>/dev/null | head -1)
+  if [ ! -f "$object" ] || [ -n "$newer" ]; then
+    echo "$*"
   fi
 }
 {
-  for f in "$root"/shim/*.cpp; do compile_one "$out/obj/shim_$(basename "$f" .cpp).o" "$f" -fno-exceptions -fno-rtti -fno-threadsafe-statics -fvisibility=hidden -ftls-model=initial-exec -fno-stack-protector; done
-  for f in "$root"/shim/sim/*.cpp; do compile_one "$out/obj/sim_$(basename "$f" .cpp).o" "$f" -fvisibility=hidden; done
-  for f in "$root"/src/gpumem/*.cpp "$root"/src/gpumem/main/main.cpp "$root"/src/base/result.cpp; do compile_one "$out/obj/vault_$(basename "$f" .cpp).o" "$f"; done
+  for f in "$root"/shim/*.cpp; do
+    compile_one "$out/obj/shim_$(basename "$f" .cpp).o" "$f" -fno-exceptions -fno-rtti -fno-threadsafe-statics \
+      -fvisibility=hidden -ftls-model=initial-exec -fno-stack-protector
+  done
+  for f in "$root"/shim/sim/*.cpp; do
+    compile_one "$out/obj/sim_$(basename "$f" .cpp).o" "$f" -fvisibility=hidden
+  done
+  for f in "$root"/src/gpumem/*.cpp "$root"/src/gpumem/main/main.cpp "$root"/src/base/result.cpp; do
+    compile_one "$out/obj/vault_$(basename "$f" .cpp).o" "$f"
+  done
   compile_one "$out/obj/probe.o" "$root/tests/gpu/probe.cpp"
 } >"$out/compile.txt"
 say "gpu-test: compiling $(wc -l <"$out/compile.txt") files with $($cxx --version | head -1)"
@@ -40,7 +50,8 @@ $cxx -o "$out/billow-vault" "$out"/obj/vault_*.o -lpthread -ldl
 $cxx -o "$out/probe" "$out/obj/probe.o" -ldl
 export BILLOW_GPU_TEST_BUILD="$out" PYTHONUNBUFFERED=1
 if [ -n "$sim" ]; then
-  export BILLOW_GPU_TEST_SIM=1 BILLOW_SIM_CUDA_STATE="$out/sim-state" LD_LIBRARY_PATH="$out/sim-cuda${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+  export BILLOW_GPU_TEST_SIM=1 BILLOW_SIM_CUDA_STATE="$out/sim-state"
+  export LD_LIBRARY_PATH="$out/sim-cuda${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
   rm -f "$out/sim-state"
 elif ! command -v nvidia-smi >/dev/null; then
   die "no NVIDIA GPU here; ./dev gpu-test --sim checks the tests themselves on the simulated driver"

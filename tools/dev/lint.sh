@@ -3,9 +3,8 @@
 install $build_packages $test_build_packages clang-19 clang-tidy-19 cppcheck python3
 lint_build=$root/build-lint
 # Without batches and precompiled headers: each source is read alone, as its author sees it.
-cmake -S "$root" -B "$lint_build" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DBILLOW_UNITY=OFF -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON \
-  -DCMAKE_CXX_COMPILER=clang++-19 -DCMAKE_C_COMPILER=clang-19 >"$root/.dev/configure-lint.log" 2>&1 ||
-  { cat "$root/.dev/configure-lint.log" >&2; die 'configuration failed'; }
+cmake_in "$lint_build" -DCMAKE_BUILD_TYPE=Debug -DBILLOW_UNITY=OFF -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON \
+  -DCMAKE_CXX_COMPILER=clang++-19 -DCMAKE_C_COMPILER=clang-19
 found=0
 [ $# -gt 0 ] || set -- $(git ls-files 'src/*.cpp')
 step "clang-tidy over $# sources"

@@ -18,6 +18,7 @@ say '$ billow ps -a --limit 1'
 say
 "$billow" status --data "$data"
 say
-say "Dashboard: $("$billow" dashboard --data "$data" | head -1)  (the link works once; \`billow dashboard\` prints a new one)"
+say "Dashboard: $("$billow" dashboard --data "$data" | head -1)"
+say '  (the link works once; `billow dashboard` prints a new one)'
 say "Billow keeps running. Try:  $billow shell --gpus 1"
 say "Stop it with:  ./dev stop"
