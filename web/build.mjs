@@ -1,7 +1,7 @@
-// Bundles the dashboard into dist/. The first page load needs index.html, app.js and app.css; chunks
-// that pages import on demand get a hash of their content into their names. The binary embeds the
-// three files, and all chunks as one file, assets.pack: a line of JSON with their names, types and
-// sizes, then their contents.
+// Bundles the dashboard into dist/. The first page load needs index.html, app.js and app.css;
+// chunks that pages import on demand get a hash of their content into their names. The binary
+// embeds the three files, and all chunks as one file, assets.pack: a line of JSON with their names,
+// types and sizes, then their contents.
 import { build } from 'esbuild';
 import { copyFileSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';

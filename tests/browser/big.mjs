@@ -1,11 +1,15 @@
-// A large fleet in the browser: what the main thread does, measured. Prints figures as JSON; `./dev bench eyes` judges them. The head at
-// BILLOW_DATA has the fleet and the jobs already; while this measures, jobs come and go.
+// A large fleet in the browser: measures the main thread. Prints figures as JSON, which `./dev
+// bench eyes` checks. The head at BILLOW_DATA has the fleet and the jobs already; while this
+// measures, jobs come and go.
 import { gzipSync } from 'node:zlib';
 import { go, launch, open, shot, submit, billow, until } from './support.mjs';
 
 const seconds = Number(process.env.SECONDS_EACH || 12);
 const browser = await launch();
-const { page, context, trouble, base } = await open(browser, { width: 1440, height: 1000 });
+const { page, context, trouble, base } = await open(browser, {
+  width: 1440,
+  height: 1000,
+});
 const cdp = await context.newCDPSession(page);
 await cdp.send('Performance.enable');
 await cdp.send('Network.enable');
@@ -13,7 +17,8 @@ let updates = 0;
 cdp.on('Network.eventSourceMessageReceived', () => {
   updates++;
 });
-// What the main thread did, by its own CPU time: on a busy machine the wall clock tells about the machine. Both are told.
+// CPU time of the main thread: on a busy machine the wall clock measures the machine. Both are
+// printed.
 async function traced(run) {
   await browser.startTracing(page, {
     categories: ['toplevel', 'disabled-by-default-devtools.timeline', 'devtools.timeline'],

@@ -1,4 +1,5 @@
-// The dashboard against a real head with simulated GPUs, in Debian's Chromium. Each case is something a person does.
+// The dashboard against a real head with simulated GPUs, in Debian's Chromium. Each case is a
+// user's action.
 import { join } from 'node:path';
 import { writeFileSync, readFileSync } from 'node:fs';
 import {
@@ -56,14 +57,18 @@ test('a job run from the form shows its price and its log, live', async () => {
     'nothing that is not written yet',
   );
   writeFileSync(join(data, 'go'), '');
-  await page.waitForSelector('.log .ll:has-text("done <b>bold</b>")', { timeout: 20000 });
+  await page.waitForSelector('.log .ll:has-text("done <b>bold</b>")', {
+    timeout: 20000,
+  });
   equal(await page.locator('.log b').count(), 0, 'log text never becomes markup');
   equal(await page.locator('.log .a-r').innerText(), 'red', 'ANSI colours are shown');
   await page.waitForSelector('.title .state.succeeded', { timeout: 20000 });
   const first = page.url();
   await page.click('button:has-text("Run again")');
   await page.waitForURL((url) => url.href !== first && /#\/jobs\/\d+$/.test(url.href));
-  await page.waitForSelector('.log .ll:has-text("done <b>bold</b>")', { timeout: 20000 }); // as it ran: the same name, command and GPUs
+  await page.waitForSelector('.log .ll:has-text("done <b>bold</b>")', {
+    timeout: 20000,
+  }); // as it ran: the same name, command and GPUs
   await page.waitForSelector('h1:has-text("from-the-form")');
   await page.fill('input[aria-label="Find in the log"]', 'bold');
   await until(
@@ -139,7 +144,11 @@ test('the terminal follows the size of the window', async () => {
     { width: 700, height: 600, dark: true },
     { width: 390, height: 800, dark: false },
   ]) {
-    const { page, context, trouble, rows, run } = await openShell({ width, height, dark });
+    const { page, context, trouble, rows, run } = await openShell({
+      width,
+      height,
+      dark,
+    });
     const size = async () =>
       (await run('stty size; echo size-$((1+1))', /^(\d+) (\d+)\s+size-2/m)).slice(1).map(Number);
     const [tall, wide] = await size();
@@ -333,7 +342,9 @@ test('a budget alert appears without a reload', async () => {
   const { page, context, trouble } = await open(browser);
   billow('budget', 'set', '0.05', '--project', 'default', '--warn-only');
   const id = submit('--gpus', 8, '--name', 'spender', '--', 'sleep', '300');
-  await page.waitForSelector('.attention a:has-text("Budget")', { timeout: 90000 });
+  await page.waitForSelector('.attention a:has-text("Budget")', {
+    timeout: 90000,
+  });
   ok(/\$0\.\d\d of \$0\.05/.test(await text(page, '.attention')), await text(page, '.attention'));
   await page.click('.attention a:has-text("Budget")');
   await page.waitForSelector('table td:has-text("project default")');
@@ -348,7 +359,9 @@ test('a sick GPU is drained with its reason, seen at once, and put back by a per
   const holder = submit('--gpus', 8, '--name', 'on-a-sick-card', '--', 'sleep', '300');
   await until(() => job(holder).state === 'running', 'it runs on every card');
   writeFileSync(faults, 'xid 5 95\n');
-  await page.waitForSelector('.attention a:has-text("GPU 5")', { timeout: 30000 });
+  await page.waitForSelector('.attention a:has-text("GPU 5")', {
+    timeout: 30000,
+  });
   ok((await text(page, '.attention')).includes('XID 95'), 'with the reason');
   await page.waitForSelector('.tile.sick');
   await page.waitForSelector('.tile.sick .ill:has-text("XID 95")');
@@ -360,8 +373,9 @@ test('a sick GPU is drained with its reason, seen at once, and put back by a per
   stop(holder);
   await go(page, '/');
   await page.click('.attention a:has-text("GPU 5")');
-  await page.waitForSelector('section[aria-label="The whole node"]'); // a link to a node shows the node, not its first card
-  await page.click('button[aria-label="Let GPU 5 take work again"]');
+  // A link to a node shows the whole node, not its first GPU.
+  await page.waitForSelector('section[aria-label="The whole node"]');
+  await page.click('button[aria-label="Undrain GPU 5"]');
   await page.waitForSelector('button[aria-label="Drain GPU 5"]');
   writeFileSync(faults, '');
   const all = submit('--gpus', 8, '--', 'true');
@@ -370,7 +384,7 @@ test('a sick GPU is drained with its reason, seen at once, and put back by a per
   await context.close();
 });
 
-test('a failed job says why, one that cannot be suspended says so, and all logs of an array are searched at once', async () => {
+test('a failed job says why, and all logs of an array are searched at once', async () => {
   const { page, context, trouble } = await open(browser);
   const broken = submit('--', 'sh', '-c', 'exit 3');
   try {
@@ -423,8 +437,8 @@ test('sign-ins of browsers are apart from tokens that people made', async () => 
     0,
     'no sign-in among the tokens',
   );
-  await page.click('summary:has-text("dashboard sign-in")');
-  await page.waitForSelector('div[aria-label="Dashboard sign-ins"] td:text-is("dashboard")');
+  await page.click('summary:has-text("dashboard session")');
+  await page.waitForSelector('div[aria-label="Dashboard sessions"] td:text-is("dashboard")');
   equal(trouble, [], 'no errors in the console');
   await context.close();
 });
@@ -471,7 +485,7 @@ test('a head that restarts is found again without a reload', async () => {
   await context.close();
 });
 
-test('strict content security, no secret in addresses or storage, nothing from elsewhere', async () => {
+test('strict content security, no secret in addresses or storage', async () => {
   const { page, context, trouble, hosts, base } = await open(browser);
   const answer = await page.request.get(base + '/');
   const policy = answer.headers()['content-security-policy'];

@@ -1,4 +1,5 @@
-// A head with something to see, and pictures of every page of it: `BILLOW_SHOTS=DIR node demo.mjs [PAGE…]`.
+// A head with example jobs, and screenshots of every page: `BILLOW_SHOTS=DIR node demo.mjs
+// [PAGE…]`.
 import { billow, submit } from './support.mjs';
 
 submit(

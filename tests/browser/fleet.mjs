@@ -1,4 +1,5 @@
-// A fleet too large for tiles: every GPU is a square whose colour says how it is, and which says who holds it when it is pointed at.
+// A fleet too large for tiles: every GPU is a square whose colour shows its state; pointing at it
+// shows its job.
 import { join } from 'node:path';
 import { writeFileSync } from 'node:fs';
 import {

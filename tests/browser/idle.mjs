@@ -1,4 +1,4 @@
-// A dashboard that is merely open. Says "open" when it shows the fleet, then stays until it is ended.
+// A dashboard that is only open. Prints "open" when it shows the fleet, then waits to be killed.
 import { launch, open } from './support.mjs';
 
 const browser = await launch();

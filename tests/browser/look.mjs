@@ -1,4 +1,5 @@
-// Pictures of every page, in light, dark and phone width: `BILLOW_SHOTS=DIR node look.mjs`. Used by people and for docs/screenshots.
+// Screenshots of every page in light, dark and phone width: `BILLOW_SHOTS=DIR node look.mjs`. Used
+// for docs/screenshots.
 import { go, launch, open, shot } from './support.mjs';
 
 const browser = await launch();

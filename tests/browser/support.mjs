@@ -1,6 +1,6 @@
-// What the browser tests share: a page of Debian's Chromium signed in to a head that the caller started, a watch over everything that
-// goes wrong in it, and waiting for conditions instead of time. The head's data directory comes in BILLOW_DATA, the binary in
-// BILLOW_BIN; screenshots go to BILLOW_SHOTS.
+// Shared by the browser tests: a Chromium page that is signed in to a head started by the caller, a
+// record of errors in it, and waiting for conditions instead of time. The head's data directory
+// comes in BILLOW_DATA, the binary in BILLOW_BIN; screenshots go to BILLOW_SHOTS.
 import { execFileSync, spawn } from 'node:child_process';
 import { createRequire } from 'node:module';
 import { mkdirSync, readFileSync, existsSync } from 'node:fs';
@@ -45,7 +45,7 @@ export async function until(condition, what, seconds = 30) {
 export async function launch(options = {}) {
   const executablePath = process.env.CHROMIUM || '/usr/bin/chromium';
   if (!existsSync(executablePath)) {
-    console.log(`skipped: there is no ${executablePath}`);
+    console.log(`skipped: ${executablePath} does not exist`);
     process.exit(77);
   }
   return chromium.launch({
@@ -55,7 +55,7 @@ export async function launch(options = {}) {
   });
 }
 
-// A page, signed in by the one-time link, with its console, its errors and its requests under watch.
+// Opens a page, signs in with the one-time link, and records console messages, errors and requests.
 export async function open(browser, { width = 1280, height = 900, dark = false, allow = [] } = {}) {
   const context = await browser.newContext({
     viewport: { width, height },
@@ -72,11 +72,13 @@ export async function open(browser, { width = 1280, height = 900, dark = false, 
   page.on('pageerror', (e) => trouble.push(`thrown: ${e.message}`));
   const hosts = new Set();
   page.on('request', (r) => hosts.add(new URL(r.url()).host));
-  // Work on the pages without building the binary each time: the bundle of this folder instead of the embedded one.
+  // For work on the pages without building the binary: serves the bundle of this folder instead.
   if (process.env.BILLOW_WEB)
     for (const at of ['app.js', 'app.css', 'assets/*'])
       await page.route(`**/${at}`, (r) =>
-        r.fulfill({ path: join(process.env.BILLOW_WEB, new URL(r.request().url()).pathname) }),
+        r.fulfill({
+          path: join(process.env.BILLOW_WEB, new URL(r.request().url()).pathname),
+        }),
       );
   const { url } = json('dashboard');
   await page.goto(url);
@@ -121,7 +123,8 @@ export function equal(got, want, what) {
 export function ok(value, what) {
   if (!value) throw new Error(what);
 }
-// Runs the cases one after the other (or the one whose name has the word given); all failures are told.
+// Runs the cases one after the other (or those whose name contains the given word) and reports all
+// failures.
 export async function main() {
   const wanted = process.argv[2] ?? '';
   let failed = 0;

@@ -1,4 +1,4 @@
-// Ten things a person wants to know or do, each at most two clicks away from the overview. The clicks are counted.
+// Ten common tasks, each at most two clicks away from the overview. The clicks are counted.
 import { join } from 'node:path';
 import { writeFileSync } from 'node:fs';
 import {
@@ -61,7 +61,9 @@ test('2 why does a job wait', () =>
 test('3 what did a project spend yesterday, and on what', () =>
   task('what a project spent', 2, async (page, click) => {
     await click('a.card:has-text("Spending now")');
-    await page.waitForSelector('table.costs td.on a:has-text("train-llama")', { timeout: 30000 });
+    await page.waitForSelector('table.costs td.on a:has-text("train-llama")', {
+      timeout: 30000,
+    });
     await click('.tabs a:has-text("Yesterday")');
     await page.waitForSelector('.card:has-text("Yesterday") .big');
     await page.waitForSelector('.empty, table.costs td.on');
@@ -83,7 +85,9 @@ test('4 which jobs waste most', () =>
 test('5 is a GPU sick', () =>
   task('is a GPU sick', 1, async (page, click) => {
     writeFileSync(join(data, 'agent/sim/faults'), 'ecc 7 1\n');
-    await page.waitForSelector('.attention li.grave:has-text("GPU 7")', { timeout: 30000 });
+    await page.waitForSelector('.attention li.grave:has-text("GPU 7")', {
+      timeout: 30000,
+    });
     await click('.attention a:has-text("GPU 7")');
     await page.waitForSelector('td.bad:has-text("uncorrected memory error")');
   }));
@@ -102,7 +106,10 @@ test('6 what would 70B at fp8 cost', () =>
           await (
             await fetch('/v1/advise', {
               method: 'POST',
-              headers: { 'X-Billow-Request': '1', 'Content-Type': 'application/json' },
+              headers: {
+                'X-Billow-Request': '1',
+                'Content-Type': 'application/json',
+              },
               body: JSON.stringify({
                 model: '70B',
                 weights: 'fp8',
@@ -130,13 +137,14 @@ test('7 stop the idle ones, taken back', () =>
       90,
     );
     await click('a.card:has-text("Idle right now")');
-    await page.waitForSelector('.vrow:has-text("forgotten-notebook")'); // what will be stopped is what is listed
+    // The jobs that will be stopped are the ones listed.
+    await page.waitForSelector('.vrow:has-text("forgotten-notebook")');
     await click('button:has-text("Stop this idle job")');
     await page.waitForSelector('.notices:has-text("stopped in") button:has-text("Undo")');
     equal(json('describe', jobs.idle).state, 'running', 'there is time to take it back');
     await click('.notices button:has-text("Undo")');
-    await page.waitForSelector('.notices:has-text("Nothing is stopped")');
-    await page.waitForTimeout(8000); // longer than the time to think: what was taken back does not happen
+    await page.waitForSelector('.notices:has-text("Undone")');
+    await page.waitForTimeout(8000); // longer than the time to undo: an undone stop never happens
     equal(json('describe', jobs.idle).state, 'running', 'taken back');
   }));
 test('7 stop the idle ones', () =>
@@ -165,7 +173,7 @@ test('9 next week’s reservations', () =>
   }));
 test('10 what changed since yesterday', () =>
   task('what changed', 1, async (page, click) => {
-    await click('a:has-text("What changed since yesterday")');
+    await click('a:has-text("Changes since yesterday")');
     await page.waitForSelector('.activity li');
     ok(
       (await page.locator('.activity').innerText()).includes('taken out of service'),

@@ -1,5 +1,6 @@
-// What changed since yesterday, out of the journal, in words. Admins see everything; others the jobs they may see. What the journal says
-// several times in a row is said once, with how often. A member that is left out of an event has its type's first value.
+// Changes since yesterday as sentences, from the journal. Admins see all of them, other users only
+// their jobs. Repeated events are shown once with a count. A member missing from an event has the
+// default of its type.
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { get, type Status } from './api';
@@ -18,9 +19,36 @@ interface Said {
 type Words = { text: string; href?: string } | null;
 
 const dayMs = 86_400_000;
-// Steps of single jobs and bookkeeping, which other pages show.
-const quiet =
-  /^(jobs_|job_(ready|placed|stopping|requeued|suspending|resuming|checkpointed)|task_|dependency|environment|schedule_fired|meter|node_offer|node_price|suspen|kept_alive|webhook_delivered|call|day_closed|machine_seen|token_revoked|budget_warned|revision_judged|project_tagged|member_replaced)/;
+// Steps of single jobs and bookkeeping: other pages show them.
+const quiet = new RegExp(
+  `^(${[
+    'jobs_',
+    'job_(ready|placed|stopping|requeued|suspending|resuming|checkpointed)',
+    'task_',
+    'dependency',
+    'environment',
+    'schedule_fired',
+    'meter',
+    'node_offer',
+    'node_price',
+    'suspen',
+    'kept_alive',
+    'webhook_delivered',
+    'call',
+    'day_closed',
+    'machine_seen',
+    'token_revoked',
+    'budget_warned',
+    'revision_judged',
+    'project_tagged',
+    'member_replaced',
+  ].join('|')})`,
+);
+
+// Reasons often begin with the state already.
+const endOf = (state: string, reason: string) =>
+  reason.startsWith(state) ? reason : `${state}${reason ? `: ${reason}` : ''}`;
+const periods: Record<string, string> = { daily: 'per day', total: 'in total' };
 
 function words(e: Said, name: (kind: string, id: number) => string): Words {
   const b = e.event as Record<string, any>;
@@ -41,12 +69,14 @@ function words(e: Said, name: (kind: string, id: number) => string): Words {
       return { text: `project ${b.project?.name ?? ''} was added`, href: '#/admin' };
     case 'project_changed':
       return {
-        text: `what project ${name('project', b.project?.id ?? b.project)} is promised was changed`,
+        text: `the quota of project ${name('project', b.project?.id ?? b.project)} was changed`,
         href: '#/admin',
       };
     case 'member_set':
       return {
-        text: `${b.user} became ${b.role ?? 'no member any more'} of project ${name('project', b.project)}`,
+        text: b.role
+          ? `${b.user} became ${b.role} of project ${name('project', b.project)}`
+          : `${b.user} was removed from project ${name('project', b.project)}`,
         href: '#/admin',
       };
     case 'token_created':
@@ -54,7 +84,7 @@ function words(e: Said, name: (kind: string, id: number) => string): Words {
         ? null
         : b.token?.name === 'dashboard'
           ? { text: 'signed in to the dashboard' }
-          : { text: `a token “${b.token?.name ?? ''}” was made`, href: '#/admin' };
+          : { text: `token “${b.token?.name ?? ''}” was created`, href: '#/admin' };
     case 'node_joined':
       return { text: `node ${node} joined`, href: at };
     case 'node_unreachable':
@@ -63,18 +93,20 @@ function words(e: Said, name: (kind: string, id: number) => string): Words {
       return { text: `node ${node} is back`, href: at };
     case 'node_drained':
       return {
-        text: b.reason ? `node ${node} was drained: ${b.reason}` : `node ${node} takes work again`,
+        text: b.reason
+          ? `node ${node} was drained: ${b.reason}`
+          : `node ${node} accepts work again`,
         href: at,
       };
     case 'node_removed':
-      return { text: `node ${node || 'of before'} was removed` };
+      return { text: `node ${node || '(unknown)'} was removed` };
     case 'node_released':
-      return { text: `node ${node} was given back` };
+      return { text: `node ${node} was released` };
     case 'gpu_drained':
       return {
         text: b.reason
           ? `GPU ${b.gpu ?? 0} of ${node} was taken out of service: ${b.reason}`
-          : `GPU ${b.gpu ?? 0} of ${node} takes work again`,
+          : `GPU ${b.gpu ?? 0} of ${node} accepts work again`,
         href: at,
       };
     case 'schedule_added':
@@ -83,20 +115,27 @@ function words(e: Said, name: (kind: string, id: number) => string): Words {
       return { text: 'a schedule was removed' };
     case 'budget_set':
       return {
-        text: `${who(b.budget?.scope, b.budget?.of)} may spend ${usd(b.budget?.limit ?? 0)} ${({ daily: 'a day', total: 'in all' } as Record<string, string>)[b.budget?.period] ?? 'a month'}`,
+        text:
+          `the budget of ${who(b.budget?.scope, b.budget?.of)} was set to ` +
+          `${usd(b.budget?.limit ?? 0)} ${periods[b.budget?.period] ?? 'per month'}`,
         href: '#/costs',
       };
     case 'budget_removed':
-      return { text: 'a budget was taken away', href: '#/costs' };
+      return { text: 'a budget was removed', href: '#/costs' };
     case 'price_set':
       return { text: 'a price was set', href: '#/costs' };
     case 'price_removed':
-      return { text: 'a price was taken back', href: '#/costs' };
-    case 'reservation_made':
+      return { text: 'a price was removed', href: '#/costs' };
+    case 'reservation_made': {
+      const r = b.reservation ?? {};
+      const count = plural((r.resources?.gpus ?? 0) * (r.nodes ?? 1), 'GPU');
       return {
-        text: `${plural((b.reservation?.resources?.gpus ?? 0) * (b.reservation?.nodes ?? 1), 'GPU')} reserved for ${name('project', b.reservation?.project)} from ${moment((b.reservation?.from_ns ?? 0) / 1e6)}${b.reservation?.name ? ` (${b.reservation.name})` : ''}`,
+        text:
+          `${count} reserved for ${name('project', r.project)} ` +
+          `from ${moment((r.from_ns ?? 0) / 1e6)}${r.name ? ` (${r.name})` : ''}`,
         href: '#/nodes',
       };
+    }
     case 'reservation_ended':
       return {
         text: `reservation ${b.reservation ?? ''} ended${b.reason ? `: ${b.reason}` : ''}`,
@@ -104,14 +143,14 @@ function words(e: Said, name: (kind: string, id: number) => string): Words {
       };
     case 'reservation_left':
       return {
-        text: `job ${b.job} goes on outside its reservation, at the price of on-demand work`,
+        text: `job ${b.job} continues outside its reservation at the on-demand price`,
         href: `#/jobs/${b.job}`,
       };
     case 'idle_warned':
-      return { text: `job ${b.job} was warned: its GPUs do nothing`, href: `#/jobs/${b.job}` };
+      return { text: `job ${b.job} was warned: its GPUs are idle`, href: `#/jobs/${b.job}` };
     case 'idle_acted':
       return {
-        text: `job ${b.job} was ${b.action ?? b.act ?? 'suspended'} for idleness`,
+        text: `job ${b.job} was ${b.action ?? b.act ?? 'suspended'} because it was idle`,
         href: `#/jobs/${b.job}`,
       };
     case 'job_held':
@@ -134,7 +173,7 @@ function words(e: Said, name: (kind: string, id: number) => string): Words {
       return (b.state ?? 'succeeded') === 'succeeded'
         ? null
         : {
-            text: `job ${b.job} ${(b.reason ?? '').startsWith(b.state) ? b.reason : `${b.state}${b.reason ? `: ${b.reason}` : ''}`}`,
+            text: `job ${b.job} ${endOf(b.state, b.reason ?? '')}`,
             href: `#/jobs/${b.job}`,
           };
     default:
@@ -181,7 +220,7 @@ export function Activity() {
           ...users.users.map((u) => [`user ${u.id}`, u.name] as const),
         ]);
       } catch {
-        /* then numbers stand for names */
+        /* ids are shown instead of names */
       }
     })();
     void (async () => {
@@ -194,7 +233,7 @@ export function Activity() {
           (await report(before, before, 'day')).total.charge_nano_usd,
         ];
       } catch {
-        /* the lead does without */
+        /* the sentence about money is left out */
       }
     })();
     (async () => {
@@ -202,7 +241,7 @@ export function Activity() {
         const { seq } = await get<Status>('/v1/status');
         const list: Said[] = [];
         const since = Date.now() - dayMs;
-        // From the end backwards, a few thousand events at most.
+        // Backwards from the newest event, at most five pages.
         for (let to = seq, page = 0; to > 0 && page < 5; page++) {
           const from = Math.max(0, to - 1000);
           const got = (
@@ -214,7 +253,8 @@ export function Activity() {
         }
         said.value = list;
       } catch {
-        error.value = 'Only admins see the journal; above are the jobs you may see.';
+        error.value =
+          'Only admins can see the journal. The summary above covers the jobs you may see.';
         said.value = [];
       }
     })();
@@ -232,7 +272,7 @@ export function Activity() {
       <h1>Since yesterday</h1>
       <p class="lead">
         {plural(count('succeeded'), 'job')} succeeded, {count('failed')} failed, {count('stopped')}{' '}
-        stopped, {count('lost')} lost{done.length >= 100 ? ' among the last hundred or more' : ''};{' '}
+        stopped, {count('lost')} lost{done.length >= 100 ? ' of the 100 most recent' : ''};{' '}
         {plural(running.length, 'job runs', 'jobs run')} now on{' '}
         {gpus(running.reduce((a, j) => a + j.gpu_milli, 0)) === '–'
           ? '0'
@@ -248,8 +288,8 @@ export function Activity() {
       </p>
       {error.value && <p class="note">{error.value}</p>}
       {error.value ? null : said.value && rows.length === 0 ? (
-        <Empty title="A quiet day">
-          <p>No node came or went, nobody was added, nothing failed.</p>
+        <Empty title="No changes">
+          <p>No node joined or left, no user was added, and no job failed.</p>
         </Empty>
       ) : (
         <ol class="activity">

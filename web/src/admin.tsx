@@ -1,4 +1,4 @@
-// Who may do what: projects with their members, users, tokens (shown once), quotas and policies where the head has them.
+// Projects with their members and quotas, users, policies, and tokens (shown once).
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { call, get, has, post, problem } from './api';
@@ -35,18 +35,26 @@ interface IdleRules {
   floor: { suspend_s: number; stop_s: number };
 }
 
+const policies: Record<string, string> = {
+  fair: 'fair share',
+  shortest: 'shortest first',
+  fifo: 'first in, first out',
+};
+
 const quota = (p: Project) =>
   [
     p.guaranteed_milli ? `${gpus(p.guaranteed_milli)} guaranteed` : '',
     p.limit_milli != null ? `at most ${gpus(p.limit_milli)}` : '',
-    p.user_limit_milli != null ? `${gpus(p.user_limit_milli)} a user` : '',
-    p.guaranteed_milli && p.may_borrow === false ? 'may not borrow' : '',
+    p.user_limit_milli != null ? `${gpus(p.user_limit_milli)} per user` : '',
+    p.guaranteed_milli && p.may_borrow === false ? 'no borrowing' : '',
     p.running_milli ? `${gpus(p.running_milli)} in use` : '',
   ]
     .filter(Boolean)
     .join(', ') || 'none';
 
-// Only what was filled in: the rest stays.
+const inPath = (form: FormData, field: string) => encodeURIComponent(String(form.get(field)));
+
+// Only the fields that were filled in: the others keep their values.
 function quotaOf(form: FormData): Record<string, number | string> {
   const out: Record<string, number | string> = {};
   for (const [field, key] of [
@@ -61,7 +69,7 @@ function quotaOf(form: FormData): Record<string, number | string> {
   return out;
 }
 
-// What a browser signs in with is a token too; people look for the ones they made.
+// A browser's session is a token too; it is listed apart from the tokens that people created.
 const session = 'dashboard';
 function Tokens({
   list,
@@ -79,11 +87,11 @@ function Tokens({
           <tr>
             <th>Name</th>
             <th>User</th>
-            <th>May</th>
-            <th>Made</th>
-            <th>Until</th>
+            <th>Scope</th>
+            <th>Created</th>
+            <th>Expires</th>
             <th>
-              <span class="sr">Act</span>
+              <span class="sr">Actions</span>
             </th>
           </tr>
         </thead>
@@ -94,21 +102,21 @@ function Tokens({
               <td>{t.user}</td>
               <td>{t.scope}</td>
               <td>{moment(t.created_at)}</td>
-              <td>{t.expires_at ? moment(t.expires_at) : 'for ever'}</td>
+              <td>{t.expires_at ? moment(t.expires_at) : 'never'}</td>
               <td>
                 <button
                   class="quiet small"
                   onClick={() =>
                     confirm(
-                      t.name === session ? 'End this sign-in?' : `Revoke ${t.name}?`,
-                      'Whoever uses it is locked out at once.',
-                      t.name === session ? 'End it' : 'Revoke',
+                      t.name === session ? 'End this session?' : `Revoke ${t.name}?`,
+                      'Programs and browsers that use it lose access immediately.',
+                      t.name === session ? 'End session' : 'Revoke',
                       () => revoke(t),
                     )
                   }
                   aria-label={
                     t.name === session
-                      ? `End the sign-in of ${moment(t.created_at)}`
+                      ? `End the session of ${moment(t.created_at)}`
                       : `Revoke ${t.name}`
                   }
                 >
@@ -215,7 +223,7 @@ export function Admin() {
             class="inline"
             onSubmit={submit(
               (f) => post('/v1/projects', { name: f.get('name'), weight: Number(f.get('weight')) }),
-              (f) => `Project ${f.get('name')} is there`,
+              (f) => `Project ${f.get('name')} was created`,
             )}
           >
             <label>
@@ -230,11 +238,9 @@ export function Admin() {
             class="inline"
             onSubmit={submit(
               (f) =>
-                call(
-                  'PUT',
-                  `/v1/projects/${encodeURIComponent(String(f.get('project')))}/members/${encodeURIComponent(String(f.get('user')))}`,
-                  { role: f.get('role') },
-                ),
+                call('PUT', `/v1/projects/${inPath(f, 'project')}/members/${inPath(f, 'user')}`, {
+                  role: f.get('role'),
+                }),
               (f) => `${f.get('user')} is ${f.get('role')} of ${f.get('project')}`,
             )}
           >
@@ -289,14 +295,11 @@ export function Admin() {
       </div>
       <h2>Policies</h2>
       <dl class="facts">
-        <dt>Who goes first</dt>
+        <dt>Order of jobs</dt>
         <dd>
-          shares by the projects' weights; within a project:{' '}
+          between projects by weight; within a project:{' '}
           {projects.value
-            .map(
-              (p) =>
-                `${p.name} ${({ fair: 'fair share', shortest: 'shortest first', fifo: 'first come' } as Record<string, string>)[p.policy ?? 'fair'] ?? p.policy}`,
-            )
+            .map((p) => `${p.name} ${policies[p.policy ?? 'fair'] ?? p.policy}`)
             .join(', ')}
         </dd>
         {idle.value && (
@@ -304,8 +307,10 @@ export function Admin() {
             <dt>Idle GPUs</dt>
             <dd>
               {idle.value.default.enabled
-                ? `a warning after ${lasting(idle.value.default.warn_s)}, suspended after ${lasting(idle.value.default.suspend_s)}, stopped after ${lasting(idle.value.default.stop_s)}`
-                : 'nothing happens to them'}
+                ? `warned after ${lasting(idle.value.default.warn_s)}, ` +
+                  `suspended after ${lasting(idle.value.default.suspend_s)}, ` +
+                  `stopped after ${lasting(idle.value.default.stop_s)}`
+                : 'no action'}
             </dd>
           </>
         )}
@@ -316,13 +321,8 @@ export function Admin() {
             class="inline"
             aria-label="Quota"
             onSubmit={submit(
-              (f) =>
-                call(
-                  'PUT',
-                  `/v1/projects/${encodeURIComponent(String(f.get('project')))}`,
-                  quotaOf(f),
-                ),
-              (f) => `The quota of ${f.get('project')} is set`,
+              (f) => call('PUT', `/v1/projects/${inPath(f, 'project')}`, quotaOf(f)),
+              (f) => `The quota of ${f.get('project')} was set`,
             )}
           >
             <label>
@@ -335,22 +335,22 @@ export function Admin() {
             </label>
             <label>
               Guaranteed GPUs{' '}
-              <input name="guaranteed" type="number" min="0" step="any" placeholder="as it is" />
+              <input name="guaranteed" type="number" min="0" step="any" placeholder="unchanged" />
             </label>
             <label>
-              At most <input name="limit" type="number" min="0" step="any" placeholder="as it is" />
+              Limit <input name="limit" type="number" min="0" step="any" placeholder="unchanged" />
             </label>
             <label>
-              A user at most{' '}
-              <input name="user" type="number" min="0" step="any" placeholder="as it is" />
+              Limit per user{' '}
+              <input name="user" type="number" min="0" step="any" placeholder="unchanged" />
             </label>
             <label>
-              Who goes first{' '}
+              Order of jobs{' '}
               <select name="policy">
-                <option value="">as it is</option>
+                <option value="">unchanged</option>
                 <option value="fair">fair share</option>
                 <option value="shortest">shortest first</option>
-                <option value="fifo">first come</option>
+                <option value="fifo">first in, first out</option>
               </select>
             </label>
             <button>Set the quota</button>
@@ -367,11 +367,11 @@ export function Admin() {
                     suspend_s: 60 * Number(f.get('suspend')),
                     stop_s: 60 * Number(f.get('stop')),
                   }),
-                () => 'The rule for idle GPUs is set',
+                () => 'The idle rule was set',
               )}
             >
               <label>
-                Warn after, min{' '}
+                Warn after (min){' '}
                 <input
                   name="warn"
                   type="number"
@@ -381,7 +381,7 @@ export function Admin() {
                 />
               </label>
               <label>
-                Suspend{' '}
+                Suspend after (min){' '}
                 <input
                   name="suspend"
                   type="number"
@@ -391,7 +391,7 @@ export function Admin() {
                 />
               </label>
               <label>
-                Stop{' '}
+                Stop after (min){' '}
                 <input
                   name="stop"
                   type="number"
@@ -401,7 +401,8 @@ export function Admin() {
                 />
               </label>
               <label class="check">
-                <input name="enabled" type="checkbox" checked={idle.value.default.enabled} /> on
+                <input name="enabled" type="checkbox" checked={idle.value.default.enabled} />{' '}
+                enabled
               </label>
               <button>Set the idle rule</button>
             </form>
@@ -422,47 +423,44 @@ export function Admin() {
                 life_s: Number(f.get('days')) * 86400,
               })
             ).token;
-          }, 'The token is made');
+          }, 'The token was created');
         }}
       >
         <label>
           Name <input name="name" required />
         </label>
         <label>
-          May{' '}
+          Scope{' '}
           <select name="scope">
-            <option value="full">do what I may</option>
-            <option value="read">look only</option>
+            <option value="full">full: everything I may do</option>
+            <option value="read">read only</option>
           </select>
         </label>
         <label>
-          Days <input name="days" type="number" min="1" value="30" />
+          Expires in days <input name="days" type="number" min="1" value="30" />
         </label>
-        <button>Make a token</button>
+        <button>Create token</button>
       </form>
       {secret.value && (
         <p class="secret" role="status">
-          Shown this once: <code>{secret.value}</code>
+          Copy it now, it is not shown again: <code>{secret.value}</code>
         </p>
       )}
       <Tokens
         list={tokens.value.filter((t) => t.name !== session)}
         label="Tokens"
         revoke={(t) => {
-          void attempt(() => call('DELETE', `/v1/tokens/${t.id}`), `${t.name} is revoked`);
+          void attempt(() => call('DELETE', `/v1/tokens/${t.id}`), `Token ${t.name} was revoked`);
         }}
       />
       {sessions.length > 0 && (
         <details class="sessions">
-          <summary>
-            {plural(sessions.length, 'dashboard sign-in')}, kept until{' '}
-            {sessions.length === 1 ? 'it ends' : 'they end'} by themselves
-          </summary>
+          <summary>{plural(sessions.length, 'dashboard session')}</summary>
           <Tokens
             list={sessions}
-            label="Dashboard sign-ins"
+            label="Dashboard sessions"
             revoke={(t) => {
-              void attempt(() => call('DELETE', `/v1/tokens/${t.id}`), 'The sign-in is ended');
+              void attempt(() => call('DELETE', `/v1/tokens/${t.id}`), 'The session was ended');
             }}
           />
         </details>

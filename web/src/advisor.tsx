@@ -1,4 +1,4 @@
-// Which GPU does a model need, and what does it cost? The head answers (POST /v1/advise); the page asks and shows.
+// Which GPUs a model needs and what they cost; the head computes it (POST /v1/advise).
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { has, post, problem } from './api';
@@ -21,10 +21,10 @@ interface Offer {
   price_date: string | null;
   price_age_days?: number | null;
 }
-// A price is of some day, and may have changed since.
+// The date of a price: it may have changed since.
 const priced = (o: Offer) =>
   o.price_date
-    ? `; prices of ${o.price_date}${o.price_age_days ? `, ${o.price_age_days} days old` : ''}`
+    ? `; prices from ${o.price_date}${o.price_age_days ? `, ${o.price_age_days} days old` : ''}`
     : '';
 const presets: [string, Record<string, string>][] = [
   ['70B at fp8', { model: '70B', weights: 'fp8', input: '1024', output: '256', rate: '2' }],
@@ -33,8 +33,8 @@ const presets: [string, Record<string, string>][] = [
 ];
 const monthly = (offers: Offer[]) =>
   offers[0].usd_month != null
-    ? `$${offers[0].usd_month.toLocaleString()} a month`
-    : 'nothing more than your own cards';
+    ? `$${offers[0].usd_month.toLocaleString()} per month`
+    : 'nothing extra on GPUs you have';
 export function Advisor() {
   const can = useSignal<boolean | null>(null);
   const form = useSignal<Record<string, string>>({
@@ -73,7 +73,7 @@ export function Advisor() {
       answer.value = {
         offers: list,
         text: typeof got.text === 'string' ? got.text : undefined,
-        asked: `${f.model} at ${f.weights} for ${f.rate || '1'} requests a second`,
+        asked: `${f.model} at ${f.weights} for ${f.rate || '1'} requests per second`,
       };
       error.value = '';
     } catch (e) {
@@ -102,12 +102,12 @@ export function Advisor() {
     <section>
       <h1>Advisor</h1>
       <p class="lead">
-        Which GPU does a model need to keep its promise, and what does that cost? From the model's
-        shape, what the cards can do, and prices of the day.
+        Finds the GPUs that serve a model within your latency limits, and their cost, from the
+        model's shape, GPU performance data and current prices.
       </p>
       {can.value === false ? (
-        <Empty title="Ask in a terminal">
-          <p>This head answers such questions on the command line.</p>
+        <Empty title="Not available on this head">
+          <p>Use the command line instead:</p>
           <Line text={line} />
         </Empty>
       ) : (
@@ -140,17 +140,17 @@ export function Advisor() {
               </select>
             </label>
             <label>
-              Tokens in <input type="number" min="1" value={f.input} onInput={set('input')} />
+              Input tokens <input type="number" min="1" value={f.input} onInput={set('input')} />
             </label>
             <label>
-              Tokens out <input type="number" min="1" value={f.output} onInput={set('output')} />
+              Output tokens <input type="number" min="1" value={f.output} onInput={set('output')} />
             </label>
             <label>
               Requests per second{' '}
               <input type="number" min="0" step="any" value={f.rate} onInput={set('rate')} />
             </label>
             <label>
-              Time per token, at most ms{' '}
+              Time per token, max. ms{' '}
               <input
                 type="number"
                 min="0"
@@ -161,7 +161,7 @@ export function Advisor() {
               />
             </label>
             <label>
-              First token, at most ms{' '}
+              First token, max. ms{' '}
               <input
                 type="number"
                 min="0"
@@ -172,7 +172,7 @@ export function Advisor() {
               />
             </label>
             <button class="full" disabled={busy.value}>
-              {busy.value ? 'Asking…' : 'Ask'}
+              {busy.value ? 'Computing…' : 'Compute'}
             </button>
           </form>
           {error.value && (
@@ -190,24 +190,24 @@ export function Advisor() {
                   on {answer.value.offers[0].gpus} × {answer.value.offers[0].gpu}
                   {answer.value.offers[0].instance
                     ? ` (${answer.value.offers[0].instance})`
-                    : ', which you have'}
-                  : the first token after {answer.value.offers[0].ttft_ms.toFixed(0)} ms, then one
-                  every {answer.value.offers[0].tpot_ms.toFixed(0)} ms
+                    : ', which you own'}
+                  : first token after {answer.value.offers[0].ttft_ms.toFixed(0)} ms, then one every{' '}
+                  {answer.value.offers[0].tpot_ms.toFixed(0)} ms
                   {priced(answer.value.offers[0])}.
                 </p>
-                <h2>What would do it, best first</h2>
-                <div class="scroll" tabIndex={0} role="region" aria-label="Answers">
+                <h2>Options, best first</h2>
+                <div class="scroll" tabIndex={0} role="region" aria-label="Options">
                   <table>
                     <thead>
                       <tr>
                         <th>GPUs</th>
-                        <th>Where</th>
-                        <th class="right">A month</th>
+                        <th>Instance</th>
+                        <th class="right">Per month</th>
                         <th class="right">First token</th>
                         <th class="right">Per token</th>
-                        <th>How</th>
+                        <th>Setup</th>
                         <th>Limited by</th>
-                        <th>Figures</th>
+                        <th>Basis</th>
                       </tr>
                     </thead>
                     <tbody>
@@ -219,7 +219,7 @@ export function Advisor() {
                             </b>
                             {o.slice ? ` (${o.slice})` : ''}
                           </td>
-                          <td class="wrap any">{o.instance ?? 'yours'}</td>
+                          <td class="wrap any">{o.instance ?? 'your own'}</td>
                           <td class="right">
                             {o.usd_month != null ? `$${o.usd_month.toLocaleString()}` : '–'}
                           </td>
@@ -241,15 +241,15 @@ export function Advisor() {
                 </div>
                 {answer.value.text && (
                   <details>
-                    <summary>In words</summary>
+                    <summary>Explanation</summary>
                     <pre class="words">{answer.value.text}</pre>
                   </details>
                 )}
               </>
             ) : (
-              <pre class="words">{answer.value.text ?? 'No card keeps that promise.'}</pre>
+              <pre class="words">{answer.value.text ?? 'No GPU meets these limits.'}</pre>
             ))}
-          <h2>The same in a terminal</h2>
+          <h2>Same on the command line</h2>
           <Line text={line} />
         </>
       )}

@@ -1,4 +1,4 @@
-// Log text with ANSI colours, as elements. Text becomes text nodes only: no log line can become markup.
+// Log text with ANSI colours as elements. Text becomes text nodes only, never markup.
 import type { ComponentChildren } from 'preact';
 
 const colours = ['k', 'r', 'g', 'y', 'b', 'm', 'c', 'w'];
@@ -30,7 +30,7 @@ export function ansi(text: string, needle = ''): ComponentChildren[] {
   for (const part of text.split(escape)) {
     if (part.startsWith('\x1b')) {
       const code = /^\x1b\[([0-9;:]*)m$/.exec(part);
-      if (!code) continue; // cursor movements and titles mean nothing in a log
+      if (!code) continue; // cursor movements and titles have no meaning in a log
       const numbers = (code[1] || '0').split(/[;:]/).map(Number);
       for (let i = 0; i < numbers.length; i++) {
         const n = numbers[i];
@@ -41,7 +41,8 @@ export function ansi(text: string, needle = ''): ComponentChildren[] {
         else if ((n >= 30 && n <= 37) || (n >= 90 && n <= 97))
           classes = classes.replace(/ a-[krgybmcw]\b/, '') + ` a-${colours[n % 10]}`;
         else if (n === 39) classes = classes.replace(/ a-[krgybmcw]\b/, '');
-        else if (n === 38 || n === 48) i += numbers[i + 1] === 5 ? 2 : 4; // a palette or true colour: the log keeps to its eight
+        // Palette and true colours are skipped: the log has eight.
+        else if (n === 38 || n === 48) i += numbers[i + 1] === 5 ? 2 : 4;
       }
     } else if (part) {
       out.push(

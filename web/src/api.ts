@@ -1,4 +1,4 @@
-// The head as the dashboard sees it. The session is a cookie that scripts cannot read; nothing secret is kept here.
+// The head's API. The session is a cookie that scripts cannot read; nothing secret is kept here.
 export interface NodeGpu {
   index: number;
   type: string;
@@ -26,7 +26,8 @@ export interface NodeInfo {
   joined_at: string;
   pool?: string;
 }
-// A row of the live stream: times in ms, money in nano-dollars, `where` as [node, gpu, gpu…] per task.
+// A row of the live stream: times in ms, money in nano-dollars, `where` as [node, gpu, gpu…] per
+// task.
 export interface Row {
   id: number;
   label: string;
@@ -45,7 +46,7 @@ export interface Row {
   ended?: number;
   since?: number;
   ran?: number;
-  suspended?: number; // in its state since then; what it ran and was suspended before that
+  suspended?: number; // when it entered its state; earlier run and suspended times
   where: number[][];
   nodes?: string;
   cost_nano: number;
@@ -112,7 +113,7 @@ export interface Job {
   suspended_s?: number;
   suspendable?: { can: boolean; why: string };
   mig_profile?: string;
-  waits_for?: string; // placed, and not begun: what is still brought there
+  waits_for?: string; // placed but not started: what is still being fetched
   suspension?: { phase: string; since: string | null; resumes_by_itself: boolean };
   elements?: { count: number; left: number; running: number; succeeded: number };
 }
@@ -183,14 +184,14 @@ export async function call<T>(method: string, path: string, body?: unknown): Pro
       ...(body === undefined ? {} : { 'Content-Type': 'application/json' }),
     },
     body: body === undefined ? undefined : JSON.stringify(body),
-    keepalive: method === 'POST', // what a person asked for is sent even if the page goes away at once
+    keepalive: method === 'POST', // sent even if the page is closed at once
   });
   const text = await response.text();
   let data: unknown = {};
   try {
     data = JSON.parse(text);
   } catch {
-    /* an error page of something in between */
+    /* an error page of a proxy */
   }
   if (!response.ok) {
     const told = data as { detail?: string; hint?: string };
@@ -205,7 +206,7 @@ export async function call<T>(method: string, path: string, body?: unknown): Pro
 export const get = <T>(path: string) => call<T>('GET', path);
 export const post = <T>(path: string, body: unknown = {}) => call<T>('POST', path, body);
 
-// Which routes this head has: pages about what it cannot do yet say so instead of failing.
+// The routes of this head: pages for missing ones say so instead of failing.
 let routes: Promise<Set<string>> | undefined;
 export function has(route: string): Promise<boolean> {
   routes ??= get<{ paths: Record<string, unknown> }>('/v1/openapi.json').then(

@@ -1,4 +1,4 @@
-// The frame: navigation, sign-in, help, notices, and the page the address names.
+// The frame: navigation, sign-in, help, notices, and the current page.
 import { signal, useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import type { ComponentChildren } from 'preact';
@@ -76,7 +76,7 @@ function SignIn() {
       <Logo />
       <h1>Sign in to Billow</h1>
       <p>
-        On the machine of the head, <code>billow dashboard</code> opens this page signed in. Or
+        Run <code>billow dashboard</code> on the head's machine to open this page signed in, or
         paste a token:
       </p>
       <form onSubmit={submit}>
@@ -230,17 +230,19 @@ export function App() {
     menuOpen.value = false;
   }, [route.value]);
   const first = route.value.split('?')[0].split('/')[1] ?? '';
-  const at = '/' + (({ waste: 'costs', activity: '' } as Record<string, string>)[first] ?? first); // pages without a place of their own in the navigation
+  // Pages that are not in the navigation belong to one that is.
+  const at = '/' + (({ waste: 'costs', activity: '' } as Record<string, string>)[first] ?? first);
   const name = pages.find(([path]) => path === at)?.[1];
   useEffect(() => {
-    document.title = `${attention.value.some((a) => a.grave) ? '● ' : ''}${name ?? 'Billow'} – Billow`;
+    const mark = attention.value.some((a) => a.grave) ? '● ' : '';
+    document.title = `${mark}${name ?? 'Billow'} – Billow`;
   }, [name, attention.value.length]);
   if (signedOut.value) return <SignIn />;
   const leave = async () => {
     try {
       await call('DELETE', '/v1/session');
     } catch {
-      /* it has ended already */
+      /* the session has already ended */
     }
     signedOut.value = true;
   };
@@ -254,7 +256,7 @@ export function App() {
           document.getElementById('main')?.focus();
         }}
       >
-        Skip to the page
+        Skip to content
       </a>
       <header>
         <a class="brand" href="#/">
@@ -312,7 +314,7 @@ export function App() {
             {away.value}
           </p>
         )}
-        {status.value && ready.value ? <Page /> : <p class="note">Asking the head…</p>}
+        {status.value && ready.value ? <Page /> : <p class="note">Loading…</p>}
       </main>
       <div class="notices" role="status" aria-live="polite">
         {notices.value.map((n) => (

@@ -1,8 +1,8 @@
 // The connection between a terminal and its job: the same WebSocket that `billow attach` uses. A
 // broken connection is opened again and resumes where the output stood.
 //
-// Memory is bounded: when output arrives faster than the terminal draws it, the connection is closed
-// and resumes from the last drawn byte.
+// Memory is bounded: when output arrives faster than the terminal draws it, the connection is
+// closed and resumes from the last drawn byte.
 import { signal } from '@preact/signals';
 import type { OpenedTerminal } from './xterm';
 

@@ -1,5 +1,5 @@
-// What is reserved in the coming two weeks, as a calendar: a row per reservation, a column per day of the reader's zone. The same in a
-// table for those who cannot see it, with what it costs.
+// Reservations of the next two weeks as a calendar: a row per reservation, a column per day in the
+// reader's time zone. The table below it has the same content for screen readers, with the cost.
 import { gpus, moment, plural } from './format';
 import { Badge, Line } from './ui';
 
@@ -26,7 +26,7 @@ export function Calendar({ list, now }: { list: Reservation[]; now: number }) {
     return (
       <>
         <p class="note">
-          Nothing is reserved. A reservation keeps GPUs free for a project from then until then:
+          No reservations. A reservation sets GPUs aside for a project for a fixed period:
         </p>
         <Line text="billow reserve --gpus 4 --from 18:00 --for 8h --name sweep" />
       </>
@@ -43,7 +43,7 @@ export function Calendar({ list, now }: { list: Reservation[]; now: number }) {
     d.setDate(d.getDate() + i);
     return d;
   });
-  // By the calendar, not by 24 hours: a day on which clocks change has another length.
+  // By calendar days, not by 24 hours: days on which clocks change are longer or shorter.
   const x = (ms: number) => {
     const i = dates.filter((d) => d.getTime() <= ms).length - 1;
     if (i < 0) return left;
@@ -64,7 +64,7 @@ export function Calendar({ list, now }: { list: Reservation[]; now: number }) {
           width={w}
           height={h}
           role="img"
-          aria-label={`${plural(drawn.length, 'reservation')} within ${days} days; the table below says which`}
+          aria-label={`${plural(drawn.length, 'reservation')} within ${days} days; see the table below`}
         >
           {dates.map((d, i) => (
             <g>
@@ -115,7 +115,7 @@ export function Calendar({ list, now }: { list: Reservation[]; now: number }) {
         </svg>
       </div>
       {later > 0 && (
-        <p class="note">{plural(later, 'more begins', 'more begin')} after these two weeks.</p>
+        <p class="note">{plural(later, 'more starts', 'more start')} after these two weeks.</p>
       )}
       <div class="scroll gap" tabIndex={0} role="region" aria-label="Reservations">
         <table>
@@ -150,7 +150,8 @@ export function Calendar({ list, now }: { list: Reservation[]; now: number }) {
                   {r.places
                     .map(
                       (p) =>
-                        `${p.node ?? 'a node that is gone'}${p.gpus.length ? ` (GPU ${p.gpus.join(', ')})` : ''}`,
+                        (p.node ?? 'a removed node') +
+                        (p.gpus.length ? ` (GPU ${p.gpus.join(', ')})` : ''),
                     )
                     .join('; ')}
                 </td>

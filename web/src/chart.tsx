@@ -1,5 +1,5 @@
-// A chart of series over time, and the same figures as a table for those who cannot see it. uPlot draws on a canvas; colours come from
-// the style sheet, so that light and dark follow the page.
+// A chart of series over time, and the same figures as a table for screen readers. uPlot draws on a
+// canvas with the colours of the style sheet, so that it follows the page's theme.
 import uPlot from 'uplot';
 import 'uplot/dist/uPlot.min.css';
 import { useEffect, useRef } from 'preact/hooks';
@@ -19,7 +19,7 @@ matchMedia('(prefers-color-scheme: dark)').addEventListener('change', (e) => {
 const colour = (name: string) =>
   getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-// Not more than this many rows: a screen reader is not helped by a thousand.
+// A thousand rows would not help a screen reader.
 const tableRows = 12;
 
 export function Chart({

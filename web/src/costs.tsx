@@ -1,5 +1,5 @@
-// What was spent: by project, user, day and GPU, budgets, and an export. Sums come from the ledger; nothing is added
-// up here that the ledger has a sum for, so the figures agree to the cent.
+// Charges by project, user, day and GPU, budgets, and an export. Sums come from the ledger and are
+// never computed here, so the figures agree to the cent.
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { call, get, has, problem } from './api';
@@ -59,7 +59,7 @@ function Budgets() {
         stops: form.get('stops') === 'on',
       });
       error.value = '';
-      notify('The budget is set');
+      notify('The budget was set');
       await loadBudgets();
     } catch (e) {
       error.value = problem(e);
@@ -69,7 +69,8 @@ function Budgets() {
     <>
       {list.length === 0 ? (
         <p class="note">
-          No budget is set. One that stops suspends jobs before it ends them, and warns on the way.
+          No budget is set. A budget warns before it is used up; if it stops jobs, it suspends them
+          first.
         </p>
       ) : (
         <div class="scroll" tabIndex={0} role="region" aria-label="Budgets">
@@ -79,7 +80,7 @@ function Budgets() {
                 <th>Budget</th>
                 <th>Period</th>
                 <th class="right">Spent</th>
-                <th class="right">Of</th>
+                <th class="right">Limit</th>
                 <th>Used</th>
                 <th>Remark</th>
               </tr>
@@ -144,7 +145,7 @@ function Budgets() {
   );
 }
 
-// What each project's money went to: its dearest jobs, by the ledger, with the names that are known here.
+// The most expensive jobs of a project or user, by the ledger.
 function OnWhat({ lines }: { lines: CostLine[] }) {
   const dear = [...lines].sort((a, b) => b.charge_nano_usd - a.charge_nano_usd);
   const name = (id: string) => {
@@ -262,25 +263,25 @@ export function Costs() {
           value={cents2(d?.total.idle_nano_usd ?? 0)}
           tone={(d?.total.idle_nano_usd ?? 0) >= 1e7 ? 'warn' : ''}
           href={`#/waste?span=${span.value}`}
-          note="which jobs waste most"
+          note="see the jobs that waste most"
         />
         {d?.fleet && d.fleet.cost_nano_usd > 0 && (
           <Card
-            title="The nodes cost"
+            title="Cost of nodes"
             value={usd(d.fleet.cost_nano_usd)}
-            note={`${usd(d.fleet.unallocated_nano_usd)} of it for GPUs nobody held`}
+            note={`${usd(d.fleet.unallocated_nano_usd)} of it for unallocated GPUs`}
           />
         )}
       </section>
       <div class="filters top">
-        <div class="tabs" role="group" aria-label="When">
+        <div class="tabs" role="group" aria-label="Period">
           {spans.map(([id, word]) => (
             <a href={at(id, by.value)} aria-current={span.value === id ? 'true' : undefined}>
               {word}
             </a>
           ))}
         </div>
-        <div class="tabs" role="group" aria-label="By what">
+        <div class="tabs" role="group" aria-label="Group by">
           {views.map(([id, word]) => (
             <a href={at(span.value, id)} aria-current={by.value === id ? 'true' : undefined}>
               {word}
@@ -312,9 +313,9 @@ export function Costs() {
         </p>
       )}
       {d && rows.length === 0 ? (
-        <Empty title="Nothing was charged in that time">
+        <Empty title="No charges in this period">
           <p>
-            Every GPU second a job holds is charged to its project at the rate of the moment it
+            Every GPU-second that a job holds is charged to its project at the rate at which it
             started.
           </p>
           <Line text="billow run --gpus 1 -- python train.py" />
@@ -331,7 +332,7 @@ export function Costs() {
                   </th>
                   <th class="right">Charged</th>
                   <th class="right">GPU hours</th>
-                  {split && <th>On what</th>}
+                  {split && <th>Jobs</th>}
                 </tr>
               </thead>
               <tbody>

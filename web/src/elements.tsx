@@ -1,4 +1,4 @@
-// The elements of an array: how each stands, newest news first where something went wrong. Read again while some are left.
+// The elements of an array with their states, failed ones first. Refreshed while some are left.
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { get, type Job } from './api';
@@ -54,7 +54,7 @@ export function Elements({ id, count, final }: { id: string; count: number; fina
             <tr>
               <th>Element</th>
               <th>State</th>
-              <th class="right">Ran</th>
+              <th class="right">Run time</th>
               <th class="right">Cost</th>
               <th>Remark</th>
             </tr>

@@ -1,4 +1,4 @@
-// Serverless endpoints: what is served, by how many replicas, at what cost. Until the first is deployed the page says how.
+// Serverless endpoints: replicas, traffic and cost. Until one is deployed the page explains how.
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { get, has, post, problem } from './api';
@@ -47,12 +47,12 @@ const tone: Record<string, string> = {
 
 function Figures({ e }: { e: Endpoint }) {
   const f = e.figures;
-  if (!f) return <p class="note">No gateway has told anything yet.</p>;
+  if (!f) return <p class="note">No gateway has reported yet.</p>;
   const shown: [string, string][] = [
     ['ready', 'ready'],
     ['coming', 'starting'],
     ['sleeping', 'asleep'],
-    ['in_flight', 'requests under way'],
+    ['in_flight', 'requests in flight'],
     ['held', 'waiting for a replica'],
     ['requests', 'requests so far'],
     ['cold_starts', 'cold starts'],
@@ -68,7 +68,7 @@ function Figures({ e }: { e: Endpoint }) {
       ))}
       {e.p50_ms != null && (
         <>
-          <dt>half answered within</dt>
+          <dt>median latency</dt>
           <dd>{e.p50_ms.toFixed(0)} ms</dd>
         </>
       )}
@@ -115,13 +115,13 @@ export function Endpoints() {
         max: Number(form.get('max')),
       });
       error.value = '';
-      notify(`${name} is scaled`);
+      notify(`${name} was scaled`);
       await load();
     } catch (e) {
       error.value = problem(e);
     }
   };
-  if (!list.value) return <p class="note">Reading…</p>;
+  if (!list.value) return <p class="note">Loading…</p>;
   return (
     <section>
       <h1>
@@ -136,11 +136,10 @@ export function Endpoints() {
         <Empty title="No endpoint is deployed">
           <p>
             An endpoint is a command that listens on <code>$PORT</code>. It gets an address, starts
-            when the first request comes, grows with the queue and shrinks to nothing when nobody
-            asks.
+            with the first request, grows with the queue and scales to zero when nobody asks.
           </p>
           <Line text="billow deploy chat --gpus 0.5 --min 0 --max 8 -- python serve.py" />
-          {!can.value && <p class="note">This head has no gateway running.</p>}
+          {!can.value && <p class="note">No gateway is running.</p>}
         </Empty>
       ) : (
         list.value.map((e) => (
@@ -150,7 +149,8 @@ export function Endpoints() {
               <span class={`state ${tone[e.status] ?? ''}`}>{e.status}</span>
               <small>
                 {e.user}, project {e.project}, revision {e.revision || e.rolling}
-                {e.rolling && e.revision ? `, ${e.rolling} is coming` : ''}, since {ago(e.made_at)}
+                {e.rolling && e.revision ? `, ${e.rolling} is being rolled out` : ''}, since{' '}
+                {ago(e.made_at)}
               </small>
             </div>
             {e.urls.map((u) => (
@@ -173,23 +173,23 @@ export function Endpoints() {
                   ))}
                   {e.replicas.length === 0 && (
                     <li>
-                      <span>no replica: it starts with the next request</span>
+                      <span>no replica: one starts with the next request</span>
                     </li>
                   )}
                 </ul>
                 <form class="inline" onSubmit={scale(e.name)}>
                   <label>
-                    At least <input name="min" type="number" min="0" value={e.min ?? 0} />
+                    Min <input name="min" type="number" min="0" value={e.min ?? 0} />
                   </label>
                   <label>
-                    At most <input name="max" type="number" min="1" value={e.max ?? 1} />
+                    Max <input name="max" type="number" min="1" value={e.max ?? 1} />
                   </label>
                   <button class="quiet">Scale</button>
                 </form>
                 <p class="note">
                   {usd(e.cost_usd * 1e9)} so far
                   {e.usd_per_request != null
-                    ? `, $${e.usd_per_request.toPrecision(2)} a request`
+                    ? `, $${e.usd_per_request.toPrecision(2)} per request`
                     : ''}
                   {e.usd_per_1000_tokens != null
                     ? `, $${e.usd_per_1000_tokens.toPrecision(2)} per 1,000 tokens`

@@ -1,4 +1,4 @@
-// How times, money and shares are shown: in the reader's own zone, and short.
+// Formats times (in the reader's zone), money and shares.
 const ms = (t: string | number | null | undefined) =>
   t == null ? NaN : typeof t === 'number' ? t : Date.parse(t);
 
@@ -56,7 +56,8 @@ const cents = new Intl.NumberFormat(undefined, {
   minimumFractionDigits: 2,
   maximumFractionDigits: 2,
 });
-// Whole cents from a cent on; below, two figures, so that a small job does not look free. Rounding is half up on the integer, as the ledger does.
+// Whole cents from one cent up; below that two digits, so that a small job does not look free.
+// Rounds half up on the integer, like the ledger.
 export function usd(nano: number): string {
   const minus = nano < 0 ? '−' : '';
   const n = Math.abs(nano);
@@ -68,7 +69,7 @@ export function usd(nano: number): string {
     );
   return `${minus}$${cents.format(Math.round(n / 1e7) / 100)}`;
 }
-// A sum at a glance: whole cents, and what is less is said to be less.
+// A short sum: whole cents, and "less than a cent" below.
 export const cents2 = (nano: number) => (nano > 0 && nano < 1e7 ? '< $0.01' : usd(nano));
 export function gpus(milli: number): string {
   if (!milli) return '–';

@@ -1,4 +1,4 @@
-// One job: what it is, where it stands and why, what it used, its log, and what can be done with it.
+// One job: its state and the reason for it, resources, log, use, and actions.
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { get, has, post, problem, type Explanation, type Job, type Series } from './api';
@@ -21,7 +21,8 @@ import {
   suspendedMs,
 } from './store';
 
-// From its submission until now: what it waited, ran, and was suspended, each told apart. After a preemption it waits again.
+// The time since submission, split into waiting, running and suspended. After a preemption a job
+// waits again.
 function Timeline({
   job,
   now,
@@ -41,7 +42,7 @@ function Timeline({
   const all = Math.max(1, end - from);
   const waited = job.started_at ? Math.max(0, Date.parse(job.started_at) - from) : all;
   const rest = job.started_at ? Math.max(0, all - waited - ran - suspended) : 0;
-  const again = rest >= 5000 ? rest : 0; // documents have whole seconds: less is rounding
+  const again = rest >= 5000 ? rest : 0; // times have whole seconds: less is rounding
   const parts: [string, number][] = [
     ['wait', waited],
     [`ran ${job.state}`, ran + rest - again],
@@ -79,7 +80,7 @@ function Timeline({
   );
 }
 
-// A card that is out of service while the job is on it: the job goes on, but its owner should know what may end it.
+// GPUs that failed while the job uses them: the job continues, but its owner should know.
 function SickCards({ job }: { job: Job }) {
   nodesTick.value;
   if (job.final) return null;
@@ -94,11 +95,11 @@ function SickCards({ job }: { job: Job }) {
     .filter((c) => c.why);
   if (!sick.length) return null;
   return (
-    <section class="attention sickcards" aria-label="Sick GPUs">
+    <section class="attention sickcards" aria-label="Unhealthy GPUs">
       <h2>
         {sick.length === 1
-          ? 'A GPU it runs on is sick'
-          : `${sick.length} of the GPUs it runs on are sick`}
+          ? 'A GPU of this job is unhealthy'
+          : `${sick.length} GPUs of this job are unhealthy`}
       </h2>
       <ul class="plain">
         {sick.map((c) => (
@@ -111,8 +112,8 @@ function SickCards({ job }: { job: Job }) {
         ))}
       </ul>
       <p>
-        It goes on, and no new work is put there. Results since then may be wrong: look at the log,
-        and start it again if in doubt; it then gets another card.
+        The job continues; no new work is placed on the GPU. Results since then may be wrong: check
+        the log, and run the job again if in doubt. It then gets another GPU.
       </p>
     </section>
   );
@@ -166,8 +167,8 @@ function Charts({
         <h2>Use</h2>
         <p class="note">
           {running
-            ? 'The first points come within seconds.'
-            : 'Nothing was recorded: it ran for less than a moment.'}
+            ? 'The first samples arrive within seconds.'
+            : 'Nothing was recorded: the job was too short.'}
         </p>
       </section>
     );
@@ -177,7 +178,7 @@ function Charts({
   return (
     <section aria-label="Use">
       <h2>
-        Use <small>a point is {lasting(s.step_s)}</small>
+        Use <small>one point per {lasting(s.step_s)}</small>
       </h2>
       {s.findings?.map((f) => (
         <p class={`finding ${f.kind}`} role="note">
@@ -186,7 +187,7 @@ function Charts({
               ? 'Input-bound'
               : f.kind === 'idle'
                 ? 'Idle'
-                : 'Room to spare'}
+                : 'More than it needs'}
             :
           </b>{' '}
           {f.text}. {f.hint.charAt(0).toUpperCase() + f.hint.slice(1)}.
@@ -256,8 +257,8 @@ function Charts({
             title="PCIe"
             format={rate}
             lines={[
-              { label: 'to the card', values: s.series.pcie_rx_kib_s, colour: 1 },
-              { label: 'from it', values: s.series.pcie_tx_kib_s, colour: 2 },
+              { label: 'to the GPU', values: s.series.pcie_rx_kib_s, colour: 1 },
+              { label: 'from the GPU', values: s.series.pcie_tx_kib_s, colour: 2 },
             ]}
           />
         )}
@@ -275,7 +276,7 @@ function Charts({
         {known('node_net_rx_kib_s') && (
           <Chart
             {...common}
-            title="Network of its node"
+            title="Network of the node"
             format={rate}
             lines={[
               { label: 'received', values: s.series.node_net_rx_kib_s, colour: 1 },
@@ -286,6 +287,13 @@ function Charts({
       </div>
     </section>
   );
+}
+
+// "node-1 (H100 0, 1)", with the MIG instances if there are some.
+function placeOf(task: Job['tasks'][number]): string {
+  if (!task.gpus.length) return task.node;
+  const mig = (task.mig ?? []).map((m) => `, MIG ${m.profile} from slice ${m.start}`).join('');
+  return `${task.node} (${task.gpu_type} ${task.gpus.join(', ')}${mig})`;
 }
 
 export function rerunLink(j: Job): string {
@@ -306,10 +314,10 @@ export function JobPage({ id }: { id: string }) {
   const why = useSignal<Explanation | null>(null);
   const error = useSignal('');
   const can = useSignal({ suspend: false, rerun: false });
-  // The stream's row of this job changes when the job does; then its document is read again.
+  // The live stream's row changes with the job; then the document is loaded again.
   jobsTick.value;
   const row = jobs.get(Number(id.split('.')[0]));
-  const mark = `${row?.state}|${row?.attempt}|${row?.where.length}|${row?.reason}|${jobs.has(Number(id.split('.')[0]))}`;
+  const mark = [row?.state, row?.attempt, row?.where.length, row?.reason, row !== undefined].join();
   useEffect(() => {
     let gone = false;
     const load = async () => {
@@ -328,7 +336,7 @@ export function JobPage({ id }: { id: string }) {
       }
     };
     void load();
-    // Why it waits, when it may start and when an idle one is suspended change without the job changing.
+    // The reason for waiting and the expected times change even if the job does not.
     const timer = window.setInterval(() => {
       if (!document.hidden && !job.peek()?.final) void load();
     }, 5000);
@@ -346,7 +354,7 @@ export function JobPage({ id }: { id: string }) {
       error.value = problem(e);
     }
   };
-  // The same command with the same surroundings: files, image, environment and variables as they were.
+  // The same command with the same files, image, environment and variables.
   const again = async () => {
     try {
       location.hash = `/jobs/${(await post<{ id: number }>(`/v1/jobs/${id}/rerun`)).id}`;
@@ -379,19 +387,21 @@ export function JobPage({ id }: { id: string }) {
         {!j.final && can.value.suspend && j.state === 'running' && (
           <button
             disabled={frozen}
-            title={frozen ? `It cannot be suspended: ${j.suspendable!.why}` : undefined}
+            title={frozen ? `This job cannot be suspended: ${j.suspendable!.why}` : undefined}
             onClick={() => act('suspend', {}, `Job ${j.label} is being suspended`)}
           >
             Suspend
           </button>
         )}
         {!j.final && can.value.suspend && j.state === 'suspended' && (
-          <button onClick={() => act('resume', {}, `Job ${j.label} goes on when there is room`)}>
+          <button
+            onClick={() => act('resume', {}, `Job ${j.label} resumes as soon as capacity is free`)}
+          >
             Resume
           </button>
         )}
         {!j.final && (
-          <button class="quiet" onClick={() => act('stop', {}, `Job ${j.label} is told to stop`)}>
+          <button class="quiet" onClick={() => act('stop', {}, `Job ${j.label} is being stopped`)}>
             Stop
           </button>
         )}
@@ -399,17 +409,12 @@ export function JobPage({ id }: { id: string }) {
           <button
             class="quiet"
             onClick={() =>
-              confirm(
-                'Stop it at once?',
-                'It is killed without time to save anything.',
-                'Kill it',
-                () => {
-                  void act('stop', { force: true }, `Job ${j.label} is killed`);
-                },
-              )
+              confirm('Kill this job?', 'It gets no time to save its work.', 'Kill', () => {
+                void act('stop', { force: true }, `Job ${j.label} is being killed`);
+              })
             }
           >
-            Stop at once
+            Kill
           </button>
         )}
         {can.value.rerun && !j.elements && j.final && (
@@ -441,7 +446,7 @@ export function JobPage({ id }: { id: string }) {
             ))}
           </ul>
           {why.value.earliest_start && <p>Expected to start {moment(why.value.earliest_start)}.</p>}
-          {why.value.would_start_now && <p>What would help: {why.value.would_start_now}</p>}
+          {why.value.would_start_now && <p>To start it now: {why.value.would_start_now}</p>}
         </section>
       )}
       {!j.elements && (
@@ -457,12 +462,12 @@ export function JobPage({ id }: { id: string }) {
         <dd>
           <code>{j.command}</code>
         </dd>
-        <dt>Who</dt>
+        <dt>User</dt>
         <dd>
           {j.user}, project{' '}
           <a href={`#/jobs?show=all&project=${encodeURIComponent(j.project)}`}>{j.project}</a>
         </dd>
-        <dt>Asked for</dt>
+        <dt>Requested</dt>
         <dd>
           {j.mig_profile
             ? `${j.gpus > 1 ? `${j.gpus} MIG instances` : 'a MIG instance'} of ${j.mig_profile}`
@@ -478,15 +483,8 @@ export function JobPage({ id }: { id: string }) {
         </dd>
         {j.tasks.length > 0 && (
           <>
-            <dt>Where</dt>
-            <dd>
-              {j.tasks
-                .map(
-                  (t) =>
-                    `${t.node}${t.gpus.length ? ` (${t.gpu_type} ${t.gpus.join(', ')}${t.mig?.length ? `, MIG ${t.mig.map((m) => `${m.profile} from slice ${m.start}`).join(', ')}` : ''})` : ''}`,
-                )
-                .join('; ')}
-            </dd>
+            <dt>Node</dt>
+            <dd>{j.tasks.map((t) => placeOf(t)).join('; ')}</dd>
           </>
         )}
         {j.elements && (
@@ -494,7 +492,7 @@ export function JobPage({ id }: { id: string }) {
             <dt>Submitted</dt>
             <dd>
               {moment(j.submitted_at)}
-              {j.ended_at ? `, the last ended ${moment(j.ended_at)}` : ''}
+              {j.ended_at ? `, last element ended ${moment(j.ended_at)}` : ''}
             </dd>
           </>
         )}

@@ -1,4 +1,4 @@
-// The list of jobs. Thousands of rows: only those in view are in the document, at a fixed height, and the rest is empty space.
+// The list of jobs. There may be thousands of rows: only those in view are in the document.
 import { signal, useSignal } from '@preact/signals';
 import { useEffect, useMemo, useRef } from 'preact/hooks';
 import type { Row } from './api';
@@ -32,15 +32,16 @@ const shows: [string, string][] = [
   ['failed', 'Failed'],
 ];
 
-// The text that a search looks through, made once per row.
+// The text that is searched, computed once per row.
 const texts = new WeakMap<Row, string>();
 function textOf(row: Row): string {
   let text = texts.get(row);
   if (text === undefined)
     texts.set(
       row,
-      (text =
-        `${row.label} ${row.name} ${row.command} ${row.user} ${row.project} ${row.state}`.toLowerCase()),
+      (text = [row.label, row.name, row.command, row.user, row.project, row.state]
+        .join(' ')
+        .toLowerCase()),
     );
   return text;
 }
@@ -201,15 +202,15 @@ export function Jobs() {
         total ? (
           <Empty title="No job matches">
             {show === 'idle' ? (
-              <p>No running job holds a GPU that does nothing. That is how it should be.</p>
+              <p>No running job holds an idle GPU.</p>
             ) : (
-              <p>Nothing here fits “{words || show}”.</p>
+              <p>No job matches “{words || show}”.</p>
             )}
           </Empty>
         ) : (
           <Empty title="No jobs yet">
             <p>
-              Start one with <a href="#/run">Run</a>, or in a terminal:
+              Start one with <a href="#/run">Run</a>, or on the command line:
             </p>
             <Line text="billow run --gpus 1 -- python train.py" />
           </Empty>
@@ -217,7 +218,7 @@ export function Jobs() {
       ) : (
         <div class="vtable" role="table" aria-label="Jobs" aria-rowcount={rows.length + 1}>
           <div class="vhead" role="row" aria-rowindex={1}>
-            {['Job', 'Name', 'User', 'State', 'GPUs', 'Age', 'Ran', 'Cost', 'Remark'].map(
+            {['Job', 'Name', 'User', 'State', 'GPUs', 'Age', 'Run time', 'Cost', 'Remark'].map(
               (h, i) => (
                 <span
                   role="columnheader"

@@ -1,4 +1,5 @@
-// A job's log, live, with search and colours. Every line becomes text nodes. Only the lines in view are in the document.
+// A job's live log with search and colours. Lines become text nodes only, and only those in view
+// are in the document.
 import { useSignal } from '@preact/signals';
 import { useEffect, useMemo, useRef } from 'preact/hooks';
 import { ansi, plain } from './ansi';
@@ -13,7 +14,8 @@ export function Log({ id, ranks, final }: { id: string; ranks: number; final: bo
   const dropped = useRef(0);
   const tick = useSignal(0);
   const find = useSignal('');
-  const asked = Number(new URLSearchParams(route.value.split('?')[1] ?? '').get('task') ?? 0); // a match of a search over all tasks leads here
+  // Set by a link from the search over all tasks.
+  const asked = Number(new URLSearchParams(route.value.split('?')[1] ?? '').get('task') ?? 0);
   const rank = useSignal(asked);
   useEffect(() => {
     rank.value = asked < ranks ? asked : 0;
@@ -45,7 +47,7 @@ export function Log({ id, ranks, final }: { id: string; ranks: number; final: bo
     const add = (text: string) => {
       const parts = (rest + text).split('\n');
       rest = parts.pop() ?? '';
-      // What a carriage return wrote over is not shown: progress bars would fill the page.
+      // Text overwritten after a carriage return is not shown: progress bars would fill the page.
       for (const part of parts)
         lines.current.push(
           part.endsWith('\r') ? part.slice(0, -1) : part.slice(part.lastIndexOf('\r') + 1),
@@ -59,7 +61,8 @@ export function Log({ id, ranks, final }: { id: string; ranks: number; final: bo
     };
     const open = () => {
       source = new EventSource(
-        `/v1/jobs/${id}/logs?follow=1&format=sse&rank=${rank.value}${offset ? `&offset=${offset}` : ''}`,
+        `/v1/jobs/${id}/logs?follow=1&format=sse&rank=${rank.value}` +
+          (offset ? `&offset=${offset}` : ''),
       );
       const take = (event: MessageEvent<string>) => {
         offset = event.lastEventId || offset;
@@ -71,9 +74,7 @@ export function Log({ id, ranks, final }: { id: string; ranks: number; final: bo
       source.addEventListener('out', take);
       source.addEventListener('err', take);
       source.addEventListener('gap', (event) => {
-        add(
-          `\x1b[2m… ${(event as MessageEvent<string>).data} bytes were dropped from the log here …\x1b[0m\n`,
-        );
+        add(`\x1b[2m… ${(event as MessageEvent<string>).data} bytes were dropped here …\x1b[0m\n`);
       });
       source.addEventListener('end', () => {
         stop = true;
@@ -153,7 +154,7 @@ export function Log({ id, ranks, final }: { id: string; ranks: number; final: bo
         )}
         <small>
           {plural(shown.length, needle ? 'match' : 'line', needle ? 'matches' : 'lines')}
-          {dropped.current ? `, ${dropped.current} older ones not shown` : ''}
+          {dropped.current ? `, ${dropped.current} older lines not shown` : ''}
           {note.value && ` · ${note.value}`}
           {!stick.value && (
             <>
@@ -186,9 +187,7 @@ export function Log({ id, ranks, final }: { id: string; ranks: number; final: bo
             {shown.length ? (
               shown.slice(first, last).map((l) => <div class="ll">{ansi(l, needle)}</div>)
             ) : (
-              <i>
-                {needle ? 'no line matches' : final ? 'nothing was written' : 'nothing written yet'}
-              </i>
+              <i>{needle ? 'no line matches' : final ? 'the log is empty' : 'no output yet'}</i>
             )}
           </div>
         </div>

@@ -5,7 +5,8 @@ import { App } from './app';
 import { follow, look, signedOut } from './store';
 import { post } from './api';
 
-// `billow dashboard` opens the page with a code that works once; it stands behind the #, which no server sees, and is taken away.
+// `billow dashboard` opens the page with a one-time code after the #, which servers never see. It
+// is removed from the address.
 async function begin(): Promise<void> {
   const code = /code=([\w-]+)/.exec(location.hash)?.[1];
   if (code) {
@@ -20,7 +21,7 @@ async function begin(): Promise<void> {
   if (!signedOut.value) follow();
 }
 
-// The page comes with its frame, so that something is seen before the script runs; the script draws it anew.
+// index.html contains the frame, so that it shows before the script runs; the script replaces it.
 const app = document.getElementById('app')!;
 app.textContent = '';
 render(<App />, app);

@@ -1,4 +1,4 @@
-// Nodes, how their GPUs are wired, how they are, what they did, and taking them out of service.
+// Nodes: topology, health and use of their GPUs, draining, pools and reservations.
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { get, has, post, problem, type NodeInfo, type Series } from './api';
@@ -21,7 +21,7 @@ import {
   type Gpu,
 } from './store';
 
-// The node as a picture: CPU sockets, the GPUs that hang from each, and the fabric that joins them.
+// A picture of the node: CPU sockets, the GPUs attached to each, and NVLink.
 function Topology({ node }: { node: NodeInfo }) {
   gpuTick.value;
   const cards = readings.get(node.id) ?? [];
@@ -31,20 +31,13 @@ function Topology({ node }: { node: NodeInfo }) {
     step = (w - 20) / Math.max(1, node.gpus.length);
   const order = [...node.gpus].sort((a, b) => a.numa - b.numa || a.index - b.index);
   const x = (i: number) => 10 + step * (i + 0.5);
-  const words = `${node.name}: ${plural(node.gpus.length, 'GPU')} on ${plural(sockets.length, 'socket')}${
-    domains.length
-      ? `; NVLink joins ${domains
-          .map(
-            (d) =>
-              'GPUs ' +
-              node.gpus
-                .filter((g) => g.nvlink_domain === d)
-                .map((g) => g.index)
-                .join(', '),
-          )
-          .join('; ')}`
-      : '; no NVLink'
-  }`;
+  const indexes = (domain: number) =>
+    node.gpus.filter((g) => g.nvlink_domain === domain).map((g) => g.index);
+  const links = domains.map((d) => `GPUs ${indexes(d).join(', ')}`).join('; ');
+  const words = [
+    `${node.name}: ${plural(node.gpus.length, 'GPU')} on ${plural(sockets.length, 'socket')}`,
+    links ? `NVLink joins ${links}` : 'no NVLink',
+  ].join('; ');
   return (
     <div class="scroll">
       <svg class="topology" viewBox={`0 0 ${w} 150`} role="img" aria-label={words}>
@@ -115,7 +108,7 @@ const spans: [number, string][] = [
   [30 * 86400, '30 days'],
 ];
 
-// One card, or (index < 0) the node as a whole: the mean load, memory and power of all its cards together, the hottest of them.
+// One GPU, or (index < 0) the whole node: mean load, total memory and power, highest temperature.
 const cardsMax = 16;
 type Fold = (values: number[]) => number;
 const mean: Fold = (v) => v.reduce((a, b) => a + b, 0) / v.length,
@@ -139,7 +132,8 @@ function GpuCharts({ node, index }: { node: NodeInfo; index: number }) {
       void Promise.all(
         which.map((i) =>
           get<Series>(
-            `/v1/nodes/${encodeURIComponent(node.name)}/gpus/${i}/history?span_s=${span.value}&points=240`,
+            `/v1/nodes/${encodeURIComponent(node.name)}/gpus/${i}/history` +
+              `?span_s=${span.value}&points=240`,
           ),
         ),
       ).then(
@@ -166,14 +160,10 @@ function GpuCharts({ node, index }: { node: NodeInfo; index: number }) {
     <section aria-label={one ? `GPU ${index}` : 'The whole node'}>
       <div class="filters top">
         <h2>
-          {one
-            ? `GPU ${index}`
-            : which.length === 1
-              ? 'Its GPU'
-              : `Its ${which.length} GPUs together`}{' '}
-          over the last
+          {one ? `GPU ${index}` : which.length === 1 ? 'Its GPU' : `All ${which.length} GPUs`} over
+          the last
         </h2>
-        <div class="tabs" role="group" aria-label="How far back">
+        <div class="tabs" role="group" aria-label="Period">
           {spans.map(([n, word]) => (
             <button
               class="tab"
@@ -233,11 +223,15 @@ function GpuCharts({ node, index }: { node: NodeInfo; index: number }) {
               format={rate}
               lines={[
                 {
-                  label: 'to the cards',
+                  label: 'to the GPUs',
                   values: together(list, 'pcie_rx_kib_s', total),
                   colour: 1,
                 },
-                { label: 'from them', values: together(list, 'pcie_tx_kib_s', total), colour: 2 },
+                {
+                  label: 'from the GPUs',
+                  values: together(list, 'pcie_tx_kib_s', total),
+                  colour: 2,
+                },
               ]}
             />
           )}
@@ -258,7 +252,7 @@ function GpuCharts({ node, index }: { node: NodeInfo; index: number }) {
   );
 }
 
-// The instances of cut cards: which profile, where on the card, who holds it. They change with jobs, so they are read again.
+// The MIG instances: profile, position and holder. They change with jobs, so they are refreshed.
 function Instances({ node }: { node: NodeInfo }) {
   const cards = useSignal(node.gpus);
   const cut = node.gpus.some((g) => g.mig_instances?.length || g.mig_any);
@@ -318,7 +312,7 @@ function Instances({ node }: { node: NodeInfo }) {
                     <tr>
                       <td>{g.index}</td>
                       <td colSpan={3} class="note">
-                        more are made as jobs ask for them
+                        further instances are created on demand
                       </td>
                     </tr>,
                   ]
@@ -334,20 +328,20 @@ function Instances({ node }: { node: NodeInfo }) {
 function healthText(gpu: Gpu | undefined, trouble: string): string {
   if (trouble) return trouble;
   if (!gpu || gpu.score < 0) return 'unknown';
-  return gpu.score >= 100 ? 'well' : `${gpu.score} of 100: ${gpu.fault}`;
+  return gpu.score >= 100 ? 'healthy' : `${gpu.score} of 100: ${gpu.fault}`;
 }
 
 export function NodePage({ name }: { name: string }) {
   const error = useSignal('');
   const asked = new URLSearchParams(route.value.split('?')[1] ?? '').get('gpu');
-  const chosen = asked === null ? -1 : Number(asked); // no card named: the node as a whole
+  const chosen = asked === null ? -1 : Number(asked); // no GPU chosen: the whole node
   nodesTick.value;
   gpuTick.value;
   jobsTick.value;
   const node = [...nodes.values()].find((n) => n.name === name);
   if (!node)
     return (
-      <Empty title={`There is no node ${name}`}>
+      <Empty title={`Node ${name} does not exist`}>
         <p>
           See all <a href="#/nodes">nodes</a>.
         </p>
@@ -385,17 +379,15 @@ export function NodePage({ name }: { name: string }) {
       {admin && (
         <p class="actions">
           {node.state === 'drained' ? (
-            <button onClick={() => act('undrain', `${name} takes work again`)}>
-              Take work again
-            </button>
+            <button onClick={() => act('undrain', `${name} accepts work again`)}>Undrain</button>
           ) : (
             <button
               class="quiet"
               onClick={() =>
                 confirm(
                   `Drain ${name}?`,
-                  'It gets no new work. What runs goes on.',
-                  'Drain it',
+                  'No new work starts on it. Running jobs continue.',
+                  'Drain',
                   () => {
                     void act('drain', `${name} is drained`);
                   },
@@ -423,7 +415,7 @@ export function NodePage({ name }: { name: string }) {
       )}
       {node.gpus.length > 0 && (
         <>
-          <h2>How it is wired</h2>
+          <h2>Topology</h2>
           <Topology node={node} />
           <h2>
             GPUs{' '}
@@ -440,7 +432,7 @@ export function NodePage({ name }: { name: string }) {
                   <th>GPU</th>
                   {models.length > 1 && <th class="wide">Model</th>}
                   <th>Jobs</th>
-                  <th class="wide">Given out</th>
+                  <th class="wide">Allocated</th>
                   <th>Busy</th>
                   <th class="wide">Memory</th>
                   <th class="wide">Power</th>
@@ -448,7 +440,7 @@ export function NodePage({ name }: { name: string }) {
                   <th>Health</th>
                   {admin && (
                     <th>
-                      <span class="sr">Act</span>
+                      <span class="sr">Actions</span>
                     </th>
                   )}
                 </tr>
@@ -497,11 +489,11 @@ export function NodePage({ name }: { name: string }) {
                             <button
                               class="quiet small"
                               onClick={() =>
-                                act(`gpus/${g.index}/undrain`, `GPU ${g.index} takes work again`)
+                                act(`gpus/${g.index}/undrain`, `GPU ${g.index} accepts work again`)
                               }
-                              aria-label={`Let GPU ${g.index} take work again`}
+                              aria-label={`Undrain GPU ${g.index}`}
                             >
-                              Take work again
+                              Undrain
                             </button>
                           ) : (
                             <button
@@ -588,7 +580,7 @@ export function Nodes() {
       </h1>
       {list.length === 0 ? (
         <Empty title="No node has joined yet">
-          <p>Make a credential on the head, then start an agent on the machine:</p>
+          <p>Create a join token on the head, then start an agent on the machine:</p>
           <Line text="billow token create --node" />
         </Empty>
       ) : (
@@ -665,8 +657,8 @@ export function Nodes() {
                 <th>Pool</th>
                 <th>Kind</th>
                 <th>Machines</th>
-                <th>At least – at most</th>
-                <th>Brings</th>
+                <th>Min – max</th>
+                <th>GPUs per machine</th>
                 <th>Price</th>
                 <th>Remark</th>
               </tr>
@@ -697,7 +689,7 @@ export function Nodes() {
           </table>
         </div>
       ) : (
-        <p class="note">No pool brings nodes by itself; these machines joined on their own.</p>
+        <p class="note">No pool adds nodes automatically; these machines joined by themselves.</p>
       )}
       <h2>Reservations</h2>
       {reserved.value && <Calendar list={reserved.value} now={clock.value} />}

@@ -1,6 +1,6 @@
-// Every GPU at a glance: who has it and how busy it is; what is free, what it costs, what is wasted, and what needs a person.
-// Up to a few dozen GPUs are tiles with words; a fleet is a field of small squares whose shade is the load. The field is drawn by hand:
-// a thousand squares that change twice a second must cost next to nothing.
+// All GPUs at a glance: holder and load, free capacity, cost, waste, and problems. Up to a few
+// dozen GPUs are tiles with text; a larger fleet is a field of small squares shaded by load. The
+// squares are updated without Preact: a thousand of them change twice a second.
 import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { get, type NodeInfo, type Row, type Series } from './api';
@@ -66,7 +66,7 @@ function Tile({ node, gpu, card }: { node: NodeInfo; gpu: Gpu; card: NodeInfo['g
                 .join(', ')}
         </span>
       </span>
-      <span class="who">{sick && who.text === 'free' ? 'nobody holds it' : who.text}</span>
+      <span class="who">{sick && who.text === 'free' ? 'not in use' : who.text}</span>
       {sick && <span class="ill">{sick}</span>}
       <Meter
         part={known ? gpu.util / 100 : 0}
@@ -81,7 +81,7 @@ function Tile({ node, gpu, card }: { node: NodeInfo; gpu: Gpu; card: NodeInfo['g
   );
 }
 
-// One square per GPU, grouped by node. The elements are made once per fleet and then only recoloured.
+// One square per GPU, grouped by node. The elements are created once and then only recoloured.
 function Field() {
   const box = useRef<HTMLDivElement>(null);
   const shown = useSignal<{ node: NodeInfo; gpu: Gpu } | null>(null);
@@ -164,9 +164,9 @@ function Field() {
   };
   const s = shown.value;
   return (
-    <section class="field-wrap" aria-label="Every GPU">
+    <section class="field-wrap" aria-label="All GPUs">
       <div class="field-head">
-        <h2>Every GPU</h2>
+        <h2>All GPUs</h2>
         <p class="legend" aria-hidden="true">
           <i data-l="f" /> free <i data-l="0" /> idle <i data-l="1" />
           <i data-l="2" />
@@ -186,12 +186,12 @@ function Field() {
             {s.node.gpus[s.gpu.index]?.unhealthy && (
               <>
                 {' '}
-                · <span class="bad">sick: {s.node.gpus[s.gpu.index].unhealthy}</span>
+                · <span class="bad">unhealthy: {s.node.gpus[s.gpu.index].unhealthy}</span>
               </>
             )}
           </>
         ) : (
-          'Point at a square, or use the arrow keys, to see who holds it.'
+          'Point at a square or use the arrow keys to see its job.'
         )}
       </p>
       <div
@@ -263,8 +263,8 @@ function Recent() {
   const list = [...ended.value].sort((a, b) => (b.ended ?? 0) - (a.ended ?? 0)).slice(0, 6);
   if (!list.length) return null;
   return (
-    <section class="panel" aria-label="Just ended">
-      <h2>Just ended</h2>
+    <section class="panel" aria-label="Recently ended">
+      <h2>Recently ended</h2>
       <ul class="plain rows">
         {list.map((j) => (
           <li>
@@ -307,16 +307,18 @@ function Tiles() {
 export function Overview() {
   const s = summary.value;
   const fleet = useFleet();
-  if (!s) return <p class="note">Asking the head…</p>;
+  if (!s) return <p class="note">Loading…</p>;
   const now = clock.value;
   const today = spentToday.value;
   const running = [...jobs.values()];
   jobsTick.value;
   const rateHour = s.spend_nano * 3600;
   const idle = running.filter((j) => isIdle(j));
-  const left = (86_400_000 - (now % 86_400_000)) / 3_600_000; // hours of this day, in UTC as the ledger counts days
+  // Hours left of this day in UTC, as in the ledger.
+  const left = (86_400_000 - (now % 86_400_000)) / 3_600_000;
   const list = attention.value;
-  const whose = s.scope === 'projects' ? ' in your projects' : ''; // nodes and their GPUs are everybody's
+  // Nodes and GPUs are shown to all users, jobs and money only to members.
+  const whose = s.scope === 'projects' ? ' in your projects' : '';
   return (
     <>
       <h1 class="sr">Overview</h1>
@@ -344,7 +346,10 @@ export function Overview() {
           value={s.running.toLocaleString()}
           unit="running"
           href="#/jobs"
-          note={`${(s.queued + s.held).toLocaleString()} waiting${s.suspended ? `, ${s.suspended} suspended` : ''}`}
+          note={
+            `${(s.queued + s.held).toLocaleString()} waiting` +
+            (s.suspended ? `, ${s.suspended} suspended` : '')
+          }
         />
         <Card
           title={`Spending now${whose}`}
@@ -368,15 +373,15 @@ export function Overview() {
           href="#/jobs?show=idle"
           note={
             idle.length
-              ? `${plural(idle.length, 'job holds', 'jobs hold')} GPUs that do nothing`
-              : 'every GPU that is held works'
+              ? `${plural(idle.length, 'job holds', 'jobs hold')} idle GPUs`
+              : 'all allocated GPUs are busy'
           }
         />
         <Card
           title="Wasted in 7 days"
           value={wastedWeek.value == null ? '–' : cents2(wastedWeek.value)}
           href="#/waste"
-          note="which jobs waste most"
+          note="see the jobs that waste most"
         />
       </section>
       {list.length > 0 && (
@@ -394,17 +399,17 @@ export function Overview() {
       )}
       {s.gpus > tilesMax ? <Field /> : <Tiles />}
       {s.gpus === 0 && (
-        <Empty title="No GPUs here yet">
-          <p>Look around with simulated ones:</p>
+        <Empty title="No GPUs yet">
+          <p>Try simulated ones:</p>
           <Line text="billow down && billow up --sim 8xH100" />
-          <p>or let a machine with GPUs join:</p>
+          <p>or join a machine with GPUs:</p>
           <Line text="billow token create --node" />
         </Empty>
       )}
       {running.length === 0 && ended.value.length === 0 && s.gpus > 0 && (
         <Empty title="Nothing has run yet">
           <p>
-            Start something with <a href="#/run">Run</a>, or in a terminal:
+            Start a job with <a href="#/run">Run</a>, or on the command line:
           </p>
           <Line text="billow run --gpus 1 -- nvidia-smi" />
         </Empty>
@@ -414,7 +419,7 @@ export function Overview() {
         <Recent />
       </div>
       <p class="more">
-        <a href="#/activity">What changed since yesterday</a>
+        <a href="#/activity">Changes since yesterday</a>
       </p>
       <p class="foot">Billow {status.value?.version}</p>
     </>

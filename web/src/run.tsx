@@ -1,4 +1,4 @@
-// A form that runs a job, shows what it will cost, and the command line that would do the same.
+// A form that runs a job and shows its price and the equivalent command line.
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { get, has, post, problem } from './api';
@@ -6,7 +6,7 @@ import { gpus as gpuText, usd } from './format';
 import { Line } from './ui';
 import { nodes, nodesTick, readings, route, status } from './store';
 
-// Splits as a shell would: quotes and backslashes, nothing else.
+// Splits a command like a shell: quotes and backslashes only.
 export function words(text: string): string[] {
   const out: string[] = [];
   let word = '',
@@ -64,7 +64,7 @@ export function RunForm() {
     ).then(
       (d) => {
         projects.value = d.projects.map((p) => p.name);
-        // Where it goes when nothing is said: the token's project, else the first of which the user is more than a viewer.
+        // The default project: that of the token, else the first in which the user may submit jobs.
         const you = status.value?.you;
         usual.value =
           you?.project ||
@@ -176,7 +176,7 @@ export function RunForm() {
               count.value = e.currentTarget.value;
             }}
           />
-          <small>0.25 is a quarter of one</small>
+          <small>0.25 is a quarter of a GPU</small>
         </label>
         <label>
           GPU type{' '}
@@ -196,7 +196,7 @@ export function RunForm() {
           </select>
         </label>
         <label>
-          At most, hours{' '}
+          Time limit in hours{' '}
           <input
             name="hours"
             type="number"
@@ -228,7 +228,7 @@ export function RunForm() {
             onInput={(e) => {
               cwd.value = e.currentTarget.value;
             }}
-            placeholder="your home"
+            placeholder="your home directory"
             autocomplete="off"
           />
         </label>
@@ -257,14 +257,14 @@ export function RunForm() {
               spot.value = e.currentTarget.checked;
             }}
           />{' '}
-          Spot: cheaper, and suspended when others need the GPUs
+          Spot: cheaper, but suspended when others need the GPUs
         </label>
         <div class="price full" role="status">
           {n === 0 ? (
-            'Without a GPU it costs nothing.'
+            'Jobs without a GPU are free.'
           ) : perHour.length ? (
             <>
-              <b>{low === high ? usd(low) : `${usd(low)} to ${usd(high)}`}</b> an hour
+              <b>{low === high ? usd(low) : `${usd(low)} to ${usd(high)}`}</b> per hour
               {h ? (
                 <>
                   , at most <b>{usd(high * h)}</b> for {h} h
@@ -275,10 +275,10 @@ export function RunForm() {
               {spot.value ? ', spot' : ''}.
             </>
           ) : (
-            'The price is told when it starts.'
+            'The price is known when the job starts.'
           )}
           {n > 0 && types.length > 0 && (
-            <> {fits ? 'It can start at once.' : 'It will wait: that many are not free now.'}</>
+            <> {fits ? 'It can start now.' : 'It will wait: not enough GPUs are free.'}</>
           )}
         </div>
         <button class="full">Run</button>
@@ -288,7 +288,7 @@ export function RunForm() {
           {error.value}
         </p>
       )}
-      <h2>The same in a terminal</h2>
+      <h2>Same on the command line</h2>
       <Line text={line} />
     </section>
   );

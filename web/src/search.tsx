@@ -1,5 +1,5 @@
-// One search through the logs of every task of a gang, or every element of an array: the logs are read one after the other as they are
-// at the moment, and lines that have the text are listed with where they stand. Bounded: so many matches, so much of each log.
+// Searches the logs of all tasks of a gang, or of all elements of an array, one after the other.
+// Bounded: the number of matches and the part of each log that is read.
 import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { get, type Job } from './api';
@@ -85,7 +85,9 @@ export function SearchAll({
         read++;
         found.value = [...matches];
       }
-      state.value = `${plural(matches.length, 'match', 'matches')}${matches.length >= matchesMax ? ' and perhaps more' : ''} in ${plural(read, 'log')}`;
+      const more = matches.length >= matchesMax ? ' or more' : '';
+      const count = plural(matches.length, 'match', 'matches');
+      state.value = `${count}${more} in ${plural(read, 'log')}`;
     } catch {
       if (!mine.signal.aborted) state.value = 'The head does not answer.';
     }

@@ -1,4 +1,4 @@
-// What has been spent today and where budgets stand, by the ledger's own sums. Read again every minute while the page is seen.
+// Today's charge and the state of budgets, from the ledger. Refreshed every minute while visible.
 import { effect, signal } from '@preact/signals';
 import { get, has } from './api';
 import { moment, usd } from './format';
@@ -7,7 +7,7 @@ import { budgets, ready } from './store';
 export const spentToday = signal<{ spent: number } | null>(null);
 export const wastedWeek = signal<number | null>(null); // held and idle in the last seven days
 
-// A line of a report: by whatever was asked for, and what it came to.
+// A line of a report: the group and its sums.
 export interface CostLine {
   day?: string;
   project?: string;
@@ -70,10 +70,11 @@ export async function loadBudgets(): Promise<void> {
       const part = b.limit_nano_usd ? b.spent_nano_usd / b.limit_nano_usd : 0;
       const tone = b.capped || part >= 1 ? 'over' : part >= 0.5 || b.warned_pct >= 50 ? 'near' : '';
       const end = b.runs_out_at
-        ? `used up ${moment(b.runs_out_at)} at this pace`
+        ? `used up ${moment(b.runs_out_at)} at the current rate`
         : b.forecast_nano_usd > b.spent_nano_usd
-          ? `about ${usd(b.forecast_nano_usd)} by its end`
+          ? `about ${usd(b.forecast_nano_usd)} expected by the end`
           : '';
+      const since = b.spent_since ? ` since ${moment(b.spent_since)}` : '';
       return {
         name: `${b.scope} ${b.of}`,
         period: b.period,
@@ -83,19 +84,21 @@ export async function loadBudgets(): Promise<void> {
         forecast: b.forecast_nano_usd,
         href: '#/costs',
         text: b.capped
-          ? `used up ${b.spent_since ? `since ${moment(b.spent_since)}` : ''}${b.stops ? '; its jobs are suspended' : '; it only warns'}`
-          : `${end}${b.stops ? '' : `${end ? '; ' : ''}it only warns`}`,
+          ? `used up${since}; ${b.stops ? 'its jobs are suspended' : 'warning only'}`
+          : `${end}${b.stops ? '' : `${end ? '; ' : ''}warning only`}`,
       };
     });
     budgets.value = budgetState.value
       .filter((b) => b.tone)
       .map((b) => ({
-        text: `Budget of ${b.name} (${b.period}): ${usd(b.spent)} of ${usd(b.limit)} spent, ${Math.round((b.spent / b.limit) * 100)} %${b.text ? `; ${b.text}` : ''}`,
+        text:
+          `Budget of ${b.name} (${b.period}): ${usd(b.spent)} of ${usd(b.limit)} spent, ` +
+          `${Math.round((b.spent / b.limit) * 100)} %${b.text ? `; ${b.text}` : ''}`,
         href: '#/costs',
         grave: b.tone === 'over',
       }));
   } catch {
-    /* the stream says when the head is away */
+    /* the live stream reports when the head is unreachable */
   }
 }
 
@@ -108,7 +111,7 @@ async function load(): Promise<void> {
     spentToday.value = { spent: (await report(today, today, 'day')).total.charge_nano_usd };
     wastedWeek.value = (await report(weekAgo, today, 'day')).total.idle_nano_usd ?? 0;
   } catch {
-    /* as above */
+    /* see above */
   }
 }
 effect(() => {

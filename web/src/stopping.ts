@@ -1,5 +1,5 @@
-// Stopping several jobs at once, with time to take it back instead of a question beforehand: the list in front of the person is what will
-// be stopped, and for a few seconds nothing is. What has begun to work in the meantime is left alone; who leaves the page has had the time to think.
+// Stops several idle jobs at once, with a few seconds to undo instead of a confirmation. Jobs that
+// became active in the meantime are left alone; leaving the page does not cancel it.
 import { post, problem, type Row } from './api';
 import { plural } from './format';
 import { isIdle, jobs, notify, retract } from './store';
@@ -21,7 +21,8 @@ export function stopIdleSoon(rows: Row[]): void {
     ).then(
       () =>
         notify(
-          `${plural(still.length, 'idle job')} told to stop${spared ? `; ${spared} had begun to work and ${spared === 1 ? 'goes' : 'go'} on` : ''}`,
+          `${plural(still.length, 'idle job')} being stopped` +
+            (spared ? `; ${plural(spared, 'job')} became active and will continue` : ''),
         ),
       (e) => notify(problem(e)),
     );
@@ -29,7 +30,7 @@ export function stopIdleSoon(rows: Row[]): void {
   const timer = window.setTimeout(stop, thinkMs);
   window.addEventListener('pagehide', stop);
   const notice = notify(
-    `${plural(ids.length, 'idle job')} ${ids.length === 1 ? 'is' : 'are'} stopped in ${thinkMs / 1000} seconds`,
+    `${plural(ids.length, 'idle job')} will be stopped in ${thinkMs / 1000} s`,
     undefined,
     {
       label: 'Undo',
@@ -39,7 +40,7 @@ export function stopIdleSoon(rows: Row[]): void {
         window.removeEventListener('pagehide', stop);
         retract(notice);
         notify(
-          `Nothing is stopped: ${plural(ids.length, 'job')} ${ids.length === 1 ? 'goes' : 'go'} on`,
+          `Undone: ${plural(ids.length, 'job')} ${ids.length === 1 ? 'continues' : 'continue'}`,
         );
       },
     },

@@ -1,5 +1,6 @@
-// What the pages share: the newest state of the head, kept fresh by one stream (/v1/live). First comes everything, then what changed.
-// Maps are changed in place and a counter says so; a page reads the counter of what it shows, and is drawn again at most once a frame.
+// The head's state, shared by the pages and kept fresh by one stream (/v1/live): first everything,
+// then changes. Maps are changed in place and a counter is increased; a page reads the counters of
+// what it shows and is drawn at most once per frame.
 import { batch, computed, signal } from '@preact/signals';
 import { ApiError, get, type Job, type NodeInfo, type Row, type Status, type Summary } from './api';
 import { gpus } from './format';
@@ -76,7 +77,7 @@ export function rowOf(job: Job): Row {
     suspended: (job.suspended_s ?? 0) * 1000,
   };
 }
-// How long it has run, and how long it has been suspended, which is told apart: in milliseconds. Rows of before this was counted say from start to end.
+// Run time and suspended time in milliseconds. Rows of older heads have only start and end.
 export function ranMs(row: Row, now: number): number {
   if (row.ran === undefined) return row.started ? (row.ended ?? now) - row.started : 0;
   return row.ran + (row.state === 'running' && row.since ? Math.max(0, now - row.since) : 0);
@@ -96,7 +97,7 @@ export function whereText(row: Row): string {
     )
     .join('; ');
 }
-// A job that does nothing right now, by the head's one definition: no work for a minute, by the verdict of its nodes.
+// Idle by the head's definition: its nodes have seen no work for a minute.
 export function isIdle(row: Row): boolean {
   return row.state === 'running' && !!summary.peek()?.idle_jobs.includes(row.id);
 }
@@ -122,14 +123,14 @@ export const attention = computed(() => {
     for (const gpu of node.gpus)
       if (gpu.unhealthy)
         out.push({
-          text: `GPU ${gpu.index} of ${node.name} takes no work: ${gpu.unhealthy}`,
+          text: `GPU ${gpu.index} of ${node.name} is out of service: ${gpu.unhealthy}`,
           href: `#/nodes/${node.name}`,
           grave: true,
         });
   }
   if (summary.value?.store === 'disk_low')
     out.push({
-      text: 'The disk of the head is full: new work is refused',
+      text: 'The head has no disk space left: new jobs are rejected',
       href: '#/admin',
       grave: true,
     });
@@ -138,7 +139,10 @@ export const attention = computed(() => {
   for (const row of ended.value.slice(0, 40))
     if ((row.state === 'failed' || row.state === 'lost') && (row.ended ?? 0) > since)
       out.push({
-        text: `Job ${row.label} (${row.name || row.command.slice(0, 40)}) ${row.state === 'lost' ? 'was lost' : row.state}${row.reason || row.exit ? `: ${row.reason || row.exit}` : ''}`,
+        text:
+          `Job ${row.label} (${row.name || row.command.slice(0, 40)}) ` +
+          (row.state === 'lost' ? 'was lost' : row.state) +
+          (row.reason || row.exit ? `: ${row.reason || row.exit}` : ''),
         href: `#/jobs/${row.label}`,
         grave: false,
       });
@@ -174,7 +178,7 @@ function take(piece: Piece): void {
     if (piece.gone) for (const id of piece.gone) jobs.delete(id);
     if (piece.ended?.length) {
       const rows = piece.ended.map(rowOf);
-      // Of jobs that were suspended or began again the store tells how long they ran.
+      // The run time of jobs that were suspended or restarted comes from the store.
       for (const job of piece.ended)
         if (job.ran_s === undefined && (job.leases ?? 0) > 1)
           void get<Job>(`/v1/jobs/${job.id}`).then(
@@ -271,7 +275,7 @@ export async function look(): Promise<void> {
     away.value = '';
   } catch (e) {
     if (e instanceof ApiError && (e.status === 401 || e.status === 403)) signedOut.value = true;
-    else away.value = 'The head does not answer. Trying again…';
+    else away.value = 'The head does not answer. Reconnecting…';
   }
 }
 
@@ -285,7 +289,7 @@ export function follow(): void {
   source.addEventListener('live', (event) => {
     const piece = JSON.parse((event as MessageEvent<string>).data) as Piece;
     if (first) {
-      // A new stream begins with everything: what it does not name any more is gone.
+      // A new stream starts with everything: jobs it does not contain no longer exist.
       first = false;
       jobs.clear();
       nodes.clear();
@@ -295,7 +299,7 @@ export function follow(): void {
     take(piece);
   });
   source.onerror = () => {
-    away.value = 'The head does not answer. Trying again…';
+    away.value = 'The head does not answer. Reconnecting…';
     source?.close();
     retry = window.setTimeout(() => {
       void look().then(() => {
@@ -310,7 +314,8 @@ window.setInterval(() => {
 }, 1000);
 window.addEventListener('hashchange', () => {
   const to = location.hash.slice(1) || '/';
-  const samePage = to.split('?')[0] === route.peek().split('?')[0]; // another tab of it: what one looks at stays where it is
+  // Another tab of the same page keeps its scroll position.
+  const samePage = to.split('?')[0] === route.peek().split('?')[0];
   route.value = to;
   if (!samePage) window.scrollTo(0, 0);
 });

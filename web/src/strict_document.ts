@@ -1,6 +1,6 @@
 // A document for xterm.js that keeps to the page's policy. style-src 'self' blocks <style> elements
-// and style attributes, and xterm.js uses both; here they become calls of the CSSOM, which the policy
-// allows.
+// and style attributes, and xterm.js uses both; here they become calls of the CSSOM, which the
+// policy allows.
 
 export function adopt(sheet: CSSStyleSheet): void {
   document.adoptedStyleSheets = [...document.adoptedStyleSheets, sheet];

@@ -1,4 +1,4 @@
-// The small parts every page is made of.
+// Components that the pages share.
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import type { ComponentChildren } from 'preact';
 import { signal } from '@preact/signals';
@@ -77,7 +77,7 @@ export function Line({ text }: { text: string }) {
   );
 }
 
-// How much of something is in use. The number beside it says it in words.
+// A bar for the used part of something; the number beside it says the same.
 export function Meter({ part, label, tone }: { part: number; label: string; tone?: string }) {
   const bar = useRef<HTMLElement>(null);
   useLayoutEffect(() => {
@@ -90,7 +90,7 @@ export function Meter({ part, label, tone }: { part: number; label: string; tone
   );
 }
 
-// A line without axes, for a glance. Its meaning is said beside it.
+// A small line chart without axes; the text beside it says what it shows.
 export function Spark({
   values,
   max,
@@ -124,7 +124,7 @@ export function Spark({
 export const asking = signal<{ title: string; text: string; yes: string; run: () => void } | null>(
   null,
 );
-// Asks before something that cannot be taken back.
+// Asks before an action that cannot be undone.
 export function confirm(title: string, text: string, yes: string, run: () => void): void {
   asking.value = { title, text, yes, run };
 }
@@ -144,7 +144,7 @@ export function Ask() {
       <p>{q.text}</p>
       <p class="actions end">
         <button class="quiet" onClick={close}>
-          Keep
+          Cancel
         </button>
         <button
           class="danger"
@@ -160,7 +160,7 @@ export function Ask() {
   );
 }
 
-// Up and down through the links of a list.
+// Arrow keys move through the links of a list.
 export function arrows(event: KeyboardEvent, selector: string): void {
   if (event.key !== 'ArrowDown' && event.key !== 'ArrowUp') return;
   if (

@@ -1,5 +1,5 @@
-// Where money goes for nothing, job by job: what the ledger says was held and idle, what idles at this moment, and what runs could have
-// asked for instead. The sums are the ledger's; what idles now has a price per hour, and no sum yet.
+// Wasted money by job: GPUs that were held and idle, jobs that idle now, and right-sizing. Sums
+// come from the ledger; jobs that idle now have a rate but no sum yet.
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { get, type Job, type Row } from './api';
@@ -17,7 +17,8 @@ const spans: [string, string, number, number][] = [
   ['month', 'Last 30 days', 29, 0],
 ];
 const shownMax = 50;
-const worthCounting = 1e7; // a cent: every job idles for the moment between its start and its first kernel
+// A cent: every job idles for a moment between its start and its first kernel.
+const worthCounting = 1e7;
 
 interface Waste {
   unallocated_nano_usd: number;
@@ -47,7 +48,7 @@ interface Wasted {
   text: string;
 }
 
-// What is known here of a job that the ledger names by its number alone.
+// Rows of jobs that the ledger names only by number.
 const known = new Map<string, Row>();
 function rowFor(id: string): Row | undefined {
   const n = Number(id.split('.')[0]);
@@ -59,12 +60,8 @@ function why(l: WasteLine): string {
   const part = (nano: number) =>
     `${Math.round((nano / Math.max(1, l.cost_nano_usd ?? nano)) * 100)} %`;
   return [
-    (l.idle_nano_usd ?? 0) >= worthCounting
-      ? `idle for ${part(l.idle_nano_usd!)} of what it cost`
-      : '',
-    (l.oversized_nano_usd ?? 0) >= worthCounting
-      ? `larger than it needed: ${usd(l.oversized_nano_usd!)}`
-      : '',
+    (l.idle_nano_usd ?? 0) >= worthCounting ? `idle for ${part(l.idle_nano_usd!)} of its cost` : '',
+    (l.oversized_nano_usd ?? 0) >= worthCounting ? `oversized: ${usd(l.oversized_nano_usd!)}` : '',
   ]
     .filter(Boolean)
     .join('; ');
@@ -103,7 +100,7 @@ export function WastePage() {
               known.set(l.job!, rowOf(j));
               named.value++;
             } catch {
-              /* then its number stands for it */
+              /* its number is shown instead */
             }
           }
         },
@@ -152,18 +149,18 @@ export function WastePage() {
             <Card
               title="Held and idle"
               value={cents2(w.idle_nano_usd)}
-              note="by jobs whose GPUs did nothing"
+              note="GPUs held by jobs that did not use them"
               tone={w.idle_nano_usd >= worthCounting ? 'warn' : ''}
             />
             <Card
-              title="Larger than needed"
+              title="Oversized"
               value={cents2(w.inefficient_nano_usd)}
-              note="by what runs have used"
+              note="compared with what earlier runs used"
             />
             <Card
-              title="Nobody held"
+              title="Unallocated"
               value={cents2(w.unallocated_nano_usd)}
-              note="GPUs paid for and free"
+              note="GPUs that no job held"
             />
           </>
         )}
@@ -173,15 +170,13 @@ export function WastePage() {
           unit="/ h"
           href="#/jobs?show=idle"
           note={
-            idleNow.length
-              ? `${plural(idleNow.length, 'job')}: see and stop ${idleNow.length === 1 ? 'it' : 'them'}`
-              : 'nothing that is held idles'
+            idleNow.length ? `${plural(idleNow.length, 'job')}: view and stop` : 'no job is idle'
           }
         />
       </section>
       <div class="filters top">
-        <h2>Jobs by what they wasted</h2>
-        <div class="tabs" role="group" aria-label="When">
+        <h2>Jobs by waste</h2>
+        <div class="tabs" role="group" aria-label="Period">
           {spans.map(([id, word]) => (
             <a href={`#/waste?span=${id}`} aria-current={span[0] === id ? 'true' : undefined}>
               {word}
@@ -190,24 +185,21 @@ export function WastePage() {
         </div>
       </div>
       {lines.value && rows.length === 0 ? (
-        <Empty title="No job wasted a cent">
-          <p>
-            Counted is what a job pays for GPUs it holds while they do nothing. The same in a
-            terminal:
-          </p>
+        <Empty title="No waste">
+          <p>Waste is the charge for GPUs that a job holds but does not use. On the terminal:</p>
           <Line text="billow waste" />
         </Empty>
       ) : (
-        <div class="scroll" tabIndex={0} role="region" aria-label="Jobs by what they wasted">
+        <div class="scroll" tabIndex={0} role="region" aria-label="Jobs by waste">
           <table class="wasted">
             <thead>
               <tr>
                 <th>Job</th>
-                <th class="wide">Who</th>
+                <th class="wide">User</th>
                 <th class="wide">State</th>
                 <th class="right">Wasted</th>
                 <th class="right wide">Charged</th>
-                <th class="right wide">Ran</th>
+                <th class="right wide">Run time</th>
                 <th>Why</th>
               </tr>
             </thead>
