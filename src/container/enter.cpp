@@ -20,6 +20,7 @@
 #include "base/text.h"
 #include "container/bundle.h"
 #include "container/no_sftp.h"
+#include "process/spawn.h"
 
 namespace billow::container {
 namespace {
@@ -153,16 +154,8 @@ Status enter_room(const Entry& entry, const std::string& command) {
   } else {
     argv = {shell, "-c", command};
   }
-  const std::string program = command.empty() ? shell : argv.front();
-  std::vector<char*> words, variables;
-  for (std::string& word : argv)
-    words.push_back(word.data());
-  for (std::string& one : env)
-    variables.push_back(one.data());
-  words.push_back(nullptr);
-  variables.push_back(nullptr);
-  ::execve(program.c_str(), words.data(), variables.data());
-  return fail_errno(program, errno);
+  return process::replace_this_program(
+      {.argv = std::move(argv), .program = command.empty() ? shell : "", .env = std::move(env)});
 }
 
 }  // namespace billow::container

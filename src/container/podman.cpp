@@ -8,9 +8,7 @@
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,6 +22,7 @@
 #include "base/text.h"
 #include "container/namespaces.h"
 #include "container/store.h"
+#include "process/spawn.h"
 
 namespace billow::container {
 namespace {
@@ -32,16 +31,6 @@ constexpr std::size_t output_bytes_max = 16 << 20;
 constexpr Duration note_every = milliseconds(500);
 constexpr Duration lock_patience =
     seconds(2);  // for what others do under the store's lock: a look, a mark
-
-struct Words {
-  std::vector<std::string> text;
-  std::vector<char*> pointers;
-  explicit Words(std::vector<std::string> words) : text(std::move(words)) {
-    for (std::string& w : text)
-      pointers.push_back(w.data());
-    pointers.push_back(nullptr);
-  }
-};
 
 struct Ran {
   int code = 0;
@@ -52,39 +41,34 @@ struct Ran {
 Result<Ran> run(const std::vector<std::string>& argv,
                 const std::vector<std::string>& env,
                 const std::function<void(std::string_view)>& terminal = {}) {
-  Words words(argv), variables(env);
-  int out[2] = {-1, -1}, err[2] = {-1, -1};
-  Fd master;
-  pid_t pid = 0;
+  process::Spawn request{.argv = argv, .env = env, .on_parent_death = SIGKILL};
+  Fd a, b, theirs_a, theirs_b;
   if (terminal) {
     winsize size{};
     size.ws_row = 60;
-    size.ws_col = 220;  // a narrow one gets no figures
-    int fd = -1;
-    pid = ::forkpty(&fd, nullptr, nullptr, &size);
-    master = Fd(fd);
+    size.ws_col = 220;  // podman prints no figures on a narrow one
+    int master = -1, slave = -1;
+    if (::openpty(&master, &slave, nullptr, nullptr, &size) != 0)
+      return fail_errno("openpty", errno);
+    a = Fd(master);
+    theirs_a = Fd(slave);
+    ::fcntl(master, F_SETFD, FD_CLOEXEC);
+    request.terminal = slave;
   } else {
-    if (::pipe2(out, O_CLOEXEC) != 0 || ::pipe2(err, O_CLOEXEC) != 0)
-      return fail_errno("pipe", errno);
-    pid = ::fork();
+    process::Pipe out = BILLOW_TRY(process::Pipe::create()),
+                  err = BILLOW_TRY(process::Pipe::create());
+    a = std::move(out.read);
+    b = std::move(err.read);
+    theirs_a = std::move(out.write);
+    theirs_b = std::move(err.write);
+    request.out = theirs_a.get();
+    request.err = theirs_b.get();
+    request.group = process::Group::ours;
   }
-  if (pid < 0)
-    return fail_errno("fork", errno);
-  if (pid == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (!terminal) {
-      const int null = ::open("/dev/null", O_RDONLY);
-      ::dup2(null, 0);
-      ::dup2(out[1], 1);
-      ::dup2(err[1], 2);
-    }
-    ::execve(words.pointers[0], words.pointers.data(), variables.pointers.data());
-    ::_exit(127);
-  }
+  process::Child child = BILLOW_TRY(process::spawn(request));
+  theirs_a.reset();
+  theirs_b.reset();
   Ran ran;
-  Fd a(terminal ? master.release() : out[0]), b(terminal ? -1 : err[0]);
-  if (!terminal)
-    ::close(out[1]), ::close(err[1]);
   const auto drain = [&](Fd& from, std::string& into) {
     char buffer[65536];
     const ssize_t n = ::read(from.get(), buffer, sizeof buffer);
@@ -106,9 +90,7 @@ Result<Ran> run(const std::vector<std::string>& argv,
     if (b && fds[1].revents)
       drain(b, ran.err);
   }
-  int status = 0;
-  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
-  ran.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  ran.code = child.wait().code();
   return ran;
 }
 

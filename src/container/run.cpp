@@ -18,17 +18,10 @@
 #include "container/namespaces.h"
 #include "container/podman.h"
 #include "container/store.h"
+#include "process/spawn.h"
 
 namespace billow::container {
 namespace {
-
-std::vector<char*> pointers(std::vector<std::string>& words) {
-  std::vector<char*> out;
-  for (std::string& word : words)
-    out.push_back(word.data());
-  out.push_back(nullptr);
-  return out;
-}
 
 // Processes of one task on one node have a room each, and a writable layer of their own.
 std::string room_key(const Plan& plan) {
@@ -157,8 +150,7 @@ Status run_in_image(Plan plan,
   std::vector<std::string> clean = {
       "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
       "XDG_RUNTIME_DIR=" + scratch.bundle};
-  ::execve(runc.c_str(), pointers(argv).data(), pointers(clean).data());
-  return fail_errno(runc, errno);
+  return process::replace_this_program({.argv = std::move(argv), .env = std::move(clean)});
 }
 
 // A tree at its own path on the machine's own file system. What of the path is missing there is not
@@ -230,13 +222,9 @@ Status run_on_machine(const Plan& plan,
     BILLOW_TRY_VOID(bind(m.source, m.target, m.read_only));
   if (::chdir(here) != 0)
     return fail_errno(here, errno);  // it may lie in what was mounted over
-  std::vector<std::string> words = command, variables = env;
-  for (const std::string& entry : plan.env)
-    variables.push_back(entry);
-  auto argv = pointers(words);
-  auto envp = pointers(variables);
-  ::execvpe(argv[0], argv.data(), envp.data());
-  return fail_errno(command.empty() ? "command" : command[0], errno);
+  std::vector<std::string> variables = env;
+  variables.insert(variables.end(), plan.env.begin(), plan.env.end());
+  return process::replace_this_program({.argv = command, .env = std::move(variables)});
 }
 
 }  // namespace

@@ -1,14 +1,13 @@
 #include "head/local_agent.h"
 
 #include <fcntl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
 
 #include "base/file.h"
 #include "base/lock_file.h"
-#include "head/open_files.h"
+#include "process/spawn.h"
 
 namespace billow::head {
 
@@ -20,40 +19,20 @@ bool local_gateway_alive(const std::string& data_dir) {
 }
 
 Status start_detached(std::vector<std::string> args, int log_fd, std::uint64_t open_files) {
-  std::vector<char*> argv;
-  for (auto& a : args)
-    argv.push_back(a.data());
-  argv.push_back(nullptr);
-  // What the head's database is reached by is nobody else's: jobs would find it in their
-  // surroundings.
-  std::vector<char*> surroundings;
-  for (char** at = environ; *at; ++at) {
-    const std::string_view variable = *at;
+  process::Spawn request;
+  request.argv = std::move(args);
+  // Jobs inherit the agent's environment, and must not find the credentials of the head's database.
+  request.env.emplace();
+  for (std::string& variable : process::our_environment())
     if (!variable.starts_with("BILLOW_STORE=") && !variable.starts_with("PGPASS"))
-      surroundings.push_back(*at);
-  }
-  surroundings.push_back(nullptr);
-  // Twice forked, so that it is nobody's child and no signal to the head's terminal reaches it.
-  const pid_t middle = ::fork();
-  if (middle < 0)
-    return fail_errno("fork", errno);
-  if (middle == 0) {
-    ::setsid();
-    const pid_t child = ::fork();
-    if (child != 0)
-      ::_exit(child < 0 ? 1 : 0);
-    const int null = ::open("/dev/null", O_RDONLY);
-    ::dup2(null, 0);
-    ::dup2(log_fd, 1);
-    ::dup2(log_fd, 2);
-    set_open_files(open_files);
-    ::execve(argv[0], argv.data(), surroundings.data());
-    ::_exit(127);
-  }
-  int status = 0;
-  ::waitpid(middle, &status, 0);
-  if (status != 0)
-    return fail(Code::internal, fmt::format("`billow {}` could not be started", args[1]));
+      request.env->push_back(std::move(variable));
+  request.out = request.err = log_fd;
+  request.group = process::Group::session;
+  request.detached = true;
+  request.open_files = open_files;
+  if (auto started = process::spawn(request); !started)
+    return fail(Code::internal, fmt::format("`billow {}` could not be started: {}", request.argv[1],
+                                            started.error().message));
   return {};
 }
 

@@ -2,8 +2,6 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -14,6 +12,7 @@
 #include "base/text.h"
 #include "core/control/money.h"
 #include "core/wire/codec.h"
+#include "process/spawn.h"
 
 namespace billow::head {
 namespace {
@@ -297,7 +296,7 @@ void Notifier::test(std::uint64_t id, std::function<void(Result<int>)> done) {
   });
 }
 
-// Apart from the head and without waiting: a script that hangs holds up nobody.
+// The head does not wait for the command: a script that hangs blocks nothing.
 void Notifier::run_command(const ledger::Notice& notice) {
   if (options_.command.empty())
     return;
@@ -307,31 +306,20 @@ void Notifier::run_command(const ledger::Notice& notice) {
                                   {"project", notice.project},
                                   {"text", notice.text},
                                   {"data", notice.data}});
-  int pipe[2];
-  if (::pipe2(pipe, O_CLOEXEC) != 0)
+  auto pipe = process::Pipe::create();
+  if (!pipe)
     return;
+  process::Spawn request;
+  request.argv = {"/bin/sh", "-c", options_.command};
+  request.in = pipe->read.get();
+  request.out = request.err = process::inherited;
+  request.group = process::Group::session;
+  request.detached = true;
+  if (const auto started = process::spawn(request); !started)
+    return log_warn("the command for notices could not be started: {}", started.error().message);
   const std::string text = body.dump() + "\n";
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, pipe[0], 9);
-  // The shell ends at once; what it started is nobody's child. A background command's input is
-  // /dev/null unless it is named.
-  const std::string script = "(" + options_.command + "\n) <&9 &";
-  const char* argv[] = {"/bin/sh", "-c", script.c_str(), nullptr};
-  pid_t child = 0;
-  const int failed =
-      ::posix_spawn(&child, argv[0], &actions, nullptr, const_cast<char**>(argv), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  if (failed == 0) {
-    (void)!::write(
-        pipe[1], text.data(),
-        std::min<std::size_t>(text.size(), 4096));  // a pipe holds this much without a reader
-    ::waitpid(child, nullptr, 0);
-  } else {
-    log_warn("the command for notices cannot be started: {}", failed);
-  }
-  ::close(pipe[0]);
-  ::close(pipe[1]);
+  // A pipe holds this much without a reader.
+  (void)!::write(pipe->write.get(), text.data(), std::min<std::size_t>(text.size(), 4096));
 }
 
 }  // namespace billow::head

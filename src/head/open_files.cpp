@@ -21,12 +21,4 @@ std::uint64_t raise_open_files() {
   return before;
 }
 
-void set_open_files(std::uint64_t limit) {
-  rlimit files{};
-  if (limit == 0 || ::getrlimit(RLIMIT_NOFILE, &files) != 0)
-    return;
-  files.rlim_cur = std::min<rlim_t>(limit, files.rlim_max);
-  (void)::setrlimit(RLIMIT_NOFILE, &files);
-}
-
 }  // namespace billow::head

@@ -10,7 +10,4 @@ namespace billow::head {
 
 // Returns the limit as it was; 0 where it cannot be told.
 std::uint64_t raise_open_files();
-// Async-signal-safe: for between fork and exec. 0 changes nothing.
-void set_open_files(std::uint64_t limit);
-
 }  // namespace billow::head

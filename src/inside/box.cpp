@@ -1,8 +1,9 @@
-// Put before the command of a job that runs in an image or an environment: makes its room and
-// starts the command in it. The agent also starts it before such a job, as the job's user, to bring
-// what the room is made of; it then says on its standard output, one JSON object a line, what it
-// waits for ("note") and what has come of it ("image", "environment", "error"; "busy": somebody
-// else is at it, ask again).
+// In front of the command of a job with an image or an environment: makes the container, or mounts
+// the environment, and starts the command in it. Before such a job the agent also runs this as the
+// job's user, to fetch the image or environment. It then prints one JSON object a line: what it
+// waits for
+// ("note") and the result ("image", "environment", "error"; "busy": another process fetches it, ask
+// again). With --enter it starts a command in the container of a running job, for hooks and SSH.
 #include <fmt/format.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -24,16 +25,17 @@ namespace billow::client {
 namespace {
 
 constexpr OptionSpec box_options[] = {
-    {"image", 0, "NAME", "bring this image, and say what it is"},
-    {"environment", 0, "DIGEST", "unpack this environment, whose image comes on standard input"},
-    {"hold", 0, nullptr, "only if it is unpacked already: keep it for the task"},
-    {"limit", 0, "BYTES", "keep this much of unpacked environments, or of images"},
-    {"key", 0, "KEY", "of the task that is to run in it"},
+    {"image", 0, "NAME", "fetch this image and describe it"},
+    {"environment", 0, "DIGEST", "unpack this environment from standard input"},
+    {"hold", 0, nullptr, "keep an unpacked environment for the task; do not unpack"},
+    {"limit", 0, "BYTES", "how much space unpacked environments, or images, may use"},
+    {"key", 0, "KEY", "key of the task that will run in it"},
     {"enter", 0, "FILE",
-     "enter the room that this file describes, for the command in SSH_ORIGINAL_COMMAND or a shell"},
-    {"store", 0, "DIR", "where they are kept"},
+     "enter the container that this file describes and run COMMAND, SSH_ORIGINAL_COMMAND or a "
+     "shell there"},
+    {"store", 0, "DIR", "where images and environments are stored"},
 };
-constexpr int room_failed = 125;  // as container runtimes say that they, not the command, failed
+constexpr int room_failed = 125;  // like container runtimes: they failed, not the command
 
 void tell(const Json& line) {
   (void)write_all(STDOUT_FILENO, line.dump() + "\n");
@@ -84,21 +86,25 @@ int unpack(const Parsed& parsed) {
                                         : container::unpack_environment(what, STDIN_FILENO));
 }
 
-int enter(const std::string& file) {
+int enter(const std::string& file, const std::vector<std::string>& operands) {
+  const auto failed = [](const Error& error) {
+    report(error);
+    return room_failed;
+  };
   const auto text = read_file(file, 4 << 20);
   if (!text)
-    return report(text.error()), room_failed;
+    return failed(text.error());
   const auto entry = wire::from_json_text<container::Entry>(*text);
   if (!entry)
-    return report(entry.error()), room_failed;
-  const char* command = ::getenv("SSH_ORIGINAL_COMMAND");
-  report(container::enter_room(*entry, command ? command : "").error());
-  return room_failed;
+    return failed(entry.error());
+  const char* asked = ::getenv("SSH_ORIGINAL_COMMAND");
+  const std::string command = !operands.empty() ? operands.front() : asked ? asked : "";
+  return failed(container::enter_room(*entry, command).error());
 }
 
 int cmd_box(const Parsed& parsed) {
   if (parsed.has("enter"))
-    return enter(parsed.get("enter"));
+    return enter(parsed.get("enter"), parsed.operands);
   if (parsed.has("environment"))
     return parsed.has("store") ? unpack(parsed)
                                : report_usage({Code::invalid, "--environment needs --store", ""});
@@ -107,8 +113,8 @@ int cmd_box(const Parsed& parsed) {
                                : report_usage({Code::invalid, "--image needs --store", ""});
   const char* text = ::getenv(container::plan_variable);
   if (!text)
-    return report_usage({Code::invalid, "there is no room to make",
-                         "this is put before a job's command by Billow itself"});
+    return report_usage({Code::invalid, "no container to make",
+                         "Billow itself puts this in front of a job's command"});
   const auto plan = wire::from_json_text<container::Plan>(text);
   if (!plan)
     return report(plan.error());
@@ -126,8 +132,9 @@ int cmd_box(const Parsed& parsed) {
 
 void add_box_commands(CommandTable& table) {
   table.push_back({.name = "box",
-                   .summary = "make the room of a job with an image or an environment, then start "
-                              "its command (put before the command of such jobs)",
+                   .summary =
+                       "make the container of a job with an image or an environment, then start "
+                       "its command (Billow puts it in front of the command of such jobs)",
                    .example = "billow box -- python train.py",
                    .run = cmd_box,
                    .usage = "[--] COMMAND [ARG…]",

@@ -4,10 +4,8 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -17,6 +15,7 @@
 #include "base/text.h"
 #include "client/frame/console.h"
 #include "client/frame/server_commands.h"
+#include "process/spawn.h"
 
 namespace billow::client {
 namespace {
@@ -24,6 +23,7 @@ namespace {
 constexpr const char* socket_variable = "BILLOW_RANKS_SOCKET";
 constexpr std::size_t line_bytes_max = 1 << 20;
 constexpr Duration end_grace = seconds(5);
+constexpr int poll_ms = 50;
 
 std::atomic<int> caught{0};
 extern "C" void note_signal(int number) {
@@ -38,7 +38,7 @@ void watch_signals() {
   ::signal(SIGPIPE, SIG_IGN);
 }
 
-// Whole lines out of a stream. What has no end of line within the limit is nobody we talk to.
+// Whole lines from a stream. A peer that sends a longer line than the limit is disconnected.
 struct Lines {
   Fd fd;
   std::string pending;
@@ -59,7 +59,7 @@ struct Lines {
       open = false;
     return out;
   }
-  // Blocking: what is said here is little, and whoever reads it does nothing else.
+  // Blocks: the texts are short, and the reader does nothing else.
   void say(const std::string& line) {
     std::string_view left = line;
     while (!left.empty()) {
@@ -71,48 +71,38 @@ struct Lines {
         ::poll(&p, 1, 1000);
         continue;
       }
-      if (n <= 0)
-        return void(open = false);
+      if (n <= 0) {
+        open = false;
+        return;
+      }
       left.remove_prefix(static_cast<std::size_t>(n));
     }
   }
 };
 
 struct Started {
-  pid_t pid = 0;
+  process::Child child;
   Fd out, err;
 };
 Result<Started> start_shell(const std::string& command) {
-  int out[2], err[2];
-  if (::pipe2(out, O_CLOEXEC) != 0 || ::pipe2(err, O_CLOEXEC) != 0)
-    return fail_errno("pipe", errno);
-  Started made{0, Fd(out[0]), Fd(err[0])};
-  const Fd out_end(out[1]), err_end(err[1]);
-  made.pid = ::fork();
-  if (made.pid < 0)
-    return fail_errno("fork", errno);
-  if (made.pid == 0) {
-    ::setpgid(0, 0);
-    for (int s : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGPIPE})
-      ::signal(s, SIG_DFL);
-    ::dup2(out_end.get(), 1);
-    ::dup2(err_end.get(), 2);
-    const int null = ::open("/dev/null", O_RDONLY);
-    ::dup2(null, 0);
-    ::execl("/bin/sh", "sh", "-c", command.c_str(), static_cast<char*>(nullptr));
-    ::_exit(127);
-  }
+  process::Pipe out = BILLOW_TRY(process::Pipe::create()),
+                err = BILLOW_TRY(process::Pipe::create());
+  process::Spawn request;
+  request.argv = {"/bin/sh", "-c", command};
+  request.out = out.write.get();
+  request.err = err.write.get();
+  Started made{BILLOW_TRY(process::spawn(request)), std::move(out.read), std::move(err.read)};
   ::fcntl(made.out.get(), F_SETFL, O_NONBLOCK);
   ::fcntl(made.err.get(), F_SETFL, O_NONBLOCK);
   return made;
 }
 
-int code_of(int status) {
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-bool decoded(const std::string& text, std::string& out) {
-  return base64_decode(text, out);
+// The number in the second word of a line.
+std::optional<std::uint64_t> number_in(const std::vector<std::string>& words) {
+  if (words.size() < 2)
+    return std::nullopt;
+  const auto id = parse_int(words[1], 1, INT64_MAX);
+  return id ? std::optional(static_cast<std::uint64_t>(*id)) : std::nullopt;
 }
 
 sockaddr_un abstract_address(const std::string& name, socklen_t& length) {
@@ -123,6 +113,257 @@ sockaddr_un abstract_address(const std::string& name, socklen_t& length) {
   length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   return address;
 }
+
+// The environment of a command that starts the others: how Open MPI 4 and 5 reach other nodes,
+// which nodes there are, and that each of them is started from here. The job's own settings win.
+std::vector<std::string> launch_environment(const std::string& socket_name) {
+  const std::string rsh = executable_dir() + "/billow rsh";
+  std::vector<std::string> changes = {std::string(socket_variable) + "=" + socket_name};
+  const auto unless_set = [&](const char* name, const std::string& value) {
+    if (!std::getenv(name))
+      changes.push_back(fmt::format("{}={}", name, value));
+  };
+  unless_set("OMPI_MCA_plm_rsh_agent", rsh);
+  unless_set("OMPI_MCA_plm_rsh_no_tree_spawn", "1");
+  unless_set("PRTE_MCA_plm_ssh_agent", rsh);
+  unless_set("PRTE_MCA_plm_ssh_no_tree_spawn", "1");
+  if (const char* hosts = std::getenv("BILLOW_HOSTFILE")) {
+    unless_set("OMPI_MCA_orte_default_hostfile", hosts);
+    unless_set("PRTE_MCA_prte_default_hostfile", hosts);
+  }
+  if (::geteuid() == 0) {
+    unless_set("OMPI_ALLOW_RUN_AS_ROOT", "1");
+    unless_set("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+  }
+  return process::our_environment(changes);
+}
+
+// The first node while its command runs: passes requests of `billow rsh` to the other nodes, and
+// their output back.
+class Leader {
+ public:
+  Leader(GangShell shell, Fd listener) : shell_(std::move(shell)), listener_(std::move(listener)) {
+    for (Fd& fd : shell_.nodes) {
+      const bool open = static_cast<bool>(fd);
+      nodes_.push_back({std::move(fd), {}, open});
+    }
+  }
+
+  int run(process::Child command) {
+    watch_signals();
+    std::optional<process::Ended> ended;
+    while (!(ended = command.poll())) {
+      if (const int number = caught.exchange(0))
+        command.signal(number);
+      step();
+    }
+    for (Lines& node : nodes_)
+      if (node.open)
+        node.say("end\n");
+    return ended->code();
+  }
+
+ private:
+  struct Asking {
+    Lines lines;
+    std::size_t node = 0;  // 0: has not asked yet
+  };
+
+  void step() {
+    std::vector<pollfd> fds{{listener_.get(), POLLIN, 0}};
+    for (const Lines& node : nodes_)
+      fds.push_back({node.open ? node.fd.get() : -1, POLLIN, 0});
+    std::vector<std::uint64_t> ids;
+    for (const auto& [id, one] : asking_) {
+      fds.push_back({one.lines.fd.get(), POLLIN, 0});
+      ids.push_back(id);
+    }
+    ::poll(fds.data(), fds.size(), poll_ms);
+    if (fds[0].revents)
+      accept_one();
+    for (std::size_t i = 1; i < nodes_.size(); ++i)
+      if (nodes_[i].open && fds[1 + i].revents)
+        hear_node(i);
+    for (std::size_t k = 0; k < ids.size(); ++k)
+      if (fds[1 + nodes_.size() + k].revents)
+        hear_asking(ids[k]);
+  }
+
+  // An abstract socket has no owner: only processes of our own user are accepted.
+  void accept_one() {
+    Fd peer(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    ucred who{};
+    socklen_t size = sizeof who;
+    if (peer && ::getsockopt(peer.get(), SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 &&
+        who.uid == ::geteuid())
+      asking_[next_++] = {{std::move(peer), {}, true}, 0};
+  }
+
+  // "out ID BYTES", "err ID BYTES" and "exit ID CODE" of a command there.
+  void hear_node(std::size_t i) {
+    for (const std::string& line : nodes_[i].take()) {
+      const auto words = split(line, ' ');
+      const auto id = number_in(words);
+      const auto found = id && words.size() == 3 ? asking_.find(*id) : asking_.end();
+      if (found == asking_.end() || found->second.node != i)
+        continue;
+      found->second.lines.say(words[0] + " " + words[2] + "\n");
+      if (words[0] == "exit")
+        asking_.erase(found);
+    }
+    if (nodes_[i].open)
+      return;
+    const std::string who = i < shell_.names.size() ? shell_.names[i] : fmt::format("rank {}", i);
+    (void)write_all(2, fmt::format("billow: node {} of the gang disconnected\n", who));
+    std::erase_if(asking_, [&](auto& one) { return one.second.node == i; });
+  }
+
+  // "run HOST COMMAND" of a `billow rsh` on this node.
+  void hear_asking(std::uint64_t id) {
+    const auto found = asking_.find(id);
+    if (found == asking_.end())
+      return;
+    Asking& one = found->second;
+    for (const std::string& line : one.lines.take()) {
+      const auto words = split(line, ' ');
+      std::string host;
+      if (one.node != 0 || words.size() != 3 || words[0] != "run" || !base64_decode(words[1], host))
+        continue;
+      const std::size_t node = node_named(host);
+      if (node == 0 || !nodes_[node].open) {
+        one.lines.say(
+            "err " +
+            base64(fmt::format("billow rsh: {} is not another node of this gang\n", host)) +
+            "\nexit 255\n");
+        continue;
+      }
+      one.node = node;
+      nodes_[node].say(fmt::format("run {} {}\n", id, words[2]));
+    }
+    if (one.lines.open)
+      return;
+    if (one.node)
+      nodes_[one.node].say(fmt::format("drop {}\n", id));
+    asking_.erase(found);
+  }
+
+  std::size_t node_named(const std::string& host) const {
+    for (std::size_t i = 1; i < nodes_.size(); ++i)
+      if ((i < shell_.names.size() && shell_.names[i] == host) ||
+          (i < shell_.addresses.size() && shell_.addresses[i] == host))
+        return i;
+    return 0;
+  }
+
+  GangShell shell_;
+  Fd listener_;
+  std::vector<Lines> nodes_;  // by rank
+  std::map<std::uint64_t, Asking> asking_;
+  std::uint64_t next_ = 1;
+};
+
+// Another node: starts what the first node asks for, and sends the output there.
+class Follower {
+ public:
+  explicit Follower(Fd first) : lines_{std::move(first), {}, true} {
+    ::fcntl(lines_.fd.get(), F_SETFL, O_NONBLOCK);
+  }
+
+  int run() {
+    watch_signals();
+    while (lines_.open && !over_) {
+      if (const int number = caught.exchange(0)) {
+        signal_all(number);
+        if (number == SIGTERM)
+          break;
+      }
+      std::vector<pollfd> fds{{lines_.fd.get(), POLLIN, 0}};
+      for (const auto& [id, one] : running_) {
+        fds.push_back({one.out.get(), POLLIN, 0});
+        fds.push_back({one.err.get(), POLLIN, 0});
+      }
+      ::poll(fds.data(), fds.size(), poll_ms);
+      if (fds[0].revents)
+        for (const std::string& line : lines_.take())
+          obey(split(line, ' '));
+      report_output();
+    }
+    end_all();
+    if (over_)
+      return 0;
+    (void)write_all(2, "billow: the first node of the gang disconnected\n");
+    return 1;
+  }
+
+ private:
+  void signal_all(int number) {
+    for (const auto& [id, one] : running_)
+      one.child.signal(number);
+  }
+
+  // "run ID COMMAND", "drop ID" or "end".
+  void obey(const std::vector<std::string>& words) {
+    over_ = over_ || words[0] == "end";
+    const auto id = number_in(words);
+    if (!id)
+      return;
+    if (words[0] == "drop" && running_.contains(*id))
+      running_.at(*id).child.signal(SIGTERM);
+    std::string command;
+    if (words[0] != "run" || words.size() != 3 || !base64_decode(words[2], command))
+      return;
+    auto started = start_shell(command);
+    if (started)
+      running_[*id] = std::move(*started);
+    else
+      lines_.say(fmt::format("err {} {}\nexit {} 255\n", *id,
+                             base64(started.error().message + "\n"), *id));
+  }
+
+  void pass(std::uint64_t id, Fd& from, const char* what) {
+    char buffer[32768];
+    for (int round = 0; from && round < 64; ++round) {
+      const ssize_t n = ::read(from.get(), buffer, sizeof buffer);
+      if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+      if (n <= 0)
+        return from.reset();
+      lines_.say(
+          fmt::format("{} {} {}\n", what, id, base64({buffer, static_cast<std::size_t>(n)})));
+    }
+  }
+
+  void report_output() {
+    for (auto at = running_.begin(); at != running_.end();) {
+      auto& [id, one] = *at;
+      // Asked first: what it wrote before its end is then complete.
+      const auto ended = one.child.poll();
+      pass(id, one.out, "out");
+      pass(id, one.err, "err");
+      if (ended) {
+        lines_.say(fmt::format("exit {} {}\n", id, ended->code()));
+        at = running_.erase(at);
+      } else {
+        ++at;
+      }
+    }
+  }
+
+  void end_all() {
+    signal_all(SIGTERM);
+    const SteadyTime give_up = system_clock().steady() + end_grace;
+    while (!running_.empty() && system_clock().steady() < give_up) {
+      for (auto at = running_.begin(); at != running_.end();)
+        at = at->second.child.poll() ? running_.erase(at) : std::next(at);
+      ::poll(nullptr, 0, 10);
+    }
+    running_.clear();  // kills the rest
+  }
+
+  Lines lines_;
+  std::map<std::uint64_t, Started> running_;
+  bool over_ = false;
+};
 
 }  // namespace
 
@@ -142,219 +383,32 @@ int run_leading(const std::vector<std::string>& command, GangShell shell) {
   const std::string name = "billow-ranks-" + random_token(12);
   socklen_t length = 0;
   const sockaddr_un address = abstract_address(name, length);
-  const Fd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  Fd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener ||
       ::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
       ::listen(listener.get(), 128) != 0)
     return report(
         {Code::internal, fmt::format("the launcher's socket: {}", ::strerror(errno)), ""});
-  std::vector<Lines> nodes;
-  for (Fd& fd : shell.nodes) {
-    nodes.push_back({std::move(fd), {}, true});
-    if (!nodes.back().fd)
-      nodes.back().open = false;
+  process::Spawn request;
+  request.argv = command;
+  request.env = launch_environment(name);
+  request.in = request.out = request.err = process::inherited;
+  request.on_parent_death = SIGKILL;
+  auto child = process::spawn(request);
+  if (!child) {
+    (void)write_all(2, child.error().message + "\n");
+    return child.error().code == Code::not_found ? 127 : 126;
   }
-  const std::string rsh = executable_dir() + "/billow rsh";
-  ::setenv(socket_variable, name.c_str(), 1);
-  // Open MPI 4 and 5: how it reaches other nodes, which ones there are, and that it starts each of
-  // them from here.
-  ::setenv("OMPI_MCA_plm_rsh_agent", rsh.c_str(), 0);
-  ::setenv("OMPI_MCA_plm_rsh_no_tree_spawn", "1", 0);
-  ::setenv("PRTE_MCA_plm_ssh_agent", rsh.c_str(), 0);
-  ::setenv("PRTE_MCA_plm_ssh_no_tree_spawn", "1", 0);
-  if (const char* hosts = std::getenv("BILLOW_HOSTFILE")) {
-    ::setenv("OMPI_MCA_orte_default_hostfile", hosts, 0);
-    ::setenv("PRTE_MCA_prte_default_hostfile", hosts, 0);
-  }
-  if (::geteuid() == 0)
-    ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0), ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
-
-  const pid_t pid = ::fork();
-  if (pid < 0)
-    return report({Code::internal, "fork failed", ""});
-  if (pid == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    ::setpgid(0, 0);
-    std::vector<std::string> words = command;
-    std::vector<char*> argv;
-    for (auto& w : words)
-      argv.push_back(w.data());
-    argv.push_back(nullptr);
-    ::execvp(argv[0], argv.data());
-    (void)write_all(2, fmt::format("{}: {}\n", command[0], ::strerror(errno)));
-    ::_exit(errno == ENOENT ? 127 : 126);
-  }
-  watch_signals();
-  struct Asking {
-    Lines lines;
-    std::size_t node = 0;  // 0: has not asked yet
-  };
-  std::map<std::uint64_t, Asking> asking;
-  std::uint64_t next = 1;
-  const auto node_named = [&](const std::string& host) -> std::size_t {
-    for (std::size_t i = 1; i < nodes.size(); ++i)
-      if ((i < shell.names.size() && shell.names[i] == host) ||
-          (i < shell.addresses.size() && shell.addresses[i] == host))
-        return i;
-    return 0;
-  };
-  int status = 0;
-  while (::waitpid(pid, &status, WNOHANG) != pid) {
-    if (const int number = caught.exchange(0))
-      ::kill(-pid, number);
-    std::vector<pollfd> fds{{listener.get(), POLLIN, 0}};
-    for (const Lines& node : nodes)
-      fds.push_back({node.open ? node.fd.get() : -1, POLLIN, 0});
-    std::vector<std::uint64_t> ids;
-    for (const auto& [id, one] : asking)
-      fds.push_back({one.lines.fd.get(), POLLIN, 0}), ids.push_back(id);
-    ::poll(fds.data(), fds.size(), 50);
-    if (fds[0].revents)
-      if (Fd peer(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)); peer) {
-        ucred who{};
-        socklen_t size = sizeof who;
-        // An abstract socket has no owner but whoever we accept.
-        if (::getsockopt(peer.get(), SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 &&
-            who.uid == ::geteuid())
-          asking[next++] = {{std::move(peer), {}, true}, 0};
-      }
-    for (std::size_t i = 1; i < nodes.size(); ++i) {
-      if (!nodes[i].open || !fds[1 + i].revents)
-        continue;
-      for (const std::string& line : nodes[i].take()) {
-        const auto words = split(line, ' ');
-        const auto id = words.size() == 3 ? parse_int(words[1], 1, INT64_MAX)
-                                          : Result<std::int64_t>(fail(Code::invalid, ""));
-        const auto found = id ? asking.find(static_cast<std::uint64_t>(*id)) : asking.end();
-        if (found == asking.end() || found->second.node != i)
-          continue;
-        found->second.lines.say(words[0] + " " + words[2] + "\n");
-        if (words[0] == "exit")
-          asking.erase(found);
-      }
-      if (nodes[i].open)
-        continue;
-      const std::string who = i < shell.names.size() ? shell.names[i] : fmt::format("rank {}", i);
-      (void)write_all(2, fmt::format("billow: node {} of the gang is gone\n", who));
-      std::erase_if(asking, [&](auto& one) { return one.second.node == i; });
-    }
-    for (std::size_t k = 0; k < ids.size(); ++k) {
-      const auto found = asking.find(ids[k]);
-      if (found == asking.end() || !fds[1 + nodes.size() + k].revents)
-        continue;
-      for (const std::string& line : found->second.lines.take()) {
-        const auto words = split(line, ' ');
-        std::string host;
-        if (found->second.node != 0 || words.size() != 3 || words[0] != "run" ||
-            !decoded(words[1], host))
-          continue;
-        const std::size_t node = node_named(host);
-        if (node == 0 || !nodes[node].open) {
-          found->second.lines.say(
-              "err " + base64(fmt::format("billow rsh: {} is no other node of this gang\n", host)) +
-              "\nexit 255\n");
-          continue;
-        }
-        found->second.node = node;
-        nodes[node].say(fmt::format("run {} {}\n", found->first, words[2]));
-      }
-      if (found->second.lines.open)
-        continue;
-      if (found->second.node)
-        nodes[found->second.node].say(fmt::format("drop {}\n", found->first));
-      asking.erase(found);
-    }
-  }
-  for (Lines& node : nodes)
-    if (node.open)
-      node.say("end\n");
-  return code_of(status);
+  return Leader(std::move(shell), std::move(listener)).run(std::move(*child));
 }
 
 int run_following(Fd first) {
-  ::fcntl(first.get(), F_SETFL, O_NONBLOCK);
-  Lines lines{std::move(first), {}, true};
-  watch_signals();
-  std::map<std::uint64_t, Started> running;
-  bool over = false;
-  const auto pass = [&](std::uint64_t id, Fd& from, const char* what) {
-    char buffer[32768];
-    for (int round = 0; from && round < 64; ++round) {
-      const ssize_t n = ::read(from.get(), buffer, sizeof buffer);
-      if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-      if (n <= 0)
-        return from.reset();
-      lines.say(fmt::format("{} {} {}\n", what, id, base64({buffer, static_cast<std::size_t>(n)})));
-    }
-  };
-  while (lines.open && !over) {
-    if (const int number = caught.exchange(0)) {
-      for (const auto& [id, one] : running)
-        ::kill(-one.pid, number);
-      if (number == SIGTERM)
-        break;
-    }
-    std::vector<pollfd> fds{{lines.fd.get(), POLLIN, 0}};
-    for (const auto& [id, one] : running)
-      fds.push_back({one.out.get(), POLLIN, 0}), fds.push_back({one.err.get(), POLLIN, 0});
-    ::poll(fds.data(), fds.size(), 50);
-    if (fds[0].revents)
-      for (const std::string& line : lines.take()) {
-        const auto words = split(line, ' ');
-        over = over || words[0] == "end";
-        const auto id = words.size() > 1 ? parse_int(words[1], 1, INT64_MAX)
-                                         : Result<std::int64_t>(fail(Code::invalid, ""));
-        if (!id)
-          continue;
-        const auto key = static_cast<std::uint64_t>(*id);
-        std::string command;
-        if (words[0] == "drop" && running.contains(key))
-          ::kill(-running.at(key).pid, SIGTERM);
-        if (words[0] != "run" || words.size() != 3 || !decoded(words[2], command))
-          continue;
-        auto started = start_shell(command);
-        if (started)
-          running[key] = std::move(*started);
-        else
-          lines.say(fmt::format("err {} {}\nexit {} 255\n", key,
-                                base64(started.error().message + "\n"), key));
-      }
-    for (auto at = running.begin(); at != running.end();) {
-      Started& one = at->second;
-      pass(at->first, one.out, "out");
-      pass(at->first, one.err, "err");
-      int status = 0;
-      if (::waitpid(one.pid, &status, WNOHANG) != one.pid) {
-        ++at;
-        continue;
-      }
-      pass(at->first, one.out, "out");
-      pass(at->first, one.err, "err");
-      lines.say(fmt::format("exit {} {}\n", at->first, code_of(status)));
-      at = running.erase(at);
-    }
-  }
-  for (const auto& [id, one] : running)
-    ::kill(-one.pid, SIGTERM);
-  const SteadyTime give_up = system_clock().steady() + end_grace;
-  while (!running.empty() && system_clock().steady() < give_up) {
-    std::erase_if(running, [](const auto& one) {
-      return ::waitpid(one.second.pid, nullptr, WNOHANG) == one.second.pid;
-    });
-    ::poll(nullptr, 0, 10);
-  }
-  for (const auto& [id, one] : running)
-    ::kill(-one.pid, SIGKILL);
-  if (over)
-    return 0;
-  (void)write_all(2, "billow: the first node of the gang is gone\n");
-  return 1;
+  return Follower(std::move(first)).run();
 }
 
 namespace {
 
-// Like ssh: the words after the host are one line for the shell there.
+// Like ssh: the words after the host are joined to one line for the shell there.
 int cmd_rsh(std::vector<std::string> args) {
   std::size_t at = 0;
   while (at < args.size() && args[at].starts_with('-'))
@@ -364,8 +418,8 @@ int cmd_rsh(std::vector<std::string> args) {
                          "billow rsh HOST COMMAND…, in a job that runs mpirun over several nodes"});
   const char* name = std::getenv(socket_variable);
   if (!name)
-    return report({Code::conflict, "there is no launcher to ask",
-                   "this works inside a job of several nodes whose command is mpirun, or that has "
+    return report({Code::conflict, "this job has no launcher",
+                   "use it inside a job on several nodes whose command is mpirun, or that sets "
                    "BILLOW_LAUNCH=first"});
   std::string command;
   for (std::size_t i = at + 1; i < args.size(); ++i)
@@ -389,26 +443,26 @@ int cmd_rsh(std::vector<std::string> args) {
       std::string bytes;
       if (what == "exit")
         return static_cast<int>(parse_int(rest, 0, 255).value_or(255));
-      if ((what == "out" || what == "err") && decoded(rest, bytes))
+      if ((what == "out" || what == "err") && base64_decode(rest, bytes))
         (void)write_all(what == "out" ? 1 : 2, bytes);
     }
   }
-  return report({Code::unavailable, fmt::format("node {} is gone", args[at]), ""});
+  return report({Code::unavailable, fmt::format("node {} disconnected", args[at]), ""});
 }
 
 }  // namespace
 
 void add_gang_shell_commands(CommandTable& table) {
   table.push_back({.name = "rsh",
-                   .summary = "start a command on another node of the same gang (what mpirun is "
-                              "given in place of ssh)",
+                   .summary = "start a command on another node of the same gang (mpirun uses it "
+                              "in place of ssh)",
                    .example = "billow rsh gpu-2 hostname",
                    .run_args = cmd_rsh,
                    .usage = "HOST COMMAND…",
                    .details =
-                       "Only inside a job of several nodes whose command is mpirun or mpiexec, or "
-                       "that has BILLOW_LAUNCH=first: its command runs on the first node,\n"
-                       "and what it starts elsewhere runs in the job's own tasks there.",
+                       "Works inside a job on several nodes whose command is mpirun or mpiexec, or "
+                       "that sets BILLOW_LAUNCH=first. The command runs on the first node;\n"
+                       "what it starts on other nodes runs in the job's own tasks there.",
                    .operands = Operands::command,
                    .group = "head",
                    .talks_to_head = false,

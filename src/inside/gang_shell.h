@@ -1,8 +1,8 @@
-// A gang whose command starts the others itself, as mpirun does: the command runs on the first node
-// alone, and the other nodes' launchers
-// (`billow ranks`) start what it asks for with `billow rsh HOST COMMAND`, in their own tasks: with
-// their GPUs, limits and user, and ended with the job. No secure shell and no open port beyond the
-// start barrier's, whose connections are kept for this.
+// A gang whose command starts the other ranks itself, as mpirun does. The command runs on the first
+// node alone. It starts what it needs elsewhere with `billow rsh HOST COMMAND`: `billow ranks` on
+// that node runs it in the job's own task there, with its GPUs, limits and user, and it ends with
+// the job. This needs neither SSH nor another open port: it uses the connections of the start
+// barrier.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace billow::client {
 
-// Whether this command is one that starts the others: mpirun and its like, or whatever runs with
+// Whether this command starts the other ranks: mpirun and similar programs, or any command with
 // BILLOW_LAUNCH=first.
 bool starts_the_others(const std::vector<std::string>& command);
 
@@ -20,9 +20,9 @@ struct GangShell {
   std::vector<std::string> names, addresses;  // of the nodes, by rank
   std::vector<Fd> nodes;                      // connections, by rank; none for the first
 };
-// On the first node: runs the command, passes requests on. The command's exit code.
+// On the first node: runs the command, passes its requests on, and returns its exit code.
 int run_leading(const std::vector<std::string>& command, GangShell shell);
-// On the others: carries requests out until the first node says that it is over.
+// On the others: carries out requests until the first node ends the gang.
 int run_following(Fd first);
 
 }  // namespace billow::client

@@ -1,13 +1,12 @@
-// Put before the command of a job whose files follow it: brings them into the working directory as
-// the job's own user, starts the command there, and when it has ended hands its declared outputs to
-// this machine's agent.
+// In front of the command of a job whose files follow it to the node: fetches them into the working
+// directory as the job's user, starts the command there, and when it has ended hands its declared
+// outputs to this node's agent.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "agent/content/file_client.h"
@@ -19,16 +18,17 @@
 #include "client/frame/table.h"
 #include "core/model/surroundings.h"
 #include "files/scan.h"
+#include "process/spawn.h"
 #include "s3/objects.h"
 
 namespace billow::client {
 namespace {
 
 constexpr OptionSpec stage_options[] = {
-    {"copy-in", 0, nullptr, "write what the agent sends into the working directory"},
-    {"copy-out", 0, nullptr, "hand the agent what lies at a path in it"},
+    {"copy-in", 0, nullptr, "write files from the agent into the working directory"},
+    {"copy-out", 0, nullptr, "send a file or directory below it to the agent"},
 };
-constexpr int staging_failed = 125;  // as container runtimes say that they, not the command, failed
+constexpr int staging_failed = 125;  // like container runtimes: they failed, not the command
 
 volatile sig_atomic_t child = 0;
 extern "C" void pass_signal(int number) {
@@ -36,19 +36,12 @@ extern "C" void pass_signal(int number) {
     ::kill(static_cast<pid_t>(child), number);
 }
 
-int start(const std::vector<std::string>& command) {
-  std::vector<std::string> words = command;
-  std::vector<char*> argv;
-  for (std::string& word : words)
-    argv.push_back(word.data());
-  argv.push_back(nullptr);
-  ::execvp(argv[0], argv.data());
-  const int error = errno;
-  say(fmt::format("{}: {}", command[0], ::strerror(error)));
-  return error == ENOENT ? 127 : 126;
+int could_not_start(const Error& error) {
+  say(error.message);
+  return error.code == Code::not_found ? 127 : 126;
 }
 
-// What S3 tools read, as far as the job has it.
+// The variables that S3 tools read, as far as the job has them.
 std::map<std::string, std::string> keys() {
   std::map<std::string, std::string> out;
   for (const char* name :
@@ -59,7 +52,7 @@ std::map<std::string, std::string> keys() {
   return out;
 }
 
-// A file as the object, or a directory's files as objects below it.
+// Sends a file as an object, or the files of a directory as objects below it.
 Status send_objects(const std::string& url, const std::string& path) {
   const s3::Place place = BILLOW_TRY(s3::parse_place(url));
   const auto have = keys();
@@ -87,8 +80,8 @@ Status send_objects(const std::string& url, const std::string& path) {
   return {};
 }
 
-// For a copy into or out of a running job's directory: started there by the agent, as the job's
-// user, with a socket as descriptor 3.
+// A copy into or out of a running job's directory. The agent starts this there, as the job's user,
+// with a socket as descriptor 3.
 int copy(const Parsed& parsed) {
   constexpr int peer = 3;
   const Status done =
@@ -101,37 +94,29 @@ int copy(const Parsed& parsed) {
   return 1;
 }
 
-int cmd_stage(const Parsed& parsed) {
-  if (parsed.has("copy-in") || parsed.has("copy-out"))
-    return copy(parsed);
-  if (parsed.operands.empty())
-    return report_usage(
-        {Code::invalid, "no command", "this is put before a job's command by Billow itself"});
-  const auto variable = [](const char* name) {
-    const char* text = ::getenv(name);
-    return std::string(text ? text : "");
-  };
-  const std::string socket = variable(agent::files_socket_variable),
-                    digest = variable(surroundings::files),
-                    outputs = variable(surroundings::outputs);
-  if (const Status done = agent::stage_files(socket, digest, "."); !done) {
-    say(fmt::format("the job's files could not be brought: {}", done.error().message));
-    return staging_failed;
-  }
-  const auto lines_of = [&](const char* name) {
-    std::vector<std::pair<std::string, std::string>> out;  // URL and path
-    for (const std::string& line : split(variable(name), '\n'))
-      if (const auto tab = line.find('\t'); tab != std::string::npos)
-        out.emplace_back(line.substr(0, tab), line.substr(tab + 1));
-    return out;
-  };
-  for (const auto& [url, path] : lines_of(agent::inputs_variable)) {
+std::string variable(const char* name) {
+  const char* text = ::getenv(name);
+  return text ? text : "";
+}
+
+using UrlPaths = std::vector<std::pair<std::string, std::string>>;
+
+// Lines of "URL<tab>path" in a variable.
+UrlPaths url_paths(const char* name) {
+  UrlPaths out;
+  for (const std::string& line : split(variable(name), '\n'))
+    if (const auto tab = line.find('\t'); tab != std::string::npos)
+      out.emplace_back(line.substr(0, tab), line.substr(tab + 1));
+  return out;
+}
+
+Status bring_inputs(const std::string& socket) {
+  for (const auto& [url, path] : url_paths(agent::inputs_variable)) {
     const auto brought = agent::bring_input(socket, url, path, keys());
-    if (!brought) {
-      say(fmt::format("the input {} could not be brought: {}", printable(url),
-                      printable(brought.error().message)));
-      return staging_failed;
-    }
+    if (!brought)
+      return fail(brought.error().code,
+                  fmt::format("the input {} could not be fetched: {}", printable(url),
+                              printable(brought.error().message)));
     say(fmt::format("{}: {} file{}, {}{}", printable(path), brought->files,
                     brought->files == 1 ? "" : "s", format_bytes(brought->bytes),
                     brought->fetched_bytes == 0 ? ", from this node's cache"
@@ -139,60 +124,86 @@ int cmd_stage(const Parsed& parsed) {
                         ? fmt::format(", {} of it fetched", format_bytes(brought->fetched_bytes))
                         : ""));
   }
-  const auto sent_after = lines_of(agent::object_outputs_variable);
-  if (outputs.empty() && sent_after.empty())
-    return start(parsed.operands);
+  return {};
+}
+
+// Runs the command and passes signals on to it.
+Result<process::Ended> run_to_end(const std::vector<std::string>& command) {
   for (int s : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGQUIT}) {
     struct sigaction action {};
     action.sa_handler = pass_signal;
     action.sa_flags = SA_RESTART;
     ::sigaction(s, &action, nullptr);
   }
-  const bool terminal = ::isatty(STDIN_FILENO) ==
-                        1;  // whose signals reach the whole group: nothing is passed on then
-  const pid_t pid = ::fork();
-  if (pid < 0)
-    return report(fail_errno("fork", errno).error());
-  if (pid == 0) {
-    for (int s : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGQUIT})
-      ::signal(s, SIG_DFL);
-    if (!terminal)
-      ::setpgid(0, 0);  // a signal to the group reaches us, and the command by us, once
-    ::_exit(start(parsed.operands));
-  }
+  // Signals of a terminal reach the whole group, and are not passed on. Otherwise the command has
+  // its own group, so that a signal to ours reaches it once, through us.
+  const bool terminal = ::isatty(STDIN_FILENO) == 1;
+  process::Spawn request;
+  request.argv = command;
+  request.in = request.out = request.err = process::inherited;
+  request.group = terminal ? process::Group::ours : process::Group::own;
+  process::Child started = BILLOW_TRY(process::spawn(request));
   if (!terminal)
-    child = pid;
-  int status = 0;
-  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+    child = started.pid();
+  const process::Ended ended = started.wait();
   child = 0;
+  return ended;
+}
+
+// Hands the outputs to the agent and the object stores. False: some could not be kept.
+bool keep_outputs(const std::string& socket, const std::string& outputs, const UrlPaths& objects) {
   agent::NotLeft not_left;
   const Status left = outputs.empty()
                           ? Status{}
                           : agent::leave_outputs(socket, ".", split(outputs, '\n'), not_left);
-  for (const auto& [url, path] : sent_after)
+  for (const auto& [url, path] : objects)
     if (const Status sent = send_objects(url, path); !sent)
       not_left.bad.push_back(fmt::format("{}: {}", path, sent.error().message));
   for (const std::string& path : not_left.absent)
-    say(fmt::format("the job left no {}", printable(path)));
+    say(fmt::format("the job did not create its output {}", printable(path)));
   for (const std::string& trouble : not_left.bad)
     say(fmt::format("an output could not be kept: {}", printable(trouble)));
   if (!left)
     say(fmt::format("the job's outputs could not be kept: {}", left.error().message));
-  if (WIFSIGNALED(status)) {
-    ::signal(WTERMSIG(status), SIG_DFL);
-    ::raise(WTERMSIG(status));
-    return 128 + WTERMSIG(status);
+  return left && not_left.bad.empty();
+}
+
+int cmd_stage(const Parsed& parsed) {
+  if (parsed.has("copy-in") || parsed.has("copy-out"))
+    return copy(parsed);
+  if (parsed.operands.empty())
+    return report_usage(
+        {Code::invalid, "no command", "Billow itself puts this in front of a job's command"});
+  const std::string socket = variable(agent::files_socket_variable),
+                    outputs = variable(surroundings::outputs);
+  if (const Status done = agent::stage_files(socket, variable(surroundings::files), "."); !done) {
+    say(fmt::format("the job's files could not be fetched: {}", done.error().message));
+    return staging_failed;
   }
-  const int code = WEXITSTATUS(status);
-  return code == 0 && (!left || !not_left.bad.empty()) ? staging_failed : code;
+  if (const Status done = bring_inputs(socket); !done) {
+    say(done.error().message);
+    return staging_failed;
+  }
+  const UrlPaths objects = url_paths(agent::object_outputs_variable);
+  if (outputs.empty() && objects.empty())
+    return could_not_start(process::replace_this_program({.argv = parsed.operands}).error());
+  const auto ended = run_to_end(parsed.operands);
+  const bool kept = keep_outputs(socket, outputs, objects);
+  if (!ended)
+    return could_not_start(ended.error());
+  if (const int number = ended->signal()) {
+    ::signal(number, SIG_DFL);
+    ::raise(number);
+  }
+  return ended->code() == 0 && !kept ? staging_failed : ended->code();
 }
 
 }  // namespace
 
 void add_stage_commands(CommandTable& table) {
   table.push_back({.name = "stage",
-                   .summary = "bring a job's files, then start its command (put before the command "
-                              "of jobs whose directory follows them)",
+                   .summary = "fetch a job's files, then start its command (Billow puts it in "
+                              "front of the command of jobs whose directory follows them)",
                    .example = "billow stage -- python train.py",
                    .run = cmd_stage,
                    .usage = "[--] COMMAND [ARG…]",

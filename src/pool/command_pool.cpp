@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/run_command.h"
 #include "base/text.h"
+#include "process/command.h"
 
 namespace billow::pool {
 
@@ -46,17 +46,17 @@ Status CommandPool::want(const Order& order) {
   const std::string user_data =
       fmt::format("{}/{}.cloud-init", options_.work_dir, order.machine.name);
   BILLOW_TRY_VOID(write_file_atomic(user_data, cloud_init(order, settings_), 0600));
-  auto done = run_command({.argv = {"/bin/sh", "-c", settings_.create_command},
-                           .env = {{"BILLOW_MACHINE", order.machine.name},
-                                   {"BILLOW_POOL", settings_.name},
-                                   {"BILLOW_INSTALLATION", options_.installation},
-                                   {"BILLOW_HEAD", order.head_url},
-                                   {"BILLOW_TOKEN", order.token},
-                                   {"BILLOW_GPUS", std::to_string(order.machine.gpus)},
-                                   {"BILLOW_GPU_TYPE", settings_.gpu_type},
-                                   {"BILLOW_USER_DATA", user_data},
-                                   {"BILLOW_NODES", std::to_string(order.machine.nodes)}},
-                           .input = {}});
+  auto done = process::run_command({.argv = {"/bin/sh", "-c", settings_.create_command},
+                                    .env = {{"BILLOW_MACHINE", order.machine.name},
+                                            {"BILLOW_POOL", settings_.name},
+                                            {"BILLOW_INSTALLATION", options_.installation},
+                                            {"BILLOW_HEAD", order.head_url},
+                                            {"BILLOW_TOKEN", order.token},
+                                            {"BILLOW_GPUS", std::to_string(order.machine.gpus)},
+                                            {"BILLOW_GPU_TYPE", settings_.gpu_type},
+                                            {"BILLOW_USER_DATA", user_data},
+                                            {"BILLOW_NODES", std::to_string(order.machine.nodes)}},
+                                    .input = {}});
   ::unlink(user_data.c_str());  // it holds the credential
   if (!done)
     return pass(done.error(), "create");
@@ -66,7 +66,7 @@ Status CommandPool::want(const Order& order) {
 }
 
 Result<std::vector<MachineSighting>> CommandPool::nodes() {
-  auto done = run_command(
+  auto done = process::run_command(
       {.argv = {"/bin/sh", "-c", settings_.list_command},
        .env = {{"BILLOW_POOL", settings_.name}, {"BILLOW_INSTALLATION", options_.installation}},
        .input = {}});
@@ -94,12 +94,12 @@ Result<std::vector<MachineSighting>> CommandPool::nodes() {
 }
 
 Status CommandPool::release(const MachineSighting& machine) {
-  auto done = run_command({.argv = {"/bin/sh", "-c", settings_.delete_command},
-                           .env = {{"BILLOW_MACHINE", machine.name},
-                                   {"BILLOW_EXTERNAL", machine.external},
-                                   {"BILLOW_POOL", settings_.name},
-                                   {"BILLOW_INSTALLATION", options_.installation}},
-                           .input = {}});
+  auto done = process::run_command({.argv = {"/bin/sh", "-c", settings_.delete_command},
+                                    .env = {{"BILLOW_MACHINE", machine.name},
+                                            {"BILLOW_EXTERNAL", machine.external},
+                                            {"BILLOW_POOL", settings_.name},
+                                            {"BILLOW_INSTALLATION", options_.installation}},
+                                    .input = {}});
   if (!done)
     return pass(done.error(), "delete");
   if (done->code != 0)

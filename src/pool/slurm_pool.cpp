@@ -7,8 +7,8 @@
 #include <cstdlib>
 
 #include "base/log.h"
-#include "base/run_command.h"
 #include "base/text.h"
+#include "process/command.h"
 
 namespace billow::pool {
 namespace {
@@ -27,7 +27,7 @@ bool controller_away(const std::string& text) {
   return false;
 }
 
-std::unexpected<Error> failed(const char* tool, const CommandResult& done) {
+std::unexpected<Error> failed(const char* tool, const process::CommandResult& done) {
   return fail(controller_away(done.err) ? Code::unavailable : Code::exhausted,
               fmt::format("{}: {}", tool, done.complaint()));
 }
@@ -117,10 +117,11 @@ bool SlurmPool::start_at_once(const Order& order) {
   if (auto quick = quick_.lock(); quick->refused || quick->running.size() >= quick_max)
     return false;
   const std::string complaints = fmt::format("{}/{}.srun", options_.work_dir, order.machine.name);
-  auto started = start_command({.argv = quick_arguments(order),
-                                .input = "echo here\nexec >/dev/null 2>&1\n" + node_script(order),
-                                .complaints = complaints,
-                                .patience = quick_patience});
+  auto started =
+      process::start_command({.argv = quick_arguments(order),
+                              .input = "echo here\nexec >/dev/null 2>&1\n" + node_script(order),
+                              .complaints = complaints,
+                              .patience = quick_patience});
   if (!started) {
     log_warn("pool {}: {}; its allocations are begun by sbatch from now on", settings_.name,
              started.error().message);
@@ -140,7 +141,7 @@ void SlurmPool::reap() {
 Status SlurmPool::want(const Order& order) {
   if (start_at_once(order))
     return {};
-  auto done = run_command(
+  auto done = process::run_command(
       {.argv = arguments(order), .env = {}, .input = script(order), .timeout = slurm_timeout});
   if (!done)
     return pass(done.error());
@@ -174,7 +175,7 @@ std::vector<MachineSighting> SlurmPool::read_list(const std::string& text) const
 
 Result<std::vector<MachineSighting>> SlurmPool::nodes() {
   reap();
-  auto done = run_command(
+  auto done = process::run_command(
       {.argv =
            {"squeue", "--noheader", "--all", fmt::format("--user={}", ::geteuid()),
             "--states=PENDING,CONFIGURING,RUNNING,COMPLETING,SUSPENDED,STOPPED,REQUEUED,RESIZING",
@@ -191,7 +192,7 @@ Result<std::vector<MachineSighting>> SlurmPool::nodes() {
 }
 
 Status SlurmPool::release(const MachineSighting& machine) {
-  auto done = run_command(
+  auto done = process::run_command(
       {.argv = {"scancel", machine.external}, .env = {}, .input = {}, .timeout = slurm_timeout});
   if (!done)
     return pass(done.error());

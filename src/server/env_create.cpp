@@ -2,7 +2,6 @@
 // namespaces of its own.
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -14,6 +13,7 @@
 #include "container/namespaces.h"
 #include "container/podman.h"
 #include "core/wire/codec.h"
+#include "process/spawn.h"
 
 namespace billow::client {
 namespace {
@@ -87,27 +87,24 @@ Result<Captured> capture_image(const ImageName& image, const Staging& staging) {
 }
 
 Result<Captured> capture_apart(const ImageName& image, const Staging& staging) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0)
-    return fail_errno("pipe", errno);
-  const pid_t pid = ::fork();
-  if (pid < 0)
-    return fail_errno("fork", errno);
-  if (pid == 0) {
+  process::Pipe pipe = BILLOW_TRY(process::Pipe::create());
+  process::Spawn request;
+  request.in = request.out = request.err = process::inherited;
+  request.group = process::Group::ours;
+  request.body = [&] {
     auto captured = capture_image(image, staging);
     if (!captured)
       captured = Captured{.error = captured.error().message, .hint = captured.error().hint};
-    (void)write_all(ends[1], wire::to_json_text(*captured));
-    ::_exit(0);
-  }
-  ::close(ends[1]);
-  const Fd from(ends[0]);
+    (void)write_all(pipe.write.get(), wire::to_json_text(*captured));
+    return 0;
+  };
+  process::Child child = BILLOW_TRY(process::spawn(request));
+  pipe.write.reset();
   std::string text;
   char buffer[65536];
-  for (ssize_t n = 0; (n = ::read(from.get(), buffer, sizeof buffer)) > 0;)
+  for (ssize_t n = 0; (n = ::read(pipe.read.get(), buffer, sizeof buffer)) > 0;)
     text.append(buffer, static_cast<std::size_t>(n));
-  int status = 0;
-  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+  (void)child.wait();
   (void)remove_tree(staging.path + ".room");
   const Captured out = BILLOW_TRY(wire::from_json_text<Captured>(text));
   if (!out.error.empty())

@@ -18,6 +18,7 @@
 #include "gpu/sim/spec.h"
 #include "head/local_agent.h"
 #include "head/options.h"
+#include "process/spawn.h"
 #include "server/kept_on_node.h"
 #include "server/run_head.h"
 #include "store/store_copy.h"
@@ -277,7 +278,41 @@ void tell_of_head_on_usual_port(const std::string& where) {
                   usual, usual));
 }
 
-int up_in_background(head::HeadOptions options, const Parsed& parsed) {
+// The head as a process that is nobody's child. Returns what it says when it is ready, or why it
+// ended.
+Result<std::string> start_head_apart(head::HeadOptions options, const Parsed& parsed) {
+  process::Pipe ready = BILLOW_TRY(process::Pipe::create());
+  const Fd log(::open((options.data_dir + "/head.log").c_str(),
+                      O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  process::Spawn request;
+  request.out = request.err = log ? log.get() : process::inherited;
+  request.cwd = "/";
+  request.group = process::Group::session;
+  request.detached = true;
+  request.body = [&] {
+    ready.read.reset();
+    configure_log({.level = parsed.has("verbose") ? LogLevel::debug : LogLevel::info,
+                   .json = parsed.has("log-json"),
+                   .component = "head"});
+    const int fd = ready.write.get();
+    options.ready_fd = fd;
+    const Status ended = server::run_head(std::move(options));
+    if (ended)
+      return 0;
+    log_error("{}", ended.error().message);
+    (void)write_all(fd, ended.error().message + "\n" + ended.error().hint);
+    return 1;
+  };
+  BILLOW_TRY(process::spawn(request));
+  ready.write.reset();
+  std::string said;
+  char buffer[4096];
+  for (ssize_t n; (n = ::read(ready.read.get(), buffer, sizeof buffer)) > 0;)
+    said.append(buffer, static_cast<std::size_t>(n));
+  return said;
+}
+
+int up_in_background(const head::HeadOptions& options, const Parsed& parsed) {
   std::string where;
   if (answers(options.data_dir, where)) {
     print(fmt::format("billow is up already: {}\n", where));
@@ -285,56 +320,21 @@ int up_in_background(head::HeadOptions options, const Parsed& parsed) {
   }
   if (const Status made = make_directories(options.data_dir, 0700); !made)
     return report(made.error());
-  int ready[2];
-  if (::pipe2(ready, O_CLOEXEC) != 0)
-    return report({Code::internal, "pipe failed", ""});
-  const pid_t child = ::fork();
-  if (child < 0)
-    return report({Code::internal, "fork failed", ""});
-  if (child == 0) {
-    ::setsid();
-    if (::fork() != 0)
-      ::_exit(0);
-    const std::string log = options.data_dir + "/head.log";
-    const int null = ::open("/dev/null", O_RDONLY),
-              out = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
-    ::dup2(null, 0);
-    if (out >= 0)
-      ::dup2(out, 1), ::dup2(out, 2);
-    configure_log({.level = parsed.has("verbose") ? LogLevel::debug : LogLevel::info,
-                   .json = parsed.has("log-json"),
-                   .component = "head"});
-    const int fd = ready[1];
-    options.ready_fd = fd;
-    (void)!::chdir("/");
-    const Status ended = server::run_head(std::move(options));
-    if (!ended) {
-      log_error("{}", ended.error().message);
-      (void)write_all(fd, ended.error().message + "\n" + ended.error().hint);
-      ::_exit(1);
-    }
-    ::_exit(0);
-  }
-  ::close(ready[1]);
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  std::string said;
-  char buffer[4096];
-  for (ssize_t n; (n = ::read(ready[0], buffer, sizeof buffer)) > 0;)
-    said.append(buffer, static_cast<std::size_t>(n));
-  ::close(ready[0]);
-  if (said.starts_with("standby: ")) {
-    const auto lines = split(trim(said.substr(9)), '\n');
+  const auto said = start_head_apart(options, parsed);
+  if (!said)
+    return report(said.error());
+  if (said->starts_with("standby: ")) {
+    const auto lines = split(trim(said->substr(9)), '\n');
     print(fmt::format("billow stands by: {} leads; this head takes over when it is gone\n",
                       lines.front()));
     for (std::size_t i = 1; i < lines.size(); ++i)
       say(lines[i]);
     return 0;
   }
-  if (said != "ok\n") {
-    const auto line = said.find('\n');
-    Error error{Code::unavailable, said.substr(0, line),
-                line == std::string::npos ? "" : said.substr(line + 1)};
+  if (*said != "ok\n") {
+    const auto line = said->find('\n');
+    Error error{Code::unavailable, said->substr(0, line),
+                line == std::string::npos ? "" : said->substr(line + 1)};
     if (error.message.empty())
       error = {Code::unavailable, "the head ended before it was ready",
                "see " + options.data_dir + "/head.log"};

@@ -12,7 +12,8 @@
 
 #include <initializer_list>
 
-#include "supervise/each_entry.h"
+#include "process/each_entry_linux.h"
+#include "supervise/bind_file.h"
 #include "supervise/sys.h"
 
 namespace billow::supervise {
@@ -26,7 +27,7 @@ int bind_over(const char* from, const char* to, unsigned long recursive) {
 
 // Everything in `from` bound or copied into the empty `to`.
 int mirror(const char* from, const char* to) {
-  return each_entry(from, [&](const char* name) {
+  return process::each_entry(from, [&](const char* name) {
     Path source, target;
     source << from << "/" << name;
     target << to << "/" << name;

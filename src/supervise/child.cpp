@@ -2,17 +2,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <linux/sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "process/become_linux.h"
 #include "supervise/binds.h"
 #include "supervise/private_dev.h"
 #include "supervise/sys.h"
@@ -125,24 +124,13 @@ void limit_resources(const Spec& spec, int failure) {
   }
 }
 
-// Groups, group, user: in this order, since each step loses the right to the one before.
-void become_user(const Spec& spec, int failure) {
+void become_job_user(const Spec& spec, int failure) {
   if (!spec.has_uid)
     return;
   const gid_t gid = spec.has_gid ? spec.gid : getgid();
-  if (getuid() == 0 || spec.uid != getuid()) {
-    if (spec.has_groups && setgroups(spec.groups_count, spec.groups) != 0)
-      give_up(failure, errno, "set the supplementary groups");
-    if (!spec.has_groups && setgroups(0, nullptr) != 0)
-      give_up(failure, errno, "clear the supplementary groups");
-    if (setresgid(gid, gid, gid) != 0)
-      give_up(failure, errno, "set the group");
-    if (setresuid(spec.uid, spec.uid, spec.uid) != 0)
-      give_up(failure, errno, "set the user");
-  }
-  // Trust, then look: a job for a user must not be able to become root again.
-  if (spec.uid != 0 && (getuid() != spec.uid || geteuid() != spec.uid || setresuid(0, 0, 0) == 0))
-    give_up(failure, EPERM, "drop root");
+  if (const char* step = process::become_user(
+          {spec.uid, gid, spec.groups, spec.has_groups ? spec.groups_count : 0}))
+    give_up(failure, errno, step);
 }
 
 void connect_io(const Io& io, int failure) {
@@ -152,16 +140,6 @@ void connect_io(const Io& io, int failure) {
     give_up(failure, errno, "take the terminal");
   if (dup2(io.in, 0) < 0 || dup2(io.out, 1) < 0 || dup2(io.err, 2) < 0)
     give_up(failure, errno, "connect input and output");
-}
-
-void reset_signals() {
-  struct sigaction standard {};
-  standard.sa_handler = SIG_DFL;
-  for (int n = 1; n < NSIG; ++n)
-    sigaction(n, &standard, nullptr);
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
 [[noreturn]] void run_child(const Spec& spec, const Io& io, bool born_in_v2, int failure) {
@@ -178,13 +156,14 @@ void reset_signals() {
       give_up(failure, error, stage);
   }
   limit_resources(spec, failure);
-  become_user(spec, failure);
-  if (spec.no_new_privs && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
-    give_up(failure, errno, "forbid new privileges");
+  become_job_user(spec, failure);
+  if (spec.no_new_privs)
+    if (const char* step = process::forbid_new_privileges())
+      give_up(failure, errno, step);
   umask(spec.umask);
   if (chdir(spec.cwd) != 0)
     give_up(failure, errno, "enter the working directory ", spec.cwd);
-  reset_signals();
+  process::reset_signals();
   const int error = exec_search(spec);
   give_up(failure, error, "exec ", spec.argv[0]);
 }

@@ -185,6 +185,7 @@ void Ctl::read_from(Connection& c) {
 }
 
 namespace {
+
 template <class T>
 bool take(const FrameHead& head, const char* payload, T* out) {
   if (head.bytes < sizeof(T))
@@ -192,54 +193,49 @@ bool take(const FrameHead& head, const char* payload, T* out) {
   memcpy(out, payload, sizeof(T));
   return true;
 }
+
+// Passes a frame of type T on. False: it is too short.
+template <class T>
+bool pass_frame(const FrameHead& head,
+                const char* payload,
+                CtlHandler& handler,
+                void (CtlHandler::*on)(const T&)) {
+  T frame;
+  if (!take(head, payload, &frame))
+    return false;
+  (handler.*on)(frame);
+  return true;
+}
+
+bool pass_stdin(const FrameHead& head, const char* payload, CtlHandler& handler, bool eof) {
+  StdinHead at;
+  if (!take(head, payload, &at))
+    return false;
+  if (eof)
+    handler.on_stdin_eof(at.offset);
+  else
+    handler.on_stdin(at.offset, payload + sizeof(at),
+                     head.bytes - static_cast<std::uint32_t>(sizeof(at)));
+  return true;
+}
+
 }  // namespace
 
 // False for a frame that is too short for its type: the sender cannot be trusted further.
 bool Ctl::handle(Connection& c, const FrameHead& head, const char* payload) {
   switch (static_cast<FrameType>(head.type)) {
-    case FrameType::stdin_data: {
-      StdinHead stdin_head;
-      if (!take(head, payload, &stdin_head))
-        return false;
-      handler_.on_stdin(stdin_head.offset, payload + sizeof(stdin_head),
-                        head.bytes - static_cast<std::uint32_t>(sizeof(stdin_head)));
-      return true;
-    }
-    case FrameType::stdin_eof: {
-      StdinHead stdin_head;
-      if (!take(head, payload, &stdin_head))
-        return false;
-      handler_.on_stdin_eof(stdin_head.offset);
-      return true;
-    }
-    case FrameType::resize: {
-      ResizeFrame frame;
-      if (!take(head, payload, &frame))
-        return false;
-      handler_.on_resize(frame);
-      return true;
-    }
-    case FrameType::signal: {
-      SignalFrame frame;
-      if (!take(head, payload, &frame))
-        return false;
-      handler_.on_signal(frame);
-      return true;
-    }
-    case FrameType::stop: {
-      StopFrame frame;
-      if (!take(head, payload, &frame))
-        return false;
-      handler_.on_stop(frame);
-      return true;
-    }
-    case FrameType::set_deadline: {
-      DeadlineFrame frame;
-      if (!take(head, payload, &frame))
-        return false;
-      handler_.on_deadline(frame);
-      return true;
-    }
+    case FrameType::stdin_data:
+      return pass_stdin(head, payload, handler_, false);
+    case FrameType::stdin_eof:
+      return pass_stdin(head, payload, handler_, true);
+    case FrameType::resize:
+      return pass_frame(head, payload, handler_, &CtlHandler::on_resize);
+    case FrameType::signal:
+      return pass_frame(head, payload, handler_, &CtlHandler::on_signal);
+    case FrameType::stop:
+      return pass_frame(head, payload, handler_, &CtlHandler::on_stop);
+    case FrameType::set_deadline:
+      return pass_frame(head, payload, handler_, &CtlHandler::on_deadline);
     case FrameType::freeze:
       handler_.on_freeze(true);
       return true;
@@ -266,7 +262,7 @@ bool Ctl::handle(Connection& c, const FrameHead& head, const char* payload) {
     case FrameType::replay:
       return true;
   }
-  return true;
+  return true;  // a type of a newer agent
 }
 
 void Ctl::subscribe(Connection& c, const SubscribeFrame& frame) {

@@ -8,7 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "supervise/each_entry.h"
+#include "process/each_entry_linux.h"
+#include "supervise/bind_file.h"
 #include "supervise/sys.h"
 
 namespace billow::supervise {
@@ -72,7 +73,7 @@ int fill(const Spec& spec,
          const char* to_directory,
          const char* prefix,
          int depth) {
-  return each_entry(from_directory, [&](const char* name) {
+  return process::each_entry(from_directory, [&](const char* name) {
     Path relative, from, to;
     if (prefix[0] != 0)
       relative << prefix << "/";

@@ -43,7 +43,7 @@ inline constexpr int fd_lock = 4;  // the locked `lock` file
 inline constexpr std::uint32_t protocol_version = 1;
 
 // ---- spec
-// -----------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 // SpecHeader, then entries {SpecEntry, bytes}. Strings carry their terminating NUL, so that the
 // supervisor uses them in place.
 inline constexpr std::uint32_t spec_magic = 0x53574c42;  // "BLWS"
@@ -95,7 +95,7 @@ enum class SpecTag : std::uint16_t {
 };
 
 // ---- log
-// ------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 // A segment is a SegmentHeader and then whole records. The logical offset counts record bytes
 // (heads included) since the job began; a segment's first record is at logical offset `base`.
 inline constexpr char segment_magic[8] = {'B', 'L', 'W', 'L', 'O', 'G', '1', '\n'};
@@ -215,7 +215,7 @@ struct StdinAckFrame {
 };
 
 // ---- exit
-// -----------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 inline constexpr std::uint32_t exit_magic = 0x58574c42;  // "BLWX"
 
 enum class ExitKind : std::uint32_t {

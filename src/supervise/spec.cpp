@@ -75,14 +75,49 @@ const char* read_rlimit(const Entry& e, Spec* s) {
   return nullptr;
 }
 
-// One entry other than the lists.
+const char* read_terminal(const Entry& e, Spec* s) {
+  std::uint16_t size[2];
+  if (!number(e, &size))
+    return "spec: bad terminal size";
+  s->pty = true;
+  s->rows = size[0];
+  s->columns = size[1];
+  return nullptr;
+}
+
+const char* read_log_limit(const Entry& e, Spec* s) {
+  if (e.tag == SpecTag::log_segment_bytes)
+    return number(e, &s->log_segment_bytes) && s->log_segment_bytes >= 4096
+               ? nullptr
+               : "spec: bad log segment size";
+  return number(e, &s->log_segments_max) && s->log_segments_max >= 1 && s->log_segments_max <= 64
+             ? nullptr
+             : "spec: bad number of log segments";
+}
+
+const char* read_cgroup(const Entry& e, Spec* s) {
+  const char** path = nullptr;
+  if (e.tag == SpecTag::cgroup_v2)
+    path = &s->cgroup_v2;
+  else if (e.tag == SpecTag::cgroup_memory)
+    path = &s->cgroup_memory;
+  else if (e.tag == SpecTag::cgroup_freezer_v1)
+    path = &s->cgroup_freezer_v1;
+  else if (s->cgroups_v1_count == spec_cgroups_v1_max)
+    return "spec: too many cgroups";
+  else
+    path = &s->cgroups_v1[s->cgroups_v1_count++];
+  return absolute(e, path) ? nullptr : "spec: bad cgroup path";
+}
+
+// One entry, except those of lists.
 const char* read_entry(const Entry& e, Spec* s) {
   switch (e.tag) {
     case SpecTag::argv:
     case SpecTag::env:
     case SpecTag::hide_device:
     case SpecTag::bind:
-      return nullptr;  // the lists are gathered by the caller
+      return nullptr;  // the caller gathers the lists
     case SpecTag::cwd:
       return absolute(e, &s->cwd) ? nullptr
                                   : "spec: the working directory must be an absolute path";
@@ -92,27 +127,14 @@ const char* read_entry(const Entry& e, Spec* s) {
       return read_identity(e, s);
     case SpecTag::umask:
       return number(e, &s->umask) && s->umask <= 0777 ? nullptr : "spec: bad umask";
-    case SpecTag::pty: {
-      std::uint16_t size[2];
-      if (!number(e, &size))
-        return "spec: bad terminal size";
-      s->pty = true;
-      s->rows = size[0];
-      s->columns = size[1];
-      return nullptr;
-    }
+    case SpecTag::pty:
+      return read_terminal(e, s);
     case SpecTag::stdin_open:
       s->stdin_open = true;
       return nullptr;
     case SpecTag::log_segment_bytes:
-      return number(e, &s->log_segment_bytes) && s->log_segment_bytes >= 4096
-                 ? nullptr
-                 : "spec: bad log segment size";
     case SpecTag::log_segments_max:
-      return number(e, &s->log_segments_max) && s->log_segments_max >= 1 &&
-                     s->log_segments_max <= 64
-                 ? nullptr
-                 : "spec: bad number of log segments";
+      return read_log_limit(e, s);
     case SpecTag::time_limit_ns:
       return not_negative(e, &s->time_limit_ns) ? nullptr : "spec: bad time limit";
     case SpecTag::paid_until_boot_ns:
@@ -122,15 +144,10 @@ const char* read_entry(const Entry& e, Spec* s) {
     case SpecTag::leftover_grace_ns:
       return not_negative(e, &s->leftover_grace_ns) ? nullptr : "spec: bad leftover grace";
     case SpecTag::cgroup_v2:
-      return absolute(e, &s->cgroup_v2) ? nullptr : "spec: bad cgroup path";
     case SpecTag::cgroup_v1:
-      if (s->cgroups_v1_count == spec_cgroups_v1_max)
-        return "spec: too many cgroups";
-      return absolute(e, &s->cgroups_v1[s->cgroups_v1_count++]) ? nullptr : "spec: bad cgroup path";
     case SpecTag::cgroup_memory:
-      return absolute(e, &s->cgroup_memory) ? nullptr : "spec: bad cgroup path";
     case SpecTag::cgroup_freezer_v1:
-      return absolute(e, &s->cgroup_freezer_v1) ? nullptr : "spec: bad cgroup path";
+      return read_cgroup(e, s);
     case SpecTag::user_namespace:
       s->user_namespace = true;
       return nullptr;
@@ -191,12 +208,15 @@ const char* gather(const char* data,
                                                   : text(e, *pointers);
     if (!good)
       return "spec: a string is malformed";
-    ++*pointers, --*left, ++*count;
+    ++*pointers;
+    --*left;
+    ++*count;
   }
   if (*left < 1)
     return "spec: too many entries";
   **pointers = nullptr;
-  ++*pointers, --*left;
+  ++*pointers;
+  --*left;
   return nullptr;
 }
 

@@ -173,7 +173,7 @@ class Files(FarCase):
         os.unlink(os.path.join(self.rig.data, "files/trees", digest))
         job = self.rig.api("POST", "/v1/jobs", body).json["id"]
         self.assertEqual(self.rig.cli("wait", job, timeout=60).code, 125)
-        self.assertIn("could not be brought", self.rig.ok("logs", job).text)
+        self.assertIn("could not be fetched", self.rig.ok("logs", job).text)
         self.assertFalse(os.path.exists(self.rig.file("ran")))
 
     def octets(self, method, path, body=b"", token=None):
@@ -312,7 +312,7 @@ class Files(FarCase):
                            "mkdir good odd && echo kept > good/x && echo x > \"odd/$(head -c 300 /dev/zero | tr '\\0' n | cut -c1-200)\" && truncate -s 70G odd/huge")
         self.assertEqual(done.returncode, 125, done)
         self.assertIn("an output could not be kept: odd: ", done.stderr)
-        self.assertIn("the job left no absent", done.stderr)
+        self.assertIn("the job did not create its output absent", done.stderr)
         job = self.rig.json("ps", "-a")["jobs"][0]["id"]
         done = self.laptop("/", "cp", f"{job}:good/", os.path.join(self.rig.root, "good-back"))
         self.assertEqual(done.returncode, 0, done)

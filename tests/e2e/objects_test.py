@@ -104,7 +104,7 @@ class Objects(OnAServer):
         self.assertEqual(self.run_job("--input", "s3://data/private/secret", "--", "cat", "secret").text, "hidden\n")
         done = self.run_job("--input", "s3://data/private/secret", "--", "cat", "secret", env={"AWS_ACCESS_KEY_ID": "SOMEBODY"}, expect=125)
         self.assertEqual(done.text, "")
-        self.assertIn("could not be brought", done.errors)
+        self.assertIn("could not be fetched", done.errors)
 
     def test_what_is_wrong_is_said(self):
         for url, word in (("s3://data/nothing-here", "does not exist"), ("s3://no-such-bucket/x", "no-such-bucket")):

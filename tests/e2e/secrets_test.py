@@ -122,7 +122,7 @@ class Secrets(RigTest):
         # Where something is already, nothing of it is hidden.
         taken = self.rig.cli("run", "--secret", "HF_TOKEN:/tmp/token", "--", "true")
         self.assertEqual(taken.code, 126, taken)
-        self.assertIn("/tmp is there already and not empty", taken.errors)
+        self.assertIn("/tmp exists and is not empty", taken.errors)
         poll(lambda: not files_with(VALUE, SHM), "nothing of it is left")
         for path in ("/proc/x", "//dev/x", "/etc/", "relative", "/a/../b"):
             done = self.rig.cli("run", "--secret", f"HF_TOKEN:{path}", "--", "true")

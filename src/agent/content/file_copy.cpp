@@ -2,54 +2,20 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <grp.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "agent/content/file_socket.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "process/spawn.h"
 
 namespace billow::agent {
 namespace {
 
 constexpr int helper_fd = 3;
 constexpr int patience_s = 120;  // of either side, between two pieces
-
-// Between fork and exec of a process with threads: system calls only.
-[[noreturn]] void become(const CopyHelper& helper,
-                         int fd,
-                         int said,
-                         const char* const* argv,
-                         const char* const* env,
-                         const gid_t* groups,
-                         std::size_t group_count) {
-  ::setsid();
-  const int null = ::open("/dev/null", O_RDWR);
-  ::dup2(null, 0);
-  ::dup2(said, 1);
-  ::dup2(said, 2);
-  // The other descriptors close by themselves at exec.
-  if (fd == helper_fd)
-    ::fcntl(fd, F_SETFD, 0);
-  else
-    ::dup2(fd, helper_fd);
-  if (helper.identity) {
-    if (::setgroups(group_count, groups) != 0 ||
-        ::setresgid(helper.identity->gid, helper.identity->gid, helper.identity->gid) != 0 ||
-        ::setresuid(helper.identity->uid, helper.identity->uid, helper.identity->uid) != 0)
-      ::_exit(126);
-  }
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-  if (::chdir(helper.cwd.c_str()) != 0)
-    ::_exit(125);
-  ::execve(argv[0], const_cast<char* const*>(argv), const_cast<char* const*>(env));
-  ::_exit(127);
-}
 
 // Our own program's words: who asked reads them from another of our programs, which says its name
 // before them itself.
@@ -70,29 +36,29 @@ std::string in_one_line(std::string_view text) {
 }  // namespace
 
 Status run_copy_helper(const CopyHelper& helper, const std::function<Status(int fd)>& talk) {
-  int ends[2], said[2];
+  int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     return fail_errno("socketpair", errno);
   Fd ours(ends[0]), theirs(ends[1]);
-  if (::pipe2(said, O_CLOEXEC | O_NONBLOCK) != 0)
-    return fail_errno("pipe", errno);
-  Fd hear(said[0]), speak(said[1]);
-  const std::string program = executable_dir() + "/billow", path = helper.path;
-  std::vector<const char*> argv{program.c_str(), "stage", helper.into ? "--copy-in" : "--copy-out"};
-  if (!helper.into && !path.empty())
-    argv.push_back("--"), argv.push_back(path.c_str());
-  argv.push_back(nullptr);
-  const char* env[] = {"PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8", nullptr};
-  std::vector<gid_t> groups;
-  if (helper.identity)
-    groups.assign(helper.identity->groups.begin(), helper.identity->groups.end());
-  const pid_t pid = ::fork();
-  if (pid < 0)
-    return fail_errno("fork", errno);
-  if (pid == 0)
-    become(helper, theirs.get(), speak.get(), argv.data(), env, groups.data(), groups.size());
+  process::Pipe said = BILLOW_TRY(process::Pipe::create());
+  process::Spawn request;
+  request.argv = {executable_dir() + "/billow", "stage", helper.into ? "--copy-in" : "--copy-out"};
+  if (!helper.into && !helper.path.empty())
+    request.argv.insert(request.argv.end(), {"--", helper.path});
+  request.env = {"PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8"};
+  request.cwd = helper.cwd;
+  request.identity = helper.identity;
+  request.no_new_privs = true;
+  request.out = request.err = said.write.get();
+  request.fds = {{theirs.get(), helper_fd}};
+  request.group = process::Group::session;
+  request.on_parent_death = SIGKILL;
+  auto child = process::spawn(request);
+  if (!child)
+    return fail(Code::conflict,
+                fmt::format("the copy could not be started: {}", child.error().message));
   theirs.reset();
-  speak.reset();
+  said.write.reset();
   file_socket::be_patient(ours.get(), patience_s);
   const Status talked = talk(ours.get());
   if (!talked) {
@@ -105,29 +71,21 @@ Status run_copy_helper(const CopyHelper& helper, const std::function<Status(int 
   }
   // It has what it needs: what remains is writing the last of it, and saying how that went.
   ::shutdown(ours.get(), SHUT_WR);
-  int status = 0;
-  const SteadyTime give_up = system_clock().steady() + seconds(talked ? patience_s : 5);
-  while (::waitpid(pid, &status, WNOHANG) == 0) {
-    if (system_clock().steady() > give_up) {
-      ::kill(-pid, SIGKILL);
-      ::waitpid(pid, &status, 0);
-      break;
-    }
-    ::usleep(5'000);
-  }
+  child->set_deadline(system_clock().steady() + seconds(talked ? patience_s : 5));
+  const process::Ended ended = child->wait();
+  ::fcntl(said.read.get(), F_SETFL, O_NONBLOCK);
   std::string text(4096, '\0');
-  const ssize_t n = ::read(hear.get(), text.data(), text.size());
+  const ssize_t n = ::read(said.read.get(), text.data(), text.size());
   text.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+  if (ended.ok())
     return talked;
   if (!trim(text).empty())
     return fail(Code::conflict, in_one_line(trim(text)));
   if (!talked)
     return talked;
-  return fail(Code::conflict,
-              WIFEXITED(status) && WEXITSTATUS(status) == 125
-                  ? fmt::format("the job's directory {} cannot be entered", helper.cwd)
-                  : "the copy was ended");
+  return fail(Code::conflict, ended.late
+                                  ? "the copy took too long and was ended"
+                                  : fmt::format("the copy failed with code {}", ended.code()));
 }
 
 }  // namespace billow::agent

@@ -16,7 +16,7 @@ constexpr const char* no_mount_why = "no cgroup hierarchy with this controller i
 constexpr const char* no_mount_hint =
     "boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1) or mount the controller";
 
-// The kernel's files take one write and give an errno for it.
+// Files of the kernel take one write, and answer it with an errno.
 int put(const std::string& path, const std::string& value) {
   const Fd fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
   if (!fd)
@@ -71,7 +71,7 @@ void Cgroups::probe_v1(const char* controller,
                        Missing* missing) {
   const std::string parent = mount + "/" + name_;
   if (const int error = make_dir(parent)) {
-    *missing = {fmt::format("{} cannot be made: {}", parent, strerrordesc_np(error)),
+    *missing = {fmt::format("{} cannot be created: {}", parent, strerrordesc_np(error)),
                 "run the agent as root, or give it a delegated cgroup"};
     return;
   }
@@ -89,7 +89,7 @@ void Cgroups::probe_v2(const std::string& mount) {
   const std::string hint = "run the agent as root, or with systemd: Delegate=yes for its unit";
   Missing missing;
   if (const int error = make_dir(parent))
-    missing = {fmt::format("{} cannot be made: {}", parent, strerrordesc_np(error)), hint};
+    missing = {fmt::format("{} cannot be created: {}", parent, strerrordesc_np(error)), hint};
   else if (::access((parent + "/cgroup.procs").c_str(), W_OK) != 0)
     missing = {parent + " is not writable", hint};
   else
@@ -102,17 +102,17 @@ void Cgroups::probe_v2(const std::string& mount) {
       *lacking = missing;
       return;
     }
-    // Downwards from the root: a controller must be enabled for the children at each level.
+    // A controller must be enabled for the children at each level, from the root down.
     const int error = put(mount + "/cgroup.subtree_control", fmt::format("+{}", controller));
     if (error != 0 && !lists(get(parent + "/cgroup.controllers"), controller)) {
-      *lacking = {
-          fmt::format("cgroup v2 does not hand '{}' down: {}", controller, strerrordesc_np(error)),
-          hint};
+      *lacking = {fmt::format("cgroup v2 does not enable '{}' here: {}", controller,
+                              strerrordesc_np(error)),
+                  hint};
       return;
     }
     if (const int child_error =
             put(parent + "/cgroup.subtree_control", fmt::format("+{}", controller))) {
-      *lacking = {fmt::format("cgroup v2 does not hand '{}' down to tasks: {}", controller,
+      *lacking = {fmt::format("cgroup v2 does not enable '{}' for tasks: {}", controller,
                               strerrordesc_np(child_error)),
                   hint};
       return;
@@ -164,7 +164,7 @@ Result<TaskCgroup> Cgroups::create(TaskId id, const CgroupLimits& limits) const 
   auto make = [&](const std::string& parent) -> Result<std::string> {
     const std::string path = parent + leaf;
     if (const int error = make_dir(path))
-      return fail_errno("make the cgroup " + path, error);
+      return fail_errno("create the cgroup " + path, error);
     return path;
   };
   auto set = [&](const std::string& path, const std::string& value) -> Status {
@@ -194,7 +194,7 @@ Result<TaskCgroup> Cgroups::create(TaskId id, const CgroupLimits& limits) const 
     const std::string bytes = std::to_string(limits.mem_mib << 20);
     if (memory_ == CgroupKind::v2) {
       BILLOW_TRY_VOID(set(group.v2 + "/memory.max", bytes));
-      (void)put(group.v2 + "/memory.swap.max", "0");  // absent where the kernel counts no swap
+      (void)put(group.v2 + "/memory.swap.max", "0");  // absent if the kernel does not count swap
       group.memory = group.v2;
     } else {
       group.v1.push_back(BILLOW_TRY(make(v1_parent("memory"))));
@@ -263,7 +263,7 @@ Status Cgroups::remove(const TaskCgroup& group) const {
   for (const std::string& path : paths) {
     if (::rmdir(path.c_str()) == 0 || errno == ENOENT)
       continue;
-    // Something is inside, though the supervisor is gone: end it, and let the next call find the
+    // The supervisor has ended, but processes are left: kill them, so that the next call finds the
     // group empty.
     if (put(path + "/cgroup.kill", "1") != 0)
       for (const std::string& pid : split(get(path + "/cgroup.procs"), '\n'))
@@ -273,7 +273,7 @@ Status Cgroups::remove(const TaskCgroup& group) const {
       busy = path;
   }
   if (!busy.empty())
-    return fail(Code::unavailable, busy + " still holds processes", "it is tried again");
+    return fail(Code::unavailable, busy + " still has processes", "it is tried again");
   return {};
 }
 
@@ -292,8 +292,8 @@ std::vector<std::string> Cgroups::report() const {
   return {line("CPU limits", cpu_, cpu_missing_), line("memory limits", memory_, memory_missing_),
           line("process limits", pids_, pids_missing_),
           tracks() ? std::string("process tracking: cgroup v2")
-                   : std::string("process tracking: by descent (no writable cgroup v2; jobs are "
-                                 "still ended whole)")};
+                   : std::string("process tracking: by parent process (no writable cgroup v2; "
+                                 "jobs still end with all their processes)")};
 }
 
 }  // namespace billow::agent

@@ -1,11 +1,9 @@
-// Limits for CPU and memory by control groups, in whichever form this machine has them: v2, v1, or
-// v1 beside an empty v2
-// ("hybrid"). Each task gets a group of its own under a `billow` group; the supervisor stays
-// outside.
+// Limits for CPU, memory and processes by control groups, in the form this machine has: v2, v1, or
+// v1 beside an empty v2 ("hybrid"). Each task gets its own group below a `billow` group; the
+// supervisor stays outside.
 //
-// What is not available is said in words (`report`), not passed over: a job that asks for a memory
-// limit on a machine that cannot keep one runs without it, and `billow doctor` tells why and what
-// to do.
+// `report` says what is not available. A job that asks for a memory limit on a machine that cannot
+// enforce one runs without it, and `billow doctor` says why and what to do.
 #pragma once
 
 #include <optional>
@@ -24,7 +22,6 @@ struct CgroupLimits {
   std::int64_t cpu_milli = 0;  // 0: none
   std::int64_t mem_mib = 0;    // 0: none; swap is not allowed on top
   std::int64_t pids_max = 0;   // 0: none
-  bool wants_anything() const { return cpu_milli > 0 || mem_mib > 0 || pids_max > 0; }
 };
 struct CgroupUsage {
   std::int64_t cpu_ns = 0;
@@ -46,29 +43,28 @@ class Cgroups {
  public:
   struct Options {
     std::string mounts_file = "/proc/self/mounts";
-    std::string name = "billow";  // the group under which all tasks' groups lie
-    std::string owner =
-        "";  // tells the tasks of several agents on one machine apart; their numbers do not
+    std::string name = "billow";  // the parent of all tasks' groups
+    // Part of the group names: several agents on one machine may have tasks of the same number.
+    std::string owner = "";
   };
-  // Looks what there is and what is permitted, making the parent group. Never fails: what is
-  // missing is in report().
+  // Finds what exists and is permitted, and creates the parent group. Never fails: report() says
+  // what is missing.
   static Cgroups detect(Options options);
 
   CgroupKind cpu() const { return cpu_; }
   CgroupKind memory() const { return memory_; }
   CgroupKind pids() const { return pids_; }
-  bool tracks() const {
-    return !v2_parent_.empty();
-  }  // a v2 group to be born in, limits or not: exact kill and freeze
+  // Tasks start in a v2 group, with or without limits: killing and freezing are exact.
+  bool tracks() const { return !v2_parent_.empty(); }
 
-  // The groups for a task. A v1 group is made only for a limit that was asked for: entering one
-  // costs the kernel a pause.
+  // Creates the groups of a task. A v1 group is created only for a limit that was asked for,
+  // because entering one pauses the kernel.
   Result<TaskCgroup> create(TaskId id, const CgroupLimits& limits) const;
-  // The groups a task of that id has, if any: for adoption and cleaning up.
+  // The existing groups of a task: for adoption and cleaning up.
   TaskCgroup find(TaskId id) const;
   CgroupUsage usage(const TaskCgroup& group) const;
-  // Ends whatever is left inside and removes the groups. unavailable while something inside will
-  // not die yet.
+  // Kills the processes inside and removes the groups. unavailable while a process has not ended
+  // yet.
   Status remove(const TaskCgroup& group) const;
   // Lines for `billow doctor`: "memory limits: cgroup v1", "CPU limits: not available: … ; do …".
   std::vector<std::string> report() const;

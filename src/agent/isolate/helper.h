@@ -1,5 +1,5 @@
-// A program of Billow's own that the agent runs as a job's user to bring what the job needs, and
-// what it says line by line.
+// A program of Billow that the agent runs as a job's user, to fetch and unpack what the job needs.
+// It reports on its standard output, line by line.
 #pragma once
 
 #include <atomic>
@@ -21,15 +21,15 @@ struct Helper {
   std::optional<Identity> identity;  // none: as the agent
   int input = -1;                    // its standard input; -1: none
   std::function<void(std::string_view line)> line;
-  std::shared_ptr<std::atomic<bool>> cancelled;  // set by anybody: it is killed
-  std::string what;                              // it does, for a message: "image docker.io/x"
-  Duration quiet_max;  // without a line, or a change of `progress`, for so long it is killed
-  Duration within;     // and after so long in any case
-  std::function<std::uint64_t()>
-      progress;  // of what it does and does not tell by itself; may be missing
+  std::shared_ptr<std::atomic<bool>> cancelled;  // when set, it is killed
+  std::string what;    // what it works on, for errors: "image docker.io/x"
+  Duration quiet_max;  // killed after this long without a line or a change of `progress`
+  Duration within;     // killed after this long in any case
+  // Counts work that it does not report itself; may be missing.
+  std::function<std::uint64_t()> progress;
 };
-// Blocks until it has ended, and gives its exit code; timed_out where it took too long. Ends with
-// the agent.
+// Blocks until it has ended and returns its exit code; timed_out if it took too long. All its
+// descendants end with it, and it ends with the agent.
 Result<int> run_helper(const Helper& helper);
 
 }  // namespace billow::agent

@@ -1,113 +1,100 @@
 #include "agent/isolate/hook.h"
 
-#include <fcntl.h>
-#include <grp.h>
-#include <poll.h>
-#include <signal.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <fmt/format.h>
+#include <signal.h>
+#include <sys/mman.h>
 
 #include <cerrno>
 
 #include "base/file.h"
 #include "base/text.h"
+#include "process/capture.h"
 
 namespace billow::agent {
 namespace {
 
 constexpr std::size_t output_bytes_max = 4096;
+constexpr std::size_t quoted_bytes_max = 200;
+constexpr const char* standard_path =
+    "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+constexpr int entry_fd = 3;
 
-// Between fork and exec of a process with threads: system calls only.
-[[noreturn]] void become(const Hook& hook,
-                         int out,
-                         const char* const* argv,
-                         const char* const* env,
-                         const gid_t* groups,
-                         std::size_t group_count) {
-  ::setsid();
-  ::dup2(out, 1);
-  ::dup2(out, 2);
-  const int null = ::open("/dev/null", O_RDONLY);
-  ::dup2(null, 0);
-  if (hook.identity) {
-    if (::setgroups(group_count, groups) != 0 ||
-        ::setresgid(hook.identity->gid, hook.identity->gid, hook.identity->gid) != 0 ||
-        ::setresuid(hook.identity->uid, hook.identity->uid, hook.identity->uid) != 0)
-      ::_exit(126);
-  }
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // an agent that ends leaves no hook behind; after the change
-                                       // of user, which clears it
-  if (::chdir(hook.cwd.c_str()) != 0 && ::chdir("/") != 0)
-    ::_exit(126);
-  ::execve("/bin/sh", const_cast<char* const*>(argv), const_cast<char* const*>(env));
-  ::_exit(127);
+Status run_to_end(process::Spawn request, const std::string& name, Duration patience) {
+  request.group = process::Group::session;
+  request.no_new_privs = true;
+  request.whole_tree = true;
+  request.on_parent_death = SIGKILL;
+  request.deadline = system_clock().steady() + patience;
+  const auto output = process::capture(
+      std::move(request),
+      {.input = {}, .bytes_max = output_bytes_max, .keep_last = true, .together = true});
+  if (!output)
+    return fail(Code::conflict, fmt::format("{} was not run: {}", name, output.error().message));
+  if (output->ended.ok())
+    return {};
+  const std::string how =
+      output->ended.late            ? fmt::format("took more than {}", format_duration(patience))
+      : output->ended.signal() != 0 ? fmt::format("was killed by signal {}", output->ended.signal())
+                                    : fmt::format("exited with code {}", output->ended.code());
+  const std::string_view last = trim(output->out);
+  return fail(Code::conflict,
+              fmt::format("{} {}{}{}", name, how, last.empty() ? "" : ": ",
+                          last.substr(last.size() - std::min(last.size(), quoted_bytes_max))));
+}
+
+// In memory, because the job's user must read it and a file would have to be given to that user.
+Result<Fd> in_memory(std::string_view text) {
+  Fd fd(::memfd_create("entry", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd)
+    return fail_errno("memfd_create", errno);
+  BILLOW_TRY_VOID(write_all(fd.get(), text));
+  return fd;
 }
 
 }  // namespace
 
 Status run_hook(const Hook& hook) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0)
-    return fail_errno("pipe", errno);
-  const Fd in(ends[0]), out(ends[1]);
-  const char* argv[] = {"sh", "-c", hook.command.c_str(), nullptr};
-  std::vector<const char*> env;
-  for (const std::string& entry : hook.env)
-    env.push_back(entry.c_str());
-  env.push_back(nullptr);
-  std::vector<gid_t> groups;
-  if (hook.identity)
-    groups.assign(hook.identity->groups.begin(), hook.identity->groups.end());
-  const pid_t pid = ::fork();
-  if (pid < 0)
-    return fail_errno("fork", errno);
-  if (pid == 0)
-    become(hook, out.get(), argv, env.data(), groups.data(), groups.size());
-  ::close(ends[1]);
-  const_cast<Fd&>(out).release();
-  std::string printed;
-  const SteadyTime give_up = system_clock().steady() + hook.patience;
-  int status = 0;
-  bool over = false;
-  for (;;) {
-    pollfd waiting{in.get(), POLLIN, 0};
-    ::poll(&waiting, 1, 20);
-    char buffer[1024];
-    if (waiting.revents) {
-      const ssize_t n = ::read(in.get(), buffer, sizeof buffer);
-      if (n > 0)
-        printed.append(buffer, static_cast<std::size_t>(n));
-      if (printed.size() > output_bytes_max)
-        printed.erase(0, printed.size() - output_bytes_max);
-      if (n <= 0)
-        ::poll(nullptr, 0, 5);
-    }
-    siginfo_t ended{};
-    if (::waitid(P_PID, static_cast<id_t>(pid), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-        ended.si_pid == pid) {
-      ::kill(-pid, SIGKILL);  // what it left running is nobody's; before it is reaped, so that the
-                              // number is still its own
-      ::waitpid(pid, &status, 0);
-      break;
-    }
-    if (!over && system_clock().steady() > give_up) {
-      over = true;
-      ::kill(-pid, SIGKILL);
-    }
+  const JobPlace& place = hook.place;
+  const std::string name = fmt::format("`{}`", hook.command);
+  if (place.pid <= 0)
+    return fail(Code::conflict,
+                fmt::format("{} was not run: the job has no process on this node", name));
+  process::Spawn request;
+  request.identity = place.identity;
+  request.cgroups = place.cgroups;
+  if (place.image_entry.empty()) {
+    request.argv = {"/bin/sh", "-c", hook.command};
+    request.env = place.env;
+    request.cwd = place.cwd;
+    request.cwd_or_root = true;
+    request.namespaces.pid = place.pid;
+    return run_to_end(std::move(request), name, hook.patience);
   }
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
-    return {};
-  const std::string how = over ? fmt::format("took more than {}", format_duration(hook.patience))
-                          : WIFEXITED(status)
-                              ? fmt::format("ended with code {}", WEXITSTATUS(status))
-                              : "was killed";
-  const auto last = trim(printed);
-  return fail(Code::conflict,
-              fmt::format("`{}` {}{}{}", hook.command, how, last.empty() ? "" : ": ",
-                          last.substr(last.size() > 200 ? last.size() - 200 : 0)));
+  // Our own program enters the image as the user, and then becomes the command.
+  const Fd entry = BILLOW_TRY(in_memory(place.image_entry));
+  request.argv = {executable_dir() + "/billow",
+                  "box",
+                  "--enter",
+                  fmt::format("/proc/self/fd/{}", entry_fd),
+                  "--",
+                  hook.command};
+  request.env = {standard_path, "LC_ALL=C.UTF-8"};
+  for (const std::string& variable : place.env)
+    if (variable.starts_with("BILLOW_TASK_KEY="))
+      request.env->push_back(variable);
+  request.cwd = "/";
+  request.fds = {{entry.get(), entry_fd}};
+  return run_to_end(std::move(request), name, hook.patience);
+}
+
+Status run_user_script(const UserScript& script) {
+  process::Spawn request;
+  request.argv = {"/bin/sh", "-c", script.script};
+  request.env = {standard_path};
+  request.env->insert(request.env->end(), script.env.begin(), script.env.end());
+  request.identity = script.identity;
+  request.cwd = "/";
+  return run_to_end(std::move(request), script.name, script.patience);
 }
 
 }  // namespace billow::agent

@@ -1,4 +1,4 @@
-// What lies at a path, as a job's user sees it: the agent, who can look anywhere, must not tell a
+// What a path holds, as a job's user sees it: the agent can look anywhere, and must not reveal to a
 // user what that user cannot see.
 #pragma once
 
@@ -10,13 +10,13 @@
 namespace billow::agent {
 
 enum class Sight {
-  nothing,  // there is nothing
+  nothing,  // no such path
   empty,    // an empty directory
   used,     // anything else
-  closed,   // this user cannot see
+  closed,   // the user may not look there
 };
-// None: as the agent itself. By a process of its own, since a thread cannot be somebody else by
-// itself.
+// No user: as the agent itself. In a separate process, because a single thread of a program cannot
+// become another user.
 Sight look_as_user(const std::optional<Identity>& user, const std::string& path);
 
 }  // namespace billow::agent

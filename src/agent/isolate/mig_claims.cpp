@@ -12,8 +12,7 @@
 namespace billow::agent {
 
 namespace {
-// Sizes of neighbouring profiles differ by a factor of two; what the driver keeps for itself is a
-// few percent.
+// Sizes of neighbouring profiles differ by a factor of two; the driver reserves a few percent.
 bool about(std::int64_t mem_mib, const GpuGrant& grant) {
   return std::llabs(mem_mib - grant.share.mem_mib) * 10 <= grant.share.mem_mib * 3;
 }
@@ -55,8 +54,8 @@ Result<std::string> MigClaims::claim(TaskId task, const GpuInfo& card, const Gpu
     return fail(Code::conflict,
                 fmt::format("GPU {} has no free MIG instance of about {} MiB (free: {})",
                             card.index, grant.share.mem_mib, free.empty() ? "none" : free),
-                "an administrator makes instances (nvidia-smi mig -cgi PROFILE -C), or lets Billow "
-                "make them: --allow-mig-changes");
+                "create instances as an administrator (nvidia-smi mig -cgi PROFILE -C), or let "
+                "Billow create them: --allow-mig-changes");
   held_[chosen->uuid] = task;
   return chosen->uuid;
 }
@@ -82,15 +81,15 @@ Result<std::string> MigClaims::make(const GpuInfo& card, const GpuGrant& grant) 
       best = &profile;
   }
   if (!best)
-    return fail(Code::conflict,
-                fmt::format("GPU {} knows no MIG profile of about {} MiB at slice {}", card.index,
-                            grant.share.mem_mib, grant.mig_start));
+    return fail(Code::conflict, fmt::format("GPU {} has no MIG profile of about {} MiB at slice {}",
+                                            card.index, grant.share.mem_mib, grant.mig_start));
   const MigInstance made = BILLOW_TRY(backend_->create_mig(
       {card.index, best->name,
        MigPlacement{static_cast<std::uint32_t>(grant.mig_start), best->memory_slices}}));
   made_[made.uuid] = {card.index, made.gpu_instance};
   save();
-  log_info("made MIG instance {} at slice {} of GPU {}", best->name, grant.mig_start, card.index);
+  log_info("created MIG instance {} at slice {} of GPU {}", best->name, grant.mig_start,
+           card.index);
   return made.uuid;
 }
 
@@ -110,7 +109,8 @@ void MigClaims::sweep() {
     }
     if (const Status gone = backend_->destroy_mig(it->second.gpu, it->second.instance);
         !gone && gone.error().code != Code::not_found) {
-      log_warn("a MIG instance of GPU {} stays for now: {}", it->second.gpu, gone.error().message);
+      log_warn("a MIG instance of GPU {} could not be destroyed yet: {}", it->second.gpu,
+               gone.error().message);
       ++it;
       continue;
     }

@@ -1,8 +1,8 @@
-// Which task has which MIG instance. The scheduler gives a task a place on a card; here it becomes
-// the instance that exists there, else another free one of the same size. Where an administrator
-// allowed it (`--allow-mig-changes`) an instance that does not exist is made, and taken down when
-// its task has ended. Only what was made here is ever taken down: the file `mig-made` remembers it
-// across a restart. An instance is given to one task at a time.
+// Which task holds which MIG instance. The scheduler gives a task a position on a card. The task
+// gets the instance that exists there, or another free one of the same size. If an administrator
+// allowed it (`--allow-mig-changes`), a missing instance is created, and destroyed when its task
+// has ended. Only instances created here are destroyed: the file `mig-made` lists them across
+// restarts. An instance has one task at a time.
 #pragma once
 
 #include <map>
@@ -19,19 +19,19 @@ namespace billow::agent {
 class MigClaims {
  public:
   MigClaims() = default;
-  // `backend` is null where instances may not be made. Those made before are hidden from the cards:
-  // they come and go.
+  // `backend` is null if instances may not be created. Instances created earlier are hidden from
+  // the cards, because they are temporary.
   MigClaims(GpuBackend* backend, std::string file, std::vector<GpuInfo>& cards);
 
-  // Code::conflict where the card has no free instance of that size and none may be made, with what
-  // to do.
+  // Code::conflict, with a hint, if the card has no free instance of that size and none may be
+  // created.
   Result<std::string> claim(TaskId task, const GpuInfo& card, const GpuGrant& grant);
   void hold(TaskId task, const std::string& uuid) {
     held_[uuid] = task;
   }  // of a task that was found again
   void release(TaskId task);
-  // Takes down what was made and nobody holds: after a restart, and what the driver would not let
-  // go of before.
+  // Destroys created instances that no task holds: after a restart, and those that the driver
+  // refused to destroy before.
   void sweep();
 
  private:

@@ -14,7 +14,7 @@
 namespace billow::agent {
 namespace {
 
-constexpr int draws_max = 8;
+constexpr int tries_max = 8;
 
 bool is_ours(const std::string& path) {
   struct stat info {};
@@ -33,7 +33,7 @@ Result<std::string> own_place(const std::string& data_dir, const std::string& un
     if (path.starts_with(under + "/billow-") && is_ours(path))
       return path;
   }
-  for (int i = 0; i < draws_max; ++i) {
+  for (int i = 0; i < tries_max; ++i) {
     const std::string path = fmt::format("{}/billow-{}", under, hex(random_bytes(12)));
     if (::mkdir(path.c_str(), 0711) != 0) {
       if (errno == EEXIST)
@@ -41,12 +41,12 @@ Result<std::string> own_place(const std::string& data_dir, const std::string& un
       return fail_errno(path, errno);
     }
     if (::chmod(path.c_str(), 0711) != 0)
-      return fail_errno(path, errno);  // whatever the umask
+      return fail_errno(path, errno);  // regardless of the umask
     BILLOW_TRY_VOID(write_file_atomic(file, path + "\n", 0600));
     return path;
   }
   return fail(Code::conflict,
-              fmt::format("no directory of this agent's own can be made in {}", under));
+              fmt::format("a private directory for this agent could not be created in {}", under));
 }
 
 }  // namespace billow::agent

@@ -1,10 +1,9 @@
-// A directory of this agent's own in a place where everybody may write (/tmp, /dev/shm): what jobs
-// must reach cannot lie in the agent's data directory, and a name that others can guess would be
-// theirs to take first, for every next task.
+// The agent's own directory in a place where everyone may write (/tmp, /dev/shm). Files that jobs
+// must reach cannot be in the agent's data directory, and another user could create a directory
+// with a predictable name first.
 //
-// Its name is drawn, and kept in the data directory, so that the next life of the agent finds it
-// again. Nobody else can make anything in it; everybody can pass through it, to what is given to
-// them.
+// The name is random, and stored in the data directory, so that a restarted agent finds it again.
+// Others cannot create files in it, but can pass through it to files that are given to them.
 #pragma once
 
 #include <string>
@@ -13,7 +12,7 @@
 
 namespace billow::agent {
 
-// One that somebody else has under that name by now is left to them, and another name drawn.
+// If another user has taken the stored name, a new one is used.
 Result<std::string> own_place(const std::string& data_dir, const std::string& under);
 
 }  // namespace billow::agent

@@ -1,30 +1,27 @@
 #include "agent/isolate/sandbox.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
 
 #include "base/file.h"
 #include "base/text.h"
+#include "process/spawn.h"
 
 namespace billow::agent {
 namespace {
 
-// What the supervisor's child will do, as far as permission goes. The exit status is the errno.
-int try_namespaces(bool user) {
-  const unsigned uid = ::geteuid();
-  if (user) {
+// Tries what the supervisor's child will do, as far as permission goes. The exit code is the errno.
+int try_namespaces(const std::string& user_map) {
+  if (!user_map.empty()) {
     if (::unshare(CLONE_NEWUSER) != 0)
       return errno;
     const Fd map(::open("/proc/self/uid_map", O_WRONLY | O_CLOEXEC));
-    const std::string line = fmt::format("{} {} 1", uid, uid);
-    if (!map || ::write(map.get(), line.data(), line.size()) < 0)
+    if (!map || ::write(map.get(), user_map.data(), user_map.size()) < 0)
       return errno;
   }
   if (::unshare(CLONE_NEWNS) != 0)
@@ -37,14 +34,17 @@ int try_namespaces(bool user) {
 }
 
 int in_child(bool user) {
-  const pid_t pid = ::fork();
-  if (pid < 0)
-    return errno;
-  if (pid == 0)
-    ::_exit(try_namespaces(user));
-  int status = 0;
-  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
-  return WIFEXITED(status) ? WEXITSTATUS(status) : EPERM;
+  const unsigned uid = ::geteuid();
+  const std::string user_map = user ? fmt::format("{} {} 1", uid, uid) : "";
+  process::Spawn request;
+  request.body = [&user_map] {
+    return try_namespaces(user_map);
+  };
+  auto child = process::spawn(request);
+  if (!child)
+    return EPERM;
+  const process::Ended ended = child->wait();
+  return ended.signal() == 0 ? ended.code() : EPERM;
 }
 
 }  // namespace
@@ -53,7 +53,7 @@ Sandbox Sandbox::detect() {
   const int as_root = in_child(false);
   if (as_root == 0)
     return Sandbox(SandboxKind::private_dev);
-  // A user namespace keeps the one user we are; jobs of other users need root anyway.
+  // A user namespace has our user only; jobs of other users need root anyway.
   const int as_user = ::geteuid() != 0 ? in_child(true) : as_root;
   if (as_user == 0)
     return Sandbox(SandboxKind::user_namespace);
@@ -80,15 +80,15 @@ Status Sandbox::bind_to(TaskSpec& spec, const std::vector<BoundVolume>& volumes)
                               volume.source, strerrordesc_np(errno)));
     if (!S_ISDIR(info.st_mode))
       return fail(Code::unavailable,
-                  fmt::format("the volume for {} is no directory on this node: {}", volume.path,
+                  fmt::format("the volume for {} is not a directory on this node: {}", volume.path,
                               volume.source));
-    // By what the path says; where a link of it leads is seen when it is mounted.
+    // By the text of the path. Symbolic links in it are checked when it is mounted.
     std::string place = std::filesystem::path(volume.path).lexically_normal().native();
     place.erase(0, std::min(place.find_first_not_of('/'), place.size()));
     place.insert(0, "/");
     for (const std::string_view system : {"/proc", "/sys", "/dev"})
       if (place == system || place.starts_with(std::string(system) + "/"))
-        return fail(Code::invalid, fmt::format("a volume cannot lie in {}", system));
+        return fail(Code::invalid, fmt::format("a volume cannot be mounted in {}", system));
     if (kind_ == SandboxKind::variables_only)
       return fail(Code::unavailable,
                   fmt::format("this node's agent may not mount volumes ({})", why_));
@@ -113,29 +113,6 @@ std::string Sandbox::report() const {
       "CAP_SYS_ADMIN, or allow "
       "unprivileged user namespaces",
       why_);
-}
-
-std::vector<DeviceNode> list_nvidia_nodes(const std::vector<int>& minor_to_gpu,
-                                          const std::string& dev) {
-  std::vector<DeviceNode> nodes;
-  DIR* dir = ::opendir(dev.c_str());
-  if (dir == nullptr)
-    return nodes;
-  while (const dirent* entry = ::readdir(dir)) {
-    const std::string_view name = entry->d_name;
-    if (!name.starts_with("nvidia"))
-      continue;
-    const auto minor = parse_int(name.substr(6), 0, 4095);
-    if (!minor)
-      continue;
-    const auto index = static_cast<std::size_t>(*minor);
-    nodes.push_back({std::string(name),
-                     index < minor_to_gpu.size() ? minor_to_gpu[index] : static_cast<int>(*minor)});
-  }
-  ::closedir(dir);
-  std::sort(nodes.begin(), nodes.end(),
-            [](const DeviceNode& a, const DeviceNode& b) { return a.gpu < b.gpu; });
-  return nodes;
 }
 
 std::vector<DeviceNode> device_nodes(const std::vector<std::vector<std::string>>& files_by_gpu) {

@@ -1,6 +1,6 @@
-// Which devices a job sees. A job is given its own GPUs' nodes and nobody else's, by a private /dev
-// in a mount namespace of its own; where that is not permitted, CUDA_VISIBLE_DEVICES is all there
-// is, and `billow doctor` says so.
+// Which devices a job sees. A job sees the device nodes of its own GPUs only: it has a private /dev
+// in its own mount namespace. If the agent may not create that, CUDA_VISIBLE_DEVICES is the only
+// isolation, and `billow doctor` says so.
 #pragma once
 
 #include <string>
@@ -23,18 +23,18 @@ struct DeviceNode {
 
 class Sandbox {
  public:
-  // Tries it out once, in a child of its own, so that no job finds out.
+  // Tries it once, in a child process, so that no job fails because of it.
   static Sandbox detect();
   explicit Sandbox(SandboxKind kind, std::string why = {}) : kind_(kind), why_(std::move(why)) {}
 
   SandboxKind kind() const { return kind_; }
-  // Hides from the job every node whose GPU it was not given. Nodes that belong to all (nvidiactl,
-  // nvidia-uvm) are not listed and stay.
+  // Hides the nodes of GPUs that the job does not have. Nodes shared by all GPUs (nvidiactl,
+  // nvidia-uvm) are not listed and stay visible.
   void apply_to(TaskSpec& spec,
                 const std::vector<DeviceNode>& nodes,
                 const std::vector<int>& granted) const;
-  // Mounts volumes in a namespace of the job's own. An error where this agent may not mount, or a
-  // volume is not on this node.
+  // Mounts volumes in the job's own namespace. An error if this agent may not mount, or a volume is
+  // not on this node.
   Status bind_to(TaskSpec& spec, const std::vector<BoundVolume>& volumes) const;
   // A line for `billow doctor`.
   std::string report() const;
@@ -44,12 +44,8 @@ class Sandbox {
   std::string why_;
 };
 
-// The same from what each GPU, by index, says its own files are ("/dev/nvidia3",
-// "/dev/dri/renderD131"): for any vendor.
+// The device nodes that belong to single GPUs, from the files that each GPU reports by index
+// ("/dev/nvidia3", "/dev/dri/renderD131"): for any vendor.
 std::vector<DeviceNode> device_nodes(const std::vector<std::vector<std::string>>& files_by_gpu);
-// The device nodes of this machine that belong to single GPUs: /dev/nvidiaN by its number (the
-// node's minor, which `minor_to_gpu` turns into the GPU's index; identity where empty).
-std::vector<DeviceNode> list_nvidia_nodes(const std::vector<int>& minor_to_gpu,
-                                          const std::string& dev = "/dev");
 
 }  // namespace billow::agent

@@ -21,7 +21,7 @@ constexpr long tmpfs_magic = 0x01021994;
 
 }  // namespace
 
-// In memory where the machine has a place for that: a disk may keep what was removed.
+// In memory if the machine has a tmpfs: a disk may keep what was removed.
 std::string SecretFiles::place() {
   for (const char* candidate : {"/dev/shm", "/run"}) {
     struct statfs info {};
@@ -48,7 +48,7 @@ std::string SecretFiles::Written::variable() const {
   for (char& c : out)
     if (!std::isalnum(static_cast<unsigned char>(c)))
       c = '_';
-  // Some names of secrets are none of variables.
+  // Not every name of a secret is a valid name of a variable.
   return (std::isdigit(static_cast<unsigned char>(out.front())) ? "_" : "") + out + "_FILE";
 }
 
@@ -63,7 +63,7 @@ Result<std::vector<SecretFiles::Written>> SecretFiles::write(
       return fail_errno(what, errno);
     return {};
   };
-  // Given away when all is in them: until then nobody else can put anything there.
+  // Given to the user when complete: until then nobody else can write there.
   std::vector<std::string> directories;
   const auto directory = [&](const std::string& dir) -> Status {
     if (std::find(directories.begin(), directories.end(), dir) != directories.end())
@@ -78,7 +78,7 @@ Result<std::vector<SecretFiles::Written>> SecretFiles::write(
     if (secret.file.empty())
       continue;
     if (out.empty()) {
-      remove(task);  // of an earlier life with the same number
+      remove(task);  // left by an earlier task of the same number
       BILLOW_TRY_VOID(directory(path(task)));
     }
     Written one{wishes[i].name, path(task, wishes[i].name), {}};

@@ -131,8 +131,8 @@ Result<std::string> encode_spec(const TaskSpec& spec) {
     return fail(Code::too_large,
                 fmt::format("the command and its environment take {} bytes; the limit is {}",
                             out.size(), supervise::spec_bytes_max));
-  // The supervisor's own decoder has the last word: what it would refuse is refused here, before
-  // anything is made.
+  // The supervisor's own decoder decides: what it would refuse is refused here, before anything is
+  // created.
   std::vector<const char*> pointers(supervise::spec_pointers_needed(out.size()));
   auto decoded = std::make_unique<supervise::Spec>();
   if (const char* wrong = supervise::decode_spec(out.data(), out.size(), pointers.data(),

@@ -1,4 +1,4 @@
-// What to run, as the agent thinks of it, and its file form for the supervisor
+// What a task runs, as the agent sees it, and its file form for the supervisor
 // (supervise/protocol.h).
 #pragma once
 
@@ -10,6 +10,7 @@
 #include "base/limits.h"
 #include "base/result.h"
 #include "core/model/surroundings.h"
+#include "process/spawn.h"
 #include "supervise/protocol.h"
 
 namespace billow::agent {
@@ -21,12 +22,8 @@ struct ResourceLimit {
   std::uint32_t resource = 0;  // RLIMIT_*
   std::uint64_t soft = 0, hard = 0;
 };
-// Who the job runs as. Absent members leave the agent's own identity; users.h makes this from a
-// name.
-struct Identity {
-  std::uint32_t uid = 0, gid = 0;
-  std::vector<std::uint32_t> groups;
-};
+// The user a job runs as. users.h makes it from a name.
+using process::Identity;
 
 struct TaskSpec {
   std::vector<std::string> argv;
@@ -52,16 +49,16 @@ struct TaskSpec {
   std::vector<ResourceLimit> resource_limits;
   std::optional<int> nice;
   std::optional<int> oom_score_adj;
-  int die_with_pid = 0;  // 0: outlive everyone
+  int die_with_pid = 0;  // the task ends with this process; 0: with none
   supervise::Subscription subscription = supervise::Subscription::notify;
   bool no_new_privs = false;
   std::string meta;  // the agent's own notes, read back with meta_of_spec
 };
 
-// The bytes of `spec`. Refuses what the supervisor would refuse, in words for a user.
+// The bytes of `spec`. Refuses what the supervisor would refuse, with a message for the user.
 Result<std::string> encode_spec(const TaskSpec& spec);
-// What a spec's bytes say of where and as whom a task runs: for what is done beside it, also after
-// a restart.
+// Where and as whom a task runs, from the bytes of its spec: for work beside it, also after a
+// restart of the agent.
 struct TaskRecord {
   std::string cwd;
   std::optional<Identity> identity;
@@ -69,7 +66,7 @@ struct TaskRecord {
   std::string variable(std::string_view name) const;  // empty where it is not set
 };
 Result<TaskRecord> record_of_spec(const std::string& bytes);
-// The notes in the bytes of a spec; empty where there are none or the bytes are damaged.
+// The notes in the bytes of a spec; empty if it has none or the bytes are damaged.
 std::string meta_of_spec(std::string_view bytes);
 
 }  // namespace billow::agent

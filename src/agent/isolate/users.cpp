@@ -39,7 +39,7 @@ Result<UserRecord> look_up_user(const std::string& name) {
     error = ::getpwnam_r(name.c_str(), &entry, buffer.data(), buffer.size(), &found);
   }
   if (found == nullptr)
-    return fail(Code::not_found, fmt::format("there is no user '{}' on this machine", name),
+    return fail(Code::not_found, fmt::format("this machine has no user '{}'", name),
                 "create the account, or map the Billow user to another one");
   return from_passwd(*found);
 }
@@ -57,7 +57,7 @@ Result<UserRecord> look_up_uid(std::uint32_t uid) {
 Result<UserRecord> current_user() {
   if (auto named = look_up_uid(::geteuid()))
     return named;
-  // An account without a name (a container's uid) is still somebody.
+  // The uid may have no name, for example in a container.
   return UserRecord{std::to_string(::geteuid()), "/", "/bin/sh", {::geteuid(), ::getegid(), {}}};
 }
 

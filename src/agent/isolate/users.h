@@ -1,5 +1,5 @@
-// Whom a job runs as. A job for a user who is not root never runs as root: neither by name, nor by
-// uid 0 under another name.
+// The user a job runs as. A job of a user who is not root never runs as root: neither by name, nor
+// by uid 0 under another name.
 #pragma once
 
 #include <string>
@@ -20,9 +20,9 @@ Result<UserRecord> look_up_uid(std::uint32_t uid);
 // The account this process runs as.
 Result<UserRecord> current_user();
 
-// The identity a job runs with. An empty name means the agent's own user. `allow_root` says that
-// the job's owner is root or an administrator of this machine; without it uid 0 is refused. An
-// agent that is not root can only be itself.
+// The identity a job runs with. An empty name means the agent's own user. `allow_root`: the job's
+// owner is root or an administrator of this machine; otherwise uid 0 is refused. An agent that is
+// not root can only run jobs as itself.
 struct JobUser {
   std::string unix_user;
   bool allow_root = false;

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/file.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -42,6 +41,7 @@
 #include "net/http/http_server.h"
 #include "net/loop.h"
 #include "net/workers.h"
+#include "process/spawn.h"
 
 namespace billow::agent {
 
@@ -130,17 +130,28 @@ class NodeAgent {
                    options_.data_dir + "/mig-made", inventory_.gpus);
     tasks_ = BILLOW_TRY(Tasks::create(
         loop_,
-        {options_.data_dir, sim_state, inventory_.gpus, options_.arena_bytes,
-         backend_ ? std::function<std::map<int, std::int64_t>()>(gpu_memory) : nullptr,
-         keepalive_ ? socket : "", std::move(migs), files_socket, files_work_dir(),
-         [this] {
-           return ContentSource{endpoints_[head_at_ % endpoints_.size()], options_.tls,
-                                options_.token_file};
-         },
-         options_.files_bytes_max, options_.images_bytes_max, options_.pull_patience,
-         [this] {
-           return reach_of(endpoints_[head_at_ % endpoints_.size()].address);
-         }},
+        {.data_dir = options_.data_dir,
+         .sim_state_dir = sim_state,
+         .gpus = inventory_.gpus,
+         .arena_bytes = options_.arena_bytes,
+         .gpu_memory =
+             backend_ ? std::function<std::map<int, std::int64_t>()>(gpu_memory) : nullptr,
+         .keepalive_socket = keepalive_ ? socket : "",
+         .migs = std::move(migs),
+         .files_socket = files_socket,
+         .work_dir = files_work_dir(),
+         .head =
+             [this] {
+               return ContentSource{endpoints_[head_at_ % endpoints_.size()], options_.tls,
+                                    options_.token_file};
+             },
+         .environment_bytes_max = options_.files_bytes_max,
+         .image_bytes_max = options_.images_bytes_max,
+         .pull_patience = options_.pull_patience,
+         .reach =
+             [this] {
+               return reach_of(endpoints_[head_at_ % endpoints_.size()].address);
+             }},
         {.event = [this](const TaskEvent& event) { on_task_event(event); },
          .send = [this](const FromAgent& message, std::string_view blob) { send(message, blob); },
          .send_tunnel =
@@ -714,10 +725,13 @@ class NodeAgent {
     log_warn("this node is given back: {}", why);
     if (options_.end_command.empty())
       return;
-    const char* argv[] = {"/bin/sh", "-c", options_.end_command.c_str(), nullptr};
-    pid_t child = 0;
-    if (::posix_spawn(&child, argv[0], nullptr, nullptr, const_cast<char**>(argv), environ) != 0)
-      log_error("the node could not be given back: {} cannot be started", argv[0]);
+    process::Spawn request;
+    request.argv = {"/bin/sh", "-c", options_.end_command};
+    request.out = request.err = process::inherited;
+    request.group = process::Group::session;
+    request.detached = true;
+    if (const auto started = process::spawn(request); !started)
+      log_error("the node could not be given back: {}", started.error().message);
   }
 
   // After a job that had the node to itself: its GPUs must be as empty as before. A driver takes a

@@ -7,11 +7,11 @@
 #include "base/crypto.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "base/run_command.h"
 #include "base/text.h"
 #include "core/wire/codec.h"
 #include "gpu/link_facts.h"
 #include "gpu/peer_copy.h"
+#include "process/command.h"
 
 namespace billow::agent {
 
@@ -98,15 +98,15 @@ void Fabric::measure_gpus(const Ask& ask) {
   for (const GpuInfo& gpu : options_.gpus)
     visible += (visible.empty() ? "" : ",") + gpu.uuid;
   const bool simulated = !options_.gpus.empty() && options_.gpus.front().simulated;
-  CommandSpec spec{.argv = {own_path(), "check", "gpus", "--json"},
-                   .env = {{"CUDA_DEVICE_ORDER", "PCI_BUS_ID"}},
-                   .input = {},
-                   .timeout = gpus_patience};
+  process::CommandSpec spec{.argv = {own_path(), "check", "gpus", "--json"},
+                            .env = {{"CUDA_DEVICE_ORDER", "PCI_BUS_ID"}},
+                            .input = {},
+                            .timeout = gpus_patience};
   if (!simulated)
     spec.env["CUDA_VISIBLE_DEVICES"] = visible;
   const Status queued = workers_.submit(
-      [spec] { return run_command(spec); },
-      [this, id = ask.id](Result<CommandResult> done) {
+      [spec] { return process::run_command(spec); },
+      [this, id = ask.id](Result<process::CommandResult> done) {
         Answer answer;
         answer.id = id;
         const auto finish = [&](std::string error) {

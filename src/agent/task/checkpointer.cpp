@@ -21,14 +21,14 @@ namespace billow::agent {
 namespace {
 
 constexpr Duration patience_max = minutes(10);
-constexpr Duration quiet_for = milliseconds(700);  // files that a signal brought about are taken
-                                                   // for complete when nothing changed for so long
-constexpr int kept =
-    2;  // complete ones that are kept: the newest, and one before in case it is being read
+// After a signal the job's files are complete when nothing has changed for this long.
+constexpr Duration quiet_for = milliseconds(700);
+// Complete copies that are kept: the newest, and the one before it in case that is being read.
+constexpr int kept = 2;
 
-// The newest change of anything in a directory of the job's, down to a few levels; 0 where it is
-// empty. Looked at as a worker's task, by descriptors that no link of the job's leads astray, and
-// given up where it is more than anybody can look through again and again.
+// Finds the newest change in a directory of the job's, down to a few levels; 0 if it is empty. It
+// runs on a worker, follows no link of the job's, and gives up on directories that are too large to
+// be read again and again.
 struct Look {
   SteadyTime give_up;
   std::size_t left = limits::checkpoint_entries_max;
@@ -40,8 +40,10 @@ Status look_through(int parent, const char* name, int depth, Look& look) {
   if (fd < 0)
     return {};
   DIR* dir = ::fdopendir(fd);
-  if (!dir)
-    return ::close(fd), Status{};
+  if (!dir) {
+    ::close(fd);
+    return {};
+  }
   const std::unique_ptr<DIR, int (*)(DIR*)> closes(dir, ::closedir);
   while (const dirent* entry = ::readdir(dir)) {
     const std::string_view one = entry->d_name;
@@ -50,12 +52,11 @@ Status look_through(int parent, const char* name, int depth, Look& look) {
     if (look.left-- == 0)
       return fail(
           Code::too_large,
-          fmt::format(
-              "the job left more than {} files, and whether they are complete cannot be told",
-              limits::checkpoint_entries_max),
-          "let a command make the checkpoint: --checkpoint-cmd");
+          fmt::format("the checkpoint has more than {} files: too many to see when it is complete",
+                      limits::checkpoint_entries_max),
+          "use --checkpoint-cmd, whose end says that the checkpoint is complete");
     if (look.left % 1024 == 0 && system_clock().steady() > look.give_up)
-      return fail(Code::timed_out, "the job's files took too long to look through");
+      return fail(Code::timed_out, "looking through the checkpoint's files took too long");
     struct stat info {};
     if (::fstatat(fd, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0)
       continue;
@@ -86,15 +87,16 @@ Status wait_until_written(const std::string& dir, std::int64_t before_ns, Steady
     if (last > before_ns && now - since >= quiet_for)
       return {};
     if (now > give_up)
-      return fail(Code::timed_out, "the job left no files after the signal");
+      return fail(Code::timed_out, "the job wrote no files after the signal");
     ::poll(nullptr, 0,
            static_cast<int>(std::clamp<std::int64_t>(4 * (now - begun).ms(), 50,
-                                                     5000)));  // a fifth of a core at most
+                                                     5000)));  // use at most a fifth of a core
   }
 }
 
-// Copied under a name that begins with a dot, renamed when complete, older ones removed: as the
-// job's user, with its rights.
+// Copies under a name that begins with a dot, renames the complete copy, and removes older ones. As
+// the job's user, but not in the job's place: the copy goes where the job need not reach, and must
+// not end with the job.
 constexpr const char* keep_script = R"(set -e
 mkdir -p "$KEEP"
 rm -rf "$KEEP"/.new-*
@@ -116,7 +118,7 @@ Status Checkpointer::prepare(
   if (plan.checkpoint_every.ns <= 0)
     return {};
   const std::string local = fmt::format("{}/checkpoint-{}", directory, task.value);
-  // What is there already is of an earlier task, and is not handed to this one.
+  // An existing directory is an earlier task's and must not reach this one.
   if (::mkdir(local.c_str(), 0700) != 0) {
     (void)remove_tree(local);
     if (::mkdir(local.c_str(), 0700) != 0)
@@ -143,11 +145,14 @@ void Checkpointer::ended(TaskId task) {
   const auto found = entries_.find(task);
   if (found == entries_.end())
     return;
-  Hook clean = found->second.plan.hook("rm -rf \"$BILLOW_CHECKPOINT_DIR\"");
+  UserScript clean{.name = "removing the checkpoint directory",
+                   .script = "rm -rf \"$BILLOW_CHECKPOINT_DIR\"",
+                   .env = {"BILLOW_CHECKPOINT_DIR=" + found->second.plan.checkpoint_local},
+                   .identity = found->second.plan.identity()};
   entries_.erase(found);
   (void)workers_.submit(
       [clean] {
-        (void)run_hook(clean);
+        (void)run_user_script(clean);
         return 0;
       },
       [](int) {});
@@ -164,7 +169,7 @@ void Checkpointer::last(TaskId task, Duration patience, std::function<void()> th
   const auto found = entries_.find(task);
   if (found == entries_.end() || found->second.busy || !callbacks_.runs(task))
     return then();
-  // Its time runs from here, not from when a thread is free: other people's commands may hang.
+  // The time limit starts now, not when a thread is free: other users' commands may hang.
   auto rest = std::make_shared<std::function<void()>>(std::move(then));
   const auto once = [rest] {
     if (const auto go_on = std::exchange(*rest, nullptr))
@@ -191,8 +196,8 @@ void Checkpointer::make(TaskId task, Duration patience, std::function<void()> th
       no_room();
     return;
   }
-  // What is there before the signal tells what it brought about. The job may have left a million
-  // files: not for the loop to look through.
+  // Files changed after this are the signal's work. The job may have a million files, so a worker
+  // reads them.
   const Status queued =
       workers_.submit([local = entry.plan.checkpoint_local,
                        give_up = begun + patience] { return newest_change_ns(local, give_up); },
@@ -217,23 +222,27 @@ bool Checkpointer::keep_made(TaskId task, const Asked& asked, std::function<void
   const TaskPlan plan = entries_.at(task).plan;
   const WallTime at = system_clock().wall();
   const std::string name = fmt::format("{}", at.ns / 1'000'000);
+  const auto place = plan.checkpoint_cmd.empty() ? Result<JobPlace>() : callbacks_.place(task);
   return workers_
       .submit(
-          [plan, asked, name]() -> Status {
+          [plan, place, asked, name]() -> Status {
             const SteadyTime give_up = asked.begun + asked.patience;
-            if (!plan.checkpoint_cmd.empty()) {
-              Hook ask = plan.hook(plan.checkpoint_cmd);
-              ask.patience = asked.patience;
-              BILLOW_TRY_VOID(run_hook(ask));
-            } else {
+            if (plan.checkpoint_cmd.empty())
               BILLOW_TRY_VOID(wait_until_written(plan.checkpoint_local, asked.before_ns, give_up));
-            }
-            Hook keep = plan.hook(fmt::format(
-                "{}{} | while read old; do rm -rf \"$KEEP/$old\"; done", keep_script, kept));
-            keep.env.push_back("KEEP=" + plan.checkpoint_dir);
-            keep.env.push_back("NAME=" + name);
-            keep.patience = std::max(give_up - system_clock().steady(), seconds(1));
-            return run_hook(keep);
+            else if (!place)
+              return fail(Code::conflict, fmt::format("`{}` was not run: {}", plan.checkpoint_cmd,
+                                                      place.error().message));
+            else
+              BILLOW_TRY_VOID(run_hook(
+                  {.command = plan.checkpoint_cmd, .place = *place, .patience = asked.patience}));
+            return run_user_script(
+                {.name = "copying the checkpoint",
+                 .script = fmt::format("{}{} | while read old; do rm -rf \"$KEEP/$old\"; done",
+                                       keep_script, kept),
+                 .env = {"BILLOW_CHECKPOINT_DIR=" + plan.checkpoint_local,
+                         "KEEP=" + plan.checkpoint_dir, "NAME=" + name},
+                 .identity = plan.identity(),
+                 .patience = std::max(give_up - system_clock().steady(), seconds(1))});
           },
           [this, task, begun = asked.begun,
            kept = Checkpoint{plan.checkpoint_dir + "/" + name, at, 0},
@@ -255,7 +264,7 @@ void Checkpointer::made(TaskId task,
   if (done)
     callbacks_.event(task_event::Checkpointed{task, std::move(checkpoint)});
   else
-    log_warn("task {}: no checkpoint: {}", task.value, done.error().message);
+    log_warn("task {}: the checkpoint failed: {}", task.value, done.error().message);
   if (then)
     then();
 }

@@ -1,10 +1,10 @@
-// Periodic checkpoints, for when the node itself goes away. Each interval the job is asked for one,
-// by a command of its user or a signal; what it leaves in BILLOW_CHECKPOINT_DIR is copied, as its
-// user, to a directory that outlives the node, under a name that only a complete copy ever has. The
-// head is told where, and gives it to the next start as BILLOW_CHECKPOINT.
+// Periodic checkpoints, for the case that the node itself is lost. At each interval the job is
+// asked to write one, by its user's command or a signal. Its files in BILLOW_CHECKPOINT_DIR are
+// then copied, as its user, to a directory that outlives the node, under a name that only complete
+// copies have. The head learns the path and passes it to the next attempt as BILLOW_CHECKPOINT.
 //
-// A copy that fails changes nothing: the one before stays, and the next interval tries again. A
-// task that is being stopped with grace is asked once more first; a suspended one is left alone,
+// A copy that fails changes nothing: the previous one stays, and the next interval tries again. A
+// task that is stopped with a grace period is asked once more first. A suspended task is skipped,
 // because it cannot answer.
 #pragma once
 
@@ -21,18 +21,19 @@ class Checkpointer {
   struct Callbacks {
     std::function<void(const TaskEvent&)> event;
     std::function<void(TaskId, int signal)> signal;
-    std::function<bool(TaskId)> runs;  // it can answer: not suspended, not ended
+    std::function<Result<JobPlace>(TaskId)> place;  // where its checkpoint command runs
+    std::function<bool(TaskId)> runs;               // it can answer: not suspended, not ended
   };
   Checkpointer(net::Loop& loop, Callbacks callbacks);
 
-  // Makes the directory the job leaves its files in, in one of the agent's own, and names it in its
-  // environment. Before the start; `plan` knows the user.
+  // Creates the directory that the job writes its files to, below `directory`, and names it in the
+  // job's environment. Called before the start; `plan` has the user.
   static Status prepare(
       TaskPlan& plan, TaskId task, JobId job, const std::string& directory, Environment& env);
   void began(TaskId task, const TaskPlan& plan);
   void ended(TaskId task);
-  // One more, if it is due any, and then `then`, on the loop; at once where there is nothing to do.
-  // `patience` for all of it.
+  // Makes one more checkpoint, if the task makes any, then calls `then` on the loop; at once if
+  // there is nothing to do. `patience` is the time limit for all of it.
   void last(TaskId task, Duration patience, std::function<void()> then);
 
  private:
@@ -47,11 +48,10 @@ class Checkpointer {
   struct Asked {
     SteadyTime begun;
     Duration patience;
-    std::int64_t before_ns = 0;
-  };  // the last: the newest of its files then
-  bool keep_made(TaskId task,
-                 const Asked& asked,
-                 std::function<void()> then);  // false: too many wait already
+    std::int64_t before_ns = 0;  // the newest change of its files at that time
+  };
+  // False: too many checkpoints wait already.
+  bool keep_made(TaskId task, const Asked& asked, std::function<void()> then);
   void made(TaskId task,
             SteadyTime begun,
             Checkpoint checkpoint,

@@ -12,8 +12,8 @@
 namespace billow::agent {
 namespace {
 
-// Not in the agent's data directory, because the job may run as somebody who cannot look into it.
-// It goes with the task.
+// Not in the agent's data directory, which the job's user may not be able to read. Removed with the
+// task.
 std::string path_of(const std::string& directory, TaskId task) {
   return fmt::format("{}/hosts-{}", directory, task.value);
 }
@@ -39,10 +39,10 @@ std::string write_hostfile(const std::string& directory, const wire::agent_v1::S
   ::unlink(path.c_str());
   const Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
   if (!fd || !write_all(fd.get(), text)) {
-    log_warn("task {}: its hostfile cannot be written to {}", start.task.value, path);
+    log_warn("task {}: its hostfile could not be written to {}", start.task.value, path);
     return {};
   }
-  ::fchmod(fd.get(), 0644);  // whatever the umask
+  ::fchmod(fd.get(), 0644);  // regardless of the umask
   return path;
 }
 

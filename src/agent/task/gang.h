@@ -1,5 +1,5 @@
-// What a member of a gang gets beside its own command: `billow ranks` in front of it, and a file
-// with the hosts.
+// What a member of a gang gets in addition to its command: `billow ranks` in front of it, and a
+// file with the hosts.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@
 
 namespace billow::agent {
 
-// The command, with the launcher of ranks in front where there is more than one process to start. A
-// terminal is one process's.
+// The command, with `billow ranks` in front if there is more than one process to start. A terminal
+// has one process.
 std::vector<std::string> gang_argv(const wire::agent_v1::Start& start);
 
-// For launchers that want a file: "address slots=N" a line. Empty: this task is no member of a
-// gang, or it could not be written.
+// For launchers that read a hostfile: lines of "address slots=N". Empty: this task is not in a
+// gang, or the file could not be written.
 std::string write_hostfile(const std::string& directory, const wire::agent_v1::Start& start);
 void remove_hostfile(const std::string& directory, TaskId task);
 

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <spawn.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -11,6 +10,7 @@
 
 #include <cstdlib>
 
+#include "process/spawn.h"
 #include "supervise/secrets.h"
 
 namespace billow::agent {
@@ -20,17 +20,6 @@ using namespace supervise;
 
 constexpr std::size_t link_out_bytes_max = 1 << 20;
 constexpr std::size_t read_bytes = 128 << 10;
-// The supervisor's own descriptors (0 to 5) are made by dup2 in order; sources must lie above them.
-constexpr int first_safe_fd = 10;
-
-Result<Fd> lift(Fd fd) {
-  if (fd.get() >= first_safe_fd)
-    return fd;
-  Fd high(::fcntl(fd.get(), F_DUPFD_CLOEXEC, first_safe_fd));
-  if (!high)
-    return fail_errno("duplicate a descriptor", errno);
-  return high;
-}
 
 template <class T>
 const T* as(std::string_view payload, T* copy) {
@@ -129,7 +118,7 @@ bool SupervisorLink::dispatch(const FrameHead& head, std::string_view payload, L
     case FrameType::subscribe:
       return true;
   }
-  return true;  // of a newer supervisor
+  return true;  // a type of a newer supervisor
 }
 
 void SupervisorLink::on_writable() {
@@ -213,9 +202,8 @@ Result<Launcher> Launcher::create(LauncherOptions options) {
   }
   if (::access(launcher.path_.c_str(), X_OK) != 0)
     return fail(Code::unavailable,
-                fmt::format("{} is not there or may not be executed", launcher.path_),
+                fmt::format("{} does not exist or may not be executed", launcher.path_),
                 "install billow-supervise beside billow, or name it in BILLOW_SUPERVISE");
-  launcher.null_ = BILLOW_TRY(lift(Fd(::open("/dev/null", O_RDWR | O_CLOEXEC))));
   return launcher;
 }
 
@@ -224,46 +212,33 @@ Result<SupervisorLink> Launcher::launch(NewTask task, std::string_view secrets) 
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
     return fail_errno("socketpair", errno);
   Fd ours(ends[0]);
-  const Fd theirs = BILLOW_TRY(lift(Fd(ends[1])));
-  const Fd lock = BILLOW_TRY(lift(std::move(task.lock)));
+  const Fd theirs(ends[1]);
+  process::Spawn request;
+  request.program = path_;
+  request.argv = {"billow-supervise", task.path};
+  request.env.emplace();
+  request.group = process::Group::ours;
+  request.fds = {{theirs.get(), fd_ctl}, {task.lock.get(), fd_lock}};
   Fd memory;
   if (!secrets.empty()) {
-    memory = BILLOW_TRY(lift(Fd(::memfd_create("secrets", MFD_CLOEXEC | MFD_ALLOW_SEALING))));
+    memory = Fd(::memfd_create("secrets", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (!memory)
+      return fail_errno("memfd_create", errno);
     BILLOW_TRY_VOID(write_all(memory.get(), secrets));
     if (::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW) != 0)
       return fail_errno("seal memory", errno);
   }
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  for (const int target : {0, 1, 2})
-    posix_spawn_file_actions_adddup2(&actions, null_.get(), target);
-  posix_spawn_file_actions_adddup2(&actions, theirs.get(), fd_ctl);
-  posix_spawn_file_actions_adddup2(&actions, lock.get(), fd_lock);
   if (memory)
-    posix_spawn_file_actions_adddup2(&actions, memory.get(), fd_secrets);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  sigset_t none;
-  sigemptyset(&none);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-  const char* argv[] = {"billow-supervise", task.path.c_str(), nullptr};
-  const char* env[] = {nullptr};
-  pid_t pid = 0;
-  const int error = ::posix_spawn(&pid, path_.c_str(), &actions, &attributes,
-                                  const_cast<char**>(argv), const_cast<char**>(env));
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&actions);
-  if (error != 0)
-    return fail_errno("start " + path_, error);
-  children_.insert(pid);
+    request.fds.push_back({memory.get(), fd_secrets});
+  process::Child child = BILLOW_TRY(process::spawn(request));
+  children_.insert(child.release());
   return SupervisorLink(std::move(ours));
 }
 
 namespace {
 constexpr int connect_retry_ms = 2;
 
-// The path may be longer than a socket address holds, so it is reached through a descriptor of its
+// The path may be longer than a socket address allows, so it goes through a descriptor of its
 // directory.
 Result<SupervisorLink> connect_once(const std::string& task_path) {
   const Fd directory(::open(task_path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
@@ -294,13 +269,12 @@ Result<SupervisorLink> Launcher::connect(const std::string& task_path, Duration 
   }
 }
 
-// One look finds whichever child ended; only where that one is somebody else's are ours asked one
-// by one.
-void Launcher::reap() {
+// One call finds any child that ended. Only if that is not a supervisor are they asked one by one.
+std::size_t Launcher::reap() {
   while (!children_.empty()) {
     siginfo_t ended{};
     if (::waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) != 0 || ended.si_pid == 0)
-      return;
+      return children_.size();
     if (children_.erase(ended.si_pid) == 0)
       break;
     ::waitpid(ended.si_pid, nullptr, WNOHANG);
@@ -309,6 +283,7 @@ void Launcher::reap() {
     const pid_t got = ::waitpid(pid, nullptr, WNOHANG);
     return got == pid || (got < 0 && errno == ECHILD);
   });
+  return children_.size();
 }
 
 }  // namespace billow::agent

@@ -1,9 +1,9 @@
-// Starting supervisors and talking to them. Nothing here waits: links expose a descriptor for the
-// agent's loop to watch, and hand on what they read as events.
+// Starts supervisors and talks to them. Nothing here waits: a link has a descriptor for the agent's
+// loop to watch, and passes on what it reads as events.
 //
-// Losing a link is harmless to the job. After a restart `connect` finds the supervisor again
-// through its ctl.sock; when a link closes without an exit record having come, the task directory
-// has the truth (task_dir.h).
+// Losing a link does not affect the job. After a restart `connect` finds the supervisor again
+// through its ctl.sock. If a link closes before the exit record came, the task directory says how
+// the task stands (task_dir.h).
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@
 
 namespace billow::agent {
 
-// What a supervisor says. Views are valid during the call only.
+// Messages of a supervisor. Views are valid during the call only.
 class LinkEvents {
  public:
   virtual ~LinkEvents() = default;
@@ -28,7 +28,7 @@ class LinkEvents {
   virtual void on_stdin_ack(const supervise::StdinAckFrame&) {}
   virtual void on_replay(std::string_view) {}
   virtual void on_exited(const supervise::ExitRecord&) {}
-  virtual void on_closed() {}  // the link is gone; last event
+  virtual void on_closed() {}  // the last event
 };
 
 class SupervisorLink {
@@ -38,7 +38,7 @@ class SupervisorLink {
 
   int fd() const { return fd_.get(); }  // -1 once closed
   bool open() const { return static_cast<bool>(fd_); }
-  // Reads what there is and calls back. To be called when fd() is readable.
+  // Reads and calls back. Call it when fd() is readable.
   void on_readable(LinkEvents& events);
   // True while something could not be sent yet: watch for writability, then call on_writable.
   bool wants_write() const { return !out_.empty(); }
@@ -75,23 +75,21 @@ class Launcher {
  public:
   static Result<Launcher> create(LauncherOptions options);
 
-  // Starts the supervisor of a task directory just made; its lock goes over to the supervisor.
-  // `secrets`: variables as "NAME=value\0", which go through memory and are in no file.
+  // Starts the supervisor of a new task directory and passes the lock to it. `secrets`: variables
+  // as "NAME=value\0", which are passed in memory and never written to a file.
   Result<SupervisorLink> launch(NewTask task, std::string_view secrets = {});
-  // Finds the supervisor of an adopted task. One that has just been started may not listen yet, and
-  // one that ends listens no more: while its lock is held it is tried again, for `patience` at
-  // most. unavailable: look at the directory again.
+  // Connects to the supervisor of an adopted task. A supervisor that has just started may not
+  // listen yet, and one that is ending no longer does: while its lock is held this tries again, for
+  // at most `patience`. unavailable: read the directory again.
   Result<SupervisorLink> connect(const std::string& task_path,
                                  Duration patience = seconds(5)) const;
-  // Collects supervisors that ended, so that none stays a zombie. Cheap; to be called when a link
-  // closes and on a tick.
-  void reap();
-  std::size_t unreaped() const { return children_.size(); }
+  // Reaps supervisors that ended, so that none stays a zombie. Cheap: call it when a link closes
+  // and on a timer. Returns how many still run.
+  std::size_t reap();
 
  private:
   Launcher() = default;
   std::string path_;
-  Fd null_;
   std::set<int> children_;
 };
 

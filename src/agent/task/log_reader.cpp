@@ -22,7 +22,7 @@ struct Head {
   std::uint64_t bytes = 0;  // of records
 };
 
-// What a descriptor is: its base and how much is in it.
+// The base of an open segment and how much it holds.
 std::optional<Head> identify(int fd) {
   SegmentHeader header;
   struct stat st {};
@@ -52,7 +52,7 @@ std::vector<std::uint64_t> old_bases(const std::string& path) {
   return bases;
 }
 
-// How many of the first bytes of `data` are whole records; stops at a head that cannot be.
+// How many of the first bytes of `data` are whole records; stops at an invalid header.
 std::size_t whole_records(std::string_view data, std::size_t stop_after) {
   std::size_t at = 0;
   while (at < stop_after && data.size() - at >= sizeof(RecordHead)) {
@@ -74,7 +74,7 @@ struct LogReader::Segment {
   std::uint64_t end() const { return base + bytes; }
 };
 
-// The segment that holds `offset`, or the oldest there is where that one was dropped.
+// The segment that holds `offset`, or the oldest one if that was dropped.
 Result<LogReader::Segment> LogReader::open_segment(std::uint64_t offset) const {
   const std::string current_path = path_ + "/" + file_log;
   for (int attempt = 0; attempt < open_attempts_max; ++attempt) {
@@ -87,9 +87,10 @@ Result<LogReader::Segment> LogReader::open_segment(std::uint64_t offset) const {
     const auto bases = old_bases(path_);
     if (bases.empty()) {
       if (head)
-        return Segment{std::move(fd), head->base, head->bytes, true};  // what was asked for is gone
+        return Segment{std::move(fd), head->base, head->bytes,
+                       true};  // the one asked for was dropped
       if (!fd && !file_exists(path_))
-        return fail(Code::not_found, path_ + " is not there, and so has no log");
+        return fail(Code::not_found, path_ + " does not exist and has no log");
       return Segment{};  // nothing written yet
     }
     auto above = std::upper_bound(bases.begin(), bases.end(), offset);
@@ -100,7 +101,7 @@ Result<LogReader::Segment> LogReader::open_segment(std::uint64_t offset) const {
     if (auto old_head = identify(old.get()))
       return Segment{std::move(old), old_head->base, old_head->bytes, false};
   }
-  return fail(Code::unavailable, path_ + ": the log turns over faster than it can be read",
+  return fail(Code::unavailable, path_ + ": the log rotates faster than it can be read",
               "read again");
 }
 
@@ -143,7 +144,7 @@ Result<LogChunk> LogReader::read(std::uint64_t offset, std::size_t bytes_max) {
     chunk.at_end = true;
     return chunk;
   }
-  // Asked for the end of a segment that has a successor: go on there.
+  // At the end of a segment that has a successor: continue there.
   for (int hop = 0; !segment.current && offset >= segment.end() && hop < open_attempts_max; ++hop) {
     const std::uint64_t end = segment.end();
     segment = BILLOW_TRY(open_segment(std::max(offset, end)));
@@ -165,8 +166,8 @@ Result<LogChunk> LogReader::read(std::uint64_t offset, std::size_t bytes_max) {
   chunk.frames.resize(static_cast<std::size_t>(n));
   chunk.frames.resize(whole_records(chunk.frames, std::max<std::size_t>(bytes_max, 1)));
   chunk.next_offset = start + chunk.frames.size();
-  // A finished segment whose rest makes no sense (a damaged disk) is skipped rather than offered
-  // for ever.
+  // The invalid rest of a finished segment (a damaged disk) is skipped, not returned again and
+  // again.
   if (!segment.current && chunk.frames.empty() && available > 0) {
     chunk.gone_bytes += available;
     chunk.offset = chunk.next_offset = segment.end();

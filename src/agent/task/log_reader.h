@@ -1,9 +1,9 @@
 // Reading a task's log from a logical offset, while it is written, rotated and dropped under the
 // reader.
 //
-// A segment says its base offset in its head, so a descriptor opened at any moment is unambiguous:
-// a rename between "which file" and "open" changes nothing. Only whole records are handed out. An
-// offset from anywhere else than an earlier answer is moved forward to the next record.
+// A segment has its base offset in its header, so an open descriptor is unambiguous: a rename
+// between choosing and opening a file does no harm. Only whole records are returned. An offset that
+// is not from an earlier answer is moved forward to the next record.
 #pragma once
 
 #include <set>
@@ -22,10 +22,10 @@ using wire::LogRecord;
 
 struct LogChunk {
   std::uint64_t offset = 0;       // of the first record in `frames`
-  std::uint64_t next_offset = 0;  // where to go on
-  std::uint64_t gone_bytes = 0;   // dropped by rotation between what was asked for and `offset`
+  std::uint64_t next_offset = 0;  // where the next read starts
+  std::uint64_t gone_bytes = 0;   // dropped by rotation between the offset asked for and `offset`
   std::string frames;             // whole records, as in the file: what goes over the wire
-  bool at_end = false;            // nothing more was there at that moment
+  bool at_end = false;            // there was no more at that moment
 };
 
 class LogReader {

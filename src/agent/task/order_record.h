@@ -1,7 +1,6 @@
-// What a task was last ordered, suspend or resume, kept in its directory so that an agent that
-// starts anew knows where it stands. Written before an order is carried out and again after: a
-// record that is not done names an order to carry out once more, which is safe because freezing
-// what is frozen, and saving what is saved, changes nothing.
+// The last order a task got, suspend or resume, stored in its directory for a restarted agent.
+// Written before an order is carried out and again after. An order that is not done is carried out
+// again, which is safe: freezing a frozen task, or saving saved memory, changes nothing.
 #pragma once
 
 #include <optional>
@@ -17,11 +16,11 @@ struct OrderRecord {
   bool suspend = false;  // else resume
   SuspendMode mode = SuspendMode::warm;
   bool done = false;
-  std::string error;  // done, and not carried out
+  std::string error;  // why the order failed; empty: it did not
   std::int64_t ram_mib = 0;
-  std::vector<GpuGrant> gpus;  // of a resume
-  bool moved = false;          // the vault has its GPU memory
-  std::vector<int> pids;       // …or the driver has, of these processes
+  std::vector<GpuGrant> gpus;  // given by a resume
+  bool moved = false;          // the vault holds its GPU memory
+  std::vector<int> pids;       // or the driver holds that of these processes
   template <class V>
   void fields(V& v) {
     v("order", order);
@@ -35,7 +34,7 @@ struct OrderRecord {
     v("pids", pids);
   }
 
-  // Where the task stands by it.
+  // The state of the task after it.
   TaskState state() const;
 };
 

@@ -14,19 +14,11 @@ namespace billow::agent {
 namespace {
 
 constexpr Duration look_every = seconds(1);
-// What a process's CUDA context takes beside the slice, with room to spare: on recent cards it is
-// some 500 MiB.
+// Allowance for a process's CUDA context beside the slice, which is about 500 MiB on recent cards.
 constexpr std::int64_t context_allowance_mib = 1024;
 constexpr int over_looks_warn = 2, over_looks_stop = 6;
 
 }  // namespace
-
-Hook TaskPlan::hook(const std::string& command) const {
-  Hook out{.command = command, .env = env, .cwd = cwd, .identity = std::nullopt};
-  if (other_user)
-    out.identity = Identity{uid, gid, groups};
-  return out;
-}
 
 Suspender::Suspender(net::Loop& loop, VaultHost::Options vault, Callbacks callbacks)
     : loop_(loop),
@@ -66,7 +58,7 @@ TaskPlan Suspender::prepare(const wire::agent_v1::Start& start,
   }
   const auto added = vault_->add(job);
   if (!added) {
-    // The work goes on; what it is not is said.
+    // The job still runs, without this.
     if (!simulated) {
       log_warn("task {}: its GPU share is not enforced and it cannot be suspended: {}",
                start.task.value, added.error().message);
@@ -113,8 +105,8 @@ void Suspender::ended(TaskId task) {
     plans_.erase(found);
   over_.erase(task);
   frozen_.erase(task);
-  // A suspended job's image may still be on its way: the vault waits for that, so the loop does
-  // not.
+  // The memory of a suspended job may still be moving. The vault waits for it, so this must not run
+  // on the loop.
   if (vaulted && vault_->unavailable().empty())
     (void)workers_.submit(
         [vault = vault_, task] {
@@ -138,73 +130,112 @@ void Suspender::keep(TaskId task, const OrderRecord& record) {
     log_warn("task {}: {}", task.value, written.error().message);
 }
 
+namespace {
+
+// The place is found on the loop, before the command waits for a thread: empty without a command.
+struct PlacedHook {
+  std::string command;
+  Result<JobPlace> place;
+
+  Status run() const {
+    if (command.empty())
+      return {};
+    if (!place)
+      return fail(Code::conflict,
+                  fmt::format("`{}` was not run: {}", command, place.error().message));
+    return run_hook({.command = command, .place = *place});
+  }
+};
+
+}  // namespace
+
+// On a worker.
+Suspender::Outcome Suspender::take_memory(const Taking& taking) {
+  if (!taking.plan.vaulted)
+    return checkpoint_by_driver(taking);
+  const auto all = taking.vault->look();
+  if (!all)
+    return {.error = all.error().message};
+  const auto mine = std::find_if(all->begin(), all->end(), [&](const VaultHost::Seen& seen) {
+    return seen.task == taking.task;
+  });
+  if (mine == all->end())
+    return {.error = "the vault does not know this task"};
+  if (const std::string why = blocks_suspend(mine->features); !why.empty())
+    return {.error = why};
+  // A program that does not use CUDA, or not through the shim, has no memory that the vault could
+  // move.
+  if (mine->pids.empty())
+    return checkpoint_by_driver(taking);
+  const auto saved = taking.vault->suspend(taking.task, taking.mode);
+  if (!saved)
+    return {.error = saved.error().message};
+  if (!saved->note.empty())
+    log_warn("task {} was suspended warm: {}", taking.task.value, saved->note);
+  return {.bytes = saved->bytes, .moved = true};
+}
+
+Suspender::Outcome Suspender::checkpoint_by_driver(const Taking& taking) {
+  Outcome out;
+  if (!taking.plan.gpus || !taking.gpu_memory)
+    return out;
+  for (const auto& [pid, mib] : taking.gpu_memory()) {
+    if (std::find(taking.processes.begin(), taking.processes.end(), pid) == taking.processes.end())
+      continue;
+    out.pids.push_back(pid);
+    out.bytes += mib << 20;
+  }
+  if (out.pids.empty())
+    return out;
+  if (const Status saved = taking.vault->checkpoint(out.pids); !saved)
+    return {.error = saved.error().message};
+  return out;
+}
+
+Suspender::Outcome Suspender::give_memory_back(VaultHost& vault,
+                                               TaskId task,
+                                               const TaskPlan& plan,
+                                               const OrderRecord& record) {
+  if (!record.pids.empty()) {
+    if (const Status back = vault.restore(record.pids); !back)
+      return {.error = back.error().message};
+  } else if (plan.vaulted && record.moved) {
+    if (const auto back = vault.resume(task); !back)
+      return {.error = back.error().message};
+  }
+  return {};
+}
+
 void Suspender::carry_out(TaskId task, OrderRecord record) {
   record.done = false;
   frozen_.insert(task);
   keep(task, record);
   const TaskPlan plan = plans_.contains(task) ? plans_.at(task) : TaskPlan{};
-  const std::vector<int> processes = callbacks_.processes(task);
   if (!record.suspend && !callbacks_.freeze(task, false))
-    return;  // its end, or its supervisor coming back, decides
+    return;  // it has ended, or its supervisor will be found again
+  PlacedHook hook{record.suspend ? plan.suspend_hook : plan.resume_hook, JobPlace{}};
+  if (!hook.command.empty())
+    hook.place = callbacks_.place(task);
   Status queued;
   if (record.suspend) {
+    Taking taking{vault_, callbacks_.gpu_memory, task,
+                  plan,   record.mode,           callbacks_.processes(task)};
     queued = workers_.submit(
-        [vault = vault_, gpu_memory = callbacks_.gpu_memory, task, plan, record,
-         processes]() -> Outcome {
-          Outcome out;
-          if (!plan.suspend_hook.empty())
-            if (const Status ran = run_hook(plan.hook(plan.suspend_hook)); !ran)
-              return {.error = "its suspend hook: " + ran.error().message};
-          if (plan.vaulted) {
-            const auto all = vault->look();
-            if (!all)
-              return {.error = all.error().message};
-            const auto mine = std::find_if(
-                all->begin(), all->end(), [&](const VaultHost::Seen& s) { return s.task == task; });
-            if (mine == all->end())
-              return {.error = "the vault does not know it any more"};
-            if (const std::string why = blocks_suspend(mine->features); !why.empty())
-              return {.error = why};
-            // A program that does not use CUDA, or not through the shim, has nothing in the vault's
-            // reach.
-            out.moved = !mine->pids.empty();
-            if (out.moved) {
-              const auto saved = vault->suspend(task, record.mode);
-              if (!saved)
-                return {.error = saved.error().message};
-              out.bytes = saved->bytes;
-              if (!saved->note.empty())
-                log_warn("task {} was suspended warm: {}", task.value, saved->note);
-            }
-          }
-          if (!out.moved && plan.gpus && gpu_memory) {
-            for (const auto& [pid, mib] : gpu_memory()) {
-              if (std::find(processes.begin(), processes.end(), pid) == processes.end())
-                continue;
-              out.pids.push_back(pid);
-              out.bytes += mib << 20;
-            }
-            if (!out.pids.empty())
-              if (const Status saved = vault->checkpoint(out.pids); !saved)
-                return {.error = saved.error().message};
-          }
-          return out;
+        [hook = std::move(hook), taking = std::move(taking)]() -> Outcome {
+          if (const Status ran = hook.run(); !ran)
+            return {.error = "its suspend hook: " + ran.error().message};
+          return take_memory(taking);
         },
         [this, task, record](Outcome outcome) { suspended(task, record, std::move(outcome)); });
   } else {
     queued = workers_.submit(
-        [vault = vault_, task, plan, record]() -> Outcome {
-          if (!record.pids.empty()) {
-            if (const Status back = vault->restore(record.pids); !back)
-              return {.error = back.error().message};
-          } else if (plan.vaulted && record.moved) {
-            if (const auto back = vault->resume(task); !back)
-              return {.error = back.error().message};
-          }
-          if (!plan.resume_hook.empty())
-            if (const Status ran = run_hook(plan.hook(plan.resume_hook)); !ran)
-              log_warn("task {}: its resume hook: {}", task.value, ran.error().message);
-          return {};
+        [hook = std::move(hook), vault = vault_, task, plan, record]() -> Outcome {
+          Outcome out = give_memory_back(*vault, task, plan, record);
+          if (!out.error.empty())
+            return out;
+          if (const Status ran = hook.run(); !ran)
+            log_warn("task {}: its resume hook: {}", task.value, ran.error().message);
+          return out;
         },
         [this, task, record](Outcome outcome) { resumed(task, record, std::move(outcome)); });
   }
@@ -242,8 +273,8 @@ void Suspender::resumed(TaskId task, OrderRecord record, Outcome outcome) {
   callbacks_.event(task_event::Resumed{task, record.order, record.error});
 }
 
-// What programs turn out to use, and whether a slice holds more than its memory by a way the shim
-// does not see.
+// Checks which features the programs use, and whether a slice holds more memory than it may, past
+// the shim.
 void Suspender::look() {
   const bool any = std::any_of(plans_.begin(), plans_.end(),
                                [](const auto& entry) { return entry.second.vaulted; });
@@ -295,11 +326,11 @@ void Suspender::seen(const std::vector<VaultHost::Seen>& tasks,
     const std::int64_t allowed = plan->second.gpu_mem_mib + contexts * context_allowance_mib;
     int& looks = over_[seen.task];
     looks = held > allowed ? looks + 1 : 0;
-    const std::string text =
-        fmt::format("it holds {} MiB of GPU memory by the driver's count, and its slice is {} MiB",
-                    held, plan->second.gpu_mem_mib);
+    const std::string text = fmt::format(
+        "it holds {} MiB of GPU memory according to the driver, but its slice is {} MiB", held,
+        plan->second.gpu_mem_mib);
     if (looks == over_looks_warn)
-      log_warn("task {}: {}; it is stopped if that lasts", seen.task.value, text);
+      log_warn("task {}: {}; it will be stopped if this continues", seen.task.value, text);
     if (looks == over_looks_stop)
       callbacks_.stop(seen.task, text);
   }

@@ -1,11 +1,11 @@
-// Suspend and resume as this node does them. Suspend: the user's hook, then the vault takes the GPU
-// memory away (or, for a program without the shim, the driver's own checkpoint does), then the
-// processes are frozen. Resume: thawed, then memory back, then the hook. What fails leaves the task
-// as it was before, and says why.
+// Suspend and resume on this node. Suspend: run the user's hook, move the GPU memory to the vault
+// (for a program without the shim: by the driver's own checkpoint), freeze the processes. Resume:
+// thaw, move the memory back, run the hook. A step that fails leaves the task as it was, with the
+// reason.
 //
-// What is needed to know a task again after a restart of the agent is in two files of its
-// directory: `plan`, written once, and `order` (order_record.h). Moving memory takes seconds, so it
-// is done on workers; answers come back on the loop.
+// Two files in the task's directory describe it for a restarted agent: `plan`, written once, and
+// `order` (order_record.h). Moving memory takes seconds and runs on workers; results come back on
+// the loop.
 #pragma once
 
 #include <functional>
@@ -24,17 +24,17 @@
 
 namespace billow::agent {
 
-// What the agent must know about a task beyond its supervisor's spec.
+// What the agent must know about a task beyond the supervisor's spec.
 struct TaskPlan {
   bool vaulted = false;       // registered with the vault, and the shim is preloaded
-  bool enforced = false;      // …for a slice whose limits hold
-  bool gpus = false;          // of real hardware
-  std::string unsuspendable;  // known from the start
+  bool enforced = false;      // and it has a slice whose limits are enforced
+  bool gpus = false;          // real ones, not simulated
+  std::string unsuspendable;  // why it cannot be suspended, if known from the start
   std::string suspend_hook, resume_hook;
   Duration checkpoint_every;
   std::string checkpoint_cmd;
-  std::string checkpoint_local;  // where the job leaves its files
-  std::string checkpoint_dir;    // where they are kept
+  std::string checkpoint_local;  // where the job writes its files
+  std::string checkpoint_dir;    // where they are copied to
   std::int32_t checkpoint_signal = 0;
   std::vector<std::string> env;  // of the job
   std::string cwd = "/";
@@ -42,7 +42,7 @@ struct TaskPlan {
   std::uint32_t uid = 0, gid = 0;
   std::vector<std::uint32_t> groups;
   std::vector<std::string> mig_uuids;
-  std::int64_t gpu_mem_mib = 0;  // of the slice, over its cards; 0: whole cards
+  std::int64_t gpu_mem_mib = 0;  // of the slice, summed over its cards; 0: whole cards
   template <class V>
   void fields(V& v) {
     v("vaulted", vaulted);
@@ -65,29 +65,32 @@ struct TaskPlan {
     v("gpu_mem_mib", gpu_mem_mib);
     v("mig_uuids", mig_uuids);
   }
-  Hook hook(const std::string& command) const;
+  std::optional<Identity> identity() const {
+    return other_user ? std::optional(Identity{uid, gid, groups}) : std::nullopt;
+  }
 };
 
 class Suspender {
  public:
   struct Callbacks {
     std::function<void(const TaskEvent&)> event;
-    std::function<bool(TaskId, bool frozen)> freeze;  // false: nobody to freeze any more
+    std::function<bool(TaskId, bool frozen)> freeze;  // false: the task has ended
     std::function<void(TaskId, bool holds)> hold;     // its simulated GPUs
     std::function<std::string(TaskId)> directory;
     std::function<std::vector<int>(TaskId)> processes;
+    std::function<Result<JobPlace>(TaskId)> place;  // where its hooks run
     std::function<std::map<int, std::int64_t>()>
         gpu_memory;  // MiB by process, from the driver; on a worker. May be empty
     std::function<void(TaskId, const std::string& why)> stop;
   };
   Suspender(net::Loop& loop, VaultHost::Options vault, Callbacks callbacks);
 
-  // Before a start: registers it with the vault where it needs that, and adds to its environment.
+  // Before a start: registers the task with the vault if it needs to, and adds to its environment.
   TaskPlan prepare(const wire::agent_v1::Start& start,
                    const std::vector<GpuInfo>& cards,
                    bool simulated,
                    Environment& env);
-  void began(TaskId task, TaskPlan plan);  // its directory is there
+  void began(TaskId task, TaskPlan plan);  // its directory exists
   void adopted(TaskId task);
   void ended(TaskId task);  // or never began
   void carry_out(TaskId task, OrderRecord record);
@@ -95,7 +98,7 @@ class Suspender {
   bool frozen(TaskId task) const {
     return frozen_.contains(task);
   }              // suspended, or on its way there or back
-  void leave();  // the agent ends and leaves no task behind
+  void leave();  // the agent ends, and no task is left
   std::int64_t arena_bytes() const { return vault_->arena_bytes(); }
 
  private:
@@ -105,6 +108,21 @@ class Suspender {
     std::vector<int> pids;
     bool moved = false;
   };
+  // What a worker needs to take a task's GPU memory away.
+  struct Taking {
+    std::shared_ptr<VaultHost> vault;
+    std::function<std::map<int, std::int64_t>()> gpu_memory;
+    TaskId task;
+    TaskPlan plan;
+    SuspendMode mode;
+    std::vector<int> processes;
+  };
+  static Outcome take_memory(const Taking& taking);
+  static Outcome checkpoint_by_driver(const Taking& taking);
+  static Outcome give_memory_back(VaultHost& vault,
+                                  TaskId task,
+                                  const TaskPlan& plan,
+                                  const OrderRecord& record);
   void keep(TaskId task, const OrderRecord& record);
   void suspended(TaskId task, OrderRecord record, Outcome outcome);
   void resumed(TaskId task, OrderRecord record, Outcome outcome);
@@ -114,13 +132,13 @@ class Suspender {
 
   net::Loop& loop_;
   Callbacks callbacks_;
-  std::shared_ptr<VaultHost> vault_;  // workers may outlive a look at it
+  std::shared_ptr<VaultHost> vault_;  // also held by workers
   std::map<TaskId, TaskPlan> plans_;
   std::set<TaskId> frozen_;
-  std::map<TaskId, int> over_;  // looks in a row that found a slice beyond its memory
+  std::map<TaskId, int> over_;  // consecutive checks that found more memory than the slice
   bool looking_ = false;
   net::Timer timer_;
-  net::Workers workers_;  // last: waits for what runs
+  net::Workers workers_;  // last: its destructor waits for running work
 };
 
 }  // namespace billow::agent

@@ -14,8 +14,8 @@ namespace billow::agent {
 namespace {
 
 constexpr char file_acknowledged[] = "acked";
-// The head's acknowledgement is a mode of the exit record, so that it costs no file; a task without
-// one gets a file.
+// The head's acknowledgement is stored as the mode of the exit record, which saves a file. A task
+// without an exit record gets a file.
 constexpr mode_t exit_mode_acknowledged = 0400;
 
 Status write_new(const std::string& path, std::string_view content) {
@@ -157,7 +157,7 @@ Status TaskDirs::remove(TaskId id) {
                 "stop it first");
   const std::string doomed = root_ + "/removed." + std::to_string(id.value);
   if (::rename(dir.c_str(), doomed.c_str()) != 0) {
-    // What an earlier removal left half done is in the way.
+    // An earlier removal did not finish.
     BILLOW_TRY_VOID(remove_tree(doomed));
     if (::rename(dir.c_str(), doomed.c_str()) != 0)
       return fail_errno("remove " + dir, errno);
@@ -173,55 +173,13 @@ Result<supervise::ExitRecord> read_exit(const std::string& directory) {
   const std::string content =
       BILLOW_TRY(read_file(directory + "/" + supervise::file_exit, 64 << 10));
   supervise::ExitRecord record{};
-  // A newer supervisor may have written more, an older one less: the common beginning counts.
+  // A newer supervisor may have written more, an older one less: read the common beginning.
   std::memcpy(&record, content.data(), std::min(content.size(), sizeof(record)));
   if (content.size() < offsetof(supervise::ExitRecord, detail) ||
       record.magic != supervise::exit_magic)
     return fail(Code::internal, directory + ": the exit record is damaged");
   record.detail[sizeof(record.detail) - 1] = 0;
   return record;
-}
-
-std::string describe_exit(const supervise::ExitRecord& record) {
-  std::string text;
-  switch (static_cast<supervise::ExitKind>(record.kind)) {
-    case supervise::ExitKind::exited:
-      text = fmt::format("exit {}", record.code);
-      break;
-    case supervise::ExitKind::signaled: {
-      const std::string name = platform::signal_name(record.signal);
-      text = !name.empty() ? fmt::format("killed by SIG{}", name)
-                           : fmt::format("killed by signal {}", record.signal);
-      break;
-    }
-    case supervise::ExitKind::not_started:
-      text = record.detail;
-      break;
-  }
-  if (text.empty())
-    text = "ended in a way this version does not know";
-  switch (static_cast<supervise::EndCause>(record.cause)) {
-    case supervise::EndCause::itself:
-      break;
-    case supervise::EndCause::stop_request:
-      text += " (stopped)";
-      break;
-    case supervise::EndCause::time_limit:
-      text += " (time limit)";
-      break;
-    case supervise::EndCause::paid_until:
-      text += " (not paid further)";
-      break;
-    case supervise::EndCause::parent_ended:
-      text += " (its allocation ended)";
-      break;
-    case supervise::EndCause::supervisor_signal:
-      text += " (the machine is stopping)";
-      break;
-  }
-  if ((record.flags & supervise::exit_oom) != 0)
-    text += " (out of memory)";
-  return text;
 }
 
 }  // namespace billow::agent

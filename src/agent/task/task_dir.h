@@ -1,9 +1,9 @@
-// The task directories of a node: the one place that decides whether a task may be started.
+// The task directories of a node. They alone decide whether a task may be started.
 //
-// `create` makes tasks/<id> with mkdir; where it is there already the task was started before and
-// is not started again. The lock is taken here, before the supervisor exists, and handed to it, so
-// that at no moment between "about to start" and "ended" is it free. A free lock therefore means
-// one of three things, which `find` tells apart:
+// `create` makes tasks/<id> with mkdir. If it exists, the task was started before and is not
+// started again. The lock is taken here, before the supervisor exists, and passed to it, so that it
+// is never free between "about to start" and "ended". A free lock means one of three things, which
+// `find` distinguishes:
 //   an exit record               → it ended
 //   no pid in the lock           → it never ran: it may be removed and started again
 //   a pid, but no exit record    → its supervisor was killed: the task is lost
@@ -25,13 +25,13 @@ enum class TaskPresence { supervised, ended, never_started, lost };
 struct FoundTask {
   TaskId id;
   TaskPresence presence = TaskPresence::lost;
-  std::optional<supervise::ExitRecord> exit;  // where it ended
-  std::string meta;                           // what the agent wrote beside the spec, for itself
+  std::optional<supervise::ExitRecord> exit;  // if it ended
+  std::string meta;                           // the agent's own notes
   bool acknowledged = false;                  // the head has the exit
   int supervisor_pid = 0;                     // as the lock says; 0 if it never ran
 };
 
-// A directory just made: locked, and ready for the launcher.
+// A new directory: locked, and ready for the launcher.
 struct NewTask {
   TaskId id;
   std::string path;
@@ -40,18 +40,18 @@ struct NewTask {
 
 class TaskDirs {
  public:
-  static Result<TaskDirs> open(std::string root);  // made where it is not there
+  static Result<TaskDirs> open(std::string root);  // created if missing
 
-  // Code::conflict where the task is there already.
+  // Code::conflict if the task exists.
   Result<NewTask> create(TaskId id, TaskSpec spec, std::string_view meta = {});
-  // A task that ends before it began: its directory with an exit record, so that it can never
-  // start. Idempotent.
+  // For a task that ends before it began: creates its directory with an exit record, so that it can
+  // never start. Idempotent.
   Status record_end(TaskId id, const supervise::ExitRecord& record);
   std::string path(TaskId id) const;
   Result<FoundTask> find(TaskId id) const;
-  // Every task of this node. An entry that is no task directory is left alone.
+  // Every task of this node. Entries that are not task directories are ignored.
   Result<std::vector<FoundTask>> list() const;
-  // The head has the exit: the directory may go once the logs need not be kept.
+  // The head has the exit: the directory may be removed once its logs have expired.
   Status acknowledge(TaskId id);
   // Refused (Code::conflict) while a supervisor lives.
   Status remove(TaskId id);
@@ -65,10 +65,6 @@ class TaskDirs {
 // Whether the lock of a task directory is held: by its supervisor, or by an agent about to start
 // one.
 bool supervisor_alive(const std::string& directory);
-// The exit record of a task directory; not_found where there is none.
+// The exit record of a task directory; not_found if there is none.
 Result<supervise::ExitRecord> read_exit(const std::string& directory);
-// One line for people: "exit 3", "killed by SIGKILL (out of memory)", "exec foo: No such file or
-// directory".
-std::string describe_exit(const supervise::ExitRecord& record);
-
 }  // namespace billow::agent

@@ -1,5 +1,5 @@
-// One live task of this node as the agent holds it: the connection to its supervisor, its input on
-// the way, and what it was given. For the parts of Tasks alone.
+// A live task as the agent holds it: the connection to its supervisor, its pending input, and what
+// it was given. Only the sources of Tasks include this.
 #pragma once
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ namespace billow::agent {
 
 using namespace wire::agent_v1;
 
-// What the agent writes beside a task's spec to know it again after a restart.
+// What the agent stores with a task's spec for its next start.
 struct TaskMeta {
   bool fenced = false;
   SteadyTime paid_until;
@@ -29,6 +29,19 @@ struct TaskMeta {
     v("gpus", gpus);
     v("bare", bare);
     v("port", port);
+  }
+};
+
+// What a task has used so far, saved in its directory.
+struct SavedMeter {
+  TaskMeter meter;
+  SteadyTime at;               // of this boot
+  std::int64_t tunnelled = 0;  // the part of its egress that went through tunnels
+  template <class V>
+  void fields(V& v) {
+    v("meter", meter);
+    v("at_ns", at);
+    v("tunnelled", tunnelled);
   }
 };
 
@@ -47,16 +60,15 @@ struct Tasks::Link final : LinkEvents {
   std::string cgroup;
   std::vector<GpuGrant> gpus;
   int pid = 0;             // of the job's first process
-  int supervisor_pid = 0;  // as it said itself
+  int supervisor_pid = 0;  // as it reported
   bool announced = false, exited = false, closed = false;
-  bool last_checkpoint = false;  // asked for, because it is being stopped
+  bool last_checkpoint = false;  // requested, because the task is being stopped
   int job_pid = 0;
   std::uint64_t log_end = 0;
   SteadyTime last_input;
-  bool input_known = true;  // where its input stands; an adopted task's supervisor says so first
-  // Input on its way: what the supervisor has not accepted yet stays here. No more is sent than its
-  // ring has room for, counted from what the job has consumed, so nothing sent is ever refused and
-  // nothing needs to be sent twice.
+  bool input_known = true;  // false until the supervisor of an adopted task has reported it
+  // Input that the supervisor has not accepted yet. Never more is sent than fits into its ring, as
+  // counted from what the job has consumed: nothing is refused, and nothing is sent twice.
   std::string input;
   std::uint64_t input_base = 0;  // offset of input[0] in all input
   std::uint64_t input_sent = 0, input_consumed = 0;
@@ -69,7 +81,7 @@ struct Tasks::Link final : LinkEvents {
     if (!input_known) {
       input_known = true;
       input_base = input_sent = input_consumed = status.stdin_accepted;
-      tell_input(true);  // whatever came before this was not taken
+      tell_input(true);  // earlier input was not taken
       push_input();
     }
     log_end = std::max(log_end, status.log_end);
@@ -80,7 +92,7 @@ struct Tasks::Link final : LinkEvents {
     announced = true;
     pid = status.job_pid;
     if (status.state != static_cast<std::uint32_t>(
-                            supervise::SupervisorState::frozen))  // a suspended one holds none
+                            supervise::SupervisorState::frozen))  // a suspended task holds none
       owner.hold_gpus(task, status.job_pid, cgroup, gpus);
     owner.callbacks_.event(task_event::Started{task, {status.started_wall_ns}});
   }

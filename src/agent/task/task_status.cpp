@@ -7,7 +7,7 @@ namespace sv = supervise;
 
 ExitKind by_process(const sv::ExitRecord& r) {
   const bool bad = static_cast<sv::ExitKind>(r.kind) == sv::ExitKind::signaled || r.code != 0;
-  // A job that lost a child to the OOM killer and still succeeded was not ended by it.
+  // A job that lost a child to the OOM killer but succeeded was not ended by it.
   if ((r.flags & sv::exit_oom) != 0 && bad)
     return ExitKind::oom;
   return static_cast<sv::ExitKind>(r.kind) == sv::ExitKind::signaled ? ExitKind::signaled
@@ -19,12 +19,11 @@ ExitKind by_stop_reason(std::uint32_t reason) {
     case StopReason::unpaid:
       return ExitKind::unpaid;
     case StopReason::fenced:
-      return ExitKind::lost;  // to the partition: where it may, it starts again, and that is no
-                              // retry
+      return ExitKind::lost;  // the node was cut off: a restart elsewhere is not a retry
     case StopReason::idle:
       return ExitKind::idle;
     case StopReason::port_taken:
-      return ExitKind::exec_failed;  // it never came to serve
+      return ExitKind::exec_failed;  // it never started to serve
     case StopReason::request:
     case StopReason::greedy:
     case StopReason::disowned:
@@ -75,15 +74,15 @@ TaskStatus status_of(TaskId task, const sv::ExitRecord& r) {
       break;
     case sv::EndCause::supervisor_signal:
       status.exit.kind = ExitKind::lost;
-      status.exit.message = "its supervisor was told to end: the machine is stopping";
+      status.exit.message = "its supervisor was terminated: the machine is shutting down";
       break;
   }
   if (static_cast<StopReason>(r.stop_reason) == StopReason::fenced)
     status.exit.message = "no head was reachable for the self-fence time";
   if (static_cast<StopReason>(r.stop_reason) == StopReason::idle)
-    status.exit.message = "it idled while no head was there to decide";
+    status.exit.message = "it was idle while no head was reachable";
   if (static_cast<StopReason>(r.stop_reason) == StopReason::greedy)
-    status.exit.message = "it held more GPU memory than its slice, by a way the limit does not see";
+    status.exit.message = "it held more GPU memory than its slice, allocated past the limit";
   if (static_cast<StopReason>(r.stop_reason) == StopReason::port_taken) {
     status.exit.port_taken = true;
     status.exit.message = "the port it was given is held by a process that is not its own";

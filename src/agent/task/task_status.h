@@ -1,4 +1,4 @@
-// From the supervisor's exit record to what the head is told.
+// From the supervisor's exit record to the status that the head gets.
 #pragma once
 
 #include "core/agent/core.h"
@@ -13,8 +13,8 @@ supervise::ExitRecord record_of(const TaskStatus& status);
 // For a task whose supervisor died without a record.
 TaskStatus lost_status(TaskId task, WallTime now, std::string message);
 
-// Whether an end may be an engine's, which signals every process of an allocation it ends: the
-// job's own, or its supervisor's, first.
+// Whether an engine such as Slurm may have caused this end: it signals every process of an
+// allocation that it ends, the job's or its supervisor's first.
 bool may_be_engines_doing(const ExitStatus& exit);
 
 }  // namespace billow::agent

@@ -26,41 +26,23 @@ namespace billow::agent {
 
 namespace {
 
-constexpr Duration settle_patience = milliseconds(20);  // the loop waits this long at most
-constexpr Duration settle_again_after = milliseconds(100);
-constexpr int leftover_rounds_max = 20;
-
-// What tells this agent's tasks from those of another one on the same machine, whose numbers are
-// the same.
+// Distinguishes this agent's tasks from those of another agent on the same machine, which may have
+// the same numbers.
 std::string owner_of(const std::string& data_dir) {
   char resolved[PATH_MAX];
   return sha256_hex(::realpath(data_dir.c_str(), resolved) ? resolved : data_dir).substr(0, 12);
 }
 
-// Without one, what needs it says so when it is needed: in a directory that is not there, and that
-// nobody else can make.
+// Without one, features that need it fail when they are used: the returned directory does not
+// exist, and no other user can create it.
 std::string place_or_none(const std::string& data_dir, const std::string& under) {
   auto made = own_place(data_dir, under);
   if (made)
     return std::move(*made);
-  log_warn("jobs here have no secret files, checkpoints or secure shells: {}",
+  log_warn("secret files, checkpoints and SSH are not available to jobs on this node: {}",
            made.error().message);
   return data_dir + "/no-place";
 }
-
-// What a task has used, beside its directory's other files: {"meter": …, "at": steady time of this
-// boot}.
-struct SavedMeter {
-  TaskMeter meter;
-  SteadyTime at;
-  std::int64_t tunnelled = 0;  // of its egress, what left through tunnels
-  template <class V>
-  void fields(V& v) {
-    v("meter", meter);
-    v("at_ns", at);
-    v("tunnelled", tunnelled);
-  }
-};
 
 }  // namespace
 
@@ -93,6 +75,7 @@ Tasks::Tasks(
                          [this](TaskId task, int number) {
                            perform(effect::SignalTask{task, number});
                          },
+                     .place = [this](TaskId task) { return place_of(task); },
                      .runs =
                          [this](TaskId task) {
                            return links_.contains(task) && !suspender_.frozen(task);
@@ -123,7 +106,8 @@ Tasks::Tasks(
                callbacks_.event(task_event::Waiting{task, std::move(text)});
              }}) {
   ports_.set_processes([this](TaskId task) {
-    // What a job moved to a control group of its own making is still its supervisor's.
+    // Processes that the job moved to another control group are still descendants of its
+    // supervisor.
     std::vector<int> all = processes_of(task);
     if (const auto found = dirs_.find(task); found && found->supervisor_pid > 0)
       for (const int pid : ProcessTable::read().descendants(found->supervisor_pid))
@@ -152,7 +136,7 @@ std::vector<int> Tasks::processes_of(TaskId task) const {
 Suspender::Callbacks Tasks::suspender_callbacks() {
   return {.event =
               [this](const TaskEvent& event) {
-                // Awake again: that it has its port is said with it, so that nobody must ask.
+                // Report that it has its port together with the resume.
                 if (const auto* resumed = std::get_if<task_event::Resumed>(&event))
                   look_at_port_of(resumed->task);
                 callbacks_.event(event);
@@ -178,10 +162,11 @@ Suspender::Callbacks Tasks::suspender_callbacks() {
               },
           .directory = [this](TaskId task) { return dirs_.path(task); },
           .processes = [this](TaskId task) { return processes_of(task); },
+          .place = [this](TaskId task) { return place_of(task); },
           .gpu_memory = options_.gpu_memory,
           .stop =
               [this](TaskId task, const std::string& why) {
-                log_warn("task {} is stopped: {}", task.value, why);
+                log_warn("stopping task {}: {}", task.value, why);
                 perform(effect::StopTask{task, Duration{-1}, StopReason::greedy});
               }};
 }
@@ -222,8 +207,8 @@ void Tasks::watch(TaskId task, SupervisorLink supervisor) {
   raw->rearm();
 }
 
-// The link is gone. Either the task ended (and said so), or its supervisor died, or only the
-// connection did: the directory knows.
+// The link closed. Either the task ended and reported it, or its supervisor died, or only the
+// connection broke: the directory says which.
 void Tasks::closed(TaskId task) {
   Link* l = link(task);
   if (!l)
@@ -232,74 +217,9 @@ void Tasks::closed(TaskId task) {
   auto old = std::move(links_[task]);
   links_.erase(task);
   old->watch.reset();
-  launcher_.reap();
+  (void)launcher_.reap();
   if (!exited)
     settle(task);
-}
-
-// A task without a link: its directory says what became of it. While its supervisor lives it is
-// sought until it answers or ends; a task is called lost only when nobody holds its lock any more.
-void Tasks::settle(TaskId task) {
-  seeking_.erase(task);
-  const auto found = dirs_.find(task);
-  if (found && found->presence == TaskPresence::supervised) {
-    auto again = launcher_.connect(dirs_.path(task), settle_patience);
-    if (again)
-      return adopt(task, std::move(*again));
-    seeking_[task] = loop_.after(settle_again_after, [this, task] { settle(task); });
-    return;
-  }
-  if (found && found->exit)
-    return ended(task, *found->exit);
-  lost(task);
-}
-
-// The supervisor was killed. What it left behind may hold a GPU, and is ended before the task is
-// called so.
-void Tasks::lost(TaskId task) {
-  const TaskCgroup group = cgroups_.find(task);
-  std::vector<std::string> directories = group.v1;
-  if (!group.v2.empty())
-    directories.push_back(group.v2);
-  for (int round = 0;
-       round < leftover_rounds_max && kill_leftovers(task_key(owner_, task), directories) > 0;
-       ++round)
-    ::poll(nullptr, 0, 2);
-  TaskStatus status = lost_status(task, system_clock().wall(), "its supervisor died");
-  status.usage.meter.egress_bytes = all_sent(task, group.v2);
-  ports_.remove(task);
-  (void)cgroups_.remove(group);
-  if (!options_.sim_state_dir.empty())
-    (void)remove_sim_hold(options_.sim_state_dir, task_name(task));
-  suspender_.ended(task);
-  checkpointer_.ended(task);
-  migs_.release(task);
-  close_doors(task);
-  callbacks_.event(task_event::Ended{std::move(status)});
-  advanced(task);
-}
-
-// Takes up a task whose supervisor was found again.
-void Tasks::adopt(TaskId task, SupervisorLink supervisor) {
-  suspender_.adopted(task);
-  if (const TaskPlan* plan = suspender_.plan(task)) {
-    checkpointer_.began(task, *plan);
-    for (const std::string& uuid : plan->mig_uuids)
-      migs_.hold(task, uuid);
-  }
-  watch(task, std::move(supervisor));
-  Link* l = link(task);
-  l->input_known = false;
-  l->cgroup = cgroups_.find(task).v2;
-  count_egress(task, l->cgroup);
-  if (const auto found = dirs_.find(task))
-    if (const auto meta = wire::from_json_text<TaskMeta>(found->meta)) {
-      l->gpus = meta->gpus;
-      watch_port(task, meta->port);
-    }
-  l->link.subscribe(supervise::Subscription::notify);
-  l->link.request_status();
-  l->rearm();
 }
 
 void Tasks::ended(TaskId task, const supervise::ExitRecord& record) {
@@ -321,67 +241,22 @@ void Tasks::ended(TaskId task, const supervise::ExitRecord& record) {
   tell_port_taken(status);
   status.usage.meter.egress_bytes = all_sent(task, group.v2);
   if (meta && meta->bare && callbacks_.look_over) {
-    // It had the node to itself and no sandbox: what it left is ended, and the node looked over,
-    // before the next job may come.
-    std::vector<std::string> directories = group.v1;
-    if (!group.v2.empty())
-      directories.push_back(group.v2);
-    for (int round = 0;
-         round < leftover_rounds_max && kill_leftovers(task_key(owner_, task), directories) > 0;
-         ++round)
-      ::poll(nullptr, 0, 2);
+    // It had the whole node and no sandbox: its leftovers are killed and the node is checked before
+    // the next job may start.
+    end_leftovers(task, group);
     callbacks_.look_over(std::move(status));
   } else {
     callbacks_.event(task_event::Ended{std::move(status)});
   }
   advanced(task);
   if (!group.empty() && !cgroups_.remove(group)) {
-    // Something inside is still dying; once more in a moment, and adoption cleans up what is left
-    // even then.
+    // A process in it has not ended yet. Try once more; a later agent removes what is left then.
     auto timer = std::make_shared<net::Timer>();
     *timer = loop_.after(seconds(1), [this, group, timer] { (void)cgroups_.remove(group); });
   }
 }
 
-// Before its first process, so that nothing is missed; for one that was found, what an earlier
-// agent left there. `inside` are the addresses of its gang: what the ranks send each other does not
-// leave.
-void Tasks::count_egress(TaskId task, const std::string& cgroup, const std::string& inside) {
-  if (cgroup.empty())
-    return;
-  auto counter = EgressCounter::attach(cgroup);
-  if (!counter)
-    return log_debug("task {}: its traffic is added up from its sockets: {}", task.value,
-                     counter.error().message);
-  for (const std::string& address : split(inside, ',')) {
-    unsigned char bytes[16];
-    for (const int family : {AF_INET, AF_INET6})
-      if (::inet_pton(family, address.c_str(), bytes) == 1)
-        (void)counter->leave_out(family, bytes);
-  }
-  egress_.insert_or_assign(task, std::move(*counter));
-}
-
-// The last word on its traffic; 0 where the kernel did not count all of it.
-std::int64_t Tasks::all_sent(TaskId task, const std::string& cgroup) {
-  std::int64_t bytes = 0;
-  bool counted = false;
-  if (const auto counter = egress_.find(task); counter != egress_.end()) {
-    if (counter->second.found() || born_here_.contains(task))
-      bytes = counter->second.bytes(), counted = true;
-  } else if (const auto left = EgressCounter::find(cgroup)) {
-    bytes = left->bytes(), counted = true;
-  }
-  if (const auto sent = tunnelled_.find(task); counted && sent != tunnelled_.end())
-    bytes += sent->second.before + sent->second.bytes;
-  egress_.erase(task);
-  tunnelled_.erase(task);
-  born_here_.erase(task);
-  return bytes;
-}
-
-// A grant counts the cards this node offers; an engine may have given it some of the machine's
-// only.
+// A grant counts the cards this node offers, which may be only some of the machine's.
 std::uint32_t Tasks::card_index(const GpuGrant& grant) const {
   const auto at = static_cast<std::size_t>(grant.gpu);
   return at < options_.gpus.size() ? options_.gpus[at].index
@@ -406,82 +281,6 @@ void Tasks::hold_gpus(TaskId task,
     log_warn("task {}: {}", task.value, written.error().message);
 }
 
-std::vector<RecoveredTask> Tasks::recover() {
-  std::vector<RecoveredTask> out;
-  auto found = dirs_.list();
-  if (!found) {
-    log_error("task directories: {}", found.error().message);
-    return out;
-  }
-  for (FoundTask& task : *found) {
-    const auto meta = wire::from_json_text<TaskMeta>(task.meta);
-    RecoveredTask recovered;
-    recovered.status.task = task.id;
-    recovered.acknowledged = task.acknowledged;
-    if (meta) {
-      recovered.fenced = meta->fenced;
-      recovered.paid_until = meta->paid_until;
-      if (meta->port != 0)
-        recovered.status.port_holder = PortHolder::nobody;  // until it was looked at
-    }
-    if (const auto text = read_file(dirs_.path(task.id) + "/meter", 4096))
-      if (const auto saved = wire::from_json_text<SavedMeter>(*text)) {
-        recovered.meter = saved->meter, recovered.metered_at = saved->at;
-        if (saved->tunnelled > 0 && !task.acknowledged)
-          tunnelled_[task.id].before = saved->tunnelled;
-      }
-    switch (task.presence) {
-      case TaskPresence::never_started:
-        (void)dirs_.remove(task.id);  // it may be started again, as if never asked for
-        continue;
-      case TaskPresence::ended:
-        if (meta && meta->bare && !task.acknowledged) {  // the node was not looked over yet
-          recovered.status.state = TaskState::running;
-          loop_.post([this, id = task.id, exit = *task.exit] { ended(id, exit); });
-          break;
-        }
-        recovered.status = status_of(task.id, *task.exit);
-        if (!task.acknowledged)
-          recovered.meter.egress_bytes =
-              std::max(recovered.meter.egress_bytes, all_sent(task.id, cgroups_.find(task.id).v2));
-        break;
-      case TaskPresence::lost:
-        if (task.acknowledged) {
-          recovered.status = lost_status(task.id, system_clock().wall(), "its supervisor died");
-          break;
-        }
-        recovered.status.state = TaskState::running;  // until what is left of it has been ended
-        loop_.post([this, id = task.id] { lost(id); });
-        break;
-      case TaskPresence::supervised: {
-        recovered.status.state = TaskState::running;
-        if (const auto order = read_order(dirs_.path(task.id))) {
-          recovered.status.state = order->state();
-          recovered.status.order = order->order;
-          recovered.status.order_error = order->error;
-          recovered.status.ram_mib = order->ram_mib;
-          if (!order->done)
-            loop_.post([this, id = task.id, again = *order] { suspender_.carry_out(id, again); });
-        }
-        auto connected = launcher_.connect(dirs_.path(task.id), settle_patience);
-        if (connected)
-          adopt(task.id, std::move(*connected));
-        else
-          loop_.post([this, id = task.id] { settle(id); });  // not listening yet, or about to end
-        break;
-      }
-    }
-    out.push_back(std::move(recovered));
-  }
-  migs_.sweep();
-  std::vector<TaskId> live;
-  for (const RecoveredTask& task : out)
-    if (task.status.state != TaskState::ended)
-      live.push_back(task.status.task);
-  secret_files_.remove_others(live);
-  return out;
-}
-
 void Tasks::perform(const effect::StopTask& e) {
   if (rooms_.preparing(e.task)) {
     rooms_.cancel(e.task);
@@ -490,7 +289,8 @@ void Tasks::perform(const effect::StopTask& e) {
                                   .signal = 0,
                                   .message = "stopped before it began"});
   }
-  // One more checkpoint before a gentle end; asking again, or with force, does not wait for it.
+  // One more checkpoint before a stop with a grace period. A second stop, or --force, does not
+  // wait.
   if (Link* l = link(e.task);
       l && e.reason == StopReason::request && e.grace.ns != 0 && !l->last_checkpoint) {
     l->last_checkpoint = true;
@@ -515,8 +315,8 @@ void Tasks::perform(const effect::InputTask& e) {
   Link* l = link(e.task);
   if (!l)
     return;
-  // Until an adopted task's supervisor has said how far its input has come, only what goes behind
-  // everything has a place. Whoever counts is told from where to go on when the answer is there.
+  // Until the supervisor of an adopted task has reported how much input it has, only input without
+  // an offset can be appended. Clients that count offsets then learn where to continue.
   if (!l->input_known && (e.offset >= 0 || (e.bytes.empty() && !e.eof)))
     return;
   if (e.bytes.empty() && !e.eof)
@@ -567,18 +367,6 @@ void Tasks::perform(const effect::RemoveTask& e) {
   const Status removed = dirs_.remove(e.task);
   if (!removed)
     log_warn("task {}: {}", e.task.value, removed.error().message);
-}
-
-void Tasks::perform(const effect::SaveMeter& e) {
-  // Not synced: after a power cut the task is lost anyway, and a file that is a minute old only
-  // counts that minute as work.
-  const std::string path = dirs_.path(e.task);
-  const auto tunnelled = tunnelled_.find(e.task);
-  const SavedMeter saved{
-      e.meter, e.at,
-      tunnelled == tunnelled_.end() ? 0 : tunnelled->second.before + tunnelled->second.bytes};
-  if (file_exists(path))
-    (void)write_file_atomic(path + "/meter", wire::to_json_text(saved), 0600);
 }
 
 std::vector<WatchedTask> Tasks::watched() const {

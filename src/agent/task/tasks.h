@@ -1,6 +1,6 @@
-// The tasks of this node as running things: each effect of the core that concerns a task is carried
-// out here, and what supervisors say comes back as events for the core. Knows processes,
-// directories and devices; decides nothing.
+// The running tasks of this node. Carries out each effect of the core that concerns a task, and
+// passes messages of supervisors to the core as events. It knows processes, directories and
+// devices, and decides nothing.
 #pragma once
 
 #include <functional>
@@ -26,6 +26,7 @@
 #include "agent/task/suspender.h"
 #include "agent/task/task_dir.h"
 #include "base/limits.h"
+#include "container/plan.h"
 #include "core/agent/core.h"
 #include "gpu/backend.h"
 #include "net/loop.h"
@@ -39,35 +40,35 @@ class Tasks {
     std::string sim_state_dir;  // empty: real GPUs
     std::vector<GpuInfo> gpus;
     std::int64_t arena_bytes = 0;  // for the memory of suspended tasks
-    std::function<std::map<int, std::int64_t>()>
-        gpu_memory;                // MiB by process; called on workers; may be empty
-    std::string keepalive_socket;  // told to jobs; empty: none
+    // MiB by process; called on workers; may be empty.
+    std::function<std::map<int, std::int64_t>()> gpu_memory;
+    std::string keepalive_socket;  // in the environment of jobs; empty: none
     MigClaims migs;
-    std::string files_socket;  // where `billow stage` gets a job's files; empty: no files can
-                               // follow a job here
-    std::string work_dir;      // where they are written
+    // Where `billow stage` gets a job's files; empty: files cannot follow a job here.
+    std::string files_socket;
+    std::string work_dir;                     // where they are written
     std::function<ContentSource()> head;      // where environments are fetched from
-    std::uint64_t environment_bytes_max = 0;  // kept unpacked, of each user
-    std::uint64_t image_bytes_max = 0;        // of container images, of each user
+    std::uint64_t environment_bytes_max = 0;  // unpacked environments, for each user
+    std::uint64_t image_bytes_max = 0;        // container images, for each user
     Duration pull_patience = limits::room_quiet_max;
-    std::function<Reach()> reach;  // how gateways come to replicas here; missing: from this machine
+    std::function<Reach()> reach;  // how gateways reach replicas here; missing: from this machine
   };
   struct Callbacks {
     std::function<void(const TaskEvent&)> event;
     std::function<void(const wire::agent_v1::FromAgent&, std::string_view blob)> send;
     std::function<void(const wire::agent_v1::Tunnelled&, std::string_view blob)> send_tunnel;
-    std::function<bool()>
-        head_is_outside;  // what is sent to it leaves the site, as egress does; may be missing
-    std::function<void(TaskId)> files_done;  // its working directory may go; may be missing
-    std::function<void(TaskStatus)>
-        look_over;  // of a bare task that has ended; may be missing. Answers with Ended.
+    // Bytes sent to the head are egress, because it is on another site; may be missing.
+    std::function<bool()> head_is_outside;
+    std::function<void(TaskId)> files_done;  // its working directory may be removed; may be missing
+    // Checks the node after a bare task, then reports Ended; may be missing.
+    std::function<void(TaskStatus)> look_over;
   };
   static Result<std::unique_ptr<Tasks>> create(net::Loop& loop,
                                                Options options,
                                                Callbacks callbacks);
   ~Tasks();
 
-  // What the directories of an earlier life hold; live ones are connected to again.
+  // The tasks of an earlier agent, from their directories. Those that run are connected to again.
   std::vector<RecoveredTask> recover();
 
   void perform(const effect::StartTask& e);
@@ -84,15 +85,18 @@ class Tasks {
   void perform(const effect::ReadLog& e);
   void perform(const effect::CancelLog& e);
   void perform(const effect::LookAtPort& e);  // tasks_ports.cpp
-  void leave();                               // the agent ends; no task is left
+  void leave();                               // the agent ends, and no task is left
   void perform(const effect::SaveMeter& e);
   std::vector<WatchedTask> watched() const;
-  // The task a process belongs to; none where it is nobody's of ours.
+  // The task that a process belongs to, if any.
   std::optional<TaskId> task_of(int pid) const;
-  // What was recorded of a task when it began.
+  // What was recorded when the task started.
   Result<TaskRecord> recorded(TaskId task) const;
-  void forget_readers();  // the connection is gone, and with it whoever read logs
-  void reap() { launcher_.reap(), ssh_.reap(); }
+  void forget_readers();  // the connection to the head ended, and its readers of logs with it
+  void reap() {
+    (void)launcher_.reap();
+    ssh_.reap();
+  }
   Tunnels& tunnels() { return tunnels_; }
   std::int64_t image_bytes() { return rooms_.image_bytes(); }
   void forget_other_rooms(const std::vector<TaskId>& live) { rooms_.forget_others(live); }
@@ -108,29 +112,53 @@ class Tasks {
     bool follow = false;
   };
   Tasks(net::Loop& loop, Options options, Callbacks callbacks, TaskDirs dirs, Launcher launcher);
-  Result<TaskSpec> spec_of(const wire::agent_v1::Start& start,
-                           SteadyTime paid_until,
-                           const Rooms::Room* room,
-                           TaskCgroup& group,
-                           TaskPlan& plan);
+  // A task on its way to its supervisor (tasks_start.cpp).
+  struct Granted {
+    std::vector<GpuInfo> cards;
+    std::vector<int> indices;
+    std::vector<std::string> mig_uuids;
+  };
+  struct Starting {
+    const wire::agent_v1::Start& start;
+    const Rooms::Room* room = nullptr;  // none: the job has neither image nor environment
+    UserRecord user = {};
+    Granted granted = {};
+    TaskSpec spec = {};
+    TaskPlan plan = {};
+    TaskCgroup group = {};
+    bool other_root() const { return room && room->plan.root; }
+  };
+  Status specify(Starting& starting, SteadyTime paid_until);
+  Status furnish(Starting& starting);
+  Result<Environment> environment_of(Starting& starting);
+  Result<Granted> claim_gpus(const wire::agent_v1::Start& start);
+  static void describe_gpus(const wire::agent_v1::Start& start,
+                            const Granted& granted,
+                            Environment& env);
+  void limit(Starting& starting);
   void begin(const effect::StartTask& e, const Rooms::Room* room);
   void end_unstarted(TaskId task, ExitStatus exit);
   Suspender::Callbacks suspender_callbacks();
   std::vector<int> processes_of(TaskId task) const;
   void watch(TaskId task, SupervisorLink link);
   Result<Tunnels::Door> open_door(const wire::agent_v1::TunnelOpen& request);  // task_doors.cpp
+  Result<JobPlace> place_of(TaskId task) const;                                // task_place.cpp
+  std::optional<container::Plan> image_plan(TaskId task) const;
   void close_doors(TaskId task);
   void watch_port(TaskId task, std::uint16_t port);  // tasks_ports.cpp
   void look_at_ports();
   void look_at_port_of(TaskId task);
   void tell_port_taken(TaskStatus& status);
-  std::string key_of(TaskId task) const;  // the variable that its processes have, and nobody else's
-  int pid_of(TaskId task) const;          // of its first process; 0: none that is known to run
+  std::string key_of(TaskId task) const;  // a variable that only its processes have
+  int pid_of(TaskId task) const;          // its first process; 0: not known to run
   Link* link(TaskId task);
   void closed(TaskId task);
   void adopt(TaskId task, SupervisorLink link);
   void settle(TaskId task);
   void lost(TaskId task);
+  void end_leftovers(TaskId task, const TaskCgroup& group);
+  bool recover_one(const FoundTask& task, RecoveredTask& recovered);
+  void recover_running(TaskId task, TaskStatus& status);
   void ended(TaskId task, const supervise::ExitRecord& record);
   void count_egress(TaskId task, const std::string& cgroup, const std::string& inside = {});
   std::int64_t all_sent(TaskId task, const std::string& cgroup);  // at its end
@@ -149,14 +177,14 @@ class Tasks {
   TaskDirs dirs_;
   Launcher launcher_;
   std::string owner_;
-  std::string temporary_;  // this agent's own, in /tmp
+  std::string temporary_;  // this agent's own directory in /tmp
   Cgroups cgroups_;
   Sandbox sandbox_;
   std::unordered_map<TaskId, std::unique_ptr<Link>> links_;
-  std::unordered_map<TaskId, net::Timer> seeking_;  // supervisors that live but do not answer yet
+  std::unordered_map<TaskId, net::Timer> seeking_;  // for supervisors that do not answer yet
   std::map<std::uint64_t, Reader> readers_;         // by subscription
-  std::unordered_map<TaskId, std::set<std::uint64_t>>
-      reading_;  // subscriptions that wait for this task's log
+  // Subscriptions that wait for a task's log.
+  std::unordered_map<TaskId, std::set<std::uint64_t>> reading_;
   std::unordered_map<TaskId, std::unique_ptr<LogReader>> logs_;
   Suspender suspender_;
   Checkpointer checkpointer_;
@@ -164,17 +192,17 @@ class Tasks {
   SecretFiles secret_files_;
   SshDoors ssh_;
   Tunnels tunnels_;
-  std::map<std::pair<TaskId, std::uint16_t>, Listener>
-      listeners_;  // behind ports that were asked for, as found last
+  // Which process listens on a port that was asked for, as last found.
+  std::map<std::pair<TaskId, std::uint16_t>, Listener> listeners_;
   PortWatch ports_;
   net::Timer ports_timer_;
   Rooms rooms_;
   std::unordered_map<TaskId, EgressCounter> egress_;
   struct Carried {
-    std::int64_t before = 0, bytes = 0;
-  };  // in earlier lives of the agent, and in this one
-  std::unordered_map<TaskId, Carried>
-      tunnelled_;  // what left through tunnels, which the task's own counter does not see
+    std::int64_t before = 0, bytes = 0;  // by earlier agents, and by this one
+  };
+  // Bytes sent through tunnels, which the task's own counter does not see.
+  std::unordered_map<TaskId, Carried> tunnelled_;
   std::unordered_set<TaskId> born_here_;  // started by this agent
 };
 

@@ -1,5 +1,5 @@
-// Logs of tasks, to whoever reads them: each reader pulls, and one that follows is answered when
-// there is more.
+// Logs of tasks for their readers. Each reader asks for the next piece; one that follows is
+// answered when there is more.
 #include "agent/task/task_link.h"
 #include "base/limits.h"
 
@@ -9,14 +9,14 @@ bool Tasks::serve(std::uint64_t subscription, Reader& reader) {
   auto& log = logs_[reader.task];
   if (!log)
     log = std::make_unique<LogReader>(dirs_.path(reader.task));
-  // Looked at before the log is read: what is written after this look is found by the next read.
+  // Checked before the log is read: what is written later is found by the next read.
   const bool live =
       rooms_.preparing(reader.task) || (links_.contains(reader.task) && !link(reader.task)->exited);
   auto chunk = log->read(reader.offset, limits::log_chunk_bytes_max);
   wire::agent_v1::LogChunk answer;
   answer.subscription = subscription;
   if (!chunk) {
-    // A task that was placed and has not written its first file yet.
+    // A task that was placed but has not written its first file yet.
     if (live && reader.follow)
       return false;
     answer.end = true;
@@ -33,8 +33,7 @@ bool Tasks::serve(std::uint64_t subscription, Reader& reader) {
   answer.next_offset = chunk->next_offset;
   answer.lost_bytes = chunk->gone_bytes;
   answer.end = nothing && (!live || !reader.follow);
-  // The last piece and the word that it was the last go together when nothing can be added any
-  // more.
+  // If nothing can be added any more, the last piece says that it is the last.
   if (!nothing && !live && chunk->at_end)
     answer.end = true;
   if (!nothing && !reader.follow && chunk->at_end)

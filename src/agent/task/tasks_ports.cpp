@@ -1,5 +1,5 @@
-// The ports of this node's replicas: watched from their start to their end, and told where that
-// changes who is believed.
+// The ports of this node's replicas: watched from start to end, and reported when their holder
+// changes.
 #include <fmt/format.h>
 
 #include "agent/task/tasks.h"
@@ -14,7 +14,7 @@ void Tasks::watch_port(TaskId task, std::uint16_t port) {
   look_at_ports();
 }
 
-// Those whose time has come, and the timer for the next.
+// Checks the ports that are due, and sets the timer for the next.
 void Tasks::look_at_ports() {
   ports_timer_.cancel();
   for (const PortWatch::Seen& seen : ports_.look(system_clock().steady()))
@@ -37,7 +37,7 @@ void Tasks::perform(const effect::LookAtPort& e) {
   look_at_ports();
 }
 
-// A replica that finds its port taken often ends by itself, with whatever code it likes.
+// A replica that finds its port taken often ends by itself, with any exit code.
 void Tasks::tell_port_taken(TaskStatus& status) {
   const std::uint16_t port = ports_.port_of(status.task);
   const bool by_itself = status.exit.kind == ExitKind::exited && status.exit.code != 0;

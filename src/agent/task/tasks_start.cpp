@@ -1,5 +1,4 @@
-// Starting a task: what the supervisor is told to run, and where that could not be made, how the
-// task ends before it began.
+// Starting a task: what its supervisor runs, and how a task ends that could not be started.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -26,8 +25,8 @@
 namespace billow::agent {
 namespace {
 
-// Of the job's user, who writes into it; others cannot look into it, but can pass through to their
-// own.
+// It belongs to the job's user. Others cannot look into it, but can pass through `work_dir` to
+// their own.
 Result<std::string> make_work_dir(const std::string& work_dir,
                                   TaskId task,
                                   const UserRecord& user) {
@@ -40,9 +39,9 @@ Result<std::string> make_work_dir(const std::string& work_dir,
   return path;
 }
 
-// On the node's own file system a whole directory is shown, where there is none or an empty one: a
-// file in another could not be shown without hiding what else lies there. Whether there is one is
-// for the job's user to see, not for the agent to tell.
+// On the node's own file system a secret is shown by mounting a whole directory, at a path that
+// does not exist or is empty: mounting over a directory would hide its files. The check runs as the
+// job's user, so that it reveals nothing that the user cannot see.
 Status add_secret_directory(const SecretFiles::Written& secret,
                             const std::optional<Identity>& user,
                             std::vector<BoundVolume>& mounts) {
@@ -59,23 +58,23 @@ Status add_secret_directory(const SecretFiles::Written& secret,
   };
   if (at.empty() ||
       std::any_of(mounts.begin(), mounts.end(), [&](const BoundVolume& m) { return m.path == at; }))
-    return refuse(fmt::format("{} is there already and not empty", at.empty() ? "/" : at));
+    return refuse(fmt::format("{} exists and is not empty", at.empty() ? "/" : at));
   switch (look_as_user(user, at)) {
     case Sight::nothing:
     case Sight::empty:
       break;
     case Sight::used:
-      return refuse(fmt::format("{} is there already and not empty", at));
+      return refuse(fmt::format("{} exists and is not empty", at));
     case Sight::closed:
-      return refuse(fmt::format("the job's user may not look into what is above {}", at));
+      return refuse(fmt::format("the job's user may not look into the directory above {}", at));
   }
   mounts.push_back(mount);
   return {};
 }
 
-// From the inside out: the job's command, the ranks of a gang, the room. A room with another root
-// is made for each rank, because Billow's own programs are outside of it; a tree at its own path is
-// one for all of them.
+// From the inside out: the job's command, the ranks of a gang, the container. With an image each
+// rank has its own container, because Billow's programs are not in the image. An environment is
+// mounted once for all ranks.
 std::vector<std::string> command_of(const Start& start, const Rooms::Room* room) {
   const std::vector<std::string> enter = {executable_dir() + "/billow", "box", "--"};
   const auto before = [](std::vector<std::string> argv, const std::vector<std::string>& words) {
@@ -93,134 +92,155 @@ std::vector<std::string> command_of(const Start& start, const Rooms::Room* room)
 
 }  // namespace
 
-Result<TaskSpec> Tasks::spec_of(const Start& start,
-                                SteadyTime paid_until,
-                                const Rooms::Room* room,
-                                TaskCgroup& group,
-                                TaskPlan& plan) {
-  for (const GivenSecret& secret : start.secrets)
-    if (secret.variable.empty() && secret.file.empty())
-      return fail(Code::conflict, secret.value);  // why the head could not give it
-  TaskSpec spec;
-  spec.argv = command_of(start, room);
-  spec.cwd = start.cwd.empty() ? "/" : start.cwd;
-  const UserRecord user = BILLOW_TRY(
-      resolve_job_user({.unix_user = start.unix_user, .allow_root = start.unix_user == "root"}));
-  if (const auto files = start.env.find(surroundings::files); files != start.env.end()) {
-    if (options_.files_socket.empty())
-      return fail(Code::unavailable, "files cannot follow a job to this node: see the agent's log");
-    spec.cwd = BILLOW_TRY(make_work_dir(options_.work_dir, start.task, user));
-    spec.argv.insert(spec.argv.begin(), {executable_dir() + "/billow", "stage", "--"});
-  }
-  const UserRecord self = BILLOW_TRY(current_user());
-  if (user.identity.uid != self.identity.uid) {
-    spec.identity = user.identity;
-    spec.no_new_privs = true;
-  }
-  Environment env = start.env;
-  if (room && room->plan.root) {
-    // Another root has its own programs and users, and need not have this directory.
-    if (!file_exists(spec.cwd))
-      spec.cwd = "/";
-  } else {
-    env.try_emplace("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
-    env["HOME"] = user.home;
-    env["USER"] = env["LOGNAME"] = user.name;
-  }
-  std::vector<GpuInfo> cards;
-  std::vector<int> granted;
-  std::vector<std::string> migs;
+Result<Tasks::Granted> Tasks::claim_gpus(const Start& start) {
+  Granted out;
   for (const GpuGrant& grant : start.gpus) {
     const auto index = static_cast<std::size_t>(grant.gpu);
     if (index >= options_.gpus.size())
       return fail(Code::conflict, fmt::format("this node has no GPU {}", grant.gpu));
-    cards.push_back(options_.gpus[index]);
-    granted.push_back(grant.gpu);
+    out.cards.push_back(options_.gpus[index]);
+    out.indices.push_back(grant.gpu);
     if (grant.mig_start >= 0)
-      migs.push_back(BILLOW_TRY(migs_.claim(start.task, cards.back(), grant)));
+      out.mig_uuids.push_back(BILLOW_TRY(migs_.claim(start.task, out.cards.back(), grant)));
   }
-  for (const auto& [name, value] : visibility({.gpus = cards, .mig_uuids = migs}).env)
+  return out;
+}
+
+void Tasks::describe_gpus(const Start& start, const Granted& granted, Environment& env) {
+  for (const auto& [name, value] :
+       visibility({.gpus = granted.cards, .mig_uuids = granted.mig_uuids}).env)
     env[name] = value;
-  if (!start.gpus.empty()) {
-    std::string indices;
-    for (int gpu : granted)
-      indices += (indices.empty() ? "" : ",") + std::to_string(gpu);
-    env["BILLOW_GPUS"] = indices;
-    env["BILLOW_GPU_MILLI"] = std::to_string(start.gpus.front().share.milli);
+  if (start.gpus.empty())
+    return;
+  std::string indices;
+  for (int gpu : granted.indices)
+    indices += (indices.empty() ? "" : ",") + std::to_string(gpu);
+  env["BILLOW_GPUS"] = indices;
+  env["BILLOW_GPU_MILLI"] = std::to_string(start.gpus.front().share.milli);
+}
+
+// The job's environment, except its room's; registers it for suspend and checkpoints on the way.
+Result<Environment> Tasks::environment_of(Starting& s) {
+  const Start& start = s.start;
+  Environment env = start.env;
+  if (!s.other_root()) {
+    env.try_emplace("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+    env["HOME"] = s.user.home;
+    env["USER"] = env["LOGNAME"] = s.user.name;
   }
+  describe_gpus(start, s.granted, env);
   if (const std::string hosts = write_hostfile(temporary_, start); !hosts.empty())
     env["BILLOW_HOSTFILE"] = hosts;
+  // A job that submits another passes its own environment on.
   for (const char* name : {"BILLOW_VAULT_SOCKET", "BILLOW_JOB_TOKEN", "BILLOW_TASK_KEY"})
-    env.erase(name);  // of a job that submits another
-  plan = suspender_.prepare(start, cards, !options_.sim_state_dir.empty(), env);
-  plan.mig_uuids = migs;
-  if (spec.identity) {
-    plan.other_user = true;
-    plan.uid = spec.identity->uid;
-    plan.gid = spec.identity->gid;
-    plan.groups = spec.identity->groups;
+    env.erase(name);
+  s.plan = suspender_.prepare(start, s.granted.cards, !options_.sim_state_dir.empty(), env);
+  s.plan.mig_uuids = s.granted.mig_uuids;
+  if (s.spec.identity) {
+    s.plan.other_user = true;
+    s.plan.uid = s.spec.identity->uid;
+    s.plan.gid = s.spec.identity->gid;
+    s.plan.groups = s.spec.identity->groups;
   }
-  BILLOW_TRY_VOID(Checkpointer::prepare(plan, start.task, start.job, temporary_, env));
+  BILLOW_TRY_VOID(Checkpointer::prepare(s.plan, start.task, start.job, temporary_, env));
   BILLOW_TRY_VOID(add_file_variables(
       start, {options_.files_socket, options_.work_dir, options_.data_dir}, env));
   if (!options_.keepalive_socket.empty())
     env[net::keepalive_variable] = options_.keepalive_socket;
-  const bool other_root = room && room->plan.root;
-  const auto secrets =
-      BILLOW_TRY(secret_files_.write(start.task, start.surroundings.secrets, start.secrets, user));
-  std::vector<BoundVolume> mounts = start.volumes;
+  return env;
+}
+
+// Environment, secrets, volumes and, for a job with an image, its container.
+Status Tasks::furnish(Starting& s) {
+  Environment env = BILLOW_TRY(environment_of(s));
+  const auto secrets = BILLOW_TRY(
+      secret_files_.write(s.start.task, s.start.surroundings.secrets, s.start.secrets, s.user));
+  std::vector<BoundVolume> mounts = s.start.volumes;
   for (const SecretFiles::Written& secret : secrets) {
-    const std::string place = !secret.wanted.empty() ? secret.wanted
-                              : other_root           ? SecretFiles::usual_place(secret.name)
-                                                     : secret.file;
-    env[secret.variable()] = place;
-    if (!other_root && !secret.wanted.empty())
-      BILLOW_TRY_VOID(add_secret_directory(secret, spec.identity, mounts));
+    env[secret.variable()] = !secret.wanted.empty() ? secret.wanted
+                             : s.other_root()       ? SecretFiles::usual_place(secret.name)
+                                                    : secret.file;
+    if (!s.other_root() && !secret.wanted.empty())
+      BILLOW_TRY_VOID(add_secret_directory(secret, s.spec.identity, mounts));
   }
   for (const auto& [name, value] : env)
-    spec.env.push_back(name + "=" + value);
-  spec.env.push_back(task_key(owner_, start.task));
-  if (room) {
+    s.spec.env.push_back(name + "=" + value);
+  s.spec.env.push_back(task_key(owner_, s.start.task));
+  if (s.room) {
     std::vector<std::uint32_t> numbers;
-    for (const GpuGrant& grant : start.gpus)
+    for (const GpuGrant& grant : s.start.gpus)
       numbers.push_back(card_index(grant));
-    BILLOW_TRY_VOID(rooms_.furnish(*room, start, numbers, secrets, spec));
+    BILLOW_TRY_VOID(rooms_.furnish(*s.room, s.start, numbers, secrets, s.spec));
   }
-  if (start.pty)
-    spec.terminal = TerminalSize{start.rows, start.cols};
-  spec.stdin_open = start.use_stdin;
-  spec.time_limit = start.time_limit;
-  spec.paid_until = paid_until;
-  // A fenced task must be gone soon after its fence: the head counts on it.
-  spec.stop_grace =
-      start.fenced ? std::min(start.stop_grace, limits::fence_grace) : start.stop_grace;
-  std::vector<std::vector<std::string>> files;
-  for (const GpuInfo& gpu : options_.gpus)
-    files.push_back(gpu.device_files);
-  // A job that has the node to itself has nothing between it and the hardware; its control group
-  // only tells what belongs to it.
-  if (options_.sim_state_dir.empty() && !start.bare)
-    sandbox_.apply_to(spec, device_nodes(files), granted);
-  // In another root they are the room's to mount.
-  if (!other_root)
-    BILLOW_TRY_VOID(sandbox_.bind_to(spec, mounts));
+  // A job that has the whole node has nothing between it and the hardware.
+  if (options_.sim_state_dir.empty() && !s.start.bare) {
+    std::vector<std::vector<std::string>> files;
+    for (const GpuInfo& gpu : options_.gpus)
+      files.push_back(gpu.device_files);
+    sandbox_.apply_to(s.spec, device_nodes(files), s.granted.indices);
+  }
+  // In a container the runtime mounts them.
+  return s.other_root() ? Status{} : sandbox_.bind_to(s.spec, mounts);
+}
+
+// The control group of a job that has the whole node has no limits: it only tells which processes
+// are the job's.
+void Tasks::limit(Starting& s) {
+  const Start& start = s.start;
   const std::int64_t processes = start.surroundings.processes_max;
   auto made = cgroups_.create(
       start.task,
       {.cpu_milli = start.bare ? 0 : start.cpu_milli,
        .mem_mib = start.bare ? 0 : start.mem_mib,
        .pids_max = processes > 0 || start.bare ? processes : limits::task_processes_max});
-  if (made) {
-    group = std::move(*made);
-    group.apply_to(spec);
-  } else {
-    log_warn("task {}: no control group: {}", start.task.value, made.error().message);
-  }
-  return spec;
+  if (!made)
+    return log_warn("task {}: no control group: {}", start.task.value, made.error().message);
+  s.group = std::move(*made);
+  s.group.apply_to(s.spec);
 }
 
-// Recorded like any other end: after a crash of this agent it must still be known, and its log is
-// empty rather than missing.
+Status Tasks::specify(Starting& s, SteadyTime paid_until) {
+  const Start& start = s.start;
+  for (const GivenSecret& secret : start.secrets)
+    if (secret.variable.empty() && secret.file.empty())
+      return fail(Code::conflict, secret.value);  // the head says here why it has no value
+  TaskSpec& spec = s.spec;
+  spec.argv = command_of(start, s.room);
+  spec.cwd = start.cwd.empty() ? "/" : start.cwd;
+  s.user = BILLOW_TRY(
+      resolve_job_user({.unix_user = start.unix_user, .allow_root = start.unix_user == "root"}));
+  if (start.env.contains(surroundings::files)) {
+    if (options_.files_socket.empty())
+      return fail(Code::unavailable, "files cannot follow a job to this node: see the agent's log");
+    spec.cwd = BILLOW_TRY(make_work_dir(options_.work_dir, start.task, s.user));
+    spec.argv.insert(spec.argv.begin(), {executable_dir() + "/billow", "stage", "--"});
+  }
+  const UserRecord self = BILLOW_TRY(current_user());
+  if (s.user.identity.uid != self.identity.uid) {
+    spec.identity = s.user.identity;
+    spec.no_new_privs = true;
+  }
+  // An image has its own directories, and need not have this one.
+  if (s.other_root() && !file_exists(spec.cwd))
+    spec.cwd = "/";
+  s.granted = BILLOW_TRY(claim_gpus(start));
+  BILLOW_TRY_VOID(furnish(s));
+  if (start.pty)
+    spec.terminal = TerminalSize{start.rows, start.cols};
+  spec.stdin_open = start.use_stdin;
+  spec.time_limit = start.time_limit;
+  spec.paid_until = paid_until;
+  // A fenced task must end soon after its fence: the head relies on it.
+  spec.stop_grace =
+      start.fenced ? std::min(start.stop_grace, limits::fence_grace) : start.stop_grace;
+  limit(s);
+  s.plan.env = spec.env;
+  s.plan.cwd = spec.cwd;
+  return {};
+}
+
+// Recorded like any other end: it must be known after a crash of this agent, and its log is empty
+// rather than missing.
 void Tasks::end_unstarted(TaskId task, ExitStatus exit) {
   migs_.release(task);
   rooms_.ended(task);
@@ -237,7 +257,7 @@ void Tasks::end_unstarted(TaskId task, ExitStatus exit) {
 
 void Tasks::perform(const effect::StartTask& e) {
   if (const Status noted = note_residue(options_.data_dir, e.start);
-      !noted)  // what cannot be found again may not be brought
+      !noted)  // files that could not be found again must not be fetched
     return end_unstarted(e.start.task, {.kind = ExitKind::exec_failed,
                                         .code = 125,
                                         .signal = 0,
@@ -269,22 +289,18 @@ void Tasks::begin(const effect::StartTask& e, const Rooms::Room* room) {
     end_unstarted(
         id, {.kind = ExitKind::exec_failed, .code = 126, .signal = 0, .message = error.message});
   };
-  TaskCgroup group;
-  TaskPlan plan;
-  auto spec = spec_of(e.start, e.ends_at, room, group, plan);
-  if (!spec)
-    return could_not(spec.error());
-  plan.env = spec->env;
-  plan.cwd = spec->cwd;
+  Starting starting{.start = e.start, .room = room};
+  if (const Status specified = specify(starting, e.ends_at); !specified)
+    return could_not(specified.error());
+  const TaskCgroup& group = starting.group;
   const TaskMeta meta{e.start.fenced, e.paid_until, e.start.gpus, e.start.bare, e.start.port};
-  auto made = dirs_.create(id, *spec, wire::to_json_text(meta));
+  auto made = dirs_.create(id, starting.spec, wire::to_json_text(meta));
   if (!made) {
     if (made.error().code != Code::conflict) {
       suspender_.ended(id);
       return could_not(made.error());
     }
-    // It was started in an earlier life; the core knows it from recovery, so this is a start that
-    // crossed it.
+    // An earlier agent started it, and the core knows it from recovery: this start crossed that.
     log_warn("task {} was started before", id.value);
     return;
   }
@@ -294,15 +310,15 @@ void Tasks::begin(const effect::StartTask& e, const Rooms::Room* room) {
   std::string secrets;
   for (const GivenSecret& secret : e.start.secrets)
     if (std::string value; !secret.variable.empty() && base64_decode(secret.value, value))
-      (((secrets += secret.variable) += '=') += value) += '\0';
+      secrets.append(secret.variable).append("=").append(value).push_back('\0');
   auto launched = launcher_.launch(std::move(*made), secrets);
   if (!launched) {
     (void)all_sent(id, group.v2);
     suspender_.ended(id);
     return could_not(launched.error());
   }
-  checkpointer_.began(id, plan);
-  suspender_.began(id, std::move(plan));
+  checkpointer_.began(id, starting.plan);
+  suspender_.began(id, std::move(starting.plan));
   watch(id, std::move(*launched));
   Link* l = link(id);
   l->cgroup = group.v2;

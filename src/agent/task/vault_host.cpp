@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,9 +16,8 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "gpumem/client.h"
+#include "process/spawn.h"
 #include "shim/abi.h"
-
-extern char** environ;
 
 namespace billow::agent {
 namespace {
@@ -96,29 +94,22 @@ Status VaultHost::ensure() {
   if (::lstat(dir_.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != ::geteuid())
     return fail(Code::forbidden, fmt::format("{} belongs to somebody else", dir_), "remove it");
   (void)::chmod(dir_.c_str(), 0711);
-  const std::string log = options_.data_dir + "/vault.log", socket = dir_ + "/jobs",
-                    arena = fmt::format("{}", options_.arena_bytes);
-  const char* argv[] = {program_.c_str(), "--socket", socket.c_str(), "--admin",
-                        admin.c_str(),    "--arena",  arena.c_str(),  nullptr};
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, 1, log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
-  posix_spawn_file_actions_adddup2(&actions, 1, 2);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  sigset_t none;
-  sigemptyset(&none);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setflags(&attributes,
-                           POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID);  // outlives this agent
-  pid_t pid = 0;
-  const int error = ::posix_spawn(&pid, program_.c_str(), &actions, &attributes,
-                                  const_cast<char**>(argv), environ);
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&actions);
-  if (error != 0)
-    return fail_errno("start " + program_, error);
+  const std::string log = options_.data_dir + "/vault.log";
+  const Fd log_fd(::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (!log_fd)
+    return fail_errno(log, errno);
+  process::Spawn request;
+  request.argv = {program_,
+                  "--socket",
+                  dir_ + "/jobs",
+                  "--admin",
+                  admin,
+                  "--arena",
+                  fmt::format("{}", options_.arena_bytes)};
+  request.out = request.err = log_fd.get();
+  request.group = process::Group::session;  // it outlives this agent
+  process::Child child = BILLOW_TRY(process::spawn(request));
+  const int pid = child.release();
   const SteadyTime give_up = system_clock().steady() + start_patience;
   while (!gpumem::call_vault(admin, "ping", 2000)) {
     if (system_clock().steady() > give_up)

@@ -3,9 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <pwd.h>
-#include <spawn.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -16,8 +14,7 @@
 #include "base/text.h"
 #include "client/frame/local_heads.h"
 #include "net/http/blocking_client.h"
-
-extern char** environ;
+#include "process/spawn.h"
 
 namespace billow::client {
 namespace {
@@ -198,22 +195,15 @@ Status start_head(const std::string& data_dir) {
       STDERR_FILENO,
       "billow: no head is running; starting one in the background (data in %s, `%s` ends it)\n",
       data_dir.c_str(), down_command(data_dir).c_str());
-  std::string self = platform::this_program(), up = "up", background = "--background",
-              data = "--data", dir = data_dir;
-  char* argv[] = {self.data(), up.data(), background.data(), data.data(), dir.data(), nullptr};
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  ::posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO,
-                                     STDOUT_FILENO);  // our stdout is the job's
-  pid_t pid = 0;
-  const int rc = ::posix_spawn(&pid, self.c_str(), &actions, nullptr, argv, environ);
-  ::posix_spawn_file_actions_destroy(&actions);
-  if (rc != 0)
-    return fail_errno("starting a head", rc);
-  int status = 0;
-  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+  process::Spawn request;
+  request.argv = {platform::this_program(), "up", "--background", "--data", data_dir};
+  request.out = STDERR_FILENO;  // our standard output is the job's
+  request.err = process::inherited;
+  request.group = process::Group::ours;
+  auto child = process::spawn(request);
+  if (!child)
+    return pass(child.error(), "starting a head");
+  if (child->wait().ok())
     return {};
   return fail(Code::unavailable, "the head could not be started",
               fmt::format("run `billow up --data {}` to see why", shell_quote(data_dir)));

@@ -19,6 +19,7 @@
 #include "client/jobs/tunnel.h"
 #include "client/request/job_names.h"
 #include "client/request/job_request.h"
+#include "process/spawn.h"
 
 namespace billow::client {
 namespace {
@@ -355,12 +356,10 @@ int cmd_ssh(const Parsed& p) {
     words.push_back(
         "exec /bin/sh -c 'cd \"${BILLOW_WORKDIR:-.}\"; exec \"${SHELL:-/bin/sh}\" -c \"$1\"' sh " +
         shell_quote(join(command, " ")));
-  std::vector<char*> argv;
-  for (std::string& word : words)
-    argv.push_back(word.data());
-  argv.push_back(nullptr);
-  ::execvp(argv[0], argv.data());
-  return report({Code::unsupported, fmt::format("ssh cannot be started: {}", ::strerror(errno)),
+  const Status failed =
+      process::replace_this_program({.argv = words, .signals = process::Signals::keep_ignored});
+  return report({Code::unsupported,
+                 fmt::format("ssh could not be started: {}", failed.error().message),
                  "install OpenSSH's client, or use `billow shell` and `billow attach`"});
 }
 

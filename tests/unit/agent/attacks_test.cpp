@@ -99,8 +99,7 @@ class Shell : public Attack {
     SshPlace out;
     out.task = TaskId(7);
     out.user = user();
-    out.other_user = true;
-    out.cwd = "/";
+    out.place.identity = out.user.identity;
     return out;
   }
   std::vector<std::string> directories() const { return listed(root_, "ssh-"); }

@@ -22,7 +22,7 @@ TEST(Helper, OneThatSaysNothingForTooLongIsGivenUpWithAWord) {
   const auto code = run_helper(helper);
   ASSERT_FALSE(code);
   EXPECT_EQ(code.error().code, Code::timed_out);
-  EXPECT_NE(code.error().message.find("image docker.io/x was given up: nothing came of it for"),
+  EXPECT_NE(code.error().message.find("image docker.io/x was given up: no progress for"),
             std::string::npos)
       << code.error().message;
 }

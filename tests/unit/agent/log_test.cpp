@@ -86,7 +86,7 @@ TEST(TaskLog, FiftyMegabytesSurviveAnAgentKilledAgainAndAgain) {
     return found && found->presence == TaskPresence::ended;
   }));
   const auto found = rig.dirs().find(TaskId(1));
-  EXPECT_EQ(found->exit->code, 0) << describe_exit(*found->exit);
+  EXPECT_EQ(found->exit->code, 0) << found->exit->detail;
   const auto log = rig.read_log(TaskId(1));
   EXPECT_EQ(log.gone, 0u);
   EXPECT_EQ(log.next, found->exit->log_end);

@@ -71,10 +71,7 @@ class Rig {
       for (const FoundTask& task : *tasks)
         if (task.presence == TaskPresence::supervised && task.supervisor_pid > 0)
           ::kill(task.supervisor_pid, SIGTERM);
-    pump_until([&] {
-      launcher_->reap();
-      return launcher_->unreaped() == 0;
-    });
+    pump_until([&] { return launcher_->reap() == 0; });
     (void)remove_tree(root_);
   }
 

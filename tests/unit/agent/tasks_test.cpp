@@ -18,7 +18,7 @@ struct Life {
 
   explicit Life(const std::string& data_dir) {
     ::setenv("BILLOW_SUPERVISE", BILLOW_SUPERVISE_PATH, 1);
-    auto made = Tasks::create(loop, {data_dir, "", {}},
+    auto made = Tasks::create(loop, {.data_dir = data_dir},
                               {.event = [this](const TaskEvent& e) { events.push_back(e); },
                                .send =
                                    [](const auto&, auto) {

@@ -120,7 +120,7 @@ TEST(WithoutRoot, CgroupsSayWhatIsMissing) {
     for (const std::string& line : groups.report())
       if (line.find("cgroup v") == std::string::npos &&
           line.find("not available") == std::string::npos &&
-          line.find("by descent") == std::string::npos)
+          line.find("by parent process") == std::string::npos)
         return 1;
     const auto group = groups.create(TaskId(1), {1000, 64, 10});
     return group ? 0 : 2;

@@ -10,8 +10,8 @@
 
 #include "base/file.h"
 #include "base/rng.h"
-#include "base/run_command.h"
 #include "base/text.h"
+#include "process/command.h"
 
 namespace billow::files {
 namespace {
@@ -67,7 +67,7 @@ class Repository {
   }
   std::string git(std::vector<std::string> arguments, std::string input = {}) const {
     arguments.insert(arguments.begin(), {"git", "-C", root_.string()});
-    const auto done = run_command({.argv = arguments,
+    const auto done = process::run_command({.argv = arguments,
                                    .env = {{"GIT_CONFIG_NOSYSTEM", "1"}, {"HOME", root_.string()}},
                                    .input = std::move(input)});
     EXPECT_TRUE(done && done->code <= 1) << (done ? done->err : done.error().message);

@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/run_command.h"
 #include "pool/command_pool.h"
 #include "pool/slurm_pool.h"
+#include "process/command.h"
 
 namespace billow::pool {
 namespace {
@@ -70,13 +70,13 @@ TEST(SlurmPool, ItsScriptIsAProgramAShellAccepts) {
                        {.installation = "ab12", .work_dir = "", .billow = "/opt/a b/billow"});
   for (const auto& o : {order(), order(3, 8)}) {
     const auto checked =
-        run_command({.argv = {"/bin/sh", "-n"}, .env = {}, .input = pool.script(o)});
+        process::run_command({.argv = {"/bin/sh", "-n"}, .env = {}, .input = pool.script(o)});
     ASSERT_TRUE(checked);
     EXPECT_EQ(checked->code, 0) << checked->err << pool.script(o);
     const auto quick =
-        run_command({.argv = {"/bin/sh", "-n"},
-                     .env = {},
-                     .input = "echo here\nexec >/dev/null 2>&1\n" + pool.node_script(o)});
+        process::run_command({.argv = {"/bin/sh", "-n"},
+                              .env = {},
+                              .input = "echo here\nexec >/dev/null 2>&1\n" + pool.node_script(o)});
     ASSERT_TRUE(quick);
     EXPECT_EQ(quick->code, 0) << quick->err;
   }
@@ -156,10 +156,10 @@ TEST(CommandPool, ListsByNameWhateverElseIsPrinted) {
 
 TEST(RunCommand, EndsWhatTakesTooLongWithEverythingItStarted) {
   const auto before = system_clock().steady();
-  const auto done = run_command({.argv = {"/bin/sh", "-c", "sleep 60 & sleep 60"},
-                                 .env = {},
-                                 .input = {},
-                                 .timeout = milliseconds(200)});
+  const auto done = process::run_command({.argv = {"/bin/sh", "-c", "sleep 60 & sleep 60"},
+                                          .env = {},
+                                          .input = {},
+                                          .timeout = milliseconds(200)});
   ASSERT_FALSE(done);
   EXPECT_EQ(done.error().code, Code::timed_out);
   EXPECT_LT((system_clock().steady() - before).ns, seconds(30).ns);
@@ -169,23 +169,23 @@ TEST(RunCommand, WhatStaysIsReturnedWithItsFirstLine) {
   char dir[] = "/tmp/billow-pool-XXXXXX";
   ASSERT_TRUE(::mkdtemp(dir));
   const std::string complaints = std::string(dir) + "/err";
-  const auto stays = start_command({.argv = {"/bin/sh", "-c", "eval \"$(cat)\""},
-                                    .input = "echo here\nexec >/dev/null\nsleep 60\n",
-                                    .complaints = complaints});
+  const auto stays = process::start_command({.argv = {"/bin/sh", "-c", "eval \"$(cat)\""},
+                                             .input = "echo here\nexec >/dev/null\nsleep 60\n",
+                                             .complaints = complaints});
   ASSERT_TRUE(stays) << stays.error().message;
   ASSERT_GT(stays->pid, 0);
   EXPECT_EQ(::kill(-stays->pid, SIGKILL), 0);
   EXPECT_EQ(::waitpid(stays->pid, nullptr, 0), stays->pid);
-  const auto ends = start_command(
+  const auto ends = process::start_command(
       {.argv = {"/bin/sh", "-c", "echo busy >&2; exit 3"}, .input = "", .complaints = complaints});
   ASSERT_TRUE(ends);
   EXPECT_EQ(ends->pid, 0);
   EXPECT_EQ(ends->ended.code, 3);
   EXPECT_EQ(ends->ended.complaint(), "busy");
-  const auto hangs = start_command({.argv = {"/bin/sleep", "60"},
-                                    .input = "",
-                                    .complaints = complaints,
-                                    .patience = milliseconds(100)});
+  const auto hangs = process::start_command({.argv = {"/bin/sleep", "60"},
+                                             .input = "",
+                                             .complaints = complaints,
+                                             .patience = milliseconds(100)});
   ASSERT_FALSE(hangs);
   EXPECT_EQ(hangs.error().code, Code::timed_out);
   (void)remove_tree(dir);
@@ -193,10 +193,10 @@ TEST(RunCommand, WhatStaysIsReturnedWithItsFirstLine) {
 
 TEST(RunCommand, LargeInputAndOutputDoNotBlockEachOther) {
   const std::string text(3 << 20, 'x');
-  const auto done = run_command({.argv = {"/bin/cat"}, .env = {}, .input = text});
+  const auto done = process::run_command({.argv = {"/bin/cat"}, .env = {}, .input = text});
   ASSERT_TRUE(done);
   EXPECT_EQ(done->out, text);
-  const auto missing = run_command({.argv = {"/no/such/program"}, .env = {}, .input = {}});
+  const auto missing = process::run_command({.argv = {"/no/such/program"}, .env = {}, .input = {}});
   EXPECT_FALSE(missing);
 }
 

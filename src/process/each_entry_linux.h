@@ -1,19 +1,19 @@
-// The entries of a directory, without memory of our own: the supervisor calls this between fork and
-// exec.
+// The entries of a directory, by system calls alone: safe between fork and exec of a process with
+// threads, and free of the C++ library (billow-supervise uses it too).
 #pragma once
 
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/mount.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstdint>
 
-namespace billow::supervise {
+namespace billow::process {
 
-// `take(name)` for each, but for `.` and `..`, until one gives an error, which is the answer.
+// Calls `take(name)` for each entry except `.` and `..`, until one returns an error. Returns that
+// error, or 0.
 template <class Take>
 int each_entry(const char* directory, Take take) {
   struct Entry {
@@ -43,13 +43,4 @@ int each_entry(const char* directory, Take take) {
   return error;
 }
 
-// Something that is no directory, bound over a new empty file.
-inline int bind_file(const char* from, const char* to) {
-  const int fd = open(to, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-  if (fd < 0)
-    return errno;
-  close(fd);
-  return mount(from, to, nullptr, MS_BIND, nullptr) == 0 ? 0 : errno;
-}
-
-}  // namespace billow::supervise
+}  // namespace billow::process

@@ -1,0 +1,180 @@
+// Tasks of an earlier agent, and tasks whose supervisor was lost: what their directories say, and
+// taking over those that still run.
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+
+#include "agent/observe/proc_stats.h"
+#include "agent/task/task_link.h"
+#include "agent/task/task_status.h"
+#include "agent/task/tasks.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "core/wire/codec.h"
+#include "gpu/sim/sim_holders.h"
+
+namespace billow::agent {
+namespace {
+
+constexpr Duration settle_patience = milliseconds(20);  // the loop waits this long at most
+constexpr Duration settle_again_after = milliseconds(100);
+constexpr int leftover_rounds_max = 20;
+
+}  // namespace
+
+// The directory of a task without a link says how it stands. While its supervisor lives, the agent
+// tries to connect until it answers or ends. A task is lost only when its lock is free.
+void Tasks::settle(TaskId task) {
+  seeking_.erase(task);
+  const auto found = dirs_.find(task);
+  if (found && found->presence == TaskPresence::supervised) {
+    auto again = launcher_.connect(dirs_.path(task), settle_patience);
+    if (again)
+      return adopt(task, std::move(*again));
+    seeking_[task] = loop_.after(settle_again_after, [this, task] { settle(task); });
+    return;
+  }
+  if (found && found->exit)
+    return ended(task, *found->exit);
+  lost(task);
+}
+
+// The supervisor was killed. Its leftovers may hold a GPU and are killed before the task is
+// reported as lost.
+void Tasks::lost(TaskId task) {
+  const TaskCgroup group = cgroups_.find(task);
+  end_leftovers(task, group);
+  TaskStatus status = lost_status(task, system_clock().wall(), "its supervisor died");
+  status.usage.meter.egress_bytes = all_sent(task, group.v2);
+  ports_.remove(task);
+  (void)cgroups_.remove(group);
+  if (!options_.sim_state_dir.empty())
+    (void)remove_sim_hold(options_.sim_state_dir, task_name(task));
+  suspender_.ended(task);
+  checkpointer_.ended(task);
+  migs_.release(task);
+  close_doors(task);
+  callbacks_.event(task_event::Ended{std::move(status)});
+  advanced(task);
+}
+
+// Takes over a task whose supervisor was found again.
+void Tasks::adopt(TaskId task, SupervisorLink supervisor) {
+  suspender_.adopted(task);
+  if (const TaskPlan* plan = suspender_.plan(task)) {
+    checkpointer_.began(task, *plan);
+    for (const std::string& uuid : plan->mig_uuids)
+      migs_.hold(task, uuid);
+  }
+  watch(task, std::move(supervisor));
+  Link* l = link(task);
+  l->input_known = false;
+  l->cgroup = cgroups_.find(task).v2;
+  count_egress(task, l->cgroup);
+  if (const auto found = dirs_.find(task))
+    if (const auto meta = wire::from_json_text<TaskMeta>(found->meta)) {
+      l->gpus = meta->gpus;
+      watch_port(task, meta->port);
+    }
+  l->link.subscribe(supervise::Subscription::notify);
+  l->link.request_status();
+  l->rearm();
+}
+
+// Kills processes that the task left, also those that left its control groups.
+void Tasks::end_leftovers(TaskId task, const TaskCgroup& group) {
+  std::vector<std::string> directories = group.v1;
+  if (!group.v2.empty())
+    directories.push_back(group.v2);
+  for (int round = 0;
+       round < leftover_rounds_max && kill_leftovers(task_key(owner_, task), directories) > 0;
+       ++round)
+    ::poll(nullptr, 0, 2);
+}
+
+// False: it never started, and may be started as if for the first time.
+bool Tasks::recover_one(const FoundTask& task, RecoveredTask& recovered) {
+  const auto meta = wire::from_json_text<TaskMeta>(task.meta);
+  recovered.status.task = task.id;
+  recovered.acknowledged = task.acknowledged;
+  if (meta) {
+    recovered.fenced = meta->fenced;
+    recovered.paid_until = meta->paid_until;
+    if (meta->port != 0)
+      recovered.status.port_holder = PortHolder::nobody;  // until the next look
+  }
+  if (const auto text = read_file(dirs_.path(task.id) + "/meter", 4096))
+    if (const auto saved = wire::from_json_text<SavedMeter>(*text)) {
+      recovered.meter = saved->meter;
+      recovered.metered_at = saved->at;
+      if (saved->tunnelled > 0 && !task.acknowledged)
+        tunnelled_[task.id].before = saved->tunnelled;
+    }
+  switch (task.presence) {
+    case TaskPresence::never_started:
+      (void)dirs_.remove(task.id);
+      return false;
+    case TaskPresence::ended:
+      if (meta && meta->bare && !task.acknowledged) {  // the node was not checked yet
+        recovered.status.state = TaskState::running;
+        loop_.post([this, id = task.id, exit = *task.exit] { ended(id, exit); });
+        break;
+      }
+      recovered.status = status_of(task.id, *task.exit);
+      if (!task.acknowledged)
+        recovered.meter.egress_bytes =
+            std::max(recovered.meter.egress_bytes, all_sent(task.id, cgroups_.find(task.id).v2));
+      break;
+    case TaskPresence::lost:
+      if (task.acknowledged) {
+        recovered.status = lost_status(task.id, system_clock().wall(), "its supervisor died");
+        break;
+      }
+      recovered.status.state = TaskState::running;  // until its leftovers have ended
+      loop_.post([this, id = task.id] { lost(id); });
+      break;
+    case TaskPresence::supervised:
+      recover_running(task.id, recovered.status);
+      break;
+  }
+  return true;
+}
+
+void Tasks::recover_running(TaskId task, TaskStatus& status) {
+  status.state = TaskState::running;
+  if (const auto order = read_order(dirs_.path(task))) {
+    status.state = order->state();
+    status.order = order->order;
+    status.order_error = order->error;
+    status.ram_mib = order->ram_mib;
+    if (!order->done)
+      loop_.post([this, task, again = *order] { suspender_.carry_out(task, again); });
+  }
+  auto connected = launcher_.connect(dirs_.path(task), settle_patience);
+  if (connected)
+    adopt(task, std::move(*connected));
+  else
+    loop_.post([this, task] { settle(task); });  // not listening yet, or about to end
+}
+
+std::vector<RecoveredTask> Tasks::recover() {
+  std::vector<RecoveredTask> out;
+  const auto found = dirs_.list();
+  if (!found) {
+    log_error("task directories: {}", found.error().message);
+    return out;
+  }
+  for (const FoundTask& task : *found)
+    if (RecoveredTask recovered; recover_one(task, recovered))
+      out.push_back(std::move(recovered));
+  migs_.sweep();
+  std::vector<TaskId> live;
+  for (const RecoveredTask& task : out)
+    if (task.status.state != TaskState::ended)
+      live.push_back(task.status.task);
+  secret_files_.remove_others(live);
+  return out;
+}
+
+}  // namespace billow::agent
