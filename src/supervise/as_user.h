@@ -1,18 +1,18 @@
-// An image may name a user for its program. A job's room has one user, the job's own, who is root
-// in it; for such an image a second user namespace, made inside when the room is ready, gives that
-// one user the image's numbers instead. The program then is who the image says, has no capability
-// at all, and the files of the image are its own. Nothing is gained: outside it is the job's user
-// as before.
+// An image may name a user for its program. A job's container has one user, the job's own, who is
+// root in it. For such an image a second user namespace, made inside the finished container, gives
+// that one user the image's numbers instead. The program then runs as the user the image names, has
+// no capabilities, and owns the image's files. It gains nothing: outside it is still the job's
+// user.
 //
-// It is this program, static and so at home in every image, shown there under another name.
+// This is billow-supervise itself, which is static and so runs in every image, under another name.
 #pragma once
 
 namespace billow::supervise {
 
 inline constexpr const char* as_user_name = "billow-as-user";
 
-// `billow-as-user UID GID COMMAND [ARG…]`: becomes the command. Returns what to exit with where it
-// could not.
+// `billow-as-user UID GID COMMAND [ARG…]`: becomes the command. Returns an exit code if it could
+// not.
 int become_image_user(int argc, char** argv);
 
 }  // namespace billow::supervise

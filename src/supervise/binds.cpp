@@ -25,7 +25,7 @@ int bind_over(const char* from, const char* to, unsigned long recursive) {
   return mount(from, to, nullptr, MS_BIND | recursive, nullptr) == 0 ? 0 : errno;
 }
 
-// Everything in `from` bound or copied into the empty `to`.
+// Binds or copies every entry of `from` into the empty `to`.
 int mirror(const char* from, const char* to) {
   return process::each_entry(from, [&](const char* name) {
     Path source, target;
@@ -33,7 +33,7 @@ int mirror(const char* from, const char* to) {
     target << to << "/" << name;
     struct stat st {};
     if (lstat(source.data, &st) != 0)
-      return 0;  // gone meanwhile
+      return 0;  // removed meanwhile
     if (S_ISLNK(st.st_mode)) {
       char link[4096];
       const ssize_t length = readlink(source.data, link, sizeof(link) - 1);
@@ -53,7 +53,7 @@ bool is_directory(const char* path) {
   return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-// The directories of `path` below `above`, which is there.
+// Creates the directories of `path` below `above`, which exists.
 int make_below(const char* path, std::size_t above) {
   Path part;
   for (std::size_t at = 0; path[at] != 0 && at + 1 < sizeof(part.data);) {
@@ -67,11 +67,11 @@ int make_below(const char* path, std::size_t above) {
   return 0;
 }
 
-// A directory as it really is: what a mount goes over is what was looked at, whatever a link on the
-// way is made to say meanwhile.
+// An open directory: the mount goes over the directory that was checked, even if a link on the way
+// changes meanwhile.
 struct Place {
   int fd = -1;
-  Text<64> opened;  // the same by a path that no link is in
+  Text<64> opened;  // its path through /proc, without links
   Path real;
 };
 bool within(const char* path, const char* top) {
@@ -114,8 +114,8 @@ int take_roots_place() {
   return chdir(here.data) == 0 ? 0 : errno;
 }
 
-// The missing directories, as the job's user would make them: with its rights alone, wherever links
-// on the way are made to lead.
+// Creates the missing directories with the rights of the job's user alone, wherever links on the
+// way lead.
 int make_as_user(const Spec& spec, const char* path, std::size_t above) {
   const bool other = geteuid() == 0 && spec.has_uid && spec.uid != 0;
   if (!other)
@@ -124,7 +124,7 @@ int make_as_user(const Spec& spec, const char* path, std::size_t above) {
     return errno;
   syscall(SYS_setfsgid, spec.has_gid ? spec.gid : getgid());
   syscall(SYS_setfsuid, spec.uid);
-  // It never fails; it tells what was before.
+  // It never fails; it returns the previous user.
   const int error =
       static_cast<uid_t>(syscall(SYS_setfsuid, -1)) == spec.uid ? make_below(path, above) : EPERM;
   syscall(SYS_setfsuid, 0);
@@ -155,15 +155,15 @@ bool only_the_systems(const char* real) {
 // In this namespace alone: a copy in memory takes the place of the directory above.
 int make_place_here(const Place& over, const char* path, std::size_t above, const char** stage) {
   const bool top = strcmp(over.real.data, "/") == 0;
-  // `place` in the task directory is only ever a mount point.
+  // `place` in the task directory is only a mount point.
   if (mkdir("place", 0755) != 0 && errno != EEXIST)
     return errno;
   if (mount("tmpfs", "place", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=1m") != 0)
     return errno;
   if (const int error = mirror(over.real.data, "place"))
     return error;
-  // As closed as what it stands for. Without privilege the owner may not be given; then nothing was
-  // mirrored that its user could not see.
+  // With the same mode and owner as the original. Without privilege the owner cannot be set; but
+  // then it holds nothing that its user could not see.
   struct stat its {};
   if (fstat(over.fd, &its) != 0)
     return errno;
@@ -176,7 +176,7 @@ int make_place_here(const Place& over, const char* path, std::size_t above, cons
                         : mount("place", over.opened.data, nullptr, MS_MOVE, nullptr) == 0 ? 0
                                                                                            : errno)
     return error;
-  // Below what was looked at, not below what the name says by now.
+  // Below the directory that was checked, not below what its name leads to now.
   Path wanted;
   if (!top)
     wanted << over.real.data;
@@ -237,14 +237,14 @@ unsigned long kept_flags(const char* path) {
 int mount_one(
     const Spec& spec, const char* source, const char* path, bool read_only, const char** stage) {
   *stage = "find the volume on this node";
-  // Held open: what is mounted is what was there, whatever is mounted over it below.
+  // Kept open: the source stays the same, even if something is mounted over it below.
   const int from = open(source, O_PATH | O_DIRECTORY | O_CLOEXEC);
   if (from < 0)
     return errno;
   *stage = "mount a volume";
-  // First where nobody else has a hand in it, and only when it is as it has to be moved to where
-  // the job sees it. What is mounted inside a volume stays outside of a read-only one: it could not
-  // be made read-only with it.
+  // Mounted first where no one else can reach it, and moved to the job's path only when complete.
+  // Mounts inside a volume are left out of a read-only one, because they could not be made
+  // read-only with it.
   Text<64> opened;
   opened << "/proc/self/fd/" << static_cast<std::uint64_t>(from);
   if (mkdir("volume", 0700) != 0 && errno != EEXIST)
@@ -274,7 +274,7 @@ int mount_one(
 int mount_binds(const Spec& spec, const char** stage) {
   const mode_t before = umask(0);
   int error = 0;
-  // "ro" or "rw", the source and the place, a line each.
+  // "ro" or "rw", the source and the target, one per line.
   for (const char** bind = spec.binds; *bind != nullptr && error == 0; ++bind) {
     const char* source = *bind + 3;
     const char* end = strchr(source, '\n');

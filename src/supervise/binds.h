@@ -1,9 +1,9 @@
 // Volumes: directories of the node, mounted where the job wants them, in the job's own mount
 // namespace.
 //
-// Nothing is made on the node for it. Where the wanted directory is not there, the nearest one
-// above it that is gets a shadow: a tmpfs with everything it holds bound into it, in which the
-// missing directories can be made.
+// Nothing is created on the node. If the wanted directory does not exist, the nearest existing one
+// above it is replaced, in this namespace, by a tmpfs with all its entries bound into it, in which
+// the missing directories are created.
 #pragma once
 
 #include "supervise/spec.h"

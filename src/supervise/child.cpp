@@ -43,7 +43,7 @@ const char* find_env(const Spec& spec, const char* name) {
   return nullptr;
 }
 
-// A script without "#!" is the shell's to run, as execvp has it.
+// A script without "#!" is run by the shell, as execvp does.
 int exec_file(const Spec& spec, const char* path) {
   auto** argv = const_cast<char**>(spec.argv);
   auto** env = const_cast<char**>(spec.env);
@@ -62,8 +62,8 @@ int exec_file(const Spec& spec, const char* path) {
   return errno;
 }
 
-// Looks along the job's own PATH. A file that may not be executed is worth more as an error than
-// one that is not there.
+// Searches the job's own PATH. The error for a file that may not be executed takes precedence over
+// one for a missing file.
 int exec_search(const Spec& spec) {
   const char* file = spec.argv[0];
   if (strchr(file, '/') != nullptr)
@@ -120,7 +120,7 @@ void limit_resources(const Spec& spec, int failure) {
     value << static_cast<std::uint64_t>(spec.oom_score_adj < 0 ? -spec.oom_score_adj
                                                                : spec.oom_score_adj);
     write_small("/proc/self/oom_score_adj",
-                value.data);  // a wish: without privilege it may only be raised
+                value.data);  // may fail: without privilege it can only be raised
   }
 }
 
@@ -168,8 +168,7 @@ void connect_io(const Io& io, int failure) {
   give_up(failure, error, "exec ", spec.argv[0]);
 }
 
-// fork, straight into the cgroup where the kernel can: entering one later costs a kernel-wide
-// pause.
+// Forks straight into the cgroup if the kernel can: entering one later pauses the whole kernel.
 pid_t fork_into(const char* cgroup_v2, bool* born_in_v2) {
   *born_in_v2 = false;
   const int directory =
@@ -211,8 +210,8 @@ int open_terminal(const Spec& spec, Child* child, Io* io) {
   resize_terminal(master, spec.rows, spec.columns);
   child->out = master;
   child->in = master;
-  // The supervisor's copy of the slave stays open until the job is over: a job that closes and
-  // reopens its terminal then does not look like one that hung up.
+  // The supervisor keeps its copy of the slave open until the job ends, so that a job that closes
+  // and reopens its terminal does not look like one that hung up.
   *io = {slave, slave, slave, true};
   return 0;
 }

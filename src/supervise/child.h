@@ -1,7 +1,7 @@
 // Starts the job: its terminal or pipes, its cgroups, its private /dev, its user, its limits, then
 // exec.
 //
-// What can fail before or at exec is told through a pipe that exec closes, with the step and the
+// A failure before or at exec is reported through a pipe that exec closes, with the step and the
 // errno, so that "no such program" is not mistaken for a program that exited with 127.
 #pragma once
 
@@ -18,10 +18,10 @@ struct StartFailure {
 
 struct Child {
   pid_t pid = -1;
-  int out = -1;  // stdout, or the terminal's master; non-blocking
-  int err = -1;  // stderr; none with a terminal
-  int in = -1;   // stdin's writing end, or a second descriptor of the terminal; -1 where stdin is
-                 // /dev/null
+  int out = -1;      // stdout, or the terminal's master; non-blocking
+  int err = -1;      // stderr; none with a terminal
+  int in = -1;       // stdin's writing end, or a second descriptor of the terminal; -1 if stdin is
+                     // /dev/null
   int failure = -1;  // reads one StartFailure, or end of file once exec succeeded
 };
 

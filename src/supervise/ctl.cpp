@@ -45,10 +45,10 @@ void Ctl::adopt(int fd, Subscription subscription) {
     c.owes_log = c.owes_ack = false;
     return;
   }
-  close(fd);  // enough agents already
+  close(fd);  // too many connections
 }
 
-// The directory's mode keeps others out; this keeps them out even if someone opened it up.
+// The directory's mode keeps other users out; this does too if someone has changed the mode.
 void Ctl::accept_one() {
   const int fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (fd < 0)

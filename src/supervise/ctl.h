@@ -1,9 +1,8 @@
-// Connections of agents: frames in, frames out, never waiting for anyone.
+// Connections of agents: frames in and out, without ever waiting.
 //
-// A connection that does not keep up loses nothing it cannot get back: while its buffer is full no
-// output is pushed, and when it drains it is told how far the log has come, to read the gap from
-// the file by offset. Anything malformed closes the connection; an unknown frame type is skipped,
-// since it may come from a newer agent.
+// A slow connection loses nothing: while its buffer is full no output is pushed, and when it drains
+// it learns how long the log is, and can read the gap from the file by offset. A malformed frame
+// closes the connection. An unknown frame type is skipped, since it may come from a newer agent.
 #pragma once
 
 #include <poll.h>
@@ -35,19 +34,19 @@ class CtlHandler {
 class Ctl {
  public:
   explicit Ctl(CtlHandler& handler) : handler_(handler) {}
-  // Listens on ctl.sock in the current directory. 0 or an errno: a supervisor without it still
-  // works, until its agent dies.
+  // Listens on ctl.sock in the current directory. 0 or an errno: without it a supervisor still
+  // works until its agent ends.
   int listen_here();
   bool listening() const { return listener_ >= 0; }
   bool anyone() const;  // connected
   // Takes over a connected socket.
   void adopt(int fd, Subscription subscription);
 
-  // For the loop: what to poll, and what came of it. `fds` has room for connections_max + 1.
+  // For the loop: what to poll, and the result. `fds` has connections_max + 1 entries.
   int poll_set(pollfd* fds);
   void on_poll(const pollfd* fds, int count);
 
-  // To everyone who asked for it. `parts` is the payload in up to two pieces.
+  // To every connection that subscribed to it.
   void push_output(const OutputHead& head,
                    const char* data,
                    std::uint32_t bytes,

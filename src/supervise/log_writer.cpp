@@ -120,8 +120,8 @@ bool LogWriter::append(
   const Record records[2] = {
       {Stream::err, record_notice, notice.data, static_cast<std::uint32_t>(notice.size)},
       {stream, flags, data, bytes}};
-  // Notice and record go together: a notice before every attempt would fill what little room there
-  // is.
+  // Notice and record are written together: a notice before every attempt would fill the little
+  // free space.
   const bool untold = dropped_untold_ > 0;
   if (write_records(untold ? records : records + 1, untold ? 2 : 1, wall)) {
     dropped_untold_ = 0;

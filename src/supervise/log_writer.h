@@ -1,9 +1,9 @@
-// The job's output on disk: framed records, in the order they were read, cut into segments of which
-// the oldest go first.
+// The job's output on disk: framed records, in the order they were read, in segments of which the
+// oldest are dropped first.
 //
-// A full disk never stops the job. A record that cannot be written whole is taken back (the file is
-// truncated to its last whole record), its bytes are counted, and the first record that fits again
-// together with it is preceded by a notice that says how many bytes are missing and why.
+// A full disk never stops the job. If a record cannot be written whole, the file is truncated to
+// its last whole record and the lost bytes are counted. When records fit again, a notice before the
+// first one says how many bytes are missing and why.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +15,13 @@ namespace billow::supervise {
 
 class LogWriter {
  public:
-  // Files are made in the current directory, the first with the first record. Opening may fail (a
-  // full disk); the next record tries again.
+  // Files are created in the current directory, the first with the first record. If opening fails
+  // (a full disk), the next record tries again.
   void start(std::uint64_t segment_bytes, std::uint32_t segments_max);
   // True when the record is in the file. `end()` is then the offset after it.
   bool append(
       Stream stream, std::uint8_t flags, const char* data, std::uint32_t bytes, std::int64_t wall);
-  // Says what was lost since the last good record, if anything and if the disk allows.
+  // Writes what was lost since the last good record, if anything and if the disk allows.
   void flush_loss(std::int64_t wall);
   std::uint64_t end() const { return end_; }
   std::uint64_t dropped_bytes() const { return dropped_bytes_; }
@@ -29,7 +29,7 @@ class LogWriter {
  private:
   bool open_segment();
   bool rotate();
-  // One record, or the notice of a loss and one record, whole or not at all.
+  // Writes one record, or a notice of a loss and one record, whole or not at all.
   struct Record {
     Stream stream;
     std::uint8_t flags;

@@ -1,5 +1,5 @@
-// billow-supervise TASK_DIRECTORY: runs the task described by TASK_DIRECTORY/spec and outlives
-// whoever started it.
+// billow-supervise TASK_DIRECTORY: runs the task described by TASK_DIRECTORY/spec and outlives its
+// parent.
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -28,9 +28,9 @@ int complain(const char* what, int error) {
   return 2;
 }
 
-// The lock comes locked from the agent; started by hand, we take it ourselves. From here on the job
-// may run, so the lock file says who we are: an empty one tells a returning agent that nothing ever
-// ran.
+// The agent passes the lock already locked; if started by hand, this program takes it. From here on
+// the job may run, so the lock file has our pid: an empty file means to a restarted agent that
+// nothing ever ran.
 bool mark_lock() {
   int fd = fd_lock;
   if (fcntl(fd, F_GETFD) < 0)
@@ -53,8 +53,7 @@ const char* map_spec(Spec* spec) {
     return "spec: wrong size";
   const std::size_t pointers = spec_pointers_needed(bytes);
   const std::size_t pointer_bytes = pointers * sizeof(const char*);
-  // Read rather than mapped from the file, so that nothing that later happens to the file can reach
-  // us.
+  // Read, not mapped, so that later changes of the file have no effect.
   auto* memory = static_cast<char*>(mmap(nullptr, bytes + pointer_bytes, PROT_READ | PROT_WRITE,
                                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   if (memory == MAP_FAILED)
@@ -80,7 +79,7 @@ int main(int argc, char** argv) {
   if (chdir(argv[1]) != 0)
     return complain(argv[1], errno);
   setsid();
-  close_range(fd_secrets + 1, ~0u, 0);  // whatever else the agent had open is not the job's
+  close_range(fd_secrets + 1, ~0u, 0);  // the job must not have other descriptors of the agent
   if (!mark_lock())
     return complain("another supervisor holds this task, or its lock cannot be written", 0);
   const int ctl = fcntl(fd_ctl, F_SETFD, FD_CLOEXEC) == 0 ? fd_ctl : -1;

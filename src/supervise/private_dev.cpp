@@ -47,7 +47,7 @@ int copy_entry(
     const Spec& spec, const Path& from, const Path& to, const char* relative, int depth) {
   struct stat st {};
   if (lstat(from.data, &st) != 0)
-    return 0;  // gone meanwhile
+    return 0;  // removed meanwhile
   if (S_ISLNK(st.st_mode)) {
     char target[256];
     const ssize_t n = readlink(from.data, target, sizeof(target) - 1);
@@ -65,7 +65,7 @@ int copy_entry(
   }
   if (S_ISCHR(st.st_mode) || S_ISBLK(st.st_mode))
     return spec.user_namespace ? bind_file(from.data, to.data) : copy_node(from.data, to.data, st);
-  return 0;  // sockets and pipes of daemons stay outside, but for what a directory brings along
+  return 0;  // sockets and pipes of daemons are left out, except in directories that are bound
 }
 
 int fill(const Spec& spec,
@@ -111,14 +111,13 @@ int enter_mount_namespace(const Spec& spec, const char** stage) {
   *stage = "make a mount namespace";
   if (unshare(CLONE_NEWNS) != 0)
     return errno;
-  // What we mount must not reach the machine; what the machine mounts later may still reach the
-  // job.
+  // Our mounts must not reach the node; later mounts of the node may still reach the job.
   return mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) == 0 ? 0 : errno;
 }
 
 int enter_private_dev(const Spec& spec, const char** stage) {
   *stage = "make a private /dev";
-  // The task directory is the current one; `dev` in it is only ever a mount point.
+  // The task directory is the current one; `dev` in it is only a mount point.
   if (mkdir("dev", 0755) != 0 && errno != EEXIST)
     return errno;
   if (mount("tmpfs", "dev", "tmpfs", MS_NOSUID | MS_NOEXEC, "mode=0755,size=64k") != 0)
@@ -128,8 +127,8 @@ int enter_private_dev(const Spec& spec, const char** stage) {
     return error;
   if (mount("dev", "/dev", nullptr, MS_MOVE, nullptr) != 0)
     return errno;
-  // Read-only: run as root, the CUDA library makes the node of a GPU it misses. Devices can still
-  // be opened for writing.
+  // Read-only: as root, the CUDA library creates the nodes of GPUs it misses. Devices can still be
+  // opened for writing.
   if (mount(nullptr, "/dev", nullptr, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NOEXEC,
             nullptr) != 0)
     return errno;

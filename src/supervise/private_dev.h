@@ -1,8 +1,8 @@
 // A /dev of the job's own, in a mount namespace of its own, without the devices of others.
 //
-// A fresh tmpfs is filled with what /dev holds, less the hidden names, and moved over /dev: what is
-// hidden is not there, rather than there and refused. Device nodes are made anew where we may
-// (cheap to make and to drop), else bind-mounted; links are copied; directories (pts, shm, mqueue,
+// A new tmpfs gets the entries of /dev, except the hidden ones, and is moved over /dev: hidden
+// devices do not exist, rather than being refused. Device nodes are created if permitted (cheap to
+// create and to drop), otherwise bind-mounted. Links are copied. Directories (pts, shm, mqueue,
 // infiniband …) are bound whole unless something in them is hidden.
 #pragma once
 

@@ -1,21 +1,22 @@
-// Everything the agent and a supervisor say to each other, in one header: the files of a task
-// directory, the task's spec, the log's framing, the control frames and the exit record.
+// All formats that the agent and a supervisor share: the files of a task directory, the task's
+// spec, the framing of the log, the control frames and the exit record.
 //
 // A supervisor may be older than the agent that adopts it (jobs outlive an upgrade), so these
 // formats only ever grow: new tags, new frame types, new fields at the end. A reader skips what it
 // does not know. All numbers are little-endian, which both supported machines are; structs are laid
 // out without padding surprises and checked below.
 //
-// Task directory (mode 0700, made by the agent with mkdir, whose EEXIST is what "never run twice"
-// rests on):
-//   spec             what to run; written before the supervisor starts
-//   lock             flock'ed from before the supervisor starts until it ends; holds its pid once
-//   the job may have run ctl.sock         where an agent that came back connects; made once the
-//   connection the supervisor was born with is lost out.log          the segment of the log being
-//   written, from the first output on; out.<base>.log are the older ones exit             how it
-//   ended; appears by rename, before anyone is told
-// A file is made only when it is needed: on a disk's file system making one costs more than
-// anything else at a start.
+// Task directory (mode 0700; the agent creates it with mkdir, whose EEXIST guarantees that no task
+// runs twice):
+//   spec           what to run; written before the supervisor starts
+//   lock           locked (flock) from before the supervisor starts until it ends; contains its pid
+//                  once the job may have run
+//   ctl.sock       where a restarted agent connects; created when the first connection is lost
+//   out.log        the current segment of the log, from the first output on; out.<base>.log are
+//                  older segments
+//   exit           how the task ended; appears by rename, before the end is reported
+// A file is created only when it is needed: on a disk, creating files is the most expensive part of
+// a start.
 #pragma once
 
 #include <bit>
@@ -34,9 +35,9 @@ inline constexpr char file_ctl[] = "ctl.sock";
 inline constexpr char file_log[] = "out.log";
 inline constexpr char file_exit[] = "exit";
 inline constexpr char file_exit_part[] =
-    "exit.part";  // made at the start, so that a full disk cannot lose the exit
+    "exit.part";  // created at the start, so that a full disk cannot lose the exit
 
-// The descriptors a supervisor is born with; every other one is closed.
+// The descriptors a supervisor starts with; all others are closed.
 inline constexpr int fd_ctl = 3;   // one end of a socketpair; may be absent
 inline constexpr int fd_lock = 4;  // the locked `lock` file
 
@@ -65,7 +66,7 @@ enum class SpecTag : std::uint16_t {
   argv = 1,                 // string, repeated, in order; at least one
   env = 2,                  // string "NAME=value", repeated; the job's whole environment
   cwd = 3,                  // string, absolute
-  uid = 4,                  // u32; absent: stay who we are
+  uid = 4,                  // u32; absent: our own user
   gid = 5,                  // u32
   groups = 6,               // u32[]
   umask = 7,                // u32
@@ -76,8 +77,8 @@ enum class SpecTag : std::uint16_t {
   time_limit_ns = 12,       // i64, from the job's start
   paid_until_boot_ns = 13,  // i64, CLOCK_BOOTTIME
   stop_grace_ns = 14,       // i64
-  leftover_grace_ns = 15,   // i64: what the main process left behind gets this long after SIGTERM
-  cgroup_v2 = 16,           // string: directory the job is born in
+  leftover_grace_ns = 15,   // i64: grace after SIGTERM for what the main process left behind
+  cgroup_v2 = 16,           // string: directory the job starts in
   cgroup_v1 = 17,           // string, repeated: directory the job enters before it drops privileges
   cgroup_memory = 18,       // string: directory whose OOM counter belongs to this job alone
   cgroup_freezer_v1 = 19,   // string: directory with freezer.state
@@ -86,12 +87,12 @@ enum class SpecTag : std::uint16_t {
   rlimit = 22,              // u32 resource, u32 zero, u64 soft, u64 hard; repeated
   nice = 23,                // i32
   die_with_pid = 24,        // i32: stop when this process ends
-  subscription = 25,        // u32 Subscription of the connection the supervisor is born with
+  subscription = 25,        // u32 Subscription of the first connection
   no_new_privs = 26,        // no bytes
   oom_score_adj = 27,       // i32 for the job
   bind = 29,  // string "ro\nSOURCE\nPLACE" or "rw\n…", repeated: a directory mounted in the job's
               // own namespace
-  meta = 28,  // bytes: the agent's own notes, of no meaning to the supervisor
+  meta = 28,  // bytes: the agent's own notes; the supervisor ignores them
 };
 
 // ---- log
@@ -144,8 +145,7 @@ enum class FrameType : std::uint16_t {
   replay = 106,        // bytes: the last output of a terminal
 };
 
-inline constexpr std::uint64_t stdin_append =
-    UINT64_MAX;  // "after whatever came before": a keyboard
+inline constexpr std::uint64_t stdin_append = UINT64_MAX;  // after all earlier input: a keyboard
 
 struct StdinHead {
   std::uint64_t

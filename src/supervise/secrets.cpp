@@ -14,11 +14,9 @@ std::size_t secret_memory_bytes = 0;
 
 }  // namespace
 
-// The variables that came through a descriptor go before those of the spec, which lose their own of
-// the same name.
+// Variables from the descriptor come first and replace those of the same name in the spec.
 const char* take_secrets(Spec* spec) {
-  // Only memory that nobody can change any more is what an agent gives; any other descriptor of
-  // this number is a chance.
+  // The agent passes sealed memory. Any other descriptor of this number is accidental.
   const int seals = fcntl(fd_secrets, F_GET_SEALS);
   struct stat st {};
   if (seals < 0 || (seals & F_SEAL_WRITE) == 0 || fstat(fd_secrets, &st) != 0 || st.st_size == 0)

@@ -1,4 +1,4 @@
-// Variables of the job that must never be in a file: they come through a descriptor of memory, go
+// Variables of the job that must never be in a file: they come in memory through a descriptor, go
 // to the job, and are wiped here.
 #pragma once
 
@@ -10,10 +10,10 @@ namespace billow::supervise {
 inline constexpr int fd_secrets = 5;
 inline constexpr std::size_t secret_bytes_max = 8u << 20;
 
-// Null when they are in spec->env, before the variables of the spec, or there are none; else what
-// is wrong.
+// Null if they are in spec->env, before the variables of the spec, or if there are none; otherwise
+// what is wrong.
 const char* take_secrets(Spec* spec);
-// The job has them; this process needs them no longer.
+// Called when the job has them.
 void forget_secrets();
 
 }  // namespace billow::supervise

@@ -1,6 +1,6 @@
-// Reads a task's spec in place: strings stay where the file was mapped, only the pointer arrays are
-// the caller's. The decoder trusts nothing: every length is checked, every string must end in NUL,
-// every number must be in range.
+// Reads a task's spec in place: strings stay in the bytes of the file, and the caller provides the
+// arrays of pointers. The decoder trusts nothing: every length is checked, every string must end in
+// NUL, and every number must be in range.
 #pragma once
 
 #include <cstddef>
@@ -58,7 +58,7 @@ constexpr std::size_t spec_pointers_needed(std::size_t file_bytes) {
   return file_bytes / (sizeof(SpecEntry) + 1) + 4;
 }
 
-// Null when well-formed; else what is wrong, as a constant text. `data` must outlive `out`.
+// Null if well-formed; otherwise what is wrong, as a constant text. `data` must outlive `out`.
 const char* decode_spec(const char* data,
                         std::size_t bytes,
                         const char** pointers,

@@ -24,14 +24,14 @@ namespace {
 
 constexpr std::int64_t kill_round_longest_ns = 1'000'000'000;
 constexpr int reads_per_turn = 16;     // of 64 KiB, before control frames get their turn again
-constexpr int drain_reads_max = 256;   // a stranger holding the pipe cannot keep us for ever
-constexpr int refused_rounds_max = 8;  // some seconds of being told "not permitted"
+constexpr int drain_reads_max = 256;   // another process that holds the pipe must not keep us
+constexpr int refused_rounds_max = 8;  // some seconds of EPERM
 char output_buffer[record_data_bytes_max];
 char stdin_ring[stdin_window_bytes];
 char replay_ring[replay_bytes_max];
 
-// The record goes over a file made at the start and is renamed: no new block is needed, and no
-// reader sees half of it.
+// The record overwrites a file created at the start, which is then renamed: it needs no new disk
+// block, and no reader sees half of it.
 int write_exit(const ExitRecord& record) {
   const int fd = open(file_exit_part, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0)
@@ -181,7 +181,7 @@ void Supervisor::read_signals() {
     reap();
 }
 
-// No child left to wait for means that no descendant is left: orphans become our children.
+// Without a child to wait for, no descendant is left: orphans become our children.
 void Supervisor::reap() {
   for (;;) {
     int status = 0;
@@ -199,8 +199,8 @@ void Supervisor::reap() {
     main_ended_ = true;
     main_status_ = status;
   }
-  // The job is over but something of it lives on: it gets a short grace, unless a longer one is
-  // already running.
+  // The main process has ended, but others of the job still run: they get a short grace, unless a
+  // longer one has already begun.
   if (main_ended_ && state_ != SupervisorState::stopping) {
     state_ = SupervisorState::stopping;
     tree_.thaw();
@@ -232,7 +232,7 @@ bool Supervisor::read_output(int* fd, Stream stream, int reads_max) {
     if (n < 0 && errno == EAGAIN)
       return true;
     if (n <= 0) {
-      // A terminal says EIO once every holder of its other side is gone.
+      // A terminal returns EIO when its other side is closed.
       if (child_.in == *fd)
         child_.in = -1;
       close(*fd);
@@ -249,7 +249,7 @@ bool Supervisor::read_output(int* fd, Stream stream, int reads_max) {
     ctl_.push_output({offset, {bytes, static_cast<std::uint8_t>(stream), flags, 0, wall}},
                      output_buffer, bytes, log_.end());
     if (bytes < sizeof(output_buffer))
-      return true;  // most likely empty now; poll will say
+      return true;  // probably empty now; poll will tell
   }
   return true;
 }
@@ -275,8 +275,8 @@ std::uint32_t Supervisor::replay(char* out, std::uint32_t capacity) {
   return static_cast<std::uint32_t>(bytes);
 }
 
-// Input is a stream with offsets, so that an agent that came back can send again what it is unsure
-// of. What does not fit the window is not taken, and the acknowledgement says so.
+// Input is a stream with offsets, so that a restarted agent can repeat what may have been lost.
+// What does not fit into the window is refused, and the acknowledgement says so.
 void Supervisor::on_stdin(std::uint64_t offset, const char* data, std::uint32_t bytes) {
   if (offset != stdin_append) {
     if (offset > stdin_accepted_)
@@ -338,7 +338,7 @@ void Supervisor::write_stdin() {
     stdin_consumed_ += static_cast<std::uint64_t>(n);
   }
   if (child_.in < 0)
-    stdin_consumed_ = stdin_accepted_;  // nobody reads: it is as good as read
+    stdin_consumed_ = stdin_accepted_;  // nothing reads it: count it as read
   if (stdin_ended_ && stdin_consumed_ == stdin_accepted_)
     close_stdin();
   if (stdin_consumed_ != before)
@@ -372,7 +372,7 @@ void Supervisor::on_stop(const StopFrame& frame) {
   begin_stop(EndCause::stop_request, frame.grace_ns < 0 ? spec_.stop_grace_ns : frame.grace_ns);
 }
 
-// A second request may shorten the grace, never lengthen it.
+// A second request can shorten the grace, never extend it.
 void Supervisor::begin_stop(EndCause cause, std::int64_t grace_ns) {
   const std::int64_t kill_at = boot_ns() + grace_ns;
   if (state_ == SupervisorState::stopping) {
@@ -386,7 +386,7 @@ void Supervisor::begin_stop(EndCause cause, std::int64_t grace_ns) {
   tree_.thaw();
   tree_.signal(SIGTERM);
   if (spec_.pty)
-    tree_.signal(SIGHUP);  // an interactive shell ignores SIGTERM and heeds the terminal going away
+    tree_.signal(SIGHUP);  // an interactive shell ignores SIGTERM but obeys SIGHUP
   tree_.signal(SIGCONT);
   ctl_.push_status();
 }
@@ -413,12 +413,12 @@ void Supervisor::on_freeze(bool freeze) {
     tree_.thaw();
     state_ = SupervisorState::running;
     if (time_deadline_ns_ > 0)
-      time_deadline_ns_ += boot_ns() - frozen_ns_;  // a time limit is of time in which it could run
+      time_deadline_ns_ += boot_ns() - frozen_ns_;  // time while frozen does not count
   }
   ctl_.push_status();
 }
 
-// One timer for the nearest of all deadlines, on the clock that goes on while the machine sleeps.
+// One timer for the nearest deadline, on a clock that also counts while the machine sleeps.
 void Supervisor::arm_timer() {
   std::int64_t next = 0;
   auto consider = [&](std::int64_t at) {
@@ -427,7 +427,7 @@ void Supervisor::arm_timer() {
   };
   if (state_ != SupervisorState::stopping && state_ != SupervisorState::frozen)
     consider(time_deadline_ns_);
-  // Also during a stop with a long grace, which it may cut short.
+  // Also during a stop with a long grace period, which it may shorten.
   if (state_ != SupervisorState::stopping || paid_until_ns_ > boot_ns())
     consider(paid_until_ns_);
   consider(kill_at_ns_);
@@ -456,11 +456,11 @@ void Supervisor::run_timers() {
     kill_round();
 }
 
-// SIGKILL again and again until nobody is left: a process may fork between our look and our blow.
+// Repeats SIGKILL until no process is left: one may fork between listing and killing.
 void Supervisor::kill_round() {
   std::size_t refused = 0;
   const std::size_t reached = tree_.kill_all(&refused);
-  tree_.thaw();  // a frozen process of cgroup v1 dies only when it thaws
+  tree_.thaw();  // with cgroup v1 a frozen process ends only when it thaws
   exit_flags_ |= exit_escalated;
   kill_at_ns_ = boot_ns() + kill_round_ns_;
   kill_round_ns_ =
@@ -531,8 +531,8 @@ void Supervisor::finish() {
   const ExitRecord record = exit_record();
   int error = write_exit(record);
   ctl_.push_exit(record);
-  // Whoever is connected knows; for whoever is not, the record must reach the disk. We hold the
-  // lock, so that nobody takes us for dead, until it does or until the directory is gone.
+  // Connected agents know of the end; for others the record must reach the disk. Keep the lock, so
+  // that the task is not taken for lost, until it does or the directory is removed.
   while (error != 0 && error != ENOENT) {
     timespec second{1, 0};
     nanosleep(&second, nullptr);

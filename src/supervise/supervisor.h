@@ -1,8 +1,8 @@
 // One job from its start to its exit record. Single-threaded, one poll loop, no allocation.
 //
-// Order that others rely on: the pid is in `lock` before the job can run; the exit record is in
-// place before anyone is told of it; the record is written only once no process of the job is left
-// and its pipes are drained.
+// Others rely on this order: the pid is in `lock` before the job can run; the exit record is in
+// place before it is reported; the record is written only when no process of the job is left and
+// its pipes are drained.
 #pragma once
 
 #include <sys/types.h>
@@ -18,10 +18,10 @@ namespace billow::supervise {
 class Supervisor final : public CtlHandler {
  public:
   explicit Supervisor(const Spec& spec) : spec_(spec), tree_(spec), ctl_(*this) {}
-  // Runs the job to its end. The process's exit status.
+  // Runs the job to its end and returns this process's exit status.
   int run(int ctl_fd);
 
-  // A record for a job that could not even be tried (a spec that cannot be read).
+  // Writes the record of a job that could not be tried (its spec cannot be read).
   static void record_not_started(const char* detail);
 
  private:
@@ -40,7 +40,7 @@ class Supervisor final : public CtlHandler {
   void read_signals();
   void reap();
   void read_failure();
-  // Reads what there is, up to a fair share. False once the stream is at its end.
+  // Reads up to a fair share. False at the end of the stream.
   bool read_output(int* fd, Stream stream, int reads_max);
   void write_stdin();
   void close_stdin();
@@ -73,16 +73,16 @@ class Supervisor final : public CtlHandler {
   std::int64_t started_wall_ns_ = 0, started_boot_ns_ = 0;
   std::int64_t time_deadline_ns_ = 0, paid_until_ns_ = 0, frozen_ns_ = 0;
   std::int64_t kill_at_ns_ =
-      0;  // when SIGTERM has had its chance; then the time of the next round of SIGKILL
-  std::int64_t kill_round_ns_ =
-      20'000'000;  // until the next round; doubles: a process deep in the kernel dies when it dies
+      0;  // when the grace after SIGTERM ends; then the next round of SIGKILL
+  std::int64_t kill_round_ns_ = 20'000'000;  // until the next round; doubles, because a process in
+                                             // the kernel may take long to end
   std::int64_t armed_ns_ = 0;
   int refused_rounds_ = 0;
 
-  // Input on its way to the job: a ring, and where the stream stands.
+  // Pending input of the job: a ring, and the offsets of the stream.
   std::uint64_t stdin_accepted_ = 0, stdin_consumed_ = 0;
   bool stdin_ended_ = false;
-  // The last output of a terminal, a ring as well.
+  // The last output of a terminal, also a ring.
   std::uint64_t replay_total_ = 0;
 };
 

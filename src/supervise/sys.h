@@ -1,4 +1,4 @@
-// The few conveniences the supervisor allows itself: no allocation, no stdio, no exceptions.
+// Small helpers of the supervisor: no allocation, no stdio, no exceptions.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@ namespace billow::supervise {
 std::int64_t wall_ns();
 std::int64_t boot_ns();  // CLOCK_BOOTTIME
 
-// Text put together in a fixed buffer; what does not fit is cut off.
+// Text in a fixed buffer; what does not fit is cut off.
 template <std::size_t N>
 struct Text {
   char data[N];
@@ -37,7 +37,7 @@ struct Text {
 
 const char* errno_text(int error_number);
 
-// Writes a small file of the kernel's in one write; 0 or an errno.
+// Writes a small file of the kernel in one write; 0 or an errno.
 int write_small(const char* path, const char* content);
 // Reads a small file whole; its length, or -1 with errno. The buffer is always NUL-terminated.
 long read_small(const char* path, char* buffer, std::size_t capacity);

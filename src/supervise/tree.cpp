@@ -15,14 +15,14 @@
 namespace billow::supervise {
 namespace {
 
-// A machine with more processes than this is walked in part; the walk is repeated until no
+// On a machine with more processes a walk finds only some of them; it is repeated until no
 // descendant is left.
 constexpr std::size_t processes_max = 128u << 10;
 struct Process {
   pid_t pid;
   pid_t parent;  // 0 once known to be a descendant
 };
-Process table[processes_max];  // untouched, so unpaid, until a walk is needed
+Process table[processes_max];  // uses no memory until the first walk
 
 struct DirEntry64 {
   std::uint64_t inode;
@@ -77,7 +77,7 @@ std::size_t read_processes() {
   return count;
 }
 
-// Moves the descendants of `root` to the front of the table; their number.
+// Moves the descendants of `root` to the front of the table and returns their number.
 std::size_t descendants(pid_t root) {
   const std::size_t count = read_processes();
   std::size_t found = 0;
@@ -108,7 +108,7 @@ void signal_one(pid_t pid, int number, Count* count) {
     ++count->refused;
 }
 
-// Signals what a cgroup lists. False where the list cannot be read.
+// Signals the processes of a cgroup. False if their list cannot be read.
 bool signal_cgroup(const char* directory, int number, Count* count) {
   Text<512> path;
   path << directory << "/cgroup.procs";
@@ -159,8 +159,8 @@ void Tree::freeze() const {
     if (write_small(state.data, "FROZEN") == 0)
       return;
   }
-  // A process may fork while we walk: go on until a walk finds nobody new, which a bounded number
-  // of rounds makes sure ends.
+  // A process may fork during the walk: repeat until a walk finds no new one, for a bounded number
+  // of rounds.
   std::size_t before = 0;
   for (int round = 0; round < 8; ++round) {
     const std::size_t reached = signal(SIGSTOP);
@@ -196,7 +196,7 @@ std::size_t Tree::kill_all(std::size_t* refused) const {
   } else if (spec_.cgroups_v1_count > 0) {
     signal_cgroup(spec_.cgroups_v1[0], SIGKILL, &count);
   }
-  // Also by descent: a process may have moved itself to another cgroup.
+  // Also descendants: a process may have moved itself to another cgroup.
   return count.reached + signal(SIGKILL, refused);
 }
 

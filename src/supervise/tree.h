@@ -1,6 +1,6 @@
-// The job's processes, all of them: the supervisor is their subreaper, so whatever they fork,
-// however often and into whichever session, stays a descendant. With a cgroup of its own the job is
-// found there; without one by walking /proc.
+// All processes of the job. The supervisor is their subreaper, so everything they fork, into any
+// session, stays a descendant. A job with its own cgroup is found there; otherwise by walking
+// /proc.
 #pragma once
 
 #include <sys/types.h>
@@ -15,14 +15,13 @@ class Tree {
  public:
   explicit Tree(const Spec& spec) : spec_(spec) {}
 
-  // Sends a signal to every descendant. The number reached; `refused` counts those we may not
-  // signal (EPERM).
+  // Sends a signal to every descendant and returns how many it reached; `refused` counts those we
+  // may not signal (EPERM).
   std::size_t signal(int number, std::size_t* refused = nullptr) const;
-  // Stops every process where it is, by the freezer where there is one, else by SIGSTOP.
-  // Idempotent.
+  // Stops every process, by the freezer if there is one, otherwise by SIGSTOP. Idempotent.
   void freeze() const;
   void thaw() const;
-  // SIGKILL for everything, through the cgroup where that is possible.
+  // Kills everything, through the cgroup if possible.
   std::size_t kill_all(std::size_t* refused) const;
   // OOM kills inside the job's memory cgroup so far.
   unsigned long oom_kills() const;
