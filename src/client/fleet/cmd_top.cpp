@@ -91,7 +91,7 @@ int cmd_top(const Parsed& parsed) {
   auto signals = SignalQueue::create();
   if (!signals)
     return report(signals.error());
-  Sync<TopView> view;
+  billow::Sync<TopView> view;  // client::Sync is another type
   std::atomic<bool> done = false, fresh = true;
   std::optional<Error> refused;
   std::thread reader([&] {
