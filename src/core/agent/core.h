@@ -1,26 +1,23 @@
-// The agent's logic, pure: messages, task events and the time go in; effects come out. No clock,
-// file, process or socket is touched here, so the fault simulator runs this very code.
+// The agent's logic, pure: messages, task events and the time go in; effects come out. It touches
+// no clock, file, process or socket, so the fault simulator runs exactly this code.
 //
-// What holds:
+// Guarantees:
 // - A task id is started at most once. A repeated `start` only repeats the report; a `stop` that
-// overtakes its `start`
-//   ends the task before it began.
-// - A head of a lower epoch is refused, whatever it says. A higher epoch is remembered on disk
-// (Remember) before anything
-//   it asks is done: effects are carried out in order.
+//   overtakes its `start` ends the task before it began.
+// - A head with a lower epoch is refused. A higher epoch is stored on disk (Remember) before any of
+//   its orders is carried out: effects are carried out in order.
 // - A change of a task is reported until the head acknowledges it; later changes replace earlier
-// ones that were not
-//   acknowledged. After a reconnect `hello` lists every task whose end the head is not known to
-//   have.
-// - Orders to suspend and resume are numbered by the head. Only one above the last is taken up, and
-// only by a task that runs or is
-//   suspended; its number and outcome are part of the task's status from then on.
+//   unacknowledged ones. After a reconnect `hello` lists every task whose end the head has not
+//   acknowledged.
+// - The head numbers its orders to suspend and resume. An order is carried out only if its number
+// is
+//   higher than the last and the task is running or suspended; its number and outcome are then part
+//   of the task's status.
 // - An ended task's directory is kept until its end is acknowledged, and then for its retention.
-// - A live task the head does not know is stopped. Without a head beyond the self-fence, tasks
-// marked fenced are stopped,
-//   and only they. A task whose paid time passed is stopped. Both ends are also told to the task's
-//   supervisor, ahead of time and again as they move: it carries them out when there is no agent to
-//   do so.
+// - A live task that the head does not know is stopped. Without a head for longer than the
+//   self-fence, only tasks marked fenced are stopped. A task whose paid time has passed is stopped.
+//   The task's supervisor also knows both deadlines in advance and is updated when they move: it
+//   enforces them while no agent runs.
 #pragma once
 
 #include <deque>
@@ -44,7 +41,7 @@ namespace billow::agent {
 
 struct Now {
   WallTime wall;
-  SteadyTime steady;  // CLOCK_BOOTTIME: the self-fence and paid time go on while the machine sleeps
+  SteadyTime steady;  // CLOCK_BOOTTIME: deadlines also pass while the machine sleeps
 };
 
 // Why the agent stops a task; travels through the supervisor into the exit record's stop_reason.
@@ -61,9 +58,8 @@ enum class StopReason : std::uint32_t {
 // What must survive a restart of the agent, beside the task directories.
 struct Memory {
   Epoch epoch = 0;
-  std::uint64_t report_numbers_used_below =
-      1;               // numbers are taken in blocks, so that not each costs a write
-  bool bills = false;  // as a head said last
+  std::uint64_t report_numbers_used_below = 1;  // reserved in blocks
+  bool bills = false;                           // as the head last said
   bool operator==(const Memory&) const = default;
   template <class V>
   void fields(V& v) {
@@ -74,13 +70,12 @@ struct Memory {
 };
 
 // ---- effects
-// --------------------------------------------------------------------------------------------------------
 namespace effect {
 struct Remember {
   Memory memory;
 };  // durable before the next effect
-// Answer with Started or Ended. The supervisor ends the task at `ends_at` (0: never) unless told
-// otherwise by then.
+// Answered with Started or Ended. The supervisor ends the task at `ends_at` (0: never) unless the
+// time is changed before.
 struct StartTask {
   wire::agent_v1::Start start;
   SteadyTime paid_until;
@@ -88,12 +83,12 @@ struct StartTask {
 };
 struct RecordEnd {
   TaskStatus status;
-};  // make its directory, ended: whatever arrives later, it cannot start
+};  // create its directory as ended, so that it can never start
 struct StopTask {
   TaskId task;
   Duration grace;
   StopReason reason;
-};  // negative grace: as the task was started with
+};  // a negative grace means the one the task was started with
 struct SignalTask {
   TaskId task;
   int number;
@@ -112,22 +107,22 @@ struct SuspendTask {
   TaskId task;
   std::uint32_t order;
   SuspendMode mode;
-};  // answer with Suspended
+};  // answered with Suspended
 struct ResumeTask {
   TaskId task;
   std::uint32_t order;
   std::vector<GpuGrant> gpus;
-};  // answer with Resumed
+};  // answered with Resumed
 struct SetEndsAt {
   TaskId task;
   SteadyTime ends_at;
-};  // 0: without limit
+};  // 0: no limit
 struct AcknowledgeTask {
   TaskId task;
-};  // the head has its end: mark the directory
+};  // the head has its end: mark its directory
 struct RemoveTask {
   TaskId task;
-};  // retention is over: the directory may go
+};  // its retention is over: remove its directory
 struct ReadLog {
   wire::agent_v1::LogRead read;
 };
@@ -143,15 +138,15 @@ struct Disconnect {
 struct LookAtPort {
   TaskId task;
   std::uint64_t number;
-};  // answer with PortSeen
+};  // answered with PortSeen
 struct SaveMeter {
   TaskId task;
   TaskMeter meter;
   SteadyTime at;
-};  // beside its directory: a restart must not forget what was used
+};  // stored beside its directory, so that a restart keeps the usage
 struct GiveBack {
   std::string why;
-};  // the machine belongs to a pool that bills: hand it back, then end
+};  // the machine costs money: give it back, then end
 struct EndSelf {};
 }  // namespace effect
 using Effect = std::variant<effect::Remember,
@@ -176,15 +171,13 @@ using Effect = std::variant<effect::Remember,
                             effect::EndSelf>;
 using Effects = std::vector<Effect>;
 
-// ---- what the shell tells
-// -------------------------------------------------------------------------------------------
+// ---- events from the shell
 namespace task_event {
 struct Started {
   TaskId task;
   WallTime at;
 };
-// The answers to the orders. With an error the order was not carried out and the task is as it was
-// before it.
+// The answers to orders. With an error, the order was not carried out and the task is unchanged.
 struct Suspended {
   TaskId task;
   std::uint32_t order;
@@ -196,7 +189,7 @@ struct Resumed {
   std::uint32_t order;
   std::string error;
 };
-// What became known about whether it can be suspended; empty: it can.
+// Why the task cannot be suspended; empty: it can be.
 struct Declared {
   TaskId task;
   std::string unsuspendable;
@@ -209,12 +202,12 @@ struct LogAdvanced {
   TaskId task;
   std::uint64_t log_end;
 };
-// What a task that starts waits for, in words for people; empty: nothing.
+// What a starting task waits for, as text for people; empty: nothing.
 struct Waiting {
   TaskId task;
   std::string text;
 };
-// Who has a replica's port; `look` is the number of the question it answers, or 0.
+// Which process has a replica's port; `look` is the number of the request it answers, or 0.
 struct PortSeen {
   TaskId task;
   PortHolder holder;
@@ -241,7 +234,7 @@ struct RecoveredTask {
   bool acknowledged = false;  // the head has its end
   bool fenced = false;
   SteadyTime paid_until;
-  TaskMeter meter;  // as it was saved last, at this time of this boot
+  TaskMeter meter;  // as last saved, at `metered_at` of this boot
   SteadyTime metered_at;
 };
 
@@ -250,8 +243,8 @@ struct CoreOptions {
   Memory memory;
   std::vector<RecoveredTask> tasks;
   int protocol = wire::agent_v1::protocol_version;
-  Duration tasks_outlive_us;  // 0: for ever; else supervisors end their tasks when this agent has
-                              // been gone for so long
+  // Supervisors end their tasks after the agent has been gone for this long; 0: never.
+  Duration tasks_outlive_us;
 };
 
 class Core {
@@ -260,30 +253,26 @@ class Core {
 
   void on_connected(Now now, Effects& out);
   void on_disconnected(Now now);
-  // Any sign of the head beyond messages. The self-fence counts from the last one. An open
-  // connection is such a sign itself, as old as the time after which an unanswered ping cuts it.
+  // Any sign of the head other than messages. The self-fence counts from the last one. An open
+  // connection is such a sign too, as old as the timeout of an unanswered ping.
   void on_head_alive(Now now);
   void on_message(const wire::agent_v1::ToAgent& message,
                   std::string_view blob,
                   Now now,
                   Effects& out);
   void on_task_event(const TaskEvent& event, Now now, Effects& out);
-  // What a task does right now. It is watched for idleness and metered from these alone.
+  // One sample of a task; idleness and metering use only these.
   void on_sample(TaskId task, const TaskSample& sample, Now now, Effects& out);
-  // Asked for inside the job. How long it holds; an error where there is no such task.
+  // A request from inside the job. Returns the granted duration.
   Result<Duration> keep_alive(
       TaskId task, Duration lasts, std::string reason, Now now, Effects& out);
   void tick(Now now, Effects& out);
-  // The node is taken away: told to the head, which sends its work elsewhere; nothing new starts.
+  // The node is being reclaimed: the head is informed and moves its work; nothing new starts.
   void on_reclaimed(std::string reason, Now now, Effects& out);
-  // The head does not know this node any more: what runs here is nobody's, and ends; then this
-  // agent does.
+  // The head has removed this node: its tasks end, then this agent ends.
   void on_removed(Now now, Effects& out);
-  bool idle() const { return live_.empty() && pending_.empty(); }
-  // When tick has something to do next; none: when something else happens.
-  std::optional<SteadyTime> next_wake() const;
-  // The machine's offer changed (a GPU fell off): told with the next hello, which a reconnect
-  // brings.
+  bool idle() const { return live_.empty() && unacknowledged_count() == 0; }
+  // The node's offer changed (a GPU failed): the next hello contains it.
   void set_offer(NodeOffer offer) { offer_ = std::move(offer); }
 
   const Memory& memory() const { return memory_; }
@@ -293,18 +282,18 @@ class Core {
   const TaskStatus* find(TaskId id) const;
   const std::set<TaskId>& live() const { return live_; }
   const TaskWatch* watch(TaskId id) const;
-  // What must hold at any moment; a text where it does not. For tests and the simulator.
+  // None, or which invariant is broken. For tests and the simulator.
   std::optional<std::string> check_invariants() const;
 
  private:
   struct Held {
     TaskStatus status;
     bool fenced = false;
-    SteadyTime paid_until;  // 0: without limit
+    SteadyTime paid_until;  // 0: no limit
     bool stop_sent = false;
     bool fence_sent = false;
-    SteadyTime ends_at;               // as the supervisor was told last
-    bool acknowledged = false;        // its end is durable at the head
+    SteadyTime ends_at;               // the deadline that the supervisor has
+    bool acknowledged = false;        // the head has stored its end
     std::uint64_t report_number = 0;  // of the unacknowledged report; 0: none
     IdleRules idle;
     std::unique_ptr<TaskWatch> watch;  // while it lives
@@ -329,16 +318,26 @@ class Core {
   void handle(const wire::agent_v1::SetIdleRules& m, Now now, Effects& out);
   void handle(const wire::agent_v1::KeepTask& m, Now now, Effects& out);
 
+  void happened(Held& held, const task_event::Started& e, Now now, Effects& out);
+  void happened(Held& held, const task_event::Suspended& e, Now now, Effects& out);
+  void happened(Held& held, const task_event::Resumed& e, Now now, Effects& out);
+  void happened(Held& held, const task_event::Declared& e, Now now, Effects& out);
+  void happened(Held& held, const task_event::Checkpointed& e, Now now, Effects& out);
+  void happened(Held& held, const task_event::LogAdvanced& e, Now now, Effects& out);
+  void happened(Held& held, const task_event::Waiting& e, Now now, Effects& out);
+  void happened(Held& held, const task_event::PortSeen& e, Now now, Effects& out);
+  void happened(Held& held, const task_event::Ended& e, Now now, Effects& out);
+
   bool epoch_accepted(Epoch epoch, Effects& out);
   Held* take_order(TaskId id, std::uint32_t order, Now now, Effects& out);
   SteadyTime ends_at(const Held& held) const;
-  SteadyTime seen_now_;  // the newest time heard of, for what must end with this agent
+  SteadyTime seen_now_;  // the newest time seen, for tasks that must end with this agent
   int protocol_;
   Duration tasks_outlive_us_;
   std::string reclaimed_;
   bool bills() const;
   void say_marks(Now now, Effects& out);
-  void dead_man(Now now, Effects& out);
+  void give_back_if_abandoned(Now now, Effects& out);
   void stop_task(Held& held, Duration grace, StopReason reason, Now now, Effects& out);
   void end_without_start(TaskId id, ExitKind kind, std::string message, Now now, Effects& out);
   void report(Held& held, Now now, Effects& out);
@@ -354,12 +353,12 @@ class Core {
   std::map<TaskId, Held> tasks_;
   std::set<TaskId> live_;                               // not ended
   std::map<std::uint64_t, Pending> pending_;            // reports not acknowledged, by number
-  std::deque<std::pair<SteadyTime, TaskId>> retained_;  // acknowledged ends, by when they may go
+  std::deque<std::pair<SteadyTime, TaskId>> retained_;  // acknowledged ends, by removal time
   std::set<TaskId> tombstones_;
-  TaskId tombstone_floor_;  // every id up to this one that is not held is gone
+  TaskId tombstone_floor_;  // unknown ids up to this one were removed
   bool connected_ = false, welcomed_ = false, leaving_ = false;
   SteadyTime head_seen_at_;
-  SteadyTime empty_since_;  // no task lives
+  SteadyTime empty_since_;  // since when no task lives
   SteadyTime marked_at_;
   bool given_back_ = false;
 };

@@ -1,4 +1,4 @@
-// The core's part in money: tasks watched and metered, keep-alives, and the dead man's switch.
+// The core's part in money: idleness, metering, keep-alives, and giving an abandoned node back.
 #include <fmt/format.h>
 
 #include "base/text.h"
@@ -42,9 +42,9 @@ Result<Duration> Core::keep_alive(
     TaskId task, Duration lasts, std::string reason, Now now, Effects& out) {
   const auto it = tasks_.find(task);
   if (it == tasks_.end() || !it->second.watch)
-    return fail(Code::not_found, "this process belongs to no running task");
+    return fail(Code::not_found, "this process does not belong to a running task");
   if (lasts.ns <= 0)
-    return fail(Code::invalid, "a job is kept alive for some time, such as 30m or 2h");
+    return fail(Code::invalid, "the duration must be positive, such as 30m or 2h");
   lasts = std::min(lasts, it->second.idle.policy.keepalive_max);
   it->second.watch->keep(lasts, now.steady);
   out.push_back(effect::Send{v1::KeepAliveAsked{task, lasts, std::move(reason)}});
@@ -85,15 +85,15 @@ void Core::say_marks(Now now, Effects& out) {
     out.push_back(effect::Send{std::move(message)});
 }
 
-// Nobody is there to give this machine back, and nothing runs on it that would be worth its price.
-void Core::dead_man(Now now, Effects& out) {
+// No head can give this machine back, and nothing runs on it that is worth its price.
+void Core::give_back_if_abandoned(Now now, Effects& out) {
   if (!bills() || given_back_ || !live_.empty())
     return;
   const Duration alone = now.steady - head_seen_at_, empty = now.steady - empty_since_;
   if (alone < limits::head_gone_after || empty < limits::node_give_back_after)
     return;
   given_back_ = leaving_ = true;
-  out.push_back(effect::GiveBack{fmt::format("no head for {}, no job for {}",
+  out.push_back(effect::GiveBack{fmt::format("no contact with the head for {} and no job for {}",
                                              format_duration(alone), format_duration(empty))});
   out.push_back(effect::EndSelf{});
 }

@@ -8,7 +8,7 @@ namespace billow::agent {
 namespace {
 
 constexpr std::size_t here_max =
-    4096;  // beyond it all are forgotten, and each is brought by one task at a time again
+    4096;  // beyond it all are forgotten, and each is fetched by one task at a time again
 
 }  // namespace
 
@@ -20,7 +20,7 @@ Status FairQueue::add(Item item) {
         fmt::format(
             "{} tasks of this user already wait for their image or environment on this node",
             user.waiting.size()),
-        "try again when some have begun");
+        "try again when some of them have started");
   user.waiting.push_back(std::move(item));
   return {};
 }

@@ -1,9 +1,9 @@
-// Whose room is made next. Bringing an image can take as long as a server far away likes, so no
-// user's wishes may stand in everybody's way: each user has a part of the places at most, and a
-// free place goes to whoever has the fewest and has waited longest.
+// Decides whose image or environment is fetched next. A fetch can take as long as a remote server
+// likes, so no user may block the others: each user has a limited number of slots, and a free slot
+// goes to the user with the fewest who has waited longest.
 //
-// Two tasks that want the same thing do not bring it twice: the second waits, without a place,
-// until it is here. Pure.
+// Two tasks that want the same content do not fetch it twice: the second waits, without a slot,
+// until it is on the node. Pure.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +21,9 @@ namespace billow::agent {
 class FairQueue {
  public:
   struct Options {
-    std::size_t running_max = 1;  // at once, of everybody
+    std::size_t running_max = 1;  // of all users
     std::size_t per_user_max = 1;
-    std::size_t waiting_max = 4096;  // of one user
+    std::size_t waiting_max = 4096;  // per user
   };
   struct Item {
     TaskId task;
@@ -33,18 +33,18 @@ class FairQueue {
   explicit FairQueue(Options options) : options_(options) {}
 
   Status add(Item item);
-  // Begins one: to be told of with `ended`.
+  // Starts the next fetch; the caller reports its end with `ended`.
   std::optional<Item> next();
-  // `here`: what it wanted lies here now, and several tasks may take it up at once.
+  // `here`: the content is on the node now, and several tasks may use it at once.
   void ended(const Item& item, bool here);
-  void remove(TaskId task);  // one that waits
+  void remove(TaskId task);  // a waiting one
   std::size_t running() const { return running_; }
 
  private:
   struct User {
     std::deque<Item> waiting;
     std::size_t running = 0;
-    std::uint64_t served = 0;  // when it last was, in turns
+    std::uint64_t served = 0;  // the turn in which it was last served
   };
   using Key = std::pair<std::uint32_t, std::string>;
   Options options_;

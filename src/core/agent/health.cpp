@@ -9,11 +9,11 @@ namespace {
 
 constexpr std::size_t faults_kept_max = 64;
 constexpr Duration healing = hours(1);
-constexpr Duration heat_patience = seconds(60);  // a card may touch its limit for a moment
+constexpr Duration heat_patience = seconds(60);  // a card may reach its limit for a moment
 constexpr std::size_t program_faults_suspicious =
-    5;  // within an hour: then it may be the card after all
+    5;  // within an hour: then the card may be the cause
 constexpr std::int64_t corrected_per_hour_max = 100;
-constexpr std::int64_t link_errors_grave = 100;  // new ones between two looks
+constexpr std::int64_t link_errors_grave = 100;  // new errors between two samples
 
 }  // namespace
 
@@ -53,8 +53,7 @@ void GpuHealthWatch::take(const GpuSample& sample) {
     add({sample.time, 100, true,
          sample.health == GpuHealth::lost ? "it fell off the bus" : "it does not answer"});
   health_ = sample.health;
-  // The first look shows what happened before this agent; only what is new since then is a fault
-  // now.
+  // The first sample includes errors from before this agent; only later ones are faults.
   const auto fresh = [](std::optional<std::int64_t>& before,
                         const std::optional<std::int64_t>& now) {
     const std::int64_t more = before && now ? std::max<std::int64_t>(0, *now - *before) : 0;

@@ -16,7 +16,7 @@ double grown(const std::optional<std::int64_t>& now, const std::optional<std::in
 
 // "0 %", "0.4 %", "43 %"
 std::string percent(double value) {
-  value = std::max(value, 0.0);  // a sum that steps left may be a hair below it
+  value = std::max(value, 0.0);  // rounding may leave a sum slightly below zero
   if (value >= 9.95 || value < 0.05)
     return fmt::format("{:.0f} %", value);
   return fmt::format("{:.1f} %", value);
@@ -49,8 +49,8 @@ double TaskPeaks::engine_p95_pct() const {
   return 100;
 }
 
-// What the card draws when nothing runs. Its own history is better than the type's typical figure:
-// a context that keeps the clocks up raises it by half on some cards.
+// The card's idle power. Its own history is better than the typical figure of its type: a context
+// that keeps the clocks up raises it by half on some cards.
 double IdleTracker::idle_power_w(std::size_t gpu, const GpuSignal& signal) const {
   if (gpu < learned_idle_w_.size() && learned_idle_w_[gpu] > 0)
     return learned_idle_w_[gpu];
@@ -65,8 +65,7 @@ void IdleTracker::learn_idle_power(const IdleSample& sample) {
       continue;
     double& learned = learned_idle_w_[i];
     learned = learned == 0 ? *gpu.power_w : learned * 0.9 + *gpu.power_w * 0.1;
-    // Just after work a card still cools down; it never idles above what its type is known to by
-    // much.
+    // Just after work a card still cools down; its idle power is never far above its type's figure.
     if (gpu.power_idle_w)
       learned = std::min(learned, *gpu.power_idle_w * 2);
   }
@@ -78,8 +77,8 @@ IdleTracker::GpuLook IdleTracker::look(const GpuSignal& now, const GpuSignal* be
       before && now.mem_used_mib && before->mem_used_mib &&
       std::abs(*now.mem_used_mib - *before->mem_used_mib) >= tuning_.gpu_mem_step_mib;
   if (now.shared) {
-    // Only the driver's own split tells whose work it is. Without it, a cold card is idle for all
-    // and a warm one for none.
+    // Only the driver's per-process figures show whose work it is. Without them, a cold card is
+    // idle for all holders and a warm card for none.
     if (now.util_is_ours && now.util_pct)
       return *now.util_pct >= tuning_.util_active_pct || memory_moved ? GpuLook::work
                                                                       : GpuLook::nothing;
@@ -96,11 +95,10 @@ IdleTracker::GpuLook IdleTracker::look(const GpuSignal& now, const GpuSignal* be
   const double util = now.util_pct.value_or(0);
   const bool gpm = now.sm_active_pct.has_value();
   if (!now.shared && util >= tuning_.util_busy_pct) {
-    // Every figure that is known must agree that the claim is false, and power must be one of them
-    // unless the SMs are still.
+    // Every known figure must contradict the claim, and power must be one of them unless the SMs
+    // are still.
     const double idle_w = now.power_idle_w.value_or(0);
-    // Small cards have a narrow range and large ones a high idle draw: near by either measure is
-    // near.
+    // Small cards have a narrow power range and large ones a high idle draw: either measure counts.
     const bool near_idle =
         now.power_w && idle_w > 0 &&
         (*now.power_w <= idle_w * tuning_.hung_power_factor ||
@@ -182,15 +180,14 @@ bool IdleTracker::made_progress(const Step& step) const {
          step.output >= 1;
 }
 
-// When the host last worked, if it did within the window. Whether it did is decided on the window's
-// average, so that one autosave is no work; when, by the newest step that was over the line itself,
-// so that a window's tail is none either.
+// When the host last worked, if it did within the window. The window's average decides whether it
+// did, so that one autosave is not work; the newest step above the threshold decides when, so that
+// the tail of a window is not work either.
 std::optional<SteadyTime> IdleTracker::host_worked(const IdleSample& sample) {
   verdict_.spinning = false;
   if (!last_ || sum_.dt_s <= 0 || !sample.cpu_ns)
     return sample.at;
-  // Waiting for a device is work that somebody else does; but a mount that never answers is not
-  // waited for all weekend.
+  // Waiting for a device counts as work, but not for a whole weekend at a mount that never answers.
   if (sample.blocked > 0) {
     if (!blocked_since_)
       blocked_since_ = sample.at;
@@ -205,8 +202,8 @@ std::optional<SteadyTime> IdleTracker::host_worked(const IdleSample& sample) {
         return step->at;
     return std::nullopt;
   };
-  // Averaged over a whole window even when less of it has been seen, so that one burst after a
-  // start is not taken for a rate.
+  // Average over a whole window even if less of it has been seen, so that one burst after a start
+  // is not taken for a rate.
   const double window_s = std::max(sum_.dt_s, tuning_.host_window.seconds());
   std::optional<SteadyTime> worked;
   const auto bytes = [&](double Step::*counter, double line_s) {
@@ -220,7 +217,7 @@ std::optional<SteadyTime> IdleTracker::host_worked(const IdleSample& sample) {
   bytes(&Step::output, tuning_.output_active_bytes_s);
   if (sum_.cpu_s < tuning_.cpu_active_cores * sum_.dt_s)
     return worked;
-  // A counter nobody can read might have moved.
+  // An unreadable counter may have moved.
   if (!sample.io_bytes || !sample.page_faults)
     return sample.at;
   const auto burns = [this](const Step& s) {
@@ -275,12 +272,12 @@ void IdleTracker::conclude(const IdleSample& sample, SteadyTime worked) {
   if (sample.last_input)
     worked = std::max(worked, std::min(*sample.last_input, sample.at));
   if (worked > last_work_) {
-    // Time is counted once a silence is over: a short one was part of the work, of a long one only
+    // Time is counted when a quiet period is over: a short one counts as work, of a long one only
     // its last step.
     const Duration silence = worked - last_work_;
     const Duration step = last_ ? sample.at - last_->at : Duration{};
     verdict_.active = verdict_.active + (silence < minutes(1) ? silence : std::min(step, silence));
-    // Only a return by itself says that such silences are normal for this task.
+    // Only a task that resumed work by itself shows that such quiet periods are normal for it.
     if (by_itself && last_)
       longest_return_ = std::max(longest_return_, silence);
     last_work_ = worked;
@@ -317,7 +314,7 @@ void IdleTracker::restart(SteadyTime now) {
 
 std::string IdleTracker::describe(const IdleSample& sample) const {
   std::vector<std::string> parts;
-  // The busiest card speaks for all.
+  // The busiest card represents all of them.
   const GpuSignal* gpu = nullptr;
   std::size_t index = 0;
   for (std::size_t i = 0; i < sample.gpus.size(); ++i) {
@@ -371,30 +368,6 @@ std::string IdleTracker::describe(const IdleSample& sample) const {
                ? "active: " + figures
                : fmt::format("quiet {}: {}", spell(verdict_.quiet), figures);
   return fmt::format("{} {}: {}", enum_name(verdict_.state), spell(verdict_.quiet), figures);
-}
-
-IdleVerdict combine(const std::vector<IdleVerdict>& tasks) {
-  if (tasks.empty())
-    return {};
-  // The latest to have worked speaks for the job; one that still works, before any that does not.
-  const IdleVerdict* chosen = &tasks.front();
-  bool spinning = false;
-  for (const IdleVerdict& task : tasks) {
-    const bool works = task.state == IdleState::active,
-               chosen_works = chosen->state == IdleState::active;
-    if (works != chosen_works ? works : task.since > chosen->since)
-      chosen = &task;
-    spinning = spinning || task.spinning;
-  }
-  IdleVerdict out = *chosen;
-  if (out.state == IdleState::active)
-    return out;
-  // One rank that hangs while the others sleep is what a deadlock looks like from outside.
-  for (const IdleVerdict& task : tasks)
-    if (task.state == IdleState::hung && out.state != IdleState::hung)
-      out.state = IdleState::hung, out.reason = task.reason;
-  out.spinning = spinning;
-  return out;
 }
 
 }  // namespace billow::agent

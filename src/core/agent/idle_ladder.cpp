@@ -16,7 +16,7 @@ Duration at_most(Duration value, Duration bound) {
 
 IdlePolicy bounded(IdlePolicy policy, const IdleFloor& floor) {
   if (!policy.enabled) {
-    // Switched off by the project: only the floor's own bounds are left.
+    // The project switched it off: only the administrator's bounds remain.
     if (floor.suspend_by.ns == 0 && floor.stop_by.ns == 0)
       return policy;
     const Duration never = hours(24 * 365);
@@ -33,28 +33,62 @@ IdlePolicy bounded(IdlePolicy policy, const IdleFloor& floor) {
   return policy;
 }
 
+namespace {
+
+// A suspended task cannot work and cannot resume by itself; only the cost of keeping it counts.
+LadderStep climb_suspended(const LadderState& before,
+                           const LadderInput& in,
+                           const IdlePolicy& policy) {
+  LadderStep out{before, IdleAction::none, {}};
+  const Duration idle = in.now - before.since;
+  if (!in.node_bills || idle < policy.stop_after)
+    return out;
+  out.state.rung = IdleRung::stopped;
+  out.action = IdleAction::stop;
+  out.text = fmt::format(
+      "suspended after idling, {} since its last work; its node costs money, so it is stopped",
+      format_duration(idle));
+  return out;
+}
+
+// When the next step after the warning is due.
+struct Due {
+  SteadyTime at;
+  bool kept = false;  // a keep-alive is in force
+};
+Due next_due(const LadderInput& in, const IdlePolicy& policy) {
+  // A hung GPU is recognised by its power draw, so a spinning CPU is no reason to wait longer.
+  const Duration leash =
+      in.verdict.spinning && in.verdict.state == IdleState::idle ? policy.spin_leash : Duration{};
+  // A keep-alive delays the project's steps, not the administrator's floor.
+  const SteadyTime kept_until =
+      in.keepalive_from + std::min(in.keepalive_for, policy.keepalive_max);
+  const bool kept = in.keepalive_from.ns != 0 && in.now < kept_until;
+  const Duration own = in.can_suspend ? policy.suspend_after : policy.stop_after;
+  const Duration floor = in.can_suspend ? in.floor.suspend_by : in.floor.stop_by;
+  SteadyTime at = in.verdict.since + own + leash;
+  if (kept)
+    at = std::max(at, kept_until);
+  if (floor.ns > 0)
+    at = std::min(at, in.verdict.since + floor);
+  return {at, kept};
+}
+
+std::string announce(const LadderInput& in, SteadyTime act_at) {
+  return fmt::format("{}; {} in {}", in.verdict.reason, in.can_suspend ? "suspending" : "stopping",
+                     format_duration(act_at - in.now));
+}
+
+}  // namespace
+
 LadderStep climb(const LadderState& before, const LadderInput& in) {
   LadderStep out{before, IdleAction::none, {}};
   const IdlePolicy policy = bounded(in.policy, in.floor);
-  const bool resting = in.verdict.state != IdleState::active;
-
-  if (before.rung == IdleRung::suspended) {
-    // It cannot work and cannot come back by itself; only what it costs to keep it counts now.
-    const Duration idle = in.now - before.since;
-    if (in.node_bills && idle >= policy.stop_after) {
-      out.state.rung = IdleRung::stopped;
-      out.action = IdleAction::stop;
-      out.text = fmt::format(
-          "suspended after idling, {} since its last work; its node costs money, so it is stopped",
-          format_duration(idle));
-    }
+  if (before.rung == IdleRung::suspended)
+    return climb_suspended(before, in, policy);
+  if (before.rung == IdleRung::stopped || !policy.enabled)
     return out;
-  }
-  if (before.rung == IdleRung::stopped)
-    return out;
-  if (!policy.enabled)
-    return out;
-  if (!resting) {
+  if (in.verdict.state == IdleState::active) {
     if (before.rung == IdleRung::warned) {
       out.action = IdleAction::recovered;
       out.text = "working again: " + in.verdict.reason;
@@ -62,42 +96,19 @@ LadderStep climb(const LadderState& before, const LadderInput& in) {
     out.state = {};
     return out;
   }
-
-  const Duration idle = in.verdict.quiet;
-  // A hung card has been found out by its power; that its CPU spins adds no doubt.
-  const Duration leash =
-      in.verdict.spinning && in.verdict.state == IdleState::idle ? policy.spin_leash : Duration{};
-  // A keep-alive holds the project's steps back, not the floor's.
-  const SteadyTime kept_until =
-      in.keepalive_from + std::min(in.keepalive_for, policy.keepalive_max);
-  const bool kept = in.keepalive_from.ns != 0 && in.now < kept_until;
-  const auto due_at = [&](Duration own, Duration floor) {
-    SteadyTime at = in.verdict.since + own + leash;
-    if (kept)
-      at = std::max(at, kept_until);
-    if (floor.ns > 0)
-      at = std::min(at, in.verdict.since + floor);
-    return at;
-  };
-  const Duration last_step = in.can_suspend ? policy.suspend_after : policy.stop_after;
-  SteadyTime act_at = due_at(last_step, in.can_suspend ? in.floor.suspend_by : in.floor.stop_by);
-  const char* deed = in.can_suspend ? "suspending" : "stopping";
-
+  const Due due = next_due(in, policy);
   if (before.rung == IdleRung::none) {
-    if (idle < policy.warn_after || (kept && act_at - in.now > idle_notice_min * 2))
+    if (in.verdict.quiet < policy.warn_after || (due.kept && due.at - in.now > idle_notice_min * 2))
       return out;
-    act_at = std::max(act_at, in.now + idle_notice_min);
     out.state = {IdleRung::warned, in.verdict.since, in.now};
     out.action = IdleAction::warn;
-    out.text =
-        fmt::format("{}; {} in {}", in.verdict.reason, deed, format_duration(act_at - in.now));
+    out.text = announce(in, std::max(due.at, in.now + idle_notice_min));
     return out;
   }
   out.state.since = in.verdict.since;
-  act_at = std::max(act_at, before.warned_at + idle_notice_min);
+  const SteadyTime act_at = std::max(due.at, before.warned_at + idle_notice_min);
   if (in.now < act_at) {
-    out.text =
-        fmt::format("{}; {} in {}", in.verdict.reason, deed, format_duration(act_at - in.now));
+    out.text = announce(in, act_at);
     return out;
   }
   out.state.rung = in.can_suspend ? IdleRung::suspended : IdleRung::stopped;

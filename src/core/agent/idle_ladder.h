@@ -1,10 +1,11 @@
-// What follows from an idle or hung verdict: warn, then suspend (the work is kept), then stop.
-// Pure, so the weekend can be tested in a millisecond. A project sets its own steps; the floor is
-// the administrator's and nobody else can raise, switch off or outlast it, a keep-alive included.
+// The consequences of an idle or hung verdict: warn, then suspend (the work is kept), then stop.
+// Pure, so a weekend can be tested in a millisecond. A project sets its own steps; the
+// administrator sets the floor, which nothing else can raise, switch off or delay, not even a
+// keep-alive.
 //
-// Invariants: each rung is taken once per spell of idleness and in order; work that comes back
-// clears all; stop is the first rung only where suspending is impossible, and never before a
-// warning has stood for `notice_min`.
+// Invariants: each rung is taken once per idle period and in order; new work clears them all; a
+// task is stopped without being suspended first only if it cannot be suspended, and never before a
+// warning has been out for `idle_notice_min`.
 #pragma once
 
 #include <string>
@@ -23,7 +24,7 @@ enum class IdleRung { none, warned, suspended, stopped };
 
 struct LadderState {
   IdleRung rung = IdleRung::none;
-  SteadyTime since;  // of the idleness this rung belongs to
+  SteadyTime since;  // start of the idle period
   SteadyTime warned_at;
 };
 
@@ -32,10 +33,10 @@ struct LadderInput {
   IdlePolicy policy;
   IdleFloor floor;
   SteadyTime now;
-  SteadyTime keepalive_from;  // when it was last asked for; 0: never
+  SteadyTime keepalive_from;  // time of the last request; 0: never
   Duration keepalive_for;
-  bool can_suspend = true;  // there is a vault and room in it
-  bool node_bills = false;  // keeping a suspended task keeps a machine that is paid for
+  bool can_suspend = true;  // this node has a GPU memory service with free space
+  bool node_bills = false;  // a suspended task keeps a machine that costs money
 };
 
 struct LadderStep {
@@ -46,7 +47,7 @@ struct LadderStep {
 
 inline constexpr Duration idle_notice_min = minutes(2);
 
-// The policy as the floor leaves it.
+// The policy within the bounds of the floor.
 IdlePolicy bounded(IdlePolicy policy, const IdleFloor& floor);
 LadderStep climb(const LadderState& state, const LadderInput& input);
 

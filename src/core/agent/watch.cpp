@@ -4,8 +4,7 @@
 
 namespace billow::agent {
 
-// A project that wants to be told sooner gets its verdicts sooner, and the doubts that come with
-// them.
+// A project that wants earlier warnings gets earlier, less certain verdicts.
 void TaskWatch::set_rules(IdleRules rules) {
   rules_ = std::move(rules);
   IdleTuning tuning;
@@ -26,7 +25,7 @@ void TaskWatch::count_energy(const TaskSample& sample) {
     if (!sample.energy[i])
       continue;
     const std::int64_t now = sample.energy[i]->counter_mj;
-    // A counter that went back belongs to a driver that was loaded anew.
+    // A counter that went back belongs to a reloaded driver.
     if (counter_mj_[i] && now > *counter_mj_[i])
       energy_uj_ += (now - *counter_mj_[i]) * sample.energy[i]->milli;
     counter_mj_[i] = now;
@@ -38,38 +37,33 @@ void TaskWatch::sent(const Egress& egress) {
       std::max(sent_bytes_, (egress.from_start ? 0 : before_.egress_bytes) + egress.bytes);
 }
 
-TaskWatch::Said TaskWatch::add(const TaskSample& sample, const Around& around) {
+void TaskWatch::count(const TaskSample& sample, SteadyTime now) {
   count_energy(sample);
   sent(sample.egress);
   for (const GpuSignal& gpu : sample.idle.gpus)
     measured_ = measured_ || gpu.sm_active_pct || gpu.util_pct;
   if (first_sample_.ns == 0)
-    first_sample_ = around.now;
-  last_sample_ = around.now;
-  counted_ = std::max(counted_, active_by(around.now));
-  if (around.suspended) {
-    // Its head suspended it for idling, would have ended it by now, and is gone: the machine is
-    // paid for until somebody does.
-    Said out{IdleState::idle, IdleAction::none, "suspended after idling", false};
-    out.act_alone = !around.head_here && around.node_bills && ladder_.rung == IdleRung::suspended &&
-                    around.now - ladder_.since >= bounded(rules_.policy, rules_.floor).stop_after;
-    return out;
-  }
-  const IdleVerdict& verdict = tracker_.add(sample.idle);
-  // Without a GPU nothing expensive is held; the ladder is about GPUs.
-  if (sample.idle.gpus.empty())
-    return {};
+    first_sample_ = now;
+  last_sample_ = now;
+  counted_ = std::max(counted_, active_by(now));
+}
 
-  const bool climbed = ladder_.rung == IdleRung::suspended || ladder_.rung == IdleRung::stopped;
-  if (climbed && verdict.state == IdleState::active) {
-    // The rung was said and nothing came of it (another rank works), and now it works again itself.
-    ladder_ = {};
-    due_ = IdleAction::none;
-    text_.clear();
-    return {IdleState::active, IdleAction::recovered, "working again: " + verdict.reason, false};
-  }
+bool TaskWatch::due() const {
+  return ladder_.rung == IdleRung::suspended || ladder_.rung == IdleRung::stopped;
+}
+
+// If the head suspended the task for idling and then disappeared, the node ends it itself:
+// otherwise the machine would cost money until the head returns.
+TaskWatch::Said TaskWatch::add_suspended(const Around& around) const {
+  Said out{IdleState::idle, IdleAction::none, "suspended after idling", false};
+  out.act_alone = !around.head_here && around.node_bills && ladder_.rung == IdleRung::suspended &&
+                  around.now - ladder_.since >= bounded(rules_.policy, rules_.floor).stop_after;
+  return out;
+}
+
+void TaskWatch::climb_ladder(const Around& around, Said& out) {
   LadderInput in;
-  in.verdict = verdict;
+  in.verdict = tracker_.verdict();
   in.policy = rules_.policy;
   in.floor = rules_.floor;
   in.now = around.now;
@@ -77,42 +71,61 @@ TaskWatch::Said TaskWatch::add(const TaskSample& sample, const Around& around) {
   in.keepalive_for = kept_for_;
   in.can_suspend = rules_.can_suspend && around.head_here;
   in.node_bills = around.node_bills;
+  const LadderStep step = climb(ladder_, in);
+  ladder_ = step.state;
+  text_ = step.text;
+  out.action = step.action;
+  out.text = step.text;
+  if (step.action == IdleAction::suspend || step.action == IdleAction::stop) {
+    due_ = step.action;
+    due_at_ = around.now;
+  }
+  if (step.action == IdleAction::recovered)
+    text_.clear();
+}
 
+bool TaskWatch::must_act_alone(const Around& around) const {
+  const bool unheard = !around.head_here || around.now - due_at_ >= head_answers_within;
+  const bool long_enough =
+      tracker_.verdict().quiet >= std::max(bounded(rules_.policy, rules_.floor).stop_after,
+                                           rules_.gang ? gang_alone_after : Duration{});
+  const bool gang_waits = rules_.gang && around.head_here;
+  return unheard && long_enough && !gang_waits;
+}
+
+TaskWatch::Said TaskWatch::add(const TaskSample& sample, const Around& around) {
+  count(sample, around.now);
+  if (around.suspended)
+    return add_suspended(around);
+  const IdleVerdict& verdict = tracker_.add(sample.idle);
+  // The ladder is about GPUs: a task without one holds nothing expensive.
+  if (sample.idle.gpus.empty())
+    return {};
+  if (due() && verdict.state == IdleState::active) {
+    // The announced step did not happen (another rank works), and now the task works again.
+    ladder_ = {};
+    due_ = IdleAction::none;
+    text_.clear();
+    return {IdleState::active, IdleAction::recovered, "working again: " + verdict.reason, false};
+  }
   Said out;
   out.state = verdict.state;
-  if (!climbed) {
-    const LadderStep step = climb(ladder_, in);
-    ladder_ = step.state;
-    text_ = step.text;
-    out.action = step.action;
-    out.text = step.text;
-    if (step.action == IdleAction::suspend || step.action == IdleAction::stop)
-      due_ = step.action, due_at_ = around.now;
-    if (step.action == IdleAction::recovered)
-      text_.clear();
-  }
-  const bool due = ladder_.rung == IdleRung::suspended || ladder_.rung == IdleRung::stopped;
-  if (due) {
-    const Duration waited = around.now - due_at_;
-    const bool unheard = !around.head_here || waited >= head_answers_within;
-    const bool long_enough =
-        verdict.quiet >= std::max(bounded(rules_.policy, rules_.floor).stop_after,
-                                  rules_.gang ? gang_alone_after : Duration{});
-    const bool gang_waits = rules_.gang && around.head_here;
-    out.act_alone = unheard && long_enough && !gang_waits;
-  }
+  if (!due())
+    climb_ladder(around, out);
+  if (due())
+    out.act_alone = must_act_alone(around);
   if (out.action != IdleAction::none) {
     said_at_ = around.now;
   } else if (ladder_.rung != IdleRung::none && around.now - said_at_ >= idle_said_again_after) {
     said_at_ = around.now;
-    out.action = due ? due_ : IdleAction::warn;
+    out.action = due() ? due_ : IdleAction::warn;
     out.text = text_;
   }
   return out;
 }
 
-// A silence that is not a minute old yet is part of the work, until it proves otherwise; so is what
-// was before the first sample.
+// The time before the first sample counts as active, and so does a quiet period until it has lasted
+// a minute.
 Duration TaskWatch::active_by(SteadyTime now) const {
   if (first_sample_.ns == 0)
     return now - from_;

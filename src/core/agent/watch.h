@@ -1,10 +1,10 @@
-// One task under watch: samples in; what its idle ladder comes to and what it has used out. Pure,
-// and driven by the core, so that the weekend test runs this very code.
+// Watches one task: samples go in; steps of the idle ladder and usage come out. Pure, and driven by
+// the core, so the weekend test runs exactly this code.
 //
-// What holds: what the meter counts as active never shrinks and never outruns time; a spell without
-// samples (the agent was away) counts as active. The node acts alone only where nobody else will:
-// its head is away or does not answer, and of a gang only after `gang_alone_after`, because ranks
-// wait for each other and only the head sees all of them.
+// Guarantees: metered active time never shrinks and never exceeds elapsed time; a period without
+// samples (no agent) counts as active. The node acts alone only if the head is unreachable or does
+// not react, and for a task of a gang only after `gang_alone_after`, because ranks wait for each
+// other and only the head sees all of them.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@
 
 namespace billow::agent {
 
-// Sent to public addresses: since the task began, or since this agent first saw it.
+// Bytes sent to public addresses, since the task began or since this agent first saw it.
 struct Egress {
   std::int64_t bytes = 0;
   bool from_start = false;
@@ -27,7 +27,7 @@ struct TaskSample {
   IdleSample idle;
   struct Energy {
     std::int64_t counter_mj = 0;  // of the card, since its driver was loaded
-    std::int64_t milli = 1000;    // the task's part of the card
+    std::int64_t milli = 1000;    // the task's share of the card
   };
   std::vector<std::optional<Energy>> energy;  // per GPU
   Egress egress;
@@ -45,7 +45,10 @@ class TaskWatch {
   }
 
   void set_rules(IdleRules rules);
-  void keep(Duration lasts, SteadyTime now) { kept_from_ = now, kept_for_ = lasts; }
+  void keep(Duration lasts, SteadyTime now) {
+    kept_from_ = now;
+    kept_for_ = lasts;
+  }
   void resumed(SteadyTime now);
   void sent(const Egress& egress);
 
@@ -53,13 +56,13 @@ class TaskWatch {
     SteadyTime now;
     bool head_here = false;
     bool node_bills = false;
-    bool suspended = false;  // it really is
+    bool suspended = false;  // the task is suspended now
   };
   struct Said {
     IdleState state = IdleState::idle;
-    IdleAction action = IdleAction::none;  // none: nothing new
+    IdleAction action = IdleAction::none;  // none: nothing to report
     std::string text;
-    bool act_alone = false;  // stop it here and now
+    bool act_alone = false;  // stop the task without waiting for the head
   };
   Said add(const TaskSample& sample, const Around& around);
 
@@ -68,24 +71,29 @@ class TaskWatch {
   const std::string& text() const { return text_; }
 
  private:
+  void count(const TaskSample& sample, SteadyTime now);
   void count_energy(const TaskSample& sample);
+  Said add_suspended(const Around& around) const;
+  void climb_ladder(const Around& around, Said& out);
+  bool must_act_alone(const Around& around) const;
+  bool due() const;  // a suspend or stop has been announced
 
   IdleRules rules_;
   IdleTracker tracker_;
   LadderState ladder_;
   SteadyTime from_;
-  TaskMeter before_;  // of an earlier life of the agent
+  TaskMeter before_;  // from an earlier agent process
   SteadyTime kept_from_;
   Duration kept_for_;
-  std::int64_t energy_uj_ = 0;  // micro-joules, so that parts of a card do not round away
+  std::int64_t energy_uj_ = 0;  // micro-joules, so that shares of a card are not rounded away
   std::vector<std::optional<std::int64_t>> counter_mj_;
-  std::int64_t sent_bytes_ = 0;  // by this agent and those before; never shrinks
+  std::int64_t sent_bytes_ = 0;  // counted by this agent process and earlier ones; never shrinks
   bool measured_ = false;
   Duration active_by(SteadyTime now) const;
 
   SteadyTime first_sample_, last_sample_, said_at_, due_at_;
-  Duration counted_;                   // the most that was ever counted as active: never taken back
-  IdleAction due_ = IdleAction::none;  // the highest rung said in this spell
+  Duration counted_;                   // the most that was ever counted as active
+  IdleAction due_ = IdleAction::none;  // the highest step announced in this idle period
   std::string text_;
 };
 

@@ -341,16 +341,6 @@ TEST(Idle, ActiveTimeNeverShrinksAndLeavesSilencesOut) {
   EXPECT_NEAR(tracker.verdict().active.seconds(), 360, 8);
 }
 
-TEST(Idle, AJobWorksAsLongAsOneOfItsRanksDoes) {
-  IdleVerdict hung{.state = IdleState::hung, .since = {1}, .reason = "hung"},
-      active{.state = IdleState::active, .since = {9}, .reason = "active"};
-  IdleVerdict idle{.state = IdleState::idle, .since = {5}, .reason = "idle"};
-  EXPECT_EQ(combine({hung, active, idle}).state, IdleState::active);
-  EXPECT_EQ(combine({hung, idle}).state, IdleState::hung);
-  EXPECT_EQ(combine({hung, idle}).since.ns, 5);
-  EXPECT_EQ(combine({idle, idle}).state, IdleState::idle);
-}
-
 // ---- the ladder
 LadderInput resting(Duration idle) {
   LadderInput in;
