@@ -218,32 +218,51 @@ constexpr unsigned struct_version(unsigned version) {
   X(nvmlDeviceGetMinorNumber, (billow::nvml::Device device, unsigned* minor)) \
   X(nvmlDeviceGetNumaNodeId, (billow::nvml::Device device, unsigned* node)) \
   X(nvmlDeviceGetCudaComputeCapability, (billow::nvml::Device device, int* major, int* minor)) \
-  X(nvmlDeviceGetUtilizationRates, (billow::nvml::Device device, billow::nvml::Utilization* utilization)) \
+  X(nvmlDeviceGetUtilizationRates, \
+    (billow::nvml::Device device, billow::nvml::Utilization* utilization)) \
   X(nvmlDeviceGetPowerUsage, (billow::nvml::Device device, unsigned* milliwatts)) \
   X(nvmlDeviceGetEnforcedPowerLimit, (billow::nvml::Device device, unsigned* milliwatts)) \
-  X(nvmlDeviceGetTotalEnergyConsumption, (billow::nvml::Device device, unsigned long long* millijoules)) \
+  X(nvmlDeviceGetTotalEnergyConsumption, \
+    (billow::nvml::Device device, unsigned long long* millijoules)) \
   X(nvmlDeviceGetTemperature, (billow::nvml::Device device, unsigned sensor, unsigned* celsius)) \
   X(nvmlDeviceGetClockInfo, (billow::nvml::Device device, unsigned clock, unsigned* mhz)) \
   X(nvmlDeviceGetPcieThroughput, (billow::nvml::Device device, unsigned counter, unsigned* kib_s)) \
-  X(nvmlDeviceGetTotalEccErrors, (billow::nvml::Device device, unsigned error, unsigned counter, unsigned long long* count)) \
-  X(nvmlDeviceGetRemappedRows, (billow::nvml::Device device, unsigned* corrected, unsigned* uncorrected, unsigned* pending, unsigned* failed)) \
-  X(nvmlDeviceGetTopologyCommonAncestor, (billow::nvml::Device a, billow::nvml::Device b, unsigned* level)) \
-  X(nvmlDeviceGetP2PStatus, (billow::nvml::Device a, billow::nvml::Device b, unsigned capability, unsigned* status)) \
-  X(nvmlDeviceGetCurrentClocksThrottleReasons, (billow::nvml::Device device, unsigned long long* reasons)) \
-  X(nvmlDeviceGetNvLinkErrorCounter, (billow::nvml::Device device, unsigned link, unsigned counter, unsigned long long* value)) \
+  X(nvmlDeviceGetTotalEccErrors, \
+    (billow::nvml::Device device, unsigned error, unsigned counter, unsigned long long* count)) \
+  X(nvmlDeviceGetRemappedRows, \
+    (billow::nvml::Device device, unsigned* corrected, unsigned* uncorrected, \
+     unsigned* pending, unsigned* failed)) \
+  X(nvmlDeviceGetTopologyCommonAncestor, \
+    (billow::nvml::Device a, billow::nvml::Device b, unsigned* level)) \
+  X(nvmlDeviceGetP2PStatus, \
+    (billow::nvml::Device a, billow::nvml::Device b, unsigned capability, unsigned* status)) \
+  X(nvmlDeviceGetCurrentClocksThrottleReasons, \
+    (billow::nvml::Device device, unsigned long long* reasons)) \
+  X(nvmlDeviceGetNvLinkErrorCounter, \
+    (billow::nvml::Device device, unsigned link, unsigned counter, unsigned long long* value)) \
   X(nvmlDeviceGetNvLinkState, (billow::nvml::Device device, unsigned link, unsigned* active)) \
-  X(nvmlDeviceGetNvLinkRemoteDeviceType, (billow::nvml::Device device, unsigned link, unsigned* type)) \
-  X(nvmlDeviceGetNvLinkRemotePciInfo_v2, (billow::nvml::Device device, unsigned link, billow::nvml::PciInfo* pci)) \
-  X(nvmlDeviceGetComputeRunningProcesses_v3, (billow::nvml::Device device, unsigned* count, billow::nvml::ProcessInfo* infos)) \
-  X(nvmlDeviceGetComputeRunningProcesses_v2, (billow::nvml::Device device, unsigned* count, billow::nvml::ProcessInfo* infos)) \
-  X(nvmlDeviceGetComputeRunningProcesses, (billow::nvml::Device device, unsigned* count, billow::nvml::ProcessInfoV1* infos)) \
-  X(nvmlDeviceGetGraphicsRunningProcesses_v3, (billow::nvml::Device device, unsigned* count, billow::nvml::ProcessInfo* infos)) \
-  X(nvmlDeviceGetProcessUtilization, (billow::nvml::Device device, billow::nvml::ProcessUtilizationSample* samples, unsigned* count, unsigned long long last_seen_us)) \
+  X(nvmlDeviceGetNvLinkRemoteDeviceType, \
+    (billow::nvml::Device device, unsigned link, unsigned* type)) \
+  X(nvmlDeviceGetNvLinkRemotePciInfo_v2, \
+    (billow::nvml::Device device, unsigned link, billow::nvml::PciInfo* pci)) \
+  X(nvmlDeviceGetComputeRunningProcesses_v3, \
+    (billow::nvml::Device device, unsigned* count, billow::nvml::ProcessInfo* infos)) \
+  X(nvmlDeviceGetComputeRunningProcesses_v2, \
+    (billow::nvml::Device device, unsigned* count, billow::nvml::ProcessInfo* infos)) \
+  X(nvmlDeviceGetComputeRunningProcesses, \
+    (billow::nvml::Device device, unsigned* count, billow::nvml::ProcessInfoV1* infos)) \
+  X(nvmlDeviceGetGraphicsRunningProcesses_v3, \
+    (billow::nvml::Device device, unsigned* count, billow::nvml::ProcessInfo* infos)) \
+  X(nvmlDeviceGetProcessUtilization, \
+    (billow::nvml::Device device, billow::nvml::ProcessUtilizationSample* samples, \
+     unsigned* count, unsigned long long last_seen_us)) \
   X(nvmlEventSetCreate, (billow::nvml::EventSet* set)) \
   X(nvmlEventSetFree, (billow::nvml::EventSet set)) \
-  X(nvmlEventSetWait_v2, (billow::nvml::EventSet set, billow::nvml::EventData* data, unsigned timeout_ms)) \
+  X(nvmlEventSetWait_v2, \
+    (billow::nvml::EventSet set, billow::nvml::EventData* data, unsigned timeout_ms)) \
   X(nvmlDeviceGetSupportedEventTypes, (billow::nvml::Device device, unsigned long long* types)) \
-  X(nvmlDeviceRegisterEvents, (billow::nvml::Device device, unsigned long long types, billow::nvml::EventSet set)) \
+  X(nvmlDeviceRegisterEvents, \
+    (billow::nvml::Device device, unsigned long long types, billow::nvml::EventSet set)) \
   X(nvmlGpmQueryDeviceSupport, (billow::nvml::Device device, billow::nvml::GpmSupport* support)) \
   X(nvmlGpmSampleAlloc, (billow::nvml::GpmSample* sample)) \
   X(nvmlGpmSampleFree, (billow::nvml::GpmSample sample)) \
@@ -251,25 +270,46 @@ constexpr unsigned struct_version(unsigned version) {
   X(nvmlGpmMetricsGet, (billow::nvml::GpmMetricsGet* request)) \
   X(nvmlDeviceGetMigMode, (billow::nvml::Device device, unsigned* current, unsigned* pending)) \
   X(nvmlDeviceGetMaxMigDeviceCount, (billow::nvml::Device device, unsigned* count)) \
-  X(nvmlDeviceGetMigDeviceHandleByIndex, (billow::nvml::Device device, unsigned index, billow::nvml::Device* mig)) \
+  X(nvmlDeviceGetMigDeviceHandleByIndex, \
+    (billow::nvml::Device device, unsigned index, billow::nvml::Device* mig)) \
   X(nvmlDeviceGetGpuInstanceId, (billow::nvml::Device mig, unsigned* id)) \
   X(nvmlDeviceGetComputeInstanceId, (billow::nvml::Device mig, unsigned* id)) \
-  X(nvmlDeviceGetAttributes_v2, (billow::nvml::Device mig, billow::nvml::DeviceAttributes* attributes)) \
-  X(nvmlDeviceGetGpuInstanceProfileInfo, (billow::nvml::Device device, unsigned profile, billow::nvml::GpuInstanceProfile* info)) \
-  X(nvmlDeviceGetGpuInstanceProfileInfoV, (billow::nvml::Device device, unsigned profile, billow::nvml::GpuInstanceProfileV2* info)) \
-  X(nvmlDeviceGetGpuInstancePossiblePlacements_v2, (billow::nvml::Device device, unsigned profile_id, billow::nvml::Placement* placements, unsigned* count)) \
-  X(nvmlDeviceGetGpuInstanceRemainingCapacity, (billow::nvml::Device device, unsigned profile_id, unsigned* count)) \
-  X(nvmlDeviceGetGpuInstances, (billow::nvml::Device device, unsigned profile_id, billow::nvml::GpuInstance* instances, unsigned* count)) \
-  X(nvmlDeviceGetGpuInstanceById, (billow::nvml::Device device, unsigned id, billow::nvml::GpuInstance* instance)) \
-  X(nvmlDeviceCreateGpuInstance, (billow::nvml::Device device, unsigned profile_id, billow::nvml::GpuInstance* instance)) \
-  X(nvmlDeviceCreateGpuInstanceWithPlacement, (billow::nvml::Device device, unsigned profile_id, const billow::nvml::Placement* placement, billow::nvml::GpuInstance* instance)) \
+  X(nvmlDeviceGetAttributes_v2, \
+    (billow::nvml::Device mig, billow::nvml::DeviceAttributes* attributes)) \
+  X(nvmlDeviceGetGpuInstanceProfileInfo, \
+    (billow::nvml::Device device, unsigned profile, billow::nvml::GpuInstanceProfile* info)) \
+  X(nvmlDeviceGetGpuInstanceProfileInfoV, \
+    (billow::nvml::Device device, unsigned profile, billow::nvml::GpuInstanceProfileV2* info)) \
+  X(nvmlDeviceGetGpuInstancePossiblePlacements_v2, \
+    (billow::nvml::Device device, unsigned profile_id, billow::nvml::Placement* placements, \
+     unsigned* count)) \
+  X(nvmlDeviceGetGpuInstanceRemainingCapacity, \
+    (billow::nvml::Device device, unsigned profile_id, unsigned* count)) \
+  X(nvmlDeviceGetGpuInstances, \
+    (billow::nvml::Device device, unsigned profile_id, billow::nvml::GpuInstance* instances, \
+     unsigned* count)) \
+  X(nvmlDeviceGetGpuInstanceById, \
+    (billow::nvml::Device device, unsigned id, billow::nvml::GpuInstance* instance)) \
+  X(nvmlDeviceCreateGpuInstance, \
+    (billow::nvml::Device device, unsigned profile_id, billow::nvml::GpuInstance* instance)) \
+  X(nvmlDeviceCreateGpuInstanceWithPlacement, \
+    (billow::nvml::Device device, unsigned profile_id, \
+     const billow::nvml::Placement* placement, billow::nvml::GpuInstance* instance)) \
   X(nvmlGpuInstanceDestroy, (billow::nvml::GpuInstance instance)) \
-  X(nvmlGpuInstanceGetInfo, (billow::nvml::GpuInstance instance, billow::nvml::GpuInstanceInfo* info)) \
-  X(nvmlGpuInstanceGetComputeInstanceProfileInfo, (billow::nvml::GpuInstance instance, unsigned profile, unsigned engine_profile, billow::nvml::ComputeInstanceProfile* info)) \
-  X(nvmlGpuInstanceGetComputeInstances, (billow::nvml::GpuInstance instance, unsigned profile_id, billow::nvml::ComputeInstance* instances, unsigned* count)) \
-  X(nvmlGpuInstanceCreateComputeInstance, (billow::nvml::GpuInstance instance, unsigned profile_id, billow::nvml::ComputeInstance* compute)) \
+  X(nvmlGpuInstanceGetInfo, \
+    (billow::nvml::GpuInstance instance, billow::nvml::GpuInstanceInfo* info)) \
+  X(nvmlGpuInstanceGetComputeInstanceProfileInfo, \
+    (billow::nvml::GpuInstance instance, unsigned profile, unsigned engine_profile, \
+     billow::nvml::ComputeInstanceProfile* info)) \
+  X(nvmlGpuInstanceGetComputeInstances, \
+    (billow::nvml::GpuInstance instance, unsigned profile_id, \
+     billow::nvml::ComputeInstance* instances, unsigned* count)) \
+  X(nvmlGpuInstanceCreateComputeInstance, \
+    (billow::nvml::GpuInstance instance, unsigned profile_id, \
+     billow::nvml::ComputeInstance* compute)) \
   X(nvmlComputeInstanceDestroy, (billow::nvml::ComputeInstance compute)) \
-  X(nvmlComputeInstanceGetInfo_v2, (billow::nvml::ComputeInstance compute, billow::nvml::ComputeInstanceInfo* info))
+  X(nvmlComputeInstanceGetInfo_v2, \
+    (billow::nvml::ComputeInstance compute, billow::nvml::ComputeInstanceInfo* info))
 
 // Only the simulated library has these: how it is configured, why it refused, and whom it poses as.
 // They return success or an NVML error like the rest.

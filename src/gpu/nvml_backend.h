@@ -33,26 +33,28 @@ class NvmlBackend final : public GpuBackend {
 
  private:
   struct DeviceEntry {
-    nvml::Device handle = nullptr;  // null where even the first look failed
-    GpuInfo fixed;                  // what does not change while the driver stays loaded
+    nvml::Device handle = nullptr;  // null: the card did not answer at all
+    GpuInfo fixed;                  // facts that do not change while the driver stays loaded
     bool gpm = false;
     nvml::Return opened = nvml::success;
   };
-  // What one look leaves for the next: GPM measures between two samples, process utilisation since
-  // a time stamp.
+  // State between two samples: GPM measures between them, process utilisation since a time stamp.
   struct Looks {
     std::vector<nvml::GpmSample> gpm_before;
     std::vector<nvml::GpmSample> gpm_spare;
     std::vector<bool> gpm_primed;
     std::vector<unsigned long long> process_seen_us;
-    std::vector<std::vector<std::pair<unsigned, int>>>
-        process_util;                         // pid → %, of the last window that had samples
-    std::vector<SteadyTime> process_util_at;  // when that was
+    // pid → %, of the last window that had samples, and when that was
+    std::vector<std::vector<std::pair<unsigned, int>>> process_util;
+    std::vector<SteadyTime> process_util_at;
   };
 
   explicit NvmlBackend(std::unique_ptr<NvmlLibrary> library) : library_(std::move(library)) {}
   Result<DeviceEntry*> entry(std::uint32_t index);
   void read_fixed(DeviceEntry& entry, std::uint32_t index);
+  void read_place(DeviceEntry& entry);
+  void read_versions(DeviceEntry& entry);
+  void read_abilities(DeviceEntry& entry);
   void read_peers();
   void read_links(DeviceEntry& entry);
   LinkLevel link_level(const DeviceEntry& a, const DeviceEntry& b) const;
@@ -60,6 +62,9 @@ class NvmlBackend final : public GpuBackend {
   void read_health(const DeviceEntry& entry, GpuInfo& info) const;
   void start_gpm(std::uint32_t index);
   void start_events();
+  // The return code of the first query, which shows whether the card answers.
+  nvml::Return sample_memory(const DeviceEntry& device, GpuSample& sample) const;
+  void sample_counters(const DeviceEntry& device, GpuSample& sample) const;
   void sample_gpm(std::uint32_t index, GpuSample& sample);
   void read_process_util(std::uint32_t index, std::vector<GpuProcess>& list);
   std::vector<GpuProcess> read_processes(std::uint32_t index);

@@ -131,14 +131,23 @@ void NvmlBackend::read_fixed(DeviceEntry& entry, std::uint32_t index) {
   if (const GpuTypeFacts* facts = find_gpu_type(info.type))
     info.power_idle_mw = facts->power_idle_w * 1000;
 
+  read_place(entry);
+  read_versions(entry);
+  read_abilities(entry);
+  read_links(entry);
+}
+
+// Where the card sits: PCI address, device files, NUMA node.
+void NvmlBackend::read_place(DeviceEntry& entry) {
+  const NvmlFunctions& nvml = library_->call();
+  GpuInfo& info = entry.fixed;
   nvml::PciInfo pci{};
   if (call(nvml.nvmlDeviceGetPciInfo_v3, entry.handle, &pci) == nvml::success)
     info.pci_bus_id = pci.bus_id;
   unsigned number = 0;
   if (call(nvml.nvmlDeviceGetMinorNumber, entry.handle, &number) == nvml::success)
     info.minor = number;
-  // The library answers for Grace and newer; elsewhere the kernel knows where the card's slot
-  // hangs.
+  // The library answers for Grace and newer; for older machines the kernel knows the card's node.
   if (call(nvml.nvmlDeviceGetNumaNodeId, entry.handle, &number) == nvml::success &&
       number != nvml::not_available)
     info.numa_node = number;
@@ -146,7 +155,11 @@ void NvmlBackend::read_fixed(DeviceEntry& entry, std::uint32_t index) {
     info.numa_node = numa_from_kernel(info.pci_bus_id);
   if (info.minor)
     info.device_files = gpu_device_files(info.vendor, *info.minor);
+}
 
+void NvmlBackend::read_versions(DeviceEntry& entry) {
+  const NvmlFunctions& nvml = library_->call();
+  GpuInfo& info = entry.fixed;
   char version[nvml::version_bytes] = {};
   if (call(nvml.nvmlSystemGetDriverVersion, version, unsigned(sizeof version)) == nvml::success)
     info.driver_version = version;
@@ -159,8 +172,14 @@ void NvmlBackend::read_fixed(DeviceEntry& entry, std::uint32_t index) {
     info.compute_capability = info.vendor == Vendor::amd ? fmt::format("gfx{:x}", major)
                                                          : fmt::format("{}.{}", major, minor);
   }
-  if (call(nvml.nvmlDeviceGetEnforcedPowerLimit, entry.handle, &number) == nvml::success)
-    info.power_limit_mw = number;
+}
+
+void NvmlBackend::read_abilities(DeviceEntry& entry) {
+  const NvmlFunctions& nvml = library_->call();
+  GpuInfo& info = entry.fixed;
+  unsigned limit_mw = 0;
+  if (call(nvml.nvmlDeviceGetEnforcedPowerLimit, entry.handle, &limit_mw) == nvml::success)
+    info.power_limit_mw = limit_mw;
   unsigned current = 0, pending = 0;
   info.mig.capable =
       call(nvml.nvmlDeviceGetMigMode, entry.handle, &current, &pending) == nvml::success;
@@ -173,7 +192,6 @@ void NvmlBackend::read_fixed(DeviceEntry& entry, std::uint32_t index) {
   if (call(nvml.nvmlDeviceGetUtilizationRates, entry.handle, &utilization) ==
       nvml::error_not_supported)
     info.missing.emplace_back("utilisation");
-  read_links(entry);
 }
 
 void NvmlBackend::read_links(DeviceEntry& entry) {

@@ -38,7 +38,6 @@ class NvmlLibrary {
   const std::string& path() const { return path_; }
   bool simulated() const { return functions_.billowSimConfigure != nullptr; }
   std::string error_text(nvml::Return code) const;
-  const std::vector<std::string>& missing_symbols() const { return missing_; }
   std::vector<std::string> missing_features() const;
 
  private:

@@ -215,6 +215,58 @@ Result<std::vector<GpuProcess>> NvmlBackend::processes(std::uint32_t index) {
   return read_processes(index);
 }
 
+nvml::Return NvmlBackend::sample_memory(const DeviceEntry& device, GpuSample& s) const {
+  const NvmlFunctions& nvml = library_->call();
+  nvml::Memory memory{};
+  const nvml::Return code =
+      device.handle ? nvml.nvmlDeviceGetMemoryInfo(device.handle, &memory) : device.opened;
+  if (code == nvml::success)
+    s.mem_used_mib = static_cast<std::int64_t>(memory.used >> 20);
+  if (code != nvml::success && code != nvml::error_not_supported)
+    return code;
+  // The first version counts the driver's reserved memory as used; the second does not.
+  nvml::MemoryV2 memory2{};
+  memory2.version = nvml::struct_version<nvml::MemoryV2>(2);
+  if (call(nvml.nvmlDeviceGetMemoryInfo_v2, device.handle, &memory2) == nvml::success)
+    s.mem_used_mib = static_cast<std::int64_t>(memory2.used >> 20);
+  return code;
+}
+
+void NvmlBackend::sample_counters(const DeviceEntry& device, GpuSample& s) const {
+  const NvmlFunctions& nvml = library_->call();
+  nvml::Utilization utilization{};
+  if (call(nvml.nvmlDeviceGetUtilizationRates, device.handle, &utilization) == nvml::success) {
+    s.util_pct = static_cast<std::int32_t>(utilization.gpu);
+    s.mem_util_pct = static_cast<std::int32_t>(utilization.memory);
+  }
+  read<std::int64_t, unsigned>(s.power_mw, nvml.nvmlDeviceGetPowerUsage, device.handle);
+  read<std::int64_t, unsigned long long>(s.energy_mj, nvml.nvmlDeviceGetTotalEnergyConsumption,
+                                         device.handle);
+  read<std::int32_t, unsigned>(s.temperature_c, nvml.nvmlDeviceGetTemperature, device.handle,
+                               unsigned(nvml::temperature_gpu));
+  read<std::int32_t, unsigned>(s.sm_clock_mhz, nvml.nvmlDeviceGetClockInfo, device.handle,
+                               unsigned(nvml::clock_sm));
+  read<std::int64_t, unsigned long long>(s.ecc_corrected, nvml.nvmlDeviceGetTotalEccErrors,
+                                         device.handle, unsigned(nvml::ecc_corrected),
+                                         unsigned(nvml::ecc_volatile));
+  read<std::int64_t, unsigned long long>(s.ecc_uncorrected, nvml.nvmlDeviceGetTotalEccErrors,
+                                         device.handle, unsigned(nvml::ecc_uncorrected),
+                                         unsigned(nvml::ecc_volatile));
+  unsigned long long slow = 0;
+  if (call(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, device.handle, &slow) == nvml::success)
+    s.thermal_slowdown = (slow & (nvml::slow_hardware_thermal | nvml::slow_software_thermal)) != 0;
+  for (unsigned link = 0; link < device.fixed.fabric_links; ++link) {
+    for (unsigned counter = 0; counter < nvml::nvlink_error_counters; ++counter) {
+      unsigned long long errors = 0;
+      if (call(nvml.nvmlDeviceGetNvLinkErrorCounter, device.handle, link, counter, &errors) ==
+          nvml::success)
+        s.link_errors = s.link_errors.value_or(0) + static_cast<std::int64_t>(errors);
+    }
+  }
+  if (s.ecc_uncorrected.value_or(0) > 0)
+    s.health = GpuHealth::degraded;
+}
+
 Result<GpuSample> NvmlBackend::sample(std::uint32_t index, GpuSampleOptions options) {
   const DeviceEntry* device = BILLOW_TRY(entry(index));
   const NvmlFunctions& nvml = library_->call();
@@ -224,10 +276,7 @@ Result<GpuSample> NvmlBackend::sample(std::uint32_t index, GpuSampleOptions opti
   s.steady = clock_->steady();
   if (device->fixed.power_idle_mw)
     s.power_idle_mw = device->fixed.power_idle_mw;
-
-  nvml::Memory memory{};
-  const nvml::Return code =
-      device->handle ? nvml.nvmlDeviceGetMemoryInfo(device->handle, &memory) : device->opened;
+  const nvml::Return code = sample_memory(*device, s);
   if (code == nvml::error_gpu_is_lost || code == nvml::error_not_found) {
     s.health = GpuHealth::lost;
     return s;
@@ -236,45 +285,7 @@ Result<GpuSample> NvmlBackend::sample(std::uint32_t index, GpuSampleOptions opti
     s.health = GpuHealth::failed;
     return s;
   }
-  if (code == nvml::success)
-    s.mem_used_mib = static_cast<std::int64_t>(memory.used >> 20);
-  // The first version counts what the driver reserves as used; the second tells them apart.
-  nvml::MemoryV2 memory2{};
-  memory2.version = nvml::struct_version<nvml::MemoryV2>(2);
-  if (call(nvml.nvmlDeviceGetMemoryInfo_v2, device->handle, &memory2) == nvml::success)
-    s.mem_used_mib = static_cast<std::int64_t>(memory2.used >> 20);
-
-  nvml::Utilization utilization{};
-  if (call(nvml.nvmlDeviceGetUtilizationRates, device->handle, &utilization) == nvml::success) {
-    s.util_pct = static_cast<std::int32_t>(utilization.gpu);
-    s.mem_util_pct = static_cast<std::int32_t>(utilization.memory);
-  }
-  read<std::int64_t, unsigned>(s.power_mw, nvml.nvmlDeviceGetPowerUsage, device->handle);
-  read<std::int64_t, unsigned long long>(s.energy_mj, nvml.nvmlDeviceGetTotalEnergyConsumption,
-                                         device->handle);
-  read<std::int32_t, unsigned>(s.temperature_c, nvml.nvmlDeviceGetTemperature, device->handle,
-                               unsigned(nvml::temperature_gpu));
-  read<std::int32_t, unsigned>(s.sm_clock_mhz, nvml.nvmlDeviceGetClockInfo, device->handle,
-                               unsigned(nvml::clock_sm));
-  read<std::int64_t, unsigned long long>(s.ecc_corrected, nvml.nvmlDeviceGetTotalEccErrors,
-                                         device->handle, unsigned(nvml::ecc_corrected),
-                                         unsigned(nvml::ecc_volatile));
-  read<std::int64_t, unsigned long long>(s.ecc_uncorrected, nvml.nvmlDeviceGetTotalEccErrors,
-                                         device->handle, unsigned(nvml::ecc_uncorrected),
-                                         unsigned(nvml::ecc_volatile));
-  unsigned long long slow = 0;
-  if (call(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, device->handle, &slow) == nvml::success)
-    s.thermal_slowdown = (slow & (nvml::slow_hardware_thermal | nvml::slow_software_thermal)) != 0;
-  for (unsigned link = 0; link < device->fixed.fabric_links; ++link) {
-    for (unsigned counter = 0; counter < nvml::nvlink_error_counters; ++counter) {
-      unsigned long long errors = 0;
-      if (call(nvml.nvmlDeviceGetNvLinkErrorCounter, device->handle, link, counter, &errors) ==
-          nvml::success)
-        s.link_errors = s.link_errors.value_or(0) + static_cast<std::int64_t>(errors);
-    }
-  }
-  if (s.ecc_uncorrected.value_or(0) > 0)
-    s.health = GpuHealth::degraded;
+  sample_counters(*device, s);
   sample_gpm(index, s);
   if (options.slow_pcie && !s.pcie_tx_kib_s) {
     read<std::int64_t, unsigned>(s.pcie_tx_kib_s, nvml.nvmlDeviceGetPcieThroughput, device->handle,

@@ -63,41 +63,42 @@ Result<Driver> load() {
   find(d.copy_out, "cuMemcpyDtoHAsync_v2");
   if (!missing.empty())
     return fail(Code::unsupported, fmt::format("{} has no {}", path, missing),
-                "a driver of CUDA 4 or newer is needed");
+                "install a driver of CUDA 4 or newer");
   return d;
 }
 
-#define COPY_TRY(what, ...)                                                               \
-  do {                                                                                    \
-    if (const int cuda_result = (__VA_ARGS__); cuda_result != 0)                          \
-      return fail(Code::unavailable, fmt::format("{}: CUDA error {}", what, cuda_result), \
-                  "is another job using the GPUs?");                                      \
-  } while (0)
+Status check(const char* what, int cuda_result) {
+  if (cuda_result == 0)
+    return {};
+  return fail(Code::unavailable, fmt::format("{}: CUDA error {}", what, cuda_result),
+              "check whether another job uses the GPUs");
+}
 
 class Copies {
  public:
   Copies(Driver driver, const CopyOptions& options) : driver_(driver), options_(options) {}
 
   Result<CopyFigures> measure() {
-    COPY_TRY("cuInit", driver_.init(0));
+    BILLOW_TRY_VOID(check("cuInit", driver_.init(0)));
     int count = 0;
-    COPY_TRY("cuDeviceGetCount", driver_.count(&count));
+    BILLOW_TRY_VOID(check("cuDeviceGetCount", driver_.count(&count)));
     CopyFigures figures;
     figures.gpus = static_cast<std::uint32_t>(count);
     for (int i = 0; i < count; ++i) {
       Card card;
-      COPY_TRY("cuDevicePrimaryCtxRetain", driver_.retain(&card.context, i));
-      COPY_TRY("cuCtxSetCurrent", driver_.set_current(card.context));
-      COPY_TRY("cuMemAlloc", driver_.alloc(&card.memory, options_.bytes));
-      COPY_TRY("cuStreamCreate", driver_.stream_create(&card.stream, stream_non_blocking));
+      BILLOW_TRY_VOID(check("cuDevicePrimaryCtxRetain", driver_.retain(&card.context, i)));
+      BILLOW_TRY_VOID(check("cuCtxSetCurrent", driver_.set_current(card.context)));
+      BILLOW_TRY_VOID(check("cuMemAlloc", driver_.alloc(&card.memory, options_.bytes)));
+      BILLOW_TRY_VOID(
+          check("cuStreamCreate", driver_.stream_create(&card.stream, stream_non_blocking)));
       cards_.push_back(card);
     }
     if (count > 0)
-      COPY_TRY("cuMemHostAlloc", driver_.host_alloc(&host_, options_.bytes, 0));
+      BILLOW_TRY_VOID(check("cuMemHostAlloc", driver_.host_alloc(&host_, options_.bytes, 0)));
     for (int i = 0; i < count; ++i) {
       HostCopy host{.gpu = static_cast<std::uint32_t>(i)};
       const Card& card = cards_[static_cast<std::size_t>(i)];
-      COPY_TRY("cuCtxSetCurrent", driver_.set_current(card.context));
+      BILLOW_TRY_VOID(check("cuCtxSetCurrent", driver_.set_current(card.context)));
       host.to_gpu_mb_s = BILLOW_TRY(rate(card.stream, [&] {
         return driver_.copy_in(card.memory, host_, options_.bytes, card.stream);
       }));
@@ -124,9 +125,9 @@ class Copies {
     const Card &a = cards_[static_cast<std::size_t>(from)],
                &b = cards_[static_cast<std::size_t>(to)];
     PeerCopy copy{.from = static_cast<std::uint32_t>(from), .to = static_cast<std::uint32_t>(to)};
-    COPY_TRY("cuCtxSetCurrent", driver_.set_current(a.context));
+    BILLOW_TRY_VOID(check("cuCtxSetCurrent", driver_.set_current(a.context)));
     int can = 0;
-    COPY_TRY("cuDeviceCanAccessPeer", driver_.can_access(&can, from, to));
+    BILLOW_TRY_VOID(check("cuDeviceCanAccessPeer", driver_.can_access(&can, from, to)));
     if (can) {
       const int enabled = driver_.enable_peer(b.context, 0);
       copy.direct = enabled == 0 || enabled == peer_access_already_enabled;
@@ -137,20 +138,20 @@ class Copies {
     return copy;
   }
 
-  // Once to warm up, then several at a time until the time is over; the fastest group counts, for
-  // others may use the way as well.
+  // One copy to warm up, then groups until the time is over. The fastest group counts, because
+  // other traffic may slow the rest down.
   template <class Copy>
   Result<std::int64_t> rate(Stream stream, Copy copy) {
     constexpr int group = 4;
-    COPY_TRY("copy", copy());
-    COPY_TRY("cuStreamSynchronize", driver_.synchronize(stream));
+    BILLOW_TRY_VOID(check("copy", copy()));
+    BILLOW_TRY_VOID(check("cuStreamSynchronize", driver_.synchronize(stream)));
     double best = 0;
     const SteadyTime end = system_clock().steady() + options_.each;
     do {
       const SteadyTime began = system_clock().steady();
       for (int i = 0; i < group; ++i)
-        COPY_TRY("copy", copy());
-      COPY_TRY("cuStreamSynchronize", driver_.synchronize(stream));
+        BILLOW_TRY_VOID(check("copy", copy()));
+      BILLOW_TRY_VOID(check("cuStreamSynchronize", driver_.synchronize(stream)));
       const Duration took = system_clock().steady() - began;
       best = std::max(
           best, static_cast<double>(options_.bytes) * group / 1e6 / std::max(took.seconds(), 1e-9));
@@ -184,7 +185,7 @@ Json copies_json(const CopyFigures& figures) {
 
 Result<CopyFigures> copies_from_json(const Json& json) {
   if (!json["peers"].is_array() || !json["host"].is_array())
-    return fail(Code::invalid, "these are no figures of copies");
+    return fail(Code::invalid, "these are not the figures of a copy test");
   const auto number = [](const Json& j) {
     return static_cast<std::uint32_t>(j.uint_or(0));
   };

@@ -12,8 +12,6 @@
 namespace billow {
 namespace {
 
-constexpr std::size_t faults_bytes_max = 1 << 20;
-
 std::vector<std::string> fields_of(std::string_view line) {
   if (const auto hash = line.find('#'); hash != std::string_view::npos)
     line = line.substr(0, hash);
@@ -125,25 +123,6 @@ Result<SimFault> parse_sim_fault(std::string_view line) {
     fault.value = *value;
   }
   return fault;
-}
-
-Status inject_sim_fault(const std::string& state_dir, std::string_view line) {
-  BILLOW_TRY_VOID(parse_sim_fault(line));
-  BILLOW_TRY_VOID(make_directories(state_dir));
-  const std::string path = state_dir + "/faults";
-  std::string text;
-  if (file_exists(path))
-    text = BILLOW_TRY(read_file(path, faults_bytes_max));
-  if (!text.empty() && text.back() != '\n')
-    text += '\n';
-  return write_file_atomic(path, text + std::string(trim(line)) + "\n");
-}
-
-Status clear_sim_faults(const std::string& state_dir) {
-  const std::string path = state_dir + "/faults";
-  if (unlink(path.c_str()) != 0 && errno != ENOENT)
-    return fail_errno(path, errno);
-  return {};
 }
 
 }  // namespace billow

@@ -1,17 +1,17 @@
-// Who holds the simulated GPUs: the agent's side of the state directory. The simulated library
-// derives load, memory and power from the processes named here, so a busy loop looks busy and a
-// `sleep` idle.
+// Which tasks hold the simulated GPUs: the agent's side of the state directory. The simulated
+// library derives load, memory and power from the processes named here, so a busy loop looks busy
+// and a `sleep` idle.
 //
-// Format, one file per task, `<state>/hold/<task>`, replaced whole, removed when the task gives its
-// GPUs back:
+// Format: one file per task, `<state>/hold/<task>`, replaced as a whole and removed when the task
+// releases its GPUs:
 //     gpu milli mem_mib target [gi=ID]        one line per GPU held; '#' begins a comment
 // where mem_mib 0 means "in proportion to milli" and target is the pid at the root of the task's
 // processes (all its descendants count) or cgroup:PATH (all processes in that cgroup v2 directory
 // and below count, also orphans). A line whose processes have ended counts for nothing.
 //
-// Faults, for tests, one file `<state>/faults`, re-read when it changes:
+// Faults, for tests: one file, `<state>/faults`, read again when it changes:
 //     xid GPU CODE | lost GPU | hung GPU | ecc GPU COUNT | hot GPU | link GPU COUNT
-// `lost` also reports XID 79, and XID 79 loses the card. Taking a line out mends the card.
+// `lost` also reports XID 79, and XID 79 loses the card. Removing a line repairs the card.
 #pragma once
 
 #include <cstdint>
@@ -29,30 +29,25 @@ struct SimHoldEntry {
   std::int64_t mem_mib = 0;
   std::int64_t pid = 0;            // either this …
   std::string cgroup;              // … or this
-  std::int64_t gpu_instance = -1;  // of a card cut up by MIG
+  std::int64_t gpu_instance = -1;  // of a card with MIG instances
   bool operator==(const SimHoldEntry&) const = default;
 };
 
-// Says that the task holds these, in place of what it held before. The state directory is made
-// where it is missing.
+// Records that the task holds these GPUs and replaces its earlier record. Creates the state
+// directory if necessary.
 Status write_sim_hold(const std::string& state_dir,
                       std::string_view task,
                       const std::vector<SimHoldEntry>& entries);
-// Giving back what is not held is fine.
+// Succeeds if the task holds nothing.
 Status remove_sim_hold(const std::string& state_dir, std::string_view task);
-// Lenient: lines that make no sense are left out.
+// Skips invalid lines.
 std::vector<SimHoldEntry> parse_sim_hold(std::string_view text);
-
-// Appends a line to the faults file ("xid 3 79"); an Error for a line the simulator would not
-// understand.
-Status inject_sim_fault(const std::string& state_dir, std::string_view line);
-Status clear_sim_faults(const std::string& state_dir);
 
 enum class SimFaultKind { xid, lost, hung, ecc, hot, link };
 struct SimFault {
   SimFaultKind kind = SimFaultKind::xid;
   std::uint32_t gpu = 0;
-  std::int64_t value = 0;  // the XID, or how many memory or link errors
+  std::int64_t value = 0;  // the XID, or the number of memory or link errors
   auto operator<=>(const SimFault&) const = default;
 };
 Result<SimFault> parse_sim_fault(std::string_view line);

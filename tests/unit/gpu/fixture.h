@@ -1,5 +1,5 @@
-// What the GPU tests share: a state directory of their own, real child processes, and waiting for
-// something to become true.
+// Shared by the GPU tests: a temporary state directory, simulated faults, real child processes, and
+// waiting for a condition.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <functional>
@@ -32,6 +33,22 @@ class TempDir {
  private:
   std::string path_;
 };
+
+// Appends a line to the faults file of a simulated GPU library ("xid 3 79"); an error if the
+// simulator would not understand it.
+inline Status inject_sim_fault(const std::string& state_dir, std::string_view line) {
+  BILLOW_TRY_VOID(parse_sim_fault(line));
+  BILLOW_TRY_VOID(make_directories(state_dir));
+  const std::string path = state_dir + "/faults";
+  const std::string text = file_exists(path) ? BILLOW_TRY(read_file(path, 1 << 20)) : "";
+  return write_file_atomic(path, text + std::string(line) + "\n");
+}
+inline Status clear_sim_faults(const std::string& state_dir) {
+  const std::string path = state_dir + "/faults";
+  if (unlink(path.c_str()) != 0 && errno != ENOENT)
+    return fail_errno(path, errno);
+  return {};
+}
 
 // A real child process; killed and reaped at the end of the test.
 class Child {
