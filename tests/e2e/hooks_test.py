@@ -61,6 +61,20 @@ class Hooks(RigTest):
         self.assertEqual(text(os.path.join(kept, "privileges")), "NoNewPrivs:\t1\n")
         self.rig.ok("stop", "--force", "--wait", job)
 
+    def test_a_hook_runs_in_the_jobs_environment(self):
+        tree = os.path.join(self.rig.root, "tree")
+        os.makedirs(tree)
+        with open(os.path.join(tree, "saved"), "w", encoding="ascii"):
+            pass
+        self.rig.ok("env", "save", "tree", tree, timeout=120)
+        job = self.running("--env", "tree", "--suspend-hook", f"cat {tree}/mine > {self.rig.file('hook-env')}",
+                           script=f"echo private > {tree}/mine; touch {self.rig.file('env-up')}; sleep 600")
+        poll(lambda: os.path.exists(self.rig.file("env-up")), "the job to run in its environment", 60)
+        self.rig.ok("suspend", "--wait", job)
+        self.assertEqual(text(self.rig.file("hook-env")), "private\n")
+        self.assertFalse(os.path.exists(os.path.join(tree, "mine")), "what is written in an environment is the task's alone")
+        self.rig.ok("stop", "--force", "--wait", job)
+
     def test_what_a_hook_leaves_running_ends_with_it(self):
         job = self.running("--suspend-hook", "(setsid sh -c 'echo $$ > left; exec sleep 600' > /dev/null 2>&1 &); while ! test -s left; do sleep 0.05; done")
         self.rig.ok("suspend", "--wait", job)

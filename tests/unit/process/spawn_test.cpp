@@ -193,6 +193,54 @@ TEST(Spawn, EntersTheMountNamespaceOfAnotherProcess) {
   std::filesystem::remove(place);
 }
 
+// Becomes a process of an ordinary user with a user and a mount namespace of its own, in which
+// `place` has a directory.
+int become_sandboxed(const std::string& place, const std::string& map, int ready) {
+  if (::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0)
+    return 1;
+  const Fd users(::open("/proc/self/uid_map", O_WRONLY | O_CLOEXEC));
+  if (::write(users.get(), map.data(), map.size()) < 0 ||
+      ::mount("tmpfs", place.c_str(), "tmpfs", 0, "size=64k") != 0 ||
+      ::mkdir((place + "/inside").c_str(), 0755) != 0)
+    return 2;
+  (void)!::write(ready, "x", 1);
+  ::pause();
+  return 0;
+}
+
+TEST(Spawn, AnOrdinaryUserEntersItsOwnUserNamespaceFirst) {
+  NEEDS_ROOT();
+  const std::string place =
+      std::filesystem::temp_directory_path() / fmt::format("user-ns-{}", ::getpid());
+  ASSERT_TRUE(make_directories(place, 0755));
+  ASSERT_EQ(::chown(place.c_str(), nobody, nobody), 0);
+  Spawn user;
+  user.identity = Identity{nobody, nobody, {}};
+  user.out = user.err = inherited;
+  user.body = [&] {
+    ::prctl(PR_SET_DUMPABLE, 1);  // as after exec: its /proc is its own
+    Pipe ready = *Pipe::create();
+    Spawn sandboxed;
+    sandboxed.body = [&] {
+      return become_sandboxed(place, fmt::format("{0} {0} 1", nobody), ready.write.get());
+    };
+    Child inside = *spawn(sandboxed);
+    ready.write.reset();
+    char byte = 0;
+    if (::read(ready.read.get(), &byte, 1) != 1)
+      return 77;
+    Spawn request = shell("id -u; ls " + place);
+    request.namespaces.pid = inside.pid();
+    const std::string text = printed(request);
+    return text == "65534\ninside\n" ? 7 : 1;
+  };
+  const int code = spawn(user)->wait().code();
+  std::filesystem::remove(place);
+  if (code == 77)
+    GTEST_SKIP() << "this machine does not let its users make namespaces";
+  EXPECT_EQ(code, 7);
+}
+
 TEST(Spawn, TheDeadlineEndsTheProcessGroup) {
   for (Spawn request : each_way("sleep 600 & sleep 600")) {
     request.deadline = system_clock().steady() + milliseconds(100);
