@@ -73,13 +73,15 @@ std::optional<net::Response> check_access(Front& front,
         origin.ends_with(std::string("://") + std::string(headers.get("Host"))))
       return std::nullopt;
     return net::problem(403, fmt::format("calls from pages of {} are not allowed", origin),
-                        "deploy it with --cors " + std::string(origin), front.request_id());
+                        "deploy the endpoint with --cors " + std::string(origin),
+                        front.request_id());
   }
   auto answer = net::problem(
-      401, offered.key.empty() ? "this endpoint needs a key" : "the key does not fit this endpoint",
-      fmt::format(
-          "send it as: Authorization: Bearer KEY; its owner makes one with: billow endpoint-key {}",
-          endpoint.name()),
+      401,
+      offered.key.empty() ? "this endpoint needs a key" : "the key is not valid for this endpoint",
+      fmt::format("send it as: Authorization: Bearer KEY; the owner creates keys with: billow "
+                  "endpoint-key {}",
+                  endpoint.name()),
       front.request_id());
   answer.headers.add("WWW-Authenticate",
                      fmt::format("Basic realm=\"{}\", charset=\"UTF-8\"", endpoint.name()));

@@ -1,24 +1,23 @@
-// How many replicas an endpoint should have awake, decided from what it sees: pure, with time as an
-// argument, so that an hour of traffic replays in milliseconds and the live gateway runs the very
-// code that was replayed.
+// How many replicas of an endpoint should be awake. Pure, with time as an argument: an hour of
+// traffic replays in milliseconds, and the live gateway runs the same code.
 //
-// The idea. Scaling is a race between work that waits and a replica that comes. What differs from
-// other autoscalers is that a sleeping replica (suspended: its memory kept, its GPU given back)
-// comes in well under a second, while a cold one takes minutes. So two questions are asked apart:
-//   1. How many must be awake now? The fewest that keep the wait within the target: work in hand,
-//   plus what is held and will not be
-//      served in time by slots that become free. As long as waking is quicker than the wait
-//      allowed, nothing is kept awake on suspicion.
-//   2. How many must exist at all? Enough for the load that may come within the time of a cold
-//   start: from the arrival rate over a
-//      short and a long window (a burst counts at once, a lull only after a while), with a margin
-//      for chance, and a larger one for an endpoint that has been seen for less time than a start
-//      takes.
-// A replica beyond need sleeps once it has been idle for about what waking it costs (renting versus
-// buying: at most twice the best that could be had); the last one only after the endpoint's own
-// idle time. A sleeper nobody wanted for its keep time is stopped. A replica that serves is never
-// chosen, and one that is falling asleep is called back rather than another started. Panic: while
-// somebody waits longer than the target, nobody goes to sleep, and for `panic_hold` after it.
+// The idea. A suspended replica (its memory kept, its GPU given back) wakes in well under a second,
+// while a cold start takes minutes. So there are two questions:
+//   1. How many must be awake now? The fewest that keep waiting times within the target: the
+//   requests
+//      being served, plus held requests that free slots will not serve in time. As long as waking
+//      is faster than the allowed wait, no replica is kept awake for requests that may come.
+//   2. How many must exist? Enough for the load that may come within the time of a cold start. It
+//   is
+//      estimated from the arrival rate over a short and a long window (a burst counts at once, a
+//      lull only after a while), with a margin for chance, and a larger one for an endpoint that
+//      has been observed for less time than a start takes.
+// A replica that is not needed is suspended after it has been idle for about as long as waking it
+// costs (the rent-or-buy rule: at most twice the optimal cost); the last one only after the
+// endpoint's idle time. A suspended replica that was not needed for its keep time is stopped. A
+// busy replica is never chosen, and one that is falling asleep is called back before another is
+// started. Panic: while a request waits longer than the target, and for `panic_hold` afterwards, no
+// replica is suspended.
 #pragma once
 
 #include <cstdint>
@@ -107,7 +106,6 @@ class Autoscaler {
   Duration start_lead() const { return start_lead_.value(); }
   std::uint32_t wanted() const { return wanted_; }  // as last decided, for people
   bool panicking(SteadyTime now) const { return now < panic_until_; }
-  double arrivals_per_s(SteadyTime now) const { return long_rate_.per_second(now); }
 
  private:
   std::uint32_t awake_needed(const Router& router, bool sleepers, SteadyTime now) const;

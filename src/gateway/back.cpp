@@ -48,7 +48,6 @@ void Back::serve(Front* front, bool head_only, bool upgrade) {
   head_only_ = head_only;
   upgrade_ = upgrade;
   head_seen_ = false;
-  ++uses_;
   written_before_ = stream_->bytes_written();
   parser_.emplace(net::HttpParser::Kind::response);
   if (head_only_)
@@ -82,7 +81,7 @@ void Back::stream_data(std::string_view data) {
   while (front_ && used < data.size()) {
     const auto step = parser_->feed(data.substr(used));
     if (!step)
-      return lost(fmt::format("its answer is no proper HTTP: {}", step.error().message));
+      return lost(fmt::format("its answer is not valid HTTP: {}", step.error().message));
     used += step->consumed;
     if (!head_seen_ && parser_->head_done()) {
       auto& head = parser_->head();
@@ -94,7 +93,7 @@ void Back::stream_data(std::string_view data) {
         return;
       }
       if (head.status == 101)
-        return lost("it changed protocols unasked");
+        return lost("it switched protocols without a request");
       if (head.status < 200) {  // interim; the answer itself follows
         parser_.emplace(net::HttpParser::Kind::response);
         if (head_only_)
@@ -147,7 +146,7 @@ void Back::stream_drained() {
   if (!front_)
     return;
   const auto front = front_->shared_from_this();
-  front->body_room();
+  front->body_drained();
 }
 
 // ---- the proxy

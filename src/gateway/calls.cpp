@@ -19,8 +19,8 @@ constexpr Duration full_for =
 
 net::Response away(const std::string& request_id) {
   auto answer =
-      net::problem(503, "the head is away, so the call could not be recorded",
-                   "try again in a moment, or call without Prefer: respond-async", request_id);
+      net::problem(503, "the head is unreachable, so the call could not be recorded",
+                   "retry in a moment, or call without Prefer: respond-async", request_id);
   answer.headers.add("Retry-After", "2");
   return answer;
 }
@@ -34,7 +34,7 @@ net::Response come_back(std::string_view why,
   return answer;
 }
 constexpr std::string_view full_hint =
-    "come back after the time in Retry-After, or call without Prefer: respond-async";
+    "retry after the time in Retry-After, or call without Prefer: respond-async";
 
 net::Response refused_by_head(const Reply& reply, const std::string& request_id) {
   if (reply.code == code_name(Code::exhausted))
@@ -153,7 +153,7 @@ void Calls::accept(const std::shared_ptr<Front>& front, LiveEndpoint& endpoint) 
   auto place = place_on_the_line(endpoint, bytes);
   if (!place)
     return front->refuse(come_back(
-        fmt::format("asynchronous calls of endpoint {} come faster than they can be recorded",
+        fmt::format("asynchronous calls of endpoint {} arrive faster than they can be recorded",
                     endpoint.name()),
         full_hint, "1", front->request_id()));
   front->read_body(limits::async_body_bytes_max,
@@ -233,8 +233,8 @@ void Calls::page(const std::shared_ptr<Front>& front, std::string_view id_view) 
     if (asked_ < limits::async_asked_at_once_max)
       return ask(front, id);
     if (asking_.size() >= limits::async_asking_max)
-      return front->refuse(come_back("too many ask for the answers of their calls",
-                                     "ask again after the time in Retry-After", "1",
+      return front->refuse(come_back("too many clients ask for answers of calls",
+                                     "retry after the time in Retry-After", "1",
                                      front->request_id()));
     asking_.push_back([this, front, id] { ask(front, id); });
     return;
@@ -286,7 +286,7 @@ void Calls::answer_page(const std::shared_ptr<Front>& front, Result<Reply> reply
   if (!reply->error.empty())
     return front->refuse(
         problem_of({Code::not_found, reply->error,
-                    "answers are kept for an hour, or until newer ones need their room"},
+                    "answers are kept for an hour, or until newer ones need the space"},
                    front->request_id()));
   const Json& call = reply->document;
   if (call["status"].str_or("") != "done")
@@ -514,7 +514,7 @@ void Calls::tell_webhook(const std::string& name,
         if (!answer && answer.error().code == Code::forbidden)
           return log_warn("endpoint {}: {}; {}", name, answer.error().message, answer.error().hint);
         if (tries >= webhook_tries_max)
-          return log_warn("endpoint {}: the webhook did not take the end of call {}", name, id);
+          return log_warn("endpoint {}: the webhook did not accept the end of call {}", name, id);
         std::erase_if(timers_, [](const net::Timer& t) { return !t; });
         timers_.push_back(gateway_.loop().after(
             seconds(1) * (std::int64_t{1} << tries),

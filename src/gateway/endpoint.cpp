@@ -1,3 +1,5 @@
+// What the gateway knows of an endpoint: the head's table of replicas, and their health. What it
+// does with that is in endpoint_scale.cpp.
 #include "gateway/endpoint.h"
 
 #include <algorithm>
@@ -10,16 +12,10 @@
 
 namespace billow::gateway {
 namespace {
-constexpr Duration placeholder_life = seconds(10);
-constexpr Duration move_patience = seconds(5);  // until an order nobody followed is given again
-constexpr Duration call_back_patience =
-    seconds(1);  // until one that was called back and still runs is taken for awake
+constexpr Duration check_delay_min = milliseconds(20);
 constexpr Duration check_delay_max = seconds(1);
-constexpr Duration crash_habit = seconds(10);
-constexpr Duration look_patience =
-    seconds(1);  // until a question about a port that nobody answered is asked again
-constexpr std::uint32_t ports_lost_max =
-    5;  // until replicas that find their port taken count as failed starts
+constexpr Duration crash_habit = seconds(10);  // two crashes within this time are a habit
+constexpr std::uint32_t ports_lost_max = 5;    // further replicas without a port are failed starts
 
 ScalePolicy scale_policy(const EndpointPolicy& p) {
   return {.min = std::max(p.min, p.base_on_demand),
@@ -65,8 +61,8 @@ bool LiveEndpoint::key_fits(std::string_view key) const {
 
 void LiveEndpoint::update(EndpointRow row, SteadyTime now) {
   const bool failed_anew = known_ && row.failed_job != 0 && row.failed_job != row_.failed_job;
-  // A head that has just come back does not know where its nodes are before they dial in. A replica
-  // does not move meanwhile.
+  // A head that has just restarted does not know the addresses of nodes that have not connected
+  // yet. Replicas do not move meanwhile.
   for (ReplicaRow& each : row.replicas)
     if (const auto before = replicas_.find(each.job);
         each.address.empty() && before != replicas_.end()) {
@@ -74,8 +70,8 @@ void LiveEndpoint::update(EndpointRow row, SteadyTime now) {
       each.port_holder = before->second.row.port_holder;
       each.port_look = before->second.row.port_look;
     }
-  // Of a replica that came and went between two tables nothing is known; where there are other
-  // gateways it may have been another's.
+  // Nothing is known about a replica that came and went between two tables; if there are other
+  // gateways, it may have been theirs.
   const bool ours = row.elsewhere.empty() || replicas_.contains(row.failed_job);
   row_ = std::move(row);
   known_ = true;
@@ -112,22 +108,21 @@ void LiveEndpoint::leave(LiveReplica& live) {
   ended_.push_back(std::exchange(live.upstream, nullptr));
 }
 
-// One ended by its own doing. Had it been healthy, its successor starts at once and requests are
-// held for it; only where that becomes a habit, or where it never was healthy, is there a pause, in
-// which callers are told why.
+// A replica ended by itself. If it had been healthy, its successor starts at once and requests are
+// held for it. If that happens repeatedly, or it never was healthy, there is a pause in which
+// callers get the reason.
 void LiveEndpoint::replica_failed(SteadyTime now) {
   const auto found = replicas_.find(row_.failed_job);
   const bool known = found != replicas_.end();
   if (row_.failed_port_taken && ++ports_lost_ < ports_lost_max) {
-    // No fault of its own, and its successor gets another port.
-    log_warn("endpoint {}: {}; another port is tried", name_, row_.failed_reason);
+    // Not its fault; its successor gets another port.
+    log_warn("endpoint {}: {}; trying another port", name_, row_.failed_reason);
     failed_before_ = row_.failed_job;
     return;
   }
   if (row_.rolling != 0 && known && found->second.row.revision == row_.rolling) {
     rolling_failed_job_ = row_.failed_job;
-    rolling_failure_ =
-        row_.failed_reason;  // which is judged, and tells nothing about the one that serves
+    rolling_failure_ = row_.failed_reason;  // concerns the new revision, not the serving one
     return;
   }
   const bool was_healthy = known && found->second.was_healthy;
@@ -138,52 +133,67 @@ void LiveEndpoint::replica_failed(SteadyTime now) {
     failed_start(row_.failed_reason, now);
 }
 
+// A replica that was not in the table before. It takes the place of the oldest start that was asked
+// for its revision.
+LiveReplica& LiveEndpoint::add_replica(const ReplicaRow& row, SteadyTime now) {
+  const auto asked = std::find_if(asked_.begin(), asked_.end(),
+                                  [&](const auto& a) { return a.second == row.revision; });
+  SteadyTime since = now;
+  if (asked != asked_.end()) {
+    if (const Replica* placeholder = router.find(asked->first))
+      since = placeholder->since;
+    router.remove(asked->first);
+    asked_.erase(asked);
+  }
+  LiveReplica& live = replicas_[row.job];
+  live.first_seen = since;
+  live.asked_at = since;
+  router.replica(row.job, now).since = since;
+  return live;
+}
+
+void LiveEndpoint::connect(LiveReplica& live, const ReplicaRow& row) {
+  if (live.row.address == row.address && (live.upstream || row.address.empty()))
+    return;
+  leave(live);
+  live.healthy = false;
+  if (row.address.empty())
+    return;
+  if (auto made = Upstream::create(row.job, row.address))
+    live.upstream = std::move(*made);
+  else
+    log_warn("endpoint {}: replica {}: {}", name_, row.job, made.error().message);
+}
+
 void LiveEndpoint::take_row(const ReplicaRow& row, SteadyTime now) {
-  auto found = replicas_.find(row.job);
-  if (found == replicas_.end()) {
-    // The oldest start asked for of this revision has become a job.
-    const auto asked = std::find_if(asked_.begin(), asked_.end(),
-                                    [&](const auto& a) { return a.second == row.revision; });
-    SteadyTime since = now;
-    if (asked != asked_.end()) {
-      if (const Replica* placeholder = router.find(asked->first))
-        since = placeholder->since;
-      router.remove(asked->first);
-      asked_.erase(asked);
-    }
-    found = replicas_.emplace(row.job, LiveReplica{}).first;
-    found->second.first_seen = found->second.asked_at = since;
-    Replica& r = router.replica(row.job, now);
-    r.since = since;
-  }
-  LiveReplica& live = found->second;
-  if (live.row.address != row.address || (!live.upstream && !row.address.empty())) {
-    leave(live);
-    live.healthy = false;
-    if (!row.address.empty()) {
-      auto made = Upstream::create(row.job, row.address);
-      if (made)
-        live.upstream = std::move(*made);
-      else
-        log_warn("endpoint {}: replica {}: {}", name_, row.job, made.error().message);
-    }
-  }
+  const auto found = replicas_.find(row.job);
+  LiveReplica& live = found == replicas_.end() ? add_replica(row, now) : found->second;
+  connect(live, row);
   const bool was_believed = believed(live);
   live.row = row;
-  if (!believed(live))
+  if (!believed(live)) {
     out_of_service(live, now);
-  else if (!was_believed)
-    live.check_at = now, live.check_delay = milliseconds(20);
+  } else if (!was_believed) {
+    live.check_at = now;
+    live.check_delay = check_delay_min;
+  }
   Replica& r = router.replica(row.job, now);
   r.current = row.revision == row_.serving;
   r.spot = row.spot;
   if (row.stopping || row.task_state == TaskState::stopping)
-    return router.set_phase(row.job, Phase::leaving, now);
+    router.set_phase(row.job, Phase::leaving, now);
+  else
+    follow_task(live, r, now);
+}
+
+// Brings the phase of a replica in line with what the head says of its task.
+void LiveEndpoint::follow_task(LiveReplica& live, const Replica& r, SteadyTime now) {
+  const ReplicaRow& row = live.row;
   switch (row.task_state) {
     case TaskState::suspended:
       live.fell = false;
       if (row.job_state == JobState::suspended) {
-        // Asked to wake and waiting for its place, it is still on its way.
+        // A replica that was asked to wake and waits for capacity is still on its way.
         const bool asked = r.phase == Phase::resuming && now - r.since < move_patience;
         router.set_phase(row.job, row.resume_wanted || asked ? Phase::resuming : Phase::suspended,
                          now);
@@ -199,20 +209,19 @@ void LiveEndpoint::take_row(const ReplicaRow& row, SteadyTime now) {
       router.set_phase(row.job, Phase::resuming, now);
       return;
     case TaskState::running:
-      // Called back before the order to sleep was followed: this may be from before that order, so
-      // it is not believed yet.
+      // It was called back before the order to sleep was followed. This table may be older than
+      // that order, so it is not believed yet.
       if (live.fell && now - live.asked_at < call_back_patience)
         return;
       if (!believed(live)) {
-        // It woke, and somebody else may have its port: it begins anew, from its agent's word on.
+        // It woke, and another process may have its port: it starts over with its agent's report.
         if (r.phase == Phase::resuming || r.phase == Phase::suspended)
           router.set_phase(row.job, Phase::starting, now);
       } else if (r.phase == Phase::resuming || (r.phase == Phase::suspended && live.healthy)) {
         ready(live, now);
       }
       return;
-    case TaskState::unreachable:
-      return;  // its node does not answer the head, which says nothing about it and us
+    case TaskState::unreachable:  // the head cannot reach its node, but we may
     case TaskState::starting:
     case TaskState::stopping:
     case TaskState::ended:
@@ -285,14 +294,14 @@ void LiveEndpoint::checked(ReplicaKey key, bool healthy, SteadyTime now) {
     return;
   LiveReplica& live = found->second;
   live.checking = false;
-  // Whoever answered, it counts only while the port is known to be the replica's.
+  // An answer counts only while the port is known to be the replica's.
   if (!healthy || !believed(live)) {
     live.check_at = now + live.check_delay;
     live.check_delay = std::min(live.check_delay * 3 / 2, check_delay_max);
     return;
   }
-  live.check_delay = milliseconds(20);
-  // An answer from before it fell asleep: it is healthy, and gets nothing before it is awake again.
+  live.check_delay = check_delay_min;
+  // The answer is from before it fell asleep: it is healthy, but gets no requests until it wakes.
   if (live.row.task_state == TaskState::suspending || live.row.task_state == TaskState::suspended ||
       live.row.task_state == TaskState::resuming) {
     live.healthy = live.was_healthy = true;
@@ -313,7 +322,7 @@ void LiveEndpoint::unreachable(ReplicaKey key, SteadyTime now) {
   if (found == replicas_.end())
     return;
   found->second.check_at = now;
-  found->second.check_delay = milliseconds(20);
+  found->second.check_delay = check_delay_min;
   out_of_service(found->second, now);
   ask_who_has_port(found->second, now);
 }
@@ -329,264 +338,11 @@ void LiveEndpoint::close() {
       live.upstream->close();
 }
 
-// ---- deciding
-
-bool LiveEndpoint::alive_or_coming() const {
-  for (const auto& [key, r] : router.replicas())
-    if (r.phase != Phase::leaving || r.in_flight > 0)
-      return true;
-  return false;
-}
-
-std::string LiveEndpoint::hopeless(SteadyTime now) const {
-  if (!known_)
-    return {};
-  if (row_.serving == 0 && row_.rolling == 0)
-    return row_.failed_reason.empty() ? "no revision of it has been healthy" : row_.failed_reason;
-  if (!row_.held_back.empty()) {
-    // Those that sleep or wait for money are no help. Once there is some, the table says so.
-    const auto& all = router.replicas();
-    if (std::none_of(all.begin(), all.end(), [](const auto& each) {
-          return each.second.phase == Phase::ready || each.second.in_flight > 0;
-        }))
-      return row_.held_back;
-  }
-  if (alive_or_coming())
-    return {};
-  if (failures_ > 0 && now < start_again_at_)
-    return failure_;
-  return {};
-}
-
-int LiveEndpoint::retry_after_s(SteadyTime now) const {
-  if (failures_ > 0 && now < start_again_at_)
-    return std::max(1, static_cast<int>((start_again_at_ - now).seconds()) + 1);
-  return router.retry_after_s(scaler.service_time());
-}
-
-void LiveEndpoint::failed_start(const std::string& reason, SteadyTime now) {
-  ++failures_;
-  failure_ = reason.empty() ? "its replica ended" : reason;
-  const std::int64_t wait_s =
-      std::min<std::int64_t>(60, std::int64_t{1} << std::min(failures_ - 1, 6u));
-  start_again_at_ = now + seconds(wait_s);
-}
-
-bool LiveEndpoint::start(std::uint32_t revision, bool spot, SteadyTime now) {
-  const auto port = free_port_();
-  if (!port) {
-    failed_start(port.error().message, now);
-    if (revision == row_.rolling)
-      rolling_failure_ = port.error().message;
-    return false;
-  }
-  const ReplicaKey placeholder = next_placeholder_++;
-  asked_.emplace_back(placeholder, revision);
-  Replica& r = router.replica(placeholder, now);
-  r.current = revision == row_.serving;
-  r.spot = spot;
-  say_(StartReplica{name_, revision, *port, spot});
-  return true;
-}
-
-void LiveEndpoint::move(ReplicaKey key, const char* what, const char* reason, SteadyTime now) {
-  const auto found = replicas_.find(key);
-  if (found != replicas_.end())
-    found->second.asked_at = now;
-  say_(MoveReplica{name_, key, what, reason});
-}
-
-void LiveEndpoint::steer(SteadyTime now) {
-  if (!known_)
-    return;
-  for (auto at = asked_.begin(); at != asked_.end();) {
-    const Replica* r = router.find(at->first);
-    if (r && now - r->since < placeholder_life) {
-      ++at;
-      continue;
-    }
-    router.remove(at->first);  // it was refused, or the head is away: asked again when still wanted
-    at = asked_.erase(at);
-  }
-  // An order nobody followed: a sleep that could not be, a wake that was lost on the way.
-  for (auto& [key, live] : replicas_) {
-    const Replica* r = router.find(key);
-    if (!r || live.row.stopping)
-      continue;
-    if (!believed(live) && live.row.port_holder == PortHolder::task &&
-        now - live.look_asked > look_patience)
-      ask_who_has_port(live, now);
-    // It was called back in time, or the order to sleep was refused: it never slept.
-    if (live.fell && r->phase == Phase::resuming && live.healthy &&
-        live.row.task_state == TaskState::running && now - live.asked_at >= call_back_patience) {
-      live.fell = live.waking = false;
-      router.set_phase(key, Phase::ready, now);
-    }
-    if (now - r->since < move_patience)
-      continue;
-    if ((r->phase == Phase::leaving || r->phase == Phase::falling) && r->current && live.healthy &&
-        live.row.task_state == TaskState::running && !live.told_to_stop)
-      router.set_phase(key, Phase::ready, now);
-    if (r->phase == Phase::resuming && live.row.job_state == JobState::suspended &&
-        !live.row.resume_wanted)
-      router.set_phase(key, Phase::suspended, now);
-  }
-  roll(now);
-  retire(now);
-  if (row_.serving == 0)
-    return;
-  ScaleCaps caps;
-  if (!row_.held_back.empty())
-    caps = {static_cast<std::uint32_t>(router.replicas().size()), row_.held_back};
-  if (!row_.steered)
-    caps = {0, "other regions serve it"};
-  for (const ScaleAction& action : scaler.decide(router, caps, now)) {
-    const auto found = replicas_.find(action.replica);
-    switch (action.kind) {
-      case ScaleAction::Kind::start:
-        if (now >= start_again_at_)
-          start(row_.serving, action.spot, now);
-        break;
-      case ScaleAction::Kind::resume:
-        if (found == replicas_.end())
-          break;
-        // Its order to sleep is on its way, and this one follows on the same line.
-        found->second.fell = found->second.row.task_state == TaskState::running;
-        router.set_phase(action.replica, Phase::resuming, now);
-        found->second.waking = true;
-        move(action.replica, "resume", "a request waits for it", now);
-        break;
-      case ScaleAction::Kind::suspend: {
-        if (found == replicas_.end())
-          break;
-        const bool can = found->second.row.unsuspendable.empty();
-        const Replica* r = router.find(action.replica);
-        // One that cannot sleep is worth more awake until the endpoint's idle time is over.
-        if (!can && now - r->idle_since < row_.policy.idle)
-          break;
-        router.set_phase(action.replica, can ? Phase::falling : Phase::leaving, now);
-        move(action.replica, can ? "suspend" : "stop", "idle", now);
-        break;
-      }
-      case ScaleAction::Kind::stop:
-        router.set_phase(action.replica, Phase::leaving, now);
-        move(action.replica, "stop", "not needed any more", now);
-        break;
-    }
-  }
-}
-
-void LiveEndpoint::roll(SteadyTime now) {
-  if (row_.rolling == 0 || !row_.steered ||
-      (judged_ == row_.rolling && now - judged_at_ < move_patience))
-    return;
-  std::uint32_t have = 0, healthy = 0, awake = 0;
-  std::string late;
-  std::uint64_t late_job = 0;
-  for (const auto& [key, live] : replicas_) {
-    const Replica* r = router.find(key);
-    if (live.row.revision == row_.serving && r && r->phase == Phase::ready)
-      ++awake;
-    if (live.row.revision != row_.rolling || live.row.stopping)
-      continue;
-    ++have;
-    if (live.healthy)
-      ++healthy;
-    else if (now - live.first_seen > row_.policy.start_timeout)
-      late = "it was not healthy in time", late_job = key;
-  }
-  for (const auto& [placeholder, revision] : asked_)
-    if (revision == row_.rolling)
-      ++have;
-  std::string why = !rolling_failure_.empty() ? rolling_failure_ : late;
-  std::uint64_t failed_job = !rolling_failure_.empty() ? rolling_failed_job_ : late_job;
-  if (why.empty() && have == 0 && row_.elsewhere.empty() && row_.failed_job != failed_before_)
-    why = row_.failed_reason, failed_job = row_.failed_job;  // it came and went between two tables
-  if (!why.empty()) {
-    judged_ = row_.rolling;
-    judged_at_ = now;
-    say_(RevisionJudged{name_, row_.rolling, false, why, JobId(failed_job)});
-    return;
-  }
-  const std::uint32_t want =
-      std::clamp(std::max(awake, row_.policy.min), 1u, std::max(row_.policy.max, 1u));
-  for (; have < want; ++have)
-    if (!start(row_.rolling, row_.policy.spot && have >= row_.policy.base_on_demand, now))
-      break;
-  if (healthy < want)
-    return;
-  judged_ = row_.rolling;
-  judged_at_ = now;
-  say_(RevisionJudged{name_, row_.rolling, true, ""});
-}
-
-void LiveEndpoint::retire(SteadyTime now) {
-  for (auto& [key, live] : replicas_) {
-    if (live.row.revision == row_.serving || live.row.revision == row_.rolling)
-      continue;
-    router.set_phase(key, Phase::leaving, now);
-    const Replica* r = router.find(key);
-    if (live.row.stopping || !Router::releasable(*r))
-      continue;
-    if (live.told_to_stop && now - live.asked_at < move_patience)
-      continue;
-    live.told_to_stop = true;
-    move(key, "stop", "another revision serves", now);
-  }
-}
-
-bool LiveEndpoint::awake(ReplicaKey but) const {
-  const auto& all = router.replicas();
-  return std::any_of(all.begin(), all.end(), [&](const auto& each) {
-    return each.second.phase == Phase::ready && each.second.current && each.first != but;
-  });
-}
-
-bool LiveEndpoint::waits_for_room() const {
-  for (const auto& [key, live] : replicas_) {
-    if (live.row.job_state == JobState::queued)
-      return true;
-    const auto r = router.replicas().find(key);
-    if (live.row.job_state == JobState::suspended && r != router.replicas().end() &&
-        r->second.phase == Phase::resuming)
-      return true;
-  }
-  return false;
-}
-
-SteadyTime LiveEndpoint::waits_since() const {
-  SteadyTime since;
-  for (const auto& [key, live] : replicas_)
-    if (live.row.job_state == JobState::queued || live.row.job_state == JobState::suspended)
-      since = std::max(since, live.asked_at);
-  return since;
-}
-
-bool LiveEndpoint::yield_one(SteadyTime now) {
-  std::uint32_t ready = 0;
-  ReplicaKey idle = 0;
-  for (const auto& [key, r] : router.replicas()) {
-    if (r.phase != Phase::ready || !r.current)
-      continue;
-    ++ready;
-    const auto live = replicas_.find(key);
-    if (Router::releasable(r) && live != replicas_.end() && live->second.row.unsuspendable.empty())
-      idle = key;
-  }
-  if (idle == 0 || router.held() > 0 ||
-      ready <= std::max(row_.policy.min, row_.policy.base_on_demand) ||
-      row_.policy.keep_suspended.ns == 0)
-    return false;
-  router.set_phase(idle, Phase::falling, now);
-  move(idle, "suspend", "others wait for its place", now);
-  return true;
-}
-
 EndpointFigures LiveEndpoint::counts() const {
   EndpointFigures f = totals;
   for (const auto& [key, r] : router.replicas()) {
     if (r.phase == Phase::ready || r.phase == Phase::falling)
-      ++f.ready;  // who is on its way to sleep holds its GPU yet
+      ++f.ready;  // a replica that is falling asleep still holds its GPU
     if (r.phase == Phase::suspended)
       ++f.sleeping;
     if (r.phase == Phase::starting || r.phase == Phase::resuming)

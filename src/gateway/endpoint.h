@@ -1,19 +1,19 @@
-// One endpoint as the gateway lives it: the table's row made into a router, an autoscaler,
-// connections and health. What it wants done (start, wake, sleep, stop a replica; judge a revision)
-// it says through a callback, and the next table shows what came of it.
+// One live endpoint: its row of the head's table, a router, an autoscaler, connections and health.
+// It orders what it wants (start, wake, suspend or stop a replica; judge a revision) through a
+// callback; the next table shows the result.
 //
-// What holds
-// - A replica gets requests only when it is of the serving revision, healthy, awake, and believed:
-// its node's agent has said that the task
-//   itself listens on its port. When a connection to it has failed, it is believed again after the
-//   agent has looked again. (Agents of earlier versions do not look, and while the head is away
-//   nobody can be asked: then its last word stands.)
-// - A new revision is brought up beside the old one, as many as are awake, and takes over when all
-// of them are healthy; if one ends by
-//   itself or is not healthy in time, the revision has failed and the old one goes on. A replica of
-//   a revision that no longer serves is stopped when its last request has ended.
-// - Starts that fail are tried again ever more slowly; while the last one failed and nobody is
-// awake or coming, who waits is told why.
+// Guarantees
+// - A replica gets requests only if it has the serving revision, is healthy and awake, and is
+//   believed: its agent has confirmed that the task itself listens on its port. After a failed
+//   connection the agent must confirm that again. (Agents of earlier versions do not; and while the
+//   head is away, nobody can be asked: then the last answer counts.)
+// - A new revision is started beside the old one, with as many replicas as are awake. It takes over
+//   when all of them are healthy. If one ends by itself or is not healthy in time, the revision has
+//   failed and the old one continues. A replica of a revision that no longer serves is stopped when
+//   its last request has ended.
+// - Failed starts are retried at growing intervals. While the last start has failed and no replica
+// is
+//   awake or coming, callers get the reason.
 #pragma once
 
 #include <functional>
@@ -27,7 +27,7 @@
 
 namespace billow::gateway {
 
-// Times in a few dozen buckets that grow by a fifth: small, and right within a tenth.
+// Durations in buckets that grow by 20 %: small, and accurate within 10 %.
 class Histogram {
  public:
   void add(Duration d);
@@ -50,9 +50,9 @@ struct LiveReplica {
   bool told_to_stop = false;
   SteadyTime first_seen, check_at, asked_at;
   Duration check_delay = milliseconds(20);
-  bool waking = false;     // asked to wake: what it takes is measured
-  bool fell = false;       // called back before anything was seen of its falling asleep
-  std::uint64_t look = 0;  // number of the last question who has its port
+  bool waking = false;     // asked to wake; the time is measured
+  bool fell = false;       // called back before it was seen falling asleep
+  std::uint64_t look = 0;  // number of the last question about its port
   SteadyTime look_asked;
 };
 
@@ -70,30 +70,29 @@ class LiveEndpoint {
   bool key_fits(std::string_view key) const;
 
   void update(EndpointRow row, SteadyTime now);
-  // Decides and says what should be done. Cheap; called on every change and on a timer.
+  // Decides and orders what should be done. Cheap; called on every change and on a timer.
   void steer(SteadyTime now);
   // Replicas whose health should be asked for now; the caller reports with `checked`.
   std::vector<ReplicaKey> due_checks(SteadyTime now);
   void checked(ReplicaKey key, bool healthy, SteadyTime now);
-  // The proxy could not connect to it, or lost it: it gets nothing until its agent has looked who
-  // has its port, and it is healthy again.
+  // The proxy could not connect to the replica, or lost it: it gets no requests until its agent has
+  // confirmed its port and it is healthy again.
   void unreachable(ReplicaKey key, SteadyTime now);
-  // Others wait for room and this endpoint has an idle replica it can spare: it sleeps now. True:
-  // one does.
+  // Suspends an idle replica that this endpoint can spare, because others wait for capacity. False:
+  // it has none.
   bool yield_one(SteadyTime now);
-  bool awake(ReplicaKey but = 0) const;  // a replica of ours, other than that one, serves or could
-  bool waits_for_room() const;  // a replica of ours has been asked for and has no place yet
+  bool awake(ReplicaKey but = 0) const;  // some replica other than that one can serve
+  bool waits_for_capacity() const;       // a replica of ours was ordered and has no place yet
   SteadyTime waits_since() const;
 
-  // Why nobody can be served now: a start failed and nothing is awake or coming. Empty: somebody
-  // is, or will be tried.
+  // Why no request can be served now: a start has failed and no replica is awake or coming. Empty:
+  // one is, or will be tried.
   std::string hopeless(SteadyTime now) const;
   int retry_after_s(SteadyTime now) const;
   std::shared_ptr<Upstream> upstream(ReplicaKey key);
   EndpointFigures figures() const;
-  EndpointFigures counts() const;  // of its replicas alone: cheap enough to be asked often
-  // Replicas that have ended, or are somewhere else now, since the last call: whoever still waits
-  // for their answer waits in vain.
+  EndpointFigures counts() const;  // of its replicas only: cheap
+  // Replicas that have ended or moved since the last call: their answers will never come.
   std::vector<std::shared_ptr<Upstream>> take_ended() { return std::exchange(ended_, {}); }
 
   Router router;
@@ -103,8 +102,20 @@ class LiveEndpoint {
   void close();
 
  private:
+  // An order that nobody followed is given again after this.
+  static constexpr Duration move_patience = seconds(5);
+  // A replica that was called back from sleep and still runs counts as awake after this.
+  static constexpr Duration call_back_patience = seconds(1);
+
   bool alive_or_coming() const;
   void take_row(const ReplicaRow& row, SteadyTime now);
+  LiveReplica& add_replica(const ReplicaRow& row, SteadyTime now);
+  void connect(LiveReplica& live, const ReplicaRow& row);
+  void follow_task(LiveReplica& live, const Replica& r, SteadyTime now);
+  void forget_lost_starts(SteadyTime now);
+  void forget_lost_orders(SteadyTime now);
+  void resume(ReplicaKey key, SteadyTime now);
+  void suspend(ReplicaKey key, SteadyTime now);
   void leave(LiveReplica& live);
   bool start(std::uint32_t revision, bool spot, SteadyTime now);
   bool believed(const LiveReplica& live) const;
@@ -130,11 +141,10 @@ class LiveEndpoint {
   ReplicaKey next_placeholder_ = std::uint64_t{1} << 63;
   std::uint32_t failures_ = 0;  // starts that failed one after the other
   std::string failure_;
-  std::uint32_t ports_lost_ = 0;  // replicas one after the other whose port somebody else had
+  std::uint32_t ports_lost_ = 0;  // consecutive replicas whose port was taken
   SteadyTime start_again_at_;
-  SteadyTime crashed_at_;  // the last replica that ended after it had been healthy
-  std::uint32_t judged_ =
-      0;  // the revision last judged, and when: said again to a head that did not hear it
+  SteadyTime crashed_at_;     // the last replica that ended after it had been healthy
+  std::uint32_t judged_ = 0;  // the revision judged last; repeated for a head that missed it
   SteadyTime judged_at_;
   std::uint32_t rolled_ = 0;  // the one being brought up, and what had failed before it
   std::uint64_t failed_before_ = 0;

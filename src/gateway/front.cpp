@@ -194,10 +194,10 @@ void Front::take_head() {
   const auto expect = head_.headers.get("Expect");
   expects_continue_ = !expect.empty();
   if (!expect.empty() && !net::equal_nocase(expect, "100-continue")) {
-    return bad_request(417, "the only expectation understood is 100-continue");
+    return bad_request(417, "unsupported Expect header: only 100-continue is supported");
   }
   if (head_.method == "TRACE" || head_.method == "CONNECT") {
-    return bad_request(405, "this method is not passed on");
+    return bad_request(405, "this method is not supported");
   }
   state_ = State::waiting;
   over_told_ = false;
@@ -213,10 +213,9 @@ void Front::forward_body(std::string_view data) {
     whole_body_.append(data);
     if (whole_body_.size() > on_body_max_) {
       on_body_ = nullptr;
-      return refuse(net::problem(
-          413,
-          fmt::format("the body is larger than the {} bytes that this call may have", on_body_max_),
-          "", request_id_));
+      return refuse(
+          net::problem(413, fmt::format("the body exceeds the limit of {} bytes", on_body_max_), "",
+                       request_id_));
     }
     deadline_ = proxy_.loop().steady() + proxy_.options().body_idle_timeout;
     if (body_complete_)
@@ -257,9 +256,7 @@ void Front::read_body(std::size_t bytes_max, std::function<void(std::string)> do
   if (body_complete_) {
     if (kept_body_.size() > bytes_max)
       return refuse(net::problem(
-          413,
-          fmt::format("the body is larger than the {} bytes that this call may have", bytes_max),
-          "", request_id_));
+          413, fmt::format("the body exceeds the limit of {} bytes", bytes_max), "", request_id_));
     return done(std::exchange(kept_body_, {}));
   }
   whole_body_ = std::exchange(kept_body_, {});
@@ -407,10 +404,10 @@ void Front::back_failed(const std::string& why, bool sent_anything) {
   if (proxy_.host().failed(shared_from_this(), failure, why))
     return;
   ticket.status = 502;
-  send_whole(net::problem(
-      502, fmt::format("the replica failed: {}", why),
-      "the call may have been carried out; send an Idempotency-Key and it is tried again elsewhere",
-      request_id_));
+  send_whole(net::problem(502, fmt::format("the replica failed: {}", why),
+                          "the request may have been processed; with an Idempotency-Key it is "
+                          "retried on another replica",
+                          request_id_));
   done(End::replica_failed);
   end_of_answer();
 }
@@ -564,58 +561,9 @@ void Front::stream_drained() {
     back_->set_paused(false);
 }
 
-void Front::body_room() {
+void Front::body_drained() {
   if (state_ == State::tunnel || (state_ == State::serving && !body_complete_))
     stream_->resume_reading();
-}
-
-void Front::check_deadlines(SteadyTime now) {
-  const auto keep = shared_from_this();
-  const auto& options = proxy_.options();
-  if (state_ == State::closed)
-    return;
-  // Its reading is paused, so the loop does not tell. What it has sent into a tunnel is still owed
-  // to the replica, unless it hung up.
-  if (stream_->paused_peer_has_gone(state_ == State::tunnel))
-    return close();
-  if (stream_->queued() > 0 && now - stream_->last_write_progress() > options.write_stall_timeout)
-    return close();
-  if (state_ == State::serving && back_ && !back_->connected() &&
-      now - back_->connecting_since > options.connect_timeout)
-    return back_failed("it does not take the connection", false);
-  if (now < deadline_)
-    return;
-  switch (state_) {
-    case State::idle:
-      if (parser_ && parser_->started())
-        return bad_request(408, "the request's header did not arrive in time");
-      return close();
-    case State::waiting:
-      if (!body_complete_ && kept_body_.size() < limits::gateway_held_body_bytes_max)
-        return bad_request(408, "the request's body did not arrive in time");
-      return;  // how long it may be held is the host's to say
-    case State::serving:
-      if (answer_began_)
-        return close();
-      drop_back(false);
-      ticket.status = body_complete_ ? 504 : 408;
-      send_whole(net::problem(
-          ticket.status,
-          body_complete_
-              ? fmt::format("the replica gave no answer within {}", format_duration(ticket.timeout))
-              : "the request's body did not arrive in time",
-          body_complete_
-              ? "deploy it with a longer --timeout, or call it with Prefer: respond-async"
-              : "",
-          request_id_));
-      done(End::timed_out);
-      return end_of_answer();
-    case State::tunnel:
-    case State::goodbye:
-      return close();
-    case State::closed:
-      return;
-  }
 }
 
 }  // namespace billow::gateway

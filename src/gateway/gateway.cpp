@@ -16,25 +16,24 @@ namespace billow::gateway {
 namespace {
 
 constexpr Duration tick_period = milliseconds(50);
-constexpr Duration room_patience =
-    milliseconds(100);  // until an idle replica of another endpoint gives its place up
-constexpr Duration last_words_patience =
-    seconds(1);  // from a replica's end to the end of those who still wait for its answer
-constexpr Duration pass_on_patience =
-    seconds(2);  // until a request goes to a region where somebody must be woken for it
+// Until an idle replica of another endpoint is suspended for one that waits for capacity.
+constexpr Duration capacity_patience = milliseconds(100);
+// From the end of a replica until requests that wait for its answer fail.
+constexpr Duration last_words_patience = seconds(1);
+// Until a request goes to a region where a replica must be woken for it.
+constexpr Duration pass_on_patience = seconds(2);
 
 constexpr std::string_view prefix = "/f/";
 
-// Why a replica has no place, for those whom the owner lets know: who else is queued is nothing for
-// the whole world.
+// Why a replica waits for capacity. Callers of open endpoints do not get it: the queue is private.
 std::string why_waiting(const LiveEndpoint& endpoint) {
   if (endpoint.row().waiting.empty() || endpoint.policy().access == EndpointAccess::open)
     return {};
   return fmt::format("; a replica waits: {}", endpoint.row().waiting);
 }
 
-// A webhook is named by whoever deploys an endpoint and called from this machine, which is let in
-// where they may not be.
+// A user chooses the webhook, but this machine calls it, and it can reach more than the user (SSRF
+// guard).
 std::function<Status(const net::RawAddress&, const net::Address&)> webhook_guard(
     std::vector<std::string> hosts) {
   return [hosts = std::move(hosts)](const net::RawAddress& address,
@@ -43,10 +42,10 @@ std::function<Status(const net::RawAddress&, const net::Address&)> webhook_guard
         std::any_of(hosts.begin(), hosts.end(),
                     [&](const std::string& host) { return net::equal_nocase(host, named.host); }))
       return {};
-    return fail(Code::forbidden,
-                fmt::format("the webhook's host {} is an address of this machine or its networks",
-                            named.host),
-                fmt::format("an admin can allow it: billow up --webhook-host {}", named.host));
+    return fail(
+        Code::forbidden,
+        fmt::format("the webhook host {} is on this machine or its private networks", named.host),
+        fmt::format("an admin can allow it: billow up --webhook-host {}", named.host));
   };
 }
 
@@ -201,18 +200,6 @@ void Gateway::give_up_on_ended(SteadyTime now) {
     proxy_->give_up(*upstream);
 }
 
-// Counters outlive a gateway, so that costs can be set against the requests they were for.
-void Gateway::save_figures() {
-  if (options_.data_dir.empty())
-    return;
-  Figures all;
-  for (const auto& [name, endpoint] : endpoints_) {
-    all.endpoints.push_back(endpoint->totals);
-    all.endpoints.back().name = name;
-  }
-  (void)write_file_atomic(options_.data_dir + "/figures.json", wire::to_json_text(all), 0600);
-}
-
 Status Gateway::load_table() {
   if (const auto figures = read_file(options_.data_dir + "/figures.json"); figures)
     if (auto all = wire::from_json_text<Figures>(*figures))
@@ -228,37 +215,6 @@ Status Gateway::load_table() {
   return {};
 }
 
-Figures Gateway::figures() const {
-  Figures out;
-  for (const auto& address : proxy_->bound_addresses())
-    out.addresses.push_back((options_.proxy.tls.cert_path.empty() ? "http://" : "https://") +
-                            address);
-  for (const auto& [name, endpoint] : endpoints_)
-    out.endpoints.push_back(endpoint->figures());
-  out.peer_address = options_.advertise;
-  if (out.peer_address.empty() && !proxy_->bound_addresses().empty())
-    out.peer_address = proxy_->bound_addresses().front();
-  if (out.peer_address.empty())
-    return out;
-  out.peer_key = peer_pin_.empty() ? peer_key_ : peer_key_ + ":" + peer_pin_;
-  return out;
-}
-
-void Gateway::tell_changes() {
-  if (!link_ || !link_->connected())
-    return;
-  std::string now;
-  for (const auto& [name, endpoint] : endpoints_) {
-    const EndpointFigures f = endpoint->counts();
-    fmt::format_to(std::back_inserter(now), "{} {} {} {} {}\n", name, f.ready, f.sleeping, f.coming,
-                   f.recovered_from);
-  }
-  if (now == told_)
-    return;
-  told_ = std::move(now);
-  link_->say(figures());
-}
-
 // ---- requests
 
 void Gateway::arrived(const std::shared_ptr<Front>& front) {
@@ -271,7 +227,7 @@ void Gateway::arrived(const std::shared_ptr<Front>& front) {
   const auto endpoint = find(name);
   if (!endpoint)
     return front->refuse(net::problem(
-        404, fmt::format("there is no endpoint \"{}\"", check_name("endpoint", name) ? name : "?"),
+        404, fmt::format("no endpoint is named \"{}\"", check_name("endpoint", name) ? name : "?"),
         "see `billow endpoints`", front->request_id()));
   if (auto answer = cors_preflight(*front, endpoint->policy()))
     return front->refuse(std::move(*answer));
@@ -319,11 +275,11 @@ void Gateway::hold_or_give(const std::shared_ptr<Front>& front,
       break;
     case Router::Verdict::full: {
       ++endpoint.totals.refused;
-      auto full = net::problem(429,
-                               fmt::format("{} requests wait for endpoint {} already",
-                                           endpoint.router.held(), endpoint.name()),
-                               "come back after the time in Retry-After, or raise --max",
-                               front->request_id());
+      auto full =
+          net::problem(429,
+                       fmt::format("{} requests already wait for endpoint {}",
+                                   endpoint.router.held(), endpoint.name()),
+                       "retry after the time in Retry-After, or raise --max", front->request_id());
       full.headers.add("Retry-After", std::to_string(endpoint.retry_after_s(now)));
       return front->refuse(std::move(full));
     }
@@ -483,7 +439,7 @@ void Gateway::tick() {
           504,
           fmt::format("no replica of endpoint {} was free within {}{}", name,
                       format_duration(endpoint->policy().timeout), why_waiting(*endpoint)),
-          "deploy it with a longer --timeout or a larger --max, or call it with Prefer: "
+          "deploy the endpoint with a longer --timeout or a larger --max, or call it with Prefer: "
           "respond-async");
       late.headers.add("Retry-After", std::to_string(endpoint->retry_after_s(now)));
       refuse_held(*endpoint, id, std::move(late));
@@ -508,7 +464,7 @@ void Gateway::tick() {
   }
   tell_changes();
   give_up_on_ended(now);
-  make_room();
+  free_capacity();
   peers_->tick(now);
   calls_->tick(now);
   if (now - saved_at_ > seconds(2)) {
@@ -519,11 +475,11 @@ void Gateway::tick() {
 
 // Many endpoints share few GPUs: when one waits for a place, another's idle replica sleeps before
 // its time.
-void Gateway::make_room() {
+void Gateway::free_capacity() {
   const auto now = loop_.steady();
   std::size_t wanted = 0;
   for (const auto& [name, endpoint] : endpoints_)
-    if (endpoint->waits_for_room() && now - endpoint->waits_since() > room_patience)
+    if (endpoint->waits_for_capacity() && now - endpoint->waits_since() > capacity_patience)
       ++wanted;
   if (wanted == 0)
     return;
@@ -538,7 +494,7 @@ void Gateway::make_room() {
       if (r.phase == Phase::ready && r.in_flight == 0)
         since = std::min(since, std::max(r.idle_since, r.since));
     }
-    if (since.ns != INT64_MAX && now - since > room_patience)
+    if (since.ns != INT64_MAX && now - since > capacity_patience)
       idle.emplace_back(since, endpoint.get());
   }
   std::sort(idle.begin(), idle.end());
@@ -590,67 +546,6 @@ Result<std::uint16_t> Gateway::free_port() {
         return net::listen_on({.host = "127.0.0.1", .port = port, .unix_path = {}}).has_value();
       },
       random_u64(), loop_.steady());
-}
-
-// ---- the gateway's own pages
-
-void Gateway::own_page(const std::shared_ptr<Front>& front) {
-  const std::string_view path = front->path();
-  if (path == "/healthz")
-    return front->respond(net::Response::json(200, R"({"ok":true})"));
-  if (path.starts_with("/calls/"))
-    return calls_->page(front, path.substr(7));
-  if (path == "/metrics" && front->local())
-    return front->respond({200, {{"Content-Type", "text/plain; version=0.0.4"}}, metrics()});
-  front->refuse(net::problem(404, "endpoints are at /f/NAME/…", "see `billow endpoints`",
-                             front->request_id()));
-}
-
-std::string Gateway::metrics() const {
-  std::string out;
-  const auto family = [&](const char* name, const char* type, const char* help, auto value) {
-    fmt::format_to(std::back_inserter(out),
-                   "# HELP billow_endpoint_{} {}\n# TYPE billow_endpoint_{} {}\n", name, help, name,
-                   type);
-    for (const auto& [endpoint_name, endpoint] : endpoints_)
-      fmt::format_to(std::back_inserter(out), "billow_endpoint_{}{{endpoint=\"{}\"}} {}\n", name,
-                     endpoint_name, value(*endpoint));
-  };
-  family("requests_total", "counter", "Requests that came.",
-         [](const LiveEndpoint& e) { return e.totals.requests; });
-  family("failed_total", "counter", "Requests that failed by a replica or by time.",
-         [](const LiveEndpoint& e) { return e.totals.failed; });
-  family("refused_total", "counter", "Requests refused because the queue was full.",
-         [](const LiveEndpoint& e) { return e.totals.refused; });
-  family("cancelled_total", "counter", "Requests whose client went.",
-         [](const LiveEndpoint& e) { return e.totals.cancelled; });
-  family("retried_total", "counter", "Requests tried again on another replica.",
-         [](const LiveEndpoint& e) { return e.totals.retried; });
-  family("held", "gauge", "Requests that wait for a replica.",
-         [](const LiveEndpoint& e) { return e.router.held(); });
-  family("in_flight", "gauge", "Requests being served.",
-         [](const LiveEndpoint& e) { return e.router.in_flight(); });
-  family("replicas_ready", "gauge", "Replicas awake.",
-         [](const LiveEndpoint& e) { return e.figures().ready; });
-  family("replicas_sleeping", "gauge", "Replicas suspended.",
-         [](const LiveEndpoint& e) { return e.figures().sleeping; });
-  family("cold_starts_total", "counter", "Replicas that came up from nothing.",
-         [](const LiveEndpoint& e) { return e.totals.cold_starts; });
-  family("wakes_total", "counter", "Replicas that were woken.",
-         [](const LiveEndpoint& e) { return e.totals.wakes; });
-  family("wake_seconds_p50", "gauge", "Median time of a wake.",
-         [](const LiveEndpoint& e) { return e.wake_time.quantile(0.5).seconds(); });
-  family("first_byte_seconds_sum", "counter", "Time to the first byte, summed.",
-         [](const LiveEndpoint& e) { return e.first_byte.sum_s(); });
-  family("first_byte_seconds_count", "counter", "Answers that began.",
-         [](const LiveEndpoint& e) { return e.first_byte.count(); });
-  family("first_byte_seconds_p99", "gauge", "Time to the first byte, 99th percentile since start.",
-         [](const LiveEndpoint& e) { return e.first_byte.quantile(0.99).seconds(); });
-  family("tokens_in_total", "counter", "Tokens of prompts, where answers report them.",
-         [](const LiveEndpoint& e) { return e.totals.tokens_in; });
-  family("tokens_out_total", "counter", "Tokens made, where answers report them.",
-         [](const LiveEndpoint& e) { return e.totals.tokens_out; });
-  return out;
 }
 
 }  // namespace billow::gateway

@@ -1,6 +1,6 @@
-// The gateway: endpoints behind one proxy. It knows them from the table the head sends and goes on
-// with the last one it knows while the head is away (over its own restart too: the table is kept in
-// its data directory). Everything on one loop.
+// The gateway: endpoints behind one proxy. It knows them from the table that the head sends. While
+// the head is away, and after its own restart, it continues with the last table, which is in its
+// data directory. Everything runs on one loop.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@
 
 namespace billow::gateway {
 
-// Who carries the gateway's words to the head.
+// Sends the gateway's messages to the head.
 class HeadLink {
  public:
   virtual ~HeadLink() = default;
@@ -83,7 +83,7 @@ class Gateway final : public ProxyHost {
   void give_out(LiveEndpoint& endpoint);
   bool pass_on(const std::shared_ptr<Front>& front, LiveEndpoint& endpoint, Duration waited);
   void tick();
-  void make_room();
+  void free_capacity();
   void give_up_on_ended(SteadyTime now);
   void check_health(const std::shared_ptr<LiveEndpoint>& endpoint, ReplicaKey key);
   void refuse_held(LiveEndpoint& endpoint, RequestId id, net::Response response);

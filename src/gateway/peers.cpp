@@ -30,7 +30,7 @@ void Peers::take(const std::vector<PeerRow>& rows) {
     auto made = Upstream::create(++last_key_, row.address);
     if (!made) {
       if (warned_.insert(row.address).second)
-        log_warn("the gateway of region {}: {}", row.region, made.error().message);
+        log_warn("gateway of region {}: {}", row.region, made.error().message);
       continue;
     }
     auto peer = std::make_shared<Peer>();
@@ -42,7 +42,7 @@ void Peers::take(const std::vector<PeerRow>& rows) {
             *peer, colon == std::string::npos ? std::string() : row.key.substr(colon + 1), loop_);
         !safe) {
       if (warned_.insert(row.address).second)
-        log_warn("the gateway of region {} is not used: {}", row.region, safe.error().message);
+        log_warn("gateway of region {} is not used: {}", row.region, safe.error().message);
       continue;
     }
     kept.push_back(std::move(peer));
@@ -60,11 +60,10 @@ Status Peers::secure(Peer& peer, const std::string& pin, net::Loop& loop) {
     if (address.is_unix() || address.host == "localhost" || address.host == "::1" ||
         address.host.starts_with("127."))
       return {};
-    return fail(
-        Code::forbidden,
-        fmt::format("{} has no certificate, and requests go unencrypted on one machine only",
-                    peer.row.address),
-        "start it with --data DIR");
+    return fail(Code::forbidden,
+                fmt::format("{} has no certificate; requests to other machines must be encrypted",
+                            peer.row.address),
+                "start it with --data DIR");
   }
   const net::TlsClientOptions tls{.ca_path = {}, .pinned_fingerprint = pin};
   peer.upstream->tls = BILLOW_TRY(net::TlsContext::client(tls));

@@ -1,9 +1,9 @@
-// Gateways of other regions. Each is asked now and then whether it is there, which also measures
-// how far away it is, so that a request this region cannot serve goes to the nearest that can. It
-// goes to the other gateway, not to its replicas: who steers replicas must see every request they
-// have, or it would put to sleep what is busy. Beyond this machine only TLS is spoken, and only
-// with the very certificate whose fingerprint that gateway has told the head: what it tells is one
-// word, "KEY:FINGERPRINT", which the head hands on as it is.
+// Gateways of other regions. Each is probed from time to time, which also measures its distance, so
+// that a request that this region cannot serve goes to the nearest gateway that can. It goes to the
+// gateway and not to its replicas: the gateway that steers replicas must see all their requests, or
+// it would suspend a busy one. Other machines are reached only over TLS, and a gateway trusts only
+// the certificate whose fingerprint the head has announced ("KEY:FINGERPRINT", passed on
+// unchanged).
 #pragma once
 
 #include <functional>

@@ -35,7 +35,7 @@ Result<std::uint16_t> Ports::propose(const std::set<std::uint16_t>& taken,
   return fail(
       Code::exhausted,
       fmt::format("no port between {} and {} is free for a replica", range_.from, range_.to - 1),
-      "something on the gateway's machine holds them: see `ss -ltnp`");
+      "other processes on the gateway's machine use them: see `ss -ltnp`");
 }
 
 }  // namespace billow::gateway

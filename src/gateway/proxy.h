@@ -1,21 +1,18 @@
-// The moving half of the gateway: bytes from clients to replicas and back, HTTP/1.1 on both sides,
-// nothing kept that need not be. It knows nothing of endpoints: whom a request goes to, and what it
-// is told when nobody is there, is its host's to say.
+// The proxy: bytes from clients to replicas and back, HTTP/1.1 on both sides. It knows nothing
+// about endpoints: its host decides which replica gets a request, and what the client gets if there
+// is none.
 //
-// What holds
-// - One strict parser reads both sides (net/http/http_parser.h) and every head is written anew from
-// what it understood; what could be read
-//   in two ways never reaches a replica.
-// - A body streams: at most limits::gateway_flow_bytes_max of it is here, then its sender is
-// paused. Of a request that waits for a
-//   replica limits::gateway_held_body_bytes_max is read, and kept until the answer begins, so that
-//   it can go to another replica.
-// - A client that goes takes its request along: the connection to the replica is closed, which is
-// how a server learns of it.
-// - Every wait has an end: for a head, for a body, for an answer, for a reader, between two
-// requests.
-// - Connections to replicas are kept and used again, and only when nothing unexpected has come over
-// them.
+// Guarantees
+// - One strict parser (net/http/http_parser.h) reads both sides, and every head is written again
+// from
+//   the parsed values. Anything ambiguous never reaches a replica.
+// - Bodies stream: at most limits::gateway_flow_bytes_max are buffered, then the sender is paused.
+// Of
+//   a request that waits for a replica, limits::gateway_held_body_bytes_max are read and kept until
+//   the answer begins, so that it can be sent to another replica.
+// - If the client disconnects, its request is cancelled: the connection to the replica is closed.
+// - Every wait has a deadline: for a head, a body, an answer, a reader, the next request.
+// - Connections to replicas are reused, but only if nothing unexpected has arrived on them.
 #pragma once
 
 #include <functional>
@@ -122,7 +119,7 @@ class Front final : public net::StreamOwner, public std::enable_shared_from_this
   void tunnel_data(std::string_view data);
   void back_failed(const std::string& why, bool sent_anything);
   void back_drained();  // a batch of the answer has been taken in
-  void body_room();     // the replica has taken what was queued for it
+  void body_drained();  // the replica has taken what was queued for it
   bool congested() const { return stream_->queued() > limits::gateway_flow_bytes_max; }
   bool head_only() const { return head_only_; }
   bool wants_upgrade() const { return upgrade_; }
@@ -194,7 +191,6 @@ class Back final : public net::StreamOwner, public std::enable_shared_from_this<
   net::Stream& stream() { return *stream_; }
   bool open() const { return stream_->open(); }
   bool stale() const { return stream_->peer_has_closed(); }
-  bool used_before() const { return uses_ > 1; }
   bool head_seen() const { return head_seen_; }
   bool congested() const { return stream_->queued() > limits::gateway_flow_bytes_max; }
   void detach() { front_ = nullptr; }
@@ -216,7 +212,6 @@ class Back final : public net::StreamOwner, public std::enable_shared_from_this<
   std::optional<net::HttpParser> parser_;
   std::string pending_;
   std::uint64_t written_before_ = 0;
-  std::uint64_t uses_ = 0;
   bool head_only_ = false, upgrade_ = false, head_seen_ = false, tunnel_ = false, paused_ = false;
 };
 

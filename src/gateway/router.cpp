@@ -79,14 +79,6 @@ std::vector<RequestId> Router::expire(SteadyTime now) {
   return out;
 }
 
-std::optional<SteadyTime> Router::next_deadline() const {
-  std::optional<SteadyTime> next;
-  for (const auto& [id, held] : held_)
-    if (!next || held.deadline < *next)
-      next = held.deadline;
-  return next;
-}
-
 Replica& Router::replica(ReplicaKey key, SteadyTime now) {
   const auto [at, fresh] = replicas_.try_emplace(key);
   if (fresh)

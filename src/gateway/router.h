@@ -87,7 +87,6 @@ class Router {
   std::vector<Assigned> dispatch(SteadyTime now);
   // Takes out whose deadline has passed.
   std::vector<RequestId> expire(SteadyTime now);
-  std::optional<SteadyTime> next_deadline() const;
 
   Replica& replica(ReplicaKey key, SteadyTime now);  // made on first use
   Replica* find(ReplicaKey key);

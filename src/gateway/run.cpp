@@ -17,8 +17,8 @@ constexpr Duration dial_again = milliseconds(200);
 constexpr Duration figures_period = seconds(1);
 constexpr Duration drain_patience = seconds(20), leave_patience = seconds(5);
 
-// One WebSocket to the head, dialled again for ever. What is said while it is away is lost, and
-// said again by whoever still wants it.
+// The WebSocket to the head, which is dialled again whenever it is lost. Messages sent while it is
+// down are lost; their senders repeat them if they still matter.
 class Line final : public HeadLink {
  public:
   Line(net::Loop& loop,
@@ -50,7 +50,7 @@ class Line final : public HeadLink {
            std::function<void(Result<Reply>)> done) override {
     if (!connected() || !socket_->send_text(encode(message)))
       return loop_.post(
-          [done = std::move(done)] { done(fail(Code::unavailable, "the head is away")); });
+          [done = std::move(done)] { done(fail(Code::unavailable, "the head is unreachable")); });
     asked_.emplace(number, std::move(done));
   }
 
@@ -68,8 +68,8 @@ class Line final : public HeadLink {
         std::move(request), {.message_bytes_max = 64 << 20, .queue_bytes_max = 64 << 20},
         [this](Result<std::shared_ptr<net::WebSocket>> made) {
           if (!made) {
-            // One that is away comes back; a certificate that is not the one named does not, and
-            // somebody should look.
+            // A head that is away comes back. A wrong certificate does not fix itself, so it is
+            // logged.
             const bool lasting = made.error().code != Code::unavailable ||
                                  made.error().message.find("TLS") != std::string::npos;
             if (lasting && !complained_)
@@ -88,14 +88,13 @@ class Line final : public HeadLink {
   void lost() {
     socket_ = nullptr;
     for (auto& [number, done] : std::exchange(asked_, {}))
-      done(fail(Code::unavailable, "the head went away"));
+      done(fail(Code::unavailable, "the connection to the head was lost"));
     again_ = loop_.after(dial_again, [this] { dial(); });
   }
   void heard(std::string_view text) {
     auto message = decode_to_gateway(text);
     if (!message)
-      return log_error("the head said something that is not understood: {}",
-                       message.error().message);
+      return log_error("invalid message from the head: {}", message.error().message);
     if (auto* table = std::get_if<Table>(&*message))
       return gateway_.take_table(std::move(*table));
     if (std::holds_alternative<Leave>(*message))
@@ -148,22 +147,20 @@ Result<Table> fixed_table(const std::vector<std::string>& serve) {
   return table;
 }
 
-}  // namespace
+Result<Fd> lock_directory(const std::string& directory) {
+  BILLOW_TRY_VOID(make_directories(directory, 0700));
+  Fd lock(::open((directory + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!lock)
+    return fail_errno(directory + "/lock", errno);
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
+    return fail(Code::conflict, fmt::format("a gateway already runs on {}", directory),
+                "stop it first");
+  return lock;
+}
 
-Status run_gateway(GatewayOptions options) {
-  ::signal(SIGPIPE, SIG_IGN);
-  Fd lock;
-  if (!options.data_dir.empty()) {
-    BILLOW_TRY_VOID(make_directories(options.data_dir, 0700));
-    lock = Fd(::open((options.data_dir + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-    if (!lock)
-      return fail_errno(options.data_dir + "/lock", errno);
-    if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
-      return fail(Code::conflict, fmt::format("a gateway runs on {} already", options.data_dir),
-                  "end it first");
-  }
-  auto fixed = BILLOW_TRY(fixed_table(options.serve));
-  net::Loop loop;
+// If the port is taken and any port will do: the one it had before, because callers know it, else a
+// free one.
+Result<std::unique_ptr<Gateway>> open_gateway(net::Loop& loop, const GatewayOptions& options) {
   Gateway::Options made;
   made.proxy.listen = options.listen;
   made.proxy.tls = options.tls;
@@ -171,31 +168,68 @@ Status run_gateway(GatewayOptions options) {
   made.advertise = options.advertise;
   made.webhook_hosts = options.webhook_hosts;
   auto opened = Gateway::create(loop, made);
-  if (!opened && opened.error().code == Code::conflict && options.listen_any_port_if_taken) {
-    log_warn("{}; another port is used", opened.error().message);
-    // The one it had before, if it can be had again: callers know it.
-    const auto before =
-        options.data_dir.empty()
-            ? std::string()
-            : std::string(trim(read_file(options.data_dir + "/address").value_or("")));
-    if (!before.empty() && before.find(',') == std::string::npos && net::parse_address(before)) {
-      made.proxy.listen = {before};
-      opened = Gateway::create(loop, made);
-    }
-    if (!opened) {
-      made.proxy.listen = {"127.0.0.1:0"};
-      opened = Gateway::create(loop, made);
-    }
+  if (opened || opened.error().code != Code::conflict || !options.listen_any_port_if_taken)
+    return opened;
+  log_warn("{}; using another port", opened.error().message);
+  const std::string before =
+      options.data_dir.empty()
+          ? std::string()
+          : std::string(trim(read_file(options.data_dir + "/address").value_or("")));
+  if (!before.empty() && before.find(',') == std::string::npos && net::parse_address(before)) {
+    made.proxy.listen = {before};
+    if (opened = Gateway::create(loop, made); opened)
+      return opened;
   }
-  if (!opened)
-    return pass(opened.error());
-  auto gateway = std::move(*opened);
+  made.proxy.listen = {"127.0.0.1:0"};
+  return Gateway::create(loop, made);
+}
+
+void announce(Gateway& gateway, const std::string& data_dir) {
   std::string where;
-  for (const auto& address : gateway->proxy().bound_addresses())
+  for (const auto& address : gateway.proxy().bound_addresses())
     where += (where.empty() ? "" : ", ") + address;
   log_info("the gateway listens on {}", where);
+  if (!data_dir.empty())
+    (void)write_file_atomic(data_dir + "/address", where + "\n", 0600);
+}
+
+// Runs until a signal or the head ends it. The first signal lets requests finish, the second does
+// not.
+void run_until_stopped(net::Loop& loop, Gateway& gateway) {
+  net::Timer drained;
+  net::Timer give_up;
+  bool stopping = false;
+  const auto end = [&](Duration patience) {
+    if (stopping)
+      return loop.stop();
+    stopping = true;
+    gateway.stop();
+    drained = loop.every(milliseconds(20), [&] {
+      if (gateway.proxy().connections() == 0)
+        loop.stop();
+    });
+    give_up = loop.after(patience, [&] { loop.stop(); });
+  };
+  const auto signals = loop.on_signal({SIGINT, SIGTERM}, [&](int) { end(drain_patience); });
+  gateway.set_on_leave([&] {
+    if (!stopping)
+      end(leave_patience);
+  });
+  loop.run();
+  gateway.set_on_leave({});
+}
+
+}  // namespace
+
+Status run_gateway(GatewayOptions options) {
+  ::signal(SIGPIPE, SIG_IGN);
+  Fd lock;
   if (!options.data_dir.empty())
-    (void)write_file_atomic(options.data_dir + "/address", where + "\n", 0600);
+    lock = BILLOW_TRY(lock_directory(options.data_dir));
+  auto fixed = BILLOW_TRY(fixed_table(options.serve));
+  net::Loop loop;
+  auto gateway = BILLOW_TRY(open_gateway(loop, options));
+  announce(*gateway, options.data_dir);
   std::unique_ptr<Line> line;
   if (!options.serve.empty()) {
     gateway->take_table(std::move(fixed));
@@ -207,26 +241,7 @@ Status run_gateway(GatewayOptions options) {
         BILLOW_TRY(net::parse_endpoint(options.head)), options.token_path, options.region);
     gateway->set_link(line.get());
   }
-  // A first signal lets what is under way end, a second one does not.
-  net::Timer drained, give_up;
-  bool stopping = false;
-  const auto end = [&](Duration patience) {
-    if (stopping)
-      return loop.stop();
-    stopping = true;
-    gateway->stop();
-    drained = loop.every(milliseconds(20), [&] {
-      if (gateway->proxy().connections() == 0)
-        loop.stop();
-    });
-    give_up = loop.after(patience, [&] { loop.stop(); });
-  };
-  const auto signals = loop.on_signal({SIGINT, SIGTERM}, [&](int) { end(drain_patience); });
-  gateway->set_on_leave([&] {
-    if (!stopping)
-      end(leave_patience);
-  });
-  loop.run();
+  run_until_stopped(loop, *gateway);
   gateway->set_link(nullptr);
   line.reset();
   return {};

@@ -1,0 +1,293 @@
+// What the gateway does for an endpoint: it starts, wakes, suspends and stops replicas, brings up a
+// new revision beside the old one, and tells callers why nobody can serve them.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/log.h"
+#include "gateway/endpoint.h"
+
+namespace billow::gateway {
+namespace {
+
+constexpr Duration placeholder_life = seconds(10);  // after that, a start counts as lost
+constexpr Duration look_patience = seconds(1);      // until an agent is asked about a port again
+
+}  // namespace
+
+bool LiveEndpoint::alive_or_coming() const {
+  for (const auto& [key, r] : router.replicas())
+    if (r.phase != Phase::leaving || r.in_flight > 0)
+      return true;
+  return false;
+}
+
+std::string LiveEndpoint::hopeless(SteadyTime now) const {
+  if (!known_)
+    return {};
+  if (row_.serving == 0 && row_.rolling == 0)
+    return row_.failed_reason.empty() ? "no revision has been healthy" : row_.failed_reason;
+  if (!row_.held_back.empty()) {
+    // Replicas that are asleep cannot wake without money; the table will say when there is some.
+    const auto& all = router.replicas();
+    if (std::none_of(all.begin(), all.end(), [](const auto& each) {
+          return each.second.phase == Phase::ready || each.second.in_flight > 0;
+        }))
+      return row_.held_back;
+  }
+  if (alive_or_coming())
+    return {};
+  if (failures_ > 0 && now < start_again_at_)
+    return failure_;
+  return {};
+}
+
+int LiveEndpoint::retry_after_s(SteadyTime now) const {
+  if (failures_ > 0 && now < start_again_at_)
+    return std::max(1, static_cast<int>((start_again_at_ - now).seconds()) + 1);
+  return router.retry_after_s(scaler.service_time());
+}
+
+void LiveEndpoint::failed_start(const std::string& reason, SteadyTime now) {
+  ++failures_;
+  failure_ = reason.empty() ? "its replica ended" : reason;
+  const std::int64_t wait_s =
+      std::min<std::int64_t>(60, std::int64_t{1} << std::min(failures_ - 1, 6u));
+  start_again_at_ = now + seconds(wait_s);
+}
+
+bool LiveEndpoint::start(std::uint32_t revision, bool spot, SteadyTime now) {
+  const auto port = free_port_();
+  if (!port) {
+    failed_start(port.error().message, now);
+    if (revision == row_.rolling)
+      rolling_failure_ = port.error().message;
+    return false;
+  }
+  const ReplicaKey placeholder = next_placeholder_++;
+  asked_.emplace_back(placeholder, revision);
+  Replica& r = router.replica(placeholder, now);
+  r.current = revision == row_.serving;
+  r.spot = spot;
+  say_(StartReplica{name_, revision, *port, spot});
+  return true;
+}
+
+void LiveEndpoint::move(ReplicaKey key, const char* what, const char* reason, SteadyTime now) {
+  const auto found = replicas_.find(key);
+  if (found != replicas_.end())
+    found->second.asked_at = now;
+  say_(MoveReplica{name_, key, what, reason});
+}
+
+// Starts that were refused, or asked for while the head was away, are forgotten; they are asked for
+// again if they are still wanted.
+void LiveEndpoint::forget_lost_starts(SteadyTime now) {
+  for (auto at = asked_.begin(); at != asked_.end();) {
+    const Replica* r = router.find(at->first);
+    if (r && now - r->since < placeholder_life) {
+      ++at;
+      continue;
+    }
+    router.remove(at->first);
+    at = asked_.erase(at);
+  }
+}
+
+// Orders that nobody followed: a suspend that was not possible, a resume that was lost on its way.
+void LiveEndpoint::forget_lost_orders(SteadyTime now) {
+  for (auto& [key, live] : replicas_) {
+    const Replica* r = router.find(key);
+    if (!r || live.row.stopping)
+      continue;
+    if (!believed(live) && live.row.port_holder == PortHolder::task &&
+        now - live.look_asked > look_patience)
+      ask_who_has_port(live, now);
+    const bool runs = live.healthy && live.row.task_state == TaskState::running;
+    // It was called back in time, or refused to sleep: it was awake all the time.
+    if (live.fell && r->phase == Phase::resuming && runs &&
+        now - live.asked_at >= call_back_patience) {
+      live.fell = false;
+      live.waking = false;
+      router.set_phase(key, Phase::ready, now);
+    }
+    if (now - r->since < move_patience)
+      continue;
+    if ((r->phase == Phase::leaving || r->phase == Phase::falling) && r->current && runs &&
+        !live.told_to_stop)
+      router.set_phase(key, Phase::ready, now);
+    if (r->phase == Phase::resuming && live.row.job_state == JobState::suspended &&
+        !live.row.resume_wanted)
+      router.set_phase(key, Phase::suspended, now);
+  }
+}
+
+void LiveEndpoint::resume(ReplicaKey key, SteadyTime now) {
+  const auto found = replicas_.find(key);
+  if (found == replicas_.end())
+    return;
+  // Its order to sleep may be on its way; this one follows on the same connection.
+  found->second.fell = found->second.row.task_state == TaskState::running;
+  found->second.waking = true;
+  router.set_phase(key, Phase::resuming, now);
+  move(key, "resume", "a request waits for it", now);
+}
+
+void LiveEndpoint::suspend(ReplicaKey key, SteadyTime now) {
+  const auto found = replicas_.find(key);
+  if (found == replicas_.end())
+    return;
+  const bool can = found->second.row.unsuspendable.empty();
+  // A replica that cannot be suspended stays awake until the endpoint's idle time is over.
+  if (!can && now - router.find(key)->idle_since < row_.policy.idle)
+    return;
+  router.set_phase(key, can ? Phase::falling : Phase::leaving, now);
+  move(key, can ? "suspend" : "stop", "idle", now);
+}
+
+void LiveEndpoint::steer(SteadyTime now) {
+  if (!known_)
+    return;
+  forget_lost_starts(now);
+  forget_lost_orders(now);
+  roll(now);
+  retire(now);
+  if (row_.serving == 0)
+    return;
+  ScaleCaps caps;
+  if (!row_.held_back.empty())
+    caps = {static_cast<std::uint32_t>(router.replicas().size()), row_.held_back};
+  if (!row_.steered)
+    caps = {0, "other regions serve it"};
+  for (const ScaleAction& action : scaler.decide(router, caps, now)) {
+    switch (action.kind) {
+      case ScaleAction::Kind::start:
+        if (now >= start_again_at_)
+          start(row_.serving, action.spot, now);
+        break;
+      case ScaleAction::Kind::resume:
+        resume(action.replica, now);
+        break;
+      case ScaleAction::Kind::suspend:
+        suspend(action.replica, now);
+        break;
+      case ScaleAction::Kind::stop:
+        router.set_phase(action.replica, Phase::leaving, now);
+        move(action.replica, "stop", "no longer needed", now);
+        break;
+    }
+  }
+}
+
+void LiveEndpoint::roll(SteadyTime now) {
+  if (row_.rolling == 0 || !row_.steered ||
+      (judged_ == row_.rolling && now - judged_at_ < move_patience))
+    return;
+  std::uint32_t have = 0, healthy = 0, awake = 0;
+  std::string late;
+  std::uint64_t late_job = 0;
+  for (const auto& [key, live] : replicas_) {
+    const Replica* r = router.find(key);
+    if (live.row.revision == row_.serving && r && r->phase == Phase::ready)
+      ++awake;
+    if (live.row.revision != row_.rolling || live.row.stopping)
+      continue;
+    ++have;
+    if (live.healthy) {
+      ++healthy;
+    } else if (now - live.first_seen > row_.policy.start_timeout) {
+      late = "it was not healthy in time";
+      late_job = key;
+    }
+  }
+  for (const auto& [placeholder, revision] : asked_)
+    if (revision == row_.rolling)
+      ++have;
+  std::string why = !rolling_failure_.empty() ? rolling_failure_ : late;
+  std::uint64_t failed_job = !rolling_failure_.empty() ? rolling_failed_job_ : late_job;
+  // A replica that came and went between two tables.
+  if (why.empty() && have == 0 && row_.elsewhere.empty() && row_.failed_job != failed_before_) {
+    why = row_.failed_reason;
+    failed_job = row_.failed_job;
+  }
+  if (!why.empty()) {
+    judged_ = row_.rolling;
+    judged_at_ = now;
+    say_(RevisionJudged{name_, row_.rolling, false, why, JobId(failed_job)});
+    return;
+  }
+  const std::uint32_t want =
+      std::clamp(std::max(awake, row_.policy.min), 1u, std::max(row_.policy.max, 1u));
+  for (; have < want; ++have)
+    if (!start(row_.rolling, row_.policy.spot && have >= row_.policy.base_on_demand, now))
+      break;
+  if (healthy < want)
+    return;
+  judged_ = row_.rolling;
+  judged_at_ = now;
+  say_(RevisionJudged{name_, row_.rolling, true, ""});
+}
+
+void LiveEndpoint::retire(SteadyTime now) {
+  for (auto& [key, live] : replicas_) {
+    if (live.row.revision == row_.serving || live.row.revision == row_.rolling)
+      continue;
+    router.set_phase(key, Phase::leaving, now);
+    const Replica* r = router.find(key);
+    if (live.row.stopping || !Router::releasable(*r))
+      continue;
+    if (live.told_to_stop && now - live.asked_at < move_patience)
+      continue;
+    live.told_to_stop = true;
+    move(key, "stop", "another revision serves", now);
+  }
+}
+
+bool LiveEndpoint::awake(ReplicaKey but) const {
+  const auto& all = router.replicas();
+  return std::any_of(all.begin(), all.end(), [&](const auto& each) {
+    return each.second.phase == Phase::ready && each.second.current && each.first != but;
+  });
+}
+
+bool LiveEndpoint::waits_for_capacity() const {
+  for (const auto& [key, live] : replicas_) {
+    if (live.row.job_state == JobState::queued)
+      return true;
+    const auto r = router.replicas().find(key);
+    if (live.row.job_state == JobState::suspended && r != router.replicas().end() &&
+        r->second.phase == Phase::resuming)
+      return true;
+  }
+  return false;
+}
+
+SteadyTime LiveEndpoint::waits_since() const {
+  SteadyTime since;
+  for (const auto& [key, live] : replicas_)
+    if (live.row.job_state == JobState::queued || live.row.job_state == JobState::suspended)
+      since = std::max(since, live.asked_at);
+  return since;
+}
+
+bool LiveEndpoint::yield_one(SteadyTime now) {
+  std::uint32_t ready = 0;
+  ReplicaKey idle = 0;
+  for (const auto& [key, r] : router.replicas()) {
+    if (r.phase != Phase::ready || !r.current)
+      continue;
+    ++ready;
+    const auto live = replicas_.find(key);
+    if (Router::releasable(r) && live != replicas_.end() && live->second.row.unsuspendable.empty())
+      idle = key;
+  }
+  if (idle == 0 || router.held() > 0 ||
+      ready <= std::max(row_.policy.min, row_.policy.base_on_demand) ||
+      row_.policy.keep_suspended.ns == 0)
+    return false;
+  router.set_phase(idle, Phase::falling, now);
+  move(idle, "suspend", "others wait for its capacity", now);
+  return true;
+}
+
+}  // namespace billow::gateway

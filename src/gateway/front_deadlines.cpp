@@ -1,0 +1,58 @@
+// The deadlines of a client's connection.
+#include <fmt/format.h>
+
+#include "base/text.h"
+#include "gateway/proxy.h"
+
+namespace billow::gateway {
+
+void Front::check_deadlines(SteadyTime now) {
+  const auto keep = shared_from_this();
+  const auto& options = proxy_.options();
+  if (state_ == State::closed)
+    return;
+  // While reading is paused, the loop does not report that the client has gone. What it has sent
+  // into a tunnel still goes to the replica, unless it hung up.
+  if (stream_->paused_peer_has_gone(state_ == State::tunnel))
+    return close();
+  if (stream_->queued() > 0 && now - stream_->last_write_progress() > options.write_stall_timeout)
+    return close();
+  if (state_ == State::serving && back_ && !back_->connected() &&
+      now - back_->connecting_since > options.connect_timeout)
+    return back_failed("it does not accept connections", false);
+  if (now < deadline_)
+    return;
+  switch (state_) {
+    case State::idle:
+      if (parser_ && parser_->started())
+        return bad_request(408, "the request's header did not arrive in time");
+      return close();
+    case State::waiting:
+      if (!body_complete_ && kept_body_.size() < limits::gateway_held_body_bytes_max)
+        return bad_request(408, "the request's body did not arrive in time");
+      return;  // the gateway decides how long it is held
+    case State::serving:
+      if (answer_began_)
+        return close();
+      drop_back(false);
+      ticket.status = body_complete_ ? 504 : 408;
+      send_whole(net::problem(
+          ticket.status,
+          body_complete_
+              ? fmt::format("the replica did not answer within {}", format_duration(ticket.timeout))
+              : "the request's body did not arrive in time",
+          body_complete_
+              ? "deploy the endpoint with a longer --timeout, or call it with Prefer: respond-async"
+              : "",
+          request_id_));
+      done(End::timed_out);
+      return end_of_answer();
+    case State::tunnel:
+    case State::goodbye:
+      return close();
+    case State::closed:
+      return;
+  }
+}
+
+}  // namespace billow::gateway

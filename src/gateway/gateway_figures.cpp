@@ -1,0 +1,116 @@
+// The gateway's figures: what it reports to the head, saves on disk and shows on its own pages.
+#include <fmt/format.h>
+
+#include "base/file.h"
+#include "core/wire/codec.h"
+#include "gateway/calls.h"
+#include "gateway/gateway.h"
+
+namespace billow::gateway {
+
+// Counters outlive the process, so that costs can be compared with the requests they paid for.
+void Gateway::save_figures() {
+  if (options_.data_dir.empty())
+    return;
+  Figures all;
+  for (const auto& [name, endpoint] : endpoints_) {
+    all.endpoints.push_back(endpoint->totals);
+    all.endpoints.back().name = name;
+  }
+  (void)write_file_atomic(options_.data_dir + "/figures.json", wire::to_json_text(all), 0600);
+}
+
+Figures Gateway::figures() const {
+  Figures out;
+  for (const auto& address : proxy_->bound_addresses())
+    out.addresses.push_back((options_.proxy.tls.cert_path.empty() ? "http://" : "https://") +
+                            address);
+  for (const auto& [name, endpoint] : endpoints_)
+    out.endpoints.push_back(endpoint->figures());
+  out.peer_address = options_.advertise;
+  if (out.peer_address.empty() && !proxy_->bound_addresses().empty())
+    out.peer_address = proxy_->bound_addresses().front();
+  if (out.peer_address.empty())
+    return out;
+  out.peer_key = peer_pin_.empty() ? peer_key_ : peer_key_ + ":" + peer_pin_;
+  return out;
+}
+
+void Gateway::tell_changes() {
+  if (!link_ || !link_->connected())
+    return;
+  std::string now;
+  for (const auto& [name, endpoint] : endpoints_) {
+    const EndpointFigures f = endpoint->counts();
+    fmt::format_to(std::back_inserter(now), "{} {} {} {} {}\n", name, f.ready, f.sleeping, f.coming,
+                   f.recovered_from);
+  }
+  if (now == told_)
+    return;
+  told_ = std::move(now);
+  link_->say(figures());
+}
+
+// ---- the gateway's own pages
+
+void Gateway::own_page(const std::shared_ptr<Front>& front) {
+  const std::string_view path = front->path();
+  if (path == "/healthz")
+    return front->respond(net::Response::json(200, R"({"ok":true})"));
+  if (path.starts_with("/calls/"))
+    return calls_->page(front, path.substr(7));
+  if (path == "/metrics" && front->local())
+    return front->respond({200, {{"Content-Type", "text/plain; version=0.0.4"}}, metrics()});
+  front->refuse(net::problem(404, "endpoints are at /f/NAME/…", "see `billow endpoints`",
+                             front->request_id()));
+}
+
+std::string Gateway::metrics() const {
+  std::string out;
+  const auto family = [&](const char* name, const char* type, const char* help, auto value) {
+    fmt::format_to(std::back_inserter(out),
+                   "# HELP billow_endpoint_{} {}\n# TYPE billow_endpoint_{} {}\n", name, help, name,
+                   type);
+    for (const auto& [endpoint_name, endpoint] : endpoints_)
+      fmt::format_to(std::back_inserter(out), "billow_endpoint_{}{{endpoint=\"{}\"}} {}\n", name,
+                     endpoint_name, value(*endpoint));
+  };
+  family("requests_total", "counter", "Requests received.",
+         [](const LiveEndpoint& e) { return e.totals.requests; });
+  family("failed_total", "counter", "Requests that failed or timed out at a replica.",
+         [](const LiveEndpoint& e) { return e.totals.failed; });
+  family("refused_total", "counter", "Requests refused because the queue was full.",
+         [](const LiveEndpoint& e) { return e.totals.refused; });
+  family("cancelled_total", "counter", "Requests whose client disconnected.",
+         [](const LiveEndpoint& e) { return e.totals.cancelled; });
+  family("retried_total", "counter", "Requests retried on another replica.",
+         [](const LiveEndpoint& e) { return e.totals.retried; });
+  family("held", "gauge", "Requests waiting for a replica.",
+         [](const LiveEndpoint& e) { return e.router.held(); });
+  family("in_flight", "gauge", "Requests being served.",
+         [](const LiveEndpoint& e) { return e.router.in_flight(); });
+  family("replicas_ready", "gauge", "Replicas that are awake.",
+         [](const LiveEndpoint& e) { return e.figures().ready; });
+  family("replicas_sleeping", "gauge", "Replicas that are suspended.",
+         [](const LiveEndpoint& e) { return e.figures().sleeping; });
+  family("cold_starts_total", "counter", "Replicas started from nothing.",
+         [](const LiveEndpoint& e) { return e.totals.cold_starts; });
+  family("wakes_total", "counter", "Replicas resumed from suspension.",
+         [](const LiveEndpoint& e) { return e.totals.wakes; });
+  family("wake_seconds_p50", "gauge", "Median time to resume a replica, in seconds.",
+         [](const LiveEndpoint& e) { return e.wake_time.quantile(0.5).seconds(); });
+  family("first_byte_seconds_sum", "counter", "Sum of the times to the first byte, in seconds.",
+         [](const LiveEndpoint& e) { return e.first_byte.sum_s(); });
+  family("first_byte_seconds_count", "counter", "Answers whose first byte was sent.",
+         [](const LiveEndpoint& e) { return e.first_byte.count(); });
+  family("first_byte_seconds_p99", "gauge",
+         "99th percentile of the time to the first byte since start, in seconds.",
+         [](const LiveEndpoint& e) { return e.first_byte.quantile(0.99).seconds(); });
+  family("tokens_in_total", "counter", "Prompt tokens, as far as answers report them.",
+         [](const LiveEndpoint& e) { return e.totals.tokens_in; });
+  family("tokens_out_total", "counter", "Generated tokens, as far as answers report them.",
+         [](const LiveEndpoint& e) { return e.totals.tokens_out; });
+  return out;
+}
+
+}  // namespace billow::gateway

@@ -1,0 +1,131 @@
+// Requests that wait for a replica, and replicas that fail them.
+#include "proxy_rig.h"
+
+namespace billow::gateway {
+namespace {
+
+TEST(Proxy, AHeldRequestIsAnsweredWhenAReplicaComes) {
+  Rig rig;
+  const std::string address = rig.app.server->bound_addresses()[0];
+  Table t;
+  EndpointRow row{.name = "late"};
+  row.serving = 1;
+  t.endpoints = {row};
+  rig.gateway->take_table(t);
+  auto c = rig.client();
+  c.send("POST /f/late/x HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc");
+  ASSERT_TRUE(rig.run_until([&] { return rig.gateway->find("late")->router.held() == 1; }));
+  EXPECT_EQ(c.received, "");
+  t.endpoints[0].replicas = {{.job = 9,
+                              .revision = 1,
+                              .address = address,
+                              .job_state = JobState::running,
+                              .task_state = TaskState::running}};
+  rig.gateway->take_table(t);
+  ASSERT_TRUE(rig.run_until([&] { return c.has("hello 3"); }));
+}
+
+TEST(Proxy, AReplicaNobodyCanReachHasNoRequestInItsKeeping) {
+  Rig rig;
+  Table t;
+  EndpointRow row{.name = "lost"};
+  row.serving = 1;
+  row.policy.timeout = milliseconds(300);
+  row.policy.min = 1;
+  row.replicas = {{.job = 3,
+                   .revision = 1,
+                   .address = "",
+                   .job_state = JobState::running,
+                   .task_state = TaskState::running}};
+  t.endpoints = {row};
+  rig.gateway->take_table(t);
+  rig.gateway->find("lost")->checked(3, true,
+                                     rig.app.loop.steady());  // healthy, as far as anybody knows
+  auto c = rig.client();
+  c.send("GET /f/lost/ HTTP/1.1\r\nHost: h\r\n\r\n");
+  ASSERT_TRUE(rig.run_until([&] { return c.has("504"); }))
+      << "its deadline is kept: " << c.received;
+  EXPECT_EQ(rig.gateway->find("lost")->router.in_flight(), 0u);
+}
+
+TEST(Proxy, AFullQueueIs429AndADeadlineIs504) {
+  Rig rig;
+  Table t;
+  EndpointRow row{.name = "full"};
+  row.serving = 1;
+  row.policy.queue_max = 2;
+  row.policy.timeout = milliseconds(300);
+  t.endpoints = {row};
+  rig.gateway->take_table(t);
+  auto a = rig.client(), b = rig.client(), c = rig.client();
+  for (auto* each : {&a, &b})
+    each->send("GET /f/full/ HTTP/1.1\r\nHost: h\r\n\r\n");
+  ASSERT_TRUE(rig.run_until([&] { return rig.gateway->find("full")->router.held() == 2; }));
+  c.send("GET /f/full/ HTTP/1.1\r\nHost: h\r\n\r\n");
+  ASSERT_TRUE(rig.run_until([&] { return c.has("429"); }));
+  EXPECT_TRUE(c.has("Retry-After: "));
+  ASSERT_TRUE(rig.run_until([&] { return a.has("504") && b.has("504"); }));
+}
+
+TEST(Proxy, AFailedStartIs503WithTheReason) {
+  Rig rig;
+  Table t;
+  EndpointRow row{.name = "bad"};
+  row.serving = 1;
+  t.endpoints = {row};
+  rig.gateway->take_table(t);
+  auto c = rig.client();
+  c.send("GET /f/bad/ HTTP/1.1\r\nHost: h\r\n\r\n");
+  ASSERT_TRUE(rig.run_until([&] { return rig.gateway->find("bad")->router.held() == 1; }));
+  t.endpoints[0].replicas = {{.job = 5, .revision = 1}};
+  rig.gateway->take_table(t);
+  t.endpoints[0].replicas.clear();
+  t.endpoints[0].failed_job = 5;
+  t.endpoints[0].failed_reason = "exit code 3";
+  rig.gateway->take_table(t);
+  ASSERT_TRUE(rig.run_until([&] { return c.has("503"); }));
+  EXPECT_TRUE(c.has("exit code 3"));
+}
+
+TEST(Proxy, ADeadReplicaIsNotTheClientsProblemWhenAnotherIsThere) {
+  Rig rig;
+  Table t;
+  EndpointRow row{.name = "two"};
+  row.serving = 1;
+  row.policy.min = 2;
+  row.policy.max = 2;
+  // The first one accepts nobody: its port was free a moment ago.
+  auto closed = net::listen_on({.host = "127.0.0.1", .port = 0, .unix_path = {}});
+  const std::string dead = closed->bound.text();
+  net::ServerFixture second(
+      [](std::shared_ptr<net::Exchange> x) { x->respond(net::Response::text(200, "second")); });
+  (void)second;
+  row.replicas = {{.job = 1,
+                   .revision = 1,
+                   .address = rig.app.server->bound_addresses()[0],
+                   .job_state = JobState::running,
+                   .task_state = TaskState::running}};
+  t.endpoints = {row};
+  rig.gateway->take_table(t);
+  auto two = rig.gateway->find("two");
+  ASSERT_TRUE(rig.run_until([&] { return two->figures().ready == 1; }));
+  t.endpoints[0].replicas.insert(t.endpoints[0].replicas.begin(),
+                                 {.job = 0x7,
+                                  .revision = 1,
+                                  .address = dead,
+                                  .job_state = JobState::running,
+                                  .task_state = TaskState::running});
+  rig.gateway->take_table(t);
+  two->checked(7, true, rig.app.loop.steady());  // it was healthy once
+  closed->fd.reset();
+  for (int i = 0; i < 3; ++i)
+    two->router.replica(7, rig.app.loop.steady()).in_flight =
+        3;  // the fuller one: it is chosen first
+  const auto answer =
+      rig.exchange("POST /f/two/x HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nok");
+  EXPECT_NE(answer.find("hello 2"), std::string::npos) << answer;
+  EXPECT_EQ(two->totals.retried, 1u);
+}
+
+}  // namespace
+}  // namespace billow::gateway
