@@ -33,7 +33,7 @@ void set_gpus(ReplayJob& job, std::int32_t gpus, std::int32_t per_node) {
 }
 
 Result<std::vector<ReplayJob>> read_openb(const std::string& path) {
-  const sched::CsvTable t = BILLOW_TRY(sched::CsvTable::read(path));
+  const sched::TraceTable t = BILLOW_TRY(sched::TraceTable::read(path));
   const auto cpu = BILLOW_TRY(t.column("cpu_milli")), mem = BILLOW_TRY(t.column("memory_mib")),
              gpus = BILLOW_TRY(t.column("num_gpu")), milli = BILLOW_TRY(t.column("gpu_milli")),
              types = BILLOW_TRY(t.column("gpu_spec")), made = BILLOW_TRY(t.column("creation_time")),

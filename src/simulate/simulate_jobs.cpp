@@ -33,7 +33,7 @@
 namespace billow::sched {
 
 Result<std::vector<TraceJob>> read_muri(const std::string& path) {
-  const CsvTable t = BILLOW_TRY(CsvTable::read(path));
+  const TraceTable t = BILLOW_TRY(TraceTable::read(path));
   const auto id = BILLOW_TRY(t.column("job_id")), gpus = BILLOW_TRY(t.column("num_gpu")),
              submit = BILLOW_TRY(t.column("submit_time")),
              iterations = BILLOW_TRY(t.column("iterations")),
@@ -91,7 +91,7 @@ Result<double> parse_stamp(std::string_view text) {
 }  // namespace
 
 Result<std::vector<TraceJob>> read_philly(const std::string& path) {
-  const CsvTable t = BILLOW_TRY(CsvTable::read(path));
+  const TraceTable t = BILLOW_TRY(TraceTable::read(path));
   const auto stamp = BILLOW_TRY(t.column("timestamp")), duration = BILLOW_TRY(t.column("duration")),
              gpus = BILLOW_TRY(t.column("num_gpus"));
   const bool clusters = t.has("cluster");

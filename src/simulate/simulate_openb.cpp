@@ -24,7 +24,7 @@
 namespace billow::sched {
 
 Result<std::vector<OpenbNode>> read_openb_nodes(const std::string& path) {
-  const CsvTable t = BILLOW_TRY(CsvTable::read(path));
+  const TraceTable t = BILLOW_TRY(TraceTable::read(path));
   const auto name = BILLOW_TRY(t.column("sn")), cpu = BILLOW_TRY(t.column("cpu_milli")),
              mem = BILLOW_TRY(t.column("memory_mib")), gpu = BILLOW_TRY(t.column("gpu")),
              model = BILLOW_TRY(t.column("model"));
@@ -45,7 +45,7 @@ Result<std::vector<OpenbNode>> read_openb_nodes(const std::string& path) {
 }
 
 Result<std::vector<OpenbTask>> read_openb_tasks(const std::string& path) {
-  const CsvTable t = BILLOW_TRY(CsvTable::read(path));
+  const TraceTable t = BILLOW_TRY(TraceTable::read(path));
   const auto cpu = BILLOW_TRY(t.column("cpu_milli")), mem = BILLOW_TRY(t.column("memory_mib")),
              num = BILLOW_TRY(t.column("num_gpu")), milli = BILLOW_TRY(t.column("gpu_milli"));
   const bool typed = t.has("gpu_spec");

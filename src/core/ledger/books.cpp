@@ -46,7 +46,7 @@ Status Books::apply(Seq seq, const Fact& fact) {
 Status Books::add(const NodePriced& fact) {
   if (!fact.node || fact.rate.nano_usd_per_s < 0 || fact.capacity_milli < 0)
     return fail(Code::invalid,
-                fmt::format("node {}: a price or capacity below zero", fact.node.value));
+                fmt::format("node {}: a price or capacity is negative", fact.node.value));
   nodes_[fact.node].spans[fact.at.ns] = {fact.at, fact.rate, fact.capacity_milli};
   return {};
 }
@@ -64,9 +64,9 @@ Status Books::add(const NodeGone& fact) {
 Status Books::add(const LeaseOpened& fact) {
   if (!fact.lease || fact.milli < 0 || fact.rate.nano_usd_per_s < 0)
     return fail(Code::invalid,
-                fmt::format("lease {}: a share or rate below zero", fact.lease.value));
+                fmt::format("lease {}: a share or rate is negative", fact.lease.value));
   if (leases_.contains(fact.lease))
-    return fail(Code::conflict, fmt::format("lease {} is open already", fact.lease.value));
+    return fail(Code::conflict, fmt::format("lease {} is already open", fact.lease.value));
   LeaseBook book;
   book.opened = fact;
   book.spans[fact.at.ns] = {fact.at,    fact.node,  fact.price_class,
@@ -78,10 +78,10 @@ Status Books::add(const LeaseOpened& fact) {
 Status Books::add(const LeaseChanged& fact) {
   const auto lease = leases_.find(fact.lease);
   if (lease == leases_.end())
-    return fail(Code::not_found, fmt::format("lease {} is not known", fact.lease.value));
+    return fail(Code::not_found, fmt::format("unknown lease {}", fact.lease.value));
   if (fact.milli < 0 || fact.charged_milli < 0 || fact.rate.nano_usd_per_s < 0)
     return fail(Code::invalid,
-                fmt::format("lease {}: a share or rate below zero", fact.lease.value));
+                fmt::format("lease {}: a share or rate is negative", fact.lease.value));
   const WallTime at = std::max(fact.at, lease->second.opened.at);
   lease->second.spans[at.ns] = {at,         fact.node,          fact.price_class,
                                 fact.milli, fact.charged_milli, fact.rate};
@@ -91,7 +91,7 @@ Status Books::add(const LeaseChanged& fact) {
 Status Books::add(const LeaseClosed& fact) {
   const auto lease = leases_.find(fact.lease);
   if (lease == leases_.end())
-    return fail(Code::not_found, fmt::format("lease {} is not known", fact.lease.value));
+    return fail(Code::not_found, fmt::format("unknown lease {}", fact.lease.value));
   lease->second.closed = std::max(fact.at, lease->second.opened.at);
   close_extras(lease->second);
   return {};
@@ -100,9 +100,9 @@ Status Books::add(const LeaseClosed& fact) {
 Status Books::add(const LeaseMarked& fact) {
   const auto lease = leases_.find(fact.lease);
   if (lease == leases_.end())
-    return fail(Code::not_found, fmt::format("lease {} is not known", fact.lease.value));
+    return fail(Code::not_found, fmt::format("unknown lease {}", fact.lease.value));
   if (fact.active.ns < 0 || fact.energy_mj < 0)
-    return fail(Code::invalid, fmt::format("lease {}: a mark below zero", fact.lease.value));
+    return fail(Code::invalid, fmt::format("lease {}: a mark is negative", fact.lease.value));
   lease->second.marks[fact.at.ns] = {fact.active.ns, fact.energy_mj};
   return {};
 }
@@ -432,20 +432,6 @@ Books::LeaseTotals Books::lease_totals(LeaseId id, WallTime from, WallTime to) c
   return out;
 }
 
-NanoUsd Books::unposted() const {
-  NanoUsd sum;
-  for (const auto& [id, lease] : leases_) {
-    const Amounts now = amounts_until(lease, watermark_, nullptr);
-    for (const NanoUsd d : {now.active - lease.posted.active, now.idle - lease.posted.idle,
-                            now.charge - lease.posted.charge, now.egress - lease.posted.egress})
-      sum += {std::abs(d.value)};
-  }
-  for (const auto& [id, node] : nodes_)
-    sum += {std::abs(
-        (fleet_until(node, watermark_) - node.posted_leases - node.posted_unallocated).value)};
-  return sum;
-}
-
 void Books::forget(WallTime before) {
   before = std::min(before, watermark_);
   kept_from_ = std::max(kept_from_, before);
@@ -483,7 +469,7 @@ Result<Rate> owned_rate(const OwnedHardware& h) {
   if (h.power_w < 0 || h.power_w > 1'000'000 || h.pue_milli < 1000 || h.pue_milli > 5000)
     return fail(Code::invalid, "power must be 0 to 1,000,000 W and PUE 1 to 5");
   if (h.per_kwh.value < 0 || h.upkeep_per_year.value < 0)
-    return fail(Code::invalid, "a price below zero");
+    return fail(Code::invalid, "a price must not be negative");
   if (h.power_w > 0 && h.per_kwh.value == 0)
     return fail(Code::invalid, "power is given without its price", "add --per-kwh 0.15");
   constexpr __int128 year_s = 31'557'600;  // 365.25 days

@@ -179,12 +179,9 @@ class Books {
   Rate node_rate(NodeId node) const;  // at the newest word
   std::vector<LeaseId> open_leases() const;
   const LeaseOpened* opened(LeaseId lease) const;
-  // What is still posted differently from the facts: zero right after a close.
-  NanoUsd unposted() const;
   // Closed leases that ended before this and are fully posted leave memory, and of the others the
   // marks before it; windows before it can no longer be asked for.
   void forget(WallTime before);
-  std::size_t leases_held() const { return leases_.size(); }
 
   // Everything, as plain tables: `restore(image())` goes on exactly as the original would.
   struct Image;
@@ -192,7 +189,8 @@ class Books {
   static Books restore(const Image& image);
 
  private:
-  struct NodeSpan {  // until the next; a rate of 0 and no capacity: gone
+  friend struct BooksProbe;  // tests/unit/ledger
+  struct NodeSpan {          // until the next; a rate of 0 and no capacity: gone
     WallTime from;
     Rate rate;
     std::int64_t capacity_milli = 0;

@@ -67,9 +67,9 @@ NanoUsd uncommitted(const Budget& budget, const BudgetUse& use) {
 Status check(const Budget& budget) {
   if (budget.limit.value <= 0)
     return fail(Code::invalid, "a budget must be above zero",
-                "to take one away, use `billow budget set … none`");
+                "remove a budget with `billow budget set … none`");
   if (budget.of == 0)
-    return fail(Code::invalid, "a budget belongs to a project, a user or a job");
+    return fail(Code::invalid, "a budget needs a project, a user or a job");
   if (budget.grace.ns < 0 || budget.grace > day)
     return fail(Code::invalid, "the grace must be between 0 and 24 h");
   return {};

@@ -1,5 +1,4 @@
-// Reading the two tables, and finding things in them by the many names people give GPUs and
-// instances.
+// Reads the tables of GPUs and offers, and finds GPUs and instances by the many names people use.
 #include "core/ledger/catalogue.h"
 
 #include <algorithm>
@@ -7,7 +6,6 @@
 #include <cmath>
 
 #include "base/check.h"
-#include "base/platform.h"
 #include "base/text.h"
 
 std::string_view billow_embedded_gpus();
@@ -35,10 +33,8 @@ Status each_line(std::string_view text, F f) {
 }
 
 std::optional<double> number(std::string_view text) {
-  double value = 0;
-  if (!platform::read_double(std::string(text), value) || !std::isfinite(value))
-    return std::nullopt;
-  return value;
+  const auto value = parse_double(text);
+  return value ? std::optional(*value) : std::nullopt;
 }
 
 Result<std::optional<double>> optional_number(std::string_view text, std::string_view what) {
@@ -58,7 +54,7 @@ Result<std::optional<NanoUsd>> price_field(std::string_view text) {
   auto value = number(text);
   if (!value || !(*value > 0) || *value > 1e4)
     return fail(Code::invalid,
-                fmt::format("\"{}\" is no hourly price (above 0, at most 10000 USD)", text));
+                fmt::format("\"{}\" is not a price per hour (above 0, at most 10000 USD)", text));
   return std::optional<NanoUsd>(NanoUsd{std::llround(*value * 1e9)});
 }
 
@@ -122,9 +118,8 @@ std::pair<std::string, double> name_and_number(std::string_view text) {
 
 Status check_price(const Price& p) {
   if (p.spot_h && p.on_demand_h && *p.spot_h >= *p.on_demand_h)
-    return fail(Code::invalid,
-                fmt::format("spot {} is not below on-demand {}: that is no spot offer",
-                            format_usd(*p.spot_h), format_usd(*p.on_demand_h)));
+    return fail(Code::invalid, fmt::format("spot {} is not below on-demand {}",
+                                           format_usd(*p.spot_h), format_usd(*p.on_demand_h)));
   for (auto& committed : {p.committed_1y_h, p.committed_3y_h})
     if (committed && p.on_demand_h && *committed >= *p.on_demand_h)
       return fail(Code::invalid, fmt::format("a commitment at {} is not below on-demand {}",
@@ -154,20 +149,6 @@ const char* fabric_name(Fabric fabric) {
       return "infinity";
     case Fabric::neuronlink:
       return "neuronlink";
-  }
-  return "?";
-}
-
-const char* purchase_name(Purchase purchase) {
-  switch (purchase) {
-    case Purchase::on_demand:
-      return "on-demand";
-    case Purchase::spot:
-      return "spot";
-    case Purchase::committed_1y:
-      return "committed 1 year";
-    case Purchase::committed_3y:
-      return "committed 3 years";
   }
   return "?";
 }
@@ -341,9 +322,8 @@ Result<const GpuSpec*> Catalogue::gpu(std::string_view name) const {
       names.push_back(a);
   }
   auto near = nearest(name, names);
-  return fail(
-      Code::not_found, fmt::format("no GPU \"{}\" in the catalogue", name),
-      near.empty() ? "billow prices --gpus lists them" : fmt::format("did you mean {}?", near));
+  return fail(Code::not_found, fmt::format("no GPU \"{}\" in the catalogue", name),
+              near.empty() ? "see `billow prices --gpus`" : fmt::format("did you mean {}?", near));
 }
 
 Result<std::vector<const Instance*>> Catalogue::instances_named(std::string_view name) const {
@@ -425,105 +405,128 @@ std::optional<Catalogue::GpuHour> Catalogue::cheapest_gpu_hour(std::string_view 
   return best;
 }
 
+namespace {
+
+// A line of a price list, by the names of its columns.
+class PriceLine {
+ public:
+  using Columns = std::unordered_map<std::string, std::size_t>;
+  PriceLine(const Columns& columns, std::vector<std::string> fields)
+      : columns_(columns), fields_(std::move(fields)) {}
+  std::string_view field(const char* name) const {
+    const auto at = columns_.find(name);
+    return at == columns_.end() || at->second >= fields_.size() ? std::string_view{}
+                                                                : trim(fields_[at->second]);
+  }
+
+ private:
+  const Columns& columns_;
+  std::vector<std::string> fields_;
+};
+
+Result<PriceLine::Columns> read_columns(const std::vector<std::string>& fields) {
+  PriceLine::Columns columns;
+  for (std::size_t i = 0; i < fields.size(); ++i)
+    columns[lower(trim(fields[i]))] = i;
+  for (const char* need : {"provider", "instance", "region", "on_demand_usd_h", "date"})
+    if (!columns.contains(need))
+      return fail(Code::invalid, fmt::format("the header has no column \"{}\"", need),
+                  "the first line names the columns: "
+                  "provider,instance,region,on_demand_usd_h,spot_usd_h,date");
+  return columns;
+}
+
+Result<Price> read_price(const PriceLine& line) {
+  Price p;
+  p.on_demand_h = BILLOW_TRY(price_field(line.field("on_demand_usd_h")));
+  p.spot_h = BILLOW_TRY(price_field(line.field("spot_usd_h")));
+  p.committed_1y_h = BILLOW_TRY(price_field(line.field("committed_1y_usd_h")));
+  p.committed_3y_h = BILLOW_TRY(price_field(line.field("committed_3y_usd_h")));
+  p.date = std::string(line.field("date"));
+  p.regions = {std::string(line.field("region").empty() ? "any" : line.field("region"))};
+  BILLOW_TRY_VOID(check_price(p));
+  if (!p.on_demand_h && !p.spot_h)
+    return fail(Code::invalid, "the line has neither an on-demand nor a spot price");
+  return p;
+}
+
+}  // namespace
+
+Result<Instance> Catalogue::read_instance(std::string provider,
+                                          std::string name,
+                                          std::string_view gpu_name,
+                                          std::string_view gpu_count) const {
+  if (provider.empty() || name.empty())
+    return fail(Code::invalid, "the line has no provider or no instance");
+  Instance out;
+  out.provider = std::move(provider);
+  out.name = std::move(name);
+  if (instance_by_key_.contains(out.provider + " " + out.name))
+    return out;
+  const auto type = gpu(gpu_name);
+  const auto count = parse_int(gpu_count, 1, 1024);
+  if (!type || !count)
+    return fail(Code::invalid,
+                fmt::format("{} {} is not in the catalogue; add the columns gpu and gpus",
+                            out.provider, out.name));
+  out.gpu = static_cast<std::size_t>(*type - gpus_.data());
+  out.gpus = static_cast<int>(*count);
+  out.fabric = out.gpus == 1 ? Fabric::single : Fabric::pcie;  // NVLink is not assumed
+  out.network = "unknown";
+  return out;
+}
+
+void Catalogue::put_price(Instance instance, Price price, UpdateReport& report) {
+  const std::string key = instance.provider + " " + instance.name;
+  if (!instance_by_key_.contains(key)) {
+    instance_by_key_[key] = instances_.size();
+    instances_.push_back(std::move(instance));
+  }
+  Instance& known = instances_[instance_by_key_[key]];
+  for (Price& old : known.prices) {
+    if (std::erase(old.regions, price.regions[0]) == 0 || !old.on_demand_h || !price.on_demand_h ||
+        *old.on_demand_h == *price.on_demand_h || report.changed.size() >= report_lines_max)
+      continue;
+    report.changed.push_back(
+        fmt::format("{} {}: {}/h → {}/h ({:+.0f} %)", key, price.regions[0],
+                    format_usd(*old.on_demand_h), format_usd(*price.on_demand_h),
+                    100 * (usd(*price.on_demand_h) / usd(*old.on_demand_h) - 1)));
+  }
+  std::erase_if(known.prices, [](const Price& old) { return old.regions.empty(); });
+  known.prices.push_back(std::move(price));
+  ++report.accepted;
+}
+
 Result<Catalogue::UpdateReport> Catalogue::update(std::string_view csv) {
-  constexpr std::size_t named_max = 100;
   UpdateReport report;
-  std::unordered_map<std::string, std::size_t> column;
+  PriceLine::Columns columns;
   std::vector<std::pair<Instance, Price>> good;
   int line_number = 0;
-  auto refuse = [&](std::string why) {
-    if (report.refused.size() < named_max)
-      report.refused.push_back(fmt::format("line {}: {}", line_number, why));
-  };
-  for (auto& raw : split(csv, '\n')) {
+  for (const std::string& raw : split(csv, '\n')) {
     ++line_number;
-    auto line = trim(raw);
-    if (line.empty() || line[0] == '#')
+    const std::string_view text = trim(raw);
+    if (text.empty() || text[0] == '#')
       continue;
-    auto f = split(line, ',');
-    if (column.empty()) {
-      for (std::size_t i = 0; i < f.size(); ++i)
-        column[lower(trim(f[i]))] = i;
-      for (auto need : {"provider", "instance", "region", "on_demand_usd_h", "date"})
-        if (!column.contains(need))
-          return fail(Code::invalid, fmt::format("the header has no column \"{}\"", need),
-                      "the first line names the columns: "
-                      "provider,instance,region,on_demand_usd_h,spot_usd_h,date");
+    if (columns.empty()) {
+      columns = BILLOW_TRY(read_columns(split(text, ',')));
       continue;
     }
-    auto field = [&](const char* name) -> std::string_view {
-      auto it = column.find(name);
-      return it == column.end() || it->second >= f.size() ? std::string_view{}
-                                                          : trim(f[it->second]);
-    };
-    Instance i;
-    i.provider = lower(field("provider"));
-    i.name = std::string(field("instance"));
-    if (i.provider.empty() || i.name.empty()) {
-      refuse("no provider or no instance");
-      continue;
-    }
-    if (auto known = instance_by_key_.find(i.provider + " " + i.name);
-        known != instance_by_key_.end()) {
-      i.gpus = 0;
-    } else {
-      auto g = gpu(field("gpu"));
-      auto n = parse_int(field("gpus"), 1, 1024);
-      if (!g || !n) {
-        refuse(fmt::format("{} {} is not in the catalogue; give gpu and gpus to add it", i.provider,
-                           i.name));
-        continue;
-      }
-      i.gpu = static_cast<std::size_t>(*g - gpus_.data());
-      i.gpus = static_cast<int>(*n);
-      i.fabric =
-          i.gpus == 1 ? Fabric::single : Fabric::pcie;  // what is not known to be linked is not
-      i.network = "unknown";
-    }
-    Price p;
-    auto read = [&](const char* name, std::optional<NanoUsd>& into) -> Status {
-      into = BILLOW_TRY(price_field(field(name)));
-      return {};
-    };
-    Status ok = read("on_demand_usd_h", p.on_demand_h);
-    if (ok)
-      ok = read("spot_usd_h", p.spot_h);
-    if (ok)
-      ok = read("committed_1y_usd_h", p.committed_1y_h);
-    if (ok)
-      ok = read("committed_3y_usd_h", p.committed_3y_h);
-    p.date = std::string(field("date"));
-    p.regions = {std::string(field("region").empty() ? "any" : field("region"))};
-    if (ok)
-      ok = check_price(p);
-    if (ok && !p.on_demand_h && !p.spot_h)
-      ok = fail(Code::invalid, "neither an on-demand nor a spot price");
-    if (!ok) {
-      refuse(ok.error().message);
-      continue;
-    }
-    good.emplace_back(std::move(i), std::move(p));
+    const PriceLine line(columns, split(text, ','));
+    auto instance =
+        read_instance(lower(line.field("provider")), std::string(line.field("instance")),
+                      line.field("gpu"), line.field("gpus"));
+    const Result<Price> price = instance ? read_price(line) : Result<Price>(pass(instance.error()));
+    if (price)
+      good.emplace_back(std::move(*instance), *price);
+    else if (report.refused.size() < report_lines_max)
+      report.refused.push_back(fmt::format("line {}: {}", line_number, price.error().message));
   }
   if (good.empty())
-    return fail(Code::invalid, report.refused.empty() ? "no price lines"
-                                                      : "no good line: " + report.refused.front());
-  for (auto& [i, p] : good) {
-    auto key = i.provider + " " + i.name;
-    if (!instance_by_key_.contains(key)) {
-      instance_by_key_[key] = instances_.size();
-      instances_.push_back(std::move(i));
-    }
-    auto& instance = instances_[instance_by_key_[key]];
-    for (auto& old : instance.prices)
-      if (std::erase(old.regions, p.regions[0]) && old.on_demand_h && p.on_demand_h &&
-          *old.on_demand_h != *p.on_demand_h && report.changed.size() < named_max)
-        report.changed.push_back(fmt::format(
-            "{} {}: {}/h → {}/h ({:+.0f} %)", key, p.regions[0], format_usd(*old.on_demand_h),
-            format_usd(*p.on_demand_h), 100 * (usd(*p.on_demand_h) / usd(*old.on_demand_h) - 1)));
-    std::erase_if(instance.prices, [](auto& old) { return old.regions.empty(); });
-    instance.prices.push_back(std::move(p));
-    ++report.accepted;
-  }
+    return fail(Code::invalid, report.refused.empty()
+                                   ? "the list has no price lines"
+                                   : "no line is valid: " + report.refused.front());
+  for (auto& [instance, price] : good)
+    put_price(std::move(instance), std::move(price), report);
   return report;
 }
 

@@ -79,7 +79,6 @@ struct OfferFilter {
 };
 
 enum class Purchase { on_demand, spot, committed_1y, committed_3y };
-const char* purchase_name(Purchase purchase);
 std::optional<NanoUsd> price_of(const Price& price, Purchase purchase);
 
 class Catalogue {
@@ -119,12 +118,13 @@ class Catalogue {
   // on_demand_usd_h and date; further columns: spot_usd_h, committed_1y_usd_h, committed_3y_usd_h,
   // and gpu and gpus for an instance the catalogue does not know. Wrong lines are refused one by
   // one and named; a file without one good line changes nothing.
+  static constexpr std::size_t report_lines_max = 100;  // of each list
   struct UpdateReport {
     int accepted = 0;
-    std::vector<std::string>
-        refused;  // "line 7: spot 3.10 is not below on-demand 3.10", at most 100
-    std::vector<std::string>
-        changed;  // "aws p5.48xlarge us-east-1: $98.32/h → $55.04/h (-44 %)", at most 100
+    // "line 7: spot 3.10 is not below on-demand 3.10"
+    std::vector<std::string> refused;
+    // "aws p5.48xlarge us-east-1: $98.32/h → $55.04/h (-44 %)"
+    std::vector<std::string> changed;
   };
   Result<UpdateReport> update(std::string_view csv);
 
@@ -133,6 +133,12 @@ class Catalogue {
   void index();
   Status parse_gpus(std::string_view text);
   Status parse_offers(std::string_view text);
+  // The instance of a price line; one that the catalogue does not know needs the GPU's columns.
+  Result<Instance> read_instance(std::string provider,
+                                 std::string name,
+                                 std::string_view gpu_name,
+                                 std::string_view gpu_count) const;
+  void put_price(Instance instance, Price price, UpdateReport& report);
 
   std::vector<GpuSpec> gpus_;
   std::vector<Instance> instances_;

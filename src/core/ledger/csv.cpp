@@ -32,64 +32,102 @@ std::size_t CsvTable::column(std::string_view name) const {
                                : static_cast<std::size_t>(found - header.begin());
 }
 
-Result<CsvTable> parse_csv(std::string_view text) {
-  constexpr std::size_t rows_max = 5'000'000;
-  if (text.starts_with("\xEF\xBB\xBF"))
-    text.remove_prefix(3);
-  CsvTable table;
-  std::vector<std::string> row;
-  std::string cell;
-  std::size_t line = 1, row_line = 1;
-  bool quoted = false, was_quoted = false;
-  const auto end_row = [&]() -> Status {
-    row.push_back(std::exchange(cell, {}));
-    was_quoted = false;
-    if (row.size() == 1 && row[0].empty()) {
-      row.clear();
-    } else if (table.header.empty()) {
-      table.header = std::exchange(row, {});
-    } else {
-      if (row.size() != table.header.size())
-        return fail(Code::invalid, fmt::format("line {} has {} fields, the header {}", row_line,
-                                               row.size(), table.header.size()));
-      if (table.rows.size() == rows_max)
-        return fail(Code::too_large, fmt::format("more than {} rows", rows_max), "split the file");
-      table.rows.push_back(std::exchange(row, {}));
+namespace {
+
+class CsvReader {
+ public:
+  explicit CsvReader(CsvRows rows) : rows_(rows) {}
+
+  Result<CsvTable> read(std::string_view text) {
+    for (std::size_t i = 0; i < text.size(); ++i) {
+      const char c = text[i];
+      if (c == '\n')
+        ++line_;
+      if (!quoted_) {
+        BILLOW_TRY_VOID(plain(c));
+      } else if (c != '"') {
+        cell_ += c;
+      } else if (i + 1 < text.size() && text[i + 1] == '"') {
+        cell_ += '"';
+        ++i;
+      } else {
+        quoted_ = false;
+      }
     }
-    row_line = line;
-    return {};
-  };
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (c == '\n')
-      ++line;
-    if (quoted) {
-      if (c != '"')
-        cell += c;
-      else if (i + 1 < text.size() && text[i + 1] == '"')
-        cell += '"', ++i;
-      else
-        quoted = false;
-    } else if (c == '"') {
-      if (!cell.empty() || was_quoted)
-        return fail(Code::invalid, fmt::format("line {}: a quote inside a field", line));
-      quoted = was_quoted = true;
-    } else if (c == ',') {
-      row.push_back(std::exchange(cell, {}));
-      was_quoted = false;
-    } else if (c == '\n') {
+    if (quoted_)
+      return fail(Code::invalid, fmt::format("line {}: a quote is not closed", row_line_));
+    if (!cell_.empty() || !row_.empty())
       BILLOW_TRY_VOID(end_row());
-    } else if (c != '\r') {
-      cell += c;
-    }
+    if (table_.header.empty())
+      return fail(Code::invalid, "the file is empty");
+    return std::move(table_);
   }
-  if (quoted)
-    return fail(Code::invalid, fmt::format("line {}: a quote is not closed", row_line));
-  if (!cell.empty() || !row.empty())
-    BILLOW_TRY_VOID(end_row());
-  if (table.header.empty())
-    return fail(Code::invalid, "the file is empty");
-  return table;
+
+ private:
+  static constexpr std::size_t rows_max = 5'000'000;
+
+  // A character outside of quotes.
+  Status plain(char c) {
+    if (c == '"') {
+      if (!cell_.empty() || was_quoted_)
+        return fail(Code::invalid, fmt::format("line {}: a quote inside a field", line_));
+      quoted_ = true;
+      was_quoted_ = true;
+    } else if (c == ',') {
+      end_cell();
+    } else if (c == '\n') {
+      return end_row();
+    } else if (c != '\r') {
+      cell_ += c;
+    }
+    return {};
+  }
+
+  void end_cell() {
+    row_.push_back(std::exchange(cell_, {}));
+    was_quoted_ = false;
+  }
+
+  Status end_row() {
+    end_cell();
+    std::vector<std::string> row = std::exchange(row_, {});
+    const std::size_t first_line = std::exchange(row_line_, line_);
+    if (row.size() == 1 && row[0].empty())
+      return {};
+    if (table_.header.empty()) {
+      table_.header = std::move(row);
+      return {};
+    }
+    const std::size_t width = table_.header.size();
+    if (rows_ == CsvRows::may_be_short && row.size() < width)
+      row.resize(width);
+    if (row.size() != width)
+      return fail(Code::invalid, fmt::format("line {} has {} fields, but the header has {}",
+                                             first_line, row.size(), width));
+    if (table_.rows.size() == rows_max)
+      return fail(Code::too_large, fmt::format("the file has more than {} rows", rows_max),
+                  "split it");
+    table_.rows.push_back(std::move(row));
+    return {};
+  }
+
+  CsvRows rows_;
+  CsvTable table_;
+  std::vector<std::string> row_;
+  std::string cell_;
+  std::size_t line_ = 1;
+  std::size_t row_line_ = 1;
+  bool quoted_ = false;
+  bool was_quoted_ = false;
+};
+
+}  // namespace
+
+Result<CsvTable> parse_csv(std::string_view text, CsvRows rows) {
+  constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
+  if (text.starts_with(byte_order_mark))
+    text.remove_prefix(byte_order_mark.size());
+  return CsvReader(rows).read(text);
 }
 
 std::string decimal_usd(NanoUsd amount) {
@@ -110,14 +148,18 @@ Result<NanoUsd> parse_decimal_usd(std::string_view text) {
     return fail(Code::invalid, "not an amount: \"" + shown + "\"");
   };
   bool negative = false;
-  if (!text.empty() && (text.front() == '-' || text.front() == '+'))
-    negative = text.front() == '-', text.remove_prefix(1);
+  if (!text.empty() && (text.front() == '-' || text.front() == '+')) {
+    negative = text.front() == '-';
+    text.remove_prefix(1);
+  }
   int exponent = 0;
   if (const auto e = text.find_first_of("eE"); e != std::string_view::npos) {
     std::string_view digits = text.substr(e + 1);
     bool below = false;
-    if (!digits.empty() && (digits.front() == '-' || digits.front() == '+'))
-      below = digits.front() == '-', digits.remove_prefix(1);
+    if (!digits.empty() && (digits.front() == '-' || digits.front() == '+')) {
+      below = digits.front() == '-';
+      digits.remove_prefix(1);
+    }
     if (digits.empty() || digits.size() > 2)
       return bad();
     for (const char c : digits) {
@@ -139,9 +181,8 @@ Result<NanoUsd> parse_decimal_usd(std::string_view text) {
     if (c < '0' || c > '9')
       return bad();
     ++digits;
-    if (value >
-        static_cast<__int128>(1)
-            << 100) {  // far beyond any amount: further decimals cannot matter, further digits can
+    // Far beyond any amount: further decimals do not matter, further digits do.
+    if (value > static_cast<__int128>(1) << 100) {
       if (decimals < 0)
         return bad();
       continue;

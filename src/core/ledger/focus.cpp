@@ -109,13 +109,19 @@ std::string focus_csv(const std::vector<CostLine>& lines, const FocusOptions& op
     append_csv_row(out, row);
   };
   for (const CostLine& line : lines) {
-    CostLine compute = line, egress = line;
-    compute.charge -= line.egress, compute.cost -= line.egress, compute.egress_bytes = 0;
+    CostLine compute = line;
+    compute.charge -= line.egress;
+    compute.cost -= line.egress;
+    compute.egress_bytes = 0;
     put(compute, FocusRow::compute);
     if (line.egress_bytes == 0 && line.egress.value == 0)
       continue;
-    egress.charge = egress.cost = line.egress;
-    egress.idle = {}, egress.gpu_milli_ms = 0, egress.energy_mj = 0;
+    CostLine egress = line;
+    egress.charge = line.egress;
+    egress.cost = line.egress;
+    egress.idle = {};
+    egress.gpu_milli_ms = 0;
+    egress.energy_mj = 0;
     put(egress, FocusRow::egress);
   }
   return out;
@@ -124,7 +130,8 @@ std::string focus_csv(const std::vector<CostLine>& lines, const FocusOptions& op
 Result<WallTime> parse_focus_time(std::string_view text) {
   const std::string shown(text);
   const auto bad = [&] {
-    return fail(Code::invalid, "not a time: \"" + shown + "\"", "as in 2026-11-15T01:29:00Z");
+    return fail(Code::invalid, "not a time: \"" + shown + "\"",
+                "write it like 2026-11-15T01:29:00Z");
   };
   const auto number = [&](std::size_t at, std::size_t length) -> int {
     if (at + length > text.size())
@@ -221,7 +228,7 @@ Result<Bill> parse_focus(std::string_view csv) {
                                    (bill.refused.empty() ? "" : ": " + bill.refused.front()));
   if (bill.currency != "USD")
     return fail(Code::unsupported,
-                fmt::format("the bill is in {}; the books are in USD", bill.currency),
+                fmt::format("the bill is in {}, but the books are in USD", bill.currency),
                 "convert the file first");
   return bill;
 }

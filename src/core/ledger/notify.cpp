@@ -41,20 +41,6 @@ WebhookMessage sign(const Notice& notice,
   return out;
 }
 
-Status verify(const Received& received, std::string_view secret, WallTime now, Duration tolerance) {
-  const auto sent = parse_int(received.timestamp, 0, INT64_MAX / 1'000'000'000);
-  if (!sent)
-    return fail(Code::unauthorized, "the timestamp is not a number of seconds");
-  if (!equal_constant_time(signature(secret, received.id, received.timestamp, received.body),
-                           received.signature))
-    return fail(Code::unauthorized, "the signature is wrong");
-  const Duration age = now - WallTime{*sent * 1'000'000'000};
-  if (age > tolerance || age < Duration{} - tolerance)
-    return fail(Code::unauthorized, "the message is too old or from the future",
-                "check both clocks");
-  return {};
-}
-
 std::optional<Duration> retry_after(std::uint32_t failures) {
   if (failures == 0)
     return Duration{};

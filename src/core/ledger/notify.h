@@ -38,15 +38,6 @@ WebhookMessage sign(const Notice& notice,
                     std::string_view secret,
                     WallTime now);
 
-struct Received {
-  std::string id, timestamp, signature, body;
-};
-// For receivers and tests: the signature is right and the time within `tolerance` of now.
-Status verify(const Received& received,
-              std::string_view secret,
-              WallTime now,
-              Duration tolerance = minutes(5));
-
 // When to try again after this many failures: a second, doubling, to an hour; nothing after 16
 // (about 10 hours).
 std::optional<Duration> retry_after(std::uint32_t failures);

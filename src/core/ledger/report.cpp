@@ -107,7 +107,7 @@ Result<std::vector<Dimension>> parse_dimensions(std::string_view text) {
     const auto dimension = enum_value<Dimension>(trim(name));
     if (!dimension)
       return fail(Code::invalid, fmt::format("cannot report by \"{}\"", name),
-                  "by any of day, project, user, job, gpu, class, node");
+                  "use day, project, user, job, gpu, class or node");
     if (std::find(out.begin(), out.end(), *dimension) == out.end())
       out.push_back(*dimension);
   }

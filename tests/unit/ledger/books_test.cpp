@@ -9,6 +9,26 @@
 #include "core/ledger/books.h"
 
 namespace billow::ledger {
+
+struct BooksProbe {
+  // What is posted differently from the facts: zero right after a close.
+  static NanoUsd unposted(const Books& books) {
+    NanoUsd sum;
+    for (const auto& [id, lease] : books.leases_) {
+      const auto now = books.amounts_until(lease, books.watermark_, nullptr);
+      for (const NanoUsd d : {now.active - lease.posted.active, now.idle - lease.posted.idle,
+                              now.charge - lease.posted.charge, now.egress - lease.posted.egress})
+        sum += {std::abs(d.value)};
+    }
+    for (const auto& [id, node] : books.nodes_)
+      sum += {std::abs(
+          (books.fleet_until(node, books.watermark_) - node.posted_leases - node.posted_unallocated)
+              .value)};
+    return sum;
+  }
+  static std::size_t leases_held(const Books& books) { return books.leases_.size(); }
+};
+
 namespace {
 
 WallTime at_s(std::int64_t s) {
@@ -162,7 +182,7 @@ std::vector<Entry> keep(Books& books, const std::vector<Fact>& facts, Rng& rng) 
       closed = std::min(span_s, closed + rng.between(0, 120));
       for (Entry& entry : books.close(at_s(closed)))
         entries.push_back(std::move(entry));
-      EXPECT_EQ(books.unposted().value, 0);
+      EXPECT_EQ(BooksProbe::unposted(books).value, 0);
     }
   }
   for (Entry& entry : books.close(at_s(span_s)))
@@ -178,7 +198,7 @@ TEST(Books, ReconcileToZeroForRandomHistories) {
     const std::vector<Fact> facts = delayed(history, rng);
     Books books;
     const std::vector<Entry> entries = keep(books, facts, rng);
-    EXPECT_EQ(books.unposted().value, 0);
+    EXPECT_EQ(BooksProbe::unposted(books).value, 0);
 
     // Every window: the parts make the whole, and the whole is what the seconds say.
     for (int i = 0; i < 6; ++i) {
@@ -282,9 +302,9 @@ TEST(Books, ForgettingEndedLeasesChangesNothingThatCanStillBeAsked) {
   keep(books, history.facts, a);
   keep(thrifty, history.facts, b);
   thrifty.forget(at_s(1500));
-  EXPECT_LT(thrifty.leases_held(), books.leases_held());
+  EXPECT_LT(BooksProbe::leases_held(thrifty), BooksProbe::leases_held(books));
   EXPECT_EQ(thrifty.totals(at_s(1500), at_s(span_s)), books.totals(at_s(1500), at_s(span_s)));
-  EXPECT_EQ(thrifty.unposted().value, 0);
+  EXPECT_EQ(BooksProbe::unposted(thrifty).value, 0);
 }
 
 TEST(Books, WhatIsBoughtByThePieceCostsTheNodeAndIsChargedToTheLeaseOnce) {
@@ -339,7 +359,7 @@ TEST(Books, WhatIsBoughtByThePieceCostsTheNodeAndIsChargedToTheLeaseOnce) {
   EXPECT_EQ(late[1].kind, EntryKind::egress);
   for (const Entry& entry : late)
     EXPECT_TRUE(entry.correction && entry.amount.value == 500);
-  EXPECT_EQ(books.unposted().value, 0);
+  EXPECT_EQ(BooksProbe::unposted(books).value, 0);
 }
 
 TEST(Books, ALeaseThatBoughtSomethingIsNeverWithoutAMoment) {
@@ -366,7 +386,7 @@ TEST(Books, ALeaseThatBoughtSomethingIsNeverWithoutAMoment) {
       books.totals(at_s(0), at_s(10)).fleet.value + books.totals(at_s(10), at_s(30)).fleet.value,
       all.fleet.value);
   (void)books.close(at_s(30));
-  EXPECT_EQ(books.unposted().value, 0);
+  EXPECT_EQ(BooksProbe::unposted(books).value, 0);
 }
 
 TEST(Books, RefuseWhatCannotBe) {

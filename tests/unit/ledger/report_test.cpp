@@ -3,6 +3,9 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include <fmt/format.h>
+
+#include "base/crypto.h"
 #include "base/file.h"
 #include "base/rng.h"
 #include "core/ledger/csv.h"
@@ -315,6 +318,18 @@ TEST(Focus, RefusesWhatIsNoBill) {
   for (const char* wrong :
        {"", "2026", "2026-13-01", "2026-02-30", "2026-11-15T25:00:00Z", "15.11.2026"})
     EXPECT_FALSE(parse_focus_time(wrong)) << wrong;
+}
+
+// What a receiver does: the signature must be right and the time close to now.
+struct Received {
+  std::string id, timestamp, signature, body;
+};
+bool verify(const Received& received, std::string_view secret, WallTime now) {
+  const std::string signature =
+      "v1=" + hmac_sha256_hex(
+                  secret, fmt::format("{}.{}.{}", received.id, received.timestamp, received.body));
+  const Duration age = now - WallTime{std::stoll(received.timestamp) * 1'000'000'000};
+  return signature == received.signature && age <= minutes(5) && age >= Duration{} - minutes(5);
 }
 
 TEST(Webhooks, AreSignedIdempotentAndCannotBeReplayed) {
