@@ -101,7 +101,7 @@ std::string waiting_reason(const control::State& state, const Job& job, WallTime
       state.index.queued_count() <= advice_queue_max)
     if (const std::string cure = sched::explain(state.index, job.id, now).would_start_now;
         !cure.empty())
-      reason += "; " + cure;
+      reason += " " + cure + ".";
   return reason;
 }
 

@@ -26,9 +26,9 @@ class Requests(RigTest):
         self.assertIn("did you mean H100?", errors)
 
     def test_what_no_node_has_is_infeasible(self):
-        self.assertIn("infeasible: no node has 9 GPUs; largest is 8", self.refused("--gpus", "9", "--", "true"))
-        self.assertIn("infeasible", self.refused("--gpus", "1", "--gpu-mem", "500G", "--", "true"))
-        self.assertIn("infeasible", self.refused("--nodes", "2", "--gpus", "8", "--", "true"))
+        self.assertIn("no node has 9 GPUs; the largest has 8", self.refused("--gpus", "9", "--", "true"))
+        self.assertIn("of memory; the largest has", self.refused("--gpus", "1", "--gpu-mem", "500G", "--", "true"))
+        self.assertIn("the job needs 2 nodes; only 1 could run", self.refused("--nodes", "2", "--gpus", "8", "--", "true"))
         answer = self.rig.api("POST", "/v1/jobs", self.rig.spec("true", resources={"gpus": 9, "share": {"milli": 1000}}))
         self.assertEqual((answer.status, answer.json["code"]), (422, "infeasible"))
 
@@ -44,7 +44,7 @@ class Requests(RigTest):
                             (["--mig", "1g.10gb", "--gpu-mem", "10G"], ("MIG instance", "--gpu-mem")), (["--mig", "1g.10gb", "--gpus", "0.5"], ("cannot be divided again", "leave --gpus out")),
                             (["--mig", ""], ("--mig needs a profile", "1g.10gb")), (["--mig", "big"], ("no MIG profile", "1g.10gb")),
                             (["--checkpoint-signal", "KILL"], ("no job can answer signal 9", "USR1")), (["--checkpoint-signal", "STOP"], ("signal 19", "USR1")),
-                            (["--gpus", "1000000"], ("infeasible: no node has 1000000 GPUs; largest is 8", "at most --gpus 8")), (["--output", "a\udcff"], ("--output", "UTF-8"))):
+                            (["--gpus", "1000000"], ("no node has 1000000 GPUs; the largest has 8", "at most --gpus 8")), (["--output", "a\udcff"], ("--output", "UTF-8"))):
             errors = self.refused(*args, "--", "true")
             for word in words:
                 self.assertIn(word, errors, args)

@@ -57,12 +57,13 @@ class Waiting(EndpointTest):
         self.assertTrue(why["earliest_start"], "when the other's time is over")
         text = self.rig.ok("explain", "app").text
         self.assertIn("endpoint app is starting", text)
-        self.assertIn("no_room: ", text)
-        self.assertIn("queued: everything that could run it is in use", self.rig.ok("describe", "app").text)
+        self.assertIn("No GPU is free: ", text)
+        self.assertNotIn("no_room", text)
+        self.assertIn("queued: No GPU is free: ", self.rig.ok("describe", "app").text)
         self.assertIn("in use", self.endpoint("app")["waiting"])
         def told():
             status, _, body = self.call("app")
-            return status == 504 and "a replica waits: everything that could run it is in use" in json.loads(body)["detail"]
+            return status == 504 and "a replica waits: No GPU is free: " in json.loads(body)["detail"]
         poll(told, "the reason in the answer to a call")
         self.rig.ok("stop", busy)
         self.assertEqual(deploying.wait(60), 0, deploying.stderr.read())

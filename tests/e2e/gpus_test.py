@@ -216,6 +216,6 @@ class OtherVendors(unittest.TestCase):
             rig.ok("wait", job)
             self.assertEqual(rig.job(job)["tasks"][0]["gpu_type"], "L4")
             done = rig.cli("submit", "--gpus", 3, "--gpu-type", "A100-40", "--", "true")
-            self.assertIn("largest is 2", done.errors)
+            self.assertIn("the largest has 2", done.errors)
         finally:
             rig.close()

@@ -271,8 +271,7 @@ void describe_tasks(Facts& facts, const Json& job) {
 std::string explanation_text(const Json& why) {
   std::string text;
   for (const Json& reason : why["reasons"].items())
-    text += fmt::format("  {}: {}\n", reason["kind"].str_or("?"),
-                        printable(reason["text"].str_or("?")));
+    text += fmt::format("  {}\n", printable(reason["text"].str_or("?")));
   if (const auto change = why["would_start_now"].str_or(""); !change.empty())
     text += fmt::format("  what would help: {}\n", printable(change));
   if (const auto at = why["earliest_start"].str_or(""); !at.empty())

@@ -76,7 +76,7 @@ bool waits_for_room(const State& state, const Job& job, WallTime now) {
     case sched::ReasonKind::preempting:
       return false;
     case sched::ReasonKind::infeasible:
-    case sched::ReasonKind::no_room:
+    case sched::ReasonKind::no_capacity:
     case sched::ReasonKind::fragmentation:
     case sched::ReasonKind::topology:
     case sched::ReasonKind::reserved:

@@ -15,7 +15,7 @@ using Impl = SchedIndex::Impl;
 constexpr std::size_t reservations_named_max = 8;  // looked at one by one…
 constexpr std::size_t short_queue = 50;            // …behind so few
 constexpr std::size_t tried_queue_max = 200;     // behind more the cause is told by where there is
-                                                 // room: it is asked for every job that waits
+                                                 // capacity: it is asked for every job that waits
 constexpr Duration submit_margin = seconds(30);  // between reading the advice and following it
 
 // How many plans an answer may cost: long queues make long plans.
@@ -60,7 +60,7 @@ class Trials {
   // Whether it would start now, submitted so instead of the one that waits.
   bool would_start(JobRequest changed) {
     if (left_ <= 0 || place(index_, class_of(index_, changed), changed.tasks).empty())
-      return false;  // without room no plan helps
+      return false;  // without free capacity no plan helps
     --left_;
     changed.id = JobId{UINT64_MAX};
     changed.order = UINT64_MAX;
@@ -117,7 +117,7 @@ std::vector<Duration> time_limits(const Impl& index, const Plan& next, WallTime 
 }
 
 // The same job, told when it ends or allowed to be preempted.
-std::string same_room(Impl& index, const JobRequest& job, Trials& trials, WallTime now) {
+std::string same_capacity(Impl& index, const JobRequest& job, Trials& trials, WallTime now) {
   std::vector<std::string> cures;
   for (const Duration limit : time_limits(index, Pass(index, now, whole_plan).run(), now)) {
     if (job.time_limit.ns > 0 && job.time_limit <= limit)
@@ -190,7 +190,7 @@ std::string what_would_start(const SchedIndex& wrapped, const JobRequest& job, W
     return {};
   Impl& index = wrapped.impl();
   Trials trials(index, job, now);
-  std::string text = same_room(index, job, trials, now);
+  std::string text = same_capacity(index, job, trials, now);
   return text.empty() ? smaller(index, job, trials) : text;
 }
 
@@ -204,10 +204,10 @@ const Reservation* kept_from_it(Impl& index, const JobRequest& job, WallTime now
   std::ranges::sort(
       ahead, {}, [&](ReservationId id) { return std::pair(index.reservations.at(id).from, id); });
   if (index.queued.size() > tried_queue_max) {
-    const std::vector<Placement> room = place(index, class_of(index, job), job.tasks);
+    const std::vector<Placement> free = place(index, class_of(index, job), job.tasks);
     const auto there = [&](ReservationId id) {
       return std::ranges::any_of(index.reservations.at(id).placements, [&](const Placement& p) {
-        return std::ranges::find(room, p.node, &Placement::node) != room.end();
+        return std::ranges::find(free, p.node, &Placement::node) != free.end();
       });
     };
     const auto found = std::ranges::find_if(ahead, there);

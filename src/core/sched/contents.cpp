@@ -142,9 +142,6 @@ Status SchedIndex::check_invariants() const {
   return {};
 }
 
-std::size_t SchedIndex::node_count() const {
-  return impl_->slot_of.size();
-}
 std::size_t SchedIndex::running_count() const {
   return impl_->running.size();
 }

@@ -188,14 +188,14 @@ bool allowed_place(const PlacementClass& c, const NodeShape& s) {
   return true;
 }
 
-Room room_of(const NodeState& node) {
+FreeCapacity free_of(const NodeState& node) {
   return {node.gpus, node.free_cpu_milli, node.free_mem_mib, node.tasks};
 }
 
-std::optional<Placement> fit_room(const PlacementClass& c,
+std::optional<Placement> fit_free(const PlacementClass& c,
                                   const NodeState& node,
-                                  const Room& room) {
-  return fit_on(c, node, room.gpus, room.cpu_milli, room.mem_mib, room.tasks == 0, -1);
+                                  const FreeCapacity& free) {
+  return fit_on(c, node, free.gpus, free.cpu_milli, free.mem_mib, free.tasks == 0, -1);
 }
 
 std::optional<Placement> fit(const PlacementClass& c, const NodeState& node, std::int32_t gpu) {

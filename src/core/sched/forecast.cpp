@@ -115,7 +115,7 @@ class Player {
     at_ = at;
     for (; !ends_.empty() && ends_.begin()->first <= at_; ends_.erase(ends_.begin()))
       copy_.ended(ends_.begin()->second, at_);
-    // What waited for room inside one that is over does not start by itself any more.
+    // What waited for capacity inside one that is over does not start by itself any more.
     for (const Reservation& r : contents_.reservations)
       if (r.until <= at_ && over_.insert(r.id).second)
         copy_.remove_reservation(r.id);

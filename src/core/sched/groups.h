@@ -1,12 +1,12 @@
 // Nodes that are alike in everything a placement can see are one group: a decision scores groups,
-// never nodes. Alike means the same cards with the same room on them (in whatever order they are
-// plugged in), the same cores and memory free, the same place as far as constraints name it, and
-// the same values of labels that some job asked for.
+// never nodes. Alike means the same cards with the same capacity on them (in whatever order they
+// are plugged in), the same cores and memory free, the same place as far as constraints name it,
+// and the same values of labels that some job asked for.
 //
 // A node that changes moves to another group. A group that loses its last node stays for a while,
-// because planning takes room and gives it back, and because full nodes empty again; so most moves
-// end in a group that everybody has scored before. When its slot is given away, the new tenant has
-// another number, and scores of the old one no longer count.
+// because planning takes capacity and gives it back, and because full nodes empty again; so most
+// moves end in a group that everybody has scored before. When its slot is given away, the new
+// tenant has another number, and scores of the old one no longer count.
 #pragma once
 
 #include <cstdint>

@@ -8,14 +8,14 @@ namespace billow::sched {
 
 void Holds::keep(const Placement& placement,
                  const JobRequest& holder,
-                 Room then,
+                 FreeCapacity then,
                  WallTime from,
                  For whom,
                  bool asks_spot) {
   auto it = index_.slot_of.find(placement.node);
   if (it == index_.slot_of.end())
     return;
-  shift_room(then, index_.nodes[it->second].shape, placement, holder, -1);
+  shift_free(then, index_.nodes[it->second].shape, placement, holder, -1);
   Held& held = nodes_[it->second];
   hide(it->second, held);
   held.parts.push_back({from, std::move(then), whom, asks_spot});
@@ -38,8 +38,8 @@ void Holds::show(Slot slot, Held& held, const std::function<bool(const Part&)>& 
   if (held.shown || std::ranges::none_of(held.parts, shown))
     return;
   NodeState& node = index_.nodes[slot];
-  Room& hidden = held.hidden;
-  hidden = Room{.gpus = std::vector<GpuState>(node.gpus.size()), .tasks = 1};
+  FreeCapacity& hidden = held.hidden;
+  hidden = FreeCapacity{.gpus = std::vector<GpuState>(node.gpus.size()), .tasks = 1};
   const auto cut = [](auto& most, auto have, auto spare) {
     most = std::max<std::decay_t<decltype(most)>>(most, have - std::max<decltype(have)>(spare, 0));
   };
@@ -102,7 +102,7 @@ void Holds::take(const Placement& placement, const JobRequest& request, const Le
   index_.take(placement, request);
   for (Part& part : it->second.parts) {
     if (binds(part, leaves))
-      shift_room(part.spare, index_.nodes[it->first].shape, placement, request, -1);
+      shift_free(part.spare, index_.nodes[it->first].shape, placement, request, -1);
   }
   show(it->first, it->second);
 }
@@ -117,24 +117,24 @@ void Holds::take_own(const Placement& placement, const JobRequest& request) {
     show(it->first, it->second);
 }
 
-Room Holds::true_room(Slot slot, const Held& held) const {
-  Room room = room_of(index_.nodes[slot]);
+FreeCapacity Holds::true_free(Slot slot, const Held& held) const {
+  FreeCapacity free = free_of(index_.nodes[slot]);
   if (!held.shown)
-    return room;
-  room.cpu_milli += held.hidden.cpu_milli;
-  room.mem_mib += held.hidden.mem_mib;
-  room.tasks -= held.hidden.tasks;
-  for (std::size_t g = 0; g < room.gpus.size(); ++g) {
-    room.gpus[g].free_milli += held.hidden.gpus[g].free_milli;
-    room.gpus[g].free_mem_mib += held.hidden.gpus[g].free_mem_mib;
-    room.gpus[g].mig_used &= ~held.hidden.gpus[g].mig_used;
+    return free;
+  free.cpu_milli += held.hidden.cpu_milli;
+  free.mem_mib += held.hidden.mem_mib;
+  free.tasks -= held.hidden.tasks;
+  for (std::size_t g = 0; g < free.gpus.size(); ++g) {
+    free.gpus[g].free_milli += held.hidden.gpus[g].free_milli;
+    free.gpus[g].free_mem_mib += held.hidden.gpus[g].free_mem_mib;
+    free.gpus[g].mig_used &= ~held.hidden.gpus[g].mig_used;
   }
-  return room;
+  return free;
 }
 
-Room Holds::true_room(Slot slot) const {
+FreeCapacity Holds::true_free(Slot slot) const {
   auto it = nodes_.find(slot);
-  return it == nodes_.end() ? room_of(index_.nodes[slot]) : true_room(slot, it->second);
+  return it == nodes_.end() ? free_of(index_.nodes[slot]) : true_free(slot, it->second);
 }
 
 bool Holds::truly_free(const Placement& placement, const JobRequest& request) const {
@@ -142,13 +142,13 @@ bool Holds::truly_free(const Placement& placement, const JobRequest& request) co
   if (slot == index_.slot_of.end())
     return false;
   const NodeState& node = index_.nodes[slot->second];
-  Room room = true_room(slot->second);
-  if (request.resources.takes_node() && room.tasks > 0)
+  FreeCapacity free = true_free(slot->second);
+  if (request.resources.takes_node() && free.tasks > 0)
     return false;
-  shift_room(room, node.shape, placement, request, -1);
-  return room.cpu_milli >= 0 && room.mem_mib >= 0 &&
+  shift_free(free, node.shape, placement, request, -1);
+  return free.cpu_milli >= 0 && free.mem_mib >= 0 &&
          std::ranges::all_of(
-             room.gpus, [](const GpuState& g) { return g.free_milli >= 0 && g.free_mem_mib >= 0; });
+             free.gpus, [](const GpuState& g) { return g.free_milli >= 0 && g.free_mem_mib >= 0; });
 }
 
 std::optional<Placement> Holds::place_short(const PlacementClass& c, const Leaves& leaves) const {
@@ -158,27 +158,27 @@ std::optional<Placement> Holds::place_short(const PlacementClass& c, const Leave
     const NodeState& node = index_.nodes[slot];
     if (!allowed(c, node))
       continue;
-    Room room = true_room(slot, held);
+    FreeCapacity free = true_free(slot, held);
     for (const Part& part : held.parts) {  // parts it would outlive still bind it
       if (!binds(part, leaves))
         continue;
-      room.tasks = std::max(room.tasks, 1);
-      room.cpu_milli = std::min(room.cpu_milli, part.spare.cpu_milli);
-      room.mem_mib = std::min(room.mem_mib, part.spare.mem_mib);
-      for (std::size_t g = 0; g < std::min(room.gpus.size(), part.spare.gpus.size()); ++g) {
-        room.gpus[g].free_milli = std::min(room.gpus[g].free_milli, part.spare.gpus[g].free_milli);
-        room.gpus[g].free_mem_mib =
-            std::min(room.gpus[g].free_mem_mib, part.spare.gpus[g].free_mem_mib);
-        room.gpus[g].mig_used |= part.spare.gpus[g].mig_used;
+      free.tasks = std::max(free.tasks, 1);
+      free.cpu_milli = std::min(free.cpu_milli, part.spare.cpu_milli);
+      free.mem_mib = std::min(free.mem_mib, part.spare.mem_mib);
+      for (std::size_t g = 0; g < std::min(free.gpus.size(), part.spare.gpus.size()); ++g) {
+        free.gpus[g].free_milli = std::min(free.gpus[g].free_milli, part.spare.gpus[g].free_milli);
+        free.gpus[g].free_mem_mib =
+            std::min(free.gpus[g].free_mem_mib, part.spare.gpus[g].free_mem_mib);
+        free.gpus[g].mig_used |= part.spare.gpus[g].mig_used;
       }
     }
-    auto p = fit_room(c, node, room);
+    auto p = fit_free(c, node, free);
     if (!p)
       continue;
     std::int64_t left = 0;
-    for (const GpuState& g : room.gpus)
+    for (const GpuState& g : free.gpus)
       left += g.free_milli;
-    const std::tuple key{static_cast<double>(left) + static_cast<double>(room.cpu_milli) / 1e6,
+    const std::tuple key{static_cast<double>(left) + static_cast<double>(free.cpu_milli) / 1e6,
                          node.hash, index_.groups.precedence(slot)};
     if (!best || key < best_key) {
       best = std::move(p);
@@ -191,12 +191,12 @@ std::optional<Placement> Holds::place_short(const PlacementClass& c, const Leave
 namespace {
 
 // The oldest jobs of the node end one after the other until the task fits: when the last of them
-// started, and the room then.
+// started, and the capacity then.
 std::optional<std::pair<std::int64_t, Drain>> drain(const SchedIndex::Impl& index,
                                                     const PlacementClass& c,
                                                     Slot slot,
                                                     WallTime now,
-                                                    const CutRoom& cut) {
+                                                    const CutCapacity& cut) {
   const NodeState& node = index.nodes[slot];
   if (!allowed(c, node))
     return std::nullopt;
@@ -209,19 +209,19 @@ std::optional<std::pair<std::int64_t, Drain>> drain(const SchedIndex::Impl& inde
       jobs.emplace_back(job.started.ns, id);
   }
   std::ranges::sort(jobs);
-  Drain d{.slot = slot, .placement = {}, .then = room_of(node)};
+  Drain d{.slot = slot, .placement = {}, .then = free_of(node)};
   const std::int64_t asked = std::int64_t{c.resources.gpus} * c.resources.share.milli;
   std::int64_t started_ns = 0;
   for (std::size_t next = 0;; ++next) {
-    std::int64_t free = 0;
-    Room room = d.then;
-    cut(room, slot);
-    for (const GpuState& g : room.gpus)
-      free += std::max(g.free_milli, 0);
+    std::int64_t free_milli = 0;
+    FreeCapacity free = d.then;
+    cut(free, slot);
+    for (const GpuState& g : free.gpus)
+      free_milli += std::max(g.free_milli, 0);
     const bool hopeless = c.resources.takes_node()
                               ? next < jobs.size()
-                              : !c.mig && free < asked;  // spares the exact look
-    if (auto p = hopeless ? std::nullopt : fit_room(c, node, room)) {
+                              : !c.mig && free_milli < asked;  // spares the exact look
+    if (auto p = hopeless ? std::nullopt : fit_free(c, node, free)) {
       d.placement = std::move(*p);
       return std::pair(started_ns, std::move(d));
     }
@@ -231,7 +231,7 @@ std::optional<std::pair<std::int64_t, Drain>> drain(const SchedIndex::Impl& inde
     const RunningJob& job = index.running.at(jobs[next].second);
     for (const Placement& p : job.placements) {
       if (p.node == node.shape.id)
-        shift_room(d.then, node.shape, p, job.request, +1);
+        shift_free(d.then, node.shape, p, job.request, +1);
     }
   }
 }
@@ -242,7 +242,7 @@ std::vector<Drain> drain_oldest(const SchedIndex::Impl& index,
                                 const PlacementClass& c,
                                 std::size_t tasks,
                                 WallTime now,
-                                const CutRoom& cut) {
+                                const CutCapacity& cut) {
   std::vector<std::pair<std::int64_t, Drain>> found;
   for (Slot s = 0; s < index.nodes.size(); ++s) {
     if (auto d = drain(index, c, s, now, cut))

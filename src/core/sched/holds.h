@@ -1,13 +1,13 @@
-// Room kept for someone while a pass goes on: for the job first in line (backfill), for a job whose
+// Capacity that a pass keeps for someone: for the first job in line (backfill), for a job whose
 // victims are leaving, for advance reservations.
 //
-// A hold says, per node, what may still be taken by work that would be there when the holder comes
-// (`spare`), and when that is. While holds stand, the index shows held nodes with only that much
-// free, so that every other choice respects them by itself; work that surely ends before may look
-// at the true room. A job that passes a hold never delays it: either it is gone by then, or it fits
-// beside what is held. A hold for a reservation that has not begun does not bind work that gives
-// way when it does; nor does that of a job which a reservation holds up bind spot work, which that
-// job asks to leave when its time has come.
+// For each node, a hold says when its holder comes, and what other jobs that are still there may
+// use then (`spare`). While holds exist, the index shows only that much of a held node as free, so
+// every other choice respects them; jobs that certainly end before may use the true free capacity.
+// A job that passes a hold never delays it: it has ended by then, or it fits beside what is held.
+// Two exceptions: preemptible jobs may use capacity that is held for a reservation that has not
+// begun, because they leave when it does; and spot jobs may use what is held for a job that waits
+// for the end of a reservation, because that job preempts them.
 #pragma once
 
 #include <functional>
@@ -22,45 +22,44 @@ class Holds {
   enum class For { job, reservation };
   struct Part {
     WallTime from;
-    Room spare;
+    FreeCapacity spare;
     For whom = For::job;
-    bool asks_spot = false;  // whose it is asks spot work to leave when it comes
+    bool asks_spot = false;  // the holder preempts spot jobs when it comes
   };
-  // When and how a job that is placed would be gone again.
+  // When and why a job that is placed would leave again.
   struct Leaves {
-    WallTime end;         // zero: nobody knows
-    WallTime asked_from;  // it is asked to leave by reservations that begin at this time or later;
-                          // zero: by none
-    bool spot = false;    // …and so by jobs that a reservation holds up
+    WallTime end;         // zero: not known
+    WallTime asked_from;  // reservations that begin then or later preempt it; zero: none does
+    bool spot = false;    // jobs that wait for the end of a reservation preempt it too
   };
 
   explicit Holds(SchedIndex::Impl& index) : index_(index) {}
-  ~Holds() { hide_all(); }  // the index shows the truth again
+  ~Holds() { hide_all(); }  // the index shows the true capacity again
   Holds(const Holds&) = delete;
   Holds& operator=(const Holds&) = delete;
 
-  // On the node of `placement`, keep it free at `from`, when `then` is all the node will have.
+  // Keeps `placement` free at `from`, when the node will have `then`.
   void keep(const Placement& placement,
             const JobRequest& holder,
-            Room then,
+            FreeCapacity then,
             WallTime from,
             For whom = For::job,
             bool asks_spot = false);
   bool any() const { return !nodes_.empty(); }
 
-  // Takes room on a node for a job that leaves so, keeping the holds right.
+  // Takes capacity for a job that leaves as `leaves` says, and updates the holds.
   void take(const Placement& placement, const JobRequest& request, const Leaves& leaves);
 
-  // Takes room for the one it was held for: what is spare beside the hold stays as it was.
+  // Takes capacity for its holder; what is spare beside the hold does not change.
   void take_own(const Placement& placement, const JobRequest& request);
-  // Whether the node truly has the room of the placement free.
+  // Whether the placement is truly free, holds aside.
   bool truly_free(const Placement& placement, const JobRequest& request) const;
-  Room true_room(Slot slot) const;
+  FreeCapacity true_free(Slot slot) const;
 
-  // A place for one task that leaves so on held nodes, counting only the holds it would meet.
+  // A place on a held node for one task that leaves so; only holds that it would meet count.
   std::optional<Placement> place_short(const PlacementClass& c, const Leaves& leaves) const;
 
-  // The true room, holds aside, while the object lives.
+  // The true capacity, holds aside, while the object lives.
   class Truth {
    public:
     explicit Truth(Holds& holds) : holds_(holds) { holds_.hide_all(); }
@@ -98,11 +97,11 @@ class Holds {
  private:
   struct Held {
     std::vector<Part> parts;
-    Room hidden;  // what the index does not show of the node now
+    FreeCapacity hidden;  // what the index does not show of the node now
     bool shown = false;
   };
   static bool binds(const Part& part, const Leaves& leaves);
-  Room true_room(Slot slot, const Held& held) const;
+  FreeCapacity true_free(Slot slot, const Held& held) const;
   void show(Slot slot, Held& held);
   void show(Slot slot, Held& held, const std::function<bool(const Part&)>& shown);
   void hide(Slot slot, Held& held);
@@ -113,26 +112,26 @@ class Holds {
   std::map<Slot, Held> nodes_;
 };
 
-// Room to be left to run empty for a job that has waited too long while nobody knows when others
-// end: near each other if the job requires it, and such that what has to end first started as long
-// ago as possible.
+// Nodes that are left to run empty for a job that has waited too long, while nobody knows when
+// other jobs end: close together if the job requires it, and such that the jobs that must end first
+// started as long ago as possible.
 //
-// Why it ends: what starts later beside the held room takes nothing of it, and on other nodes what
-// started last only gets newer. So from one pass to the next the newest of those who have to end
-// never gets newer, whichever nodes are chosen; and the job starts no later than the longest run of
-// any job after the pass that first chose.
+// Why this comes to an end: jobs that start later beside the held capacity take nothing of it, and
+// on other nodes the newest job only gets newer. So from one pass to the next, the newest job that
+// must end never gets newer, whichever nodes are chosen. The job starts no later than the longest
+// run of any job after the pass that chose first.
 struct Drain {
   Slot slot = no_slot;
   Placement placement;
-  Room then;  // of the node, when those have ended
+  FreeCapacity then;  // of the node, after those jobs have ended
 };
-// `cut` takes away of a node's room what is promised to reservations; what stands inside one now
-// makes no room by ending.
-using CutRoom = std::function<void(Room&, Slot)>;
+// `cut` subtracts what is promised to reservations; jobs inside a reservation free nothing when
+// they end.
+using CutCapacity = std::function<void(FreeCapacity&, Slot)>;
 std::vector<Drain> drain_oldest(const SchedIndex::Impl& index,
                                 const PlacementClass& c,
                                 std::size_t tasks,
                                 WallTime now,
-                                const CutRoom& cut);
+                                const CutCapacity& cut);
 
 }  // namespace billow::sched

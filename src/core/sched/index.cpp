@@ -61,19 +61,6 @@ void SchedIndex::upsert_project(const ProjectSettings& settings) {
     x.enqueue(job);
 }
 
-void SchedIndex::remove_project(ProjectId id) {
-  Impl& x = *impl_;
-  auto it = x.projects.find(id);
-  if (it == x.projects.end())
-    return;
-  // Work of a removed project goes on under the defaults; the entry goes when nothing refers to it.
-  if (it->second.kinds.empty() && it->second.users.empty())
-    x.projects.erase(it);
-  else
-    upsert_project(ProjectSettings{.id = id});
-  ++x.version;
-}
-
 void SchedIndex::set_usage(const Usage& usage) {
   ProjectState& p = impl_->project(usage.project);
   (usage.user ? p.had[usage.user].usage : p.usage) = usage;
@@ -576,10 +563,6 @@ void SchedIndex::left_reservation(JobId id) {
 void SchedIndex::set_typical(std::vector<std::pair<Resources, double>> classes) {
   impl_->typical = std::move(classes);
   impl_->model.reset();
-  ++impl_->version;
-}
-void SchedIndex::set_settings(SchedSettings settings) {
-  impl_->settings = settings;
   ++impl_->version;
 }
 

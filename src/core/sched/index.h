@@ -2,10 +2,10 @@
 //
 // Jobs that ask for the same thing are folded twice. A PlacementClass is everything that decides
 // where a task can go; a Kind is a class plus everything that decides when (project, user,
-// priority, array, gang size). A pass over the queue walks kinds, and a class that found no room is
-// not tried again before the room changed. Nodes are folded too, into groups of likes (groups.h);
-// each class reads which groups came up since it last looked, so a decision costs the groups
-// touched since, not the nodes.
+// priority, array, gang size). A pass over the queue walks kinds, and a class that found no free
+// capacity is not tried again before the capacity changed. Nodes are folded too, into groups of
+// likes (groups.h); each class reads which groups came up since it last looked, so a decision costs
+// the groups touched since, not the nodes.
 //
 // Everything here can be recomputed from IndexContents; check_invariants() does so.
 #pragma once
@@ -78,7 +78,8 @@ struct PlacementClass {
   std::optional<MigProfile> mig;
   std::string key;
   std::uint64_t references = 0;
-  struct Tried {  // by one pass, as far as it got: what found no room finds none later in it
+  struct Tried {  // by one pass, as far as it got: what found no free capacity finds none later in
+                  // it
     std::uint64_t pass = 0;
     std::int32_t tasks = 0;    // so many found none; 0: not tried
     struct Short {             // and so many that end by then found none beside what is held
@@ -169,7 +170,7 @@ struct SchedIndex::Impl {
   std::uint64_t version = 1;                     // of anything
   std::int64_t yielding = 0;                     // running jobs that could be asked to give way
   std::int64_t movable = 0;                      // …and to go on elsewhere
-  std::map<JobId, std::set<JobId>> leaving_for;  // who waits for whose room
+  std::map<JobId, std::set<JobId>> leaving_for;  // who waits for whose capacity
   std::set<JobId> moving;             // told to leave, or queued again, and to go on elsewhere
   std::uint64_t passes = 0;           // numbers of planning passes, and of parts of them
   std::uint64_t planned_version = 0;  // the last plan found nothing to do at this version…
@@ -191,7 +192,7 @@ struct SchedIndex::Impl {
   void ask_labels(const LabelMap& labels);  // nodes that differ in these are not alike from now on
   const PackModel& packing();               // made when first needed after a change
   const PackView& view_of(NodeGroup& group);
-  void take(const Placement& placement, const JobRequest& request);  // the node's room shrinks
+  void take(const Placement& placement, const JobRequest& request);  // the node's capacity shrinks
   void give(const Placement& placement, const JobRequest& request);
 
   // Queue
@@ -238,21 +239,23 @@ bool allowed_alike(const PlacementClass& c, const NodeState& node);
 bool allowed_by_id(const PlacementClass& c, NodeId node);
 bool allowed(const PlacementClass& c, const NodeState& node);
 // What a node has left, apart from what it is.
-struct Room {
+struct FreeCapacity {
   std::vector<GpuState> gpus;
   std::int64_t cpu_milli = 0, mem_mib = 0;
   std::int32_t tasks = 0;
 };
-Room room_of(const NodeState& node);
+FreeCapacity free_of(const NodeState& node);
 // Adds (+1) or takes away (-1) what a placement holds.
-void shift_room(Room& room,
+void shift_free(FreeCapacity& free,
                 const NodeShape& shape,
                 const Placement& placement,
                 const JobRequest& request,
                 int sign);
-std::optional<Placement> fit_room(const PlacementClass& c, const NodeState& node, const Room& room);
+std::optional<Placement> fit_free(const PlacementClass& c,
+                                  const NodeState& node,
+                                  const FreeCapacity& free);
 // Where on the node the task would go, or nothing. `gpu`: the card to take for a single share; -1:
-// the fullest that has room.
+// the fullest that has free capacity.
 std::optional<Placement> fit(const PlacementClass& c, const NodeState& node, std::int32_t gpu = -1);
 // The cards that alone could hold one share (or MIG instance) of the class.
 struct CardChoice {
@@ -267,7 +270,7 @@ std::optional<CardChoice> card_fits(const PlacementClass& c,
 // The same on the node with nothing running: whether it could ever.
 std::optional<Placement> fit_empty(const PlacementClass& c, const NodeState& node);
 // What a card has left, in thousandths, by whichever of compute and memory is scarcer.
-std::int32_t card_room(const GpuShape& card, std::int64_t free_milli, std::int64_t free_mem_mib);
+std::int32_t usable_on(const GpuShape& card, std::int64_t free_milli, std::int64_t free_mem_mib);
 // The groups of nodes by the class's score, brought up to date.
 CandidateOrder& candidates(SchedIndex::Impl& index, const PlacementClass& c);
 // Where all tasks of the job would go now; empty when they cannot.

@@ -1,13 +1,13 @@
-// The order in which a pass looks at what is queued. Every project has a line of its kinds; the
-// pass takes from the line whose first job comes first: what a project is guaranteed, then
-// on-demand, then spot; in each by priority, which grows with long waiting; then starved jobs,
-// those that wait longest first; then the project that has had least for its weight; then age. A
-// project that shares fairly between its users has a part of the line for each of them, and the
-// user who has had least of it comes first.
+// The order in which a pass looks at queued jobs. Every project has a line of its kinds of jobs;
+// the pass takes the line whose first job ranks first: guaranteed, then on-demand, then spot;
+// within each by priority, which grows with long waiting; then starved jobs, longest wait first;
+// then the project that was served least for its weight; then age. A project that shares fairly
+// between its users has a part of the line for each of them, and the user who was served least is
+// first.
 //
-// A start changes how much its project and its user have had, hence where their line and part
-// stand, and nothing else: so a start costs one look at the lines, not at the kinds. Kinds come in
-// the index's own order and need no sorting here.
+// A start changes only how much its project and its user have had, and so the place of their line
+// and part. It costs one look at the lines, not at the kinds. Kinds are already sorted in the
+// index.
 #pragma once
 
 #include <array>
@@ -20,22 +20,20 @@
 
 namespace billow::sched {
 
-// What a job's priority counts for. Priorities are compared on a logarithmic scale (±log2(1+|p|),
-// so their order is kept), on which a job that has waited for more than `starve_after` rises by one
-// for each further `starve_after`. Both of two jobs rise alike, so one of priority p is passed by
-// jobs of a higher priority q only if they were submitted before it or within (scale(q) − scale(p)
-// + 1) times `starve_after` after it: who is before it is settled after that long, and it is next
-// when those have started.
+// The effect of a job's priority. Priorities are compared on a logarithmic scale (±log2(1+|p|),
+// which keeps their order). A job that has waited longer than `starve_after` rises by one for each
+// further `starve_after`. Two jobs rise alike, so a job of priority p is passed by jobs of a higher
+// priority q only if they were submitted before it or within (scale(q) − scale(p) + 1) ×
+// `starve_after` after it. After that time nobody new can pass it, and it is next when those have
+// started.
 double queue_level(std::int32_t priority, Duration waited, Duration starve_after);
 
 // The first job of a kind that has not been looked at.
 struct Front {
-  int tier_down = 0;  // guaranteed, borrowed, spot: as victims.h ranks them, so that a victim never
-                      // comes back first
-  double level_down = 0;  // by priority, and by how long it has waited
-  bool fed = true;        // not starved
-  std::int64_t since_ns =
-      0;  // of starved ones: when they were submitted. Whoever comes later can no longer pass them.
+  int tier_down = 0;  // guaranteed, borrowed, spot, as in preempt.h: a victim is never first again
+  double level_down = 0;      // by priority, and by how long it has waited
+  bool fed = true;            // not starved
+  std::int64_t since_ns = 0;  // starved: when it was submitted; later jobs can no longer pass it
   std::uint64_t rank = 0;
   JobId job;
   Kind* kind = nullptr;

@@ -86,20 +86,20 @@ bool lies_free(const MigExtent& e, std::int32_t start, std::uint32_t used) {
 }
 
 // How many instances of every standard size could still be put on a card, each alone.
-int room_left(std::uint32_t used, std::int32_t slices_all) {
+int slices_left(std::uint32_t used, std::int32_t slices_all) {
   static constexpr std::array<MigExtent, 6> standard{
       {{1, 1, 8, 7}, {1, 2, 8, 7}, {2, 2, 8, 7}, {3, 4, 8, 7}, {4, 4, 8, 7}, {7, 8, 8, 7}}};
-  int room = 0;
+  int free = 0;
   for (MigExtent e : standard) {
     if (e.slices > slices_all)
       continue;
     e.slices_all = slices_all;
     for (std::int32_t s = 0; s < slices_all; ++s) {
       if ((starts_of(e) >> s & 1u) && lies_free(e, s, used))
-        room += e.slices;
+        free += e.slices;
     }
   }
-  return room;
+  return free;
 }
 
 }  // namespace
@@ -108,14 +108,14 @@ std::int32_t mig_start(const MigExtent& extent, std::uint32_t used, std::int32_t
   if (compute_used + extent.compute > extent.compute_all)
     return -1;
   std::int32_t best = -1;
-  int best_room = -1;
+  int best_left = -1;
   for (std::int32_t s = extent.slices_all - 1; s >= 0; --s) {
     if (!(starts_of(extent) >> s & 1u) || !lies_free(extent, s, used))
       continue;
     const std::uint32_t mask = ((1u << extent.slices) - 1u) << s;
-    const int room = room_left(used | mask, extent.slices_all);
-    if (room > best_room) {
-      best_room = room;
+    const int free = slices_left(used | mask, extent.slices_all);
+    if (free > best_left) {
+      best_left = free;
       best = s;
     }
   }

@@ -1,5 +1,5 @@
-// The mutators of nodes, and what is kept of each: its room, the order of its cards, the group of
-// nodes it belongs to.
+// The mutators of nodes, and what is kept of each: its capacity, the order of its cards, the group
+// of nodes it belongs to.
 #include <algorithm>
 #include <numeric>
 
@@ -8,7 +8,7 @@
 
 namespace billow::sched {
 
-std::int32_t card_room(const GpuShape& card, std::int64_t free_milli, std::int64_t free_mem_mib) {
+std::int32_t usable_on(const GpuShape& card, std::int64_t free_milli, std::int64_t free_mem_mib) {
   std::int64_t milli = std::max<std::int64_t>(free_milli, 0);
   if (card.memory_mib > 0)
     milli = std::min(milli, std::max<std::int64_t>(free_mem_mib, 0) * 1000 / card.memory_mib);
@@ -187,7 +187,7 @@ const PackView& SchedIndex::Impl::view_of(NodeGroup& group) {
   for (std::size_t i = 0; i < static_cast<std::size_t>(pack.gpus); ++i) {
     const std::uint8_t card = node.ranked[i];
     pack.free[i] =
-        card_room(node.shape.gpus[card], node.gpus[card].free_milli, node.gpus[card].free_mem_mib);
+        usable_on(node.shape.gpus[card], node.gpus[card].free_milli, node.gpus[card].free_mem_mib);
   }
   model->look(pack, group.view);
   group.seen_by = model_version;
@@ -212,12 +212,12 @@ void set_free(NodeState& node) {
 
 // sign −1 takes, +1 gives back.
 void shift(NodeState& node, const Placement& placement, const JobRequest& request, int sign) {
-  Room room{std::move(node.gpus), node.free_cpu_milli, node.free_mem_mib, node.tasks};
-  shift_room(room, node.shape, placement, request, sign);
-  node.gpus = std::move(room.gpus);
-  node.free_cpu_milli = room.cpu_milli;
-  node.free_mem_mib = room.mem_mib;
-  node.tasks = room.tasks;
+  FreeCapacity free{std::move(node.gpus), node.free_cpu_milli, node.free_mem_mib, node.tasks};
+  shift_free(free, node.shape, placement, request, sign);
+  node.gpus = std::move(free.gpus);
+  node.free_cpu_milli = free.cpu_milli;
+  node.free_mem_mib = free.mem_mib;
+  node.tasks = free.tasks;
 }
 
 void add_totals(SchedIndex::Impl& index, const NodeShape& shape, int sign) {
@@ -229,18 +229,18 @@ void add_totals(SchedIndex::Impl& index, const NodeShape& shape, int sign) {
 
 }  // namespace
 
-void shift_room(Room& room,
+void shift_free(FreeCapacity& free,
                 const NodeShape& shape,
                 const Placement& placement,
                 const JobRequest& request,
                 int sign) {
-  room.cpu_milli += sign * placement.cpu_milli;
-  room.mem_mib += sign * placement.mem_mib;
-  room.tasks -= sign;
+  free.cpu_milli += sign * placement.cpu_milli;
+  free.mem_mib += sign * placement.mem_mib;
+  free.tasks -= sign;
   for (const GpuShare& g : placement.gpus) {
-    if (g.gpu < 0 || static_cast<std::size_t>(g.gpu) >= room.gpus.size())
+    if (g.gpu < 0 || static_cast<std::size_t>(g.gpu) >= free.gpus.size())
       continue;  // the node came back with fewer cards
-    GpuState& state = room.gpus[static_cast<std::size_t>(g.gpu)];
+    GpuState& state = free.gpus[static_cast<std::size_t>(g.gpu)];
     const GpuShape& card = shape.gpus[static_cast<std::size_t>(g.gpu)];
     if (card.healthy) {
       state.free_milli += sign * g.share.milli;

@@ -17,7 +17,7 @@ inline constexpr Slot no_slot = ~Slot{0};
 class CandidateOrder {
  public:
   static constexpr double closed =
-      std::numeric_limits<double>::infinity();  // no room; lower scores are better
+      std::numeric_limits<double>::infinity();  // no free capacity; lower scores are better
 
   std::uint64_t cursor = 0;  // log position read up to; 0: never filled
   std::uint64_t model_version = 0;

@@ -35,17 +35,39 @@ bool wants_type(const Resources& r, const std::string& type) {
 
 }  // namespace
 
-PackModel::PackModel(const std::vector<std::pair<Resources, double>>& typical,
+PackModel::PackModel(const Typical& typical,
                      const std::map<std::string, std::int64_t>& capacity,
                      PackWeights weights)
     : weights_(weights) {
   for (const auto& [name, count] : capacity)
     names_.emplace(name, static_cast<int>(names_.size()));
   types_.resize(names_.size());
+  weigh_types(typical, capacity);
+  double covered = 0;
+  const std::vector<PopularTask> popular = popular_tasks(typical, covered);
+  for (const auto& [name, index] : names_) {
+    Type& type = types_[static_cast<std::size_t>(index)];
+    std::map<std::pair<std::int32_t, std::int32_t>, std::map<std::int64_t, double>> grouped;
+    std::map<std::int32_t, double> shares;
+    for (const PopularTask& task : popular) {
+      if (task.gpus == 0 || task.milli == 0 ||
+          (!task.types.empty() && std::ranges::find(task.types, name) == task.types.end()))
+        continue;
+      grouped[{task.milli, task.gpus}][task.cpu_milli] += task.weight / covered;
+      shares[task.milli] += task.weight;
+    }
+    fill_usable(type, grouped);
+    fill_waste(type, shares);
+  }
+}
 
-  // Cores per GPU, and how much of each type the type-bound work would take, were all the typical
-  // work to fill the GPUs once.
-  double gpus = 0, cpus = 0, capacity_all = 0;
+// Cores per GPU, and how much of each type the type-bound work would take if the typical work
+// filled all GPUs once.
+void PackModel::weigh_types(const Typical& typical,
+                            const std::map<std::string, std::int64_t>& capacity) {
+  double gpus = 0;
+  double cpus = 0;
+  double capacity_all = 0;
   for (const auto& [name, count] : capacity)
     capacity_all += static_cast<double>(count);
   for (const auto& [r, w] : typical) {
@@ -67,9 +89,12 @@ PackModel::PackModel(const std::vector<std::pair<Resources, double>>& typical,
             w * r.gpus * milli_of(r) / 1000.0 / gpus * capacity_all / reachable;
     }
   }
+}
 
-  // The most frequent kinds of task that make up most of the work. Only cores and GPUs matter here,
-  // so others are merged.
+// The most frequent kinds of task that make up most of the work. Only cores and GPUs matter here,
+// so kinds that agree in them are merged.
+std::vector<PackModel::PopularTask> PackModel::popular_tasks(const Typical& typical,
+                                                             double& covered) const {
   std::map<std::tuple<std::int64_t, std::int32_t, std::int32_t, std::vector<std::string>>, double>
       merged;
   double all = 0;
@@ -84,47 +109,37 @@ PackModel::PackModel(const std::vector<std::pair<Resources, double>>& typical,
     merged[{r.cpu_milli, r.gpus, milli_of(r), names}] += w;
     all += w;
   }
-  std::vector<std::pair<
-      double, std::tuple<std::int64_t, std::int32_t, std::int32_t, std::vector<std::string>>>>
-      popular;
-  for (const auto& [key, w] : merged)
-    popular.emplace_back(w, key);
-  std::ranges::stable_sort(popular, std::greater<>{}, [](const auto& p) { return p.first; });
-  double covered = 0;
+  std::vector<PopularTask> popular;
+  for (const auto& [key, w] : merged) {
+    const auto& [cpu_milli, gpus, milli, types] = key;
+    popular.push_back({w, cpu_milli, gpus, milli, types});
+  }
+  std::ranges::stable_sort(popular, std::greater<>{}, &PopularTask::weight);
+  covered = 0;
   std::size_t keep = 0;
   while (keep < popular.size() && covered < weights_.typical_part * all)
-    covered += popular[keep++].first;
+    covered += popular[keep++].weight;
   popular.resize(keep);
+  return popular;
+}
 
-  for (const auto& [name, index] : names_) {
-    Type& type = types_[static_cast<std::size_t>(index)];
-    std::map<std::pair<std::int32_t, std::int32_t>, std::map<std::int64_t, double>> grouped;
-    std::map<std::int32_t, double> shares;
-    for (const auto& [w, key] : popular) {
-      const auto& [cpu, gpu_count, milli, only] = key;
-      if (gpu_count == 0 || milli == 0 ||
-          (!only.empty() && std::ranges::find(only, name) == only.end()))
-        continue;
-      grouped[{milli, gpu_count}][cpu] += w / covered;
-      shares[milli] += w;
+// Expected waste of a card, smallest remainders first: each is what the next share leaves, weighted
+// towards good fits.
+void PackModel::fill_waste(Type& type, const std::map<std::int32_t, double>& shares) const {
+  type.waste.resize(whole_gpu_milli + 1);
+  for (std::int32_t left = 0; left <= whole_gpu_milli; ++left) {
+    double sum = 0;
+    double weight = 0;
+    for (const auto& [milli, w] : shares) {
+      if (milli > left)
+        break;
+      const double rest = type.waste[static_cast<std::size_t>(left - milli)];
+      const double towards = w * std::exp(-weights_.fit_bias * rest);
+      sum += towards * rest;
+      weight += towards;
     }
-    fill_usable(type, grouped);
-    // Expected waste of a card, smallest remainders first: each is what the next share leaves,
-    // weighted towards good fits.
-    type.waste.resize(whole_gpu_milli + 1);
-    for (std::int32_t left = 0; left <= whole_gpu_milli; ++left) {
-      double sum = 0, weight = 0;
-      for (const auto& [milli, w] : shares) {
-        if (milli > left)
-          break;
-        const double rest = type.waste[static_cast<std::size_t>(left - milli)];
-        const double towards = w * std::exp(-weights_.fit_bias * rest);
-        sum += towards * rest;
-        weight += towards;
-      }
-      type.waste[static_cast<std::size_t>(left)] =
-          static_cast<float>(weight > 0 ? sum / weight : left / 1000.0);
-    }
+    type.waste[static_cast<std::size_t>(left)] =
+        static_cast<float>(weight > 0 ? sum / weight : left / 1000.0);
   }
 }
 
@@ -235,10 +250,10 @@ double PackModel::finish(const PackView& before,
 }
 
 double PackModel::score_card(const PackView& before,
-                             std::int32_t room,
+                             std::int32_t free,
                              std::int32_t rest,
                              std::int64_t cpu_after) const {
-  const std::int64_t idle = before.idle_milli - room + rest;
+  const std::int64_t idle = before.idle_milli - free + rest;
   if (before.type < 0)
     return finish(before, static_cast<double>(idle) / 1000.0, 0, idle, cpu_after);
   const Type& type = types_[static_cast<std::size_t>(before.type)];
@@ -249,9 +264,9 @@ double PackModel::score_card(const PackView& before,
     if (level.cards == 0)
       break;  // levels rise: none of the rest has a card either
     const std::int32_t milli = type.levels[l];
-    if (room >= milli) {
+    if (free >= milli) {
       --level.cards;
-      level.sum -= room;
+      level.sum -= free;
     }
     if (rest >= milli) {
       ++level.cards;
@@ -260,7 +275,7 @@ double PackModel::score_card(const PackView& before,
     usable += weight[std::min(level.cards, type.cards_max)] * level.sum;
   }
   const double waste = static_cast<double>(type.waste[static_cast<std::size_t>(rest)]) -
-                       static_cast<double>(type.waste[static_cast<std::size_t>(room)]);
+                       static_cast<double>(type.waste[static_cast<std::size_t>(free)]);
   return finish(before, (static_cast<double>(idle) - usable) / 1000.0, waste, idle, cpu_after);
 }
 

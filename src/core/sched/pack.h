@@ -32,8 +32,8 @@ struct PackWeights {
   double typical_part = 0.95;  // of the tasks make up the typical workload
 };
 
-// The GPU side of a node as the score sees it. A card's room is the smaller of its compute and its
-// memory.
+// The GPU side of a node as the score sees it. A card's capacity is the smaller of its compute and
+// its memory.
 struct PackNode {
   static constexpr int gpus_max = 16;
   int type = -1;  // of the model; -1: unknown to it
@@ -42,8 +42,8 @@ struct PackNode {
   std::int64_t cpu_milli = 0;
 };
 
-// What the model makes of a node's room: worked out once per state, so that scoring a change of one
-// card is a short loop.
+// What the model makes of a node's capacity: worked out once per state, so that scoring a change of
+// one card is a short loop.
 struct PackView {
   int type = -1;
   std::int64_t idle_milli = 0;
@@ -59,9 +59,10 @@ struct PackView {
 
 class PackModel {
  public:
-  // `typical`: the work to keep room for, weighted by how often it comes. `capacity`: GPUs per
-  // type.
-  PackModel(const std::vector<std::pair<Resources, double>>& typical,
+  // `typical`: the work to keep capacity free for, weighted by how often it comes. `capacity`: GPUs
+  // per type.
+  using Typical = std::vector<std::pair<Resources, double>>;
+  PackModel(const Typical& typical,
             const std::map<std::string, std::int64_t>& capacity,
             PackWeights weights = {});
 
@@ -70,10 +71,10 @@ class PackModel {
   double card_waste(int type, std::int32_t free_milli) const;
   void look(const PackNode& node, PackView& out) const;
 
-  // The score of what a task takes: of one card, which has `room` left before and `rest` after; of
-  // no card; or of several, so that the node becomes `after`.
+  // The score of what a task takes: of one card, which has `free` before and `rest` after;
+  // of no card; or of several, so that the node becomes `after`.
   double score_card(const PackView& before,
-                    std::int32_t room,
+                    std::int32_t free,
                     std::int32_t rest,
                     std::int64_t cpu_after) const;
   double score_cores(const PackView& before, std::int64_t cpu_after) const;
@@ -94,6 +95,16 @@ class PackModel {
     std::size_t rank(std::int64_t cpu_milli) const;
     const double* row(std::int64_t cpu_milli) const;
   };
+  struct PopularTask {
+    double weight = 0;
+    std::int64_t cpu_milli = 0;
+    std::int32_t gpus = 0;
+    std::int32_t milli = 0;          // of each GPU
+    std::vector<std::string> types;  // empty: any
+  };
+  void weigh_types(const Typical& typical, const std::map<std::string, std::int64_t>& capacity);
+  std::vector<PopularTask> popular_tasks(const Typical& typical, double& covered) const;
+  void fill_waste(Type& type, const std::map<std::int32_t, double>& shares) const;
   void fill_usable(Type& type,
                    const std::map<std::pair<std::int32_t, std::int32_t>,
                                   std::map<std::int64_t, double>>& grouped) const;

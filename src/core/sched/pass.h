@@ -2,18 +2,18 @@
 // nodes. What the pass decides is taken from the index while it goes on and given back at the end,
 // so that the caller sees an unchanged index.
 //
-// The order is that of lines.h. The first job that finds no room gets a hold (holds.h) on the room
-// it will have soonest, and the rest of the pass is backfill around it. In three files: plan.cpp
-// walks the queue and starts jobs, promises.cpp keeps what has been promised before the pass began,
-// no_room.cpp looks for room when there is none.
+// The order is that of lines.h. The first job that finds no free capacity gets a hold (holds.h) on
+// the capacity it will have soonest, and the rest of the pass is backfill around it. In three
+// files: plan.cpp walks the queue and starts jobs, promises.cpp keeps what has been promised before
+// the pass began, no_capacity.cpp looks for capacity when there is none.
 #pragma once
 
 #include "core/sched/holds.h"
 #include "core/sched/index.h"
 #include "core/sched/lines.h"
+#include "core/sched/preempt.h"
 #include "core/sched/reserved.h"
 #include "core/sched/tally.h"
-#include "core/sched/victims.h"
 
 namespace billow::sched {
 
@@ -37,8 +37,8 @@ class Pass {
   void keep_for_moving();
   void keep_reservations();
   void clear_for(const Placement& left, Slot slot);
-  // Keeps `placements`, chosen on the rooms the index shows now, for the job from `from` on;
-  // commit_hold() makes it so.
+  // Keeps `placements`, chosen on the free capacity that the index shows now, for the job from
+  // `from` on; commit_hold() makes it so.
   void hold_for(const JobRequest& request,
                 std::vector<Placement> placements,
                 WallTime from,
@@ -75,12 +75,12 @@ class Pass {
   PlacementClass::Tried& tried(const PlacementClass& c) const;
   void forget_tries() { pass_ = ++index_.passes; }
 
-  // ---- When there is no room (no_room.cpp)
+  // ---- When there is no free capacity (no_capacity.cpp)
   const std::vector<std::pair<WallTime, const RunningJob*>>& releases(bool asks_spot = false);
   bool hold_soonest(const JobRequest& request, const PlacementClass& c);
   bool hold_beside_reservations(const JobRequest& request, const PlacementClass& c);
   void hold_drained(const JobRequest& request, const PlacementClass& c);
-  void no_room(const Front& front);
+  void no_capacity(const Front& front);
   bool ask_to_leave(const JobRequest& request, const PlacementClass& c);
 
   template <class F>
@@ -101,8 +101,8 @@ class Pass {
   std::vector<std::pair<Placement, const JobRequest*>> taken_;
   std::set<JobId> started_jobs_;  // out of turn, by backfill
   std::set<JobId> asked_, waits_for_leavers_;
-  std::map<JobId, std::vector<Placement>> own_;      // room held for these jobs
-  std::vector<std::pair<Placement, Room>> pending_;  // a hold found, not yet kept
+  std::map<JobId, std::vector<Placement>> own_;              // capacity held for these jobs
+  std::vector<std::pair<Placement, FreeCapacity>> pending_;  // a hold found, not yet kept
   struct Commit {
     JobRequest request;
     WallTime from;
@@ -116,7 +116,7 @@ class Pass {
   int preemptors_ = 0, holds_tried_ = 0;
   mutable int gangs_tried_ = 0;  // short ones, beside holds
   bool head_held_ = false, blocked_ = false;
-  bool stuck_ = false;  // what was tried last found no room
+  bool stuck_ = false;  // what was tried last found no free capacity
 };
 
 }  // namespace billow::sched

@@ -21,7 +21,7 @@ struct Scored {
 };
 
 std::int32_t rest_of(const GpuShape& card, const GpuState& state, const Share& share) {
-  return card_room(card, state.free_milli - share.milli, state.free_mem_mib - share.mem_mib);
+  return usable_on(card, state.free_milli - share.milli, state.free_mem_mib - share.mem_mib);
 }
 
 Scored score_share(Impl& index, const PlacementClass& c, const NodeState& node, NodeGroup& group) {

@@ -12,7 +12,7 @@ constexpr Duration look_again =
     seconds(30);  // while something waits, time alone may help (minimum run times, starvation)
 constexpr std::int32_t gang_depth = 16;  // gangs of one kind looked at
 constexpr int gangs_tried_max =
-    16;  // for which room beside holds is sought: each time every held node is looked at
+    16;  // for which capacity beside holds is sought: each time every held node is looked at
 
 }  // namespace
 
@@ -214,9 +214,9 @@ bool Pass::start_short(Front& front, std::int32_t depth) {
 
 // ---- The pass
 
-// Of a project that starts its jobs strictly as they were submitted: who finds no room stops those
-// behind it. Not so jobs that have a place of their own (a reservation, or the node of a suspended
-// image): nobody else could use it.
+// Of a project that starts its jobs strictly as they were submitted: who finds no free capacity
+// stops those behind it. Not so jobs that have a place of their own (a reservation, or the node of
+// a suspended image): nobody else could use it.
 bool Pass::in_order(const Kind& kind) const {
   return index_.projects.at(kind.proto.project).settings.policy == OrderPolicy::fifo &&
          !kind.proto.reservation && kind.proto.constraints.only_nodes.empty();
@@ -329,8 +329,8 @@ bool Pass::try_start(Front& front) {
     }
     if (may_be_short(front) && start_short(front, 1))
       return true;
-    no_room(front);
-    auto& t = tried(c);  // the pass only takes room, so it stays so
+    no_capacity(front);
+    auto& t = tried(c);  // the pass only takes capacity, so it stays so
     t.tasks = t.tasks == 0 ? kind.proto.tasks : std::min(t.tasks, kind.proto.tasks);
   }
   while (static_cast<std::int32_t>(plan_.starts.size()) < limits_.starts_max &&

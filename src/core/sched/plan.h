@@ -1,16 +1,17 @@
-// The scheduler's face: an index kept by the core's `apply`, and pure questions asked of it.
+// The scheduler's interface: an index kept by the core's `apply`, and pure questions about it.
 //
-//   SchedIndex    nodes, running and queued jobs, projects, reservations; every mutator is a fact
-//   that already happened. plan()        what should happen now. It changes nothing: the core turns
-//   decisions into events, and their `apply` calls
-//                 the mutators. Work per call is bounded by PlanLimits; `more` says that calling
-//                 again would find more.
-//   explain()     why a queued job waits.   feasible()  whether the hardware could ever run it;
-//   asked at submit.
+//   SchedIndex  nodes, running and queued jobs, projects, reservations. Every mutator records a
+//   fact
+//               that already happened.
+//   plan()      what should happen now. It changes nothing: the core turns decisions into events,
+//               whose `apply` calls the mutators. PlanLimits bound the work of a call; `more` says
+//               that another call would find more.
+//   explain()   why a queued job waits.
+//   feasible()  whether the hardware could ever run a job; asked at submission.
 //
 // The same calls on an equal index give the same answers. Answers do not depend on node names, ids
-// or order except to choose between nodes that are alike in every respect. An index is used by one
-// thread at a time (caches live inside).
+// or order, except to choose between nodes that are alike in every respect. One thread at a time
+// uses an index (it contains caches).
 #pragma once
 
 #include <memory>
@@ -27,9 +28,8 @@ namespace billow::sched {
 
 struct SchedSettings {
   Duration usage_half_life = hours(24 * 7);  // of fair-share usage
-  Duration starve_after =
-      hours(24);  // a job that waited this long goes to the front and others stop passing it
-  std::int32_t backfill_depth = 256;  // jobs of one kind looked at behind a reservation
+  Duration starve_after = hours(24);         // then a job moves to the front and is not passed
+  std::int32_t backfill_depth = 256;         // jobs of one kind looked at behind a reservation
   bool preemption = true;
   bool consolidation = true;
 
@@ -62,7 +62,7 @@ struct Preempt {
   JobId victim;
   Yields mode = Yields::by_requeue;  // by_suspend or by_requeue
   PreemptCause cause = PreemptCause::priority;
-  JobId for_job;  // who gets the room; none for a reservation
+  JobId for_job;  // gets the capacity; none for a reservation
   bool operator==(const Preempt&) const = default;
 };
 // The job first in line cannot start now; this is when and where it is expected to.
@@ -78,8 +78,7 @@ struct Plan {
   std::vector<Preempt> preempts;
   std::vector<Reserve> reserves;
   bool more = false;  // the limits ended this plan early; ask again
-  WallTime wake_at;  // nothing but time changes the answer, and not before this; zero: time changes
-                     // nothing
+  WallTime wake_at;   // time alone changes the answer, but not before this; zero: it does not
   bool empty() const { return starts.empty() && repairs.empty() && preempts.empty(); }
   bool operator==(const Plan&) const = default;
 };
@@ -96,20 +95,20 @@ enum class ReasonKind {
   quota,  // over the guarantee and not allowed to borrow
   user_limit,
   array_limit,
-  residency,       // the project's allowed regions and pools have no room
+  residency,       // the project's allowed regions and pools have no free capacity
   infeasible,      // no hardware here could ever run it
-  no_room,         // everything that could run it is in use
+  no_capacity,     // everything that could run it is in use
   fragmentation,   // enough is free in sum, but not together
   topology,        // enough is free, but not close together
-  reserved,        // the room is promised to a reservation
+  reserved,        // the capacity is promised to a reservation
   waiting_behind,  // others come first
-  preempting,      // victims are leaving to make room
+  preempting,      // victims are leaving to free capacity
   next,            // it starts with the next plan
 };
 const char* reason_name(ReasonKind kind);
 
 struct Reason {
-  ReasonKind kind = ReasonKind::no_room;
+  ReasonKind kind = ReasonKind::no_capacity;
   std::string text;
   JobId behind;  // waiting_behind: who is next in line
   bool operator==(const Reason&) const = default;
@@ -124,11 +123,9 @@ struct RunningJob {
   JobRequest request;
   std::vector<Placement> placements;  // a member without node (NodeId 0) is lost or has ended
   WallTime started;
-  std::int64_t dominant_milli =
-      0;  // what fair share counts it as: GPU thousandths of its dominant resource
-  std::vector<std::int32_t>
-      done;              // members that have ended by themselves: nobody takes their place
-  bool leaving = false;  // told to suspend, requeue or stop; its room is not free yet
+  std::int64_t dominant_milli = 0;  // for fair share: GPU thousandths of its dominant resource
+  std::vector<std::int32_t> done;   // members that have ended by themselves and are not replaced
+  bool leaving = false;  // asked to suspend, requeue or stop; its capacity is not free yet
   JobId leaving_for;
   bool operator==(const RunningJob&) const = default;
   template <class V>
@@ -160,19 +157,19 @@ struct Usage {
   }
 };
 
-// The workload seen of late, from which placement learns what to keep room for. It changes with
-// starts only, by a fixed rule, so an index restored from a snapshot plans as the one that was
+// The workload seen of late, from which placement learns what to keep capacity free for. It changes
+// with starts only, by a fixed rule, so an index restored from a snapshot plans as the one that was
 // saved.
 struct Learned {
   std::vector<std::pair<Resources, double>> recent;   // starts per kind of task, older ones fading
   std::vector<std::pair<Resources, double>> typical;  // what the model in use was made from
   std::int64_t starts = 0;
-  std::int64_t next_at = 16;  // starts after which the model is made anew
+  std::int64_t next_at = 16;  // starts after which the model is rebuilt
   bool operator==(const Learned&) const = default;
 };
 
-// A suspended job: the cards its image came from, to which it must come back. Others are placed
-// elsewhere where that is as good.
+// A suspended job: it must resume on the GPUs that its memory came from. Others are placed
+// elsewhere if that is as good.
 struct Sleeper {
   JobId job;
   NodeId node;
@@ -207,7 +204,6 @@ class SchedIndex {
   void upsert_node(const NodeShape& node);  // running tasks on it stay
   void remove_node(NodeId node);  // jobs on it must have ended, or their members been lost, before
   void upsert_project(const ProjectSettings& project);
-  void remove_project(ProjectId project);
   void set_usage(const Usage& usage);  // restores a snapshot's
 
   void enqueue(const JobRequest& job);  // again with the same id: replaces the queued request
@@ -216,14 +212,14 @@ class SchedIndex {
   // queued).
   void started(JobId job, std::vector<Placement> placements, WallTime when);
   void restore_running(const RunningJob& job);
-  // Its room is free. A lost member of an elastic job is replaced; one that has ended by itself is
-  // not.
+  // Its capacity is free. A lost member of an elastic job is replaced; one that has ended by itself
+  // is not.
   void member_lost(JobId job, std::int32_t task_index, WallTime when, bool replace = true);
   void member_replaced(JobId job,
                        std::int32_t task_index,
                        Placement placement);  // a Repair happened
-  // A Preempt (or stop) is under way: its room will be free soon. One that moves is queued again
-  // (JobRequest::moves), and goes on elsewhere.
+  // A Preempt (or stop) is under way: its capacity will be free soon. One that moves is queued
+  // again (JobRequest::moves), and goes on elsewhere.
   void leaving(JobId job, JobId for_job = {}, bool moves = false);
   void stays(JobId job);  // …or was called off
   // It no longer holds anything: ended, requeued or suspended (enqueue it again for the latter
@@ -237,12 +233,10 @@ class SchedIndex {
   void upsert_reservation(const Reservation& reservation);
   void remove_reservation(ReservationId reservation);
   void left_reservation(JobId running);  // what it holds is its own from now on
-  // What work is typical here, with relative weights; placement keeps room for it. Unless set, it
-  // is learned from what is queued and running.
+  // What work is typical here, with relative weights; placement keeps capacity free for it. Unless
+  // set, it is learned from what is queued and running.
   void set_typical(std::vector<std::pair<Resources, double>> classes);
-  void set_settings(SchedSettings settings);
 
-  std::size_t node_count() const;
   std::size_t running_count() const;
   std::size_t queued_count() const;
   const RunningJob* running(JobId job) const;
@@ -275,23 +269,23 @@ class SchedIndex {
 };
 
 Plan plan(const SchedIndex& index, WallTime now, PlanLimits limits = {});
-// Why a queued job waits; what would start it now is asked for apart, because each change that is
-// tried costs a plan.
+// Why a queued job waits. What would start it now is optional, because every change that is tried
+// costs a plan.
 enum class Advice { none, wanted };
 Explanation explain(const SchedIndex& index,
                     JobId job,
                     WallTime now,
                     Advice advice = Advice::wanted);
-// What is to be said of a job that waits inside a reservation which is over; or of an array, so
-// many of whose elements do.
+// The explanation for a job that waits inside a reservation that has ended; or for an array with so
+// many such elements.
 Explanation reservation_over(JobId job, ReservationId reservation, std::size_t elements = 1);
 // When the queued job will start if nothing new comes, played forward on a copy; zero: not known.
 // Slower than explain().
 WallTime forecast(const SchedIndex& index, JobId job, WallTime now);
 Status feasible(const SchedIndex& index, const JobRequest& job);
 
-// Nodes for an advance reservation of `tasks` × `resources` from–until, or why there is no room
-// then.
+// Nodes for an advance reservation of `tasks` × `resources` from–until, or why there is no free
+// capacity then.
 struct ReservationRequest {
   ProjectId project;
   Resources resources;

@@ -1,5 +1,5 @@
-// What a pass has to keep before it starts anything: room for jobs whose victims are leaving, for
-// jobs that are on their way to another node, and for advance reservations.
+// What a pass has to keep before it starts anything: capacity for jobs whose victims are leaving,
+// for jobs that are on their way to another node, and for advance reservations.
 #include <algorithm>
 
 #include "core/sched/pass.h"
@@ -22,18 +22,19 @@ void Pass::hold_for(const JobRequest& request,
     return;
   pending_.clear();
   for (const Placement& p : placements)
-    pending_.emplace_back(p, room_of(*index_.find(p.node)));
+    pending_.emplace_back(p, free_of(*index_.find(p.node)));
   own_[request.id] = std::move(placements);
   commit_ = {request, from, asks_spot};
 }
 void Pass::commit_hold() {
-  for (auto& [p, room] : pending_)
-    holds_->keep(p, commit_.request, std::move(room), commit_.from, Holds::For::job,
+  for (auto& [p, free] : pending_)
+    holds_->keep(p, commit_.request, std::move(free), commit_.from, Holds::For::job,
                  commit_.asks_spot);
   pending_.clear();
 }
 
-// Victims of an earlier plan are on their way out: their room is for the one they were asked for.
+// Victims of an earlier plan are on their way out: their capacity is for the one they were asked
+// for.
 void Pass::keep_for_waiting() {
   for (const auto& [id, leavers] : index_.leaving_for) {
     auto it = index_.queued.find(id);
@@ -61,8 +62,8 @@ void Pass::keep_for_waiting() {
   }
 }
 
-// Who moves was promised room elsewhere when it was asked, and gets it: nobody takes it while it
-// saves its work and starts again.
+// Who moves was promised capacity elsewhere when it was asked, and gets it: nobody takes it while
+// it saves its work and starts again.
 void Pass::keep_for_moving() {
   for (JobId id : index_.moving) {
     const auto queued = index_.queued.find(id);
@@ -97,7 +98,7 @@ void Pass::keep_reservations() {
   for (const auto& [slot, steps] : reserved_.steps()) {
     const NodeState& node = index_.nodes[slot];
     for (const Reserved::Step& step : steps) {
-      Room then = room_of(node);
+      FreeCapacity then = free_of(node);
       JobId last;
       for (JobId id : node.jobs) {
         if (std::exchange(last, id) == id)
@@ -109,7 +110,7 @@ void Pass::keep_reservations() {
           continue;
         for (const Placement& p : job.placements) {
           if (p.node == node.shape.id)
-            shift_room(then, node.shape, p, job.request, +1);
+            shift_free(then, node.shape, p, job.request, +1);
         }
       }
       holds_->keep(step.used, nobody(), std::move(then), step.from, Holds::For::reservation);
@@ -121,11 +122,11 @@ void Pass::keep_reservations() {
 // to as it takes, cheapest first.
 void Pass::clear_for(const Placement& left, Slot slot) {
   const NodeState& node = index_.nodes[slot];
-  Room room = holds_->true_room(slot);
+  FreeCapacity free = holds_->true_free(slot);
   const auto shift = [&](const RunningJob& job) {
     for (const Placement& p : job.placements)
       if (p.node == node.shape.id)
-        shift_room(room, node.shape, p, job.request, +1);
+        shift_free(free, node.shape, p, job.request, +1);
   };
   std::vector<std::pair<double, JobId>> jobs;
   JobId last;
@@ -134,7 +135,7 @@ void Pass::clear_for(const Placement& left, Slot slot) {
       continue;
     const RunningJob& job = index_.running.at(id);
     if (holds_for_its_own(index_, job.request, now_))
-      continue;  // of this one it is counted already, and another's makes no room here
+      continue;  // of this one it is counted already, and another's frees nothing here
     if (job.leaving || asked_.contains(id))
       shift(job);
     else if (gives_way(job.request))
@@ -143,9 +144,9 @@ void Pass::clear_for(const Placement& left, Slot slot) {
   std::ranges::sort(jobs);
   const auto lacks = [&](std::int32_t gpu) {
     const auto wanted = std::ranges::find(left.gpus, gpu, &GpuShare::gpu);
-    if (wanted == left.gpus.end() || static_cast<std::size_t>(gpu) >= room.gpus.size())
+    if (wanted == left.gpus.end() || static_cast<std::size_t>(gpu) >= free.gpus.size())
       return false;
-    const GpuState& state = room.gpus[static_cast<std::size_t>(gpu)];
+    const GpuState& state = free.gpus[static_cast<std::size_t>(gpu)];
     return state.free_milli < wanted->share.milli || state.free_mem_mib < wanted->share.mem_mib;
   };
   for (const auto& [cost, id] : jobs) {
@@ -156,8 +157,8 @@ void Pass::clear_for(const Placement& left, Slot slot) {
       if (p.node != node.shape.id)
         continue;
       helps = helps || std::ranges::any_of(p.gpus, [&](const GpuShare& g) { return lacks(g.gpu); });
-      helps = helps || (room.cpu_milli < left.cpu_milli && p.cpu_milli > 0);
-      helps = helps || (room.mem_mib < left.mem_mib && p.mem_mib > 0 &&
+      helps = helps || (free.cpu_milli < left.cpu_milli && p.cpu_milli > 0);
+      helps = helps || (free.mem_mib < left.mem_mib && p.mem_mib > 0 &&
                         mode != Yields::by_suspend);  // its memory stays with its image
     }
     if (!helps)

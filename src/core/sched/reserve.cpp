@@ -1,39 +1,38 @@
-// Nodes for an advance reservation: what will surely be free for the whole of its time.
+// Nodes for an advance reservation: capacity that will certainly be free for its whole time.
 //
-// On each node the room is what the node has, less what other reservations of that time hold, less
-// what runs there now and may still run when it begins. A job with a time limit is gone by then or
-// not; one without may run for ever, unless it can be asked to give way (spot), which the plan does
-// when the reservation begins. Room that nobody has to leave comes first; where there is none,
-// those are asked whom it costs least. What is chosen is kept by every later plan (holds.h), so
-// nothing that would be in the way starts in between.
+// The capacity of a node is what it has, less other reservations of that time, less jobs that may
+// still run when the reservation begins. A job with a time limit has ended by then or not; one
+// without may run on, unless it can be preempted (spot), which the plan does when the reservation
+// begins. Nodes on which nobody must leave come first; otherwise those where it costs least. Every
+// later plan keeps what is chosen (holds.h), so nothing that would be in the way starts meanwhile.
 #include <algorithm>
 
 #include <fmt/format.h>
 
 #include "base/text.h"
+#include "core/sched/preempt.h"
 #include "core/sched/reserved.h"
-#include "core/sched/victims.h"
 
 namespace billow::sched {
 namespace {
 
 using Impl = SchedIndex::Impl;
-constexpr std::size_t later_tries_max = 64;  // ends of others looked at for "it would fit from …"
+constexpr std::size_t later_tries_max = 64;  // ends of other jobs tried for "it would fit from …"
 
 bool overlap(const Reservation& r, WallTime from, WallTime until) {
   return r.from < until && from < r.until;
 }
 
-struct NodeRoom {
+struct NodeFree {
   Slot slot = no_slot;
   Placement placement;
-  double cost = 0;  // of asking those to leave who are on it now and can
+  double cost = 0;  // of preempting the jobs that must leave
 };
 
-// What the GPUs' part of a node's cores or memory is, where the request does not say. Not all of
-// it, even of all GPUs: a part is left for work without GPUs, which has nowhere else to go.
-constexpr std::int64_t left_to_others = 8;  // one part in so many…
-constexpr std::int64_t core_milli = 1000;   // …and a core at least, where there are two
+// The cores and memory that are divided among a node's GPUs if the request does not say. Jobs
+// without GPUs keep one part in eight, and at least one core of two or more.
+constexpr std::int64_t left_to_others = 8;
+constexpr std::int64_t core_milli = 1000;
 std::int64_t cpu_to_share(const NodeShape& node) {
   return node.cpu_milli < 2 * core_milli
              ? node.cpu_milli
@@ -48,20 +47,18 @@ struct Search {
   const ReservationRequest& request;
   const PlacementClass& c;
   WallTime now;
-  std::int64_t endless = 0;  // jobs in the way of which nobody knows when they end
+  std::int64_t endless = 0;  // jobs in the way without a known end
 
-  std::optional<NodeRoom> room_on(Slot slot, WallTime from, WallTime until) {
-    const NodeState& node = index.nodes[slot];
-    if (!allowed(c, node))
-      return std::nullopt;
-    Room room{.gpus = std::vector<GpuState>(node.gpus.size()),
-              .cpu_milli = node.shape.cpu_milli,
-              .mem_mib = node.shape.mem_mib};
-    for (std::size_t i = 0; i < room.gpus.size(); ++i) {
+  // The node as it is without running jobs, less the other reservations of that time.
+  FreeCapacity without_jobs(const NodeState& node, WallTime from, WallTime until) const {
+    FreeCapacity free{.gpus = std::vector<GpuState>(node.gpus.size()),
+                      .cpu_milli = node.shape.cpu_milli,
+                      .mem_mib = node.shape.mem_mib};
+    for (std::size_t i = 0; i < free.gpus.size(); ++i) {
       if (!node.shape.gpus[i].healthy)
         continue;
-      room.gpus[i].free_milli = whole_gpu_milli;
-      room.gpus[i].free_mem_mib = node.shape.gpus[i].memory_mib;
+      free.gpus[i].free_milli = whole_gpu_milli;
+      free.gpus[i].free_mem_mib = node.shape.gpus[i].memory_mib;
     }
     static const JobRequest nobody;
     for (const auto& [id, r] : index.reservations) {
@@ -69,42 +66,79 @@ struct Search {
         continue;
       for (const Placement& p : r.placements)
         if (p.node == node.shape.id)
-          shift_room(room, node.shape, p, nobody, -1);
+          shift_free(free, node.shape, p, nobody, -1);
     }
-    const auto shift = [&](JobId id, int sign) {
-      const RunningJob& job = index.running.at(id);
-      for (const Placement& p : job.placements)
-        if (p.node == node.shape.id)
-          shift_room(room, node.shape, p, job.request, sign);
-    };
-    std::int64_t endless_here = 0;
-    std::vector<std::pair<double, JobId>> yielding;
+    return free;
+  }
+
+  // The jobs of the node that may still run when the reservation begins.
+  std::vector<JobId> in_the_way(const NodeState& node, WallTime from, WallTime until) const {
+    std::vector<JobId> out;
     JobId last;
     for (JobId id : node.jobs) {
       if (std::exchange(last, id) == id)
         continue;
       const RunningJob& job = index.running.at(id);
-      // While its own reservation lasts it is counted as that; afterwards it goes on.
+      // A job inside a reservation that overlaps is counted with that reservation.
       if (const auto own = index.reservations.find(job.request.reservation);
           own != index.reservations.end() && overlap(own->second, from, until))
         continue;
       const WallTime end = surely_over(job, now);
-      if (end && end <= from)
-        continue;
+      if (!end || end > from)
+        out.push_back(id);
+    }
+    return out;
+  }
+
+  // GPUs without cores are useless: if the request names no cores or memory, it gets the GPUs' part
+  // of what the node has, as far as that is free.
+  void add_cores(Placement& p, const NodeState& node, const FreeCapacity& free) const {
+    if (c.resources.takes_node())
+      return;
+    const auto cards = static_cast<std::int64_t>(node.shape.gpus.size());
+    std::int64_t milli = 0;
+    for (const GpuShare& g : p.gpus)
+      milli += g.share.milli;
+    const auto part = [&](std::int64_t asked, std::int64_t free_now, std::int64_t all) {
+      if (asked > 0 || cards == 0)
+        return asked;
+      return std::clamp<std::int64_t>(all * milli / (cards * whole_gpu_milli), 0,
+                                      std::max<std::int64_t>(free_now, 0));
+    };
+    p.cpu_milli = std::max(
+        p.cpu_milli, part(request.resources.cpu_milli, free.cpu_milli, cpu_to_share(node.shape)));
+    p.mem_mib = part(p.mem_mib, free.mem_mib, mem_to_share(node.shape));
+  }
+
+  std::optional<NodeFree> free_on(Slot slot, WallTime from, WallTime until) {
+    const NodeState& node = index.nodes[slot];
+    if (!allowed(c, node))
+      return std::nullopt;
+    FreeCapacity free = without_jobs(node, from, until);
+    const auto shift = [&](JobId id, int sign) {
+      const RunningJob& job = index.running.at(id);
+      for (const Placement& p : job.placements)
+        if (p.node == node.shape.id)
+          shift_free(free, node.shape, p, job.request, sign);
+    };
+    std::int64_t endless_here = 0;
+    std::vector<std::pair<double, JobId>> yielding;
+    for (JobId id : in_the_way(node, from, until)) {
+      const RunningJob& job = index.running.at(id);
       if (gives_way(job.request))
         yielding.emplace_back(cost_of(job, now, mode_of(job.request)), id);
-      else if (!end)
+      else if (!surely_over(job, now))
         ++endless_here;
       shift(id, -1);
     }
     std::ranges::sort(yielding);
-    NodeRoom found{.slot = slot};
-    auto p = fit_room(c, node, room);
+    NodeFree found{.slot = slot};
+    auto p = fit_free(c, node, free);
     if (!p) {
       std::vector<JobId> leave;
       for (const auto& [cost, id] : yielding)
         leave.push_back(id);
-      p = least_asked(leave, shift, [&] { return fit_room(c, node, room); });
+      p = least_asked(leave, shift, [&] { return fit_free(c, node, free); });
       for (const auto& [cost, id] : yielding)
         if (p && std::ranges::find(leave, id) != leave.end())
           found.cost += cost;
@@ -113,47 +147,32 @@ struct Search {
       endless += endless_here;
       return std::nullopt;
     }
-    // GPUs without cores are of no use: what is not asked for is the GPUs' part of the node's, as
-    // far as it is free.
-    const auto cards = static_cast<std::int64_t>(node.shape.gpus.size());
-    std::int64_t milli = 0;
-    for (const GpuShare& g : p->gpus)
-      milli += g.share.milli;
-    const auto part = [&](std::int64_t asked, std::int64_t free, std::int64_t all) {
-      return asked > 0 || cards == 0
-                 ? asked
-                 : std::clamp<std::int64_t>(all * milli / (cards * whole_gpu_milli), 0,
-                                            std::max<std::int64_t>(free, 0));
-    };
-    if (!c.resources.takes_node()) {
-      p->cpu_milli = std::max(p->cpu_milli, part(request.resources.cpu_milli, room.cpu_milli,
-                                                 cpu_to_share(node.shape)));
-      p->mem_mib = part(p->mem_mib, room.mem_mib, mem_to_share(node.shape));
-    }
+    add_cores(*p, node, free);
     found.placement = std::move(*p);
     return found;
   }
 
   std::vector<Placement> at(WallTime from, WallTime until) {
     endless = 0;
-    std::vector<NodeRoom> rooms;
+    std::vector<NodeFree> candidates;
     for (Slot s = 0; s < index.nodes.size(); ++s) {
       if (!index.nodes[s].present)
         continue;
-      if (auto r = room_on(s, from, until))
-        rooms.push_back(std::move(*r));
+      if (auto r = free_on(s, from, until))
+        candidates.push_back(std::move(*r));
     }
     const auto tasks = static_cast<std::size_t>(request.tasks);
-    if (rooms.size() < tasks)
+    if (candidates.size() < tasks)
       return {};
     // Nodes that need nobody asked to leave come first, then those it fits most tightly; names
     // decide nothing.
-    const auto key = [&](const NodeRoom& r) {
+    const auto key = [&](const NodeFree& r) {
       const NodeState& n = index.nodes[r.slot];
       return std::tuple(r.cost, n.shape.gpus.size(), n.shape.cpu_milli, n.hash, n.shape.id);
     };
-    std::ranges::sort(rooms, [&](const NodeRoom& a, const NodeRoom& b) { return key(a) < key(b); });
-    std::vector<NodeRoom*> chosen;
+    std::ranges::sort(candidates,
+                      [&](const NodeFree& a, const NodeFree& b) { return key(a) < key(b); });
+    std::vector<NodeFree*> chosen;
     static constexpr Closeness outwards[] = {Closeness::switch_, Closeness::rack, Closeness::zone,
                                              Closeness::region, Closeness::anywhere};
     for (Closeness level : outwards) {
@@ -161,8 +180,8 @@ struct Search {
         break;
       if (c.constraints.close_required && level < c.constraints.close)
         return {};
-      std::map<std::string, std::vector<NodeRoom*>> domains;
-      for (NodeRoom& r : rooms) {
+      std::map<std::string, std::vector<NodeFree*>> domains;
+      for (NodeFree& r : candidates) {
         const std::string& name = domain_name(index.nodes[r.slot].shape.place, level);
         if (!name.empty() && domains[name].size() < tasks)
           domains[name].push_back(&r);
@@ -177,9 +196,9 @@ struct Search {
         break;
     }
     if (tasks == 1)
-      chosen.push_back(&rooms.front());
+      chosen.push_back(&candidates.front());
     std::vector<Placement> out;
-    for (NodeRoom* r : chosen)
+    for (NodeFree* r : chosen)
       out.push_back(std::move(r->placement));
     return out;
   }
@@ -205,7 +224,7 @@ Result<std::vector<Placement>> place_reservation(const SchedIndex& wrapped,
   std::vector<Placement> placements = search.at(std::max(r.from, now), r.until);
   if (!placements.empty())
     return placements;
-  // When would it fit? Room grows only when something ends.
+  // When would it fit? Capacity grows only when something ends.
   const std::int64_t endless = search.endless;
   std::set<WallTime> ends;
   for (const auto& [id, other] : index.reservations)

@@ -79,22 +79,22 @@ bool Reserved::meets(const Step& step, const Stay& stay) {
   return !stay.until || step.from < stay.until;
 }
 
-void Reserved::cut(Room& room, Slot slot, const NodeShape& shape, const Stay& stay) const {
+void Reserved::cut(FreeCapacity& free, Slot slot, const NodeShape& shape, const Stay& stay) const {
   const auto found = steps_.find(slot);
   if (found == steps_.end())
     return;
-  const Room all = room;
+  const FreeCapacity all = free;
   for (const Step& step : found->second) {
     if (!meets(step, stay))
       continue;
-    Room beside = all;
-    shift_room(beside, shape, step.used, nobody(), -1);
-    room.tasks = std::max(room.tasks, beside.tasks);
-    room.cpu_milli = std::min(room.cpu_milli, beside.cpu_milli);
-    room.mem_mib = std::min(room.mem_mib, beside.mem_mib);
-    for (std::size_t g = 0; g < room.gpus.size(); ++g) {
-      room.gpus[g].free_milli = std::min(room.gpus[g].free_milli, beside.gpus[g].free_milli);
-      room.gpus[g].free_mem_mib = std::min(room.gpus[g].free_mem_mib, beside.gpus[g].free_mem_mib);
+    FreeCapacity beside = all;
+    shift_free(beside, shape, step.used, nobody(), -1);
+    free.tasks = std::max(free.tasks, beside.tasks);
+    free.cpu_milli = std::min(free.cpu_milli, beside.cpu_milli);
+    free.mem_mib = std::min(free.mem_mib, beside.mem_mib);
+    for (std::size_t g = 0; g < free.gpus.size(); ++g) {
+      free.gpus[g].free_milli = std::min(free.gpus[g].free_milli, beside.gpus[g].free_milli);
+      free.gpus[g].free_mem_mib = std::min(free.gpus[g].free_mem_mib, beside.gpus[g].free_mem_mib);
     }
   }
 }
@@ -112,10 +112,10 @@ std::vector<WallTime> Reserved::ends() const {
 ReservedView::ReservedView(SchedIndex::Impl& index, const Reserved& reserved, const Stay& stay)
     : holds_(index) {
   for (const auto& [slot, steps] : reserved.steps()) {
-    const Room room = room_of(index.nodes[slot]);
+    const FreeCapacity free = free_of(index.nodes[slot]);
     for (const Reserved::Step& step : steps)
       if (Reserved::meets(step, stay))
-        holds_.keep(step.used, nobody(), room, step.from);
+        holds_.keep(step.used, nobody(), free, step.from);
   }
 }
 
@@ -143,16 +143,16 @@ std::optional<Placement> fit_reserved(const PlacementClass& c,
         reserved.cpu_milli < node.shape.cpu_milli || reserved.mem_mib < node.shape.mem_mib)
       return std::nullopt;
   }
-  Room room{.gpus = std::vector<GpuState>(node.gpus.size()),
-            .cpu_milli = reserved.cpu_milli,
-            .mem_mib = reserved.mem_mib};
+  FreeCapacity free{.gpus = std::vector<GpuState>(node.gpus.size()),
+                    .cpu_milli = reserved.cpu_milli,
+                    .mem_mib = reserved.mem_mib};
   for (const GpuShare& g : reserved.gpus) {
-    if (static_cast<std::size_t>(g.gpu) >= room.gpus.size())
+    if (static_cast<std::size_t>(g.gpu) >= free.gpus.size())
       continue;  // the node came back with fewer cards
-    room.gpus[static_cast<std::size_t>(g.gpu)].free_milli = g.share.milli;
-    room.gpus[static_cast<std::size_t>(g.gpu)].free_mem_mib = g.share.mem_mib;
+    free.gpus[static_cast<std::size_t>(g.gpu)].free_milli = g.share.milli;
+    free.gpus[static_cast<std::size_t>(g.gpu)].free_mem_mib = g.share.mem_mib;
   }
-  return fit_room(c, node, room);
+  return fit_free(c, node, free);
 }
 
 Placement left_of(const SchedIndex::Impl& index,

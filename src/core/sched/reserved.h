@@ -1,10 +1,9 @@
-// What advance reservations keep of each node, as steps over time: all that is reserved on the node
-// between two moments at which something begins or ends. Every question about room asks this one
-// place what a job may take that stays from then until then: the plan, the search for the soonest
-// room, for victims, for room to move to, and for room that is left to run empty.
+// What advance reservations keep on each node, as steps over time. Everything that asks for
+// capacity asks here what a job may use that stays from one moment to another: the plan, the search
+// for the soonest start, for victims, for a place to move to, and for nodes to run empty.
 //
-// Work that gives way (spot) leaves when a reservation begins, so it may stand where one will be;
-// but not if that is about to happen.
+// Preemptible jobs leave when a reservation begins, so they may run where one will be, but not if
+// it begins within moments.
 #pragma once
 
 #include <map>
@@ -14,10 +13,10 @@
 
 namespace billow::sched {
 
-// Starting what is asked to leave at once does nobody good.
+// A job that would be preempted sooner than this is not started.
 inline constexpr Duration spot_before_reservation_min = minutes(2);
 
-// When a job would be there. `until` zero: nobody knows, it may stay for ever.
+// When a job would be there. `until` zero: not known, it may stay.
 struct Stay {
   WallTime from, until;
   bool gives_way = false;
@@ -34,8 +33,8 @@ class Reserved {
   bool any() const { return !steps_.empty(); }
   const std::map<Slot, std::vector<Step>>& steps() const { return steps_; }
   static bool meets(const Step& step, const Stay& stay);
-  // Leaves of the node's room what a job may take beside what is reserved during its stay.
-  void cut(Room& room, Slot slot, const NodeShape& shape, const Stay& stay) const;
+  // Reduces the node's free capacity to what a job may use beside reservations during its stay.
+  void cut(FreeCapacity& free, Slot slot, const NodeShape& shape, const Stay& stay) const;
   // When something reserved ends, soonest first.
   std::vector<WallTime> ends() const;
 
@@ -43,7 +42,7 @@ class Reserved {
   std::map<Slot, std::vector<Step>> steps_;
 };
 
-// While it lives, the index shows of the rooms it has now only what a job with this stay may take.
+// While it lives, the index shows of its free capacity now only what a job with this stay may take.
 class ReservedView {
  public:
   ReservedView(SchedIndex::Impl& index, const Reserved& reserved, const Stay& stay);
@@ -64,12 +63,12 @@ std::optional<Placement> fit_reserved(const PlacementClass& c,
                                       const NodeState& node,
                                       const Placement& reserved);
 
-// Whether what the job holds is its own reservation's at that time: when it ends before, that makes
-// room in the reservation and for nobody else. (What is reserved is counted less what its own jobs
-// hold, so whoever lets them go must not count their room as free.)
+// Whether the job's capacity belongs to its reservation at that time: when the job ends, the
+// capacity is free inside the reservation and for nobody else. (Reservations are counted less what
+// their own jobs hold, so that capacity must not be counted as free.)
 bool holds_for_its_own(const SchedIndex::Impl& index, const JobRequest& job, WallTime at);
 
-// When the job is surely over; zero: nobody knows.
+// When the job has certainly ended; zero: not known.
 WallTime surely_over(const RunningJob& job, WallTime now);
 
 }  // namespace billow::sched

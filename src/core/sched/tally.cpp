@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/sched/victims.h"
+#include "core/sched/preempt.h"
 
 namespace billow::sched {
 namespace {

@@ -37,7 +37,7 @@ struct GpuShape {
       0;  // GPUs of one node with the same number reach each other over NVLink
   bool healthy = true;
   bool mig_enabled = false;  // takes MIG instances only
-  bool mig_any = true;  // further ones can be made wherever there is room; else only those that
+  bool mig_any = true;  // further ones can be made wherever capacity is free; else only those that
                         // exist are given
   std::vector<MigPlace> mig_places;
 
@@ -171,8 +171,8 @@ struct JobRequest {
   bool elastic = false;                // a lost member is replaced alone
   WallTime eligible_at;                // not before (retry back-off, --begin)
   ReservationId reservation;           // runs inside this advance reservation
-  bool moves = false;  // it was asked to go on elsewhere, where room is kept for it until it has
-                       // started there
+  bool moves = false;  // it was asked to go on elsewhere, where capacity is kept for it until it
+                       // has started there
 
   bool operator==(const JobRequest&) const = default;
   template <class V>

@@ -1,5 +1,7 @@
-// Answers for people: why a job waits. What would start it now is in advice.cpp, when it will start
-// in forecast.cpp.
+// Why a job waits, in sentences for people. Each reason has a code for programs (reason_name) and a
+// sentence. Sentences give times relative to now, and name no job of a project that the owner of
+// this job may not see. What would start the job now is in advice.cpp, when it will start in
+// forecast.cpp.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -7,116 +9,18 @@
 #include "base/text.h"
 #include "core/sched/advice.h"
 #include "core/sched/reserved.h"
+#include "core/sched/words.h"
 
 namespace billow::sched {
 namespace {
 
 using Impl = SchedIndex::Impl;
 
-std::string plural(std::int64_t n, std::string_view what) {
-  return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
-}
-std::string gpus(std::int64_t milli) {
-  return fmt::format("{:g}", static_cast<double>(milli) / 1000);
+void add(Explanation& e, ReasonKind kind, std::string text, JobId behind = {}) {
+  e.reasons.push_back({kind, std::move(text), behind});
 }
 
-// What the project, its people and its array are held to.
-void limits_of(Impl& index, const JobRequest& job, Explanation& e) {
-  const auto add = [&](ReasonKind kind, std::string text) {
-    e.reasons.push_back({kind, std::move(text), {}});
-  };
-  if (auto it = index.projects.find(job.project); it != index.projects.end()) {
-    const ProjectState& p = it->second;
-    const ProjectSettings& s = p.settings;
-    const std::int64_t asked = asked_milli(index, job);
-    if (s.budget_exhausted)
-      add(ReasonKind::budget, "the budget of the project is used up");
-    if (s.limit_milli >= 0 && p.running_milli + asked > s.limit_milli) {
-      add(ReasonKind::project_limit,
-          fmt::format("the project uses {} of its {} GPUs, and this asks for {}",
-                      gpus(p.running_milli), gpus(s.limit_milli), gpus(asked)));
-    }
-    if (!s.may_borrow && p.running_milli + asked > s.guaranteed_milli) {
-      add(ReasonKind::quota,
-          fmt::format("the project may not borrow beyond its {} guaranteed GPUs; {} are in use",
-                      gpus(s.guaranteed_milli), gpus(p.running_milli)));
-    }
-    // What could not be taken back is not lent (see Tally::within_limits).
-    std::int64_t guaranteed = 0, lent = 0;
-    for (const auto& [id, q] : index.projects) {
-      guaranteed += q.settings.guaranteed_milli;
-      lent += std::max<std::int64_t>(0, q.firm_milli - q.settings.guaranteed_milli);
-    }
-    if (guaranteed > 0 && !gives_way(job)) {
-      const std::int64_t more =
-          std::max<std::int64_t>(0, p.firm_milli + asked - s.guaranteed_milli) -
-          std::max<std::int64_t>(0, p.firm_milli - s.guaranteed_milli);
-      const std::int64_t open = std::max<std::int64_t>(0, index.total_milli - guaranteed);
-      if (more > 0 && lent + more > open) {
-        add(ReasonKind::quota,
-            fmt::format("{} of {} GPUs are guaranteed to projects; work that cannot give way "
-                        "borrows only the other {}, of which {} are in use",
-                        gpus(guaranteed), gpus(index.total_milli), gpus(open), gpus(lent)));
-      }
-    }
-    auto user = p.users.find(job.user);
-    const UserRunning mine = user == p.users.end() ? UserRunning{} : user->second;
-    if ((s.user_limit_milli >= 0 && mine.milli + asked > s.user_limit_milli) ||
-        (s.user_running_max >= 0 && mine.jobs + 1 > s.user_running_max))
-      add(ReasonKind::user_limit,
-          fmt::format("this user runs {} with {} GPUs, the most the project allows",
-                      plural(mine.jobs, "job"), gpus(mine.milli)));
-  }
-  if (job.array && job.array_running_max > 0) {
-    auto it = index.array_running.find(job.array);
-    if (it != index.array_running.end() && it->second >= job.array_running_max)
-      add(ReasonKind::array_limit,
-          fmt::format("{} of the array run, as many as it allows at once", it->second));
-  }
-}
-
-// It waits inside a reservation: for its beginning, for others that use it, or in vain.
-void inside_reservation(const Impl& index, const JobRequest& job, WallTime now, Explanation& e) {
-  const auto r = index.reservations.find(job.reservation);
-  if (r == index.reservations.end() || r->second.until <= now) {
-    e = reservation_over(job.id, job.reservation);
-    return;
-  }
-  if (r->second.from > now) {
-    e.reasons.push_back({ReasonKind::reserved,
-                         fmt::format("its reservation {} begins at {}", job.reservation.value,
-                                     format_utc(r->second.from)),
-                         {}});
-    e.earliest_start = r->second.from;
-    return;
-  }
-  std::set<JobId> inside;
-  for (const Placement& reserved : r->second.placements)
-    if (const NodeState* node = index.find(reserved.node))
-      for (JobId id : node->jobs)
-        if (index.running.at(id).request.reservation == job.reservation)
-          inside.insert(id);
-  constexpr std::size_t named_max = 5;
-  std::string who;
-  for (std::size_t n = 0; JobId id : inside)
-    if (++n <= named_max)
-      who += fmt::format("{}{}", who.empty() ? "" : ", ", id.value);
-  if (inside.size() > named_max)
-    who += fmt::format(" and {} more", inside.size() - named_max);
-  e.reasons.push_back(
-      {ReasonKind::no_room,
-       who.empty()
-           ? fmt::format(
-                 "what is left of its reservation {} is too small, or others are still leaving it",
-                 job.reservation.value)
-           : fmt::format("job{} {} hold{} too much of its reservation {}, which ends at {}",
-                         inside.size() == 1 ? "" : "s", who, inside.size() == 1 ? "s" : "",
-                         job.reservation.value, format_utc(r->second.until)),
-       inside.size() == 1 ? *inside.begin() : JobId{}});
-}
-
-// Numbers of jobs are told to those who may see them: the jobs of a project are nobody else's
-// business.
+// The people of a job may know the jobs of its project and no others.
 bool same_project(const Impl& index, const JobRequest& job, JobId other) {
   if (const auto running = index.running.find(other); running != index.running.end())
     return running->second.request.project == job.project;
@@ -125,128 +29,258 @@ bool same_project(const Impl& index, const JobRequest& job, JobId other) {
          index.request_of(other, queued->second).project == job.project;
 }
 
-// Room is there, but promised: to a reservation, or to those that come first.
-void promised(Impl& index, const JobRequest& job, const Plan& next, WallTime now, Explanation& e) {
-  if (const Reservation* r = kept_from_it(index, job, now)) {
-    const bool begun = r->from <= now;
-    if (!begun && gives_way(job) &&
-        r->from < now + spot_before_reservation_min) {  // earlier it would have started there
-      e.reasons.push_back(
-          {ReasonKind::reserved,
-           fmt::format("reservation {} begins at {} and has the room until {}; work that gives way "
-                       "is not started in the {} before it would have to leave again",
-                       r->id.value, format_utc(r->from), format_utc(r->until),
-                       format_duration(spot_before_reservation_min)),
-           {}});
-      return;
-    }
-    e.reasons.push_back({ReasonKind::reserved,
-                         begun
-                             ? fmt::format("the room is kept for reservation {} until {}",
-                                           r->id.value, format_utc(r->until))
-                             : fmt::format("the room is kept for reservation {} from {} until {}",
-                                           r->id.value, format_utc(r->from), format_utc(r->until)),
-                         {}});
+std::string name_for(const Impl& index, const JobRequest& job, JobId other) {
+  return same_project(index, job, other) ? fmt::format("job {}", other.value)
+                                         : "another project's job";
+}
+
+// ---- Limits of the project, of its users and of the array
+
+// Capacity that could not be taken back is not lent (see Tally::within_limits).
+void guarantees_of_others(const Impl& index,
+                          const JobRequest& job,
+                          const ProjectState& p,
+                          std::int64_t asked,
+                          Explanation& e) {
+  std::int64_t guaranteed = 0;
+  std::int64_t lent = 0;
+  for (const auto& [id, q] : index.projects) {
+    guaranteed += q.settings.guaranteed_milli;
+    lent += std::max<std::int64_t>(0, q.firm_milli - q.settings.guaranteed_milli);
+  }
+  if (guaranteed == 0 || gives_way(job))
+    return;
+  const std::int64_t own = p.settings.guaranteed_milli;
+  const std::int64_t more = std::max<std::int64_t>(0, p.firm_milli + asked - own) -
+                            std::max<std::int64_t>(0, p.firm_milli - own);
+  const std::int64_t open = std::max<std::int64_t>(0, index.total_milli - guaranteed);
+  if (more > 0 && lent + more > open)
+    add(e, ReasonKind::quota,
+        fmt::format("Non-spot jobs can borrow only {} of the {} GPUs, and {} of those are in use; "
+                    "the other {} are guaranteed to projects.",
+                    gpus_text(open), gpus_text(index.total_milli), gpus_text(lent),
+                    gpus_text(guaranteed)));
+}
+
+void limits_of_project(const Impl& index,
+                       const JobRequest& job,
+                       const ProjectState& p,
+                       Explanation& e) {
+  const ProjectSettings& s = p.settings;
+  const std::int64_t asked = asked_milli(index, job);
+  if (s.budget_exhausted)
+    add(e, ReasonKind::budget, "The project's budget is used up.");
+  if (s.limit_milli >= 0 && p.running_milli + asked > s.limit_milli)
+    add(e, ReasonKind::project_limit,
+        fmt::format("The project may use {} GPUs at once and uses {}; this job needs {}.",
+                    gpus_text(s.limit_milli), gpus_text(p.running_milli), gpus_text(asked)));
+  if (!s.may_borrow && p.running_milli + asked > s.guaranteed_milli)
+    add(e, ReasonKind::quota,
+        fmt::format("The project may use only its {} guaranteed GPUs and uses {}; this job needs "
+                    "{}.",
+                    gpus_text(s.guaranteed_milli), gpus_text(p.running_milli), gpus_text(asked)));
+  guarantees_of_others(index, job, p, asked, e);
+  const auto user = p.users.find(job.user);
+  const UserRunning mine = user == p.users.end() ? UserRunning{} : user->second;
+  if ((s.user_limit_milli >= 0 && mine.milli + asked > s.user_limit_milli) ||
+      (s.user_running_max >= 0 && mine.jobs + 1 > s.user_running_max))
+    add(e, ReasonKind::user_limit,
+        fmt::format("Its user runs {} with {} GPUs; the project allows no more for one user.",
+                    plural(mine.jobs, "job"), gpus_text(mine.milli)));
+}
+
+void limits_of(const Impl& index, const JobRequest& job, Explanation& e) {
+  if (const auto it = index.projects.find(job.project); it != index.projects.end())
+    limits_of_project(index, job, it->second, e);
+  if (!job.array || job.array_running_max <= 0)
+    return;
+  const auto it = index.array_running.find(job.array);
+  if (it != index.array_running.end() && it->second >= job.array_running_max)
+    add(e, ReasonKind::array_limit,
+        fmt::format("{} of the array are running; it allows no more at once.",
+                    plural(it->second, "element")));
+}
+
+// ---- Reservations, and jobs that come first
+
+// "jobs 4, 5 and 2 more"
+std::string list_jobs(const std::set<JobId>& jobs) {
+  constexpr std::size_t named_max = 5;
+  std::vector<std::string> named;
+  for (JobId id : jobs)
+    if (named.size() < named_max)
+      named.push_back(std::to_string(id.value));
+  std::string text = (jobs.size() == 1 ? "job " : "jobs ") + join(named, ", ");
+  if (jobs.size() > named_max)
+    text += fmt::format(" and {} more", jobs.size() - named_max);
+  return text;
+}
+
+// The job belongs to a reservation, which has not begun, is full, or has ended.
+void inside_reservation(const Impl& index, const JobRequest& job, WallTime now, Explanation& e) {
+  const auto found = index.reservations.find(job.reservation);
+  if (found == index.reservations.end() || found->second.until <= now) {
+    e = reservation_over(job.id, job.reservation);
     return;
   }
-  // Of the others: a job that has a place kept for it is told what keeps it from that place, not
-  // that it waits for itself.
+  const Reservation& r = found->second;
+  if (r.from > now) {
+    e.earliest_start = r.from;
+    return add(e, ReasonKind::reserved,
+               fmt::format("Its reservation {} begins in {}.", r.id.value, from_now(r.from, now)));
+  }
+  std::set<JobId> inside;
+  for (const Placement& reserved : r.placements)
+    if (const NodeState* node = index.find(reserved.node))
+      for (JobId id : node->jobs)
+        if (index.running.at(id).request.reservation == job.reservation)
+          inside.insert(id);
+  if (inside.empty())
+    return add(e, ReasonKind::no_capacity,
+               fmt::format("Its reservation {} is too small for this job, or other jobs are still "
+                           "leaving it.",
+                           r.id.value));
+  add(e, ReasonKind::no_capacity,
+      sentence(fmt::format("{} use{} too much of reservation {}, which ends in {}",
+                           list_jobs(inside), inside.size() == 1 ? "s" : "", r.id.value,
+                           from_now(r.until, now))),
+      inside.size() == 1 ? *inside.begin() : JobId{});
+}
+
+void kept_for_reservation(const Reservation& r,
+                          const JobRequest& job,
+                          WallTime now,
+                          Explanation& e) {
+  if (r.from <= now)
+    return add(e, ReasonKind::reserved,
+               fmt::format("The free capacity is kept for reservation {}, which ends in {}.",
+                           r.id.value, from_now(r.until, now)));
+  // A preemptible job starts there if it can stay for a while.
+  if (gives_way(job) && r.from < now + spot_before_reservation_min)
+    return add(
+        e, ReasonKind::reserved,
+        fmt::format("Reservation {} begins in {}; jobs that would have to leave then are not "
+                    "started in the last {} before.",
+                    r.id.value, from_now(r.from, now), about(spot_before_reservation_min)));
+  add(e, ReasonKind::reserved,
+      fmt::format("The free capacity is kept for reservation {}, which begins in {} and lasts {}.",
+                  r.id.value, from_now(r.from, now), about(r.until - r.from)));
+}
+
+// Capacity is free, but it is kept for a reservation or for jobs that come first.
+void promised(Impl& index, const JobRequest& job, const Plan& next, WallTime now, Explanation& e) {
+  if (const Reservation* r = kept_from_it(index, job, now))
+    return kept_for_reservation(*r, job, now, e);
+  if (const auto p = index.projects.find(job.project);
+      p != index.projects.end() && p->second.settings.policy == OrderPolicy::fifo &&
+      !p->second.kinds.empty()) {
+    const JobId first = p->second.kinds.begin()->first;
+    if (first != job.id)
+      return add(
+          e, ReasonKind::waiting_behind,
+          fmt::format("Its project starts jobs strictly in the order of submission (--policy "
+                      "fifo), and job {} is first.",
+                      first.value),
+          first);
+  }
+  // A job that has capacity kept for it does not wait behind itself.
   const auto other = [&](const auto& list) {
     for (const auto& entry : list)
       if (entry.job != job.id)
         return entry.job;
     return JobId{};
   };
-  const JobId kept = other(next.reserves), behind = kept ? kept : other(next.starts);
-  if (const auto p = index.projects.find(job.project);
-      p != index.projects.end() && p->second.settings.policy == OrderPolicy::fifo &&
-      !p->second.kinds.empty()) {
-    if (const JobId first = p->second.kinds.begin()->first; first != job.id) {
-      e.reasons.push_back({ReasonKind::waiting_behind,
-                           fmt::format("its project starts jobs strictly in the order they were "
-                                       "submitted (--policy fifo), and job {} is before it",
-                                       first.value),
-                           first});
-      return;
-    }
-  }
-  const bool own = behind && same_project(index, job, behind);
-  e.reasons.push_back({ReasonKind::waiting_behind,
-                       !behind ? "others come first and take the room"
-                       : own   ? fmt::format("job {} comes first and needs the room", behind.value)
-                               : "another project's job comes first and needs the room",
-                       own ? behind : JobId{}});
+  const JobId kept = other(next.reserves);
+  const JobId behind = kept ? kept : other(next.starts);
+  if (!behind)
+    return add(e, ReasonKind::waiting_behind,
+               "Other jobs are before it in the queue and take the free capacity.");
+  add(e, ReasonKind::waiting_behind,
+      sentence(name_for(index, job, behind) +
+               " is before it in the queue and needs the free capacity"),
+      same_project(index, job, behind) ? behind : JobId{});
 }
 
-// It was suspended, and can only go on with the cards its image came from: which of them somebody
-// has, and until when.
+// ---- No free capacity
+
+// "ends in about 4 min", as far as its time limit or earlier runs tell.
+std::string end_text(const RunningJob& job, WallTime now) {
+  if (job.leaving)
+    return "is leaving";
+  const WallTime end = end_of(job);
+  if (!end)
+    return "has no time limit";
+  return fmt::format("ends in {} {}", job.request.time_limit.ns > 0 ? "at most" : "about",
+                     about(end - now));
+}
+
+// A suspended job can resume only on the GPUs that its memory came from.
 void waits_for_cards(const Impl& index,
                      const JobRequest& job,
                      const PlacementClass& c,
                      WallTime now,
                      Explanation& e) {
   const NodeState* node = index.find(job.constraints.only_nodes.front());
-  const auto say = [&](std::string text, JobId who = {}) {
-    e.reasons.push_back({ReasonKind::no_room, std::move(text), who});
-  };
-  if (!node || !allowed(c, *node))
-    return say(
-        node ? fmt::format(
-                   "it can only go on on node {}, where its memory is, and that takes no work now",
-                   node->shape.name)
-             : "the node where its memory is is gone");
+  if (!node)
+    return add(e, ReasonKind::no_capacity, "The node that holds its memory is gone.");
+  if (!allowed(c, *node))
+    return add(
+        e, ReasonKind::no_capacity,
+        fmt::format("It can resume only on node {}, which holds its memory and takes no jobs "
+                    "now.",
+                    node->shape.name));
   std::set<JobId> holders;
-  std::vector<std::string> cards, all;
+  std::vector<std::string> all;
+  std::vector<std::string> taken;
   for (const std::int32_t gpu : job.constraints.only_gpus) {
     all.push_back(std::to_string(gpu));
     const auto g = static_cast<std::size_t>(gpu);
     if (g < node->gpus.size() && card_fits(c, node->shape.gpus[g], node->gpus[g], gpu))
       continue;
-    cards.push_back(std::to_string(gpu));
+    taken.push_back(std::to_string(gpu));
     for (JobId id : node->jobs)
       for (const Placement& p : index.running.at(id).placements)
         if (p.node == node->shape.id &&
             std::ranges::find(p.gpus, gpu, &GpuShare::gpu) != p.gpus.end())
           holders.insert(id);
   }
-  const std::string back = fmt::format("it comes back to GPU{} {} of node {}, where its memory is",
-                                       job.constraints.only_gpus.size() == 1 ? "" : "s",
-                                       join(all, ", "), node->shape.name);
-  if (cards.empty())
-    return say(back + ", and too few of that node's cores are free");
+  const std::string where =
+      fmt::format("It can resume only on GPU{} {} of node {}, which holds its memory.",
+                  all.size() == 1 ? "" : "s", join(all, ", "), node->shape.name);
+  if (taken.empty())
+    return add(e, ReasonKind::no_capacity, where + " Too few CPU cores are free there.");
+  if (holders.empty())
+    return add(e, ReasonKind::no_capacity,
+               fmt::format("{} GPU {} is out of service.", where, join(taken, ", ")));
   WallTime free_at = now;
-  std::string who;
+  std::vector<std::string> who;
   for (JobId id : holders) {
     const RunningJob& holder = index.running.at(id);
     const WallTime end = holder.leaving ? now : end_of(holder);
     free_at = !end || !free_at ? WallTime{} : std::max(free_at, end);
-    who += fmt::format(
-        "{}{} ({})", who.empty() ? "" : ", ",
-        same_project(index, job, id) ? fmt::format("job {}", id.value) : "another project's job",
-        holder.leaving ? "leaving"
-        : !end         ? "without a time limit"
-               : fmt::format("{} {}", holder.request.time_limit.ns > 0 ? "until" : "probably until",
-                             format_utc(end)));
+    who.push_back(fmt::format("{} ({})", name_for(index, job, id), end_text(holder, now)));
   }
-  const bool one = cards.size() == job.constraints.only_gpus.size() && cards.size() == 1;
-  if (who.empty())
-    return say(fmt::format("{}; {} not to be had: out of service", back,
-                           one ? "that is" : fmt::format("GPU {} is", join(cards, ", "))));
-  say(fmt::format("{}; {} held by {}", back,
-                  one ? "that is" : fmt::format("GPU {} is", join(cards, ", ")), who),
-      holders.size() == 1 && same_project(index, job, *holders.begin()) ? *holders.begin()
-                                                                        : JobId{});
+  const JobId only = holders.size() == 1 ? *holders.begin() : JobId{};
+  add(e, ReasonKind::no_capacity,
+      fmt::format("{} GPU {} is in use by {}.", where, join(taken, ", "), join(who, ", ")),
+      only && same_project(index, job, only) ? only : JobId{});
   if (!e.earliest_start)
     e.earliest_start = free_at;
 }
 
-// What is free in sum and together, where the job could go.
-void no_room_for(Impl& index, const JobRequest& job, const PlacementClass& c, Explanation& e) {
-  const auto add = [&](ReasonKind kind, std::string text) {
-    e.reasons.push_back({kind, std::move(text), {}});
-  };
-  std::int64_t free_cards = 0, free_milli = 0, nodes_that_fit = 0, nodes_that_could = 0;
-  std::vector<std::string> closed;  // nodes that could run it and take no work
+// What the nodes that could run the job have, and what of it is free.
+struct Supply {
+  std::int64_t nodes = 0;
+  std::int64_t nodes_that_fit = 0;
+  std::int64_t cards = 0;
+  std::int64_t free_cards = 0;
+  std::int64_t free_milli = 0;
+  std::vector<std::string> closed;  // nodes that could run it and take no jobs
+  std::set<JobId> jobs;             // that run on them
+};
+
+Supply supply_for(const Impl& index, const PlacementClass& c) {
+  Supply out;
   for (const NodeState& n : index.nodes) {
     if (!n.present || !allowed_place(c, n.shape) || !allowed_by_id(c, n.shape.id) ||
         !fit_empty(c, n))
@@ -255,81 +289,134 @@ void no_room_for(Impl& index, const JobRequest& job, const PlacementClass& c, Ex
       case NodeUse::schedulable:
         break;
       case NodeUse::draining:
-        closed.push_back(n.shape.name + " (drained)");
+        out.closed.push_back(n.shape.name + " (drained)");
         continue;
       case NodeUse::unreachable:
-        closed.push_back(n.shape.name + " (does not answer)");
+        out.closed.push_back(n.shape.name + " (does not answer)");
         continue;
     }
-    ++nodes_that_could;
-    if (fit(c, n))
-      ++nodes_that_fit;
-    // Cards of other types are free for others.
+    ++out.nodes;
+    out.nodes_that_fit += fit(c, n).has_value();
+    out.jobs.insert(n.jobs.begin(), n.jobs.end());
     for (std::size_t i = 0; i < n.gpus.size(); ++i) {
       const GpuShape& card = n.shape.gpus[i];
-      if (!card_fits(c, card,
-                     GpuState{.free_milli = whole_gpu_milli, .free_mem_mib = card.memory_mib},
-                     static_cast<std::int32_t>(i)))
-        continue;
-      free_milli += n.gpus[i].free_milli;
-      free_cards += n.gpus[i].free_milli == whole_gpu_milli;
+      const GpuState empty{.free_milli = whole_gpu_milli, .free_mem_mib = card.memory_mib};
+      if (!card_fits(c, card, empty, static_cast<std::int32_t>(i)))
+        continue;  // a card of another type
+      ++out.cards;
+      out.free_milli += n.gpus[i].free_milli;
+      out.free_cards += n.gpus[i].free_milli == whole_gpu_milli;
     }
   }
-  constexpr std::size_t closed_named_max = 4;
-  const std::size_t closed_count = closed.size();
-  if (closed.size() > closed_named_max)
-    closed.resize(closed_named_max);
-  const std::string and_closed =
-      closed_count == 0
-          ? ""
-          : fmt::format("{}{} take{} no work now", join(closed, ", "),
-                        closed_count > closed_named_max
-                            ? fmt::format(" and {} more", closed_count - closed_named_max)
-                            : "",
-                        closed_count == 1 ? "s" : "");
-  if (nodes_that_could < job.tasks && closed_count > 0)
-    return add(ReasonKind::no_room,
-               nodes_that_could == 0
-                   ? "of those that could run it, " + and_closed
-                   : fmt::format("it needs {}, and {} could run it; {}", plural(job.tasks, "node"),
-                                 plural(nodes_that_could, "node"), and_closed));
-  if (nodes_that_fit >= job.tasks)
-    add(ReasonKind::topology, fmt::format("{} have room, but not close together as required",
-                                          plural(nodes_that_fit, "node")));
-  else if (job.resources.gpus > 0 && free_milli >= gpu_milli_of(job))
-    add(ReasonKind::fragmentation,
-        fmt::format("{:g} GPUs are free in sum ({} whole), but not where {} × {} GPUs with their "
-                    "CPUs and memory fit together{}",
-                    static_cast<double>(free_milli) / 1000, free_cards, plural(job.tasks, "node"),
-                    job.resources.gpus, closed_count == 0 ? "" : "; " + and_closed));
-  else if (!c.home_regions.empty() || !c.home_pools.empty())
-    add(ReasonKind::residency,
-        fmt::format("its project is kept to {}, where everything that could run it is in use",
-                    c.home_regions.empty() ? "pools " + join(c.home_pools, ", ")
-                                           : "regions " + join(c.home_regions, ", ")));
-  else
-    add(ReasonKind::no_room,
-        "everything that could run it is in use" + (closed_count == 0 ? "" : "; " + and_closed));
+  return out;
 }
 
-// Nothing forbids it: what is in the way?
+// "n1 (drained), n2 (does not answer) and 3 more"
+std::string list_nodes(const std::vector<std::string>& nodes) {
+  constexpr std::size_t named_max = 4;
+  const std::size_t count = std::min(nodes.size(), named_max);
+  std::string text =
+      join({nodes.begin(), nodes.begin() + static_cast<std::ptrdiff_t>(count)}, ", ");
+  if (nodes.size() > named_max)
+    text += fmt::format(" and {} more", nodes.size() - named_max);
+  return text;
+}
+
+// "Job 98 ends in about 4 min.": the job that frees some of it soonest.
+std::string soonest_end(const Impl& index,
+                        const JobRequest& job,
+                        const Supply& supply,
+                        WallTime now) {
+  JobId soonest;
+  WallTime end;
+  for (JobId id : supply.jobs) {
+    const RunningJob& running = index.running.at(id);
+    const WallTime at = running.leaving ? now : end_of(running);
+    if (!at || (job.resources.gpus > 0 && gpu_milli_of(running.request) == 0))
+      continue;
+    if (!soonest || at < end) {
+      soonest = id;
+      end = at;
+    }
+  }
+  if (!soonest)
+    return {};
+  return " " + sentence(fmt::format("{} {}", name_for(index, job, soonest),
+                                    end_text(index.running.at(soonest), now)));
+}
+
+// "No H100 is free: all 8 are in use."
+std::string all_in_use(const JobRequest& job, const PlacementClass& c, const Supply& supply) {
+  const Resources& r = job.resources;
+  if (r.takes_node())
+    return fmt::format("No node is free: each of the {} that could run it is in use.",
+                       plural(supply.nodes, "node"));
+  if (r.gpus == 0)
+    return "No node has enough free CPU cores and memory.";
+  if (c.mig)
+    return fmt::format("No GPU has a free MIG instance {}.", r.mig_profile);
+  const std::string type = r.gpu_types.size() == 1 ? r.gpu_types.front() + " GPU" : "GPU";
+  if (supply.free_milli == 0)
+    return supply.cards == 1 ? fmt::format("No {} is free: the only one is in use.", type)
+                             : fmt::format("No {} is free: all {} are in use.", type, supply.cards);
+  return fmt::format("Only {} of {}s {} free; the job needs {}.", gpus_text(supply.free_milli),
+                     fmt::format("{} {}", supply.cards, type),
+                     supply.free_milli == whole_gpu_milli ? "is" : "are",
+                     gpus_text(gpu_milli_of(job)));
+}
+
+void no_capacity_for(const Impl& index,
+                     const JobRequest& job,
+                     const PlacementClass& c,
+                     WallTime now,
+                     Explanation& e) {
+  const Supply supply = supply_for(index, c);
+  const std::string closed =
+      supply.closed.empty() ? ""
+                            : fmt::format(" Closed to new jobs: {}.", list_nodes(supply.closed));
+  if (supply.nodes == 0 && !supply.closed.empty())
+    return add(e, ReasonKind::no_capacity,
+               "Every node that could run it takes no jobs now." + closed);
+  if (supply.nodes < job.tasks && !supply.closed.empty())
+    return add(e, ReasonKind::no_capacity,
+               fmt::format("It needs {}, and only {} could run it now.{}",
+                           plural(job.tasks, "node"), supply.nodes, closed));
+  if (supply.nodes_that_fit >= job.tasks)
+    return add(e, ReasonKind::topology,
+               fmt::format("{} with free capacity exist, but not close together as required.",
+                           plural(supply.nodes_that_fit, "node")));
+  if (job.resources.gpus > 0 && supply.free_milli >= gpu_milli_of(job))
+    return add(
+        e, ReasonKind::fragmentation,
+        fmt::format(
+            "{} GPUs are free ({} whole), but not together: {} with {} each, CPUs and memory "
+            "{} needed.{}",
+            gpus_text(supply.free_milli), supply.free_cards, plural(job.tasks, "node"),
+            plural(job.resources.gpus, "GPU"), job.tasks == 1 ? "is" : "are", closed));
+  if (!c.home_regions.empty() || !c.home_pools.empty())
+    return add(e, ReasonKind::residency,
+               fmt::format("The project's jobs must stay in {}, where everything that could run "
+                           "this job is in use.",
+                           c.home_regions.empty() ? "pools " + join(c.home_pools, ", ")
+                                                  : "regions " + join(c.home_regions, ", ")));
+  add(e, ReasonKind::no_capacity,
+      all_in_use(job, c, supply) + soonest_end(index, job, supply, now) + closed);
+}
+
+// No limit keeps the job back: why has it not started?
 void waiting_of(const SchedIndex& wrapped, const JobRequest& job, WallTime now, Explanation& e) {
   Impl& index = wrapped.impl();
-  const auto add = [&](ReasonKind kind, std::string text) {
-    e.reasons.push_back({kind, std::move(text), {}});
-  };
-  if (auto it = index.leaving_for.find(job.id); it != index.leaving_for.end()) {
-    return add(ReasonKind::preempting,
-               fmt::format("{} leaving to make room",
-                           it->second.size() == 1 ? "one job is"
-                                                  : fmt::format("{} jobs are", it->second.size())));
-  }
+  if (const auto it = index.leaving_for.find(job.id); it != index.leaving_for.end())
+    return add(e, ReasonKind::preempting,
+               it->second.size() == 1
+                   ? "Another job is being preempted for it."
+                   : fmt::format("{} other jobs are being preempted for it.", it->second.size()));
   const Plan next = plan(wrapped, now, whole_plan);
   for (const Start& s : next.starts) {
     if (s.job != job.id)
       continue;
     e.earliest_start = now;
-    return add(ReasonKind::next, "it starts with the next plan");
+    return add(e, ReasonKind::next, "It starts in a moment.");
   }
   if (job.reservation)
     return inside_reservation(index, job, now, e);
@@ -343,23 +430,22 @@ void waiting_of(const SchedIndex& wrapped, const JobRequest& job, WallTime now, 
   else if (job.constraints.only_nodes.size() == 1 && !job.constraints.only_gpus.empty())
     waits_for_cards(index, job, c, now, e);
   else
-    no_room_for(index, job, c, e);
+    no_capacity_for(index, job, c, now, e);
 }
 
 }  // namespace
 
 Explanation reservation_over(JobId job, ReservationId reservation, std::size_t elements) {
   Explanation e;
-  const std::string whom =
-      elements == 1 ? std::string("it") : fmt::format("its {} elements that wait", elements);
-  e.reasons.push_back({ReasonKind::held,
-                       fmt::format("its reservation {} is over, and nobody has asked for {} to run "
-                                   "at the price of on-demand work",
-                                   reservation.value, whom),
-                       {}});
+  const std::string whom = elements == 1 ? "it" : fmt::format("its {} waiting elements", elements);
+  add(e, ReasonKind::held,
+      fmt::format("Its reservation {} has ended, and nobody has allowed {} to run at the on-demand "
+                  "price.",
+                  reservation.value, whom));
   e.would_start_now = fmt::format(
-      "`billow resume {0} --on-demand` lets {1} start as any other job; `billow stop {0}` gives "
-      "{1} up",
+      "`billow resume {0} --on-demand` lets {1} start like any other job; `billow stop {0}` "
+      "cancels "
+      "{1}",
       job.value, elements == 1 ? "it" : "them");
   return e;
 }
@@ -367,27 +453,25 @@ Explanation reservation_over(JobId job, ReservationId reservation, std::size_t e
 Explanation explain(const SchedIndex& wrapped, JobId id, WallTime now, Advice advice) {
   Impl& index = wrapped.impl();
   Explanation e;
-  const auto add = [&](ReasonKind kind, std::string text, JobId behind = {}) {
-    e.reasons.push_back({kind, std::move(text), behind});
-  };
-  auto queued = wrapped.queued(id);
+  const auto queued = wrapped.queued(id);
   if (!queued) {
-    add(ReasonKind::held,
+    add(e, ReasonKind::held,
         index.running.contains(id)
-            ? "it is running"
-            : "it is not in the queue: held, waiting for others to end, or finished");
+            ? "It is running."
+            : "It is not in the queue: it is held, waits for other jobs, or has finished.");
     return e;
   }
   const JobRequest& job = *queued;
-  if (Status ok = feasible(wrapped, job); !ok) {
-    const bool nobody =
-        ok.error().code == Code::unavailable;  // no node yet: nothing else can be said
-    add(nobody ? ReasonKind::no_room : ReasonKind::infeasible, ok.error().message);
+  if (const Status ok = feasible(wrapped, job); !ok) {
+    const bool no_node_yet = ok.error().code == Code::unavailable;
+    add(e, no_node_yet ? ReasonKind::no_capacity : ReasonKind::infeasible,
+        sentence(ok.error().message));
     e.would_start_now = ok.error().hint;
     return e;
   }
   if (job.eligible_at > now) {
-    add(ReasonKind::held, fmt::format("not before {}", format_utc(job.eligible_at)));
+    add(e, ReasonKind::held,
+        fmt::format("It starts in {} at the earliest.", from_now(job.eligible_at, now)));
     e.earliest_start = job.eligible_at;
   }
   limits_of(index, job, e);

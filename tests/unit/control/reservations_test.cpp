@@ -102,8 +102,8 @@ TEST(Reservations, RefuseWhatTheyCouldNeverHold) {
   const JobId second = w.submit(inside(w.job(0.5)));
   ASSERT_EQ(w.state(second), JobState::queued);
   const auto why = sched::explain(w.core.state().index, second, w.now);
-  EXPECT_EQ(why.reasons.at(0).kind, sched::ReasonKind::no_room);
-  EXPECT_NE(why.reasons.at(0).text.find("job 1 holds too much of its reservation 1"),
+  EXPECT_EQ(why.reasons.at(0).kind, sched::ReasonKind::no_capacity);
+  EXPECT_NE(why.reasons.at(0).text.find("Job 1 uses too much of reservation 1"),
             std::string::npos)
       << why.reasons.at(0).text;
 }
@@ -126,7 +126,7 @@ TEST(Reservations, WhatStillWaitsInsideWhenItIsOverDoesNotBecomeOnDemand) {
       << "a GPU is free, but not at the price it was submitted at";
   const auto why = sched::explain(w.core.state().index, waits, w.now);
   EXPECT_EQ(why.reasons.at(0).kind, sched::ReasonKind::held);
-  EXPECT_NE(why.reasons.at(0).text.find("its reservation 1 is over"), std::string::npos);
+  EXPECT_NE(why.reasons.at(0).text.find("Its reservation 1 has ended"), std::string::npos);
   EXPECT_NE(why.would_start_now.find("billow resume 2 --on-demand"), std::string::npos)
       << why.would_start_now;
   EXPECT_FALSE(sched::forecast(w.core.state().index, waits, w.now));
@@ -216,7 +216,7 @@ TEST(Reservations, WhatWaitsToComeBackWhenItIsOverIsNotForgotten) {
   ASSERT_EQ(w.state(sleeps), JobState::suspended);
   ASSERT_TRUE(w.core.state().find_job(sleeps)->suspension.resume_wanted);
   const auto why = sched::explain(w.core.state().index, sleeps, w.now);
-  EXPECT_NE(why.reasons.at(0).text.find("its reservation 1 is over"), std::string::npos)
+  EXPECT_NE(why.reasons.at(0).text.find("Its reservation 1 has ended"), std::string::npos)
       << why.reasons.at(0).text;
   EXPECT_NE(why.would_start_now.find("billow resume 1 --on-demand"), std::string::npos)
       << why.would_start_now;
@@ -464,7 +464,7 @@ TEST(Reservations, WhatABudgetDoesNotBearWhenTheyAreOverIsHeldAsAnyOther) {
   const Job& too_much = *w.core.state().find_job(third);
   EXPECT_EQ(too_much.suspension.phase, SuspendPhase::suspending);
   EXPECT_EQ(too_much.suspension.cause, SuspendCause::budget);
-  EXPECT_NE(too_much.reason.find("its reservation 1 is over"), std::string::npos)
+  EXPECT_NE(too_much.reason.find("Its reservation 1 has ended"), std::string::npos)
       << too_much.reason;
   EXPECT_EQ(use_of(w, key).reserved.value, 4 * 600ll * 1'000'000)
       << "of all three, until the third has left";

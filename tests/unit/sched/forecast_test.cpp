@@ -102,7 +102,7 @@ class Fleet {
     SchedSettings settings;
     settings.starve_after = hours(6);
     settings.consolidation = false;
-    index.set_settings(settings);
+    index = SchedIndex(settings);
     for (std::uint64_t i = 1, n = static_cast<std::uint64_t>(rng.between(1, 3)); i <= n; ++i) {
       NodeShape shape = node(i, rng.chance(0.5) ? 8 : 4, rng.chance(0.7) ? "H100" : "A100");
       shape.place.switch_name = rng.chance(0.5) ? "a" : "b";
@@ -372,9 +372,9 @@ TEST(ReservationProperty, NobodyIsAskedToLeaveWhereThereIsRoom) {
     if (f.rng.chance(0.6))
       r.resources = {.gpus = static_cast<std::int32_t>(f.rng.between(1, 4)), .share = {1000, 0}};
     const auto places = place_reservation(f.index, r, f.now);
-    const bool room = place_reservation(SchedIndex::rebuild(firm), r, f.now).has_value();
+    const bool free = place_reservation(SchedIndex::rebuild(firm), r, f.now).has_value();
     if (!places) {
-      ASSERT_FALSE(room);
+      ASSERT_FALSE(free);
       continue;
     }
     Reservation made{.id = ReservationId{1},
@@ -385,12 +385,12 @@ TEST(ReservationProperty, NobodyIsAskedToLeaveWhereThereIsRoom) {
     f.index.upsert_reservation(made);
     const Plan p = plan(f.index, f.now);
     const auto cleared = std::ranges::count(p.preempts, PreemptCause::reservation, &Preempt::cause);
-    if (room) {
+    if (free) {
       ASSERT_EQ(cleared, 0) << "there was room beside them";
     } else {
       ASSERT_GT(cleared, 0);
     }
-    ++(room ? beside : asked);
+    ++(free ? beside : asked);
   }
   EXPECT_GT(beside, 15);
   EXPECT_GT(asked, 5);

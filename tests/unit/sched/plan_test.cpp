@@ -113,12 +113,11 @@ TEST(Feasible, SaysWhatIsTooLarge) {
   SchedIndex index;
   index.upsert_node(node(1));
   EXPECT_TRUE(feasible(index, job(1, 8)));
-  EXPECT_EQ(feasible(index, job(1, 9)).error().message,
-            "infeasible: no node has 9 GPUs; largest is 8");
+  EXPECT_EQ(feasible(index, job(1, 9)).error().message, "no node has 9 GPUs; the largest has 8");
   JobRequest typo = job(1);
   typo.resources.gpu_types = {"H10"};
-  EXPECT_EQ(feasible(index, typo).error().message,
-            "infeasible: unknown GPU type \"H10\"; did you mean H100? this Billow has: H100 ×8");
+  EXPECT_EQ(feasible(index, typo).error().message, "unknown GPU type \"H10\"; GPUs here: 8 × H100");
+  EXPECT_EQ(feasible(index, typo).error().hint, "did you mean H100?");
 }
 
 // The kinds of one family cost and hold differently: which is meant is asked, in words that can be
@@ -137,14 +136,15 @@ TEST(Feasible, OffersTheKindsOfAFamily) {
   const auto told = feasible(index, wants);
   ASSERT_FALSE(told);
   EXPECT_EQ(told.error().message,
-            "infeasible: no GPU here is a plain a100; this Billow has: A100-40 ×8, A100-80 ×8");
-  EXPECT_EQ(told.error().hint, "any of its kinds: --gpu-type A100-40,A100-80");
+            "no GPU has exactly the type a100; GPUs here: 8 × A100-40, 8 × A100-80");
+  EXPECT_EQ(told.error().hint, "use --gpu-type A100-40,A100-80");
   wants.resources.gpu_types = {"A100-40", "A100-80"};
   EXPECT_TRUE(feasible(index, wants));
   wants.resources.mem_mib = 500'000 * 1024LL;
-  EXPECT_NE(
-      feasible(index, wants).error().message.find("no node has 500000 GiB of memory; largest is "),
-      std::string::npos);
+  EXPECT_NE(feasible(index, wants)
+                .error()
+                .message.find("no node has 500000 GiB of memory; the largest has "),
+            std::string::npos);
 }
 
 TEST(Index, RebuiltEqualsKept) {
@@ -181,10 +181,11 @@ TEST(Sleepers, TheirCardsAreTakenLast) {
   sleeper.constraints.only_gpus = {0};
   index.enqueue(sleeper);
   const Explanation e = explain(index, JobId{90}, t0);
-  EXPECT_EQ(e.reasons.at(0).kind, ReasonKind::no_room);
-  EXPECT_EQ(e.reasons.at(0).text,
-            "it comes back to GPU 0 of node n1, where its memory is; that is held by job 4 "
-            "(without a time limit)");
+  EXPECT_EQ(e.reasons.at(0).kind, ReasonKind::no_capacity);
+  EXPECT_EQ(
+      e.reasons.at(0).text,
+      "It can resume only on GPU 0 of node n1, which holds its memory. GPU 0 is in use by job 4 "
+      "(has no time limit).");
   EXPECT_EQ(e.reasons.at(0).behind, JobId{4});
   // People of another project are not told whose job it is.
   JobRequest stranger = sleeper;
@@ -193,8 +194,8 @@ TEST(Sleepers, TheirCardsAreTakenLast) {
   index.enqueue(stranger);
   const Explanation kept = explain(index, JobId{91}, t0);
   EXPECT_EQ(kept.reasons.at(0).text,
-            "it comes back to GPU 0 of node n1, where its memory is; that is held by another "
-            "project's job (without a time limit)");
+            "It can resume only on GPU 0 of node n1, which holds its memory. GPU 0 is in use by "
+            "another project's job (has no time limit).");
   EXPECT_EQ(kept.reasons.at(0).behind, JobId{});
   index.dequeue(JobId{91});
   index.ended(JobId{4}, t0);
@@ -223,12 +224,12 @@ TEST(Reasons, CountOnlyWhatCouldRunIt) {
   a100.resources.gpu_types = {"A100"};
   index.enqueue(a100);
   EXPECT_EQ(explain(index, JobId{1}, t0).reasons.at(0).text,
-            "of those that could run it, n2 (drained) takes no work now");
+            "Every node that could run it takes no jobs now. Closed to new jobs: n2 (drained).");
   JobRequest both = job(2);
   both.tasks = 2;
   index.enqueue(both);
   EXPECT_EQ(explain(index, JobId{2}, t0).reasons.at(0).text,
-            "it needs 2 nodes, and 1 node could run it; n2 (drained) takes no work now");
+            "It needs 2 nodes, and only 1 could run it now. Closed to new jobs: n2 (drained).");
   drained.use = NodeUse::schedulable;
   index.upsert_node(drained);
   JobRequest all = job(3);
@@ -240,7 +241,41 @@ TEST(Reasons, CountOnlyWhatCouldRunIt) {
   carry_out(index, plan(index, t0), t0);
   index.enqueue(all);
   EXPECT_EQ(explain(index, JobId{3}, t0).reasons.at(0).text,
-            "everything that could run it is in use");
+            "Only 3 of 4 A100 GPUs are free; the job needs 4.");
+}
+
+TEST(Reasons, SayWhatIsInUseAndWhenSomeOfItIsFree) {
+  SchedIndex index;
+  index.upsert_node(node(1, 2));
+  JobRequest brief = job(1);
+  brief.time_limit = minutes(4);
+  index.enqueue(brief);
+  index.enqueue(job(2));
+  carry_out(index, plan(index, t0), t0);
+  index.enqueue(job(3));
+  EXPECT_EQ(explain(index, JobId{3}, t0).reasons.at(0).text,
+            "No GPU is free: all 2 are in use. Job 1 ends in at most 4 min.");
+  JobRequest stranger = job(4);
+  stranger.project = ProjectId{2};
+  index.enqueue(stranger);
+  EXPECT_EQ(explain(index, JobId{4}, t0).reasons.at(0).text,
+            "No GPU is free: all 2 are in use. Another project's job ends in at most 4 min.");
+}
+
+TEST(Reasons, EveryOneHasACodeForProgramsAndIsASentence) {
+  SchedIndex index;
+  index.enqueue(job(1));
+  const Reason no_node = explain(index, JobId{1}, t0).reasons.at(0);
+  EXPECT_EQ(no_node.text, "No node has joined yet.");
+  EXPECT_STREQ(reason_name(no_node.kind), "no_room");
+  index.upsert_node(node(1, 1));
+  index.enqueue(job(2, 4));
+  EXPECT_EQ(explain(index, JobId{2}, t0).reasons.at(0).text,
+            "No node has 4 GPUs; the largest has 1.");
+  JobRequest later = job(3);
+  later.eligible_at = t0 + seconds(39);
+  index.enqueue(later);
+  EXPECT_TRUE(explain(index, JobId{3}, t0).reasons.at(0).text.starts_with("It starts in 39 s ("));
 }
 
 }  // namespace

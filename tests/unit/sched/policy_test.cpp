@@ -347,7 +347,7 @@ TEST(Consolidation, MovesAJobThatCanGoOnElsewhereToLetALargeOneIn) {
 }
 
 TEST(Consolidation, MovesSeveralToLetAGangInAndNobodyWhoHasNowhereToGo) {
-  for (const bool room_elsewhere : {true, false}) {
+  for (const bool capacity_elsewhere : {true, false}) {
     SchedIndex index;
     for (std::uint64_t i = 1; i <= 4; ++i) {
       NodeShape n = node(i, 2);
@@ -367,14 +367,14 @@ TEST(Consolidation, MovesSeveralToLetAGangInAndNobodyWhoHasNowhereToGo) {
     runs(1, 1, 1, true);
     runs(2, 2, 1, true);
     runs(3, 3, 1, false);
-    runs(4, 4, room_elsewhere ? 1 : 2, false);
+    runs(4, 4, capacity_elsewhere ? 1 : 2, false);
     JobRequest gang = job(9, 2);
     gang.tasks = 2;
     gang.constraints.close = Closeness::rack;
     gang.constraints.close_required = true;
     index.enqueue(gang);
     const Plan p = plan(index, t0 + hours(1));
-    if (!room_elsewhere) {
+    if (!capacity_elsewhere) {
       EXPECT_TRUE(p.preempts.empty());
       continue;
     }

@@ -16,7 +16,7 @@ class World {
   explicit World(std::uint64_t seed) : rng(seed) {
     SchedSettings settings;
     settings.starve_after = hours(6);
-    index.set_settings(settings);
+    index = SchedIndex(settings);
     const int nodes = static_cast<int>(rng.between(1, 8));
     for (int i = 1; i <= nodes; ++i)
       index.upsert_node(random_node(static_cast<std::uint64_t>(i)));

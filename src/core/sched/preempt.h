@@ -1,9 +1,13 @@
-// Who gives way to whom, and which running jobs it costs least to ask.
+// Preemption: which running jobs are asked to leave for a job that finds no free capacity.
 //
-// Work stands in three tiers: within its project's guarantee, borrowed, spot. A job may take the
-// room of a lower tier, or of its own tier at lower priority (inside a guarantee: only of its own
-// project). Tier and priority are a strict order, so a victim can never take back from the one it
-// gave way to: there is no cycle.
+// Jobs stand in three tiers: within their project's guarantee, borrowed, spot. A job may take the
+// capacity of a lower tier, or of its own tier at lower priority (inside a guarantee: only of its
+// own project). Tier and priority are a strict order, so a victim can never take back from the job
+// it left for: there is no cycle.
+//
+// The way of a preemption: Pass::no_capacity (no_capacity.cpp) calls Pass::ask_to_leave
+// (preempt.cpp), which puts the victims into the plan and holds their capacity for the job;
+// control::carry_out (control/decide/decide.cpp) turns each into an order to suspend or to stop.
 #pragma once
 
 #include "core/sched/reserved.h"
@@ -16,37 +20,36 @@ Tier tier_of_queued(const SchedIndex::Impl& index,
                     std::int64_t project_milli);
 
 struct VictimPlan {
-  std::vector<Placement> placements;  // where the job goes once they have left
+  std::vector<Placement> placements;  // where the job goes once the victims have left
   std::vector<Preempt> victims;
-  std::vector<std::pair<JobId, Placement>>
-      moves;  // of those that go on elsewhere: where there is room for them
+  std::vector<std::pair<JobId, Placement>> moves;  // victims that continue elsewhere, and where
   bool found() const { return !placements.empty(); }
 };
-// What a search goes by. The index shows what is held for jobs; what is reserved is asked for
-// apart, because a victim may stand there.
+// The input of a search. The index has already subtracted what is held for jobs. What is reserved
+// is looked up separately, because a victim may run there.
 struct VictimSearch {
   SchedIndex::Impl& index;
   const Reserved& reserved;
   WallTime now;
   const std::set<JobId>& spoken_for;  // jobs already asked in this pass
 };
-// Cheapest victims that make room for all tasks of the job, which would stay so long.
+// The cheapest victims that free capacity for all tasks of the job, which would stay as `stay`
+// says.
 VictimPlan find_victims(const VictimSearch& search,
                         const PlacementClass& c,
                         const JobRequest& job,
                         const Stay& stay);
-// Jobs that can go on elsewhere, for which there is room there now, and whose moving makes room
-// here.
+// Jobs that can continue elsewhere, where capacity is free now, and whose move frees capacity here.
 VictimPlan find_moves(const VictimSearch& search,
                       const PlacementClass& c,
                       const JobRequest& job,
                       const Stay& stay);
-// What asking a job costs: work thrown away (nearly nothing when it is suspended), and a little for
-// each job disturbed.
+// What preempting a job costs, in GPU-seconds: the work that is lost (nearly nothing if it is
+// suspended), and a little for each disturbed job.
 double cost_of(const RunningJob& job, WallTime now, Yields mode);
-// The fewest and cheapest of `asked` (in which order they come) whose leaving lets something in:
-// one after the other until it fits, then whoever turns out not to be needed stays, dearest first.
-// `asked` keeps those who must leave; `shift` gives or takes their room.
+// The fewest and cheapest of `asked` (cheapest first) that must leave before something fits: they
+// leave one after the other until it fits, then those that are not needed stay, most expensive
+// first. Afterwards `asked` holds those that must leave. `shift` gives or takes their capacity.
 template <class Shift, class Fits>
 std::optional<Placement> least_asked(std::vector<JobId>& asked, Shift shift, Fits fits) {
   std::size_t taken = 0;
@@ -69,7 +72,7 @@ std::optional<Placement> least_asked(std::vector<JobId>& asked, Shift shift, Fit
   }
   return placement;
 }
-// How a job is asked; one that is merely spot starts again.
+// How a job leaves; a spot job that cannot be suspended is restarted later.
 inline Yields mode_of(const JobRequest& job) {
   return job.yields == Yields::never ? Yields::by_requeue : job.yields;
 }

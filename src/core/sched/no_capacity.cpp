@@ -1,5 +1,6 @@
-// When there is no room for a job: who could be asked to leave or to move for it, when there will
-// be room by itself, and what is held for it until then.
+// What happens when a job finds no free capacity. First, running jobs may be asked to leave or to
+// move for it (preempt.cpp). Otherwise the job gets a hold on the capacity that it can have
+// soonest, so that later jobs only fill the time until then (backfill).
 #include <algorithm>
 
 #include "core/sched/pass.h"
@@ -7,16 +8,17 @@
 namespace billow::sched {
 namespace {
 
-constexpr std::size_t releases_max = 2048;  // running jobs looked at for the earliest room
-constexpr int holds_tried_max = 4;          // blocked jobs for which the earliest room is sought
+// Bounds on the work of one pass.
+constexpr std::size_t releases_max = 2048;  // running jobs whose ends are considered
+constexpr int holds_tried_max = 4;          // blocked jobs that may get a hold
 constexpr int preemptors_max = 16;          // blocked jobs for which victims are sought
-constexpr std::size_t moments_max = 256;    // looked at, where reservations make room come and go
+constexpr std::size_t moments_max = 256;    // start times tried beside reservations
 
 }  // namespace
 
-// When the running jobs and those just started make room for others, soonest first, as far as is
-// known: when they end, and what stands inside a reservation not before that ends. For a job that
-// asks spot work to leave, that is room at once, or as soon as it may be asked.
+// When running jobs and those just started free their capacity, soonest first, as far as that is
+// known. A job inside a reservation frees it only when the reservation ends. For a job that may
+// preempt spot jobs (`asks_spot`), they free it at once, or when their minimum run time is over.
 const std::vector<std::pair<WallTime, const RunningJob*>>& Pass::releases(bool asks_spot) {
   releases_.clear();
   const auto leaves_when_asked = [&](const RunningJob& job) {
@@ -58,8 +60,9 @@ const std::vector<std::pair<WallTime, const RunningJob*>>& Pass::releases(bool a
   return releases_;
 }
 
-// The soonest time at which the job fits, and a hold on that room. False where the ends of running
-// jobs do not tell.
+// Holds the capacity that the job can have soonest: after how many ends of running jobs does it
+// fit? More ends never hurt, so the number is found by doubling and then by bisection. False if no
+// known end is enough.
 bool Pass::hold_soonest(const JobRequest& request, const PlacementClass& c) {
   if (reserved_.any())
     return hold_beside_reservations(request, c);
@@ -67,32 +70,38 @@ bool Pass::hold_soonest(const JobRequest& request, const PlacementClass& c) {
   if (ends.empty())
     return false;
   Holds::Truth truth(*holds_);
-  std::size_t given = 0;
-  const auto move_to = [&](std::size_t k) {
-    for (; given < k; ++given)
-      each_placement(*ends[given].second,
+  std::size_t ended = 0;
+  const auto move_to = [&](std::size_t count) {
+    for (; ended < count; ++ended)
+      each_placement(*ends[ended].second,
                      [&](const Placement& p, const JobRequest& r) { index_.give(p, r); });
-    for (; given > k; --given)
-      each_placement(*ends[given - 1].second,
+    for (; ended > count; --ended)
+      each_placement(*ends[ended - 1].second,
                      [&](const Placement& p, const JobRequest& r) { index_.take(p, r); });
   };
-  std::size_t too_few = 0, enough = 0;
+  const auto fits_after = [&](std::size_t count) {
+    move_to(count);
+    return !place(index_, c, request.tasks).empty();
+  };
+  std::size_t too_few = 0;
+  std::size_t enough = 0;
   for (std::size_t step = 1; enough == 0; step *= 2) {
-    const std::size_t k = std::min(too_few + step, ends.size());
-    move_to(k);
-    if (!place(index_, c, request.tasks).empty())
-      enough = k;
-    else if (k == ends.size())
+    const std::size_t count = std::min(too_few + step, ends.size());
+    if (fits_after(count))
+      enough = count;
+    else if (count == ends.size())
       break;
     else
-      too_few = k;
+      too_few = count;
+  }
+  while (enough > too_few + 1) {
+    const std::size_t middle = (too_few + enough) / 2;
+    if (fits_after(middle))
+      enough = middle;
+    else
+      too_few = middle;
   }
   if (enough > 0) {
-    while (enough - too_few > 1) {
-      const std::size_t middle = (too_few + enough) / 2;
-      move_to(middle);
-      (place(index_, c, request.tasks).empty() ? too_few : enough) = middle;
-    }
     move_to(enough);
     hold_for(request, place(index_, c, request.tasks), ends[enough - 1].first);
   }
@@ -100,9 +109,9 @@ bool Pass::hold_soonest(const JobRequest& request, const PlacementClass& c) {
   return enough > 0;
 }
 
-// With reservations more room later does not follow from room now: one by one the moments at which
-// something ends. Where it is a reservation's end that it waits for, spot work may run meanwhile:
-// it leaves when it is asked to, so it is no obstacle then.
+// With reservations, capacity that is free now may be taken later, so every moment at which
+// something ends is tried. If the job waits for the end of a reservation, spot jobs may run
+// meanwhile: they leave when asked, so they do not delay it.
 bool Pass::hold_beside_reservations(const JobRequest& request, const PlacementClass& c) {
   const bool asks_spot = !request.spot && index_.settings.preemption;
   const auto& ends = releases(asks_spot);
@@ -139,14 +148,15 @@ bool Pass::hold_beside_reservations(const JobRequest& request, const PlacementCl
   return found;
 }
 
-// Nobody says when room will be: some is left to run empty (holds.h says which, and why that ends).
+// Nobody knows when capacity will be free, so some nodes are left to run empty (holds.h says which,
+// and why that comes to an end).
 void Pass::hold_drained(const JobRequest& request, const PlacementClass& c) {
   Holds::Truth truth(*holds_);
   pending_.clear();
   std::vector<Placement> placements;
   const Stay stay = stay_of(request, now_, end_if_started(request.id));
-  const CutRoom cut = [&](Room& room, Slot slot) {
-    reserved_.cut(room, slot, index_.nodes[slot].shape, stay);
+  const CutCapacity cut = [&](FreeCapacity& free, Slot slot) {
+    reserved_.cut(free, slot, index_.nodes[slot].shape, stay);
   };
   for (Drain& d : drain_oldest(index_, c, static_cast<std::size_t>(request.tasks), now_, cut)) {
     placements.push_back(d.placement);
@@ -158,12 +168,12 @@ void Pass::hold_drained(const JobRequest& request, const PlacementClass& c) {
   commit_ = {request, now_, false};
 }
 
-void Pass::no_room(const Front& front) {
+void Pass::no_capacity(const Front& front) {
   blocked_ = true;
   const QueuedJob& queued = index_.queued.at(front.job);
   const PlacementClass& c = *front.kind->placement;
   if (waits_for_leavers_.contains(front.job))
-    return;  // its room is on the way
+    return;  // its victims are leaving
   const JobRequest request = index_.request_of(front.job, queued);
   if (index_.settings.preemption && preemptors_++ < preemptors_max &&
       static_cast<std::int32_t>(plan_.preempts.size()) < limits_.preempts_max) {
@@ -180,53 +190,12 @@ void Pass::no_room(const Front& front) {
     return;
   Reserve reserve{
       .job = front.job, .expected_start = known ? commit_.from : WallTime{}, .nodes = {}};
-  for (const auto& [p, room] : pending_)
+  for (const auto& [p, free] : pending_)
     reserve.nodes.push_back(p.node);
   plan_.reserves.push_back(std::move(reserve));
   head_held_ = true;
   commit_hold();
-  forget_tries();  // less is free now, but what is remembered must not outlive the hold's rooms
-}
-
-bool Pass::ask_to_leave(const JobRequest& request, const PlacementClass& c) {
-  // Behind a hold nobody is asked to leave: the room would be the holder's, and the victim might be
-  // back first.
-  if (head_held_)
-    return false;
-  VictimPlan v;
-  {
-    const Holds::Met jobs_only = Holds::Met::of_jobs(*holds_);
-    const VictimSearch search{index_, reserved_, now_, asked_};
-    const Stay stay = stay_of(request, now_, end_if_started(request.id));
-    if (index_.settings.consolidation)
-      v = find_moves(search, c, request, stay);  // nobody loses his GPUs by it
-    if (!v.found())
-      v = find_victims(search, c, request, stay);
-    if (!v.found() || v.victims.empty())
-      return false;
-    std::vector<std::pair<Placement, const JobRequest*>> given;
-    for (const Preempt& p : v.victims) {
-      each_placement(index_.running.at(p.victim),
-                     [&](const Placement& placement, const JobRequest& r) {
-                       index_.give(placement, r);
-                       given.emplace_back(placement, &r);
-                     });
-    }
-    hold_for(request, v.placements, now_);
-    for (const auto& [p, r] : given)
-      index_.take(p, *r);
-  }
-  commit_hold();
-  for (const auto& [id, target] : v.moves) {
-    hold_for(index_.running.at(id).request, {target}, now_);
-    commit_hold();
-  }
-  for (const Preempt& p : v.victims) {
-    asked_.insert(p.victim);
-    plan_.preempts.push_back(p);
-  }
-  forget_tries();
-  return true;
+  forget_tries();  // what was tried must not outlive the capacity that the hold has taken
 }
 
 }  // namespace billow::sched

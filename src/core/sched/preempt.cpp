@@ -1,7 +1,9 @@
-#include "core/sched/victims.h"
+#include "core/sched/preempt.h"
 
 #include <algorithm>
 #include <functional>
+
+#include "core/sched/pass.h"
 
 namespace billow::sched {
 namespace {
@@ -21,8 +23,7 @@ struct NodeChoice {
   std::vector<Preempt> victims;
 };
 
-// The cheapest set of jobs on one node whose room lets the task in: cheapest first until it fits,
-// then whoever turns out not to be needed stays, dearest first.
+// The cheapest set of jobs on one node that must leave before the task fits.
 std::optional<NodeChoice> choose_on(const VictimSearch& search,
                                     const PlacementClass& c,
                                     Slot slot,
@@ -33,13 +34,13 @@ std::optional<NodeChoice> choose_on(const VictimSearch& search,
   if (!allowed(c, node))
     return std::nullopt;
   NodeChoice choice{.slot = slot};
-  Room room = room_of(node);
+  FreeCapacity free = free_of(node);
   const auto fits = [&] {
     if (!search.reserved.any())
-      return fit_room(c, node, room);
-    Room beside = room;
+      return fit_free(c, node, free);
+    FreeCapacity beside = free;
     search.reserved.cut(beside, slot, node.shape, stay);
-    return fit_room(c, node, beside);
+    return fit_free(c, node, beside);
   };
   if (auto p = fits()) {
     choice.placement = std::move(*p);
@@ -62,7 +63,7 @@ std::optional<NodeChoice> choose_on(const VictimSearch& search,
     const RunningJob& job = index.running.at(id);
     for (const Placement& p : job.placements) {
       if (p.node == node.shape.id)
-        shift_room(room, node.shape, p, job.request, sign);
+        shift_free(free, node.shape, p, job.request, sign);
     }
   };
   std::vector<JobId> leave;
@@ -144,18 +145,27 @@ VictimPlan choose(const VictimSearch& search,
 
 }  // namespace
 
+// In GPU-seconds. Every disturbed job costs something, so one large victim is preferred to many
+// small ones. A suspended job stands still for a moment. A restarted one loses what it has done
+// since it started, and the time to start again.
+constexpr double disturbance_s = 30;
+constexpr double suspend_s = 10;
+constexpr double restart_s = 60;
+constexpr double gpus_min = 0.1;  // jobs without GPUs are not free to preempt
+
 double cost_of(const RunningJob& job, WallTime now, Yields mode) {
-  const double gpus = std::max<double>(
-      static_cast<double>(gpu_milli_of(job.request, job.placements)) / 1000.0, 0.1);
-  const double elapsed = std::max(0.0, (now - job.started).seconds());
-  return 30.0 + gpus * (mode == Yields::by_suspend ? 10.0 : 60.0 + elapsed);
+  const double gpus =
+      std::max(static_cast<double>(gpu_milli_of(job.request, job.placements)) / 1000.0, gpus_min);
+  const double elapsed_s = std::max(0.0, (now - job.started).seconds());
+  const double lost_s = mode == Yields::by_suspend ? suspend_s : restart_s + elapsed_s;
+  return disturbance_s + gpus * lost_s;
 }
 
 Tier tier_of_queued(const Impl& index, const JobRequest& job, std::int64_t project_milli) {
   if (job.spot)
     return Tier::spot;
   auto it = index.projects.find(job.project);
-  // Guarantees are of GPUs; work without any is never within one.
+  // A guarantee is a number of GPUs; jobs without GPUs are never within one.
   if (it == index.projects.end() || it->second.settings.guaranteed_milli <= 0 ||
       gpu_milli_of(job) == 0)
     return Tier::borrowed;
@@ -164,6 +174,50 @@ Tier tier_of_queued(const Impl& index, const JobRequest& job, std::int64_t proje
              : Tier::borrowed;
 }
 
+namespace {
+
+Tier tier_of_running(const Impl& index, const RunningJob& job) {
+  const JobRequest& r = job.request;
+  if (r.spot)
+    return Tier::spot;
+  // Without this job the project must still have its guarantee, or it would be owed it back.
+  const ProjectState& p = index.projects.at(r.project);
+  const bool needed =
+      p.settings.guaranteed_milli > 0 && gpu_milli_of(r) > 0 &&
+      p.covered_milli() - gpu_milli_of(r, job.placements) < p.settings.guaranteed_milli;
+  return needed ? Tier::guaranteed : Tier::borrowed;
+}
+
+// Whether a job of this tier may take the capacity of a running job.
+bool outranks(const JobRequest& job, Tier tier, const JobRequest& victim, Tier victims_tier) {
+  if (tier != victims_tier)
+    return tier > victims_tier;
+  return job.priority > victim.priority &&
+         (tier != Tier::guaranteed || victim.project == job.project);
+}
+
+// Each victim was judged alone; together they must not take their project's guarantee.
+bool leave_guarantees(const Impl& index,
+                      const std::vector<Preempt>& victims,
+                      ProjectId preemptors_project) {
+  std::map<ProjectId, std::int64_t> left_milli;
+  for (const Preempt& p : victims) {
+    const RunningJob& victim = index.running.at(p.victim);
+    const ProjectState& owner = index.projects.at(victim.request.project);
+    if (victim.request.spot || owner.settings.guaranteed_milli <= 0 ||
+        victim.request.project == preemptors_project)
+      continue;
+    std::int64_t& left =
+        left_milli.try_emplace(victim.request.project, owner.covered_milli()).first->second;
+    left -= gpu_milli_of(victim.request, victim.placements);
+    if (left < owner.settings.guaranteed_milli)
+      return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 VictimPlan find_victims(const VictimSearch& search,
                         const PlacementClass& c,
                         const JobRequest& job,
@@ -171,54 +225,26 @@ VictimPlan find_victims(const VictimSearch& search,
   const Impl& index = search.index;
   if (index.yielding == 0)
     return {};
-  auto project = index.projects.find(job.project);
+  const auto project = index.projects.find(job.project);
   const Tier tier = tier_of_queued(
       index, job, project == index.projects.end() ? 0 : project->second.covered_milli());
   const Eligible eligible = [&](JobId id, const RunningJob& victim) -> std::optional<Asked> {
     const JobRequest& r = victim.request;
     if (victim.leaving || search.spoken_for.contains(id) || !gives_way(r) ||
-        holds_for_its_own(index, r, search.now))
+        holds_for_its_own(index, r, search.now) || search.now - victim.started < r.run_min)
       return std::nullopt;
-    if (search.now - victim.started < r.run_min)
+    const Tier theirs = tier_of_running(index, victim);
+    if (!outranks(job, tier, r, theirs))
       return std::nullopt;
-    const ProjectState& p = index.projects.at(r.project);
-    Tier theirs = Tier::borrowed;
-    if (r.spot)
-      theirs = Tier::spot;
-    // What a victim leaves behind must still cover the guarantee, or the project would be owed it
-    // back.
-    else if (p.settings.guaranteed_milli > 0 && gpu_milli_of(r) > 0 &&
-             p.covered_milli() - gpu_milli_of(r, victim.placements) < p.settings.guaranteed_milli)
-      theirs = Tier::guaranteed;
-    const bool higher = tier > theirs || (tier == theirs && job.priority > r.priority &&
-                                          (tier != Tier::guaranteed || r.project == job.project));
-    if (!higher)
-      return std::nullopt;
-    Asked a;
-    const Yields mode = mode_of(r);
-    a.preempt = {.victim = id, .mode = mode, .cause = PreemptCause::priority, .for_job = job.id};
+    PreemptCause cause = PreemptCause::priority;
     if (tier > theirs)
-      a.preempt.cause = theirs == Tier::spot ? PreemptCause::spot : PreemptCause::reclaim;
-    a.cost = cost_of(victim, search.now, mode);
-    return a;
+      cause = theirs == Tier::spot ? PreemptCause::spot : PreemptCause::reclaim;
+    const Yields mode = mode_of(r);
+    return Asked{{.victim = id, .mode = mode, .cause = cause, .for_job = job.id},
+                 cost_of(victim, search.now, mode)};
   };
   VictimPlan plan = choose(search, c, job, stay, eligible);
-  // Each victim of a project was judged alone; together they must not take its guarantee.
-  std::map<ProjectId, std::int64_t> left;
-  std::size_t kept = 0;
-  for (const Preempt& p : plan.victims) {
-    const RunningJob& victim = index.running.at(p.victim);
-    const ProjectState& owner = index.projects.at(victim.request.project);
-    if (!victim.request.spot && owner.settings.guaranteed_milli > 0 &&
-        victim.request.project != job.project) {
-      auto [it, fresh] = left.try_emplace(victim.request.project, owner.covered_milli());
-      it->second -= gpu_milli_of(victim.request, victim.placements);
-      if (it->second < owner.settings.guaranteed_milli)
-        break;
-    }
-    ++kept;
-  }
-  return kept == plan.victims.size() ? plan : VictimPlan{};
+  return leave_guarantees(index, plan.victims, job.project) ? plan : VictimPlan{};
 }
 
 VictimPlan find_moves(const VictimSearch& search,
@@ -247,7 +273,7 @@ VictimPlan find_moves(const VictimSearch& search,
   VictimPlan plan = choose(search, c, job, stay, eligible);
   if (!plan.found() || plan.victims.empty())
     return {};
-  // Everyone moved must have somewhere else to go, all at once.
+  // All jobs that move must have a place elsewhere at the same time.
   std::vector<std::pair<Placement, JobRequest>> trial;
   bool all = true;
   for (const Preempt& p : plan.victims) {
@@ -270,6 +296,48 @@ VictimPlan find_moves(const VictimSearch& search,
   for (const auto& [placement, request] : trial)
     index.give(placement, request);
   return all ? plan : VictimPlan{};
+}
+
+// Asks the cheapest jobs that may be preempted to leave, and holds their capacity for the job.
+bool Pass::ask_to_leave(const JobRequest& request, const PlacementClass& c) {
+  // Behind a hold nobody is asked to leave: the freed capacity would be the holder's, and the
+  // victim might be back first.
+  if (head_held_)
+    return false;
+  VictimPlan v;
+  {
+    const Holds::Met jobs_only = Holds::Met::of_jobs(*holds_);
+    const VictimSearch search{index_, reserved_, now_, asked_};
+    const Stay stay = stay_of(request, now_, end_if_started(request.id));
+    if (index_.settings.consolidation)
+      v = find_moves(search, c, request, stay);  // no job loses its GPUs
+    if (!v.found())
+      v = find_victims(search, c, request, stay);
+    if (!v.found() || v.victims.empty())
+      return false;
+    std::vector<std::pair<Placement, const JobRequest*>> given;
+    for (const Preempt& p : v.victims) {
+      each_placement(index_.running.at(p.victim),
+                     [&](const Placement& placement, const JobRequest& r) {
+                       index_.give(placement, r);
+                       given.emplace_back(placement, &r);
+                     });
+    }
+    hold_for(request, v.placements, now_);
+    for (const auto& [p, r] : given)
+      index_.take(p, *r);
+  }
+  commit_hold();
+  for (const auto& [id, target] : v.moves) {
+    hold_for(index_.running.at(id).request, {target}, now_);
+    commit_hold();
+  }
+  for (const Preempt& p : v.victims) {
+    asked_.insert(p.victim);
+    plan_.preempts.push_back(p);
+  }
+  forget_tries();
+  return true;
 }
 
 }  // namespace billow::sched
