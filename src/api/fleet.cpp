@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "core/wire/codec.h"
 #include "core/wire/spoken.h"
+#include "pool/kinds.h"
 
 namespace billow::api::fleet {
 namespace {
@@ -44,7 +45,7 @@ Json pool_document(const control::State& state, const Pool& pool, WallTime now, 
       machines.push(machine_document(machine));
   Json doc = Json::object(
       {{"name", pool.name},
-       {"kind", enum_name(pool.kind)},
+       {"kind", pool.kind},
        {"min", pool.machines_min},
        {"max", pool.machines_max},
        {"idle_s", pool.idle.ns / 1'000'000'000},
@@ -54,16 +55,22 @@ Json pool_document(const control::State& state, const Pool& pool, WallTime now, 
        {"gpus", pool.gpus},
        {"price_usd_per_h", static_cast<double>(pool.price.nano_usd_per_s) * 3600 / 1e9},
        {"spot", pool.spot}});
-  const bool removing = pool.denied_until.ns == INT64_MAX;
+  const bool removing = pool.state == PoolState::removing;
   doc.set("removing", removing);
   doc.set("denied", !removing && pool.denied_until > now ? Json(pool.denied) : Json());
-  if (pool.kind == PoolKind::slurm)
+  if (!pool.partition.empty())
     doc.set("partition", pool.partition);
-  // A command may hold the name of an account; whoever may only look does not see it.
-  if (admin && pool.kind == PoolKind::command)
+  // Commands and options may name accounts, so only admins see them.
+  if (admin && !pool.create_command.empty())
     doc.set("commands", Json::object({{"create", pool.create_command},
                                       {"list", pool.list_command},
                                       {"delete", pool.delete_command}}));
+  if (admin && !pool.options.empty()) {
+    Json options = Json::object();
+    for (const auto& [name, value] : pool.options)
+      options.set(name, value);
+    doc.set("options", std::move(options));
+  }
   doc.set("machines", std::move(machines));
   return doc;
 }
@@ -104,6 +111,8 @@ void add_pool(CallPtr call) {
   const Json given = call->body().value_or(Json::object());
   if (pool->id)
     return call->fail({Code::invalid, "a pool's number is given by the head", ""});
+  if (const Status ok = pool::complete_new_pool(*pool); !ok)
+    return call->fail(ok.error());
   // Together with the idle ladder a forgotten machine is gone within half an hour, unless its pool
   // says otherwise.
   if (given["idle_ns"].is_null())

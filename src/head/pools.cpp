@@ -8,6 +8,7 @@
 #include "base/crypto.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "pool/kinds.h"
 
 namespace billow::head {
 namespace {

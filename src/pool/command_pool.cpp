@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "pool/kinds.h"
 #include "process/command.h"
 
 namespace billow::pool {
@@ -72,7 +73,6 @@ Result<std::vector<MachineSighting>> CommandPool::nodes() {
        .input = {}});
   if (!done)
     return pass(done.error(), "list");
-  // A list that fails is not an empty list: everything rented would be taken for gone.
   if (done->code != 0)
     return fail(Code::unavailable, fmt::format("list: {}", done->complaint()));
   std::vector<MachineSighting> out;
@@ -106,5 +106,33 @@ Status CommandPool::release(const MachineSighting& machine) {
     return fail(Code::unavailable, fmt::format("delete {}: {}", machine.name, done->complaint()));
   return {};
 }
+
+namespace {
+
+Status check_command_pool(const billow::Pool& settings) {
+  if (settings.create_command.empty() || settings.list_command.empty() ||
+      settings.delete_command.empty())
+    return fail(Code::invalid, "a command pool needs three commands",
+                "add --create CMD --list CMD --delete CMD");
+  return {};
+}
+
+std::unique_ptr<Pool> make_command_pool(const billow::Pool& settings, const Options& options) {
+  return std::make_unique<CommandPool>(settings, options);
+}
+
+}  // namespace
+
+// The commands take a fixed machine size, may bring several nodes (BILLOW_NODES), and often list a
+// new machine late.
+const Kind command_kind = {
+    .name = "command",
+    .capabilities = {.sizes_to_demand = false,
+                     .several_nodes_at_once = true,
+                     .list_is_final = false},
+    .options = {},
+    .check = check_command_pool,
+    .make = make_command_pool,
+};
 
 }  // namespace billow::pool

@@ -1,8 +1,8 @@
-// A pool behind three shell commands. They run with these variables: BILLOW_MACHINE (its name),
-// BILLOW_POOL, BILLOW_INSTALLATION; create also gets BILLOW_HEAD, BILLOW_TOKEN (secret),
-// BILLOW_GPUS, BILLOW_GPU_TYPE and BILLOW_USER_DATA, a file for cloud-init that makes the machine
-// join by itself. `list` prints one machine a line: its name, then anything (an id, a state). Only
-// names that begin with POOL- and a number are looked at, so the command may list more.
+// A pool that is driven by three shell commands. Their environment has BILLOW_MACHINE (its name),
+// BILLOW_POOL and BILLOW_INSTALLATION. `create` also gets BILLOW_HEAD, BILLOW_TOKEN (secret),
+// BILLOW_GPUS, BILLOW_GPU_TYPE, BILLOW_NODES and BILLOW_USER_DATA, a cloud-init file that makes the
+// machine join. `list` prints one machine per line: its name, then optional text (an id, a state).
+// Names other than POOL-NUMBER are ignored, so the command may list more.
 #pragma once
 
 #include "pool/pool.h"
@@ -22,7 +22,7 @@ class CommandPool final : public Pool {
   Options options_;
 };
 
-// The start-up text for a rented machine: installs nothing, starts `billow join` and keeps it
+// The cloud-init file for a rented machine: it installs nothing, starts `billow join` and keeps it
 // running.
 std::string cloud_init(const Order& order, const billow::Pool& settings);
 

@@ -2,8 +2,6 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "pool/command_pool.h"
-#include "pool/slurm_pool.h"
 
 namespace billow::pool {
 
@@ -27,16 +25,6 @@ bool named_after(const std::string& machine, const std::string& pool) {
     return false;
   const auto number = parse_int(std::string_view(machine).substr(pool.size() + 1), 1, INT64_MAX);
   return number.has_value();
-}
-
-Result<std::unique_ptr<Pool>> make_pool(const billow::Pool& settings, const Options& options) {
-  switch (settings.kind) {
-    case PoolKind::slurm:
-      return std::unique_ptr<Pool>(std::make_unique<SlurmPool>(settings, options));
-    case PoolKind::command:
-      return std::unique_ptr<Pool>(std::make_unique<CommandPool>(settings, options));
-  }
-  return fail(Code::internal, "a pool of an unknown kind");
 }
 
 }  // namespace billow::pool

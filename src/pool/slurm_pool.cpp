@@ -8,16 +8,17 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "pool/kinds.h"
 #include "process/command.h"
 
 namespace billow::pool {
 namespace {
 
 constexpr Duration slurm_timeout = seconds(60);
-constexpr Duration quick_patience = seconds(10);  // until the script runs; a prolog takes its time
-constexpr std::size_t quick_max = 64;             // a process each beside the head
+constexpr Duration quick_patience = seconds(10);  // until the script runs; prologs can be slow
+constexpr std::size_t quick_max = 64;             // each srun is a process beside the head
 
-// What the tools say when the controller is away, as opposed to when it says no.
+// The tools print one of these if the controller cannot be reached; every other error is a refusal.
 bool controller_away(const std::string& text) {
   for (const char* sign :
        {"Unable to contact", "Connection refused", "Connection timed out", "Socket timed out",
@@ -91,8 +92,7 @@ std::string SlurmPool::node_script(const Order& order) const {
     join += " --sim " + shell_quote(settings_.sim);
   join += m.nodes > 1 ? " --node-name " + shell_quote(m.name) + ".\"$SLURM_PROCID\""
                       : " --node-name " + shell_quote(m.name);
-  // On each node: a directory of its own that goes with the allocation, and the credential in a
-  // file.
+  // Each node gets a directory that is deleted with the allocation, and the credential in a file.
   return fmt::format(
       "umask 077\n"
       "dir=$(mktemp -d \"${{TMPDIR:-/tmp}}/billow-{}.XXXXXX\") || exit 1\n"
@@ -109,7 +109,7 @@ std::string SlurmPool::node_script(const Order& order) const {
       m.name, shell_quote(order.token), shell_quote(options_.billow), join);
 }
 
-// True: it has begun. Everything else is left to sbatch, which says no in words.
+// True if the allocation has begun. Otherwise sbatch is tried, which explains refusals.
 bool SlurmPool::start_at_once(const Order& order) {
   const char* way = std::getenv("BILLOW_SLURM_START");
   if (way && std::string_view(way) == "sbatch")
@@ -123,8 +123,7 @@ bool SlurmPool::start_at_once(const Order& order) {
                               .complaints = complaints,
                               .patience = quick_patience});
   if (!started) {
-    log_warn("pool {}: {}; its allocations are begun by sbatch from now on", settings_.name,
-             started.error().message);
+    log_warn("pool {}: {}; using sbatch from now on", settings_.name, started.error().message);
     quick_.lock()->refused = true;
   }
   if (started && started->pid > 0)
@@ -154,8 +153,8 @@ std::vector<MachineSighting> SlurmPool::read_list(const std::string& text) const
   std::vector<MachineSighting> out;
   const std::string prefix = job_name("");
   for (const std::string& line : split(text, '\n')) {
-    const auto parts = split(line, '|');  // name, number, state, reason, end; a job's name may
-                                          // itself hold a '|', ours never does
+    // Name, number, state, reason, end. Other users' job names may contain a '|', ours never do.
+    const auto parts = split(line, '|');
     if (parts.size() != 5 || !parts[0].starts_with(prefix))
       continue;
     MachineSighting seen;
@@ -185,7 +184,6 @@ Result<std::vector<MachineSighting>> SlurmPool::nodes() {
        .timeout = slurm_timeout});
   if (!done)
     return pass(done.error());
-  // An error is never an empty list: everything allocated would be taken for gone.
   if (done->code != 0)
     return fail(Code::unavailable, fmt::format("squeue: {}", done->complaint()));
   return read_list(done->out);
@@ -201,5 +199,36 @@ Status SlurmPool::release(const MachineSighting& machine) {
                 fmt::format("scancel {}: {}", machine.external, done->complaint()));
   return {};
 }
+
+namespace {
+
+Status check_slurm_pool(const billow::Pool& settings) {
+  if (settings.partition.empty())
+    return fail(Code::invalid, "a Slurm pool needs a partition", "add --partition NAME");
+  BILLOW_TRY_VOID(check_name("partition", settings.partition));
+  if (settings.time.ns != 0 && settings.time < minutes(1))
+    return fail(Code::invalid, "--time must be at least 1 min: Slurm counts in minutes");
+  for (const std::string& word : settings.sbatch_args)
+    if (!word.starts_with("--"))
+      return fail(Code::invalid, fmt::format("\"{}\" is not a long option of sbatch", word),
+                  "write it like --sbatch=--account=physics");
+  return {};
+}
+
+std::unique_ptr<Pool> make_slurm_pool(const billow::Pool& settings, const Options& options) {
+  return std::make_unique<SlurmPool>(settings, options);
+}
+
+}  // namespace
+
+// An allocation can have any number of GPUs and nodes. squeue shows the controller's state, so an
+// allocation that it no longer lists has ended.
+const Kind slurm_kind = {
+    .name = "slurm",
+    .capabilities = {.sizes_to_demand = true, .several_nodes_at_once = true, .list_is_final = true},
+    .options = {},
+    .check = check_slurm_pool,
+    .make = make_slurm_pool,
+};
 
 }  // namespace billow::pool

@@ -1,11 +1,11 @@
-// A pool of Slurm allocations, driven by the command line (`srun`, `sbatch --parsable`, `squeue
-// -o`, `scancel`), which is the same in every version we know; the REST interface is not. An
-// allocation runs `billow join` on each of its nodes and ends when that ends.
+// A pool of Slurm allocations. It uses the command line (`srun`, `sbatch --parsable`, `squeue -o`,
+// `scancel`), which is the same in every version we know; the REST interface is not. An allocation
+// runs `billow join` on each of its nodes and ends when that ends.
 //
-// Where there is room an allocation is begun by `srun --immediate`: Slurm looks at a batch job only
-// seconds after it came (batch_sched_delay), at srun's request at once. The srun lives beside the
-// head, in a session of its own, and is not the head's to end; where there is no room, or a site
-// wants no srun, sbatch queues the same. BILLOW_SLURM_START=sbatch leaves srun out.
+// If there is free capacity, an allocation is started with `srun --immediate`: Slurm looks at a
+// batch job only after seconds (batch_sched_delay), but at an srun at once. The srun runs beside
+// the head in its own session and outlives it. If there is no free capacity, or the site does not
+// allow srun, sbatch queues the same allocation. BILLOW_SLURM_START=sbatch disables srun.
 #pragma once
 
 #include "base/sync.h"
@@ -21,12 +21,12 @@ class SlurmPool final : public Pool {
   Result<std::vector<MachineSighting>> nodes() override;
   Status release(const MachineSighting& machine) override;
 
-  // For tests: what is submitted, and how what squeue prints is read.
+  // Public for tests.
   std::string script(const Order& order) const;
   std::vector<std::string> arguments(const Order& order) const;
-  std::string node_script(const Order& order) const;  // what each of its nodes runs
-  std::vector<std::string> quick_arguments(
-      const Order& order) const;  // of srun, which gets that script on its standard input
+  std::string node_script(const Order& order) const;  // runs on each node
+  // Of srun, which reads the node script from its standard input.
+  std::vector<std::string> quick_arguments(const Order& order) const;
   std::vector<MachineSighting> read_list(const std::string& text) const;
 
  private:
@@ -38,8 +38,8 @@ class SlurmPool final : public Pool {
   billow::Pool settings_;
   Options options_;
   struct Quick {
-    std::set<int> running;  // the sruns of this life of the head
-    bool refused = false;   // one did not answer: a site with a long prolog, or none that wants it
+    std::set<int> running;  // sruns that this process started
+    bool refused = false;   // an srun did not start in time: a long prolog, or the site forbids it
   };
   Sync<Quick> quick_;
 };

@@ -72,7 +72,7 @@ class Join(FarCase):
     def test_a_name_that_is_taken_is_refused(self):
         done = self.rig.on("far", "join", self.rig.url, "--token", self.token, "--node-name", "a", "--data", self.rig.file("again"), "--register-only")
         self.assertEqual(done.returncode, 1, done)
-        self.assertIn("has joined already", done.stderr)
+        self.assertIn("has already joined", done.stderr)
         self.assertIn("--node-name", done.stderr)
 
     def credential(self, host):
@@ -95,7 +95,7 @@ class Join(FarCase):
         thief = {"a": "b", "b": "a"}[node]
         peer, answer = self.hello(self.credential(thief), name=node)
         self.assertEqual(answer["type"], "refused")
-        self.assertIn(f"speaks for node {thief}", answer["message"])
+        self.assertIn(f"this credential is for node {thief}", answer["message"])
         peer.close()
         # Its own name from another machine while it is connected: refused too, and nobody is thrown out.
         peer, answer = self.hello(self.credential(thief), name=thief)

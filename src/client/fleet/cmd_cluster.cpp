@@ -17,8 +17,8 @@ constexpr OptionSpec node_options[] = {{"gpus", 'g', nullptr, "a row for each GP
 constexpr OptionSpec drain_options[] = {{"reason", 0, "TEXT", "why, for the record"},
                                         {"gpu", 0, "N", "only this GPU of it"},
                                         {"reclaim", 0, nullptr,
-                                         "the machine goes away: jobs that may start again "
-                                         "elsewhere make a last checkpoint and leave"}};
+                                         "the machine goes away: its jobs write a last "
+                                         "checkpoint and go back into the queue"}};
 constexpr OptionSpec cordon_options[] = {{"reason", 0, "TEXT", "why, for the record"}};
 constexpr OptionSpec undrain_options[] = {
     {"gpu", 0, "N", "only this GPU of it; faults seen until now no longer count"}};
@@ -276,8 +276,7 @@ int drain_or_undrain(const Parsed& parsed, const char* verb) {
     print_json(*node);
   else
     print(drain ? fmt::format("{} takes no new work; {}\n", what,
-                              reclaim ? "what may start again elsewhere is leaving it"
-                                      : "what runs there goes on")
+                              reclaim ? "its jobs go back into the queue" : "running jobs continue")
                 : fmt::format("{} takes work again\n", what));
   return 0;
 }

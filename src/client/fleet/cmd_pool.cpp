@@ -35,6 +35,7 @@ constexpr OptionSpec pool_options[] = {
     {"create", 0, "CMD", "command: makes a machine (BILLOW_MACHINE, BILLOW_USER_DATA, …)"},
     {"list", 0, "CMD", "command: prints the machines there are, one a line, name first"},
     {"delete", 0, "CMD", "command: ends BILLOW_MACHINE"},
+    {"option", 0, "KEY=VALUE", "an option of another kind of pool", true},
 };
 
 Result<std::string> gpu_type_of(const std::string& text) {
@@ -81,13 +82,24 @@ Status read_gres(const std::string& text, Pool& pool) {
   return {};
 }
 
+// --label KEY=VALUE, as often as wanted.
+Status read_pairs(const Parsed& p,
+                  const char* option,
+                  std::string_view example,
+                  std::map<std::string, std::string>& pairs) {
+  for (const std::string& text : p.all(option)) {
+    const auto equals = text.find('=');
+    if (equals == std::string::npos || equals + 1 == text.size())
+      return fail(Code::invalid, fmt::format("--{} {}: not KEY=VALUE", option, text),
+                  fmt::format("write it like --{} {}", option, example));
+    pairs[text.substr(0, equals)] = text.substr(equals + 1);
+  }
+  return {};
+}
+
 Result<Pool> read_pool(const Parsed& p) {
   Pool pool;
-  const auto kind = enum_value<PoolKind>(p.operands[0]);
-  if (!kind)
-    return fail(Code::invalid, fmt::format("there is no kind of pool \"{}\"", p.operands[0]),
-                "there are slurm and command");
-  pool.kind = *kind;
+  pool.kind = p.operands[0];  // the head knows which kinds exist
   pool.name = p.operands[1];
   const auto number = [&](const char* name, std::int64_t fallback, std::int64_t min,
                           std::int64_t max) -> Result<std::int64_t> {
@@ -132,13 +144,8 @@ Result<Pool> read_pool(const Parsed& p) {
     BILLOW_TRY_VOID(read_gpus(p.get("gpu"), pool));
   if (pool.gpus > 0 && pool.gpu_type.empty())
     return fail(Code::invalid, "which GPU is that?", "add its type: --gpu 8xH100");
-  for (const std::string& text : p.all("label")) {
-    const auto equals = text.find('=');
-    if (equals == std::string::npos || equals + 1 == text.size())
-      return fail(Code::invalid, fmt::format("--label {}: not KEY=VALUE", text),
-                  "write it like --label zone=a");
-    pool.labels[text.substr(0, equals)] = text.substr(equals + 1);
-  }
+  BILLOW_TRY_VOID(read_pairs(p, "label", "zone=a", pool.labels));
+  BILLOW_TRY_VOID(read_pairs(p, "option", "region=eu-west-1", pool.options));
   return pool;
 }
 

@@ -14,23 +14,27 @@ NanoUsd paid_inside(const Task& task, const Reservation& reservation);
 // is counted as used.
 void count_used(const Task& task, WallTime lease_to, Reservation& reservation);
 
+// Fills in what pools of version 0.1 do not say: the capabilities of the two kinds that it knew,
+// and that a pool is being removed.
+void complete(Pool& pool);
+
 struct Applier {
   State& state;
   const Event& event;
 
   Job& job(JobId id) {
     const auto found = state.jobs.find(id);
-    BILLOW_CHECK(found != state.jobs.end(), "an event names a job that is not there");
+    BILLOW_CHECK(found != state.jobs.end(), "an event names a job that the state does not have");
     return found->second;
   }
   Task& task(TaskId id) {
     const auto found = state.tasks.find(id);
-    BILLOW_CHECK(found != state.tasks.end(), "an event names a task that is not there");
+    BILLOW_CHECK(found != state.tasks.end(), "an event names a task that the state does not have");
     return found->second;
   }
   Node& node(NodeId id) {
     const auto found = state.nodes.find(id);
-    BILLOW_CHECK(found != state.nodes.end(), "an event names a node that is not there");
+    BILLOW_CHECK(found != state.nodes.end(), "an event names a node that the state does not have");
     return found->second;
   }
 

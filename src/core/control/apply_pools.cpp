@@ -1,6 +1,5 @@
-// Folding what pools and their machines do. A machine is idle from the moment its last node lost
-// its last task; that is kept here, with the events, so that a head that restarts does not begin to
-// count anew.
+// Folds the events of pools and their machines. A machine is idle from the moment its last node
+// lost its last task. That moment is part of the state, so a head that restarts continues to count.
 #include "core/control/applier.h"
 #include "core/control/decide/decider.h"
 
@@ -8,7 +7,7 @@ namespace billow::control {
 
 Machine& Applier::machine(const std::string& name) {
   const auto found = state.machines.find(name);
-  BILLOW_CHECK(found != state.machines.end(), "an event names a machine that is not there");
+  BILLOW_CHECK(found != state.machines.end(), "an event names an unknown machine");
   return found->second;
 }
 
@@ -44,8 +43,20 @@ void Applier::note_node_here(const Node& node) {
   }
 }
 
+void complete(Pool& pool) {
+  if (!pool.capabilities) {
+    const bool slurm = pool.kind == "slurm";
+    pool.capabilities = PoolCapabilities{
+        .sizes_to_demand = slurm, .several_nodes_at_once = true, .list_is_final = slurm};
+  }
+  if (pool.denied_until.ns == INT64_MAX)
+    pool.state = PoolState::removing;
+}
+
 void Applier::operator()(const PoolAdded& e) {
-  state.pools[e.pool.id] = e.pool;
+  Pool& pool = state.pools[e.pool.id];
+  pool = e.pool;
+  complete(pool);
   state.next_pool = std::max(state.next_pool, e.pool.id.value + 1);
 }
 
@@ -57,6 +68,9 @@ void Applier::operator()(const PoolDenied& e) {
   Pool& pool = state.pools.at(e.pool);
   pool.denied = e.reason;
   pool.denied_until = e.until;
+  if (e.removing)
+    pool.state = PoolState::removing;
+  complete(pool);
 }
 
 void Applier::operator()(const MachineWanted& e) {
@@ -75,7 +89,7 @@ void Applier::operator()(const MachineReleased& e) {
   Machine& m = machine(e.machine);
   m.state = MachineState::releasing;
   m.reason = e.reason;
-  // Nothing new starts there from now on; the engine is asked to take it back once it is empty.
+  // Nothing new starts there; the provider is asked to take it back once it is empty.
   for (auto& [id, n] : state.nodes) {
     if (n.pool != m.pool || !node_of_machine(n.offer.name, m))
       continue;

@@ -1,5 +1,5 @@
-// What must hold after every event. Slow and thorough: tests and the simulator call it, the head
-// does not.
+// Invariants of the state, checked after every event by tests and the simulator. Too slow for the
+// head.
 #include <fmt/format.h>
 #include <algorithm>
 
@@ -13,6 +13,42 @@ Status broken(std::string what) {
   return fail(Code::internal, "invariant broken: " + std::move(what));
 }
 
+Status check_running(const State& state, const Job& job) {
+  const auto id = job.id.value;
+  if (job.tasks.size() != job.spec->nodes)
+    return broken(fmt::format("job {} has {} of {} tasks", id, job.tasks.size(), job.spec->nodes));
+  bool live = false;
+  for (TaskId task_id : job.tasks) {
+    const Task* task = state.find_task(task_id);
+    if (!task || task->job != job.id || task->attempt != job.attempt)
+      return broken(fmt::format("job {} and its task {} disagree", id, task_id.value));
+    if (task->price_class == PriceClass::suspended)
+      return broken(fmt::format("running job {} has a lease of memory only", id));
+    live = live || task->state != TaskState::ended;
+  }
+  if (!live)
+    return broken(fmt::format("job {} runs without a live task", id));
+  if (job.suspension.phase == SuspendPhase::suspended)
+    return broken(fmt::format("running job {} is suspended", id));
+  return {};
+}
+
+Status check_suspended(const State& state, const Job& job, bool queued) {
+  const auto id = job.id.value;
+  if (job.tasks.size() != 1 || job.spec->nodes != 1)
+    return broken(fmt::format("suspended job {} has {} tasks", id, job.tasks.size()));
+  const Task* task = state.find_task(job.tasks.front());
+  if (!task || task->job != job.id || task->state == TaskState::ended)
+    return broken(fmt::format("suspended job {} has no live task", id));
+  if (task->price_class != PriceClass::suspended)
+    return broken(fmt::format("suspended job {} holds GPUs", id));
+  if (job.suspension.phase != SuspendPhase::suspended)
+    return broken(fmt::format("suspended job {} is {}", id, enum_name(job.suspension.phase)));
+  if (queued != (job.suspension.resume_wanted && job.stopping == StopCause::none))
+    return broken(fmt::format("suspended job {} is wrongly in the queue or missing there", id));
+  return {};
+}
+
 Status check_job(const State& state, const Job& job) {
   const auto id = job.id.value;
   if (is_final(job.state))
@@ -22,76 +58,142 @@ Status check_job(const State& state, const Job& job) {
   if (!state.projects.contains(job.project) || !state.users.contains(job.user))
     return broken(fmt::format("job {} has no project or user", id));
   if (!job.image_digest.empty() && job.spec->surroundings.image.empty())
-    return broken(fmt::format("job {} runs in no image and has the digest of one", id));
-  const bool queued = state.index.queued(job.id).has_value(),
-             running = state.index.running(job.id) != nullptr;
-  switch (job.state) {
-    case JobState::held:
-      if (queued || running)
-        return broken(fmt::format("held job {} is known to the scheduler", id));
-      if (!job.waiting_for && !job.not_before && !state.money.held.contains(job.id))
-        return broken(fmt::format("job {} is held by nothing", id));
-      if (!job.tasks.empty())
-        return broken(fmt::format("held job {} has tasks", id));
-      break;
-    case JobState::queued:
-      if (!queued || running)
-        return broken(fmt::format("queued job {} is not in the queue", id));
-      if (!job.tasks.empty())
-        return broken(fmt::format("queued job {} has tasks", id));
-      break;
-    case JobState::running: {
-      if (queued || !running)
-        return broken(fmt::format("running job {} is not running for the scheduler", id));
-      if (job.tasks.size() != job.spec->nodes)
-        return broken(
-            fmt::format("job {} has {} of {} tasks", id, job.tasks.size(), job.spec->nodes));
-      bool live = false;
-      for (TaskId task_id : job.tasks) {
-        const Task* task = state.find_task(task_id);
-        if (!task || task->job != job.id || task->attempt != job.attempt)
-          return broken(fmt::format("job {} and its task {} disagree", id, task_id.value));
-        live = live || task->state != TaskState::ended;
-      }
-      if (!live)
-        return broken(fmt::format("job {} runs without a live task", id));
-      for (TaskId task_id : job.tasks)
-        if (state.tasks.at(task_id).price_class == PriceClass::suspended)
-          return broken(fmt::format("job {} runs on a lease of memory", id));
-      if (job.suspension.phase == SuspendPhase::suspended)
-        return broken(fmt::format("running job {} is suspended", id));
-      break;
-    }
-    case JobState::suspended: {
-      if (job.tasks.size() != 1 || job.spec->nodes != 1)
-        return broken(fmt::format("suspended job {} has {} tasks", id, job.tasks.size()));
-      const Task* task = state.find_task(job.tasks.front());
-      if (!task || task->job != job.id || task->state == TaskState::ended)
-        return broken(fmt::format("suspended job {} has no live task", id));
-      if (task->price_class != PriceClass::suspended)
-        return broken(fmt::format("suspended job {} holds GPUs", id));
-      if (job.suspension.phase != SuspendPhase::suspended)
-        return broken(fmt::format("suspended job {} is {}", id, enum_name(job.suspension.phase)));
-      if (running)
-        return broken(fmt::format("suspended job {} is running for the scheduler", id));
-      if (queued != (job.suspension.resume_wanted && job.stopping == StopCause::none))
-        return broken(fmt::format("suspended job {} is in the queue or not, wrongly", id));
-      return {};
-    }
-    case JobState::succeeded:
-    case JobState::failed:
-    case JobState::stopped:
-    case JobState::lost:
-      break;
-  }
-  if (job.state != JobState::running && job.suspension.phase != SuspendPhase::none)
+    return broken(fmt::format("job {} has no image but the digest of one", id));
+  const bool queued = state.index.queued(job.id).has_value();
+  const bool running = state.index.running(job.id) != nullptr;
+  if (running != (job.state == JobState::running))
+    return broken(
+        fmt::format("job {} is {} but the scheduler disagrees", id, enum_name(job.state)));
+  if (job.state != JobState::suspended && queued != (job.state == JobState::queued))
+    return broken(fmt::format("job {} is {} but the queue disagrees", id, enum_name(job.state)));
+  if (job.state == JobState::running)
+    return check_running(state, job);
+  if (job.state == JobState::suspended)
+    return check_suspended(state, job, queued);
+  if (!job.tasks.empty())
+    return broken(fmt::format("job {} is {} and has tasks", id, enum_name(job.state)));
+  if (job.state == JobState::held && !job.waiting_for && !job.not_before &&
+      !state.money.held.contains(job.id))
+    return broken(fmt::format("job {} is held by nothing", id));
+  if (job.suspension.phase != SuspendPhase::none)
     return broken(fmt::format("job {} is {} and {}", id, enum_name(job.state),
                               enum_name(job.suspension.phase)));
   return {};
 }
 
-// No card of any node is given out beyond what it has, counted from the tasks themselves, not from
-// the scheduler's books.
+Status check_tasks(const State& state) {
+  std::size_t live = 0;
+  for (const auto& [id, task] : state.tasks) {
+    if (id.value >= state.next_task || !state.jobs.contains(task.job))
+      return broken(fmt::format("task {} has no job", id.value));
+    if (task.state == TaskState::ended) {
+      if (!task.lease_to || task.lease_to < task.lease_from)
+        return broken(fmt::format("the lease of task {} ends before it begins", id.value));
+      continue;
+    }
+    ++live;
+    if (task.lease_to)
+      return broken(fmt::format("live task {} has a closed lease", id.value));
+    if (!state.money.books.knows(ledger::lease_id(task)))
+      return broken(fmt::format("the lease of task {} is not in the books", id.value));
+  }
+  std::size_t listed = 0;
+  for (const auto& [id, tasks] : state.tasks_on)
+    listed += tasks.size();
+  if (listed != live)
+    return broken("live tasks and their nodes disagree");
+  return {};
+}
+
+Status check_arrays(const State& state) {
+  for (const auto& [id, array] : state.arrays) {
+    const auto begin = state.jobs.lower_bound(JobId(id.value + 1));
+    const auto end = state.jobs.upper_bound(JobId(id.value + array.count));
+    if (static_cast<std::uint64_t>(std::distance(begin, end)) != array.left)
+      return broken(fmt::format("array {} has a wrong number of elements left", id.value));
+    const auto running = std::count_if(
+        begin, end, [](const auto& entry) { return entry.second.state == JobState::running; });
+    if (static_cast<std::uint64_t>(running) != array.running)
+      return broken(fmt::format("array {} has a wrong number of running elements", id.value));
+  }
+  return {};
+}
+
+Status check_endpoints(const State& state) {
+  for (const auto& [name, endpoint] : state.endpoints) {
+    if (endpoint.name != name)
+      return broken(fmt::format("endpoint {} has the wrong key", name));
+    for (const std::uint32_t number : {endpoint.serving, endpoint.rolling})
+      if (number != 0 && !endpoint.revision(number))
+        return broken(fmt::format("endpoint {} has no revision {}", name, number));
+    if (endpoint.serving != 0 && endpoint.serving == endpoint.rolling)
+      return broken(fmt::format("endpoint {} rolls out the revision that serves", name));
+  }
+  for (const auto& [name, jobs] : state.replicas)
+    for (JobId id : jobs) {
+      const Job* job = state.find_job(id);
+      if (!job || job->spec->labels.at(label_endpoint) != name)
+        return broken(fmt::format("job {} is no replica of endpoint {}", id.value, name));
+      if (!state.endpoints.contains(name) && job->stopping == StopCause::none)
+        return broken(fmt::format("replica {} of a deleted endpoint is not stopping", id.value));
+    }
+  for (const auto& [id, call] : state.calls)
+    if (call.id != id || (call.state == CallState::waiting) == static_cast<bool>(call.ended_at))
+      return broken(fmt::format("call {} neither waits nor has ended", id));
+  return {};
+}
+
+// Secrets, environments and volumes.
+Status check_catalogue(const State& state) {
+  for (const auto& [key, secret] : state.secrets)
+    if (key != std::pair(secret.project, secret.name) || !state.projects.contains(secret.project))
+      return broken(fmt::format("secret {} has the wrong key", secret.name));
+  for (const auto& [key, env] : state.saved_environments)
+    if (key != std::pair(env.project, env.name) || !state.projects.contains(env.project) ||
+        env.digest.empty())
+      return broken(fmt::format("environment {} has the wrong key", env.name));
+  for (const auto& [name, volume] : state.volumes)
+    if (volume.name != name)
+      return broken(fmt::format("volume {} has the wrong key", name));
+  for (const auto& [digest, stored] : state.environments)
+    if (!stored.env)
+      return broken("an environment is used that was never stored");
+  return {};
+}
+
+Status check_nodes(const State& state) {
+  for (const auto& [id, node] : state.nodes)
+    for (std::size_t i = 0; i < node.gpu_marks.size(); ++i)
+      for (std::size_t k = 0; k < i; ++k)
+        if (node.gpu_marks[i].gpu == node.gpu_marks[k].gpu)
+          return broken(fmt::format("GPU {} of node {} is marked twice", node.gpu_marks[i].gpu,
+                                    node.offer.name));
+  for (const auto& [id, pool] : state.pools)
+    if (pool.id != id || !pool.capabilities)
+      return broken(fmt::format("pool {} has the wrong key or no capabilities", pool.name));
+  for (const auto& [name, machine] : state.machines) {
+    if (machine.name != name || !state.pools.contains(machine.pool))
+      return broken(fmt::format("machine {} has no pool", name));
+    if (machine.idle_since && machine.state == MachineState::wanted)
+      return broken(fmt::format("machine {} is idle before it is here", name));
+  }
+  return {};
+}
+
+Status check_money(const State& state) {
+  for (const auto& [id, rate] : state.money.held) {
+    const Job* job = state.find_job(id);
+    if (!job || job->state != JobState::held)
+      return broken(fmt::format("job {} waits for money and is not held", id.value));
+  }
+  for (const auto& [id, idle] : state.money.idling)
+    if (const Task* task = state.find_task(id); !task || task->state == TaskState::ended)
+      return broken(fmt::format("task {} is idle and has ended", id.value));
+  return {};
+}
+
+// No GPU is given out beyond what it has. This is counted from the tasks, not from the scheduler's
+// index.
 Status check_capacity(const State& state) {
   for (const auto& [node_id, node] : state.nodes) {
     std::vector<std::int64_t> milli(node.offer.gpus.size()), mem(node.offer.gpus.size());
@@ -107,7 +209,7 @@ Status check_capacity(const State& state) {
       for (const GpuGrant& grant : task.gpus) {
         const auto gpu = static_cast<std::size_t>(grant.gpu);
         if (gpu >= milli.size())
-          continue;  // the node came back with fewer cards; the task keeps its lease until it ends
+          continue;  // the node came back with fewer GPUs; the task keeps its lease until it ends
         milli[gpu] += grant.share.milli;
         mem[gpu] += grant.share.mem_mib;
         if (milli[gpu] > whole_gpu_milli)
@@ -118,7 +220,7 @@ Status check_capacity(const State& state) {
   return {};
 }
 
-// No card is promised to two reservations at once: looked at when each of them begins.
+// No GPU is promised to two reservations at once; checked at the beginning of each.
 Status check_reservations(const State& state) {
   for (const auto& [id, r] : state.reservations) {
     if (r.id != id || id.value >= state.next_reservation || r.until <= r.from ||
@@ -153,10 +255,9 @@ Status check_reservations(const State& state) {
 
 Status check_invariants(const State& state) {
   std::map<JobState, std::uint64_t> count;
-  std::size_t live_tasks = 0, listed = 0;
   for (const auto& [id, job] : state.jobs) {
     if (job.id != id || id.value >= state.next_job)
-      return broken(fmt::format("job {} is filed wrongly", id.value));
+      return broken(fmt::format("job {} has the wrong key", id.value));
     BILLOW_TRY_VOID(check_job(state, job));
     ++count[job.state];
     if (job.array && !state.arrays.contains(job.array))
@@ -164,97 +265,16 @@ Status check_invariants(const State& state) {
   }
   if (count != state.count)
     return broken("the counts by state are wrong");
-  for (const auto& [id, task] : state.tasks) {
-    if (id.value >= state.next_task || !state.jobs.contains(task.job))
-      return broken(fmt::format("task {} has no job", id.value));
-    if (task.state == TaskState::ended) {
-      if (!task.lease_to || task.lease_to < task.lease_from)
-        return broken(fmt::format("the lease of task {} ends before it begins", id.value));
-    } else {
-      ++live_tasks;
-      if (task.lease_to)
-        return broken(fmt::format("live task {} has a closed lease", id.value));
-    }
-  }
-  for (const auto& [id, tasks] : state.tasks_on)
-    listed += tasks.size();
-  if (listed != live_tasks)
-    return broken("live tasks and their nodes disagree");
-  for (const auto& [id, array] : state.arrays) {
-    const auto begin = state.jobs.lower_bound(JobId(id.value + 1)),
-               end = state.jobs.upper_bound(JobId(id.value + array.count));
-    if (static_cast<std::uint64_t>(std::distance(begin, end)) != array.left)
-      return broken(fmt::format("array {} miscounts what is left", id.value));
-    const auto running = std::count_if(
-        begin, end, [](const auto& entry) { return entry.second.state == JobState::running; });
-    if (static_cast<std::uint64_t>(running) != array.running)
-      return broken(fmt::format("array {} miscounts what runs", id.value));
-  }
   for (const auto& [at, id] : state.backing_off) {
     const Job* job = state.find_job(id);
     if (!job || job->not_before.ns != at)
-      return broken(fmt::format("job {} waits for a time it does not know", id.value));
+      return broken(fmt::format("job {} is listed for a time that it does not wait for", id.value));
   }
-  BILLOW_TRY_VOID(check_reservations(state));
-  for (const auto& [name, endpoint] : state.endpoints) {
-    if (endpoint.name != name)
-      return broken(fmt::format("endpoint {} is filed wrongly", name));
-    for (const std::uint32_t number : {endpoint.serving, endpoint.rolling})
-      if (number != 0 && !endpoint.revision(number))
-        return broken(fmt::format("endpoint {} has no revision {}", name, number));
-    if (endpoint.serving != 0 && endpoint.serving == endpoint.rolling)
-      return broken(fmt::format("endpoint {} rolls out what serves", name));
-  }
-  for (const auto& [name, jobs] : state.replicas)
-    for (JobId id : jobs) {
-      const Job* job = state.find_job(id);
-      if (!job || job->spec->labels.at(label_endpoint) != name)
-        return broken(fmt::format("endpoint {} has a replica {} that is none", name, id.value));
-      if (!state.endpoints.contains(name) && job->stopping == StopCause::none)
-        return broken(fmt::format("replica {} of a deleted endpoint goes on", id.value));
-    }
-  for (const auto& [key, secret] : state.secrets)
-    if (key != std::pair(secret.project, secret.name) || !state.projects.contains(secret.project))
-      return broken(fmt::format("secret {} is filed wrongly", secret.name));
-  for (const auto& [key, env] : state.saved_environments)
-    if (key != std::pair(env.project, env.name) || !state.projects.contains(env.project) ||
-        env.digest.empty())
-      return broken(fmt::format("environment {} is filed wrongly", env.name));
-  for (const auto& [name, volume] : state.volumes)
-    if (volume.name != name)
-      return broken(fmt::format("volume {} is filed wrongly", name));
-  for (const auto& [id, call] : state.calls)
-    if (call.id != id || (call.state == CallState::waiting) == static_cast<bool>(call.ended_at))
-      return broken(fmt::format("call {} is neither waiting nor over", id));
-  for (const auto& [digest, stored] : state.environments)
-    if (!stored.env)
-      return broken("an environment is used that was never stored");
-  for (const auto& [id, node] : state.nodes)
-    for (std::size_t i = 0; i < node.gpu_marks.size(); ++i)
-      for (std::size_t k = 0; k < i; ++k)
-        if (node.gpu_marks[i].gpu == node.gpu_marks[k].gpu)
-          return broken(fmt::format("GPU {} of node {} is marked twice", node.gpu_marks[i].gpu,
-                                    node.offer.name));
-  for (const auto& [id, rate] : state.money.held) {
-    const Job* job = state.find_job(id);
-    if (!job || job->state != JobState::held)
-      return broken(fmt::format("job {} waits for money and is not held", id.value));
-  }
-  for (const auto& [id, task] : state.tasks)
-    if (task.state != TaskState::ended && !state.money.books.knows(ledger::lease_id(task)))
-      return broken(fmt::format("the lease of task {} is not in the books", id.value));
-  for (const auto& [id, idle] : state.money.idling)
-    if (const Task* task = state.find_task(id); !task || task->state == TaskState::ended)
-      return broken(fmt::format("task {} idles and is over", id.value));
   if (state.tokens.size() != state.token_by_hash.size())
     return broken("tokens and their hashes disagree");
-  for (const auto& [name, machine] : state.machines) {
-    if (machine.name != name || !state.pools.contains(machine.pool))
-      return broken(fmt::format("machine {} is of no pool", name));
-    if (machine.idle_since && machine.state == MachineState::wanted)
-      return broken(fmt::format("machine {} is idle before it is here", name));
-  }
-  BILLOW_TRY_VOID(check_capacity(state));
+  for (const auto check : {check_tasks, check_arrays, check_reservations, check_endpoints,
+                           check_catalogue, check_nodes, check_money, check_capacity})
+    BILLOW_TRY_VOID(check(state));
   return state.index.check_invariants();
 }
 

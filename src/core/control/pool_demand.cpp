@@ -1,31 +1,36 @@
-// What the queue needs that is not there, and what is there that nobody needs. Pure, and run about
-// once a second: jobs that wait for room are packed, in the order of the queue, into the machines
-// that are on their way; what does not fit is asked of the first pool that could bring it. A pool
-// that said no rests for a while, and one that is slow is not waited for: the next is asked as
-// well.
+// Which machines to order and which to give back. Pure, and run about once a second: jobs that wait
+// for free capacity are packed, in queue order, into the machines that are on their way; what does
+// not fit is ordered from the first pool that could run it. A pool that refused is not asked for a
+// while. A pool that is slow is not waited for: the next one is asked as well.
 //
-// A gang gets its nodes as one order (whole machines of the pool); single jobs are added up, and a
-// Slurm pool is asked for as few GPUs as they need.
+// A gang gets whole machines: all its nodes in one order where the provider can do that, else one
+// order for each node. Single jobs are added up, and a provider that sizes machines to demand is
+// asked for as few GPUs as they need.
 #include <fmt/format.h>
 #include <algorithm>
 
 #include "base/limits.h"
 #include "base/text.h"
 #include "core/control/decide/decider.h"
+#include "core/control/decide/node_gone.h"
 
 namespace billow::control {
 namespace {
 
-// Room that is on its way: one node of a machine not here yet.
+// A task without a GPU takes a place on a machine whose cores are not known before it is here.
+constexpr std::int32_t gpuless_tasks_per_node = 64;
+
+// Capacity that is on its way: one node of a machine that is not here yet, or that waits here for
+// the rest of a gang.
 struct Bin {
   std::string machine;
   std::string gpu_type;
   std::int64_t free_milli = 0;
-  std::int32_t tasks_free =
-      64;  // of tasks without GPUs; their cores are not known before the machine is here
+  std::int32_t tasks_free = gpuless_tasks_per_node;
   const Pool* pool = nullptr;
   bool slow = false;
   bool used = false;
+  bool for_gangs_only = false;
 };
 
 std::int64_t milli_of(const Resources& r, std::int32_t pool_gpus) {
@@ -45,23 +50,8 @@ bool type_fits(const Resources& r, const std::string& type) {
                                                             type) != r.gpu_types.end());
 }
 
-bool labels_fit(const JobSpec& spec, const Pool& pool) {
-  for (const auto& [key, value] : spec.node_labels) {
-    const auto has = pool.labels.find(key);
-    if (has == pool.labels.end() || has->second != value)
-      return false;
-  }
-  return true;
-}
-
-bool could_run(const JobSpec& spec, const Pool& pool) {
-  return spec.resources.mig_profile.empty() && type_fits(spec.resources, pool.gpu_type) &&
-         spec.resources.gpus <= pool.gpus && spec.nodes <= pool.machines_max &&
-         labels_fit(spec, pool);
-}
-
 // Whether more machines would help: a job held back by a quota or a budget must not rent any.
-bool waits_for_room(const State& state, const Job& job, WallTime now) {
+bool waits_for_capacity(const State& state, const Job& job, WallTime now) {
   const auto explanation = sched::explain(state.index, job.id, now, sched::Advice::none);
   if (explanation.reasons.empty())
     return true;
@@ -103,9 +93,10 @@ class Planner {
     for (const auto& [name, machine] : state.machines) {
       count_[machine.pool] += machine.nodes;
       const Pool& pool = state.pools.at(machine.pool);
-      if (machine.state != MachineState::wanted && !is_arriving(machine, pool))
+      const bool part_of_gang = may_wait_for_gang(machine, pool);
+      if (machine.state != MachineState::wanted && !is_arriving(machine, pool) && !part_of_gang)
         continue;
-      const bool slow = machine.wanted_at + pool.patience < now_;
+      const bool slow = !part_of_gang && machine.wanted_at + pool.patience < now_;
       if (slow)
         slow_[machine.pool] = true;
       for (std::uint32_t i = 0; i < machine.nodes; ++i)
@@ -113,14 +104,15 @@ class Planner {
                          .gpu_type = pool.gpu_type,
                          .free_milli = std::int64_t{1000} * machine.gpus,
                          .pool = &pool,
-                         .slow = slow});
+                         .slow = slow,
+                         .for_gangs_only = part_of_gang});
     }
   }
 
   Events plan() {
     jobs();
     for (const Pool* pool : pools_) {
-      while (!removed(*pool) && count_[pool->id] < pool->machines_min && allowed(*pool))
+      while (takes_orders(*pool) && count_[pool->id] < pool->machines_min)
         order(*pool, 1, pool->gpus,
               fmt::format("pool {} keeps {}", pool->name, pool->machines_min));
     }
@@ -129,72 +121,94 @@ class Planner {
   }
 
  private:
-  // One node of several is here, and the others follow: a gang that waits for all of them must not
-  // order them again.
+  // Some of the machine's nodes are here and the others follow: a gang that waits for all of them
+  // must not order them again.
   bool is_arriving(const Machine& machine, const Pool& pool) const {
     if (machine.state != MachineState::here || machine.nodes < 2 ||
         machine.here_at + pool.patience < now_)
       return false;
-    std::uint32_t joined = 0;
-    for (const auto& [id, node] : state_.nodes)
-      joined += node.pool == machine.pool && node_of_machine(node.offer.name, machine);
-    return joined < machine.nodes;
+    return nodes_of(state_, machine).size() < machine.nodes;
   }
-  static bool removed(const Pool& pool) { return pool.denied_until.ns == INT64_MAX; }
-  bool allowed(const Pool& pool) const { return pool.denied_until <= now_; }
+  // Nodes of a gang that were ordered one by one arrive one by one: those that are here and idle
+  // count for the gang. (A single job would have started there.)
+  bool may_wait_for_gang(const Machine& machine, const Pool& pool) const {
+    if (machine.state != MachineState::here || !machine.idle_since ||
+        (pool.capabilities && pool.capabilities->several_nodes_at_once))
+      return false;
+    for (NodeId id : nodes_of(state_, machine)) {
+      const Node& node = state_.nodes.at(id);
+      if (node.reachable && node.drained.empty())
+        return true;
+    }
+    return false;
+  }
+  bool takes_orders(const Pool& pool) const {
+    return pool.state == PoolState::active && pool.denied_until <= now_;
+  }
+
+  // Single jobs whose GPUs are added up before a machine is ordered for them.
+  struct Singles {
+    std::int64_t milli = 0;
+    std::int64_t largest_milli = 0;
+    JobId first;
+  };
+
+  // Elements of an array are alike; every other job is looked at on its own.
+  using Kind = std::pair<ProjectId, JobId>;
+  static Kind kind_of(const Job& job) { return {job.project, job.array ? job.array : job.id}; }
 
   void jobs() {
     std::size_t looked = 0;
-    std::map<std::string, bool> waits;  // by what the scheduler tells apart
-    std::map<PoolId, std::int64_t> singles_milli;
-    std::map<PoolId, std::int64_t> singles_largest;
-    std::map<PoolId, JobId> singles_first;
+    std::map<Kind, bool> waits;
+    std::map<PoolId, Singles> singles;
     for (const auto& [id, job] : state_.jobs) {
       if (++looked > limits::pool_jobs_looked_at_max)
         break;
       if (job.state != JobState::queued)
         continue;
-      const JobSpec& spec = *job.spec;
-      const std::string kind =
-          fmt::format("{}/{}/{}/{}/{}/{}", job.project.value, job.user.value, job.array.value,
-                      spec.nodes, spec.resources.gpus, fmt::ptr(&spec));
-      const auto [at, fresh] = waits.try_emplace(kind, false);
-      if (fresh)
-        at->second =
-            waits.size() <= limits::pool_kinds_explained_max && waits_for_room(state_, job, now_);
-      if (!at->second || pack(spec))
+      const auto [at, fresh] = waits.try_emplace(kind_of(job), false);
+      if (fresh && waits.size() <= limits::pool_kinds_explained_max)
+        at->second = waits_for_capacity(state_, job, now_);
+      if (!at->second || pack(*job.spec))
         continue;
-      const Pool* pool = choose(spec);
-      if (!pool)
-        continue;
-      if (spec.nodes > 1) {
-        order(
-            *pool, spec.nodes,
-            pool->kind == PoolKind::slurm ? std::max(spec.resources.gpus, pool->gpus) : pool->gpus,
-            fmt::format("job {} waits for {} nodes", id.value, spec.nodes));
-        (void)pack(spec);
-        continue;
-      }
-      const std::int64_t milli = milli_of(spec.resources, pool->gpus);
-      if (pool->kind == PoolKind::command || milli == 0) {
-        order(*pool, 1, pool->kind == PoolKind::command ? pool->gpus : 0,
-              fmt::format("job {} waits for room", id.value));
-        (void)pack(spec);
-        continue;
-      }
-      singles_milli[pool->id] += milli;
-      singles_largest[pool->id] = std::max(singles_largest[pool->id], milli);
-      singles_first.try_emplace(pool->id, id);
+      if (const Pool* pool = choose(*job.spec))
+        order_for(job, *pool, singles[pool->id]);
     }
-    for (auto& [id, milli] : singles_milli) {
-      const Pool& pool = state_.pools.at(id);
-      while (milli > 0 && count_[id] < pool.machines_max) {
-        const std::int64_t wanted = std::max(singles_largest[id], milli);
-        const auto gpus =
-            static_cast<std::int32_t>(std::min<std::int64_t>(pool.gpus, (wanted + 999) / 1000));
-        order(pool, 1, gpus, fmt::format("job {} waits for room", singles_first[id].value));
-        milli -= std::int64_t{1000} * gpus;
-      }
+    for (auto& [id, sum] : singles)
+      order_for_singles(state_.pools.at(id), sum);
+  }
+
+  void order_for(const Job& job, const Pool& pool, Singles& singles) {
+    const JobSpec& spec = *job.spec;
+    const PoolCapabilities can = pool.capabilities.value_or(PoolCapabilities{});
+    if (spec.nodes > 1) {
+      const std::string why = fmt::format("job {} waits for {} nodes", job.id.value, spec.nodes);
+      const std::uint32_t orders = can.several_nodes_at_once ? 1 : spec.nodes;
+      for (std::uint32_t i = 0; i < orders; ++i)
+        order(pool, spec.nodes / orders, pool.gpus, why);
+      (void)pack(spec);
+      return;
+    }
+    const std::int64_t milli = milli_of(spec.resources, pool.gpus);
+    if (can.sizes_to_demand && milli > 0) {
+      singles.milli += milli;
+      singles.largest_milli = std::max(singles.largest_milli, milli);
+      if (!singles.first)
+        singles.first = job.id;
+      return;
+    }
+    order(pool, 1, can.sizes_to_demand ? 0 : pool.gpus,
+          fmt::format("job {} waits for free capacity", job.id.value));
+    (void)pack(spec);
+  }
+
+  void order_for_singles(const Pool& pool, Singles& sum) {
+    while (sum.milli > 0 && count_[pool.id] < pool.machines_max) {
+      const std::int64_t wanted = std::max(sum.largest_milli, sum.milli);
+      const auto gpus =
+          static_cast<std::int32_t>(std::min<std::int64_t>(pool.gpus, (wanted + 999) / 1000));
+      order(pool, 1, gpus, fmt::format("job {} waits for free capacity", sum.first.value));
+      sum.milli -= std::int64_t{1000} * gpus;
     }
   }
 
@@ -208,7 +222,7 @@ class Planner {
       for (Bin& bin : bins_) {
         if (chosen.size() == spec.nodes)
           break;
-        if (bin.slow && !slow)
+        if ((bin.slow && !slow) || (bin.for_gangs_only && spec.nodes < 2))
           continue;
         const std::int64_t milli = milli_of(spec.resources, bin.pool->gpus);
         if (!type_fits(spec.resources, bin.gpu_type) || !labels_fit(spec, *bin.pool) ||
@@ -230,7 +244,7 @@ class Planner {
 
   const Pool* choose(const JobSpec& spec) {
     for (const Pool* pool : pools_)
-      if (!removed(*pool) && allowed(*pool) && !slow_[pool->id] && could_run(spec, *pool) &&
+      if (takes_orders(*pool) && !slow_[pool->id] && could_run(spec, *pool) &&
           count_[pool->id] + spec.nodes <= pool->machines_max)
         return pool;
     return nullptr;
@@ -266,54 +280,23 @@ class Planner {
       };
       switch (machine.state) {
         case MachineState::wanted:
-          // Not here yet, and nobody waits for it any more. One just asked for is left alone: its
-          // job may have started elsewhere for a moment.
+          // No job waits for it any more. One that was ordered a moment ago is kept: its job may
+          // have started elsewhere only briefly.
           if (!needed.contains(name) && count_[machine.pool] > pool.machines_min &&
               machine.wanted_at + limits::pool_second_thoughts < now_)
-            release("nobody waits for it any more");
+            release("no job waits for it any more");
           break;
         case MachineState::here:
           if (machine.ends_at && machine.ends_at - limits::pool_end_margin < now_)
-            drain_before_end(machine);
+            leave_before_end(state_, machine, now_, events_);
           else if (machine.idle_since && machine.idle_since + pool.idle <= now_ &&
-                   count_[machine.pool] > pool.machines_min)
+                   !needed.contains(name) && count_[machine.pool] > pool.machines_min)
             release(fmt::format("idle for {}", format_duration(pool.idle)));
           break;
         case MachineState::releasing:
           break;
       }
     }
-  }
-
-  // Its engine ends it soon: nothing new starts there, and what cannot finish goes back into the
-  // queue in time.
-  void drain_before_end(const Machine& machine) {
-    const bool last_call = machine.ends_at - limits::pool_end_grace < now_;
-    std::set<JobId> leaving;
-    bool busy = false;
-    for (const auto& [id, node] : state_.nodes) {
-      if (node.pool != machine.pool || !node_of_machine(node.offer.name, machine))
-        continue;
-      if (node.drained.empty())
-        events_.push_back(
-            NodeDrained{id, fmt::format("its allocation ends at {}", format_utc(machine.ends_at))});
-      const auto on = state_.tasks_on.find(id);
-      if (on == state_.tasks_on.end())
-        continue;
-      busy = true;
-      if (last_call)
-        for (TaskId task : on->second)
-          leaving.insert(state_.tasks.at(task).job);
-    }
-    for (JobId id : leaving)
-      if (state_.jobs.at(id).stopping == StopCause::none)
-        events_.push_back(JobStopping{id,
-                                      fmt::format("the allocation {} ends", machine.name),
-                                      StopCause::preempted,
-                                      false,
-                                      {}});
-    if (!busy)
-      events_.push_back(MachineReleased{machine.name, "its allocation ends"});
   }
 
   const State& state_;
@@ -339,9 +322,7 @@ std::vector<std::string> pool_notes(const State& state, const Job& job, WallTime
   if (job.state != JobState::queued)
     return notes;
   for (const auto& [id, pool] : state.pools) {
-    if (pool.denied_until.ns == INT64_MAX)
-      continue;
-    if (!could_run(*job.spec, pool))
+    if (pool.state == PoolState::removing || !could_run(*job.spec, pool))
       continue;
     std::uint32_t machines = 0;
     const Machine* coming = nullptr;
@@ -354,18 +335,18 @@ std::vector<std::string> pool_notes(const State& state, const Job& job, WallTime
         coming = &machine;
     }
     if (pool.denied_until > now)
-      notes.push_back(fmt::format("pool {} said no and is asked again at {}: {}", pool.name,
-                                  format_utc(pool.denied_until), pool.denied));
+      notes.push_back(fmt::format("Pool {} refused ({}). It is asked again in {}.", pool.name,
+                                  pool.denied, format_duration(pool.denied_until - now)));
     else if (coming)
-      notes.push_back(fmt::format("pool {}: {} was asked for {} ago{}{}", pool.name, coming->name,
+      notes.push_back(fmt::format("Pool {}: {} was ordered {} ago{}.{}", pool.name, coming->name,
                                   format_duration(now - coming->wanted_at),
                                   coming->note.empty() ? "" : ": " + coming->note,
                                   coming->wanted_at + pool.patience < now
-                                      ? "; it is slow, so the next pool is asked as well"
+                                      ? " It is slow, so the next pool is asked as well."
                                       : ""));
     else if (machines + job.spec->nodes > pool.machines_max)
-      notes.push_back(fmt::format("pool {} has {} of at most {} machines", pool.name, machines,
-                                  pool.machines_max));
+      notes.push_back(fmt::format("Pool {} is full: {} of at most {} machines exist.", pool.name,
+                                  machines, pool.machines_max));
   }
   return notes;
 }

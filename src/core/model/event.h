@@ -440,17 +440,20 @@ struct PoolRemoved {
     v("pool", pool);
   }
 };
-// The engine said no: nothing is asked of it before `until`.
+// The provider refused an order and is not asked again before `until`; or, with `removing`, the
+// pool orders nothing any more. Version 0.1 had only `until` and wrote INT64_MAX for the latter.
 struct PoolDenied {
   static constexpr const char* kind = "pool_denied";
   PoolId pool;
-  std::string reason;  // empty: it said yes again
+  std::string reason;
   WallTime until;
+  bool removing = false;
   template <class V>
   void fields(V& v) {
     v("pool", pool);
     v("reason", reason);
     v("until_ns", until);
+    v("removing", removing);
   }
 };
 // Written before the engine is asked.

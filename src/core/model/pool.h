@@ -1,10 +1,11 @@
-// Pools: where machines come from that are not there yet, and the machines asked of them. A pool is
-// a promise ("up to sixteen nodes of eight H100 out of this Slurm partition"); a machine is one
-// order of it, written down before anything is rented, so that whatever exists out there under our
-// name and is not written down here is a stray.
+// Pools and their machines. A pool says which machines Billow may order from one provider ("up to
+// 16 nodes with 8 H100 each from this Slurm partition"). A machine is one order. It is written to
+// the journal before the provider is asked, so a machine that the provider lists under Billow's
+// name and that the journal does not know is a stray and can be ended.
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,38 +16,56 @@
 
 namespace billow {
 
-enum class PoolKind {
-  slurm,    // allocations of a Slurm cluster, in which agents start
-  command,  // three commands of the administrator: create, list, delete
+// What the core may assume about the provider behind a pool. The kind of a pool is only a name to
+// the core; these flags are what it decides by. They are journaled with the pool, so a replay does
+// not depend on what the code says about a kind today.
+struct PoolCapabilities {
+  bool sizes_to_demand = false;        // a machine can be ordered with fewer GPUs than `Pool::gpus`
+  bool several_nodes_at_once = false;  // one order can bring all nodes of a gang
+  bool list_is_final = false;          // a machine that was listed once and is missing has ended
+  bool operator==(const PoolCapabilities&) const = default;
+
+  template <class V>
+  void fields(V& v) {
+    v("sizes_to_demand", sizes_to_demand);
+    v("several_nodes_at_once", several_nodes_at_once);
+    v("list_is_final", list_is_final);
+  }
 };
-BILLOW_ENUM_NAMES(PoolKind, {PoolKind::slurm, "slurm"}, {PoolKind::command, "command"});
+
+enum class PoolState {
+  active,
+  removing,  // orders nothing; is removed when its last machine has ended
+};
+BILLOW_ENUM_NAMES(PoolState, {PoolState::active, "active"}, {PoolState::removing, "removing"});
 
 struct Pool {
   PoolId id;
   std::string name;
-  PoolKind kind = PoolKind::command;
-  std::uint32_t machines_min = 0;  // kept even when nobody needs them
+  std::string kind = "command";    // a name from the registry in src/pool/kinds.cpp
+  std::uint32_t machines_min = 0;  // kept even when no job needs them
   std::uint32_t machines_max = 1;
-  Duration idle = minutes(5);  // without work for this long, a machine is given back
-  Duration patience =
-      minutes(2);  // a machine that is not here after this long: the next pool is asked as well
-  std::int32_t order = 0;  // lower first; then the cheaper, then the older pool
-  std::string gpu_type;    // "H100"; empty: machines without GPUs
-  std::int32_t gpus = 0;   // of one machine
-  Rate price;              // of one machine; zero: not known
-  bool spot = false;       // its machines may be taken away
-  std::string head_url;    // what its machines dial; empty: the head's own address
+  Duration idle = minutes(5);      // a machine without work for this long is released
+  Duration patience = minutes(2);  // after this long without a machine, the next pool is asked too
+  std::int32_t order = 0;          // lower first; then the cheaper, then the older pool
+  std::string gpu_type;            // "H100"; empty: machines without GPUs
+  std::int32_t gpus = 0;           // of one machine
+  Rate price;                      // of one machine; zero: not known
+  bool spot = false;               // the provider may reclaim its machines
+  std::string head_url;            // what its machines dial; empty: the head's own address
   std::map<std::string, std::string> labels;  // given to its nodes
   std::string sim;                            // its agents simulate their GPUs
-  // ---- Slurm
+  PoolState state = PoolState::active;
+  std::optional<PoolCapabilities> capabilities;  // absent only in journals of version 0.1
+  std::map<std::string, std::string> options;    // of its kind, as named in the registry
+  // ---- options of the kinds "slurm" and "command", which were journaled as members
   std::string partition;
   std::string gres;  // "gpu:h100", without the count
   Duration time;     // of an allocation; zero: the partition's default
   std::vector<std::string> sbatch_args;
-  // ---- command
   std::string create_command, list_command, delete_command;
-  // ---- what became of the last orders
-  WallTime denied_until;  // not asked again before
+  // ---- the provider's last refusal
+  WallTime denied_until;  // the provider is not asked again before
   std::string denied;     // why
 
   template <class V>
@@ -66,6 +85,9 @@ struct Pool {
     v("head_url", head_url);
     v("labels", labels);
     v("sim", sim);
+    v("state", state);
+    v("capabilities", capabilities);
+    v("options", options);
     v("partition", partition);
     v("gres", gres);
     v("time_ns", time);
@@ -79,9 +101,9 @@ struct Pool {
 };
 
 enum class MachineState {
-  wanted,     // written down; the pool is asked for it
-  here,       // an agent of it has said hello
-  releasing,  // it is given back, until the pool no longer lists it
+  wanted,     // ordered; no agent of it has connected yet
+  here,       // an agent of it has connected
+  releasing,  // being given back, until the provider no longer lists it
 };
 BILLOW_ENUM_NAMES(MachineState,
                   {MachineState::wanted, "wanted"},
@@ -97,10 +119,10 @@ struct Machine {
   MachineState state = MachineState::wanted;
   WallTime wanted_at;
   WallTime here_at;
-  WallTime idle_since;   // none of its nodes has work since; zero: some has, or it is not here
-  WallTime ends_at;      // the engine ends it then; zero: not known
-  std::string external;  // the engine's name for it: a Slurm job number, an instance id
-  std::string note;      // what the engine says of it: "PENDING (Resources)"
+  WallTime idle_since;   // since when none of its nodes has work; zero: busy, or not here
+  WallTime ends_at;      // when the provider ends it; zero: not known
+  std::string external;  // the provider's name for it: a Slurm job number, an instance id
+  std::string note;      // the provider's status of it: "PENDING (Resources)"
   std::string reason;    // why it is released
 
   template <class V>
@@ -120,7 +142,7 @@ struct Machine {
   }
 };
 
-// What a look into the engine tells of one machine.
+// One machine as the provider lists it.
 struct MachineSighting {
   std::string name;
   std::string external;

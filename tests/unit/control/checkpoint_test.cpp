@@ -83,15 +83,6 @@ TEST(Checkpoints, AReclaimedNodesJobsLeaveWithTheirLastOne) {
   w.check_replay();
 }
 
-TEST(Checkpoints, AJobThatMayNotRunTwiceStaysOnAReclaimedNode) {
-  World w;
-  w.must(AgentHello{offer("n1", 1), {}});
-  w.must(w.job(1));
-  w.report(w.task_of(JobId(1)), TaskState::running);
-  w.must(DrainNode{NodeId(1), "the provider wants it back", true});
-  EXPECT_EQ(w.core.state().find_task(w.task_of(JobId(1)))->state, TaskState::running);
-}
-
 TEST(Checkpoints, NeedAWayAndAPlace) {
   World w;
   w.must(AgentHello{offer("n1", 1), {}});

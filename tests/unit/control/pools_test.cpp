@@ -1,5 +1,5 @@
-// Pools in the core: what the queue brings, what goes back, what an engine's no does, and who may
-// say hello.
+// Pools in the core: which machines the queue orders, which go back, what a refusal does, and which
+// agents may connect.
 #include <gtest/gtest.h>
 
 #include "base/limits.h"
@@ -75,16 +75,19 @@ struct World {
     must(job);
     return id;
   }
-  Pool pool(std::string name, PoolKind kind = PoolKind::slurm) {
+  Pool pool(std::string name, std::string kind = "slurm") {
     Pool p;
     p.name = std::move(name);
     p.kind = kind;
+    p.capabilities = PoolCapabilities{.sizes_to_demand = kind == "slurm",
+                                      .several_nodes_at_once = kind != "cloud",
+                                      .list_is_final = kind == "slurm"};
     p.machines_max = 4;
     p.gpus = 8;
     p.gpu_type = "H100";
     p.partition = "gpu";
     p.gres = "gpu:h100";
-    if (kind == PoolKind::command)
+    if (kind == "command")
       p.create_command = p.list_command = p.delete_command = "true";
     return p;
   }
@@ -164,6 +167,70 @@ TEST(Pools, AGangDoesNotOrderAgainWhileItsNodesArriveOneByOne) {
   w.check_replay();
 }
 
+TEST(Pools, OrderEachNodeOfAGangAloneWhereTheProviderCannotDoMore) {
+  World w;
+  w.must(AddPool{w.pool("aws", "cloud")});
+  const JobId gang = w.submit(8, 3);
+  w.must(PlanPools{});
+  ASSERT_EQ(w.machines().size(), 3u);
+  for (const Machine& m : w.machines()) {
+    EXPECT_EQ(m.nodes, 1u);
+    EXPECT_EQ(m.gpus, 8);
+  }
+  w.must(PlanPools{});
+  EXPECT_EQ(w.machines().size(), 3u) << "the ordered machines are enough";
+  for (const Machine& m : w.machines()) {
+    w.must(PlanPools{});
+    EXPECT_EQ(w.machines().size(), 3u) << "those that are here wait for the others";
+    w.arrives(m);
+  }
+  EXPECT_EQ(w.state().find_job(gang)->state, JobState::running);
+  w.check_replay();
+}
+
+TEST(Pools, AJournalOfVersion01GivesItsPoolsTheCapabilitiesOfTheirKind) {
+  Core core(State{}, {});
+  const auto replay = [&](std::uint64_t seq, const char* kind, std::string text) {
+    auto event = decode_event(seq, WallTime{1}, kind, text);
+    ASSERT_TRUE(event) << event.error().message;
+    core.replay(*event);
+  };
+  replay(1, "pool_added",
+         R"({"event":{"pool":{"id":1,"name":"fast","kind":"slurm","partition":"gpu"}}})");
+  replay(2, "pool_added", R"({"event":{"pool":{"id":2,"name":"cloud","create_command":"true"}}})");
+  replay(3, "pool_denied",
+         R"({"event":{"pool":2,"reason":"is being removed","until_ns":9223372036854775807}})");
+  const Pool& slurm = core.state().pools.at(PoolId(1));
+  const Pool& command = core.state().pools.at(PoolId(2));
+  EXPECT_TRUE(slurm.capabilities->sizes_to_demand);
+  EXPECT_TRUE(slurm.capabilities->list_is_final);
+  EXPECT_EQ(slurm.state, PoolState::active);
+  EXPECT_EQ(command.kind, "command");
+  EXPECT_FALSE(command.capabilities->sizes_to_demand);
+  EXPECT_TRUE(command.capabilities->several_nodes_at_once);
+  EXPECT_FALSE(command.capabilities->list_is_final);
+  EXPECT_EQ(command.state, PoolState::removing);
+}
+
+TEST(Pools, APoolThatIsRemovedEmptiesItsMachinesAndOrdersNoMore) {
+  World w;
+  w.must(AddPool{w.pool("fast")});
+  const PoolId id = w.state().pools.begin()->first;
+  const JobId job = w.submit(8);
+  w.must(PlanPools{});
+  w.arrives(w.machines()[0]);
+  w.must(RemovePool{"fast"});
+  EXPECT_EQ(w.state().pools.at(id).state, PoolState::removing);
+  EXPECT_EQ(w.state().find_job(job)->stopping, StopCause::preempted);
+  w.submit(8);
+  w.must(PlanPools{});
+  EXPECT_EQ(w.machines().size(), 1u);
+  w.now = w.now + hours(1);
+  w.must(PoolSeen{id, {}, w.now});
+  EXPECT_TRUE(w.state().pools.empty());
+  w.check_replay();
+}
+
 TEST(Pools, NeverAskForMoreThanTheirMaximum) {
   World w;
   w.must(AddPool{w.pool("fast")});
@@ -207,7 +274,7 @@ TEST(Pools, AMachineIsGivenBackWhenIdleAndNotBefore) {
 
 TEST(Pools, ANoSendsTheOrderToTheNextPoolAndTheFirstIsAskedAgainLater) {
   World w;
-  Pool cheap = w.pool("cheap", PoolKind::command), dear = w.pool("dear", PoolKind::command);
+  Pool cheap = w.pool("cheap", "command"), dear = w.pool("dear", "command");
   cheap.price = {100};
   dear.price = {900};
   w.must(AddPool{dear});
@@ -231,7 +298,7 @@ TEST(Pools, ANoSendsTheOrderToTheNextPoolAndTheFirstIsAskedAgainLater) {
 
 TEST(Pools, ASlowOneIsNotWaitedFor) {
   World w;
-  Pool first = w.pool("first", PoolKind::command), second = w.pool("second", PoolKind::command);
+  Pool first = w.pool("first", "command"), second = w.pool("second", "command");
   first.order = -1;
   w.must(AddPool{first});
   w.must(AddPool{second});
@@ -330,7 +397,7 @@ TEST(Pools, AFleetOfRandomEventsKeepsItsBooks) {
     Rng rng(seed);
     World w;
     w.must(AddPool{w.pool("a")});
-    w.must(AddPool{w.pool("b", PoolKind::command)});
+    w.must(AddPool{w.pool("b", "command")});
     for (int step = 0; step < 150; ++step) {
       w.now = w.now + seconds(rng.between(1, 120));
       switch (rng.below(6)) {

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "pool/command_pool.h"
+#include "pool/kinds.h"
 #include "pool/slurm_pool.h"
 #include "process/command.h"
 
@@ -18,7 +19,7 @@ namespace {
 billow::Pool slurm_settings() {
   billow::Pool p;
   p.name = "fast";
-  p.kind = PoolKind::slurm;
+  p.kind = "slurm";
   p.partition = "gpu";
   p.gres = "gpu:h100";
   p.gpus = 8;
@@ -39,6 +40,36 @@ Order order(std::uint32_t nodes = 1, std::int32_t gpus = 2) {
 
 bool has(const std::vector<std::string>& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+TEST(PoolKinds, CheckNewPoolsAndDeclareWhatTheirProvidersCanDo) {
+  billow::Pool slurm = slurm_settings();
+  ASSERT_TRUE(complete_new_pool(slurm));
+  EXPECT_TRUE(slurm.capabilities->sizes_to_demand);
+  EXPECT_TRUE(slurm.capabilities->list_is_final);
+  EXPECT_TRUE(make_pool(slurm, {}));
+
+  slurm.options["region"] = "eu";
+  EXPECT_FALSE(complete_new_pool(slurm)) << "an option that this kind does not have";
+  slurm = slurm_settings();
+  slurm.partition.clear();
+  EXPECT_FALSE(complete_new_pool(slurm));
+  slurm = slurm_settings();
+  slurm.sbatch_args = {"-A physics"};
+  EXPECT_FALSE(complete_new_pool(slurm));
+
+  billow::Pool other;
+  other.kind = "kubernetes";
+  const Status unknown = complete_new_pool(other);
+  ASSERT_FALSE(unknown);
+  EXPECT_EQ(unknown.error().message, "unknown pool kind \"kubernetes\"");
+  EXPECT_EQ(unknown.error().hint, "use one of: command, slurm");
+
+  billow::Pool command;
+  EXPECT_FALSE(complete_new_pool(command)) << "it needs three commands";
+  command.create_command = command.list_command = command.delete_command = "true";
+  ASSERT_TRUE(complete_new_pool(command));
+  EXPECT_FALSE(command.capabilities->list_is_final);
 }
 
 TEST(SlurmPool, AsksForWhatIsNeededByNameAndTellsNoSecretToSbatch) {
@@ -105,7 +136,7 @@ TEST(CommandPool, AFailedListIsNoEmptyListAndAFailedCreateIsANo) {
   ASSERT_TRUE(::mkdtemp(dir));
   billow::Pool p;
   p.name = "cloud";
-  p.kind = PoolKind::command;
+  p.kind = "command";
   p.list_command = "exit 3";
   p.create_command = "echo \"$BILLOW_MACHINE $BILLOW_GPUS\" > " + std::string(dir) +
                      "/made; test -r \"$BILLOW_USER_DATA\"; echo quota exceeded >&2; exit 1";
@@ -143,7 +174,7 @@ TEST(CommandPool, CloudInitMakesTheMachineJoinAndReadNoticesWhereItMayBeTakenAwa
 TEST(CommandPool, ListsByNameWhateverElseIsPrinted) {
   billow::Pool p;
   p.name = "cloud";
-  p.kind = PoolKind::command;
+  p.kind = "command";
   p.list_command =
       "printf 'NAME ID STATE\\ncloud-1 i-77 running\\n  cloud-2\\nother-1 i-3\\ncloud-x\\n'";
   CommandPool pool(p, {});

@@ -318,7 +318,7 @@ Status admissible(const State& state, const JobSpec& spec, ProjectId project) {
     job.array = job.id;
   const Status here = sched::feasible(state.index, request_of(state, job));
   // What no machine here could run, one that a pool brings may.
-  if (!here && !spec.reservation && !state.pools.empty() && pools_could_run(state, spec))
+  if (!here && !spec.reservation && !state.pools.empty() && some_pool_could_run(state, spec))
     return {};
   return here;
 }

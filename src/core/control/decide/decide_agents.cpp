@@ -1,4 +1,5 @@
-// Decisions about what agents say, and about their nodes.
+// Decisions about what agents report: their hello, and how their tasks fare. What happens when a
+// node goes away is in node_gone.cpp.
 #include "core/control/decide/decider.h"
 
 #include <fmt/format.h>
@@ -86,8 +87,8 @@ Decision Decider::operator()(const AgentReport& c) {
   if (!task)
     return events;  // settled long ago; the shell acknowledges it
   if (task->node != c.node)
-    return fail(Code::forbidden,
-                fmt::format("a node reported task {} which is not its own", c.status.task.value));
+    return fail(Code::forbidden, fmt::format("a node reported task {}, which runs on another node",
+                                             c.status.task.value));
   report_events(events, *task, c.status);
   return events;
 }
@@ -148,82 +149,6 @@ Decision Decider::operator()(const AgentHello& c) {
   // others.
   if (stays_closed)
     events.push_back(NodeUnreachable{node->id});
-  return events;
-}
-
-Decision Decider::operator()(const NodeSilent& c) {
-  const auto node = state.nodes.find(c.node);
-  if (node == state.nodes.end() || !node->second.reachable)
-    return Events{};
-  Events events{NodeUnreachable{c.node}};
-  // Nobody waits for the end of what was to be stopped.
-  if (const auto on = state.tasks_on.find(c.node); on != state.tasks_on.end())
-    for (TaskId id : on->second)
-      if (const Task& task = state.tasks.at(id);
-          state.jobs.at(task.job).stopping == StopCause::request)
-        events.push_back(end_task(state, task,
-                                  {.kind = ExitKind::stopped,
-                                   .code = 143,
-                                   .signal = 0,
-                                   .message = "its node does not answer"},
-                                  {}, {}, context));
-  return events;
-}
-
-Decision Decider::operator()(const NodeFenced& c) {
-  Events events;
-  const auto node = state.nodes.find(c.node);
-  const auto on = state.tasks_on.find(c.node);
-  if (node == state.nodes.end() || node->second.reachable || on == state.tasks_on.end())
-    return events;
-  for (TaskId id : on->second) {
-    const Task& task = state.tasks.at(id);
-    if (state.jobs.at(task.job).spec->rerun_if_lost)
-      events.push_back(end_task(state, task, lost("its node does not answer"), {}, {}, context));
-  }
-  return events;
-}
-
-Decision Decider::operator()(const DrainNode& c) {
-  const auto node = state.nodes.find(c.node);
-  if (node == state.nodes.end())
-    return fail(Code::not_found, "there is no such node");
-  Events events;
-  if (node->second.drained != c.reason)
-    events.push_back(NodeDrained{c.node, c.reason});
-  const auto on = state.tasks_on.find(c.node);
-  if (!c.reclaim || on == state.tasks_on.end())
-    return events;
-  // Its agent asks those that checkpoint for one more before it ends them.
-  std::set<JobId> leaving;
-  for (TaskId id : on->second) {
-    const Job& job = state.jobs.at(state.tasks.at(id).job);
-    if (job.stopping != StopCause::none || !(job.spec->spot || job.spec->rerun_if_lost) ||
-        !leaving.insert(job.id).second)
-      continue;
-    events.push_back(JobStopping{job.id,
-                                 fmt::format("its node {} is taken away", node->second.offer.name),
-                                 StopCause::preempted,
-                                 false,
-                                 {}});
-  }
-  return events;
-}
-
-Decision Decider::operator()(const RemoveNode& c) {
-  const auto node = state.nodes.find(c.node);
-  if (node == state.nodes.end())
-    return fail(Code::not_found, "there is no such node");
-  if (node->second.reachable)
-    return fail(Code::conflict, fmt::format("node {} is connected", node->second.offer.name),
-                "end its agent first");
-  Events events;
-  if (const auto on = state.tasks_on.find(c.node); on != state.tasks_on.end())
-    for (TaskId id : on->second)
-      events.push_back(
-          end_task(state, state.tasks.at(id), lost("its node was removed"), {}, {}, context));
-  events.push_back(NodeRemoved{c.node});
-  revoke_credentials(state, node->second.offer.name, events);
   return events;
 }
 

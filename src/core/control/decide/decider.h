@@ -75,14 +75,17 @@ struct Decider {
   Decision operator()(const RemoveVolume& c);
   Decision operator()(const ImageFound& c);
 
-  // ---- agents and nodes (decide_agents.cpp)
+  // ---- agents and their reports (decide_agents.cpp; GPUs in gpu_health.cpp)
   void report_events(Events& events, const Task& task, const TaskStatus& status);
   Decision operator()(const AgentReport& c);
   Decision operator()(const AgentHello& c);
+  Decision operator()(const DrainGpu& c);
+
+  // ---- nodes that go away (node_gone.cpp)
+  Decision operator()(const NodeReclaimed& c);
+  Decision operator()(const DrainNode& c);
   Decision operator()(const NodeSilent& c);
   Decision operator()(const NodeFenced& c);
-  Decision operator()(const DrainNode& c);
-  Decision operator()(const DrainGpu& c);
   Decision operator()(const RemoveNode& c);
 
   // ---- time and schedules (decide_time.cpp)
@@ -112,7 +115,6 @@ struct Decider {
 
   // ---- who may be a node (decide_join.cpp)
   Decision operator()(const IssueCredential& c);
-  Decision operator()(const NodeReclaimed& c);
 
   // ---- pools (decide_pools.cpp, pool_demand.cpp)
   Decision operator()(const AddPool& c);
@@ -122,7 +124,7 @@ struct Decider {
   Decision operator()(const ReleaseMachine& c);
   Decision operator()(const PlanPools& c);
 
-  // ---- money (decide_money.cpp; budgets and idleness in decide_budgets.cpp)
+  // ---- money (decide_money.cpp; MoneyTick in budgets.cpp)
   Decision operator()(const MoneyTick&);
   Decision operator()(const SetPrice& c);
   Decision operator()(const RemovePrice& c);
@@ -143,13 +145,16 @@ struct Decider {
   Decision operator()(const RecordBill& c);
 };
 
-// A node that goes takes its credential with it.
-// How the reason of a drain begins that came from a notice of the machine's engine. It holds for
-// that boot of the machine; what a person says holds until a person takes it back.
+// The reason of a drain begins like this if it came from a provider's reclaim notice. Such a drain
+// ends when the machine boots again; a person's drain ends only when a person ends it.
 inline constexpr std::string_view taken_away = "taken away: ";
+// A node's credentials are revoked when the node is removed.
 void revoke_credentials(const State& state, std::string_view node, Events& events);
-// Whether some pool could bring a machine for this job; an error says why none could.
-Status pools_could_run(const State& state, const JobSpec& spec);
+// Whether machines of this pool could run the job.
+bool could_run(const JobSpec& spec, const Pool& pool);
+bool labels_fit(const JobSpec& spec, const Pool& pool);
+// Whether some pool could bring machines for the job.
+bool some_pool_could_run(const State& state, const JobSpec& spec);
 // Whether a node of this name belongs to the machine.
 bool node_of_machine(std::string_view node, const Machine& machine);
 

@@ -1,0 +1,183 @@
+// When a node goes away. There are two cases, and they must not be mixed up.
+//
+// 1. The node is about to go, and it still answers: the provider sends a reclaim notice
+//    (NodeReclaimed), a person announces it (DrainNode with `reclaim`), an allocation ends
+//    (leave_before_end), a machine or its pool is released. One rule holds for all of them: the
+//    node takes no new jobs, and every job on it is asked to stop (with its grace period and a last
+//    checkpoint) and is queued again: send_jobs_away. It needs no --rerun-if-lost. That option is
+//    about jobs of which nobody knows whether they still run; here the agent reports the end of the
+//    process before the job is queued again, so the job never runs twice at the same time. A job
+//    that stayed would be killed with its machine and end as lost.
+//
+// 2. The node is gone, or does not answer. Nobody knows what still runs there, so nothing is
+//    started a second time without permission:
+//      NodeSilent    no answer for a while: nothing new starts there, jobs keep their leases. Only
+//                    jobs that were to be stopped anyway end at once.
+//      NodeFenced    the agent's own deadline has passed, so it has killed its tasks: jobs with
+//                    --rerun-if-lost end as lost, and react.cpp queues them again.
+//      RemoveNode    a person says that the node does not come back: every task on it is lost.
+//      machine_gone  the provider says that the machine has ended: the same.
+//    A node that comes back says hello with its tasks (AgentHello in decide_agents.cpp), and both
+//    sides agree again.
+//
+// Nothing here changes the state. The events are folded in apply_nodes.cpp and apply_pools.cpp;
+// react.cpp (`settle`) decides what becomes of a job whose last task has ended; leases are closed
+// by end_task, which charges a silent node's tasks only until the node was last heard of.
+#include "core/control/decide/node_gone.h"
+
+#include <fmt/format.h>
+
+#include <set>
+
+#include "base/limits.h"
+#include "base/text.h"
+
+namespace billow::control {
+namespace {
+
+std::vector<TaskId> tasks_on(const State& state, NodeId node) {
+  const auto on = state.tasks_on.find(node);
+  if (on == state.tasks_on.end())
+    return {};
+  return {on->second.begin(), on->second.end()};
+}
+
+}  // namespace
+
+std::vector<NodeId> nodes_of(const State& state, const Machine& machine) {
+  std::vector<NodeId> out;
+  for (const auto& [id, node] : state.nodes)
+    if (node.pool == machine.pool && node_of_machine(node.offer.name, machine))
+      out.push_back(id);
+  return out;
+}
+
+bool send_jobs_away(const State& state,
+                    const std::vector<NodeId>& nodes,
+                    const std::string& reason,
+                    Events& events) {
+  std::set<JobId> leaving;
+  for (NodeId node : nodes)
+    for (TaskId task : tasks_on(state, node))
+      leaving.insert(state.tasks.at(task).job);
+  for (JobId id : leaving) {
+    if (state.jobs.at(id).stopping != StopCause::none)
+      continue;
+    events.push_back(JobStopping{.job = id, .reason = reason, .cause = StopCause::preempted});
+  }
+  return !leaving.empty();
+}
+
+// ---- 1. The node is about to go
+
+Decision Decider::operator()(const NodeReclaimed& c) {
+  Events events;
+  const auto node = state.nodes.find(c.node);
+  if (node == state.nodes.end())
+    return events;
+  if (node->second.drained.empty())
+    events.push_back(NodeDrained{c.node, fmt::format("{}{}", taken_away, c.reason)});
+  send_jobs_away(state, {c.node},
+                 fmt::format("node {} is being reclaimed: {}", node->second.offer.name, c.reason),
+                 events);
+  return events;
+}
+
+Decision Decider::operator()(const DrainNode& c) {
+  const auto node = state.nodes.find(c.node);
+  if (node == state.nodes.end())
+    return fail(Code::not_found, "no such node", "see `billow nodes`");
+  Events events;
+  if (node->second.drained != c.reason)
+    events.push_back(NodeDrained{c.node, c.reason});
+  // The agent asks jobs that checkpoint for a last one before it ends them.
+  if (c.reclaim)
+    send_jobs_away(state, {c.node},
+                   fmt::format("node {} is being reclaimed", node->second.offer.name), events);
+  return events;
+}
+
+void leave_before_end(const State& state, const Machine& machine, WallTime now, Events& events) {
+  const std::vector<NodeId> nodes = nodes_of(state, machine);
+  bool busy = false;
+  for (NodeId id : nodes) {
+    if (state.nodes.at(id).drained.empty())
+      events.push_back(
+          NodeDrained{id, fmt::format("its allocation ends at {}", format_utc(machine.ends_at))});
+    busy = busy || state.tasks_on.contains(id);
+  }
+  if (!busy)
+    events.push_back(MachineReleased{machine.name, "its allocation ends"});
+  else if (machine.ends_at - limits::pool_end_grace < now)
+    send_jobs_away(state, nodes, fmt::format("the allocation {} ends", machine.name), events);
+}
+
+// ---- 2. The node is gone, or does not answer
+
+namespace {
+ExitStatus lost(std::string why) {
+  return {.kind = ExitKind::lost, .code = 0, .signal = 0, .message = std::move(why)};
+}
+}  // namespace
+
+Decision Decider::operator()(const NodeSilent& c) {
+  const auto node = state.nodes.find(c.node);
+  if (node == state.nodes.end() || !node->second.reachable)
+    return Events{};
+  Events events{NodeUnreachable{c.node}};
+  for (TaskId id : tasks_on(state, c.node)) {
+    const Task& task = state.tasks.at(id);
+    if (state.jobs.at(task.job).stopping != StopCause::request)
+      continue;
+    const ExitStatus stopped{
+        .kind = ExitKind::stopped, .code = 143, .signal = 0, .message = "its node does not answer"};
+    events.push_back(end_task(state, task, stopped, {}, {}, context));
+  }
+  return events;
+}
+
+Decision Decider::operator()(const NodeFenced& c) {
+  Events events;
+  const auto node = state.nodes.find(c.node);
+  if (node == state.nodes.end() || node->second.reachable)
+    return events;
+  for (TaskId id : tasks_on(state, c.node)) {
+    const Task& task = state.tasks.at(id);
+    if (state.jobs.at(task.job).spec->rerun_if_lost)
+      events.push_back(end_task(state, task, lost("its node does not answer"), {}, {}, context));
+  }
+  return events;
+}
+
+Decision Decider::operator()(const RemoveNode& c) {
+  const auto node = state.nodes.find(c.node);
+  if (node == state.nodes.end())
+    return fail(Code::not_found, "no such node", "see `billow nodes`");
+  if (node->second.reachable)
+    return fail(Code::conflict, fmt::format("node {} is connected", node->second.offer.name),
+                "stop its agent first");
+  Events events;
+  for (TaskId id : tasks_on(state, c.node))
+    events.push_back(
+        end_task(state, state.tasks.at(id), lost("its node was removed"), {}, {}, context));
+  events.push_back(NodeRemoved{c.node});
+  revoke_credentials(state, node->second.offer.name, events);
+  return events;
+}
+
+void machine_gone(const State& state,
+                  const Machine& machine,
+                  const std::string& reason,
+                  const Context& context,
+                  Events& events) {
+  for (NodeId id : nodes_of(state, machine)) {
+    for (TaskId task : tasks_on(state, id))
+      events.push_back(end_task(state, state.tasks.at(task), lost("its machine is gone: " + reason),
+                                {}, {}, context));
+    events.push_back(NodeRemoved{id});
+  }
+  revoke_credentials(state, machine.name, events);
+  events.push_back(MachineGone{machine.name, reason});
+}
+
+}  // namespace billow::control

@@ -1,0 +1,29 @@
+// What happens to jobs when a node, or the machine behind it, goes away: see node_gone.cpp.
+#pragma once
+
+#include "core/control/decide/decider.h"
+
+namespace billow::control {
+
+// The nodes that a machine of a pool has brought.
+std::vector<NodeId> nodes_of(const State& state, const Machine& machine);
+
+// The nodes are about to go: every job with a task on one of them is stopped and queued again.
+// Jobs that are stopping already keep their cause. True if a task is still on one of the nodes.
+bool send_jobs_away(const State& state,
+                    const std::vector<NodeId>& nodes,
+                    const std::string& reason,
+                    Events& events);
+
+// The provider ends the machine soon: its nodes take no new jobs, and shortly before the end the
+// jobs that are left go back into the queue.
+void leave_before_end(const State& state, const Machine& machine, WallTime now, Events& events);
+
+// The machine has ended: its tasks end as lost, and its nodes and credentials are removed.
+void machine_gone(const State& state,
+                  const Machine& machine,
+                  const std::string& reason,
+                  const Context& context,
+                  Events& events);
+
+}  // namespace billow::control

@@ -1,0 +1,73 @@
+#include "pool/kinds.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/text.h"
+
+namespace billow::pool {
+namespace {
+
+// The registration of a new kind is one line here.
+const std::array all_kinds = {&command_kind, &slurm_kind};
+
+std::unexpected<Error> unknown_kind(std::string_view name) {
+  std::vector<std::string> known;
+  for (const Kind* kind : all_kinds)
+    known.emplace_back(kind->name);
+  return fail(Code::invalid, fmt::format("unknown pool kind \"{}\"", name),
+              "use one of: " + join(known, ", "));
+}
+
+Status check_options(const Kind& kind, const billow::Pool& settings) {
+  std::vector<std::string> known;
+  for (const KindOption& option : kind.options)
+    known.emplace_back(option.name);
+  for (const auto& [name, value] : settings.options)
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      return fail(Code::invalid,
+                  fmt::format("pools of kind {} have no option \"{}\"", kind.name, name),
+                  known.empty() ? "" : "use one of: " + join(known, ", "));
+  for (const KindOption& option : kind.options) {
+    const auto given = settings.options.find(std::string(option.name));
+    if (option.required && (given == settings.options.end() || given->second.empty()))
+      return fail(Code::invalid,
+                  fmt::format("a pool of kind {} needs the option {}", kind.name, option.name),
+                  fmt::format("add --option {}=VALUE: {}", option.name, option.help));
+  }
+  return {};
+}
+
+}  // namespace
+
+std::span<const Kind* const> kinds() {
+  return all_kinds;
+}
+
+const Kind* find_kind(std::string_view name) {
+  for (const Kind* kind : all_kinds)
+    if (kind->name == name)
+      return kind;
+  return nullptr;
+}
+
+Status complete_new_pool(billow::Pool& settings) {
+  const Kind* kind = find_kind(settings.kind);
+  if (!kind)
+    return unknown_kind(settings.kind);
+  BILLOW_TRY_VOID(check_options(*kind, settings));
+  BILLOW_TRY_VOID(kind->check(settings));
+  settings.capabilities = kind->capabilities;
+  return {};
+}
+
+Result<std::unique_ptr<Pool>> make_pool(const billow::Pool& settings, const Options& options) {
+  const Kind* kind = find_kind(settings.kind);
+  if (!kind)
+    return unknown_kind(settings.kind);
+  return kind->make(settings, options);
+}
+
+}  // namespace billow::pool

@@ -1,0 +1,43 @@
+// The kinds of pools that exist. This is the only place that lists them: the API checks new pools
+// against it, and the head makes pools from it. README.md says how to add a kind.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "pool/pool.h"
+
+namespace billow::pool {
+
+// An option of a kind, given as `billow pool add KIND NAME --option KEY=VALUE` and stored in
+// Pool::options.
+struct KindOption {
+  std::string_view name;
+  std::string_view help;
+  bool required = false;
+};
+
+struct Kind {
+  std::string_view name;
+  PoolCapabilities capabilities;  // journaled with each new pool of this kind
+  std::vector<KindOption> options;
+  // What the general checks cannot know: whether the options fit together.
+  Status (*check)(const billow::Pool& settings);
+  std::unique_ptr<Pool> (*make)(const billow::Pool& settings, const Options& options);
+};
+
+extern const Kind command_kind;  // command_pool.cpp
+extern const Kind slurm_kind;    // slurm_pool.cpp
+
+std::span<const Kind* const> kinds();
+const Kind* find_kind(std::string_view name);
+
+// Checks the kind and its options, and gives the pool the capabilities of its kind.
+Status complete_new_pool(billow::Pool& settings);
+
+Result<std::unique_ptr<Pool>> make_pool(const billow::Pool& settings, const Options& options);
+
+}  // namespace billow::pool
