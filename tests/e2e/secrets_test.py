@@ -128,7 +128,7 @@ class Secrets(RigTest):
             done = self.rig.cli("run", "--secret", f"HF_TOKEN:{path}", "--", "true")
             self.assertIn(done.code, (1, 2), done)
         twice = self.rig.cli("run", "--secret", "HF_TOKEN:/run/x/y", "--secret", "HF_TOKEN:/run/x/y", "--", "true")
-        self.assertIn("two secrets cannot be the one file", twice.errors)
+        self.assertIn("two secrets use the same file", twice.errors)
 
     def test_names_that_no_variable_can_have(self):
         said = self.set("hyphen-key").text

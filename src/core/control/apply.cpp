@@ -217,7 +217,7 @@ void Applier::operator()(const JobRequeued& e) {
   Job& j = job(e.job);
   drop_tasks(j);
   j.member_lost_at = {};
-  // Who moves is known by it until it has started again: room is kept for it.
+  // Who moves is known by it until it has started again: capacity is kept for it.
   if (j.stopping != StopCause::moved)
     j.gives_way_to = {};
   j.stopping = StopCause::none;

@@ -335,7 +335,7 @@ void keep_for_reservations(const State& state,
         use.spent + use.held_back < entry.budget.limit)
       continue;
     const std::string reason =
-        fmt::format("budget: of {} of {} {} is spent, and the rest is held back for reservations",
+        fmt::format("budget: of the {} of {}, {} is spent and the rest is kept for reservations",
                     format_usd(entry.budget.limit), budget_name(state, key), format_usd(use.spent));
     for (const auto& [id, job] : state.jobs) {
       if (job.tasks.empty() || !concerns(key, job) || lives_on_reservation(state, key, job))
@@ -372,18 +372,18 @@ Decision Decider::operator()(const SetBudget& c) {
   switch (c.budget.scope) {
     case BudgetScope::project:
       if (!state.projects.contains(ProjectId(c.budget.of)))
-        return fail(Code::not_found, "there is no such project");
+        return fail(Code::not_found, "no such project");
       break;
     case BudgetScope::user:
       if (!state.users.contains(UserId(c.budget.of)))
-        return fail(Code::not_found, "there is no such user");
+        return fail(Code::not_found, "no such user");
       break;
     case BudgetScope::job:
       if (!state.jobs.contains(JobId(c.budget.of)) && !state.arrays.contains(JobId(c.budget.of)))
-        return fail(Code::not_found, fmt::format("there is no live job {}", c.budget.of));
+        return fail(Code::not_found, fmt::format("no live job has the number {}", c.budget.of));
       if (c.budget.period != BudgetPeriod::total)
-        return fail(Code::invalid, "a job's budget is for all of it",
-                    "leave the period out, or say --total");
+        return fail(Code::invalid, "a job's budget cannot have a period",
+                    "drop the period, or use --total");
       break;
   }
   NanoUsd spent = c.spent;
@@ -399,106 +399,139 @@ Decision Decider::operator()(const SetBudget& c) {
 Decision Decider::operator()(const RemoveBudget& c) {
   if (!state.money.budgets.contains(c.budget))
     return fail(Code::not_found,
-                fmt::format("there is no {} budget of {}", enum_name(c.budget.period),
+                fmt::format("no {} budget is set for {}", enum_name(c.budget.period),
                             budget_name(state, c.budget)),
                 "see `billow budget show`");
   return Events{BudgetRemoved{c.budget}};
 }
 
+// ---- the money tick: four duties, in this order
+
+namespace {
+
+// 1. Budgets reach a threshold, are used up, or begin a new period.
+void step_budgets(const State& state, const Context& context, Events& events) {
+  const auto uses = budget_uses(state, context.billed);
+  for (const auto& [key, entry] : state.money.budgets) {
+    const ledger::BudgetStep step = ledger::step(entry.budget, entry.progress, uses.at(key));
+    if (step.state == entry.progress && step.action == BudgetAction::none)
+      continue;
+    events.push_back(BudgetWarned{
+        key, step.state, step.action, step.pct,
+        step.text.empty() ? "" : fmt::format("{}: {}", budget_name(state, key), step.text)});
+  }
+  if (events.empty())  // what follows from a spent budget comes first
+    keep_for_reservations(state, uses, events);
+}
+
+// 2a. Jobs that were held for lack of money start when there is some. Of many jobs that wait for
+// the same money one is tried; jobs with a budget of their own are few, and each is tried.
+void start_held_jobs(const State& state, const Context& context, Events& events) {
+  Purse purse(state, context.billed);
+  std::set<std::tuple<ProjectId, UserId, ReservationId, std::int64_t>> refused;
+  for (const auto& [id, rate] : state.money.held) {
+    const Job& job = state.jobs.at(id);
+    const auto has_budget = [&](JobId of) {
+      return state.money.budgets.contains({BudgetScope::job, of.value, BudgetPeriod::total});
+    };
+    const bool own = has_budget(id) || (job.array && has_budget(job.array));
+    const Reservation* inside = reservation_of(state, job);
+    const std::tuple key(job.project, job.user, inside ? inside->id : ReservationId{},
+                         rate.nano_usd_per_s);
+    if (!own && refused.contains(key))
+      continue;
+    if (purse.take(job, rate))
+      events.push_back(JobReady{id});
+    else if (!own)
+      refused.insert(key);
+  }
+}
+
+// What the GPUs of a suspended job would cost again; nothing if its node no longer has them.
+std::optional<Rate> rate_if_resumed(const State& state, const Context& context, const Job& job) {
+  const Task& task = state.tasks.at(job.tasks.front());
+  const auto node = state.nodes.find(task.node);
+  if (node == state.nodes.end() || task.gpus.empty())
+    return std::nullopt;
+  const auto gpu = static_cast<std::size_t>(task.gpus.front().gpu);
+  if (gpu >= node->second.offer.gpus.size())
+    return std::nullopt;
+  std::int64_t milli = 0;
+  for (const GpuGrant& grant : task.gpus)
+    milli += grant.share.milli;
+  const Rate rate =
+      charge_rate(state, node->second, node->second.offer.gpus[gpu].type,
+                  job.spec->spot ? PriceClass::spot : PriceClass::on_demand, context.prices);
+  return Rate{rate.nano_usd_per_s * milli / 1000};
+}
+
+// 2b. Jobs that a budget suspended resume when there is money.
+void resume_for_money(const State& state, const Context& context, Events& events) {
+  Purse purse(state, context.billed);
+  for (const auto& [id, job] : state.jobs) {
+    const Suspension& s = job.suspension;
+    if (job.state != JobState::suspended || s.cause != SuspendCause::budget || s.resume_wanted ||
+        job.stopping != StopCause::none)
+      continue;
+    const auto rate = rate_if_resumed(state, context, job);
+    if (rate && purse.take(job, *rate))
+      events.push_back(SuspensionChanged{id, SuspendCause::budget, "there is money again", true});
+  }
+}
+
+// 3. A job that was suspended because it was idle keeps its machine, but not for long if the
+// machine is paid for by the hour.
+void stop_idle_on_paid_nodes(const State& state, const Context& context, Events& events) {
+  for (const auto& [id, job] : state.jobs) {
+    if (job.state != JobState::suspended || job.suspension.cause != SuspendCause::idle ||
+        job.stopping != StopCause::none)
+      continue;
+    const auto node = state.nodes.find(state.tasks.at(job.tasks.front()).node);
+    if (node == state.nodes.end() || !node_bills(node->second))
+      continue;
+    const IdlePolicy& policy = state.money.policy_of(job.project);
+    const Duration suspended = context.now - job.suspension.since;
+    if (suspended >= policy.stop_after - policy.suspend_after)
+      events.push_back(IdleActed{
+          id, IdleAction::stop,
+          fmt::format("suspended {} ago because it was idle; stopped, because its node costs money",
+                      format_duration(suspended))});
+  }
+}
+
+// 4. Nodes that are paid for and have no jobs are given back. Machines of a pool are not: their
+// pool does that.
+void give_back_empty_nodes(const State& state, const Context& context, Events& events) {
+  for (const auto& [id, since] : state.money.node_empty_since) {
+    const auto node = state.nodes.find(id);
+    if (node == state.nodes.end() || node->second.pool || !node_bills(node->second))
+      continue;
+    if (!state.money.released.contains(id)) {
+      if (context.billed - since >= limits::node_give_back_after)
+        events.push_back(NodeReleased{
+            id, fmt::format("no job for {}", format_duration(context.billed - since))});
+      continue;
+    }
+    // It was released and has gone, so its owner no longer bills for it.
+    if (!node->second.reachable &&
+        context.billed - node->second.unreachable_since > limits::agent_unreachable_after)
+      events.push_back(NodeRemoved{id});
+  }
+}
+
+}  // namespace
+
 Decision Decider::operator()(const MoneyTick&) {
   Events events;
   if (!state.money.budgets.empty() || !state.money.held.empty()) {
-    const auto uses = budget_uses(state, context.billed);
-    for (const auto& [key, entry] : state.money.budgets) {
-      const ledger::BudgetStep step = ledger::step(entry.budget, entry.progress, uses.at(key));
-      if (step.state == entry.progress && step.action == BudgetAction::none)
-        continue;
-      events.push_back(BudgetWarned{
-          key, step.state, step.action, step.pct,
-          step.text.empty() ? "" : fmt::format("{}: {}", budget_name(state, key), step.text)});
-    }
-    if (events.empty())
-      keep_for_reservations(state, uses, events);  // what a spent budget brings about comes first
-    Purse purse(state, context.billed);
-    // Of a hundred thousand that wait for the same money one is asked; budgets of single jobs are
-    // few and asked each.
-    std::set<std::tuple<ProjectId, UserId, ReservationId, std::int64_t>> refused;
-    for (const auto& [id, rate] : state.money.held) {
-      const Job& job = state.jobs.at(id);
-      const bool own =
-          state.money.budgets.contains({BudgetScope::job, id.value, BudgetPeriod::total}) ||
-          (job.array &&
-           state.money.budgets.contains({BudgetScope::job, job.array.value, BudgetPeriod::total}));
-      const Reservation* inside = reservation_of(state, job);
-      const std::tuple key(job.project, job.user, inside ? inside->id : ReservationId{},
-                           rate.nano_usd_per_s);
-      if (!own && refused.contains(key))
-        continue;
-      if (purse.take(job, rate))
-        events.push_back(JobReady{id});
-      else if (!own)
-        refused.insert(key);
-    }
+    step_budgets(state, context, events);
+    start_held_jobs(state, context, events);
   }
-  // What was suspended at the cap goes on when there is money again; the rest of its way is that of
-  // any resume.
   if (state.count.contains(JobState::suspended)) {
-    Purse purse(state, context.billed);
-    for (const auto& [id, job] : state.jobs) {
-      const Suspension& s = job.suspension;
-      if (job.state != JobState::suspended || s.cause != SuspendCause::budget || s.resume_wanted ||
-          job.stopping != StopCause::none)
-        continue;
-      const Task& task = state.tasks.at(job.tasks.front());
-      const auto node = state.nodes.find(task.node);
-      if (node == state.nodes.end() || task.gpus.empty())
-        continue;
-      std::int64_t milli = 0;
-      for (const GpuGrant& grant : task.gpus)
-        milli += grant.share.milli;
-      const auto gpu = static_cast<std::size_t>(task.gpus.front().gpu);
-      if (gpu >= node->second.offer.gpus.size())
-        continue;
-      const Rate rate =
-          charge_rate(state, node->second, node->second.offer.gpus[gpu].type,
-                      job.spec->spot ? PriceClass::spot : PriceClass::on_demand, context.prices);
-      if (purse.take(job, Rate{rate.nano_usd_per_s * milli / 1000}))
-        events.push_back(SuspensionChanged{id, SuspendCause::budget, "there is money again", true});
-    }
+    resume_for_money(state, context, events);
+    stop_idle_on_paid_nodes(state, context, events);
   }
-  // What was suspended for idling keeps its machine; where that is paid for by the hour, not for
-  // long.
-  if (state.count.contains(JobState::suspended))
-    for (const auto& [id, job] : state.jobs) {
-      if (job.state != JobState::suspended || job.suspension.cause != SuspendCause::idle ||
-          job.stopping != StopCause::none)
-        continue;
-      const auto node = state.nodes.find(state.tasks.at(job.tasks.front()).node);
-      if (node == state.nodes.end() || !node_bills(node->second))
-        continue;
-      const IdlePolicy& policy = state.money.policy_of(job.project);
-      const Duration suspended = context.now - job.suspension.since;
-      if (suspended >= policy.stop_after - policy.suspend_after)
-        events.push_back(IdleActed{
-            id, IdleAction::stop,
-            fmt::format("suspended after idling, {} ago; its node costs money, so it is stopped",
-                        format_duration(suspended))});
-    }
-  for (const auto& [id, since] : state.money.node_empty_since) {
-    const auto node = state.nodes.find(id);
-    // Machines of a pool are given back by it.
-    if (node == state.nodes.end() || node->second.pool || !node_bills(node->second))
-      continue;
-    if (state.money.released.contains(id)) {
-      // It was told to go and has gone: whoever lent it sends no bill for it any more.
-      if (!node->second.reachable &&
-          context.billed - node->second.unreachable_since > limits::agent_unreachable_after)
-        events.push_back(NodeRemoved{id});
-    } else if (context.billed - since >= limits::node_give_back_after) {
-      events.push_back(
-          NodeReleased{id, fmt::format("no job for {}", format_duration(context.billed - since))});
-    }
-  }
+  give_back_empty_nodes(state, context, events);
   return events;
 }
 

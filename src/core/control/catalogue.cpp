@@ -34,17 +34,17 @@ std::string near_hint(const Map& map,
 Status check_path(std::string_view what, std::string_view path) {
   const auto bad = [&](const char* why) {
     return fail(Code::invalid, fmt::format("{} \"{}\" {}", what, path, why),
-                "write a whole path, like /mnt/data");
+                "write an absolute path, like /mnt/data");
   };
   if (path.empty() || path.front() != '/')
     return bad("does not begin with /");
   if (path.size() > 4096)
     return bad("is too long");
   if (path.find('\0') != std::string_view::npos || path.find('\n') != std::string_view::npos)
-    return bad("has a line end or a zero byte in it");
+    return bad("contains a line break or a zero byte");
   for (const std::string& part : split(path, '/'))
     if (part == "." || part == "..")
-      return bad("has . or .. in it");
+      return bad("contains . or ..");
   return {};
 }
 
@@ -77,133 +77,175 @@ Status not_served(const State& state, const std::string& what, Uses uses) {
   for (const auto& [name, e] : state.endpoints)
     for (const Revision& r : e.revisions)
       if ((r.number == e.serving || r.number == e.rolling) && uses(e, r.spec->surroundings))
-        return fail(Code::conflict, fmt::format("endpoint {} uses {}", name, what),
-                    fmt::format("deploy it without, or remove it first: billow delete {}", name));
+        return fail(
+            Code::conflict, fmt::format("endpoint {} uses {}", name, what),
+            fmt::format("deploy it without that, or delete the endpoint first: billow delete {}",
+                        name));
   return {};
 }
 
 }  // namespace
 
 // ---- what a job asks for
+namespace {
+
+// An environment's name stands for its content at the time of submission. A rerun names the content
+// that it ran with, which may be older.
+Status pin_environment(const State& state, Surroundings& s, ProjectId project) {
+  if (s.environment.empty()) {
+    s.environment_digest.clear();
+    return {};
+  }
+  if (!s.environment_digest.empty())
+    return {};
+  const SavedEnvironment* found = nullptr;
+  if (const auto own = state.saved_environments.find({project, s.environment});
+      own != state.saved_environments.end())
+    found = &own->second;
+  for (const auto& [key, other] : state.saved_environments)
+    if (!found && other.shared && key.second == s.environment)
+      found = &other;
+  if (!found)
+    return fail(Code::not_found,
+                fmt::format("project {} has no environment \"{}\"", state.projects.at(project).name,
+                            s.environment),
+                near_hint(state.saved_environments, project, s.environment, "env"));
+  s.environment_digest = found->digest;
+  return {};
+}
+
+Status check_network(const JobSpec& spec) {
+  const Surroundings& s = spec.surroundings;
+  if (s.network != RoomNetwork::none)
+    return {};
+  if (s.image.empty() && s.environment.empty())
+    return fail(Code::invalid, "--network none needs an image or an environment",
+                "add --image or --env, or drop --network");
+  if (spec.nodes > 1)
+    return fail(Code::invalid,
+                "--network none is not possible on several nodes: a gang needs the "
+                "network",
+                "drop --network none");
+  return {};
+}
+
+Status check_secret_file(const SecretWish& wish, const std::vector<SecretWish>& all) {
+  BILLOW_TRY_VOID(check_path("the secret's file", wish.file));
+  if (wish.file.ends_with('/') || in_system(wish.file))
+    return fail(Code::invalid, fmt::format("a secret cannot be the file {}", wish.file),
+                "choose another, such as /run/secrets/" + wish.name);
+  const auto uses = std::count_if(all.begin(), all.end(),
+                                  [&](const SecretWish& other) { return other.file == wish.file; });
+  if (uses > 1)
+    return fail(Code::invalid, fmt::format("two secrets use the same file {}", wish.file),
+                "give each its own path");
+  return {};
+}
+
+Status check_secret(const State& state,
+                    const SecretWish& wish,
+                    const std::vector<SecretWish>& all,
+                    ProjectId project) {
+  if (!state.secrets.contains({project, wish.name}))
+    return fail(
+        Code::not_found,
+        fmt::format("project {} has no secret \"{}\"", state.projects.at(project).name, wish.name),
+        near_hint(state.secrets, project, wish.name, "secret"));
+  if (wish.variable.empty() == wish.file.empty())
+    return fail(Code::invalid,
+                fmt::format("secret {} must be either a variable or a file", wish.name),
+                "use --secret NAME, --secret NAME=VARIABLE or --secret NAME:/path");
+  if (!wish.file.empty())
+    return check_secret_file(wish, all);
+  if (!is_variable(wish.variable))
+    return fail(Code::invalid, fmt::format("\"{}\" is not a valid variable name", wish.variable),
+                fmt::format("use --secret {0}=VARIABLE, or a file: --secret {0}:/path", wish.name));
+  if (is_ours(wish.variable))
+    return fail(Code::invalid, fmt::format("a secret cannot be the variable {}", wish.variable),
+                "choose another: --secret NAME=VARIABLE");
+  return {};
+}
+
+Result<const Volume*> find_volume(const State& state,
+                                  const std::string& name,
+                                  const std::string& project) {
+  const auto allowed = [&](const Volume& v) {
+    return v.projects.empty() ||
+           std::find(v.projects.begin(), v.projects.end(), project) != v.projects.end();
+  };
+  if (const auto found = state.volumes.find(name);
+      found != state.volumes.end() && allowed(found->second))
+    return &found->second;
+  std::vector<std::string> names;
+  for (const auto& [other, v] : state.volumes)
+    if (allowed(v))
+      names.push_back(other);
+  const std::string near = nearest(name, names);
+  return fail(
+      Code::not_found, fmt::format("project {} has no volume \"{}\"", project, name),
+      near.empty() ? "see `billow volume list`" : fmt::format("did you mean \"{}\"?", near));
+}
+
+// The nodes that have a volume are the nodes that the job can run on.
+Status add_volume(const Volume& volume, const VolumeWish& wish, JobSpec& spec) {
+  BILLOW_TRY_VOID(check_path("the volume's path", wish.path));
+  const std::string hint = fmt::format("use --volume {0}:/mnt/{0}", wish.name);
+  if (wish.path.find_first_not_of('/') == std::string::npos)
+    return fail(Code::invalid, "a volume cannot be mounted at /", hint);
+  if (in_system(wish.path))
+    return fail(Code::invalid,
+                fmt::format("a volume cannot be mounted in /proc, /sys or /dev: {}", wish.path),
+                hint);
+  for (const auto& [key, value] : volume.node_labels) {
+    const auto [at, fresh] = spec.node_labels.emplace(key, value);
+    if (!fresh && at->second != value)
+      return fail(Code::conflict,
+                  fmt::format("volume {} is on nodes with {}={}, but the job requires {}={}",
+                              wish.name, key, value, key, at->second));
+  }
+  if (volume.pool.empty())
+    return {};
+  std::vector<std::string>& pools = spec.place.pools;
+  if (!pools.empty() && std::find(pools.begin(), pools.end(), volume.pool) == pools.end())
+    return fail(Code::conflict,
+                fmt::format("volume {} is on nodes of pool {}, but the job requires others",
+                            wish.name, volume.pool),
+                fmt::format("drop --pool, or use --pool {}", volume.pool));
+  pools = {volume.pool};
+  return {};
+}
+
+}  // namespace
+
 Status Decider::check_surroundings(JobSpec& spec, ProjectId project) {
   Surroundings& s = spec.surroundings;
-  const std::string& project_name = state.projects.at(project).name;
   for (const std::size_t n :
        {s.volumes.size(), s.secrets.size(), s.inputs.size(), s.outputs.size()})
     if (n > limits::surroundings_max)
-      return fail(
-          Code::too_large,
-          fmt::format("a job has at most {} volumes, secrets, inputs and outputs of each kind",
-                      limits::surroundings_max));
+      return fail(Code::too_large,
+                  fmt::format("a job can have at most {} each of volumes, secrets, inputs and "
+                              "outputs",
+                              limits::surroundings_max));
   if (!s.image.empty()) {
     BILLOW_TRY(parse_image_name(s.image));
     if (!s.environment.empty())
-      return fail(Code::invalid, "a job runs in an image or in an environment, not in both",
-                  "leave out --image or --env");
+      return fail(Code::invalid, "a job cannot have both an image and an environment",
+                  "drop --image or --env");
   }
-  if (!s.environment.empty()) {
-    const SavedEnvironment* found = nullptr;
-    if (const auto own = state.saved_environments.find({project, s.environment});
-        own != state.saved_environments.end())
-      found = &own->second;
-    for (const auto& [key, other] : state.saved_environments)
-      if (!found && other.shared && key.second == s.environment)
-        found = &other;
-    // A rerun names the content it ran with, which may be older than what the name stands for now.
-    if (!found && s.environment_digest.empty())
-      return fail(Code::not_found,
-                  fmt::format("project {} has no environment \"{}\"", project_name, s.environment),
-                  near_hint(state.saved_environments, project, s.environment, "env"));
-    if (s.environment_digest.empty())
-      s.environment_digest = found->digest;
-  } else {
-    s.environment_digest.clear();
-  }
-  if (s.network == RoomNetwork::none) {
-    if (s.image.empty() && s.environment.empty())
-      return fail(Code::invalid, "a job without an image or an environment has its node's network",
-                  "add --image or --env, or leave --network out");
-    if (spec.nodes > 1)
-      return fail(Code::invalid, "the nodes of a gang speak over the network",
-                  "leave --network none out");
-  }
+  BILLOW_TRY_VOID(pin_environment(state, s, project));
+  BILLOW_TRY_VOID(check_network(spec));
   if (s.processes_max != 0 &&
       (s.processes_max < processes_asked_min || s.processes_max > processes_asked_max))
-    return fail(
-        Code::invalid,
-        fmt::format("a job may have between {} and {} processes and threads on a node, not {}",
-                    processes_asked_min, processes_asked_max, s.processes_max));
-  for (const SecretWish& wish : s.secrets) {
-    if (!state.secrets.contains({project, wish.name}))
-      return fail(Code::not_found,
-                  fmt::format("project {} has no secret \"{}\"", project_name, wish.name),
-                  near_hint(state.secrets, project, wish.name, "secret"));
-    if (wish.variable.empty() == wish.file.empty())
-      return fail(Code::invalid,
-                  fmt::format("secret {} is given as a variable or as a file", wish.name),
-                  "--secret NAME, --secret NAME=VARIABLE or --secret NAME:/path");
-    if (!wish.file.empty()) {
-      BILLOW_TRY_VOID(check_path("the secret's file", wish.file));
-      if (wish.file.ends_with('/') || in_system(wish.file))
-        return fail(Code::invalid, fmt::format("a secret cannot be the file {}", wish.file),
-                    "choose another, such as /run/secrets/" + wish.name);
-      for (const SecretWish& other : s.secrets)
-        if (&other != &wish && other.file == wish.file)
-          return fail(Code::invalid,
-                      fmt::format("two secrets cannot be the one file {}", wish.file),
-                      "give each a path of its own");
-    }
-    if (!wish.variable.empty() && !is_variable(wish.variable))
-      return fail(
-          Code::invalid, fmt::format("\"{}\" is no name of a variable", wish.variable),
-          fmt::format("name one: --secret {0}=VARIABLE, or take it as a file: --secret {0}:file",
-                      wish.name));
-    if (is_ours(wish.variable))
-      return fail(Code::invalid, fmt::format("a secret cannot be the variable {}", wish.variable),
-                  "choose another: --secret NAME=VARIABLE");
-  }
+    return fail(Code::invalid,
+                fmt::format("the limit of processes and threads on a node must be between {} and "
+                            "{}, not {}",
+                            processes_asked_min, processes_asked_max, s.processes_max));
+  for (const SecretWish& wish : s.secrets)
+    BILLOW_TRY_VOID(check_secret(state, wish, s.secrets, project));
   for (const VolumeWish& wish : s.volumes) {
-    const auto found = state.volumes.find(wish.name);
-    const auto allowed = [&](const Volume& v) {
-      return v.projects.empty() ||
-             std::find(v.projects.begin(), v.projects.end(), project_name) != v.projects.end();
-    };
-    if (found == state.volumes.end() || !allowed(found->second)) {
-      std::vector<std::string> names;
-      for (const auto& [name, v] : state.volumes)
-        if (allowed(v))
-          names.push_back(name);
-      const std::string near = nearest(wish.name, names);
-      return fail(
-          Code::not_found, fmt::format("project {} has no volume \"{}\"", project_name, wish.name),
-          near.empty() ? "see `billow volume list`" : fmt::format("did you mean \"{}\"?", near));
-    }
-    const Volume& volume = found->second;
-    BILLOW_TRY_VOID(check_path("the volume's place", wish.path));
-    if (wish.path.find_first_not_of('/') == std::string::npos)
-      return fail(Code::invalid, "a volume cannot take the place of /",
-                  "write --volume " + wish.name + ":/mnt/" + wish.name);
-    if (in_system(wish.path))
-      return fail(Code::invalid,
-                  fmt::format("a volume cannot lie in /proc, /sys or /dev: {}", wish.path),
-                  "write --volume " + wish.name + ":/mnt/" + wish.name);
-    // Where it is decides where the job can run.
-    for (const auto& [key, value] : volume.node_labels) {
-      const auto [at, fresh] = spec.node_labels.emplace(key, value);
-      if (!fresh && at->second != value)
-        return fail(Code::conflict,
-                    fmt::format("volume {} is on nodes with {}={}, and the job asks for {}={}",
-                                wish.name, key, value, key, at->second));
-    }
-    if (!volume.pool.empty()) {
-      std::vector<std::string>& pools = spec.place.pools;
-      if (!pools.empty() && std::find(pools.begin(), pools.end(), volume.pool) == pools.end())
-        return fail(Code::conflict,
-                    fmt::format("volume {} is on nodes of pool {}, and the job asks for others",
-                                wish.name, volume.pool),
-                    "leave --pool out, or name that pool");
-      pools = {volume.pool};
-    }
+    const Volume* volume =
+        BILLOW_TRY(find_volume(state, wish.name, state.projects.at(project).name));
+    BILLOW_TRY_VOID(add_volume(*volume, wish, spec));
   }
   return {};
 }
@@ -213,7 +255,8 @@ Decision Decider::operator()(const SetSecret& c) {
   BILLOW_TRY_VOID(check_name("secret", c.name));
   const ProjectId project = BILLOW_TRY(project_for(c.project, c.user));
   if (!state.secrets.contains({project, c.name}) && state.secrets.size() >= limits::secrets_max)
-    return fail(Code::exhausted, fmt::format("there are {} secrets already", state.secrets.size()));
+    return fail(Code::exhausted,
+                fmt::format("{} secrets exist already, which is the limit", state.secrets.size()));
   return Events{SecretSet{{.project = project,
                            .name = c.name,
                            .sealed = c.sealed,
@@ -248,7 +291,7 @@ void Applier::operator()(const SecretRemoved& e) {
 Decision Decider::operator()(const SaveEnvironment& c) {
   SavedEnvironment env = c.environment;
   BILLOW_TRY_VOID(check_name("environment", env.name));
-  BILLOW_TRY_VOID(check_path("the environment's place", env.path));
+  BILLOW_TRY_VOID(check_path("the environment's path", env.path));
   if (env.digest.empty())
     return fail(Code::invalid, "the environment has no content");
   for (const auto& [name, value] : env.variables)
@@ -258,7 +301,8 @@ Decision Decider::operator()(const SaveEnvironment& c) {
   if (!state.saved_environments.contains({env.project, env.name}) &&
       state.saved_environments.size() >= limits::saved_environments_max)
     return fail(Code::exhausted,
-                fmt::format("there are {} environments already", state.saved_environments.size()),
+                fmt::format("{} environments exist already, which is the limit",
+                            state.saved_environments.size()),
                 "remove some: billow env rm NAME");
   // Everybody's jobs may name a shared one: what the name stands for must not change with who else
   // shares one.
@@ -266,9 +310,9 @@ Decision Decider::operator()(const SaveEnvironment& c) {
     for (const auto& [key, other] : state.saved_environments)
       if (other.shared && key.second == env.name && key.first != env.project)
         return fail(Code::conflict,
-                    fmt::format("project {} shares an environment \"{}\" already",
+                    fmt::format("project {} already shares an environment \"{}\"",
                                 state.projects.at(key.first).name, env.name),
-                    "choose another name, or save it without --shared for your own project");
+                    "choose another name, or drop --shared to save it for your project only");
   env.by = state.users.at(c.user).name;
   env.at = context.now;
   return Events{EnvironmentSaved{std::move(env)}};
@@ -305,19 +349,20 @@ Decision Decider::operator()(const DeclareVolume& c) {
   BILLOW_TRY_VOID(check_name("volume", volume.name));
   BILLOW_TRY_VOID(check_path("the volume's path", volume.path));
   if (volume.path == "/")
-    return fail(Code::invalid, "a volume cannot be the whole node", "name a directory of it");
+    return fail(Code::invalid, "a volume cannot be /", "name a directory");
   for (const std::string& name : volume.projects)
     if (!state.project_by_name(name))
-      return fail(Code::not_found, fmt::format("there is no project \"{}\"", name),
+      return fail(Code::not_found, fmt::format("no project is named \"{}\"", name),
                   "see `billow project list`");
   if (!volume.pool.empty())
     BILLOW_TRY_VOID(check_name("pool", volume.pool));
   // Not replaced in silence: that could make what is read-only writable for everybody's next job.
   if (state.volumes.contains(volume.name))
-    return fail(Code::conflict, fmt::format("there is a volume \"{}\" already", volume.name),
+    return fail(Code::conflict, fmt::format("volume \"{}\" already exists", volume.name),
                 "remove it first: billow volume rm " + volume.name);
   if (state.volumes.size() >= limits::volumes_max)
-    return fail(Code::exhausted, fmt::format("there are {} volumes already", state.volumes.size()));
+    return fail(Code::exhausted,
+                fmt::format("{} volumes exist already, which is the limit", state.volumes.size()));
   volume.by = c.user && state.users.contains(c.user) ? state.users.at(c.user).name : "";
   volume.at = context.now;
   return Events{VolumeDeclared{std::move(volume)}};
@@ -330,7 +375,7 @@ Decision Decider::operator()(const RemoveVolume& c) {
       names.push_back(name);
     const std::string near = nearest(c.name, names);
     return fail(
-        Code::not_found, fmt::format("there is no volume \"{}\"", c.name),
+        Code::not_found, fmt::format("no volume is named \"{}\"", c.name),
         near.empty() ? "see `billow volume list`" : fmt::format("did you mean \"{}\"?", near));
   }
   BILLOW_TRY_VOID(not_served(
@@ -353,10 +398,10 @@ void Applier::operator()(const VolumeRemoved& e) {
 Decision Decider::operator()(const ImageFound& c) {
   const Task* task = state.find_task(c.task);
   if (!task || task->state == TaskState::ended)
-    return fail(Code::not_found, fmt::format("task {} does not run", c.task.value));
+    return fail(Code::not_found, fmt::format("task {} is not running", c.task.value));
   const Job& job = state.jobs.at(task->job);
   if (job.spec->surroundings.image.empty())
-    return fail(Code::conflict, fmt::format("job {} runs in no image", job.id.value));
+    return fail(Code::conflict, fmt::format("job {} has no image", job.id.value));
   if (!is_image_digest(c.digest))
     return fail(Code::invalid, "not the digest of an image");
   Events events;

@@ -41,20 +41,17 @@ void name_node(const State& state, ClosedLease& lease) {
 ClosedLease lease_sums(const State& state, const Task& task, WallTime to, bool open) {
   const Job& job = state.jobs.at(task.job);
   const auto sums = state.money.books.lease_totals(ledger::lease_id(task), task.lease_from, to);
-  ClosedLease out{task,
-                  job.project,
-                  job.user,
-                  sums.charge,
-                  sums.active + sums.idle,
-                  sums.idle,
-                  sums.energy_mj,
-                  to,
-                  open,
-                  sums.egress,
-                  sums.egress_bytes,
-                  {},
-                  {},
-                  0};
+  ClosedLease out{.task = task,
+                  .project = job.project,
+                  .user = job.user,
+                  .charge = sums.charge,
+                  .cost = sums.active + sums.idle,
+                  .idle = sums.idle,
+                  .energy_mj = sums.energy_mj,
+                  .to = to,
+                  .open = open,
+                  .egress = sums.egress,
+                  .egress_bytes = sums.egress_bytes};
   name_node(state, out);
   return out;
 }
@@ -96,12 +93,78 @@ void post_day(const State& state, const DayClosed& closed, Step& step) {
 
 }  // namespace
 
+namespace {
+
+// Rows of the query tables that an event closes. Some of them need the state before the event.
+class ClosingRows {
+ public:
+  ClosingRows(const State& before, const Event& event) {
+    // A suspend or a resume closes a lease, and the task continues with the next one: the row is
+    // about the task as it was.
+    std::visit(
+        [&](const auto& body) {
+          if constexpr (requires {
+                          body.task;
+                          body.lease_to;
+                          body.cost;
+                          body.rate;
+                        }) {
+            task_ = before.tasks.at(body.task);
+            task_->lease_to = body.lease_to;
+          }
+        },
+        event.body);
+    // A node that is removed has cost something today, and is gone when the day is closed.
+    if (const auto* removed = std::get_if<NodeRemoved>(&event.body))
+      node_ = node_day(before, before.nodes.at(removed->node), before.money.days_closed);
+  }
+
+  void add(const State& after, const Event& event, Step& step) {
+    if (node_) {
+      node_->cost =
+          after.money.books.fleet_between(node_->node, {node_->day * day_ns}, event.billed_at());
+      if (node_->cost.value != 0)
+        step.node_days.push_back(std::move(*node_));
+    }
+    if (task_)
+      step.leases.push_back(lease_sums(after, *task_, task_->lease_to, false));
+    if (const auto* ended = std::get_if<TaskEnded>(&event.body))
+      step.leases.push_back(lease_sums(after, after.tasks.at(ended->task), ended->lease_to, false));
+    if (const auto* closed = std::get_if<DayClosed>(&event.body))
+      post_day(after, *closed, step);
+    if (const auto* ended = std::get_if<ReservationEnded>(&event.body))
+      add_unused(after, *ended, step);
+  }
+
+ private:
+  // What a reservation's jobs used of it stands in their own rows.
+  static void add_unused(const State& after, const ReservationEnded& r, Step& step) {
+    if (!r.lease.id || (r.unused.value <= 0 && r.unused_milli <= 0))
+      return;
+    ClosedLease row{.task = r.lease, .project = r.project, .user = r.user, .charge = r.unused};
+    row.to = r.lease.lease_to;
+    row.milli = r.unused_milli;
+    name_node(after, row);
+    step.leases.push_back(std::move(row));
+  }
+
+  std::optional<Task> task_;
+  std::optional<NodeDay> node_;
+};
+
+template <class T>
+void move_all(std::vector<T>& from, std::vector<T>& to) {
+  std::move(from.begin(), from.end(), std::back_inserter(to));
+}
+
+}  // namespace
+
 void Core::follow(std::vector<EventBody> bodies,
                   const Cause& cause,
                   const Context& context,
                   Step& step) {
-  // Depth first: an event's own consequences come before the next event of the decision, so that
-  // each is decided against a state in which what went before has been followed through.
+  // Depth first: an event's consequences come before the next event of the decision, so each is
+  // decided against a state in which everything before it has been followed through.
   std::deque<EventBody> pending(std::make_move_iterator(bodies.begin()),
                                 std::make_move_iterator(bodies.end()));
   while (!pending.empty()) {
@@ -112,76 +175,20 @@ void Core::follow(std::vector<EventBody> bodies,
                 .request_id = cause.request_id,
                 .body = std::move(pending.front())};
     pending.pop_front();
-    // What is applied is what a replay will read.
+    // A replay will read exactly what is applied here.
     std::visit([](auto& body) { wire::repair_texts(body); }, event.body);
-    // A suspend or resume closes a lease and the task goes on with the next: the row is of what it
-    // was before.
-    std::optional<Task> before;
-    std::visit(
-        [&](const auto& body) {
-          if constexpr (requires {
-                          body.task;
-                          body.lease_to;
-                          body.cost;
-                          body.rate;
-                        }) {
-            before = state_.tasks.at(body.task);
-            before->lease_to = body.lease_to;
-          }
-        },
-        event.body);
-    // A node that leaves has cost something today, and is not there any more when the day is
-    // closed.
-    std::optional<NodeDay> leaving;
-    if (const auto* removed = std::get_if<NodeRemoved>(&event.body))
-      leaving = node_day(state_, state_.nodes.at(removed->node), state_.money.days_closed);
+    ClosingRows rows(state_, event);
     apply(state_, event);
-    if (leaving) {
-      leaving->cost = state_.money.books.fleet_between(leaving->node, {leaving->day * day_ns},
-                                                       event.billed_at());
-      if (leaving->cost.value != 0)
-        step.node_days.push_back(std::move(*leaving));
-    }
-    if (before)
-      step.leases.push_back(lease_sums(state_, *before, before->lease_to, false));
     for (Effect& effect : effects_of(state_, event))
       step.effects.push_back(std::move(effect));
-    if (const auto* ended = std::get_if<TaskEnded>(&event.body)) {
-      step.leases.push_back(
-          lease_sums(state_, state_.tasks.at(ended->task), ended->lease_to, false));
-    }
-    if (const auto* closed = std::get_if<DayClosed>(&event.body))
-      post_day(state_, *closed, step);
-    std::move(state_.money.posted.begin(), state_.money.posted.end(),
-              std::back_inserter(step.entries));
-    // What its jobs used of it stands in their own rows.
-    if (const auto* r = std::get_if<ReservationEnded>(&event.body);
-        r && r->lease.id && (r->unused.value > 0 || r->unused_milli > 0)) {
-      step.leases.push_back({r->lease,
-                             r->project,
-                             r->user,
-                             r->unused,
-                             {},
-                             {},
-                             0,
-                             r->lease.lease_to,
-                             false,
-                             {},
-                             0,
-                             {},
-                             {},
-                             0,
-                             r->unused_milli});
-      name_node(state_, step.leases.back());
-    }
+    rows.add(state_, event, step);
+    move_all(state_.money.posted, step.entries);
     std::vector<EventBody> more = react(state_, event.body, context);
     pending.insert(pending.begin(), std::make_move_iterator(more.begin()),
                    std::make_move_iterator(more.end()));
     step.events.push_back(std::move(event));
-    std::move(state_.finished_jobs.begin(), state_.finished_jobs.end(),
-              std::back_inserter(step.jobs));
-    std::move(state_.finished_arrays.begin(), state_.finished_arrays.end(),
-              std::back_inserter(step.arrays));
+    move_all(state_.finished_jobs, step.jobs);
+    move_all(state_.finished_arrays, step.arrays);
     forget_finished();
   }
 }

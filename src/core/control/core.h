@@ -1,7 +1,7 @@
-// The core as its shells drive it: a state, and `execute`, which decides, applies, and follows up
-// reactions until nothing more comes of it. What comes out is what the shell must write (events and
-// finished jobs, in one batch) and what it may send once that batch is durable. Deterministic: the
-// same commands at the same times give the same events. The live head, the fault simulator and
+// The core as its shells drive it: a state, and `execute`, which decides, applies, and follows
+// reactions until there are no more. A step contains what the shell must write (events and finished
+// jobs, in one batch) and what it may send once that batch is durable. Deterministic: the same
+// commands at the same times give the same events. The live head, the fault simulator and
 // `billow simulate` drive this same class.
 #pragma once
 
@@ -14,25 +14,26 @@
 
 namespace billow::control {
 
-// A lease that has just ended, with what its row needs.
+// A lease that has just ended, with the values of its row.
 struct ClosedLease {
   Task task;
   ProjectId project;
   UserId user;
   NanoUsd charge;
-  NanoUsd cost, idle;  // what the hardware cost, and the part of it in which nothing was done
+  NanoUsd cost, idle;  // what the hardware cost, and the part of it that was idle
   std::int64_t energy_mj = 0;
-  WallTime to;          // the amounts are up to here
+  WallTime to;          // the end of the period of these amounts
   bool open = false;    // still held: a day was closed
-  NanoUsd egress = {};  // the part of charge, and of cost, that traffic came to
+  NanoUsd egress = {};  // the part of charge and cost that is for traffic
   std::int64_t egress_bytes = 0;
-  std::string node_name = {},
-              gpu_type = {};  // as they were: a node may be gone before the row is written
+  // As they were: a node may be gone before the row is written.
+  std::string node_name = {};
+  std::string gpu_type = {};
   std::int64_t card_mem_mib = 0;
-  std::optional<std::int64_t> milli =
-      {};  // where it is not what the task held: of a reservation, what nobody used
+  // Set if it is not what the task held: the unused part of a reservation.
+  std::optional<std::int64_t> milli = {};
 };
-// What a node cost on a day that was closed, or until it left.
+// What a node cost on a closed day, or until it was removed.
 struct NodeDay {
   NodeId node;
   std::int64_t day = 0;
@@ -73,8 +74,8 @@ class Core {
   // Starts what fits, in bounded portions; `more()` says that another call would find more,
   // `wake_at()` when time alone will.
   Step plan(WallTime now, WallTime billed = {});
-  // What is over by now comes first, before any command is decided: reservations end at their own
-  // moment, and days are posted.
+  // Decides what is due by now before any command: reservations end at their own moment, and days
+  // are posted.
   Step catch_up(WallTime now, WallTime billed = {});
   bool more() const { return more_; }
   WallTime wake_at() const { return wake_at_; }

@@ -31,51 +31,56 @@ Status check_policy(const EndpointPolicy& p) {
   };
   if (p.max < 1)
     return bad(
-        "--max 0: an endpoint may have one replica at least",
-        "with --min 0 it sleeps while nobody calls it, and costs nothing; `billow delete` ends it");
+        "--max must be at least 1",
+        "with --min 0 an endpoint without requests costs nothing; `billow delete` removes it");
   if (p.max > limits::endpoint_replicas_max)
-    return bad(fmt::format("--max is at most {}", limits::endpoint_replicas_max));
+    return bad(fmt::format("--max must be at most {}", limits::endpoint_replicas_max));
   if (p.min > p.max)
     return bad(
-        fmt::format(
-            "{} replicas are to be always awake (--min), and there may be {} at most (--max)",
-            p.min, p.max),
-        fmt::format("say both: --min {} --max {}, or --min {} --max {}", p.min, p.min, p.max,
-                    p.max));
+        fmt::format("--min {} exceeds --max {}", p.min, p.max),
+        fmt::format("use --min {} --max {}, or --min {} --max {}", p.min, p.min, p.max, p.max));
   if (p.base_on_demand > p.max)
     return bad(fmt::format("{} replicas are to be always on on-demand capacity (--base-on-demand), "
                            "and there may be {} at most (--max)",
                            p.base_on_demand, p.max),
                fmt::format("raise it: --max {}", p.base_on_demand));
   if (p.concurrency > 100'000)
-    return bad("--concurrency is at most 100000");
+    return bad("--concurrency must be at most 100000");
   if (p.timeout.ns <= 0 || p.timeout > hours(24))
-    return bad("--timeout is between a millisecond and 24 h");
+    return bad("--timeout must be between 1 ms and 24 h");
   if (p.idle.ns < 0 || p.keep_suspended.ns < 0 || p.wait_target.ns <= 0 || p.start_timeout.ns <= 0)
-    return bad("times of an endpoint cannot be negative");
+    return bad("times of an endpoint must not be negative");
   if (!p.health.empty() && (p.health.front() != '/' || p.health.size() > 1024))
-    return bad("--health is a path, such as /healthz");
+    return bad("--health must be a path, such as /healthz");
   for (char c : p.health)
     if (c <= 0x20 || c >= 0x7f)
-      return bad("--health has a character that must be percent-encoded");
+      return bad("--health contains a character that must be percent-encoded");
   if (p.queue_max < 1 || p.queue_max > 100'000)
-    return bad("--queue is between 1 and 100000");
+    return bad("--queue must be between 1 and 100000");
   if (p.cors.size() > 32)
-    return bad("more than 32 origins");
+    return bad("more than 32 origins are given");
   for (const auto& origin : p.cors)
     if (origin != "*" && !origin.starts_with("http://") && !origin.starts_with("https://"))
-      return bad(fmt::format("\"{}\" is no origin", origin),
+      return bad(fmt::format("\"{}\" is not an origin", origin),
                  "write https://example.org, or * for all");
   if (!p.webhook.empty() && !p.webhook.starts_with("http://") && !p.webhook.starts_with("https://"))
-    return bad("--webhook is an http:// or https:// address");
+    return bad("--webhook must be an http:// or https:// address");
   return {};
 }
 
 // ---- how much waits and is kept
 
 struct Weight {
-  std::size_t calls = 0, bytes = 0;
-  void add(const Weight& more) { calls += more.calls, bytes += more.bytes; }
+  std::size_t calls = 0;
+  std::size_t bytes = 0;
+  void add(const Weight& more) {
+    calls += more.calls;
+    bytes += more.bytes;
+  }
+  void remove(const Weight& less) {
+    calls -= less.calls;
+    bytes -= less.bytes;
+  }
   bool within(std::size_t calls_max, std::size_t bytes_max) const {
     return calls <= calls_max && bytes <= bytes_max;
   }
@@ -103,7 +108,7 @@ bool is_open(const Endpoint& endpoint) {
   return current && current->policy.access == EndpointAccess::open;
 }
 
-// A flood of one endpoint's callers leaves the others their room.
+// A flood of one endpoint's callers leaves the others their capacity.
 Status room_for(const State& state, const AsyncCall& call) {
   const Endpoint& endpoint = state.endpoints.at(call.endpoint);
   const bool open = is_open(endpoint);
@@ -125,7 +130,7 @@ Status room_for(const State& state, const AsyncCall& call) {
     return fail(Code::exhausted,
                 fmt::format("{} asynchronous calls with {} wait{} already", sum.calls - one.calls,
                             format_bytes(sum.bytes - one.bytes), whose),
-                "come back after the time in Retry-After, or call without Prefer: respond-async");
+                "retry after the time in Retry-After, or call without Prefer: respond-async");
   };
   const std::string mine = fmt::format(" for endpoint {}", call.endpoint);
   if (!here.within(limits::async_waiting_of_endpoint_max,
@@ -144,8 +149,8 @@ Status room_for(const State& state, const AsyncCall& call) {
   return {};
 }
 
-// Answers are kept for a time, and as long as there is room: then whose endpoint has most loses the
-// oldest.
+// Answers are kept for a time, and as long as capacity is free: then whose endpoint has most loses
+// the oldest.
 std::vector<std::string> answers_to_drop(const State& state, const AsyncCall& ended) {
   std::vector<std::string> out;
   auto kept = weights(state, false);
@@ -170,8 +175,8 @@ std::vector<std::string> answers_to_drop(const State& state, const AsyncCall& en
     if (!oldest)
       break;
     const Weight one = weight(*oldest);
-    all.calls -= one.calls, all.bytes -= one.bytes;
-    most->second.calls -= one.calls, most->second.bytes -= one.bytes;
+    all.remove(one);
+    most->second.remove(one);
     gone.insert(oldest->id);
     out.push_back(oldest->id);
   }
@@ -194,7 +199,7 @@ Result<const Endpoint*> Decider::endpoint_named(const std::string& name) {
   for (const auto& [n, e] : state.endpoints)
     names.push_back(n);
   const std::string near = nearest(name, names);
-  return fail(Code::not_found, fmt::format("there is no endpoint \"{}\"", name),
+  return fail(Code::not_found, fmt::format("no endpoint is named \"{}\"", name),
               near.empty() ? "see `billow endpoints`" : fmt::format("did you mean \"{}\"?", near));
 }
 
@@ -206,18 +211,16 @@ Decision Decider::operator()(const DeployEndpoint& c) {
   BILLOW_TRY_VOID(validate(spec));
   BILLOW_TRY_VOID(check_priority(spec, c.user));
   if (spec.nodes != 1)
-    return fail(Code::invalid, "a replica runs on one node", "leave --nodes out");
+    return fail(Code::invalid, "a replica runs on one node", "drop --nodes");
   if (spec.array || !spec.after.empty() || spec.pty || spec.use_stdin)
-    return fail(Code::invalid, "an endpoint is no array, waits for no job and has no terminal");
+    return fail(Code::invalid, "an endpoint cannot be an array, depend on jobs or have a terminal");
   if (spec.time_limit.ns > 0)
-    return fail(
-        Code::invalid, "an endpoint has no end, so a time limit of its replicas means nothing",
-        "leave --time out; --timeout limits a request, --idle and --keep a replica without any");
+    return fail(Code::invalid, "an endpoint has no time limit",
+                "drop --time; --timeout limits a request, --idle and --keep limit idle replicas");
   if (spec.reservation)
-    return fail(
-        Code::invalid,
-        "an endpoint outlives a reservation, and its replicas would not start again after it",
-        "leave --reservation out");
+    return fail(Code::invalid,
+                "an endpoint cannot use a reservation: its replicas could not restart after it",
+                "drop --reservation");
   BILLOW_TRY_VOID(admissible(state, spec));
   ProjectId project;
   std::uint32_t number = 1;
@@ -226,8 +229,8 @@ Decision Decider::operator()(const DeployEndpoint& c) {
     number = found->second.next_revision;
   } else {
     if (state.endpoints.size() >= limits::endpoints_max)
-      return fail(Code::exhausted,
-                  fmt::format("there are {} endpoints already", state.endpoints.size()));
+      return fail(Code::exhausted, fmt::format("{} endpoints exist already, which is the limit",
+                                               state.endpoints.size()));
     if (state.replicas.contains(c.name))
       return fail(Code::conflict,
                   fmt::format("replicas of an earlier endpoint \"{}\" are still ending", c.name),
@@ -236,8 +239,7 @@ Decision Decider::operator()(const DeployEndpoint& c) {
   }
   BILLOW_TRY_VOID(check_surroundings(spec, project));
   if (spec.surroundings.network == RoomNetwork::none)
-    return fail(Code::invalid, "an endpoint is reached over the network",
-                "leave --network none out");
+    return fail(Code::invalid, "an endpoint needs the network", "drop --network none");
   BILLOW_TRY_VOID(validate(c.env));
   Events events;
   if (!c.env.empty()) {
@@ -272,7 +274,7 @@ Decision Decider::operator()(const ScaleEndpoint& c) {
   if (!current)
     return fail(Code::conflict,
                 fmt::format("no revision of endpoint {} has been healthy", c.endpoint),
-                "deploy one that is");
+                "deploy a revision that becomes healthy");
   EndpointPolicy policy = current->policy;
   if (c.min)
     policy.min = *c.min;
@@ -299,7 +301,7 @@ Decision Decider::operator()(const RollbackEndpoint& c) {
   }
   if (!to) {
     if (c.revision != 0 && e->revision(c.revision))
-      return fail(Code::conflict, fmt::format("revision {} of {} never served, or serves now",
+      return fail(Code::conflict, fmt::format("revision {} of {} never served, or is serving now",
                                               c.revision, c.endpoint));
     return fail(Code::not_found,
                 c.revision == 0
@@ -345,11 +347,11 @@ Decision Decider::operator()(const SetEndpointKey& c) {
   }
   if (there)
     return fail(Code::conflict,
-                fmt::format("endpoint {} has a key \"{}\" already", c.endpoint, c.name),
-                "give it another --name, or remove the old one");
+                fmt::format("endpoint {} already has a key \"{}\"", c.endpoint, c.name),
+                "use another --name, or remove the old key");
   if (e->keys.size() >= limits::endpoint_keys_max)
-    return fail(Code::exhausted,
-                fmt::format("endpoint {} has {} keys already", c.endpoint, e->keys.size()));
+    return fail(Code::exhausted, fmt::format("endpoint {} already has {} keys, which is the limit",
+                                             c.endpoint, e->keys.size()));
   return Events{EndpointKeySet{c.endpoint, {c.name, c.hash, context.now}, false}};
 }
 
@@ -360,7 +362,7 @@ Decision Decider::operator()(const StartReplica& c) {
     return fail(Code::conflict,
                 fmt::format("revision {} of {} is not in use", c.revision, c.endpoint));
   if (c.port < 1024)
-    return fail(Code::invalid, "a replica's port is above 1023");
+    return fail(Code::invalid, "a replica's port must be above 1023");
   JobSpec spec = *revision->spec;
   if (const auto& regions = spec.place.regions;
       !c.region.empty() && std::find(regions.begin(), regions.end(), c.region) == regions.end())
@@ -409,7 +411,7 @@ Decision Decider::operator()(const StartReplica& c) {
 Decision Decider::operator()(const AcceptCall& c) {
   BILLOW_TRY_VOID(endpoint_named(c.call.endpoint));
   if (c.call.id.empty() || state.calls.contains(c.call.id))
-    return fail(Code::conflict, "this call is known already");
+    return fail(Code::conflict, "this call exists already");
   if (!c.call.idempotency_key.empty())
     for (const auto& [id, old] : state.calls) {
       if (old.endpoint != c.call.endpoint)
@@ -419,7 +421,7 @@ Decision Decider::operator()(const AcceptCall& c) {
       if (const auto whose = whose_key(c.call.idempotency_key);
           !whose.empty() && whose == whose_key(old.idempotency_key))
         return fail(Code::conflict, "this Idempotency-Key was used with another request",
-                    "send the same request, or another key");
+                    "send the same request, or use another key");
     }
   if (c.call.body.size() > limits::async_body_bytes_max * 4 / 3 + 4)
     return fail(Code::too_large, "the call's body is too large");
@@ -434,10 +436,10 @@ Decision Decider::operator()(const AcceptCall& c) {
 Decision Decider::operator()(const EndCall& c) {
   const auto found = state.calls.find(c.call.id);
   if (found == state.calls.end())
-    return fail(Code::not_found, "there is no such call, or its answer is no longer kept");
+    return fail(Code::not_found, "no such call, or its answer is no longer stored");
   if (found->second.state != CallState::waiting) {
     if (c.call.state == CallState::cancelled)
-      return fail(Code::conflict, "the call is over already");
+      return fail(Code::conflict, "the call has already ended");
     return Events{};
   }
   if (c.call.state == CallState::waiting)

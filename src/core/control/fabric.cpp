@@ -77,11 +77,10 @@ std::string net_verdict(std::int64_t mbit_s, std::int64_t expected_mbit_s) {
     return fmt::format("{:.3g} Gbit/s", static_cast<double>(m) / 1000);
   };
   if (is_slow(mbit_s, expected_mbit_s))
-    return fmt::format("{} over the network, of {} that its interface should give", gbit(mbit_s),
+    return fmt::format("{} over the network, though its interface should give {}", gbit(mbit_s),
                        gbit(expected_mbit_s));
   if (mbit_s < gang_mbit_s_min)
-    return fmt::format("{} over the network: jobs over several nodes will wait for it",
-                       gbit(mbit_s));
+    return fmt::format("{} over the network, which slows jobs on several nodes", gbit(mbit_s));
   return "";
 }
 
@@ -103,15 +102,14 @@ std::vector<std::string> fabric_notes(const State& state, const Job& job) {
                                      thousands(label(*node, label_net_mbit_s))));
   }
   if (!no_nvlink.empty())
-    notes.push_back(fmt::format(
-        "no NVLink between the GPUs of {}: what they exchange goes over PCIe", names(no_nvlink)));
+    notes.push_back(
+        fmt::format("the GPUs of {} have no NVLink and exchange data over PCIe", names(no_nvlink)));
   if (!slow_gpus.empty())
     notes.push_back(fmt::format(
-        "GPUs of {} reach each other slower than their hardware should: billow check fabric",
+        "the GPUs of {} exchange data slower than their hardware should: see billow check fabric",
         names(slow_gpus)));
   if (!slow_net.empty())
-    notes.push_back(
-        fmt::format("a slow network at {}: billow check fabric says more", names(slow_net)));
+    notes.push_back(fmt::format("slow network at {}: see billow check fabric", names(slow_net)));
   return notes;
 }
 
@@ -123,7 +121,7 @@ std::string fabric_unmeasured(const State& state, const Job& job) {
         unmeasured.push_back(node->offer.name);
   return unmeasured.empty()
              ? ""
-             : fmt::format("the network of {} was never measured: billow check fabric",
+             : fmt::format("the network of {} was never measured: run billow check fabric",
                            names(unmeasured));
 }
 

@@ -13,7 +13,7 @@ namespace billow::control {
 Decision Decider::operator()(const DrainGpu& c) {
   const auto node = state.nodes.find(c.node);
   if (node == state.nodes.end())
-    return fail(Code::not_found, "there is no such node");
+    return fail(Code::not_found, "no such node");
   const auto& gpus = node->second.offer.gpus;
   if (std::ranges::none_of(gpus, [&](const NodeGpu& gpu) { return gpu.index == c.gpu; }))
     return fail(Code::not_found,

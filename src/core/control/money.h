@@ -26,10 +26,10 @@ Rate charge_rate(const State& state,
                  PriceClass price_class,
                  const ledger::PriceBook* prices);
 Rate cost_rate(const State& state, const Node& node, const ledger::PriceBook* prices);
-// What traffic that a task's agent has told of comes to: what was reckoned before, and the new
-// bytes at the price of now.
+// The price of the traffic that a task's agent has reported: the amount so far, plus the new bytes
+// at today's price.
 void reckon_egress(const State& state, const Task& task, TaskMeter& meter, WallTime billed);
-// Of a task that runs, as far as its agent has told; part of what it is charged.
+// The same of a running task, as far as its agent has reported; part of its charge.
 NanoUsd egress_so_far(const State& state, TaskId task);
 NodePriceSet price_node(const State& state, const Node& node, const ledger::PriceBook* prices);
 // The pool a node came from, by name; nodes that joined by themselves are of the one their label
@@ -38,7 +38,7 @@ std::string pool_of(const State& state, const Node& node);
 // What its provider calls it on a bill: its label provider-id, or what the pool's command said when
 // the machine was made.
 std::string provider_id(const State& state, const Node& node);
-// Whether somebody sends a bill for every hour the node exists.
+// Whether the node is billed for every hour that it exists.
 bool node_bills(const Node& node);
 
 // Every budget with what has been spent, is reserved and burns, at one moment. Looks at each live
@@ -52,11 +52,11 @@ Duration task_paid_for(const State& state,
 
 Rate rate_of(const std::vector<Task>& tasks);  // of all of them together
 
-// Of an amount charged evenly over a time, what falls after a moment.
+// The part of an amount, charged evenly over a period, that falls after a moment.
 NanoUsd part_since(NanoUsd amount, WallTime from, WallTime to, WallTime since);
 
-// Of the scheduler's starts, those whose minimum can be paid; the others become holds. And of
-// reservations those that can be paid whole.
+// Which of the scheduler's starts can be paid for at least their minimum time; the others are held.
+// Reservations must be paid in full.
 class Purse {
  public:
   Purse(const State& state, WallTime billed);
@@ -75,14 +75,14 @@ class Purse {
 // Which budget keeps one of these jobs from running, as long as it does; empty: none.
 std::string held_back(const State& state, const std::set<JobId>& jobs, WallTime billed);
 
-// What follows from an event beyond the job's own life, and what agents are told.
+// Events that follow from an event, and messages to agents.
 std::vector<EventBody> money_reactions(const State& state,
                                        const EventBody& event,
                                        const Context& context);
 void money_effects(const State& state, const Event& event, std::vector<Effect>& effects);
 IdleRules idle_rules(const State& state, const Job& job);
 bool concerns(const BudgetKey& key, const Job& job);  // whether the budget pays for it
-// Suspends it where it can be, or stops it: for a budget or for idleness.
+// Suspends the job if possible, else stops it: for a budget or because it is idle.
 void put_aside(const State& state,
                std::vector<EventBody>& events,
                const Job& job,
@@ -90,7 +90,7 @@ void put_aside(const State& state,
                const std::string& reason);
 // Whether the work of this job can be kept while its GPUs are given back.
 bool can_suspend(const State& state, const Job& job);
-// Days that are over and not posted, oldest first. Decided before any command of a new day.
+// Past days that are not posted, oldest first. Decided before any command of a new day.
 std::vector<EventBody> days_due(const State& state, const Context& context);
 
 }  // namespace billow::control

@@ -54,15 +54,13 @@ void go_on(const State& state,
   const std::string price =
       rate.nano_usd_per_s > 0 ? fmt::format(", {}", format_rate_per_hour(rate)) : "";
   events.push_back(ReservationLeft{
-      job.id,
-      fmt::format(
-          "its reservation {} is over: since {} it goes on at the price of on-demand work{}",
-          over.value, format_utc(at), price)});
+      job.id, fmt::format("its reservation {} has ended: since {} it runs at the on-demand price{}",
+                          over.value, format_utc(at), price)});
   if (job.stopping != StopCause::none)
     return;
   if (const Status paid = purse.go_on(job, rate); !paid)
     put_aside(state, events, job, SuspendCause::budget,
-              fmt::format("budget: its reservation {} is over, and {}", over.value,
+              fmt::format("budget: its reservation {} has ended, and {}", over.value,
                           paid.error().message));
 }
 

@@ -1,4 +1,4 @@
-// What an event brings about in turn, and what agents must be told because of it.
+// The events that follow from an event, and the messages that agents get because of it.
 #include <fmt/format.h>
 #include <algorithm>
 
@@ -167,16 +167,39 @@ struct Reactor {
   }
 };
 
-wire::agent_v1::Start start_message(const State& state, const Task& task) {
-  const Job& job = state.jobs.at(task.job);
+using Start = wire::agent_v1::Start;
+
+// The variables by which the processes of a gang find each other.
+void set_rank_variables(const State& state, const Job& job, const Task& task, Start& start) {
   const JobSpec& spec = *job.spec;
-  wire::agent_v1::Start start;
-  start.epoch = state.epoch;
-  start.task = task.id;
-  start.job = job.id;
-  start.rank = task.rank;
-  start.argv = spec.argv;
-  start.env = state.environment(spec.env_digest);
+  const auto set = [&](const char* name, auto value) {
+    start.env[name] = fmt::format("{}", value);
+  };
+  std::vector<std::string> names;
+  std::vector<std::string> addresses;
+  for (TaskId id : job.tasks) {
+    const NodeOffer& offer = state.nodes.at(state.tasks.at(id).node).offer;
+    names.push_back(offer.name);
+    addresses.push_back(offer.address.empty() ? offer.name : offer.address);
+  }
+  // RANK and LOCAL_RANK are of the node's first process; `billow ranks` sets those of the others.
+  set("RANK", task.rank * spec.procs);
+  set("LOCAL_RANK", 0);
+  set("WORLD_SIZE", spec.nodes * spec.procs);
+  set("LOCAL_WORLD_SIZE", spec.procs);
+  set("NODE_RANK", task.rank);
+  set("NNODES", spec.nodes);
+  set("BILLOW_NODES", join(names, ","));
+  set("BILLOW_ADDRESSES", join(addresses, ","));
+  set("MASTER_ADDR", spec.nodes > 1 ? addresses.front() : std::string("127.0.0.1"));
+  // Below the kernel's ephemeral ports. The start barrier uses the next port.
+  set("MASTER_PORT", 20000 + 2 * (job.id.value % 6000));
+  if (spec.elastic)
+    set("BILLOW_REPAIRS", job.repairs);  // tells a new member that it joins a running gang
+}
+
+void set_variables(const State& state, const Job& job, const Task& task, Start& start) {
+  const JobSpec& spec = *job.spec;
   const auto set = [&](const char* name, auto value) {
     start.env[name] = fmt::format("{}", value);
   };
@@ -196,32 +219,15 @@ wire::agent_v1::Start start_message(const State& state, const Task& task) {
     set("BILLOW_ARRAY_INDEX", job.array_index);
     set("BILLOW_ARRAY_COUNT", spec.array->count());
   }
-  if (spec.nodes > 1 || spec.procs > 1) {
-    std::vector<std::string> names, addresses;
-    for (TaskId id : job.tasks) {
-      const NodeOffer& offer = state.nodes.at(state.tasks.at(id).node).offer;
-      names.push_back(offer.name);
-      addresses.push_back(offer.address.empty() ? offer.name : offer.address);
-    }
-    start.gang = spec.nodes > 1;
-    start.procs = spec.procs;
-    // RANK and LOCAL_RANK are of the node's first process; `billow ranks` sets those of the others.
-    set("RANK", task.rank * spec.procs);
-    set("LOCAL_RANK", 0);
-    set("WORLD_SIZE", spec.nodes * spec.procs);
-    set("LOCAL_WORLD_SIZE", spec.procs);
-    set("NODE_RANK", task.rank);
-    set("NNODES", spec.nodes);
-    set("BILLOW_NODES", join(names, ","));
-    set("BILLOW_ADDRESSES", join(addresses, ","));
-    set("MASTER_ADDR", spec.nodes > 1 ? addresses.front() : std::string("127.0.0.1"));
-    // Below the ports the kernel hands out by itself; the one after it is the start barrier's.
-    set("MASTER_PORT", 20000 + 2 * (job.id.value % 6000));
-    if (spec.elastic)
-      set("BILLOW_REPAIRS", job.repairs);  // a new member can tell that it joins what runs already
-  }
+  if (spec.nodes > 1 || spec.procs > 1)
+    set_rank_variables(state, job, task, start);
   if (!job.checkpoint.path.empty())
     set("BILLOW_CHECKPOINT", job.checkpoint.path);
+}
+
+// What the agent puts around the job: volumes and the saved environment.
+void set_surroundings(const State& state, const Job& job, Start& start) {
+  const JobSpec& spec = *job.spec;
   start.surroundings = spec.surroundings;
   for (const VolumeWish& wish : spec.surroundings.volumes)
     if (const auto volume = state.volumes.find(wish.name); volume != state.volumes.end())
@@ -231,6 +237,24 @@ wire::agent_v1::Start start_message(const State& state, const Task& task) {
     if (saved.digest == spec.surroundings.environment_digest &&
         (key.first == job.project || saved.shared))
       start.environment_path = saved.path;
+}
+
+Start start_message(const State& state, const Task& task) {
+  const Job& job = state.jobs.at(task.job);
+  const JobSpec& spec = *job.spec;
+  Start start;
+  start.epoch = state.epoch;
+  start.task = task.id;
+  start.job = job.id;
+  start.rank = task.rank;
+  start.argv = spec.argv;
+  start.env = state.environment(spec.env_digest);
+  set_variables(state, job, task, start);
+  if (spec.nodes > 1 || spec.procs > 1) {
+    start.gang = spec.nodes > 1;
+    start.procs = spec.procs;
+  }
+  set_surroundings(state, job, start);
   start.cwd = spec.cwd;
   if (const auto user = state.users.find(job.user); user != state.users.end())
     start.unix_user = user->second.unix_name;

@@ -28,16 +28,16 @@ Status may_hold(const State& state, ProjectId project, NodeId node) {
   const auto p = state.projects.find(project);
   const auto n = state.nodes.find(node);
   if (p == state.projects.end() || n == state.nodes.end())
-    return fail(Code::not_found, "there is no such project or node");
+    return fail(Code::not_found, "no such project or node");
   const Quota& quota = p->second.quota;
   if (may_hold(quota, region_of(n->second), pool_name(state, n->second)))
     return {};
   return fail(
       Code::forbidden,
       fmt::format("data of project {} may not be on node {}", p->second.name, n->second.offer.name),
-      fmt::format("it is kept to {}", quota.regions.empty()
-                                          ? "pools " + join(quota.pools, ", ")
-                                          : "regions " + join(quota.regions, ", ")));
+      fmt::format("its data must stay in {}", quota.regions.empty()
+                                                  ? "pools " + join(quota.pools, ", ")
+                                                  : "regions " + join(quota.regions, ", ")));
 }
 
 Status may_send(const State& state, NodeId node, std::string_view digest) {
@@ -57,7 +57,7 @@ Status may_send(const State& state, NodeId node, std::string_view digest) {
   return fail(Code::forbidden,
               fmt::format("no job on node {} has these files",
                           n == state.nodes.end() ? "?" : n->second.offer.name),
-              "files go only to where a job that brings them runs");
+              "files are sent only to nodes where a job that uses them runs");
 }
 
 std::vector<ProjectId> projects_at(const State& state, NodeId node) {
@@ -107,9 +107,9 @@ Status nothing_outside(const State& state, ProjectId project, const Quota& quota
   const std::size_t more = outside.size() > named_max ? outside.size() - named_max : 0;
   outside.resize(outside.size() - more);
   return fail(Code::conflict,
-              fmt::format("work of the project, and with it its data, is outside of that: {}{}",
+              fmt::format("jobs of the project, and with them its data, are outside of that: {}{}",
                           join(outside, ", "), more ? fmt::format(" and {} more", more) : ""),
-              "wait for it to end, or stop it: billow stop JOB");
+              "wait for them to end, or stop them: billow stop JOB");
 }
 
 }  // namespace billow::control

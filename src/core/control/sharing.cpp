@@ -21,8 +21,8 @@ Decision Decider::operator()(const SetProject& c) {
   const Project* project = state.project_by_name(c.name);
   if (!project)
     return fail(
-        Code::not_found, fmt::format("there is no project \"{}\"", c.name),
-        fmt::format("see `billow project list`, or make it: billow project create {}", c.name));
+        Code::not_found, fmt::format("no project is named \"{}\"", c.name),
+        fmt::format("see `billow project list`, or create it: billow project create {}", c.name));
   ProjectChanged changed{.project = project->id,
                          .weight = c.weight.value_or(project->weight),
                          .quota = project->quota};
@@ -44,24 +44,23 @@ Decision Decider::operator()(const SetProject& c) {
   if (c.pools)
     q.pools = *c.pools;
   if (changed.weight == 0 || changed.weight > 1'000'000)
-    return fail(Code::invalid, "a project's weight is between 1 and 1000000");
+    return fail(Code::invalid, "a project's weight must be between 1 and 1000000");
   constexpr std::int64_t milli_max = 1'000'000'000;
   if (q.guaranteed_milli < 0 || q.guaranteed_milli > milli_max)
-    return fail(Code::invalid, "a guarantee is between 0 and 1000000 GPUs");
+    return fail(Code::invalid, "a guarantee must be between 0 and 1000000 GPUs");
   if (q.limit_milli < -1 || q.user_limit_milli < -1 || q.user_running_max < -1)
-    return fail(Code::invalid, "a limit cannot be negative", "none is written as: none");
+    return fail(Code::invalid, "a limit must not be negative", "use none for no limit");
   if (q.limit_milli >= 0 && q.limit_milli < q.guaranteed_milli)
-    return fail(Code::invalid,
-                fmt::format("a project cannot be held to {:g} GPUs and be guaranteed {:g}",
-                            static_cast<double>(q.limit_milli) / 1000,
-                            static_cast<double>(q.guaranteed_milli) / 1000));
+    return fail(Code::invalid, fmt::format("the limit of {:g} GPUs is below the guarantee of {:g}",
+                                           static_cast<double>(q.limit_milli) / 1000,
+                                           static_cast<double>(q.guaranteed_milli) / 1000));
   if (!q.may_borrow && q.guaranteed_milli == 0)
     return fail(Code::invalid,
-                "without a guarantee and without borrowing nothing of it could ever run",
-                "give it a guarantee: --guarantee 8");
+                "a project without a guarantee and without borrowing could never run a job",
+                "add a guarantee: --guarantee 8");
   for (const auto* names : {&q.regions, &q.pools}) {
     if (names->size() > limits::labels_max)
-      return fail(Code::invalid, fmt::format("more than {} names", limits::labels_max));
+      return fail(Code::invalid, fmt::format("more than {} names are given", limits::labels_max));
     for (const std::string& name : *names)
       BILLOW_TRY_VOID(check_name("region or pool", name));
   }
@@ -75,9 +74,9 @@ Decision Decider::operator()(const SetProject& c) {
   if (q.guaranteed_milli > project->quota.guaranteed_milli && there > 0 && promised > there)
     return fail(
         Code::conflict,
-        fmt::format("the guarantees of all projects would be {:g} GPUs; there are {:g}",
+        fmt::format("the guarantees of all projects would be {:g} GPUs, but only {:g} exist",
                     static_cast<double>(promised) / 1000, static_cast<double>(there) / 1000),
-        "lower another project's first: billow project list");
+        "lower the guarantee of another project first: billow project list");
   if (changed.weight == project->weight && q == project->quota)
     return Events{};
   BILLOW_TRY_VOID(nothing_outside(state, project->id, q));
@@ -161,7 +160,7 @@ void count_used(const Task& task, WallTime lease_to, Reservation& r) {
 Decision Decider::operator()(const Reserve& c) {
   const auto user = state.users.find(c.user);
   if (user == state.users.end())
-    return fail(Code::unauthorized, "the reserving user is not known");
+    return fail(Code::unauthorized, "the reserving user does not exist");
   Reservation r{.id = ReservationId(state.next_reservation),
                 .name = c.name,
                 .project = BILLOW_TRY(project_for(c.project, c.user)),
@@ -178,22 +177,22 @@ Decision Decider::operator()(const Reserve& c) {
   for (const auto& [id, other] : state.reservations)
     if (!r.name.empty() && other.project == r.project && other.name == r.name)
       return fail(Code::conflict,
-                  fmt::format("there is a reservation \"{}\" already, number {}", r.name, id.value),
+                  fmt::format("reservation \"{}\" already exists, number {}", r.name, id.value),
                   "choose another name, or cancel that one: billow reserve cancel " + r.name);
   if (r.until <= r.from)
-    return fail(Code::invalid, "a reservation ends after it begins, and in the future",
-                "billow reserve --gpus 8 --from 18:00 --for 4h");
+    return fail(Code::invalid, "a reservation must end after it begins, and in the future",
+                "write it like: billow reserve --gpus 8 --from 18:00 --for 4h");
   if (r.from - context.now > limits::reservation_ahead_max)
-    return fail(Code::invalid, "a reservation begins within a year");
+    return fail(Code::invalid, "a reservation must begin within a year");
   if (r.until - r.from > limits::reservation_ahead_max)
-    return fail(Code::invalid, "a reservation lasts a year at most");
+    return fail(Code::invalid, "a reservation can last at most a year");
   if (state.reservations.size() >= limits::reservations_max)
-    return fail(Code::exhausted,
-                fmt::format("there are {} reservations already", state.reservations.size()));
+    return fail(Code::exhausted, fmt::format("{} reservations exist already, which is the limit",
+                                             state.reservations.size()));
   if (!r.resources.mig_profile.empty())
     return fail(Code::invalid, "MIG instances cannot be reserved", "reserve the GPU: --gpus 1");
   if (r.resources.gpus <= 0 && !r.resources.takes_node())
-    return fail(Code::invalid, "a reservation is of GPUs", "say how many: --gpus 8");
+    return fail(Code::invalid, "a reservation needs GPUs", "add --gpus 8");
   JobSpec spec;  // what could not be asked of a job cannot be reserved either
   spec.argv = {"-"};
   spec.resources = r.resources;
@@ -202,7 +201,7 @@ Decision Decider::operator()(const Reserve& c) {
   spec.node_labels = c.node_labels;
   BILLOW_TRY_VOID(validate(spec));
   if (state.nodes.empty())
-    return fail(Code::unavailable, "no node has joined yet, so there is nothing to reserve");
+    return fail(Code::unavailable, "no node has joined yet, so nothing can be reserved");
   const Quota& quota = state.projects.at(r.project).quota;
   r.places = places_of(BILLOW_TRY(
       sched::place_reservation(state.index, request_for(r, c.node_labels), context.now)));
@@ -214,11 +213,11 @@ Decision Decider::operator()(const Reserve& c) {
       held += other.gpu_milli();
   const std::int64_t most = quota.may_borrow ? quota.limit_milli : quota.guaranteed_milli;
   if (most >= 0 && held > most)
-    return fail(
-        Code::forbidden,
-        fmt::format("project {} may use {:g} GPUs at once; with this it would have {:g} reserved",
-                    state.projects.at(r.project).name, static_cast<double>(most) / 1000,
-                    static_cast<double>(held) / 1000));
+    return fail(Code::forbidden,
+                fmt::format("project {} may use {:g} GPUs at once; with this reservation it would "
+                            "have {:g} reserved",
+                            state.projects.at(r.project).name, static_cast<double>(most) / 1000,
+                            static_cast<double>(held) / 1000));
   const Node& node = state.nodes.at(r.places.front().node);
   if (context.prices && !r.places.front().gpus.empty())
     r.rate = charge_rate(
@@ -260,7 +259,8 @@ EventBody Decider::end_reservation(const Reservation& r,
 Decision Decider::operator()(const CancelReservation& c) {
   const auto found = state.reservations.find(c.reservation);
   if (found == state.reservations.end())
-    return fail(Code::not_found, fmt::format("there is no reservation {}", c.reservation.value),
+    return fail(Code::not_found,
+                fmt::format("no reservation has the number {}", c.reservation.value),
                 "see `billow reserve list`");
   return Events{end_reservation(found->second, context.now,
                                 c.reason.empty() ? "cancelled" : c.reason,

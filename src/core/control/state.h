@@ -1,6 +1,6 @@
-// Everything the head knows about what is alive: folded from events by `apply`, and from nothing
-// else. Finished jobs leave it (their rows are in the store); what is kept is bounded by the work
-// in hand and the people and machines there are.
+// Everything the head knows about what is alive. It is folded from events by `apply`, and from
+// nothing else. Finished jobs leave it (their rows are in the store), so its size is bounded by the
+// live jobs, the users and the machines.
 #pragma once
 
 #include <deque>
@@ -21,8 +21,7 @@
 
 namespace billow::control {
 
-// An array while any of its elements lives. Its elements are jobs of their own, numbered from id
-// + 1.
+// An array with live elements. Its elements are jobs, numbered from id + 1.
 struct ArrayState {
   JobId id;
   std::shared_ptr<const JobSpec> spec;
@@ -33,7 +32,7 @@ struct ArrayState {
   std::uint64_t left = 0;  // elements not ended
   std::uint64_t running = 0;
   std::uint64_t succeeded = 0;
-  std::int32_t worst_code = 0;  // the first non-zero exit code by element order of ending
+  std::int32_t worst_code = 0;  // the first non-zero exit code, in the order of ending
   NanoUsd cost;
   template <class V>
   void fields(V& v) {
@@ -81,7 +80,7 @@ struct FinishedArray {
 
 struct State {
   Seq seq = 0;      // of the last event applied
-  WallTime at;      // and its time: recorded time never runs backwards, over restarts too
+  WallTime at;      // its time: recorded time never runs backwards, even over restarts
   WallTime billed;  // the same by the clock of bills
   Epoch epoch = 0;
   std::uint64_t next_job = 1, next_task = 1, next_node = 1, next_user = 1, next_project = 1,
@@ -113,7 +112,7 @@ struct State {
   // Derived: rebuilt from the above by `rebuild_derived`, kept up to date by `apply`.
   sched::SchedIndex index;
   std::map<NodeId, std::set<TaskId>> tasks_on;           // live ones
-  Dependents dependents;                                 // who waits for which job or array
+  Dependents dependents;                                 // which jobs wait for a job or array
   std::set<std::pair<std::int64_t, JobId>> backing_off;  // not_before, job
   std::set<std::pair<std::int64_t, ReservationId>> reservation_ends;  // until, which
   std::unordered_map<std::string, TokenId> token_by_hash;
@@ -122,7 +121,7 @@ struct State {
       replicas;                             // live ones, by endpoint; also of one just deleted
   std::map<JobState, std::uint64_t> count;  // live jobs by state
 
-  // Left by the last `apply` calls for the shell to take; not part of the state.
+  // Output of the last `apply` calls, taken by the shell; not part of the state.
   std::vector<FinishedJob> finished_jobs;
   std::vector<FinishedArray> finished_arrays;
 
@@ -131,7 +130,7 @@ struct State {
   const User* user_by_name(std::string_view name) const;
   const Project* project_by_name(std::string_view name) const;
   const Node* node_by_name(std::string_view name) const;
-  const Environment& environment(const std::string& digest) const;  // empty where there is none
+  const Environment& environment(const std::string& digest) const;  // empty if there is none
 };
 
 // Folds one event into the state. Total: an event that was decided against an equal state always
@@ -142,24 +141,23 @@ void apply(State& state, const Event& event);
 std::string image(const State& state);
 Result<State> restore(std::string_view image);
 
-// What must hold after every event; an error names the first thing that does not. For tests and the
-// simulator.
+// Checks the invariants after every event; an error names the first that is broken. For tests and
+// the simulator.
 Status check_invariants(const State& state);
 
-// How the scheduler sees a job and a node.
-// A suspended job is pinned to where its image is; a node's memory is less by what suspended jobs
-// hold of it.
+// A job and a node as the scheduler sees them. A suspended job is pinned to the node that holds its
+// memory, and that node offers less memory to others.
 sched::JobRequest request_of(const State& state, const Job& job);
 sched::NodeShape shape_of(const State& state, const Node& node);
-// What a live task is doing as far as its job's orders tell, once its node answers again.
+// The state of a live task by its job's orders, once its node answers again.
 TaskState state_by_orders(const Job& job, const Task& task);
-// Of the pool it came from, or as its label `pool` says.
+// The pool that the node came from, or the value of its label `pool`.
 std::string pool_name(const State& state, const Node& node);
 sched::Constraints constraints_of(const PlaceWish& wish);
 sched::ProjectSettings settings_of(const Project& project);
-// Of a suspended job: where it must come back to.
+// Where a suspended job must resume.
 sched::Sleeper sleeper_of(const State& state, const Job& job);
-// Inside which it runs or waits; null: none, or one that is over.
+// The reservation in which the job runs or waits; null: none, or it has ended.
 const Reservation* reservation_of(const State& state, const Job& job);
 sched::Reservation reserved_of(const Reservation& reservation);
 

@@ -49,8 +49,9 @@ Status suspendable(const State& state, const Job& job) {
   if (spec.suspendable == Suspendable::no)
     return cannot("it was submitted with --suspendable no");
   if (spec.nodes > 1)
-    return cannot("it runs on several nodes, whose processes would time out on each other",
-                  "let it write checkpoints: --checkpoint-every 20m");
+    return cannot(
+        "it runs on several nodes, and its processes would time out waiting for each other",
+        "let it write checkpoints: --checkpoint-every 20m");
   if (!spec.resources.mig_profile.empty())
     return cannot("it runs in a MIG instance", "let it write checkpoints: --checkpoint-every 20m");
   if (job.state != JobState::running && job.state != JobState::suspended)
@@ -151,7 +152,7 @@ Decision Decider::operator()(const SuspendJob& c) {
   }
   const auto array = state.arrays.find(c.job);
   if (array == state.arrays.end())
-    return fail(Code::not_found, fmt::format("there is no live job {}", c.job.value),
+    return fail(Code::not_found, fmt::format("no live job has the number {}", c.job.value),
                 "see `billow ps`");
   const auto end = state.jobs.upper_bound(JobId(c.job.value + array->second.count));
   for (auto at = state.jobs.lower_bound(JobId(c.job.value + 1)); at != end; ++at)
@@ -179,9 +180,9 @@ Decision Decider::operator()(const ResumeJob& c) {
     if (waits_inside && !c.on_demand && !reservation_of(state, *job))
       return fail(
           Code::conflict,
-          fmt::format("the reservation {} of job {} is over", job->spec->reservation.value,
+          fmt::format("reservation {} of job {} has ended", job->spec->reservation.value,
                       c.job.value),
-          fmt::format("at the price of on-demand work: billow resume {} --on-demand", c.job.value));
+          fmt::format("run it at the on-demand price: billow resume {} --on-demand", c.job.value));
     if (c.on_demand && !waits_inside)
       return fail(Code::conflict,
                   fmt::format("job {} does not wait inside a reservation", c.job.value),
@@ -193,16 +194,16 @@ Decision Decider::operator()(const ResumeJob& c) {
   }
   const auto array = state.arrays.find(c.job);
   if (array == state.arrays.end())
-    return fail(Code::not_found, fmt::format("there is no live job {}", c.job.value),
+    return fail(Code::not_found, fmt::format("no live job has the number {}", c.job.value),
                 "see `billow ps`");
   const auto end = state.jobs.upper_bound(JobId(c.job.value + array->second.count));
   for (auto at = state.jobs.lower_bound(JobId(c.job.value + 1)); at != end; ++at) {
     if (may_leave_reservation(at->second) && !c.on_demand && !reservation_of(state, at->second))
       return fail(
           Code::conflict,
-          fmt::format("the reservation {} of array {} is over", at->second.spec->reservation.value,
+          fmt::format("reservation {} of array {} has ended", at->second.spec->reservation.value,
                       c.job.value),
-          fmt::format("at the price of on-demand work: billow resume {} --on-demand", c.job.value));
+          fmt::format("run it at the on-demand price: billow resume {} --on-demand", c.job.value));
     resume_one(at->second);
   }
   if (c.on_demand && events.empty())

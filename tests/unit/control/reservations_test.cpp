@@ -103,8 +103,7 @@ TEST(Reservations, RefuseWhatTheyCouldNeverHold) {
   ASSERT_EQ(w.state(second), JobState::queued);
   const auto why = sched::explain(w.core.state().index, second, w.now);
   EXPECT_EQ(why.reasons.at(0).kind, sched::ReasonKind::no_capacity);
-  EXPECT_NE(why.reasons.at(0).text.find("Job 1 uses too much of reservation 1"),
-            std::string::npos)
+  EXPECT_NE(why.reasons.at(0).text.find("Job 1 uses too much of reservation 1"), std::string::npos)
       << why.reasons.at(0).text;
 }
 
@@ -269,7 +268,7 @@ TEST(Reservations, WhatRunsWhenTheyAreOverGoesOnAtThePriceOfOnDemandWork) {
   EXPECT_EQ(task.lease_number, 1u);
   const Job& job = *w.core.state().find_job(runs);
   EXPECT_EQ(job.cost.value, 2 * 3600ll * 600'000);
-  EXPECT_NE(job.reason.find("its reservation 1 is over: since 2027-01-15T09:00:00"),
+  EXPECT_NE(job.reason.find("its reservation 1 has ended: since 2027-01-15T09:00:00"),
             std::string::npos)
       << job.reason;
   EXPECT_NE(job.reason.find("$7.20/h"), std::string::npos) << job.reason;
@@ -425,7 +424,7 @@ TEST(Reservations, AreNotRobbedOfTheirMoneyByWhatRunsOutside) {
   const Job& job = *w.core.state().find_job(outside);
   EXPECT_EQ(job.suspension.phase, SuspendPhase::suspending);
   EXPECT_EQ(job.suspension.cause, SuspendCause::budget);
-  EXPECT_NE(job.reason.find("held back for reservations"), std::string::npos) << job.reason;
+  EXPECT_NE(job.reason.find("kept for reservations"), std::string::npos) << job.reason;
   w.must(AgentReport{w.node_of(outside),
                      {.task = w.task_of(outside),
                       .state = TaskState::suspended,

@@ -1,8 +1,7 @@
-// From a wish to facts. `decide` looks at the state, never changes it, and answers with the events
-// that the wish comes to, or with an error and no events. `react` gives the events that an event
-// itself brings about (a gang's last task ends, so the job does, so its dependents may start). The
-// shell applies each event before it asks for the reactions to it, and writes all of them in one
-// batch.
+// From commands to facts. `decide` looks at the state without changing it and returns the events
+// that a command leads to, or an error and no events. `react` returns the events that follow from
+// an event (a gang's last task ends, so the job ends, so its dependents may start). The shell
+// applies each event before it asks for the reactions to it, and writes all of them in one batch.
 #pragma once
 
 #include <string>
@@ -24,49 +23,48 @@ Result<std::vector<EventBody>> decide(const State& state,
                                       const Command& command,
                                       const Context& context);
 std::vector<EventBody> react(const State& state, const EventBody& event, const Context& context);
-// What the scheduler's plan comes to: placements with their leases and prices, and victims told to
-// leave.
+// The events of a scheduler's plan: placements with their leases and prices, and orders to victims.
 std::vector<EventBody> carry_out(const State& state,
                                  const sched::Plan& plan,
                                  const Context& context);
 
-// What must be said to agents because of an event, and may leave only when the event is durable.
+// A message to an agent because of an event; it may be sent only when the event is durable.
 struct Effect {
   NodeId node;
   wire::agent_v1::ToAgent message;
 };
 std::vector<Effect> effects_of(const State& state, const Event& event);
-// What an agent must be told after its hello (and the events decided from it) so that both sides
+// The messages to an agent after its hello (and the events decided from it), so that both sides
 // agree again.
 std::vector<Effect> hello_effects(const State& state,
                                   NodeId node,
                                   const std::vector<TaskStatus>& tasks);
 
-// Whether a job can be suspended now; an error says why not. The first is what is known of a job
+// Whether a job can be suspended now; an error says why not. The first function answers for a job
 // that has not started yet.
 bool could_be_suspended(const JobSpec& spec);
 Status suspendable(const State& state, const Job& job);
 
-// Another job as the people of this one may know it: "job 12" within a project, "another project's
-// job" beyond it.
+// The name of another job for the users of this one: "job 12" within the project, else "another
+// project's job".
 std::string other_job(const State& state, const Job& job, JobId other);
-// How far those who are no admins of the installation may raise or lower the priority of their
-// jobs: it counts between projects too.
+// How far users other than admins of the installation may change the priority of their jobs, which
+// counts between projects.
 inline constexpr std::int32_t priority_members_max = 1000;
 
-// What a submission comes to, without submitting: errors of the request, and of the hardware
-// ("infeasible: …").
+// Checks of a submission without submitting: `validate` the description, `admissible` against the
+// hardware.
 Status validate(const JobSpec& spec);
 Status validate(const std::map<std::string, std::string>& env);
 Status admissible(const State& state, const JobSpec& spec, ProjectId project = {});
 
-// Whether a hello may be believed: its credential speaks for that name, and what it offers can be.
+// Whether a hello is accepted: its credential allows the name, and its offer is possible.
 Status check_hello(const State& state, const AgentHello& hello);
 
-// What pools have to say about a job that waits, a sentence each; for `explain`.
+// What pools do for a waiting job, one sentence each; for `explain`.
 std::vector<std::string> pool_notes(const State& state, const Job& job, WallTime now);
 
-// Who a token speaks for.
+// The user that a token belongs to.
 struct Principal {
   UserId user;
   std::string name;
@@ -77,15 +75,14 @@ struct Principal {
   PoolId pool;  // for scope join
 };
 Result<Principal> authenticate(const State& state, std::string_view token_hash, WallTime now);
-// The same for a token that was shown before: an error when it was revoked or has expired since.
+// The same for a token that was checked before: an error if it was revoked or has expired since.
 Result<Principal> principal_of(const State& state, TokenId token, WallTime now);
-// A browser's session is a token that came from another one, and what is kept of it says from
-// which: its hash stands behind that token's number. No secret that is sent as a token can have
-// such a hash, and no session's value one without.
+// A browser's session is a token made from another one. Its stored hash begins with that token's
+// number, so a secret sent as a token can never match a session's hash, nor the reverse.
 std::string session_hash(TokenId parent, std::string_view hash);
 std::optional<TokenId> session_parent(const Token& token);
-// The role a principal has in a project: the installation's admins have theirs everywhere, others
-// what their membership says.
+// The role of a principal in a project: admins of the installation are admins everywhere, others
+// have the role of their membership.
 std::optional<Role> role_in(const State& state, const Principal& principal, ProjectId project);
 
 }  // namespace billow::control

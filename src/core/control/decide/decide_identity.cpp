@@ -57,12 +57,12 @@ Decision Decider::operator()(const StartHead& c) {
 Decision Decider::operator()(const AddUser& c) {
   BILLOW_TRY_VOID(check_name("user", c.name));
   if (state.user_by_name(c.name))
-    return fail(Code::conflict, fmt::format("there is a user \"{}\" already", c.name));
+    return fail(Code::conflict, fmt::format("user \"{}\" already exists", c.name));
   const std::string& unix_name = c.unix_name.empty() ? c.name : c.unix_name;
   // Root's jobs belong to whoever started Billow as root, and to nobody who is added later.
   if (unix_name == "root" || unix_name == "0")
     return fail(Code::invalid, fmt::format("user {} may not run jobs as root", c.name),
-                "name an ordinary account of the nodes: --unix-name NAME");
+                "use an ordinary account of the nodes: --unix-name NAME");
   return Events{UserAdded{
       {.id = UserId(state.next_user), .name = c.name, .unix_name = unix_name, .role = c.role}}};
 }
@@ -70,9 +70,9 @@ Decision Decider::operator()(const AddUser& c) {
 Decision Decider::operator()(const AddProject& c) {
   BILLOW_TRY_VOID(check_name("project", c.name));
   if (state.project_by_name(c.name))
-    return fail(Code::conflict, fmt::format("there is a project \"{}\" already", c.name));
+    return fail(Code::conflict, fmt::format("project \"{}\" already exists", c.name));
   if (c.weight == 0 || c.weight > 1'000'000)
-    return fail(Code::invalid, "a project's weight is between 1 and 1000000");
+    return fail(Code::invalid, "a project's weight must be between 1 and 1000000");
   Project project{.id = ProjectId(state.next_project), .name = c.name, .members = {}};
   project.weight = c.weight;
   return Events{ProjectAdded{std::move(project)}};
@@ -81,9 +81,9 @@ Decision Decider::operator()(const AddProject& c) {
 Decision Decider::operator()(const SetMember& c) {
   const Project* project = state.project_by_name(c.project);
   if (!project)
-    return fail(Code::not_found, fmt::format("there is no project \"{}\"", c.project));
+    return fail(Code::not_found, fmt::format("no project is named \"{}\"", c.project));
   if (!state.user_by_name(c.user))
-    return fail(Code::not_found, fmt::format("there is no user \"{}\"", c.user));
+    return fail(Code::not_found, fmt::format("no user is named \"{}\"", c.user));
   return Events{MemberSet{project->id, c.user, c.role}};
 }
 
@@ -91,7 +91,7 @@ Decision Decider::operator()(const CreateToken& c) {
   BILLOW_TRY_VOID(check_name("token", c.name));
   const User* user = state.user_by_name(c.user);
   if (!user)
-    return fail(Code::not_found, fmt::format("there is no user \"{}\"", c.user));
+    return fail(Code::not_found, fmt::format("no user is named \"{}\"", c.user));
   Token token{.id = TokenId(state.next_token),
               .name = c.name,
               .hash = c.hash,
@@ -101,16 +101,15 @@ Decision Decider::operator()(const CreateToken& c) {
               .created_at = context.now,
               .expires_at = {}};
   if (c.life > limits::time_named_max)
-    return fail(Code::invalid, "a token lives at most ten years",
-                "without a time it does not expire");
+    return fail(Code::invalid, "a token can be valid for at most ten years",
+                "drop the duration for a token that does not expire");
   if (c.life.ns > 0)
     token.expires_at = context.now + c.life;
   // A session is what its token is, ends no later, and nothing comes from a session.
   if (const auto from = session_parent(token)) {
     const auto parent = state.tokens.find(*from);
     if (parent == state.tokens.end() || session_parent(parent->second))
-      return fail(Code::unauthorized, "a session begins with a token",
-                  "sign in again: billow dashboard");
+      return fail(Code::unauthorized, "a session needs a token", "sign in again: billow dashboard");
     token.user = parent->second.user;
     token.scope = parent->second.scope;
     token.project = parent->second.project;
@@ -125,7 +124,7 @@ Decision Decider::operator()(const CreateToken& c) {
 
 Decision Decider::operator()(const RevokeToken& c) {
   if (!state.tokens.contains(c.token))
-    return fail(Code::not_found, "there is no such token");
+    return fail(Code::not_found, "no such token");
   Events events{TokenRevoked{c.token}};
   for (const auto& [id, token] : state.tokens)
     if (session_parent(token) == c.token)

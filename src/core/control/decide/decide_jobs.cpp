@@ -21,7 +21,7 @@ Result<ProjectId> Decider::project_for(const std::string& name, UserId user) {
           names.push_back(p.name);
       const std::string near = nearest(name, names);
       return fail(
-          Code::not_found, fmt::format("there is no project \"{}\"", name),
+          Code::not_found, fmt::format("no project is named \"{}\"", name),
           near.empty() ? "see `billow project list`" : fmt::format("did you mean \"{}\"?", near));
     }
     return project->id;
@@ -38,7 +38,7 @@ Result<ProjectId> Decider::project_for(const std::string& name, UserId user) {
     looks = true;
   }
   if (looks)
-    return fail(Code::forbidden, fmt::format("user {} may only look", user_name),
+    return fail(Code::forbidden, fmt::format("user {} has read-only access", user_name),
                 "an admin can change that: billow project member PROJECT USER --role member");
   return fail(Code::forbidden, fmt::format("user {} belongs to no project", user_name),
               "an admin can add you: billow project member PROJECT USER --role member");
@@ -73,7 +73,7 @@ void Decider::submit_events(Events& events,
 Decision Decider::operator()(const SubmitJob& c) {
   const auto user = state.users.find(c.user);
   if (user == state.users.end())
-    return fail(Code::unauthorized, "the submitting user is not known");
+    return fail(Code::unauthorized, "the submitting user does not exist");
   std::string key;
   if (!c.idempotency_key.empty()) {
     key = fmt::format("{}:{}", user->second.name, c.idempotency_key);
@@ -116,14 +116,14 @@ Decision Decider::operator()(const SubmitJob& c) {
     }
     const auto done = c.finished.find(d.job);
     if (done == c.finished.end())
-      return fail(Code::not_found, fmt::format("--after {}: there is no such job", d.job.value),
+      return fail(Code::not_found, fmt::format("--after {}: no such job", d.job.value),
                   "see `billow ps -a`");
     const bool ok = done->second == JobState::succeeded;
     if (d.kind != AfterKind::any && (d.kind == AfterKind::ok) != ok)
       return fail(Code::conflict,
                   fmt::format("--after {}: that job has ended {}, so this one could never start",
                               d.job.value, enum_name(done->second)),
-                  "use --after any:ID to start whatever its end");
+                  "use --after any:ID to start however it ends");
   }
   Events events;
   submit_events(events, JobId(state.next_job), std::move(spec), c.env, project, c.user, waiting_for,
@@ -175,8 +175,8 @@ Decision Decider::operator()(const StopJob& c) {
   }
   const auto array = state.arrays.find(c.job);
   if (array == state.arrays.end())
-    return fail(Code::not_found, fmt::format("there is no live job {}", c.job.value));
-  // Waiting elements end first, so that none starts in the room its sibling leaves.
+    return fail(Code::not_found, fmt::format("no live job has the number {}", c.job.value));
+  // Waiting elements end first, so that none starts in the capacity its sibling leaves.
   const auto begin = state.jobs.lower_bound(JobId(c.job.value + 1));
   const auto end = state.jobs.upper_bound(JobId(c.job.value + array->second.count));
   for (auto at = begin; at != end; ++at)

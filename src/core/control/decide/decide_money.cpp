@@ -14,17 +14,17 @@ Decision Decider::operator()(const SetPrice& c) {
   const std::string kind = c.rule.of.substr(0, colon);
   if (colon == std::string::npos || colon + 1 == c.rule.of.size() ||
       (kind != "gpu" && kind != "pool" && kind != "node"))
-    return fail(Code::invalid, fmt::format("\"{}\" is nothing that has a price", c.rule.of),
-                "a price is of gpu:TYPE, pool:NAME or node:NAME");
+    return fail(Code::invalid, fmt::format("\"{}\" cannot have a price", c.rule.of),
+                "use gpu:TYPE, pool:NAME or node:NAME");
   if (!c.rule.cost && !c.rule.charge && c.rule.storage_gib_month.value == 0 &&
       c.rule.egress_gib.value == 0)
     return fail(Code::invalid, "no price was given");
   for (const auto& rate : {c.rule.cost, c.rule.charge, c.rule.charge_spot})
     if (rate && rate->nano_usd_per_s <= 0)
       return fail(Code::invalid, "a price must be above zero",
-                  "to take a price away, use `billow price rm`");
+                  "remove a price with `billow price rm`");
   if (c.rule.storage_gib_month.value < 0 || c.rule.egress_gib.value < 0)
-    return fail(Code::invalid, "a price cannot be below zero");
+    return fail(Code::invalid, "a price must not be negative");
   const std::optional<Rate> base = c.rule.charge ? c.rule.charge : c.rule.cost;
   if (c.rule.charge_spot && base && *c.rule.charge_spot >= *base)
     return fail(Code::invalid, fmt::format("the spot price {} is not below {}",
@@ -34,8 +34,7 @@ Decision Decider::operator()(const SetPrice& c) {
 }
 Decision Decider::operator()(const RemovePrice& c) {
   if (!state.money.prices.contains(c.of))
-    return fail(Code::not_found, fmt::format("no price was set for {}", c.of),
-                "see `billow price list`");
+    return fail(Code::not_found, fmt::format("{} has no price", c.of), "see `billow price list`");
   return Events{PriceRemoved{c.of}};
 }
 
@@ -81,10 +80,10 @@ Decision Decider::operator()(const KeepAlive& c) {
   }
   const Job* job = state.find_job(id);
   if (!job)
-    return fail(Code::not_found, fmt::format("there is no live job {}", id.value),
+    return fail(Code::not_found, fmt::format("no live job has the number {}", id.value),
                 "see `billow ps`");
   if (c.lasts.ns <= 0 || c.lasts > hours(24 * 30))
-    return fail(Code::invalid, "a job is kept alive for between a second and 30 days");
+    return fail(Code::invalid, "a job can be kept alive for 1 s to 30 d");
   const Duration most = state.money.policy_of(job->project).keepalive_max;
   return Events{KeptAlive{id, std::min(c.lasts, most),
                           std::string(utf8_prefix(c.reason, limits::reason_bytes_max)),
@@ -96,7 +95,7 @@ Decision Decider::operator()(const SetIdlePolicy& c) {
   if (!c.project.empty()) {
     const Project* found = state.project_by_name(c.project);
     if (!found)
-      return fail(Code::not_found, fmt::format("there is no project \"{}\"", c.project),
+      return fail(Code::not_found, fmt::format("no project is named \"{}\"", c.project),
                   "see `billow project list`");
     project = found->id;
   }
@@ -105,41 +104,42 @@ Decision Decider::operator()(const SetIdlePolicy& c) {
     for (const Duration d :
          {p.warn_after, p.suspend_after, p.stop_after, p.spin_leash, p.keepalive_max})
       if (d.ns < 0 || d > hours(24 * 365))
-        return fail(Code::invalid, "a time of idleness is between 0 and a year");
+        return fail(Code::invalid, "an idle time must be between 0 and one year");
     if (p.suspend_after < p.warn_after || p.stop_after < p.suspend_after)
-      return fail(Code::invalid, "the steps come in this order: warn, suspend, stop");
+      return fail(Code::invalid, "the idle times must be in this order: warn, suspend, stop");
     if (p.suspend_after < minutes(2))
-      return fail(Code::invalid, "nothing is called idle within two minutes");
+      return fail(Code::invalid, "an idle time must be at least two minutes");
   }
   return Events{IdlePolicySet{project, c.policy}};
 }
 Decision Decider::operator()(const SetIdleFloor& c) {
   for (const Duration d : {c.floor.suspend_by, c.floor.stop_by})
     if (d.ns < 0 || (d.ns > 0 && d < minutes(10)))
-      return fail(Code::invalid,
-                  "the floor is 0 (none) or at least ten minutes: idleness is not known sooner");
+      return fail(
+          Code::invalid,
+          "the floor must be 0 (none) or at least ten minutes: idleness is not known sooner");
   return Events{IdleFloorSet{c.floor}};
 }
 
 Decision Decider::operator()(const AddWebhook& c) {
   if (!c.url.starts_with("https://") && !c.url.starts_with("http://"))
-    return fail(Code::invalid, fmt::format("\"{}\" is no URL", c.url),
-                "it begins with https:// or http://");
+    return fail(Code::invalid, fmt::format("\"{}\" is not a URL", c.url),
+                "write https://… or http://…");
   if (c.url.find('@') != std::string::npos)
-    return fail(Code::invalid, "a URL here holds no password",
-                "the signature proves where a message comes from");
+    return fail(Code::invalid, "a webhook URL must not contain a password",
+                "receivers check the signature instead");
   for (const std::string& kind : c.kinds)
     if (kind != "budget" && kind != "idle" && kind != "job" && kind != "node" && kind != "review")
-      return fail(Code::invalid, fmt::format("there are no notices of \"{}\"", kind),
-                  "of budget, idle, job, node or review");
+      return fail(Code::invalid, fmt::format("unknown kind of notice \"{}\"", kind),
+                  "use budget, idle, job, node or review");
   if (state.money.webhooks.size() >= limits::webhooks_max)
-    return fail(Code::exhausted,
-                fmt::format("there are {} webhooks already", state.money.webhooks.size()));
+    return fail(Code::exhausted, fmt::format("{} webhooks exist already, which is the limit",
+                                             state.money.webhooks.size()));
   return Events{WebhookAdded{{state.money.next_webhook, c.url, c.kinds, state.seq}}};
 }
 Decision Decider::operator()(const RemoveWebhook& c) {
   if (!state.money.webhooks.contains(c.webhook))
-    return fail(Code::not_found, fmt::format("there is no webhook {}", c.webhook),
+    return fail(Code::not_found, fmt::format("no webhook has the number {}", c.webhook),
                 "see `billow webhook list`");
   return Events{WebhookRemoved{c.webhook}};
 }
@@ -153,32 +153,32 @@ Decision Decider::operator()(const DeliveredWebhook& c) {
 Decision Decider::operator()(const SetCommitment& c) {
   BILLOW_TRY_VOID(check_name("commitment", c.commitment.name));
   if (c.commitment.gpus <= 0 || c.commitment.gpu.empty())
-    return fail(Code::invalid, "a commitment is of at least one GPU of a type");
+    return fail(Code::invalid, "a commitment needs a GPU type and at least one GPU");
   if (c.commitment.rate.nano_usd_per_s <= 0)
     return fail(Code::invalid, "a commitment's price must be above zero");
   if (c.commitment.to_day <= c.commitment.from_day)
-    return fail(Code::invalid, "a commitment ends after it begins");
+    return fail(Code::invalid, "a commitment must end after it begins");
   return Events{CommitmentSet{c.commitment}};
 }
 Decision Decider::operator()(const RemoveCommitment& c) {
   if (!state.money.commitments.contains(c.name))
-    return fail(Code::not_found, fmt::format("there is no commitment \"{}\"", c.name),
+    return fail(Code::not_found, fmt::format("no commitment is named \"{}\"", c.name),
                 "see `billow commitment list`");
   return Events{CommitmentRemoved{c.name}};
 }
 Decision Decider::operator()(const TagProject& c) {
   const Project* project = state.project_by_name(c.project);
   if (!project)
-    return fail(Code::not_found, fmt::format("there is no project \"{}\"", c.project),
+    return fail(Code::not_found, fmt::format("no project is named \"{}\"", c.project),
                 "see `billow project list`");
   BILLOW_TRY_VOID(check_name("tag", c.key));
   if (c.value.size() > 256 || !valid_utf8(c.value))
-    return fail(Code::invalid, "a tag's value is text of at most 256 bytes");
+    return fail(Code::invalid, "a tag's value must be text of at most 256 bytes");
   return Events{ProjectTagged{project->id, c.key, c.value}};
 }
 Decision Decider::operator()(const CloseMonth& c) {
   if (state.money.months_closed.contains(c.month))
-    return fail(Code::conflict, fmt::format("{} is closed already", c.month));
+    return fail(Code::conflict, fmt::format("{} is already closed", c.month));
   return Events{MonthClosed{c.month, c.cost, c.charge}};
 }
 Decision Decider::operator()(const RecordBill& c) {

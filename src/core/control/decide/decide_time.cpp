@@ -72,7 +72,7 @@ Decision Decider::operator()(const AddSchedule& c) {
   const ProjectId project = BILLOW_TRY(project_for(c.job.project, c.job.user));
   for (const auto& [id, s] : state.schedules)
     if (s.project == project && s.name == c.name)
-      return fail(Code::conflict, fmt::format("there is a schedule \"{}\" already", c.name),
+      return fail(Code::conflict, fmt::format("schedule \"{}\" already exists", c.name),
                   "remove it first: billow schedule rm " + c.name);
   const Cron cron = BILLOW_TRY(parse_cron(c.cron));
   const WallTime next = next_match(cron, context.now);
@@ -83,7 +83,7 @@ Decision Decider::operator()(const AddSchedule& c) {
     spec.rerun_if_lost = true;
   if (spec.reservation)
     return fail(Code::invalid,
-                "a scheduled job cannot name a reservation: its runs come when that is over");
+                "a scheduled job cannot use a reservation, which ends before later runs");
   BILLOW_TRY_VOID(validate(spec));
   BILLOW_TRY_VOID(validate(c.job.env));
   BILLOW_TRY_VOID(check_priority(spec, c.job.user));
@@ -109,7 +109,7 @@ Decision Decider::operator()(const AddSchedule& c) {
 
 Decision Decider::operator()(const RemoveSchedule& c) {
   if (!state.schedules.contains(c.schedule))
-    return fail(Code::not_found, "there is no such schedule");
+    return fail(Code::not_found, "no such schedule");
   return Events{ScheduleRemoved{c.schedule}};
 }
 

@@ -1,0 +1,81 @@
+// Whom a token speaks for, and what that person may do in a project.
+#include <fmt/format.h>
+
+#include "base/text.h"
+#include "core/control/decide/decide.h"
+
+namespace billow::control {
+
+Result<Principal> authenticate(const State& state, std::string_view token_hash, WallTime now) {
+  const auto refused = [] {
+    return fail(
+        Code::unauthorized, "the token is not valid",
+        "use the token that `billow up` wrote, or ask an admin for one: billow token create");
+  };
+  const auto found = state.token_by_hash.find(std::string(token_hash));
+  if (found == state.token_by_hash.end())
+    return refused();
+  return principal_of(state, found->second, now);
+}
+
+Result<Principal> principal_of(const State& state, TokenId id, WallTime now) {
+  const auto refused = [] {
+    return fail(
+        Code::unauthorized, "the token is not valid any more",
+        "use the token that `billow up` wrote, or ask an admin for one: billow token create");
+  };
+  const auto found = state.tokens.find(id);
+  if (found == state.tokens.end())
+    return refused();
+  const Token& token = found->second;
+  // A session lives no longer than the token it came from.
+  if (const auto parent = session_parent(token); parent && !principal_of(state, *parent, now))
+    return fail(Code::unauthorized, "the session has ended with the token it came from",
+                "sign in again: billow dashboard");
+  if (token.expires_at && token.expires_at <= now)
+    return fail(
+        Code::unauthorized,
+        fmt::format("the token \"{}\" expired at {}", token.name, format_utc(token.expires_at)),
+        "ask an admin for a new one: billow token create");
+  const auto user = state.users.find(token.user);
+  if (user == state.users.end())
+    return refused();
+  return Principal{.user = token.user,
+                   .name = user->second.name,
+                   .role = user->second.role,
+                   .scope = token.scope,
+                   .project = token.project,
+                   .token = token.id,
+                   .pool = token.pool};
+}
+
+namespace {
+constexpr std::string_view session_mark = "session:";
+}
+std::string session_hash(TokenId parent, std::string_view hash) {
+  return fmt::format("{}{}:{}", session_mark, parent.value, hash);
+}
+std::optional<TokenId> session_parent(const Token& token) {
+  const std::string_view text = token.hash;
+  if (!text.starts_with(session_mark))
+    return std::nullopt;
+  const auto number = parse_int(
+      text.substr(session_mark.size(), text.rfind(':') - session_mark.size()), 1, INT64_MAX);
+  return number ? std::optional(TokenId(static_cast<std::uint64_t>(*number))) : std::nullopt;
+}
+
+std::optional<Role> role_in(const State& state, const Principal& principal, ProjectId project) {
+  if (principal.scope == TokenScope::submit && principal.project != project)
+    return std::nullopt;
+  if (principal.role == Role::admin)
+    return Role::admin;
+  const auto found = state.projects.find(project);
+  if (found == state.projects.end())
+    return std::nullopt;
+  const auto member = found->second.members.find(principal.name);
+  if (member == found->second.members.end())
+    return std::nullopt;
+  return member->second;
+}
+
+}  // namespace billow::control
