@@ -57,7 +57,7 @@ double unpack_number(std::uint16_t packed) {
                     packed >> mantissa_bits);
 }
 
-const std::array<SeriesColumn, job_columns> job_series_columns = {{
+const std::array<SeriesColumn, job_column_count> job_series_columns = {{
     {"gpu_util_pct", 0.1},
     {"sm_active_pct", 0.1},
     {"gpu_mem_mib", 1},
@@ -87,7 +87,7 @@ void JobSeries::add(WallTime at, const JobSample& sample) {
   if (open_ >= 0 && index != open_)
     flush();
   open_ = index;
-  for (std::size_t c = 0; c < job_columns; ++c) {
+  for (std::size_t c = 0; c < job_column_count; ++c) {
     if (!(sample[c] >= 0))
       continue;
     sum_[c] += sample[c];
@@ -98,12 +98,12 @@ void JobSeries::add(WallTime at, const JobSample& sample) {
 void JobSeries::flush() {
   if (open_ < 0)
     return;
-  std::array<std::uint16_t, job_columns> nothing;
+  std::array<std::uint16_t, job_column_count> nothing;
   nothing.fill(packed_unknown);
   while (points_.size() < static_cast<std::size_t>(open_))
     points_.push_back(nothing);
-  std::array<std::uint16_t, job_columns> point = nothing;
-  for (std::size_t c = 0; c < job_columns; ++c)
+  std::array<std::uint16_t, job_column_count> point = nothing;
+  for (std::size_t c = 0; c < job_column_count; ++c)
     if (count_[c])
       point[c] = pack_number(sum_[c] / count_[c]);
   if (points_.size() == static_cast<std::size_t>(open_))
@@ -119,7 +119,7 @@ void JobSeries::halve() {
   flush();
   const std::size_t half = (points_.size() + 1) / 2;
   for (std::size_t i = 0; i < half; ++i) {
-    for (std::size_t c = 0; c < job_columns; ++c) {
+    for (std::size_t c = 0; c < job_column_count; ++c) {
       const double a = unpack_number(points_[2 * i][c]),
                    b = 2 * i + 1 < points_.size() ? unpack_number(points_[2 * i + 1][c]) : unknown;
       points_[i][c] = std::isnan(a)   ? pack_number(b)
@@ -139,11 +139,11 @@ JobSample JobSeries::point(std::size_t index) const {
   JobSample out;
   out.fill(unknown);
   if (static_cast<std::int64_t>(index) == open_) {
-    for (std::size_t c = 0; c < job_columns; ++c)
+    for (std::size_t c = 0; c < job_column_count; ++c)
       if (count_[c])
         out[c] = sum_[c] / count_[c];
   } else if (index < points_.size()) {
-    for (std::size_t c = 0; c < job_columns; ++c)
+    for (std::size_t c = 0; c < job_column_count; ++c)
       out[c] = unpack_number(points_[index][c]);
   }
   return out;
@@ -151,14 +151,14 @@ JobSample JobSeries::point(std::size_t index) const {
 
 JobSample JobSeries::mean() const {
   JobSample sum{};
-  std::array<std::size_t, job_columns> count{};
+  std::array<std::size_t, job_column_count> count{};
   for (std::size_t i = 0; i < size(); ++i) {
     const JobSample p = point(i);
-    for (std::size_t c = 0; c < job_columns; ++c)
+    for (std::size_t c = 0; c < job_column_count; ++c)
       if (!std::isnan(p[c]))
         sum[c] += p[c], ++count[c];
   }
-  for (std::size_t c = 0; c < job_columns; ++c)
+  for (std::size_t c = 0; c < job_column_count; ++c)
     sum[c] = count[c] ? sum[c] / static_cast<double>(count[c]) : unknown;
   return sum;
 }
@@ -172,7 +172,7 @@ std::string JobSeries::encode() const {
   put<std::int64_t>(out, begin_.ns);
   put<std::int64_t>(out, step_.ns);
   put<std::uint16_t>(out, static_cast<std::uint16_t>(whole.points_.size()));
-  for (std::size_t c = 0; c < job_columns; ++c) {
+  for (std::size_t c = 0; c < job_column_count; ++c) {
     bool same = true;
     for (const auto& point : whole.points_)
       same = same && point[c] == whole.points_.front()[c];
@@ -199,7 +199,7 @@ Result<JobSeries> JobSeries::decode(std::string_view text) {
   if (out.step_.ns <= 0 || points > limits::history_job_points_max)
     return damaged();
   out.points_.resize(points);
-  for (std::size_t c = 0; c < job_columns; ++c) {
+  for (std::size_t c = 0; c < job_column_count; ++c) {
     std::uint8_t kind = 0;
     if (!take(text, kind))
       return damaged();

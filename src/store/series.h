@@ -39,15 +39,15 @@ enum JobColumn : std::size_t {
   col_write,
   col_net_rx,
   col_net_tx,
-  job_columns
+  job_column_count
 };
 // Names in the API, with the factor that makes the stored figure the shown one.
 struct SeriesColumn {
   const char* name;
   double scale;
 };
-extern const std::array<SeriesColumn, job_columns> job_series_columns;
-using JobSample = std::array<double, job_columns>;  // stored figures; NaN: unknown
+extern const std::array<SeriesColumn, job_column_count> job_series_columns;
+using JobSample = std::array<double, job_column_count>;  // stored figures; NaN: unknown
 
 class JobSeries {
  public:
@@ -73,10 +73,10 @@ class JobSeries {
   void halve();
   WallTime begin_;
   Duration step_;
-  std::vector<std::array<std::uint16_t, job_columns>> points_;
+  std::vector<std::array<std::uint16_t, job_column_count>> points_;
   std::int64_t open_ = -1;  // number of the point being filled; -1: none
   JobSample sum_{};
-  std::array<std::uint32_t, job_columns> count_{};
+  std::array<std::uint32_t, job_column_count> count_{};
 };
 
 }  // namespace billow

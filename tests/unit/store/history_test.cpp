@@ -73,7 +73,7 @@ TEST(JobSeries, ComesBackFromItsText) {
     RC_ASSERT(back.has_value());
     RC_ASSERT(back->size() == series.size());
     for (std::size_t i = 0; i < series.size(); ++i)
-      for (std::size_t c = 0; c < job_columns; ++c) {
+      for (std::size_t c = 0; c < job_column_count; ++c) {
         const double a = series.point(i)[c], b = back->point(i)[c];
         RC_ASSERT(std::isnan(a) == std::isnan(b));
         RC_ASSERT(std::isnan(a) || std::abs(a - b) <= std::max(0.5, a / 1000));
