@@ -49,7 +49,7 @@ std::string random_bytes(std::size_t count) {
   std::size_t done = 0;
   while (done < count) {
     const std::int64_t n = platform::random_bytes(out.data() + done, count - done);
-    BILLOW_CHECK(n > 0 || errno == EINTR, "the system gives no randomness");
+    BILLOW_CHECK(n > 0 || errno == EINTR, "the system provides no random bytes");
     if (n > 0)
       done += static_cast<std::size_t>(n);
   }

@@ -1,5 +1,5 @@
-// The single compiled copy of fmt. Debian's package has no static library, and a shared one would
-// cost start-up time and one more file in the bundle. These are the instantiations fmt's headers
+// The compiled part of fmt. Debian's package has no static library, and a shared one would cost
+// start-up time and one more file in the bundle. These are the instantiations that fmt's headers
 // declare extern.
 #include <fmt/format-inl.h>
 

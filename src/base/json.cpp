@@ -18,7 +18,7 @@ const Json::Object no_members;
 constexpr std::size_t depth_max = 64;
 constexpr std::size_t small_object = 64;  // members
 
-// Receives the parser's events and builds our value bottom-up on a stack.
+// Receives the parser's events and builds the value on a stack.
 struct Builder {
   static constexpr std::size_t max_object_size = std::size_t(-1);
   static constexpr std::size_t max_array_size = std::size_t(-1);
@@ -130,7 +130,7 @@ struct Builder {
     return true;
   }
   bool on_double(double d, string_view s, error_code&) {
-    // Boost 1.81 rounds the last digit wrongly now and then; what we wrote must read back equal.
+    // Boost 1.81 sometimes rounds the last digit wrongly; written numbers must read back equal.
     text.append(s.data(), s.size());
     (void)platform::read_double(text, d);
     text.clear();
@@ -256,8 +256,7 @@ void Json::push(Json value) {
   as_array().push_back(std::move(value));
 }
 
-// What is written here is read again, by this program among others: it is JSON, whatever bytes it
-// was given.
+// The output is always valid JSON, whatever bytes the text contains: other programs read it.
 void append_json_string(std::string& out, std::string_view text) {
   out += '"';
   std::size_t written = 0, at = 0;
@@ -312,11 +311,11 @@ void Json::dump_to(std::string& out) const {
       if (!std::isfinite(d)) {
         out += "null";
         return;
-      }  // JSON has no infinities
+      }  // JSON has no infinity
       const std::string text = fmt::format("{}", d);
       out += text;
       if (text.find_first_of(".e") == std::string::npos)
-        out += ".0";  // stays a double when read again
+        out += ".0";  // reads back as a double
     }
     void operator()(const std::string& s) { append_json_string(out, s); }
     void operator()(const Array& a) {
@@ -364,7 +363,7 @@ Result<Json> parse_json(std::string_view text) {
   boost::json::error_code ec;
   const std::size_t used = parser.write_some(false, text.data(), text.size(), ec);
   if (!ec && used < text.size()) {
-    // Trailing white space is fine; anything else is a second value.
+    // Trailing white space is allowed; anything else is a second value.
     if (text.find_first_not_of(" \t\r\n", used) != std::string_view::npos)
       ec = boost::json::error::extra_data;
   }

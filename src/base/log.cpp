@@ -12,8 +12,7 @@
 namespace billow {
 namespace {
 
-// The one piece of process-wide state: where a process speaks is a property of the process. Set
-// once at start.
+// The only process-wide state: the output of the log belongs to the process. Set once at start.
 Sync<LogOptions>& options() {
   static Sync<LogOptions> value;
   return value;

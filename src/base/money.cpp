@@ -46,8 +46,7 @@ std::string format_rate_per_hour(Rate rate) {
 Result<NanoUsd> parse_usd(std::string_view text) {
   const std::string shown(text);
   auto bad = [&] {
-    return fail(Code::invalid, "not an amount of dollars: \"" + shown + "\"",
-                "write it like 12.50");
+    return fail(Code::invalid, "not an amount of dollars: \"" + shown + "\"", "use the form 12.50");
   };
   bool negative = false;
   if (!text.empty() && text.front() == '-')

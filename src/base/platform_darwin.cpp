@@ -11,7 +11,7 @@
 
 namespace billow::platform {
 
-// CLOCK_MONOTONIC goes on while a Mac sleeps; CLOCK_UPTIME_RAW is the one that stops.
+// CLOCK_MONOTONIC continues while a Mac sleeps; CLOCK_UPTIME_RAW stops.
 std::int64_t boot_clock_ns() {
   return static_cast<std::int64_t>(::clock_gettime_nsec_np(CLOCK_MONOTONIC));
 }
@@ -21,8 +21,8 @@ std::int64_t random_bytes(char* out, std::size_t size) {
   return static_cast<std::int64_t>(size);
 }
 
-// There is no pipe2: a program started by another thread between the two calls inherits the pipe.
-// The client starts programs from one.
+// macOS has no pipe2: a program started by another thread between the two calls would inherit the
+// pipe. The client starts programs from one thread only.
 int make_pipe(int ends[2]) {
   if (::pipe(ends) != 0)
     return -1;

@@ -37,7 +37,7 @@ std::string_view seal_key_of(std::string_view sealed) {
 }
 
 std::string seal(std::string_view key, std::string_view value, std::string_view belongs_to) {
-  BILLOW_CHECK(key.size() == seal_key_bytes, "a key to seal with has 32 bytes");
+  BILLOW_CHECK(key.size() == seal_key_bytes, "a sealing key must have 32 bytes");
   const std::string nonce = random_bytes(nonce_bytes);
   std::string out(value.size(), '\0'), tag(tag_bytes, '\0');
   const Cipher cipher(EVP_CIPHER_CTX_new(), EVP_CIPHER_CTX_free);
@@ -58,7 +58,7 @@ std::string seal(std::string_view key, std::string_view value, std::string_view 
 Result<std::string> unseal(std::string_view key,
                            std::string_view sealed,
                            std::string_view belongs_to) {
-  BILLOW_CHECK(key.size() == seal_key_bytes, "a key to unseal with has 32 bytes");
+  BILLOW_CHECK(key.size() == seal_key_bytes, "a sealing key must have 32 bytes");
   const std::string_view needs = seal_key_of(sealed);
   const auto damaged = [] {
     return fail(Code::internal, "the sealed value is damaged");
@@ -66,8 +66,9 @@ Result<std::string> unseal(std::string_view key,
   if (needs.empty())
     return damaged();
   if (needs != seal_key_name(key))
-    return fail(Code::forbidden, fmt::format("it was sealed with another key ({}; this one is {})",
-                                             needs, seal_key_name(key)));
+    return fail(Code::forbidden,
+                fmt::format("it was sealed with another key ({}; the current one is {})", needs,
+                            seal_key_name(key)));
   std::string raw;
   if (!base64_decode(sealed.substr(version.size() + needs.size() + 1), raw) ||
       raw.size() < nonce_bytes + tag_bytes)

@@ -17,7 +17,7 @@ Status check_spoken_name(std::string_view what, std::string_view name) {
   return fail(Code::invalid,
               fmt::format("\"{}\" is no name for {} {}: commands would take it for a number", name,
                           what.find_first_of("aeiou") == 0 ? "an" : "a", what),
-              fmt::format("put a letter into it, such as run-{}", name));
+              fmt::format("add a letter, for example run-{}", name));
 }
 
 }  // namespace billow

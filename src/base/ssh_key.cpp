@@ -28,7 +28,7 @@ std::string text(const std::string& value) {
 SshKey make_ssh_key(const std::string& comment) {
   const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(
       EVP_PKEY_Q_keygen(nullptr, nullptr, "ED25519"), EVP_PKEY_free);
-  BILLOW_CHECK(key, "no Ed25519 key could be made");
+  BILLOW_CHECK(key, "cannot create an Ed25519 key");
   std::string seed(32, '\0'), open(32, '\0');
   std::size_t size = seed.size();
   BILLOW_CHECK(EVP_PKEY_get_raw_private_key(

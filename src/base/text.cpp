@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <optional>
 
 #include "base/platform.h"
 
@@ -14,10 +15,11 @@ bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-// "1.5" → whole part and fraction in nano; false where it is no plain decimal.
+// "1.5" → whole part and fraction in nano; false if it is not a plain decimal.
 bool read_decimal(std::string_view& text, std::int64_t& whole, std::int64_t& nano) {
   std::size_t i = 0;
-  whole = nano = 0;
+  whole = 0;
+  nano = 0;
   while (i < text.size() && is_digit(text[i])) {
     if (whole > 1'000'000'000'000'000)
       return false;
@@ -40,12 +42,29 @@ bool read_decimal(std::string_view& text, std::int64_t& whole, std::int64_t& nan
   return true;
 }
 
+// The unit at the front of the text in nanoseconds; a second if the text has ended.
+std::optional<std::int64_t> take_time_unit(std::string_view& text) {
+  constexpr std::int64_t second = 1'000'000'000;
+  static constexpr std::pair<std::string_view, std::int64_t> units[] = {
+      {"ms", 1'000'000},        {"us", 1'000},        {"s", second},
+      {"m", 60 * second},       {"h", 3600 * second}, {"d", 86400 * second},
+      {"w", 7 * 86400 * second}};
+  if (text.empty())
+    return second;
+  for (const auto& [name, ns] : units)
+    if (text.starts_with(name)) {
+      text.remove_prefix(name.size());
+      return ns;
+    }
+  return std::nullopt;
+}
+
 }  // namespace
 
 Result<Duration> parse_duration(std::string_view text) {
   const auto bad = [shown = std::string(text)] {
     return fail(Code::invalid, "not a duration: \"" + shown + "\"",
-                "write it like 90s, 15m, 2h, 1h30m or 1d");
+                "use a form like 90s, 15m, 2h, 1h30m or 1d");
   };
   constexpr __int128 max_ns =
       static_cast<__int128>(366) * 100 * 86400 * 1'000'000'000;  // a century is enough
@@ -69,23 +88,10 @@ Result<Duration> parse_duration(std::string_view text) {
     std::int64_t whole = 0, nano = 0;
     if (!read_decimal(text, whole, nano))
       return bad();
-    std::int64_t unit_ns = 1'000'000'000;
-    if (text.starts_with("ms"))
-      unit_ns = 1'000'000, text.remove_prefix(2);
-    else if (text.starts_with("us"))
-      unit_ns = 1'000, text.remove_prefix(2);
-    else if (text.starts_with('s'))
-      text.remove_prefix(1);
-    else if (text.starts_with('m'))
-      unit_ns *= 60, text.remove_prefix(1);
-    else if (text.starts_with('h'))
-      unit_ns *= 3600, text.remove_prefix(1);
-    else if (text.starts_with('d'))
-      unit_ns *= 86400, text.remove_prefix(1);
-    else if (text.starts_with('w'))
-      unit_ns *= 7 * 86400, text.remove_prefix(1);
-    else if (!text.empty())
+    const auto unit = take_time_unit(text);
+    if (!unit)
       return bad();
+    const std::int64_t unit_ns = *unit;
     total += static_cast<__int128>(whole) * unit_ns +
              static_cast<__int128>(nano) * unit_ns / 1'000'000'000;
     if (total > max_ns)
@@ -117,7 +123,8 @@ std::string format_duration(Duration d) {
 
 Result<std::uint64_t> parse_bytes(std::string_view text) {
   const auto bad = [shown = std::string(text)] {
-    return fail(Code::invalid, "not a size: \"" + shown + "\"", "write it like 512M, 20G or 1.5T");
+    return fail(Code::invalid, "not a size: \"" + shown + "\"",
+                "use a form like 512M, 20G or 1.5T");
   };
   std::int64_t whole = 0, nano = 0;
   if (!read_decimal(text, whole, nano))
@@ -147,8 +154,8 @@ std::string format_bytes(std::uint64_t bytes) {
   static constexpr const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
   double v = static_cast<double>(bytes);
   int unit = 0;
-  while (v >= 1024 && unit < 5)
-    v /= 1024, ++unit;
+  for (; v >= 1024 && unit < 5; ++unit)
+    v /= 1024;
   if (unit == 0)
     return fmt::format("{} B", bytes);
   return v >= 100 || v == static_cast<double>(static_cast<std::uint64_t>(v))
@@ -241,8 +248,8 @@ Status check_name(std::string_view what, std::string_view name) {
   if (ok)
     return {};
   return fail(
-      Code::invalid, fmt::format("\"{}\" is no valid {} name", name, what),
-      "use 1 to 63 letters, digits, dots, underscores or dashes, beginning with a letter or digit");
+      Code::invalid, fmt::format("\"{}\" is not a valid {} name", name, what),
+      "use 1 to 63 letters, digits, dots, underscores or dashes, starting with a letter or digit");
 }
 
 std::size_t utf8_letter(std::string_view text, std::size_t at) {
@@ -251,14 +258,18 @@ std::size_t utf8_letter(std::string_view text, std::size_t at) {
   std::uint32_t point = 0;
   if (c < 0x80)
     return 1;
-  if ((c & 0xe0) == 0xc0)
-    more = 1, point = c & 0x1f;
-  else if ((c & 0xf0) == 0xe0)
-    more = 2, point = c & 0x0f;
-  else if ((c & 0xf8) == 0xf0)
-    more = 3, point = c & 0x07;
-  else
+  if ((c & 0xe0) == 0xc0) {
+    more = 1;
+    point = c & 0x1f;
+  } else if ((c & 0xf0) == 0xe0) {
+    more = 2;
+    point = c & 0x0f;
+  } else if ((c & 0xf8) == 0xf0) {
+    more = 3;
+    point = c & 0x07;
+  } else {
     return 0;
+  }
   if (at + more >= text.size())
     return 0;
   for (std::size_t k = 1; k <= more; ++k) {
@@ -308,7 +319,7 @@ std::string nearest(std::string_view typed, const std::vector<std::string>& cand
   std::size_t best_distance = std::max<std::size_t>(1, a.size() / 3) + 1;
   for (const auto& candidate : candidates) {
     const std::string b = lower(candidate);
-    // Edit distance where two letters swapped count as one slip: people type "rnu".
+    // Edit distance in which two swapped letters count as one mistake: people type "rnu".
     std::vector<std::size_t> before, last, row(b.size() + 1);
     for (std::size_t j = 0; j <= b.size(); ++j)
       row[j] = j;
@@ -323,8 +334,10 @@ std::string nearest(std::string_view typed, const std::vector<std::string>& cand
           row[j] = std::min(row[j], before[j - 2] + 1);
       }
     }
-    if (row.back() < best_distance)
-      best_distance = row.back(), best = candidate;
+    if (row.back() < best_distance) {
+      best_distance = row.back();
+      best = candidate;
+    }
   }
   return best;
 }

@@ -22,33 +22,38 @@ constexpr std::size_t text_bytes_max = 1 << 20;
 
 struct Writer {
   std::string out;
-  void number(std::uint64_t value) {  // seven bits a byte: most are small
-    while (value >= 0x80)
-      out += static_cast<char>(value | 0x80), value >>= 7;
+  // Seven bits per byte: most numbers are small.
+  void number(std::uint64_t value) {
+    for (; value >= 0x80; value >>= 7)
+      out += static_cast<char>(value | 0x80);
     out += static_cast<char>(value);
   }
-  void text(std::string_view s) { number(s.size()), out += s; }
+  void text(std::string_view s) {
+    number(s.size());
+    out += s;
+  }
 };
 struct Reader {
   std::string_view data;
   bool ok = true;
   std::uint64_t number() {
     std::uint64_t value = 0;
-    for (int shift = 0; shift < 64; shift += 7) {
-      if (data.empty())
-        return ok = false, 0;
+    for (int shift = 0; shift < 64 && !data.empty(); shift += 7) {
       const auto byte = static_cast<unsigned char>(data.front());
       data.remove_prefix(1);
       value |= static_cast<std::uint64_t>(byte & 0x7f) << shift;
       if (byte < 0x80)
         return value;
     }
-    return ok = false, 0;
+    ok = false;
+    return 0;
   }
   std::string text(std::size_t max = text_bytes_max) {
     const std::uint64_t size = number();
-    if (size > max || size > data.size())
-      return ok = false, std::string();
+    if (size > max || size > data.size()) {
+      ok = false;
+      return {};
+    }
     std::string out(data.substr(0, size));
     data.remove_prefix(size);
     return out;
@@ -60,17 +65,17 @@ std::unexpected<Error> refuse(std::string_view path, std::string_view why) {
   for (char& c : shown)
     if (static_cast<unsigned char>(c) < 32 || c == 127)
       c = '?';
-  return fail(Code::invalid, fmt::format("this environment is refused: \"{}\" {}", shown, why),
+  return fail(Code::invalid, fmt::format("this environment is rejected: \"{}\" {}", shown, why),
               "save it again");
 }
 
 Status check_plain(std::string_view path) {
   if (path.empty() || path.size() > 4096 || path.front() == '/' ||
       path.find('\0') != std::string_view::npos)
-    return refuse(path, "is no plain relative path");
+    return refuse(path, "is not a plain relative path");
   for (const std::string& name : split(path, '/'))
     if (name.empty() || name == "." || name == ".." || name.size() > 255)
-      return refuse(path, "is no plain relative path");
+      return refuse(path, "is not a plain relative path");
   return {};
 }
 
@@ -79,13 +84,13 @@ std::string compressed(std::string_view bytes) {
   out.resize(ZSTD_compress(out.data(), out.size(), bytes.data(), bytes.size(), 3));
   return out;
 }
-// Never more than `size_max`, whatever the bytes claim.
+// Never more than `size_max`, whatever size the data declares.
 Result<std::string> expanded(std::string_view bytes, std::size_t size_max, std::string_view what) {
   const unsigned long long claims = ZSTD_getFrameContentSize(bytes.data(), bytes.size());
   if (claims == ZSTD_CONTENTSIZE_ERROR || claims == ZSTD_CONTENTSIZE_UNKNOWN)
-    return refuse(what, "is not compressed as it should be");
+    return refuse(what, "is not compressed correctly");
   if (claims > size_max)
-    return refuse(what, fmt::format("would unpack to {}, and {} is the most", format_bytes(claims),
+    return refuse(what, fmt::format("would unpack to {}; the limit is {}", format_bytes(claims),
                                     format_bytes(size_max)));
   std::string out(static_cast<std::size_t>(claims), '\0');
   const std::size_t n = ZSTD_decompress(out.data(), out.size(), bytes.data(), bytes.size());
@@ -108,8 +113,10 @@ std::string encode_manifest(const ImageManifest& m) {
   w.out = magic;
   w.text(m.place);
   w.number(m.variables.size());
-  for (const auto& [name, value] : m.variables)
-    w.text(name), w.text(value);
+  for (const auto& [name, value] : m.variables) {
+    w.text(name);
+    w.text(value);
+  }
   for (const auto* list : {&m.programs, &m.command}) {
     w.number(list->size());
     for (const std::string& item : *list)
@@ -124,21 +131,19 @@ std::string encode_manifest(const ImageManifest& m) {
     w.number(static_cast<unsigned char>(e.kind));
     w.number(e.mode);
     w.text(e.path);
-    if (e.kind == Kind::file)
-      w.number(e.size), w.number(static_cast<std::uint64_t>(e.modified_ns));
+    if (e.kind == Kind::file) {
+      w.number(e.size);
+      w.number(static_cast<std::uint64_t>(e.modified_ns));
+    }
     if (e.kind == Kind::link)
       w.text(e.target);
   }
   return compressed(w.out);
 }
 
-Result<ImageManifest> decode_manifest(std::string_view bytes) {
-  const std::string raw =
-      BILLOW_TRY(expanded(bytes, image_manifest_bytes_max, image_manifest_name));
-  if (!raw.starts_with(magic))
-    return refuse(image_manifest_name, "is of a version this Billow does not know");
-  Reader r{std::string_view(raw).substr(magic.size())};
-  ImageManifest m;
+namespace {
+
+void read_settings(Reader& r, ImageManifest& m) {
   m.place = r.text();
   for (std::uint64_t n = r.number(); r.ok && n > 0; --n) {
     std::string name = r.text();
@@ -148,20 +153,45 @@ Result<ImageManifest> decode_manifest(std::string_view bytes) {
     for (std::uint64_t n = r.number(); r.ok && n > 0; --n)
       list->push_back(r.text());
   m.directory = r.text();
-  std::uint64_t content = 0, files = 0;
+}
+
+Status read_blocks(Reader& r, ImageManifest& m) {
   for (std::uint64_t n = r.number(); r.ok && n > 0; --n) {
     const std::uint64_t size = r.number();
     if (size == 0 || size > image_block_bytes)
-      return refuse("a block", "is larger than a block may be");
+      return refuse("a block", "has an invalid size");
     m.blocks.push_back(static_cast<std::uint32_t>(size));
-    content += size;
   }
+  return {};
+}
+
+// What depends on the kind of an entry, after its mode and path.
+Status read_details(Reader& r, std::uint64_t kind, ImageEntry& e) {
+  switch (kind) {
+    case 'd':
+      e.kind = Kind::directory;
+      return {};
+    case 'f':
+      e.kind = Kind::file;
+      e.size = r.number();
+      e.modified_ns = static_cast<std::int64_t>(r.number());
+      return {};
+    case 'l':
+      e.kind = Kind::link;
+      e.target = r.text(4096);
+      return {};
+    default:
+      return refuse(e.path, "is of an unknown kind");
+  }
+}
+
+Status read_entries(Reader& r, ImageManifest& m) {
   const std::uint64_t count = r.number();
   if (count > image_entries_max)
-    return refuse(m.place,
-                  fmt::format("holds {} files, and {} are the most", count, image_entries_max));
+    return refuse(m.place, fmt::format("has {} files; the limit is {}", count, image_entries_max));
   std::unordered_set<std::string> directories;
-  m.entries.reserve(static_cast<std::size_t>(std::min<std::uint64_t>(count, raw.size())));
+  std::uint64_t files = 0;
+  m.entries.reserve(static_cast<std::size_t>(std::min<std::uint64_t>(count, r.data.size())));
   for (std::uint64_t n = count; r.ok && n > 0; --n) {
     ImageEntry e;
     const std::uint64_t kind = r.number();
@@ -171,50 +201,56 @@ Result<ImageManifest> decode_manifest(std::string_view bytes) {
       break;
     BILLOW_TRY_VOID(check_plain(e.path));
     if (!m.entries.empty() && e.path == m.entries.back().path)
-      return refuse(e.path, "is there twice");
+      return refuse(e.path, "appears twice");
     if (const auto slash = e.path.rfind('/');
         slash != std::string::npos && !directories.contains(e.path.substr(0, slash)))
       return refuse(e.path, "is not in a directory of the environment");
-    switch (kind) {
-      case 'd':
-        e.kind = Kind::directory;
-        directories.insert(e.path);
-        break;
-      case 'f':
-        e.kind = Kind::file;
-        e.size = r.number();
-        e.modified_ns = static_cast<std::int64_t>(r.number());
-        files += e.size;
-        if (e.size > image_bytes_max || files > image_bytes_max)
-          return refuse(e.path, fmt::format("is too much: an environment holds {} at most",
-                                            format_bytes(image_bytes_max)));
-        break;
-      case 'l':
-        e.kind = Kind::link;
-        e.target = r.text(4096);
-        break;
-      default:
-        return refuse(e.path, "is of no known kind");
-    }
+    BILLOW_TRY_VOID(read_details(r, kind, e));
+    if (e.kind == Kind::directory)
+      directories.insert(e.path);
+    files += e.size;
+    if (e.size > image_bytes_max || files > image_bytes_max)
+      return refuse(e.path, fmt::format("exceeds the limit of {} for an environment",
+                                        format_bytes(image_bytes_max)));
     m.entries.push_back(std::move(e));
   }
-  if (!r.ok || !r.data.empty())
-    return refuse(image_manifest_name, "is damaged");
-  if (content != files)
-    return refuse(image_manifest_name, "does not fit its blocks");
+  return {};
+}
+
+Status check_places(const ImageManifest& m) {
   if (m.place.empty() || m.place.front() != '/')
-    return refuse(m.place, "is no place for an environment");
+    return refuse(m.place, "is not a valid place for an environment");
   for (const std::string& name : split(m.place.substr(1), '/'))
     if (name == "." || name == ".." || (name.empty() && m.place != "/"))
-      return refuse(m.place, "is no place for an environment");
+      return refuse(m.place, "is not a valid place for an environment");
   for (const std::string& p : m.programs)
     if (!p.empty())
       BILLOW_TRY_VOID(check_plain(p));
-  return m;
+  return {};
 }
 
-// ---- unpacking
-// --------------------------------------------------------------------------------------------------------
+}  // namespace
+
+Result<ImageManifest> decode_manifest(std::string_view bytes) {
+  const std::string raw =
+      BILLOW_TRY(expanded(bytes, image_manifest_bytes_max, image_manifest_name));
+  if (!raw.starts_with(magic))
+    return refuse(image_manifest_name, "has a version that this Billow does not know");
+  Reader r{std::string_view(raw).substr(magic.size())};
+  ImageManifest m;
+  read_settings(r, m);
+  BILLOW_TRY_VOID(read_blocks(r, m));
+  BILLOW_TRY_VOID(read_entries(r, m));
+  if (!r.ok || !r.data.empty())
+    return refuse(image_manifest_name, "is damaged");
+  std::uint64_t content = 0;
+  for (const std::uint32_t size : m.blocks)
+    content += size;
+  if (content != m.bytes())
+    return refuse(image_manifest_name, "does not match its blocks");
+  BILLOW_TRY_VOID(check_places(m));
+  return m;
+}
 
 ImageReader::~ImageReader() {
   if (file_ >= 0)
@@ -232,16 +268,16 @@ Status ImageReader::take(std::string_view name, std::string_view content) {
   if (!name.starts_with("blocks/"))
     return name == "blocks" ? Status{} : refuse(name, "does not belong to an environment");
   if (block_ >= manifest_.blocks.size())
-    return refuse(name, "is more than the manifest says");
+    return refuse(name, "is not in the manifest");
   const std::uint32_t size = manifest_.blocks[block_++];
   const std::string bytes = BILLOW_TRY(expanded(content, size, name));
   if (bytes.size() != size)
-    return refuse(name, "is not as large as the manifest says");
+    return refuse(name, "has another size than in the manifest");
   return write_content(bytes);
 }
 
-// Directories are the user's alone until all is there. Each is made here, so no path leads through
-// anything that was not.
+// Directories are private until all files are complete. Each one is created here, so no path leads
+// through anything that existed before.
 Status ImageReader::make_entries() {
   BILLOW_TRY_VOID(make_directories(into_, 0700));
   for (const ImageEntry& e : manifest_.entries) {
@@ -254,7 +290,7 @@ Status ImageReader::make_entries() {
   return next_file();
 }
 
-// Opens the next file that has content; empty ones are made on the way.
+// Opens the next file with content; empty files are created on the way.
 Status ImageReader::next_file() {
   for (; entry_ < manifest_.entries.size(); ++entry_) {
     const ImageEntry& e = manifest_.entries[entry_];
@@ -276,8 +312,7 @@ Status ImageReader::close_file() {
   const ImageEntry& e = manifest_.entries[entry_];
   const timespec times[2] = {{0, UTIME_OMIT},
                              {e.modified_ns / 1'000'000'000, e.modified_ns % 1'000'000'000}};
-  // What the saver could do with a file, the user of the environment can: it is the user's own
-  // copy.
+  // The copy belongs to the user of the environment, who may at least read and write it.
   const bool bad = ::fchmod(file_, (e.mode | 0600) & 0777) != 0 || ::futimens(file_, times) != 0;
   const int error = errno;
   ::close(std::exchange(file_, -1));
@@ -289,7 +324,7 @@ Status ImageReader::close_file() {
 Status ImageReader::write_content(std::string_view bytes) {
   while (!bytes.empty()) {
     if (file_ < 0)
-      return refuse("a block", "is more than the files take");
+      return refuse("a block", "exceeds the files");
     const std::string_view part =
         bytes.substr(0, static_cast<std::size_t>(std::min<std::uint64_t>(left_, bytes.size())));
     BILLOW_TRY_VOID(write_all(file_, part));
@@ -306,7 +341,7 @@ Status ImageReader::write_content(std::string_view bytes) {
 
 Status ImageReader::finish() {
   if (!known_ || block_ != manifest_.blocks.size() || file_ >= 0)
-    return fail(Code::unavailable, "the environment did not come whole");
+    return fail(Code::unavailable, "the environment is incomplete");
   for (auto e = manifest_.entries.rbegin(); e != manifest_.entries.rend(); ++e)
     if (e->kind == Kind::directory &&
         ::chmod((into_ + "/" + e->path).c_str(), (e->mode | 0700) & 0777) != 0)

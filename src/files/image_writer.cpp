@@ -1,4 +1,4 @@
-// Capturing: a directory read once, in the order of its paths, into blocks.
+// Captures a directory: reads its files once, in the order of their paths, into blocks.
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -12,13 +12,14 @@
 
 #include "base/file.h"
 #include "base/platform.h"
+#include "base/text.h"
 #include "files/image.h"
 
 namespace billow::files {
 namespace {
 
-constexpr std::size_t block_bytes_few =
-    512 << 10;  // below this, a new directory does not begin a new block
+// Below this size a new directory does not start a new block.
+constexpr std::size_t block_bytes_few = 512 << 10;
 constexpr std::size_t left_out_max = 20;
 
 class Capture {
@@ -42,8 +43,8 @@ class Capture {
     BILLOW_TRY_VOID(list(""));
     total_ = manifest_.bytes();
     if (total_ > image_bytes_max)
-      return fail(Code::too_large,
-                  fmt::format("{} holds more than an environment may", source_.directory));
+      return fail(Code::too_large, fmt::format("{} exceeds the limit of {} for an environment",
+                                               source_.directory, format_bytes(image_bytes_max)));
     BILLOW_TRY_VOID(make_directories(into_ + "/blocks"));
     for (ImageEntry& e : manifest_.entries)
       if (e.kind == Kind::file)
@@ -80,12 +81,12 @@ class Capture {
                         at = source_.directory + "/" + path;
       struct stat info {};
       if (::lstat(at.c_str(), &info) != 0)
-        continue;  // gone meanwhile
+        continue;  // removed in the meantime
       ImageEntry e{.path = path, .mode = info.st_mode & 0777u, .target = {}};
       if (S_ISDIR(info.st_mode)) {
         e.kind = Kind::directory;
-        const bool elsewhere =
-            info.st_dev != device_;  // /proc, /sys, a disk that happens to be mounted
+        // /proc, /sys, or a disk that happens to be mounted.
+        const bool elsewhere = info.st_dev != device_;
         manifest_.entries.push_back(std::move(e));
         if (elsewhere)
           leave_out(path, "another file system");
@@ -101,7 +102,7 @@ class Capture {
         manifest_.entries.push_back(std::move(e));
       } else if (S_ISREG(info.st_mode)) {
         if (::access(at.c_str(), R_OK) != 0) {
-          leave_out(path, "not yours to read");
+          leave_out(path, "not readable");
           continue;
         }
         e.size = static_cast<std::uint64_t>(info.st_size);
@@ -111,8 +112,8 @@ class Capture {
         leave_out(path, "a socket, a pipe or a device");
       }
       if (manifest_.entries.size() > image_entries_max)
-        return fail(Code::too_large, fmt::format("{} holds more than {} files", source_.directory,
-                                                 image_entries_max));
+        return fail(Code::too_large,
+                    fmt::format("{} has more than {} files", source_.directory, image_entries_max));
     }
     return {};
   }
@@ -137,8 +138,8 @@ class Capture {
       if (n < 0)
         return fail_errno(at, errno);
       if (n == 0)
-        return fail(Code::conflict, fmt::format("{} became shorter while it was read", at),
-                    "save again when nobody writes there");
+        return fail(Code::conflict, fmt::format("{} was truncated while it was read", at),
+                    "save again when no program writes to it");
       block_.resize(before + static_cast<std::size_t>(n));
       left -= static_cast<std::uint64_t>(n);
       done_ += static_cast<std::uint64_t>(n);

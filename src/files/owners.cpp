@@ -15,7 +15,7 @@ constexpr std::size_t owner_bytes_max = 512 << 20;
 
 std::size_t DigestHash::operator()(const Sha256& digest) const {
   std::size_t out = 0;
-  std::memcpy(&out, digest.data(), sizeof out);  // as good a hash as any
+  std::memcpy(&out, digest.data(), sizeof out);  // a digest is a good hash
   return out;
 }
 
@@ -27,7 +27,7 @@ DigestSet& Owners::of(const std::string& owner) {
   const auto [found, fresh] = known_.try_emplace(owner);
   if (fresh)
     if (auto text = read_file(path_of(owner), owner_bytes_max)) {
-      text->resize(text->size() / 32 * 32);  // a crash may have cut the last one short
+      text->resize(text->size() / 32 * 32);  // a crash may have truncated the last one
       if (const auto digests = decode_digests(*text))
         found->second.insert(digests->begin(), digests->end());
     }

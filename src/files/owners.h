@@ -1,9 +1,8 @@
-// Who has shown that content is theirs. The store keeps the same content once, whoever brought it;
-// but that it is there is nobody's business who does not have it: only what somebody uploaded (or
-// was given) counts as known to them, whatever others have.
+// Records which owner has which content. The store keeps equal content once, but must not reveal
+// its existence to others: an owner sees only content that it uploaded or was given.
 //
-// One file per owner, of digests one after the other, appended to and read when the owner first
-// asks. A loss of it costs an upload.
+// One file of digests per owner, appended to, and read when the owner is first used. If it is lost,
+// the owner uploads again.
 #pragma once
 
 #include <functional>
@@ -27,7 +26,7 @@ class Owners {
   explicit Owners(std::string directory) : directory_(std::move(directory)) {}
   bool has(const std::string& owner, const Sha256& digest) { return of(owner).contains(digest); }
   Status add(const std::string& owner, const std::vector<Sha256>& digests);
-  // Forgets of all that was read so far what `kept` does not know any more.
+  // Drops digests for which `kept` returns false, for all owners in memory.
   void prune(const std::function<bool(const Sha256&)>& kept);
 
  private:

@@ -15,7 +15,7 @@ Status each_piece(std::string_view pack,
                   const std::function<Status(const Sha256&, std::string_view)>& fn) {
   while (!pack.empty()) {
     if (pack.size() < pack_header_bytes)
-      return fail(Code::invalid, "a pack of files ends too early");
+      return fail(Code::invalid, "the pack of files is truncated");
     Sha256 digest;
     std::memcpy(digest.data(), pack.data(), digest.size());
     std::uint64_t size = 0;
@@ -23,13 +23,13 @@ Status each_piece(std::string_view pack,
       size |= static_cast<std::uint64_t>(static_cast<unsigned char>(pack[32 + i])) << (8 * i);
     pack.remove_prefix(pack_header_bytes);
     if (size > piece_bytes)
-      return fail(Code::invalid, "a pack holds a piece that is too large");
+      return fail(Code::invalid, "the pack of files contains a piece that is too large");
     if (size > pack.size())
-      return fail(Code::invalid, "a pack of files ends too early");
+      return fail(Code::invalid, "the pack of files is truncated");
     const std::string_view bytes = pack.substr(0, size);
     if (sha256(bytes) != digest)
-      return fail(Code::invalid, "a piece of a file is not what its digest says",
-                  "something on the way damages data: try again");
+      return fail(Code::invalid, "a piece of a file does not match its digest",
+                  "the data was damaged in transit; try again");
     BILLOW_TRY_VOID(fn(digest, bytes));
     pack.remove_prefix(size);
   }
@@ -46,7 +46,7 @@ std::string encode_digests(const std::vector<Sha256>& digests) {
 
 Result<std::vector<Sha256>> decode_digests(std::string_view bytes) {
   if (bytes.size() % 32 != 0)
-    return fail(Code::invalid, "that is no list of digests");
+    return fail(Code::invalid, "invalid list of digests");
   std::vector<Sha256> out(bytes.size() / 32);
   for (std::size_t i = 0; i < out.size(); ++i)
     std::memcpy(out[i].data(), bytes.data() + i * 32, 32);

@@ -1,5 +1,5 @@
-// Pieces of content as they travel and lie in a store: each is its SHA-256, its size (8 bytes,
-// little endian) and its bytes, one after the other, nothing around them.
+// A pack is a sequence of pieces as they are sent and stored. Each piece is its SHA-256, its size
+// (8 bytes, little endian) and its content.
 #pragma once
 
 #include <functional>
@@ -16,8 +16,8 @@ inline constexpr std::size_t pack_bytes_max = 7 << 20;  // one body of the API
 inline constexpr std::size_t pack_bytes_wanted = 5 << 20;
 
 void add_piece(std::string& pack, const Sha256& digest, std::string_view bytes);
-// Every piece in turn, checked against its digest. An error names what is wrong; pieces before it
-// have been given.
+// Calls `fn` with each piece after checking its digest. Stops at the first error; earlier pieces
+// have been passed on.
 Status each_piece(std::string_view pack,
                   const std::function<Status(const Sha256& digest, std::string_view bytes)>& fn);
 

@@ -43,8 +43,7 @@ bool looks_secret(std::string_view path) {
          path.ends_with(".docker/config.json") || path.ends_with(".kube/config");
 }
 
-// Up to `size` bytes, short only at the end of the file. A read that fails is an error: never taken
-// for the end.
+// Up to `size` bytes, fewer only at the end of the file. A failed read is an error, never the end.
 Result<std::size_t> read_up_to(int fd, char* into, std::size_t size, const std::string& path) {
   std::size_t filled = 0;
   while (filled < size) {
@@ -60,8 +59,7 @@ Result<std::size_t> read_up_to(int fd, char* into, std::size_t size, const std::
   return filled;
 }
 
-// Looks first and reads afterwards: what is too much is refused by its size, before an hour went
-// into reading it.
+// Checks sizes first and reads afterwards, so that a tree that is too large fails at once.
 class Walker {
  public:
   explicit Walker(const ScanOptions& options) : options_(options), cache_(options.cache) {}
@@ -77,7 +75,7 @@ class Walker {
     }
     if (out_.tree.bytes() > tree_bytes_max)
       return fail(Code::too_large,
-                  fmt::format("{} holds {}, more than {}", options_.root,
+                  fmt::format("{} has {}; the limit is {}", options_.root,
                               format_bytes(out_.tree.bytes()), format_bytes(tree_bytes_max)),
                   hint());
     BILLOW_TRY_VOID(digest_all());
@@ -91,14 +89,12 @@ class Walker {
     Known now;
     bool gone = false;
   };
-  static std::string hint() {
-    return "name what need not follow the job in .billowignore, or start it with --no-sync";
-  }
+  static std::string hint() { return "exclude files in .billowignore, or use --no-sync"; }
   std::string full(const std::string& path) const {
     return path.empty() ? options_.root : options_.root + "/" + path;
   }
 
-  // A path that was asked for by name, with the directories that lead to it.
+  // A path that was named explicitly, with its parent directories.
   Status named(const std::string& path) {
     for (auto slash = path.find('/'); slash != std::string::npos;
          slash = path.find('/', slash + 1)) {
@@ -109,7 +105,7 @@ class Walker {
         if (::lstat(full(parent).c_str(), &info) != 0)
           return fail_errno(path, errno);
         if (!S_ISDIR(info.st_mode))
-          return fail(Code::invalid, fmt::format("{} is no directory", parent));
+          return fail(Code::invalid, fmt::format("{} is not a directory", parent));
         out_.tree.entries.push_back(
             {.path = parent, .kind = Kind::directory, .mode = info.st_mode & 0777u});
       }
@@ -136,7 +132,7 @@ class Walker {
           continue;
         struct stat info {};
         if (::lstat((full(path) + "/" + file).c_str(), &info) != 0 || !S_ISREG(info.st_mode))
-          continue;  // a pipe would never end
+          continue;  // reading a pipe might never end
         if (const auto text = read_file(full(path) + "/" + file, 1 << 20))
           rules_.add(path, *text);
       }
@@ -161,7 +157,7 @@ class Walker {
       return {};
     if (out_.tree.entries.size() >= tree_entries_max)
       return fail(Code::too_large,
-                  fmt::format("{} holds more than {} files", options_.root, tree_entries_max),
+                  fmt::format("{} has more than {} files", options_.root, tree_entries_max),
                   hint());
     Entry e{.path = path, .kind = Kind::file, .mode = info.st_mode & 0777u};
     if (S_ISDIR(info.st_mode)) {
@@ -178,18 +174,19 @@ class Walker {
       e.mode = 0777;
       e.target.assign(target, static_cast<std::size_t>(n));
       if (!link_stays_inside(path, e.target)) {
-        out_.warnings.push_back(fmt::format("{} links out of the directory and is left out", path));
+        out_.warnings.push_back(
+            fmt::format("{} points outside the directory and is left out", path));
         return {};
       }
       out_.tree.entries.push_back(std::move(e));
       return {};
     }
     if (!S_ISREG(info.st_mode))
-      return {};  // sockets, pipes and devices stay
+      return {};  // sockets, pipes and devices are left out
     if (verdict == IgnoreRules::Verdict::none && looks_secret(path)) {
-      out_.warnings.push_back(
-          fmt::format("{} may hold secrets and stays here (to take it along: !{} in .billowignore)",
-                      path, path));
+      out_.warnings.push_back(fmt::format(
+          "{} may contain secrets and is left out (to include it, add !{} to .billowignore)", path,
+          path));
       return {};
     }
     e.size = static_cast<std::uint64_t>(info.st_size);
@@ -242,8 +239,7 @@ class Walker {
         gone = true;
         continue;
       }
-      // A file written a moment ago may change again without a new time: it is looked at again next
-      // time.
+      // A file written just now may change again without a new time: it is read again next time.
       const bool settled =
           system_clock().wall().ns - u.now.mtime_ns > 2'000'000'000ll && e.size == u.now.size;
       u.now.pieces = e.pieces;
@@ -260,7 +256,7 @@ class Walker {
     return {};
   }
 
-  // As large as it was when it was looked at: one that grows meanwhile does not go on for ever.
+  // Only as much as the file had when it was listed: a growing file would never end.
   Status digest(Unread& u, std::string& buffer) {
     Entry& e = out_.tree.entries[u.entry];
     const std::string path = full(e.path);
@@ -311,7 +307,7 @@ Result<std::vector<std::string>> list(const std::string& root, const std::string
       directories.push_back(at);
     if (out.size() > tree_entries_max)
       return fail(Code::too_large,
-                  fmt::format("{} holds more than {} files", path, tree_entries_max));
+                  fmt::format("{} has more than {} files", path, tree_entries_max));
     return {};
   };
   BILLOW_TRY_VOID(look(path));
@@ -342,7 +338,7 @@ Result<std::string> read_piece(const Source& source, const Sha256& digest) {
   const std::size_t done = BILLOW_TRY(read_up_to(fd.get(), out.data(), out.size(), source.path));
   if (done != out.size() || sha256(out) != digest)
     return fail(Code::conflict, fmt::format("{} changed while it was read", source.path),
-                "try again when nothing writes to it");
+                "try again when no program writes to it");
   return out;
 }
 

@@ -1,5 +1,5 @@
-// A directory becomes a tree. Only what changed since the last look is read: a small file beside
-// the user's other caches remembers size, times and inode of each file with its digests.
+// Turns a directory into a tree. Only files that changed since the last scan are read: a file in
+// the user's cache directory remembers size, times, inode and digests of each file.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@
 namespace billow::files {
 
 struct Source {
-  std::string path;  // of the file that holds the piece
+  std::string path;  // the file with the piece
   std::uint64_t offset = 0;
   std::uint32_t size = 0;
 };
@@ -21,27 +21,27 @@ struct Source {
 struct Scan {
   Tree tree;
   std::unordered_map<Sha256, Source, DigestHash> sources;  // where each piece can be read
-  std::vector<std::string> warnings;                       // ".env may hold secrets and stays here"
+  std::vector<std::string> warnings;  // ".env may contain secrets and is left out"
 };
 
 struct ScanOptions {
   std::string root;
-  std::vector<std::string> only;  // these paths alone (relative); empty: everything
-  bool ignore_files =
-      true;           // honour .gitignore and .billowignore, and leave out what looks like a secret
-  std::string cache;  // file; empty: read everything
+  std::vector<std::string> only;  // only these relative paths; empty: everything
+  // Apply .gitignore and .billowignore, and leave out files that look like secrets.
+  bool ignore_files = true;
+  std::string cache;  // a file; empty: read everything
 };
 
 Result<Scan> scan(const ScanOptions& options);
-// The plain files at or below a path, by their paths from the root. Links are not followed and not
+// The regular files at or below a path, relative to the root. Links are neither followed nor
 // listed.
 Result<std::vector<std::string>> list(const std::string& root, const std::string& path);
-// The piece itself. An error where the file changed since it was looked at.
+// The content of the piece. An error if the file has changed since the scan.
 Result<std::string> read_piece(const Source& source, const Sha256& digest);
 
-// Writes a tree into an existing directory. `piece` is asked for each piece in order. Never follows
-// a link that it did not make, and never leaves the directory; what is there already is replaced
-// where the tree has it.
+// Writes a tree into an existing directory; `piece` returns the content of each piece, in order.
+// Follows no links that existed before and never leaves the directory. Existing files that are in
+// the tree are replaced.
 Status write_tree(const std::string& directory,
                   const Tree& tree,
                   const std::function<Result<std::string>(const Sha256&)>& piece);

@@ -21,8 +21,10 @@ ScanCache::ScanCache(std::string path) : path_(std::move(path)) {
   known_.reserve(in.size() / 96);
   const auto number = [&] {
     std::uint64_t value = 0;
-    if (in.size() < 8)
-      return in = {}, std::uint64_t{0};
+    if (in.size() < 8) {
+      in = {};
+      return value;
+    }
     std::memcpy(&value, in.data(), 8);
     in.remove_prefix(8);
     return value;
@@ -30,8 +32,9 @@ ScanCache::ScanCache(std::string path) : path_(std::move(path)) {
   while (in.size() >= 48) {
     Known k;
     const std::uint64_t length = number();
-    k.size = number(), k.inode = number();
-    k.mtime_ns = static_cast<std::int64_t>(number()),
+    k.size = number();
+    k.inode = number();
+    k.mtime_ns = static_cast<std::int64_t>(number());
     k.ctime_ns = static_cast<std::int64_t>(number());
     const std::uint64_t pieces = number();
     if (length > in.size() || pieces > (in.size() - length) / 32)
@@ -39,8 +42,10 @@ ScanCache::ScanCache(std::string path) : path_(std::move(path)) {
     std::string file(in.substr(0, length));
     in.remove_prefix(length);
     k.pieces.resize(pieces);
-    for (Sha256& piece : k.pieces)
-      std::memcpy(piece.data(), in.data(), 32), in.remove_prefix(32);
+    for (Sha256& piece : k.pieces) {
+      std::memcpy(piece.data(), in.data(), 32);
+      in.remove_prefix(32);
+    }
     known_.emplace(std::move(file), std::move(k));
   }
 }
@@ -58,8 +63,12 @@ void ScanCache::save() const {
     out.append(reinterpret_cast<const char*>(&value), 8);
   };
   for (const auto& [path, k] : fresh_) {
-    put(path.size()), put(k.size), put(k.inode), put(static_cast<std::uint64_t>(k.mtime_ns)),
-        put(static_cast<std::uint64_t>(k.ctime_ns)), put(k.pieces.size());
+    put(path.size());
+    put(k.size);
+    put(k.inode);
+    put(static_cast<std::uint64_t>(k.mtime_ns));
+    put(static_cast<std::uint64_t>(k.ctime_ns));
+    put(k.pieces.size());
     out += path;
     for (const Sha256& piece : k.pieces)
       out.append(reinterpret_cast<const char*>(piece.data()), 32);

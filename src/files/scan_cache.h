@@ -1,6 +1,6 @@
-// What a directory's files were when they were last looked at, beside the user's other caches: a
-// file whose size, times and inode are the same is not read again. One record a file, binary,
-// because it is read before every job. A loss of it costs time, nothing else.
+// Remembers the files of a directory in the user's cache directory: a file with the same size,
+// times and inode is not read again. One binary record per file, because it is read before every
+// job. If the cache is lost, the next scan only takes longer.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,8 @@ class ScanCache {
   explicit ScanCache(std::string path);
   const Known* find(const std::string& path) const;
   void note(const std::string& path, Known known) {
-    fresh_.emplace_back(path, std::move(known)), changed_ = true;
+    fresh_.emplace_back(path, std::move(known));
+    changed_ = true;
   }
   void keep(const std::string& path, const Known& known) { fresh_.emplace_back(path, known); }
   void save() const;

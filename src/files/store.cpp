@@ -18,7 +18,7 @@
 namespace billow::files {
 namespace {
 
-// A pack's file follows its last use by a minute at most, a tree's at once.
+// The file time of a pack lags its last use by at most a minute, that of a tree not at all.
 constexpr std::int64_t pack_time_lag_s = 90;
 constexpr Duration trim_pause = seconds(10);
 
@@ -34,7 +34,7 @@ std::vector<std::pair<std::int64_t, std::string>> files_in(const std::string& di
     if (name.ends_with(suffix) && ::stat((directory + "/" + name).c_str(), &info) == 0)
       out.emplace_back(platform::modified_ns(info) / 1'000'000'000, name);
     else if (name.find(".tmp") != std::string::npos)
-      ::unlink((directory + "/" + name).c_str());  // of a crash
+      ::unlink((directory + "/" + name).c_str());  // left by a crash
   }
   ::closedir(dir);
   std::sort(out.begin(), out.end());
@@ -51,9 +51,9 @@ Result<std::unique_ptr<Store>> Store::open(Options options) {
   return store;
 }
 
-// Only headers are read: a piece is checked when it came in, and by whoever receives it.
+// Reads only headers: pieces were checked when they were added, and receivers check them again.
 Status Store::load() {
-  (void)files_in(options_.directory + "/trees", " ");  // clears what a crash left
+  (void)files_in(options_.directory + "/trees", " ");  // removes leftovers of a crash
   for (const auto& [age, name] : files_in(options_.directory + "/packs", ".pack")) {
     const Fd fd(::open((options_.directory + "/packs/" + name).c_str(), O_RDONLY | O_CLOEXEC));
     struct stat info {};
@@ -94,8 +94,8 @@ std::uint64_t Store::bytes() const {
   return bytes_;
 }
 
-// To the end of the line. Its file's time follows now and then, so that the order outlives a
-// restart.
+// Marks the pack as most recently used. Its file time is updated now and then, so that the order
+// survives a restart.
 void Store::touch(Packs::iterator pack) const {
   const SteadyTime now = system_clock().steady();
   if (now - pack->used > minutes(1))
@@ -124,7 +124,7 @@ std::vector<Sha256> Store::missing(const std::string& owner, const std::vector<S
 
 Status Store::add(const std::string& owner, std::string_view pack) {
   std::vector<Sha256> brought;
-  std::string fresh;  // what is not here yet, as a pack of its own
+  std::string fresh;  // the pieces that are new, as a pack
   std::vector<std::pair<Sha256, std::pair<std::uint64_t, std::uint32_t>>> pieces;
   bool all_fresh = true;
   BILLOW_TRY_VOID(each_piece(pack, [&](const Sha256& digest, std::string_view bytes) -> Status {
@@ -149,11 +149,10 @@ Status Store::add(const std::string& owner, std::string_view pack) {
       std::lock_guard lock(mutex_);
       trim_locked();
       if (bytes_ + pack.size() > options_.bytes_refused)
-        return fail(
-            Code::storage_full,
-            fmt::format("there is no room for more files: {} are kept for jobs that wait or run",
-                        format_bytes(bytes_)),
-            "stop jobs that are not needed, or keep data on a volume");
+        return fail(Code::storage_full,
+                    fmt::format("the file store is full: {} are in use by waiting and running jobs",
+                                format_bytes(bytes_)),
+                    "stop jobs you do not need, or keep data on a volume");
     }
     const std::string name = hex(random_bytes(12)) + ".pack";
     BILLOW_TRY_VOID(write_file_atomic(options_.directory + "/packs/" + name, pack, 0600));
@@ -190,19 +189,12 @@ void Store::trim_locked() {
   };
   for (const Sha256& digest : needed.pieces)
     stay(digest);
-  for (const Sha256& tree : needed.trees) {
-    const auto list = read_file(tree_path(tree), tree_list_bytes_max);
-    const auto known = list ? decode(*list) : Result<Tree>(fail(Code::not_found, ""));
-    if (!known)
-      continue;
-    for (const Entry& e : known->entries)
-      for (const Sha256& piece : e.pieces)
-        stay(piece);
-  }
+  for (const Sha256& tree : needed.trees)
+    (void)each_piece_of(tree, stay);
   std::int64_t newest_gone = 0;
   for (auto pack = packs_.begin(); pack != packs_.end() && bytes_ > options_.bytes_max;) {
     if (pack->used.ns > 0 && now - pack->used < options_.kept_at_least)
-      break;  // and all after it
+      break;  // later packs were used even more recently
     if (staying.contains(&*pack)) {
       ++pack;
       continue;
@@ -221,13 +213,82 @@ void Store::trim_locked() {
     trim_again_ = now + trim_pause;
   if (newest_gone == 0)
     return;
-  // A tree is used no later than its pieces: the lists that may have lost some go too.
+  // A tree is never used after its pieces: lists that may have lost some are removed too.
   const DigestSet trees(needed.trees.begin(), needed.trees.end());
   for (const auto& [used, name] : files_in(options_.directory + "/trees", "")) {
     const auto digest = parse_digest(name);
     if (used <= newest_gone + pack_time_lag_s && digest && !trees.contains(*digest))
       ::unlink(tree_path(*digest).c_str());
   }
+  prune_owners();
+}
+
+// A list that no longer exists has no pieces.
+Status Store::each_piece_of(const Sha256& tree,
+                            const std::function<void(const Sha256&)>& visit) const {
+  const auto list = read_file(tree_path(tree), tree_list_bytes_max);
+  if (!list)
+    return {};
+  const Tree known = BILLOW_TRY(decode(*list));
+  for (const Entry& e : known.entries)
+    for (const Sha256& piece : e.pieces)
+      visit(piece);
+  return {};
+}
+
+// The pieces of these trees that neither another tree nor current work uses.
+Result<DigestSet> Store::pieces_only_of(const std::vector<Sha256>& trees) const {
+  DigestSet out;
+  const DigestSet removed(trees.begin(), trees.end());
+  for (const Sha256& tree : trees)
+    BILLOW_TRY_VOID(each_piece_of(tree, [&](const Sha256& piece) { out.insert(piece); }));
+  for (const auto& [used, name] : files_in(options_.directory + "/trees", ""))
+    if (const auto other = parse_digest(name); other && !removed.contains(*other))
+      BILLOW_TRY_VOID(each_piece_of(*other, [&](const Sha256& piece) { out.erase(piece); }));
+  const Needed needed = options_.needed ? options_.needed() : Needed{};
+  for (const Sha256& piece : needed.pieces)
+    out.erase(piece);
+  return out;
+}
+
+// Replaces the pack by one without these pieces.
+Status Store::remove_from_pack(Packs::iterator pack, const DigestSet& removed) {
+  std::string rest;
+  std::vector<std::pair<Sha256, Place>> moved;
+  const Fd fd(::open(pack_path(*pack).c_str(), O_RDONLY | O_CLOEXEC));
+  for (const Sha256& piece : pack->pieces) {
+    if (removed.contains(piece))
+      continue;
+    const Place& place = places_.at(piece);
+    std::string bytes(place.size, '\0');
+    if (!fd || ::pread(fd.get(), bytes.data(), bytes.size(), static_cast<off_t>(place.offset)) !=
+                   static_cast<ssize_t>(bytes.size()))
+      continue;  // damaged: it is fetched again
+    add_piece(rest, piece, bytes);
+    moved.push_back({piece, {pack, rest.size() - bytes.size(), place.size}});
+  }
+  Pack fresh{hex(random_bytes(12)) + ".pack", rest.size(), pack->used, {}};
+  if (!rest.empty())
+    BILLOW_TRY_VOID(write_file_atomic(options_.directory + "/packs/" + fresh.name, rest, 0600));
+  if (::unlink(pack_path(*pack).c_str()) != 0 && errno != ENOENT)
+    return fail_errno(pack_path(*pack), errno);
+  for (const Sha256& piece : pack->pieces)
+    places_.erase(piece);
+  bytes_ -= pack->bytes;
+  if (!rest.empty()) {
+    const auto place = packs_.insert(pack, std::move(fresh));
+    bytes_ += place->bytes;
+    for (auto& [piece, where] : moved) {
+      where.pack = place;
+      places_.emplace(piece, where);
+      place->pieces.push_back(piece);
+    }
+  }
+  packs_.erase(pack);
+  return {};
+}
+
+void Store::prune_owners() {
   owners_.prune([this](const Sha256& digest) {
     return places_.contains(digest) || file_exists(tree_path(digest));
   });
@@ -235,73 +296,19 @@ void Store::trim_locked() {
 
 Status Store::forget(const std::vector<Sha256>& trees) {
   std::lock_guard lock(mutex_);
-  const auto pieces_of = [&](const Sha256& tree, const auto& visit) -> Status {
-    auto list = read_file(tree_path(tree), tree_list_bytes_max);
-    if (!list)
-      return {};  // it went by itself
-    const Tree known = BILLOW_TRY(decode(*list));
-    for (const Entry& e : known.entries)
-      for (const Sha256& piece : e.pieces)
-        visit(piece);
+  if (trees.empty())
     return {};
-  };
-  DigestSet going;
-  const DigestSet gone(trees.begin(), trees.end());
-  for (const Sha256& tree : trees)
-    BILLOW_TRY_VOID(pieces_of(tree, [&](const Sha256& piece) { going.insert(piece); }));
-  if (going.empty() && trees.empty())
-    return {};
-  for (const auto& [used, name] : files_in(options_.directory + "/trees", ""))
-    if (const auto other = parse_digest(name); other && !gone.contains(*other))
-      BILLOW_TRY_VOID(pieces_of(*other, [&](const Sha256& piece) { going.erase(piece); }));
-  const Needed needed = options_.needed ? options_.needed() : Needed{};
-  for (const Sha256& piece : needed.pieces)
-    going.erase(piece);
+  const DigestSet removed = BILLOW_TRY(pieces_only_of(trees));
   for (auto pack = packs_.begin(); pack != packs_.end();) {
     const auto at = pack++;
-    if (std::ranges::none_of(at->pieces,
-                             [&](const Sha256& piece) { return going.contains(piece); }))
-      continue;
-    // What lies in it and is others' moves into a pack of its own.
-    std::string rest;
-    std::vector<std::pair<Sha256, Place>> moved;
-    const Fd fd(::open(pack_path(*at).c_str(), O_RDONLY | O_CLOEXEC));
-    for (const Sha256& piece : at->pieces) {
-      if (going.contains(piece))
-        continue;
-      const Place& place = places_.at(piece);
-      std::string bytes(place.size, '\0');
-      if (!fd || ::pread(fd.get(), bytes.data(), bytes.size(), static_cast<off_t>(place.offset)) !=
-                     static_cast<ssize_t>(bytes.size()))
-        continue;  // damaged: it is fetched again
-      add_piece(rest, piece, bytes);
-      moved.push_back({piece, {at, rest.size() - bytes.size(), place.size}});
-    }
-    Pack fresh{hex(random_bytes(12)) + ".pack", rest.size(), at->used, {}};
-    if (!rest.empty())
-      BILLOW_TRY_VOID(write_file_atomic(options_.directory + "/packs/" + fresh.name, rest, 0600));
-    if (::unlink(pack_path(*at).c_str()) != 0 && errno != ENOENT)
-      return fail_errno(pack_path(*at), errno);
-    for (const Sha256& piece : at->pieces)
-      places_.erase(piece);
-    bytes_ -= at->bytes;
-    if (!rest.empty()) {
-      const auto place = packs_.insert(at, std::move(fresh));
-      bytes_ += place->bytes;
-      for (auto& [piece, where] : moved) {
-        where.pack = place;
-        places_.emplace(piece, where);
-        place->pieces.push_back(piece);
-      }
-    }
-    packs_.erase(at);
+    if (std::ranges::any_of(at->pieces,
+                            [&](const Sha256& piece) { return removed.contains(piece); }))
+      BILLOW_TRY_VOID(remove_from_pack(at, removed));
   }
   for (const Sha256& tree : trees)
     if (::unlink(tree_path(tree).c_str()) != 0 && errno != ENOENT)
       return fail_errno(tree_path(tree), errno);
-  owners_.prune([this](const Sha256& digest) {
-    return places_.contains(digest) || file_exists(tree_path(digest));
-  });
+  prune_owners();
   return {};
 }
 
@@ -313,7 +320,8 @@ Result<std::string> Store::read(const Sha256& digest) const {
     std::lock_guard lock(mutex_);
     const auto found = places_.find(digest);
     if (found == places_.end())
-      return fail(Code::not_found, fmt::format("no content {} is kept here", digest_hex(digest)));
+      return fail(Code::not_found,
+                  fmt::format("content {} is not in the store", digest_hex(digest)));
     touch(found->second.pack);
     path = pack_path(*found->second.pack);
     offset = found->second.offset;
@@ -327,7 +335,7 @@ Result<std::string> Store::read(const Sha256& digest) const {
         ::pread(fd.get(), out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
     if (got <= 0)
       return fail(Code::internal, fmt::format("{} is damaged", path),
-                  "remove the file; what was in it is uploaded again when it is needed");
+                  "remove the file; its content is uploaded again when needed");
     done += static_cast<std::size_t>(got);
   }
   return out;
@@ -335,7 +343,7 @@ Result<std::string> Store::read(const Sha256& digest) const {
 
 Status Store::add_tree(const std::string& owner, const Sha256& digest, std::string_view list) {
   if (sha256(list) != digest)
-    return fail(Code::invalid, "the list of files is not what its digest says");
+    return fail(Code::invalid, "the list of files does not match its digest");
   const std::string path = tree_path(digest);
   if (::utimensat(AT_FDCWD, path.c_str(), nullptr, 0) != 0)
     if (const Status written = write_file_atomic(path, list, 0600); !written && !file_exists(path))
@@ -347,8 +355,8 @@ Result<std::string> Store::read_tree(const Sha256& digest) const {
   const std::string path = tree_path(digest);
   auto list = read_file(path, tree_list_bytes_max);
   if (!list)
-    return fail(Code::not_found, fmt::format("no tree {} is kept here", digest_hex(digest)),
-                "submit the job again: its files are then uploaded anew");
+    return fail(Code::not_found, fmt::format("tree {} is not in the store", digest_hex(digest)),
+                "submit the job again; its files are then uploaded again");
   ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0);
   return list;
 }

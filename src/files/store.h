@@ -1,13 +1,14 @@
-// Content kept by its digest, in packs on disk, up to a size. The head has one for what people
-// upload, every node one for what its jobs needed before.
+// Stores content by digest in packs on disk, up to a size limit. The head has one for uploads, and
+// each node has one as a cache for its jobs.
 //
-// A pack is written beside its name and renamed, so a crash leaves whole ones. Which piece lies
-// where is in memory, read from the packs when the store is opened. Beyond the limit the packs that
-// were used longest ago go, but none that work still needs, and none used within the last minutes:
-// somebody may just have been told that they are there. Thread-safe.
+// A pack is written to a temporary file and renamed, so a crash leaves only complete packs. The
+// index of pieces is in memory and is rebuilt from the packs when the store is opened. Beyond the
+// limit the least recently used packs are removed, except those that current work needs and those
+// used within the last minutes, because a client may just have learned that they exist.
+// Thread-safe.
 //
-// Content is kept once, and known to those alone who brought it: see owners.h. The owner "" is the
-// store itself, and knows everything.
+// Content is stored once, but only owners who brought it can see it: see owners.h. The owner "" is
+// the store itself and sees everything.
 #pragma once
 
 #include <cstdint>
@@ -26,49 +27,49 @@
 #include "files/tree.h"
 
 namespace billow::limits {
-inline constexpr std::uint64_t head_files_bytes_max =
-    50ull << 30;  // of what people uploaded; the longest unused goes first
-}
+// Uploads on the head; the least recently used are removed first.
+inline constexpr std::uint64_t head_files_bytes_max = 50ull << 30;
+}  // namespace billow::limits
 
 namespace billow::files {
 
 class Store {
  public:
-  // What must stay whatever the limit says.
+  // Content that is never removed, regardless of the limit.
   struct Needed {
     std::vector<Sha256> trees, pieces;
   };
   struct Options {
     std::string directory;
     std::uint64_t bytes_max = 0;
-    std::uint64_t bytes_refused =
-        0;  // more than this is not taken, where all of it is needed; 0: always taken
+    // Beyond this size new content is rejected if everything is needed; 0: never rejected.
+    std::uint64_t bytes_refused = 0;
     Duration kept_at_least = minutes(10);
-    std::function<Needed()> needed;  // asked when the limit is passed
+    std::function<Needed()> needed;  // called when the limit is exceeded
   };
   static Result<std::unique_ptr<Store>> open(Options options);
 
   bool has(const Sha256& digest) const;
-  // Those that are not here or that the owner has not shown to have, each once. What is here counts
-  // as used.
+  // The digests that are not stored or that the owner has not brought, each once. Stored ones are
+  // marked as used.
   std::vector<Sha256> missing(const std::string& owner, const std::vector<Sha256>& digests);
-  // Checks every piece; nothing is kept of a pack that holds a wrong one, nor what is here already.
-  // They are the owner's from then on.
+  // Checks every piece and rejects the whole pack if one is wrong. Stores only new pieces. The
+  // owner then owns all of them.
   Status add(const std::string& owner, std::string_view pack);
   Result<std::string> read(const Sha256& digest) const;
 
-  // Lists of trees, by their own digest. One is only kept when all its pieces are here.
+  // Lists of trees by digest. Add a list after its pieces.
   Status add_tree(const std::string& owner, const Sha256& digest, std::string_view list);
   Result<std::string> read_tree(const Sha256& digest) const;
-  // Whether a tree (or piece) was brought by, or given to, this owner.
+  // Whether this owner brought the tree (or piece) or was given it.
   bool owned(const std::string& owner, const Sha256& digest);
   Status give(const std::string& owner, const Sha256& digest);
 
-  // Takes these trees away, and every piece that no other tree here and nothing needed has.
+  // Removes these trees and every piece that no other tree and no current work uses.
   Status forget(const std::vector<Sha256>& trees);
 
   std::uint64_t bytes() const;
-  // To the limit, as far as what is there is not needed. Happens by itself when something is added.
+  // Removes unneeded content beyond the limit. add() calls it.
   void trim();
 
  private:
@@ -78,7 +79,7 @@ class Store {
     SteadyTime used;
     std::vector<Sha256> pieces;
   };
-  using Packs = std::list<Pack>;  // the longest unused first
+  using Packs = std::list<Pack>;  // least recently used first
   struct Place {
     Packs::iterator pack;
     std::uint64_t offset = 0;
@@ -90,6 +91,10 @@ class Store {
   Status load();
   void touch(Packs::iterator pack) const;
   void trim_locked();
+  void prune_owners();
+  Status each_piece_of(const Sha256& tree, const std::function<void(const Sha256&)>& visit) const;
+  Result<DigestSet> pieces_only_of(const std::vector<Sha256>& trees) const;
+  Status remove_from_pack(Packs::iterator pack, const DigestSet& removed);
   std::string pack_path(const Pack& pack) const {
     return options_.directory + "/packs/" + pack.name;
   }
@@ -103,7 +108,7 @@ class Store {
   std::unordered_map<Sha256, Place, DigestHash> places_;
   std::uint64_t bytes_ = 0;
   Owners owners_;
-  SteadyTime trim_again_;  // after one that could not free anything
+  SteadyTime trim_again_;  // after an attempt that could not free enough
 };
 
 }  // namespace billow::files

@@ -42,7 +42,7 @@ struct Reader {
   }
 };
 
-// For people: a path from elsewhere may hold anything.
+// For messages: an untrusted path may contain anything.
 std::string shown(std::string_view path) {
   std::string out(path.substr(0, 200));
   for (char& c : out)
@@ -53,21 +53,21 @@ std::string shown(std::string_view path) {
 
 std::unexpected<Error> bad(std::string_view path, std::string_view why) {
   return fail(Code::invalid,
-              fmt::format("this tree of files is refused: \"{}\" {}", shown(path), why), "");
+              fmt::format("this tree of files is rejected: \"{}\" {}", shown(path), why), "");
 }
 
 Status check_path(std::string_view path) {
   if (path.empty() || path.size() > path_bytes_max)
-    return bad(path, "is no path");
+    return bad(path, "is not a path");
   if (path.find('\0') != std::string_view::npos)
-    return bad(path, "has a zero byte in it");
+    return bad(path, "contains a zero byte");
   if (path.front() == '/')
     return bad(path, "is absolute");
   for (const std::string& name : split(path, '/')) {
     if (name == "..")
-      return bad(path, "leads upwards");
+      return bad(path, "contains \"..\"");
     if (name.empty() || name == ".")
-      return bad(path, "is not written plainly");
+      return bad(path, "is not in normal form");
     if (name.size() > 255)
       return bad(path, "has a name longer than 255 bytes");
   }
@@ -125,11 +125,11 @@ Result<Sha256> parse_digest(std::string_view text) {
     return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
   };
   if (text.size() != 64)
-    return fail(Code::invalid, "that is no digest");
+    return fail(Code::invalid, "invalid digest");
   for (std::size_t i = 0; i < 32; ++i) {
     const int high = value(text[2 * i]), low = value(text[2 * i + 1]);
     if (high < 0 || low < 0)
-      return fail(Code::invalid, "that is no digest");
+      return fail(Code::invalid, "invalid digest");
     out[i] = static_cast<unsigned char>(high * 16 + low);
   }
   return out;
@@ -154,11 +154,11 @@ std::string encode(const Tree& tree) {
 
 Result<Tree> decode(std::string_view list) {
   const auto unreadable = [] {
-    return fail(Code::invalid, "this is no list of files, or a damaged one");
+    return fail(Code::invalid, "the list of files is damaged");
   };
   if (list.size() > tree_list_bytes_max)
     return fail(Code::too_large, "the list of files is too long",
-                "leave directories out with .billowignore");
+                "exclude directories in .billowignore");
   if (!list.starts_with(magic))
     return unreadable();
   Reader in{list.substr(magic.size())};
@@ -166,8 +166,9 @@ Result<Tree> decode(std::string_view list) {
   if (!in.ok)
     return unreadable();
   if (count > tree_entries_max)
-    return fail(Code::too_large, fmt::format("{} files are more than {}", count, tree_entries_max),
-                "leave directories out with .billowignore");
+    return fail(Code::too_large,
+                fmt::format("{} files exceed the limit of {}", count, tree_entries_max),
+                "exclude directories in .billowignore");
   Tree tree;
   tree.entries.reserve(std::min<std::size_t>(count, in.data.size() / 15));
   std::map<std::string, Kind, std::less<>> seen;
@@ -182,27 +183,27 @@ Result<Tree> decode(std::string_view list) {
     if (!in.ok)
       return unreadable();
     if (kind != 'd' && kind != 'f' && kind != 'l')
-      return bad(e.path, "is neither file, directory nor link");
+      return bad(e.path, "is not a file, directory or link");
     e.kind = static_cast<Kind>(kind);
     BILLOW_TRY_VOID(check_path(e.path));
     if (const auto slash = e.path.rfind('/'); slash != std::string::npos) {
       const auto parent = seen.find(std::string_view(e.path).substr(0, slash));
       if (parent == seen.end() || parent->second != Kind::directory)
-        return bad(e.path, "lies in what is no directory of the tree");
+        return bad(e.path, "is not in a directory of the tree");
     }
     if (!seen.emplace(e.path, e.kind).second)
-      return bad(e.path, "is there twice");
+      return bad(e.path, "appears twice");
     if (e.kind == Kind::link)
       BILLOW_TRY_VOID(check_link(e.path, e.target));
     else if (!e.target.empty())
-      return bad(e.path, "is no link and has a target");
+      return bad(e.path, "has a target but is not a link");
     if (e.kind != Kind::file && e.size != 0)
-      return bad(e.path, "is no file and has a size");
+      return bad(e.path, "has a size but is not a file");
     total += e.size;
     if (e.size > tree_bytes_max || total > tree_bytes_max)
       return fail(Code::too_large,
-                  fmt::format("a tree holds at most {}", format_bytes(tree_bytes_max)),
-                  "keep data on a volume that the nodes see");
+                  fmt::format("the files exceed the limit of {}", format_bytes(tree_bytes_max)),
+                  "keep data on a volume");
     const std::uint64_t pieces = (e.size + piece_bytes - 1) / piece_bytes;
     if (pieces * 32 > in.data.size())
       return unreadable();

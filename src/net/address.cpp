@@ -62,7 +62,7 @@ std::unexpected<Error> taken(const Address& address) {
               "stop that process, or choose another address with --listen");
 }
 
-// A socket file that nobody listens on is left from a process that died; it may go. One that
+// A socket file without a listener is left over from a dead process and is removed. One that
 // answers is in use.
 Status clear_stale_socket(const Address& address, const RawAddress& where) {
   struct stat info;
@@ -73,7 +73,7 @@ Status clear_stale_socket(const Address& address, const RawAddress& where) {
                 "choose another path");
   Fd probe = sockets::make(AF_UNIX);
   if (!probe)
-    return fail_errno("cannot make a socket", errno);
+    return fail_errno("cannot create a socket", errno);
   if (::connect(probe.get(), raw(where), where.length) == 0 || errno == EAGAIN)
     return taken(address);
   if (errno == ECONNREFUSED)
@@ -92,8 +92,8 @@ std::string Address::text() const {
 
 Result<Address> parse_address(std::string_view text) {
   const auto wrong = [&](std::string_view why) {
-    return fail(Code::invalid, fmt::format("\"{}\" is no address: {}", text, why),
-                "write 127.0.0.1:7070, [::1]:7070 or unix:/path");
+    return fail(Code::invalid, fmt::format("\"{}\" is not an address: {}", text, why),
+                "use 127.0.0.1:7070, [::1]:7070 or unix:/path");
   };
   if (text.starts_with("unix:")) {
     const auto path = text.substr(5);
@@ -152,7 +152,7 @@ Result<Url> parse_url(std::string_view text) {
     out.endpoint.tls = true;
     usual_port = 443;
   } else if (rest.find("://") != rest.npos) {
-    return fail(Code::invalid, fmt::format("\"{}\" has a scheme that is not understood", text),
+    return fail(Code::invalid, fmt::format("\"{}\" has an unsupported scheme", text),
                 "use http://, https:// or unix:/path");
   } else {
     usual_port = 0;
@@ -168,14 +168,15 @@ Result<Url> parse_url(std::string_view text) {
   out.endpoint.address = BILLOW_TRY(parse_address(authority));
   for (char c : text)
     if (static_cast<unsigned char>(c) <= 0x20 || c == 0x7f)
-      return fail(Code::invalid, "the URL has a space or a control character");
+      return fail(Code::invalid, "the URL contains a space or a control character");
   return out;
 }
 
 Result<Endpoint> parse_endpoint(std::string_view text) {
   auto url = BILLOW_TRY(parse_url(text));
   if (url.target != "/")
-    return fail(Code::invalid, fmt::format("\"{}\" has a path; a host and a port are meant", text));
+    return fail(Code::invalid,
+                fmt::format("\"{}\" has a path; only a host and a port are allowed", text));
   return url.endpoint;
 }
 
@@ -202,20 +203,20 @@ Result<std::vector<RawAddress>> resolve(const Address& address, bool numeric_onl
 Result<Listener> listen_on(const Address& address) {
   const auto candidates = BILLOW_TRY(resolve(address));
   if (candidates.empty())
-    return fail(Code::invalid, fmt::format("{} has no address", address.host));
+    return fail(Code::invalid, fmt::format("the host {} has no address", address.host));
   const RawAddress& where = candidates.front();
   if (address.is_unix())
     BILLOW_TRY_VOID(clear_stale_socket(address, where));
   Fd fd = sockets::make(raw(where)->sa_family);
   if (!fd)
-    return fail_errno("cannot make a socket", errno);
+    return fail_errno("cannot create a socket", errno);
   const int on = 1;
   if (!address.is_unix()) {
     ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     tune_tcp(fd.get());
   }
-  // On Linux the mode set here is the one bind() gives the file, so it is never open to others, not
-  // even for a moment.
+  // On Linux bind() gives the file this mode, so it is never accessible to others, not even
+  // briefly.
   if (address.is_unix())
     ::fchmod(fd.get(), 0600);
   if (::bind(fd.get(), raw(where), where.length) != 0) {
@@ -244,7 +245,7 @@ Result<Listener> listen_on(const Address& address) {
 Result<Fd> start_connect(const RawAddress& address) {
   Fd fd = sockets::make(raw(address)->sa_family);
   if (!fd)
-    return fail_errno("cannot make a socket", errno);
+    return fail_errno("cannot create a socket", errno);
   if (raw(address)->sa_family != AF_UNIX)
     tune_tcp(fd.get());
   if (::connect(fd.get(), raw(address), address.length) != 0 && errno != EINPROGRESS) {

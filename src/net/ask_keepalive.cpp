@@ -31,7 +31,8 @@ Result<Duration> ask_keepalive(const std::string& name, Duration lasts, const st
   ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   const auto [address, size] = abstract_address(name);
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0)
-    return fail(Code::unavailable, "this machine's agent does not answer", "try again in a moment");
+    return fail(Code::unavailable, "the agent of this node does not answer",
+                "try again in a moment");
   std::string line = fmt::format("{} {}", lasts.ns / 1'000'000'000, utf8_prefix(reason, 200));
   std::replace(line.begin(), line.end(), '\n', ' ');
   line += '\n';
@@ -49,7 +50,7 @@ Result<Duration> ask_keepalive(const std::string& name, Duration lasts, const st
   }
   if (text.starts_with("error "))
     return fail(Code::conflict, text.substr(6));
-  return fail(Code::unavailable, "this machine's agent does not answer", "try again in a moment");
+  return fail(Code::unavailable, "the agent of this node does not answer", "try again in a moment");
 }
 
 }  // namespace billow::net

@@ -46,7 +46,7 @@ Result<Cert> read_cert(const std::string& pem) {
   Bio bio(::BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
   Cert cert(::PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr));
   if (!cert)
-    return fail(Code::invalid, "this is no certificate in PEM form");
+    return fail(Code::invalid, "not a PEM certificate");
   return cert;
 }
 
@@ -54,11 +54,11 @@ Result<Key> read_key(const std::string& pem) {
   Bio bio(::BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
   Key key(::PEM_read_bio_PrivateKey(bio.get(), nullptr, nullptr, nullptr));
   if (!key)
-    return fail(Code::invalid, "this is no private key in PEM form");
+    return fail(Code::invalid, "not a PEM private key");
   return key;
 }
 
-// What every certificate here has: version 3, a random serial, times, a subject and its public key.
+// Common to all certificates: version 3, a random serial, validity, a subject and its public key.
 Result<Cert> blank_cert(const std::string& subject, Duration life, EVP_PKEY* key) {
   Cert cert(::X509_new());
   ::X509_set_version(cert.get(), X509_VERSION_3);
@@ -69,10 +69,10 @@ Result<Cert> blank_cert(const std::string& subject, Duration life, EVP_PKEY* key
                   static_cast<int>(serial.size()), nullptr));
   ::BN_to_ASN1_INTEGER(number.get(), ::X509_get_serialNumber(cert.get()));
   ::X509_gmtime_adj(::X509_getm_notBefore(cert.get()),
-                    -3600);  // clocks of joining nodes may be a little behind
+                    -3600);  // clocks of joining nodes may be slow
   ::X509_gmtime_adj(::X509_getm_notAfter(cert.get()), static_cast<long>(life.ns / 1'000'000'000));
   auto* name = ::X509_get_subject_name(cert.get());
-  const std::string common = subject.substr(0, 64);  // the longest a common name may be
+  const std::string common = subject.substr(0, 64);  // the limit of a common name
   if (::X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_UTF8,
                                    reinterpret_cast<const unsigned char*>(common.data()),
                                    static_cast<int>(common.size()), -1, 0) != 1 ||
@@ -97,8 +97,8 @@ bool is_ip(const std::string& name) {
          ::inet_pton(AF_INET6, name.c_str(), buffer) == 1;
 }
 
-// "DNS:head,IP:10.0.0.1". The names go into OpenSSL's little language, so anything that could end a
-// name there is refused.
+// "DNS:head,IP:10.0.0.1". OpenSSL parses this text, so characters that could end a name are
+// rejected.
 Result<std::string> alternative_names(const std::vector<std::string>& names) {
   std::string out;
   for (const auto& name : names) {
@@ -108,7 +108,7 @@ Result<std::string> alternative_names(const std::vector<std::string>& names) {
              c == '-' || c == '.' || c == '_' || c == '*';
     };
     if (!ip && (name.empty() || name.size() > 253 || !std::all_of(name.begin(), name.end(), plain)))
-      return fail(Code::invalid, fmt::format("\"{}\" is no host name or IP address", name));
+      return fail(Code::invalid, fmt::format("\"{}\" is not a host name or IP address", name));
     if (!out.empty())
       out += ',';
     out += (ip ? "IP:" : "DNS:") + name;
@@ -123,7 +123,7 @@ Result<std::string> alternative_names(const std::vector<std::string>& names) {
 Result<CertAndKey> make_ca(const std::string& name, Duration life) {
   Key key(::EVP_EC_gen("P-256"));
   if (!key)
-    return broken("make a key");
+    return broken("create a key");
   Cert cert = BILLOW_TRY(blank_cert(name, life, key.get()));
   ::X509_set_issuer_name(cert.get(), ::X509_get_subject_name(cert.get()));
   BILLOW_TRY_VOID(
@@ -142,7 +142,7 @@ Result<CertAndKey> issue_cert(const CertAndKey& authority, const CertRequest& re
   const std::string names = BILLOW_TRY(alternative_names(request.names));
   Key key(::EVP_EC_gen("P-256"));
   if (!key)
-    return broken("make a key");
+    return broken("create a key");
   Cert cert = BILLOW_TRY(blank_cert(request.names.front(), request.life, key.get()));
   ::X509_set_issuer_name(cert.get(), ::X509_get_subject_name(issuer.get()));
   BILLOW_TRY_VOID(

@@ -17,10 +17,10 @@ bool is_clouds(const V4& a) {
   if (a[0] == 169 && a[1] == 254)
     return true;  // link-local (RFC 3927): AWS, Google, Azure, Oracle, and most others
   return a == V4{168, 63, 129, 16} || a == V4{100, 100, 100, 200} ||
-         a == V4{192, 0, 0, 192};  // Azure's own, Alibaba, Oracle's older one
+         a == V4{192, 0, 0, 192};  // Azure, Alibaba, Oracle (old)
 }
 
-// What no address of the Internet's is (RFC 6890).
+// Private and special-purpose addresses (RFC 6890).
 bool is_private(const V4& a) {
   return a[0] == 0 || a[0] == 10 || a[0] == 127 || (a[0] == 172 && (a[1] & 0xf0) == 16) ||
          (a[0] == 192 && a[1] == 168) || (a[0] == 100 && (a[1] & 0xc0) == 64);
@@ -42,7 +42,7 @@ bool is_clouds(const V6& a) {
   if (begins(a, {0xfd, 0x00, 0x0e, 0xc2}) || begins(a, {0xfd, 0x20, 0x00, 0xce}))
     return true;  // AWS, Google
   const bool zero8 = std::all_of(a.begin(), a.begin() + 8, [](unsigned char c) { return c == 0; });
-  // IPv4-mapped is the same host by another name, and as such is as good as its IPv4 address.
+  // IPv4-mapped: the same host, judged by its IPv4 address.
   if (zero8 && begins(a, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff}))
     return is_clouds(at(12, 13, 14, 15));
   if (zero8 && a[8] == 0xff && a[9] == 0xff && a[10] == 0 && a[11] == 0)
@@ -52,8 +52,8 @@ bool is_clouds(const V6& a) {
     return turned(at(12, 13, 14, 15));  // compatible (RFC 4291), but for ::1
   if (begins(a, {0x00, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0}))
     return turned(at(12, 13, 14, 15));  // NAT64 (RFC 6052)
-  // NAT64 of a network's own (RFC 8215): where in it the IPv4 address stands depends on a length
-  // that cannot be seen. Zeros are filling.
+  // Local NAT64 prefixes (RFC 8215): the position of the IPv4 address depends on an unknown prefix
+  // length. Zeros are padding.
   const auto perhaps = [&](const V4& v4) {
     return v4[0] != 0 && turned(v4);
   };
@@ -63,7 +63,7 @@ bool is_clouds(const V6& a) {
   if (begins(a, {0x20, 0x02}))
     return turned(at(2, 3, 4, 5));  // 6to4 (RFC 3056)
   if (begins(a, {0x20, 0x01, 0,
-                 0})) {  // Teredo (RFC 4380): its server, and the client with its bits turned
+                 0})) {  // Teredo (RFC 4380): the server, and the client with inverted bits
     const auto flip = [](unsigned char c) {
       return static_cast<unsigned char>(~c);
     };
@@ -76,17 +76,17 @@ bool is_clouds(const V6& a) {
 
 bool is_inward(const V4& a) {
   if (is_clouds(a) || is_private(a) || a[0] >= 224)
-    return true;  // 224 and above: groups, and what nobody has
+    return true;  // 224 and above: multicast and reserved
   return (a[0] == 192 && a[1] == 0 && a[2] == 0) ||
-         (a[0] == 198 && (a[1] & 0xfe) == 18);  // RFC 6890: protocols' own, benchmarks
+         (a[0] == 198 && (a[1] & 0xfe) == 18);  // RFC 6890: protocol assignments, benchmarks
 }
 
 bool is_inward(const V6& a) {
   if (is_clouds(a) || (a[0] & 0xfe) == 0xfc || a[0] == 0xff || begins(a, {0xfe, 0xc0}))
-    return true;  // of a site (RFC 4193, 3879), groups
+    return true;  // site-local (RFC 4193, 3879), multicast
   if (begins(a, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff}))
     return is_inward(V4{a[12], a[13], a[14], a[15]});
-  return begins(a, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});  // ::, ::1, and the old way to write IPv4
+  return begins(a, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});  // ::, ::1, and IPv4-compatible addresses
 }
 
 template <class OnV4, class OnV6>

@@ -1,11 +1,11 @@
-// The loop over Boost.Asio, the only file that sees it. Asio's reactor is used for timers, signals
-// and posted work; reads and writes are plain system calls in transport.cpp, which keeps TLS, HTTP
-// and WebSocket out of Asio's templates (and the compile time of this module at seconds).
+// The loop on Boost.Asio; no other file includes it. Asio's reactor is used for timers, signals and
+// posted work. Reads and writes are plain system calls in transport.cpp, which keeps TLS, HTTP and
+// WebSocket out of Asio's templates and this module's compile time at seconds.
 //
-// Readiness of descriptors comes from a set of our own (readiness.h), which is one descriptor to
-// Asio. Asio's waits are one-shot: each costs an allocation and a system call to arm again, which
-// is most of what a proxied request would cost. Here a descriptor stays armed until what is wanted
-// of it changes, and a busy moment is taken in one batch.
+// Readiness of descriptors comes from a separate set (readiness.h), which is one descriptor to
+// Asio. Asio's waits are one-shot: each costs an allocation and a system call, which would be most
+// of the cost of a proxied request. Here a descriptor stays armed until its watched events change,
+// and all pending events are taken in one batch.
 #include "net/loop.h"
 
 #include <unistd.h>
@@ -30,7 +30,7 @@ std::chrono::nanoseconds chrono_of(Duration d) {
   return std::chrono::nanoseconds(d.ns);
 }
 
-// A callback must never unwind into the reactor: what it had already dispatched would be lost.
+// A callback must never unwind into the reactor, which would lose events it has already taken.
 template <class Fn, class... Args>
 void call_guarded(const char* what, Fn& fn, Args... args) {
   try {
@@ -38,7 +38,7 @@ void call_guarded(const char* what, Fn& fn, Args... args) {
   } catch (const std::exception& e) {
     log_error("a {} callback threw: {}", what, e.what());
   } catch (...) {
-    log_error("a {} callback threw something that is no std::exception", what);
+    log_error("a {} callback threw something other than std::exception", what);
   }
 }
 
@@ -121,7 +121,7 @@ struct FdWatch::Impl {
   class Poller* poller = nullptr;
   int fd = -1;
   std::uint32_t slot = 0;
-  Readiness::Wish interest;  // as the set knows it
+  Readiness::Wish interest;  // as registered in the set
   std::function<void(bool, bool)> fn;
   bool want_read = false, want_write = false;
   bool live = true;
@@ -132,7 +132,7 @@ class Poller {
  public:
   explicit Poller(asio::io_context& context) : set_(context) {
     const int fd = Readiness::create();
-    BILLOW_CHECK(fd >= 0, "cannot make a set of descriptors");
+    BILLOW_CHECK(fd >= 0, "cannot create a set of descriptors");
     set_.assign(fd);
     arm();
   }
@@ -155,7 +155,7 @@ class Poller {
   void remove(FdWatch::Impl& impl) {
     set(impl, {});
     Slot& slot = slots_[impl.slot];
-    ++slot.generation;  // an event of this batch that still names the slot is for nobody
+    ++slot.generation;  // drops events of this batch that still name the slot
     slot.impl = nullptr;
     free_.push_back(impl.slot);
   }
@@ -166,7 +166,7 @@ class Poller {
     const bool known =
         Readiness::set(set_.native_handle(), impl.fd, impl.interest, interest,
                        impl.slot | std::uint64_t{slots_[impl.slot].generation} << 32);
-    BILLOW_CHECK(known, "a descriptor can be watched once only, and must be pollable");
+    BILLOW_CHECK(known, "a descriptor can be watched only once and must be pollable");
     impl.interest = interest;
   }
 
@@ -231,8 +231,7 @@ struct Loop::Impl {
   Poller poller{context};
 };
 
-Loop::Loop() : impl_(std::make_unique<Impl>()) {
-}
+Loop::Loop() : impl_(std::make_unique<Impl>()) {}
 Loop::~Loop() = default;
 
 void Loop::run() {

@@ -17,8 +17,8 @@ int Readiness::create() {
   return set;
 }
 
-// Reading and writing are two filters here, each with the mark; a filter that is in the set stays
-// until it is taken out.
+// Reading and writing are two filters, each with the mark; a filter stays in the set until it is
+// removed.
 bool Readiness::set(int set, int fd, Wish before, Wish wanted, std::uint64_t mark) {
   struct kevent changes[2];
   int count = 0;
@@ -40,8 +40,7 @@ int Readiness::take(int set, std::span<News> out) {
   const timespec at_once{};
   const int count = ::kevent(set, nullptr, 0, events,
                              static_cast<int>(std::min(batch_max, out.size())), &at_once);
-  // EV_EOF beside a readable descriptor is an end that a read finds by itself; only a broken one is
-  // over.
+  // EV_EOF on a readable descriptor is an end that the next read reports; only an error is `over`.
   for (int i = 0; i < count; ++i)
     out[static_cast<std::size_t>(i)] = {
         reinterpret_cast<std::uint64_t>(events[i].udata), events[i].filter == EVFILT_READ,

@@ -15,7 +15,7 @@ bool Readiness::set(int set, int fd, Wish before, Wish wanted, std::uint64_t mar
   event.events =
       (wanted.read ? std::uint32_t{EPOLLIN} : 0u) | (wanted.write ? std::uint32_t{EPOLLOUT} : 0u);
   event.data.u64 = mark;
-  // One without a wish is not in the set at all, for epoll would go on reporting a hang-up.
+  // A descriptor without watched events leaves the set: epoll would keep reporting a hang-up.
   const int what = !wanted.any() ? EPOLL_CTL_DEL : before.any() ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
   return ::epoll_ctl(set, what, fd, &event) == 0 || what == EPOLL_CTL_DEL;
 }

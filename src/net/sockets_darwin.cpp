@@ -47,7 +47,7 @@ void set_patience(int fd, int idle_s, int interval_s, int count, int unanswered_
   set(TCP_RXT_CONNDROPTIME, unanswered_ms / 1000);
 }
 
-// A poll() that asks for nothing still hears POLLHUP.
+// poll() reports POLLHUP even if no event is requested.
 short peer_ended_event() {
   return 0;
 }

@@ -8,7 +8,7 @@
 namespace billow::net {
 namespace {
 constexpr std::size_t read_bytes_max = 64 << 10;
-constexpr int tls_reads_per_wakeup_max = 8;  // then others get their turn
+constexpr int tls_reads_per_wakeup_max = 8;  // then other streams get a turn
 constexpr int pieces_per_write_max = 16;
 }  // namespace
 
@@ -28,7 +28,7 @@ void Stream::start() {
     const auto keep = shared_from_this();
     ready(readable, writable);
   });
-  // A TLS client speaks first.
+  // A TLS client sends first.
   in_owners_call_ = true;
   const bool through = handshaken_ || do_handshake();
   in_owners_call_ = false;
@@ -51,11 +51,10 @@ bool Stream::paused_peer_has_gone(bool reset) const {
   if (!open() || reading_)
     return false;
   pollfd p{transport_.fd(), reset ? short{0} : sockets::peer_ended_event(), 0};
-  return ::poll(&p, 1, 0) == 1;  // POLLERR and POLLHUP are always asked for
+  return ::poll(&p, 1, 0) == 1;  // POLLERR and POLLHUP are always reported
 }
 
-// An owner that is just calling in (send, start) hears of a failure a moment later, never from
-// inside its own call.
+// An owner inside a call (send, start) learns of a failure after that call, never during it.
 void Stream::fail_with(std::string reason) {
   watch_.reset();
   transport_.close();
@@ -69,7 +68,7 @@ void Stream::fail_with(std::string reason) {
   });
 }
 
-// False while the handshake goes on, or when it failed.
+// False while the handshake continues or if it failed.
 bool Stream::do_handshake() {
   const auto result = transport_.handshake();
   switch (result.state) {
@@ -98,7 +97,7 @@ void Stream::ready(bool readable, bool writable) {
   if (!handshaken_) {
     if (!do_handshake())
       return;
-    readable = true;  // the peer's first data may have come in the same record
+    readable = true;  // the peer's first data may be in the same record
     writable = true;
   }
   if (!queue_.empty() && (writable || write_wants_read_)) {
@@ -121,8 +120,8 @@ void Stream::do_read() {
       case Io::done:
         if (owner_)
           owner_->stream_data({buffer, result.bytes});
-        // Without TLS the kernel says when there is more. Decrypted bytes it knows nothing of, so
-        // they are asked for.
+        // Without TLS the kernel reports further data. It does not know of bytes that are already
+        // decrypted, so TLS is asked again.
         if (!transport_.tls())
           return;
         if (i + 1 < tls_reads_per_wakeup_max)
@@ -160,7 +159,7 @@ void Stream::send(std::string data, std::string more) {
     queue_.push_back(std::move(more));
   if (idle)
     last_write_progress_ = loop_.steady();
-  // Most answers fit into the socket's buffer: writing now saves a trip through the reactor.
+  // Most answers fit into the socket's buffer: writing now saves a pass through the reactor.
   if (idle && handshaken_) {
     in_owners_call_ = true;
     do_write();

@@ -24,8 +24,8 @@ std::string openssl_error() {
   return out.empty() ? "unknown TLS error" : out;
 }
 
-// OpenSSL's own socket BIO writes with write(2), and a vanished peer would then raise SIGPIPE in a
-// process that has not ignored it. This BIO sends with MSG_NOSIGNAL instead.
+// OpenSSL's socket BIO uses write(2), which raises SIGPIPE if the peer has disconnected. This BIO
+// sends with MSG_NOSIGNAL instead.
 int bio_write(BIO* bio, const char* data, int length) {
   const auto fd = static_cast<int>(reinterpret_cast<std::intptr_t>(::BIO_get_data(bio)));
   const auto sent = ::send(fd, data, static_cast<std::size_t>(length), MSG_NOSIGNAL);
@@ -62,7 +62,7 @@ BIO* make_bio(int fd) {
 
 void set_common(SSL_CTX* context) {
   ::SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
-  // Idle streams give their 34 KB of record buffers back; there may be thousands of them.
+  // Idle streams release their 34 KB of record buffers; there may be thousands of streams.
   ::SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
                                   SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
   ::SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
@@ -83,9 +83,8 @@ bool is_ip(const std::string& host) {
 
 }  // namespace
 
-// Verification against a pin: the leaf itself may be pinned, or an authority in the chain the
-// server sends. In the second case the chain is verified with that authority as the only trusted
-// one, host name included.
+// Verification against a pin: either the leaf or an authority in the chain is pinned. In the second
+// case the chain, including the host name, is verified with that authority as the only trusted one.
 struct TlsVerify {
   static int pinned(X509_STORE_CTX* store, void* argument) {
     const auto& pin = static_cast<TlsContext*>(argument)->pin_;
@@ -128,7 +127,7 @@ Result<std::shared_ptr<TlsContext>> TlsContext::server(const TlsServerOptions& o
       ::SSL_CTX_check_private_key(out->context_) != 1)
     return fail(Code::invalid,
                 fmt::format("cannot use the key {}: {}", options.key_path, openssl_error()),
-                "it must be a readable PEM file and fit the certificate");
+                "it must be a readable PEM file and match the certificate");
   return out;
 }
 
@@ -163,7 +162,7 @@ Result<Transport> Transport::with_tls(Fd fd,
   out.context_ = context;
   out.ssl_ = ::SSL_new(context->context_);
   if (!out.ssl_)
-    return fail(Code::internal, "cannot make a TLS session: " + openssl_error());
+    return fail(Code::internal, "cannot create a TLS session: " + openssl_error());
   BIO* bio = make_bio(out.fd_.get());
   ::SSL_set_bio(out.ssl_, bio, bio);
   if (context->is_server_) {
@@ -207,7 +206,7 @@ IoResult Transport::tls_result(int rc) {
       return {Io::closed};
     case SSL_ERROR_SYSCALL:
       ::ERR_clear_error();
-      error_ = error_number ? ::strerror(error_number) : "the connection was cut";
+      error_ = error_number ? ::strerror(error_number) : "the connection was closed unexpectedly";
       return {Io::failed};
     default:
       break;
@@ -267,8 +266,7 @@ IoResult Transport::write(const iovec* pieces, int count) {
       return {Io::failed};
     }
   }
-  // Small pieces (a head and its body) go into one record; a large one is written from where it
-  // lies.
+  // Small pieces (a head and its body) go into one record; a large one is written without a copy.
   char together[16 << 10];
   const void* data = pieces[0].iov_base;
   std::size_t length = pieces[0].iov_len;

@@ -18,7 +18,7 @@ struct Workers::Impl {
   Sync<Queue> queue;
   std::condition_variable wake;
   std::vector<std::thread> threads;
-  // Deliveries already posted when the pool goes away find this gone and do nothing.
+  // Deliveries that are posted when the pool is destroyed find this expired and do nothing.
   std::shared_ptr<bool> alive = std::make_shared<bool>(true);
 
   Impl(Loop& l, std::size_t max) : loop(l), queue_max(max) {}

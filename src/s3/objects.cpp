@@ -14,10 +14,10 @@
 #include "base/crypto.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "base/xml.h"
 #include "net/address.h"
 #include "net/guard.h"
 #include "net/http/blocking_client.h"
+#include "net/xml.h"
 
 namespace billow::s3 {
 namespace {
@@ -97,11 +97,11 @@ Result<std::vector<net::RawAddress>> checked_addresses(const net::Endpoint& endp
 
 // The code and message of an S3 error document; empty if the body is something else.
 std::string s3_error(const std::string& body) {
-  const auto document = parse_xml(body);
+  const auto document = net::parse_xml(body);
   if (!document)
     return {};
-  const XmlElement* nested = document->child("Error");
-  const XmlElement& error = nested ? *nested : *document;
+  const net::XmlElement* nested = document->child("Error");
+  const net::XmlElement& error = nested ? *nested : *document;
   const std::string_view code = error.child_text("Code"), message = error.child_text("Message");
   if (code.empty() || message.empty())
     return std::string(code);
@@ -331,7 +331,7 @@ Result<std::vector<Object>> Objects::list_http(const Place& place) const {
 namespace {
 
 // One <Contents> of a listing. Directory markers, which some tools create, have an empty name.
-Result<Object> listed_object(const XmlElement& item,
+Result<Object> listed_object(const net::XmlElement& item,
                              const std::string& prefix,
                              const Place& place) {
   Object object;
@@ -362,11 +362,11 @@ Result<std::string> Objects::list_page(const Place& place,
   const Answer page = BILLOW_TRY(call({.place = place, .key = {}, .query = query}));
   if (page.status == 404)
     return no_bucket(place);
-  const auto listing = parse_xml(page.body);
+  const auto listing = net::parse_xml(page.body);
   if (!listing)
     return fail(Code::unavailable, fmt::format("{}: the server's listing is invalid: {}", place.url,
                                                listing.error().message));
-  for (const XmlElement& item : listing->children) {
+  for (const net::XmlElement& item : listing->children) {
     if (item.name != "Contents")
       continue;
     Object object = BILLOW_TRY(listed_object(item, prefix, place));
@@ -462,7 +462,7 @@ Status Objects::write_parts(const Place& place,
       call({.method = net::Method::post, .place = place, .key = key, .query = {{"uploads", ""}}}));
   if (begun.status == 404)
     return no_bucket(place);
-  const auto document = parse_xml(begun.body);
+  const auto document = net::parse_xml(begun.body);
   const std::string upload(document ? document->child_text("UploadId") : "");
   if (upload.empty())
     return fail(Code::unavailable,
@@ -499,7 +499,7 @@ Status Objects::complete_upload(const Place& place,
   std::string body = "<CompleteMultipartUpload>";
   for (std::size_t i = 0; i < tags.size(); ++i)
     body += fmt::format("<Part><PartNumber>{}</PartNumber><ETag>{}</ETag></Part>", i + 1,
-                        escape_xml(tags[i]));
+                        net::escape_xml(tags[i]));
   body += "</CompleteMultipartUpload>";
   const Answer done = BILLOW_TRY(call({.method = net::Method::post,
                                        .place = place,

@@ -59,7 +59,7 @@ void sign(net::Headers& headers, const ToSign& request, const Access& access, Wa
   headers.set("x-amz-content-sha256", payload);
   if (!access.session_token.empty())
     headers.set("x-amz-security-token", access.session_token);
-  // Signed: the host and everything of Amazon's own, by name.
+  // The host and all x-amz headers are signed, in order of their names.
   std::vector<std::pair<std::string, std::string>> fields{{"host", request.host}};
   for (const auto& [name, value] : headers)
     if (name.starts_with("x-amz-"))

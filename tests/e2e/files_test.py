@@ -100,7 +100,7 @@ class Files(FarCase):
         self.assertEqual(lines[0], "print(open('data/x.txt').read())weights.gitignore")
         self.assertEqual(lines[1:-1], ["data", "link", "train.py"])
         self.assertNotEqual(lines[-1], root)
-        self.assertIn(".env may hold secrets and stays here", done.stderr)
+        self.assertIn(".env may contain secrets and is left out", done.stderr)
         poll(lambda: not os.path.exists(lines[-1]), "the directory gone with its task", 20)
         job = self.rig.json("ps", "-a")["jobs"][0]["id"]
         back = os.path.join(self.rig.root, "back")
@@ -340,14 +340,14 @@ class Files(FarCase):
         digest = hashlib.sha256(b"x").digest()
         file = lambda path, size=1, pieces=(digest,): (b"f", path, size, b"", pieces)
         cases = {
-            "upwards": tree(file(b"../../etc/cron.d/x")),
+            "contains": tree(file(b"../../etc/cron.d/x")),
             "absolute": tree(file(b"/etc/passwd")),
             "links out": tree((b"l", b"a", 0, b"../../..", ())),
             "p/q/y": tree((b"d", b"p", 0, b"", ()), (b"d", b"p/q", 0, b"", ()), (b"l", b"p/q/x", 0, b"../..", ()), (b"l", b"p/q/y", 0, b"x/../../..", ())),
-            "no directory": tree((b"l", b"a", 0, b"b", ()), file(b"a/x")),
-            "at most": tree(file(b"bomb", 1 << 50)),
+            "not in a directory": tree((b"l", b"a", 0, b"b", ()), file(b"a/x")),
+            "exceed": tree(file(b"bomb", 1 << 50)),
             "damaged": MAGIC + b"\xff\xff\x00\x00",
-            "no list": b"PK\x03\x04 a zip",
+            "list of files": b"PK\x03\x04 a zip",
         }
         for word, body in cases.items():
             answer = self.rig.api("POST", "/v1/files/trees", body, headers={"Content-Type": "application/octet-stream"})
@@ -355,7 +355,7 @@ class Files(FarCase):
             self.assertIn(word, answer.body.decode(), answer)
         answer = self.rig.api("POST", "/v1/files/packs", digest + struct.pack("<Q", 1) + b"y", headers={"Content-Type": "application/octet-stream"})
         self.assertIn(answer.status, (400, 422), answer)
-        self.assertIn("not what its digest says", answer.body.decode())
+        self.assertIn("does not match its digest", answer.body.decode())
         # Nobody without a token, and a join token is none.
         self.assertEqual(self.rig.api("POST", "/v1/files/trees", tree(), token="bw_wrong", headers={"Content-Type": "application/octet-stream"}).status, 401)
         done = self.laptop("/", "submit", "--sync", "--output", "../x", "--", "true")

@@ -186,7 +186,9 @@ export function WastePage() {
       </div>
       {lines.value && rows.length === 0 ? (
         <Empty title="No waste">
-          <p>Waste is the charge for GPUs that a job holds but does not use. On the terminal:</p>
+          <p>
+            Waste is the charge for GPUs that a job holds but does not use. On the command line:
+          </p>
           <Line text="billow waste" />
         </Empty>
       ) : (

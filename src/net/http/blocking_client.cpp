@@ -23,7 +23,7 @@ struct Ready {
   bool watched = false;
 };
 
-// Waits for the connection (events) or the other descriptor. Neither: the time is over.
+// Waits for the connection (events) or the other descriptor. Neither: the timeout has passed.
 Ready wait_for(int fd, short events, int other_fd, SteadyTime deadline) {
   for (;;) {
     const auto left = deadline - now();
@@ -39,7 +39,7 @@ Ready wait_for(int fd, short events, int other_fd, SteadyTime deadline) {
   }
 }
 
-// A connected transport with the waiting added.
+// A connected transport with blocking calls.
 struct Link {
   Transport transport;
   std::string name;  // for errors
@@ -59,7 +59,7 @@ struct Link {
       }
       if (!wait_for(fd->get(), POLLOUT, -1, deadline).connection)
         return fail(Code::timed_out, fmt::format("cannot connect to {}: no answer", name),
-                    "is the address right and the host up?");
+                    "check the address and whether the host is up");
       if (const int error = connect_error(fd->get()); error != 0) {
         why = ::strerror(error);
         continue;
@@ -73,7 +73,7 @@ struct Link {
       return link;
     }
     return fail(Code::unavailable, fmt::format("cannot connect to {}: {}", name, why),
-                "is it running there? `billow up` starts a head");
+                "check that it is running; `billow up` starts a head");
   }
 
   Status handshake(SteadyTime deadline) {
@@ -95,8 +95,8 @@ struct Link {
     return ::recv(transport.fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
   }
 
-  // Writes it all. While the peer takes nothing, `on_readable` is called if it sends instead; true
-  // from it stops the writing.
+  // Writes everything. If the peer sends instead of reading, `on_readable` is called; it returns
+  // true to stop the writing.
   Status write(std::string_view data, const std::function<bool()>& on_readable) {
     auto deadline = now() + write_timeout;
     while (!data.empty()) {
@@ -115,14 +115,14 @@ struct Link {
         case Io::want_write:
           break;
       }
-      // Under TLS a readable socket is no answer yet: a server sends session tickets while a large
-      // body is still on its way. One that refuses the body closes, and then its answer is read.
+      // Under TLS a readable socket may carry session tickets instead of an answer while a large
+      // body is being sent. A server that rejects the body closes, and then its answer is read.
       const bool may_stop = on_readable && !transport.tls();
       const short events = result.state == Io::want_read ? POLLIN
                            : may_stop                    ? static_cast<short>(POLLOUT | POLLIN)
                                                          : static_cast<short>(POLLOUT);
       if (!wait_for(transport.fd(), events, -1, deadline).connection)
-        return fail(Code::timed_out, fmt::format("{} takes no more data", name));
+        return fail(Code::timed_out, fmt::format("{} does not accept more data", name));
       pollfd readable{transport.fd(), POLLIN, 0};
       if (may_stop && ::poll(&readable, 1, 0) > 0 && (readable.revents & POLLIN) && on_readable())
         return {};
@@ -137,7 +137,7 @@ struct BlockingClient::Impl {
   Options options;
   std::optional<Link> link;
 
-  // What became of one attempt on one connection.
+  // The result of one attempt on one connection.
   struct Attempt {
     Result<Response> result;
     bool answer_began = false;
@@ -150,7 +150,7 @@ struct BlockingClient::Impl {
   }
 
   Status send(const Call& call, const std::string& head) {
-    // A server may answer before it has read everything (413); then sending ends and the answer is
+    // A server may answer before it has read everything (413); then sending stops and the answer is
     // read.
     const auto stop_early = [] {
       return true;
@@ -177,7 +177,7 @@ struct BlockingClient::Impl {
   }
 
   Attempt attempt(const Call& call, const std::string& head) {
-    // Even when writing broke, the server's answer may already be waiting to be read.
+    // Even if writing failed, the server's answer may already have arrived.
     const auto sent = send(call, head);
     if (!sent && sent.error().code != Code::unavailable)
       return {pass(sent.error())};
@@ -227,7 +227,7 @@ struct BlockingClient::Impl {
         if (complete)
           return out;
         return {fail(Code::unavailable, fmt::format("{}: {}", name, why),
-                     "try again; if it stays so, look at the head's log"),
+                     "try again; if it keeps failing, see the head's log"),
                 out.answer_began};
       }
       const auto ready =
@@ -262,7 +262,7 @@ struct BlockingClient::Impl {
         return fail(
             Code::unavailable,
             fmt::format("{} gave an answer that is no proper HTTP: {}", name, step.error().message),
-            "is this a Billow head?");
+            "check that this is a Billow head");
       }
       used += step->consumed;
       if (!head_seen && parser.head_done()) {
@@ -331,7 +331,7 @@ struct BlockingWebSocket::Impl {
   WsReader reader{WsReader::Role::client, limits::ws_message_bytes_max};
   bool closed = false;
 
-  // Reads what is there; false when the connection has ended.
+  // Reads what is available; false if the connection has ended.
   bool pull() {
     char buffer[16 << 10];
     for (;;) {
@@ -346,7 +346,7 @@ struct BlockingWebSocket::Impl {
   Status send(WsOp op, std::string_view data) {
     if (closed)
       return fail(Code::unavailable, "the WebSocket is closed");
-    // Both sides may be writing at once; what comes in meanwhile is kept, or neither would get on.
+    // Both sides may be writing at once: incoming data is kept, so that neither blocks the other.
     return link.write(ws_frame(op, data, true), [this] {
       pull();
       return false;
@@ -437,7 +437,8 @@ Result<std::optional<BlockingWebSocket::Message>> BlockingWebSocket::read() {
   if (connected)
     return std::optional<Message>{};
   impl_->closed = true;
-  return std::optional(Message{Message::Kind::closed, "the connection was cut", 1006});
+  return std::optional(
+      Message{Message::Kind::closed, "the connection was closed unexpectedly", 1006});
 }
 
 Result<std::optional<BlockingWebSocket::Message>> BlockingWebSocket::wait(Duration at_most) {
@@ -461,7 +462,7 @@ Status BlockingWebSocket::send_binary(std::string_view data) {
 void BlockingWebSocket::close(int code, std::string_view reason) {
   if (std::exchange(impl_->closed, true))
     return;
-  // One try: a goodbye is a courtesy, and the command is about to end.
+  // One attempt: the close frame is a courtesy, and the command is about to end.
   const std::string frame = ws_close_frame(code, reason, true);
   const iovec piece{const_cast<char*>(frame.data()), frame.size()};
   impl_->link.transport.write(&piece, 1);

@@ -29,8 +29,7 @@ int hex_value(char c) {
   return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-// Decodes the path of a target. An encoded slash stays encoded, so that routing and decoding cannot
-// disagree.
+// Decodes the path of a target. An encoded slash stays encoded, so that routing and decoding agree.
 Result<std::string> decode_path(std::string_view text) {
   if (text.find('%') == text.npos)
     return std::string(text);
@@ -163,90 +162,51 @@ Response Response::text(int status, std::string body) {
 }
 
 std::string_view status_text(int status) {
-  switch (status) {
-    case 100:
-      return "Continue";
-    case 101:
-      return "Switching Protocols";
-    case 200:
-      return "OK";
-    case 201:
-      return "Created";
-    case 202:
-      return "Accepted";
-    case 204:
-      return "No Content";
-    case 206:
-      return "Partial Content";
-    case 301:
-      return "Moved Permanently";
-    case 302:
-      return "Found";
-    case 303:
-      return "See Other";
-    case 304:
-      return "Not Modified";
-    case 307:
-      return "Temporary Redirect";
-    case 308:
-      return "Permanent Redirect";
-    case 400:
-      return "Bad Request";
-    case 401:
-      return "Unauthorized";
-    case 403:
-      return "Forbidden";
-    case 404:
-      return "Not Found";
-    case 405:
-      return "Method Not Allowed";
-    case 406:
-      return "Not Acceptable";
-    case 408:
-      return "Request Timeout";
-    case 409:
-      return "Conflict";
-    case 410:
-      return "Gone";
-    case 411:
-      return "Length Required";
-    case 412:
-      return "Precondition Failed";
-    case 413:
-      return "Content Too Large";
-    case 415:
-      return "Unsupported Media Type";
-    case 416:
-      return "Range Not Satisfiable";
-    case 417:
-      return "Expectation Failed";
-    case 422:
-      return "Unprocessable Content";
-    case 426:
-      return "Upgrade Required";
-    case 428:
-      return "Precondition Required";
-    case 429:
-      return "Too Many Requests";
-    case 431:
-      return "Request Header Fields Too Large";
-    case 500:
-      return "Internal Server Error";
-    case 501:
-      return "Not Implemented";
-    case 502:
-      return "Bad Gateway";
-    case 503:
-      return "Service Unavailable";
-    case 504:
-      return "Gateway Timeout";
-    case 505:
-      return "HTTP Version Not Supported";
-    case 507:
-      return "Insufficient Storage";
-    default:
-      return "Status";
-  }
+  static constexpr std::pair<int, std::string_view> phrases[] = {
+      {100, "Continue"},
+      {101, "Switching Protocols"},
+      {200, "OK"},
+      {201, "Created"},
+      {202, "Accepted"},
+      {204, "No Content"},
+      {206, "Partial Content"},
+      {301, "Moved Permanently"},
+      {302, "Found"},
+      {303, "See Other"},
+      {304, "Not Modified"},
+      {307, "Temporary Redirect"},
+      {308, "Permanent Redirect"},
+      {400, "Bad Request"},
+      {401, "Unauthorized"},
+      {403, "Forbidden"},
+      {404, "Not Found"},
+      {405, "Method Not Allowed"},
+      {406, "Not Acceptable"},
+      {408, "Request Timeout"},
+      {409, "Conflict"},
+      {410, "Gone"},
+      {411, "Length Required"},
+      {412, "Precondition Failed"},
+      {413, "Content Too Large"},
+      {415, "Unsupported Media Type"},
+      {416, "Range Not Satisfiable"},
+      {417, "Expectation Failed"},
+      {422, "Unprocessable Content"},
+      {426, "Upgrade Required"},
+      {428, "Precondition Required"},
+      {429, "Too Many Requests"},
+      {431, "Request Header Fields Too Large"},
+      {500, "Internal Server Error"},
+      {501, "Not Implemented"},
+      {502, "Bad Gateway"},
+      {503, "Service Unavailable"},
+      {504, "Gateway Timeout"},
+      {505, "HTTP Version Not Supported"},
+      {507, "Insufficient Storage"},
+  };
+  const auto* found = std::find_if(std::begin(phrases), std::end(phrases),
+                                   [&](const auto& phrase) { return phrase.first == status; });
+  return found == std::end(phrases) ? "Status" : found->second;
 }
 
 int http_status(Code code) {
@@ -362,9 +322,10 @@ Result<std::string> percent_decode(std::string_view text, bool plus_is_space) {
       const int high = i + 2 < text.size() ? hex_value(text[i + 1]) : -1;
       const int low = high >= 0 ? hex_value(text[i + 2]) : -1;
       if (high < 0 || low < 0)
-        return fail(Code::invalid, "the URL has a broken percent escape", "write % itself as %25");
+        return fail(Code::invalid, "the URL contains an invalid percent escape",
+                    "write % itself as %25");
       if (high == 0 && low == 0)
-        return fail(Code::invalid, "the URL has an encoded NUL character");
+        return fail(Code::invalid, "the URL contains an encoded NUL character");
       out += static_cast<char>(high * 16 + low);
       i += 2;
     }

@@ -10,7 +10,7 @@
 namespace billow::net {
 
 namespace {
-// A kept connection. A server that closes it, or sends something nobody asked for, removes it.
+// An idle connection. It is removed if the server closes it or sends unexpected data.
 struct IdleConnection final : StreamOwner {
   std::shared_ptr<Stream> stream;
   SteadyTime since;
@@ -164,9 +164,8 @@ class ClientCall final : public HttpClient::Call,
     while (owner_ && used < pending_.size()) {
       const auto step = parser_->feed(std::string_view(pending_).substr(used));
       if (!step)
-        return finish(
-            fail(Code::unavailable, fmt::format("{} gave an answer that is no proper HTTP: {}",
-                                                key_, step.error().message)));
+        return finish(fail(Code::unavailable, fmt::format("the answer of {} is not valid HTTP: {}",
+                                                          key_, step.error().message)));
       used += step->consumed;
       if (!head_seen_ && parser_->head_done()) {
         if (hello_)
@@ -212,7 +211,7 @@ class ClientCall final : public HttpClient::Call,
     }
     finish(fail(Code::timed_out,
                 fmt::format("{} did not answer within {} s", key_, request_.timeout.seconds()),
-                "is it overloaded, or the network slow?"));
+                "it may be overloaded, or the network slow"));
   }
 
   void connect() {
@@ -223,7 +222,7 @@ class ClientCall final : public HttpClient::Call,
     connect_timer_ = loop_.after(owner_->options.connect_timeout, [this] {
       const auto keep = shared_from_this();
       finish(fail(Code::timed_out, fmt::format("cannot connect to {}: no answer", key_),
-                  "is the address right and the host up?"));
+                  "check the address and whether the host is up"));
     });
     if (auto numeric = resolve(request_.endpoint.address, true))
       return connect_to(std::move(*numeric), 0);
@@ -271,7 +270,7 @@ class ClientCall final : public HttpClient::Call,
       return;
     }
     finish(fail(Code::unavailable, fmt::format("cannot connect to {}: {}", key_, why),
-                "is it running there?"));
+                "check that it is running"));
   }
 
   void connected() {
@@ -296,7 +295,7 @@ class ClientCall final : public HttpClient::Call,
 
   void send_request() {
     new_parser();
-    // The request is kept while it could still have to be sent again.
+    // The request is kept as long as it may have to be sent again.
     const bool again = reused_ && repeatable(request_.method);
     stream_->send(again ? head_ : std::move(head_),
                   again ? request_.body : std::move(request_.body));
@@ -362,7 +361,7 @@ class ClientCall final : public HttpClient::Call,
     finish(fail(Code::unavailable, fmt::format("{}: {}", key_, reason)));
   }
 
-  // No longer a call of the client; nothing is owed to anybody after this.
+  // Removes the call from the client; no callback follows.
   void leave() {
     timer_.cancel();
     connect_timer_.cancel();
@@ -380,8 +379,8 @@ class ClientCall final : public HttpClient::Call,
     leave();
     auto done = std::exchange(done_, nullptr);
     auto ws_done = std::exchange(ws_done_, nullptr);
-    // The request's callbacks may hold this call. They go a moment later, for one of them may be
-    // what runs just now.
+    // The request's callbacks may own this call. They are destroyed later, because one of them may
+    // be running now.
     loop_.post([self = keep] { self->request_ = {}; });
     if (ws_done)
       ws_done(result ? Result<std::shared_ptr<WebSocket>>(fail(Code::internal, "no WebSocket"))
@@ -399,7 +398,7 @@ class ClientCall final : public HttpClient::Call,
   std::shared_ptr<Stream> stream_;
   std::optional<HttpParser> parser_;
   Response response_;
-  std::string pending_;  // received and not yet parsed: at most a line
+  std::string pending_;  // received but not yet parsed: at most a line
   bool reused_ = false;
   bool answer_began_ = false;
   bool head_seen_ = false;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr Duration goodbye_timeout = seconds(2);
 constexpr std::size_t joined_body_bytes_max =
-    16 << 10;  // a body up to this travels in one piece with its head
+    16 << 10;  // a body up to this size is sent in one piece with its head
 
 bool sane_request_id(std::string_view id) {
   if (id.empty() || id.size() > 64)
@@ -22,14 +22,15 @@ bool sane_request_id(std::string_view id) {
   return true;
 }
 
-// Callbacks given by others may throw; here that becomes an error like any other.
+// Turns an exception of a callback into an error.
 template <class Fn>
 auto guarded(Fn&& fn) -> decltype(fn()) {
   try {
     return fn();
   } catch (const std::exception& e) {
     log_error("a body callback threw: {}", e.what());
-    return fail(Code::internal, "this request met a defect of Billow", "see the log");
+    return fail(Code::internal, "this request failed because of a bug in Billow",
+                "see the head's log");
   }
 }
 
@@ -39,7 +40,7 @@ bool may_have_body(int status) {
 
 }  // namespace
 
-// The handler's side of one request. It keeps the connection alive, not the other way round.
+// The handler's side of one request. It owns the connection, not the other way round.
 class ServerExchange final : public Exchange {
  public:
   ServerExchange(std::shared_ptr<Connection> connection, Request request)
@@ -80,7 +81,7 @@ class ServerExchange final : public Exchange {
   }
   Result<std::shared_ptr<WebSocket>> upgrade_websocket(WebSocket::Options options) override {
     if (!active())
-      return fail(Code::unavailable, "the client has gone");
+      return fail(Code::unavailable, "the client has disconnected");
     return connection_->upgrade(std::move(options));
   }
 
@@ -88,7 +89,7 @@ class ServerExchange final : public Exchange {
     if (gone_)
       return;
     gone_ = true;
-    // Posted, not called: this may run inside one of the handler's own calls.
+    // Posted, not called: this may run during one of the handler's calls.
     if (on_close_)
       connection_->loop_.post(std::exchange(on_close_, nullptr));
   }
@@ -96,7 +97,7 @@ class ServerExchange final : public Exchange {
     if (const auto fn = on_drain_)
       (*fn)();
   }
-  // The callbacks may hold this exchange; letting go of them breaks the circle.
+  // The callbacks may own this exchange; dropping them breaks the cycle.
   void detach() {
     on_close_ = nullptr;
     on_drain_ = nullptr;
@@ -168,8 +169,8 @@ void Connection::check_deadlines(SteadyTime now) {
               host_->options().write_stall_timeout.seconds());
     return close();
   }
-  // What it has sent ahead of the answer fills the buffer, so nothing of it is read and the loop
-  // does not tell when it goes. It counts as an end that was read does.
+  // Pipelined bytes fill the buffer, so reading is paused and the loop does not report a
+  // disconnect. It is treated like an end that was read.
   if ((state_ == State::handling || state_ == State::streaming) && !peer_eof_ &&
       stream_->paused_peer_has_gone(false))
     return stream_eof();
@@ -207,8 +208,8 @@ void Connection::stream_data(std::string_view data) {
 void Connection::stream_eof() {
   const auto keep = shared_from_this();
   peer_eof_ = true;
-  // A client may end its side and still read the answer, so a plain answer is still given. Its
-  // caller hears of it anyway: most clients that send an end have gone.
+  // A client may close its side and still read the answer, so a plain answer is still sent. The
+  // handler is notified anyway: most clients that do so have disconnected.
   if (state_ == State::handling && exchange_)
     return exchange_->client_gone();
   close();
@@ -225,7 +226,7 @@ void Connection::stream_drained() {
     exchange_->drained();
 }
 
-// Parses what is there, up to the next request that has to be answered first.
+// Parses buffered bytes up to the next request that must be answered first.
 void Connection::process() {
   if (processing_)
     return;
@@ -261,7 +262,7 @@ void Connection::process() {
     pending_ = {};
 }
 
-// The head is complete: is it one we serve, and may its body come? False when it was refused.
+// Checks a complete head and decides about its body. False if the request was rejected.
 bool Connection::head_arrived() {
   auto& head = parser_->head();
   keep_alive_ = head.keep_alive && !host_->stopping();
@@ -291,7 +292,7 @@ bool Connection::head_arrived() {
   body_bytes_ = 0;
   const auto expect = request_.headers.get("Expect");
   if (!expect.empty() && !equal_nocase(expect, "100-continue")) {
-    refuse(417, "the only expectation understood is 100-continue");
+    refuse(417, "the only supported expectation is 100-continue");
     return false;
   }
   if (!head.has_body())
@@ -317,8 +318,7 @@ bool Connection::choose_body_plan() {
   }
   const auto length = parser_->head().content_length;
   if (length && *length > plan_.bytes_max) {
-    refuse(413,
-           fmt::format("the body has {} bytes; this address takes {}", *length, plan_.bytes_max));
+    refuse(413, fmt::format("the body has {} bytes; the limit is {}", *length, plan_.bytes_max));
     return false;
   }
   if (length && !plan_.on_chunk)
@@ -329,8 +329,7 @@ bool Connection::choose_body_plan() {
 bool Connection::take_body(std::string_view data) {
   body_bytes_ += data.size();
   if (body_bytes_ > plan_.bytes_max) {
-    refuse(413,
-           fmt::format("the body is larger than the {} bytes this address takes", plan_.bytes_max));
+    refuse(413, fmt::format("the body exceeds the limit of {} bytes", plan_.bytes_max));
     return false;
   }
   deadline_ = loop_.steady() + host_->options().body_idle_timeout;
@@ -358,7 +357,8 @@ void Connection::dispatch() {
   const auto threw = [&](std::string_view what) {
     log_error("request {}: the handler threw: {}", request_id_, what);
     if (exchange_ == exchange.get() && state_ == State::handling)
-      respond(problem(500, "this request met a defect of Billow", "see the log", request_id_));
+      respond(problem(500, "this request failed because of a bug in Billow", "see the head's log",
+                      request_id_));
     else if (exchange_ == exchange.get())
       close();
   };
@@ -367,7 +367,7 @@ void Connection::dispatch() {
   } catch (const std::exception& e) {
     threw(e.what());
   } catch (...) {
-    threw("something that is no std::exception");
+    threw("something other than std::exception");
   }
 }
 
@@ -378,10 +378,10 @@ void Connection::abandoned() {
   if (state_ != State::handling)
     return;
   if (peer_eof_)
-    return close();  // the handler was told that its client has left, and owes nobody an answer
+    return close();  // the handler knows that its client has disconnected
   log_error("request {}: the handler gave no answer", request_id_);
-  send_whole(problem(500, "this request got no answer, which is a defect of Billow", "see the log",
-                     request_id_),
+  send_whole(problem(500, "this request got no answer because of a bug in Billow",
+                     "see the head's log", request_id_),
              keep_alive_);
 }
 
@@ -404,8 +404,9 @@ std::string Connection::response_head(int status,
         equal_nocase(name, "Connection"))
       continue;
     if (!valid_token(name) || !valid_field_value(value)) {
-      log_error("request {}: the answer's header {} has characters it may not have; left out",
-                request_id_, valid_token(name) ? name : "?");
+      log_error(
+          "request {}: the header {} of the answer contains invalid characters and is left out",
+          request_id_, valid_token(name) ? name : "?");
       continue;
     }
     out.append(name).append(": ").append(value).append("\r\n");
@@ -424,8 +425,8 @@ std::string Connection::response_head(int status,
   return out;
 }
 
-// What was answered, under the request's own number: with `--verbose` every call, else only what is
-// a defect or a lack of ours.
+// Logs the answer with the id of the request: every call with `--verbose`, otherwise only server
+// errors.
 void Connection::note_answer(int status) const {
   const LogLevel level = status >= 500 ? LogLevel::warn : LogLevel::debug;
   if (!exchange_ || !log_enabled(level))
@@ -480,7 +481,7 @@ void Connection::answered() {
   state_ = State::head;
   deadline_ = loop_.steady() + host_->options().idle_timeout;
   stream_->resume_reading();
-  // Pipelined requests go on from the loop, not from inside the handler's call.
+  // Pipelined requests continue from the loop, not during the handler's call.
   if (!processing_ && !pending_.empty())
     loop_.post([self = shared_from_this()] {
       if (self->state_ == State::head)

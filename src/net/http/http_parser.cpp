@@ -62,7 +62,7 @@ Result<HttpParser::Step> HttpParser::feed(std::string_view data) {
   return Step{};
 }
 
-// Takes whole lines until the head ends, a chunk's data begins, or no full line is left.
+// Consumes whole lines until the head ends, a chunk's data begins, or no full line is left.
 Result<HttpParser::Step> HttpParser::feed_line(std::string_view data) {
   std::size_t used = 0;
   for (;;) {
@@ -74,7 +74,7 @@ Result<HttpParser::Step> HttpParser::feed_line(std::string_view data) {
                                        : chunk_line_bytes_max;
     if (state_ == State::start_line && !rest.empty() && rest[0] != '\r' &&
         !valid_token(rest.substr(0, 1)))
-      return refuse(400, "this is no HTTP request (the first byte cannot begin one)");
+      return refuse(400, "this is not an HTTP request (invalid first byte)");
     const auto line_feed = rest.find('\n', scanned_);
     if (std::min(line_feed, rest.size()) >= bytes_left)
       return refuse(in_head || state_ == State::trailers ? 431 : 400,
@@ -86,7 +86,7 @@ Result<HttpParser::Step> HttpParser::feed_line(std::string_view data) {
       return Step{used, {}};
     }
     if (line_feed == 0 || rest[line_feed - 1] != '\r')
-      return refuse(400, "a line ends with LF alone; lines must end with CR LF");
+      return refuse(400, "a line ends with LF only; lines must end with CR LF");
     scanned_ = 0;
     const std::size_t line_bytes = line_feed + 1;
     if (in_head)
@@ -115,7 +115,7 @@ Result<HttpParser::Step> HttpParser::feed_body(std::string_view data) {
 Status HttpParser::take_line(std::string_view line) {
   switch (state_) {
     case State::start_line:
-      // RFC 9112 2.2: one empty line before a request is forgiven.
+      // RFC 9112 2.2: one empty line before a request is allowed.
       if (line.empty() && kind_ == Kind::request && !skipped_blank_) {
         skipped_blank_ = true;
         head_bytes_ = 0;
@@ -157,16 +157,16 @@ Status HttpParser::take_request_line(std::string_view line) {
   if (!valid_token(method))
     return refuse(400, "the method is not a token");
   if (!visible_ascii(target))
-    return refuse(400, "the request target has a space or a character outside visible ASCII");
+    return refuse(400, "the request target contains a space or a character outside visible ASCII");
   const int minor = minor_of(line.substr(last + 1));
   if (minor == -1)
-    return refuse(505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
+    return refuse(505, "only HTTP/1.0 and HTTP/1.1 are supported");
   if (minor < 0)
     return refuse(400, "the request line does not end with an HTTP version");
   head_.method = method;
   head_.target = target;
   head_.minor_version = minor;
-  // A proxy's absolute form means the same as the path after its authority.
+  // The absolute form that proxies use is equivalent to the path after its authority.
   for (std::string_view scheme : {"http://", "https://"}) {
     if (!head_.target.starts_with(scheme))
       continue;
@@ -186,7 +186,7 @@ Status HttpParser::take_status_line(std::string_view line) {
   const int minor = line.size() >= 12 ? minor_of(line.substr(0, 8)) : -2;
   if (minor < 0 || line[8] != ' ' || (line.size() > 12 && line[12] != ' ') ||
       !valid_field_value(line))
-    return refuse(400, "this is no HTTP/1 response");
+    return refuse(400, "this is not an HTTP/1 response");
   int status = 0;
   for (char c : line.substr(9, 3)) {
     if (c < '0' || c > '9')
@@ -208,18 +208,16 @@ Status HttpParser::take_field(std::string_view line) {
     return refuse(400, "a header line has no colon");
   const auto name = line.substr(0, colon);
   if (!valid_token(name))
-    return refuse(400,
-                  "a header name is empty, or has a space or another character it may not have");
+    return refuse(400, "a header name is empty or contains an invalid character");
   const auto value = trim_ows(line.substr(colon + 1));
   if (!valid_field_value(value))
-    return refuse(400, "a header value has a control character");
+    return refuse(400, "a header value contains a control character");
   if (state_ == State::trailers) {
-    // Trailers are of no use to anybody here, but one that pretends to say where a message ends is
-    // an attack.
+    // Trailers are ignored, but one that claims to frame the message is an attack.
     for (std::string_view framing :
          {"Transfer-Encoding", "Content-Length", "Connection", "Host", "Upgrade"})
       if (equal_nocase(name, framing))
-        return refuse(400, "a trailer field may not say how a message is framed");
+        return refuse(400, "a trailer field must not define the framing of a message");
     return {};
   }
   if (head_.headers.size() >= limits_.headers_max)
@@ -250,7 +248,7 @@ Status HttpParser::choose_framing() {
   if (lengths > 0 && codings > 0)
     return refuse(400, "a message has either Content-Length or Transfer-Encoding, not both");
   if (codings > 1 || (codings == 1 && headers.get("Transfer-Encoding") != "chunked"))
-    return refuse(400, "the only Transfer-Encoding understood is exactly \"chunked\"");
+    return refuse(400, "the only supported Transfer-Encoding is \"chunked\"");
   if (codings == 1 && head_.minor_version == 0)
     return refuse(400, "HTTP/1.0 has no Transfer-Encoding");
   head_.chunked = codings == 1;
@@ -264,7 +262,7 @@ Status HttpParser::choose_framing() {
     }
     // 18 digits cannot overflow, and no body is that long.
     if (text.empty() || text.size() > 18)
-      return refuse(400, "Content-Length is empty or absurd");
+      return refuse(400, "Content-Length is empty or too large");
     head_.content_length = length;
   }
   return {};
@@ -308,7 +306,7 @@ Status HttpParser::take_chunk_size(std::string_view line) {
     return refuse(400, "a chunk's size is not a hexadecimal number");
   if (digits < line.size() &&
       (kind_ == Kind::request || line[digits] != ';' || !valid_field_value(line)))
-    return refuse(400, "a chunk's size has something behind it");
+    return refuse(400, "text follows the size of a chunk");
   remaining_ = 0;
   for (char c : line.substr(0, digits)) {
     const int value = c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10;

@@ -12,7 +12,8 @@ Result<std::string> request_head(const Endpoint& endpoint,
                 fmt::format("the request target \"{}\" does not begin with /", target));
   for (char c : target)
     if (static_cast<unsigned char>(c) <= 0x20 || static_cast<unsigned char>(c) >= 0x7f)
-      return fail(Code::invalid, "the request target has a character that must be percent-encoded");
+      return fail(Code::invalid,
+                  "the request target contains a character that must be percent-encoded");
   std::string out;
   out.reserve(256);
   out.append(method_name(method)).append(" ").append(target).append(" HTTP/1.1\r\n");
@@ -20,7 +21,7 @@ Result<std::string> request_head(const Endpoint& endpoint,
     out.append("Host: ").append(endpoint.host_header()).append("\r\n");
   for (const auto& [name, value] : headers) {
     if (!valid_token(name) || !valid_field_value(value))
-      return fail(Code::invalid, fmt::format("the header {} has characters it may not have",
+      return fail(Code::invalid, fmt::format("the header {} contains invalid characters",
                                              valid_token(name) ? name : "?"));
     if (equal_nocase(name, "Content-Length") || equal_nocase(name, "Transfer-Encoding"))
       continue;

@@ -16,7 +16,7 @@ namespace {
 constexpr int accepts_per_wakeup_max = 64;
 constexpr Duration accept_pause = milliseconds(100);  // when the process is out of descriptors
 
-// Often enough for the shortest timeout, never more than a few times a second for nothing.
+// Often enough for the shortest timeout, but at most a few times a second.
 Duration sweep_period(const HttpServer::Options& o) {
   const auto shortest =
       std::min({o.idle_timeout, o.header_timeout, o.body_idle_timeout, o.write_stall_timeout});
@@ -52,7 +52,7 @@ struct HttpServer::Impl final : ConnectionHost {
   std::string next_request_id() override { return fmt::format("{}-{:x}", id_prefix, ++id_counter); }
   void forget(Connection& connection) override { connections.erase(&connection); }
   void upgraded(const std::shared_ptr<WebSocket>& socket) override {
-    // Forgotten ones are swept out whenever the list has doubled, which costs nothing on average.
+    // Closed ones are removed whenever the list has doubled: constant cost on average.
     if (sockets.size() >= sockets_sweep_at) {
       std::erase_if(sockets, [](const auto& weak) { return weak.expired(); });
       sockets_sweep_at = std::max<std::size_t>(64, sockets.size() * 2);
@@ -137,7 +137,7 @@ struct HttpServer::Impl final : ConnectionHost {
 
   void sweep_connections() {
     const auto now = loop.steady();
-    // A connection that closes removes itself, so the sweep goes over a copy.
+    // A closing connection removes itself, so this iterates over a copy.
     swept.clear();
     for (const auto& [key, connection] : connections)
       swept.push_back(connection);

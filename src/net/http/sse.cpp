@@ -3,7 +3,7 @@
 namespace billow::net {
 namespace {
 
-// A line break inside an id or a name would begin another field.
+// A line break inside an id or a name would start another field.
 void append_single_line(std::string& out, std::string_view name, std::string_view value) {
   out.append(name).append(": ");
   for (char c : value)

@@ -91,10 +91,10 @@ Result<std::optional<WsReader::Message>> WsReader::next() {
     if ((at[0] & 0x70) || !known_op(op_bits))
       return refuse(1002, Code::invalid, "a WebSocket frame has reserved bits or an unknown kind");
     if (masked != (role_ == Role::server))
-      return refuse(1002, Code::invalid, "a WebSocket frame is masked the wrong way");
+      return refuse(1002, Code::invalid, "a WebSocket frame has the wrong masking");
     const auto op = static_cast<WsOp>(op_bits);
     if (control(op) && (length > 125 || !fin))
-      return refuse(1002, Code::invalid, "a WebSocket control frame is too long or in parts");
+      return refuse(1002, Code::invalid, "a WebSocket control frame is too long or fragmented");
     const std::size_t length_bytes = length == 126 ? 2 : length == 127 ? 8 : 0;
     const std::size_t header_bytes = 2 + length_bytes + (masked ? 4 : 0);
     if (have < header_bytes)
@@ -105,7 +105,7 @@ Result<std::optional<WsReader::Message>> WsReader::next() {
         length = length << 8 | at[2 + i];
       if (length < (length_bytes == 2 ? 126u : 0x10000u))
         return refuse(1002, Code::invalid,
-                      "a WebSocket frame's length is not written in the shortest form");
+                      "the length of a WebSocket frame is not in its shortest form");
     }
     if (!control(op) && (length > bytes_max_ || message_.size() + length > bytes_max_))
       return refuse(1009, Code::too_large,
@@ -131,7 +131,7 @@ Result<std::optional<WsReader::Message>> WsReader::take_frame(bool fin,
   if (control(op))
     return std::optional<Message>{Message{op, std::move(payload)}};
   if ((op == WsOp::continuation) != message_op_.has_value())
-    return refuse(1002, Code::invalid, "a WebSocket message's parts do not follow each other");
+    return refuse(1002, Code::invalid, "the fragments of a WebSocket message are out of order");
   if (!message_op_)
     message_op_ = op;
   if (message_.empty())
@@ -152,13 +152,12 @@ Result<WsClose> parse_ws_close(std::string_view payload) {
   if (payload.empty())
     return WsClose{};
   if (payload.size() == 1)
-    return fail(Code::invalid, "a WebSocket close frame has half a code");
+    return fail(Code::invalid, "the code of a WebSocket close frame is truncated");
   WsClose out;
   out.code = static_cast<unsigned char>(payload[0]) << 8 | static_cast<unsigned char>(payload[1]);
   out.reason = payload.substr(2);
   if (!valid_close_code(out.code) || !valid_utf8(out.reason))
-    return fail(Code::invalid,
-                "a WebSocket close frame has a code or a reason that is not allowed");
+    return fail(Code::invalid, "a WebSocket close frame has an invalid code or reason");
   return out;
 }
 
@@ -177,9 +176,10 @@ bool is_ws_upgrade(Method method, const Headers& headers) {
 
 Result<Headers> ws_accept(Method method, const Headers& request, std::string_view subprotocol) {
   if (!is_ws_upgrade(method, request))
-    return fail(Code::invalid, "this address speaks WebSocket", "send GET with Upgrade: websocket");
+    return fail(Code::invalid, "this address requires a WebSocket",
+                "send GET with Upgrade: websocket");
   if (request.get("Sec-WebSocket-Version") != "13")
-    return fail(Code::invalid, "only WebSocket version 13 is spoken here");
+    return fail(Code::invalid, "only WebSocket version 13 is supported");
   std::string nonce;
   const auto key = request.get("Sec-WebSocket-Key");
   if (request.count("Sec-WebSocket-Key") != 1 || !base64_decode(key, nonce) || nonce.size() != 16)
@@ -211,8 +211,8 @@ Status check_ws_answer(int status, const Headers& headers, std::string_view key)
                             status_text(status)));
   if (!headers.has_token("Upgrade", "websocket") || !headers.has_token("Connection", "upgrade") ||
       headers.get("Sec-WebSocket-Accept") != ws_accept_key(key))
-    return fail(Code::unavailable, "the server's WebSocket answer does not fit the request",
-                "is this a Billow head?");
+    return fail(Code::unavailable, "the server's WebSocket answer does not match the request",
+                "check that this is a Billow head");
   return {};
 }
 

@@ -61,7 +61,7 @@ class StreamWebSocket final : public WebSocket,
       const auto keep = shared_from_this();
       ended();
     });
-    // The peer's own close must be read, whatever was paused.
+    // The peer's close frame must be read even if reading was paused.
     paused_ = false;
     stream_->resume_reading();
   }
@@ -142,8 +142,8 @@ class StreamWebSocket final : public WebSocket,
     while (state_ != State::closed && !(paused_ && state_ == State::open)) {
       auto next = reader_.next();
       if (!next) {
-        // After a broken frame nothing that follows can be read, so there is no waiting for the
-        // peer's goodbye.
+        // Nothing after an invalid frame can be read, so there is no wait for the peer's close
+        // frame.
         close(reader_.close_code(), next.error().message);
         return ended();
       }
@@ -159,7 +159,7 @@ class StreamWebSocket final : public WebSocket,
       case WsOp::binary:
         return deliver(message);
       case WsOp::ping:
-        // A peer that floods pings without reading gets no unbounded queue of pongs.
+        // The queue of pongs is bounded, even for a peer that sends pings without reading.
         if (state_ == State::open && stream_->queued() < options_.queue_bytes_max)
           stream_->send(ws_frame(WsOp::pong, message.payload, masks_));
         return;
@@ -174,12 +174,12 @@ class StreamWebSocket final : public WebSocket,
   void deliver(const WsReader::Message& message) {
     const auto fn = on_message_;
     if (!fn || !*fn || state_ != State::open)
-      return;  // an empty one: read on, and drop it
+      return;  // an empty pong: ignored
     try {
       (*fn)(message.payload, message.op == WsOp::binary);
     } catch (const std::exception& e) {
       log_error("a WebSocket's message callback threw: {}", e.what());
-      close(close_internal_error, "a defect of Billow; see its log");
+      close(close_internal_error, "a bug in Billow; see its log");
     }
   }
 
@@ -203,8 +203,8 @@ class StreamWebSocket final : public WebSocket,
     ping_timer_.cancel();
     close_timer_.cancel();
     stream_->set_owner(nullptr);
-    // What is still queued (a close frame behind data) is written out by the stream alone, for a
-    // bounded time.
+    // The stream itself writes out what is still queued (a close frame after data), for a bounded
+    // time.
     if (stream_->open() && stream_->queued() > 0) {
       stream_->pause_reading();
       stream_->end_after_flush(true);
@@ -224,7 +224,7 @@ class StreamWebSocket final : public WebSocket,
     if (state_ != State::open || paused_ || !on_message_)
       return;
     if (ping_unanswered_ && stream_->loop().steady() - last_heard_ > options_.pong_timeout) {
-      closed_ = {1006, "the peer answers no ping"};
+      closed_ = {1006, "the peer does not answer pings"};
       return ended();
     }
     if (!ping_unanswered_)

@@ -1,11 +1,11 @@
-#include "base/xml.h"
+#include "net/xml.h"
 
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
 #include "base/text.h"
 
-namespace billow {
+namespace billow::net {
 namespace {
 
 constexpr const char* listing =
@@ -169,4 +169,4 @@ TEST(Xml, MutatedDocumentsAreErrorsOrValidTrees) {
 }
 
 }  // namespace
-}  // namespace billow
+}  // namespace billow::net

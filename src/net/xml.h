@@ -14,7 +14,7 @@
 
 #include "base/result.h"
 
-namespace billow {
+namespace billow::net {
 
 inline constexpr std::size_t xml_bytes_max = 8 << 20;
 inline constexpr std::size_t xml_depth_max = 64;
@@ -37,4 +37,4 @@ Result<XmlElement> parse_xml(std::string_view text);
 // For text and attribute values.
 std::string escape_xml(std::string_view text);
 
-}  // namespace billow
+}  // namespace billow::net

@@ -1,4 +1,4 @@
-#include "base/xml.h"
+#include "net/xml.h"
 
 #include <fmt/format.h>
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 #include "base/text.h"
 
-namespace billow {
+namespace billow::net {
 namespace {
 
 std::unexpected<Error> unreadable(std::string_view why) {
@@ -176,4 +176,4 @@ std::string escape_xml(std::string_view text) {
   return out;
 }
 
-}  // namespace billow
+}  // namespace billow::net
