@@ -198,8 +198,12 @@ TEST(Spawn, EntersTheMountNamespaceOfAnotherProcess) {
 int become_sandboxed(const std::string& place, const std::string& map, int ready) {
   if (::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0)
     return 1;
-  const Fd users(::open("/proc/self/uid_map", O_WRONLY | O_CLOEXEC));
-  if (::write(users.get(), map.data(), map.size()) < 0 ||
+  const auto put = [](const char* path, const std::string& text) {
+    const Fd fd(::open(path, O_WRONLY | O_CLOEXEC));
+    return ::write(fd.get(), text.data(), text.size()) > 0;
+  };
+  if (!put("/proc/self/uid_map", map) || !put("/proc/self/setgroups", "deny") ||
+      !put("/proc/self/gid_map", map) ||
       ::mount("tmpfs", place.c_str(), "tmpfs", 0, "size=64k") != 0 ||
       ::mkdir((place + "/inside").c_str(), 0755) != 0)
     return 2;
