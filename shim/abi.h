@@ -1,14 +1,16 @@
-/* The agreement between libbillow-cuda.so (inside a job), billow-vault (one per node) and the
+/* The interface between libbillow-cuda.so (inside a job), billow-gpumem (one per node) and the
  * agent.
  *
- * A process of a job that calls cuInit connects to the vault's socket (BILLOW_VAULT_SOCKET), names
- * its job by a token (BILLOW_JOB_TOKEN) and gets two descriptors back: the limit page, which it can
- * only read (the memory file carries F_SEAL_FUTURE_WRITE, so not even root in the job can map it
- * for writing), and the usage page, which all processes of the job share and write. The connection
- * stays open: it carries suspend and resume, and its end is how a death is noticed.
+ * A process of a job that calls cuInit connects to the GPU memory service's socket
+ * (BILLOW_VAULT_SOCKET), names its job by a token (BILLOW_JOB_TOKEN) and gets two descriptors back:
+ * the limit page, which it can only read (the memory file carries F_SEAL_FUTURE_WRITE, so not even
+ * root in the job can map it for writing), and the usage page, which all processes of the job share
+ * and write. The connection stays open: it carries suspend and resume, and its end shows that the
+ * process has ended.
  *
  * Plain C, fixed sizes, little-endian, no pointers: the three sides may be built apart. A change of
- * any layout raises BILLOW_ABI_VERSION; a shim and a vault of different versions refuse each other.
+ * any layout raises BILLOW_ABI_VERSION; a shim and a GPU memory service of different versions
+ * refuse each other.
  */
 #ifndef BILLOW_SHIM_ABI_H
 #define BILLOW_SHIM_ABI_H
@@ -26,8 +28,8 @@ enum {
   BILLOW_MESSAGE_BYTES_MAX = 16384
 };
 
-/* Where the shim finds the vault and who it is. Unset: the shim forwards every call and limits
- * nothing. */
+/* The service's socket and the job's token. Unset: the shim forwards every call and limits
+ * nothing. The names are those of 0.1, so that jobs survive an upgrade of the node. */
 #define BILLOW_ENV_SOCKET "BILLOW_VAULT_SOCKET"
 #define BILLOW_ENV_TOKEN "BILLOW_JOB_TOKEN"
 
@@ -63,7 +65,7 @@ typedef struct billow_limit_page {
   uint32_t reserved[14];
 } billow_limit_page;
 
-/* What a process did that stands in the way of a suspend, or that a user should know of. */
+/* Features a process used that prevent a suspend, or that a user should know of. */
 #define BILLOW_USES_UVM 1ull       /* managed memory: no suspend */
 #define BILLOW_USES_IPC 2ull       /* memory or events shared with other processes: no suspend */
 #define BILLOW_USES_EXTERNAL 4ull  /* Vulkan, DirectX or RDMA memory: no suspend */
@@ -76,17 +78,17 @@ typedef struct billow_limit_page {
 #define BILLOW_BLOCKS_SUSPEND \
   (BILLOW_USES_UVM | BILLOW_USES_IPC | BILLOW_USES_EXTERNAL | BILLOW_USES_MULTICAST)
 
-/* One process of the job. The vault assigns the slot and clears it when the connection ends; slots
- * never move. Memory is limited by adding to one's own used_bytes first and then summing all slots:
- * whatever the order, no two racers both overlook each other, and what a killed process held is
- * gone with its slot. */
+/* One process of the job. The GPU memory service assigns the slot and clears it when the connection
+ * ends; slots never move. Memory is limited by adding to one's own used_bytes first and then
+ * summing all slots: whatever the order, no two racers both overlook each other, and what a killed
+ * process held is gone with its slot. */
 typedef struct billow_process_slot {
   uint32_t pid;        /* in the process's own namespace; 0: free */
-  uint32_t generation; /* raised by the vault at each assignment */
+  uint32_t generation; /* raised by the GPU memory service at each assignment */
   uint64_t used_bytes[BILLOW_DEVICES_MAX];
   uint64_t features;      /* BILLOW_USES_… */
   uint64_t residue_bytes; /* device memory that only the driver's own checkpoint can move */
-  uint64_t backed_bytes;  /* device memory the vault can move */
+  uint64_t backed_bytes;  /* device memory the GPU memory service can move */
   uint64_t launches;      /* counted while metered */
   uint64_t refused;       /* allocations refused because of the limit */
   uint64_t passed_by;     /* entry points handed out that the shim knows but could not hook */
@@ -105,12 +107,12 @@ typedef struct billow_usage_page {
   billow_process_slot slots[BILLOW_PROCESSES_MAX] __attribute__((aligned(64)));
 } billow_usage_page;
 
-/* Messages on the vault's socket (SOCK_SEQPACKET): one header, then `count` items. The vault asks,
- * the shim answers with the same type and sequence number; HELLO alone goes the other way. status
- * is 0 or an errno. */
+/* Messages on the GPU memory service's socket (SOCK_SEQPACKET): one header, then `count` items. The
+ * GPU memory service asks, the shim answers with the same type and sequence number; HELLO alone
+ * goes the other way. status is 0 or an errno. */
 enum billow_message_type {
   BILLOW_HELLO =
-      1, /* shim -> vault: billow_hello; answer: billow_welcome + 2 descriptors (limit, usage) */
+      1, /* shim -> service: billow_hello; answer: billow_welcome + 2 descriptors (limit, usage) */
   BILLOW_DRAIN = 2, /* the turn is over: wait for what is on the GPU; answer: arg0 = CLOCK_MONOTONIC
                        ns when it was at rest */
   BILLOW_PREPARE = 3, /* close the gate, wait for the GPU (arg0 ms at most); answer: arg0 chunks to

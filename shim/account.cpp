@@ -1,9 +1,10 @@
 /* The job's limit and usage pages, and the one way memory is reserved.
  *
- * reserve() adds to this process's slot and then sums all slots of the job: of any number of racing
- * processes, at least the last to add sees all the others, so the sum never stays above the limit;
- * a refused one takes its addition back. Two that refuse each other at the brink try again in turn.
- * Nothing is lost when a process is killed in between: its slot goes with it. */
+ * reserve() adds to this process's slot and then sums all slots of the job. Of any number of racing
+ * processes at least the last sees all the others, so the sum never stays above the limit; a
+ * process that is refused undoes its addition. Two processes that refuse each other at the limit
+ * retry one after the other. A process that is killed in between leaves nothing: its slot is
+ * cleared. */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -22,8 +23,8 @@ CUdevice device_of[BILLOW_DEVICES_MAX];   // by place in the limit page
 bool devices_known;
 
 void reap_dead() {
-  // Only what is surely gone: a slot whose process, in our own namespace, no longer exists. The
-  // vault does this too, by connection.
+  // Clear only slots whose process, in our own pid namespace, no longer exists. The GPU memory
+  // service does the same when a connection ends.
   for (auto& slot : pages.usage->slots) {
     const uint32_t pid = __atomic_load_n(&slot.pid, __ATOMIC_RELAXED);
     if (pid == 0 || &slot == pages.slot)
@@ -68,7 +69,7 @@ void account_devices() {
     for (uint32_t place = 0; place < pages.limit->device_count && place < BILLOW_DEVICES_MAX;
          place++) {
       const billow_device_limit& limit = pages.limit->devices[place];
-      // A limit without a name belongs to the device of the same number.
+      // A limit without a UUID belongs to the device with the same index.
       const bool same = memcmp(limit.uuid, unnamed, 16) ? !memcmp(limit.uuid, uuids[device], 16)
                                                         : static_cast<int>(place) == device;
       if (!same)
@@ -84,7 +85,9 @@ void account_attach(const billow_limit_page* limit, billow_usage_page* usage, ui
   billow_process_slot* before = pages.slot;
   billow_process_slot* mine = &usage->slots[slot];
   mine->pid = static_cast<uint32_t>(getpid());
-  if (before && before != mine) {  // a new vault: what this process holds moves into the new page
+  if (before &&
+      before !=
+          mine) {  // a new GPU memory service: what this process holds moves into the new page
     for (int i = 0; i < BILLOW_DEVICES_MAX; i++)
       __atomic_store_n(&mine->used_bytes[i], before->used_bytes[i], __ATOMIC_SEQ_CST);
     mine->features = before->features;
@@ -135,8 +138,8 @@ bool reserve(int index, uint64_t bytes) {
     __atomic_fetch_sub(mine, bytes, __ATOMIC_SEQ_CST);
     if (attempt == 0)
       reap_dead();
-    // Another may have refused itself because of us: stand back for a time that differs from
-    // process to process.
+    // Another process may have been refused because of us: wait for a time that differs between
+    // processes.
     if (used_by_job(index) + bytes > limit && attempt > 1)
       break;
     timespec pause{0, static_cast<long>((getpid() % 16 + 1) * 5000)};

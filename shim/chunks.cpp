@@ -1,10 +1,10 @@
-/* Physical device memory that the vault can take away and bring back.
+/* Physical device memory that the GPU memory service can save and restore.
  *
  * A chunk is one cuMemCreate: ours behind a plain allocation, or the program's own (PyTorch's
  * expandable segments, NCCL), whose handle we translate, because the driver's handle changes when
- * the memory comes back. The addresses stay reserved throughout, so every pointer in the program is
- * valid again afterwards. All functions here are called with memory_lock held, or with the gate
- * closed and nobody inside. */
+ * the memory is restored. The addresses stay reserved, so every pointer in the program is valid
+ * again afterwards. All functions here are called with memory_lock held, or with the gate closed
+ * and no thread inside. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,7 +98,7 @@ CUresult chunk_create(
   memset(&c, 0, sizeof c);
   c.prop = *prop;
   c.asked_handle_types = prop->requestedHandleTypes;
-  c.prop.requestedHandleTypes |= HANDLE_POSIX_FD;  // how it gets to the vault
+  c.prop.requestedHandleTypes |= HANDLE_POSIX_FD;  // how it gets to the GPU memory service
   const CUresult r = REAL(cuMemCreate, &c.handle, static_cast<size_t>(bytes), &c.prop,
                           static_cast<unsigned long long>(0));
   if (r != CUDA_OK) {
@@ -279,8 +279,8 @@ int chunk_restore(uint32_t id, int* fd) {
   return to_errno(r);
 }
 
-// A device was allowed to read another's memory. Plain allocations are open to it by that alone;
-// mapped ones must be told.
+// A device may now read another's memory. Plain allocations become accessible by that alone; mapped
+// ones need an explicit grant.
 void chunks_peer(CUdevice owner, CUdevice reader) {
   if (owner < 0 || reader < 0 || owner >= BILLOW_DEVICES_MAX || reader >= BILLOW_DEVICES_MAX)
     return;

@@ -1,11 +1,10 @@
-/* Joining a job, and the thread that answers the vault.
+/* Joining a job, and the thread that answers the GPU memory service.
  *
- * The thread starts with the first cuInit that finds a job, blocks all signals, and does nothing
- * but read its socket. When the vault goes away the arbiter's gate opens and the limits stay as
- * they were (the pages live on with their mappings); the thread tries once a second to find a new
- * vault. If memory of this process was in the vault when it went, that memory is lost: the gate
- * then lets every call fail with CUDA_ERROR_DEVICE_UNAVAILABLE rather than read memory that is not
- * there. */
+ * The thread starts with the first cuInit that finds a job, blocks all signals, and only reads its
+ * socket. If the service ends, the arbiter's gate opens and the limits stay in force (the pages
+ * stay mapped); the thread tries once a second to connect to a new service. If the service held
+ * memory of this process when it ended, that memory is lost: every call then fails with
+ * CUDA_ERROR_DEVICE_UNAVAILABLE instead of reading memory that does not exist. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -24,9 +23,9 @@ namespace shim {
 namespace {
 
 pthread_mutex_t join_lock = PTHREAD_MUTEX_INITIALIZER;
-int vault_socket = -1;
+int service_socket = -1;
 bool thread_started, joined_devices, out_of_service;
-uint32_t chunks_out;  // in the vault, not on the device
+uint32_t chunks_out;  // in the GPU memory service, not on the device
 
 struct Packet {
   billow_message head;
@@ -93,7 +92,7 @@ ssize_t receive_packet(int socket, Packet* packet, int* fds, int* fd_count) {
   return n;
 }
 
-int connect_vault() {
+int connect_service() {
   const char* path = getenv(BILLOW_ENV_SOCKET);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -109,7 +108,7 @@ int connect_vault() {
   return -1;
 }
 
-// Greets the vault and takes over the pages it answers with.
+// Greets the GPU memory service and takes over the pages it answers with.
 bool greet(int s) {
   Packet packet{};
   packet.head.version = BILLOW_ABI_VERSION;
@@ -169,7 +168,8 @@ void answer_batch(Packet* packet, int s, Each each, bool with_descriptors) {
     if (with_descriptors)
       fds[fd_count++] = fd;
   }
-  // What was done before a failure is told too: the vault must know which chunks are where.
+  // Report what was done before a failure too: the GPU memory service must know where each chunk
+  // is.
   packet->head.count = static_cast<uint16_t>(done);
   send_packet(s, *packet, sizeof(uint64_t) * static_cast<size_t>(done), fds, fd_count);
   for (int i = 0; i < fd_count; i++)
@@ -301,22 +301,22 @@ void* control_thread(void*) {
   int mode = CAPTURE_MODE_RELAXED;  // what this thread does must not end a capture of another
   REAL(cuThreadExchangeStreamCaptureMode, &mode);
   for (;;) {
-    serve(vault_socket);
+    serve(service_socket);
     gate_attach(nullptr);
     if (chunks_out)
       gate_lose();
     else if (__atomic_load_n(&local_gate, __ATOMIC_ACQUIRE) == local_closed)
       gate_open();
-    close(vault_socket);
-    vault_socket = -1;
+    close(service_socket);
+    service_socket = -1;
     for (;;) {
       timespec second{1, 0};
       nanosleep(&second, nullptr);
-      const int s = connect_vault();
+      const int s = connect_service();
       if (s < 0)
         continue;
       if (greet(s)) {
-        vault_socket = s;
+        service_socket = s;
         break;
       }
       close(s);
@@ -346,9 +346,9 @@ bool join_pages_locked(int attempts) {
   if (out_of_service || !getenv(BILLOW_ENV_SOCKET))
     return false;
   for (int i = 0; i < attempts; i++) {
-    const int s = connect_vault();
+    const int s = connect_service();
     if (s >= 0 && greet(s)) {
-      vault_socket = s;
+      service_socket = s;
       return true;
     }
     if (s >= 0)
@@ -377,11 +377,11 @@ CUresult join_job() {
   if (thread_started || !getenv(BILLOW_ENV_SOCKET))
     return CUDA_OK;
   const int saved_errno = errno;
-  // No work is lost by failing here: the job has not begun. Running without its limits would be
-  // somebody else's loss.
+  // Failing here loses no work, because the job has not begun. Running without limits would harm
+  // other jobs.
   if (!join_pages_locked(40)) {
     static const char message[] =
-        "billow: this job's GPU share could not be set up (no vault answers at "
+        "billow: this job's GPU share could not be set up (no GPU memory service answers at "
         "BILLOW_VAULT_SOCKET); CUDA stays off\n";
     if (write(2, message, sizeof message - 1) < 0) {}
     errno = saved_errno;
@@ -397,9 +397,9 @@ CUresult join_job() {
 
 void control_after_fork() {
   pthread_mutex_init(&join_lock, nullptr);
-  if (vault_socket >= 0)
-    close(vault_socket);
-  vault_socket = -1;
+  if (service_socket >= 0)
+    close(service_socket);
+  service_socket = -1;
   thread_started = joined_devices = false;
   chunks_out = 0;
 }

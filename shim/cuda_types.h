@@ -1,6 +1,6 @@
-/* The few types and values of the CUDA driver API that the shim, the vault and the simulated driver
- * use, declared here so that none of them needs a CUDA toolkit to build. Layouts are the ABI's of
- * CUDA 12 and 13 on 64-bit Linux. */
+/* The few types and values of the CUDA driver API that the shim, the GPU memory service and the
+ * simulated driver use, declared here so that none of them needs a CUDA toolkit to build. Layouts
+ * are the ABI's of CUDA 12 and 13 on 64-bit Linux. */
 #ifndef BILLOW_SHIM_CUDA_TYPES_H
 #define BILLOW_SHIM_CUDA_TYPES_H
 

@@ -1,15 +1,15 @@
 /* The gate: every call that touches device memory passes it, and it closes for two reasons.
  *
  *   local_gate    this process is being suspended: nothing may touch device memory until the gate
- * opens again arbiter_gate  it is another job's turn on the GPU: new work waits, everything else
- * goes on
+ *                 opens again
+ *   arbiter_gate  it is another job's turn on the GPU: new work waits, everything else continues
  *
- * Open, it costs a store, a load and a store to the calling thread's own line. Whoever closes it
- * sets the word, has the kernel put a memory barrier into every running thread (membarrier), and
- * then waits until no thread is inside a call: after that nothing new reaches the GPU. While jobs
- * take turns the gate is "metered": every few launches an event marks the stream, at most three
- * such marks are outstanding, so little work is queued when a turn ends, and the time between marks
- * is the job's measured GPU time.
+ * An open gate costs a store, a load and a store to the calling thread's own cache line. To close
+ * it, a thread sets the word, lets the kernel issue a memory barrier in every running thread
+ * (membarrier), and waits until no thread is inside a call; then nothing new reaches the GPU. While
+ * jobs take turns the gate is "metered": every few launches an event marks the stream, at most
+ * three such marks are outstanding, so little work is queued when a turn ends, and the time between
+ * marks is the job's measured GPU time.
  *
  * During a stream capture nothing here synchronises or records; a thread that captures is let
  * through, because a captured launch puts nothing on the GPU. */
@@ -206,8 +206,8 @@ CUresult gate_slow(Thread* thread, bool waits_for_turn) {
       counted = true;
       __atomic_fetch_add(&slot->waiters, 1u, __ATOMIC_RELAXED);
     }
-    // A time-out, because the arbiter may be gone: its word then never changes, but arbiter_gate
-    // points elsewhere.
+    // With a timeout, because the arbiter may have ended: its word then never changes, but
+    // arbiter_gate points elsewhere.
     if (local)
       futex_wait(&local_gate, local, false, 100);
     else
@@ -268,8 +268,8 @@ void meter(Thread* thread, CUstream stream, bool per_thread_stream) {
   learn(m, oldest);
 }
 
-// Waits until the GPU has finished what this process gave it. Polled where the driver can mark a
-// whole context, so that a kernel without end costs the caller no more than its time-out.
+// Waits until the GPU has finished this process's work. Polls if the driver can record an event for
+// a whole context, so that an endless kernel cannot block the caller beyond its timeout.
 namespace {
 bool settle(uint64_t deadline_ns) {
   CUcontext contexts[64];

@@ -1,10 +1,9 @@
-/* What the sources of libbillow-cuda.so share. The library is C++ without its run-time library: no
- * exceptions, no allocation by new, nothing but libc and libdl, so that it can be preloaded into
- * any program.
+/* Shared declarations of libbillow-cuda.so. The library is C++ without the C++ run-time library: no
+ * exceptions, no operator new, only libc and libdl, so that it can be preloaded into any program.
  *
- * Rules that hold everywhere in here: no signal handlers, never exit, no output except one line
- * when a job cannot join, errno kept, unknown pointers and handles go to the driver untouched, and
- * a call with arguments we do not understand is forwarded. */
+ * Rules: no signal handlers, no exit, no output except one line when a job cannot join; errno is
+ * preserved; unknown pointers and handles go to the driver unchanged; calls with unknown arguments
+ * are forwarded. */
 #pragma once
 
 #include <pthread.h>
@@ -202,7 +201,7 @@ class RegionTable {
   size_t count_ = 0, capacity_ = 0;
 };
 
-// ---- chunks.cpp: physical memory the vault can take and bring back
+// ---- chunks.cpp: physical memory the GPU memory service can take and bring back
 struct Mapping {
   uint64_t address, bytes, offset;
   uint32_t access_count;

@@ -27,7 +27,7 @@ struct Slab {
   uint64_t base;
   uint32_t chunk;
   uint32_t used_units;
-  uint32_t next;  // where the search for room goes on
+  uint32_t next;  // where the search for free units continues
   CUcontext context;
   int device;
   bool alive;
@@ -205,8 +205,8 @@ void drop(const Region& region) {
   }
 }
 
-// Memory whose free came while a stream was being captured, when nothing may synchronise: freed at
-// the next chance.
+// Memory that was freed during a stream capture, when nothing may synchronise: it is released at
+// the next opportunity.
 uint64_t* late;
 uint32_t late_count, late_capacity;
 
@@ -445,8 +445,8 @@ EXPORT CUresult cuMemAllocManaged(CUdeviceptr* out, size_t bytes, unsigned flags
                      [&] { return REAL(cuMemAllocManaged, out, bytes, flags); });
 }
 
-// The 32-bit forms of CUDA 2 are still exported; whoever calls them gets the driver's own memory,
-// counted by size.
+// The 32-bit functions of CUDA 2 are still exported; they allocate the driver's own memory, counted
+// by size.
 EXPORT CUresult cuMemAlloc(unsigned* out, unsigned bytes) {
   Entry entry(false);
   if (entry.error())

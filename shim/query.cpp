@@ -1,4 +1,4 @@
-/* One truth about memory: the driver's queries and NVML's, asked inside a job, both answer with the
+/* Consistent answers about memory: inside a job, the driver's queries and NVML's both report the
  * slice. */
 #include <dlfcn.h>
 #include <string.h>

@@ -1,11 +1,12 @@
-/* How a program comes by the driver's functions, and how each way leads to our hooks.
+/* How a program finds the driver's functions, and how each way leads to our hooks.
  *
  *   linked against libcuda     the loader binds to us, because we are preloaded and export the same
- * names dlsym, dlvsym              exported here; every other name is handed to the C library's
- * own, by a jump that keeps the caller's return address, since RTLD_NEXT and RTLD_DEFAULT depend on
- * who asks cuGetProcAddress (v1, v2)  asked of the driver first; what it answers is looked up by
- * address, and only a function we know under that very address is exchanged for its hook, so no ABI
- * is ever mixed up
+ *                              names
+ *   dlsym, dlvsym              exported here; every other name goes to the C library, by a jump
+ * that keeps the caller's return address, because RTLD_NEXT and RTLD_DEFAULT depend on the caller
+ *   cuGetProcAddress (v1, v2)  the driver is asked first; its answer is looked up by address, and
+ *                              only a function known under exactly that address is replaced by its
+ *                              hook, so ABIs are never mixed up
  *
  * The C library's dlsym is found by reading the loaded objects' symbol tables: asking dlsym for
  * dlsym would find ourselves. */
@@ -268,8 +269,7 @@ FORWARDER(dlvsym, "nop", billow_libc_dlvsym);
 FORWARDER(dlsym, "mov x2,xzr", billow_libc_dlsym);
 FORWARDER(dlvsym, "nop", billow_libc_dlvsym);
 #else
-#error \
-    "dlsym must be forwarded with the caller's return address: write FORWARDER for this architecture"
+#error "write FORWARDER for this architecture: dlsym needs the caller's return address"
 #endif
 
 EXPORT CUresult cuGetProcAddress(const char* name, void** function, int version, uint64_t flags) {

@@ -10,7 +10,6 @@
 #include <cstring>
 
 using namespace simcuda;
-#define LOCKED() const std::lock_guard sim_guard(world().lock)
 
 namespace simcuda {
 uint64_t address_of_new(uint64_t bytes) {

@@ -1,5 +1,5 @@
-/* A simulated libcuda.so.1: the CUDA driver API over host memory, so that the shim and the vault
- * run without a GPU.
+/* A simulated libcuda.so.1: the CUDA driver API over host memory, so that the shim and the GPU
+ * memory service run without a GPU.
  *
  * Device memory is memfds and anonymous memory; addresses are real addresses of the process, so
  * tests can look at "device" memory directly. Time on a device is one line that all processes share
@@ -25,6 +25,8 @@
 
 #include "shim/cuda_types.h"
 
+// Holds the simulated node's lock until the end of the scope.
+#define LOCKED() const std::lock_guard sim_guard(simcuda::world().lock)
 #define SIM_EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace simcuda {

@@ -146,13 +146,13 @@ inline constexpr std::size_t tombstones_max = 100'000;
 
 // Images and environments on a node: fetched by processes of the jobs' users, each watched by a
 // thread
-inline constexpr std::size_t rooms_brought_max = 16;  // at once, for all users
+inline constexpr std::size_t containers_prepared_max = 16;  // at once, for all users
 // Eight users must be slow before a ninth waits.
-inline constexpr std::size_t rooms_brought_per_user_max = 2;
+inline constexpr std::size_t containers_prepared_per_user_max = 2;
 // Without any progress; the largest layers take minutes to unpack.
-inline constexpr Duration room_quiet_max = minutes(10);
+inline constexpr Duration container_quiet_max = minutes(10);
 // With or without progress: a server that sends a byte a minute must not hold a slot indefinitely.
-inline constexpr Duration room_brought_within = hours(6);
+inline constexpr Duration container_prepared_within = hours(6);
 // Files examined to decide whether a checkpoint is complete; with more, the job must say so itself.
 inline constexpr std::size_t checkpoint_entries_max = 200'000;
 

@@ -31,8 +31,8 @@ Json mount(const char* target,
       {{"destination", target}, {"type", type}, {"source", source}, {"options", strings(options)}});
 }
 
-// The system's own. /proc is the machine's, since process numbers are; /dev/shm too: processes of a
-// gang talk through it.
+// The system mounts. /proc is the node's, because process ids are; /dev/shm too, because the
+// processes of a gang communicate through it.
 Json system_mounts() {
   Json out = Json::array();
   out.push(mount("/proc", "bind", "/proc", {"rbind", "nosuid", "noexec", "nodev"}));
@@ -45,7 +45,7 @@ Json system_mounts() {
   return out;
 }
 
-// Later ones win; the order is that of first appearance.
+// Later values win; names keep the order of their first appearance.
 class Variables {
  public:
   void set(std::string_view entry) {
@@ -122,7 +122,7 @@ Result<ImageUser> user_of(std::string_view user, std::string_view passwd, std::s
   } else {
     return fail(
         Code::invalid,
-        fmt::format("the image is for user \"{}\", whom its /etc/passwd does not know", who));
+        fmt::format("the image runs as user \"{}\", which its /etc/passwd does not have", who));
   }
   if (group.empty())
     return out;
@@ -131,7 +131,7 @@ Result<ImageUser> user_of(std::string_view user, std::string_view passwd, std::s
   if (!gid)
     return fail(
         Code::invalid,
-        fmt::format("the image is for group \"{}\", which its /etc/group does not know", group));
+        fmt::format("the image runs as group \"{}\", which its /etc/group does not have", group));
   out.gid = static_cast<std::uint32_t>(*gid);
   return out;
 }
@@ -155,7 +155,7 @@ Result<Json> make_bundle(const Plan& plan, const BundleParts& parts) {
   const auto& rest = parts.command.empty() ? plan.config.command : parts.command;
   argv.insert(argv.end(), rest.begin(), rest.end());
   if (argv.empty())
-    return fail(Code::invalid, "the image names no command of its own", "give one after --");
+    return fail(Code::invalid, "the image has no default command", "give a command after --");
   if (const ImageUser user = BILLOW_TRY(user_of(plan.config.user, parts.passwd, parts.groups));
       !user.root())
     argv.insert(argv.begin(), {as_user_path, std::to_string(user.uid), std::to_string(user.gid)});
@@ -173,7 +173,7 @@ Result<Json> make_bundle(const Plan& plan, const BundleParts& parts) {
   if (plan.terminal)
     env.set_if_missing("TERM", "xterm");
   env.set("container=oci");
-  // The user is root inside; Open MPI would refuse to start, and means a root that this one is not.
+  // Open MPI refuses to run as root. Inside, the user is root, but without root's power.
   env.set_if_missing("OMPI_ALLOW_RUN_AS_ROOT", "1");
   env.set_if_missing("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
   for (const std::string& directory : plan.library_dirs)
@@ -188,7 +188,7 @@ Result<Json> make_bundle(const Plan& plan, const BundleParts& parts) {
                               {"source", m.source},
                               {"options", std::move(options)}}));
   }
-  // In a user namespace a device file cannot be made, only shown: a bind mount like any other.
+  // Device files cannot be created in a user namespace, only bind-mounted.
   for (const std::string& device : plan.devices)
     mounts.push(Json::object({{"destination", device},
                               {"type", "bind"},

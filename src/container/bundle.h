@@ -1,10 +1,10 @@
-// The runtime's description of a job's room (config.json of the OCI runtime specification), from a
-// plan. Pure.
+// Turns a plan into the description of a job's container (config.json of the OCI runtime
+// specification). Pure.
 //
-// The room is for a program of the job's user, as if it had been started beside the others: the
-// machine's network, process numbers, host name and shared memory are the machine's own, and only
-// the file system is another one. The user is root inside, which outside it is not, or whom the
-// image names; the machine's limits are those of the job's control group.
+// Only the file system differs from the node's: the container shares the node's network, process
+// ids, host name and shared memory, as if the program had been started beside the others. Inside,
+// the job's user is root, or the user that the image names; outside it gains nothing. The limits
+// are those of the job's control group.
 #pragma once
 
 #include <cstdint>
@@ -20,27 +20,27 @@ namespace billow::container {
 
 struct BundleParts {
   std::string root;                  // where the root file system is mounted
-  std::vector<std::string> command;  // what the job asked for; empty: as the image says
+  std::vector<std::string> command;  // the job's command; empty: the image's own
   std::vector<std::string> env;      // of the job, NAME=value
   std::string passwd, groups;        // of the image: its lists of users and groups
   std::string default_directory = "/";
 };
-// invalid where there is nothing to run.
+// invalid: neither the job nor the image names a command.
 Result<Json> make_bundle(const Plan& plan, const BundleParts& parts);
 
-// The home of a user ("", "1000", "app:staff") by an image's list of users; empty: not known.
+// The home directory of a user ("", "1000", "app:staff") in the image's passwd file; empty:
+// unknown.
 std::string home_of(std::string_view user, std::string_view passwd);
 
-// Whom an image's program is to be: "1000", "app", "app:staff", "1000:50" by its own lists. Root
-// where it names nobody. invalid where it names somebody whom they do not.
+// Resolves an image's user ("1000", "app", "app:staff", "1000:50") in the image's passwd and group
+// files. Empty: root. invalid: the files do not have that user or group.
 struct ImageUser {
   std::uint32_t uid = 0, gid = 0;
   bool root() const { return uid == 0; }
 };
 Result<ImageUser> user_of(std::string_view user, std::string_view passwd, std::string_view groups);
 
-// Whether a directory of the machine may be shown inside at its own path without hiding what makes
-// the image one.
+// Whether a directory of the node may be mounted at the same path without hiding the image's files.
 bool may_show(std::string_view directory);
 
 }  // namespace billow::container

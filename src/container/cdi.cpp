@@ -96,7 +96,7 @@ Json make_cdi(const std::vector<GpuInfo>& gpus, const DriverFiles& driver) {
     if (!gpu.uuid.empty())
       devices.push(Json::object({{"name", gpu.uuid}, {"containerEdits", edits}}));
   }
-  // One that adds nothing would make the whole description invalid.
+  // A device without edits would make the whole description invalid.
   if (!gpus.empty())
     devices.push(Json::object(
         {{"name", "all"},
@@ -113,7 +113,7 @@ Json make_cdi(const std::vector<GpuInfo>& gpus, const DriverFiles& driver) {
         mounted(program, "/usr/bin/" + base_name(program), {"ro", "nosuid", "nodev", "bind"}));
   for (const std::string& socket : driver.sockets)
     mounts.push(mounted(socket, socket, {"ro", "nosuid", "nodev", "noexec", "bind"}));
-  // NVIDIA's own hook, where it is installed too, is to leave this container alone.
+  // If NVIDIA's own hook is installed too, it must leave this container alone.
   env.push("NVIDIA_VISIBLE_DEVICES=void");
   if (!driver.libraries.empty())
     env.push(fmt::format("LD_LIBRARY_PATH={}", driver_dir));
@@ -130,7 +130,7 @@ namespace {
 void add_edits(const Json& edits, Plan& plan) {
   for (const Json& entry : edits["env"].items()) {
     const std::string_view text = entry.str_or("");
-    // Added to what the image has, not put in its place.
+    // Extends the image's value instead of replacing it.
     if (text.starts_with("LD_LIBRARY_PATH="))
       plan.library_dirs.emplace_back(text.substr(16));
     else
@@ -158,8 +158,8 @@ Status add_devices(const Json& cdi, const std::vector<std::string>& names, Plan&
     const auto found = std::find_if(devices.begin(), devices.end(),
                                     [&](const Json& d) { return d["name"].str_or("") == name; });
     if (found == devices.end())
-      return fail(Code::not_found, fmt::format("there is no device {}={} on this node",
-                                               cdi["kind"].str_or(cdi_kind), name));
+      return fail(Code::not_found,
+                  fmt::format("this node has no device {}={}", cdi["kind"].str_or(cdi_kind), name));
     add_edits((*found)["containerEdits"], plan);
   }
   add_edits(cdi["containerEdits"], plan);

@@ -36,7 +36,8 @@ Result<Fd> namespace_of(int pid, const char* kind) {
   Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd)
     return fail(Code::conflict,
-                "the job's room cannot be entered: it has just ended, or is not this user's");
+                "cannot enter the job's container: the job has just ended, or belongs to another "
+                "user");
   return fd;
 }
 bool same(int a, int b) {
@@ -46,8 +47,9 @@ bool same(int a, int b) {
          one.st_dev == two.st_dev;
 }
 
-// The user namespace that the room's mounts belong to first: in it the room may be entered. The
-// program of an image that names a user has another one inside that.
+// Enters the user namespace that owns the container's mounts first, because only there the other
+// namespaces may be entered. If the image names a user, its program has a second user namespace
+// inside that one.
 Status enter(int pid) {
   const Fd mounts = BILLOW_TRY(namespace_of(pid, "mnt")),
            user = BILLOW_TRY(namespace_of(pid, "user")),
@@ -56,19 +58,19 @@ Status enter(int pid) {
            our_user = BILLOW_TRY(namespace_of(::getpid(), "user"));
   const Fd owner(::ioctl(mounts.get(), NS_GET_USERNS));
   if (!owner)
-    return fail_errno("find whose the job's room is", errno);
+    return fail_errno("find the owner of the job's container", errno);
   if (!same(owner.get(), our_user.get()) && ::setns(owner.get(), CLONE_NEWUSER) != 0)
-    return fail_errno("enter the job's room", errno);
+    return fail_errno("enter the job's user namespace", errno);
   if (!same(network.get(), our_network.get()) && ::setns(network.get(), CLONE_NEWNET) != 0)
-    return fail_errno("enter the network of the job's room", errno);
+    return fail_errno("enter the job's network namespace", errno);
   if (::setns(mounts.get(), CLONE_NEWNS) != 0)
-    return fail_errno("enter the job's room", errno);
+    return fail_errno("enter the job's mount namespace", errno);
   if (!same(user.get(), owner.get()) && ::setns(user.get(), CLONE_NEWUSER) != 0)
-    return fail_errno("become the user of the job's room", errno);
+    return fail_errno("become the user of the job's container", errno);
   return {};
 }
 
-// Whoever enters a user namespace has everything in it; the job's own program has not.
+// A process that enters a user namespace gets all capabilities in it; the job's program has fewer.
 Status give_up_capabilities() {
   const auto kept = [](int one) {
     return std::find(std::begin(kept_capabilities), std::end(kept_capabilities), one) !=
@@ -98,7 +100,7 @@ std::string first_program(std::initializer_list<std::string> paths) {
   return {};
 }
 
-// The shell of the image's user, by its own list of users.
+// The shell of the image's user in the image's passwd file.
 std::string shell_in(const std::string& passwd) {
   std::string named;
   const std::string uid = std::to_string(::geteuid());
@@ -114,7 +116,7 @@ std::string shell_in(const std::string& passwd) {
 
 }  // namespace
 
-Status enter_room(const Entry& entry, const std::string& command) {
+Status enter_container(const Entry& entry, const std::string& command) {
   BILLOW_TRY_VOID(enter(entry.pid));
   BILLOW_TRY_VOID(give_up_capabilities());
   const std::string passwd = read_file("/etc/passwd", 4 << 20).value_or(""),

@@ -1,6 +1,5 @@
-// A second way into a room that is there: a shell or a command beside the job's own, in its
-// namespaces, with its variables and no more rights than it has. For whoever is let in from outside
-// (`billow ssh`).
+// Enters a running container: starts a shell or a command beside the job's own, in its namespaces,
+// with its environment and no more rights than it has. Used by `billow ssh`.
 #pragma once
 
 #include <string>
@@ -12,9 +11,9 @@
 namespace billow::container {
 
 struct Entry {
-  int pid = 0;  // of a process in the room
+  int pid = 0;  // of a process in the container
   Plan plan;
-  std::vector<std::string> env;  // of the job, but for its secrets
+  std::vector<std::string> env;  // the job's, without its secrets
   template <class V>
   void fields(V& v) {
     v("pid", pid);
@@ -22,9 +21,9 @@ struct Entry {
     v("env", env);
   }
 };
-// Becomes `command`, run by a shell of the image's; empty: a shell, as at a login. "internal-sftp
-// …", which sshd calls its own, is the image's server of files. As the job's user, with one thread.
-// Returns only with what went wrong.
-Status enter_room(const Entry& entry, const std::string& command);
+// Replaces this process with `command`, run by the image's shell; empty: a login shell.
+// "internal-sftp …", the name sshd gives its built-in server, starts the image's sftp-server.
+// Must be called as the job's user, with one thread. Returns only on error.
+Status enter_container(const Entry& entry, const std::string& command);
 
 }  // namespace billow::container

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "container/store.h"
+#include "container/image_store.h"
 #include "core/wire/codec.h"
 #include "files/image.h"
 #include "files/tree.h"
@@ -22,11 +22,11 @@ namespace {
 
 constexpr const char* facts_file = "/environment.json";
 constexpr Duration lock_patience =
-    seconds(2);  // for what others do under the store's lock: a look, a mark
+    seconds(2);  // other processes hold the store's lock only briefly
 constexpr Duration unpacked_patience =
-    seconds(60);  // with something in hand: others may be making room
+    seconds(60);  // after unpacking: another process may be removing old environments
 
-// Begins with a dot, which no environment's name does.
+// Begins with a dot, unlike every environment's name.
 std::string unpacking_lock(const std::string& store, const std::string& digest) {
   return fmt::format("{}/env/.unpacking-{}", store, digest);
 }
@@ -37,7 +37,7 @@ Status receive(int fd, char* into, std::size_t size) {
     if (n < 0 && errno == EINTR)
       continue;
     if (n <= 0)
-      return fail(Code::unavailable, "the environment did not come whole");
+      return fail(Code::unavailable, "the environment arrived incomplete");
     into += n;
     size -= static_cast<std::size_t>(n);
   }
@@ -57,7 +57,7 @@ void trim(const std::string& store, std::uint64_t bytes_max, const std::string& 
     const std::string path = environment_dir(store, name);
     const auto facts = find_environment(store, name);
     if (!facts) {
-      // It broke off; unless it is only just being unpacked.
+      // An unpacking that was interrupted, unless it is still under way.
       if (const auto mine =
               name == keep ? Result<Fd>(Fd()) : try_lock(unpacking_lock(store, name), Duration{});
           mine && *mine)
@@ -95,23 +95,23 @@ Status unpack(int fd, const std::string& digest, files::ImageReader& reader) {
   std::string list(static_cast<std::size_t>(size), '\0');
   BILLOW_TRY_VOID(receive(fd, list.data(), list.size()));
   if (sha256(list) != wanted)
-    return fail(Code::invalid, "the environment is not what its digest says");
+    return fail(Code::invalid, "the environment does not match its digest");
   const files::Tree tree = BILLOW_TRY(files::decode(list));
   std::string content;
   for (const files::Entry& e : tree.entries) {
     if (e.kind != files::Kind::file)
       continue;
-    // A manifest is the largest of them.
+    // The manifest is the largest file that is read as a whole.
     if (e.size > files::image_manifest_bytes_max)
       return fail(Code::invalid,
-                  fmt::format("the environment is refused: {} is too large", e.path));
+                  fmt::format("the environment is rejected: {} is too large", e.path));
     content.resize(static_cast<std::size_t>(e.size));
     std::size_t at = 0;
     for (std::size_t i = 0; i < e.pieces.size(); ++i) {
       const std::size_t bytes = files::piece_size(e, i);
       BILLOW_TRY_VOID(receive(fd, content.data() + at, bytes));
       if (sha256(std::string_view(content).substr(at, bytes)) != e.pieces[i])
-        return fail(Code::invalid, "a piece of the environment is not what its digest says");
+        return fail(Code::invalid, "a piece of the environment does not match its digest");
       at += bytes;
     }
     BILLOW_TRY_VOID(reader.take(e.path, content));
@@ -127,17 +127,16 @@ std::string environment_dir(const std::string& store, const std::string& digest)
 
 Result<Environment> find_environment(const std::string& store, const std::string& digest) {
   const std::string path = environment_dir(store, digest) + facts_file;
-  // The store is its user's, who may put anything there: nothing is followed, and nothing is waited
-  // for.
+  // The user owns the store and may put anything there: follow no links and never block.
   const Fd fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   struct stat its {};
   if (!fd || ::fstat(fd.get(), &its) != 0 || !S_ISREG(its.st_mode) || its.st_size > 4 << 20)
-    return fail(Code::not_found, "this environment is not here yet");
+    return fail(Code::not_found, "this environment is not on this node yet");
   std::string text(static_cast<std::size_t>(its.st_size), '\0');
   if (::pread(fd.get(), text.data(), text.size(), 0) != its.st_size)
-    return fail(Code::not_found, "this environment is not here yet");
+    return fail(Code::not_found, "this environment is not on this node yet");
   const Environment found = BILLOW_TRY(wire::from_json_text<Environment>(text));
-  (void)::futimens(fd.get(), nullptr);  // the longest unused go first
+  (void)::futimens(fd.get(), nullptr);  // the time of last use decides what is removed first
   return found;
 }
 
@@ -154,15 +153,15 @@ Result<std::optional<Environment>> hold_environment(const Unpacking& what) {
 
 Result<std::optional<Environment>> unpack_environment(const Unpacking& what, int fd) {
   BILLOW_TRY_VOID(make_directories(what.store + "/env", 0700));
-  // As long as the content takes to come: whoever wants another one, or has this one already, is
-  // not held up.
+  // This lock is held while the content arrives. It delays neither other environments nor tasks
+  // that find this one unpacked.
   const Fd unpacking = BILLOW_TRY(try_lock(unpacking_lock(what.store, what.digest), Duration{}));
   if (!unpacking)
     return std::nullopt;
   if (auto here = hold_environment(what); here || here.error().code != Code::not_found)
     return here;
   const std::string path = environment_dir(what.store, what.digest);
-  (void)remove_tree(path);  // of one that broke off
+  (void)remove_tree(path);  // left by an interrupted unpacking
   BILLOW_TRY_VOID(make_directories(path, 0700));
   files::ImageReader reader(path + "/tree");
   if (const Status done = unpack(fd, what.digest, reader); !done) {
@@ -177,9 +176,9 @@ Result<std::optional<Environment>> unpack_environment(const Unpacking& what, int
     (void)remove_tree(path);
     return fail(
         Code::timed_out,
-        fmt::format("the environment is unpacked, and {}/lock was held by somebody else for {}",
+        fmt::format("the environment is unpacked, but another process has held {}/lock for {}",
                     what.store, format_duration(unpacked_patience)),
-        "end what holds it");
+        "end the process that holds it");
   }
   BILLOW_TRY_VOID(write_file_atomic(path + facts_file, wire::to_json_text(facts), 0600));
   if (!what.key.empty())

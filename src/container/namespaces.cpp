@@ -27,7 +27,7 @@ Status write_proc(const char* path, const std::string& text) {
   return {};
 }
 
-// What a mount may not lose: in a user namespace the flags of inherited mounts are locked.
+// Flags that a remount must keep: in a user namespace the flags of inherited mounts are locked.
 unsigned long kept_flags(const std::string& path) {
   struct statvfs info {};
   if (::statvfs(path.c_str(), &info) != 0)
@@ -75,12 +75,12 @@ Status enter_namespaces(Identity identity) {
   const unsigned uid = ::geteuid(), gid = ::getegid();
   if (::unshare(CLONE_NEWUSER) != 0) {
     const int error = errno;
-    return fail(Code::unsupported,
-                fmt::format("this machine does not let its users make namespaces: {}",
-                            strerrordesc_np(error)),
-                "an administrator allows it: sysctl -w user.max_user_namespaces=10000 (Debian: "
-                "kernel.unprivileged_userns_clone=1, Ubuntu: "
-                "kernel.apparmor_restrict_unprivileged_userns=0)");
+    return fail(
+        Code::unsupported,
+        fmt::format("this node does not let users create namespaces: {}", strerrordesc_np(error)),
+        "an administrator can allow it: sysctl -w user.max_user_namespaces=10000 (Debian: "
+        "kernel.unprivileged_userns_clone=1, Ubuntu: "
+        "kernel.apparmor_restrict_unprivileged_userns=0)");
   }
   BILLOW_TRY_VOID(write_proc("/proc/self/setgroups", "deny"));
   BILLOW_TRY_VOID(write_proc("/proc/self/uid_map",
@@ -98,7 +98,7 @@ Status enter_empty_network() {
   std::strcpy(loopback.ifr_name, "lo");
   loopback.ifr_flags = IFF_UP | IFF_RUNNING;
   if (!fd || ::ioctl(fd.get(), SIOCSIFFLAGS, &loopback) != 0)
-    return fail_errno("start the room's loopback", errno);
+    return fail_errno("start the container's loopback device", errno);
   return {};
 }
 
@@ -106,7 +106,7 @@ Status lock_control_groups() {
   const std::string top = "/sys/fs/cgroup";
   if (!file_exists(top))
     return {};
-  // The mounts of the machine may not be changed here; copies of them may.
+  // The node's mounts must not be changed here; copies of them may.
   if (::mount(top.c_str(), top.c_str(), nullptr, MS_BIND | MS_REC, nullptr) != 0)
     return fail_errno("lock the control groups", errno);
   const std::string mounts = BILLOW_TRY(read_file("/proc/self/mounts"));
@@ -129,12 +129,12 @@ Status mount_overlay(const OverlayMount& mount) {
     options += (i ? ":" : "") + escaped(mount.lower[i]);
   if (!mount.upper.empty())
     options += fmt::format(",upperdir={},workdir={}", escaped(mount.upper), escaped(mount.work));
-  // Inside a user namespace only these attributes may be written; outside it does no harm.
+  // Inside a user namespace only these attributes may be written; outside the option is harmless.
   options += ",userxattr";
   if (options.size() >= 4096)
     return fail(
         Code::too_large,
-        fmt::format("an image of {} layers is more than one mount takes", mount.lower.size()),
+        fmt::format("the image has {} layers, more than one mount can take", mount.lower.size()),
         "flatten it: podman build --squash-all");
   char before[4096];
   if (!::getcwd(before, sizeof before))

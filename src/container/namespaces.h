@@ -1,5 +1,4 @@
-// Namespaces of one's own, without any privilege: what a job's command, or podman for it, is
-// started in.
+// Unprivileged namespaces in which a job's command, or podman on its behalf, is started.
 #pragma once
 
 #include <string>
@@ -10,28 +9,26 @@
 namespace billow::container {
 
 enum class Identity {
-  as_root,  // inside, the user is root; outside it stays who it is
-  as_self,  // the same number inside and out
+  as_root,  // the user is root inside and unchanged outside
+  as_self,  // the same uid inside and outside
 };
 
-// A user namespace with this one user in it, and a mount namespace. Root itself also gets one:
-// inside, it has none of its power over the machine. Cannot be undone; the process must have one
-// thread.
+// Enters a new user namespace that maps only this user, and a new mount namespace. Root gets one
+// too and loses its power over the node inside. Cannot be undone; the process must have one thread.
 Status enter_namespaces(Identity identity);
-// A mount namespace alone, for those who may.
+// Enters a new mount namespace only; the caller needs the privilege.
 Status enter_mount_namespace();
 
-// A network of its own, in which there is a loopback and nothing else. After the others.
+// Enters a new network namespace that has only a loopback device. Call it after the others.
 Status enter_empty_network();
 
-// Control groups can be seen and not changed: whatever runs here stays in the group in which it was
-// started, with its limits, and the runtime makes none of its own. Works on hosts with v1, v2 and
-// both.
+// Makes control groups read-only: every process stays in the group in which it was started, with
+// its limits, and the runtime creates no others. Works on hosts with v1, v2 and both.
 Status lock_control_groups();
 
 struct OverlayMount {
-  std::string directory;           // the lower ones may be relative to it
-  std::vector<std::string> lower;  // the uppermost first
+  std::string directory;           // base of relative lower directories
+  std::vector<std::string> lower;  // topmost first
   std::string upper, work;         // both empty: read-only
   std::string target;
 };

@@ -59,7 +59,7 @@ void refuse_file_transfers(std::string_view why) {
       add(body, unsupported);
       add(body, static_cast<std::uint32_t>(why.size()));
       body += why;
-      add(body, 0);  // in no named language
+      add(body, 0);  // empty language tag
     }
     std::string answer;
     add(answer, static_cast<std::uint32_t>(body.size()));

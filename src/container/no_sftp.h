@@ -1,13 +1,13 @@
-// What answers file transfers where an image has no server for them. sshd passes on nothing that a
-// subsystem complains of, so the complaint is an answer of the protocol itself
-// (draft-ietf-secsh-filexfer-02, as OpenSSH speaks it): every request is refused, with the reason.
+// Answers file transfers when an image has no sftp-server. sshd does not pass on error output of a
+// subsystem, so the reason travels in the protocol itself (draft-ietf-secsh-filexfer-02, as OpenSSH
+// speaks it): every request is refused with that reason.
 #pragma once
 
 #include <string_view>
 
 namespace billow::container {
 
-// Until the other side has ended. Reads standard input, writes standard output.
+// Runs until standard input ends; answers on standard output.
 void refuse_file_transfers(std::string_view why);
 
 }  // namespace billow::container

@@ -1,6 +1,6 @@
-// What `billow box` is told: the room in which a job's command runs. The agent makes it, and it
-// travels in one variable of the job's environment, because a command line is for all the machine
-// to read. What the job's own variables hold is not in it.
+// The plan that the agent gives `billow box`: the container in which a job's command runs. It
+// travels in one environment variable, because every user of the node can read a command line. It
+// does not contain the values of the job's variables.
 #pragma once
 
 #include <string>
@@ -9,16 +9,16 @@
 namespace billow::container {
 
 inline constexpr const char* plan_variable = "BILLOW_BOX_PLAN";
-inline constexpr const char* as_user_path =
-    "/usr/lib/billow/billow-as-user";  // where what makes an image's own user lies inside
-inline constexpr const char* driver_dir =
-    "/usr/lib/billow-driver";  // where the GPU driver's libraries lie inside
+// Paths inside the container: the program that switches to the image's user, and the GPU driver's
+// libraries.
+inline constexpr const char* as_user_path = "/usr/lib/billow/billow-as-user";
+inline constexpr const char* driver_dir = "/usr/lib/billow-driver";
 
-// A directory or file of the machine that is seen inside.
+// A directory or file of the node that is mounted in the container.
 struct Mount {
   std::string source, target;
   bool read_only = false;
-  bool optional = false;  // left out where the source is not there
+  bool optional = false;  // skipped if the source does not exist
   bool operator==(const Mount&) const = default;
   template <class V>
   void fields(V& v) {
@@ -29,7 +29,7 @@ struct Mount {
   }
 };
 
-// What an image says about how its program is started.
+// The image's own settings for starting its program.
 struct ImageConfig {
   std::vector<std::string> env;  // NAME=value
   std::vector<std::string> entrypoint;
@@ -47,13 +47,12 @@ struct ImageConfig {
   }
 };
 
-// An image as it lies in a user's store.
+// An image in a user's store.
 struct LocalImage {
   std::string id;      // of its configuration
-  std::string digest;  // "sha256:…" of its manifest: what names this very image everywhere
-  std::string name;    // as it was found
-  std::vector<std::string>
-      layers;  // short names in the store's directory of layers, the uppermost first
+  std::string digest;  // "sha256:…" of its manifest; identifies exactly this image everywhere
+  std::string name;    // the name under which it was found
+  std::vector<std::string> layers;  // short names in the store's layer directory, topmost first
   ImageConfig config;
   std::int64_t bytes = 0;
   template <class V>
@@ -67,7 +66,7 @@ struct LocalImage {
   }
 };
 
-// A tree that is seen at its own path, with what is written into it kept apart.
+// A directory tree mounted at its own path, with a separate writable layer.
 struct Overlay {
   std::string lower, target;
   bool operator==(const Overlay&) const = default;
@@ -79,21 +78,21 @@ struct Overlay {
 };
 
 struct Plan {
-  std::string key;    // tells this task's scratch space from all others
+  std::string key;    // name of this task's scratch directory
   std::string store;  // of the job's user
-  bool root = false;  // the job sees another root directory: an image, or a saved root file system
-  std::string uses;   // digest of the environment, or number of the image, it is made of
-  std::string layers_dir;           // the layers below are relative to it
-  std::vector<std::string> layers;  // the uppermost first
+  bool root = false;  // the job gets another root directory: an image or a saved root file system
+  std::string uses;   // digest of the environment, or id of the image, it is made from
+  std::string layers_dir;           // base directory of the layers
+  std::vector<std::string> layers;  // topmost first
   ImageConfig config;
   std::vector<Mount> mounts;
   std::vector<std::string> devices;       // paths of device files
-  std::vector<std::string> env;           // added by Billow for what is mounted, NAME=value
-  std::vector<std::string> library_dirs;  // to be looked through last
-  std::vector<Overlay> overlays;          // where the root is the machine's own
-  std::string directory;                  // working directory; empty: as the image says
+  std::vector<std::string> env;           // added by Billow for the mounts, NAME=value
+  std::vector<std::string> library_dirs;  // searched last
+  std::vector<Overlay> overlays;          // used when the root is the node's own
+  std::string directory;                  // working directory; empty: the image's
   bool terminal = false;
-  bool no_network = false;  // nothing but a loopback of its own
+  bool no_network = false;  // only a loopback device
   bool operator==(const Plan&) const = default;
   template <class V>
   void fields(V& v) {

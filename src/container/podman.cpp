@@ -20,8 +20,9 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "container/image_store.h"
 #include "container/namespaces.h"
-#include "container/store.h"
+#include "container/pull_progress.h"
 #include "process/spawn.h"
 
 namespace billow::container {
@@ -30,14 +31,15 @@ namespace {
 constexpr std::size_t output_bytes_max = 16 << 20;
 constexpr Duration note_every = milliseconds(500);
 constexpr Duration lock_patience =
-    seconds(2);  // for what others do under the store's lock: a look, a mark
+    seconds(2);  // other processes hold the store's lock only briefly
 
 struct Ran {
   int code = 0;
   std::string out, err;
 };
 
-// Runs it to its end. With `terminal`, what it draws goes there instead.
+// Runs a program to its end. With `terminal`, it runs on a pseudo-terminal and its output goes
+// there.
 Result<Ran> run(const std::vector<std::string>& argv,
                 const std::vector<std::string>& env,
                 const std::function<void(std::string_view)>& terminal = {}) {
@@ -75,7 +77,7 @@ Result<Ran> run(const std::vector<std::string>& argv,
     if (n < 0 && errno == EINTR)
       return;
     if (n <= 0)
-      return from.reset();  // of a terminal also EIO
+      return from.reset();  // a terminal ends with EIO
     if (into.size() < output_bytes_max)
       into.append(buffer, static_cast<std::size_t>(n));
     if (terminal)
@@ -94,7 +96,7 @@ Result<Ran> run(const std::vector<std::string>& argv,
   return ran;
 }
 
-// What podman says went wrong: its last line, without what is said at every error.
+// Podman's error message: its last line, without the words that every error has.
 std::string complaint(std::string_view printed) {
   std::string last;
   for (const std::string& line : split(printed, '\n')) {
@@ -119,8 +121,8 @@ bool is_directory(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-// Whether podman can keep there what it keeps beside its store: caches and locks, in the nearest of
-// these that exists.
+// Whether podman can write its caches and locks there, in the deepest of these directories that
+// exists.
 bool is_usable_home(const std::string& home) {
   if (!is_directory(home))
     return false;
@@ -138,7 +140,8 @@ class Podman {
     const std::string program = BILLOW_TRY(find_program("podman"));
     for (const char* name : {"", "/storage", "/run", "/tmp", "/xdg", "/scratch"})
       BILLOW_TRY_VOID(make_directories(store + name, 0700));
-    // Said in full, so that no configuration of the machine or the user changes what a job gets.
+    // All options are explicit, so that no configuration of the node or the user changes the
+    // result.
     p.argv_ = {program,
                "--root",
                store + "/storage",
@@ -170,7 +173,7 @@ class Podman {
     p.env_.push_back(fmt::format("_CONTAINERS_ROOTLESS_UID={}", ::getuid()));
     p.env_.push_back(fmt::format("_CONTAINERS_ROOTLESS_GID={}", ::getgid()));
     p.env_.push_back("XDG_RUNTIME_DIR=" + store + "/xdg");
-    // What the user logged in to with podman, or with docker, counts here too.
+    // Use the registry logins that the user made with podman or docker.
     for (const std::string& file :
          {fmt::format("/run/user/{}/containers/auth.json", ::getuid()),
           fmt::format("/run/containers/{}/auth.json", ::getuid()),
@@ -187,7 +190,7 @@ class Podman {
     args.insert(args.begin(), argv_.begin(), argv_.end());
     return run(args, env_, terminal);
   }
-  // As the user itself calls it, with its own store. Only before namespaces are entered.
+  // Runs the user's own podman with the user's own store. Only before namespaces are entered.
   Result<Ran> own(std::vector<std::string> args) const {
     args.insert(args.begin(), argv_.front());
     return run(args, outside_);
@@ -204,7 +207,7 @@ class Podman {
       return fail(Code::not_found, complaint(ran.err));
     const Json all = BILLOW_TRY(parse_json(ran.out));
     if (all.items().empty())
-      return fail(Code::not_found, "there is no such image");
+      return fail(Code::not_found, "no such image");
     return all.items().front();
   }
 
@@ -220,7 +223,7 @@ std::vector<std::string> texts(const Json& list) {
   return out;
 }
 
-// The layers by their short names, which lie beside each: a mount takes one page of options.
+// Uses the layers' short names (the file "link" of each), because mount options must fit in a page.
 Result<std::vector<std::string>> layers_of(const std::string& store, const Json& image) {
   const Json& data = image.at("GraphDriver", "Data");
   std::vector<std::string> out;
@@ -234,9 +237,9 @@ Result<std::vector<std::string>> layers_of(const std::string& store, const Json&
       out.push_back("l/" + link);
     }
   if (out.empty())
-    return fail(
-        Code::unsupported,
-        fmt::format("podman keeps images in {} in a way this version does not know", store));
+    return fail(Code::unsupported,
+                fmt::format("podman stores the images in {} in a format this version does not know",
+                            store));
   return out;
 }
 
@@ -263,14 +266,14 @@ Result<LocalImage> local_image(const Podman& podman,
   constexpr std::string_view here = "arm64";
 #endif
   if (!made_for.empty() && made_for != here)
-    return fail(Code::unsupported,
-                fmt::format("image {} is for {}, and this node is {}", name, made_for, here),
-                "ask for nodes of its kind with --node-label, or build it for this one");
+    return fail(
+        Code::unsupported,
+        fmt::format("image {} is built for {}, but this node is {}", name, made_for, here),
+        "ask for matching nodes with --node-label, or build the image for this architecture");
   return image;
 }
 
-// An image the user built or pulled with its own podman, with the number of what it is now; empty:
-// there is none.
+// An image in the store of the user's own podman, with its current id; empty: there is none.
 struct OwnImage {
   std::string name, id;
 };
@@ -308,24 +311,26 @@ Status pull(const Podman& podman, const ImageWish& wish, const std::string& name
   const std::string why = complaint(ran.out);
   if (why.find("manifest unknown") != std::string::npos ||
       why.find("not found") != std::string::npos || why.find("name unknown") != std::string::npos)
-    return fail(Code::not_found, fmt::format("there is no image {}: {}", name, why),
+    return fail(Code::not_found, fmt::format("image {} does not exist: {}", name, why),
                 "check its name and tag");
-  // Of this machine, not of the registry, which speaks of access that is denied.
+  // These come from the node's file system; a registry reports denied access in other words.
   for (const char* local :
        {"permission denied", "read-only file system", "no space left", "disk quota exceeded"})
     if (why.find(local) != std::string::npos && why.find("/v2/") == std::string::npos)
-      return fail(Code::unavailable,
-                  fmt::format("image {} could not be kept on this node: {}", name, why),
-                  fmt::format("can the job's user write to {}, and is there room?", wish.store));
+      return fail(
+          Code::unavailable,
+          fmt::format("image {} could not be stored on this node: {}", name, why),
+          fmt::format("check that the job's user can write to {} and that the disk is not full",
+                      wish.store));
   if (why.find("unauthorized") != std::string::npos || why.find("denied") != std::string::npos)
     return fail(Code::forbidden, fmt::format("image {} may not be pulled: {}", name, why),
                 "log in on the node as the job's user: podman login");
   return fail(Code::unavailable, fmt::format("image {} could not be pulled: {}", name, why),
-              "can the node reach the registry?");
+              "check that the node can reach the registry");
 }
 
-// After something came: others go until all together take no more than they may. One that is larger
-// than that by itself goes again.
+// After a pull: removes other images until the store is within its limit. An image that exceeds the
+// limit by itself is removed again.
 Status keep_within(const Podman& podman, const ImageWish& wish, const LocalImage& image) {
   if (wish.bytes_max == 0)
     return {};
@@ -337,10 +342,9 @@ Status keep_within(const Podman& podman, const ImageWish& wish, const LocalImage
     remove(image.id);
     return fail(
         Code::too_large,
-        fmt::format(
-            "image {} takes {} MB, and this node keeps at most {} MB of images for each user",
-            image.name, image.bytes / 1'000'000, wish.bytes_max / 1'000'000),
-        "use a smaller one, or raise --images-max where the node joins");
+        fmt::format("image {} takes {} MB, but this node keeps at most {} MB of images per user",
+                    image.name, image.bytes / 1'000'000, wish.bytes_max / 1'000'000),
+        "use a smaller image, or raise --images-max on this node");
   }
   std::uint64_t taken = disk_bytes(storage);
   if (taken <= wish.bytes_max)
@@ -350,10 +354,10 @@ Status keep_within(const Podman& podman, const ImageWish& wish, const LocalImage
   for (const std::string& line : split(ran.out, '\n'))
     if (std::string id(trim(line)); !id.empty())
       ids.push_back(id.starts_with("sha256:") ? id.substr(7) : id);
-  for (const std::string& id : longest_unused_first(wish.store, ids)) {
+  for (const std::string& id : least_recently_used_first(wish.store, ids)) {
     if (id == image.id || in_use(wish.store, id))
       continue;
-    wish.note("making room for the image");
+    wish.note("removing old images");
     remove(id);
     taken = disk_bytes(storage);
     if (taken <= wish.bytes_max)
@@ -368,6 +372,113 @@ Result<LocalImage> taken(const ImageWish& wish, LocalImage image) {
     BILLOW_TRY_VOID(mark_in_use(wish.store, wish.key, image.id));
   return image;
 }
+
+// Finds, copies or pulls one image. The lock of the image is held while it is copied or pulled; the
+// lock of the store only while images are looked up, marked or removed, so that a slow registry
+// delays no other task. Never waits for another process that fetches the same image.
+class ImageProvider {
+ public:
+  ImageProvider(const Podman& podman, const ImageWish& wish)
+      : podman_(podman),
+        wish_(wish),
+        // An image in the user's own podman store wins over one fetched under the same name,
+        // because the user may have rebuilt it.
+        own_(own_image(podman, wish.name)),
+        name_(own_.name.empty() ? wish.name.qualified() : own_.name),
+        mark_(sha256_hex(name_).substr(0, 16)) {}
+
+  Result<std::optional<LocalImage>> provide() {
+    const std::string archive = fmt::format("{}/tmp/own-{}.tar", wish_.store, mark_);
+    if (own_is_newer()) {
+      if (!BILLOW_TRY(lock_image()))
+        return std::nullopt;
+      BILLOW_TRY_VOID(save_own(archive));
+      fresh_ = true;
+    }
+    BILLOW_TRY_VOID(enter_namespaces(Identity::as_root));
+    BILLOW_TRY_VOID(lock_control_groups());
+    if (fresh_)
+      BILLOW_TRY_VOID(load(archive));
+    return find_or_pull();
+  }
+
+ private:
+  bool own_is_newer() const {
+    return !own_.id.empty() &&
+           !file_exists(fmt::format("{}/storage/overlay-images/{}", wish_.store, own_.id));
+  }
+  Result<bool> lock_image() {
+    if (!image_lock_)
+      image_lock_ =
+          BILLOW_TRY(try_lock(fmt::format("{}/bringing-{}", wish_.store, mark_), Duration{}));
+    return static_cast<bool>(image_lock_);
+  }
+  Error copy_failed(const Ran& ran) const {
+    return {Code::unavailable,
+            fmt::format("image {} could not be copied from this node's podman: {}", name_,
+                        complaint(ran.err))};
+  }
+  Status save_own(const std::string& archive) const {
+    wish_.note(fmt::format("copying {} from this node's podman", name_));
+    (void)::unlink(archive.c_str());  // left by a cancelled attempt
+    const Ran ran = BILLOW_TRY(
+        podman_.own({"save", "--format", "docker-archive", "--output", archive, "--", own_.name}));
+    if (ran.code != 0)
+      return pass(copy_failed(ran));
+    return {};
+  }
+  Status load(const std::string& archive) const {
+    const Ran ran = BILLOW_TRY(podman_.inside({"load", "--input", archive}));
+    (void)::unlink(archive.c_str());
+    if (ran.code != 0)
+      return pass(copy_failed(ran));
+    return {};
+  }
+  Result<LocalImage> find() const {
+    if (!own_.id.empty())
+      if (auto found = local_image(podman_, wish_.store, own_.id))
+        return found;
+    return local_image(podman_, wish_.store, name_);
+  }
+  // An image that was just pulled may be removed by another process before it is marked as used;
+  // it is pulled again then.
+  Result<std::optional<LocalImage>> find_or_pull() {
+    for (int round = 0; round < 3; ++round) {
+      const Fd lock = BILLOW_TRY(try_lock(wish_.store + "/lock", lock_patience));
+      if (!lock)
+        return std::nullopt;
+      auto found = find();
+      if (found) {
+        found->name = name_;
+        if (fresh_)
+          BILLOW_TRY_VOID(keep_within(podman_, wish_, *found));
+        return taken(wish_, std::move(*found));
+      }
+      if (found.error().code != Code::not_found)
+        return pass(found.error());
+      if (wish_.name.registry == "localhost")
+        return fail(Code::not_found, fmt::format("there is no image {} on this node", name_),
+                    "build it there with podman as the job's user, or push it to a registry");
+      if (!BILLOW_TRY(lock_image()))
+        return std::nullopt;
+      (void)::flock(lock.get(), LOCK_UN);
+      BILLOW_TRY_VOID(pull(podman_, wish_, name_));
+      fresh_ = true;
+    }
+    return fail(Code::unavailable,
+                fmt::format("image {} was pulled three times, and each time removed to stay within "
+                            "the image limit before its task could use it",
+                            name_),
+                "raise --images-max on this node");
+  }
+
+  const Podman& podman_;
+  const ImageWish& wish_;
+  OwnImage own_;
+  std::string name_, mark_;
+  Fd image_lock_;
+  bool fresh_ = false;
+};
 
 }  // namespace
 
@@ -387,188 +498,7 @@ Result<std::string> find_program(const std::string& name) {
 Result<std::optional<LocalImage>> provide_image(const ImageWish& wish) {
   BILLOW_TRY(find_program("runc"));
   const Podman podman = BILLOW_TRY(Podman::create(wish.store));
-  // An image of the user's own wins over one that was brought under the same name, since it may
-  // have been built again.
-  const OwnImage mine = own_image(podman, wish.name);
-  const std::string name = mine.name.empty() ? wish.name.qualified() : mine.name;
-  const std::string mark = sha256_hex(name).substr(0, 16),
-                    archive = fmt::format("{}/tmp/own-{}.tar", wish.store, mark);
-  Fd bringing;  // held by whoever brings this very image, for as long as that takes; nobody waits
-                // for it here
-  const auto may_bring = [&]() -> Result<bool> {
-    if (!bringing)
-      bringing = BILLOW_TRY(try_lock(fmt::format("{}/bringing-{}", wish.store, mark), Duration{}));
-    return static_cast<bool>(bringing);
-  };
-  bool fresh = false;
-  if (!mine.id.empty() &&
-      !file_exists(fmt::format("{}/storage/overlay-images/{}", wish.store, mine.id))) {
-    if (!BILLOW_TRY(may_bring()))
-      return std::nullopt;
-    wish.note(fmt::format("copying {} from this node's podman", name));
-    (void)::unlink(archive.c_str());  // of one that was given up
-    const Ran ran = BILLOW_TRY(
-        podman.own({"save", "--format", "docker-archive", "--output", archive, "--", mine.name}));
-    if (ran.code != 0)
-      return fail(Code::unavailable,
-                  fmt::format("image {} could not be copied from this node's podman: {}", name,
-                              complaint(ran.err)));
-    fresh = true;
-  }
-  BILLOW_TRY_VOID(enter_namespaces(Identity::as_root));
-  BILLOW_TRY_VOID(lock_control_groups());
-  if (fresh) {
-    const Ran ran = BILLOW_TRY(podman.inside({"load", "--input", archive}));
-    (void)::unlink(archive.c_str());
-    if (ran.code != 0)
-      return fail(Code::unavailable,
-                  fmt::format("image {} could not be copied from this node's podman: {}", name,
-                              complaint(ran.err)));
-  }
-  // Brought without the store's lock, so that a slow server holds up nobody; looked for and marked
-  // under it, so that nobody who makes room comes between. One that went again meanwhile, before
-  // anybody knew that it is wanted, is brought once more.
-  for (int round = 0; round < 3; ++round) {
-    const Fd lock = BILLOW_TRY(try_lock(wish.store + "/lock", lock_patience));
-    if (!lock)
-      return std::nullopt;
-    auto found = mine.id.empty() ? local_image(podman, wish.store, name)
-                                 : local_image(podman, wish.store, mine.id);
-    if (!found && !mine.id.empty())
-      found = local_image(podman, wish.store, name);
-    if (found) {
-      found->name = name;
-      if (fresh)
-        BILLOW_TRY_VOID(keep_within(podman, wish, *found));
-      return taken(wish, std::move(*found));
-    }
-    if (found.error().code != Code::not_found)
-      return pass(found.error());
-    if (wish.name.registry == "localhost")
-      return fail(Code::not_found, fmt::format("there is no image {} on this node", name),
-                  "build it there with podman as the job's user, or push it to a registry");
-    if (!BILLOW_TRY(may_bring()))
-      return std::nullopt;
-    (void)::flock(lock.get(), LOCK_UN);
-    BILLOW_TRY_VOID(pull(podman, wish, name));
-    fresh = true;
-  }
-  return fail(
-      Code::unavailable,
-      fmt::format("image {} was brought and went again before its task could have it", name),
-      "this node keeps too little of images for what runs here: see --images-max");
-}
-
-// ---- progress
-// ---------------------------------------------------------------------------------------------------------
-
-namespace {
-
-// "12.3MiB" → bytes; -1 where it is none.
-std::int64_t size_of(std::string_view text) {
-  std::size_t digits = 0;
-  while (digits < text.size() &&
-         (std::isdigit(static_cast<unsigned char>(text[digits])) || text[digits] == '.'))
-    ++digits;
-  if (digits == 0)
-    return -1;
-  const double number = std::atof(std::string(text.substr(0, digits)).c_str());
-  const std::string_view unit = trim(text.substr(digits));
-  double scale = 1;
-  if (unit.starts_with("Ki"))
-    scale = 1024;
-  else if (unit.starts_with("Mi"))
-    scale = 1024.0 * 1024;
-  else if (unit.starts_with("Gi"))
-    scale = 1024.0 * 1024 * 1024;
-  else if (unit.starts_with("Ti"))
-    scale = 1024.0 * 1024 * 1024 * 1024;
-  else if (unit.starts_with("k") || unit.starts_with("K"))
-    scale = 1e3;
-  else if (unit.starts_with("M"))
-    scale = 1e6;
-  else if (unit.starts_with("G"))
-    scale = 1e9;
-  else if (!unit.starts_with("b") && !unit.starts_with("B"))
-    return -1;
-  return static_cast<std::int64_t>(number * scale);
-}
-
-std::string grouped(std::int64_t n) {
-  std::string digits = std::to_string(n), out;
-  for (std::size_t i = 0; i < digits.size(); ++i) {
-    if (i > 0 && (digits.size() - i) % 3 == 0)
-      out += ',';
-    out += digits[i];
-  }
-  return out;
-}
-
-}  // namespace
-
-// "Copying blob 3f4e…  [====>----] 12.3MiB / 45.6MiB" and "Copying blob 3f4e… done".
-void PullProgress::line(std::string_view text) {
-  const auto begin = text.find("Copying blob ");
-  if (begin == std::string_view::npos)
-    return;
-  std::string_view rest = text.substr(begin + 13);
-  std::string name(rest.substr(0, rest.find_first_of(" [")));
-  if (name.starts_with("sha256:"))
-    name.erase(0, 7);
-  name.resize(std::min<std::size_t>(name.size(), 12));
-  auto layer =
-      std::find_if(layers_.begin(), layers_.end(), [&](const Layer& l) { return l.name == name; });
-  if (layer == layers_.end())
-    layer = layers_.insert(layers_.end(), Layer{name, 0, 0});
-  if (const auto slash = rest.find(" / "); slash != std::string_view::npos) {
-    auto from = slash;
-    while (from > 0 && rest[from - 1] != ' ')
-      --from;
-    const std::int64_t done = size_of(rest.substr(from, slash - from)),
-                       total = size_of(rest.substr(slash + 3));
-    if (done >= 0 && total > 0 && (layer->done != done || layer->total != total)) {
-      layer->done = done;
-      layer->total = total;
-      changed_ = true;
-    }
-  } else if (rest.find("done") != std::string_view::npos && layer->done != layer->total) {
-    layer->done = layer->total;
-    changed_ = true;
-  }
-}
-
-bool PullProgress::take(std::string_view text) {
-  changed_ = false;
-  partial_ += text;
-  std::size_t from = 0;
-  for (std::size_t at = partial_.find_first_of("\r\n"); at != std::string::npos;
-       at = partial_.find_first_of("\r\n", from)) {
-    line(std::string_view(partial_).substr(from, at - from));
-    from = at + 1;
-  }
-  partial_.erase(0, from);
-  if (partial_.size() > 65536)
-    partial_.clear();
-  return changed_;
-}
-
-std::int64_t PullProgress::done_bytes() const {
-  std::int64_t sum = 0;
-  for (const Layer& l : layers_)
-    sum += l.done;
-  return sum;
-}
-std::int64_t PullProgress::total_bytes() const {
-  std::int64_t sum = 0;
-  for (const Layer& l : layers_)
-    sum += l.total;
-  return sum;
-}
-std::string PullProgress::text(const std::string& image) const {
-  if (total_bytes() == 0)
-    return fmt::format("pulling {}", image);
-  return fmt::format("pulling {}: {} of {} MB", image, grouped(done_bytes() / 1'000'000),
-                     grouped(total_bytes() / 1'000'000));
+  return ImageProvider(podman, wish).provide();
 }
 
 }  // namespace billow::container

@@ -15,16 +15,16 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "container/bundle.h"
+#include "container/image_store.h"
 #include "container/namespaces.h"
 #include "container/podman.h"
-#include "container/store.h"
 #include "process/spawn.h"
 
 namespace billow::container {
 namespace {
 
-// Processes of one task on one node have a room each, and a writable layer of their own.
-std::string room_key(const Plan& plan) {
+// Each rank of a task on a node has a separate container with its own writable layer.
+std::string container_key(const Plan& plan) {
   const char* rank = ::getenv("LOCAL_RANK");
   return plan.root && rank && parse_int(rank, 0, 100'000) ? fmt::format("{}.{}", plan.key, rank)
                                                           : plan.key;
@@ -34,18 +34,18 @@ struct Scratch {
   std::string top, upper, work, root, bundle;
 };
 Result<Scratch> make_scratch(const Plan& plan) {
-  const std::string top = scratch_dir(plan.store, room_key(plan));
+  const std::string top = scratch_dir(plan.store, container_key(plan));
   Scratch s{top, top + "/upper", top + "/work", top + "/root", top + "/bundle"};
   for (const std::string* path : {&s.top, &s.upper, &s.work, &s.root, &s.bundle})
     BILLOW_TRY_VOID(make_directories(*path, path == &s.upper ? 0755 : 0700));
   if (::chmod(s.upper.c_str(), 0755) != 0)
     return fail_errno(s.upper, errno);  // it becomes the root directory of the job
   if (!plan.uses.empty())
-    BILLOW_TRY_VOID(mark_in_use(plan.store, room_key(plan), plan.uses));
+    BILLOW_TRY_VOID(mark_in_use(plan.store, container_key(plan), plan.uses));
   return s;
 }
 
-// A path of the image, whose links lead nowhere else.
+// Opens a path of the image; symbolic links cannot lead out of it.
 Fd open_inside(const std::string& root, std::string_view path, std::uint64_t flags) {
   const Fd top(::open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   open_how how{};
@@ -63,24 +63,23 @@ std::string read_inside(const std::string& root, const char* path) {
     text.append(buffer, static_cast<std::size_t>(n));
   return text;
 }
-// What is missing is said as a shell would say it, and ends as there; the runtime has one code for
-// everything.
+// Reports a missing command like a shell does, with the same exit code; the runtime has only one
+// exit code for every error.
 Status check_command(const std::string& root, const Json& process) {
   const auto& words = process["args"].items();
   const bool other_user =
       !words.empty() &&
-      words.front().str_or("") ==
-          as_user_path;  // which is mounted, and stands before the command with two numbers
+      words.front().str_or("") == as_user_path;  // followed by a uid, a gid and the command
   const std::size_t first = other_user ? 3 : 0;
   const std::string command(first < words.size() ? words[first].str_or("") : "");
   if (command.empty())
-    return fail(Code::invalid, "the image names no command, and neither does the job",
-                "name one after --");
+    return fail(Code::invalid, "neither the image nor the job names a command",
+                "give a command after --");
   if (command.find('/') != std::string::npos) {
     const std::string path =
         command.front() == '/' ? command : std::string(process["cwd"].str_or("/")) + "/" + command;
     if (open_inside(root, path, O_PATH) || errno != ENOENT || container::may_show(path))
-      return {};  // what is mounted is not there yet
+      return {};  // it may lie in a mount that is not made yet
   } else {
     for (const Json& entry : process["env"].items())
       if (const auto text = entry.str_or(""); text.starts_with("PATH="))
@@ -89,10 +88,10 @@ Status check_command(const std::string& root, const Json& process) {
               container::may_show(directory))
             return {};
   }
-  return fail(Code::not_found, fmt::format("{}: there is no such command in the image", command));
+  return fail(Code::not_found, fmt::format("{}: command not found in the image", command));
 }
 
-// Names and addresses are the machine's, as its network is.
+// The container shares the node's network, so it uses the node's names and addresses too.
 void add_network_files(Plan& plan) {
   for (const char* file : {"/etc/resolv.conf", "/etc/hosts", "/etc/hostname"}) {
     char resolved[PATH_MAX];
@@ -153,8 +152,8 @@ Status run_in_image(Plan plan,
   return process::replace_this_program({.argv = std::move(argv), .env = std::move(clean)});
 }
 
-// A tree at its own path on the machine's own file system. What of the path is missing there is not
-// made: it would be left behind.
+// Mounts a tree at its own path on the node's file system. Missing directories of the path are not
+// created there, because they would be left behind.
 Status show_tree(const Overlay& overlay, const Scratch& scratch, std::size_t number) {
   const std::string upper = fmt::format("{}/{}", scratch.upper, number),
                     work = fmt::format("{}/{}", scratch.work, number);
@@ -167,8 +166,8 @@ Status show_tree(const Overlay& overlay, const Scratch& scratch, std::size_t num
                           .upper = upper,
                           .work = work,
                           .target = overlay.target});
-  // The nearest directory above that exists becomes a view of itself in which the rest of the path
-  // is.
+  // Overlay the nearest existing parent with a view of itself that also contains the rest of the
+  // path.
   std::string above = overlay.target, rest;
   while (above.size() > 1 && !(::stat(above.c_str(), &info) == 0 && S_ISDIR(info.st_mode))) {
     const auto slash = above.rfind('/');
@@ -180,12 +179,12 @@ Status show_tree(const Overlay& overlay, const Scratch& scratch, std::size_t num
   if (above == "/")
     return fail(
         Code::unsupported,
-        fmt::format("the environment's place {} is not on this node, and nothing of its path is",
+        fmt::format("the environment belongs at {}, and this node has no directory of that path",
                     overlay.target),
-        "make the directory there, or save the environment from a path that every node has");
+        "create the directory there, or save the environment from a path that every node has");
   const std::string view = fmt::format("{}/view{}", scratch.top, number);
   BILLOW_TRY_VOID(make_directories(view + rest, 0755));
-  // Read-only is no loss: whoever could write there finds the directory itself one level up.
+  // Writes into the parent go to a separate layer; the real directory stays as it is.
   const std::string over_upper = fmt::format("{}/above{}", scratch.upper, number),
                     over_work = fmt::format("{}/above{}", scratch.work, number);
   for (const std::string& path : {over_upper, over_work})
@@ -209,7 +208,7 @@ Status run_on_machine(const Plan& plan,
   if (!::getcwd(here, sizeof here))
     return fail_errno("the working directory", errno);
   const Scratch scratch = BILLOW_TRY(make_scratch(plan));
-  // Root needs no other identity to mount; everybody else does.
+  // Root may mount; every other user needs a user namespace for that.
   if (::geteuid() == 0)
     BILLOW_TRY_VOID(enter_mount_namespace());
   else
@@ -221,7 +220,7 @@ Status run_on_machine(const Plan& plan,
   for (const Mount& m : plan.mounts)
     BILLOW_TRY_VOID(bind(m.source, m.target, m.read_only));
   if (::chdir(here) != 0)
-    return fail_errno(here, errno);  // it may lie in what was mounted over
+    return fail_errno(here, errno);  // a mount may have hidden it
   std::vector<std::string> variables = env;
   variables.insert(variables.end(), plan.env.begin(), plan.env.end());
   return process::replace_this_program({.argv = command, .env = std::move(variables)});

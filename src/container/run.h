@@ -1,5 +1,5 @@
-// Starts a job's command in its room: makes the namespaces and mounts of a plan and becomes the
-// command, or the runtime that runs it.
+// Starts a job's command in its container: creates the namespaces and mounts of a plan, then
+// replaces this process with the command or with the runtime that runs it.
 #pragma once
 
 #include <string>
@@ -10,8 +10,7 @@
 
 namespace billow::container {
 
-// Returns only with what went wrong. `env` is the job's environment; the process must have one
-// thread.
+// Returns only on error. `env` is the job's environment; the process must have one thread.
 Status run_plan(const Plan& plan,
                 const std::vector<std::string>& command,
                 const std::vector<std::string>& env);

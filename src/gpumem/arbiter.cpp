@@ -1,4 +1,3 @@
-// See arbiter.h.
 #include "gpumem/arbiter.h"
 
 #include <algorithm>
@@ -12,7 +11,7 @@ void Arbiter::add(Id id, std::uint32_t share_milli, bool strict, std::int64_t no
   job.share_milli = std::max(1u, share_milli);
   job.strict = strict;
   job.refilled_ns = now_ns;
-  // A newcomer starts level with the one that is furthest behind, not with a claim on the past.
+  // A new job starts level with the job that is furthest behind; it is owed nothing for the past.
   double least = 0;
   bool any = false;
   for (const auto& [other, entry] : jobs_) {
@@ -48,8 +47,7 @@ void Arbiter::see(Id id, const Seen& seen, std::int64_t now_ns) {
   }
   if (!wakes)
     return;
-  // Time it did not want is not owed to it: it is at most one period behind the others that are at
-  // work.
+  // A job is not owed time that it did not want: it is at most one period behind the active jobs.
   double least = -1;
   for (const auto& [other, entry] : jobs_)
     if (other != id && wants(entry, now_ns))
@@ -87,7 +85,7 @@ std::int64_t Arbiter::turn_length(const Job& job, std::int64_t now_ns) const {
   }
   if (job.strict)
     shares = std::max<std::uint64_t>(shares, 1000);
-  // The period stretches until the smallest share has a turn worth its hand-over.
+  // The period grows until the turn of the smallest share is worth its hand-over.
   const std::int64_t period = std::max(
       options_.period_ns, options_.turn_min_ns * static_cast<std::int64_t>(shares) /
                               static_cast<std::int64_t>(std::max<std::uint64_t>(1, smallest)));
@@ -113,7 +111,7 @@ void Arbiter::grant(Id id, std::int64_t now_ns, Decision& out) {
   charged_to_ns_ = granted_ns_ = now_ns;
   begun_ = false;
   turn_ends_ns_ = now_ns + turn_length(job, now_ns);
-  job.launched_ns = now_ns;  // the benefit of the doubt: its threads are only now being woken
+  job.launched_ns = now_ns;  // its threads are only now being woken
   job.turns++;
   set_gate(id, job, BILLOW_GATE_METERED, out);
 }
@@ -131,19 +129,7 @@ void Arbiter::drained(Id id, std::int64_t now_ns) {
 
 Arbiter::Decision Arbiter::tick(std::int64_t now_ns) {
   Decision out;
-  std::size_t sharing = 0;
-  bool strict = false;
-  for (auto& [id, job] : jobs_) {
-    sharing += job.seen.uses_gpu;
-    strict |= job.seen.uses_gpu && job.strict;
-    const double refill = static_cast<double>(now_ns - job.refilled_ns) * job.share_milli / 1000.0;
-    // Banked time is bounded by one period's worth, or a few turns where the share is small.
-    const double most = std::max(static_cast<double>(options_.period_ns) * job.share_milli / 1000.0,
-                                 2.0 * static_cast<double>(options_.turn_min_ns));
-    job.tokens_ns = std::min(most, job.tokens_ns + refill);
-    job.refilled_ns = now_ns;
-  }
-  contended_ = sharing > 1 || strict;
+  refill(now_ns);
   if (!contended_) {
     phase_ = Phase::free;
     for (auto& [id, job] : jobs_)
@@ -157,49 +143,79 @@ Arbiter::Decision Arbiter::tick(std::int64_t now_ns) {
     charge(jobs_.at(holder_), now_ns, true);
     phase_ = Phase::free;
   }
-  if (phase_ == Phase::held) {
-    Job& job = jobs_.at(holder_);
-    bool others = false;
-    for (const auto& [id, other] : jobs_)
-      others |= id != holder_ && wants(other, now_ns) && may(other);
-    const bool idle = now_ns - job.launched_ns > options_.idle_ns;
-    // A holder that does nothing, while nobody else wants the GPU, takes nothing from anyone. A
-    // strict one is made to rest instead: then its charge ends when the GPU does.
-    if (begun_ && !(idle && !others && !job.strict))
-      charge(job, now_ns, others);
-    else if (!begun_ || !job.strict)
-      charged_to_ns_ = now_ns;
-    const bool over = now_ns >= turn_ends_ns_ && (others || job.strict);
-    const bool spent = job.strict && job.tokens_ns <= 0;
-    if (spent || (job.strict && idle) || (others && (over || idle))) {
-      phase_ = Phase::draining;
-      drain_began_ns_ = now_ns;
-      set_gate(holder_, job, BILLOW_GATE_CLOSED | BILLOW_GATE_METERED, out);
-      out.drain.push_back(holder_);
-    }
-    return out;
-  }
-  if (phase_ == Phase::free) {
-    const Job* best = nullptr;
-    Id best_id = 0;
-    for (const auto& [id, job] : jobs_) {
-      if (!wants(job, now_ns) || !may(job))
-        continue;
-      if (!best || job.virtual_ns < best->virtual_ns) {
-        best = &job;
-        best_id = id;
-      }
-    }
-    // A job that synchronises often is on its way back to the gate just after its turn: if it is
-    // owed time, it is waited for a moment.
-    for (const auto& [id, job] : jobs_)
-      if (best && id != best_id && may(job) && job.virtual_ns < best->virtual_ns && job.rested_ns &&
-          now_ns - job.rested_ns < options_.grace_ns)
-        return out;
-    if (best)
-      grant(best_id, now_ns, out);
+  switch (phase_) {
+    case Phase::held:
+      continue_turn(now_ns, out);
+      break;
+    case Phase::free:
+      start_turn(now_ns, out);
+      break;
+    case Phase::draining:
+      break;
   }
   return out;
+}
+
+// Adds to each job's time budget and finds out whether jobs compete for the GPU.
+void Arbiter::refill(std::int64_t now_ns) {
+  std::size_t sharing = 0;
+  bool strict = false;
+  for (auto& [id, job] : jobs_) {
+    sharing += job.seen.uses_gpu;
+    strict |= job.seen.uses_gpu && job.strict;
+    const double refill = static_cast<double>(now_ns - job.refilled_ns) * job.share_milli / 1000.0;
+    // A job can save up one period's worth, or a few turns if its share is small.
+    const double most = std::max(static_cast<double>(options_.period_ns) * job.share_milli / 1000.0,
+                                 2.0 * static_cast<double>(options_.turn_min_ns));
+    job.tokens_ns = std::min(most, job.tokens_ns + refill);
+    job.refilled_ns = now_ns;
+  }
+  contended_ = sharing > 1 || strict;
+}
+
+// Charges the holder and ends its turn if it is over, spent or idle.
+void Arbiter::continue_turn(std::int64_t now_ns, Decision& out) {
+  Job& job = jobs_.at(holder_);
+  bool others = false;
+  for (const auto& [id, other] : jobs_)
+    others |= id != holder_ && wants(other, now_ns) && may(other);
+  const bool idle = now_ns - job.launched_ns > options_.idle_ns;
+  // An idle holder that keeps nobody waiting is not charged. A strict one is drained instead, so
+  // that its charge ends when the GPU does.
+  if (begun_ && !(idle && !others && !job.strict))
+    charge(job, now_ns, others);
+  else if (!begun_ || !job.strict)
+    charged_to_ns_ = now_ns;
+  const bool over = now_ns >= turn_ends_ns_ && (others || job.strict);
+  const bool spent = job.strict && job.tokens_ns <= 0;
+  if (!(spent || (job.strict && idle) || (others && (over || idle))))
+    return;
+  phase_ = Phase::draining;
+  drain_began_ns_ = now_ns;
+  set_gate(holder_, job, BILLOW_GATE_CLOSED | BILLOW_GATE_METERED, out);
+  out.drain.push_back(holder_);
+}
+
+// Grants a turn to the job that has used the least time for its share.
+void Arbiter::start_turn(std::int64_t now_ns, Decision& out) {
+  const Job* best = nullptr;
+  Id best_id = 0;
+  for (const auto& [id, job] : jobs_) {
+    if (!wants(job, now_ns) || !may(job))
+      continue;
+    if (!best || job.virtual_ns < best->virtual_ns) {
+      best = &job;
+      best_id = id;
+    }
+  }
+  // A job that synchronises often returns to the gate just after its turn. If it is owed time, wait
+  // for it a moment.
+  for (const auto& [id, job] : jobs_)
+    if (best && id != best_id && may(job) && job.virtual_ns < best->virtual_ns && job.rested_ns &&
+        now_ns - job.rested_ns < options_.grace_ns)
+      return;
+  if (best)
+    grant(best_id, now_ns, out);
 }
 
 std::int64_t Arbiter::used_ns(Id id) const {

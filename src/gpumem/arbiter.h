@@ -1,13 +1,13 @@
-// Who may put work on a GPU now. Pure: time and what the jobs' pages say come in, gate words go
-// out; the caller moves them.
+// Decides which job may put work on a GPU now. Pure: the time and the contents of the jobs' pages
+// come in, gate words go out; the caller reads and writes the pages.
 //
-// Jobs that share a GPU take exclusive turns. A turn is charged by the clock from the moment its
-// first thread is through the gate until the shim says the GPU has finished what the job gave it:
-// GPU time the job really kept others from, without the hand-over. The job with the least charged
-// time for its share is next; time that nobody else wanted costs nothing in that reckoning; turns
-// are short next to a second and long next to a hand-over. A job that wants nothing has no turn
-// (work-conserving); a strict job has no more than its share even when nobody else wants the GPU. A
-// lone job that is not strict has an open gate and is not measured at all.
+// Jobs that share a GPU take exclusive turns. A turn is charged from the moment its first thread
+// passes the gate until the shim reports that the GPU has finished the job's work. The hand-over is
+// not charged. The job with the least charged time relative to its share is next; time that no
+// other job wanted does not count in that comparison. Turns are short compared with a second and
+// long compared with a hand-over. A job that wants nothing gets no turn (work-conserving); a strict
+// job never gets more than its share, even if no other job wants the GPU. A lone job that is not
+// strict has an open gate and is not measured.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,11 @@
 namespace billow::gpumem {
 
 struct ArbiterOptions {
-  std::int64_t period_ns = 100'000'000;  // in which every wanting job has a turn, more or less
+  std::int64_t period_ns = 100'000'000;  // about once per period every waiting job has a turn
   std::int64_t turn_min_ns = 10'000'000;
-  std::int64_t grace_ns =
-      600'000;  // how long a job that is owed time and has just rested is waited for
-  std::int64_t idle_ns =
-      1'500'000;  // no launch for so long, and others want the GPU: the turn is over
-  std::int64_t drain_max_ns =
-      10'000'000'000;  // a holder that does not come to rest is no longer waited for
+  std::int64_t grace_ns = 600'000;   // wait this long for a job that is owed time and just rested
+  std::int64_t idle_ns = 1'500'000;  // a turn ends after this long without a launch if others wait
+  std::int64_t drain_max_ns = 10'000'000'000;  // stop waiting for a holder that does not drain
 };
 
 class Arbiter {
@@ -35,20 +32,20 @@ class Arbiter {
 
   void add(Id job, std::uint32_t share_milli, bool strict, std::int64_t now_ns);
   void remove(Id job);
-  // Seen in the job's pages since the last tick.
+  // What the job's pages showed since the last tick.
   struct Seen {
     bool uses_gpu = false;  // has a process with a context
-    bool waiting = false;   // a thread stands before the gate
+    bool waiting = false;   // a thread waits at the gate
     std::uint64_t launches = 0;
-    std::int64_t passed_ns = 0;  // when a thread that had waited last went through
+    std::int64_t passed_ns = 0;  // when a waiting thread last passed the gate
   };
   void see(Id job, const Seen& seen, std::int64_t now_ns);
-  // The shim's answer to `drain`: all processes of the job are at rest.
+  // The shim's answer to `drain`: all processes of the job have finished their work.
   void drained(Id job, std::int64_t now_ns);
 
   struct Decision {
     std::vector<std::pair<Id, std::uint32_t>> gates;  // words that changed
-    std::vector<Id> drain;                            // jobs to be told that their turn is over
+    std::vector<Id> drain;                            // jobs whose turn is over
   };
   Decision tick(std::int64_t now_ns);
 
@@ -75,6 +72,9 @@ class Arbiter {
   bool may(const Job& job) const;
   void set_gate(Id id, Job& job, std::uint32_t word, Decision& out);
   void grant(Id id, std::int64_t now_ns, Decision& out);
+  void refill(std::int64_t now_ns);
+  void continue_turn(std::int64_t now_ns, Decision& out);
+  void start_turn(std::int64_t now_ns, Decision& out);
   std::int64_t turn_length(const Job& job, std::int64_t now_ns) const;
 
   ArbiterOptions options_;
@@ -82,7 +82,7 @@ class Arbiter {
   enum class Phase { free, held, draining } phase_ = Phase::free;
   Id holder_ = 0;
   std::int64_t charged_to_ns_ = 0, granted_ns_ = 0, turn_ends_ns_ = 0, drain_began_ns_ = 0;
-  bool begun_ = false;  // the holder's first thread is through the gate: from here on it is charged
+  bool begun_ = false;  // the holder's first thread has passed the gate; it is charged from there
   bool contended_ = false;
 };
 

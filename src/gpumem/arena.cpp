@@ -1,5 +1,5 @@
-// See arena.h. Anonymous memory with huge pages where the kernel has them: faulting and registering
-// are several times faster so.
+// Anonymous memory, with huge pages if the kernel has them: they make faulting and registering
+// several times faster.
 #include "gpumem/arena.h"
 
 #include <sys/mman.h>
@@ -18,7 +18,7 @@ Result<std::unique_ptr<Arena>> Arena::create(Options options) {
   void* memory = mmap(nullptr, bytes + slot_bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED)
-    return fail_errno("the arena cannot be mapped", errno);
+    return fail_errno("map the arena", errno);
   std::unique_ptr<Arena> arena(new Arena);
   arena->base_ = reinterpret_cast<char*>(
       (reinterpret_cast<std::uintptr_t>(memory) + slot_bytes - 1) / slot_bytes * slot_bytes);
@@ -28,7 +28,7 @@ Result<std::unique_ptr<Arena>> Arena::create(Options options) {
   arena->owner_.assign(arena->slot_count_, 0);
   madvise(arena->base_, bytes, MADV_HUGEPAGE);
   madvise(arena->base_, bytes,
-          MADV_DONTDUMP);  // other people's data does not belong in a core file
+          MADV_DONTDUMP);  // tenants' data must not end up in a core file
   madvise(arena->base_, bytes, MADV_DONTFORK);
   Arena* a = arena.get();
   arena->preparer_ = std::thread([a, options] { a->prepare(options); });
@@ -59,7 +59,7 @@ void Arena::prepare(Options options) {
       const std::uint64_t length = std::min(stride, part - from);
       threads.emplace_back([start = base_ + at + from, length] {
         if (madvise(start, length, MADV_POPULATE_WRITE) !=
-            0)  // kernels before 5.14 know no populate: touch every page instead
+            0)  // kernels before 5.14 cannot populate: touch every page instead
           for (std::uint64_t i = 0; i < length; i += 4096)
             *static_cast<volatile char*>(start + i) = 0;
       });
@@ -93,8 +93,7 @@ std::vector<std::uint32_t> Arena::take(std::uint64_t tenant, std::size_t count, 
     else if (state_[slot] == Slot::dirty)
       foreign.push_back(slot);
   }
-  // Only another tenant's unscrubbed slots are left: zeroed here and now rather than never given to
-  // the wrong one.
+  // Only slots with another tenant's bytes are left: zero them now.
   for (std::uint32_t slot : foreign) {
     if (out.size() == count)
       break;
@@ -178,11 +177,11 @@ Status Arena::reserve(std::uint64_t tenant, std::uint64_t bytes) {
     if (who != tenant)
       sum += how_much;
   if (bytes > bytes_ - std::min(bytes_, sum))
-    return fail(Code::exhausted,
-                "the node's suspend arena has no room for " + std::to_string(bytes >> 20) +
-                    " MiB more (" + std::to_string(bytes_ >> 20) + " MiB, " +
-                    std::to_string(sum >> 20) + " MiB promised)",
-                "start the vault with a larger --arena, or run this job without suspend");
+    return fail(
+        Code::exhausted,
+        "the node's suspend arena has no room for " + std::to_string(bytes >> 20) + " MiB more (" +
+            std::to_string(bytes_ >> 20) + " MiB, " + std::to_string(sum >> 20) + " MiB promised)",
+        "start the GPU memory service with a larger --arena, or run this job without suspend");
   reserved_[tenant] = bytes;
   return {};
 }

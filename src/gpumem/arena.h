@@ -1,7 +1,7 @@
-// The node's arena: host memory, taken once, pre-faulted and registered with the driver in the
-// background, cut into 2 MiB slots. Jobs never map it. A slot that held one tenant's bytes is
-// zeroed before another tenant gets it; the same tenant may have its own back as it is. Room can be
-// reserved ahead, so that a suspend that was promised always fits.
+// The node's arena: host memory in 2 MiB slots, allocated once, then pre-faulted and registered
+// with the driver in the background. Jobs never map it. A slot that held one tenant's bytes is
+// zeroed before another tenant gets it; the same tenant may get its own slot back unchanged. Space
+// can be reserved ahead, so that a promised suspend always fits.
 #pragma once
 
 #include <atomic>
@@ -25,8 +25,7 @@ class Arena {
   struct Options {
     std::uint64_t bytes = 0;
     unsigned threads = 8;
-    // Registers memory with the driver, on whatever thread it is called; false leaves the segment
-    // unused.
+    // Registers memory with the driver; called on any thread. False: the segment stays unused.
     std::function<bool(void*, std::uint64_t)> register_memory;
   };
   static Result<std::unique_ptr<Arena>> create(Options options);
@@ -34,16 +33,16 @@ class Arena {
   Arena(const Arena&) = delete;
 
   char* at(std::uint32_t slot) const { return base_ + slot * slot_bytes; }
-  // What another tenant left in a slot is zeroed before it is handed over, unless the taker
-  // overwrites the whole slot anyway before anything reads it: a suspend does, and zeroing 30 GiB
-  // first would cost it three seconds.
+  // Another tenant's bytes are zeroed before a slot is handed over, unless the taker overwrites the
+  // whole slot before anything reads it. A suspend does, and zeroing 30 GiB first would cost it
+  // three seconds.
   enum class Foreign { zeroed, overwritten };
-  // Slots in ascending order, as many as asked for, or none. Never waits.
+  // `count` slots in ascending order, or none. Never waits.
   std::vector<std::uint32_t> take(std::uint64_t tenant,
                                   std::size_t count,
                                   Foreign foreign = Foreign::zeroed);
   void give(std::uint64_t tenant, const std::vector<std::uint32_t>& slots);
-  // A tenant is gone for good: what it left is zeroed in the background.
+  // The tenant will not return: its slots are zeroed in the background.
   void scrub_tenant(std::uint64_t tenant);
 
   std::size_t slots() const { return slot_count_; }
@@ -52,7 +51,7 @@ class Arena {
   std::uint64_t ready_bytes() const { return ready_bytes_; }
   bool wait_ready(std::uint64_t bytes, int timeout_ms);
 
-  // Admission: room promised to jobs, in bytes.
+  // Admission: space reserved for jobs, in bytes.
   Status reserve(std::uint64_t tenant, std::uint64_t bytes);
   void unreserve(std::uint64_t tenant);
   std::uint64_t reserved_bytes() const;
@@ -68,7 +67,7 @@ class Arena {
   std::atomic<std::uint64_t> ready_bytes_{0};
   mutable std::mutex lock_;
   std::condition_variable changed_;
-  // Per slot: nobody_ready, in use, or the tenant whose bytes still lie in it.
+  // absent: not registered yet. dirty: free, but still holds its owner's bytes.
   enum class Slot : std::uint8_t { absent, clean, dirty, used };
   std::vector<Slot> state_;
   std::vector<std::uint64_t> owner_;

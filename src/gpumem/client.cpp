@@ -1,4 +1,3 @@
-// See client.h.
 #include "gpumem/client.h"
 
 #include <sys/socket.h>
@@ -43,10 +42,12 @@ Result<Reply> parse(const std::string& text) {
     std::string code, message;
     first >> code;
     std::getline(first, message);
-    return fail(code_of(code), message.empty() ? "the vault refused" : message.substr(1));
+    return fail(code_of(code),
+                message.empty() ? "the GPU memory service refused" : message.substr(1));
   }
   if (verdict != "ok")
-    return fail(Code::unavailable, "the vault answered something else than expected: " + line);
+    return fail(Code::unavailable,
+                "the GPU memory service answered something else than expected: " + line);
   Reply out;
   out.values = pairs(first);
   while (std::getline(lines, line)) {
@@ -70,40 +71,41 @@ double Reply::real(const std::string& key) const {
   return found == values.end() ? 0 : std::strtod(found->second.c_str(), nullptr);
 }
 
-Result<Reply> call_vault(const std::string& admin_socket,
-                         const std::string& command,
-                         int timeout_ms) {
+Result<Reply> call_service(const std::string& admin_socket,
+                           const std::string& command,
+                           int timeout_ms) {
   if (command.find('\n') != std::string::npos)
-    return fail(Code::invalid, "a vault command is one line");
+    return fail(Code::invalid, "a command for the GPU memory service must be one line");
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (admin_socket.size() >= sizeof address.sun_path)
-    return fail(Code::invalid, "the vault's socket path is too long: " + admin_socket);
+    return fail(Code::invalid, "the GPU memory service's socket path is too long: " + admin_socket);
   std::memcpy(address.sun_path, admin_socket.data(), admin_socket.size());
   Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd || connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
-    return fail(Code::unavailable,
-                "no vault answers at " + admin_socket + " (" + std::strerror(errno) + ")",
-                "is billow-vault running on this node?");
+    return fail(
+        Code::unavailable,
+        "no GPU memory service answers at " + admin_socket + " (" + std::strerror(errno) + ")",
+        "check that billow-gpumem runs on this node");
   const timeval patience{timeout_ms / 1000, timeout_ms % 1000 * 1000};
   setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   const std::string line = command + "\n";
   if (send(fd.get(), line.data(), line.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(line.size()))
-    return fail_errno("the vault did not take the command", errno);
+    return fail_errno("send a command to the GPU memory service", errno);
   std::string text;
   char chunk[4096];
   while (text.find("\n\n") == std::string::npos) {
     const ssize_t n = read(fd.get(), chunk, sizeof chunk);
     if (n == 0)
-      return fail(Code::unavailable, "the vault closed the connection");
+      return fail(Code::unavailable, "the GPU memory service closed the connection");
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-      return fail(Code::timed_out,
-                  "the vault did not answer within " + std::to_string(timeout_ms) + " ms");
+      return fail(Code::timed_out, "the GPU memory service did not answer within " +
+                                       std::to_string(timeout_ms) + " ms");
     if (n < 0)
-      return fail_errno("the vault's answer could not be read", errno);
+      return fail_errno("read the GPU memory service's answer", errno);
     text.append(chunk, static_cast<std::size_t>(n));
     if (text.size() > 4u << 20)
-      return fail(Code::too_large, "the vault's answer is longer than 4 MiB");
+      return fail(Code::too_large, "the GPU memory service's answer is longer than 4 MiB");
   }
   return parse(text.substr(0, text.find("\n\n")));
 }

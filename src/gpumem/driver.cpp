@@ -1,4 +1,4 @@
-// Loading libcuda. Names carry the ABI version they were declared with in driver.h.
+// Loads libcuda. The names carry the ABI version with which driver.h declares them.
 #include "gpumem/driver.h"
 
 #include <dlfcn.h>
@@ -58,7 +58,7 @@ Result<Driver> Driver::load() {
   if (!complete)
     return fail(Code::unsupported, "the CUDA driver is too old for suspend and resume",
                 "CUDA 11.2 or newer is needed");
-  VAULT_CUDA("cuInit", d.init(0));
+  GPUMEM_CUDA("cuInit", d.init(0));
   return d;
 }
 

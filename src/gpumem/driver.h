@@ -1,5 +1,5 @@
-// The CUDA driver as the vault uses it, loaded at run time (BILLOW_CUDA names another library, for
-// tests). No CUDA header is needed.
+// The functions of the CUDA driver that the GPU memory service uses, loaded at run time.
+// BILLOW_CUDA names another library, for tests. No CUDA header is needed.
 #pragma once
 
 #include <string>
@@ -50,7 +50,7 @@ struct Driver {
                      CUstream,
                      void**,
                      void**);
-  // Null where the driver is older than 570: then there is no cold mode.
+  // Null if the driver is older than 570; cold suspends are then unsupported.
   CUresult (*checkpoint_lock)(int, void*);
   CUresult (*checkpoint_checkpoint)(int, void*);
   CUresult (*checkpoint_restore)(int, void*);
@@ -61,7 +61,7 @@ struct Driver {
 // "cuMemMap: CUDA error 2 (out of memory)" as an Error; the code says whether waiting may help.
 Error cuda_error(const char* what, CUresult result);
 
-#define VAULT_CUDA(what, ...)                                                 \
+#define GPUMEM_CUDA(what, ...)                                                \
   do {                                                                        \
     if (const CUresult cuda_result = (__VA_ARGS__); cuda_result != CUDA_OK)   \
       return ::billow::pass(::billow::gpumem::cuda_error(what, cuda_result)); \

@@ -1,6 +1,6 @@
 // The GPU half of shim/hash.h: one block of 256 threads hashes one 2 MiB piece. hash.ptx is made from this file by
 //   nvcc -ptx -arch=compute_75 -o hash.ptx hash.cu
-// with its .version lowered to 7.0, so that every driver since CUDA 11 accepts it; the vault carries that text and has the driver
+// with its .version lowered to 7.0, so that every driver since CUDA 11 accepts it; the GPU memory service carries that text and has the driver
 // compile it, so neither the build nor a node needs nvcc.
 typedef unsigned long long u64;
 

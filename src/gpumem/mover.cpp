@@ -1,12 +1,8 @@
-// See mover.h.
 #include "gpumem/mover.h"
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
-#include <deque>
-#include <thread>
 #include <utility>
 
 #include "gpumem/hash_ptx.h"
@@ -16,64 +12,12 @@ namespace billow::gpumem {
 namespace {
 constexpr std::uint64_t batch_bytes = 512u << 20;
 constexpr std::size_t batches_in_flight = 3;
-constexpr std::size_t pieces_max =
-    8192;  // in one batch: 16 GiB, more than any chunk we make ourselves
+constexpr std::size_t pieces_max = 8192;  // per batch: 16 GiB, more than any chunk the shim makes
 struct PieceAddress {
   std::uint64_t address, bytes;
 };
 
-// Groups chunk numbers so that a batch is about half a gibibyte and fits one message.
-std::vector<std::vector<std::size_t>> batches_of(const std::vector<ChunkImage>& chunks, bool out) {
-  std::vector<std::vector<std::size_t>> all;
-  std::uint64_t bytes = 0;
-  for (std::size_t i = 0; i < chunks.size(); i++) {
-    if (chunks[i].out != out)
-      continue;
-    if (all.empty() || bytes + chunks[i].bytes > batch_bytes ||
-        all.back().size() == BILLOW_BATCH_MAX) {
-      all.emplace_back();
-      bytes = 0;
-    }
-    all.back().push_back(i);
-    bytes += chunks[i].bytes;
-  }
-  return all;
-}
 }  // namespace
-
-std::vector<std::uint32_t> Library::take(std::uint64_t tenant, std::size_t count, int timeout_ms) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
-  for (;;) {
-    std::vector<std::uint32_t> slots = arena->take(tenant, count, Arena::Foreign::overwritten);
-    if (slots.size() == count)
-      return slots;
-    bool made_room = false;
-    {
-      const std::lock_guard guard(lock);
-      const std::size_t free_now = arena->free_slots();
-      for (auto& [who, store] : stores) {
-        if (free_now >= count)
-          break;
-        const auto evicted = store->evict(count - free_now);
-        made_room |= !evicted.empty();
-        arena->give(who, evicted);
-      }
-    }
-    if (made_room)
-      continue;
-    if (std::chrono::steady_clock::now() > deadline)
-      return {};
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-}
-
-std::size_t Library::available() {
-  const std::lock_guard guard(lock);
-  std::size_t n = arena->free_slots();
-  for (const auto& entry : stores)
-    n += entry.second->unreferred();
-  return n;
-}
 
 struct Gpu::Releasing {
   std::uint32_t sequence;
@@ -81,18 +25,18 @@ struct Gpu::Releasing {
 };
 
 struct Gpu::Batch {
-  std::vector<std::size_t> chunks;  // numbers in the job's list
+  std::vector<std::size_t> chunks;  // indices into the job's list
   std::vector<CUmemHandle> handles;
   CUdeviceptr base = 0;
   std::uint64_t bytes = 0;
   std::uint64_t mapped = 0;
-  std::size_t place = 0;  // which of the lane's buffers
+  std::size_t place = 0;  // index of the lane's buffers
   std::vector<PieceAddress> pieces;
   CUevent done = nullptr;
   std::vector<std::uint64_t> ids;
 };
 
-// Streams and buffers of one direction.
+// The streams and buffers of one direction.
 struct Gpu::Lane {
   CUstream copy = nullptr, hash = nullptr;
   PieceAddress* pieces[batches_in_flight] = {};
@@ -103,64 +47,112 @@ struct Gpu::Lane {
 
 Gpu::~Gpu() = default;
 
+// Groups the chunks that are (`out`) or are not in the arena so that a batch has about half a
+// gibibyte and fits into one message.
+std::vector<Gpu::Batch> Gpu::make_batches(const std::vector<ChunkImage>& chunks, bool out) {
+  std::vector<Batch> all;
+  for (std::size_t i = 0; i < chunks.size(); i++) {
+    if (chunks[i].out != out)
+      continue;
+    if (all.empty() || all.back().bytes + chunks[i].bytes > batch_bytes ||
+        all.back().chunks.size() == BILLOW_BATCH_MAX)
+      all.emplace_back();
+    Batch& batch = all.back();
+    batch.chunks.push_back(i);
+    batch.ids.push_back(chunks[i].id);
+    batch.bytes += chunks[i].bytes;
+  }
+  return all;
+}
+
 Result<std::unique_ptr<Gpu>> Gpu::create(const Driver* driver, int ordinal) {
   std::unique_ptr<Gpu> gpu(new Gpu);
   gpu->driver_ = driver;
   gpu->ordinal_ = ordinal;
-  VAULT_CUDA("cuDevicePrimaryCtxRetain", driver->primary_retain(&gpu->context_, ordinal));
+  GPUMEM_CUDA("cuDevicePrimaryCtxRetain", driver->primary_retain(&gpu->context_, ordinal));
   BILLOW_TRY_VOID(gpu->use());
   CUmodule module = nullptr;
-  VAULT_CUDA("cuModuleLoadData", driver->module_load(&module, hash_ptx));
-  VAULT_CUDA("cuModuleGetFunction",
-             driver->module_function(&gpu->hash_function_, module, "billow_hash_pieces"));
+  GPUMEM_CUDA("cuModuleLoadData", driver->module_load(&module, hash_ptx));
+  GPUMEM_CUDA("cuModuleGetFunction",
+              driver->module_function(&gpu->hash_function_, module, "billow_hash_pieces"));
   gpu->out_lane_ = BILLOW_TRY(gpu->make_lane());
   gpu->in_lane_ = BILLOW_TRY(gpu->make_lane());
   return gpu;
 }
 
 Status Gpu::use() {
-  VAULT_CUDA("cuCtxSetCurrent", driver_->set_current(context_));
+  GPUMEM_CUDA("cuCtxSetCurrent", driver_->set_current(context_));
   return {};
 }
 
 Result<std::uint64_t> Gpu::free_bytes() {
   BILLOW_TRY_VOID(use());
   size_t free_now = 0, total = 0;
-  VAULT_CUDA("cuMemGetInfo", driver_->mem_info(&free_now, &total));
+  GPUMEM_CUDA("cuMemGetInfo", driver_->mem_info(&free_now, &total));
   return free_now;
 }
 
 Result<std::unique_ptr<Gpu::Lane>> Gpu::make_lane() {
   auto lane = std::make_unique<Lane>();
-  VAULT_CUDA("cuStreamCreate", driver_->stream_create(&lane->copy, 1));
-  VAULT_CUDA("cuStreamCreate", driver_->stream_create(&lane->hash, 1));
+  GPUMEM_CUDA("cuStreamCreate", driver_->stream_create(&lane->copy, 1));
+  GPUMEM_CUDA("cuStreamCreate", driver_->stream_create(&lane->hash, 1));
   for (std::size_t i = 0; i < batches_in_flight; i++) {
-    VAULT_CUDA("cuMemHostAlloc",
-               driver_->host_alloc(reinterpret_cast<void**>(&lane->pieces[i]),
-                                   pieces_max * sizeof(PieceAddress), HOST_DEVICEMAP));
-    VAULT_CUDA("cuMemHostAlloc",
-               driver_->host_alloc(reinterpret_cast<void**>(&lane->hashes[i]),
-                                   pieces_max * sizeof(billow_piece_hash), HOST_DEVICEMAP));
-    VAULT_CUDA("cuEventCreate", driver_->event_create(&lane->events[i], EVENT_DISABLE_TIMING));
+    GPUMEM_CUDA("cuMemHostAlloc",
+                driver_->host_alloc(reinterpret_cast<void**>(&lane->pieces[i]),
+                                    pieces_max * sizeof(PieceAddress), HOST_DEVICEMAP));
+    GPUMEM_CUDA("cuMemHostAlloc",
+                driver_->host_alloc(reinterpret_cast<void**>(&lane->hashes[i]),
+                                    pieces_max * sizeof(billow_piece_hash), HOST_DEVICEMAP));
+    GPUMEM_CUDA("cuEventCreate", driver_->event_create(&lane->events[i], EVENT_DISABLE_TIMING));
   }
   return lane;
 }
 
-// Maps the descriptors one after the other into a fresh range of addresses.
-Status Gpu::open_batch(Lane& lane, Batch& batch, std::vector<Fd> descriptors) {
+namespace {
+void lay_out(std::vector<ChunkImage>& chunks,
+             const std::vector<std::size_t>& numbers,
+             std::uint64_t base,
+             std::vector<PieceAddress>& pieces) {
+  for (std::size_t number : numbers) {
+    ChunkImage& chunk = chunks[number];
+    const std::size_t n = (chunk.bytes + Arena::slot_bytes - 1) / Arena::slot_bytes;
+    if (chunk.pieces.size() != n)
+      chunk.pieces.assign(n, Piece{});
+    for (std::size_t i = 0; i < n; i++)
+      pieces.push_back(
+          {base + i * Arena::slot_bytes,
+           std::min<std::uint64_t>(Arena::slot_bytes, chunk.bytes - i * Arena::slot_bytes)});
+    base += chunk.bytes;
+  }
+}
+}  // namespace
+
+// Maps the chunks behind the descriptors one after the other into a fresh range of addresses.
+Status Gpu::open_batch(Lane& lane,
+                       Batch& batch,
+                       std::vector<Fd> descriptors,
+                       std::vector<ChunkImage>& chunks) {
   batch.place = lane.next++ % batches_in_flight;
   batch.done = lane.events[batch.place];
-  VAULT_CUDA("cuMemAddressReserve",
-             driver_->address_reserve(&batch.base, batch.bytes, Arena::slot_bytes, 0, 0));
+  GPUMEM_CUDA("cuMemAddressReserve",
+              driver_->address_reserve(&batch.base, batch.bytes, Arena::slot_bytes, 0, 0));
   for (Fd& fd : descriptors) {
     CUmemHandle handle = 0;
-    VAULT_CUDA(
+    GPUMEM_CUDA(
         "cuMemImportFromShareableHandle",
         driver_->import_fd(&handle, reinterpret_cast<void*>(static_cast<std::intptr_t>(fd.get())),
                            HANDLE_POSIX_FD));
     batch.handles.push_back(handle);
     fd.reset();
   }
+  for (std::size_t c = 0; c < batch.chunks.size(); c++) {
+    const std::uint64_t bytes = chunks[batch.chunks[c]].bytes;
+    GPUMEM_CUDA("cuMemMap", driver_->map(batch.base + batch.mapped, bytes, 0, batch.handles[c], 0));
+    batch.mapped += bytes;
+  }
+  const CUmemAccessDesc access{{LOCATION_DEVICE, ordinal_}, ACCESS_READ_WRITE};
+  GPUMEM_CUDA("cuMemSetAccess", driver_->set_access(batch.base, batch.bytes, &access, 1));
+  lay_out(chunks, batch.chunks, batch.base, batch.pieces);
   return {};
 }
 
@@ -176,22 +168,22 @@ void Gpu::close_batch(Batch& batch) {
   batch.base = 0;
 }
 
-// The kernel reads the list and writes the hashes in pinned host memory itself: as copies they
-// would stand in a copy engine's queue behind the half gibibytes of the other direction, and each
-// batch of a swap would wait for one of the other job's.
+// The kernel reads the list from pinned host memory and writes the hashes there. As copies they
+// would queue in a copy engine behind half a gibibyte of the other direction, so each batch of a
+// swap would wait for a batch of the other job.
 Status Gpu::hash(Lane& lane, Batch& batch, CUstream stream) {
   const std::size_t n = batch.pieces.size();
   std::memcpy(lane.pieces[batch.place], batch.pieces.data(), n * sizeof(PieceAddress));
   void* parameters[] = {&lane.pieces[batch.place], &lane.hashes[batch.place]};
-  VAULT_CUDA("cuLaunchKernel",
-             driver_->launch(hash_function_, static_cast<unsigned>(n), 1, 1, BILLOW_HASH_LANES, 1,
-                             1, 0, stream, parameters, nullptr));
+  GPUMEM_CUDA("cuLaunchKernel",
+              driver_->launch(hash_function_, static_cast<unsigned>(n), 1, 1, BILLOW_HASH_LANES, 1,
+                              1, 0, stream, parameters, nullptr));
   return {};
 }
 
 namespace {
-// Runs of neighbouring pieces in neighbouring slots become one copy, but never across segments:
-// each was registered with the driver on its own, and a copy must stay within one registration.
+// Joins adjacent pieces in adjacent slots into one copy, but never across segments: each segment
+// was registered with the driver separately, and a copy must stay within one registration.
 struct Run {
   std::uint64_t address, bytes;
   std::uint32_t slot;
@@ -250,21 +242,21 @@ Status Gpu::plan_and_copy(Lane& lane, Batch& batch, Job& job, MoveCounts& counts
                       : job.library->take(job.tenant, wanting.size(), job.timeout_ms);
   if (slots.size() != wanting.size())
     return fail(Code::exhausted, "the suspend arena is full",
-                "free or remove suspended jobs, or start the vault with a larger arena");
+                "stop suspended jobs, or give the node a larger --vault-arena");
   std::vector<Run> runs;
   {
     const std::lock_guard guard(job.library->lock);
     PieceStore& store = *job.library->stores[job.tenant];
     std::size_t used = 0;
     for (std::size_t i = 0; i < wanting.size(); i++) {
-      // Of two equal new pieces in one batch the second finds the first's place.
+      // If two new pieces of a batch are equal, the second uses the slot of the first.
       if (const std::uint32_t known = store.refer(wanting[i]->key); known != no_slot) {
         wanting[i]->slot = known;
         counts.known_bytes += where[i].bytes;
       } else {
         store.place(wanting[i]->key, slots[used]);
         wanting[i]->slot = slots[used];
-        // The copy fills the slot; what a shorter piece leaves of it must not be somebody else's.
+        // A shorter piece does not fill the slot; the rest must not hold another tenant's data.
         if (where[i].bytes < Arena::slot_bytes)
           std::memset(job.library->arena->at(slots[used]) + where[i].bytes, 0,
                       Arena::slot_bytes - where[i].bytes);
@@ -278,16 +270,16 @@ Status Gpu::plan_and_copy(Lane& lane, Batch& batch, Job& job, MoveCounts& counts
                              {slots.begin() + static_cast<std::ptrdiff_t>(used), slots.end()});
   }
   for (const Run& run : runs)
-    VAULT_CUDA("cuMemcpyDtoHAsync", driver_->copy_out(job.library->arena->at(run.slot), run.address,
-                                                      run.bytes, lane.copy));
-  VAULT_CUDA("cuEventRecord", driver_->event_record(batch.done, lane.copy));
+    GPUMEM_CUDA("cuMemcpyDtoHAsync", driver_->copy_out(job.library->arena->at(run.slot),
+                                                       run.address, run.bytes, lane.copy));
+  GPUMEM_CUDA("cuEventRecord", driver_->event_record(batch.done, lane.copy));
   return {};
 }
 
-// A batch that was copied gives its memory back, here and in the job. The job's answer is collected
-// later, so that its unmapping and ours go on side by side.
+// Frees the memory of a copied batch, here and in the job. The job's answer is collected later, so
+// that both unmap at the same time.
 Status Gpu::release(Batch& batch, Job& job, std::deque<Releasing>& releasing) {
-  releasing.push_back({BILLOW_TRY(job.session->send(BILLOW_RELEASE, 0, batch.ids)), batch.chunks});
+  releasing.push_back({BILLOW_TRY(job.link->send(BILLOW_RELEASE, 0, batch.ids)), batch.chunks});
   close_batch(batch);
   return {};
 }
@@ -295,10 +287,10 @@ Status Gpu::release(Batch& batch, Job& job, std::deque<Releasing>& releasing) {
 Status Gpu::collect(std::deque<Releasing>& releasing, Job& job, bool all) {
   while (!releasing.empty()) {
     Answer answer;
-    if (!all && !job.session->poll(releasing.front().sequence, answer))
+    if (!all && !job.link->poll(releasing.front().sequence, answer))
       return {};
     if (all)
-      answer = BILLOW_TRY(job.session->wait(releasing.front().sequence, job.timeout_ms));
+      answer = BILLOW_TRY(job.link->wait(releasing.front().sequence, job.timeout_ms));
     for (std::size_t i = 0; i < answer.head.count && i < releasing.front().chunks.size(); i++) {
       ChunkImage& chunk = (*job.chunks)[releasing.front().chunks[i]];
       chunk.out = true;
@@ -307,109 +299,98 @@ Status Gpu::collect(std::deque<Releasing>& releasing, Job& job, bool all) {
     }
     releasing.pop_front();
     if (answer.head.status)
-      return fail_errno("the job could not give its memory back", answer.head.status);
+      return fail_errno("the job could not free its memory", answer.head.status);
   }
   return {};
 }
 
-namespace {
-void lay_out(std::vector<ChunkImage>& chunks,
-             const std::vector<std::size_t>& numbers,
-             std::uint64_t base,
-             std::vector<PieceAddress>& pieces) {
-  for (std::size_t number : numbers) {
-    ChunkImage& chunk = chunks[number];
-    const std::size_t n = (chunk.bytes + Arena::slot_bytes - 1) / Arena::slot_bytes;
-    if (chunk.pieces.size() != n)
-      chunk.pieces.assign(n, Piece{});
-    for (std::size_t i = 0; i < n; i++)
-      pieces.push_back(
-          {base + i * Arena::slot_bytes,
-           std::min<std::uint64_t>(Arena::slot_bytes, chunk.bytes - i * Arena::slot_bytes)});
-    base += chunk.bytes;
+// One move from the device to the arena.
+class Gpu::OutMove {
+ public:
+  OutMove(Gpu& gpu, Job& job)
+      : gpu_(gpu), job_(job), lane_(*gpu.out_lane_), batches_(make_batches(*job.chunks, false)) {}
+
+  Result<MoveCounts> run() {
+    for (const Batch& batch : batches_)
+      if (batch.bytes / Arena::slot_bytes > pieces_max)
+        return fail(Code::unsupported, "the job has one chunk of more than 16 GiB",
+                    "let the program allocate in smaller pieces");
+    if (const Status moved = move_all(); !moved) {
+      abandon();
+      return pass(moved.error());
+    }
+    return counts_;
   }
-}
-}  // namespace
+
+ private:
+  Status move_all() {
+    for (std::size_t i = 0; i < batches_.size(); i++) {
+      Answer answer = BILLOW_TRY(exported(i));
+      while (flying_.size() >= batches_in_flight)
+        BILLOW_TRY_VOID(land_first());
+      if (!job_.may_hold || !job_.may_hold())
+        BILLOW_TRY_VOID(release_copied());
+      BILLOW_TRY_VOID(gpu_.collect(releasing_, job_, false));
+      flying_.push_back(std::move(batches_[i]));
+      Batch& batch = flying_.back();
+      BILLOW_TRY_VOID(gpu_.open_batch(lane_, batch, std::move(answer.descriptors), *job_.chunks));
+      BILLOW_TRY_VOID(gpu_.hash(lane_, batch, lane_.hash));
+      GPUMEM_CUDA("cuStreamSynchronize", gpu_.driver_->stream_synchronize(lane_.hash));
+      BILLOW_TRY_VOID(gpu_.plan_and_copy(lane_, batch, job_, counts_));
+    }
+    while (!flying_.empty())
+      BILLOW_TRY_VOID(land_first());
+    BILLOW_TRY_VOID(release_copied());
+    return gpu_.collect(releasing_, job_, true);
+  }
+  // The descriptors of a batch. Requests those of the next batch too, so that the shim works ahead.
+  Result<Answer> exported(std::size_t i) {
+    if (!exporting_)
+      exporting_ = BILLOW_TRY(job_.link->send(BILLOW_EXPORT, 0, batches_[i].ids));
+    const std::uint32_t sequence = std::exchange(exporting_, 0);
+    Answer answer = BILLOW_TRY(job_.link->wait(sequence, job_.timeout_ms));
+    if (answer.head.status || answer.descriptors.size() != batches_[i].ids.size())
+      return fail_errno("the job could not hand over its memory",
+                        answer.head.status ? answer.head.status : EPROTO);
+    if (i + 1 < batches_.size())
+      exporting_ = BILLOW_TRY(job_.link->send(BILLOW_EXPORT, 0, batches_[i + 1].ids));
+    return answer;
+  }
+  Status land_first() {
+    GPUMEM_CUDA("cuEventSynchronize", gpu_.driver_->event_synchronize(flying_.front().done));
+    copied_.push_back(std::move(flying_.front()));
+    flying_.pop_front();
+    return {};
+  }
+  Status release_copied() {
+    for (; !copied_.empty(); copied_.pop_front())
+      BILLOW_TRY_VOID(gpu_.release(copied_.front(), job_, releasing_));
+    return {};
+  }
+  void abandon() {
+    gpu_.driver_->stream_synchronize(lane_.copy);
+    for (auto* open : {&flying_, &copied_})
+      for (Batch& batch : *open)
+        gpu_.close_batch(batch);
+    if (exporting_)
+      (void)job_.link->wait(exporting_, job_.timeout_ms);
+    (void)gpu_.collect(releasing_, job_, true);  // the caller must know which chunks have left
+  }
+
+  Gpu& gpu_;
+  Job& job_;
+  Lane& lane_;
+  std::vector<Batch> batches_;
+  MoveCounts counts_;
+  std::deque<Batch> flying_, copied_;
+  std::deque<Releasing> releasing_;
+  std::uint32_t exporting_ = 0;  // sequence of the EXPORT request that was sent ahead
+};
 
 Result<MoveCounts> Gpu::move_out(Job job) {
   const std::lock_guard one_at_a_time(out_lock_);
   BILLOW_TRY_VOID(use());
-  Lane& lane = *out_lane_;
-  MoveCounts counts;
-  std::deque<Batch> flying, copied;
-  std::deque<Releasing> releasing;
-  const CUmemAccessDesc access{{LOCATION_DEVICE, ordinal_}, ACCESS_READ_WRITE};
-  std::vector<Batch> batches;
-  for (const auto& numbers : batches_of(*job.chunks, false)) {
-    Batch& batch = batches.emplace_back();
-    batch.chunks = numbers;
-    for (std::size_t number : numbers) {
-      batch.ids.push_back((*job.chunks)[number].id);
-      batch.bytes += (*job.chunks)[number].bytes;
-    }
-    if (batch.bytes / Arena::slot_bytes > pieces_max)
-      return fail(Code::unsupported, "the job has one chunk of more than 16 GiB",
-                  "let the program allocate in smaller pieces");
-  }
-  std::uint32_t exporting = 0;  // the EXPORT that was asked one batch ahead
-  const auto land_first = [&]() -> Status {
-    VAULT_CUDA("cuEventSynchronize", driver_->event_synchronize(flying.front().done));
-    copied.push_back(std::move(flying.front()));
-    flying.pop_front();
-    return {};
-  };
-  const auto release_copied = [&]() -> Status {
-    for (; !copied.empty(); copied.pop_front())
-      BILLOW_TRY_VOID(release(copied.front(), job, releasing));
-    return {};
-  };
-  const auto run = [&]() -> Status {
-    for (std::size_t i = 0; i < batches.size(); i++) {
-      if (!exporting)
-        exporting = BILLOW_TRY(job.session->send(BILLOW_EXPORT, 0, batches[i].ids));
-      const std::uint32_t sequence = std::exchange(exporting, 0);
-      Answer answer = BILLOW_TRY(job.session->wait(sequence, job.timeout_ms));
-      if (answer.head.status || answer.descriptors.size() != batches[i].ids.size())
-        return fail_errno("the job could not hand over its memory",
-                          answer.head.status ? answer.head.status : EPROTO);
-      if (i + 1 < batches.size())
-        exporting = BILLOW_TRY(job.session->send(BILLOW_EXPORT, 0, batches[i + 1].ids));
-      while (flying.size() >= batches_in_flight)
-        BILLOW_TRY_VOID(land_first());
-      if (!job.may_hold || !job.may_hold())
-        BILLOW_TRY_VOID(release_copied());
-      BILLOW_TRY_VOID(collect(releasing, job, false));
-      flying.push_back(std::move(batches[i]));
-      Batch& b = flying.back();
-      BILLOW_TRY_VOID(open_batch(lane, b, std::move(answer.descriptors)));
-      for (std::size_t c = 0; c < b.chunks.size(); c++) {
-        const std::uint64_t bytes = (*job.chunks)[b.chunks[c]].bytes;
-        VAULT_CUDA("cuMemMap", driver_->map(b.base + b.mapped, bytes, 0, b.handles[c], 0));
-        b.mapped += bytes;
-      }
-      VAULT_CUDA("cuMemSetAccess", driver_->set_access(b.base, b.bytes, &access, 1));
-      lay_out(*job.chunks, b.chunks, b.base, b.pieces);
-      BILLOW_TRY_VOID(hash(lane, b, lane.hash));
-      VAULT_CUDA("cuStreamSynchronize", driver_->stream_synchronize(lane.hash));
-      BILLOW_TRY_VOID(plan_and_copy(lane, b, job, counts));
-    }
-    while (!flying.empty())
-      BILLOW_TRY_VOID(land_first());
-    BILLOW_TRY_VOID(release_copied());
-    return collect(releasing, job, true);
-  };
-  const Status status = run();
-  if (!status) {
-    driver_->stream_synchronize(lane.copy);
-    for (auto* batches_open : {&flying, &copied})
-      for (Batch& batch : *batches_open)
-        close_batch(batch);
-    if (exporting)
-      (void)job.session->wait(exporting, job.timeout_ms);
-    (void)collect(releasing, job, true);  // what left must be known to have left
-    return pass(status.error());
-  }
-  return counts;
+  return OutMove(*this, job).run();
 }
 
 Status Gpu::fill(Lane& lane, Batch& batch, Job& job, MoveCounts& counts) {
@@ -421,7 +402,7 @@ Status Gpu::fill(Lane& lane, Batch& batch, Job& job, MoveCounts& counts) {
       counts.bytes += at.bytes;
       if (piece.zero) {
         counts.zero_bytes += at.bytes;
-        VAULT_CUDA("cuMemsetD8Async", driver_->fill(at.address, 0, at.bytes, lane.copy));
+        GPUMEM_CUDA("cuMemsetD8Async", driver_->fill(at.address, 0, at.bytes, lane.copy));
       } else {
         counts.copied_bytes += at.bytes;
         append(runs, at.address, at.bytes, piece.slot);
@@ -429,18 +410,18 @@ Status Gpu::fill(Lane& lane, Batch& batch, Job& job, MoveCounts& counts) {
     }
   }
   for (const Run& run : runs)
-    VAULT_CUDA("cuMemcpyHtoDAsync", driver_->copy_in(run.address, job.library->arena->at(run.slot),
-                                                     run.bytes, lane.copy));
+    GPUMEM_CUDA("cuMemcpyHtoDAsync", driver_->copy_in(run.address, job.library->arena->at(run.slot),
+                                                      run.bytes, lane.copy));
   // The hashes follow on their own stream, so that the next batch's copies need not wait for them.
-  VAULT_CUDA("cuEventRecord", driver_->event_record(batch.done, lane.copy));
-  VAULT_CUDA("cuStreamWaitEvent", driver_->stream_wait(lane.hash, batch.done, 0));
+  GPUMEM_CUDA("cuEventRecord", driver_->event_record(batch.done, lane.copy));
+  GPUMEM_CUDA("cuStreamWaitEvent", driver_->stream_wait(lane.hash, batch.done, 0));
   BILLOW_TRY_VOID(hash(lane, batch, lane.hash));
-  VAULT_CUDA("cuEventRecord", driver_->event_record(batch.done, lane.hash));
+  GPUMEM_CUDA("cuEventRecord", driver_->event_record(batch.done, lane.hash));
   return {};
 }
 
 Status Gpu::finish_in(Lane& lane, Batch& batch, Job& job) {
-  VAULT_CUDA("cuEventSynchronize", driver_->event_synchronize(batch.done));
+  GPUMEM_CUDA("cuEventSynchronize", driver_->event_synchronize(batch.done));
   const billow_piece_hash* hashes = lane.hashes[batch.place];
   std::size_t n = 0;
   for (std::size_t number : batch.chunks) {
@@ -457,8 +438,7 @@ Status Gpu::finish_in(Lane& lane, Batch& batch, Job& job) {
     }
   }
   close_batch(batch);
-  // What is back on the device need not stay in the arena: it is kept for the next suspend only as
-  // long as nobody needs the room.
+  // Restored pieces may stay in the arena for the next suspend until the space is needed.
   const std::lock_guard guard(job.library->lock);
   PieceStore& store = *job.library->stores[job.tenant];
   for (std::size_t number : batch.chunks) {
@@ -472,88 +452,91 @@ Status Gpu::finish_in(Lane& lane, Batch& batch, Job& job) {
   return {};
 }
 
+// One move from the arena back to the device.
+class Gpu::InMove {
+ public:
+  InMove(Gpu& gpu, Job& job)
+      : gpu_(gpu), job_(job), lane_(*gpu.in_lane_), batches_(make_batches(*job.chunks, true)) {}
+
+  Result<MoveCounts> run() {
+    if (const Status moved = move_all(); !moved) {
+      abandon();
+      return pass(moved.error());
+    }
+    return counts_;
+  }
+
+ private:
+  Status move_all() {
+    for (std::size_t i = 0; i < batches_.size(); i++) {
+      if (!creating_)
+        BILLOW_TRY_VOID(request(i));
+      Answer answer = BILLOW_TRY(created());
+      while (flying_.size() >= batches_in_flight)
+        BILLOW_TRY_VOID(finish_first());
+      flying_.push_back(batches_[i]);
+      Batch& batch = flying_.back();
+      BILLOW_TRY_VOID(gpu_.open_batch(lane_, batch, std::move(answer.descriptors), *job_.chunks));
+      BILLOW_TRY_VOID(gpu_.fill(lane_, batch, job_, counts_));
+      // The job allocates the next batch's memory while this one's copies run.
+      if (i + 1 < batches_.size())
+        BILLOW_TRY_VOID(request(i + 1));
+    }
+    while (!flying_.empty())
+      BILLOW_TRY_VOID(finish_first());
+    return {};
+  }
+  Status request(std::size_t i) {
+    if (job_.may_create && !job_.may_create(batches_[i].bytes))
+      return fail(Code::exhausted, "the GPU has too little free memory for the job",
+                  "suspend or stop another job first");
+    creating_ = BILLOW_TRY(job_.link->send(BILLOW_CREATE, 0, batches_[i].ids));
+    creating_batch_ = i;
+    return {};
+  }
+  Result<Answer> created() {
+    Answer answer = BILLOW_TRY(job_.link->wait(std::exchange(creating_, 0), job_.timeout_ms));
+    const Batch& batch = batches_[creating_batch_];
+    for (std::size_t i = 0; i < answer.head.count && i < batch.chunks.size(); i++) {
+      ChunkImage& chunk = (*job_.chunks)[batch.chunks[i]];
+      chunk.out = false;
+      chunk.arriving = true;
+      if (job_.resident)
+        job_.resident(static_cast<std::int64_t>(chunk.bytes));
+    }
+    if (answer.head.status || answer.descriptors.size() != batch.ids.size())
+      return fail_errno("the job could not allocate its memory again",
+                        answer.head.status ? answer.head.status : EPROTO);
+    return answer;
+  }
+  Status finish_first() {
+    BILLOW_TRY_VOID(gpu_.finish_in(lane_, flying_.front(), job_));
+    flying_.pop_front();
+    return {};
+  }
+  void abandon() {
+    if (creating_)
+      (void)created();
+    gpu_.driver_->stream_synchronize(lane_.copy);
+    gpu_.driver_->stream_synchronize(lane_.hash);
+    for (Batch& batch : flying_)
+      gpu_.close_batch(batch);
+  }
+
+  Gpu& gpu_;
+  Job& job_;
+  Lane& lane_;
+  std::vector<Batch> batches_;
+  MoveCounts counts_;
+  std::deque<Batch> flying_;
+  std::uint32_t creating_ = 0;  // sequence of the CREATE request that was sent ahead
+  std::size_t creating_batch_ = 0;
+};
+
 Result<MoveCounts> Gpu::move_in(Job job) {
   const std::lock_guard one_at_a_time(in_lock_);
   BILLOW_TRY_VOID(use());
-  Lane& lane = *in_lane_;
-  MoveCounts counts;
-  std::deque<Batch> flying;
-  const CUmemAccessDesc access{{LOCATION_DEVICE, ordinal_}, ACCESS_READ_WRITE};
-  std::vector<Batch> batches;
-  for (const auto& numbers : batches_of(*job.chunks, true)) {
-    Batch& batch = batches.emplace_back();
-    batch.chunks = numbers;
-    for (std::size_t number : numbers) {
-      batch.ids.push_back((*job.chunks)[number].id);
-      batch.bytes += (*job.chunks)[number].bytes;
-    }
-  }
-  std::uint32_t creating = 0;  // the CREATE that was asked one batch ahead
-  std::size_t creating_batch = 0;
-  const auto ask = [&](std::size_t i) -> Status {
-    if (job.may_create && !job.may_create(batches[i].bytes))
-      return fail(Code::exhausted, "the GPU has no room for the job's memory",
-                  "suspend or stop another job first");
-    creating = BILLOW_TRY(job.session->send(BILLOW_CREATE, 0, batches[i].ids));
-    creating_batch = i;
-    return {};
-  };
-  const auto created = [&]() -> Result<Answer> {
-    Answer answer = BILLOW_TRY(job.session->wait(std::exchange(creating, 0), job.timeout_ms));
-    const Batch& batch = batches[creating_batch];
-    for (std::size_t i = 0; i < answer.head.count && i < batch.chunks.size(); i++) {
-      ChunkImage& chunk = (*job.chunks)[batch.chunks[i]];
-      chunk.out = false;
-      chunk.arriving = true;
-      if (job.resident)
-        job.resident(static_cast<std::int64_t>(chunk.bytes));
-    }
-    if (answer.head.status || answer.descriptors.size() != batch.ids.size())
-      return fail_errno("the job could not make its memory again",
-                        answer.head.status ? answer.head.status : EPROTO);
-    return answer;
-  };
-  const auto run = [&]() -> Status {
-    for (std::size_t i = 0; i < batches.size(); i++) {
-      if (!creating)
-        BILLOW_TRY_VOID(ask(i));
-      Answer answer = BILLOW_TRY(created());
-      while (flying.size() >= batches_in_flight) {
-        BILLOW_TRY_VOID(finish_in(lane, flying.front(), job));
-        flying.pop_front();
-      }
-      flying.push_back(batches[i]);
-      Batch& b = flying.back();
-      BILLOW_TRY_VOID(open_batch(lane, b, std::move(answer.descriptors)));
-      for (std::size_t c = 0; c < b.chunks.size(); c++) {
-        const std::uint64_t bytes = (*job.chunks)[b.chunks[c]].bytes;
-        VAULT_CUDA("cuMemMap", driver_->map(b.base + b.mapped, bytes, 0, b.handles[c], 0));
-        b.mapped += bytes;
-      }
-      VAULT_CUDA("cuMemSetAccess", driver_->set_access(b.base, b.bytes, &access, 1));
-      lay_out(*job.chunks, b.chunks, b.base, b.pieces);
-      BILLOW_TRY_VOID(fill(lane, b, job, counts));
-      // The job makes the next batch's memory while this one's copies run.
-      if (i + 1 < batches.size())
-        BILLOW_TRY_VOID(ask(i + 1));
-    }
-    while (!flying.empty()) {
-      BILLOW_TRY_VOID(finish_in(lane, flying.front(), job));
-      flying.pop_front();
-    }
-    return {};
-  };
-  const Status status = run();
-  if (!status) {
-    if (creating)
-      (void)created();
-    driver_->stream_synchronize(lane.copy);
-    driver_->stream_synchronize(lane.hash);
-    for (Batch& batch : flying)
-      close_batch(batch);
-    return pass(status.error());
-  }
-  return counts;
+  return InMove(*this, job).run();
 }
 
 }  // namespace billow::gpumem

@@ -1,7 +1,8 @@
-// See server.h. One thread per connection: connections are few (a process of a job, the agent), and
-// each waits most of the time.
+// One thread per connection: connections are few (the processes of jobs and the agent), and each
+// waits most of the time.
 #include "gpumem/server.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -10,7 +11,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cctype>
 #include <cerrno>
 #include <cstring>
@@ -21,22 +21,21 @@ namespace billow::gpumem {
 
 namespace {
 constexpr std::size_t line_bytes_max = 8192;
-constexpr int connections_max = 4096;
-std::atomic<int> connections{0};
+constexpr std::size_t connections_max = 4096;
 
 Result<Fd> listen_on(const std::string& path, int type, unsigned mode) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof address.sun_path)
-    return fail(Code::invalid, "a socket path has 1 to 107 characters: " + path);
+    return fail(Code::invalid, "a socket path must have 1 to 107 characters: " + path);
   std::memcpy(address.sun_path, path.data(), path.size());
   Fd fd(socket(AF_UNIX, type | SOCK_CLOEXEC, 0));
   if (!fd)
-    return fail_errno("a socket cannot be made", errno);
+    return fail_errno("create a socket", errno);
   unlink(path.c_str());
   if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
       chmod(path.c_str(), mode) != 0 || listen(fd.get(), 128) != 0)
-    return fail_errno("cannot listen on " + path, errno);
+    return fail_errno("listen on " + path, errno);
   return fd;
 }
 
@@ -57,7 +56,7 @@ struct Fields {
     errno = 0;
     const unsigned long long value = std::strtoull(found->second.c_str(), &end, 10);
     if (errno || end == found->second.c_str() || *end || found->second[0] == '-')
-      return fail(Code::invalid, key + "=" + found->second + " is no number");
+      return fail(Code::invalid, key + "=" + found->second + " is not a number");
     return value;
   }
 };
@@ -106,6 +105,18 @@ Result<DeviceLimit> parse_device(const std::string& text) {
   return out;
 }
 
+Result<JobSpec> parse_job(const Fields& f) {
+  JobSpec spec;
+  spec.name = f.text("name");
+  spec.token = f.text("token");
+  spec.suspendable = f.text("suspendable", "1") == "1";
+  spec.strict = f.text("strict", "0") == "1";
+  spec.reserve_bytes = BILLOW_TRY(f.number("reserve", 0));
+  for (const std::string& device : f.devices)
+    spec.devices.push_back(BILLOW_TRY(parse_device(device)));
+  return spec;
+}
+
 std::string report_text(const std::string& prefix, const MoveReport& r) {
   std::ostringstream out;
   out << prefix << "seconds=" << r.seconds << ' ' << prefix << "bytes=" << r.counts.bytes << ' '
@@ -124,28 +135,20 @@ std::string report_text(const std::string& prefix, const MoveReport& r) {
   return out.str();
 }
 
-Result<std::string> execute(Node& node, const Fields& f) {
+Result<std::string> execute(Service& service, const Fields& f) {
   const std::string name = f.text("name");
   const int timeout_ms =
       static_cast<int>(std::min<std::uint64_t>(3600000, BILLOW_TRY(f.number("timeout_ms", 30000))));
   if (f.verb == "ping")
     return std::string("abi=") + std::to_string(BILLOW_ABI_VERSION);
   if (f.verb == "status")
-    return "\n" + node.status_text();
+    return "\n" + service.status_text();
   if (f.verb == "add") {
-    JobSpec spec;
-    spec.name = name;
-    spec.token = f.text("token");
-    spec.suspendable = f.text("suspendable", "1") == "1";
-    spec.strict = f.text("strict", "0") == "1";
-    spec.reserve_bytes = BILLOW_TRY(f.number("reserve", 0));
-    for (const std::string& device : f.devices)
-      spec.devices.push_back(BILLOW_TRY(parse_device(device)));
-    BILLOW_TRY_VOID(node.add_job(spec));
+    BILLOW_TRY_VOID(service.add_job(BILLOW_TRY(parse_job(f))));
     return std::string();
   }
   if (f.verb == "remove") {
-    BILLOW_TRY_VOID(node.remove_job(name));
+    BILLOW_TRY_VOID(service.remove_job(name));
     return std::string();
   }
   if (f.verb == "checkpoint" || f.verb == "restore") {
@@ -157,31 +160,31 @@ Result<std::string> execute(Node& node, const Fields& f) {
       pids.push_back(static_cast<int>(BILLOW_TRY(one.number("pid", 0))));
     }
     if (f.verb == "checkpoint")
-      BILLOW_TRY_VOID(node.checkpoint_pids(pids));
+      BILLOW_TRY_VOID(service.checkpoint_pids(pids));
     else
-      BILLOW_TRY_VOID(node.restore_pids(pids));
+      BILLOW_TRY_VOID(service.restore_pids(pids));
     return std::string();
   }
   if (f.verb == "context") {
-    BILLOW_TRY_VOID(node.set_context_bytes(name, BILLOW_TRY(f.number("bytes", 0))));
+    BILLOW_TRY_VOID(service.set_context_bytes(name, BILLOW_TRY(f.number("bytes", 0))));
     return std::string();
   }
   if (f.verb == "suspend")
     return report_text(
-        "", BILLOW_TRY(node.suspend(name, f.text("mode", "warm") == "cold", timeout_ms)));
+        "", BILLOW_TRY(service.suspend(name, f.text("mode", "warm") == "cold", timeout_ms)));
   if (f.verb == "resume")
-    return report_text("", BILLOW_TRY(node.resume(name)));
+    return report_text("", BILLOW_TRY(service.resume(name)));
   if (f.verb == "swap") {
-    const auto both = BILLOW_TRY(
-        node.swap(f.text("out"), f.text("in"), BILLOW_TRY(f.number("allowance", 0)), timeout_ms));
+    const auto both = BILLOW_TRY(service.swap(f.text("out"), f.text("in"),
+                                              BILLOW_TRY(f.number("allowance", 0)), timeout_ms));
     return report_text("out_", both.first) + " " + report_text("in_", both.second);
   }
   return fail(Code::invalid, "unknown command " + f.verb);
 }
 }  // namespace
 
-std::string run_command(Node& node, const std::string& line) {
-  const auto answer = execute(node, split(line));
+std::string run_command(Service& service, const std::string& line) {
+  const auto answer = execute(service, split(line));
   if (answer)
     return answer->empty() ? "ok" : "ok " + *answer;
   std::string message =
@@ -193,7 +196,7 @@ std::string run_command(Node& node, const std::string& line) {
 }
 
 Result<std::unique_ptr<Server>> Server::create(ServerOptions options) {
-  // A suspended job's chunks arrive as descriptors, thousands of them for a program with small
+  // The chunks of a suspended job arrive as descriptors: thousands for a program with small
   // segments.
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
@@ -202,7 +205,7 @@ Result<std::unique_ptr<Server>> Server::create(ServerOptions options) {
   }
   std::unique_ptr<Server> server(new Server);
   server->options_ = options;
-  server->node_ = BILLOW_TRY(Node::create(options.node));
+  server->service_ = BILLOW_TRY(Service::create(options.service));
   server->jobs_ =
       BILLOW_TRY(listen_on(options.job_socket, SOCK_SEQPACKET, options.job_socket_mode));
   server->admin_ = BILLOW_TRY(listen_on(options.admin_socket, SOCK_STREAM, 0600));
@@ -218,49 +221,72 @@ void Server::stop() {
     return;
 }
 
-void Server::run() {
+void Server::run(int signal_fd) {
+  accept_loop(signal_fd);
+  close_connections();
+  threads_.join();
+}
+
+void Server::accept_loop(int signal_fd) {
   for (;;) {
-    pollfd fds[] = {{jobs_.get(), POLLIN, 0}, {admin_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
-    if (poll(fds, 3, -1) < 0 && errno != EINTR)
+    pollfd fds[] = {{jobs_.get(), POLLIN, 0},
+                    {admin_.get(), POLLIN, 0},
+                    {wake_.get(), POLLIN, 0},
+                    {signal_fd, POLLIN, 0}};
+    if (poll(fds, 4, -1) < 0 && errno != EINTR)
       return;
-    if (fds[2].revents)
+    if (fds[2].revents || fds[3].revents)
       return;
-    for (int i = 0; i < 2; i++) {
-      if (!(fds[i].revents & POLLIN))
-        continue;
-      Fd connection(accept4(fds[i].fd, nullptr, nullptr, SOCK_CLOEXEC));
-      if (!connection || connections >= connections_max)
-        continue;
-      connections++;
-      std::thread([this, i, c = std::move(connection)]() mutable {
-        i == 0 ? serve_jobs(std::move(c)) : serve_admin(std::move(c));
-        connections--;
-      }).detach();
-    }
+    for (int i = 0; i < 2; i++)
+      if (fds[i].revents & POLLIN)
+        start_connection(Fd(accept4(fds[i].fd, nullptr, nullptr, SOCK_CLOEXEC)), i == 0);
   }
 }
 
-void Server::serve_jobs(Fd socket) {
+void Server::start_connection(Fd socket, bool from_job) {
+  Fd duplicate(socket ? fcntl(socket.get(), F_DUPFD_CLOEXEC, 0) : -1);
+  if (!duplicate)
+    return;
+  const std::lock_guard guard(connections_lock_);
+  if (connections_.size() >= connections_max)
+    return;
+  const auto entry = connections_.insert(connections_.end(), std::move(duplicate));
+  threads_.start([this, from_job, entry, connection = std::move(socket)]() mutable {
+    if (from_job)
+      serve_job(std::move(connection));
+    else
+      serve_admin(std::move(connection));
+    const std::lock_guard ended(connections_lock_);
+    connections_.erase(entry);
+  });
+}
+
+void Server::close_connections() {
+  const std::lock_guard guard(connections_lock_);
+  for (const Fd& connection : connections_)
+    shutdown(connection.get(), SHUT_RDWR);
+}
+
+void Server::serve_job(Fd socket) {
   ucred peer{};
   socklen_t length = sizeof peer;
   getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length);
-  timeval patience{5, 0};
-  setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  const timeval hello_timeout{5, 0}, no_timeout{0, 0};
+  setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &hello_timeout, sizeof hello_timeout);
   auto hello = receive_packet(socket.get());
   if (!hello)
     return;
-  timeval forever{0, 0};
-  setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &forever, sizeof forever);
-  auto session = node_->welcome(std::move(socket), peer.pid, *hello);
-  if (!session)
+  setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &no_timeout, sizeof no_timeout);
+  auto link = service_->welcome(std::move(socket), peer.pid, *hello);
+  if (!link)
     return;
   for (;;) {
-    auto answer = receive_packet((*session)->socket());
+    auto answer = receive_packet((*link)->socket());
     if (!answer)
       break;
-    (*session)->deliver(std::move(*answer));
+    (*link)->deliver(std::move(*answer));
   }
-  node_->ended(*session);
+  service_->ended(*link);
 }
 
 void Server::serve_admin(Fd socket) {
@@ -273,27 +299,30 @@ void Server::serve_admin(Fd socket) {
     buffer.append(chunk, static_cast<std::size_t>(n));
     if (buffer.size() > line_bytes_max && buffer.find('\n') == std::string::npos)
       return;
-    for (std::size_t end; (end = buffer.find('\n')) != std::string::npos;
-         buffer.erase(0, end + 1)) {
-      const std::string line = buffer.substr(0, end);
-      const bool leave = line == "stop" && node_->idle();
-      std::string answer = line != "stop" ? run_command(*node_, line)
-                           : leave        ? "ok"
-                                          : "error conflict jobs are registered";
-      while (!answer.empty() && answer.back() == '\n')
-        answer.pop_back();
-      answer += "\n\n";
-      for (std::size_t sent = 0; sent < answer.size();) {
-        const ssize_t written =
-            send(socket.get(), answer.data() + sent, answer.size() - sent, MSG_NOSIGNAL);
-        if (written <= 0)
-          return;
-        sent += static_cast<std::size_t>(written);
-      }
-      if (leave)
-        stop();
-    }
+    for (std::size_t end; (end = buffer.find('\n')) != std::string::npos; buffer.erase(0, end + 1))
+      if (!answer_line(socket.get(), buffer.substr(0, end)))
+        return;
   }
+}
+
+// False: the connection is broken.
+bool Server::answer_line(int socket, const std::string& line) {
+  const bool stopping = line == "stop" && service_->idle();
+  std::string answer = line != "stop" ? run_command(*service_, line)
+                       : stopping     ? "ok"
+                                      : "error conflict jobs are registered";
+  while (!answer.empty() && answer.back() == '\n')
+    answer.pop_back();
+  answer += "\n\n";
+  for (std::size_t sent = 0; sent < answer.size();) {
+    const ssize_t written = send(socket, answer.data() + sent, answer.size() - sent, MSG_NOSIGNAL);
+    if (written <= 0)
+      return false;
+    sent += static_cast<std::size_t>(written);
+  }
+  if (stopping)
+    stop();
+  return true;
 }
 
 }  // namespace billow::gpumem

@@ -1,5 +1,4 @@
-// The shell around the arbiter: reads the jobs' pages, asks the pure core, writes gate words and
-// sends DRAIN.
+// Runs the arbiter: reads the jobs' pages, asks the pure core, writes gate words and sends DRAIN.
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -8,17 +7,12 @@
 #include <chrono>
 #include <cstring>
 
-#include "gpumem/node.h"
+#include "gpumem/service.h"
+#include "gpumem/steady.h"
 
 namespace billow::gpumem {
 
-namespace {
-std::int64_t steady_ns() {
-  return std::chrono::steady_clock::now().time_since_epoch().count();
-}
-}  // namespace
-
-void Node::arbitrate() {
+void Service::arbitrate() {
   while (!stop_) {
     bool contended = false;
     {
@@ -32,7 +26,7 @@ void Node::arbitrate() {
   }
 }
 
-void Node::arbiter_round(std::int64_t now_ns) {
+void Service::arbiter_round(std::int64_t now_ns) {
   for (auto& [key, arbiter] : arbiters_) {
     std::map<Arbiter::Id, Job*> by_id;
     for (auto& entry : jobs_) {
@@ -72,8 +66,7 @@ void Node::arbiter_round(std::int64_t now_ns) {
         } else
           ++d;
       }
-      // The shim's own clock reading, as long as it is one of the last moments: it is the same
-      // clock.
+      // The shim reads the same clock; its value is used if it is recent.
       const bool plausible = rested_ns <= now_ns && now_ns - rested_ns < 100'000'000;
       if (job.draining.empty())
         arbiter.drained(job.tenant, plausible ? rested_ns : now_ns);
@@ -92,10 +85,10 @@ void Node::arbiter_round(std::int64_t now_ns) {
         continue;
       const std::lock_guard guard(job->lock);
       job->limit->turn++;
-      for (auto& session : job->sessions)
-        if (job->usage->slots[session->slot].contexts)
-          if (const auto sent = session->send(BILLOW_DRAIN, job->limit->turn))
-            job->draining[session.get()] = *sent;
+      for (auto& link : job->links)
+        if (job->usage->slots[link->slot].contexts)
+          if (const auto sent = link->send(BILLOW_DRAIN, job->limit->turn))
+            job->draining[link.get()] = *sent;
       if (job->draining.empty())
         arbiter.drained(id, now_ns);
     }

@@ -99,7 +99,7 @@ int enter(const std::string& file, const std::vector<std::string>& operands) {
     return failed(entry.error());
   const char* asked = ::getenv("SSH_ORIGINAL_COMMAND");
   const std::string command = !operands.empty() ? operands.front() : asked ? asked : "";
-  return failed(container::enter_room(*entry, command).error());
+  return failed(container::enter_container(*entry, command).error());
 }
 
 int cmd_box(const Parsed& parsed) {

@@ -50,7 +50,7 @@ void add_surroundings(Json& document, const Surroundings& around) {
                                               {"digest", around.environment_digest}}));
   add_data(document, around);
   add_secrets(document, around);
-  if (around.network != RoomNetwork::host)
+  if (around.network != ContainerNetwork::host)
     document.set("network", enum_name(around.network));
   if (around.processes_max > 0)
     document.set("processes_max", around.processes_max);

@@ -87,7 +87,7 @@ class AbsentTest(FarCase):
             self.net.mend("b")
         self.assertEqual(self.job(number)["state"], "lost")
         self.assertEqual(agent.wait(90), 78, self.rig.log_of("b"))
-        self.assertIn("removed from its head", self.rig.log_of("b"))
+        self.assertIn("the head has removed this node", self.rig.log_of("b"))
         self.assertFalse(os.path.exists(f"/proc/{pid}"))
         again = self.rig.join("b", self.rig.join_token())
         self.rig.node_here("b", 60)

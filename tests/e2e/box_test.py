@@ -69,7 +69,7 @@ class Images(ImageTest):
         self.assertEqual(self.sh("kill -9 $$").code, 137)
         gone = self.run_in("--", "no-such-command")
         self.assertEqual(gone.code, 127, gone)
-        self.assertIn("no such command in the image", gone.errors + gone.text)
+        self.assertIn("command not found in the image", gone.errors + gone.text)
 
     def test_input_is_passed_on(self):
         done = self.run_in("--", "cat", stdin=b"a line\n" * 1000)
@@ -278,7 +278,7 @@ class Images(ImageTest):
         self.rig.wait_for(job, "stopped", 20)
 
     def test_images_that_are_not_there(self):
-        for name, words in ((self.registry.name("nosuch:1"), "there is no image"), ("localhost/nosuch", "there is no image"), ("127.0.0.1:9/x", "could not be pulled")):
+        for name, words in ((self.registry.name("nosuch:1"), "does not exist"), ("localhost/nosuch", "there is no image"), ("127.0.0.1:9/x", "could not be pulled")):
             done = self.run_in("--", "true", image=name)
             self.assertEqual(done.code, 125, done)
             self.assertIn(words, done.errors)
@@ -316,7 +316,7 @@ class Images(ImageTest):
 @unittest.skipIf(WHY_NOT, WHY_NOT)
 @unittest.skipUnless(os.path.exists(SIM_CUDA + "/libcuda.so.1"), "the simulated driver is not built")
 class Slices(unittest.TestCase):
-    """A CUDA program in an image, on a simulated driver, behind the real shim and the real vault."""
+    """A CUDA program in an image, on a simulated driver, behind the real shim and the real GPU memory service."""
 
     def test_the_shim_keeps_the_slice_and_suspends_it(self):
         rig = Rig(sim="1xH100", BILLOW_CUDA=SIM_CUDA + "/libcuda.so.1")
@@ -332,7 +332,7 @@ class Slices(unittest.TestCase):
             poll(lambda: os.path.exists(count) and number() > 2 or rig.job(job)["final"], "the slice to run", 90)
             self.assertIn("total 1024 MiB", rig.ok("logs", job).text)
             rig.ok("suspend", job)
-            self.assertGreaterEqual(rig.wait_for(job, "suspended", 60)["tasks"][0]["ram_mib"], 64)   # its device memory lies in the vault
+            self.assertGreaterEqual(rig.wait_for(job, "suspended", 60)["tasks"][0]["ram_mib"], 64)   # its device memory lies in the GPU memory service
             before = number()
             rig.ok("resume", job)
             rig.wait_for(job, "running", 60)

@@ -160,7 +160,7 @@ class Ports(Helpers, RigTest):
             stranger.settimeout(0.2)
             with self.assertRaises(TimeoutError):
                 stranger.accept()
-            self.stop_and_find(process, "nothing of the job listens on port")
+            self.stop_and_find(process, "the job does not listen on port")
         finally:
             stranger.close()
         self.rig.ok("stop", "--force", job)

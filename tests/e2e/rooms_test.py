@@ -39,11 +39,11 @@ class Rooms(ImageTest):
         self.assertEqual(self.sh("id -u; id -g", image=number).text, "4321\n0\n")
         gone = self.run_in("--", "no-such-command", image=number)
         self.assertEqual(gone.code, 127, gone)
-        self.assertIn("no such command in the image", gone.errors + gone.text)
+        self.assertIn("command not found in the image", gone.errors + gone.text)
         unknown = self.registry.push("unknown:1", images.root_tar(), "USER stranger")
         done = self.sh("true", image=unknown)
         self.assertEqual(done.code, 125, done)
-        self.assertIn('for user "stranger"', done.errors + done.text)
+        self.assertIn('as user "stranger"', done.errors + done.text)
 
     def test_the_network_is_the_nodes_or_none(self):
         devices = "grep -c : /proc/net/dev"

@@ -78,7 +78,7 @@ class SlowPulls(unittest.TestCase):
         states = [self.rig.job(job)["state"] for job in hung]
         self.assertNotIn("failed", states)   # they hang still: nobody waited for their end
         waits = [self.rig.job(job).get("starting", "") or json.dumps(self.rig.job(job)) for job in hung]
-        self.assertTrue(any("waiting for its turn" in text for text in waits), waits[:3])
+        self.assertTrue(any("to be fetched first" in text for text in waits), waits[:3])
         # One that is stopped while it is brought, or waits, goes at once.
         for job in hung[2:]:
             self.rig.ok("stop", job)
@@ -90,7 +90,7 @@ class SlowPulls(unittest.TestCase):
             reason = json.dumps(self.rig.job(job))
             self.assertIn("was given up: no progress for 1m", reason)
             self.assertIn(f"pulling {self.silent.name('never')}", reason)
-            self.assertIn("does the registry answer this node", reason)
+            self.assertIn("check that the registry is reachable from this node", reason)
 
     def test_a_lock_that_somebody_holds_takes_no_place(self):
         """The store is its user's, who can hold its lock for ever."""

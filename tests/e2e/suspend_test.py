@@ -116,7 +116,7 @@ class Suspend(RigTest):
 
 @unittest.skipUnless(os.path.exists(SIM_CUDA + "/libcuda.so.1"), "the simulated driver is not built")
 class SuspendCuda(RigTest):
-    """On one simulated GPU with a simulated driver behind the real shim and the real vault."""
+    """On one simulated GPU with a simulated driver behind the real shim and the real GPU memory service."""
 
     options = {"sim": "1xH100", "BILLOW_CUDA": SIM_CUDA + "/libcuda.so.1"}
 
@@ -156,7 +156,7 @@ class SuspendCuda(RigTest):
         poll(lambda: number(other_count) > 3, "the on-demand job to run")
         doc = self.rig.job(spot)
         self.assertEqual((doc["state"], doc["suspension"]["cause"], doc["suspension"]["resumes_by_itself"]), ("suspended", "preempted", True))
-        self.assertGreaterEqual(doc["tasks"][0]["ram_mib"], 64)  # its device memory lies in the vault
+        self.assertGreaterEqual(doc["tasks"][0]["ram_mib"], 64)  # its device memory lies in the GPU memory service
         before = number(spot_count)
         open(other_done, "w").close()
         self.rig.ok("wait", other)

@@ -1,4 +1,4 @@
-"""What the GPU tests share: a vault, programs under the shim, NVML from outside, and a table at the end.
+"""What the GPU tests share: a GPU memory service, programs under the shim, NVML from outside, and a table at the end.
 
 Runs on a real GPU, or on the simulated driver when BILLOW_GPU_TEST_SIM is set (then timings mean nothing and bars are not judged).
 """
@@ -21,18 +21,18 @@ GIB = 1 << 30
 MIB = 1 << 20
 
 
-class Vault:
+class MemoryService:
     def __init__(self, arena_bytes, period_ms=100):
         self.dir = tempfile.mkdtemp(prefix="bv-")
         self.socket, self.admin = self.dir + "/jobs", self.dir + "/admin"
         env = dict(os.environ)
         self.process = subprocess.Popen(
-            [BUILD + "/billow-vault", "--socket", self.socket, "--admin", self.admin, "--arena", str(arena_bytes), "--threads", "16",
+            [BUILD + "/billow-gpumem", "--socket", self.socket, "--admin", self.admin, "--arena", str(arena_bytes), "--threads", "16",
              "--period-ms", str(period_ms)], env=env, stdout=subprocess.DEVNULL)
         atexit.register(self.process.kill)
-        wait_for(lambda: os.path.exists(self.admin) or self.process.poll() is not None, 60, "the vault's socket")
+        wait_for(lambda: os.path.exists(self.admin) or self.process.poll() is not None, 60, "the GPU memory service's socket")
         if self.process.poll() is not None:
-            raise RuntimeError("the vault did not start")
+            raise RuntimeError("the GPU memory service did not start")
         self.tokens = {}
 
     def call(self, command, timeout=300):
@@ -44,7 +44,7 @@ class Vault:
         while b"\n\n" not in text:
             part = s.recv(65536)
             if not part:
-                raise RuntimeError("the vault closed the connection during: " + command)
+                raise RuntimeError("the GPU memory service closed the connection during: " + command)
             text += part
         s.close()
         lines = text.decode().split("\n\n")[0].split("\n")
@@ -95,7 +95,7 @@ def wait_for(condition, seconds, what):
 
 
 class Program:
-    """A program that answers lines, under the shim when `env` comes from Vault.env."""
+    """A program that answers lines, under the shim when `env` comes from MemoryService.env."""
 
     def __init__(self, arguments, env=None):
         self.process = subprocess.Popen(arguments, env=env or dict(os.environ), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)

@@ -16,7 +16,7 @@ def torch_program(script, *arguments, env=None):
 
 
 def part_memory():
-    vault, nvml = Vault(64 * MIB), Nvml()
+    service, nvml = MemoryService(64 * MIB), Nvml()
     limit = 192 * MIB if SIM else 4 * GIB
     piece = 16 * MIB if SIM else 128 * MIB
     plain = probe()
@@ -26,8 +26,8 @@ def part_memory():
     print(f"a context without the shim: {context >> 20} MiB", flush=True)
     worst = None
     for path in PATHS + ("small",):
-        name = vault.job("m-" + path, memory=limit)
-        p = probe(vault.env(name))
+        name = service.job("m-" + path, memory=limit)
+        p = probe(service.env(name))
         peak = Peak(nvml, [p.pid])
         peak.start()
         answer = p.ask(f"exhaust alloc {192 << 10}" if path == "small" else f"exhaust {path} {piece}")
@@ -36,17 +36,17 @@ def part_memory():
         over = peak.processes - context - limit
         worst = over if worst is None else max(worst, over)
         info = p.ask("info")
-        used = int(vault.status(name)["used"])
+        used = int(service.status(name)["used"])
         print(f"{path}: made {answer['made']}, refused with {answer['last']}, charged {used >> 20} MiB, NVML {peak.processes >> 20} MiB, "
               f"over {over / MIB:.1f} MiB, shows {int(info['total']) >> 20} MiB total", flush=True)
         if int(info["total"]) != limit or answer["last"] != "2" or used > limit:
             raise RuntimeError("the slice is not what was asked for: " + path)
         p.quit()
-        vault.call("remove name=" + name)
+        service.call("remove name=" + name)
     Table.add("memory overrun, each allocation path alone", f"{worst / MIB:.1f} MiB beyond limit + context", "<= 64 MiB", worst <= 64 * MIB)
     limit = 2 * limit
-    name = vault.job("race", memory=limit)
-    programs = [probe(vault.env(name)) for _ in range(8)]
+    name = service.job("race", memory=limit)
+    programs = [probe(service.env(name)) for _ in range(8)]
     peak = Peak(nvml, [p.pid for p in programs])
     peak.start()
     for i, p in enumerate(programs):
@@ -54,19 +54,19 @@ def part_memory():
     made = [p.answer("race") for p in programs]
     time.sleep(0.3)
     peak.stop()
-    used = int(vault.status(name)["used"])
+    used = int(service.status(name)["used"])
     over = peak.processes - 8 * context - limit
     print(f"race: made {[m['made'] for m in made]}, charged {used >> 20} of {limit >> 20} MiB, NVML {peak.processes >> 20} MiB in {peak.samples} samples", flush=True)
     Table.add("memory overrun, 8 processes racing", f"{over / MIB:.1f} MiB beyond limit + 8 contexts", "<= 64 MiB", over <= 64 * MIB and used <= limit)
     for p in programs:
         p.quit()
-    vault.stop()
+    service.stop()
 
 
-def shares_of(vault, kinds, asked, seconds):
+def shares_of(service, kinds, asked, seconds):
     """Two jobs at once; each one's part of the work both did, measured in its own rate alone."""
-    names = [vault.job(f"s{secrets.token_hex(3)}", share=s) for s in asked]
-    programs = [torch_program("load.py", env=vault.env(n)) for n in names]
+    names = [service.job(f"s{secrets.token_hex(3)}", share=s) for s in asked]
+    programs = [torch_program("load.py", env=service.env(n)) for n in names]
     results = {}
     for kind in kinds:
         alone = []
@@ -80,7 +80,7 @@ def shares_of(vault, kinds, asked, seconds):
     for p in programs:
         p.quit()
     for n in names:
-        vault.call("remove name=" + n)
+        service.call("remove name=" + n)
     return results
 
 
@@ -89,14 +89,14 @@ def rate(answer):
 
 
 def part_shares():
-    vault = Vault(64 * MIB)
+    service = MemoryService(64 * MIB)
     for asked in ((500, 500), (250, 750), (100, 900)):
-        for kind, (share, total) in shares_of(vault, ("matmul", "graph"), asked, 6).items():
+        for kind, (share, total) in shares_of(service, ("matmul", "graph"), asked, 6).items():
             error = share * 1000 / asked[0] - 1
             Table.add(f"share {asked[0] // 10}/{asked[1] // 10}, {kind}", f"{share * 100:.2f} % ({error * 100:+.1f} %), together {total * 100:.1f} % of alone",
                       "within 5 %", abs(error) <= 0.05)
-    part_strict(vault)
-    vault.stop()
+    part_strict(service)
+    service.stop()
 
 
 class Clock(threading.Thread):
@@ -126,12 +126,12 @@ def watched(nvml, work):
     return work(), clock.median(), busy.percent()
 
 
-def part_strict(vault=None):
+def part_strict(service=None):
     """A hard cap alone on the card: the share of its time, which is what is capped. It is taken with a kernel that spins for a number of
     cycles on one multiprocessor, and for PyTorch from outside by the card's own counters. The work done in that time is shown
     beside it: under full load the card lowers its clock to stay within its power, and a job that rests is clocked higher."""
-    own = vault is None
-    vault = vault or Vault(64 * MIB)
+    own = service is None
+    service = service or MemoryService(64 * MIB)
     nvml = Nvml()
 
     def spun(p, seconds=0.5 if SIM else 3.0):
@@ -141,21 +141,21 @@ def part_strict(vault=None):
             done += 20
         return done / (time.monotonic() - begin)
 
-    plain = probe(vault.env(vault.job("spin-free")))
+    plain = probe(service.env(service.job("spin-free")))
     spin_alone = spun(plain)
     plain.quit()
-    p = torch_program("load.py", env=vault.env(vault.job("free"))) if not SIM else None
+    p = torch_program("load.py", env=service.env(service.job("free"))) if not SIM else None
     alone = {kind: watched(nvml, lambda: rate(p.ask(f"run {kind} 3"))) for kind in (("matmul", "graph") if p else ())}
     if p:
         p.quit()
     for share in (500, 250, 100):
-        name = vault.job(f"strict{share}", share=share, strict=1)
-        q = probe(vault.env(name))
+        name = service.job(f"strict{share}", share=share, strict=1)
+        q = probe(service.env(name))
         got = spun(q) / spin_alone
         q.quit()
         error = got * 1000 / share - 1
         Table.add(f"strict {share // 10} % alone, time on the GPU", f"{got * 100:.2f} % ({error * 100:+.1f} %)", "within 5 %", abs(error) <= 0.05)
-        p = torch_program("load.py", env=vault.env(name)) if alone else None
+        p = torch_program("load.py", env=service.env(name)) if alone else None
         for kind, (full, full_clock, full_busy) in alone.items():
             done, clock, busy = watched(nvml, lambda: rate(p.ask(f"run {kind} 8")))
             work = f"{done / full * 100:.1f} % of the work at {clock:.0f} MHz against {full_clock:.0f}"
@@ -166,9 +166,9 @@ def part_strict(vault=None):
             Table.add(f"strict {share // 10} % alone, {kind}, time on the GPU", f"{busy:.2f} of {full_busy:.2f} % ({error * 100:+.1f} %); {work}", "within 5 %", abs(error) <= 0.05)
         if p:
             p.quit()
-        vault.call("remove name=" + name)
+        service.call("remove name=" + name)
     if own:
-        vault.stop()
+        service.stop()
 
 
 def compare(first, second, ask, rounds):
@@ -181,9 +181,9 @@ def compare(first, second, ask, rounds):
 
 
 def part_overhead():
-    vault = Vault(64 * MIB)
-    name = vault.job("lone", memory=8 * GIB if not SIM else 256 * MIB)
-    plain, shimmed = probe(), probe(vault.env(name))
+    service = MemoryService(64 * MIB)
+    name = service.job("lone", memory=8 * GIB if not SIM else 256 * MIB)
+    plain, shimmed = probe(), probe(service.env(name))
     count = 20000 if SIM else 1000000
     a, b = compare(plain, shimmed, lambda p: float(p.ask(f"tiny {count}")["seconds"]), 6)
     Table.add("overhead, 1 M tiny launches", f"{(b / a - 1) * 100:+.2f} % ({b / count * 1e9:.0f} ns each)", "<= 3 %", b / a - 1 <= 0.03)
@@ -192,16 +192,16 @@ def part_overhead():
     plain.quit()
     shimmed.quit()
     if SIM:
-        return vault.stop()
-    part_torch_overhead(vault, name)
-    vault.stop()
+        return service.stop()
+    part_torch_overhead(service, name)
+    service.stop()
 
 
-def part_torch_overhead(vault, name, kinds=(("matmul", "matmul loop"), ("train", "small training step"), ("graph", "graph replay of matmuls")), pairs=4):
+def part_torch_overhead(service, name, kinds=(("matmul", "matmul loop"), ("train", "small training step"), ("graph", "graph replay of matmuls")), pairs=4):
     # Two processes of the same program differ of their own (where memory and threads fell), so several pairs.
     ratios = {kind: [] for kind, _ in kinds}
     for _ in range(pairs):
-        plain, shimmed = (Program([sys.executable, os.path.join(HERE, "load.py")], env) for env in (None, vault.env(name)))  # both start at once
+        plain, shimmed = (Program([sys.executable, os.path.join(HERE, "load.py")], env) for env in (None, service.env(name)))  # both start at once
         for p in (plain, shimmed):
             p.answer("start of load.py")
         for kind, _ in kinds:
@@ -242,22 +242,22 @@ def part_suspend():
     nvml = Nvml()
     size, arena = (48 * MIB, 256 * MIB) if SIM else (40 * GIB, 66 * GIB)
     begin = time.monotonic()
-    vault = Vault(arena)
-    vault.wait_arena(arena)
+    service = MemoryService(arena)
+    service.wait_arena(arena)
     print(f"arena of {arena / GIB:.0f} GiB faulted and registered in {time.monotonic() - begin:.1f} s", flush=True)
     plain = probe()
     link = plain.ask(f"link {MIB if SIM else 2 * GIB}")
     out_rate, in_rate = float(link["out"]), float(link["in"])
     print("pinned copies, GB/s:", link, flush=True)
     plain.quit()
-    vault.job("a", reserve=size)
-    p = probe(vault.env("a"))
+    service.job("a", reserve=size)
+    p = probe(service.env("a"))
     p.ask(f"hold {size} 1")
     best = {"out": [], "in": []}
     for attempt in range(3):
         p.ask(f"touch 100 {7 + attempt * size}")
-        s = vault.call("suspend name=a")
-        r = vault.call("resume name=a")
+        s = service.call("suspend name=a")
+        r = service.call("resume name=a")
         if p.ask("check")["wrong"] != "0":
             raise RuntimeError("memory differs after a warm resume")
         print("suspend", s, "\nresume", r, flush=True)
@@ -268,25 +268,25 @@ def part_suspend():
         got = statistics.median(rates)
         Table.add(f"{what}, {size / GIB:.0f} GiB random", f"{got:.1f} GB/s, {got / raw * 100:.0f} % of {raw:.1f} (of 3: {min(rates):.1f}..{max(rates):.1f})", ">= 90 %", got >= 0.9 * raw)
     p.ask("touch 10 999")
-    s = vault.call("suspend name=a")
+    s = service.call("suspend name=a")
     fraction = float(s["seconds"]) / warm
     Table.add("suspend again, 90 % unchanged", f"{float(s['seconds']):.3f} s, {fraction * 100:.0f} % of the first", "<= 25 %", fraction <= 0.25)
-    r = vault.call("resume name=a")
+    r = service.call("resume name=a")
     if p.ask("check")["wrong"] != "0":
         raise RuntimeError("memory differs after the second resume")
     p.ask("touch 100 123456")
-    s = vault.call("suspend name=a mode=cold")
+    s = service.call("suspend name=a mode=cold")
     time.sleep(0.1)
     left = nvml.processes().get(p.pid, 0)
     extra = float(s["seconds"]) - warm
     Table.add("cold suspend of the same", f"warm + {extra:.2f} s, the job holds {left >> 20} MiB", "warm + 0.6 s, 0 MiB", extra <= 0.6 and left == 0 and s["cold"] == "1")
-    r = vault.call("resume name=a")
+    r = service.call("resume name=a")
     wrong = p.ask("check")["wrong"]
     Table.add("cold resume", f"{float(r['seconds']):.2f} s ({float(r['residue_s']):.2f} s of it the driver's), {wrong} words wrong", "right", wrong == "0")
     p.quit()
-    vault.call("remove name=a")
-    part_swap(vault)
-    vault.stop()
+    service.call("remove name=a")
+    part_swap(service)
+    service.stop()
     if not SIM:
         p = probe()
         p.ask(f"hold {size} 5")
@@ -296,21 +296,21 @@ def part_suspend():
         p.quit()
 
 
-def part_swap(vault):
+def part_swap(service):
     size = 32 * MIB if SIM else 30 * GIB
     programs = {}
     for name in ("x", "y"):
-        vault.job(name)
-        programs[name] = probe(vault.env(name))
+        service.job(name)
+        programs[name] = probe(service.env(name))
         programs[name].ask(f"hold {size} {ord(name)}")
         if name == "x":
-            vault.call("suspend name=x")
+            service.call("suspend name=x")
     rates = []
     inside, outside = "y", "x"
     for i in range(3):
         programs[inside].ask(f"touch 100 {i * size + 3}")
         begin = time.monotonic()
-        s = vault.call(f"swap out={inside} in={outside}")
+        s = service.call(f"swap out={inside} in={outside}")
         seconds = time.monotonic() - begin
         rates.append((float(s["out_bytes"]) + float(s["in_bytes"])) / seconds / 1e9)
         print("swap", s, flush=True)
@@ -319,36 +319,36 @@ def part_swap(vault):
             raise RuntimeError("memory differs after a swap")
     got = statistics.median(rates)
     Table.add(f"swap {size / GIB:.0f} <-> {size / GIB:.0f} GiB", f"{got:.1f} GB/s both ways (of 3: {min(rates):.1f}..{max(rates):.1f})", ">= 85 GB/s", got >= 85)
-    vault.call("resume name=" + outside)
+    service.call("resume name=" + outside)
     for p in programs.values():
         p.quit()
     for name in programs:
-        vault.call("remove name=" + name)
+        service.call("remove name=" + name)
 
 
 def part_cycles(cycles=200):
-    vault = Vault(4 * GIB)
-    vault.wait_arena(4 * GIB)
-    name = vault.job("train")
+    service = MemoryService(4 * GIB)
+    service.wait_arena(4 * GIB)
+    name = service.job("train")
     base = tempfile.mkdtemp(prefix="bt-") + "/losses"
-    p = torch_program("train_loop.py", base, 10000000, env=vault.env(name))
+    p = torch_program("train_loop.py", base, 10000000, env=service.env(name))
     chance = random.Random(4)
     begin, cold, times = time.monotonic(), 0, []
     for i in range(cycles):
         time.sleep(chance.uniform(0.01, 0.12))
         mode = "cold" if i % 10 == 9 else "warm"
-        s = vault.call(f"suspend name=train mode={mode}")
+        s = service.call(f"suspend name=train mode={mode}")
         cold += s["cold"] == "1"
         time.sleep(chance.uniform(0, 0.05))
-        r = vault.call("resume name=train")
+        r = service.call("resume name=train")
         times.append((float(s["seconds"]), float(r["seconds"])))
-    status = vault.status(name)
+    status = service.status(name)
     open(base + ".stop", "w").close()
     p.process.wait(120)
     steps, total = open(base + ".done").read().split()
     print(f"{cycles} cycles ({cold} cold) in {time.monotonic() - begin:.0f} s, {steps} steps, residue {int(status['residue']) >> 20} MiB, "
           f"median suspend {statistics.median(t[0] for t in times):.3f} s, resume {statistics.median(t[1] for t in times):.3f} s", flush=True)
-    vault.stop()
+    service.stop()
     reference = base + ".reference"
     q = torch_program("train_loop.py", reference, steps)
     q.process.wait(300)
@@ -359,13 +359,13 @@ def part_cycles(cycles=200):
 
 
 def part_turns(minutes=5.0, gib=50, allowance=80, arena=88, dirty=1.0):
-    vault = Vault(arena * GIB)
-    vault.wait_arena(arena * GIB)
-    part_swap(vault)
+    service = MemoryService(arena * GIB)
+    service.wait_arena(arena * GIB)
+    part_swap(service)
     programs, alone = {}, {}
     for name in ("p", "q"):
-        vault.job(name)
-        programs[name] = torch_program("turns.py", gib, dirty, env=vault.env(name))
+        service.job(name)
+        programs[name] = torch_program("turns.py", gib, dirty, env=service.env(name))
         programs[name].ask("start 100000")
         time.sleep(1)
         before = programs[name].ask("count")
@@ -373,7 +373,7 @@ def part_turns(minutes=5.0, gib=50, allowance=80, arena=88, dirty=1.0):
         after = programs[name].ask("count")
         alone[name] = (int(after["done"]) - int(before["done"])) / (float(after["at"]) - float(before["at"]))
         if name == "p":
-            vault.call("suspend name=p")
+            service.call("suspend name=p")
     print("alone, steps per second:", alone, flush=True)
     start = {n: None for n in programs}
     begin = time.monotonic()
@@ -382,7 +382,7 @@ def part_turns(minutes=5.0, gib=50, allowance=80, arena=88, dirty=1.0):
     while time.monotonic() - begin < minutes * 60:
         time.sleep(max(0.0, begin + 20 * (len(swaps) + 1) - time.monotonic()))
         t = time.monotonic()
-        s = vault.call(f"swap out={inside} in={outside} allowance={allowance * GIB}")
+        s = service.call(f"swap out={inside} in={outside} allowance={allowance * GIB}")
         swaps.append(time.monotonic() - t)
         print(f"swap {len(swaps)}: {swaps[-1]:.2f} s, copied {int(s['out_copied']) >> 30} GiB out {int(s['in_copied']) >> 30} in, out {float(s['out_seconds']):.2f} in {float(s['in_seconds']):.2f}", flush=True)
         inside, outside = outside, inside
@@ -393,7 +393,7 @@ def part_turns(minutes=5.0, gib=50, allowance=80, arena=88, dirty=1.0):
     wrong = 0
     for n in (inside, outside):
         if n == outside:
-            vault.call(f"swap out={inside} in={outside} allowance={allowance * GIB}")
+            service.call(f"swap out={inside} in={outside} allowance={allowance * GIB}")
         programs[n].ask("stop")
         wrong += int(programs[n].ask("verify")["wrong"])
         if n == inside:
@@ -402,7 +402,7 @@ def part_turns(minutes=5.0, gib=50, allowance=80, arena=88, dirty=1.0):
               f"goodput {goodput * 100:.1f} %, {len(swaps)} swaps of {statistics.median(swaps):.2f} s, {wrong} words wrong", ">= 92 %, right results", goodput >= 0.92 and wrong == 0)
     for p in programs.values():
         p.process.kill()
-    vault.stop()
+    service.stop()
 
 
 def part_rest():
@@ -433,17 +433,17 @@ def part_wakes():
 def part_swaps():
     size = 64 * MIB if SIM else 66 * GIB
     begin = time.monotonic()
-    vault = Vault(size)
-    vault.wait_arena(size)
+    service = MemoryService(size)
+    service.wait_arena(size)
     print(f"the arena was ready {time.monotonic() - begin:.0f} s after its start", flush=True)
-    part_swap(vault)
-    vault.stop()
+    part_swap(service)
+    service.stop()
 
 
 def part_train():
-    vault = Vault(64 * MIB)
-    part_torch_overhead(vault, vault.job("lone", memory=8 * GIB), kinds=(("train", "small training step"),))
-    vault.stop()
+    service = MemoryService(64 * MIB)
+    part_torch_overhead(service, service.job("lone", memory=8 * GIB), kinds=(("train", "small training step"),))
+    service.stop()
 
 
 PARTS = {"1": part_memory, "2": part_shares, "3": part_overhead, "4": part_suspend, "5": part_cycles, "6": part_turns, "7": part_rest, "8": part_verdicts, "9": part_signals}

@@ -38,15 +38,15 @@ compile_one() { # object, source, flags...: only when the source or any header i
     compile_one "$out/obj/sim_$(basename "$f" .cpp).o" "$f" -fvisibility=hidden
   done
   for f in "$root"/src/gpumem/*.cpp "$root"/src/gpumem/main/main.cpp "$root"/src/base/result.cpp; do
-    compile_one "$out/obj/vault_$(basename "$f" .cpp).o" "$f"
+    compile_one "$out/obj/gpumem_$(basename "$f" .cpp).o" "$f"
   done
   compile_one "$out/obj/probe.o" "$root/tests/gpu/probe.cpp"
 } >"$out/compile.txt"
 say "gpu-test: compiling $(wc -l <"$out/compile.txt") files with $($cxx --version | head -1)"
-xargs -P "$jobs" -I{} sh -c '{} || exit 1' <"$out/compile.txt" || die "the shim or the vault did not compile"
+xargs -P "$jobs" -I{} sh -c '{} || exit 1' <"$out/compile.txt" || die "the shim or the GPU memory service did not compile"
 gcc -shared -Wl,-z,defs -Wl,-soname,libbillow-cuda.so -o "$out/libbillow-cuda.so" "$out"/obj/shim_*.o -ldl -lpthread
 $cxx -shared -Wl,-Bsymbolic -Wl,-soname,libcuda.so.1 -o "$out/sim-cuda/libcuda.so.1" "$out"/obj/sim_*.o -lpthread
-$cxx -o "$out/billow-vault" "$out"/obj/vault_*.o -lpthread -ldl
+$cxx -o "$out/billow-gpumem" "$out"/obj/gpumem_*.o -lpthread -ldl
 $cxx -o "$out/probe" "$out/obj/probe.o" -ldl
 export BILLOW_GPU_TEST_BUILD="$out" PYTHONUNBUFFERED=1
 if [ -n "$sim" ]; then

@@ -64,7 +64,7 @@ Status fetch_content(const ContentSource& source,
   HeadClient head(source, std::string(trim(BILLOW_TRY(read_file(source.token_file, 4096)))));
   const std::string list = BILLOW_TRY(head.call(net::Method::get, "/v1/files/trees/" + digest));
   if (sha256(list) != wanted)
-    return fail(Code::invalid, "the list of files is not what its digest says");
+    return fail(Code::invalid, "the list of files does not match its digest");
   const files::Tree tree = BILLOW_TRY(files::decode(list));
   BILLOW_TRY_VOID(sink.list(list));
   std::vector<std::pair<Sha256, std::size_t>> order;
@@ -75,7 +75,7 @@ Status fetch_content(const ContentSource& source,
   std::uint64_t done = 0;
   for (std::size_t at = 0; at < order.size();) {
     if (sink.cancelled && sink.cancelled())
-      return fail(Code::unavailable, "given up");
+      return fail(Code::unavailable, "cancelled");
     std::vector<Sha256> batch;
     std::size_t bytes = 0, end = at;
     for (; end < order.size(); ++end) {
@@ -95,7 +95,7 @@ Status fetch_content(const ContentSource& source,
     for (; at < end; ++at) {
       const auto found = here.find(order[at].first);
       if (found == here.end())
-        return fail(Code::internal, "the head did not give what it was asked for");
+        return fail(Code::internal, "the head did not send all requested pieces");
       BILLOW_TRY_VOID(sink.piece(found->second));
       done += found->second.size();
     }

@@ -1,5 +1,5 @@
-// A tree of files from the head, piece by piece to whoever takes them, without a copy of its own on
-// the way: for what is unpacked once and kept unpacked.
+// Streams a tree of files from the head piece by piece, without storing it: for content that is
+// unpacked once and kept unpacked.
 #pragma once
 
 #include <cstdint>
@@ -21,18 +21,17 @@ struct ContentSource {
 };
 struct ContentSink {
   std::function<Status(std::string_view list)> list;
-  std::function<Status(std::string_view piece)>
-      piece;  // in the list's order, each as often as it stands there
-  std::function<void(std::uint64_t done, std::uint64_t total)>
-      progress;  // of bytes as they are stored
+  // Called in the list's order, once per occurrence.
+  std::function<Status(std::string_view piece)> piece;
+  std::function<void(std::uint64_t done, std::uint64_t total)> progress;  // in bytes
   std::function<bool()> cancelled;
 };
-// One question to the head, as this node.
+// Sends one request to the head with this node's credential.
 Result<std::string> ask_head(const ContentSource& source,
                              net::Method method,
                              std::string target,
                              std::string body);
-// Tells the head which image a task runs in.
+// Reports to the head the digest of the image that a task runs in.
 Status tell_image(const ContentSource& source, std::uint64_t task, const std::string& digest);
 Status fetch_content(const ContentSource& source,
                      const std::string& digest,

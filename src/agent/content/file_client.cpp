@@ -23,10 +23,10 @@ using namespace file_socket;
 
 constexpr Duration away_patience = seconds(30);
 constexpr Duration busy_patience = minutes(10);
-constexpr int looks_at_outputs = 3;  // something may still write to them
+constexpr int looks_at_outputs = 3;  // a process may still write to them
 
-// Connects and says the line. An agent that is not there (it restarts) or does not know the task
-// yet is asked again for a while.
+// Connects and sends the line. Retries for a while if the agent is restarting or does not know the
+// task yet.
 Result<Fd> ask(const std::string& socket,
                const std::string& line,
                std::string& answer,
@@ -37,17 +37,18 @@ Result<Fd> ask(const std::string& socket,
   while (true) {
     Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const auto [address, size] = address_of(socket);
-    Error trouble{Code::unavailable, "this machine's agent does not answer", ""};
+    Error trouble{Code::unavailable, "this node's agent does not answer", ""};
     if (fd && ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0) {
       Status sent = send_all(fd.get(), line);
       if (sent && more)
         sent = more(fd.get());
       if (!sent && hopeless && hopeless())
         return pass(sent.error());
-      auto got = receive_line(fd.get());  // also after a broken send: the agent may have said why
+      auto got =
+          receive_line(fd.get());  // even after a failed send: the agent may have sent the reason
       if (got && *got == "busy")
         deadline = system_clock().steady() + away_patience,
-        trouble.message = "this machine's agent is busy with the files of others";
+        trouble.message = "this node's agent is busy with other jobs' files";
       if (got && *got == "busy" && !busy_until)
         busy_until = system_clock().steady() + busy_patience;
       if (got && *got != "again" && *got != "busy") {
@@ -65,8 +66,7 @@ Result<Fd> ask(const std::string& socket,
   }
 }
 
-// Every path that can be had, each looked at by itself: what is wrong with one is told and costs
-// the others nothing.
+// Scans every path separately: an error in one is reported and does not affect the others.
 files::Scan look_at(const std::string& directory,
                     const std::vector<std::string>& paths,
                     NotLeft& not_left) {
@@ -93,7 +93,7 @@ files::Scan look_at(const std::string& directory,
         together.entries.push_back(std::move(e));
     std::sort(together.entries.begin(), together.entries.end(),
               [](const files::Entry& a, const files::Entry& b) { return a.path < b.path; });
-    // As whoever receives it will see it: too large together, or a path that cannot be told.
+    // Check like the receiver does: the whole may be too large, or a path may be invalid.
     if (const auto fits = files::decode(files::encode(together)); !fits) {
       not_left.bad.push_back(fmt::format("{}: {}", path, fits.error().message));
       continue;
@@ -108,7 +108,7 @@ files::Scan look_at(const std::string& directory,
 
 namespace {
 
-// The list of the tree and then its pieces, as the agent sends them after "ok BYTES".
+// Reads the file list and then the pieces, as the agent sends them after "ok BYTES".
 Status receive_tree(int fd,
                     const std::string& answer,
                     const Sha256* wanted,
@@ -118,15 +118,15 @@ Status receive_tree(int fd,
           ? parse_int(answer.substr(3), 1, static_cast<std::int64_t>(files::tree_list_bytes_max))
           : Result<std::int64_t>(fail(Code::internal, answer.starts_with("error ")
                                                           ? answer.substr(6)
-                                                          : "the agent answers oddly"));
+                                                          : "unexpected answer from the agent"));
   if (!bytes)
     return pass(bytes.error());
   std::string list(static_cast<std::size_t>(*bytes), '\0');
   BILLOW_TRY_VOID(receive(fd, list.data(), list.size()));
   if (wanted && sha256(list) != *wanted)
-    return fail(Code::invalid, "the list of files is not what its digest says");
+    return fail(Code::invalid, "the list of files does not match its digest");
   const files::Tree tree = BILLOW_TRY(files::decode(list));
-  // Pieces come in the list's order; their sizes follow from it.
+  // Pieces arrive in the list's order, which also determines their sizes.
   std::vector<std::size_t> sizes;
   for (const files::Entry& e : tree.entries)
     for (std::size_t i = 0; i < e.pieces.size(); ++i)
@@ -136,7 +136,7 @@ Status receive_tree(int fd,
     std::string out(sizes[next++], '\0');
     BILLOW_TRY_VOID(receive(fd, out.data(), out.size()));
     if (sha256(out) != piece)
-      return fail(Code::invalid, "a piece of a file is not what its digest says");
+      return fail(Code::invalid, "a piece of a file does not match its digest");
     return out;
   });
 }
@@ -193,7 +193,7 @@ Result<BroughtInput> bring_input(const std::string& socket,
   const auto parts = split(answer, ' ');
   BroughtInput out;
   if (parts.size() != 4 || parts[0] != "ok")
-    return fail(Code::internal, "the agent answers oddly");
+    return fail(Code::internal, "unexpected answer from the agent");
   for (std::size_t i = 0; i < 3; ++i)
     (i == 0   ? out.files
      : i == 1 ? out.bytes
@@ -236,7 +236,7 @@ Status leave_outputs(const std::string& socket,
       return pass(*changed);
     if (!done)
       return pass(done.error());
-    return answer == "ok" ? Status{} : fail(Code::internal, "the agent answers oddly");
+    return answer == "ok" ? Status{} : fail(Code::internal, "unexpected answer from the agent");
   }
 }
 

@@ -1,7 +1,6 @@
-// Files into and out of the directory of a job that runs: a helper that is the job's user in every
-// respect, in the job's directory, with nothing but one end of a socket, at whose other end the
-// agent hands over or takes a tree. What the user may not read or write the helper may not either,
-// and a link in the way leads nowhere.
+// Copies files into and out of the directory of a running job. A helper process runs as the job's
+// user in the job's directory and holds one end of a socket; at the other end the agent sends or
+// receives a tree. The helper cannot read or write more than the user can, and follows no links.
 #pragma once
 
 #include <functional>
@@ -16,10 +15,10 @@ struct CopyHelper {
   std::string cwd;
   std::optional<Identity> identity;  // none: as the agent
   bool into = false;
-  std::string path;  // what is brought out; empty: everything
+  std::string path;  // what to copy out; empty: everything
 };
-// Starts the helper, has `talk` speak to it, and waits for its end. An error says what the helper
-// said was wrong.
+// Starts the helper, lets `talk` communicate with it, and waits for its end. An error carries the
+// helper's message.
 Status run_copy_helper(const CopyHelper& helper, const std::function<Status(int fd)>& talk);
 
 }  // namespace billow::agent

@@ -27,14 +27,13 @@ namespace {
 using namespace file_socket;
 
 constexpr int first_line_patience_s = 10;
-constexpr int peer_patience_s =
-    120;  // a job that neither reads nor writes for so long is not waited for
-constexpr std::size_t per_task_max = 2;  // connections; whoever is slow holds up nobody but itself
+constexpr int peer_patience_s = 120;     // a job that neither reads nor writes is disconnected
+constexpr std::size_t per_task_max = 2;  // connections; a slow job delays only itself
 constexpr std::size_t served_max = 512;
 constexpr std::size_t copies_max = 32;
 constexpr const char* owner_file = ".owner";
 
-// The head, as this node.
+// Calls the head with this node's credential.
 class HeadClient {
  public:
   HeadClient(const net::Endpoint& head, const net::TlsClientOptions& tls, std::string token)
@@ -80,10 +79,10 @@ FileService::~FileService() {
     std::unique_lock lock(serving_mutex_);
     for (const int fd : peers_)
       ::shutdown(fd, SHUT_RDWR);
-    served_.wait(lock, [this] { return peers_.empty() && copies_ == 0; });
   }
+  threads_.join();
   workers_.reset();
-  // Nothing of ours stays where nothing of a job's does.
+  // Remove our directory if no job's files are left in it.
   bool empty = true;
   if (DIR* dir = ::opendir(options_.work_dir.c_str())) {
     while (const dirent* item = ::readdir(dir))
@@ -96,8 +95,8 @@ FileService::~FileService() {
     (void)remove_tree(options_.work_dir);
 }
 
-// Jobs' directories lie where everybody may make names: one that somebody else made first is not
-// ours, whatever it is called.
+// The parent directory is writable by everyone, so another user may have created our directory
+// first; then it is not used.
 Status FileService::prepare_work_dir() {
   const std::string& own = options_.work_dir;
   BILLOW_TRY_VOID(make_directories(own, 0711));
@@ -105,9 +104,9 @@ Status FileService::prepare_work_dir() {
   if (::lstat(own.c_str(), &info) != 0)
     return fail_errno(own, errno);
   if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid())
-    return fail(Code::conflict, fmt::format("{} belongs to somebody else", own), "remove it");
+    return fail(Code::conflict, fmt::format("{} belongs to another user", own), "remove it");
   BILLOW_TRY_VOID(write_file_atomic(own + "/" + owner_file, options_.directory + "\n", 0600));
-  // What agents left that will never come back: their data directories are gone.
+  // Remove what agents left whose data directories no longer exist.
   const std::string above = own.substr(0, own.rfind('/'));
   DIR* dir = ::opendir(above.c_str());
   if (!dir)
@@ -144,7 +143,7 @@ Result<std::unique_ptr<FileService>> FileService::create(net::Loop& loop, Option
   const int fd = service->listener_.get();
   if (fd < 0 || ::bind(fd, reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
       ::listen(fd, 256) != 0)
-    return fail_errno("the socket for files", errno);
+    return fail_errno("listen on the file service's socket", errno);
   service->watch_ = loop.on_readable(fd, [raw] { raw->accept(); });
   return service;
 }
@@ -157,8 +156,7 @@ files::Store::Needed FileService::needed() {
   return out;
 }
 
-// A thread for each, so that a job that sends or reads slowly keeps nobody waiting; each task has
-// few.
+// One thread per connection, so that a slow job delays no other; each task may have few.
 void FileService::accept() {
   while (true) {
     Fd peer(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
@@ -185,8 +183,8 @@ void FileService::accept() {
       ++by_task_[*task];
       peers_.insert(peer.get());
     }
-    std::thread([this, fd = peer.release(), task = *task, record = options_.record_of(*task),
-                 head = options_.head()] {
+    threads_.start([this, fd = peer.release(), task = *task, record = options_.record_of(*task),
+                    head = options_.head()] {
       if (record)
         serve(fd, task, *record, head);
       else
@@ -196,8 +194,7 @@ void FileService::accept() {
       ::close(fd);
       if (--by_task_[task] == 0)
         by_task_.erase(task);
-      served_.notify_all();
-    }).detach();
+    });
   }
 }
 
@@ -210,9 +207,9 @@ void FileService::serve(int peer,
   if (!line)
     return;
   be_patient(peer, peer_patience_s);
-  Status done = fail(Code::invalid, "not understood");
+  Status done = fail(Code::invalid, "unknown request");
   if (line->starts_with("get ")) {
-    // Its own tree and no other: a job has what its user has, not what this node may read.
+    // Only its own tree: a job may read what its user may, not everything this node may.
     const std::string tree = record.variable(surroundings::files);
     if (line->substr(4) != tree)
       done = fail(Code::forbidden, "these are not this job's files");
@@ -234,14 +231,14 @@ void FileService::serve(int peer,
   (void)send_all(peer, fmt::format("error {}\n", text));
 }
 
-// Everything of the tree into the store; what of it is there stays until `pieces` is taken out
-// again.
+// Fetches the whole tree into the store; its pieces stay there until `pieces` is removed from the
+// list.
 Status FileService::fetch(const Sha256& digest,
                           const net::Endpoint& at,
                           files::Tree& tree,
                           std::string& list,
                           std::list<std::vector<Sha256>>::iterator pieces) {
-  // The same tree for two jobs is fetched once; another one does not wait for it.
+  // Two jobs with the same tree fetch it once; other trees do not wait.
   struct Turn {
     FileService& service;
     Sha256 digest;
@@ -263,7 +260,7 @@ Status FileService::fetch(const Sha256& digest,
   else
     list = BILLOW_TRY(head.call(net::Method::get, "/v1/files/trees/" + files::digest_hex(digest)));
   if (sha256(list) != digest)
-    return fail(Code::invalid, "the list of files is not what its digest says");
+    return fail(Code::invalid, "the list of files does not match its digest");
   tree = BILLOW_TRY(files::decode(list));
   std::vector<Sha256> all;
   for (const files::Entry& e : tree.entries)
@@ -284,7 +281,7 @@ Status FileService::fetch(const Sha256& digest,
                                                          files::encode_digests(batch)))));
     for (const Sha256& one : batch)
       if (!store_->has(one))
-        return fail(Code::internal, "the head did not give what it was asked for");
+        return fail(Code::internal, "the head did not send all requested pieces");
     batch.clear();
     bytes = 0;
     return {};
@@ -329,8 +326,7 @@ Status FileService::get(int peer, std::string_view text, const net::Endpoint& he
     for (const Sha256& piece : e.pieces) {
       const auto bytes = store_->read(piece);
       if (!bytes || !send_all(peer, *bytes)) {
-        // It cannot be told by a word any more: the stream ends short, and the other side says that
-        // it broke off.
+        // It is too late for an error line: the stream ends early, and the receiver reports that.
         if (!bytes)
           log_warn("files: {}", bytes.error().message);
         return {};
@@ -339,7 +335,7 @@ Status FileService::get(int peer, std::string_view text, const net::Endpoint& he
   return {};
 }
 
-// A tree that comes over the socket goes to the head; its digest.
+// Sends a tree that arrives over the socket to the head and returns its digest.
 Result<std::string> FileService::put(int peer, std::uint64_t list_bytes, const net::Endpoint& at) {
   std::string list(list_bytes, '\0');
   BILLOW_TRY_VOID(receive(peer, list.data(), list.size()));
@@ -359,11 +355,11 @@ Result<std::string> FileService::put(int peer, std::uint64_t list_bytes, const n
     for (std::size_t i = 0; i < e.pieces.size(); ++i) {
       bytes.resize(files::piece_size(e, i));
       BILLOW_TRY_VOID(receive(peer, bytes.data(), bytes.size()));
-      // What the head has already need not travel, but whoever names a digest must have its
-      // content: else a list alone would get it.
+      // Pieces that the head has are not sent again, but the job must have the content of every
+      // digest it names: otherwise a digest alone would give access to it.
       if (sha256(bytes) != e.pieces[i])
         return fail(Code::invalid,
-                    fmt::format("the content of {} is not what its digest says", e.path));
+                    fmt::format("the content of {} does not match its digest", e.path));
       if (wanted.erase(e.pieces[i]) == 0)
         continue;
       if (pack.size() + bytes.size() > files::pack_bytes_wanted)
@@ -373,7 +369,7 @@ Result<std::string> FileService::put(int peer, std::uint64_t list_bytes, const n
   BILLOW_TRY_VOID(flush());
   if (!missing.empty() &&
       !BILLOW_TRY(head.call(net::Method::post, "/v1/files/trees", list)).empty())
-    return fail(Code::unavailable, "the head did not keep all outputs");
+    return fail(Code::unavailable, "the head did not store all outputs");
   return files::digest_hex(sha256(list));
 }
 
@@ -401,18 +397,18 @@ void FileService::copy(const wire::agent_v1::CopyFiles& asked,
   {
     std::lock_guard lock(serving_mutex_);
     if (copies_ >= copies_max)
-      return done(fail(Code::exhausted,
-                       "this node copies for too many others right now: try again in a moment"));
+      return done(
+          fail(Code::exhausted, "too many copies are running on this node: try again in a moment"));
     ++copies_;
   }
-  std::thread([this, helper, tree = asked.tree, head = options_.head(), done = std::move(done)] {
+  threads_.start([this, helper, tree = asked.tree, head = options_.head(), done = std::move(done)] {
     auto digest = std::make_shared<Result<std::string>>(std::string());
     const Status went = run_copy_helper(helper, [&](int fd) -> Status {
       if (helper.into)
         return get(fd, tree, head);
       const std::string line = BILLOW_TRY(receive_line(fd));
       if (!line.starts_with("put "))
-        return fail(Code::internal, "the copying process broke off");
+        return fail(Code::internal, "the copying process ended early");
       *digest = BILLOW_TRY(
           put(fd,
               static_cast<std::uint64_t>(BILLOW_TRY(parse_int(
@@ -425,11 +421,10 @@ void FileService::copy(const wire::agent_v1::CopyFiles& asked,
     std::lock_guard lock(serving_mutex_);
     --copies_;
     loop_.post([done, digest] { done(std::move(*digest)); });
-    served_.notify_all();
-  }).detach();
+  });
 }
 
-// With the keys that the job brought, which are kept nowhere.
+// Uses the keys that the job sent; they are not stored.
 Status FileService::input(int peer, TaskId task, const TaskRecord& record, std::uint64_t bytes) {
   std::string text(bytes, '\0');
   BILLOW_TRY_VOID(receive(peer, text.data(), text.size()));
@@ -438,7 +433,8 @@ Status FileService::input(int peer, TaskId task, const TaskRecord& record, std::
     return std::string(asked[name].str_or(""));
   };
   if (record.variable(surroundings::files).empty())
-    return fail(Code::invalid, "an input needs a working directory that follows the job");
+    return fail(Code::invalid,
+                "inputs need a synced working directory: submit the job with --sync");
   const std::string path = BILLOW_TRY(plain_path(get("path")));
   const auto brought =
       objects_->bring({.place = BILLOW_TRY(s3::parse_place(get("url"))),

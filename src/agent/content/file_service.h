@@ -1,18 +1,17 @@
-// Files for the jobs of this node: what the head keeps is fetched once, kept here up to a limit,
-// and handed to `billow stage`, which writes it out as the job's own user; what a job leaves goes
-// back the same way.
+// Files for the jobs of this node. Files from the head are fetched once, cached up to a limit, and
+// given to `billow stage`, which writes them as the job's user. Outputs go back the same way.
 //
-// A job asks over a socket in the abstract namespace of this machine, on which the kernel says who
-// asks: it needs no credential, and what it leaves is taken for its own task's alone. The node's
-// credential stays with the agent.
+// A job connects to a socket in the abstract namespace, on which the kernel identifies the peer:
+// the job needs no credential and can only act for its own task. The node's credential stays with
+// the agent.
 //
-// In:  "get DIGEST\n"            out: "ok BYTES\n", the list of the tree, then every piece of every
-// file in the list's order
-//      "put BYTES\n", list, pieces   out: "ok\n"
-//      "input BYTES\n", JSON       out: "ok FILES BYTES FETCHED\n", once an object from elsewhere
-//      lies in the job's directory
-// Either way instead: "error TEXT\n", "again\n" where the task is not known yet, or "busy\n" where
-// it has enough connections.
+// Request                        Answer
+//   "get DIGEST\n"                 "ok BYTES\n", the file list, then all pieces in the list's order
+//   "put BYTES\n", list, pieces    "ok\n"
+//   "input BYTES\n", JSON          "ok FILES BYTES FETCHED\n" once the object is in the job's
+//   directory
+// Any request may also be answered with "error TEXT\n", with "again\n" (the task is not known yet)
+// or with "busy\n" (the task has too many connections).
 #pragma once
 
 #include <condition_variable>
@@ -30,6 +29,7 @@
 #include "agent/isolate/task_spec.h"
 #include "base/file.h"
 #include "base/result.h"
+#include "base/thread_group.h"
 #include "core/model/job.h"
 #include "core/wire/agent_v1.h"
 #include "core/wire/copy.h"
@@ -42,8 +42,7 @@
 namespace billow::agent {
 
 inline constexpr const char* files_socket_variable = "BILLOW_FILES_SOCKET";
-// For `billow stage`: "URL<tab>path" a line, of what is brought before the command and sent after
-// it.
+// For `billow stage`: one "URL<tab>path" per line, fetched before the command or sent after it.
 inline constexpr const char* inputs_variable = "BILLOW_INPUTS";
 inline constexpr const char* object_outputs_variable = "BILLOW_OBJECT_OUTPUTS";
 
@@ -53,27 +52,27 @@ class FileService {
     std::string directory;  // of the cache
     std::uint64_t bytes_max = 0;
     std::string socket;                   // its name
-    std::function<net::Endpoint()> head;  // which one leads right now; asked on the loop
+    std::function<net::Endpoint()> head;  // the current leader; called on the loop
     net::TlsClientOptions tls;
     std::string token_file;
     std::string work_dir;  // where jobs' directories are
-    // Asked on the loop:
+    // Called on the loop:
     std::function<std::optional<TaskId>(int pid)> task_of;
     std::function<Result<TaskRecord>(TaskId)> record_of;
-    std::uint64_t cache_bytes_max =
-        0;  // of objects from elsewhere; again as much of projects' caches
+    // Limit for fetched objects, and separately for all projects' cache directories.
+    std::uint64_t cache_bytes_max = 0;
   };
   static Result<std::unique_ptr<FileService>> create(net::Loop& loop, Options options);
   ~FileService();
 
-  // The directory of a task is not needed any more. Removed in the background.
+  // Removes the directory of a task, in the background.
   void forget(TaskId task);
-  // Into or out of the directory of a task that runs, in the background; `done` comes on the loop,
-  // with the digest of what came out.
+  // Copies files into or out of the directory of a running task, in the background. `done` is
+  // called on the loop with the digest of what was copied out.
   void copy(const wire::agent_v1::CopyFiles& asked,
             const TaskRecord& record,
             std::function<void(Result<std::string>)> done);
-  // What earlier lives left behind: every directory but those of the tasks that live.
+  // Removes the directories of all tasks except these: leftovers of an earlier agent process.
   void forget_others(const std::vector<TaskId>& live);
   files::Store& store() { return *store_; }
   ObjectCache& objects() { return *objects_; }
@@ -104,18 +103,18 @@ class FileService {
   std::condition_variable fetched_;
   std::set<Sha256> fetching_;
   std::mutex staging_mutex_;
-  std::list<std::vector<Sha256>> staging_;  // the pieces of trees that are being handed out
+  std::list<std::vector<Sha256>> staging_;  // pieces of the trees that are being sent
   std::mutex serving_mutex_;
-  std::condition_variable served_;
   std::set<int> peers_;
   std::map<TaskId, std::size_t> by_task_;
   std::size_t copies_ = 0;                 // under way
-  SteadyTime trim_caches_;                 // the worker's: when they are looked at next
+  SteadyTime trim_caches_;                 // next time the worker trims the caches
   std::unique_ptr<net::Workers> workers_;  // removes directories
+  ThreadGroup threads_;                    // one per connection and per copy
 };
 
-// The variables that tell `billow stage` and the job what is brought and kept for it. An error
-// where files cannot follow jobs here.
+// Adds the variables that tell `billow stage` and the job where its files and caches are. An error
+// if this node cannot provide files.
 struct FilePlaces {
   std::string socket, work_dir, data_dir;
 };
@@ -123,7 +122,7 @@ Status add_file_variables(const wire::agent_v1::Start& start,
                           const FilePlaces& places,
                           Environment& env);
 
-// Where a task's files are written; made by the agent, owned by the job's user.
+// The directory of a task's files; created by the agent, owned by the job's user.
 std::string work_path(const std::string& work_dir, TaskId task);
 
 }  // namespace billow::agent

@@ -13,7 +13,7 @@ std::pair<sockaddr_un, socklen_t> address_of(const std::string& name) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   const std::size_t n = std::min(name.size(), sizeof(address.sun_path) - 1);
-  std::memcpy(address.sun_path + 1, name.data(), n);  // a leading zero byte: no file
+  std::memcpy(address.sun_path + 1, name.data(), n);  // a leading zero byte means abstract
   return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + n)};
 }
 
@@ -35,7 +35,7 @@ Status receive(int fd, char* into, std::size_t size) {
     if (n < 0 && errno == EINTR)
       continue;
     if (n <= 0)
-      return fail(Code::unavailable, "the transfer of files broke off");
+      return fail(Code::unavailable, "the file transfer was interrupted");
     into += n;
     size -= static_cast<std::size_t>(n);
   }
@@ -50,7 +50,7 @@ Result<std::string> receive_line(int fd) {
       return line;
     line += c;
   }
-  return fail(Code::invalid, "a line is too long");
+  return fail(Code::invalid, "a line of the file protocol is too long");
 }
 
 void be_patient(int fd, int seconds) {

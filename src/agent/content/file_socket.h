@@ -1,5 +1,5 @@
-// Both ends of the socket on which jobs and their node's agent hand each other files: plain
-// blocking reads and writes with a patience.
+// Both ends of the socket over which jobs and their node's agent exchange files: plain blocking
+// reads and writes with a timeout.
 #pragma once
 
 #include <sys/socket.h>
@@ -15,9 +15,9 @@ namespace billow::agent::file_socket {
 
 inline constexpr std::size_t line_bytes_max = 4096;
 
-// In the abstract namespace: no file.
+// An address in the abstract namespace, without a file.
 std::pair<sockaddr_un, socklen_t> address_of(const std::string& name);
-// Neither side waits longer than this for the other to take or give something.
+// Sets the timeout of every read and write.
 void be_patient(int fd, int seconds);
 Status send_all(int fd, std::string_view data);
 Status receive(int fd, char* into, std::size_t size);

@@ -20,7 +20,7 @@ std::int64_t nanoseconds_of(const timespec& t) {
   return t.tv_sec * 1'000'000'000ll + t.tv_nsec;
 }
 
-// The content's name. In pieces: a model does not fit into memory twice.
+// The digest of a file, read in pieces because a model may be larger than memory.
 Result<std::string> digest_of(int fd) {
   std::string buffer(4 << 20, '\0'), chain;
   std::uint64_t at = 0;
@@ -29,7 +29,7 @@ Result<std::string> digest_of(int fd) {
     if (n < 0 && errno == EINTR)
       continue;
     if (n < 0)
-      return fail_errno("read what was fetched", errno);
+      return fail_errno("read a fetched object", errno);
     if (n == 0)
       break;
     const Sha256 one = sha256({buffer.data(), static_cast<std::size_t>(n)});
@@ -39,8 +39,8 @@ Result<std::string> digest_of(int fd) {
   return sha256_hex(chain);
 }
 
-// A directory below the job's, made where it is not there, without following a link that somebody
-// put in the way.
+// Opens a directory below the job's and creates it if necessary. Never follows links, which the job
+// may have created.
 Result<Fd> directory_below(const std::string& root,
                            const std::string& path,
                            const std::optional<Identity>& owner) {
@@ -55,7 +55,8 @@ Result<Fd> directory_below(const std::string& root,
       return fail_errno(path, errno);
     Fd next(::openat(at.get(), part.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     if (!next)
-      return fail(Code::conflict, fmt::format("{} is in the way of an input", path));
+      return fail(Code::conflict,
+                  fmt::format("an input needs a directory at {}, but there is a file", path));
     if (made && owner && ::geteuid() == 0 && ::fchown(next.get(), owner->uid, owner->gid) != 0)
       return fail_errno(path, errno);
     at = std::move(next);
@@ -126,8 +127,7 @@ void ObjectCache::load() {
                    nanoseconds_of(info.st_atim)};
     bytes_ += static_cast<std::uint64_t>(info.st_size);
   });
-  // Under each of the source's names: the content, and when it was written, which it must still
-  // say.
+  // For each name at a source: the digest and the modification time that the file must still have.
   each(options_.directory + "/keys", [&](const std::string& name) {
     const std::string path = options_.directory + "/keys/" + name;
     const auto text = read_file(path, 256);
@@ -145,7 +145,7 @@ std::uint64_t ObjectCache::bytes() const {
   return bytes_;
 }
 
-// A job of the agent's own user could have written to what it was given to read.
+// Checks the modification time: a job that runs as the agent's user could have modified the file.
 bool ObjectCache::still_good(const std::string& digest) {
   const auto kept = kept_.find(digest);
   if (kept == kept_.end())
@@ -165,8 +165,8 @@ bool ObjectCache::still_good(const std::string& digest) {
   return false;
 }
 
-// False where what is in use leaves none.
-bool ObjectCache::make_room(std::uint64_t bytes) {
+// False: objects in use leave too little space.
+bool ObjectCache::free_space(std::uint64_t bytes) {
   if (bytes > options_.bytes_max)
     return false;
   remove_unused(options_.bytes_max - bytes);
@@ -188,15 +188,15 @@ void ObjectCache::remove_unused(std::uint64_t down_to) {
       return;
     struct stat info {};
     if (::lstat(kept_path(digest).c_str(), &info) == 0 && info.st_nlink > 1)
-      continue;  // lies in a job's directory
+      continue;  // a job's directory links to it
     ::unlink(kept_path(digest).c_str());
     bytes_ -= std::min(bytes_, kept_[digest].size);
     kept_.erase(digest);
   }
 }
 
-// The path of a file with the object's content. One that there was no room to keep lies among the
-// arriving, for whoever asked to remove.
+// The path of a file with the object's content. If the cache has no space for it, the file stays in
+// the incoming directory and the caller removes it.
 Result<std::string> ObjectCache::fetch(const s3::Objects& objects,
                                        const Asked& asked,
                                        const s3::Object& object,
@@ -216,7 +216,7 @@ Result<std::string> ObjectCache::fetch(const s3::Objects& objects,
   ::fstat(fd.get(), &info);
   std::lock_guard lock(mutex_);
   if (!still_good(*digest)) {
-    if (object.tag.empty() || !make_room(object.size))
+    if (object.tag.empty() || !free_space(object.size))
       return arriving;
     if (::rename(arriving.c_str(), kept_path(*digest).c_str()) != 0)
       return arriving;
@@ -237,7 +237,7 @@ Result<std::string> ObjectCache::get(const s3::Objects& objects,
                                      const Asked& asked,
                                      const s3::Object& object,
                                      Brought& brought) {
-  // By everything that makes it this content: where it is, and what its source says of it.
+  // The key is everything that identifies the content: its location and what the source reports.
   const std::string key = sha256_hex(fmt::format(
       "{}\n{}\n{}\n{}\n{}",
       asked.place.s3 ? asked.access.endpoint + "\n" + asked.access.region : "",
@@ -273,7 +273,7 @@ Result<ObjectCache::Brought> ObjectCache::bring(const Asked& asked) {
         asked.root, slash == std::string::npos ? "" : whole.substr(0, slash), asked.owner));
     const std::string name = slash == std::string::npos ? whole : whole.substr(slash + 1);
     Status linked;
-    // Between the look and the link it may have been evicted for another: then it is fetched again.
+    // It may be evicted between the lookup and the link; then it is fetched again.
     for (int attempt = 1; attempt <= 3; ++attempt) {
       const std::string file = BILLOW_TRY(get(objects, asked, object, one));
       linked = link_into(directory.get(), name, file);

@@ -1,10 +1,10 @@
-// Models and data from elsewhere, fetched once per node: every object that jobs here name (s3://,
-// https://) is kept by its content up to a limit, and lies in each job's directory as a link to the
-// one copy, which nobody but the agent may write.
+// Models and data from outside, fetched once per node. Every object that jobs name (s3://,
+// https://) is cached by content up to a limit and linked into each job's directory; only the agent
+// may write the one copy.
 //
-// Whoever asks must be able to have the object at its source: it is looked up there with the job's
-// own keys every time, and what is kept is used only where the source says that it is still the
-// same. Beyond the limit the longest unused goes, but nothing that a job has.
+// A job must have access to the object at its source: every request looks it up there with the
+// job's own keys, and the cached copy is used only if the source says it is unchanged. Over the
+// limit, the least recently used objects are removed, except those that a job uses.
 #pragma once
 
 #include <condition_variable>
@@ -24,7 +24,7 @@ namespace billow::agent {
 class ObjectCache {
  public:
   struct Options {
-    std::string directory;  // on the file system of the jobs' directories, or links cannot be made
+    std::string directory;  // on the same file system as the jobs' directories, for hard links
     std::uint64_t bytes_max = 0;
   };
   static Result<std::unique_ptr<ObjectCache>> open(Options options);
@@ -33,22 +33,22 @@ class ObjectCache {
     s3::Place place;
     s3::Access access;
     std::string root;               // the job's directory
-    std::string path;               // in it
-    std::optional<Identity> owner;  // of the directories that are made; none: the agent
+    std::string path;               // relative to it
+    std::optional<Identity> owner;  // of the created directories; none: the agent
   };
   struct Brought {
     std::uint64_t files = 0, bytes = 0, fetched_bytes = 0;
   };
   Result<Brought> bring(const Asked& asked);
   std::uint64_t bytes() const;
-  // Removes everything that lies in no job's directory.
+  // Removes every object that no job's directory links to.
   void forget_unused();
 
  private:
   explicit ObjectCache(Options options) : options_(std::move(options)) {}
   struct Kept {
     std::uint64_t size = 0;
-    std::int64_t mtime_ns = 0;  // it was never written since
+    std::int64_t mtime_ns = 0;  // a later time means that the file was modified
     std::int64_t used_ns = 0;
   };
   void load();
@@ -64,14 +64,14 @@ class ObjectCache {
     return options_.directory + "/objects/" + digest;
   }
   bool still_good(const std::string& digest);
-  bool make_room(std::uint64_t bytes);
-  void remove_unused(std::uint64_t down_to);  // the longest unused first
+  bool free_space(std::uint64_t bytes);
+  void remove_unused(std::uint64_t down_to);  // least recently used first
 
   Options options_;
   mutable std::mutex mutex_;
   std::condition_variable fetched_;
   std::set<std::string> fetching_;
-  std::map<std::string, std::string> by_key_;  // what the source calls it → digest
+  std::map<std::string, std::string> by_key_;  // the source's name and version → digest
   std::map<std::string, Kept> kept_;           // by digest
   std::uint64_t bytes_ = 0;
 };

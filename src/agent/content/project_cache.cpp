@@ -25,7 +25,7 @@ Result<std::string> project_cache(const std::string& work_dir,
     BILLOW_TRY_VOID(write_file_atomic(key_path, random_token(24), 0600));
     key = BILLOW_TRY(read_file(key_path, 256));
   }
-  // The directory above cannot be listed, so the name is what lets one in.
+  // The parent directory cannot be listed, so only the name gives access.
   const std::string above = work_dir + "/caches",
                     path = above + "/" + hmac_sha256_hex(*key, project).substr(0, 40);
   BILLOW_TRY_VOID(make_directories(work_dir, 0711));
@@ -39,7 +39,7 @@ Result<std::string> project_cache(const std::string& work_dir,
   return path;
 }
 
-// Never through a link: what is in there was made by jobs.
+// Never follows links: jobs created what is in there.
 void trim_project_caches(const std::string& work_dir, std::uint64_t bytes_max) {
   struct File {
     std::int64_t used_s;
@@ -67,7 +67,7 @@ void trim_project_caches(const std::string& work_dir, std::uint64_t bytes_max) {
   for (const File& file : files) {
     if (total <= bytes_max)
       return;
-    // Opened one below the other: a job may put a link in place of a directory while this runs.
+    // Open level by level: a job may replace a directory with a link meanwhile.
     Fd directory(::open((work_dir + "/caches").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     const auto parts = split(std::string_view(file.path).substr(work_dir.size() + 8), '/');
     for (std::size_t i = 0; directory && i + 1 < parts.size(); ++i)
@@ -94,7 +94,7 @@ Status add_file_variables(const wire::agent_v1::Start& start,
                           Environment& env) {
   const auto& wishes = start.surroundings;
   for (const char* name : {inputs_variable, object_outputs_variable, "BILLOW_CACHE"})
-    env.erase(name);  // of a job that submits another
+    env.erase(name);  // inherited from the job that submitted this one
   const auto list = [&](const char* name, const std::vector<ObjectWish>& all) {
     std::vector<std::string> lines;
     for (const ObjectWish& wish : all)
@@ -110,9 +110,8 @@ Status add_file_variables(const wire::agent_v1::Start& start,
   if (start.env.contains(surroundings::files))
     env[files_socket_variable] = places.socket;
   else if (!wishes.inputs.empty() || !wishes.outputs.empty())
-    return fail(
-        Code::invalid,
-        "inputs and outputs need a working directory that follows the job: submit it with --sync");
+    return fail(Code::invalid,
+                "inputs and outputs need a synced working directory: submit the job with --sync");
   return {};
 }
 

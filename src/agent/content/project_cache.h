@@ -1,6 +1,6 @@
-// A directory per project on the node, for what its jobs download again and again and no URL of
-// ours names (HF_HOME, pip's cache): the jobs find it in BILLOW_CACHE. Who is told its name can use
-// it, and nobody else can find it.
+// A cache directory per project on the node, for downloads that Billow does not manage (HF_HOME,
+// pip's cache). Jobs find it in BILLOW_CACHE. Its name cannot be guessed or listed, so only jobs
+// that get the name can use it.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace billow::agent {
 Result<std::string> project_cache(const std::string& work_dir,
                                   const std::string& data_dir,
                                   const std::string& project);
-// Removes the files of all of them that were read longest ago, down to the limit.
+// Removes the least recently read files of all projects until they are within the limit.
 void trim_project_caches(const std::string& work_dir, std::uint64_t bytes_max);
 
 // "a/b": relative, without "." or ".."; an error otherwise.

@@ -8,7 +8,7 @@
 namespace billow::agent {
 namespace {
 
-constexpr Duration answer_timeout = seconds(2);  // the address is on the machine's own link
+constexpr Duration answer_timeout = seconds(2);  // the address is link-local
 constexpr std::size_t answer_bytes_max = 256 << 10;
 
 bool good(const Result<net::Response>& answer) {
@@ -31,8 +31,8 @@ std::optional<std::string> gcp_notice(std::string_view preempted,
                                       std::string_view maintenance_event) {
   if (trim(preempted) == "TRUE")
     return "GCP preempts it";
-  // A move to another host goes unnoticed; only machines that cannot be moved are ended, and those
-  // with GPUs cannot.
+  // Live migration is harmless. Only machines that cannot migrate are ended, such as those with
+  // GPUs.
   if (trim(maintenance_event) == "TERMINATE_ON_HOST_MAINTENANCE")
     return "GCP ends it for maintenance of its host";
   return std::nullopt;
@@ -42,7 +42,7 @@ std::optional<std::string> azure_notice(const Json& events, std::string_view own
   for (const Json& event : events["Events"].items()) {
     const std::string_view type = event["EventType"].str_or("");
     if (type != "Preempt" && type != "Terminate" && type != "Reboot" && type != "Redeploy")
-      continue;  // a freeze passes by itself
+      continue;  // a freeze is temporary
     bool ours = own_name.empty();
     for (const Json& resource : event["Resources"].items())
       ours = ours || resource.str_or("") == own_name;
@@ -108,12 +108,12 @@ void ReclaimWatch::look() {
 
 void ReclaimWatch::recognized(Cloud cloud) {
   options_.cloud = cloud;
-  log_info("this machine is in {}: its notices are watched", enum_name(cloud));
+  log_info("watching the reclaim notices of {}", enum_name(cloud));
   busy_ = false;
   look();
 }
 
-// Each answers only to its own way of being asked, so asking the wrong one does no harm.
+// Each cloud answers only requests in its own form, so asking the wrong one is harmless.
 void ReclaimWatch::recognize() {
   ask(net::Method::put, "/latest/api/token", {{"X-aws-ec2-metadata-token-ttl-seconds", "21600"}},
       [this](const Result<net::Response>& aws) {
@@ -131,8 +131,8 @@ void ReclaimWatch::recognize() {
                       return recognized(Cloud::azure);
                     if (!std::exchange(told_unknown_, true))
                       log_warn(
-                          "no cloud's metadata answers at {}: if this machine is taken away, "
-                          "nobody hears of it before",
+                          "no cloud metadata answers at {}: a reclaim of this machine will not be "
+                          "noticed in advance",
                           options_.metadata_url);
                     done({});
                   });
@@ -140,8 +140,8 @@ void ReclaimWatch::recognize() {
       });
 }
 
-// Version 2 of AWS's metadata wants a token first, which a page in a browser or a careless proxy
-// cannot ask for.
+// Version 2 of the AWS metadata service requires a token first, which protects it from web pages
+// and careless proxies.
 void ReclaimWatch::look_aws() {
   if (aws_token_.empty()) {
     return ask(net::Method::put, "/latest/api/token",
@@ -156,7 +156,7 @@ void ReclaimWatch::look_aws() {
   ask(net::Method::get, "/latest/meta-data/spot/instance-action",
       {{"X-aws-ec2-metadata-token", aws_token_}}, [this](const Result<net::Response>& answer) {
         if (answer && answer->status == 401)
-          aws_token_.clear();  // it lasts six hours
+          aws_token_.clear();  // tokens expire after six hours
         done(answer ? aws_notice(answer->status, answer->body) : std::nullopt);
       });
 }
@@ -180,7 +180,7 @@ void ReclaimWatch::look_azure() {
                "/metadata/instance/compute/name?api-version=2021-02-01&format=text",
                {{"Metadata", "true"}}, [this](const Result<net::Response>& answer) {
                  if (!good(answer) || trim(answer->body).empty())
-                   return done({});  // without a name another machine's end would be taken for ours
+                   return done({});  // without a name, another machine's event would count as ours
                  azure_name_ = trim(answer->body);
                  look_azure();
                });

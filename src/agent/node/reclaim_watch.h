@@ -1,11 +1,9 @@
-// Clouds tell a rented machine, and only the machine itself, that they are about to take it back:
-// in the metadata that it reads from a link-local address. AWS says so two minutes ahead, GCP half
-// a minute (an hour before maintenance of a machine with GPUs), Azure half a minute and more. This
-// watches for it on machines whose pool says that they may be taken away, and says once what it
-// read.
+// Clouds announce a reclaim only to the machine itself, in the metadata at a link-local address:
+// AWS two minutes ahead, GCP half a minute (an hour before maintenance of a machine with GPUs),
+// Azure at least half a minute. This watches the metadata on machines whose pool says that they may
+// be reclaimed, and reports a notice once.
 //
-// What was said is never taken back here: a machine that its cloud has announced to end takes no
-// more work.
+// A notice is never withdrawn: an announced machine takes no more work.
 #pragma once
 
 #include <functional>
@@ -31,18 +29,18 @@ BILLOW_ENUM_NAMES(agent::Cloud,
 }  // namespace billow
 namespace billow::agent {
 
-// What a cloud's answer means: why the machine goes, or nothing.
+// Interprets a cloud's answer: the reason of the reclaim, or nothing.
 std::optional<std::string> aws_notice(int status, std::string_view instance_action);
 std::optional<std::string> gcp_notice(std::string_view preempted,
                                       std::string_view maintenance_event);
-// Azure tells all machines of a set of each other's events; only ours count. Without a name every
-// event does.
+// Azure shows every machine of a set the events of all; only this machine's count. Without a name
+// every event counts.
 std::optional<std::string> azure_notice(const Json& events, std::string_view own_name);
 
 class ReclaimWatch {
  public:
   struct Options {
-    std::optional<Cloud> cloud;  // none: whichever answers
+    std::optional<Cloud> cloud;  // none: the one that answers
     std::string metadata_url = "http://169.254.169.254:80";
     Duration every = seconds(5);
   };

@@ -27,7 +27,7 @@ std::uint64_t address_of(const void* p) {
   return reinterpret_cast<std::uintptr_t>(p);
 }
 
-// ---- an assembler for the few instructions used
+// ---- an assembler for the few BPF instructions used here
 struct Program {
   std::vector<bpf_insn> code;
   std::vector<std::size_t> to_out;  // jumps that leave the packet uncounted
@@ -63,8 +63,8 @@ struct Program {
   void land(std::size_t jump) { code[jump].off = static_cast<__s16>(code.size() - jump - 1); }
 };
 
-// One packet of the group. r6 packet, r7 its length; the destination as a mapped IPv6 address at
-// fp-16.
+// Counts one packet of the group. r6: packet, r7: its length; fp-16: the destination as a mapped
+// IPv6 address.
 Program counting_program(int count, int inside) {
   constexpr int fp = BPF_REG_10;
   Program p;
@@ -97,7 +97,7 @@ Program counting_program(int count, int inside) {
   top(8, 0xff);
   p.put(BPF_JMP | BPF_JA, 0, 0, 0, 0);
   const auto counted = p.code.size() - 1;
-  // IPv4: not 0/8, 10/8, 127/8, 100.64/10, 169.254/16, 172.16/12, 192.168/16, nor from 224 on.
+  // IPv4: not 0/8, 10/8, 127/8, 100.64/10, 169.254/16, 172.16/12, 192.168/16, 224/4 or above.
   p.land(is_v4);
   p.put(BPF_ST | BPF_MEM | BPF_DW, fp, 0, -16, 0);
   p.put(BPF_ST | BPF_MEM | BPF_W, fp, 0, -8, static_cast<std::int32_t>(htonl(0xffff)));
@@ -131,7 +131,7 @@ Program counting_program(int count, int inside) {
   p.put(BPF_STX | BPF_ATOMIC | BPF_DW, 0, 7, 0, BPF_ADD);
   for (const std::size_t jump : p.to_out)
     p.land(jump);
-  p.set(0, 1);  // every packet goes on its way
+  p.set(0, 1);  // every packet is let through
   p.put(BPF_JMP | BPF_EXIT, 0, 0, 0, 0);
   return p;
 }
@@ -149,7 +149,7 @@ Result<Fd> make_map(bpf_map_type type,
   std::strncpy(attr.map_name, name, sizeof attr.map_name - 1);
   const long fd = bpf(BPF_MAP_CREATE, attr);
   if (fd < 0)
-    return fail_errno("make a map in the kernel", errno);
+    return fail_errno("create a BPF map", errno);
   return Fd(static_cast<int>(fd));
 }
 
@@ -169,8 +169,8 @@ bool info_of(int fd, Info& info) {
   return bpf(BPF_OBJ_GET_INFO_BY_FD, attr) == 0;
 }
 
-// The maps of the program an earlier agent attached: the count is the array, the addresses left out
-// are the hash.
+// The maps of the program that an earlier agent attached: the array holds the count, the hash the
+// addresses that are not counted.
 bool find_maps(int cgroup, Fd& count, Fd& inside) {
   std::array<std::uint32_t, 64> programs{};
   bpf_attr attr{};
@@ -262,19 +262,19 @@ Result<EgressCounter> EgressCounter::attach(const std::string& path) {
   load.expected_attach_type = BPF_CGROUP_INET_EGRESS;
   load.insns = address_of(program.code.data());
   load.insn_cnt = static_cast<__u32>(program.code.size());
-  load.license = address_of("Apache-2.0");  // it uses no helper that asks for another
+  load.license = address_of("Apache-2.0");  // it uses no helper that requires the GPL
   std::strncpy(load.prog_name, program_name, sizeof load.prog_name - 1);
   const long fd = bpf(BPF_PROG_LOAD, load);
   if (fd < 0)
-    return fail_errno("load the counting program into the kernel", errno);
+    return fail_errno("load the egress counter into the kernel", errno);
   const Fd loaded(static_cast<int>(fd));
   bpf_attr attach{};
   attach.target_fd = static_cast<__u32>(cgroup.get());
   attach.attach_bpf_fd = static_cast<__u32>(loaded.get());
   attach.attach_type = BPF_CGROUP_INET_EGRESS;
-  attach.attach_flags = BPF_F_ALLOW_MULTI;  // a job's own programs, or systemd's, keep their place
+  attach.attach_flags = BPF_F_ALLOW_MULTI;  // keeps programs of the job and of systemd
   if (bpf(BPF_PROG_ATTACH, attach) != 0)
-    return fail_errno("attach the counting program to " + path, errno);
+    return fail_errno("attach the egress counter to " + path, errno);
   return out;
 }
 
@@ -292,7 +292,7 @@ Status EgressCounter::leave_out(int family, const unsigned char* address) {
   attr.key = address_of(key.data());
   attr.value = address_of(&yes);
   if (bpf(BPF_MAP_UPDATE_ELEM, attr) != 0)
-    return fail_errno("leave an address out of the count", errno);
+    return fail_errno("exclude an address from the egress count", errno);
   return {};
 }
 

@@ -1,12 +1,11 @@
-// Bytes that leave: what a task's processes send to public addresses, which is what providers bill
-// as egress.
+// Egress: bytes that a task's processes send to public addresses, which providers bill.
 //
-// Where a task has a v2 control group and the agent may load a program into the kernel, a program
-// of some forty instructions on the group counts every packet the group sends: any protocol, any
-// lifetime of a socket, with its headers, as a provider does. It stays when the agent dies, and the
-// next agent finds it with its count; what a socket still sends after the task's last process is
-// gone is not counted. Elsewhere the sampler adds up what TCP sockets say (see sampler.h), and
-// misses more. Nothing is ever estimated.
+// If a task has a v2 control group and the agent may load BPF, a program of about forty
+// instructions counts every packet that the group sends, with its headers, like a provider does:
+// every protocol, and sockets of any lifetime. The program survives the agent, and the next agent
+// finds its count. Bytes that a socket sends after the task's last process has ended are not
+// counted. Otherwise the sampler adds up the counts of TCP sockets (see sampler.h), which misses
+// more. Nothing is estimated.
 #pragma once
 
 #include <cstdint>
@@ -19,25 +18,25 @@
 
 namespace billow::agent {
 
-// Whether bytes to this address leave the site: it is neither of this machine, nor private,
-// link-local, shared (100.64/10) or multicast. Addresses in network order; IPv4 counts in its
-// mapped form too.
+// Whether bytes to this address leave the site: it is not loopback, private, link-local, shared
+// (100.64/10) or multicast. Addresses are in network order; IPv4 may be mapped.
 bool is_public(int family, const unsigned char* address);
 
-// The same of a name, or a number: any of its addresses is public. May block.
+// The same for a name or an address: true if any of its addresses is public. May block.
 bool leaves_the_site(const net::Address& address);
 
 class EgressCounter {
  public:
-  // The counter of this group: the one an earlier agent left, else a new one from zero.
+  // The counter of this group: the one that an earlier agent left, or a new one that starts at
+  // zero.
   static Result<EgressCounter> attach(const std::string& cgroup);
-  // Only one that is there.
+  // Only an existing counter.
   static std::optional<EgressCounter> find(const std::string& cgroup);
-  // Of the installation's own machines: what is sent to them stays within.
+  // Does not count bytes to this address, which is a machine of the installation.
   Status leave_out(int family, const unsigned char* address);
 
   std::int64_t bytes() const;
-  bool found() const { return found_; }  // it was there already, and holds what was sent before
+  bool found() const { return found_; }  // it existed and holds an earlier count
 
  private:
   Fd count_, inside_;

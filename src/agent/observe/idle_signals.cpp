@@ -49,8 +49,8 @@ IdleSample host_signals(SteadyTime at, const std::vector<int>& pids, const std::
     const auto stat = read_file(folder + "/stat", 4096);
     if (!stat)
       continue;
-    // The name may hold blanks and brackets: fields are counted after its last bracket, beginning
-    // with the state.
+    // The name may contain blanks and parentheses: count the fields after its last parenthesis,
+    // beginning with the state.
     const auto close = stat->rfind(')');
     if (close == std::string::npos || close + 2 >= stat->size())
       continue;
@@ -65,7 +65,7 @@ IdleSample host_signals(SteadyTime at, const std::vector<int>& pids, const std::
            tick_ns;
     rss += number(fields[21]) * page;
     if (state == 'Z')
-      continue;  // has no more files to count
+      continue;  // a zombie has no files to count
     const auto text = read_file(folder + "/io", 4096);
     const auto read = text ? field(*text, "rchar:") : std::nullopt,
                written = text ? field(*text, "wchar:") : std::nullopt;
@@ -75,7 +75,7 @@ IdleSample host_signals(SteadyTime at, const std::vector<int>& pids, const std::
       io_known = false;
   }
   if (out.processes == 0 && !pids.empty())
-    return out;  // none could be read: nothing is known
+    return out;  // no process could be read: everything is unknown
   out.cpu_ns = cpu;
   out.page_faults = faults;
   out.rss_mib = rss >> 20;
@@ -110,8 +110,8 @@ GpuSignal gpu_signal(const GpuSample& sample,
   if (!shared)
     return out;
 
-  // Of a shared card, the memory and the utilisation of the task's own processes, where the driver
-  // tells them for all.
+  // On a shared card, use the memory and utilisation of the task's own processes if the driver
+  // reports them for all.
   double util = 0;
   std::int64_t mem = 0;
   bool util_known = !sample.processes.empty(), mem_known = util_known;

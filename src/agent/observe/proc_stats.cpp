@@ -17,8 +17,8 @@ struct Stat {
   std::int64_t rss_pages = 0;
 };
 
-// /proc/PID/stat: the name in parentheses may hold anything, so the fields are counted from the
-// last ')'.
+// /proc/PID/stat: the name in parentheses may contain anything, so fields are counted from the last
+// ')'.
 bool read_stat(const std::string& proc, int pid, Stat* out) {
   auto text = read_file(fmt::format("{}/{}/stat", proc, pid), 4096);
   if (!text)
@@ -75,8 +75,7 @@ std::vector<int> ProcessTable::descendants(int pid) const {
       out.push_back(it->second);
   };
   take(pid);
-  // A walk of /proc is not one moment: a reused pid could make a circle, which the table's size
-  // bounds.
+  // A walk of /proc is not atomic: a reused pid could form a cycle, which the table's size bounds.
   for (std::size_t next = 0; next < out.size() && out.size() <= by_parent_.size(); ++next)
     take(out[next]);
   return out;

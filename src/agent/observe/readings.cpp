@@ -24,8 +24,7 @@ struct NodeTotals {
   std::int64_t cpu_busy_ticks = -1, net_rx = -1, net_tx = -1, disk_read = -1, disk_write = -1;
 };
 
-// Whole disks only: sda and nvme0n1, not their partitions, nor loops, RAM disks and mappings of the
-// same bytes.
+// Whole disks only: sda and nvme0n1, not partitions, loop devices, RAM disks or device mappings.
 bool whole_disk(const std::string& name) {
   for (const char* not_one : {"loop", "ram", "dm-", "md", "zram", "sr"})
     if (name.starts_with(not_one))
@@ -113,8 +112,7 @@ void UsageReader::read(SteadyTime now,
       reading.mem_mib = usage.rss_bytes >> 20;
       if (const auto before = tasks_.find(task); before != tasks_.end()) {
         const Duration since = now - before->second.at;
-        // A worker that ended takes its counters along: the total may drop, and nothing is known
-        // about this window.
+        // The counters of an ended worker are lost: if the total drops, this window is unknown.
         if (since.ns > 0 && usage.cpu_ns >= before->second.cpu_ns)
           reading.cpu_milli =
               static_cast<std::int64_t>(static_cast<double>(usage.cpu_ns - before->second.cpu_ns) *

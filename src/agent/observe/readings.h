@@ -1,5 +1,5 @@
-// What the node and each of its tasks use right now, for the heartbeat: CPU, memory, disk and
-// network as rates since the look before. A figure that cannot be read is -1 ("unknown"), never 0.
+// What the node and each of its tasks use, for the heartbeat: CPU, memory, disk and network as
+// rates since the last reading. A figure that cannot be read is -1 ("unknown"), never 0.
 #pragma once
 
 #include <map>
@@ -15,7 +15,7 @@ namespace billow::agent {
 class UsageReader {
  public:
   explicit UsageReader(std::string proc = "/proc") : proc_(std::move(proc)) {}
-  // Tasks with the pids their supervisors have. Fills cpu, network, disk and tasks of the
+  // Takes the tasks with their supervisors' pids. Fills cpu, network, disk and tasks of the
   // heartbeat.
   void read(SteadyTime now,
             const std::vector<std::pair<TaskId, int>>& supervisors,

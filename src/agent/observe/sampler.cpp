@@ -24,7 +24,7 @@ namespace {
 
 constexpr int tcp_established = 1;
 constexpr std::size_t fds_per_process_max =
-    4096;  // beyond it a process holds a server's load, and other signals tell
+    4096;  // a process with more is a busy server, which other signals show
 
 void take_sockets(const char* data, std::size_t size, Sockets& out, bool& done) {
   for (auto* header = reinterpret_cast<const nlmsghdr*>(data);
@@ -130,11 +130,11 @@ std::int64_t Sampler::sent(const WatchedTask& task,
                            const Sockets& sockets) {
   const auto [at, first] = traffic_.try_emplace(task.task);
   Traffic& traffic = at->second;
-  // What sockets had sent before an agent that came back first saw them was counted, or not, by the
-  // one before: it is left out.
+  // After a restart of the agent, bytes that a socket had already sent are not counted: the earlier
+  // agent process may have counted them.
   const bool count_new = !first || task.born_here;
   std::map<std::uint64_t, std::int64_t> now;
-  // The kernel counts a connection's opening and closing as a byte each.
+  // The kernel counts the opening and the closing of a connection as one byte each.
   const auto take = [&](const SocketUse& socket, std::int64_t opening_and_closing) {
     const std::int64_t bytes = std::max<std::int64_t>(0, socket.tx_bytes - opening_and_closing);
     const auto before = traffic.sent.find(socket.cookie);
@@ -154,23 +154,55 @@ std::int64_t Sampler::sent(const WatchedTask& task,
   return traffic.total;
 }
 
-Sampled Sampler::look(const std::vector<WatchedTask>& tasks, SteadyTime now) {
-  Sampled out;
-  // A grant names a card by its place among those offered; the driver may count them otherwise.
-  std::map<std::size_t, int> holders;
-  for (const WatchedTask& task : tasks)
-    for (const GpuGrant& grant : task.gpus)
-      ++holders[static_cast<std::size_t>(grant.gpu)];
+// A grant names a card by its position in the offer, which may differ from the driver's index.
+std::map<std::uint32_t, GpuSample> Sampler::look_at_cards(
+    const std::map<std::size_t, int>& holders) {
+  std::map<std::uint32_t, GpuSample> out;
   for (std::size_t place = 0; place < gpus_.size(); ++place) {
     const auto held = holders.find(place);
-    // Whose work it is matters only where a card is shared; asking for processes costs more than
-    // all else.
+    // Process lists are needed only for shared cards, and they cost more than all other figures.
     const auto sample = backend_->sample(
         gpus_[place].index,
         {.processes = held != holders.end() && held->second > 1, .slow_pcie = false});
     if (sample)
-      out.cards[gpus_[place].index] = *sample;
+      out[gpus_[place].index] = *sample;
   }
+  return out;
+}
+
+void Sampler::add_network(const WatchedTask& task,
+                          const std::vector<int>& pids,
+                          const Sockets& sockets,
+                          TaskSample& sample) {
+  if (task.egress)
+    sample.egress = *task.egress;
+  sample.egress.bytes += task.tunnelled;
+  if (sockets.held.empty())
+    return;
+  std::int64_t rx = 0, tx = 0;
+  const std::vector<std::uint64_t> inodes = socket_inodes(pids);
+  if (!task.egress)
+    sample.egress = {sent(task, inodes, sockets) + task.tunnelled, false};
+  for (const std::uint64_t inode : inodes) {
+    const auto found = sockets.held.find(inode);
+    if (found == sockets.held.end())
+      continue;
+    rx += found->second.rx_bytes;
+    tx += found->second.tx_bytes;
+    if (found->second.established)
+      ++sample.idle.connections;
+  }
+  sample.idle.net_rx_bytes = rx;
+  sample.idle.net_tx_bytes = tx;
+}
+
+Sampled Sampler::look(const std::vector<WatchedTask>& tasks, SteadyTime now) {
+  Sampled out;
+  std::map<std::size_t, int> holders;
+  for (const WatchedTask& task : tasks)
+    for (const GpuGrant& grant : task.gpus)
+      ++holders[static_cast<std::size_t>(grant.gpu)];
+  out.cards = look_at_cards(holders);
   std::erase_if(traffic_, [&](const auto& item) {
     return std::none_of(tasks.begin(), tasks.end(),
                         [&](const WatchedTask& t) { return t.task == item.first; });
@@ -190,26 +222,7 @@ Sampled Sampler::look(const std::vector<WatchedTask>& tasks, SteadyTime now) {
     sample.idle.output_bytes = static_cast<std::int64_t>(task.output_bytes);
     if (task.last_input.ns > 0)
       sample.idle.last_input = task.last_input;
-    if (task.egress)
-      sample.egress = *task.egress;
-    sample.egress.bytes += task.tunnelled;
-    if (!sockets.held.empty()) {
-      std::int64_t rx = 0, tx = 0;
-      const std::vector<std::uint64_t> inodes = socket_inodes(pids);
-      if (!task.egress)
-        sample.egress = {sent(task, inodes, sockets) + task.tunnelled, false};
-      for (const std::uint64_t inode : inodes) {
-        const auto found = sockets.held.find(inode);
-        if (found == sockets.held.end())
-          continue;
-        rx += found->second.rx_bytes;
-        tx += found->second.tx_bytes;
-        if (found->second.established)
-          ++sample.idle.connections;
-      }
-      sample.idle.net_rx_bytes = rx;
-      sample.idle.net_tx_bytes = tx;
-    }
+    add_network(task, pids, sockets, sample);
     for (const GpuGrant& grant : task.gpus) {
       const auto place = static_cast<std::size_t>(grant.gpu);
       const auto card = place < gpus_.size() ? out.cards.find(gpus_[place].index) : out.cards.end();

@@ -1,6 +1,5 @@
-// What the tasks of this node do right now, read from the machine: /proc, the kernel's socket
-// tables, and one look at each card. Runs on a worker, because a driver may take its time; what it
-// needs of the tasks comes in as plain values.
+// Samples what the tasks of this node do: /proc, the kernel's socket tables, and one sample of each
+// card. Runs on a worker, because a driver may take its time; its input is plain values.
 #pragma once
 
 #include <map>
@@ -17,15 +16,13 @@ namespace billow::agent {
 struct WatchedTask {
   TaskId task;
   int pid = 0;         // of the job's first process
-  std::string cgroup;  // where it has one of its own
+  std::string cgroup;  // empty: it has none
   std::vector<GpuGrant> gpus;
   std::uint64_t output_bytes = 0;
-  SteadyTime last_input;  // 0: none
-  std::optional<Egress>
-      egress;              // where the kernel counts it; else it is added up from sockets here
-  bool born_here = false;  // started by this agent: nothing of its traffic was counted before
-  std::int64_t tunnelled =
-      0;  // what left through tunnels, which is neither in the kernel's count nor in its sockets'
+  SteadyTime last_input;         // 0: none
+  std::optional<Egress> egress;  // the kernel's count; none: it is added up from sockets here
+  bool born_here = false;        // started by this agent, so none of its traffic was counted before
+  std::int64_t tunnelled = 0;    // bytes sent through tunnels, which no other count includes
 };
 
 struct Sampled {
@@ -33,22 +30,22 @@ struct Sampled {
   std::vector<std::pair<TaskId, TaskSample>> tasks;
 };
 
-// Bytes and connections of TCP sockets, from the kernel's own accounts. Empty where it does not
-// tell.
+// Bytes and connections of TCP sockets, as the kernel counts them. Empty if it does not report
+// them.
 struct SocketUse {
   std::int64_t rx_bytes = 0, tx_bytes = 0;
-  std::uint64_t cookie = 0;  // of no other socket since the machine started
+  std::uint64_t cookie = 0;  // unique since the machine started
   bool established = false;
-  bool leaves = false;  // to a public address
+  bool leaves = false;  // connected to a public address
 };
 struct Sockets {
   std::map<std::uint64_t, SocketUse> held;  // by inode
-  std::map<std::uint64_t, SocketUse>
-      closed;  // by cookie: their processes have let go, the kernel still sends
+  // By cookie: closed by their processes, but the kernel still sends.
+  std::map<std::uint64_t, SocketUse> closed;
 };
 Sockets tcp_sockets();
 
-// Energy of a card whose driver has no counter is added up from its power.
+// If the driver has no energy counter, the energy is integrated from the power.
 class Sampler {
  public:
   Sampler(GpuBackend* backend, std::vector<GpuInfo> gpus)
@@ -56,6 +53,11 @@ class Sampler {
   Sampled look(const std::vector<WatchedTask>& tasks, SteadyTime now);
 
  private:
+  std::map<std::uint32_t, GpuSample> look_at_cards(const std::map<std::size_t, int>& holders);
+  void add_network(const WatchedTask& task,
+                   const std::vector<int>& pids,
+                   const Sockets& sockets,
+                   TaskSample& sample);
   std::int64_t energy_mj(const GpuSample& sample, SteadyTime now);
   std::int64_t sent(const WatchedTask& task,
                     const std::vector<std::uint64_t>& inodes,
@@ -68,9 +70,9 @@ class Sampler {
     double mj = 0;
   };
   std::map<std::uint32_t, Integral> integrals_;
-  // Bytes by socket (the kernel's cookie), so that one that closes takes nothing back, and one that
-  // drains after its process closed it still counts. What never shows in a look is missed: sockets
-  // that live for less than two seconds, and every protocol but TCP.
+  // Bytes by socket (the kernel's cookie): a closed socket keeps its count, and one that still
+  // sends after its process closed it is counted on. Sockets that live for less than two seconds
+  // and protocols other than TCP are missed.
   struct Traffic {
     std::map<std::uint64_t, std::int64_t> sent;
     std::int64_t total = 0;
@@ -78,7 +80,7 @@ class Sampler {
   std::map<TaskId, Traffic> traffic_;
 };
 
-// The inodes of the sockets these processes hold.
+// The inodes of the sockets that these processes hold.
 std::vector<std::uint64_t> socket_inodes(const std::vector<int>& pids,
                                          const std::string& proc = "/proc");
 

@@ -45,7 +45,7 @@ std::map<std::string, std::string> link_labels(const std::vector<GpuInfo>& gpus)
   if (gpus.empty())
     return out;
   out["gpu-link"] = link_name(gpus.front());
-  std::size_t joined = 0;  // the most cards that reach one another by it
+  std::size_t joined = 0;  // the largest group of cards that reach each other by NVLink
   for (const GpuInfo& gpu : gpus) {
     std::size_t near = 0;
     for (const GpuPeer& peer : gpu.peers) {
@@ -66,7 +66,7 @@ Fabric::Fabric(net::Loop& loop, Options options)
   const auto text = read_file(path(), 1 << 20);
   if (!text)
     return;
-  // Cards that were changed since have not been measured.
+  // The figures are invalid if the cards have changed since.
   if (auto kept = wire::from_json_text<Kept>(*text); kept && kept->cards == cards())
     labels_ = std::move(kept->labels);
 }
@@ -92,7 +92,7 @@ void Fabric::ask(const Ask& ask) {
   }
 }
 
-// In a process of its own: contexts take memory on every card until it ends.
+// Runs in a separate process: contexts hold memory on every card until the process ends.
 void Fabric::measure_gpus(const Ask& ask) {
   std::string visible;
   for (const GpuInfo& gpu : options_.gpus)

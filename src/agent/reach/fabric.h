@@ -1,6 +1,6 @@
-// The node's side of a fabric check: the copies between its GPUs, one end of a stream to another
-// node, and the figures kept, which are labels of the node from then on. The head asks
-// (head/fabric_check), and nothing happens that it did not ask for.
+// The node's side of a fabric check: copies between its GPUs, and one end of a stream to another
+// node. The figures are stored and become labels of the node. Only the head (head/fabric_check)
+// starts a check.
 #pragma once
 
 #include <functional>
@@ -19,16 +19,16 @@ namespace billow::agent {
 class Fabric {
  public:
   struct Options {
-    std::string data_dir;       // where the figures are kept
-    std::vector<GpuInfo> gpus;  // as offered, in their order
+    std::string data_dir;       // where the figures are stored
+    std::vector<GpuInfo> gpus;  // in the order of the offer
     std::function<void(wire::fabric_v1::Answer)> answer;
-    std::function<void()> on_labels;  // they changed: the offer did
+    std::function<void()> on_labels;  // the labels changed, and with them the offer
   };
   Fabric(net::Loop& loop, Options options);
   ~Fabric();
 
   void ask(const wire::fabric_v1::Ask& ask);
-  // Measured, from the last check; they go with the cards they were measured on.
+  // Figures of the last check; they are dropped when the cards change.
   std::map<std::string, std::string> labels() const { return labels_; }
 
  private:
@@ -48,8 +48,8 @@ class Fabric {
   std::map<std::string, std::string> labels_;
 };
 
-// What the driver says of how the cards are joined, for every node that joins: "gpu-link" is
-// nvlink4 or pcie5, and "nvlink-gpus" how many reach each other by it.
+// How the cards are connected, according to the driver: "gpu-link" is nvlink4 or pcie5, and
+// "nvlink-gpus" is the number of cards that reach each other by NVLink.
 std::map<std::string, std::string> link_labels(const std::vector<GpuInfo>& gpus);
 
 }  // namespace billow::agent

@@ -39,9 +39,9 @@ Result<std::unique_ptr<KeepAliveSocket>> KeepAliveSocket::listen(net::Loop& loop
     return fail_errno("socket", errno);
   const auto [address, size] = net::abstract_address(name);
   if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0)
-    return fail_errno("the socket for keep-alives", errno);
+    return fail_errno("bind the keepalive socket", errno);
   if (::listen(fd.get(), 16) != 0)
-    return fail_errno("the socket for keep-alives", errno);
+    return fail_errno("listen on the keepalive socket", errno);
   return std::unique_ptr<KeepAliveSocket>(new KeepAliveSocket(loop, std::move(fd), std::move(ask)));
 }
 
@@ -75,7 +75,7 @@ void KeepAliveSocket::read(Peer& peer) {
   if (end != std::string::npos) {
     ucred who{};
     socklen_t size = sizeof who;
-    std::string answer = "error this machine does not say who asks\n";
+    std::string answer = "error the kernel did not identify the calling process\n";
     if (::getsockopt(peer.fd.get(), SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.pid > 0) {
       const auto blank = peer.line.find(' ');
       const auto lasts = parse_int(peer.line.substr(0, std::min(blank, end)), 1, 30 * 86400);

@@ -1,8 +1,8 @@
-// `billow keepalive` from inside a job: a socket in the abstract namespace of this machine, on
-// which the kernel itself says who asks. So no token is needed, a job can speak for itself and for
-// nobody else, and it works while the head is away.
+// The agent's side of `billow keepalive`, which runs inside a job: a socket in the abstract
+// namespace, on which the kernel identifies the peer. So no token is needed, a job can keep only
+// itself alive, and it works while the head is unreachable.
 //
-// The asking side, and what is said, is in net/ask_keepalive.h.
+// The client side and the protocol are in net/ask_keepalive.h.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@ namespace billow::agent {
 
 class KeepAliveSocket {
  public:
-  // Who asks, for how long, and why; the answer is how long it holds.
+  // The process that asks, the duration and the reason. Returns the duration that was granted.
   using Ask = std::function<Result<Duration>(int pid, Duration lasts, std::string reason)>;
   static Result<std::unique_ptr<KeepAliveSocket>> listen(net::Loop& loop,
                                                          const std::string& name,

@@ -22,7 +22,7 @@ constexpr std::size_t table_bytes_max = 16 << 20;
 
 using Row = ListeningSocket;
 
-// /proc/net/tcp writes addresses as the machine's words in hexadecimal.
+// /proc/net/tcp prints addresses as hexadecimal words in the machine's byte order.
 bool parse_address(std::string_view text, Row& row) {
   const auto colon = text.find(':');
   if (colon != 8 && colon != 32)
@@ -43,7 +43,7 @@ bool parse_address(std::string_view text, Row& row) {
   return true;
 }
 
-// Listening sockets of the network a process lives in.
+// The listening sockets in a process's network namespace.
 std::vector<Row> listening(const std::string& process) {
   std::vector<Row> out;
   for (const char* table : {"tcp", "tcp6"}) {
@@ -79,7 +79,7 @@ std::uint64_t network_of(const std::string& process) {
   return ::stat(("/proc/" + process + "/ns/net").c_str(), &info) == 0 ? info.st_ino : 0;
 }
 
-// "Any address" means that this machine's own will do.
+// A socket that listens on any address is reached by loopback.
 void make_reachable(Listener& found) {
   unsigned char* bytes = found.address.sin6_addr.s6_addr;
   if (found.v4) {
@@ -100,16 +100,16 @@ Result<Fd> new_socket(bool v4) {
   return fd;
 }
 
-// A socket belongs to the network of the thread that makes it, for good: so a thread of its own
-// goes there and makes one.
+// A socket belongs to the network namespace of the thread that creates it, so a separate thread
+// enters the namespace and creates it there.
 Result<Fd> socket_in(int pid, bool v4) {
   const Fd network(::open(fmt::format("/proc/{}/ns/net", pid).c_str(), O_RDONLY | O_CLOEXEC));
   if (!network)
-    return fail_errno("the job's network", errno);
+    return fail_errno("open the job's network namespace", errno);
   Result<Fd> made = fail(Code::internal, "");
   std::thread([&] {
     if (::setns(network.get(), CLONE_NEWNET) != 0)
-      made = fail_errno("enter the job's network", errno);
+      made = fail_errno("enter the job's network namespace", errno);
     else
       made = new_socket(v4);
   }).join();
@@ -145,7 +145,7 @@ std::map<std::uint64_t, int> sockets_of(int pid) {
 }
 
 Result<Listener> find_listener(const std::vector<int>& pids, std::uint16_t port) {
-  std::map<std::uint64_t, std::vector<Row>> tables;  // by network
+  std::map<std::uint64_t, std::vector<Row>> tables;  // by network namespace
   for (const int pid : pids) {
     const std::uint64_t network = network_of(std::to_string(pid));
     const auto [at, fresh] = tables.try_emplace(network);
@@ -165,7 +165,7 @@ Result<Listener> find_listener(const std::vector<int>& pids, std::uint16_t port)
       return found;
     }
   }
-  return fail(Code::not_found, fmt::format("nothing of the job listens on port {}", port));
+  return fail(Code::not_found, fmt::format("the job does not listen on port {}", port));
 }
 
 bool still_listens(const Listener& listener) {

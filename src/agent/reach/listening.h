@@ -1,6 +1,5 @@
-// Where a job listens: the socket behind a port, if a process of the job has it. A node's loopback
-// belongs to everybody on it, so a port is reached for a job's people only when it is the job's
-// own.
+// Finds the socket that listens on a port, if a process of the job owns it. All jobs of a node
+// share its loopback device, so a tunnel may only lead to a socket that belongs to the job.
 #pragma once
 
 #include <netinet/in.h>
@@ -16,35 +15,34 @@
 namespace billow::agent {
 
 struct Listener {
-  sockaddr_in6 address{};  // to connect to; an IPv4 one is mapped
+  sockaddr_in6 address{};  // to connect to; IPv4 is mapped
   bool v4 = false;
-  int pid = 0;  // who has it
-  int fd = -1;  // as which descriptor
+  int pid = 0;  // the process that owns it
+  int fd = -1;  // its descriptor there
   std::uint64_t inode = 0;
 };
 
-// One listening socket of a network.
+// One listening socket of a network namespace.
 struct ListeningSocket {
-  sockaddr_in6 address{};  // the first four bytes of an IPv4 one's
+  sockaddr_in6 address{};  // an IPv4 address is in the first four bytes
   bool v4 = false;
   std::uint64_t inode = 0;
   std::uint16_t port() const { return ntohs(address.sin6_port); }
 };
-// All of the network that this process lives in, which is where a replica is called.
+// All listening sockets in the agent's network namespace, where gateways call replicas.
 std::vector<ListeningSocket> listening_here();
-// The sockets a process has, each with a descriptor of it.
+// The sockets of a process by inode, each with one of its descriptors.
 std::map<std::uint64_t, int> sockets_of(int pid);
 
-// not_found: no process of these listens on the port.
+// not_found: none of these processes listens on the port.
 Result<Listener> find_listener(const std::vector<int>& pids, std::uint16_t port);
 
-// Whether that process still has that socket: one look instead of one at every process of the job
-// and every socket of the machine, for connections that come in bursts. While the job has it open,
-// nobody else listens on its port.
+// Whether that process still has that socket. Much cheaper than find_listener, for bursts of
+// connections: while the job has the socket open, no other process listens on its port.
 bool still_listens(const Listener& listener);
 
-// A socket on its way to the listener, in the network its process lives in. Not connected yet:
-// writable when it is.
+// Starts to connect to the listener, in its process's network namespace. The socket becomes
+// writable when it is connected.
 Result<Fd> begin_connect(const Listener& listener);
 
 }  // namespace billow::agent

@@ -8,8 +8,8 @@ namespace {
 
 constexpr Duration first_look_every = milliseconds(2);
 constexpr Duration look_every = milliseconds(25), all_every = milliseconds(100);
-constexpr Duration sure_after = milliseconds(30);  // between the two looks that name somebody else
-constexpr int looks_per_wait = 32;  // a task that has started for a second is looked at every 31 ms
+constexpr Duration sure_after = milliseconds(30);  // before another owner is reported
+constexpr int looks_per_wait = 32;  // a task that has been starting for 1 s is checked every 31 ms
 
 enum class Bound {
   not_here,
@@ -124,7 +124,7 @@ PortHolder PortWatch::judge(TaskId task,
 
 std::vector<PortWatch::Seen> PortWatch::look(SteadyTime now) {
   std::vector<Seen> out;
-  std::optional<std::vector<ListeningSocket>> sockets;  // one list for all of them
+  std::optional<std::vector<ListeningSocket>> sockets;  // read once for all tasks
   for (auto& [task, port] : ports_) {
     if (now < port.due)
       continue;

@@ -1,18 +1,17 @@
-// Who has the ports of replicas. A node's ports belong to everybody on it: a neighbour that binds
-// the one a replica is about to use, or has just lost, would be asked its health and given its
-// calls. So the agent says whether the sockets that answer there are the task's own, and a gateway
-// calls a replica only where they are.
+// Watches which process owns the ports of replicas. All jobs of a node share its ports: a neighbour
+// that binds the port that a replica is about to use, or has just lost, would get its health checks
+// and its calls. So the agent reports whether the sockets on the port belong to the task, and a
+// gateway calls a replica only if they do.
 //
-// What holds
-// - Of the sockets on a port those count that a connection from the gateway comes to (the kernel
-// prefers an address to "any"); all of them
-//   must be of the task: sockets of one Unix user can share a port.
-// - Somebody else is named only when a second look, a moment later, still finds them: a process
-// that has just been made may be missing
-//   from the first look's list.
-// - Until its first listener a task is looked at ever more seldom, from every 2 ms; then every 25
-// ms whether it still has its sockets, which
-//   is one look at each of them, every 100 ms at all the sockets of the machine, and when asked.
+// Guarantees
+// - Only sockets that a connection from the gateway can reach count (the kernel prefers a specific
+//   address to "any"). All of them must belong to the task, because sockets of one Unix user can
+//   share a port.
+// - Another owner is reported only after a second check a moment later, because the first check can
+//   miss a process that was just created.
+// - Until the task listens for the first time it is checked at growing intervals, from 2 ms. Then
+//   its own sockets are checked every 25 ms, all sockets of the machine every 100 ms, and both on
+//   request.
 #pragma once
 
 #include <functional>
@@ -29,11 +28,11 @@
 
 namespace billow::agent {
 
-// At which address a gateway comes to this node's ports: 127.0.0.1, or one that is not known here.
+// The address by which a gateway reaches this node's ports: 127.0.0.1, or one unknown to the agent.
 enum class Reach { loopback, unknown };
-Reach reach_of(const net::Address& head);  // as an agent that dials the head there is known to it
+Reach reach_of(const net::Address& head);  // for an agent that dials the head at this address
 
-// The sockets, by inode, of which the kernel takes one for a connection to that port.
+// The inodes of the sockets among which the kernel chooses for a connection to that port.
 std::vector<std::uint64_t> answering(const std::vector<ListeningSocket>& sockets,
                                      std::uint16_t port,
                                      Reach reach);
@@ -61,14 +60,13 @@ class PortWatch {
   void remove(TaskId task) { ports_.erase(task); }
   bool watches(TaskId task) const { return ports_.contains(task); }
   std::uint16_t port_of(TaskId task) const;
-  // Looks at those whose time has come; what it sees of each of them.
+  // Checks the tasks that are due.
   std::vector<Seen> look(SteadyTime now);
-  // Looks at one at once. Doubt is not held against it: somebody else's socket that no second look
-  // has confirmed counts as nobody's.
+  // Checks one task now. A foreign socket that no second check has confirmed counts as nobody's.
   PortHolder look_at(TaskId task, SteadyTime now);
-  // Of a task that has ended: it never had its port, and somebody has it now.
+  // For a task that has ended: it never had its port, and another process has it now.
   bool was_taken(TaskId task) const;
-  std::optional<SteadyTime> next() const;  // when `look` has something to do
+  std::optional<SteadyTime> next() const;  // when the next task is due
 
  private:
   struct Port {
@@ -76,10 +74,10 @@ class PortWatch {
     SteadyTime since;
     SteadyTime due;
     bool had_it = false, has_it = false;
-    SteadyTime all_due;  // when its own sockets are not enough to look at
-    std::map<std::uint64_t, std::pair<int, int>>
-        own;                   // sockets of the task as found last: process and descriptor
-    SteadyTime strange_since;  // 0: nobody else's socket was there
+    SteadyTime all_due;  // when all sockets of the machine must be checked again
+    // The task's sockets at the last check: process and descriptor, by inode.
+    std::map<std::uint64_t, std::pair<int, int>> own;
+    SteadyTime strange_since;  // since when a foreign socket is there; 0: none
   };
   PortHolder judge(TaskId task,
                    Port& port,

@@ -27,7 +27,7 @@ namespace {
 
 constexpr Duration listens_for = seconds(20);
 constexpr Duration io_patience = seconds(5);
-constexpr int streams = 4;  // one connection alone is bound by one core on either side
+constexpr int streams = 4;  // one connection is limited by one core on either side
 constexpr int pings = 200;
 constexpr std::size_t piece_bytes = 256 << 10;
 constexpr std::size_t connections_max = 16;
@@ -67,7 +67,7 @@ bool receive_all(int fd, void* data, std::size_t size) {
   return true;
 }
 
-// In a time that does not tell how much of it was right.
+// Compares in constant time, so that the time does not reveal how much matches.
 bool same(std::string_view a, std::string_view b) {
   unsigned char difference = a.size() == b.size() ? 0 : 1;
   for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i)
@@ -119,7 +119,7 @@ Result<Fd> connect_to(const StreamTarget& target, char mode) {
     return fail(Code::unavailable,
                 fmt::format("{} cannot be reached at port {}: {}", target.address, target.port,
                             std::strerror(error == EINPROGRESS ? ETIMEDOUT : error)),
-                "gangs need their nodes to reach each other: is a firewall between them?");
+                "gangs need nodes that reach each other: check for a firewall between them");
   const int on = 1;
   ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   char answer = 0;
@@ -127,7 +127,7 @@ Result<Fd> connect_to(const StreamTarget& target, char mode) {
   if (!send_all(fd.get(), greeting.data(), greeting.size()) || !receive_all(fd.get(), &answer, 1) ||
       answer != granted)
     return fail(Code::unavailable,
-                fmt::format("{} took the connection and ended it", target.address));
+                fmt::format("{} accepted the connection and closed it", target.address));
   return fd;
 }
 
@@ -139,7 +139,7 @@ Result<std::int64_t> latency_us(const StreamTarget& target) {
   for (int i = 0; i < pings && system_clock().steady() < end; ++i) {
     const SteadyTime began = system_clock().steady();
     if (!send_all(fd.get(), ping, sizeof ping) || !receive_all(fd.get(), ping, sizeof ping))
-      return fail(Code::unavailable, "the connection broke");
+      return fail(Code::unavailable, "the connection was lost");
     took.push_back((system_clock().steady() - began).ns / 1000);
   }
   std::nth_element(took.begin(), took.begin() + static_cast<std::ptrdiff_t>(took.size() / 2),
@@ -158,7 +158,7 @@ void push(const Fd& fd, SteadyTime end, Leg& leg) {
     if (!send_all(fd.get(), piece.data(), piece.size()))
       return void(leg.broke = true);
   ::shutdown(fd.get(), SHUT_WR);
-  // What has arrived counts, not what the kernel here has taken.
+  // Count bytes that have arrived, not bytes in this kernel's buffers.
   leg.broke = !receive_all(fd.get(), &leg.bytes, sizeof leg.bytes);
 }
 
@@ -187,7 +187,7 @@ std::string interface_of(int fd) {
   return name;
 }
 
-// Asked of the interface itself: /sys may show those of another network namespace.
+// Asks the interface itself: /sys may show the interfaces of another network namespace.
 std::int64_t speed_mbit_s(int fd, const std::string& interface) {
   ethtool_cmd settings{};
   settings.cmd = ETHTOOL_GSET;
@@ -211,7 +211,7 @@ Result<std::unique_ptr<StreamListener>> StreamListener::open(const std::string& 
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE;
   if (const int error = ::getaddrinfo(address.c_str(), "0", &hints, &found); error != 0)
-    return fail(Code::invalid, fmt::format("\"{}\" is no address of this machine: {}", address,
+    return fail(Code::invalid, fmt::format("\"{}\" is not an address of this machine: {}", address,
                                            ::gai_strerror(error)));
   auto out = std::unique_ptr<StreamListener>(new StreamListener);
   out->socket_ = Fd(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -222,8 +222,8 @@ Result<std::unique_ptr<StreamListener>> StreamListener::open(const std::string& 
   ::freeaddrinfo(found);
   if (!bound)
     return fail(Code::unavailable,
-                fmt::format("{} cannot be listened on: {}", address, std::strerror(error)),
-                "is it an address of this machine, and not of a router before it?");
+                fmt::format("cannot listen on {}: {}", address, std::strerror(error)),
+                "check that it is an address of this machine, not of a router in front of it");
   sockaddr_storage own{};
   socklen_t size = sizeof own;
   ::getsockname(out->socket_.get(), reinterpret_cast<sockaddr*>(&own), &size);
@@ -259,7 +259,7 @@ void StreamListener::serve() {
   }
   socket_.reset();
   for (std::thread& thread : serving)
-    thread.join();  // each ends by its own patience
+    thread.join();  // each ends after its timeout
 }
 
 Result<StreamFigures> run_stream_test(const StreamTarget& target) {
@@ -280,7 +280,7 @@ Result<StreamFigures> run_stream_test(const StreamTarget& target) {
   std::uint64_t bytes = 0;
   for (const Leg& leg : legs) {
     if (leg.broke)
-      return fail(Code::unavailable, fmt::format("the connection to {} broke", target.address));
+      return fail(Code::unavailable, fmt::format("the connection to {} was lost", target.address));
     bytes += leg.bytes;
   }
   figures.mbit_s = static_cast<std::int64_t>(static_cast<double>(bytes) * 8 / 1e6 / took.seconds());

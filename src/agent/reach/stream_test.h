@@ -1,6 +1,6 @@
-// How fast bytes go from one node to another: a listener that lives for one test, and whoever dials
-// it. Nothing listens before the head asks for it; whoever connects must show the secret the head
-// gave both ends; one test, or twenty seconds, and the port is closed.
+// Measures the bandwidth from one node to another: a listener for one test, and the node that dials
+// it. Nothing listens before the head asks for it. The dialling node must show the secret that the
+// head gave both ends. The port closes after one test or twenty seconds.
 #pragma once
 
 #include <atomic>
@@ -16,10 +16,10 @@ namespace billow::agent {
 
 class StreamListener {
  public:
-  // On the address that other nodes know us by; the kernel chooses the port.
+  // Listens on the address by which other nodes know this one; the kernel chooses the port.
   static Result<std::unique_ptr<StreamListener>> open(const std::string& address,
                                                       std::string secret);
-  ~StreamListener();  // closes at once
+  ~StreamListener();  // closes immediately
   std::uint16_t port() const { return port_; }
 
  private:
@@ -34,10 +34,10 @@ class StreamListener {
 };
 
 struct StreamFigures {
-  std::int64_t mbit_s = 0;            // over several connections at once
-  std::int64_t latency_us = 0;        // there and back, of a small message; the median
-  std::string interface;              // the one the bytes left by
-  std::int64_t interface_mbit_s = 0;  // what the kernel says it can do; 0: it does not say
+  std::int64_t mbit_s = 0;            // over several parallel connections
+  std::int64_t latency_us = 0;        // median round trip of a small message
+  std::string interface;              // the network interface that sent the bytes
+  std::int64_t interface_mbit_s = 0;  // its speed according to the kernel; 0: unknown
 };
 struct StreamTarget {
   std::string address;
@@ -45,11 +45,10 @@ struct StreamTarget {
   std::string secret;
   Duration lasts = seconds(1);
 };
-// Blocks for as long as the test lasts, and a few seconds more at the most.
+// Blocks for the duration of the test and at most a few seconds more.
 Result<StreamFigures> run_stream_test(const StreamTarget& target);
 
-// The fastest InfiniBand port of this machine in Mbit/s; 0: there is none. `root`: /sys, for tests
-// another.
+// The fastest InfiniBand port of this machine in Mbit/s; 0: none. `root` is for tests.
 std::int64_t infiniband_mbit_s(const std::string& root = "/sys");
 
 }  // namespace billow::agent

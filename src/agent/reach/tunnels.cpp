@@ -13,14 +13,14 @@ using namespace wire::agent_v1;
 struct Tunnels::Tunnel {
   std::uint64_t id = 0;
   TaskId task;
-  Door door;
+  Target target;
   std::unique_ptr<net::FdWatch> watch;
   bool connected = false;
-  bool ended_here = false;   // the job's side has no more bytes, and the head was told
-  bool ended_there = false;  // nothing more comes from the head
-  bool shut = false;         // and the job's side knows
-  std::uint64_t credit = tunnel_window_bytes;  // that may be sent to the head
-  std::uint64_t owed = 0;                      // taken off the head's window and not given back yet
+  bool ended_here = false;   // the job's side has ended, and the head was informed
+  bool ended_there = false;  // the head sends nothing more
+  bool shut = false;         // and the job's socket was shut down for writing
+  std::uint64_t credit = tunnel_window_bytes;  // bytes that may be sent to the head
+  std::uint64_t owed = 0;                      // consumed bytes of the head's window to return
   std::string to_job;
 };
 
@@ -34,17 +34,17 @@ void Tunnels::take(const Tunnelled& message, std::string_view blob) {
   const std::uint64_t id = std::visit([](const auto& m) { return m.tunnel; }, message);
   const auto found = tunnels_.find(id);
   if (found == tunnels_.end())
-    return;  // it was cut here, and the head does not know yet
+    return;  // it was closed here, and the head does not know yet
   Tunnel& t = *found->second;
   if (std::holds_alternative<TunnelData>(message)) {
     if (t.to_job.size() + blob.size() > tunnel_window_bytes)
-      return cut(id, "more was sent than was granted");
+      return cut(id, "the head sent more than the window allows");
     t.to_job += blob;
     flush(t);
   } else if (const auto* credit = std::get_if<TunnelCredit>(&message)) {
     t.credit += credit->bytes;
   } else if (const auto* end = std::get_if<TunnelEnd>(&message)) {
-    // After both ends this is the head's good-bye: what the job has not read yet is still its own.
+    // After both sides have ended, this only confirms it: the job may still read what was sent.
     if (end->cut && !(t.ended_here && t.ended_there))
       return (void)tunnels_.erase(id);
     t.ended_there = true;
@@ -57,24 +57,23 @@ void Tunnels::open(const TunnelOpen& request) {
     callbacks_.send(TunnelOpened{.tunnel = request.tunnel, .error = why}, {});
   };
   if (tunnels_.size() >= tunnels_per_node_max)
-    return refuse(
-        fmt::format("the node carries {} connections into jobs already", tunnels_.size()));
+    return refuse(fmt::format("the node already has {} connections into jobs", tunnels_.size()));
   const auto theirs = std::count_if(tunnels_.begin(), tunnels_.end(), [&](const auto& one) {
     return one.second->task == request.task;
   });
   if (static_cast<std::size_t>(theirs) >= tunnels_per_task_max)
     return refuse(
         fmt::format("{} connections into this job are open already; close some first", theirs));
-  auto door = callbacks_.open(request);
-  if (!door)
-    return refuse(door.error().message);
+  auto target = callbacks_.open(request);
+  if (!target)
+    return refuse(target.error().message);
   auto made = std::make_unique<Tunnel>();
   made->id = request.tunnel;
   made->task = request.task;
-  made->door = std::move(*door);
+  made->target = std::move(*target);
   Tunnel& t = *made;
   tunnels_[t.id] = std::move(made);
-  t.watch = loop_.watch(t.door.fd.get(), [this, id = t.id](bool readable, bool writable) {
+  t.watch = loop_.watch(t.target.fd.get(), [this, id = t.id](bool readable, bool writable) {
     ready(id, readable, writable);
   });
   t.watch->want(false, true);
@@ -88,7 +87,7 @@ void Tunnels::ready(std::uint64_t id, bool readable, bool writable) {
   if (!t.connected) {
     int error = 0;
     socklen_t length = sizeof error;
-    ::getsockopt(t.door.fd.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+    ::getsockopt(t.target.fd.get(), SOL_SOCKET, SO_ERROR, &error, &length);
     if (error != 0) {
       callbacks_.send(TunnelOpened{.tunnel = id,
                                    .error = fmt::format("the job's port does not answer: {}",
@@ -98,8 +97,8 @@ void Tunnels::ready(std::uint64_t id, bool readable, bool writable) {
       return;
     }
     t.connected = true;
-    callbacks_.send(TunnelOpened{.tunnel = id, .host_key = t.door.host_key, .user = t.door.user},
-                    {});
+    callbacks_.send(
+        TunnelOpened{.tunnel = id, .host_key = t.target.host_key, .user = t.target.user}, {});
   }
   if (writable)
     flush(t);
@@ -112,8 +111,8 @@ void Tunnels::receive(Tunnel& t) {
   if (t.ended_here || t.credit == 0)
     return;
   char buffer[tunnel_piece_bytes_max];
-  const ssize_t n =
-      ::recv(t.door.fd.get(), buffer, std::min<std::size_t>(sizeof buffer, t.credit), MSG_DONTWAIT);
+  const ssize_t n = ::recv(t.target.fd.get(), buffer,
+                           std::min<std::size_t>(sizeof buffer, t.credit), MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EINTR))
     return;
   if (n > 0) {
@@ -127,10 +126,11 @@ void Tunnels::receive(Tunnel& t) {
     return callbacks_.send(TunnelEnd{.tunnel = t.id}, {});
   t.ended_there = t.shut = true;
   t.to_job.clear();
-  callbacks_.send(TunnelEnd{.tunnel = t.id,
-                            .error = fmt::format("the job's side broke off: {}", ::strerror(errno)),
-                            .cut = true},
-                  {});
+  callbacks_.send(
+      TunnelEnd{.tunnel = t.id,
+                .error = fmt::format("the job closed the connection: {}", ::strerror(errno)),
+                .cut = true},
+      {});
 }
 
 void Tunnels::flush(Tunnel& t) {
@@ -138,7 +138,7 @@ void Tunnels::flush(Tunnel& t) {
     return;
   std::size_t done = 0;
   while (done < t.to_job.size()) {
-    const ssize_t n = ::send(t.door.fd.get(), t.to_job.data() + done, t.to_job.size() - done,
+    const ssize_t n = ::send(t.target.fd.get(), t.to_job.data() + done, t.to_job.size() - done,
                              MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n > 0)
       done += static_cast<std::size_t>(n);
@@ -147,7 +147,7 @@ void Tunnels::flush(Tunnel& t) {
     else if (n < 0 && errno == EAGAIN)
       break;
     else {
-      // Nobody reads there any more. What comes from there may still be worth having.
+      // The job no longer reads; it may still send.
       done = t.to_job.size();
       t.shut = true;
     }
@@ -164,7 +164,7 @@ void Tunnels::settle(std::uint64_t id) {
     return;
   Tunnel& t = *found->second;
   if (t.connected && t.ended_there && t.to_job.empty() && !t.shut) {
-    ::shutdown(t.door.fd.get(), SHUT_WR);
+    ::shutdown(t.target.fd.get(), SHUT_WR);
     t.shut = true;
   }
   if (t.ended_here && t.ended_there && t.to_job.empty()) {
@@ -192,7 +192,8 @@ void Tunnels::close_of(TaskId task, const std::string& why) {
     if (t->task == task)
       theirs.push_back(id);
   for (const std::uint64_t id : theirs) {
-    // What the job wrote before it ended is still in the socket, as far as there is room for it.
+    // Bytes that the job wrote before it ended are still in the socket; send what the window
+    // allows.
     Tunnel& t = *tunnels_.at(id);
     while (t.connected && !t.ended_here && t.credit > 0) {
       const std::uint64_t before = t.credit;

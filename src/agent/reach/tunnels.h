@@ -1,10 +1,9 @@
-// Connections into jobs, carried over the agent's own connection to the head (core/wire/tunnel.h).
-// Each has a socket here (the job's port, or a secure shell's) and passes bytes on, in both
-// directions, no more than either side can take.
+// Connections into jobs, carried over the agent's connection to the head (core/wire/tunnel.h). Each
+// tunnel has a socket here (to the job's port or to an sshd) and forwards bytes in both directions,
+// no faster than either side reads them.
 //
-// What holds: bytes come out as they went in, an end of file on one side leaves the other open,
-// what one tunnel does not take holds up no other, and none outlives its task or the connection to
-// the head.
+// Guarantees: bytes arrive unchanged and in order; an end of file on one side leaves the other side
+// open; a slow tunnel delays no other; no tunnel outlives its task or the connection to the head.
 #pragma once
 
 #include <functional>
@@ -21,24 +20,24 @@ namespace billow::agent {
 
 class Tunnels {
  public:
-  // What a tunnel ends at: a socket, connected or on its way; of a secure shell also what it is
-  // known by.
-  struct Door {
+  // The job's end of a tunnel: a socket that is connected or connecting; for SSH also the host key
+  // and the user name.
+  struct Target {
     Fd fd;
     std::string host_key, user;
   };
   struct Callbacks {
-    std::function<Result<Door>(const wire::agent_v1::TunnelOpen&)> open;
+    std::function<Result<Target>(const wire::agent_v1::TunnelOpen&)> open;
     std::function<void(const wire::agent_v1::Tunnelled&, std::string_view blob)> send;
-    std::function<void(TaskId, std::size_t bytes)> carried =
-        {};  // of the job's own, on their way to whoever is at the other end; may be missing
+    // Bytes that the job sent through a tunnel; may be missing.
+    std::function<void(TaskId, std::size_t bytes)> carried = {};
   };
   Tunnels(net::Loop& loop, Callbacks callbacks);
   ~Tunnels();
 
   void take(const wire::agent_v1::Tunnelled& message, std::string_view blob);
   void close_of(TaskId task, const std::string& why);
-  void close_all();  // the head is gone, and with it whoever was at the other end
+  void close_all();  // the connection to the head is lost
   std::size_t count() const { return tunnels_.size(); }
 
  private:
@@ -48,8 +47,8 @@ class Tunnels {
   void receive(Tunnel& t);
   void flush(Tunnel& t);
   void cut(std::uint64_t id, const std::string& why);
-  void settle(std::uint64_t
-                  id);  // closes it where both ends have ended, else watches for what it waits for
+  // Closes the tunnel if both sides have ended; otherwise watches for the events it waits for.
+  void settle(std::uint64_t id);
 
   net::Loop& loop_;
   Callbacks callbacks_;

@@ -19,7 +19,7 @@ struct OrderRecord {
   std::string error;  // why the order failed; empty: it did not
   std::int64_t ram_mib = 0;
   std::vector<GpuGrant> gpus;  // given by a resume
-  bool moved = false;          // the vault holds its GPU memory
+  bool moved = false;          // the GPU memory service holds its GPU memory
   std::vector<int> pids;       // or the driver holds that of these processes
   template <class V>
   void fields(V& v) {

@@ -20,10 +20,10 @@ constexpr int over_looks_warn = 2, over_looks_stop = 6;
 
 }  // namespace
 
-Suspender::Suspender(net::Loop& loop, VaultHost::Options vault, Callbacks callbacks)
+Suspender::Suspender(net::Loop& loop, GpumemHost::Options gpumem, Callbacks callbacks)
     : loop_(loop),
       callbacks_(std::move(callbacks)),
-      vault_(std::make_shared<VaultHost>(std::move(vault))),
+      gpumem_(std::make_shared<GpumemHost>(std::move(gpumem))),
       timer_(loop.every(look_every, [this] { look(); })),
       workers_(loop, {.threads = 16, .queue_max = 4096}) {}
 
@@ -49,14 +49,14 @@ TaskPlan Suspender::prepare(const wire::agent_v1::Start& start,
     plan.unsuspendable = "it runs in a MIG instance";
   if (mig || start.time_sliced || (!slice && !start.suspendable))
     return plan;
-  VaultHost::Job job{
+  GpumemHost::Job job{
       .task = start.task, .limits = {}, .strict = start.strict, .suspendable = start.suspendable};
   for (std::size_t i = 0; i < start.gpus.size(); ++i) {
     job.limits.push_back({cards[i], start.gpus[i].share});
     if (slice)
       plan.gpu_mem_mib += start.gpus[i].share.mem_mib;
   }
-  const auto added = vault_->add(job);
+  const auto added = gpumem_->add(job);
   if (!added) {
     // The job still runs, without this.
     if (!simulated) {
@@ -66,13 +66,13 @@ TaskPlan Suspender::prepare(const wire::agent_v1::Start& start,
     }
     return plan;
   }
-  plan.vaulted = true;
+  plan.has_shim = true;
   plan.enforced = slice;
   for (const auto& [name, value] : *added) {
     std::string& entry = env[name];
     entry = name == "LD_PRELOAD" && !entry.empty() ? value + ":" + entry : value;
   }
-  if (start.suspendable && vault_->arena_bytes() <= 0)
+  if (start.suspendable && gpumem_->arena_bytes() <= 0)
     plan.unsuspendable = "this node keeps no memory for suspended jobs (--vault-arena 0)";
   return plan;
 }
@@ -100,17 +100,17 @@ void Suspender::adopted(TaskId task) {
 
 void Suspender::ended(TaskId task) {
   const auto found = plans_.find(task);
-  const bool vaulted = found == plans_.end() || found->second.vaulted;
+  const bool has_shim = found == plans_.end() || found->second.has_shim;
   if (found != plans_.end())
     plans_.erase(found);
   over_.erase(task);
   frozen_.erase(task);
-  // The memory of a suspended job may still be moving. The vault waits for it, so this must not run
-  // on the loop.
-  if (vaulted && vault_->unavailable().empty())
+  // The memory of a suspended job may still be moving. The GPU memory service waits for it, so this
+  // must not run on the loop.
+  if (has_shim && gpumem_->unavailable().empty())
     (void)workers_.submit(
-        [vault = vault_, task] {
-          vault->remove(task);
+        [gpumem = gpumem_, task] {
+          gpumem->remove(task);
           return 0;
         },
         [](int) {});
@@ -122,7 +122,7 @@ const TaskPlan* Suspender::plan(TaskId task) const {
 }
 
 void Suspender::leave() {
-  vault_->end_if_idle();
+  gpumem_->end_if_idle();
 }
 
 void Suspender::keep(TaskId task, const OrderRecord& record) {
@@ -151,23 +151,23 @@ struct PlacedHook {
 
 // On a worker.
 Suspender::Outcome Suspender::take_memory(const Taking& taking) {
-  if (!taking.plan.vaulted)
+  if (!taking.plan.has_shim)
     return checkpoint_by_driver(taking);
-  const auto all = taking.vault->look();
+  const auto all = taking.gpumem->look();
   if (!all)
     return {.error = all.error().message};
-  const auto mine = std::find_if(all->begin(), all->end(), [&](const VaultHost::Seen& seen) {
+  const auto mine = std::find_if(all->begin(), all->end(), [&](const GpumemHost::Seen& seen) {
     return seen.task == taking.task;
   });
   if (mine == all->end())
-    return {.error = "the vault does not know this task"};
+    return {.error = "the GPU memory service does not know this task"};
   if (const std::string why = blocks_suspend(mine->features); !why.empty())
     return {.error = why};
-  // A program that does not use CUDA, or not through the shim, has no memory that the vault could
-  // move.
+  // A program that does not use CUDA, or not through the shim, has no memory that the GPU memory
+  // service could move.
   if (mine->pids.empty())
     return checkpoint_by_driver(taking);
-  const auto saved = taking.vault->suspend(taking.task, taking.mode);
+  const auto saved = taking.gpumem->suspend(taking.task, taking.mode);
   if (!saved)
     return {.error = saved.error().message};
   if (!saved->note.empty())
@@ -187,20 +187,20 @@ Suspender::Outcome Suspender::checkpoint_by_driver(const Taking& taking) {
   }
   if (out.pids.empty())
     return out;
-  if (const Status saved = taking.vault->checkpoint(out.pids); !saved)
+  if (const Status saved = taking.gpumem->checkpoint(out.pids); !saved)
     return {.error = saved.error().message};
   return out;
 }
 
-Suspender::Outcome Suspender::give_memory_back(VaultHost& vault,
+Suspender::Outcome Suspender::give_memory_back(GpumemHost& gpumem,
                                                TaskId task,
                                                const TaskPlan& plan,
                                                const OrderRecord& record) {
   if (!record.pids.empty()) {
-    if (const Status back = vault.restore(record.pids); !back)
+    if (const Status back = gpumem.restore(record.pids); !back)
       return {.error = back.error().message};
-  } else if (plan.vaulted && record.moved) {
-    if (const auto back = vault.resume(task); !back)
+  } else if (plan.has_shim && record.moved) {
+    if (const auto back = gpumem.resume(task); !back)
       return {.error = back.error().message};
   }
   return {};
@@ -218,8 +218,8 @@ void Suspender::carry_out(TaskId task, OrderRecord record) {
     hook.place = callbacks_.place(task);
   Status queued;
   if (record.suspend) {
-    Taking taking{vault_, callbacks_.gpu_memory, task,
-                  plan,   record.mode,           callbacks_.processes(task)};
+    Taking taking{gpumem_, callbacks_.gpu_memory, task,
+                  plan,    record.mode,           callbacks_.processes(task)};
     queued = workers_.submit(
         [hook = std::move(hook), taking = std::move(taking)]() -> Outcome {
           if (const Status ran = hook.run(); !ran)
@@ -229,8 +229,8 @@ void Suspender::carry_out(TaskId task, OrderRecord record) {
         [this, task, record](Outcome outcome) { suspended(task, record, std::move(outcome)); });
   } else {
     queued = workers_.submit(
-        [hook = std::move(hook), vault = vault_, task, plan, record]() -> Outcome {
-          Outcome out = give_memory_back(*vault, task, plan, record);
+        [hook = std::move(hook), gpumem = gpumem_, task, plan, record]() -> Outcome {
+          Outcome out = give_memory_back(*gpumem, task, plan, record);
           if (!out.error.empty())
             return out;
           if (const Status ran = hook.run(); !ran)
@@ -277,20 +277,20 @@ void Suspender::resumed(TaskId task, OrderRecord record, Outcome outcome) {
 // the shim.
 void Suspender::look() {
   const bool any = std::any_of(plans_.begin(), plans_.end(),
-                               [](const auto& entry) { return entry.second.vaulted; });
+                               [](const auto& entry) { return entry.second.has_shim; });
   if (!any || looking_)
     return;
   looking_ = true;
   struct Found {
-    std::vector<VaultHost::Seen> tasks;
+    std::vector<GpumemHost::Seen> tasks;
     std::map<int, std::int64_t> gpu_memory;
   };
   const bool slices = std::any_of(plans_.begin(), plans_.end(),
                                   [](const auto& entry) { return entry.second.enforced; });
   const Status queued = workers_.submit(
-      [vault = vault_, gpu_memory = slices ? callbacks_.gpu_memory : nullptr]() -> Found {
+      [gpumem = gpumem_, gpu_memory = slices ? callbacks_.gpu_memory : nullptr]() -> Found {
         Found found;
-        if (auto tasks = vault->look())
+        if (auto tasks = gpumem->look())
           found.tasks = std::move(*tasks);
         if (gpu_memory)
           found.gpu_memory = gpu_memory();
@@ -304,11 +304,11 @@ void Suspender::look() {
     looking_ = false;
 }
 
-void Suspender::seen(const std::vector<VaultHost::Seen>& tasks,
+void Suspender::seen(const std::vector<GpumemHost::Seen>& tasks,
                      const std::map<int, std::int64_t>& gpu_memory) {
-  for (const VaultHost::Seen& seen : tasks) {
+  for (const GpumemHost::Seen& seen : tasks) {
     const auto plan = plans_.find(seen.task);
-    if (plan == plans_.end() || !plan->second.vaulted)
+    if (plan == plans_.end() || !plan->second.has_shim)
       continue;
     const std::string why = blocks_suspend(seen.features);
     if (!why.empty())

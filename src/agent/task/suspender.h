@@ -1,7 +1,7 @@
-// Suspend and resume on this node. Suspend: run the user's hook, move the GPU memory to the vault
-// (for a program without the shim: by the driver's own checkpoint), freeze the processes. Resume:
-// thaw, move the memory back, run the hook. A step that fails leaves the task as it was, with the
-// reason.
+// Suspend and resume on this node. Suspend: run the user's hook, move the GPU memory to the GPU
+// memory service (for a program without the shim: by the driver's own checkpoint), freeze the
+// processes. Resume: thaw, move the memory back, run the hook. A step that fails leaves the task as
+// it was, with the reason.
 //
 // Two files in the task's directory describe it for a restarted agent: `plan`, written once, and
 // `order` (order_record.h). Moving memory takes seconds and runs on workers; results come back on
@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "agent/isolate/hook.h"
+#include "agent/task/gpumem_host.h"
 #include "agent/task/order_record.h"
-#include "agent/task/vault_host.h"
 #include "core/agent/core.h"
 #include "net/workers.h"
 
@@ -26,7 +26,7 @@ namespace billow::agent {
 
 // What the agent must know about a task beyond the supervisor's spec.
 struct TaskPlan {
-  bool vaulted = false;       // registered with the vault, and the shim is preloaded
+  bool has_shim = false;      // registered with the GPU memory service, and the shim is preloaded
   bool enforced = false;      // and it has a slice whose limits are enforced
   bool gpus = false;          // real ones, not simulated
   std::string unsuspendable;  // why it cannot be suspended, if known from the start
@@ -45,7 +45,7 @@ struct TaskPlan {
   std::int64_t gpu_mem_mib = 0;  // of the slice, summed over its cards; 0: whole cards
   template <class V>
   void fields(V& v) {
-    v("vaulted", vaulted);
+    v("vaulted", has_shim);
     v("enforced", enforced);
     v("gpus", gpus);
     v("unsuspendable", unsuspendable);
@@ -83,9 +83,10 @@ class Suspender {
         gpu_memory;  // MiB by process, from the driver; on a worker. May be empty
     std::function<void(TaskId, const std::string& why)> stop;
   };
-  Suspender(net::Loop& loop, VaultHost::Options vault, Callbacks callbacks);
+  Suspender(net::Loop& loop, GpumemHost::Options gpumem, Callbacks callbacks);
 
-  // Before a start: registers the task with the vault if it needs to, and adds to its environment.
+  // Before a start: registers the task with the GPU memory service if it needs to, and adds to its
+  // environment.
   TaskPlan prepare(const wire::agent_v1::Start& start,
                    const std::vector<GpuInfo>& cards,
                    bool simulated,
@@ -99,7 +100,7 @@ class Suspender {
     return frozen_.contains(task);
   }              // suspended, or on its way there or back
   void leave();  // the agent ends, and no task is left
-  std::int64_t arena_bytes() const { return vault_->arena_bytes(); }
+  std::int64_t arena_bytes() const { return gpumem_->arena_bytes(); }
 
  private:
   struct Outcome {
@@ -110,7 +111,7 @@ class Suspender {
   };
   // What a worker needs to take a task's GPU memory away.
   struct Taking {
-    std::shared_ptr<VaultHost> vault;
+    std::shared_ptr<GpumemHost> gpumem;
     std::function<std::map<int, std::int64_t>()> gpu_memory;
     TaskId task;
     TaskPlan plan;
@@ -119,7 +120,7 @@ class Suspender {
   };
   static Outcome take_memory(const Taking& taking);
   static Outcome checkpoint_by_driver(const Taking& taking);
-  static Outcome give_memory_back(VaultHost& vault,
+  static Outcome give_memory_back(GpumemHost& gpumem,
                                   TaskId task,
                                   const TaskPlan& plan,
                                   const OrderRecord& record);
@@ -127,12 +128,12 @@ class Suspender {
   void suspended(TaskId task, OrderRecord record, Outcome outcome);
   void resumed(TaskId task, OrderRecord record, Outcome outcome);
   void look();
-  void seen(const std::vector<VaultHost::Seen>& tasks,
+  void seen(const std::vector<GpumemHost::Seen>& tasks,
             const std::map<int, std::int64_t>& gpu_memory);
 
   net::Loop& loop_;
   Callbacks callbacks_;
-  std::shared_ptr<VaultHost> vault_;  // also held by workers
+  std::shared_ptr<GpumemHost> gpumem_;  // also held by workers
   std::map<TaskId, TaskPlan> plans_;
   std::set<TaskId> frozen_;
   std::map<TaskId, int> over_;  // consecutive checks that found more memory than the slice

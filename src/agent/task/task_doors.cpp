@@ -19,7 +19,7 @@ constexpr std::size_t listeners_max = 4096;
 
 }  // namespace
 
-Result<Tunnels::Door> Tasks::open_door(const TunnelOpen& request) {
+Result<Tunnels::Target> Tasks::open_door(const TunnelOpen& request) {
   const int job_pid = pid_of(request.task);
   if (job_pid <= 0)
     return fail(Code::conflict, "the job does not run on this node right now");
@@ -42,7 +42,7 @@ Result<Tunnels::Door> Tasks::open_door(const TunnelOpen& request) {
         listeners_.clear();
       known = listeners_.insert_or_assign(key, *found).first;
     }
-    return Tunnels::Door{BILLOW_TRY(begin_connect(known->second)), {}, {}};
+    return Tunnels::Target{BILLOW_TRY(begin_connect(known->second)), {}, {}};
   }
   SshPlace place;
   place.task = request.task;

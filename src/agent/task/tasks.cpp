@@ -93,18 +93,18 @@ Tasks::Tasks(
                           callbacks_.head_is_outside())
                         tunnelled_[task].bytes += static_cast<std::int64_t>(bytes);
                     }}),
-      rooms_(loop,
-             {.directory = options_.work_dir + "/boxes",
-              .cdi_file = options_.data_dir + "/cdi.json",
-              .owner = owner_,
-              .gpus = options_.gpus,
-              .head = options_.head,
-              .environment_bytes_max = options_.environment_bytes_max,
-              .image_bytes_max = options_.image_bytes_max,
-              .quiet_max = options_.pull_patience},
-             {.note = [this](TaskId task, std::string text) {
-               callbacks_.event(task_event::Waiting{task, std::move(text)});
-             }}) {
+      containers_(loop,
+                  {.directory = options_.work_dir + "/boxes",
+                   .cdi_file = options_.data_dir + "/cdi.json",
+                   .owner = owner_,
+                   .gpus = options_.gpus,
+                   .head = options_.head,
+                   .environment_bytes_max = options_.environment_bytes_max,
+                   .image_bytes_max = options_.image_bytes_max,
+                   .quiet_max = options_.pull_patience},
+                  {.note = [this](TaskId task, std::string text) {
+                    callbacks_.event(task_event::Waiting{task, std::move(text)});
+                  }}) {
   ports_.set_processes([this](TaskId task) {
     // Processes that the job moved to another control group are still descendants of its
     // supervisor.
@@ -230,7 +230,7 @@ void Tasks::ended(TaskId task, const supervise::ExitRecord& record) {
   migs_.release(task);
   close_doors(task);
   remove_hostfile(temporary_, task);
-  rooms_.ended(task);
+  containers_.ended(task);
   if (callbacks_.files_done)
     callbacks_.files_done(task);
   const TaskCgroup group = cgroups_.find(task);
@@ -282,8 +282,8 @@ void Tasks::hold_gpus(TaskId task,
 }
 
 void Tasks::perform(const effect::StopTask& e) {
-  if (rooms_.preparing(e.task)) {
-    rooms_.cancel(e.task);
+  if (containers_.preparing(e.task)) {
+    containers_.cancel(e.task);
     return end_unstarted(e.task, {.kind = ExitKind::stopped,
                                   .code = 143,
                                   .signal = 0,

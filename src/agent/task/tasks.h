@@ -10,7 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "agent/content/rooms.h"
+#include "agent/content/containers.h"
 #include "agent/isolate/cgroup.h"
 #include "agent/isolate/mig_claims.h"
 #include "agent/isolate/sandbox.h"
@@ -19,7 +19,7 @@
 #include "agent/observe/sampler.h"
 #include "agent/reach/listening.h"
 #include "agent/reach/port_watch.h"
-#include "agent/reach/ssh_door.h"
+#include "agent/reach/ssh_server.h"
 #include "agent/task/checkpointer.h"
 #include "agent/task/launcher.h"
 #include "agent/task/log_reader.h"
@@ -50,7 +50,7 @@ class Tasks {
     std::function<ContentSource()> head;      // where environments are fetched from
     std::uint64_t environment_bytes_max = 0;  // unpacked environments, for each user
     std::uint64_t image_bytes_max = 0;        // container images, for each user
-    Duration pull_patience = limits::room_quiet_max;
+    Duration pull_patience = limits::container_quiet_max;
     std::function<Reach()> reach;  // how gateways reach replicas here; missing: from this machine
   };
   struct Callbacks {
@@ -98,8 +98,8 @@ class Tasks {
     ssh_.reap();
   }
   Tunnels& tunnels() { return tunnels_; }
-  std::int64_t image_bytes() { return rooms_.image_bytes(); }
-  void forget_other_rooms(const std::vector<TaskId>& live) { rooms_.forget_others(live); }
+  std::int64_t image_bytes() { return containers_.image_bytes(); }
+  void forget_other_containers(const std::vector<TaskId>& live) { containers_.forget_others(live); }
   std::size_t live() const { return links_.size(); }
   // The live tasks with the pids of their supervisors.
   std::vector<std::pair<TaskId, int>> supervisors() const;
@@ -120,13 +120,14 @@ class Tasks {
   };
   struct Starting {
     const wire::agent_v1::Start& start;
-    const Rooms::Room* room = nullptr;  // none: the job has neither image nor environment
+    const Containers::Prepared* prepared =
+        nullptr;  // none: the job has neither image nor environment
     UserRecord user = {};
     Granted granted = {};
     TaskSpec spec = {};
     TaskPlan plan = {};
     TaskCgroup group = {};
-    bool other_root() const { return room && room->plan.root; }
+    bool other_root() const { return prepared && prepared->plan.root; }
   };
   Status specify(Starting& starting, SteadyTime paid_until);
   Status furnish(Starting& starting);
@@ -136,13 +137,13 @@ class Tasks {
                             const Granted& granted,
                             Environment& env);
   void limit(Starting& starting);
-  void begin(const effect::StartTask& e, const Rooms::Room* room);
+  void begin(const effect::StartTask& e, const Containers::Prepared* prepared);
   void end_unstarted(TaskId task, ExitStatus exit);
   Suspender::Callbacks suspender_callbacks();
   std::vector<int> processes_of(TaskId task) const;
   void watch(TaskId task, SupervisorLink link);
-  Result<Tunnels::Door> open_door(const wire::agent_v1::TunnelOpen& request);  // task_doors.cpp
-  Result<JobPlace> place_of(TaskId task) const;                                // task_place.cpp
+  Result<Tunnels::Target> open_door(const wire::agent_v1::TunnelOpen& request);  // task_doors.cpp
+  Result<JobPlace> place_of(TaskId task) const;                                  // task_place.cpp
   std::optional<container::Plan> image_plan(TaskId task) const;
   void close_doors(TaskId task);
   void watch_port(TaskId task, std::uint16_t port);  // tasks_ports.cpp
@@ -190,13 +191,13 @@ class Tasks {
   Checkpointer checkpointer_;
   MigClaims migs_;
   SecretFiles secret_files_;
-  SshDoors ssh_;
+  SshServers ssh_;
   Tunnels tunnels_;
   // Which process listens on a port that was asked for, as last found.
   std::map<std::pair<TaskId, std::uint16_t>, Listener> listeners_;
   PortWatch ports_;
   net::Timer ports_timer_;
-  Rooms rooms_;
+  Containers containers_;
   std::unordered_map<TaskId, EgressCounter> egress_;
   struct Carried {
     std::int64_t before = 0, bytes = 0;  // by earlier agents, and by this one

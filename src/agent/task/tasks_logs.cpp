@@ -10,8 +10,8 @@ bool Tasks::serve(std::uint64_t subscription, Reader& reader) {
   if (!log)
     log = std::make_unique<LogReader>(dirs_.path(reader.task));
   // Checked before the log is read: what is written later is found by the next read.
-  const bool live =
-      rooms_.preparing(reader.task) || (links_.contains(reader.task) && !link(reader.task)->exited);
+  const bool live = containers_.preparing(reader.task) ||
+                    (links_.contains(reader.task) && !link(reader.task)->exited);
   auto chunk = log->read(reader.offset, limits::log_chunk_bytes_max);
   wire::agent_v1::LogChunk answer;
   answer.subscription = subscription;

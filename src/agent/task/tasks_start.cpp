@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "agent/content/file_service.h"
-#include "agent/content/residue.h"
+#include "agent/content/project_leftovers.h"
 #include "agent/isolate/look_as_user.h"
 #include "agent/isolate/secret_files.h"
 #include "agent/isolate/users.h"
@@ -75,15 +75,15 @@ Status add_secret_directory(const SecretFiles::Written& secret,
 // From the inside out: the job's command, the ranks of a gang, the container. With an image each
 // rank has its own container, because Billow's programs are not in the image. An environment is
 // mounted once for all ranks.
-std::vector<std::string> command_of(const Start& start, const Rooms::Room* room) {
+std::vector<std::string> command_of(const Start& start, const Containers::Prepared* prepared) {
   const std::vector<std::string> enter = {executable_dir() + "/billow", "box", "--"};
   const auto before = [](std::vector<std::string> argv, const std::vector<std::string>& words) {
     argv.insert(argv.begin(), words.begin(), words.end());
     return argv;
   };
-  if (!room)
+  if (!prepared)
     return gang_argv(start);
-  if (!room->plan.root)
+  if (!prepared->plan.root)
     return before(gang_argv(start), enter);
   Start inner = start;
   inner.argv = before(start.argv, enter);
@@ -119,7 +119,8 @@ void Tasks::describe_gpus(const Start& start, const Granted& granted, Environmen
   env["BILLOW_GPU_MILLI"] = std::to_string(start.gpus.front().share.milli);
 }
 
-// The job's environment, except its room's; registers it for suspend and checkpoints on the way.
+// The job's environment, except its container's; registers it for suspend and checkpoints on the
+// way.
 Result<Environment> Tasks::environment_of(Starting& s) {
   const Start& start = s.start;
   Environment env = start.env;
@@ -166,11 +167,11 @@ Status Tasks::furnish(Starting& s) {
   for (const auto& [name, value] : env)
     s.spec.env.push_back(name + "=" + value);
   s.spec.env.push_back(task_key(owner_, s.start.task));
-  if (s.room) {
+  if (s.prepared) {
     std::vector<std::uint32_t> numbers;
     for (const GpuGrant& grant : s.start.gpus)
       numbers.push_back(card_index(grant));
-    BILLOW_TRY_VOID(rooms_.furnish(*s.room, s.start, numbers, secrets, s.spec));
+    BILLOW_TRY_VOID(containers_.wrap_command(*s.prepared, s.start, numbers, secrets, s.spec));
   }
   // A job that has the whole node has nothing between it and the hardware.
   if (options_.sim_state_dir.empty() && !s.start.bare) {
@@ -205,7 +206,7 @@ Status Tasks::specify(Starting& s, SteadyTime paid_until) {
     if (secret.variable.empty() && secret.file.empty())
       return fail(Code::conflict, secret.value);  // the head says here why it has no value
   TaskSpec& spec = s.spec;
-  spec.argv = command_of(start, s.room);
+  spec.argv = command_of(start, s.prepared);
   spec.cwd = start.cwd.empty() ? "/" : start.cwd;
   s.user = BILLOW_TRY(
       resolve_job_user({.unix_user = start.unix_user, .allow_root = start.unix_user == "root"}));
@@ -243,7 +244,7 @@ Status Tasks::specify(Starting& s, SteadyTime paid_until) {
 // rather than missing.
 void Tasks::end_unstarted(TaskId task, ExitStatus exit) {
   migs_.release(task);
-  rooms_.ended(task);
+  containers_.ended(task);
   secret_files_.remove(task);
   TaskStatus status;
   status.task = task;
@@ -256,13 +257,13 @@ void Tasks::end_unstarted(TaskId task, ExitStatus exit) {
 }
 
 void Tasks::perform(const effect::StartTask& e) {
-  if (const Status noted = note_residue(options_.data_dir, e.start);
+  if (const Status noted = note_leftovers(options_.data_dir, e.start);
       !noted)  // files that could not be found again must not be fetched
     return end_unstarted(e.start.task, {.kind = ExitKind::exec_failed,
                                         .code = 125,
                                         .signal = 0,
                                         .message = noted.error().message});
-  if (!Rooms::needed(e.start))
+  if (!Containers::needed(e.start))
     return begin(e, nullptr);
   const auto user =
       resolve_job_user({.unix_user = e.start.unix_user, .allow_root = e.start.unix_user == "root"});
@@ -270,10 +271,10 @@ void Tasks::perform(const effect::StartTask& e) {
     return end_unstarted(
         e.start.task,
         {.kind = ExitKind::exec_failed, .code = 126, .signal = 0, .message = user.error().message});
-  rooms_.prepare(e.start, *user, [this, e](Result<Rooms::Room> room) {
-    if (room)
-      return begin(e, &*room);
-    const Error& why = room.error();
+  containers_.prepare(e.start, *user, [this, e](Result<Containers::Prepared> prepared) {
+    if (prepared)
+      return begin(e, &*prepared);
+    const Error& why = prepared.error();
     end_unstarted(e.start.task,
                   {.kind = ExitKind::exec_failed,
                    .code = 125,
@@ -283,13 +284,13 @@ void Tasks::perform(const effect::StartTask& e) {
   });
 }
 
-void Tasks::begin(const effect::StartTask& e, const Rooms::Room* room) {
+void Tasks::begin(const effect::StartTask& e, const Containers::Prepared* prepared) {
   const TaskId id = e.start.task;
   const auto could_not = [&](const Error& error) {
     end_unstarted(
         id, {.kind = ExitKind::exec_failed, .code = 126, .signal = 0, .message = error.message});
   };
-  Starting starting{.start = e.start, .room = room};
+  Starting starting{.start = e.start, .prepared = prepared};
   if (const Status specified = specify(starting, e.ends_at); !specified)
     return could_not(specified.error());
   const TaskCgroup& group = starting.group;

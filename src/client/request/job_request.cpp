@@ -548,7 +548,7 @@ Status set_option(JobRequest& q,
     BILLOW_TRY_VOID(check_name("environment", value));
     s.surroundings.environment = std::string(value);
   } else if (name == "network") {
-    const auto network = enum_value<RoomNetwork>(value);
+    const auto network = enum_value<ContainerNetwork>(value);
     if (!network)
       return fail(Code::invalid, fmt::format("--network {}: not host or none", value));
     s.surroundings.network = *network;

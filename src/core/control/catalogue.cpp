@@ -116,7 +116,7 @@ Status pin_environment(const State& state, Surroundings& s, ProjectId project) {
 
 Status check_network(const JobSpec& spec) {
   const Surroundings& s = spec.surroundings;
-  if (s.network != RoomNetwork::none)
+  if (s.network != ContainerNetwork::none)
     return {};
   if (s.image.empty() && s.environment.empty())
     return fail(Code::invalid, "--network none needs an image or an environment",

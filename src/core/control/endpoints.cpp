@@ -238,7 +238,7 @@ Decision Decider::operator()(const DeployEndpoint& c) {
     project = BILLOW_TRY(project_for(c.project, c.user));
   }
   BILLOW_TRY_VOID(check_surroundings(spec, project));
-  if (spec.surroundings.network == RoomNetwork::none)
+  if (spec.surroundings.network == ContainerNetwork::none)
     return fail(Code::invalid, "an endpoint needs the network", "drop --network none");
   BILLOW_TRY_VOID(validate(c.env));
   Events events;

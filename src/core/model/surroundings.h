@@ -17,8 +17,8 @@ namespace billow {
 
 // What a job in an image or an environment sees of the network: its node's, or nothing but a
 // loopback of its own.
-enum class RoomNetwork { host, none };
-BILLOW_ENUM_NAMES(RoomNetwork, {RoomNetwork::host, "host"}, {RoomNetwork::none, "none"});
+enum class ContainerNetwork { host, none };
+BILLOW_ENUM_NAMES(ContainerNetwork, {ContainerNetwork::host, "host"}, {ContainerNetwork::none, "none"});
 
 namespace surroundings {
 inline constexpr const char* files =
@@ -77,7 +77,7 @@ struct Surroundings {
   std::vector<SecretWish> secrets;
   std::vector<ObjectWish> inputs;   // brought before the command starts
   std::vector<ObjectWish> outputs;  // sent when it has ended
-  RoomNetwork network = RoomNetwork::host;
+  ContainerNetwork network = ContainerNetwork::host;
   std::int64_t processes_max =
       0;  // processes and threads of the job on one node; 0: limits::task_processes_max
   bool operator==(const Surroundings&) const = default;

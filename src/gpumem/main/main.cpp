@@ -1,18 +1,19 @@
-// billow-vault: one per node with GPUs. Owns the pinned arena in which suspended GPU memory lives,
-// gives jobs their limits, and arbitrates turns. It survives the agent; the agent finds it again by
-// its admin socket.
-//   billow-vault --socket PATH --admin PATH [--arena BYTES|64G] [--threads N] [--period-ms N]
-//   billow-vault call ADMIN-SOCKET COMMAND…     sends one admin command and prints the answer
+// billow-gpumem, the GPU memory service: one process per node with GPUs. It owns the pinned arena
+// that holds the memory of suspended jobs, gives jobs their limits, and arbitrates turns. It
+// survives the agent; the agent finds it again by its admin socket.
+//   billow-gpumem --socket PATH --admin PATH [--arena BYTES|64G] [--threads N] [--period-ms N]
+//   billow-gpumem call ADMIN-SOCKET COMMAND…     sends one admin command and prints the answer
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
-#include <thread>
 
+#include "base/file.h"
 #include "gpumem/client.h"
 #include "gpumem/server.h"
 
@@ -33,7 +34,7 @@ int call(int argc, char** argv) {
   std::string command;
   for (int i = 3; i < argc; i++)
     command += (i > 3 ? " " : "") + std::string(argv[i]);
-  const auto reply = billow::gpumem::call_vault(argv[2], command);
+  const auto reply = billow::gpumem::call_service(argv[2], command);
   if (!reply) {
     std::fprintf(stderr, "error %s %s\n", billow::code_name(reply.error().code),
                  reply.error().message.c_str());
@@ -61,23 +62,23 @@ int main(int argc, char** argv) {
     else if (name == "--admin")
       options.admin_socket = argv[i + 1];
     else if (name == "--arena")
-      options.node.arena_bytes = bytes_of(argv[i + 1]);
+      options.service.arena_bytes = bytes_of(argv[i + 1]);
     else if (name == "--threads")
-      options.node.threads = static_cast<unsigned>(std::max(1, std::atoi(argv[i + 1])));
+      options.service.threads = static_cast<unsigned>(std::max(1, std::atoi(argv[i + 1])));
     else if (name == "--period-ms")
-      options.node.arbiter.period_ns = std::max(1, std::atoi(argv[i + 1])) * 1'000'000ll;
+      options.service.arbiter.period_ns = std::max(1, std::atoi(argv[i + 1])) * 1'000'000ll;
     else {
-      std::fprintf(stderr, "billow-vault: unknown option %s\n", argv[i]);
+      std::fprintf(stderr, "billow-gpumem: unknown option %s\n", argv[i]);
       return 2;
     }
   }
   if (options.job_socket.empty() || options.admin_socket.empty()) {
     std::fprintf(stderr,
-                 "usage: billow-vault --socket PATH --admin PATH [--arena 64G] [--threads N] "
-                 "[--period-ms N]\n       billow-vault call ADMIN COMMAND…\n");
+                 "usage: billow-gpumem --socket PATH --admin PATH [--arena 64G] [--threads N] "
+                 "[--period-ms N]\n       billow-gpumem call ADMIN COMMAND…\n");
     return 2;
   }
-  // No core file and no tracing by other users: tenants' memory lies here.
+  // No core files and no tracing by other users: this process holds the memory of many tenants.
   prctl(PR_SET_DUMPABLE, 0);
   sigset_t signals;
   sigemptyset(&signals);
@@ -86,18 +87,13 @@ int main(int argc, char** argv) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   auto server = billow::gpumem::Server::create(options);
   if (!server) {
-    std::fprintf(stderr, "billow-vault: %s\n", server.error().message.c_str());
+    std::fprintf(stderr, "billow-gpumem: %s\n", server.error().message.c_str());
     return 1;
   }
-  std::thread([&] {
-    int which = 0;
-    sigwait(&signals, &which);
-    (*server)->stop();
-  }).detach();
-  (*server)->run();
+  const billow::Fd signal_fd(signalfd(-1, &signals, SFD_CLOEXEC));
+  (*server)->run(signal_fd.get());
   unlink(options.job_socket.c_str());
   unlink(options.admin_socket.c_str());
-  // Connection threads may still wait on jobs; the kernel takes everything back, the arena
-  // included.
+  // The kernel frees the arena faster than its destructor would unregister it.
   _exit(0);
 }

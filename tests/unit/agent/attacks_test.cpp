@@ -14,7 +14,7 @@
 #include "agent/isolate/own_place.h"
 #include "agent/isolate/sandbox.h"
 #include "agent/isolate/secret_files.h"
-#include "agent/reach/ssh_door.h"
+#include "agent/reach/ssh_server.h"
 #include "agent/task/checkpointer.h"
 #include "base/crypto.h"
 #include "base/ssh_key.h"
@@ -107,7 +107,7 @@ class Shell : public Attack {
 };
 
 TEST_F(Shell, IsNotWrittenThroughWhatItsUserPutIntoItsDirectory) {
-  SshDoors doors(root_);
+  SshServers doors(root_);
   const auto first = doors.open(place(), key_);
   ASSERT_TRUE(first) << first.error().message;
   ASSERT_EQ(directories().size(), 1u);
@@ -134,7 +134,7 @@ TEST_F(Shell, DoesNotTrustADirectoryThatWasThereBefore) {
   // At the name an earlier agent used for all connections of a task: owned by the user and closed
   // to others, as it was itself.
   const std::string guessed = root_ + "/ssh-7";
-  SshDoors doors(root_);
+  SshServers doors(root_);
   ASSERT_EQ(::mkdir(guessed.c_str(), 0700), 0);
   ASSERT_EQ(::lchown(guessed.c_str(), nobody, nobody), 0);
   ASSERT_EQ(::symlink((victim_ + "/file").c_str(), (guessed + "/host_key.pub").c_str()), 0);
@@ -153,7 +153,7 @@ TEST_F(Shell, DoesNotTrustADirectoryThatWasThereBefore) {
 }
 
 TEST_F(Shell, TakesKeysAndNothingThatComesBeforeOne) {
-  SshDoors doors(root_);
+  SshServers doors(root_);
   for (const std::string& bad : std::vector<std::string>{
            "", "command=\"reboot\" " + key_, key_ + "\n" + key_, "@cert-authority * " + key_,
            "ssh-ed25519", "ssh-ed25519 !!!", "ssh-ed25519 " + std::string(10000, 'A')})

@@ -9,7 +9,7 @@
 #include <filesystem>
 
 #include "agent/content/project_cache.h"
-#include "agent/content/residue.h"
+#include "agent/content/project_leftovers.h"
 #include "base/file.h"
 #include "container/environment.h"
 #include "core/model/surroundings.h"
@@ -108,24 +108,24 @@ TEST_F(ProjectCaches, WhatAProjectLeftGoesWithItButForWhatOthersBroughtToo) {
     s.env = {{"BILLOW_PROJECT", project}, {surroundings::files, files}};
     s.surroundings.environment_digest = environment;
     s.surroundings.inputs = {{"https://example.com/model", "model"}};
-    ASSERT_TRUE(note_residue(data, s));
+    ASSERT_TRUE(note_leftovers(data, s));
   };
   start("one", own, env_own);
   start("one", shared, env_shared);
   start("two", shared, env_shared);
   put(one + "/hub/weights", 1);
   put(two + "/hub/weights", 1);
-  EXPECT_EQ(residue_projects(data).size(), 2u);
+  EXPECT_EQ(leftover_projects(data).size(), 2u);
 
   const CachePlaces places{data, work, **store, **objects};
-  ASSERT_TRUE(remove_residue(places, {"three"}));
+  ASSERT_TRUE(remove_leftovers(places, {"three"}));
   EXPECT_TRUE(file_exists(env_dir(env_own)));
   put(work + "/boxes/1000/scratch/task/uses", 1);
   ASSERT_TRUE(write_file_atomic(work + "/boxes/1000/scratch/task/uses", env_own + "\n"));
-  EXPECT_FALSE(remove_residue(places, {"one"})) << "a room is made of it";
-  EXPECT_EQ(residue_projects(data).size(), 2u) << "and is tried again";
+  EXPECT_FALSE(remove_leftovers(places, {"one"})) << "a room is made of it";
+  EXPECT_EQ(leftover_projects(data).size(), 2u) << "and is tried again";
   std::filesystem::remove_all(work + "/boxes/1000/scratch");
-  const Status done = remove_residue(places, {"one"});
+  const Status done = remove_leftovers(places, {"one"});
   ASSERT_TRUE(done) << done.error().message;
   EXPECT_FALSE((*store)->has(sha256("own")));
   EXPECT_TRUE((*store)->has(sha256("shared")));
@@ -134,8 +134,8 @@ TEST_F(ProjectCaches, WhatAProjectLeftGoesWithItButForWhatOthersBroughtToo) {
   EXPECT_FALSE(file_exists(work + "/objects/objects/model"));
   EXPECT_FALSE(file_exists(one));
   EXPECT_TRUE(file_exists(two + "/hub/weights"));
-  EXPECT_EQ(residue_projects(data), std::vector<std::string>{"two"});
-  ASSERT_TRUE(remove_residue(places, {"two"}));
+  EXPECT_EQ(leftover_projects(data), std::vector<std::string>{"two"});
+  ASSERT_TRUE(remove_leftovers(places, {"two"}));
   EXPECT_FALSE((*store)->has(sha256("shared")));
   EXPECT_FALSE(file_exists(env_dir(env_shared)));
 }

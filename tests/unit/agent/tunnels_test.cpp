@@ -20,14 +20,14 @@ struct Rig {
   std::vector<TunnelEnd> ends;
   Tunnels tunnels{
       loop,
-      {.open = [this](const TunnelOpen& request) -> Result<Tunnels::Door> {
+      {.open = [this](const TunnelOpen& request) -> Result<Tunnels::Target> {
          if (request.port == 1)
            return fail(Code::not_found, "nothing listens");
          int ends[2];
          if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0)
            return fail_errno("socketpair", errno);
          job = Fd(ends[0]);
-         return Tunnels::Door{Fd(ends[1]), "key", "ana"};
+         return Tunnels::Target{Fd(ends[1]), "key", "ana"};
        },
        .send =
            [this](const Tunnelled& message, std::string_view blob) {
@@ -174,7 +174,7 @@ TEST(Tunnels, EndWithTheirTaskAndAreLimited) {
   EXPECT_EQ(rig.tunnels.count(), tunnels_per_node_max);
   open_many(TaskId(100), 1);
   EXPECT_EQ(rig.tunnels.count(), tunnels_per_node_max);
-  EXPECT_NE(rig.opened.back().error.find("the node carries"), std::string::npos)
+  EXPECT_NE(rig.opened.back().error.find("the node already has"), std::string::npos)
       << rig.opened.back().error;
 }
 

@@ -16,6 +16,7 @@
 #include "container/environment.h"
 #include "container/plan.h"
 #include "container/podman.h"
+#include "container/pull_progress.h"
 #include "core/model/image_name.h"
 #include "files/image.h"
 #include "files/scan.h"

@@ -1,5 +1,5 @@
-// The shim and the vault together, on the simulated driver: limits, races, suspend and resume,
-// faults, turns.
+// The shim and the GPU memory service together, on the simulated driver: limits, races, suspend and
+// resume, faults, turns.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -23,7 +23,7 @@
 
 namespace {
 
-using billow::gpumem::call_vault;
+using billow::gpumem::call_service;
 
 // A process with pipes to its standard input and output.
 class Child {
@@ -96,20 +96,21 @@ class Shim : public testing::Test {
   void SetUp() override {
     char pattern[] = "/tmp/billow-shim-XXXXXX";
     dir_ = mkdtemp(pattern);
-    start_vault();
+    start_service();
   }
   void TearDown() override {
-    vault_.reset();
+    service_.reset();
     std::filesystem::remove_all(dir_);
   }
-  void start_vault() {
-    vault_ = std::make_unique<Child>(
-        std::vector<std::string>{VAULT_PROGRAM, "--socket", dir_ + "/jobs", "--admin",
+  void start_service() {
+    service_ = std::make_unique<Child>(
+        std::vector<std::string>{GPUMEM_PROGRAM, "--socket", dir_ + "/jobs", "--admin",
                                  dir_ + "/admin", "--arena", "256M", "--threads", "2"},
         environment("", false));
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-    while (!call_vault(dir_ + "/admin", "ping")) {
-      ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "the vault did not start";
+    while (!call_service(dir_ + "/admin", "ping")) {
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline)
+          << "the GPU memory service did not start";
       usleep(10000);
     }
   }
@@ -125,7 +126,7 @@ class Shim : public testing::Test {
     return out;
   }
   billow::gpumem::Reply call(const std::string& command) {
-    auto reply = call_vault(dir_ + "/admin", command, 60000);
+    auto reply = call_service(dir_ + "/admin", command, 60000);
     EXPECT_TRUE(reply.has_value()) << command << ": " << (reply ? "" : reply.error().message);
     return reply ? *reply : billow::gpumem::Reply{};
   }
@@ -161,7 +162,7 @@ class Shim : public testing::Test {
     return true;
   }
   std::string dir_;
-  std::unique_ptr<Child> vault_;
+  std::unique_ptr<Child> service_;
 };
 
 TEST_F(Shim, EveryWayToAFunctionLeadsToItsHookOfTheSameAbi) {
@@ -226,7 +227,7 @@ TEST_F(Shim, RacingProcessesNeverExceedTheLimitAndAKilledOneGivesBack) {
   EXPECT_TRUE(eventually([&] { return job("job")["used"] == "0"; }));
 }
 
-TEST_F(Shim, WithoutAVaultCudaStaysOff) {
+TEST_F(Shim, WithoutTheServiceCudaStaysOff) {
   add("job", 64);
   call("remove name=job");
   auto c = child("job", {"limits"});
@@ -277,7 +278,7 @@ TEST_F(Shim, ManagedMemoryIsDeclaredAndNotSuspended) {
   auto c = child("job", {"managed"});
   ASSERT_EQ(c->line(), "ready");
   EXPECT_EQ(job("job")["blocks_suspend"], "1");
-  const auto refused = call_vault(dir_ + "/admin", "suspend name=job");
+  const auto refused = call_service(dir_ + "/admin", "suspend name=job");
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, billow::Code::unsupported);
   EXPECT_NE(refused.error().message.find("managed memory"), std::string::npos);
@@ -297,11 +298,11 @@ TEST_F(Shim, AProcessThatDiesWhileSuspendedLeavesNothingBehind) {
   }));
 }
 
-TEST_F(Shim, AGoneVaultOpensTheGateAndKeepsTheLimits) {
+TEST_F(Shim, AGoneServiceOpensTheGateAndKeepsTheLimits) {
   add("job", 64);
   auto c = child("job", {"worker"});
   ASSERT_EQ(c->line(), "ready");
-  vault_.reset();
+  service_.reset();
   usleep(50000);
   c->poke();
   EXPECT_TRUE(c->line().starts_with("right"));
@@ -310,7 +311,7 @@ TEST_F(Shim, AGoneVaultOpensTheGateAndKeepsTheLimits) {
 
 TEST_F(Shim, AdmissionPromisesNoMoreThanTheArena) {
   call("add name=a token=token-of-a reserve=200000000 device=-:0:0:1000");
-  const auto refused = call_vault(
+  const auto refused = call_service(
       dir_ + "/admin", "add name=b token=token-of-b reserve=200000000 device=-:0:0:1000");
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, billow::Code::exhausted);
@@ -323,7 +324,7 @@ TEST_F(Shim, AdminCommandsRefuseNonsense) {
                               "add name=x token=12345678 device=zz:1:1:1", "suspend name=nobody",
                               "resume", "swap out=a in=a", "suspend name=x timeout_ms=-5",
                               "add name=x token=12345678 device=-:abc:0:1"})
-    EXPECT_FALSE(call_vault(dir_ + "/admin", command).has_value()) << command;
+    EXPECT_FALSE(call_service(dir_ + "/admin", command).has_value()) << command;
 }
 
 // The classified list against the header of whatever toolkit is there: a new export must be

@@ -1,4 +1,4 @@
-#include "container/store.h"
+#include "container/image_store.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -86,18 +86,19 @@ void touch_image(const std::string& store, const std::string& id) {
     (void)::futimens(fd.get(), nullptr);
 }
 
-std::vector<std::string> longest_unused_first(const std::string& store,
-                                              std::vector<std::string> ids) {
-  const auto used = [&](const std::string& id) {
+std::vector<std::string> least_recently_used_first(const std::string& store,
+                                                   std::vector<std::string> ids) {
+  const auto used_at_ns = [&](const std::string& id) -> std::int64_t {
     struct stat info {};
     if (::lstat(used_path(store, id).c_str(), &info) != 0)
-      return std::pair<long, long>(0, 0);
-    return std::pair<long, long>(info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
+      return 0;
+    return info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec;
   };
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-  std::stable_sort(ids.begin(), ids.end(),
-                   [&](const std::string& a, const std::string& b) { return used(a) < used(b); });
+  std::stable_sort(ids.begin(), ids.end(), [&](const std::string& a, const std::string& b) {
+    return used_at_ns(a) < used_at_ns(b);
+  });
   return ids;
 }
 

@@ -25,11 +25,11 @@ struct SshPlace {
   bool other_user() const { return place.identity.has_value(); }
 };
 
-class SshDoors {
+class SshServers {
  public:
-  explicit SshDoors(const std::string& directory);  // the agent's own
+  explicit SshServers(const std::string& directory);  // the agent's own
   // unsupported: this node has no sshd.
-  Result<Tunnels::Door> open(const SshPlace& place, const std::string& authorized_key);
+  Result<Tunnels::Target> open(const SshPlace& place, const std::string& authorized_key);
   // Forgets the task's keys and terminates its connections. False: it never had one.
   bool ended(TaskId task);
   void reap();

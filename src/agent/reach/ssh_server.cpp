@@ -1,4 +1,4 @@
-#include "agent/reach/ssh_door.h"
+#include "agent/reach/ssh_server.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -63,7 +63,7 @@ std::string config_of(const SshPlace& place,
   if (!place.place.image_entry.empty())
     return text + fmt::format(
                       "AllowAgentForwarding no\nAllowStreamLocalForwarding no\nAllowTcpForwarding "
-                      "{}\nForceCommand {} box --enter {}/room\n",
+                      "{}\nForceCommand {} box --enter {}/entry\n",
                       place.no_network && ::geteuid() != 0 ? "no" : "yes",
                       shell_quote(executable_dir() + "/billow"), dir);
   if (!set.empty())
@@ -108,7 +108,7 @@ process::Spawn request_of(const SshPlace& ssh, const std::string& sshd, const st
 
 // The job's user can reach the directories; others cannot look into them. Those that an earlier
 // agent left are removed: their connections ended with it.
-SshDoors::SshDoors(const std::string& directory) : prefix_(directory + "/ssh-") {
+SshServers::SshServers(const std::string& directory) : prefix_(directory + "/ssh-") {
   std::error_code ec;
   for (std::filesystem::directory_iterator at(directory, ec), end; !ec && at != end;
        at.increment(ec))
@@ -116,7 +116,7 @@ SshDoors::SshDoors(const std::string& directory) : prefix_(directory + "/ssh-") 
       (void)remove_tree(at->path().native());
 }
 
-Result<Tunnels::Door> SshDoors::open(const SshPlace& place, const std::string& authorized_key) {
+Result<Tunnels::Target> SshServers::open(const SshPlace& place, const std::string& authorized_key) {
   const std::string sshd = find_sshd();
   if (sshd.empty())
     return fail(Code::unsupported,
@@ -137,7 +137,7 @@ Result<Tunnels::Door> SshDoors::open(const SshPlace& place, const std::string& a
     BILLOW_TRY_VOID(write_private(dir + "/host_key", known->second.private_file, place));
     BILLOW_TRY_VOID(write_private(authorized, authorized_key + "\n", place));
     if (!place.place.image_entry.empty())
-      BILLOW_TRY_VOID(write_private(dir + "/room", place.place.image_entry, place));
+      BILLOW_TRY_VOID(write_private(dir + "/entry", place.place.image_entry, place));
     BILLOW_TRY_VOID(write_private(config, config_of(place, dir, authorized), place));
     if (place.other_user() &&
         ::lchown(dir.c_str(), place.user.identity.uid, place.user.identity.gid) != 0)
@@ -154,9 +154,9 @@ Result<Tunnels::Door> SshDoors::open(const SshPlace& place, const std::string& a
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     return fail_errno("socketpair", errno);
-  Tunnels::Door door{Fd(ends[0]), known->second.public_line, place.user.name};
+  Tunnels::Target target{Fd(ends[0]), known->second.public_line, place.user.name};
   const Fd theirs(ends[1]);
-  ::fcntl(door.fd.get(), F_SETFL, O_NONBLOCK);
+  ::fcntl(target.fd.get(), F_SETFL, O_NONBLOCK);
   process::Spawn request = request_of(place, sshd, config);
   request.in = request.out = theirs.get();
   auto child = process::spawn(request);
@@ -165,10 +165,10 @@ Result<Tunnels::Door> SshDoors::open(const SshPlace& place, const std::string& a
     return pass(child.error(), "sshd could not be started in the job");
   }
   running_.push_back({place.task, std::move(*child), dir});
-  return door;
+  return target;
 }
 
-bool SshDoors::ended(TaskId task) {
+bool SshServers::ended(TaskId task) {
   if (keys_.erase(task) == 0)
     return false;
   for (const Running& one : running_)
@@ -177,7 +177,7 @@ bool SshDoors::ended(TaskId task) {
   return true;
 }
 
-void SshDoors::reap() {
+void SshServers::reap() {
   std::erase_if(running_, [](Running& one) {
     if (!one.sshd.poll())
       return false;

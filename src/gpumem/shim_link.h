@@ -1,12 +1,13 @@
-// One process of a job, as the vault sees it: a SOCK_SEQPACKET connection on which the vault asks
-// and the shim answers. Requests may overlap; an answer finds its request by sequence number. The
-// connection's end is the process's end.
+// One process of a job, as the GPU memory service sees it: a SOCK_SEQPACKET connection on which the
+// GPU memory service asks and the shim answers. Requests may overlap; an answer finds its request
+// by sequence number. The connection's end is the process's end.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <span>
@@ -27,32 +28,32 @@ struct Answer {
   std::vector<T> as() const {
     std::vector<T> out(std::min<std::size_t>(head.count, items.size() / sizeof(T)));
     if (!out.empty())
-      __builtin_memcpy(out.data(), items.data(), out.size() * sizeof(T));
+      std::memcpy(out.data(), items.data(), out.size() * sizeof(T));
     return out;
   }
 };
 
-// Reads one packet with its descriptors; nothing at the end of the connection.
+// Reads one packet with its descriptors. unavailable: the connection has ended.
 Result<Answer> receive_packet(int socket);
 Status send_packet(int socket,
                    const billow_message& head,
                    std::span<const unsigned char> items,
                    std::span<const int> descriptors = {});
 
-class Session {
+class ShimLink {
  public:
-  Session(Fd socket, int pid) : socket_(std::move(socket)), pid_(pid) {}
+  ShimLink(Fd socket, int pid) : socket_(std::move(socket)), pid_(pid) {}
 
-  int pid() const { return pid_; }  // in the vault's own namespace
+  int pid() const { return pid_; }  // in the GPU memory service's own namespace
   int socket() const { return socket_.get(); }
   std::uint32_t slot = 0;
 
-  // Sends a request; its number is what `poll` and `wait` ask for.
+  // Sends a request and returns its sequence number for `poll` and `wait`.
   Result<std::uint32_t> send(std::uint16_t type,
                              std::uint64_t arg0,
                              std::span<const std::uint64_t> ids = {});
   Result<Answer> wait(std::uint32_t sequence, int timeout_ms);
-  // The answer, if it is there already.
+  // Takes the answer if it has arrived.
   bool poll(std::uint32_t sequence, Answer& out);
   Result<Answer> ask(std::uint16_t type,
                      std::uint64_t arg0,

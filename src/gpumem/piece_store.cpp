@@ -1,5 +1,4 @@
-// See store.h.
-#include "gpumem/store.h"
+#include "gpumem/piece_store.h"
 
 #include "base/check.h"
 

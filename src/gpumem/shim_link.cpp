@@ -1,5 +1,4 @@
-// See session.h.
-#include "gpumem/session.h"
+#include "gpumem/shim_link.h"
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -72,9 +71,9 @@ Status send_packet(int socket,
   return {};
 }
 
-Result<std::uint32_t> Session::send(std::uint16_t type,
-                                    std::uint64_t arg0,
-                                    std::span<const std::uint64_t> ids) {
+Result<std::uint32_t> ShimLink::send(std::uint16_t type,
+                                     std::uint64_t arg0,
+                                     std::span<const std::uint64_t> ids) {
   billow_message head{};
   head.version = BILLOW_ABI_VERSION;
   head.type = type;
@@ -89,7 +88,7 @@ Result<std::uint32_t> Session::send(std::uint16_t type,
   return head.sequence;
 }
 
-Result<Answer> Session::wait(std::uint32_t sequence, int timeout_ms) {
+Result<Answer> ShimLink::wait(std::uint32_t sequence, int timeout_ms) {
   std::unique_lock guard(lock_);
   arrived_.wait_for(guard, std::chrono::milliseconds(timeout_ms),
                     [&] { return closed_ || answers_.contains(sequence); });
@@ -102,7 +101,7 @@ Result<Answer> Session::wait(std::uint32_t sequence, int timeout_ms) {
   return out;
 }
 
-bool Session::poll(std::uint32_t sequence, Answer& out) {
+bool ShimLink::poll(std::uint32_t sequence, Answer& out) {
   const std::lock_guard guard(lock_);
   const auto found = answers_.find(sequence);
   if (found == answers_.end())
@@ -112,14 +111,14 @@ bool Session::poll(std::uint32_t sequence, Answer& out) {
   return true;
 }
 
-Result<Answer> Session::ask(std::uint16_t type,
-                            std::uint64_t arg0,
-                            std::span<const std::uint64_t> ids,
-                            int timeout_ms) {
+Result<Answer> ShimLink::ask(std::uint16_t type,
+                             std::uint64_t arg0,
+                             std::span<const std::uint64_t> ids,
+                             int timeout_ms) {
   return wait(BILLOW_TRY(send(type, arg0, ids)), timeout_ms);
 }
 
-void Session::deliver(Answer answer) {
+void ShimLink::deliver(Answer answer) {
   {
     const std::lock_guard guard(lock_);
     answers_[answer.head.sequence] = std::move(answer);
@@ -127,7 +126,7 @@ void Session::deliver(Answer answer) {
   arrived_.notify_all();
 }
 
-void Session::close() {
+void ShimLink::close() {
   {
     const std::lock_guard guard(lock_);
     closed_ = true;

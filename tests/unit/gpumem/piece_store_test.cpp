@@ -1,5 +1,5 @@
 // The arena and the piece store: nothing is lost, nothing leaks from one tenant to another.
-#include "gpumem/store.h"
+#include "gpumem/piece_store.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "agent/content/residue.h"
+#include "agent/content/project_leftovers.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "container/environment.h"
-#include "container/store.h"
+#include "container/image_store.h"
 #include "core/model/surroundings.h"
 
 namespace billow::agent {
@@ -31,7 +31,7 @@ std::string note_path(const std::string& data_dir, const std::string& project) {
   return notes_dir(data_dir) + "/" + sha256_hex(project).substr(0, 40);
 }
 
-// The project's name, and what its jobs brought: "tree DIGEST", "environment DIGEST", "objects".
+// The project's name and what its jobs fetched: "tree DIGEST", "environment DIGEST", "objects".
 struct Note {
   std::string project;
   std::set<std::string> things;
@@ -59,10 +59,10 @@ std::vector<Note> all_notes(const std::string& data_dir) {
   return notes;
 }
 
-// Of every user that has it.
+// Removes it from the store of every user.
 Status remove_environment(const std::string& work_dir, const std::string& digest) {
   if (!files::parse_digest(digest))
-    return {};  // nothing else is a name of ours
+    return {};  // not a name that we wrote
   const std::string stores = work_dir + "/boxes";
   for (const std::string& user : container::names_in(stores)) {
     const std::string store = stores + "/" + user, path = container::environment_dir(store, digest);
@@ -77,7 +77,7 @@ Status remove_environment(const std::string& work_dir, const std::string& digest
 
 }  // namespace
 
-Status note_residue(const std::string& data_dir, const wire::agent_v1::Start& start) {
+Status note_leftovers(const std::string& data_dir, const wire::agent_v1::Start& start) {
   const auto project = start.env.find("BILLOW_PROJECT");
   if (project == start.env.end() || project->second.find('\n') != std::string::npos)
     return {};
@@ -88,8 +88,8 @@ Status note_residue(const std::string& data_dir, const wire::agent_v1::Start& st
     things.insert("environment " + start.surroundings.environment_digest);
   if (!start.surroundings.inputs.empty())
     things.insert(objects_noted);
-  // Every job has its project's cache directory, so its project is noted even where nothing else is
-  // brought.
+  // Every job has its project's cache directory, so the project is recorded even if nothing is
+  // fetched.
   const std::string path = note_path(data_dir, project->second);
   auto known = read_note(path);
   if (known && std::ranges::includes(known->things, things))
@@ -103,14 +103,14 @@ Status note_residue(const std::string& data_dir, const wire::agent_v1::Start& st
   return write_file_atomic(path, text, 0600);
 }
 
-std::vector<std::string> residue_projects(const std::string& data_dir) {
+std::vector<std::string> leftover_projects(const std::string& data_dir) {
   std::vector<std::string> projects;
   for (const Note& note : all_notes(data_dir))
     projects.push_back(note.project);
   return projects;
 }
 
-Status remove_residue(const CachePlaces& places, const std::vector<std::string>& projects) {
+Status remove_leftovers(const CachePlaces& places, const std::vector<std::string>& projects) {
   std::set<std::string> leave, others;
   std::vector<Note> going;
   for (Note& note : all_notes(places.data_dir)) {
@@ -130,8 +130,7 @@ Status remove_residue(const CachePlaces& places, const std::vector<std::string>&
         trees.push_back(*digest);
     } else if (thing.starts_with("environment "))
       BILLOW_TRY_VOID(remove_environment(places.work_dir, thing.substr(12)));
-    // Whose jobs brought which object is not known; what no job has is brought again by whoever
-    // needs it.
+    // It is not recorded which project fetched which object, so all unused objects are removed.
     else if (thing == objects_noted)
       places.objects.forget_unused();
   }
@@ -142,15 +141,13 @@ Status remove_residue(const CachePlaces& places, const std::vector<std::string>&
     BILLOW_TRY_VOID(remove_tree(cache));
     if (::unlink(note_path(places.data_dir, note.project).c_str()) != 0 && errno != ENOENT)
       return fail_errno(note_path(places.data_dir, note.project), errno);
-    log_info(
-        "data of project {} may not be on this node any more: what its jobs left in the caches is "
-        "removed",
-        note.project);
+    log_info("project {} may no longer use this node: removed its data from the caches",
+             note.project);
   }
   return {};
 }
 
-ResidueWatch::ResidueWatch(net::Loop& loop, CachePlaces places, Options options)
+LeftoverWatch::LeftoverWatch(net::Loop& loop, CachePlaces places, Options options)
     : places_(std::move(places)),
       options_(std::move(options)),
       workers_(std::make_unique<net::Workers>(
@@ -158,19 +155,19 @@ ResidueWatch::ResidueWatch(net::Loop& loop, CachePlaces places, Options options)
   timer_ = loop.every(options_.every, [this] { look(); });
 }
 
-ResidueWatch::~ResidueWatch() {
+LeftoverWatch::~LeftoverWatch() {
   workers_.reset();
 }
 
-void ResidueWatch::look() {
+void LeftoverWatch::look() {
   if (looking_)
-    return;  // the head does not answer, or there is much to remove
+    return;  // the last round still waits for the head or removes files
   const std::string node = options_.node();
   if (node.empty())
     return;
   looking_ = true;
   const auto work = [places = places_, head = options_.head(), node]() -> Status {
-    const std::vector<std::string> projects = residue_projects(places.data_dir);
+    const std::vector<std::string> projects = leftover_projects(places.data_dir);
     if (projects.empty())
       return {};
     Json names = Json::array();
@@ -183,14 +180,13 @@ void ResidueWatch::look() {
     std::vector<std::string> leave;
     for (const Json& project : said["leave"].items())
       leave.emplace_back(project.str_or(""));
-    return leave.empty() ? Status{} : remove_residue(places, leave);
+    return leave.empty() ? Status{} : remove_leftovers(places, leave);
   };
   const Status queued = workers_->submit(work, [this](const Status& done) {
     looking_ = false;
-    // A head that is away, or does not know the question yet, is asked again; anything else should
-    // be known.
+    // A head that is unreachable or older is asked again later without a warning.
     if (!done && done.error().code != Code::unavailable && done.error().code != Code::not_found)
-      log_warn("what projects left on this node: {}", done.error().message);
+      log_warn("could not remove leftover project data: {}", done.error().message);
   });
   if (!queued)
     looking_ = false;

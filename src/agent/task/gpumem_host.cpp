@@ -1,4 +1,4 @@
-#include "agent/task/vault_host.h"
+#include "agent/task/gpumem_host.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -22,19 +22,19 @@
 namespace billow::agent {
 namespace {
 
-constexpr Duration start_patience =
-    seconds(15);  // the driver's first context takes seconds on a cold machine
+// On a cold machine the driver needs seconds for its first context.
+constexpr Duration start_patience = seconds(15);
 constexpr int move_timeout_ms = 600'000;
 
 std::string name_of(TaskId task) {
   return fmt::format("t{}", task.value);
 }
 
-// Beside this program, or in a lib folder near it: as a bundle and as a build tree have it.
+// Searches beside this program and in the folders of a bundle or a build tree.
 std::string find_near(const std::string& name) {
   std::string folder = executable_dir();
   for (int up = 0; up < 3 && !folder.empty(); ++up) {
-    for (const char* sub : {"/", "/bin/", "/lib/", "/lib/billow/", "/shim/", "/src/vault/"})
+    for (const char* sub : {"/", "/bin/", "/lib/", "/lib/billow/", "/shim/"})
       if (std::string path = folder + sub + name; file_exists(path))
         return path;
     folder.resize(folder.rfind('/'));
@@ -56,45 +56,47 @@ std::string blocks_suspend(std::uint64_t features) {
     why.push_back("NVLink multicast");
   if (why.empty())
     return {};
-  return "it uses " + join(why, " and ") + ", which cannot be saved and brought back";
+  return "it uses " + join(why, " and ") + ", which cannot be saved and restored";
 }
 
 std::int64_t default_arena_bytes(std::int64_t host_bytes, std::int64_t gpu_bytes, bool simulated) {
   if (simulated)
-    return 256ll << 20;  // there is nothing to keep but what tests make
+    return 256ll << 20;  // enough for what tests allocate
   return std::min(host_bytes / 2, gpu_bytes);
 }
 
-VaultHost::VaultHost(Options options) : options_(std::move(options)) {
+GpumemHost::GpumemHost(Options options) : options_(std::move(options)) {
   const char* named = std::getenv("BILLOW_VAULT");
-  program_ = named && *named ? named : find_near("billow-vault");
+  program_ = named && *named ? named : find_near("billow-gpumem");
   const char* shim = std::getenv("BILLOW_SHIM");
   shim_ = shim && *shim ? shim : find_near("libbillow-cuda.so");
   const bool root = ::geteuid() == 0;
+  // The directory keeps the name that 0.1 gave it: a newer agent then finds the service that an
+  // older one started, and with it the jobs suspended there.
   dir_ = fmt::format("{}/billow-vault-{}", root && file_exists("/run") ? "/run" : "/tmp",
                      options_.owner);
   if (program_.empty())
-    unavailable_ = "this node has no billow-vault beside billow";
+    unavailable_ = "billow-gpumem is not installed beside billow on this node";
   else if (shim_.empty())
-    unavailable_ = "this node has no libbillow-cuda.so beside billow";
+    unavailable_ = "libbillow-cuda.so is not installed beside billow on this node";
   else if (options_.simulated && !std::getenv("BILLOW_CUDA"))
     unavailable_ = "its GPUs are simulated";
 }
 
-Status VaultHost::ensure() {
+Status GpumemHost::ensure() {
   if (!unavailable_.empty())
     return fail(Code::unavailable, unavailable_);
   const std::string admin = dir_ + "/admin";
-  if (gpumem::call_vault(admin, "ping", 5000))
+  if (gpumem::call_service(admin, "ping", 5000))
     return {};
-  // A directory somebody else made under this name would be theirs to fill.
+  // Another user may have created a directory of this name and could put its own sockets there.
   if (::mkdir(dir_.c_str(), 0711) != 0 && errno != EEXIST)
-    return fail_errno("make " + dir_, errno);
+    return fail_errno("create " + dir_, errno);
   struct stat info {};
   if (::lstat(dir_.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != ::geteuid())
-    return fail(Code::forbidden, fmt::format("{} belongs to somebody else", dir_), "remove it");
+    return fail(Code::forbidden, fmt::format("{} belongs to another user", dir_), "remove it");
   (void)::chmod(dir_.c_str(), 0711);
-  const std::string log = options_.data_dir + "/vault.log";
+  const std::string log = options_.data_dir + "/gpumem.log";
   const Fd log_fd(::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!log_fd)
     return fail_errno(log, errno);
@@ -111,17 +113,17 @@ Status VaultHost::ensure() {
   process::Child child = BILLOW_TRY(process::spawn(request));
   const int pid = child.release();
   const SteadyTime give_up = system_clock().steady() + start_patience;
-  while (!gpumem::call_vault(admin, "ping", 2000)) {
+  while (!gpumem::call_service(admin, "ping", 2000)) {
     if (system_clock().steady() > give_up)
-      return fail(Code::unavailable, "billow-vault does not answer", "see " + log);
+      return fail(Code::unavailable, "billow-gpumem does not answer", "see " + log);
     ::poll(nullptr, 0, 10);
   }
-  log_info("billow-vault runs (pid {}), arena {}", pid,
+  log_info("started the GPU memory service billow-gpumem (pid {}), arena {}", pid,
            format_bytes(static_cast<std::uint64_t>(options_.arena_bytes)));
   return {};
 }
 
-Result<std::map<std::string, std::string>> VaultHost::add(const Job& job) {
+Result<std::map<std::string, std::string>> GpumemHost::add(const Job& job) {
   BILLOW_TRY_VOID(ensure());
   const std::string token = random_token(24);
   std::string command =
@@ -137,28 +139,27 @@ Result<std::map<std::string, std::string>> VaultHost::add(const Job& job) {
       if (uuid.size() != 32)
         uuid = "-";
     }
-    // A whole card is not limited, only counted: what the driver and the card leave free is the
-    // job's.
+    // A whole card has no limit: the job may use all memory that the driver leaves free.
     const std::int64_t memory = limit.share.whole() ? 0 : limit.share.mem_mib << 20;
     command += fmt::format(" device={}:{}:0:{}", uuid, memory, limit.share.milli);
   }
-  auto added = gpumem::call_vault(dir_ + "/admin", command, 10'000);
-  if (!added && added.error().code == Code::conflict) {  // of a start that was cut short
+  auto added = gpumem::call_service(dir_ + "/admin", command, 10'000);
+  if (!added && added.error().code == Code::conflict) {  // left by a start that was interrupted
     remove(job.task);
-    added = gpumem::call_vault(dir_ + "/admin", command, 10'000);
+    added = gpumem::call_service(dir_ + "/admin", command, 10'000);
   }
   if (!added)
-    return pass(added.error(), "billow-vault");
+    return pass(added.error(), "billow-gpumem");
   return std::map<std::string, std::string>{
       {"LD_PRELOAD", shim_}, {BILLOW_ENV_SOCKET, dir_ + "/jobs"}, {BILLOW_ENV_TOKEN, token}};
 }
 
-void VaultHost::remove(TaskId task) {
-  (void)gpumem::call_vault(dir_ + "/admin", "remove name=" + name_of(task), move_timeout_ms);
+void GpumemHost::remove(TaskId task) {
+  (void)gpumem::call_service(dir_ + "/admin", "remove name=" + name_of(task), move_timeout_ms);
 }
 
-Result<VaultHost::Moved> VaultHost::suspend(TaskId task, SuspendMode mode) {
-  const auto reply = BILLOW_TRY(gpumem::call_vault(
+Result<GpumemHost::Moved> GpumemHost::suspend(TaskId task, SuspendMode mode) {
+  const auto reply = BILLOW_TRY(gpumem::call_service(
       dir_ + "/admin", fmt::format("suspend name={} mode={}", name_of(task), enum_name(mode)),
       move_timeout_ms));
   Moved moved{static_cast<std::int64_t>(reply.number("bytes")), reply.real("seconds"), {}};
@@ -169,9 +170,9 @@ Result<VaultHost::Moved> VaultHost::suspend(TaskId task, SuspendMode mode) {
   return moved;
 }
 
-Result<VaultHost::Moved> VaultHost::resume(TaskId task) {
+Result<GpumemHost::Moved> GpumemHost::resume(TaskId task) {
   const auto reply = BILLOW_TRY(
-      gpumem::call_vault(dir_ + "/admin", "resume name=" + name_of(task), move_timeout_ms));
+      gpumem::call_service(dir_ + "/admin", "resume name=" + name_of(task), move_timeout_ms));
   return Moved{static_cast<std::int64_t>(reply.number("bytes")), reply.real("seconds"), {}};
 }
 
@@ -184,20 +185,20 @@ std::string pids_text(const std::vector<int>& pids) {
 }
 }  // namespace
 
-Status VaultHost::checkpoint(const std::vector<int>& pids) {
+Status GpumemHost::checkpoint(const std::vector<int>& pids) {
   BILLOW_TRY_VOID(ensure());
   BILLOW_TRY(
-      gpumem::call_vault(dir_ + "/admin", "checkpoint pids=" + pids_text(pids), move_timeout_ms));
+      gpumem::call_service(dir_ + "/admin", "checkpoint pids=" + pids_text(pids), move_timeout_ms));
   return {};
 }
-Status VaultHost::restore(const std::vector<int>& pids) {
+Status GpumemHost::restore(const std::vector<int>& pids) {
   BILLOW_TRY(
-      gpumem::call_vault(dir_ + "/admin", "restore pids=" + pids_text(pids), move_timeout_ms));
+      gpumem::call_service(dir_ + "/admin", "restore pids=" + pids_text(pids), move_timeout_ms));
   return {};
 }
 
-Result<std::vector<VaultHost::Seen>> VaultHost::look() {
-  const auto reply = BILLOW_TRY(gpumem::call_vault(dir_ + "/admin", "status", 10'000));
+Result<std::vector<GpumemHost::Seen>> GpumemHost::look() {
+  const auto reply = BILLOW_TRY(gpumem::call_service(dir_ + "/admin", "status", 10'000));
   std::vector<Seen> out;
   for (const auto& line : reply.lines) {
     const auto text = [&](const char* key) {
@@ -223,13 +224,13 @@ Result<std::vector<VaultHost::Seen>> VaultHost::look() {
   return out;
 }
 
-void VaultHost::end_if_idle() {
+void GpumemHost::end_if_idle() {
   if (!unavailable_.empty())
     return;
-  if (const auto left = look())  // of tasks whose end came a moment ago
+  if (const auto left = look())  // tasks that have just ended may still be registered
     for (const Seen& seen : *left)
       remove(seen.task);
-  (void)gpumem::call_vault(dir_ + "/admin", "stop", 2000);
+  (void)gpumem::call_service(dir_ + "/admin", "stop", 2000);
   (void)::rmdir(dir_.c_str());
 }
 

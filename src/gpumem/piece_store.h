@@ -1,10 +1,10 @@
-// What one job has in the arena: pieces by content, and the images made of them. Pure bookkeeping;
-// slots come and go through the two functions it is given.
+// The pieces that one job has in the arena, by content. Pure bookkeeping: the caller takes and
+// gives back the slots.
 //
-// A piece is known by its 128-bit hash and size. While an image refers to it, it stays; after a
-// resume nothing refers to it, but it is kept as long as nobody else needs the room, because at the
-// next suspend a piece with that content need not cross the link again. Contents are never shared
-// between jobs: a hit would tell one tenant what another holds.
+// A piece is identified by its 128-bit hash and size. It stays while an image refers to it. After a
+// resume nothing refers to it, but it is kept until the space is needed, because the next suspend
+// need not copy a piece that is already here. Contents are never shared between jobs: a hit would
+// reveal to one tenant what another holds.
 #pragma once
 
 #include <cstdint>
@@ -33,17 +33,17 @@ struct Piece {
   PieceKey key;
   std::uint32_t slot = no_slot;
   bool zero = false;
-  bool referred = false;  // the store counts a reference of this image to it
+  bool referred = false;  // the store counts this image's reference
 };
 
 class PieceStore {
  public:
-  // Refers to a piece of this content: its slot when it is known already, else no_slot, and the
-  // caller brings one with `place`.
+  // Adds a reference to a piece of this content. Returns its slot, or no_slot if it is new; the
+  // caller then provides one with `place`.
   std::uint32_t refer(const PieceKey& key);
   void place(const PieceKey& key, std::uint32_t slot);
   void unrefer(const PieceKey& key);
-  // Slots of pieces nothing refers to, `count` at most; they are forgotten.
+  // Forgets at most `count` pieces without references and returns their slots.
   std::vector<std::uint32_t> evict(std::size_t count);
   std::vector<std::uint32_t> clear();
   std::size_t pieces() const { return entries_.size(); }

@@ -1,6 +1,6 @@
-// The vault's state: jobs with their pages and processes, and the operations on them. Thread-safe;
-// each operation on a job holds that job's own lock, so a swap suspends one job while it resumes
-// another.
+// The GPU memory service's state: jobs with their pages and processes, and the operations on them.
+// Thread-safe; each operation on a job holds that job's own lock, so a swap suspends one job while
+// it resumes another.
 #pragma once
 
 #include <array>
@@ -27,7 +27,7 @@ struct JobSpec {
   std::string name, token;
   std::vector<DeviceLimit> devices;
   bool suspendable = true, strict = false;
-  std::uint64_t reserve_bytes = 0;  // arena room promised to it
+  std::uint64_t reserve_bytes = 0;  // arena space reserved for it
 };
 
 enum class JobPhase { running, suspending, suspended, resuming, lost };
@@ -35,7 +35,7 @@ const char* phase_name(JobPhase phase);
 
 struct MoveReport {
   MoveCounts counts;
-  double seconds = 0;  // from the request to its end
+  double seconds = 0;  // of the whole operation
   double quiesce_seconds = 0, residue_seconds = 0;
   std::uint64_t residue_bytes = 0;
   bool cold = false;
@@ -49,39 +49,39 @@ struct Job {
   billow_limit_page* limit = nullptr;
   billow_usage_page* usage = nullptr;
   std::mutex operation;  // held for a suspend or resume
-  std::mutex lock;       // over what follows
-  std::vector<std::shared_ptr<Session>> sessions;
-  std::map<Session*, std::map<std::uint32_t, std::vector<ChunkImage>>>
+  std::mutex lock;       // guards the members below
+  std::vector<std::shared_ptr<ShimLink>> links;
+  std::map<ShimLink*, std::map<std::uint32_t, std::vector<ChunkImage>>>
       images;  // by place in the limit page
   JobPhase phase = JobPhase::running;
   bool checkpointed = false;
   std::vector<int> checkpointed_pids;
   std::atomic<std::int64_t> resident_bytes{0};
-  std::atomic<bool> swapping{false},
-      room_wanted{false};  // another job comes as this one leaves, and waits for its memory
-  std::map<Session*, std::uint32_t> draining;  // sequence of the DRAIN each process was sent
+  std::atomic<bool> swapping{false};            // another job resumes while this one suspends
+  std::atomic<bool> space_wanted{false};        // and waits for this job's memory
+  std::map<ShimLink*, std::uint32_t> draining;  // sequence of the DRAIN each process was sent
   ~Job();
 };
 
-class Node {
+class Service {
  public:
   struct Options {
     std::uint64_t arena_bytes = 0;
     unsigned threads = 8;
     ArbiterOptions arbiter;
   };
-  static Result<std::unique_ptr<Node>> create(Options options);
-  ~Node();
+  static Result<std::unique_ptr<Service>> create(Options options);
+  ~Service();
 
   Status add_job(const JobSpec& spec);
   Status remove_job(const std::string& name);
-  // A process greets: its session, or why not. The caller runs its reader.
-  Result<std::shared_ptr<Session>> welcome(Fd socket, int pid, const Answer& hello);
-  void ended(const std::shared_ptr<Session>& session);
+  // Answers the hello of a process. The caller reads from the link's socket.
+  Result<std::shared_ptr<ShimLink>> welcome(Fd socket, int pid, const Answer& hello);
+  void ended(const std::shared_ptr<ShimLink>& link);
 
   Result<MoveReport> suspend(const std::string& name, bool cold, int timeout_ms);
-  // With another job leaving at the same time, both together stay within the allowance; 0: within
-  // what the GPU has free now.
+  // If another job is leaving at the same time, both together stay within the allowance; 0: within
+  // the memory that is free now.
   Result<MoveReport> resume(const std::string& name,
                             std::uint64_t allowance_bytes = 0,
                             Job* leaving = nullptr);
@@ -89,7 +89,7 @@ class Node {
                                                  const std::string& in,
                                                  std::uint64_t allowance_bytes,
                                                  int timeout_ms);
-  // The driver's own checkpoint of processes that no job of the vault's has, and their way back.
+  // The driver's own checkpoint and restore, for processes without the shim.
   Status checkpoint_pids(const std::vector<int>& pids);
   Status restore_pids(const std::vector<int>& pids);
   bool idle();  // no job is registered
@@ -97,18 +97,30 @@ class Node {
   std::string status_text();
 
  private:
-  Node() = default;
+  Service() = default;
   std::shared_ptr<Job> find(const std::string& name);
   Result<Gpu*> gpu_of(const Job& job, std::uint32_t place);
-  Status quiesce(Job& job,
-                 std::vector<std::shared_ptr<Session>>& sessions,
-                 int timeout_ms,
-                 MoveReport& report);
-  Result<MoveCounts> move(Job& job, bool out, std::function<bool(std::uint64_t)> may_create);
-  Status put_back(Job& job);
+  // suspend.cpp
+  Status close_gates(const std::vector<std::shared_ptr<ShimLink>>& links,
+                     int timeout_ms,
+                     MoveReport& report);
+  Status list_chunks(Job& job, const std::vector<std::shared_ptr<ShimLink>>& links);
+  // The job's movable bytes, or why it cannot be suspended now.
+  Result<std::uint64_t> check_suspendable(Job& job, int timeout_ms);
+  Status save(Job& job, MoveReport& report);
   Status checkpoint(Job& job);
+  // resume.cpp
+  static std::map<std::uint32_t, std::uint64_t> bytes_needed(Job& job);
+  Status check_free_memory(const Job& job, const std::map<std::uint32_t, std::uint64_t>& needed);
+  static bool wait_for_space(Job& job,
+                             Job& leaving,
+                             std::uint64_t bytes,
+                             std::uint64_t allowance_bytes);
+  Status put_back(Job& job);
   Status restore(Job& job);
-  void open(Job& job);
+  Result<MoveCounts> move(Job& job, bool out, std::function<bool(std::uint64_t)> may_create);
+  void open(Job& job);  // lets its processes continue
+  static void set_phase(Job& job, JobPhase phase);
   void arbitrate();
   void arbiter_round(std::int64_t now_ns);
 
@@ -117,7 +129,7 @@ class Node {
   std::vector<std::array<std::uint8_t, 16>> uuids_;
   std::unique_ptr<Arena> arena_;
   Library library_;
-  std::mutex lock_;  // over the maps
+  std::mutex lock_;  // guards the maps of jobs and arbiters
   std::map<std::string, std::shared_ptr<Job>> jobs_;
   std::map<int, std::unique_ptr<Gpu>> gpus_;
   std::mutex gpus_lock_;

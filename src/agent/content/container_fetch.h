@@ -1,0 +1,45 @@
+// Fetches the image or the environment of one task. A process that runs as the task's user writes
+// into that user's store, so a malicious image or archive gains nothing but that user's rights.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "agent/content/content_fetch.h"
+#include "agent/isolate/users.h"
+#include "base/clock.h"
+#include "base/result.h"
+#include "container/environment.h"
+#include "container/podman.h"
+
+namespace billow::agent {
+
+// How long a fetch may make no progress, how it is cancelled, and where its progress is reported.
+struct FetchControl {
+  Duration quiet_max;
+  std::shared_ptr<std::atomic<bool>> cancelled;
+  std::function<void(std::string)> note;
+};
+
+struct ImageRequest {
+  std::string image, store, key;
+  UserRecord user;
+  std::uint64_t bytes_max = 0;
+};
+struct EnvironmentRequest {
+  std::string name, digest, store, key;
+  UserRecord user;
+  ContentSource source;
+  std::uint64_t bytes_max = 0;
+};
+
+// Both block. An empty optional: another process of the user holds the store's lock; try again.
+Result<std::optional<container::LocalImage>> fetch_image(const ImageRequest& request,
+                                                         const FetchControl& control);
+Result<std::optional<container::Environment>> fetch_environment(const EnvironmentRequest& request,
+                                                                const FetchControl& control);
+
+}  // namespace billow::agent

@@ -1,0 +1,431 @@
+#include "agent/content/containers.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "agent/content/container_fetch.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "container/bundle.h"
+#include "container/cdi.h"
+#include "container/image_store.h"
+#include "core/wire/codec.h"
+
+namespace billow::agent {
+namespace {
+
+constexpr Duration busy_retry = milliseconds(500);
+constexpr Duration measure_every = seconds(30);
+
+Containers::Prepared prepare_environment(container::Plan plan,
+                                         const container::Environment& env,
+                                         const std::string& digest) {
+  plan.uses = digest;
+  const std::string directory = container::environment_dir(plan.store, digest);
+  plan.root = env.place == "/";
+  if (plan.root) {
+    plan.layers_dir = directory;
+    plan.layers = {"tree"};
+    plan.config.entrypoint = env.command;
+    plan.config.directory = env.directory;
+    for (const auto& [name, value] : env.variables)
+      plan.config.env.push_back(name + "=" + value);
+  } else {
+    plan.overlays.push_back({directory + "/tree", env.place});
+  }
+  return {std::move(plan), "", env};
+}
+
+// Puts the environment's programs first in PATH and adds its variables unless the job sets them.
+void add_environment(const container::Environment& environment, std::vector<std::string>& env) {
+  std::string programs;
+  for (const std::string& p : environment.programs)
+    programs += environment.place + (p.empty() ? "" : "/") + p + ":";
+  for (std::string& entry : env)
+    if (entry.starts_with("PATH="))
+      entry.insert(5, programs);
+  for (const auto& [name, value] : environment.variables)
+    if (std::none_of(env.begin(), env.end(),
+                     [&](const std::string& e) { return e.starts_with(name + "="); }))
+      env.push_back(name + "=" + value);
+}
+
+// Mounts the node's files that the job's variables name at the same path: the shim, the GPU memory
+// service's socket, simulated devices.
+void add_named_files(const std::vector<std::string>& env, container::Plan& plan) {
+  const auto add = [&](std::string_view path) {
+    if (!path.starts_with('/') ||
+        std::any_of(plan.mounts.begin(), plan.mounts.end(),
+                    [&](const container::Mount& m) { return m.target == path; }))
+      return;
+    plan.mounts.push_back({.source = std::string(path),
+                           .target = std::string(path),
+                           .read_only = false,
+                           .optional = true});
+  };
+  for (const std::string& entry : env) {
+    const auto equals = entry.find('=');
+    const std::string_view name = std::string_view(entry).substr(0, equals),
+                           value = std::string_view(entry).substr(equals + 1);
+    if (name == "LD_PRELOAD")
+      for (const std::string& path : split(value, ':'))
+        add(path);
+    else if (name == "BILLOW_VAULT_SOCKET" || name == "BILLOW_HOSTFILE" || name == "BILLOW_CUDA" ||
+             name == "BILLOW_NVML" || name == "BILLOW_SIM_CUDA_STATE" ||
+             name == "BILLOW_CHECKPOINT_DIR" || name == "BILLOW_CACHE" ||
+             name == "BILLOW_CHECKPOINT")
+      add(value);
+  }
+}
+
+}  // namespace
+
+Containers::Containers(net::Loop& loop, Options options, Callbacks callbacks)
+    : loop_(loop),
+      options_(std::move(options)),
+      callbacks_(std::move(callbacks)),
+      cdi_(container::make_cdi(options_.gpus, container::find_driver_files())),
+      cleaner_(std::make_unique<net::Workers>(
+          loop, net::Workers::Options{.threads = 1, .queue_max = 1 << 16})),
+      workers_(std::make_unique<net::Workers>(
+          loop,
+          net::Workers::Options{.threads = limits::containers_prepared_max,
+                                .queue_max = limits::containers_prepared_max})),
+      measurer_(std::make_unique<net::Workers>(
+          loop, net::Workers::Options{.threads = 1, .queue_max = 1})) {
+  if (options_.cdi_file.empty() || options_.gpus.empty())
+    return;
+  if (const Status written = write_file_atomic(options_.cdi_file, cdi_.dump_pretty() + "\n", 0644);
+      !written)
+    log_warn("{}", written.error().message);
+}
+
+Containers::~Containers() {
+  for (const auto& [task, wanted] : wanted_)
+    *wanted.cancelled = true;  // otherwise the workers would wait for their fetches
+  ending_ = true;
+  workers_.reset();
+  cleaner_.reset();
+  measurer_.reset();
+}
+
+bool Containers::needed(const wire::agent_v1::Start& start) {
+  return !start.surroundings.image.empty() || !start.surroundings.environment_digest.empty();
+}
+
+std::string Containers::key_of(TaskId task) const {
+  return fmt::format("{}-{}", options_.owner, task.value);
+}
+
+Result<std::string> Containers::store_of(const UserRecord& user) {
+  BILLOW_TRY_VOID(make_directories(options_.directory, 0711));
+  // The parent may be writable by everyone, so another user may have created these first.
+  for (const std::string& path :
+       {options_.directory.substr(0, options_.directory.rfind('/')), options_.directory}) {
+    struct stat made {};
+    if (::lstat(path.c_str(), &made) != 0)
+      return fail_errno(path, errno);
+    if (!S_ISDIR(made.st_mode) || made.st_uid != ::geteuid() || (made.st_mode & 022))
+      return fail(Code::conflict,
+                  fmt::format("{} is not a directory that only this agent can write", path),
+                  "remove it and try again");
+  }
+  if (!held_) {
+    held_ = Fd(::open(options_.directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (held_)
+      (void)::flock(held_.get(), LOCK_SH | LOCK_NB);
+  }
+  const std::string store = fmt::format("{}/{}", options_.directory, user.identity.uid);
+  if (::mkdir(store.c_str(), 0700) != 0 && errno != EEXIST)
+    return fail_errno(store, errno);
+  struct stat info {};
+  if (::lstat(store.c_str(), &info) != 0 || !S_ISDIR(info.st_mode))
+    return fail(Code::conflict, store + " is not a directory");
+  if (::geteuid() == 0 && info.st_uid != user.identity.uid &&
+      ::lchown(store.c_str(), user.identity.uid, user.identity.gid) != 0)
+    return fail_errno(store, errno);
+  return store;
+}
+
+std::function<Containers::Fetched()> Containers::make_fetch(
+    const wire::agent_v1::Start& start,
+    const UserRecord& user,
+    const std::string& store,
+    std::shared_ptr<std::atomic<bool>> cancelled) {
+  const TaskId task = start.task;
+  const Surroundings& asked = start.surroundings;
+  container::Plan plan;
+  plan.key = key_of(task);
+  plan.store = store;
+  switch (asked.network) {
+    case ContainerNetwork::host:
+      break;
+    case ContainerNetwork::none:
+      plan.no_network = true;
+  }
+  const FetchControl control{options_.quiet_max, cancelled,
+                             [this, task, cancelled](std::string text) {
+                               note(task, cancelled, std::move(text));
+                             }};
+  const ContentSource source = options_.head ? options_.head() : ContentSource{};
+  if (asked.image.empty())
+    return
+        [plan, control,
+         request = EnvironmentRequest{asked.environment, asked.environment_digest, store, plan.key,
+                                      user, source, options_.environment_bytes_max}]() -> Fetched {
+          const auto found = BILLOW_TRY(fetch_environment(request, control));
+          if (!found)
+            return std::nullopt;
+          return prepare_environment(plan, *found, request.digest);
+        };
+  return [plan, control, task, source,
+          request = ImageRequest{asked.image, store, plan.key, user,
+                                 options_.image_bytes_max}]() mutable -> Fetched {
+    const auto found = BILLOW_TRY(fetch_image(request, control));
+    if (!found)
+      return std::nullopt;
+    plan.root = true;
+    plan.uses = found->id;
+    plan.layers_dir = container::layers_dir(plan.store);
+    plan.layers = found->layers;
+    plan.config = found->config;
+    // The head records the digest so that a restarted job uses exactly this image. The task starts
+    // even if that fails.
+    if (!source.token_file.empty() && !found->digest.empty())
+      if (const Status told = tell_image(source, task.value, found->digest); !told)
+        log_warn("task {}: could not report its image digest to the head: {}", task.value,
+                 told.error().message);
+    return Prepared{plan, found->digest, {}};
+  };
+}
+
+void Containers::note(TaskId task,
+                      const std::shared_ptr<std::atomic<bool>>& cancelled,
+                      std::string text) {
+  loop_.post([this, task, cancelled, text = std::move(text)] {
+    if (!*cancelled)
+      callbacks_.note(task, text);
+  });
+}
+
+void Containers::finish_later(TaskId task,
+                              const std::shared_ptr<std::atomic<bool>>& cancelled,
+                              Error error) {
+  loop_.post([this, task, cancelled, error = std::move(error)] {
+    if (!*cancelled)
+      finish(task, pass(error));
+  });
+}
+
+void Containers::prepare(const wire::agent_v1::Start& start, const UserRecord& user, Done done) {
+  const TaskId task = start.task;
+  auto cancelled = std::make_shared<std::atomic<bool>>(false);
+  const Surroundings& asked = start.surroundings;
+  Wanted& wanted =
+      wanted_[task] = {.item = {task, user.identity.uid,
+                                asked.image.empty() ? asked.environment_digest : asked.image},
+                       .cancelled = cancelled,
+                       .fetch = {},
+                       .done = std::move(done),
+                       .begun = false,
+                       .busy_since = {},
+                       .again = {}};
+  const auto store = store_of(user);
+  if (!store)
+    return finish_later(task, cancelled, store.error());
+  wanted.fetch = make_fetch(start, user, *store, cancelled);
+  if (const Status queued = queue_.add(wanted.item); !queued)
+    return finish_later(task, cancelled, queued.error());
+  begin_next();
+  if (const auto waiting = wanted_.find(task); waiting != wanted_.end() && !waiting->second.begun)
+    note(task, cancelled, "waiting for other tasks' images or environments to be fetched first");
+}
+
+void Containers::begin_next() {
+  while (const auto item = queue_.next()) {
+    const auto wanted = wanted_.find(item->task);
+    if (wanted == wanted_.end()) {  // it was cancelled
+      queue_.ended(*item, false);
+      continue;
+    }
+    wanted->second.begun = true;
+    const auto cancelled = wanted->second.cancelled;
+    const Status queued = workers_->submit(
+        [fetch = wanted->second.fetch, cancelled]() -> Fetched {
+          return *cancelled ? Fetched(fail(Code::unavailable, "cancelled")) : fetch();
+        },
+        [this, item = *item, cancelled](Fetched prepared) {
+          fetched(item, cancelled, std::move(prepared));
+        });
+    if (!queued)
+      loop_.post([this, item = *item, cancelled, error = queued.error()] {
+        fetched(item, cancelled, pass(error));
+      });
+  }
+}
+
+void Containers::fetched(const FairQueue::Item& item,
+                         const std::shared_ptr<std::atomic<bool>>& cancelled,
+                         Fetched prepared) {
+  queue_.ended(item, prepared && *prepared);
+  changed_ = true;
+  if (*cancelled)
+    ended(item.task);  // removes what the fetch wrote after the task was cancelled
+  else if (!prepared)
+    finish(item.task, pass(prepared.error()));
+  else if (*prepared)
+    finish(item.task, std::move(**prepared));
+  else
+    wait_for_store(item, cancelled);
+  begin_next();
+}
+
+// Another process of the user holds the store. The task goes back to the queue, so that other users
+// can use its turn meanwhile.
+void Containers::wait_for_store(const FairQueue::Item& item,
+                                const std::shared_ptr<std::atomic<bool>>& cancelled) {
+  Wanted& wanted = wanted_.at(item.task);
+  const SteadyTime now = system_clock().steady();
+  if (wanted.busy_since != SteadyTime{} && now - wanted.busy_since > options_.quiet_max)
+    return finish(
+        item.task,
+        fail(Code::timed_out,
+             fmt::format("{} could not be fetched: another process has locked this user's image "
+                         "store on the node for {}",
+                         item.what, format_duration(now - wanted.busy_since)),
+             fmt::format("find the process that has files open in {}/{}", options_.directory,
+                         item.user)));
+  if (wanted.busy_since == SteadyTime{}) {
+    wanted.busy_since = now;
+    callbacks_.note(item.task, "waiting until another image has been fetched");
+  }
+  wanted.again = loop_.after(busy_retry, [this, item, cancelled] {
+    loop_.post([this, item, cancelled] {
+      if (*cancelled)
+        return;
+      if (const Status queued = queue_.add(item); !queued)
+        return finish(item.task, pass(queued.error()));
+      begin_next();
+    });
+  });
+}
+
+void Containers::finish(TaskId task, Result<Prepared> prepared) {
+  const auto found = wanted_.find(task);
+  if (found == wanted_.end())
+    return;
+  const Done done = std::move(found->second.done);
+  wanted_.erase(found);
+  callbacks_.note(task, "");
+  done(std::move(prepared));
+}
+
+void Containers::cancel(TaskId task) {
+  const auto found = wanted_.find(task);
+  if (found == wanted_.end())
+    return;
+  *found->second.cancelled = true;
+  wanted_.erase(found);
+  queue_.remove(task);
+}
+
+Status Containers::wrap_command(const Prepared& prepared,
+                                const wire::agent_v1::Start& start,
+                                const std::vector<std::uint32_t>& granted,
+                                const std::vector<SecretFiles::Written>& secrets,
+                                TaskSpec& spec) const {
+  container::Plan plan = prepared.plan;
+  plan.terminal = start.pty;
+  if (!plan.root)
+    add_environment(prepared.environment, spec.env);
+  if (plan.root) {
+    for (const BoundVolume& volume : start.volumes)
+      plan.mounts.push_back(
+          {.source = volume.source, .target = volume.path, .read_only = volume.read_only});
+    std::vector<std::string> names;
+    for (const std::uint32_t card : granted)
+      names.push_back(std::to_string(card));
+    BILLOW_TRY_VOID(container::add_devices(cdi_, names, plan));
+    add_named_files(spec.env, plan);
+    for (const SecretFiles::Written& secret : secrets)
+      plan.mounts.push_back(
+          {.source = secret.file,
+           .target = secret.wanted.empty() ? SecretFiles::usual_place(secret.name) : secret.wanted,
+           .read_only = true});
+    if (container::may_show(spec.cwd)) {
+      plan.mounts.push_back({.source = spec.cwd, .target = spec.cwd});
+      plan.directory = spec.cwd;
+    }
+  }
+  spec.env.push_back(fmt::format("{}={}", container::plan_variable, wire::to_json_text(plan)));
+  return {};
+}
+
+void Containers::remove_scratch(const std::function<bool(const std::string& key)>& which) {
+  (void)cleaner_->submit(
+      [directory = options_.directory, which]() -> int {
+        for (const std::string& uid : container::names_in(directory)) {
+          const std::string scratch = fmt::format("{}/{}/scratch", directory, uid);
+          for (const std::string& key : container::names_in(scratch)) {
+            if (!which(key))
+              continue;
+            if (const Status gone = remove_tree(scratch + "/" + key);
+                !gone && file_exists(scratch + "/" + key))
+              log_warn("{}", gone.error().message);
+          }
+        }
+        return 0;
+      },
+      [](int) {});
+}
+
+std::int64_t Containers::image_bytes() {
+  const SteadyTime now = system_clock().steady();
+  if (measuring_ || !changed_ ||
+      (measured_at_ != SteadyTime{} && now - measured_at_ < measure_every))
+    return image_bytes_;
+  measured_at_ = now;
+  measuring_ = measurer_
+                   ->submit(
+                       [directory = options_.directory, stop = &ending_]() -> std::int64_t {
+                         std::uint64_t bytes = 0;
+                         for (const std::string& uid : container::names_in(directory))
+                           bytes += container::disk_bytes(
+                               fmt::format("{}/{}/storage", directory, uid), stop);
+                         return static_cast<std::int64_t>(bytes);
+                       },
+                       [this](std::int64_t bytes) {
+                         image_bytes_ = bytes;
+                         measuring_ = false;
+                       })
+                   .has_value();
+  changed_ = !measuring_;
+  return image_bytes_;
+}
+
+void Containers::ended(TaskId task) {
+  if (!held_)
+    return;  // this agent has prepared no container
+  const std::string key = key_of(task);
+  remove_scratch(
+      [key](const std::string& name) { return name == key || name.starts_with(key + "."); });
+}
+
+void Containers::forget_others(const std::vector<TaskId>& live) {
+  if (!file_exists(options_.directory))
+    return;
+  std::vector<std::string> keys;
+  for (const TaskId task : live)
+    keys.push_back(key_of(task));
+  remove_scratch([keys, mine = options_.owner + "-"](const std::string& name) {
+    const std::string key = name.substr(0, name.find('.'));
+    return name.starts_with(mine) && std::find(keys.begin(), keys.end(), key) == keys.end();
+  });
+}
+
+}  // namespace billow::agent

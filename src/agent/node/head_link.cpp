@@ -1,0 +1,123 @@
+#include "agent/node/head_link.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/file.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/text.h"
+
+namespace billow::agent {
+namespace {
+
+constexpr Duration removed_after = seconds(30);
+
+}  // namespace
+
+HeadLink::HeadLink(net::Loop& loop, Options options, Callbacks callbacks)
+    : loop_(loop),
+      options_(std::move(options)),
+      callbacks_(std::move(callbacks)),
+      jitter_(static_cast<std::uint64_t>(::getpid())) {}
+
+Result<std::unique_ptr<HeadLink>> HeadLink::create(net::Loop& loop,
+                                                   Options options,
+                                                   Callbacks callbacks) {
+  std::unique_ptr<HeadLink> link(new HeadLink(loop, std::move(options), std::move(callbacks)));
+  for (const std::string& head : split(link->options_.heads, ','))
+    link->endpoints_.push_back(BILLOW_TRY(net::parse_endpoint(trim(head))));
+  link->client_ = BILLOW_TRY(net::HttpClient::create(loop, {.tls = link->options_.tls}));
+  return link;
+}
+
+void HeadLink::dial() {
+  if (dialing_ || socket_)
+    return;
+  const auto token = read_file(options_.token_file, 4096);
+  if (!token) {
+    log_warn("{}", token.error().message);
+    return redial();
+  }
+  dialing_ = true;
+  net::ClientRequest request;
+  request.endpoint = endpoint();
+  request.target = "/v1/agent";
+  request.headers.set("Authorization", "Bearer " + std::string(trim(*token)));
+  call_ = client_->connect_websocket(
+      std::move(request),
+      {.message_bytes_max = limits::agent_frame_bytes_max, .queue_bytes_max = 64 << 20},
+      [this](Result<std::shared_ptr<net::WebSocket>> socket) { dialled(std::move(socket)); });
+}
+
+void HeadLink::dialled(Result<std::shared_ptr<net::WebSocket>> socket) {
+  dialing_ = false;
+  if (!socket) {
+    const bool unknown_credential = socket.error().code == Code::unauthorized;
+    if (attempts_ % 20 == 0 && !unknown_credential)
+      log_warn("cannot reach the head at {}: {}", options_.heads, socket.error().message);
+    refused(unknown_credential);
+    return redial();
+  }
+  refused_since_ = {};
+  socket_ = std::move(*socket);
+  socket_->on_message([this](std::string_view frame, bool) { callbacks_.frame(frame); });
+  socket_->on_close([this](const net::WebSocket::Closed&) { disconnected(); });
+  callbacks_.connected();
+}
+
+// Not believed at once, so that an operator can correct a mistake.
+void HeadLink::refused(bool unknown_credential) {
+  if (!unknown_credential)
+    refused_since_ = {};
+  if (!unknown_credential || removed_)
+    return;
+  const SteadyTime now = system_clock().steady();
+  if (refused_since_.ns == 0) {
+    refused_since_ = now;
+    log_error(
+        "the head at {} does not know this node: it was removed or its credential was revoked. "
+        "Running tasks end in {} unless the head knows the node again",
+        options_.heads, format_duration(removed_after));
+  }
+  if (now - refused_since_ < removed_after)
+    return;
+  removed_ = true;
+  callbacks_.removed();
+}
+
+// Quickly at first, for a head that restarts; more slowly if it stays away. The jitter keeps the
+// nodes of a fleet from dialling at the same moment.
+void HeadLink::redial() {
+  const std::int64_t base_ms =
+      std::min<std::int64_t>(2000, 10ll << std::min<std::uint64_t>(attempts_, 8));
+  // The pause grows after each round of all heads.
+  if (++head_at_ % endpoints_.size() == 0)
+    ++attempts_;
+  const auto jitter_ms =
+      static_cast<std::int64_t>(jitter_.below(static_cast<std::uint64_t>(base_ms)));
+  redial_ = loop_.after(milliseconds(base_ms / 2 + jitter_ms), [this] { dial(); });
+}
+
+void HeadLink::disconnected() {
+  if (!socket_)
+    return;
+  const auto old = std::move(socket_);
+  socket_ = nullptr;
+  callbacks_.disconnected();
+  redial();
+  loop_.post([old] {});  // the socket is calling us: destroy it later
+}
+
+void HeadLink::send(std::string_view frame) {
+  if (socket_ && socket_->open())
+    socket_->send_binary(frame);
+}
+
+void HeadLink::close(int code, std::string_view reason) {
+  if (socket_)
+    socket_->close(code, reason);
+}
+
+}  // namespace billow::agent

@@ -1,0 +1,114 @@
+// The agent process as an object: connects the pure core (core/agent) to tasks, GPUs, files and the
+// head. Everything runs on one loop thread, except the samples, which a worker takes.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "agent/content/file_service.h"
+#include "agent/content/project_leftovers.h"
+#include "agent/node/gpu_readings.h"
+#include "agent/node/head_link.h"
+#include "agent/node/node.h"
+#include "agent/node/reclaim_watch.h"
+#include "agent/reach/fabric.h"
+#include "agent/reach/keepalive.h"
+#include "agent/task/tasks.h"
+#include "base/file.h"
+#include "core/agent/core.h"
+#include "gpu/backend.h"
+#include "net/http/http_server.h"
+#include "net/loop.h"
+#include "net/workers.h"
+
+namespace billow::agent {
+
+class NodeAgent {
+ public:
+  explicit NodeAgent(NodeOptions options);
+  Status start();
+  void run();  // until a signal, or until the core ends the agent
+  bool removed() const { return link_ && link_->removed(); }
+
+ private:
+  // node_start.cpp: the parts, in the order in which start() creates them
+  Status lock_data_dir();
+  Status open_link();
+  Status open_gpus();
+  void choose_arena_bytes();
+  void open_keepalive();
+  void open_files();
+  Status open_tasks();
+  Tasks::Callbacks task_callbacks();
+  void open_fabric();
+  void open_core();
+  void watch_leftovers();
+  Status open_metrics();
+  Status watch_for_reclaim();
+
+  // node_agent.cpp
+  std::string files_work_dir() const;
+  std::string memory_path() const { return options_.data_dir + "/memory.json"; }
+  ContentSource content_source() const;
+  NodeOffer offer() const;
+  void offer_changed();
+  std::map<int, std::int64_t> gpu_memory_mib() const;
+
+  void connected();
+  void disconnected();
+  void removed_by_head();
+  void find_out_whether_head_is_outside();
+  void send(const wire::agent_v1::FromAgent& message, std::string_view blob);
+  void on_frame(std::string_view frame);
+  void copy_files(std::string_view frame);
+
+  void signalled();
+  void on_task_event(const TaskEvent& event);
+  void take_event(const TaskEvent& event);
+  void release_doubtful(SteadyTime due);
+  void tick();
+  void perform(const Effects& effects);
+  void give_back(const std::string& why);
+  Result<Duration> keep_alive(int pid, Duration lasts, std::string reason);
+
+  void sample();
+  void sampled(NodeSample sample);
+  void watch_health(const wire::agent_v1::Heartbeat& beat);
+  void look_over(TaskStatus status);
+  void answer_metrics(net::Exchange& exchange);
+
+  Fd lock_;  // first, so that it is released last: an agent whose workers still run is alive
+  NodeOptions options_;
+  net::Loop loop_;
+  net::Workers workers_;
+  std::unique_ptr<HeadLink> link_;
+  std::unique_ptr<GpuBackend> backend_;
+  GpuInventory inventory_;
+  std::unique_ptr<FileService> files_;
+  std::string files_socket_, keepalive_socket_;  // names; empty: not available
+  std::string node_name_;
+  std::unique_ptr<LeftoverWatch> leftovers_;  // uses files_
+  std::unique_ptr<KeepAliveSocket> keepalive_;
+  std::unique_ptr<ReclaimWatch> reclaim_;
+  std::unique_ptr<Fabric> fabric_;
+  std::unique_ptr<GpuReadings> readings_;  // used by the worker
+  std::unique_ptr<Tasks> tasks_;
+  std::unique_ptr<Core> core_;
+  std::unique_ptr<net::HttpServer> metrics_;
+  wire::agent_v1::Heartbeat beat_;  // the newest, for /metrics
+  std::vector<TaskEvent> early_;    // events that arrived before the core existed
+  // Ends that may be the engine's doing wait until then for the signal that would explain them.
+  std::vector<std::pair<SteadyTime, task_event::Ended>> doubtful_;
+  net::Timer doubt_;
+  std::vector<net::Timer> timers_;
+  net::Watch signals_;
+  bool sampling_ = false, leaving_ = false, head_is_outside_ = false;
+  SteadyTime leave_by_;
+  std::map<std::uint32_t, std::int64_t> idle_mem_mib_;  // the least each GPU was seen to use
+};
+
+}  // namespace billow::agent

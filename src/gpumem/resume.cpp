@@ -1,0 +1,179 @@
+// Resumes a job: check that its memory fits, restore what the driver checkpointed, copy the chunks
+// back. A step that fails leaves the job suspended. A swap resumes one job while another suspends.
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "gpumem/service.h"
+#include "gpumem/steady.h"
+
+namespace billow::gpumem {
+
+// Undoes half a restore: frees memory that was not filled yet and saves the rest again.
+Status Service::put_back(Job& job) {
+  {
+    const std::lock_guard guard(job.lock);
+    for (auto& link : job.links) {
+      const auto image = job.images.find(link.get());
+      if (image == job.images.end())
+        continue;
+      for (auto& [place, chunks] : image->second) {
+        for (ChunkImage& chunk : chunks) {
+          if (!chunk.arriving)
+            continue;
+          const std::uint64_t id = chunk.id;
+          const Answer answer = BILLOW_TRY(link->ask(BILLOW_RELEASE, 0, {&id, 1}, 10000));
+          if (answer.head.status)
+            return fail_errno("half-restored memory could not be freed", answer.head.status);
+          chunk.arriving = false;
+          chunk.out = true;
+          job.resident_bytes -= static_cast<std::int64_t>(chunk.bytes);
+        }
+      }
+    }
+  }
+  const auto moved = move(job, true, {});
+  return moved ? Status{} : Status(pass(moved.error()));
+}
+
+Status Service::restore(Job& job) {
+  std::vector<int> pids;
+  {
+    const std::lock_guard guard(job.lock);
+    pids = job.checkpointed_pids;
+  }
+  for (int pid : pids) {
+    BILLOW_TRY_VOID(restore_pids({pid}));
+    const std::lock_guard guard(job.lock);
+    std::erase(job.checkpointed_pids, pid);
+  }
+  const std::lock_guard guard(job.lock);
+  job.checkpointed = false;
+  return {};
+}
+
+// How much memory the job needs on each of its devices.
+std::map<std::uint32_t, std::uint64_t> Service::bytes_needed(Job& job) {
+  std::map<std::uint32_t, std::uint64_t> needed;
+  for (auto& [link, places] : job.images)
+    for (auto& [place, chunks] : places)
+      for (const ChunkImage& chunk : chunks)
+        needed[place] += chunk.out ? chunk.bytes : 0;
+  return needed;
+}
+
+// Checked before a restore begins: a restore that runs out of memory half way can destroy the job.
+Status Service::check_free_memory(const Job& job,
+                                  const std::map<std::uint32_t, std::uint64_t>& needed) {
+  for (const auto& [place, bytes] : needed) {
+    const std::uint64_t free_now = BILLOW_TRY(BILLOW_TRY(gpu_of(job, place))->free_bytes());
+    if (free_now < bytes + (job.checkpointed ? job.spec.devices[place].context_bytes : 0))
+      return fail(Code::exhausted,
+                  "the GPU has " + std::to_string(free_now >> 20) + " MiB free, job " +
+                      job.spec.name + " needs " + std::to_string(bytes >> 20) + " MiB",
+                  "suspend or stop another job first");
+  }
+  return {};
+}
+
+// Waits until `bytes` more fit beside what the leaving job still holds. False after two minutes.
+bool Service::wait_for_space(Job& job,
+                             Job& leaving,
+                             std::uint64_t bytes,
+                             std::uint64_t allowance_bytes) {
+  const std::int64_t deadline = steady_ns() + 120'000'000'000;
+  while (job.resident_bytes + leaving.resident_bytes + static_cast<std::int64_t>(bytes) >
+         static_cast<std::int64_t>(allowance_bytes)) {
+    leaving.space_wanted = true;
+    if (steady_ns() > deadline)
+      return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  leaving.space_wanted = false;
+  return true;
+}
+
+Result<MoveReport> Service::resume(const std::string& name,
+                                   std::uint64_t allowance_bytes,
+                                   Job* leaving) {
+  const std::int64_t start = steady_ns();
+  const auto job = find(name);
+  if (!job)
+    return fail(Code::not_found, "the GPU memory service has no job " + name);
+  const std::lock_guard operation(job->operation);
+  std::map<std::uint32_t, std::uint64_t> needed;
+  {
+    const std::lock_guard guard(job->lock);
+    if (job->phase != JobPhase::suspended)
+      return fail(Code::conflict, "job " + name + " is " + phase_name(job->phase));
+    needed = bytes_needed(*job);
+  }
+  if (!leaving)
+    BILLOW_TRY_VOID(check_free_memory(*job, needed));
+  set_phase(*job, JobPhase::resuming);
+  MoveReport report;
+  report.cold = job->checkpointed;
+  const auto still_suspended = [&](Error error) -> Result<MoveReport> {
+    set_phase(*job, JobPhase::suspended);
+    return pass(std::move(error));
+  };
+  if (job->checkpointed)
+    if (const Status restored = restore(*job); !restored)
+      return still_suspended(restored.error());
+  report.residue_seconds = seconds_since(start);
+  std::function<bool(std::uint64_t)> may_create;
+  if (leaving)
+    may_create = [&](std::uint64_t bytes) {
+      return wait_for_space(*job, *leaving, bytes, allowance_bytes);
+    };
+  const auto moved = move(*job, false, may_create);
+  if (!moved) {
+    const Status undone = put_back(*job);
+    if (undone)
+      return still_suspended(moved.error());
+    set_phase(*job, JobPhase::lost);
+    return pass(undone.error(),
+                "resuming failed (" + moved.error().message + "), and so did undoing it");
+  }
+  report.counts = *moved;
+  open(*job);
+  const std::lock_guard guard(job->lock);
+  job->phase = JobPhase::running;
+  report.seconds = seconds_since(start);
+  return report;
+}
+
+Result<std::pair<MoveReport, MoveReport>> Service::swap(const std::string& out,
+                                                        const std::string& in,
+                                                        std::uint64_t allowance_bytes,
+                                                        int timeout_ms) {
+  const auto leaving = find(out), coming = find(in);
+  if (!leaving || !coming || leaving == coming)
+    return fail(Code::not_found,
+                "a swap needs two different jobs that are registered with the GPU memory service");
+  std::uint64_t backed = 0;
+  for (const auto& slot : leaving->usage->slots)
+    backed += slot.backed_bytes;
+  leaving->resident_bytes = static_cast<std::int64_t>(backed);
+  coming->resident_bytes = 0;
+  if (!allowance_bytes) {
+    allowance_bytes = backed;
+    for (std::uint32_t place = 0; place < coming->spec.devices.size(); place++)
+      allowance_bytes += BILLOW_TRY(BILLOW_TRY(gpu_of(*coming, place))->free_bytes()) * 15 /
+                         16;  // page tables and fragmentation need the rest
+  }
+  leaving->space_wanted = false;
+  leaving->swapping = true;
+  Result<MoveReport> left = MoveReport{}, came = MoveReport{};
+  std::thread going([&] { left = suspend(out, false, timeout_ms); });
+  came = resume(in, allowance_bytes, leaving.get());
+  leaving->swapping = false;
+  going.join();
+  if (!left)
+    return pass(left.error(), "suspending job " + out);
+  if (!came)
+    return pass(came.error(), "resuming job " + in);
+  return std::pair{*left, *came};
+}
+
+}  // namespace billow::gpumem

@@ -1,0 +1,57 @@
+// The text of the admin command `status`.
+#include "gpumem/service.h"
+
+namespace billow::gpumem {
+
+std::string Service::status_text() {
+  std::string out;
+  const auto number = [](std::uint64_t n) {
+    return std::to_string(n);
+  };
+  if (arena_)
+    out += "arena bytes=" + number(arena_->slots() * Arena::slot_bytes) +
+           " ready=" + number(arena_->ready_bytes()) +
+           " free=" + number(arena_->free_slots() * Arena::slot_bytes) +
+           " available=" + number(library_.available() * Arena::slot_bytes) +
+           " dirty=" + number(arena_->dirty_slots() * Arena::slot_bytes) +
+           " reserved=" + number(arena_->reserved_bytes()) + "\n";
+  const std::lock_guard guard(lock_);
+  for (const auto& [name, job] : jobs_) {
+    const std::lock_guard job_guard(job->lock);
+    std::uint64_t used = 0, features = 0, residue = 0, backed = 0, launches = 0, refused = 0,
+                  passed_by = 0, metered = 0, waiters = 0;
+    for (const auto& slot : job->usage->slots) {
+      for (std::uint64_t bytes : slot.used_bytes)
+        used += bytes;
+      features |= slot.features;
+      residue += slot.residue_bytes;
+      backed += slot.backed_bytes;
+      launches += slot.launches;
+      refused += slot.refused;
+      passed_by += slot.passed_by;
+      metered += slot.metered_ns;
+      waiters += slot.waiters;
+    }
+    std::int64_t turn_ns = 0;
+    std::uint64_t turns = 0;
+    for (auto& entry : arbiters_) {
+      turn_ns += entry.second.used_ns(job->tenant);
+      turns += entry.second.turns(job->tenant);
+    }
+    std::string pids;
+    for (const auto& link : job->links)
+      pids += (pids.empty() ? "" : ",") + std::to_string(link->pid());
+    out += "job name=" + name + " phase=" + phase_name(job->phase) +
+           " cold=" + (job->checkpointed ? "1" : "0") + " pids=" + (pids.empty() ? "-" : pids) +
+           " used=" + number(used) + " backed=" + number(backed) + " residue=" + number(residue) +
+           " features=" + number(features) +
+           " blocks_suspend=" + number(features & BILLOW_BLOCKS_SUSPEND ? 1 : 0) +
+           " launches=" + number(launches) + " refused=" + number(refused) +
+           " passed_by=" + number(passed_by) + " metered_ns=" + number(metered) +
+           " waiters=" + number(waiters) + " gpu_ns=" + std::to_string(turn_ns) +
+           " turns=" + number(turns) + " gate=" + number(job->limit->gate) + "\n";
+  }
+  return out;
+}
+
+}  // namespace billow::gpumem

@@ -1,0 +1,214 @@
+// Suspends a job, step by step: close the gates, list the chunks, copy them into the arena, and for
+// a cold suspend let the driver checkpoint the rest. A step that fails leaves the job running.
+#include <algorithm>
+#include <cerrno>
+
+#include "gpumem/service.h"
+#include "gpumem/steady.h"
+
+namespace billow::gpumem {
+
+// Closes the gate of every process and waits until the GPU is idle.
+Status Service::close_gates(const std::vector<std::shared_ptr<ShimLink>>& links,
+                            int timeout_ms,
+                            MoveReport& report) {
+  std::vector<std::pair<std::shared_ptr<ShimLink>, std::uint32_t>> asked;
+  for (auto& link : links)
+    asked.emplace_back(
+        link, BILLOW_TRY(link->send(BILLOW_PREPARE, static_cast<std::uint64_t>(timeout_ms))));
+  Status worst;
+  for (auto& [link, sequence] : asked) {
+    auto answer = link->wait(sequence, timeout_ms + 5000);
+    if (!answer) {
+      if (answer.error().code != Code::unavailable)
+        worst = pass(answer.error());
+      continue;
+    }
+    if (answer->head.status == EBUSY)
+      worst = fail(Code::timed_out,
+                   "the GPU was still busy after " + std::to_string(timeout_ms) +
+                       " ms: a kernel or a call is still running",
+                   "try again, or allow more time");
+    else if (answer->head.status)
+      worst = fail_errno("a process could not be stopped at its gate", answer->head.status);
+    else
+      report.residue_bytes += answer->head.arg1;
+  }
+  return worst;
+}
+
+// Asks every process which chunks it has.
+Status Service::list_chunks(Job& job, const std::vector<std::shared_ptr<ShimLink>>& links) {
+  const std::lock_guard guard(job.lock);
+  for (auto& link : links) {
+    if (link->closed())
+      continue;
+    std::map<std::uint32_t, std::vector<ChunkImage>> fresh;
+    for (std::uint64_t next = 0; next != UINT64_MAX;) {
+      const Answer answer = BILLOW_TRY(link->ask(BILLOW_LIST, next, {}, 10000));
+      for (const billow_chunk& chunk : answer.as<billow_chunk>())
+        if (chunk.device < job.spec.devices.size())
+          fresh[chunk.device].push_back({chunk.id, chunk.bytes, {}, false, false});
+      next = answer.head.arg0;
+    }
+    job.images[link.get()] = std::move(fresh);
+  }
+  return {};
+}
+
+namespace {
+
+const char* blocking_feature(std::uint64_t features) {
+  if (features & BILLOW_USES_UVM)
+    return "managed memory";
+  if (features & BILLOW_USES_IPC)
+    return "memory shared between processes";
+  if (features & BILLOW_USES_EXTERNAL)
+    return "memory of another graphics API or device";
+  return "NVLink multicast";
+}
+
+}  // namespace
+
+Result<std::uint64_t> Service::check_suspendable(Job& job, int timeout_ms) {
+  std::uint64_t features = 0, backed = 0;
+  {
+    const std::lock_guard guard(job.lock);
+    for (const auto& slot : job.usage->slots) {
+      features |= slot.features;
+      backed += slot.backed_bytes;
+    }
+  }
+  if (features & BILLOW_BLOCKS_SUSPEND)
+    return fail(Code::unsupported, "job " + job.spec.name + " uses " + blocking_feature(features) +
+                                       ", which cannot be suspended");
+  if (backed / Arena::slot_bytes <= library_.available())
+    return backed;
+  if (!arena_->wait_ready(std::min<std::uint64_t>(backed, arena_->slots() * Arena::slot_bytes),
+                          timeout_ms) ||
+      backed / Arena::slot_bytes > library_.available() + arena_->slots() / 2)
+    return fail(Code::exhausted,
+                "the suspend arena has no space for " + std::to_string(backed >> 20) + " MiB",
+                "give the node a larger --vault-arena");
+  return backed;
+}
+
+// Copies the job's memory into the arena. If that fails, brings back what had already left.
+Status Service::save(Job& job, MoveReport& report) {
+  const auto moved = move(job, true, {});
+  if (!moved) {
+    const auto returned = move(job, false, {});
+    if (returned)
+      return pass(moved.error());
+    set_phase(job, JobPhase::lost);
+    return pass(returned.error(), "suspending failed, and so did undoing it");
+  }
+  report.counts = *moved;
+  const std::lock_guard guard(library_.lock);
+  PieceStore& store = *library_.stores[job.tenant];
+  // Frees pieces of earlier images that this image does not contain.
+  arena_->give(job.tenant, store.evict(store.unreferred()));
+  return {};
+}
+
+Result<MoveReport> Service::suspend(const std::string& name, bool cold, int timeout_ms) {
+  const std::int64_t start = steady_ns();
+  const auto job = find(name);
+  if (!job)
+    return fail(Code::not_found, "the GPU memory service has no job " + name);
+  if (!job->spec.suspendable)
+    return fail(Code::conflict, "job " + name + " was started without suspend support");
+  if (!arena_ || !driver_)
+    return fail(Code::unsupported,
+                "this node cannot suspend jobs: its GPU memory service has no arena or no CUDA "
+                "driver");
+  const std::lock_guard operation(job->operation);
+  std::vector<std::shared_ptr<ShimLink>> links;
+  {
+    const std::lock_guard guard(job->lock);
+    if (job->phase != JobPhase::running)
+      return fail(Code::conflict, "job " + name + " is " + phase_name(job->phase));
+    links = job->links;
+  }
+  const std::uint64_t backed = BILLOW_TRY(check_suspendable(*job, timeout_ms));
+  set_phase(*job, JobPhase::suspending);
+  MoveReport report;
+  const auto back_to_running = [&](Error error) -> Result<MoveReport> {
+    open(*job);
+    set_phase(*job, JobPhase::running);
+    return pass(std::move(error));
+  };
+  if (const Status closed = close_gates(links, timeout_ms, report); !closed)
+    return back_to_running(closed.error());
+  if (const Status listed = list_chunks(*job, links); !listed)
+    return back_to_running(listed.error());
+  report.quiesce_seconds = seconds_since(start);
+  job->resident_bytes = static_cast<std::int64_t>(backed);
+  if (const Status saved = save(*job, report); !saved)
+    return job->phase == JobPhase::lost ? Result<MoveReport>(pass(saved.error()))
+                                        : back_to_running(saved.error());
+  const std::int64_t residue_start = steady_ns();
+  if (cold)
+    if (const Status done = checkpoint(*job); !done)
+      report.cold_error = done.error().message;
+  report.residue_seconds = seconds_since(residue_start);
+  const std::lock_guard guard(job->lock);
+  job->phase = JobPhase::suspended;
+  report.cold = job->checkpointed;
+  report.seconds = seconds_since(start);
+  return report;
+}
+
+Status Service::checkpoint(Job& job) {
+  std::vector<int> pids;
+  {
+    const std::lock_guard guard(job.lock);
+    for (const auto& link : job.links)
+      pids.push_back(link->pid());
+  }
+  BILLOW_TRY_VOID(checkpoint_pids(pids));
+  const std::lock_guard guard(job.lock);
+  job.checkpointed = true;
+  job.checkpointed_pids = std::move(pids);
+  return {};
+}
+
+Status Service::checkpoint_pids(const std::vector<int>& pids) {
+  if (!driver_ || !driver_->checkpoint_lock || !driver_->checkpoint_checkpoint)
+    return fail(Code::unsupported,
+                "this driver cannot checkpoint processes (570 or newer is needed)");
+  std::vector<int> done;
+  for (int pid : pids) {
+    CUcheckpointLockArgs lock{};
+    lock.timeoutMs = 10000;
+    CUcheckpointArgs none{};
+    CUresult r = driver_->checkpoint_lock(pid, &lock);
+    if (r == CUDA_OK) {
+      r = driver_->checkpoint_checkpoint(pid, &none);
+      if (r != CUDA_OK)
+        driver_->checkpoint_unlock(pid, &none);
+    }
+    if (r != CUDA_OK) {
+      (void)restore_pids(done);
+      return pass(cuda_error("the driver's checkpoint", r));
+    }
+    done.push_back(pid);
+  }
+  return {};
+}
+
+Status Service::restore_pids(const std::vector<int>& pids) {
+  if (!driver_ || !driver_->checkpoint_restore)
+    return fail(Code::unsupported,
+                "this driver cannot checkpoint processes (570 or newer is needed)");
+  for (int pid : pids) {
+    CUcheckpointArgs none{};
+    if (const CUresult r = driver_->checkpoint_restore(pid, &none); r != CUDA_OK)
+      return pass(cuda_error("cuCheckpointProcessRestore", r));
+    if (const CUresult r = driver_->checkpoint_unlock(pid, &none); r != CUDA_OK)
+      return pass(cuda_error("cuCheckpointProcessUnlock", r));
+  }
+  return {};
+}
+
+}  // namespace billow::gpumem
