@@ -1,4 +1,4 @@
-"""What the GPU tests share: a GPU memory service, programs under the shim, NVML from outside, and a table at the end.
+"""Shared by the GPU tests: a GPU memory service, programs under the shim, NVML from outside, and a table at the end.
 
 Runs on a real GPU, or on the simulated driver when BILLOW_GPU_TEST_SIM is set (then timings mean nothing and bars are not judged).
 """

@@ -7,17 +7,8 @@
 
 namespace billow::sim {
 
-ledger::PriceBook prices() {
-  ledger::PriceBook book;
-  book.set("H100", PriceClass::on_demand, Rate{830'000});
-  book.set("H100", PriceClass::spot, Rate{310'000});
-  book.set("H100", PriceClass::reserved, Rate{520'000});
-  book.set(ledger::PriceBook::memory_type, PriceClass::suspended, Rate{900});
-  return book;
-}
-
 namespace {
-// Failed through its own doing, which is what retries are for.
+// The failure was the job's own, so retries apply.
 bool own_fault(const ExitStatus& exit) {
   switch (exit.kind) {
     case ExitKind::exited:
@@ -58,7 +49,7 @@ void Audit::read_journal() {
   }
 }
 
-// A head knows of a node what was said to it, not what was said to the one before it.
+// A head knows only what nodes told it, not what they told an earlier head.
 void Audit::follow_nodes(const Event& event) {
   if (std::holds_alternative<HeadStarted>(event.body))
     heard_.clear();
@@ -74,7 +65,7 @@ void Audit::follow_nodes(const Event& event) {
 
 void Audit::check_heard(const Task& task) const {
   if (!heard_.contains(task.node))
-    broken(fmt::format("task {} is given to {}, which has not said hello to this head",
+    broken(fmt::format("task {} is given to {}, which has not connected to this head",
                        task.id.value, node_names_.at(task.node)));
 }
 
@@ -147,34 +138,6 @@ void Audit::take(const Event& event) {
     if (e->cause == StopCause::preempted && !job.spec->spot)
       broken(fmt::format("job {} was preempted and is not spot", e->job.value));
   }
-}
-
-void Audit::secret_durable(const std::string& name, const std::string& value) {
-  SecretStory& story = secrets_[name];
-  if (!story.asked.contains(value))
-    broken(fmt::format("secret {} became \"{}\", which nobody asked for", name, value));
-  story.values.push_back(value);
-}
-
-void Audit::secret_told(const std::string& name, const std::string& value) {
-  read_journal();
-  SecretStory& story = secrets_[name];
-  const auto found = std::find(story.values.rbegin(), story.values.rend(), value);
-  if (found == story.values.rend())
-    broken(fmt::format("a client was told that secret {} is set, and the journal does not have it",
-                       name));
-  story.told = std::max(story.told, static_cast<std::size_t>(story.values.rend() - found) - 1);
-}
-
-// What was told counts from then on: neither what the secret was before, nor what was removed, goes
-// to a task; nor what a crash could still take back.
-void Audit::secret_sent(const std::string& name, const std::string& value) {
-  read_journal();
-  const SecretStory& story = secrets_[name];
-  if (std::find(story.values.begin() + static_cast<std::ptrdiff_t>(story.told), story.values.end(),
-                value) == story.values.end())
-    broken(fmt::format("secret {} is sent as \"{}\", and is \"{}\"", name, value,
-                       story.values.back()));
 }
 
 void Audit::submitted(const JobsSubmitted& e) {
@@ -265,121 +228,6 @@ void Audit::replaced(const MemberReplaced& e, WallTime billed) {
   member = e.task.id;
   check_inside(job, e.task);
   check_heard(e.task);
-}
-
-// What pays the reserved price stands on what is reserved, also when it takes another's place.
-void Audit::check_inside(const JobStory& job, const Task& task) const {
-  if (task.price_class != PriceClass::reserved)
-    return;
-  const auto r = reservations_.find(job.spec->reservation);
-  if (r == reservations_.end())
-    broken(fmt::format("task {} starts inside a reservation that is over", task.id.value));
-  for (const GpuGrant& g : task.gpus) {
-    const bool inside =
-        std::any_of(r->second.places.begin(), r->second.places.end(), [&](const ReservedPlace& p) {
-          return p.node == task.node &&
-                 std::any_of(p.gpus.begin(), p.gpus.end(),
-                             [&](const GpuGrant& kept) { return kept.gpu == g.gpu; });
-        });
-    if (!inside)
-      broken(
-          fmt::format("task {} pays for its reservation and stands outside of it, on GPU {} of {}",
-                      task.id.value, g.gpu, node_names_.at(task.node)));
-  }
-}
-
-// Cards of a reservation that has begun are for its own jobs, which start at its price or not at
-// all; and a project stays within its limit.
-void Audit::check_shared(const JobStory& job, const Task& task, WallTime at) const {
-  check_inside(job, task);
-  const ReservationId own = job.left_reservation ? ReservationId{} : job.spec->reservation;
-  if ((task.price_class == PriceClass::reserved) != static_cast<bool>(own))
-    broken(fmt::format("task {} starts at a price nobody asked for", task.id.value));
-  for (const auto& [id, r] : reservations_) {
-    if (id == own || at < r.from || at >= r.until)
-      continue;
-    for (const ReservedPlace& place : r.places) {
-      for (const GpuGrant& kept : place.gpus) {
-        const bool there = place.node == task.node &&
-                           std::any_of(task.gpus.begin(), task.gpus.end(),
-                                       [&](const GpuGrant& g) { return g.gpu == kept.gpu; });
-        if (there)
-          broken(fmt::format("task {} takes GPU {} of {}, which is reserved", task.id.value,
-                             kept.gpu, node_names_.at(task.node)));
-      }
-    }
-  }
-  if (limit_milli_ < 0)
-    return;
-  std::int64_t milli = 0;
-  for (const auto& [id, story] : tasks_) {
-    if (story.end || !jobs_.at(story.task.job).running)
-      continue;
-    for (const GpuGrant& g : story.task.gpus)
-      milli += g.share.milli;
-  }
-  if (milli > limit_milli_ && !task.gpus.empty())
-    broken(fmt::format("task {} starts and the project holds {} m of at most {}", task.id.value,
-                       milli, limit_milli_));
-}
-
-// A job that runs when its reservation is over goes on at the price of on-demand work from that
-// moment, and from no other.
-void Audit::rerated(const TaskRerated& e, WallTime billed) {
-  TaskStory& story = tasks_.at(e.task);
-  world_.trace("journal: task {} goes on at another price", e.task.value);
-  if (story.end || !jobs_.at(story.task.job).running ||
-      story.task.price_class != PriceClass::reserved)
-    broken(fmt::format("task {} gets another price and should not", e.task.value));
-  const auto over = reservation_over_.find(story.task.reservation);
-  if (over == reservation_over_.end())
-    broken(fmt::format("task {} gets another price while its reservation lasts", e.task.value));
-  if (!world_.head_clock.stepped && e.lease_to != std::max(over->second, story.task.lease_from))
-    broken(
-        fmt::format("task {} gets another price at another moment than the end of its reservation",
-                    e.task.value));
-  const bool right =
-      own_prices_ ||
-      e.rate == (story.task.gpus.empty() ? Rate{} : prices().rate("H100", PriceClass::on_demand));
-  if (e.price_class != PriceClass::on_demand || !right)
-    broken(
-        fmt::format("task {} goes on at {} nano-dollars a second ({}), which is not the price of "
-                    "on-demand work",
-                    e.task.value, e.rate.nano_usd_per_s, enum_name(e.price_class)));
-  close_lease(story, e.lease_to, e.cost, billed);
-  story.task.price_class = e.price_class;
-  story.task.rate = e.rate;
-}
-
-// No second beyond the reservation is at its price, however late its end was heard of.
-void Audit::check_reserved_price(const Task& task, WallTime to) const {
-  if (task.price_class != PriceClass::reserved || world_.head_clock.stepped)
-    return;
-  const auto live = reservations_.find(task.reservation);
-  const auto over = reservation_over_.find(task.reservation);
-  const WallTime until = live != reservations_.end() ? live->second.until : over->second;
-  if (to > std::max(until, task.lease_from))
-    broken(fmt::format("task {} pays the reserved price beyond its reservation", task.id.value));
-}
-
-// What was held until then, at the price it was held at; the next lease of the task, if there is
-// one, begins there.
-void Audit::close_lease(TaskStory& story, WallTime to, NanoUsd cost, WallTime at) {
-  Task& task = story.task;
-  check_reserved_price(task, to);
-  if (to < task.lease_from || to > at)
-    broken(fmt::format("the lease of task {} ends at an impossible time", task.id.value));
-  const bool memory = task.price_class == PriceClass::suspended;
-  std::int64_t milli = 0;
-  for (const GpuGrant& grant : task.gpus)
-    milli += grant.share.milli;
-  if (cost != amount(task.rate, to - task.lease_from, memory ? task.ram_mib * 1000 / 1024 : milli))
-    broken(fmt::format("the lease of task {} costs {} nano-dollars, not what was held",
-                       task.id.value, cost.value));
-  task.lease_to = to;
-  story.leases.push_back(task);
-  task.lease_from = to;
-  task.lease_to = {};
 }
 
 void Audit::task_suspended(const TaskSuspended& e, WallTime at) {
@@ -481,7 +329,7 @@ void Audit::task_ended(const TaskEnded& e, WallTime at) {
     held = held + (lease.lease_to - lease.lease_from);
   const Task& task = story.task;
   p = story.process.get();
-  // What nobody saw run to its end is paid for as far as it was heard of.
+  // A lost task is billed until it was last heard of.
   if (p && e.exit.kind != ExitKind::lost && !story.given_up && !world_.head_clock.stepped &&
       !p->node->clock.stepped && held.ns < p->ended_ns - p->started_ns)
     broken(fmt::format("task {} ran {} ms and is billed for {}", task.id.value,
@@ -598,7 +446,7 @@ void Audit::process_started(const std::shared_ptr<Process>& process) {
   read_journal();
   const auto found = tasks_.find(process->task);
   if (found == tasks_.end())
-    broken(fmt::format("task {} runs, and the journal knows nothing of it", process->task.value));
+    broken(fmt::format("task {} runs, but the journal does not have it", process->task.value));
   TaskStory& story = found->second;
   if (story.process)
     broken(fmt::format("task {} was started twice", process->task.value));
@@ -609,7 +457,9 @@ void Audit::process_started(const std::shared_ptr<Process>& process) {
     broken(fmt::format("task {} runs on the wrong node", process->task.value));
   if (story.task.gpus != process->gpus || story.task.attempt != process->attempt ||
       story.task.job != process->job)
-    broken(fmt::format("task {} runs with what it was not given", process->task.value));
+    broken(
+        fmt::format("task {} runs with GPUs, an attempt or a job that the journal did not give it",
+                    process->task.value));
   if (const std::size_t asked = jobs_.at(process->job).spec->surroundings.secrets.size();
       process->secrets != asked)
     broken(fmt::format("task {} runs with {} of the {} secrets it asked for", process->task.value,
@@ -626,7 +476,7 @@ void Audit::process_started(const std::shared_ptr<Process>& process) {
           fmt::format("job {} runs twice at once: task {} of attempt {} lives while task {} starts",
                       process->job.value, id.value, other.task.attempt, process->task.value));
   }
-  check_room(*process->node);
+  check_gpus_fit(*process->node);
 }
 
 void Audit::process_resumes(const std::shared_ptr<Process>& process) {
@@ -635,20 +485,20 @@ void Audit::process_resumes(const std::shared_ptr<Process>& process) {
   if (story.given_up)
     return (void)(process->frozen = false);
   if (story.end || !jobs_.at(process->job).running)
-    broken(fmt::format("task {} resumes and the journal says nothing of it", process->task.value));
+    broken(fmt::format("task {} resumes, but the journal does not say so", process->task.value));
   process->frozen = false;
-  check_room(*process->node);
+  check_gpus_fit(*process->node);
 }
 
-void Audit::check_room(const SimNode& node) const {
+void Audit::check_gpus_fit(const SimNode& node) const {
   std::map<std::int32_t, std::int64_t> milli;
   for (const auto& [id, live] : node.live()) {
     if (live->frozen)
       continue;
     for (const GpuGrant& grant : live->gpus)
       if ((milli[grant.gpu] += grant.share.milli) > whole_gpu_milli)
-        broken(fmt::format("GPU {} of {} is held by processes beyond what it has", grant.gpu,
-                           node.name));
+        broken(
+            fmt::format("processes hold more of GPU {} of {} than it has", grant.gpu, node.name));
   }
 }
 
@@ -667,7 +517,25 @@ void Audit::submit_acknowledged(const std::string& key, JobId job) {
 void Audit::end_reported(JobId job, JobState state) {
   read_journal();
   if (end_of(job) != state)
-    broken(fmt::format("the end of job {} was told and is not durable", job.value));
+    broken(fmt::format("the end of job {} was reported before it was durable", job.value));
+}
+
+// An agent that has accepted a head must refuse every head with a lower epoch, even after a crash
+// of its own: the older head has been replaced without knowing it.
+void Audit::head_accepted(const SimNode& node, Epoch epoch) {
+  Epoch& highest = accepted_epochs_[node.name];
+  if (epoch < highest)
+    broken(fmt::format("{} accepts the head with epoch {} after the one with epoch {}", node.name,
+                       epoch, highest));
+  highest = epoch;
+}
+
+// A deposed head learns from the hello that another one has taken over.
+void Audit::hello_sent(const SimNode& node, Epoch epoch_seen) const {
+  const auto accepted = accepted_epochs_.find(node.name);
+  if (accepted != accepted_epochs_.end() && epoch_seen < accepted->second)
+    broken(fmt::format("{} accepted the head with epoch {} and says that it has seen only {}",
+                       node.name, accepted->second, epoch_seen));
 }
 
 void Audit::head_restarted(const control::State& state) {
@@ -677,7 +545,7 @@ void Audit::head_restarted(const control::State& state) {
       return s.first.second == name && s.second.sealed == story.values.back();
     });
     if (kept == story.values.back().empty())
-      broken(fmt::format("a restart did not keep secret {} as it was", name));
+      broken(fmt::format("a restart changed secret {}", name));
   }
   for (const auto& [key, job] : acknowledged_)
     if (!ends_.contains(job) && !state.jobs.contains(job) && !state.arrays.contains(job))
@@ -685,38 +553,6 @@ void Audit::head_restarted(const control::State& state) {
   for (const auto& [id, end] : ends_)
     if (state.jobs.contains(id) || state.arrays.contains(id))
       broken(fmt::format("job {} has ended and lives again", id.value));
-}
-
-void Audit::check_leases_apart() const {
-  struct Change {
-    WallTime at;
-    std::int64_t milli;
-    bool operator<(const Change& o) const {
-      return at != o.at ? at < o.at : milli < o.milli;
-    }  // what ends makes room first
-  };
-  std::map<std::pair<NodeId, std::int32_t>, std::vector<Change>> changes;
-  for (const auto& [id, story] : tasks_) {
-    if (!story.end)
-      broken(fmt::format("the lease of task {} was never closed", id.value));
-    for (const Task& lease : story.leases) {
-      if (lease.lease_to == lease.lease_from || lease.price_class == PriceClass::suspended)
-        continue;
-      for (const GpuGrant& grant : lease.gpus) {
-        auto& list = changes[{lease.node, grant.gpu}];
-        list.push_back({lease.lease_from, grant.share.milli});
-        list.push_back({lease.lease_to, -grant.share.milli});
-      }
-    }
-  }
-  for (auto& [gpu, list] : changes) {
-    std::sort(list.begin(), list.end());
-    std::int64_t milli = 0;
-    for (const Change& change : list)
-      if ((milli += change.milli) > whole_gpu_milli)
-        broken(fmt::format("GPU {} of node {} is billed twice for the same time", gpu.second,
-                           gpu.first.value));
-  }
 }
 
 void Audit::finish(const control::State& state) {
@@ -732,7 +568,7 @@ void Audit::finish(const control::State& state) {
     if (!ends_.contains(id)) {
       const Job* live = state.find_job(id);
       const bool queued = live && live->state == JobState::queued;
-      broken(fmt::format("job {} has not come to an end: {} ({})", id.value,
+      broken(fmt::format("job {} has not ended: {} ({})", id.value,
                          live ? enum_name(live->state) : "unknown",
                          queued ? why_queued(state, id)
                          : live ? live->reason
@@ -751,7 +587,8 @@ void Audit::finish(const control::State& state) {
   for (const auto& [name, story] : secrets_)
     kept += !story.values.back().empty();
   if (kept != state.secrets.size())
-    broken(fmt::format("{} secrets are kept, and the journal has {}", state.secrets.size(), kept));
+    broken(fmt::format("the state has {} secrets, but the journal has {}", state.secrets.size(),
+                       kept));
   for (const auto& [key, secret] : state.secrets)
     if (secrets_[key.second].values.back() != secret.sealed)
       broken(fmt::format("secret {} is not what the journal says", key.second));

@@ -1,6 +1,6 @@
-// What must be true of every run, told from two sources that know nothing of each other: the
-// durable journal and the simulated processes. The audit reads each record once, when it reaches
-// the disk, and is told of each process as it starts.
+// Checks what must be true of every run by comparing two independent sources: the durable journal
+// and the simulated processes. The audit reads each record once, when it reaches the disk, and
+// learns of each process when it starts.
 #pragma once
 
 #include <map>
@@ -19,23 +19,26 @@ class Audit {
  public:
   explicit Audit(World& world) : world_(world) {}
 
-  void read_journal();  // what has become durable since
+  void read_journal();  // new durable records
   void process_started(const std::shared_ptr<Process>& process);
   void process_resumes(const std::shared_ptr<Process>& process);
-  // A client was told; never to be taken back.
+  // Answers that clients got; they must stay true.
   void submit_acknowledged(const std::string& key, JobId job);
   void end_reported(JobId job, JobState state);
-  // What a client asked for, and was told that it is so; an empty value: that it be removed.
+  // A client asked for this value, and then got the answer that it is set; empty: removed.
   void secret_wished(const std::string& name, const std::string& value) {
     secrets_[name].asked.insert(value);
   }
   void secret_told(const std::string& name, const std::string& value);
-  // What an order carries of a secret; empty: that there is none.
+  // The value of a secret in an order to a node; empty: the secret does not exist.
   void secret_sent(const std::string& name, const std::string& value);
   void head_restarted(const control::State& state);
-  void finish(const control::State& state);  // after the quiet
+  // A node accepted the orders of a head with this epoch; and said in a hello what it has seen.
+  void head_accepted(const SimNode& node, Epoch epoch);
+  void hello_sent(const SimNode& node, Epoch epoch_seen) const;
+  void finish(const control::State& state);  // after the quiet part
 
-  // Also what was given up on a node out of reach, which ends when that is back.
+  // Includes tasks given up on unreachable nodes, which end when the node returns.
   bool all_ended() const {
     return open_ == 0 && std::none_of(tasks_.begin(), tasks_.end(), [](const auto& task) {
              return task.second.given_up && task.second.process && task.second.process->alive;
@@ -51,8 +54,8 @@ class Audit {
     StopCause stopping = StopCause::none;
     bool running = false;
     bool suspended = false, resume_wanted = false;
-    bool left_reservation = false;  // somebody asked for it to go on without
-    bool rerun_excused = false;     // the attempt before ended in a way that allows another
+    bool left_reservation = false;  // a client asked for it to continue without
+    bool rerun_excused = false;     // the last attempt ended in a way that allows another
     std::vector<TaskId> tasks;      // of the attempt
   };
   struct TaskStory {
@@ -60,17 +63,15 @@ class Audit {
     std::optional<TaskEnded> end;
     std::vector<Task> leases;  // closed ones, as they were
     std::shared_ptr<Process> process;
-    bool given_up =
-        false;  // stopped while its node was out of reach: its process ends when that is back
+    bool given_up = false;  // stopped while its node was unreachable: ends when the node returns
   };
   struct ArrayStory {
     std::shared_ptr<const JobSpec> spec;
     std::uint64_t count = 0, left = 0, succeeded = 0, running = 0;
   };
   struct SecretStory {
-    std::vector<std::string> values = {
-        ""};               // as the journal has them, one after the other; empty: there is none
-    std::size_t told = 0;  // the newest of which a client knows
+    std::vector<std::string> values = {""};  // the journal's, in order; empty: not set
+    std::size_t told = 0;                    // index of the newest that a client knows
     std::set<std::string> asked;
   };
   void take(const Event& event);
@@ -87,7 +88,7 @@ class Audit {
   void check_inside(const JobStory& job, const Task& task) const;
   void check_reserved_price(const Task& task, WallTime to) const;
   void check_shared(const JobStory& job, const Task& task, WallTime at) const;
-  void check_room(const SimNode& node) const;
+  void check_gpus_fit(const SimNode& node) const;
   void requeued(const JobRequeued& e);
   void job_ended(const JobEnded& e);
   void close_lease(TaskStory& story, WallTime to, NanoUsd cost, WallTime at);
@@ -103,25 +104,26 @@ class Audit {
   std::map<JobId, ArrayStory> arrays_;
   std::map<TaskId, TaskStory> tasks_;
   std::map<NodeId, std::string> node_names_;
-  std::set<NodeId> heard_;  // nodes that have said hello to this head and not fallen silent since
-  std::map<ReservationId, Reservation> reservations_;   // whole cards, all of them
+  std::set<NodeId> heard_;  // nodes that have connected to this head and are reachable
+  std::map<std::string, Epoch> accepted_epochs_;        // by node name: the highest
+  std::map<ReservationId, Reservation> reservations_;   // all of whole GPUs
   std::map<ReservationId, WallTime> reservation_over_;  // since when
-  bool own_prices_ = false;         // somebody has set one: they are not those of the list any more
-  std::int64_t limit_milli_ = -1;   // of the one project there is
+  bool own_prices_ = false;         // a client has set prices, so the list no longer applies
+  std::int64_t limit_milli_ = -1;   // of the only project
   std::map<JobId, JobState> ends_;  // jobs and arrays
   std::map<std::string, JobId> acknowledged_;  // by key
   std::map<std::string, SecretStory> secrets_;
   std::size_t open_ = 0;  // jobs submitted and not ended
 };
 
-// People and scripts that use Billow: submit, submit again when no answer came, stop, drain, and
-// look at the end.
+// People and scripts that use Billow: they submit, submit again without an answer, stop, drain, and
+// read the result.
 class Clients {
  public:
   explicit Clients(World& world);
   void every_second();
-  void
-  settle_down();  // the quiet begins: hanging jobs are stopped, drains lifted, lost nodes removed
+  // The quiet part begins: hanging jobs are stopped, drains lifted, lost nodes removed.
+  void settle_down();
   bool all_done() const;
   void stop_infeasible();
 
@@ -134,7 +136,7 @@ class Clients {
   SubmitJob draw_job(std::size_t index);
   void watch(JobId job);
   void command(const Command& command);
-  void share(std::vector<Command>& commands);  // reservations, quotas and policies come and go
+  void share(std::vector<Command>& commands);  // changes reservations, quotas and policies
   void share_nothing(std::vector<Command>& commands);
   Command set_secret(const std::string& name);
   bool wants_stop(JobId job) const;

@@ -8,7 +8,6 @@ namespace billow::sim {
 using namespace wire::agent_v1;
 
 // ---- the wire
-// -------------------------------------------------------------------------------------------------------
 
 std::string Conn::peer() const {
   return agent->name;
@@ -160,7 +159,6 @@ void Conn::head_gone(Duration notice) {
 }
 
 // ---- the head
-// -------------------------------------------------------------------------------------------------------
 
 SimHead::SimHead(World& w) : world(w), journal(w.disk, w.rng.next()) {}
 SimHead::~SimHead() {
@@ -224,7 +222,7 @@ bool SimHead::start() {
   }
   engine = std::move(*made);
   sessions = std::make_unique<head::AgentLinks>(world.head_clock,
-                                              [this]() -> head::Engine& { return *engine; });
+                                                [this]() -> head::Engine& { return *engine; });
   for (const auto& [key, secret] : engine->state().secrets)
     secrets[key.second] = secret.sealed;
   world.audit->head_restarted(engine->state());

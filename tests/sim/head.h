@@ -1,9 +1,9 @@
-// A simulated head: the real Engine and AgentLinks on a SimJournal, and connections that can be slow,
-// late, doubled and cut.
+// A simulated head: the real Engine and AgentLinks on a SimJournal, and connections that can be
+// slow, late, doubled and cut.
 #pragma once
 
-#include "head/engine.h"
 #include "head/agent_links.h"
+#include "head/engine.h"
 #include "world.h"
 
 namespace billow::sim {

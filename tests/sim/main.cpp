@@ -1,4 +1,4 @@
-// ./dev sim: more seeds than CI has time for, or one seed told in full.
+// ./dev sim: more seeds than CI has time for, or one seed with its full trace.
 #include <signal.h>
 #include <unistd.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 volatile unsigned long long current_seed = 0;
 
-// An assertion of the product ends the process; the seed must still be told.
+// An assertion of the product ends the process; the seed must still be printed.
 void on_abort(int) {
   char text[128];
   const int n = std::snprintf(text, sizeof(text),
@@ -42,9 +42,11 @@ billow::Result<Arguments> parse(int argc, char** argv) {
       out.minutes = *value;
     else if (name == "--from")
       out.first = static_cast<std::uint64_t>(*value);
-    else if (name == "--seed")
-      out.first = static_cast<std::uint64_t>(*value), out.seeds = 1, out.one = true;
-    else
+    else if (name == "--seed") {
+      out.first = static_cast<std::uint64_t>(*value);
+      out.seeds = 1;
+      out.one = true;
+    } else
       return billow::fail(billow::Code::invalid, "unknown option " + name);
   }
   return out;

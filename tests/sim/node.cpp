@@ -46,7 +46,6 @@ std::map<TaskId, Process*> SimNode::live() const {
 }
 
 // ---- the machine
-// ----------------------------------------------------------------------------------------------------
 
 void SimNode::boot() {
   if (up || gone)
@@ -123,7 +122,6 @@ void SimNode::every_second() {
 }
 
 // ---- processes
-// ------------------------------------------------------------------------------------------------------
 
 // What a supervisor or its absence says reaches the agent a moment later, if it is still the same
 // one.
@@ -341,7 +339,6 @@ void SimNode::end_process(TaskId task,
 }
 
 // ---- the agent
-// ------------------------------------------------------------------------------------------------------
 
 std::vector<agent::RecoveredTask> SimNode::recover() {
   std::vector<agent::RecoveredTask> out;
@@ -429,6 +426,7 @@ void SimNode::dial() {
   head->conns.push_back(conn_);
   agent::Effects effects;
   core_->on_connected(now(), effects);
+  world.audit->hello_sent(*this, core_->memory().epoch);
   perform(effects);
 }
 
@@ -457,7 +455,10 @@ void SimNode::on_frame(const Conn* conn, std::string_view frame) {
   }
   agent::Effects effects;
   core_->on_message(decoded->message, decoded->blob, now(), effects);
-  perform(effects);
+  // Counts only once its effects are carried out: an agent that died before may have forgotten it.
+  if (perform(effects) && core_->welcomed())
+    if (const auto* welcome = std::get_if<Welcome>(&decoded->message))
+      world.audit->head_accepted(*this, welcome->epoch);
 }
 
 void SimNode::on_closed(const Conn* conn) {

@@ -1,9 +1,12 @@
-// Thousands of short runs, and the proof that such runs find bugs: each planted one must be found.
+// Thousands of short runs, fresh seeds in every test run, and the proof that such runs find bugs:
+// each planted bug must be found.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
+#include <random>
 
 #include "base/log.h"
 #include "world.h"
@@ -43,6 +46,26 @@ INSTANTIATE_TEST_SUITE_P(
     From, Seeds, ::testing::Range<std::uint64_t>(1, 1 + 10 * seeds_per_case, seeds_per_case));
 INSTANTIATE_TEST_SUITE_P(WithSecrets, Seeds, ::testing::Values(first_seed_with_secrets));
 
+// The seeds above are always the same. These differ in every run, so that CI explores more over
+// time. The first seed is printed, and a failure names its seed, so that both can be repeated.
+TEST_F(Quiet, FreshSeedsKeepEveryPromise) {
+  constexpr auto time_limit = std::chrono::seconds(10);
+  constexpr std::uint64_t most = 2000;
+  const std::uint64_t first = 1'000'000 + std::random_device()();
+  const auto end = std::chrono::steady_clock::now() + time_limit;
+  std::uint64_t seed = first;
+  std::printf("fresh seeds from %llu; again: ./dev sim --from %llu\n",
+              static_cast<unsigned long long>(first), static_cast<unsigned long long>(first));
+  std::fflush(stdout);
+  for (; seed < first + most && std::chrono::steady_clock::now() < end; ++seed) {
+    current_seed = seed;
+    const Outcome outcome = simulate(seed);
+    ASSERT_FALSE(outcome.failure) << *outcome.failure;
+  }
+  RecordProperty("fresh_seeds", static_cast<int>(seed - first));
+  EXPECT_GT(seed, first) << "no seed finished in time";
+}
+
 TEST_F(Quiet, TheSameSeedTellsTheSameStory) {
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     const Outcome a = simulate(seed, Mutation::none, true),
@@ -81,6 +104,7 @@ INSTANTIATE_TEST_SUITE_P(
                       std::pair{Mutation::start_twice, "StartTwice"},
                       std::pair{Mutation::lease_freed_early, "LeaseFreedEarly"},
                       std::pair{Mutation::exit_mangled, "ExitMangled"},
+                      std::pair{Mutation::epoch_forgotten, "EpochForgotten"},
                       std::pair{Mutation::suspended_early, "SuspendedEarly"},
                       std::pair{Mutation::orders_forgotten, "OrdersForgotten"},
                       std::pair{Mutation::secret_unminded, "SecretUnminded"},

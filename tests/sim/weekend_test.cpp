@@ -15,8 +15,8 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "core/agent/core.h"
-#include "head/engine.h"
 #include "head/agent_links.h"
+#include "head/engine.h"
 #include "pool/command_pool.h"
 #include "store/sim_journal.h"
 
@@ -278,7 +278,7 @@ struct Weekend {
         }
       } else if (const auto* suspend = std::get_if<agent::effect::SuspendTask>(&effect)) {
         tell(agent::task_event::Suspended{suspend->task, suspend->order, 500'000,
-                                          can_suspend ? "" : "there is no vault"});
+                                          can_suspend ? "" : "no GPU memory service"});
       } else if (std::holds_alternative<agent::effect::GiveBack>(effect)) {
         ASSERT_TRUE(provider.release({machine, "", "", {}}));
         machine_up = false;
@@ -456,7 +456,7 @@ struct Story {
   Doing then;
   bool head_dies = false;
   bool dies_before = false;  // an hour before the work ends
-  bool no_vault = false;
+  bool no_service = false;
   std::int64_t dies_after_s = 0;  // the work ends, and this much later the head
 };
 
@@ -465,7 +465,7 @@ class TheWeekend : public testing::TestWithParam<Story> {};
 TEST_P(TheWeekend, CostsHalfAnHourAtMost) {
   const Story& story = GetParam();
   Weekend w;
-  w.can_suspend = !story.no_vault;
+  w.can_suspend = !story.no_service;
   w.second();
   const JobId job = w.train(story.then == Doing::waits_for_input);
   w.until(180);

@@ -1,8 +1,8 @@
-// The fault simulator: the real head (Engine, AgentLinks, control core, scheduler) and the real agent
-// core, on simulated machines, disks, processes, clocks and wires, all driven by one seed in
-// virtual time. A run has two parts: faults, and then quiet, in which everything is healed and
-// every job must come to its end. After every event the audit compares what the journal says with
-// what the simulated processes did. A run is repeated exactly by its seed.
+// The fault simulator: the real head (Engine, AgentLinks, control core, scheduler) and the real
+// agent core, on simulated machines, disks, processes, clocks and wires, all driven by one seed in
+// virtual time. A run has two parts: faults, and then quiet, in which everything is repaired and
+// every job must end. After every event the audit compares the journal with what the simulated
+// processes did. The same seed repeats a run exactly.
 #pragma once
 
 #include <deque>
@@ -19,23 +19,23 @@
 
 namespace billow::sim {
 
-// Bugs planted on purpose: a simulator that does not find them could not find others.
-// From here on people set and remove secrets, and jobs ask for them. Smaller seeds tell the stories
-// they always told.
+// From this seed on people set and remove secrets, and jobs ask for them. Smaller seeds keep the
+// runs they always had.
 inline constexpr std::uint64_t first_seed_with_secrets = 100'000;
 
+// Bugs planted on purpose: a simulator that does not find them could not find others.
 enum class Mutation {
   none,
-  ack_before_durable,      // clients are answered before the journal is
-  deliver_before_durable,  // agents get orders before the journal has them
-  start_twice,             // task directories are neither looked at nor recovered
+  ack_before_durable,      // clients get answers before the journal is durable
+  deliver_before_durable,  // agents get orders before the journal is durable
+  start_twice,             // task directories are neither checked nor recovered
   lease_freed_early,       // a task that is being stopped is reported as ended
   exit_mangled,            // signals are reported as exit codes
-  epoch_forgotten,         // what the agent must remember is never written
+  epoch_forgotten,         // the agent's memory file is never written
   suspended_early,         // a task is reported as suspended while it still runs
-  orders_forgotten,        // an agent that starts anew takes suspended tasks for running ones
-  secret_unminded,         // a job runs although the secret it asked for is gone
-  secret_stale,            // a job is given what a secret was before it was set anew
+  orders_forgotten,        // a restarted agent takes suspended tasks for running ones
+  secret_unminded,         // a job runs although its secret was removed
+  secret_stale,            // a job gets a secret's earlier value
 };
 
 struct Failure {
@@ -59,8 +59,7 @@ struct MachineClock final : Clock {
   SteadyTime steady() const override { return {*now_ns - booted_ns}; }
 };
 
-// What goes wrong in this run, and how often; drawn once from the seed, so that each run has a
-// character of its own.
+// What goes wrong in this run, and how often; drawn once from the seed, so that runs differ.
 struct Faults {
   double cut = 0;              // connections, per second
   double doubled = 0;          // per frame
@@ -99,8 +98,7 @@ class World {
   bool calm = false;  // the faults are over
   MachineClock head_clock;
   std::vector<std::unique_ptr<SimNode>> nodes;
-  std::vector<std::unique_ptr<SimHead>>
-      heads;  // the newest last; an older one may live on for a while
+  std::vector<std::unique_ptr<SimHead>> heads;  // newest last; an older one may live on for a while
   std::unique_ptr<Audit> audit;
   std::unique_ptr<Clients> clients;
   std::unique_ptr<EndpointClients> endpoints;
@@ -108,7 +106,7 @@ class World {
   void after(Duration delay, std::function<void()> fn);
   Duration some(Duration least, Duration most) { return {rng.between(least.ns, most.ns)}; }
   bool fault(double p) { return !calm && p > 0 && rng.chance(p); }
-  SimHead* head() const;  // the one that leads, or none
+  SimHead* head() const;  // the leader, or none
   void start_head();
   template <class... T>
   void trace(fmt::format_string<T...> text, T&&... values) {
@@ -137,10 +135,10 @@ class World {
   std::deque<std::string> recent_;
 };
 
-// One whole run; the failure with its story, if there was one.
+// One whole run.
 struct Outcome {
   std::optional<std::string> failure;
-  std::string story;  // where asked for
+  std::string story;  // if `verbose`
   std::int64_t steps = 0;
   double virtual_s = 0;
 };
