@@ -2,7 +2,8 @@
 # share. A name that one source defines in an anonymous namespace must mean nothing else in the others: it must not be
 # defined twice, must not be declared by a header of the room, and must not capture what another source finds under that
 # name in an outer namespace. So the names are read from the sources when the build is configured. Sources that do not go
-# together get different batches; one that repeats a name of a header is compiled alone.
+# together get different batches; one that repeats a name of a header, defines a macro or opens a namespace with `using`
+# is compiled alone.
 # Off in Debug builds, where an edited source should recompile alone.
 if(CMAKE_BUILD_TYPE STREQUAL "Debug")
   option(BILLOW_UNITY "compile the sources of a target in batches" OFF)
@@ -109,7 +110,8 @@ function(billow_batches target)
     endif()
     local_names(names ${source})
     any_in(repeats names declared)
-    if(repeats)
+    file(STRINGS ${source} leaks REGEX "^(using namespace|#define) ")
+    if(repeats OR leaks)
       set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
       continue()
     endif()
