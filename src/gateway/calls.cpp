@@ -4,10 +4,10 @@
 
 #include <fmt/format.h>
 
-#include "base/call_limits.h"
 #include "base/crypto.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "core/model/call_limits.h"
 
 namespace billow::gateway {
 namespace {

@@ -9,8 +9,8 @@
 // the application, also one of status 500, is the answer.
 //
 // Bodies and answers share one line to the head with the tables that everybody's endpoints live by.
-// How much of them is on it at once has a limit for each way they take (base/call_limits.h): what
-// is beyond it is refused, or waits here for its turn.
+// How much of them is on it at once has a limit for each way they take (core/model/call_limits.h):
+// what is beyond it is refused, or waits here for its turn.
 #pragma once
 
 #include <deque>

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 #include <algorithm>
 
-#include "base/call_limits.h"
 #include "base/log.h"
 #include "core/control/money.h"
+#include "core/model/call_limits.h"
 #include "gateway/messages.h"
 #include "gateway/proxy.h"
 #include "view/waiting.h"

@@ -10,13 +10,13 @@
 #include <set>
 #include <unordered_map>
 
-#include "base/call_limits.h"
 #include "base/crypto.h"
 #include "base/limits.h"
 #include "base/spoken_name.h"
 #include "base/text.h"
 #include "core/control/applier.h"
 #include "core/control/decide/decider.h"
+#include "core/model/call_limits.h"
 #include "core/wire/codec.h"
 
 namespace billow::control {

@@ -1,7 +1,7 @@
 // Asynchronous calls: how many may wait and for whom, whose an idempotency key is, and which kept
 // answers go first.
-#include "base/call_limits.h"
 #include "base/limits.h"
+#include "core/model/call_limits.h"
 #include "world.h"
 
 namespace billow::control {
