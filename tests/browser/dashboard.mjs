@@ -106,11 +106,15 @@ async function openShell(options) {
   await page.waitForSelector('text=/: connected/');
   const rows = page.locator('.xterm-rows');
   await page.locator('.term-host').click();
-  // Types a command and waits for a line of output that matches; the echoed command must not.
-  const run = async (command, line) => {
+  // Types a command and waits for its output, which must match. The echoed command must not.
+  const run = async (command, output) => {
+    let found = null;
     await page.keyboard.type(`clear; ${command}\n`);
-    await until(async () => line.test(await rows.innerText()), `${line} after ${command}`);
-    return line.exec(await rows.innerText());
+    await until(
+      async () => (found = output.exec(await rows.innerText())) !== null,
+      `${output} after ${command}`,
+    );
+    return found;
   };
   return { ...opened, rows, run };
 }
@@ -149,8 +153,12 @@ test('the terminal follows the size of the window', async () => {
       height,
       dark,
     });
-    const size = async () =>
-      (await run('stty size; echo size-$((1+1))', /^(\d+) (\d+)\s+size-2/m)).slice(1).map(Number);
+    let asked = 1000; // another mark each time: the old screen may still be shown
+    const size = async () => {
+      asked++;
+      const output = new RegExp(`^(\\d+) (\\d+)\\s+size-${asked}`, 'm');
+      return (await run(`stty size; echo size-$((${asked}+0))`, output)).slice(1).map(Number);
+    };
     const [tall, wide] = await size();
     equal(await rows.locator('> div').count(), tall, 'as many rows as the job knows of');
     const cell =
