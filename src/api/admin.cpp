@@ -325,7 +325,7 @@ void create_token(CallPtr call) {
   call->execute(std::move(command), 201, [secret](const std::vector<Event>& events) {
     Json document = Json::object({{"token", secret}});
     for (const Event& event : events)
-      if (const auto* made = std::get_if<TokenCreated>(&event.body))
+      if (const auto* made = get_if<TokenCreated>(&event.body))
         document.set("id", made->token.id.value);
     return document;
   });

@@ -165,7 +165,7 @@ void rollback(CallPtr call) {
                 [](const std::vector<Event>& events) {
                   Json out = Json::object({{"ok", true}});
                   for (const Event& event : events)
-                    if (const auto* made = std::get_if<EndpointDeployed>(&event.body))
+                    if (const auto* made = get_if<EndpointDeployed>(&event.body))
                       out.set("revision", made->revision.number);
                   return out;
                 });

@@ -119,7 +119,7 @@ void save(CallPtr call) {
           .project = *project, .user = call->principal.user, .environment = std::move(env)},
       200, [call](const std::vector<Event>& events) {
         for (const Event& event : events)
-          if (const auto* saved = std::get_if<EnvironmentSaved>(&event.body))
+          if (const auto* saved = get_if<EnvironmentSaved>(&event.body))
             return document(*call, saved->environment);
         return Json::object();
       });

@@ -124,7 +124,7 @@ void add_pool(CallPtr call) {
 
 void remove_pool(CallPtr call) {
   call->execute(RemovePool{call->parts[0]}, 200, [](const std::vector<Event>& events) {
-    const bool gone = !events.empty() && std::holds_alternative<PoolRemoved>(events.back().body);
+    const bool gone = !events.empty() && holds_alternative<PoolRemoved>(events.back().body);
     return Json::object({{"ok", true}, {"gone", gone}});
   });
 }

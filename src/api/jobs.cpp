@@ -87,7 +87,7 @@ Json submitted_document(const Host& host,
   std::uint64_t count = 1;
   bool array = false;
   for (const Event& event : events) {
-    if (const auto* submitted = std::get_if<JobsSubmitted>(&event.body)) {
+    if (const auto* submitted = get_if<JobsSubmitted>(&event.body)) {
       first = submitted->first;
       array = submitted->spec->array.has_value();
       count = array ? submitted->count - 1 : 1;
@@ -437,7 +437,7 @@ void wait(CallPtr call) {
   if (!owner_of(call->host.state(), id) || *timeout == 0)
     return finish(true);
   waiter->subscription = call->host.watch_job(id, [call, finish, id](const Event& event) {
-    const auto* ended = std::get_if<JobEnded>(&event.body);
+    const auto* ended = get_if<JobEnded>(&event.body);
     if (ended && !owner_of(call->host.state(), id))
       finish(true);
   });

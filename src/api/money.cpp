@@ -382,7 +382,7 @@ void keep_alive(CallPtr call) {
   call->execute(command, 200, [](const std::vector<Event>& events) {
     Duration kept;
     for (const Event& event : events)
-      if (const auto* e = std::get_if<KeptAlive>(&event.body))
+      if (const auto* e = get_if<KeptAlive>(&event.body))
         kept = e->lasts;
     return Json::object({{"ok", true}, {"for_s", whole_s(kept)}});
   });
@@ -410,7 +410,7 @@ void add_webhook(CallPtr call) {
                 [call](const std::vector<Event>& events) {
                   std::uint64_t id = 0;
                   for (const Event& event : events)
-                    if (const auto* e = std::get_if<WebhookAdded>(&event.body))
+                    if (const auto* e = get_if<WebhookAdded>(&event.body))
                       id = e->webhook.id;
                   return Json::object({{"id", id}, {"secret", call->host.webhook_secret(id)}});
                 });

@@ -23,13 +23,13 @@ Result<Environment> variables_of(const Queries& queries, JobId job, const std::s
                 fmt::format("the variables of job {} are no longer in the journal", job.value),
                 "submit it anew");
   const Event event = BILLOW_TRY(control::decode_event(0, {}, EnvironmentStored::kind, payload));
-  return std::get<EnvironmentStored>(event.body).env;
+  return get<EnvironmentStored>(event.body).env;
 }
 
 void submit_again(const CallPtr& call, SubmitJob command) {
   call->execute(std::move(command), 201, [](const std::vector<Event>& events) {
     for (const Event& event : events)
-      if (const auto* submitted = std::get_if<JobsSubmitted>(&event.body))
+      if (const auto* submitted = get_if<JobsSubmitted>(&event.body))
         return Json::object({{"id", submitted->first.value}, {"state", "queued"}});
     return Json::object();
   });

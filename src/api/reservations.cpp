@@ -107,7 +107,7 @@ void make(CallPtr call) {
                   .until = body->until};
   call->execute(std::move(command), 201, [call](const std::vector<Event>& events) {
     for (const Event& event : events)
-      if (const auto* made = std::get_if<ReservationMade>(&event.body)) {
+      if (const auto* made = get_if<ReservationMade>(&event.body)) {
         Json document =
             view::reservation_document(call->host.state(), made->reservation, call->host.now());
         std::uint64_t others = 0;
@@ -143,14 +143,14 @@ void cancel(CallPtr call) {
       [call, gone = found->id](const std::vector<Event>& events) {
         Json document = Json::object({{"ok", true}});
         for (const Event& event : events)
-          if (const auto* ended = std::get_if<ReservationEnded>(&event.body)) {
+          if (const auto* ended = get_if<ReservationEnded>(&event.body)) {
             document.set("unused_nano_usd", ended->unused.value);
             document.set("unused", format_usd(ended->unused));
           }
         constexpr std::size_t waiting_named_max = 50;  // they do not start by themselves any more
         Json waiting = Json::array(), goes_on = Json::array();
         for (const Event& event : events)
-          if (const auto* left = std::get_if<ReservationLeft>(&event.body);
+          if (const auto* left = get_if<ReservationLeft>(&event.body);
               left && goes_on.items().size() < waiting_named_max)
             if (const Job* job = call->host.state().find_job(left->job))
               goes_on.push(view::job_label(*job));

@@ -8,7 +8,7 @@ namespace {
 template <class V>
 std::string encode_any(const V& message) {
   std::string out;
-  std::visit(
+  visit(
       [&](const auto& m) {
         using T = std::decay_t<decltype(m)>;
         out += "{\"type\":\"";

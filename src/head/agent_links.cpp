@@ -101,7 +101,7 @@ void AgentLinks::accepted(const AgentLinkPtr& link, const Hello& h) {
   const std::vector<control::Effect> orders =
       control::hello_effects(engine.state(), node->id, h.tasks);
   for (const control::Effect& order : orders)
-    if (const auto* settle = std::get_if<Settle>(&order.message))
+    if (const auto* settle = get_if<Settle>(&order.message))
       strangers.insert(settle->unknown.begin(), settle->unknown.end());
   if (strangers.empty())
     strangers_.erase(node->id);
@@ -258,7 +258,7 @@ bool AgentLinks::send(NodeId node, const ToAgent& message, std::string_view blob
 }
 
 void AgentLinks::deliver(const control::Effect& effect) {
-  const auto* start = std::get_if<Start>(&effect.message);
+  const auto* start = get_if<Start>(&effect.message);
   const auto found = links_.find(effect.node);
   if (start && found == links_.end())
     return (void)unsent_[effect.node].insert(start->task);

@@ -176,28 +176,28 @@ void Agents::take(const std::shared_ptr<Link>& link, std::string_view data) {
   if (!frame)
     return links_.refuse(link, frame.error().message,
                          "check that the agent and the head have the same version");
-  if (auto* hello = std::get_if<Hello>(&frame->message)) {
+  if (auto* hello = get_if<Hello>(&frame->message)) {
     if (hello->offer.address.empty())
       hello->offer.address = address_for_gangs(*link);
     return links_.hello(link, *hello);
   }
   if (!link->node)
     return links_.refuse(link, "the agent sent a message before its hello", "");
-  if (const auto* r = std::get_if<Report>(&frame->message))
+  if (const auto* r = get_if<Report>(&frame->message))
     links_.report(link, *r);
-  else if (const auto* notice = std::get_if<Reclaimed>(&frame->message))
+  else if (const auto* notice = get_if<Reclaimed>(&frame->message))
     links_.reclaimed(link, *notice);
-  else if (auto* beat = std::get_if<Heartbeat>(&frame->message))
+  else if (auto* beat = get_if<Heartbeat>(&frame->message))
     take_heartbeat(*link, link, *beat);
-  else if (const auto* mark = std::get_if<MeterMark>(&frame->message))
+  else if (const auto* mark = get_if<MeterMark>(&frame->message))
     links_.marks(link, *mark);
-  else if (const auto* note = std::get_if<IdleNote>(&frame->message))
+  else if (const auto* note = get_if<IdleNote>(&frame->message))
     links_.idle_note(link, *note);
-  else if (const auto* asked = std::get_if<KeepAliveAsked>(&frame->message))
+  else if (const auto* asked = get_if<KeepAliveAsked>(&frame->message))
     links_.keep_alive(link, *asked);
-  else if (const auto* chunk = std::get_if<LogChunk>(&frame->message))
+  else if (const auto* chunk = get_if<LogChunk>(&frame->message))
     take_log(link->node, *chunk, frame->blob);
-  else if (const auto* taken = std::get_if<InputTaken>(&frame->message))
+  else if (const auto* taken = get_if<InputTaken>(&frame->message))
     take_input(link->node, *taken);
 }
 

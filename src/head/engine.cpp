@@ -15,7 +15,7 @@ namespace {
 
 // The job that an event is about; zero: none.
 JobId job_of(const control::State& state, const EventBody& body) {
-  return std::visit(
+  return visit(
       [&](const auto& e) -> JobId {
         using T = std::decay_t<decltype(e)>;
         if constexpr (requires { e.job; } && !std::is_same_v<T, ScheduleFired>)
@@ -141,7 +141,7 @@ std::optional<Json> Engine::recently_finished(JobId job) const {
 
 void Engine::measure(const control::Step& step) {
   for (const Event& event : step.events) {
-    const auto* placed = std::get_if<JobPlaced>(&event.body);
+    const auto* placed = get_if<JobPlaced>(&event.body);
     if (const Job* job = placed ? core_.state().find_job(placed->job) : nullptr)
       telemetry_.wait.add(event.at - std::max(job->submitted_at, job->not_before));
   }
@@ -194,7 +194,7 @@ std::vector<Engine::Concerned> Engine::concerned_by(const control::Step& step) c
     JobId array;
     if (const Job* job = id ? state.find_job(id) : nullptr)
       array = job->array;
-    if (const auto* ended = id ? nullptr : std::get_if<TaskEnded>(&event.body))
+    if (const auto* ended = id ? nullptr : get_if<TaskEnded>(&event.body))
       if (const auto found = job_of_finished.find(ended->task); found != job_of_finished.end())
         id = found->second;
     if (const auto found = array_of_finished.find(id); found != array_of_finished.end())

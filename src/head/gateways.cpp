@@ -285,9 +285,9 @@ std::string Gateways::table(const Link& link) const {
 // Which calls wait, the oldest first: the state has them by their ids, and a table is made for
 // every change.
 void Gateways::follow_calls(const Event& event) {
-  if (const auto* accepted = std::get_if<CallAccepted>(&event.body)) {
+  if (const auto* accepted = get_if<CallAccepted>(&event.body)) {
     calls_[accepted->call.endpoint].emplace(accepted->call.made_at.ns, accepted->call.id);
-  } else if (const auto* ended = std::get_if<CallEnded>(&event.body)) {
+  } else if (const auto* ended = get_if<CallEnded>(&event.body)) {
     for (auto at = calls_.begin(); at != calls_.end(); ++at) {
       const auto& calls = options_.engine().state().calls;
       const auto known = calls.find(ended->id);

@@ -123,7 +123,7 @@ bool wanted(const Webhook& hook, const std::string& kind) {
 
 std::optional<ledger::Notice> notice_of(const control::State& state, const Event& event) {
   Teller teller{state, {}, event.request_id == "start"};
-  if (!std::visit(teller, event.body))
+  if (!visit(teller, event.body))
     return std::nullopt;
   teller.out.seq = event.seq;
   teller.out.at = event.at;

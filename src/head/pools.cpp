@@ -91,11 +91,11 @@ void Pools::look() {
 void Pools::heard(const Event& event) {
   if (engine_().state().pools.empty())
     return;
-  const bool wanted = std::holds_alternative<JobsSubmitted>(event.body) ||
-                      std::holds_alternative<JobReady>(event.body) ||
-                      std::holds_alternative<JobRequeued>(event.body);
+  const bool wanted = holds_alternative<JobsSubmitted>(event.body) ||
+                      holds_alternative<JobReady>(event.body) ||
+                      holds_alternative<JobRequeued>(event.body);
   // The machine of a node that fell silent may be gone: its engine knows.
-  if (const auto* silent = std::get_if<NodeUnreachable>(&event.body)) {
+  if (const auto* silent = get_if<NodeUnreachable>(&event.body)) {
     const auto node = engine_().state().nodes.find(silent->node);
     const auto running =
         node == engine_().state().nodes.end() ? running_.end() : running_.find(node->second.pool);

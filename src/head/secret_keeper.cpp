@@ -94,11 +94,11 @@ Result<std::string> SecretKeeper::value_of(const control::State& state,
 }
 
 std::function<void()> SecretKeeper::heard(const Event& event) {
-  if (const auto* e = std::get_if<SecretSet>(&event.body))
+  if (const auto* e = get_if<SecretSet>(&event.body))
     return [this, secret = e->secret] {
       durable_[{secret.project, secret.name}] = secret;
     };
-  if (const auto* e = std::get_if<SecretRemoved>(&event.body))
+  if (const auto* e = get_if<SecretRemoved>(&event.body))
     return [this, of = std::pair(e->project, e->name)] {
       durable_.erase(of);
     };

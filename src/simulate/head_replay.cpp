@@ -223,7 +223,7 @@ class Replay {
   // once.
   void take(Step step) {
     for (const Event& event : step.events) {
-      if (const auto* placed = std::get_if<JobPlaced>(&event.body)) {
+      if (const auto* placed = get_if<JobPlaced>(&event.body)) {
         const ReplayJob& j = jobs_[of_.at(placed->job)];
         const double end = now_s_ + std::max(j.run_s, 0.001);
         for (const Task& t : placed->tasks)
@@ -232,24 +232,24 @@ class Replay {
           waits_.push_back(now_s_ - j.submit_s);
         waiting_milli_ -= asked(j);
         used_ += asked(j);
-      } else if (const auto* requeued = std::get_if<JobRequeued>(&event.body)) {
+      } else if (const auto* requeued = get_if<JobRequeued>(&event.body)) {
         const ReplayJob& j = jobs_[of_.at(requeued->job)];
         ++result_.preemptions;
         waiting_milli_ += asked(j);
         used_ -= asked(j);
-      } else if (const auto* ended = std::get_if<JobEnded>(&event.body)) {
+      } else if (const auto* ended = get_if<JobEnded>(&event.body)) {
         const ReplayJob& j = jobs_[of_.at(ended->job)];
         used_ -= asked(j);
         const double jct = now_s_ - j.submit_s;
         jcts_.push_back(jct);
         result_.slowdown_max = std::max(result_.slowdown_max, jct / std::max(j.run_s, 1.0));
         last_end_s_ = now_s_;
-      } else if (const auto* task = std::get_if<TaskEnded>(&event.body)) {
+      } else if (const auto* task = get_if<TaskEnded>(&event.body)) {
         result_.cost_usd += static_cast<double>(task->cost.value) / 1e9;
       }
     }
     for (const Effect& effect : step.effects)
-      if (const auto* stop = std::get_if<wire::agent_v1::Stop>(&effect.message))
+      if (const auto* stop = get_if<wire::agent_v1::Stop>(&effect.message))
         stopping_.push_back(stop->task);
     while (!stopping_.empty()) {
       const TaskId id = stopping_.back();

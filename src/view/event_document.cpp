@@ -35,12 +35,12 @@ void cover_secrets(Json& json) {
 
 Json event_document(const Event& event) {
   std::string body;
-  std::visit([&](const auto& b) { wire::JsonWriter::write(body, b); }, event.body);
+  visit([&](const auto& b) { wire::JsonWriter::write(body, b); }, event.body);
   auto parsed = parse_json(body);
   if (parsed)
     cover_secrets(*parsed);
   // The codec leaves out the default state, succeeded, which is what readers ask for first.
-  if (const auto* end = std::get_if<JobEnded>(&event.body); end && parsed)
+  if (const auto* end = get_if<JobEnded>(&event.body); end && parsed)
     parsed->set("state", enum_name(end->state));
   return Json::object({{"seq", event.seq},
                        {"at", format_utc(event.at)},

@@ -51,15 +51,15 @@ void Audit::read_journal() {
 
 // A head knows only what nodes told it, not what they told an earlier head.
 void Audit::follow_nodes(const Event& event) {
-  if (std::holds_alternative<HeadStarted>(event.body))
+  if (holds_alternative<HeadStarted>(event.body))
     heard_.clear();
-  else if (const auto* e = std::get_if<NodeJoined>(&event.body))
+  else if (const auto* e = get_if<NodeJoined>(&event.body))
     heard_.insert(e->node.id);
-  else if (const auto* e = std::get_if<NodeReachable>(&event.body))
+  else if (const auto* e = get_if<NodeReachable>(&event.body))
     heard_.insert(e->node);
-  else if (const auto* e = std::get_if<NodeUnreachable>(&event.body))
+  else if (const auto* e = get_if<NodeUnreachable>(&event.body))
     heard_.erase(e->node);
-  else if (const auto* e = std::get_if<NodeRemoved>(&event.body))
+  else if (const auto* e = get_if<NodeRemoved>(&event.body))
     heard_.erase(e->node);
 }
 
@@ -72,52 +72,52 @@ void Audit::check_heard(const Task& task) const {
 void Audit::take(const Event& event) {
   world_.endpoints->saw(event);
   follow_nodes(event);
-  if (const auto* e = std::get_if<JobsSubmitted>(&event.body))
+  if (const auto* e = get_if<JobsSubmitted>(&event.body))
     submitted(*e);
-  else if (const auto* e = std::get_if<JobPlaced>(&event.body))
+  else if (const auto* e = get_if<JobPlaced>(&event.body))
     placed(*e, event.billed_at(), event.at);
-  else if (const auto* e = std::get_if<TaskEnded>(&event.body))
+  else if (const auto* e = get_if<TaskEnded>(&event.body))
     task_ended(*e, event.billed_at());
-  else if (const auto* e = std::get_if<JobRequeued>(&event.body))
+  else if (const auto* e = get_if<JobRequeued>(&event.body))
     requeued(*e);
-  else if (const auto* e = std::get_if<JobEnded>(&event.body))
+  else if (const auto* e = get_if<JobEnded>(&event.body))
     job_ended(*e);
-  else if (const auto* e = std::get_if<MemberReplaced>(&event.body))
+  else if (const auto* e = get_if<MemberReplaced>(&event.body))
     replaced(*e, event.billed_at());
-  else if (const auto* e = std::get_if<ReservationMade>(&event.body)) {
+  else if (const auto* e = get_if<ReservationMade>(&event.body)) {
     reservations_[e->reservation.id] = e->reservation;
     world_.trace("journal: reservation {} from {:.3f} s to {:.3f} s from now",
                  e->reservation.id.value,
                  static_cast<double>((e->reservation.from - event.at).ns) / 1e9,
                  static_cast<double>((e->reservation.until - event.at).ns) / 1e9);
-  } else if (const auto* e = std::get_if<ReservationMoved>(&event.body))
+  } else if (const auto* e = get_if<ReservationMoved>(&event.body))
     reservations_.at(e->reservation).places = e->places;
-  else if (const auto* e = std::get_if<ReservationEnded>(&event.body)) {
+  else if (const auto* e = get_if<ReservationEnded>(&event.body)) {
     reservation_over_[e->reservation] = std::min(event.at, reservations_.at(e->reservation).until);
     reservations_.erase(e->reservation);
-  } else if (std::holds_alternative<PriceSet>(event.body))
+  } else if (holds_alternative<PriceSet>(event.body))
     own_prices_ = true;
-  else if (const auto* e = std::get_if<TaskRerated>(&event.body))
+  else if (const auto* e = get_if<TaskRerated>(&event.body))
     rerated(*e, event.billed_at());
-  else if (const auto* e = std::get_if<ReservationLeft>(&event.body))
+  else if (const auto* e = get_if<ReservationLeft>(&event.body))
     jobs_.at(e->job).left_reservation = true;
-  else if (const auto* e = std::get_if<JobImageFound>(&event.body)) {
+  else if (const auto* e = get_if<JobImageFound>(&event.body)) {
     const JobStory& job = jobs_.at(e->job);
     if (job.spec->surroundings.image.empty() || ends_.contains(e->job))
       broken(fmt::format("job {} is said to run in an image, and does not", e->job.value));
-  } else if (const auto* e = std::get_if<ProjectChanged>(&event.body))
+  } else if (const auto* e = get_if<ProjectChanged>(&event.body))
     limit_milli_ = e->quota.limit_milli;
-  else if (const auto* e = std::get_if<SecretSet>(&event.body))
+  else if (const auto* e = get_if<SecretSet>(&event.body))
     secret_durable(e->secret.name, e->secret.sealed);
-  else if (const auto* e = std::get_if<SecretRemoved>(&event.body))
+  else if (const auto* e = get_if<SecretRemoved>(&event.body))
     secret_durable(e->name, "");
-  else if (const auto* e = std::get_if<NodeJoined>(&event.body))
+  else if (const auto* e = get_if<NodeJoined>(&event.body))
     node_names_[e->node.id] = e->node.offer.name;
-  else if (const auto* e = std::get_if<TaskSuspended>(&event.body))
+  else if (const auto* e = get_if<TaskSuspended>(&event.body))
     task_suspended(*e, event.billed_at());
-  else if (const auto* e = std::get_if<JobResuming>(&event.body))
+  else if (const auto* e = get_if<JobResuming>(&event.body))
     resuming(*e, event.billed_at(), event.at);
-  else if (const auto* e = std::get_if<JobSuspending>(&event.body)) {
+  else if (const auto* e = get_if<JobSuspending>(&event.body)) {
     JobStory& job = jobs_.at(e->job);
     job.resume_wanted = e->resume_wanted;
     world_.trace("journal: job {} is suspending ({})", e->job.value, enum_name(e->cause));
@@ -125,13 +125,13 @@ void Audit::take(const Event& event) {
       broken(fmt::format("job {} was preempted and is not spot", e->job.value));
     if (!job.running || job.stopping != StopCause::none)
       broken(fmt::format("job {} is told to suspend and does not run", e->job.value));
-  } else if (const auto* e = std::get_if<SuspensionChanged>(&event.body)) {
+  } else if (const auto* e = get_if<SuspensionChanged>(&event.body)) {
     jobs_.at(e->job).resume_wanted = e->resume_wanted;
-  } else if (const auto* e = std::get_if<TaskResumed>(&event.body)) {
+  } else if (const auto* e = get_if<TaskResumed>(&event.body)) {
     const Process* p = tasks_.at(e->task).process.get();
     if (p && p->alive && p->frozen)
       broken(fmt::format("task {} is recorded as resumed and is frozen", e->task.value));
-  } else if (const auto* e = std::get_if<JobStopping>(&event.body)) {
+  } else if (const auto* e = get_if<JobStopping>(&event.body)) {
     JobStory& job = jobs_.at(e->job);
     job.stopping = e->cause;
     world_.trace("journal: job {} is stopping ({})", e->job.value, enum_name(e->cause));

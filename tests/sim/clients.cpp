@@ -114,7 +114,7 @@ void Clients::submit(std::size_t index) {
     }
     JobId job;
     for (const Event& event : *events)
-      if (const auto* e = std::get_if<JobsSubmitted>(&event.body))
+      if (const auto* e = get_if<JobsSubmitted>(&event.body))
         job = e->first;
     if (!job)
       job = head->engine->state().job_by_key.at("ana:" + key);
@@ -138,7 +138,7 @@ void Clients::submit(std::size_t index) {
 void Clients::watch(JobId job) {
   if (SimHead* head = world_.head())
     watches_.push_back(head->engine->watch_job(job, [this](const Event& event) {
-      if (const auto* e = std::get_if<JobEnded>(&event.body))
+      if (const auto* e = get_if<JobEnded>(&event.body))
         world_.audit->end_reported(e->job, e->state);
     }));
 }
@@ -147,8 +147,8 @@ void Clients::command(const Command& command) {
   SimHead* head = world_.head();
   if (!head || head->dying)
     return;
-  const auto* set = std::get_if<SetSecret>(&command);
-  const auto* remove = std::get_if<RemoveSecret>(&command);
+  const auto* set = get_if<SetSecret>(&command);
+  const auto* remove = get_if<RemoveSecret>(&command);
   if (!set && !remove)
     return head->execute(command, {});
   const std::string name = set ? set->name : remove->name, value = set ? set->sealed : "";

@@ -101,19 +101,19 @@ void EndpointClients::every_second() {
 }
 
 void EndpointClients::saw(const Event& event) {
-  if (const auto* e = std::get_if<CallAccepted>(&event.body)) {
+  if (const auto* e = get_if<CallAccepted>(&event.body)) {
     if (!accepted_.insert(e->call.id).second)
       broken("a call was accepted twice: " + e->call.id);
     if (e->call.idempotency_key.empty())
       return;
     if (!by_key_.try_emplace({e->call.endpoint, e->call.idempotency_key}, e->call.id).second)
       broken("one key became two calls: " + e->call.idempotency_key);
-  } else if (const auto* e = std::get_if<CallEnded>(&event.body)) {
+  } else if (const auto* e = get_if<CallEnded>(&event.body)) {
     if (!accepted_.contains(e->id))
       broken("a call ended that nobody accepted: " + e->id);
     if (!ended_.insert(e->id).second)
       broken("a call ended twice: " + e->id);
-  } else if (const auto* e = std::get_if<CallsForgotten>(&event.body)) {
+  } else if (const auto* e = get_if<CallsForgotten>(&event.body)) {
     for (const auto& id : e->ids) {
       if (!ended_.contains(id))
         broken("a call was forgotten before it ended: " + id);

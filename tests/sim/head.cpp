@@ -24,7 +24,7 @@ std::int64_t Conn::arrival(std::int64_t& last) {
 
 // As head::SecretKeeper does.
 ToAgent Conn::with_secrets(ToAgent message) const {
-  auto* start = std::get_if<Start>(&message);
+  auto* start = get_if<Start>(&message);
   if (!start)
     return message;
   start->secrets.clear();
@@ -205,11 +205,11 @@ bool SimHead::start() {
        .observe = [this](const control::State&, const Event& event) -> std::function<void()> {
          if (world.mutation == Mutation::secret_stale && !secrets.empty())
            return {};
-         if (const auto* e = std::get_if<SecretSet>(&event.body))
+         if (const auto* e = get_if<SecretSet>(&event.body))
            return [this, secret = e->secret] {
              secrets[secret.name] = secret.sealed;
            };
-         if (const auto* e = std::get_if<SecretRemoved>(&event.body))
+         if (const auto* e = get_if<SecretRemoved>(&event.body))
            return [this, name = e->name] {
              secrets.erase(name);
            };
@@ -304,19 +304,19 @@ void SimHead::on_frame(const std::shared_ptr<Conn>& conn, std::string_view data)
   auto frame = decode_from_agent(data);
   if (!frame)
     broken("the head cannot read a frame: " + frame.error().message);
-  if (const auto* hello = std::get_if<Hello>(&frame->message))
+  if (const auto* hello = get_if<Hello>(&frame->message))
     sessions->hello(conn, *hello);
   else if (!conn->node)
     sessions->refuse(conn, "an agent must say hello first", "");
-  else if (const auto* report = std::get_if<Report>(&frame->message))
+  else if (const auto* report = get_if<Report>(&frame->message))
     sessions->report(conn, *report);
-  else if (std::holds_alternative<Heartbeat>(frame->message))
+  else if (holds_alternative<Heartbeat>(frame->message))
     sessions->heartbeat(conn);
-  else if (const auto* mark = std::get_if<MeterMark>(&frame->message))
+  else if (const auto* mark = get_if<MeterMark>(&frame->message))
     sessions->marks(conn, *mark);
-  else if (const auto* note = std::get_if<IdleNote>(&frame->message))
+  else if (const auto* note = get_if<IdleNote>(&frame->message))
     sessions->idle_note(conn, *note);
-  else if (const auto* asked = std::get_if<KeepAliveAsked>(&frame->message))
+  else if (const auto* asked = get_if<KeepAliveAsked>(&frame->message))
     sessions->keep_alive(conn, *asked);
   if (world.mutation == Mutation::deliver_before_durable)
     engine->on_durable(journal.next_seq() - 1);

@@ -449,7 +449,7 @@ void SimNode::on_frame(const Conn* conn, std::string_view frame) {
   auto decoded = decode_to_agent(frame);
   if (!decoded)
     broken("an agent cannot read a frame: " + decoded.error().message);
-  if (std::holds_alternative<Welcome>(decoded->message)) {
+  if (holds_alternative<Welcome>(decoded->message)) {
     attempts_ = 0;
     world.trace("{} is welcome", name);
   }
@@ -525,7 +525,7 @@ bool SimNode::perform(const agent::Effects& effects) {
             dirs_.erase(e.task);
           } else if constexpr (std::is_same_v<T, fx::Send>) {
             FromAgent message = e.message;
-            if (auto* report = std::get_if<Report>(&message);
+            if (auto* report = get_if<Report>(&message);
                 report && world.mutation == Mutation::lease_freed_early &&
                 report->status.state == TaskState::stopping) {
               report->status.state = TaskState::ended;

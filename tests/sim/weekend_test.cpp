@@ -345,7 +345,7 @@ struct Weekend {
         if (!wire || !engine)
           continue;
         wire->heard = clock.steady();
-        std::visit(
+        visit(
             [&](const auto& m) {
               using T = std::decay_t<decltype(m)>;
               if constexpr (std::is_same_v<T, Hello>)
@@ -504,7 +504,7 @@ TEST_P(TheWeekend, CostsHalfAnHourAtMost) {
   }
   bool warned = false, found_hung = false;
   for (const Event& event : w.events())
-    if (const auto* e = std::get_if<IdleWarned>(&event.body))
+    if (const auto* e = get_if<IdleWarned>(&event.body))
       warned = true, found_hung = found_hung || e->state == IdleState::hung;
   const bool head_saw_it = head_lives || story.dies_after_s > 600;
   EXPECT_EQ(warned, head_saw_it && story.then != Doing::finished);
@@ -568,7 +568,7 @@ TEST(Weekend, ALongTrainingIsLeftAlone) {
   EXPECT_EQ(w.running.size(), 1u);
   EXPECT_EQ(w.provider.listed(), 1u);
   for (const Event& event : w.events())
-    EXPECT_FALSE(std::holds_alternative<IdleWarned>(event.body));
+    EXPECT_FALSE(holds_alternative<IdleWarned>(event.body));
 }
 
 }  // namespace

@@ -126,9 +126,9 @@ void NodeAgent::on_frame(std::string_view frame) {
   auto decoded = decode_to_agent(frame);
   if (!decoded)
     return log_warn("cannot read a message from the head: {}", decoded.error().message);
-  if (const auto* refused = std::get_if<Refused>(&decoded->message))
+  if (const auto* refused = get_if<Refused>(&decoded->message))
     log_error("the head refused this node: {} {}", refused->message, refused->hint);
-  if (std::holds_alternative<Welcome>(decoded->message))
+  if (holds_alternative<Welcome>(decoded->message))
     link_->welcomed();
   Effects effects;
   core_->on_message(decoded->message, decoded->blob, now(), effects);

@@ -90,34 +90,34 @@ void Core::on_head_alive(Now now) {
 
 void Core::on_message(const v1::ToAgent& message, std::string_view blob, Now now, Effects& out) {
   const bool opening =
-      std::holds_alternative<v1::Welcome>(message) || std::holds_alternative<v1::Refused>(message);
+      holds_alternative<v1::Welcome>(message) || holds_alternative<v1::Refused>(message);
   if (!connected_ || (!welcomed_ && !opening))
     return;  // from a closed connection, or from a head that is not accepted yet
   on_head_alive(now);
   const auto known = [&](TaskId id) {
     return live_.contains(id);
   };
-  std::visit(Overloaded{
-                 [&](const v1::Signal& m) {
-                   if (known(m.task))
-                     out.push_back(effect::SignalTask{m.task, m.number});
-                 },
-                 [&](const v1::Input& m) {
-                   if (known(m.task))
-                     out.push_back(effect::InputTask{m.task, m.eof, std::string(blob), m.offset});
-                 },
-                 [&](const v1::Resize& m) {
-                   if (known(m.task))
-                     out.push_back(effect::ResizeTask{m.task, m.rows, m.cols});
-                 },
-                 [&](const v1::LookAtPort& m) {
-                   if (known(m.task))
-                     out.push_back(effect::LookAtPort{m.task, m.number});
-                 },
-                 [&](const v1::LogCancel& m) { out.push_back(effect::CancelLog{m.subscription}); },
-                 [&](const auto& m) { handle(m, now, out); },
-             },
-             message);
+  visit(Overloaded{
+            [&](const v1::Signal& m) {
+              if (known(m.task))
+                out.push_back(effect::SignalTask{m.task, m.number});
+            },
+            [&](const v1::Input& m) {
+              if (known(m.task))
+                out.push_back(effect::InputTask{m.task, m.eof, std::string(blob), m.offset});
+            },
+            [&](const v1::Resize& m) {
+              if (known(m.task))
+                out.push_back(effect::ResizeTask{m.task, m.rows, m.cols});
+            },
+            [&](const v1::LookAtPort& m) {
+              if (known(m.task))
+                out.push_back(effect::LookAtPort{m.task, m.number});
+            },
+            [&](const v1::LogCancel& m) { out.push_back(effect::CancelLog{m.subscription}); },
+            [&](const auto& m) { handle(m, now, out); },
+        },
+        message);
 }
 
 // True if the head is the newest known. A head with a lower epoch has been replaced without knowing

@@ -310,7 +310,7 @@ void Applier::operator()(const JobEnded& e) {
 }
 
 void apply(State& state, const Event& event) {
-  std::visit(Applier{state, event}, event.body);
+  visit(Applier{state, event}, event.body);
   keep_books(state, event);
   state.seq = event.seq;
   state.at = std::max(state.at, event.at);

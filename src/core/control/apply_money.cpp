@@ -337,7 +337,7 @@ struct Bookkeeper {
 void keep_books(State& state, const Event& event) {
   if (state.money.days_closed == 0)
     state.money.days_closed = event.billed_at().ns / day_ns;
-  std::visit(Bookkeeper{state, event}, event.body);
+  visit(Bookkeeper{state, event}, event.body);
 }
 
 MoneyImage image_of(const Money& money) {

@@ -101,7 +101,7 @@ class ClosingRows {
   ClosingRows(const State& before, const Event& event) {
     // A suspend or a resume closes a lease, and the task continues with the next one: the row is
     // about the task as it was.
-    std::visit(
+    visit(
         [&](const auto& body) {
           if constexpr (requires {
                           body.task;
@@ -115,7 +115,7 @@ class ClosingRows {
         },
         event.body);
     // A node that is removed has cost something today, and is gone when the day is closed.
-    if (const auto* removed = std::get_if<NodeRemoved>(&event.body))
+    if (const auto* removed = get_if<NodeRemoved>(&event.body))
       node_ = node_day(before, before.nodes.at(removed->node), before.money.days_closed);
   }
 
@@ -128,11 +128,11 @@ class ClosingRows {
     }
     if (task_)
       step.leases.push_back(lease_sums(after, *task_, task_->lease_to, false));
-    if (const auto* ended = std::get_if<TaskEnded>(&event.body))
+    if (const auto* ended = get_if<TaskEnded>(&event.body))
       step.leases.push_back(lease_sums(after, after.tasks.at(ended->task), ended->lease_to, false));
-    if (const auto* closed = std::get_if<DayClosed>(&event.body))
+    if (const auto* closed = get_if<DayClosed>(&event.body))
       post_day(after, *closed, step);
-    if (const auto* ended = std::get_if<ReservationEnded>(&event.body))
+    if (const auto* ended = get_if<ReservationEnded>(&event.body))
       add_unused(after, *ended, step);
   }
 
@@ -176,7 +176,7 @@ void Core::follow(std::vector<EventBody> bodies,
                 .body = std::move(pending.front())};
     pending.pop_front();
     // A replay will read exactly what is applied here.
-    std::visit([](auto& body) { wire::repair_texts(body); }, event.body);
+    visit([](auto& body) { wire::repair_texts(body); }, event.body);
     ClosingRows rows(state_, event);
     apply(state_, event);
     for (Effect& effect : effects_of(state_, event))
@@ -253,7 +253,7 @@ std::string encode_event(const Event& event) {
     out += std::to_string(event.billed.ns);
   }
   out += first ? "\"event\":" : ",\"event\":";
-  std::visit([&](const auto& body) { wire::JsonWriter::write(out, body); }, event.body);
+  visit([&](const auto& body) { wire::JsonWriter::write(out, body); }, event.body);
   out += '}';
   return out;
 }
@@ -266,7 +266,7 @@ Result<Event> decode_event(Seq seq, WallTime at, std::string_view kind, std::str
   if (!read)
     return pass(read.error(), which);
   const Json json = std::move(*read);
-  auto body = wire::variant_from_json<EventVariant>(kind, json["event"]);
+  auto body = wire::variant_from_json<EventBody>(kind, json["event"]);
   if (!body)
     return pass(body.error(), which);
   return Event{.seq = seq,
@@ -274,7 +274,7 @@ Result<Event> decode_event(Seq seq, WallTime at, std::string_view kind, std::str
                .billed = {json["billed_ns"].int_or(0)},
                .actor = std::string(json["actor"].str_or("")),
                .request_id = std::string(json["request"].str_or("")),
-               .body = EventBody(std::move(*body))};
+               .body = std::move(*body)};
 }
 
 }  // namespace billow::control

@@ -330,7 +330,7 @@ std::vector<EventBody> money_reactions(const State& state,
                                        const EventBody& event,
                                        const Context& context) {
   Consequences out{state, context, {}};
-  std::visit(out, event);
+  visit(out, event);
   return std::move(out.events);
 }
 
@@ -341,22 +341,22 @@ void money_effects(const State& state, const Event& event, std::vector<Effect>& 
       if (const Task& task = state.tasks.at(id); task.state != TaskState::ended)
         say(task);
   };
-  if (const auto* kept = std::get_if<KeptAlive>(&event.body); kept && !kept->by_task) {
+  if (const auto* kept = get_if<KeptAlive>(&event.body); kept && !kept->by_task) {
     if (const Job* job = state.find_job(kept->job))
       live_tasks(*job, [&](const Task& task) {
         effects.push_back({task.node, KeepTask{state.epoch, task.id, kept->lasts}});
       });
-  } else if (std::holds_alternative<IdlePolicySet>(event.body) ||
-             std::holds_alternative<IdleFloorSet>(event.body)) {
+  } else if (holds_alternative<IdlePolicySet>(event.body) ||
+             holds_alternative<IdleFloorSet>(event.body)) {
     for (const auto& [id, job] : state.jobs)
       live_tasks(job, [&](const Task& task) {
         effects.push_back({task.node, SetIdleRules{state.epoch, task.id, idle_rules(state, job)}});
       });
-  } else if (std::holds_alternative<EndpointScaled>(event.body) ||
-             std::holds_alternative<RevisionJudged>(event.body)) {
-    const auto* scaled = std::get_if<EndpointScaled>(&event.body);
-    const auto replicas = state.replicas.find(
-        scaled ? scaled->endpoint : std::get<RevisionJudged>(event.body).endpoint);
+  } else if (holds_alternative<EndpointScaled>(event.body) ||
+             holds_alternative<RevisionJudged>(event.body)) {
+    const auto* scaled = get_if<EndpointScaled>(&event.body);
+    const auto replicas =
+        state.replicas.find(scaled ? scaled->endpoint : get<RevisionJudged>(event.body).endpoint);
     if (replicas != state.replicas.end())
       for (JobId id : replicas->second) {
         const Job& job = state.jobs.at(id);
@@ -365,11 +365,11 @@ void money_effects(const State& state, const Event& event, std::vector<Effect>& 
               {task.node, SetIdleRules{state.epoch, task.id, idle_rules(state, job)}});
         });
       }
-  } else if (const auto* declared = std::get_if<TaskDeclared>(&event.body)) {
+  } else if (const auto* declared = get_if<TaskDeclared>(&event.body)) {
     const Task& task = state.tasks.at(declared->task);
     effects.push_back({task.node, SetIdleRules{state.epoch, task.id,
                                                idle_rules(state, state.jobs.at(task.job))}});
-  } else if (const auto* budget = std::get_if<BudgetSet>(&event.body)) {
+  } else if (const auto* budget = get_if<BudgetSet>(&event.body)) {
     // At once, not with the next renewal: a head that dies now must not leave agents with the time
     // of a larger budget.
     const auto uses = budget_uses(state, event.billed_at());
@@ -379,14 +379,14 @@ void money_effects(const State& state, const Event& event, std::vector<Effect>& 
           if (const Duration paid = task_paid_for(state, task, uses); paid.ns > 0)
             effects.push_back({task.node, LeaseRenew{state.epoch, {task.id}, paid}});
         });
-  } else if (const auto* rerated = std::get_if<TaskRerated>(&event.body);
+  } else if (const auto* rerated = get_if<TaskRerated>(&event.body);
              rerated && !state.money.budgets.empty()) {
     // Its money lasts for another time now.
     const Task& task = state.tasks.at(rerated->task);
     if (const Duration paid = task_paid_for(state, task, budget_uses(state, event.billed_at()));
         paid.ns > 0)
       effects.push_back({task.node, LeaseRenew{state.epoch, {task.id}, paid}});
-  } else if (const auto* released = std::get_if<NodeReleased>(&event.body)) {
+  } else if (const auto* released = get_if<NodeReleased>(&event.body)) {
     effects.push_back({released->node, Leave{.stop_tasks = false, .give_back = true}});
   }
 }

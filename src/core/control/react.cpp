@@ -304,7 +304,7 @@ void push_order(const State& state, const Job& job, std::vector<Effect>& effects
 }  // namespace
 
 Events react(const State& state, const EventBody& event, const Context& context) {
-  Events events = std::visit(Reactor{state, context}, event);
+  Events events = visit(Reactor{state, context}, event);
   for (EventBody& more : money_reactions(state, event, context))
     events.push_back(std::move(more));
   return events;
@@ -312,12 +312,12 @@ Events react(const State& state, const EventBody& event, const Context& context)
 
 std::vector<Effect> effects_of(const State& state, const Event& event) {
   std::vector<Effect> effects;
-  if (const auto* placed = std::get_if<JobPlaced>(&event.body)) {
+  if (const auto* placed = get_if<JobPlaced>(&event.body)) {
     for (const Task& task : placed->tasks)
       effects.push_back({task.node, start_message(state, task)});
-  } else if (const auto* replaced = std::get_if<MemberReplaced>(&event.body)) {
+  } else if (const auto* replaced = get_if<MemberReplaced>(&event.body)) {
     effects.push_back({replaced->task.node, start_message(state, replaced->task)});
-  } else if (const auto* stopping = std::get_if<JobStopping>(&event.body)) {
+  } else if (const auto* stopping = get_if<JobStopping>(&event.body)) {
     const Job& job = state.jobs.at(stopping->job);
     const Duration grace = stopping->force ? Duration{0} : job.spec->stop_grace;
     for (TaskId id : job.tasks) {
@@ -325,11 +325,11 @@ std::vector<Effect> effects_of(const State& state, const Event& event) {
       if (task.state != TaskState::ended)
         effects.push_back({task.node, wire::agent_v1::Stop{state.epoch, id, grace}});
     }
-  } else if (const auto* suspending = std::get_if<JobSuspending>(&event.body)) {
+  } else if (const auto* suspending = get_if<JobSuspending>(&event.body)) {
     push_order(state, state.jobs.at(suspending->job), effects);
-  } else if (const auto* resuming = std::get_if<JobResuming>(&event.body)) {
+  } else if (const auto* resuming = get_if<JobResuming>(&event.body)) {
     push_order(state, state.jobs.at(resuming->job), effects);
-  } else if (const auto* ended = std::get_if<TaskEnded>(&event.body)) {
+  } else if (const auto* ended = get_if<TaskEnded>(&event.body)) {
     // Called before the reactions, so the task is still there.
     effects.push_back(
         {state.tasks.at(ended->task).node, wire::agent_v1::Settle{state.epoch, {ended->task}, {}}});

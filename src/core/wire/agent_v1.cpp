@@ -10,7 +10,7 @@ namespace {
 template <class V>
 std::string encode_any(const V& message, std::string_view blob) {
   std::string out(4, '\0');
-  std::visit(
+  visit(
       [&](const auto& m) {
         using T = std::decay_t<decltype(m)>;
         out += "{\"type\":\"";

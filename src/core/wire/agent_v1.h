@@ -7,12 +7,12 @@
 
 #include <map>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "core/model/job.h"
 #include "core/model/money.h"
 #include "core/model/node.h"
+#include "core/model/one_of.h"
 
 namespace billow::wire::agent_v1 {
 
@@ -550,33 +550,35 @@ struct LookAtPort {
   }
 };
 
-using FromAgent = std::variant<Hello,
-                               Report,
-                               Heartbeat,
-                               MeterMark,
-                               LogChunk,
-                               InputTaken,
-                               Reclaimed,
-                               IdleNote,
-                               KeepAliveAsked>;
-using ToAgent = std::variant<Welcome,
-                             Refused,
-                             Start,
-                             Stop,
-                             Suspend,
-                             Resume,
-                             Signal,
-                             Input,
-                             Resize,
-                             LeaseRenew,
-                             Ack,
-                             Settle,
-                             LogRead,
-                             LogCancel,
-                             Leave,
-                             SetIdleRules,
-                             KeepTask,
-                             LookAtPort>;
+struct FromAgentKinds : Kinds<Hello,
+                              Report,
+                              Heartbeat,
+                              MeterMark,
+                              LogChunk,
+                              InputTaken,
+                              Reclaimed,
+                              IdleNote,
+                              KeepAliveAsked> {};
+using FromAgent = OneOf<FromAgentKinds>;
+struct ToAgentKinds : Kinds<Welcome,
+                            Refused,
+                            Start,
+                            Stop,
+                            Suspend,
+                            Resume,
+                            Signal,
+                            Input,
+                            Resize,
+                            LeaseRenew,
+                            Ack,
+                            Settle,
+                            LogRead,
+                            LogCancel,
+                            Leave,
+                            SetIdleRules,
+                            KeepTask,
+                            LookAtPort> {};
+using ToAgent = OneOf<ToAgentKinds>;
 
 template <class M>
 struct Frame {

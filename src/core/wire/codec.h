@@ -20,6 +20,7 @@
 #include "base/json.h"
 #include "base/money.h"
 #include "base/result.h"
+#include "core/model/one_of.h"
 
 namespace billow::wire {
 
@@ -172,57 +173,49 @@ struct JsonWriter {
   }
 };
 
+// Where a value lies in its document. A chain on the stack: only an error makes text of it
+// ("resources.share", "tasks[2].gpus").
+struct JsonPath {
+  const JsonPath* up = nullptr;
+  std::string_view name;
+  std::ptrdiff_t index = -1;  // an element of an array, if not negative
+  std::string text() const;
+};
+
 struct JsonReader {
   const Json& object;
   bool strict = false;
-  std::string path;                // of the object being read, for messages: "resources.share"
+  const JsonPath* path = nullptr;  // of the object being read
   std::optional<Error> error;      // the first one; reading goes on harmlessly after it
   std::vector<std::string> known;  // names asked for, in strict mode
 
   template <class T>
   void operator()(const char* name, T& value) {
-    if (strict)
-      known.emplace_back(name);
-    if (error)
-      return;
-    const Json* member = object.find(name);
-    if (!member || member->is_null())
-      return;
-    read(*member, value, path.empty() ? std::string(name) : path + "." + name);
+    if (const Json* member = find(name))
+      read(*member, value, {path, name});
   }
 
   template <class T>
-  void read(const Json& json, T& value, const std::string& where) {
+  void read(const Json& json, T& value, const JsonPath& where) {
     if (error)
       return;
-    if constexpr (std::is_same_v<T, bool>) {
-      if (!json.is_bool())
-        wrong(where, "true or false", json);
-      else
-        value = json.bool_or(false);
-    } else if constexpr (std::is_floating_point_v<T>) {
-      if (!json.is_number())
-        wrong(where, "a number", json);
-      else
+    if constexpr (std::is_same_v<T, bool>)
+      read_bool(json, value, where);
+    else if constexpr (std::is_floating_point_v<T>) {
+      if (json.is_number())
         value = static_cast<T>(json.double_or(0));
+      else
+        wrong(where, "a number", json);
     } else if constexpr (std::is_integral_v<T>)
       read_integer(json, value, where);
     else if constexpr (NamedEnum<T>) {
-      const auto parsed = enum_value<T>(json.str_or(""));
-      if (parsed) {
+      if (const auto parsed = enum_value<T>(json.str_or("")))
         value = *parsed;
-        return;
-      }
-      std::string names;
-      for (const auto& [e, text] : EnumNames<T>::table)
-        names += (names.empty() ? "" : ", ") + std::string(text);
-      wrong(where, "one of " + names, json);
-    } else if constexpr (std::is_same_v<T, std::string>) {
-      if (!json.is_string())
-        wrong(where, "a string", json);
       else
-        value = json.as_string();
-    } else if constexpr (std::is_same_v<T, Json>)
+        wrong(where, "one of " + enum_names<T>(), json);
+    } else if constexpr (std::is_same_v<T, std::string>)
+      read_text(json, value, where);
+    else if constexpr (std::is_same_v<T, Json>)
       value = json;
     else if constexpr (detail::IsId<T>::value)
       read_integer(json, value.value, where);
@@ -240,40 +233,57 @@ struct JsonReader {
       auto made = std::make_shared<std::remove_const_t<typename T::element_type>>();
       read(json, *made, where);
       value = std::move(made);
-    } else if constexpr (detail::IsVector<T>::value) {
-      if (!json.is_array())
-        return wrong(where, "an array", json);
-      value.clear();
-      value.reserve(json.size());
-      for (const Json& item : json.items()) {
-        value.emplace_back();
-        read(item, value.back(), where + "[" + std::to_string(value.size() - 1) + "]");
-      }
-    } else if constexpr (detail::IsStringMap<T>::value) {
-      if (!json.is_object())
-        return wrong(where, "an object", json);
-      value.clear();
-      for (const auto& [key, item] : json.members())
-        read(item, value[key], where + "." + key);
-    } else {
-      static_assert(HasFields<T>, "give this type a fields() declaration");
-      if (!json.is_object())
-        return wrong(where, "an object", json);
-      JsonReader inner{json, strict, where, {}, {}};
-      value.fields(inner);
-      inner.finish();
-      if (inner.error)
-        error = std::move(inner.error);
+    } else if constexpr (detail::IsVector<T>::value)
+      read_vector(json, value, where);
+    else if constexpr (detail::IsStringMap<T>::value)
+      read_map(json, value, where);
+    else
+      read_object(json, value, where);
+  }
+  const Json* find(const char* name);  // none: absent, null, or nothing is read after an error
+  void finish();  // in strict mode: an error for a member that no field is named after
+  void wrong(const JsonPath& where, const std::string& wanted, const Json& got);
+
+ private:
+  void read_bool(const Json& json, bool& value, const JsonPath& where);
+  void read_text(const Json& json, std::string& value, const JsonPath& where);
+  template <class T>
+  void read_vector(const Json& json, T& value, const JsonPath& where) {
+    if (!json.is_array())
+      return wrong(where, "an array", json);
+    value.clear();
+    value.reserve(json.size());
+    for (const Json& item : json.items()) {
+      const auto index = static_cast<std::ptrdiff_t>(value.size());
+      value.emplace_back();
+      read(item, value.back(), {&where, "", index});
     }
   }
-  void finish();  // in strict mode: an error for a member nobody asked for
-  void wrong(const std::string& where, const std::string& wanted, const Json& got);
+  template <class T>
+  void read_map(const Json& json, T& value, const JsonPath& where) {
+    if (!json.is_object())
+      return wrong(where, "an object", json);
+    value.clear();
+    for (const auto& [key, item] : json.members())
+      read(item, value[key], {&where, key});
+  }
+  template <class T>
+  void read_object(const Json& json, T& value, const JsonPath& where) {
+    static_assert(HasFields<T>, "give this type a fields() declaration");
+    if (!json.is_object())
+      return wrong(where, "an object", json);
+    JsonReader inner{json, strict, &where, {}, {}};
+    value.fields(inner);
+    inner.finish();
+    if (inner.error)
+      error = std::move(inner.error);
+  }
   bool integer_in_range(const Json& json,
                         std::int64_t min,
                         std::uint64_t max,
-                        const std::string& where);
+                        const JsonPath& where);
   template <class I>
-  void read_integer(const Json& json, I& value, const std::string& where) {
+  void read_integer(const Json& json, I& value, const JsonPath& where) {
     if (!integer_in_range(
             json,
             std::is_signed_v<I> ? static_cast<std::int64_t>(std::numeric_limits<I>::min()) : 0,
@@ -283,6 +293,13 @@ struct JsonReader {
       value = static_cast<I>(json.int_or(0));
     else
       value = static_cast<I>(json.uint_or(0));
+  }
+  template <class T>
+  static std::string enum_names() {
+    std::string names;
+    for (const auto& [e, text] : EnumNames<T>::table)
+      names += (names.empty() ? "" : ", ") + std::string(text);
+    return names;
   }
 };
 
@@ -297,8 +314,8 @@ template <class T>
 Result<T> from_json(const Json& json, bool strict = false) {
   T value{};
   static const Json nothing;
-  JsonReader reader{nothing, strict, "", {}, {}};
-  reader.read(json, value, "");
+  JsonReader reader{nothing, strict, nullptr, {}, {}};
+  reader.read(json, value, {});
   if (reader.error)
     return pass(std::move(*reader.error));
   return value;
@@ -312,28 +329,48 @@ Result<T> from_json_text(std::string_view text, bool strict = false) {
   return from_json<T>(*json, strict);
 }
 
-// Tagged unions: each alternative T has `static constexpr const char* kind`.
-template <class... Ts>
-const char* variant_kind(const std::variant<Ts...>& v) {
-  return std::visit([](const auto& x) { return std::decay_t<decltype(x)>::kind; }, v);
+// Tagged unions: each alternative T has `static constexpr const char* kind`. Written for OneOf and
+// for the few small std::variants.
+template <class V>
+const char* variant_kind(const V& v) {
+  return visit([](const auto& x) { return std::decay_t<decltype(x)>::kind; }, v);
 }
+
+namespace detail {
+template <class V>
+struct VariantReader {
+  const char* kind;
+  Result<V> (*read)(const Json& json);
+  template <class T>
+  static Result<V> read_as(const Json& json) {
+    auto value = from_json<T>(json);
+    if (!value)
+      return pass(std::move(value.error()), T::kind);
+    return V(std::move(*value));
+  }
+  template <class T>
+  static consteval VariantReader of() {
+    return {T::kind, read_as<T>};
+  }
+};
+template <class V>
+struct VariantList {
+  using type = typename V::Alternatives;
+};
+template <class... Ts>
+struct VariantList<std::variant<Ts...>> {
+  using type = Kinds<Ts...>;
+};
+template <class V>
+inline constexpr auto variant_readers = VariantList<V>::type::template table<VariantReader<V>>();
+}  // namespace detail
+
 template <class V>
 Result<V> variant_from_json(std::string_view kind, const Json& json) {
-  Result<V> result = fail(Code::invalid, "unknown kind \"" + std::string(kind) + "\"");
-  [&]<std::size_t... I>(std::index_sequence<I...>) {
-    (void)((kind == std::variant_alternative_t<I, V>::kind &&
-            [&] {
-              auto read = from_json<std::variant_alternative_t<I, V>>(json);
-              if (read)
-                result = V(std::move(*read));
-              else
-                result = pass(std::move(read.error()), kind);
-              return true;
-            }()) ||
-           ...);
-  }
-  (std::make_index_sequence<std::variant_size_v<V>>{});
-  return result;
+  for (const auto& reader : detail::variant_readers<V>)
+    if (kind == reader.kind)
+      return reader.read(json);
+  return fail(Code::invalid, "unknown kind \"" + std::string(kind) + "\"");
 }
 
 }  // namespace billow::wire

@@ -126,7 +126,7 @@ class FaultWorld {
 
   // ---- the head
   void head_hears(const v1::FromAgent& message) {
-    if (const auto* hello = std::get_if<v1::Hello>(&message)) {
+    if (const auto* hello = get_if<v1::Hello>(&message)) {
       if (hello->epoch_seen > epoch_)
         epoch_ = hello->epoch_seen;
       head_says(v1::Welcome{epoch_, NodeId(1), 2000});
@@ -145,7 +145,7 @@ class FaultWorld {
       for (const TaskId id : head_tasks_)
         if (!listed.contains(id) && !head_ends_.contains(id))
           head_says(start(id));
-    } else if (const auto* report = std::get_if<v1::Report>(&message)) {
+    } else if (const auto* report = get_if<v1::Report>(&message)) {
       if (report->status.state == TaskState::ended) {
         const auto [it, fresh] = head_ends_.emplace(report->status.task, report->status.exit);
         if (!fresh && it->second != report->status.exit)

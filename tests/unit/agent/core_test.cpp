@@ -26,7 +26,7 @@ template <class M>
 std::vector<M> sent(const Effects& effects) {
   std::vector<M> out;
   for (const auto& s : only<effect::Send>(effects))
-    if (const M* m = std::get_if<M>(&s.message))
+    if (const M* m = get_if<M>(&s.message))
       out.push_back(*m);
   return out;
 }

@@ -15,7 +15,7 @@ struct Catalogue : testing::Test {
   }
   const Start* started(JobId id) const {
     for (const Effect& e : w.effects)
-      if (const auto* start = std::get_if<Start>(&e.message); start && start->job == id)
+      if (const auto* start = get_if<Start>(&e.message); start && start->job == id)
         return start;
     return nullptr;
   }

@@ -44,7 +44,7 @@ TEST(Checkpoints, TheNextStartIsToldTheNewest) {
   w.must(checkpointing(w));
   EXPECT_TRUE(w.core.state().find_job(JobId(1))->spec->rerun_if_lost);
   const Task task = *w.core.state().find_task(w.task_of(JobId(1)));
-  EXPECT_FALSE(std::get<Start>(w.effects.back().message).env.contains("BILLOW_CHECKPOINT"));
+  EXPECT_FALSE(get<Start>(w.effects.back().message).env.contains("BILLOW_CHECKPOINT"));
   TaskStatus status{.task = task.id,
                     .state = TaskState::running,
                     .started_at = w.now,
@@ -57,8 +57,7 @@ TEST(Checkpoints, TheNextStartIsToldTheNewest) {
   w.must(AgentHello{offer("n1", 1, "boot-2"), {}});
   w.now = w.now + minutes(1);
   w.must(Tick{});
-  EXPECT_EQ(std::get<Start>(w.effects.back().message).env.at("BILLOW_CHECKPOINT"),
-            "/shared/job-1/2");
+  EXPECT_EQ(get<Start>(w.effects.back().message).env.at("BILLOW_CHECKPOINT"), "/shared/job-1/2");
   w.check_replay();
 }
 
@@ -70,7 +69,7 @@ TEST(Checkpoints, AReclaimedNodesJobsLeaveWithTheirLastOne) {
   const Task task = *w.core.state().find_task(w.task_of(JobId(1)));
   w.report(task.id, TaskState::running);
   w.must(DrainNode{task.node, "the provider wants it back", true});
-  EXPECT_TRUE(std::holds_alternative<Stop>(w.effects.back().message));
+  EXPECT_TRUE(holds_alternative<Stop>(w.effects.back().message));
   TaskStatus ended{.task = task.id,
                    .state = TaskState::ended,
                    .started_at = w.now,

@@ -11,7 +11,7 @@ TEST(Core, RunsAJobAndBillsItsLease) {
   w.must(AgentHello{offer("n1", 2), {}});
   w.must(w.job(1));
   ASSERT_EQ(w.effects.size(), 1u);
-  EXPECT_EQ(std::get<Start>(w.effects[0].message).argv, std::vector<std::string>{"true"});
+  EXPECT_EQ(get<Start>(w.effects[0].message).argv, std::vector<std::string>{"true"});
   const TaskId task = w.task_of(JobId(1));
   w.report(task, TaskState::running);
   w.now = w.now + seconds(10);
@@ -20,7 +20,7 @@ TEST(Core, RunsAJobAndBillsItsLease) {
   EXPECT_EQ(w.finished[0].job.state, JobState::succeeded);
   EXPECT_EQ(w.finished[0].job.cost.value, 10'000'000);
   EXPECT_TRUE(w.core.state().jobs.empty());
-  EXPECT_TRUE(std::holds_alternative<Settle>(w.effects.back().message));
+  EXPECT_TRUE(holds_alternative<Settle>(w.effects.back().message));
   w.check_replay();
 }
 
@@ -150,7 +150,7 @@ TEST(Core, StoppingAnArrayEndsWaitingElementsBeforeRunningOnes) {
   w.must(StopJob{JobId(1), "enough"});
   EXPECT_EQ(w.finished.size(), 9u);
   EXPECT_EQ(w.core.state().jobs.size(), 1u);
-  EXPECT_TRUE(std::holds_alternative<Stop>(w.effects.back().message));
+  EXPECT_TRUE(holds_alternative<Stop>(w.effects.back().message));
   w.report(w.core.state().jobs.begin()->second.tasks.front(), TaskState::ended,
            {.kind = ExitKind::stopped, .signal = 15});
   EXPECT_TRUE(w.core.state().jobs.empty());
@@ -262,7 +262,7 @@ TEST(Core, AScheduleStopsSubmittingWhenItsUserHasLeftTheProject) {
   w.now = w.core.state().schedules.begin()->second.next_at;
   w.must(Tick{});
   EXPECT_TRUE(w.core.state().jobs.empty());
-  EXPECT_EQ(std::get<ScheduleFired>(w.history.back().body).skipped,
+  EXPECT_EQ(get<ScheduleFired>(w.history.back().body).skipped,
             "its user may no longer submit to the project");
   w.check_replay();
 }
@@ -485,7 +485,7 @@ TEST(Core, AJournalFromBeforeTextsWereCheckedIsRead) {
       decode_event(1, WallTime{1}, "job_stopping",
                    "{\"actor\":\"user:a\xc3\",\"event\":{\"job\":1,\"reason\":\"cut\xc3\"}}");
   ASSERT_TRUE(event) << event.error().message;
-  EXPECT_EQ(std::get<JobStopping>(event->body).reason, "cut\xef\xbf\xbd");
+  EXPECT_EQ(get<JobStopping>(event->body).reason, "cut\xef\xbf\xbd");
   const auto broken = decode_event(7, WallTime{1}, "job_stopping", "{");
   ASSERT_FALSE(broken);
   EXPECT_NE(broken.error().message.find("record 7 (job_stopping)"), std::string::npos)

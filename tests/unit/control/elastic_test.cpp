@@ -27,8 +27,8 @@ TEST(Elastic, ALostMemberIsReplacedAndTheOthersGoOn) {
   EXPECT_NE(fresh.node, lost);
   int starts = 0, stops = 0;
   for (const Effect& e : w.effects) {
-    starts += std::holds_alternative<Start>(e.message);
-    stops += std::holds_alternative<wire::agent_v1::Stop>(e.message);
+    starts += holds_alternative<Start>(e.message);
+    stops += holds_alternative<wire::agent_v1::Stop>(e.message);
   }
   EXPECT_EQ(starts, 1);
   EXPECT_EQ(stops, 0);

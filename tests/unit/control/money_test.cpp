@@ -155,11 +155,11 @@ TEST(Money, ALeaseSaysHowLongItIsPaidFor) {
   World w;
   w.must(AgentHello{offer("n1", 4), {}});
   w.submit(1);
-  EXPECT_EQ(std::get<wire::agent_v1::Start>(w.effects.back().message).paid_for.ns, 0)
+  EXPECT_EQ(get<wire::agent_v1::Start>(w.effects.back().message).paid_for.ns, 0)
       << "no budget, no limit";
   project_budget(w, {4'000'000'000});
   w.submit(1);
-  const Duration paid = std::get<wire::agent_v1::Start>(w.effects.back().message).paid_for;
+  const Duration paid = get<wire::agent_v1::Start>(w.effects.back().message).paid_for;
   EXPECT_EQ(paid.ns, seconds(2000).ns) << "two burn from it";
   const auto uses = budget_uses(w.core.state(), w.billed);
   for (const auto& [id, task] : w.core.state().tasks)
@@ -238,7 +238,7 @@ TEST(Money, ABillingNodeIsGivenBackWhenEmptyAndAnOwnedOneStays) {
   w.pass_time(minutes(2));
   w.must(MoneyTick{});
   ASSERT_EQ(w.all<NodeReleased>().size(), 1u);
-  EXPECT_TRUE(std::get<wire::agent_v1::Leave>(w.effects.back().message).give_back);
+  EXPECT_TRUE(get<wire::agent_v1::Leave>(w.effects.back().message).give_back);
   w.must(NodeSilent{w.core.state().node_by_name("rented")->id});
   w.pass_time(limits::agent_unreachable_after + seconds(1));
   w.must(MoneyTick{});
@@ -289,7 +289,7 @@ TEST(Money, ABudgetThatIsSetTellsTheAgentsAtOnceHowLongIsPaid) {
   w.effects.clear();
   project_budget(w, {3'000'000'000}, BudgetPeriod::total);  // 3,000 seconds of it
   ASSERT_FALSE(w.effects.empty());
-  const auto* renewed = std::get_if<wire::agent_v1::LeaseRenew>(&w.effects.back().message);
+  const auto* renewed = get_if<wire::agent_v1::LeaseRenew>(&w.effects.back().message);
   ASSERT_NE(renewed, nullptr);
   EXPECT_EQ(renewed->tasks, w.job(id)->tasks);
   EXPECT_EQ(renewed->paid_for, seconds(3000));
@@ -396,24 +396,24 @@ TEST(Money, ReconcilesToZeroForRandomHistories) {
       ++task.lease_number;
     };
     for (const Event& e : w.history) {
-      if (const auto* p = std::get_if<JobPlaced>(&e.body))
+      if (const auto* p = get_if<JobPlaced>(&e.body))
         for (const Task& t : p->tasks)
           held[t.id] = t;
-      if (const auto* t = std::get_if<TaskEnded>(&e.body)) {
+      if (const auto* t = get_if<TaskEnded>(&e.body)) {
         EXPECT_GE(t->usage.meter.egress, traffic[t->task]);
         close(held.at(t->task), t->lease_to, t->cost, t->usage.meter.egress);
       }
-      if (const auto* m = std::get_if<MeterMarked>(&e.body))
+      if (const auto* m = get_if<MeterMarked>(&e.body))
         for (const TaskMark& mark : m->marks) {
           EXPECT_GE(mark.meter.egress, traffic[mark.task]);
           traffic[mark.task] = mark.meter.egress;
         }
-      if (const auto* t = std::get_if<TaskSuspended>(&e.body)) {
+      if (const auto* t = get_if<TaskSuspended>(&e.body)) {
         close(held.at(t->task), t->lease_to, t->cost);
         held.at(t->task).price_class = PriceClass::suspended, held.at(t->task).rate = t->rate,
         held.at(t->task).ram_mib = t->ram_mib;
       }
-      if (const auto* t = std::get_if<JobResuming>(&e.body)) {
+      if (const auto* t = get_if<JobResuming>(&e.body)) {
         close(held.at(t->task), t->lease_to, t->cost);
         held.at(t->task).price_class = t->price_class, held.at(t->task).rate = t->rate,
         held.at(t->task).gpus = t->gpus;

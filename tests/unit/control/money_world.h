@@ -61,8 +61,7 @@ struct World {
   void take(Step step) {
     for (auto& e : step.events) {
       const auto decoded = decode_event(
-          e.seq, e.at,
-          std::visit([](const auto& b) { return std::decay_t<decltype(b)>::kind; }, e.body),
+          e.seq, e.at, visit([](const auto& b) { return std::decay_t<decltype(b)>::kind; }, e.body),
           encode_event(e));
       ASSERT_TRUE(decoded) << decoded.error().message;
       history.push_back(*decoded);
@@ -122,7 +121,7 @@ struct World {
   std::vector<E> all() const {
     std::vector<E> out;
     for (const Event& e : history)
-      if (const auto* x = std::get_if<E>(&e.body))
+      if (const auto* x = get_if<E>(&e.body))
         out.push_back(*x);
     return out;
   }

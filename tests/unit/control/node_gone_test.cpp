@@ -60,7 +60,7 @@ TEST(NodeGone, AnUnreachableNodeKeepsItsLeasesUntilItsAgentHasFencedItself) {
       w.core.state(), NodeId(1),
       {{.task = fenced, .state = TaskState::running}, {.task = kept, .state = TaskState::running}});
   ASSERT_FALSE(effects.empty());
-  EXPECT_EQ(std::get<Settle>(effects[0].message).unknown, std::vector<TaskId>{fenced});
+  EXPECT_EQ(get<Settle>(effects[0].message).unknown, std::vector<TaskId>{fenced});
   w.check_replay();
 }
 
@@ -76,7 +76,7 @@ TEST(NodeGone, ARebootedNodeHasLostItsTasksAndARestartedAgentIsToldAgain) {
   w.must(AgentHello{offer("n1", 2), known});
   const auto effects = orders_after_hello(w.core.state(), NodeId(1), known);
   ASSERT_EQ(effects.size(), 1u);
-  EXPECT_EQ(std::get<Start>(effects[0].message).task, w.task_of(JobId(2)));
+  EXPECT_EQ(get<Start>(effects[0].message).task, w.task_of(JobId(2)));
   // The machine restarts: what ran is lost, what never ran may run.
   w.must(AgentHello{offer("n1", 2, "boot-2"), {}});
   ASSERT_EQ(w.finished.size(), 1u);
@@ -148,7 +148,7 @@ TEST(NodeGone, AForcedStopIsForcedAgainAfterAReconnect) {
   const auto effects = orders_after_hello(w.core.state(), w.core.state().find_task(task)->node,
                                           {{.task = task, .state = TaskState::running}});
   ASSERT_EQ(effects.size(), 1u);
-  EXPECT_EQ(std::get<Stop>(effects[0].message).grace, Duration{0});
+  EXPECT_EQ(get<Stop>(effects[0].message).grace, Duration{0});
 }
 
 }  // namespace

@@ -116,7 +116,7 @@ TEST(Nodes, AStopOnANodeThatDoesNotAnswerIsOverAtOnceAndTheNodeTakesNoWorkBefore
   EXPECT_EQ(w.core.state().find_job(JobId(2))->state, JobState::queued) << "the GPU is still held";
   const auto orders = orders_after_hello(w.core.state(), NodeId(1), has);
   ASSERT_EQ(orders.size(), 1u);
-  EXPECT_EQ(std::get<Settle>(orders[0].message).unknown, std::vector<TaskId>{task});
+  EXPECT_EQ(get<Settle>(orders[0].message).unknown, std::vector<TaskId>{task});
   w.must(AgentHello{offer("n1", 1), {}});
   EXPECT_EQ(w.core.state().find_job(JobId(2))->state, JobState::running);
   w.check_replay();

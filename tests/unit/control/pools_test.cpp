@@ -50,8 +50,7 @@ struct World {
   void keep(Step step) {
     for (Event& e : step.events) {
       const auto decoded = decode_event(
-          e.seq, e.at,
-          std::visit([](const auto& b) { return std::decay_t<decltype(b)>::kind; }, e.body),
+          e.seq, e.at, visit([](const auto& b) { return std::decay_t<decltype(b)>::kind; }, e.body),
           encode_event(e));
       ASSERT_TRUE(decoded) << decoded.error().message;
       history.push_back(*decoded);

@@ -122,11 +122,11 @@ TEST(Consolidation, AJobThatCheckpointsMovesAndGoesOnElsewhere) {
     EXPECT_EQ(w.state(moves), JobState::running);
     EXPECT_EQ(node_of(moves), node_of(stays));
     const auto start = std::find_if(w.effects.rbegin(), w.effects.rend(), [&](const Effect& e) {
-      const auto* s = std::get_if<Start>(&e.message);
+      const auto* s = get_if<Start>(&e.message);
       return s && s->job == moves;
     });
     ASSERT_NE(start, w.effects.rend());
-    EXPECT_EQ(std::get<Start>(start->message).env.at("BILLOW_CHECKPOINT"), "/shared/job-3/1");
+    EXPECT_EQ(get<Start>(start->message).env.at("BILLOW_CHECKPOINT"), "/shared/job-3/1");
     w.check_replay();
   }
 }
@@ -424,7 +424,7 @@ TEST(WholeNode, WhatItLeavesBehindDrainsTheNode) {
   bare.spec.resources.whole_node = true;
   const JobId id = w.submit(bare);
   ASSERT_EQ(w.state(id), JobState::running);
-  EXPECT_TRUE(std::get<Start>(w.effects.back().message).bare);
+  EXPECT_TRUE(get<Start>(w.effects.back().message).bare);
   const TaskId task = w.core.state().find_job(id)->tasks[0];
   w.must(AgentReport{NodeId(1),
                      {.task = task,

@@ -58,7 +58,7 @@ struct World {
   void take(Step step) {
     for (auto& e : step.events) {
       const char* kind =
-          std::visit([](const auto& b) { return std::decay_t<decltype(b)>::kind; }, e.body);
+          visit([](const auto& b) { return std::decay_t<decltype(b)>::kind; }, e.body);
       const auto decoded = decode_event(e.seq, e.at, kind, encode_event(e));
       ASSERT_TRUE(decoded) << decoded.error().message;
       history.push_back(*decoded);

@@ -37,7 +37,7 @@ struct SuspendWorld : World {
   std::size_t sent() const {
     return static_cast<std::size_t>(
         std::count_if(effects.begin(), effects.end(),
-                      [](const Effect& e) { return std::holds_alternative<T>(e.message); }));
+                      [](const Effect& e) { return holds_alternative<T>(e.message); }));
   }
   void pass(int s) { now = now + seconds(s); }
 };
@@ -286,7 +286,7 @@ TEST(Suspend, OrdersAreRepeatedToANodeThatComesBack) {
   EXPECT_EQ(w.the_task(1).state, TaskState::suspending);
   const auto again = orders_after_hello(w.core.state(), task.node, {running});
   ASSERT_EQ(again.size(), 1u);
-  EXPECT_EQ(std::get<Suspend>(again[0].message).order, 1u);
+  EXPECT_EQ(get<Suspend>(again[0].message).order, 1u);
   w.answer(1, TaskState::suspended);
   // The memory it asked for stays its own while it is suspended.
   EXPECT_EQ(w.at(1).state, JobState::suspended);

@@ -20,7 +20,7 @@ inline std::vector<Effect> orders_after_hello(const State& state,
                                               const std::vector<TaskStatus>& tasks) {
   std::vector<Effect> effects = hello_effects(state, node, tasks);
   std::erase_if(effects, [](const Effect& e) {
-    return std::holds_alternative<wire::agent_v1::SetIdleRules>(e.message);
+    return holds_alternative<wire::agent_v1::SetIdleRules>(e.message);
   });
   return effects;
 }
@@ -79,7 +79,7 @@ struct World {
     ASSERT_TRUE(ok) << ok.error().message;
   }
   static const char* wire_kind(const Event& e) {
-    return std::visit([](const auto& b) { return std::decay_t<decltype(b)>::kind; }, e.body);
+    return visit([](const auto& b) { return std::decay_t<decltype(b)>::kind; }, e.body);
   }
   Status run(const Command& command) {
     auto step = core.execute(command, {"user:ana", "r1"}, now);

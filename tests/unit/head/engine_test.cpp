@@ -59,11 +59,11 @@ struct EngineTest : testing::Test {
          .clock = &clock,
          .deliver =
              [this](const control::Effect& effect) {
-               if (std::holds_alternative<wire::agent_v1::Start>(effect.message))
+               if (holds_alternative<wire::agent_v1::Start>(effect.message))
                  log.push_back("start");
              },
          .observe = [this](const control::State&, const Event& event) -> std::function<void()> {
-           if (!std::holds_alternative<JobsSubmitted>(event.body))
+           if (!holds_alternative<JobsSubmitted>(event.body))
              return {};
            return [this] {
              log.push_back("observed");

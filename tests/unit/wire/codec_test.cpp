@@ -51,7 +51,7 @@ TEST(AgentProtocol, FramesRoundTripAndBadOnesAreRefused) {
   const std::string frame = agent_v1::encode(start, "blob\0x");
   const auto back = agent_v1::decode_to_agent(frame);
   ASSERT_TRUE(back);
-  const auto& message = std::get<agent_v1::Start>(back->message);
+  const auto& message = get<agent_v1::Start>(back->message);
   EXPECT_EQ(message.gpus, start.gpus);
   EXPECT_EQ(message.env, start.env);
   EXPECT_EQ(back->blob, "blob");
@@ -72,10 +72,10 @@ TEST(AgentProtocol, AVersionThatIsNotSaidIsTheFirstAndEveryOtherIsSaid) {
   };
   const auto hello = agent_v1::decode_from_agent(framed(R"({"type":"hello"})"));
   ASSERT_TRUE(hello);
-  EXPECT_EQ(std::get<agent_v1::Hello>(hello->message).version, 1);
+  EXPECT_EQ(get<agent_v1::Hello>(hello->message).version, 1);
   const auto welcome = agent_v1::decode_to_agent(framed(R"({"type":"welcome"})"));
   ASSERT_TRUE(welcome);
-  EXPECT_EQ(std::get<agent_v1::Welcome>(welcome->message).version, 1);
+  EXPECT_EQ(get<agent_v1::Welcome>(welcome->message).version, 1);
   for (const int version : {2, 3, 1000}) {
     agent_v1::Hello says;
     says.version = version;

@@ -12,7 +12,7 @@
 namespace billow::control {
 
 Decision decide(const State& state, const Command& command, const Context& context) {
-  return std::visit(Decider{state, context}, command);
+  return visit(Decider{state, context}, command);
 }
 
 namespace {

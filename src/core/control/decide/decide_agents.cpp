@@ -60,7 +60,7 @@ void Decider::report_events(Events& events, const Task& task, const TaskStatus& 
   switch (status.state) {
     case TaskState::ended:
       events.push_back(end_task(state, task, status.exit, status.usage, status.ended_at, context));
-      std::get<TaskEnded>(events.back()).never_began = status.never_began;
+      get<TaskEnded>(events.back()).never_began = status.never_began;
       // The next job must not meet what this one left: the node takes no more work until somebody
       // has looked.
       if (!status.left_behind.empty() && state.nodes.at(task.node).drained.empty())
@@ -99,7 +99,7 @@ namespace {
 // hold.
 bool has_strangers(const State& state, const AgentHello& hello, NodeId node) {
   for (const Effect& effect : hello_effects(state, node, hello.tasks))
-    if (const auto* settle = std::get_if<wire::agent_v1::Settle>(&effect.message);
+    if (const auto* settle = get_if<wire::agent_v1::Settle>(&effect.message);
         settle && !settle->unknown.empty())
       return true;
   return false;
@@ -140,7 +140,7 @@ Decision Decider::operator()(const AgentHello& c) {
       events.push_back(end_task(state, task, lost("its node restarted"), {}, {}, context));
       // A process leaves a directory, which the hello would have listed: without one, there was
       // none.
-      std::get<TaskEnded>(events.back()).never_began = !task.started_at;
+      get<TaskEnded>(events.back()).never_began = !task.started_at;
     } else if (task.started_at)
       events.push_back(end_task(state, task, lost("its node no longer knows it"), {}, {}, context));
     // Placed and never seen: the start is sent again, which the task's directory makes safe.
