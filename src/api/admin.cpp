@@ -56,45 +56,45 @@ struct ScheduleBody {
   std::string name, cron, project;
   JobSpec spec;
   Environment env;
-  template <class V>
-  void fields(V& v) {
-    v("name", name);
-    v("cron", cron);
-    v("spec", spec);
-    v("env", env);
-    v("project", project);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("name", s.name);
+    v("cron", s.cron);
+    v("spec", s.spec);
+    v("env", s.env);
+    v("project", s.project);
   }
 };
 struct TokenBody {
   std::string name, user, project;
   TokenScope scope = TokenScope::full;
   std::int64_t life_s = 0;
-  template <class V>
-  void fields(V& v) {
-    v("name", name);
-    v("user", user);
-    v("scope", scope);
-    v("project", project);
-    v("life_s", life_s);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("name", s.name);
+    v("user", s.user);
+    v("scope", s.scope);
+    v("project", s.project);
+    v("life_s", s.life_s);
   }
 };
 struct UserBody {
   std::string name, unix_name;
   Role role = Role::member;
-  template <class V>
-  void fields(V& v) {
-    v("name", name);
-    v("unix_name", unix_name);
-    v("role", role);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("name", s.name);
+    v("unix_name", s.unix_name);
+    v("role", s.role);
   }
 };
 struct ProjectBody {
   std::string name;
   std::uint32_t weight = 100;
-  template <class V>
-  void fields(V& v) {
-    v("name", name);
-    v("weight", weight);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("name", s.name);
+    v("weight", s.weight);
   }
 };
 struct SetProjectBody {
@@ -104,24 +104,24 @@ struct SetProjectBody {
   std::optional<bool> may_borrow;
   std::optional<OrderPolicy> policy;
   std::optional<std::vector<std::string>> regions, pools;
-  template <class V>
-  void fields(V& v) {
-    v("weight", weight);
-    v("guaranteed_milli", guaranteed_milli);
-    v("limit_milli", limit_milli);
-    v("user_limit_milli", user_limit_milli);
-    v("user_running_max", user_running_max);
-    v("may_borrow", may_borrow);
-    v("policy", policy);
-    v("regions", regions);
-    v("pools", pools);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("weight", s.weight);
+    v("guaranteed_milli", s.guaranteed_milli);
+    v("limit_milli", s.limit_milli);
+    v("user_limit_milli", s.user_limit_milli);
+    v("user_running_max", s.user_running_max);
+    v("may_borrow", s.may_borrow);
+    v("policy", s.policy);
+    v("regions", s.regions);
+    v("pools", s.pools);
   }
 };
 struct MemberBody {
   Role role = Role::member;
-  template <class V>
-  void fields(V& v) {
-    v("role", role);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("role", s.role);
   }
 };
 

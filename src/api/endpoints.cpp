@@ -16,36 +16,36 @@ struct DeployBody {
   JobSpec spec;
   Environment env;
   EndpointPolicy policy;
-  template <class V>
-  void fields(V& v) {
-    v("name", name);
-    v("spec", spec);
-    v("env", env);
-    v("project", project);
-    v("policy", policy);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("name", s.name);
+    v("spec", s.spec);
+    v("env", s.env);
+    v("project", s.project);
+    v("policy", s.policy);
   }
 };
 struct ScaleBody {
   std::optional<std::uint32_t> min, max, concurrency;
-  template <class V>
-  void fields(V& v) {
-    v("min", min);
-    v("max", max);
-    v("concurrency", concurrency);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("min", s.min);
+    v("max", s.max);
+    v("concurrency", s.concurrency);
   }
 };
 struct RollbackBody {
   std::uint32_t revision = 0;
-  template <class V>
-  void fields(V& v) {
-    v("revision", revision);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("revision", s.revision);
   }
 };
 struct KeyBody {
   std::string name = "default";
-  template <class V>
-  void fields(V& v) {
-    v("name", name);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("name", s.name);
   }
 };
 

@@ -15,16 +15,16 @@ struct Body {
   std::int64_t bytes = 0, stored_bytes = 0;
   std::map<std::string, std::string> variables;
   bool shared = false;
-  template <class V>
-  void fields(V& v) {
-    v("project", project);
-    v("digest", digest);
-    v("path", path);
-    v("origin", origin);
-    v("bytes", bytes);
-    v("stored_bytes", stored_bytes);
-    v("variables", variables);
-    v("shared", shared);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("project", s.project);
+    v("digest", s.digest);
+    v("path", s.path);
+    v("origin", s.origin);
+    v("bytes", s.bytes);
+    v("stored_bytes", s.stored_bytes);
+    v("variables", s.variables);
+    v("shared", s.shared);
   }
 };
 

@@ -12,10 +12,10 @@ namespace {
 struct CheckBody {
   std::vector<std::string> nodes;
   std::string pool;
-  template <class V>
-  void fields(V& v) {
-    v("nodes", nodes);
-    v("pool", pool);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("nodes", s.nodes);
+    v("pool", s.pool);
   }
 };
 

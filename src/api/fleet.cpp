@@ -14,10 +14,10 @@ namespace {
 
 struct JoinBody {
   std::string name, version;
-  template <class V>
-  void fields(V& v) {
-    v("name", name);
-    v("version", version);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("name", s.name);
+    v("version", s.version);
   }
 };
 

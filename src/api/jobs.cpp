@@ -21,11 +21,11 @@ struct SubmitBody {
   JobSpec spec;
   Environment env;
   std::string project;
-  template <class V>
-  void fields(V& v) {
-    v("spec", spec);
-    v("env", env);
-    v("project", project);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("spec", s.spec);
+    v("env", s.env);
+    v("project", s.project);
   }
 };
 

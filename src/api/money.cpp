@@ -50,14 +50,14 @@ struct BudgetBody {
   NanoUsd limit_nano_usd;
   bool stops = true;
   std::int64_t grace_s = 600;
-  template <class V>
-  void fields(V& v) {
-    v("scope", scope);
-    v("of", of);
-    v("period", period);
-    v("limit_nano_usd", limit_nano_usd);
-    v("stops", stops);
-    v("grace_s", grace_s);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("scope", s.scope);
+    v("of", s.of);
+    v("period", s.period);
+    v("limit_nano_usd", s.limit_nano_usd);
+    v("stops", s.stops);
+    v("grace_s", s.grace_s);
   }
 };
 
@@ -103,17 +103,17 @@ struct IdleBody {
   bool enabled = true;
   std::optional<std::int64_t> warn_s, suspend_s, stop_s, keepalive_max_s;
   std::optional<std::int64_t> floor_suspend_s, floor_stop_s;
-  template <class V>
-  void fields(V& v) {
-    v("project", project);
-    v("reset", reset);
-    v("enabled", enabled);
-    v("warn_s", warn_s);
-    v("suspend_s", suspend_s);
-    v("stop_s", stop_s);
-    v("keepalive_max_s", keepalive_max_s);
-    v("floor_suspend_s", floor_suspend_s);
-    v("floor_stop_s", floor_stop_s);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("project", s.project);
+    v("reset", s.reset);
+    v("enabled", s.enabled);
+    v("warn_s", s.warn_s);
+    v("suspend_s", s.suspend_s);
+    v("stop_s", s.stop_s);
+    v("keepalive_max_s", s.keepalive_max_s);
+    v("floor_suspend_s", s.floor_suspend_s);
+    v("floor_stop_s", s.floor_stop_s);
   }
 };
 
@@ -131,26 +131,26 @@ Json policy_document(const IdlePolicy& p) {
 struct KeepAliveBody {
   std::int64_t for_s = 0;
   std::string reason;
-  template <class V>
-  void fields(V& v) {
-    v("for_s", for_s);
-    v("reason", reason);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("for_s", s.for_s);
+    v("reason", s.reason);
   }
 };
 struct WebhookBody {
   std::string url;
   std::vector<std::string> kinds;
-  template <class V>
-  void fields(V& v) {
-    v("url", url);
-    v("kinds", kinds);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("url", s.url);
+    v("kinds", s.kinds);
   }
 };
 struct TagBody {
   std::string value;
-  template <class V>
-  void fields(V& v) {
-    v("value", value);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("value", s.value);
   }
 };
 

@@ -21,16 +21,16 @@ struct Body {
   PlaceWish place;
   std::map<std::string, std::string> node_labels;
   WallTime from, until;
-  template <class V>
-  void fields(V& v) {
-    v("name", name);
-    v("project", project);
-    v("resources", resources);
-    v("nodes", nodes);
-    v("place", place);
-    v("node_labels", node_labels);
-    v("from_ns", from);
-    v("until_ns", until);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("name", s.name);
+    v("project", s.project);
+    v("resources", s.resources);
+    v("nodes", s.nodes);
+    v("place", s.place);
+    v("node_labels", s.node_labels);
+    v("from_ns", s.from);
+    v("until_ns", s.until);
   }
 };
 

@@ -14,14 +14,14 @@ struct VolumeBody {
   std::map<std::string, std::string> node_labels;
   std::vector<std::string> projects;
   bool read_only = false;
-  template <class V>
-  void fields(V& v) {
-    v("name", name);
-    v("path", path);
-    v("pool", pool);
-    v("node_labels", node_labels);
-    v("projects", projects);
-    v("read_only", read_only);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("name", s.name);
+    v("path", s.path);
+    v("pool", s.pool);
+    v("node_labels", s.node_labels);
+    v("projects", s.projects);
+    v("read_only", s.read_only);
   }
 };
 

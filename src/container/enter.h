@@ -14,11 +14,11 @@ struct Entry {
   int pid = 0;  // of a process in the container
   Plan plan;
   std::vector<std::string> env;  // the job's, without its secrets
-  template <class V>
-  void fields(V& v) {
-    v("pid", pid);
-    v("plan", plan);
-    v("env", env);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("pid", s.pid);
+    v("plan", s.plan);
+    v("env", s.env);
   }
 };
 // Replaces this process with `command`, run by the image's shell; empty: a login shell.

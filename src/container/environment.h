@@ -22,14 +22,14 @@ struct Environment {
   std::vector<std::string> command;
   std::string directory;
   std::int64_t bytes = 0;
-  template <class V>
-  void fields(V& v) {
-    v("place", place);
-    v("variables", variables);
-    v("programs", programs);
-    v("command", command);
-    v("directory", directory);
-    v("bytes", bytes);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("place", s.place);
+    v("variables", s.variables);
+    v("programs", s.programs);
+    v("command", s.command);
+    v("directory", s.directory);
+    v("bytes", s.bytes);
   }
 };
 

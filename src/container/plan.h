@@ -20,12 +20,12 @@ struct Mount {
   bool read_only = false;
   bool optional = false;  // skipped if the source does not exist
   bool operator==(const Mount&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("source", source);
-    v("target", target);
-    v("read_only", read_only);
-    v("optional", optional);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("source", s.source);
+    v("target", s.target);
+    v("read_only", s.read_only);
+    v("optional", s.optional);
   }
 };
 
@@ -37,13 +37,13 @@ struct ImageConfig {
   std::string directory;
   std::string user;  // "", "1000", "app", "app:staff"
   bool operator==(const ImageConfig&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("env", env);
-    v("entrypoint", entrypoint);
-    v("command", command);
-    v("directory", directory);
-    v("user", user);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("env", s.env);
+    v("entrypoint", s.entrypoint);
+    v("command", s.command);
+    v("directory", s.directory);
+    v("user", s.user);
   }
 };
 
@@ -55,14 +55,14 @@ struct LocalImage {
   std::vector<std::string> layers;  // short names in the store's layer directory, topmost first
   ImageConfig config;
   std::int64_t bytes = 0;
-  template <class V>
-  void fields(V& v) {
-    v("id", id);
-    v("digest", digest);
-    v("name", name);
-    v("layers", layers);
-    v("config", config);
-    v("bytes", bytes);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("id", s.id);
+    v("digest", s.digest);
+    v("name", s.name);
+    v("layers", s.layers);
+    v("config", s.config);
+    v("bytes", s.bytes);
   }
 };
 
@@ -70,10 +70,10 @@ struct LocalImage {
 struct Overlay {
   std::string lower, target;
   bool operator==(const Overlay&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("lower", lower);
-    v("target", target);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("lower", s.lower);
+    v("target", s.target);
   }
 };
 
@@ -94,23 +94,23 @@ struct Plan {
   bool terminal = false;
   bool no_network = false;  // only a loopback device
   bool operator==(const Plan&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("key", key);
-    v("store", store);
-    v("root", root);
-    v("uses", uses);
-    v("layers_dir", layers_dir);
-    v("layers", layers);
-    v("config", config);
-    v("mounts", mounts);
-    v("devices", devices);
-    v("env", env);
-    v("library_dirs", library_dirs);
-    v("overlays", overlays);
-    v("directory", directory);
-    v("terminal", terminal);
-    v("no_network", no_network);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("key", s.key);
+    v("store", s.store);
+    v("root", s.root);
+    v("uses", s.uses);
+    v("layers_dir", s.layers_dir);
+    v("layers", s.layers);
+    v("config", s.config);
+    v("mounts", s.mounts);
+    v("devices", s.devices);
+    v("env", s.env);
+    v("library_dirs", s.library_dirs);
+    v("overlays", s.overlays);
+    v("directory", s.directory);
+    v("terminal", s.terminal);
+    v("no_network", s.no_network);
   }
 };
 

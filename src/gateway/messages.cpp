@@ -16,8 +16,9 @@ std::string encode_any(const V& message) {
         out += '"';
         static const T standard{};
         wire::JsonWriter writer{out, reinterpret_cast<const char*>(&m),
-                                reinterpret_cast<const char*>(&standard), false};
-        const_cast<T&>(m).fields(writer);
+                                reinterpret_cast<const char*>(&standard), wire::Omit::defaults,
+                                false};
+        T::fields(m, writer);
         out += '}';
       },
       message);

@@ -28,20 +28,20 @@ struct ReplicaRow {
                                                 // `unsaid`: that one does not look
   std::uint64_t port_look = 0;                  // of the last LookAtReplica that this answers
   bool operator==(const ReplicaRow&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("job", job);
-    v("revision", revision);
-    v("address", address);
-    v("port", port);
-    v("job_state", job_state);
-    v("task_state", task_state);
-    v("stopping", stopping);
-    v("spot", spot);
-    v("resume_wanted", resume_wanted);
-    v("unsuspendable", unsuspendable);
-    v("port_holder", port_holder);
-    v("port_look", port_look);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("job", s.job);
+    v("revision", s.revision);
+    v("address", s.address);
+    v("port", s.port);
+    v("job_state", s.job_state);
+    v("task_state", s.task_state);
+    v("stopping", s.stopping);
+    v("spot", s.spot);
+    v("resume_wanted", s.resume_wanted);
+    v("unsuspendable", s.unsuspendable);
+    v("port_holder", s.port_holder);
+    v("port_look", s.port_look);
   }
 };
 
@@ -49,10 +49,10 @@ struct ReplicaRow {
 struct Elsewhere {
   std::string region;
   std::uint32_t awake = 0;
-  template <class V>
-  void fields(V& v) {
-    v("region", region);
-    v("awake", awake);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("region", s.region);
+    v("awake", s.awake);
   }
 };
 
@@ -69,21 +69,21 @@ struct EndpointRow {
   std::vector<ReplicaRow> replicas;  // this gateway's
   bool steered = true;               // whether this gateway may have replicas of it
   std::vector<Elsewhere> elsewhere;  // other gateways that may
-  template <class V>
-  void fields(V& v) {
-    v("steered", steered);
-    v("elsewhere", elsewhere);
-    v("name", name);
-    v("policy", policy);
-    v("serving", serving);
-    v("rolling", rolling);
-    v("keys", keys);
-    v("failed_job", failed_job);
-    v("failed_reason", failed_reason);
-    v("failed_port_taken", failed_port_taken);
-    v("held_back", held_back);
-    v("waiting", waiting);
-    v("replicas", replicas);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("steered", s.steered);
+    v("elsewhere", s.elsewhere);
+    v("name", s.name);
+    v("policy", s.policy);
+    v("serving", s.serving);
+    v("rolling", s.rolling);
+    v("keys", s.keys);
+    v("failed_job", s.failed_job);
+    v("failed_reason", s.failed_reason);
+    v("failed_port_taken", s.failed_port_taken);
+    v("held_back", s.held_back);
+    v("waiting", s.waiting);
+    v("replicas", s.replicas);
   }
 };
 
@@ -93,11 +93,11 @@ struct PeerRow {
   std::string address;  // HOST:PORT
   std::string key;      // by which it knows its peers
   bool operator==(const PeerRow&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("region", region);
-    v("address", address);
-    v("key", key);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("region", s.region);
+    v("address", s.address);
+    v("key", s.key);
   }
 };
 
@@ -107,10 +107,10 @@ struct WaitingCall {
   std::string id;
   std::string endpoint;
   bool operator==(const WaitingCall&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("id", id);
-    v("endpoint", endpoint);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("id", s.id);
+    v("endpoint", s.endpoint);
   }
 };
 
@@ -120,11 +120,11 @@ struct Table {
   std::vector<WaitingCall>
       waiting;  // to be carried out by this gateway: the oldest of each endpoint
   std::vector<PeerRow> peers;
-  template <class V>
-  void fields(V& v) {
-    v("endpoints", endpoints);
-    v("waiting", waiting);
-    v("peers", peers);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("endpoints", s.endpoints);
+    v("waiting", s.waiting);
+    v("peers", s.peers);
   }
 };
 // The answer to a message that carried a number: it is durable, or why not.
@@ -137,22 +137,22 @@ struct Reply {
   std::string hint;
   Json document;   // of a call that was asked for
   AsyncCall call;  // to carry out
-  template <class V>
-  void fields(V& v) {
-    v("number", number);
-    v("error", error);
-    v("code", code);
-    v("id", id);
-    v("document", document);
-    v("hint", hint);
-    v("call", call);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("number", s.number);
+    v("error", s.error);
+    v("code", s.code);
+    v("id", s.id);
+    v("document", s.document);
+    v("hint", s.hint);
+    v("call", s.call);
   }
 };
 // The installation goes down: finish and end.
 struct Leave {
   static constexpr const char* kind = "leave";
-  template <class V>
-  void fields(V&) {}
+  template <class S, class V>
+  static constexpr void fields(S&, V&) {}
 };
 using ToGateway = std::variant<Table, Reply, Leave>;
 
@@ -164,12 +164,12 @@ struct StartReplica {
   std::uint32_t revision = 0;
   std::uint16_t port = 0;
   bool spot = false;
-  template <class V>
-  void fields(V& v) {
-    v("endpoint", endpoint);
-    v("revision", revision);
-    v("port", port);
-    v("spot", spot);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("endpoint", s.endpoint);
+    v("revision", s.revision);
+    v("port", s.port);
+    v("spot", s.spot);
   }
 };
 struct MoveReplica {
@@ -178,12 +178,12 @@ struct MoveReplica {
   std::uint64_t job = 0;
   std::string what;  // "resume", "suspend", "stop"
   std::string reason;
-  template <class V>
-  void fields(V& v) {
-    v("endpoint", endpoint);
-    v("job", job);
-    v("what", what);
-    v("reason", reason);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("endpoint", s.endpoint);
+    v("job", s.job);
+    v("what", s.what);
+    v("reason", s.reason);
   }
 };
 // A connection to a replica failed: who has its port now? The next table has the number, beside the
@@ -193,21 +193,21 @@ struct LookAtReplica {
   std::string endpoint;
   std::uint64_t job = 0;
   std::uint64_t number = 0;
-  template <class V>
-  void fields(V& v) {
-    v("endpoint", endpoint);
-    v("job", job);
-    v("number", number);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("endpoint", s.endpoint);
+    v("job", s.job);
+    v("number", s.number);
   }
 };
 struct AcceptCall {
   static constexpr const char* kind = "accept_call";
   std::uint64_t number = 0;
   AsyncCall call;
-  template <class V>
-  void fields(V& v) {
-    v("number", number);
-    v("call", call);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("number", s.number);
+    v("call", s.call);
   }
 };
 // A call is over: answered, failed, or cancelled by its client.
@@ -215,10 +215,10 @@ struct EndCall {
   static constexpr const char* kind = "end_call";
   std::uint64_t number = 0;
   AsyncCall call;  // with its answer, without its body
-  template <class V>
-  void fields(V& v) {
-    v("number", number);
-    v("call", call);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("number", s.number);
+    v("call", s.call);
   }
 };
 // To carry it out: the whole of a call that waits.
@@ -226,20 +226,20 @@ struct TakeCall {
   static constexpr const char* kind = "take_call";
   std::uint64_t number = 0;
   std::string id;
-  template <class V>
-  void fields(V& v) {
-    v("number", number);
-    v("id", id);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("number", s.number);
+    v("id", s.id);
   }
 };
 struct AskCall {
   static constexpr const char* kind = "ask_call";
   std::uint64_t number = 0;
   std::string id;
-  template <class V>
-  void fields(V& v) {
-    v("number", number);
-    v("id", id);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("number", s.number);
+    v("id", s.id);
   }
 };
 
@@ -255,29 +255,29 @@ struct EndpointFigures {
   std::int64_t first_byte_p50_us = 0, first_byte_p99_us = 0, held_p99_us = 0, wake_us = 0;
   std::uint64_t recovered_from =
       0;  // the last replica that failed, where another has become healthy since
-  template <class V>
-  void fields(V& v) {
-    v("name", name);
-    v("requests", requests);
-    v("failed", failed);
-    v("refused", refused);
-    v("cancelled", cancelled);
-    v("retried", retried);
-    v("cold_starts", cold_starts);
-    v("wakes", wakes);
-    v("tokens_in", tokens_in);
-    v("tokens_out", tokens_out);
-    v("held", held);
-    v("in_flight", in_flight);
-    v("ready", ready);
-    v("sleeping", sleeping);
-    v("coming", coming);
-    v("wanted", wanted);
-    v("first_byte_p50_us", first_byte_p50_us);
-    v("first_byte_p99_us", first_byte_p99_us);
-    v("held_p99_us", held_p99_us);
-    v("wake_us", wake_us);
-    v("recovered_from", recovered_from);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("name", s.name);
+    v("requests", s.requests);
+    v("failed", s.failed);
+    v("refused", s.refused);
+    v("cancelled", s.cancelled);
+    v("retried", s.retried);
+    v("cold_starts", s.cold_starts);
+    v("wakes", s.wakes);
+    v("tokens_in", s.tokens_in);
+    v("tokens_out", s.tokens_out);
+    v("held", s.held);
+    v("in_flight", s.in_flight);
+    v("ready", s.ready);
+    v("sleeping", s.sleeping);
+    v("coming", s.coming);
+    v("wanted", s.wanted);
+    v("first_byte_p50_us", s.first_byte_p50_us);
+    v("first_byte_p99_us", s.first_byte_p99_us);
+    v("held_p99_us", s.held_p99_us);
+    v("wake_us", s.wake_us);
+    v("recovered_from", s.recovered_from);
   }
 };
 struct Figures {
@@ -285,12 +285,12 @@ struct Figures {
   std::vector<std::string> addresses;  // where this gateway listens
   std::vector<EndpointFigures> endpoints;
   std::string peer_address, peer_key;  // where and how other gateways reach it; empty: not at all
-  template <class V>
-  void fields(V& v) {
-    v("addresses", addresses);
-    v("endpoints", endpoints);
-    v("peer_address", peer_address);
-    v("peer_key", peer_key);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("addresses", s.addresses);
+    v("endpoints", s.endpoints);
+    v("peer_address", s.peer_address);
+    v("peer_key", s.peer_key);
   }
 };
 // That a revision is healthy and takes over, or never will be, is said in the words of the event it

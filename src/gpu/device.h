@@ -49,10 +49,10 @@ struct MigPlacement {
   std::uint32_t start = 0;
   std::uint32_t size = 0;
   bool operator==(const MigPlacement&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("start", start);
-    v("size", size);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("start", s.start);
+    v("size", s.size);
   }
 };
 
@@ -67,15 +67,15 @@ struct MigProfile {
   std::int64_t mem_mib = 0;
   std::vector<MigPlacement> placements;
   bool operator==(const MigProfile&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("name", name);
-    v("id", id);
-    v("compute_slices", compute_slices);
-    v("memory_slices", memory_slices);
-    v("instances_max", instances_max);
-    v("mem_mib", mem_mib);
-    v("placements", placements);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("name", s.name);
+    v("id", s.id);
+    v("compute_slices", s.compute_slices);
+    v("memory_slices", s.memory_slices);
+    v("instances_max", s.instances_max);
+    v("mem_mib", s.mem_mib);
+    v("placements", s.placements);
   }
 };
 
@@ -88,15 +88,15 @@ struct MigInstance {
   std::int64_t mem_mib = 0;
   MigPlacement placement;
   bool operator==(const MigInstance&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("gpu_instance", gpu_instance);
-    v("compute_instance", compute_instance);
-    v("uuid", uuid);
-    v("profile", profile);
-    v("compute_slices", compute_slices);
-    v("mem_mib", mem_mib);
-    v("placement", placement);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("gpu_instance", s.gpu_instance);
+    v("compute_instance", s.compute_instance);
+    v("uuid", s.uuid);
+    v("profile", s.profile);
+    v("compute_slices", s.compute_slices);
+    v("mem_mib", s.mem_mib);
+    v("placement", s.placement);
   }
 };
 
@@ -106,12 +106,12 @@ struct MigState {
   bool pending = false;  // the mode after the next reset, where it differs from `enabled`
   std::vector<MigInstance> instances;
   bool operator==(const MigState&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("capable", capable);
-    v("enabled", enabled);
-    v("pending", pending);
-    v("instances", instances);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("capable", s.capable);
+    v("enabled", s.enabled);
+    v("pending", s.pending);
+    v("instances", s.instances);
   }
 };
 
@@ -120,11 +120,11 @@ struct GpuPeer {
   LinkLevel level = LinkLevel::unknown;
   std::uint32_t links = 0;  // fabric links usable towards this peer; through a switch, all of them
   bool operator==(const GpuPeer&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("index", index);
-    v("level", level);
-    v("links", links);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("index", s.index);
+    v("level", s.level);
+    v("links", s.links);
   }
 };
 
@@ -156,31 +156,31 @@ struct GpuInfo {
   std::vector<std::string> missing;  // what this driver or card cannot tell, in words, for `doctor`
 
   bool operator==(const GpuInfo&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("index", index);
-    v("uuid", uuid);
-    v("vendor", vendor);
-    v("model", model);
-    v("type", type);
-    v("memory_mib", memory_mib);
-    v("pci_bus_id", pci_bus_id);
-    v("numa_node", numa_node);
-    v("minor", minor);
-    v("device_files", device_files);
-    v("fabric_links", fabric_links);
-    v("fabric_switched", fabric_switched);
-    v("peers", peers);
-    v("driver_version", driver_version);
-    v("runtime_version", runtime_version);
-    v("compute_capability", compute_capability);
-    v("power_limit_mw", power_limit_mw);
-    v("power_idle_mw", power_idle_mw);
-    v("mig", mig);
-    v("health", health);
-    v("health_reason", health_reason);
-    v("simulated", simulated);
-    v("missing", missing);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("index", s.index);
+    v("uuid", s.uuid);
+    v("vendor", s.vendor);
+    v("model", s.model);
+    v("type", s.type);
+    v("memory_mib", s.memory_mib);
+    v("pci_bus_id", s.pci_bus_id);
+    v("numa_node", s.numa_node);
+    v("minor", s.minor);
+    v("device_files", s.device_files);
+    v("fabric_links", s.fabric_links);
+    v("fabric_switched", s.fabric_switched);
+    v("peers", s.peers);
+    v("driver_version", s.driver_version);
+    v("runtime_version", s.runtime_version);
+    v("compute_capability", s.compute_capability);
+    v("power_limit_mw", s.power_limit_mw);
+    v("power_idle_mw", s.power_idle_mw);
+    v("mig", s.mig);
+    v("health", s.health);
+    v("health_reason", s.health_reason);
+    v("simulated", s.simulated);
+    v("missing", s.missing);
   }
 };
 
@@ -190,12 +190,12 @@ struct GpuProcess {
   std::optional<std::int32_t> sm_util_pct;
   std::optional<std::uint32_t> gpu_instance;  // where the card is cut up
   bool operator==(const GpuProcess&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("pid", pid);
-    v("mem_mib", mem_mib);
-    v("sm_util_pct", sm_util_pct);
-    v("gpu_instance", gpu_instance);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("pid", s.pid);
+    v("mem_mib", s.mem_mib);
+    v("sm_util_pct", s.sm_util_pct);
+    v("gpu_instance", s.gpu_instance);
   }
 };
 
@@ -207,14 +207,14 @@ struct GpuEvent {
   std::string text;  // "XID 79: the GPU has fallen off the bus"
   WallTime time;
   bool operator==(const GpuEvent&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("index", index);
-    v("kind", kind);
-    v("code", code);
-    v("fault", fault);
-    v("text", text);
-    v("time", time);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("index", s.index);
+    v("kind", s.kind);
+    v("code", s.code);
+    v("fault", s.fault);
+    v("text", s.text);
+    v("time", s.time);
   }
 };
 
@@ -250,32 +250,32 @@ struct GpuSample {
   std::vector<GpuProcess> processes;
 
   bool operator==(const GpuSample&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("index", index);
-    v("time", time);
-    v("steady", steady);
-    v("health", health);
-    v("util_pct", util_pct);
-    v("mem_util_pct", mem_util_pct);
-    v("sm_active_pct", sm_active_pct);
-    v("dram_active_pct", dram_active_pct);
-    v("tensor_active_pct", tensor_active_pct);
-    v("mem_used_mib", mem_used_mib);
-    v("power_mw", power_mw);
-    v("power_idle_mw", power_idle_mw);
-    v("energy_mj", energy_mj);
-    v("temperature_c", temperature_c);
-    v("sm_clock_mhz", sm_clock_mhz);
-    v("pcie_tx_kib_s", pcie_tx_kib_s);
-    v("pcie_rx_kib_s", pcie_rx_kib_s);
-    v("nvlink_tx_kib_s", nvlink_tx_kib_s);
-    v("nvlink_rx_kib_s", nvlink_rx_kib_s);
-    v("link_errors", link_errors);
-    v("thermal_slowdown", thermal_slowdown);
-    v("ecc_corrected", ecc_corrected);
-    v("ecc_uncorrected", ecc_uncorrected);
-    v("processes", processes);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("index", s.index);
+    v("time", s.time);
+    v("steady", s.steady);
+    v("health", s.health);
+    v("util_pct", s.util_pct);
+    v("mem_util_pct", s.mem_util_pct);
+    v("sm_active_pct", s.sm_active_pct);
+    v("dram_active_pct", s.dram_active_pct);
+    v("tensor_active_pct", s.tensor_active_pct);
+    v("mem_used_mib", s.mem_used_mib);
+    v("power_mw", s.power_mw);
+    v("power_idle_mw", s.power_idle_mw);
+    v("energy_mj", s.energy_mj);
+    v("temperature_c", s.temperature_c);
+    v("sm_clock_mhz", s.sm_clock_mhz);
+    v("pcie_tx_kib_s", s.pcie_tx_kib_s);
+    v("pcie_rx_kib_s", s.pcie_rx_kib_s);
+    v("nvlink_tx_kib_s", s.nvlink_tx_kib_s);
+    v("nvlink_rx_kib_s", s.nvlink_rx_kib_s);
+    v("link_errors", s.link_errors);
+    v("thermal_slowdown", s.thermal_slowdown);
+    v("ecc_corrected", s.ecc_corrected);
+    v("ecc_uncorrected", s.ecc_uncorrected);
+    v("processes", s.processes);
   }
 };
 
@@ -288,12 +288,12 @@ struct GpuTopology {
                                               // directly or through others
   LinkLevel between(std::uint32_t a, std::uint32_t b) const { return levels[a * gpus + b]; }
   bool operator==(const GpuTopology&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("gpus", gpus);
-    v("levels", levels);
-    v("numa_nodes", numa_nodes);
-    v("fabric_domains", fabric_domains);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("gpus", s.gpus);
+    v("levels", s.levels);
+    v("numa_nodes", s.numa_nodes);
+    v("fabric_domains", s.fabric_domains);
   }
 };
 
@@ -303,12 +303,12 @@ struct GpuInventory {
   std::vector<GpuInfo> gpus;
   GpuTopology topology;
   bool operator==(const GpuInventory&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("library", library);
-    v("simulated", simulated);
-    v("gpus", gpus);
-    v("topology", topology);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("library", s.library);
+    v("simulated", s.simulated);
+    v("gpus", s.gpus);
+    v("topology", s.topology);
   }
 };
 

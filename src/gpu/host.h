@@ -16,12 +16,12 @@ struct NumaNode {
   std::int32_t cpu_count = 0;
   std::int64_t memory_mib = 0;
   bool operator==(const NumaNode&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("id", id);
-    v("cpus", cpus);
-    v("cpu_count", cpu_count);
-    v("memory_mib", memory_mib);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("id", s.id);
+    v("cpus", s.cpus);
+    v("cpu_count", s.cpu_count);
+    v("memory_mib", s.memory_mib);
   }
 };
 
@@ -39,19 +39,19 @@ struct HostInfo {
   std::int64_t memory_usable_mib = 0;  // less where a cgroup limits this process
   std::vector<NumaNode> numa;
   bool operator==(const HostInfo&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("hostname", hostname);
-    v("kernel", kernel);
-    v("arch", arch);
-    v("os", os);
-    v("boot_id", boot_id);
-    v("cpu_model", cpu_model);
-    v("cpus", cpus);
-    v("cpus_usable", cpus_usable);
-    v("memory_mib", memory_mib);
-    v("memory_usable_mib", memory_usable_mib);
-    v("numa", numa);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("hostname", s.hostname);
+    v("kernel", s.kernel);
+    v("arch", s.arch);
+    v("os", s.os);
+    v("boot_id", s.boot_id);
+    v("cpu_model", s.cpu_model);
+    v("cpus", s.cpus);
+    v("cpus_usable", s.cpus_usable);
+    v("memory_mib", s.memory_mib);
+    v("memory_usable_mib", s.memory_usable_mib);
+    v("numa", s.numa);
   }
 };
 

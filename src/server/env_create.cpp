@@ -28,16 +28,16 @@ struct Captured {
   std::uint64_t bytes = 0, stored_bytes = 0, files = 0;
   std::vector<std::string> left_out;
   std::string name, digest, error, hint;
-  template <class V>
-  void fields(V& v) {
-    v("bytes", bytes);
-    v("stored_bytes", stored_bytes);
-    v("files", files);
-    v("left_out", left_out);
-    v("name", name);
-    v("digest", digest);
-    v("error", error);
-    v("hint", hint);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("bytes", s.bytes);
+    v("stored_bytes", s.stored_bytes);
+    v("files", s.files);
+    v("left_out", s.left_out);
+    v("name", s.name);
+    v("digest", s.digest);
+    v("error", s.error);
+    v("hint", s.hint);
   }
 };
 

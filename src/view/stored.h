@@ -23,11 +23,11 @@ struct StoredTask {
   Task task;
   std::string node;
   std::string gpu_type;
-  template <class V>
-  void fields(V& v) {
-    v("task", task);
-    v("node", node);
-    v("gpu_type", gpu_type);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("task", s.task);
+    v("node", s.node);
+    v("gpu_type", s.gpu_type);
   }
 };
 
@@ -39,15 +39,15 @@ struct StoredJob {
   std::string unix_user;  // empty: the same as `user`
   std::string project;
   std::vector<StoredTask> tasks;  // of the last attempt
-  template <class V>
-  void fields(V& v) {
-    v("form", form);
-    v("command", command);
-    v("job", job);
-    v("user", user);
-    v("unix_user", unix_user);
-    v("project", project);
-    v("tasks", tasks);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("form", s.form);
+    v("command", s.command);
+    v("job", s.job);
+    v("user", s.user);
+    v("unix_user", s.unix_user);
+    v("project", s.project);
+    v("tasks", s.tasks);
   }
 };
 
@@ -58,14 +58,14 @@ struct StoredArray {
   std::string user;
   std::string project;
   WallTime ended_at;
-  template <class V>
-  void fields(V& v) {
-    v("form", form);
-    v("command", command);
-    v("array", array);
-    v("user", user);
-    v("project", project);
-    v("ended_at_ns", ended_at);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("form", s.form);
+    v("command", s.command);
+    v("array", s.array);
+    v("user", s.user);
+    v("project", s.project);
+    v("ended_at_ns", s.ended_at);
   }
 };
 

@@ -33,10 +33,10 @@ std::string own_path() {
 struct Fabric::Kept {
   std::string cards;
   std::map<std::string, std::string> labels;
-  template <class V>
-  void fields(V& v) {
-    v("cards", cards);
-    v("labels", labels);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("cards", s.cards);
+    v("labels", s.labels);
   }
 };
 

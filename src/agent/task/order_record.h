@@ -21,17 +21,17 @@ struct OrderRecord {
   std::vector<GpuGrant> gpus;  // given by a resume
   bool moved = false;          // the GPU memory service holds its GPU memory
   std::vector<int> pids;       // or the driver holds that of these processes
-  template <class V>
-  void fields(V& v) {
-    v("order", order);
-    v("suspend", suspend);
-    v("mode", mode);
-    v("done", done);
-    v("error", error);
-    v("ram_mib", ram_mib);
-    v("gpus", gpus);
-    v("moved", moved);
-    v("pids", pids);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("order", s.order);
+    v("suspend", s.suspend);
+    v("mode", s.mode);
+    v("done", s.done);
+    v("error", s.error);
+    v("ram_mib", s.ram_mib);
+    v("gpus", s.gpus);
+    v("moved", s.moved);
+    v("pids", s.pids);
   }
 
   // The state of the task after it.

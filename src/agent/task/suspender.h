@@ -43,27 +43,27 @@ struct TaskPlan {
   std::vector<std::uint32_t> groups;
   std::vector<std::string> mig_uuids;
   std::int64_t gpu_mem_mib = 0;  // of the slice, summed over its cards; 0: whole cards
-  template <class V>
-  void fields(V& v) {
-    v("vaulted", has_shim);
-    v("enforced", enforced);
-    v("gpus", gpus);
-    v("unsuspendable", unsuspendable);
-    v("suspend_hook", suspend_hook);
-    v("resume_hook", resume_hook);
-    v("checkpoint_every_ns", checkpoint_every);
-    v("checkpoint_cmd", checkpoint_cmd);
-    v("checkpoint_dir", checkpoint_dir);
-    v("checkpoint_local", checkpoint_local);
-    v("checkpoint_signal", checkpoint_signal);
-    v("env", env);
-    v("cwd", cwd);
-    v("other_user", other_user);
-    v("uid", uid);
-    v("gid", gid);
-    v("groups", groups);
-    v("gpu_mem_mib", gpu_mem_mib);
-    v("mig_uuids", mig_uuids);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("vaulted", s.has_shim);
+    v("enforced", s.enforced);
+    v("gpus", s.gpus);
+    v("unsuspendable", s.unsuspendable);
+    v("suspend_hook", s.suspend_hook);
+    v("resume_hook", s.resume_hook);
+    v("checkpoint_every_ns", s.checkpoint_every);
+    v("checkpoint_cmd", s.checkpoint_cmd);
+    v("checkpoint_dir", s.checkpoint_dir);
+    v("checkpoint_local", s.checkpoint_local);
+    v("checkpoint_signal", s.checkpoint_signal);
+    v("env", s.env);
+    v("cwd", s.cwd);
+    v("other_user", s.other_user);
+    v("uid", s.uid);
+    v("gid", s.gid);
+    v("groups", s.groups);
+    v("gpu_mem_mib", s.gpu_mem_mib);
+    v("mig_uuids", s.mig_uuids);
   }
   std::optional<Identity> identity() const {
     return other_user ? std::optional(Identity{uid, gid, groups}) : std::nullopt;

@@ -22,13 +22,13 @@ struct TaskMeta {
   std::vector<GpuGrant> gpus;
   bool bare = false;
   std::uint16_t port = 0;
-  template <class V>
-  void fields(V& v) {
-    v("fenced", fenced);
-    v("paid_until_ns", paid_until);
-    v("gpus", gpus);
-    v("bare", bare);
-    v("port", port);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("fenced", s.fenced);
+    v("paid_until_ns", s.paid_until);
+    v("gpus", s.gpus);
+    v("bare", s.bare);
+    v("port", s.port);
   }
 };
 
@@ -37,11 +37,11 @@ struct SavedMeter {
   TaskMeter meter;
   SteadyTime at;               // of this boot
   std::int64_t tunnelled = 0;  // the part of its egress that went through tunnels
-  template <class V>
-  void fields(V& v) {
-    v("meter", meter);
-    v("at_ns", at);
-    v("tunnelled", tunnelled);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("meter", s.meter);
+    v("at_ns", s.at);
+    v("tunnelled", s.tunnelled);
   }
 };
 

@@ -61,11 +61,11 @@ struct Memory {
   std::uint64_t report_numbers_used_below = 1;  // reserved in blocks
   bool bills = false;                           // as the head last said
   bool operator==(const Memory&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("epoch", epoch);
-    v("report_numbers_used_below", report_numbers_used_below);
-    v("bills", bills);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("epoch", s.epoch);
+    v("report_numbers_used_below", s.report_numbers_used_below);
+    v("bills", s.bills);
   }
 };
 

@@ -253,7 +253,8 @@ std::string encode_event(const Event& event) {
     out += std::to_string(event.billed.ns);
   }
   out += first ? "\"event\":" : ",\"event\":";
-  visit([&](const auto& body) { wire::JsonWriter::write(out, body); }, event.body);
+  visit([&](const auto& body) { wire::JsonWriter::write(out, body, wire::Omit::zeros); },
+        event.body);
   out += '}';
   return out;
 }

@@ -18,11 +18,11 @@ class Durations {
     std::uint64_t key = 0;
     std::uint64_t used = 0;        // when it was last added to, in runs learned
     std::vector<std::int64_t> ms;  // the latest runs, oldest first
-    template <class V>
-    void fields(V& v) {
-      v("key", key);
-      v("used", used);
-      v("ms", ms);
+    template <class S, class V>
+    static constexpr void fields(S& s, V& v) {
+      v("key", s.key);
+      v("used", s.used);
+      v("ms", s.ms);
     }
   };
 

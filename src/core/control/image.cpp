@@ -16,11 +16,11 @@ struct EnvironmentImage {
   std::string digest;
   Environment env;
   std::uint64_t uses = 0;
-  template <class V>
-  void fields(V& v) {
-    v("digest", digest);
-    v("env", env);
-    v("uses", uses);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("digest", s.digest);
+    v("env", s.env);
+    v("uses", s.uses);
   }
 };
 // The elements of an array share one description, which an image holds once; jobs name it by its
@@ -33,12 +33,12 @@ struct JobImage {
   // that were replaced began later.)
   std::int64_t dominant_milli = 0;
   WallTime placed_at;
-  template <class V>
-  void fields(V& v) {
-    v("job", job);
-    v("spec", spec);
-    v("dominant_milli", dominant_milli);
-    v("placed_ns", placed_at);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("job", s.job);
+    v("spec", s.spec);
+    v("dominant_milli", s.dominant_milli);
+    v("placed_ns", s.placed_at);
   }
 };
 struct Placed {
@@ -49,21 +49,21 @@ struct PoolImage {
   std::uint64_t next_pool = 1, next_machine = 1;
   std::vector<Pool> pools;
   std::vector<Machine> machines;
-  template <class V>
-  void fields(V& v) {
-    v("next_pool", next_pool);
-    v("next_machine", next_machine);
-    v("pools", pools);
-    v("machines", machines);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("next_pool", s.next_pool);
+    v("next_machine", s.next_machine);
+    v("pools", s.pools);
+    v("machines", s.machines);
   }
 };
 struct LearnedKind {
   Resources resources;
   double weight = 0;
-  template <class V>
-  void fields(V& v) {
-    v("resources", resources);
-    v("weight", weight);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("resources", s.resources);
+    v("weight", s.weight);
   }
 };
 struct StateImage {
@@ -98,40 +98,40 @@ struct StateImage {
   std::vector<LearnedKind> recent,
       typical;  // of the workload, as the scheduler's placement knows it
   std::int64_t learned_starts = 0, learned_next_at = 0;
-  template <class V>
-  void fields(V& v) {
-    v("seq", seq);
-    v("at_ns", at);
-    v("epoch", epoch);
-    v("next", next);
-    v("specs", specs);
-    v("jobs", jobs);
-    v("arrays", arrays);
-    v("tasks", tasks);
-    v("nodes", nodes);
-    v("users", users);
-    v("projects", projects);
-    v("tokens", tokens);
-    v("schedules", schedules);
-    v("environments", environments);
-    v("idempotency", idempotency);
-    v("usage", usage);
-    v("pools", pools);
-    v("billed_ns", billed);
-    v("money", money);
-    v("reservations", reservations);
-    v("next_reservation", next_reservation);
-    v("durations", durations);
-    v("durations_learned", durations_learned);
-    v("recent", recent);
-    v("typical", typical);
-    v("learned_starts", learned_starts);
-    v("learned_next_at", learned_next_at);
-    v("endpoints", endpoints);
-    v("calls", calls);
-    v("secrets", secrets);
-    v("saved_environments", saved_environments);
-    v("volumes", volumes);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("seq", s.seq);
+    v("at_ns", s.at);
+    v("epoch", s.epoch);
+    v("next", s.next);
+    v("specs", s.specs);
+    v("jobs", s.jobs);
+    v("arrays", s.arrays);
+    v("tasks", s.tasks);
+    v("nodes", s.nodes);
+    v("users", s.users);
+    v("projects", s.projects);
+    v("tokens", s.tokens);
+    v("schedules", s.schedules);
+    v("environments", s.environments);
+    v("idempotency", s.idempotency);
+    v("usage", s.usage);
+    v("pools", s.pools);
+    v("billed_ns", s.billed);
+    v("money", s.money);
+    v("reservations", s.reservations);
+    v("next_reservation", s.next_reservation);
+    v("durations", s.durations);
+    v("durations_learned", s.durations_learned);
+    v("recent", s.recent);
+    v("typical", s.typical);
+    v("learned_starts", s.learned_starts);
+    v("learned_next_at", s.learned_next_at);
+    v("endpoints", s.endpoints);
+    v("calls", s.calls);
+    v("secrets", s.secrets);
+    v("saved_environments", s.saved_environments);
+    v("volumes", s.volumes);
   }
 };
 
@@ -364,7 +364,7 @@ std::string image(const State& state) {
     out.typical.push_back({resources, weight});
   out.learned_starts = learned.starts;
   out.learned_next_at = learned.next_at;
-  return wire::to_json_text(out);
+  return wire::to_json_text(out, wire::Omit::zeros);
 }
 
 Result<State> restore(std::string_view text) {

@@ -19,13 +19,13 @@ struct BudgetEntry {
   NanoUsd spent_closed;  // by leases that have ended, in the period that began at counted_from
   WallTime counted_from;
   std::string by;  // who set it last, "user:ana"; empty: not known any more
-  template <class V>
-  void fields(V& v) {
-    v("budget", budget);
-    v("progress", progress);
-    v("spent_closed", spent_closed);
-    v("counted_from_ns", counted_from);
-    v("by", by);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("budget", s.budget);
+    v("progress", s.progress);
+    v("spent_closed", s.spent_closed);
+    v("counted_from_ns", s.counted_from);
+    v("by", s.by);
   }
 };
 
@@ -36,13 +36,13 @@ struct TaskIdle {
   IdleAction action = IdleAction::warn;
   std::string text;
   WallTime at;
-  template <class V>
-  void fields(V& v) {
-    v("task", task);
-    v("state", state);
-    v("action", action);
-    v("text", text);
-    v("at_ns", at);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("task", s.task);
+    v("state", s.state);
+    v("action", s.action);
+    v("text", s.text);
+    v("at_ns", s.at);
   }
 };
 
@@ -53,13 +53,13 @@ struct MeteredTask {
   WallTime at;
   Duration base_active;
   std::int64_t base_energy_mj = 0;
-  template <class V>
-  void fields(V& v) {
-    v("task", task);
-    v("meter", meter);
-    v("at_ns", at);
-    v("base_active_ns", base_active);
-    v("base_energy_mj", base_energy_mj);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("task", s.task);
+    v("meter", s.meter);
+    v("at_ns", s.at);
+    v("base_active_ns", s.base_active);
+    v("base_energy_mj", s.base_energy_mj);
   }
 };
 
@@ -67,11 +67,11 @@ struct JobKeepAlive {
   JobId job;
   WallTime until;
   std::string reason;
-  template <class V>
-  void fields(V& v) {
-    v("job", job);
-    v("until_ns", until);
-    v("reason", reason);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("job", s.job);
+    v("until_ns", s.until);
+    v("reason", s.reason);
   }
 };
 
@@ -110,37 +110,37 @@ struct Money {
 struct ProjectIdle {
   ProjectId project;
   IdlePolicy policy;
-  template <class V>
-  void fields(V& v) {
-    v("project", project);
-    v("policy", policy);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("project", s.project);
+    v("policy", s.policy);
   }
 };
 struct ProjectTags {
   ProjectId project;
   std::map<std::string, std::string> tags;
-  template <class V>
-  void fields(V& v) {
-    v("project", project);
-    v("tags", tags);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("project", s.project);
+    v("tags", s.tags);
   }
 };
 struct EmptyNode {
   NodeId node;
   WallTime since;
-  template <class V>
-  void fields(V& v) {
-    v("node", node);
-    v("since_ns", since);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("node", s.node);
+    v("since_ns", s.since);
   }
 };
 struct HeldJob {
   JobId job;
   Rate rate;
-  template <class V>
-  void fields(V& v) {
-    v("job", job);
-    v("rate", rate);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("job", s.job);
+    v("rate", s.rate);
   }
 };
 struct MoneyImage {
@@ -163,27 +163,27 @@ struct MoneyImage {
   std::vector<Webhook> webhooks;
   std::vector<CommitmentTerms> commitments;
   std::vector<ProjectTags> tags;
-  template <class V>
-  void fields(V& v) {
-    v("books", books);
-    v("days_closed", days_closed);
-    v("months_closed", months_closed);
-    v("prices", prices);
-    v("budgets", budgets);
-    v("held", held);
-    v("idle", idle);
-    v("idle_of", idle_of);
-    v("floor", floor);
-    v("rules_changed", rules_changed);
-    v("idling", idling);
-    v("meters", meters);
-    v("kept_alive", kept_alive);
-    v("empty", empty);
-    v("released", released);
-    v("next_webhook", next_webhook);
-    v("webhooks", webhooks);
-    v("commitments", commitments);
-    v("tags", tags);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("books", s.books);
+    v("days_closed", s.days_closed);
+    v("months_closed", s.months_closed);
+    v("prices", s.prices);
+    v("budgets", s.budgets);
+    v("held", s.held);
+    v("idle", s.idle);
+    v("idle_of", s.idle_of);
+    v("floor", s.floor);
+    v("rules_changed", s.rules_changed);
+    v("idling", s.idling);
+    v("meters", s.meters);
+    v("kept_alive", s.kept_alive);
+    v("empty", s.empty);
+    v("released", s.released);
+    v("next_webhook", s.next_webhook);
+    v("webhooks", s.webhooks);
+    v("commitments", s.commitments);
+    v("tags", s.tags);
   }
 };
 MoneyImage image_of(const Money& money);

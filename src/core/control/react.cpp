@@ -8,6 +8,7 @@
 #include "core/control/elastic.h"
 #include "core/control/money.h"
 #include "core/control/outlive.h"
+#include "core/wire/same_fields.h"
 
 namespace billow::control {
 namespace {
@@ -228,7 +229,6 @@ void set_variables(const State& state, const Job& job, const Task& task, Start& 
 // What the agent puts around the job: volumes and the saved environment.
 void set_surroundings(const State& state, const Job& job, Start& start) {
   const JobSpec& spec = *job.spec;
-  start.surroundings = spec.surroundings;
   for (const VolumeWish& wish : spec.surroundings.volumes)
     if (const auto volume = state.volumes.find(wish.name); volume != state.volumes.end())
       start.volumes.push_back(
@@ -243,43 +243,25 @@ Start start_message(const State& state, const Task& task) {
   const Job& job = state.jobs.at(task.job);
   const JobSpec& spec = *job.spec;
   Start start;
+  wire::copy_same_fields(spec, start);  // the options that the agent carries out
   start.epoch = state.epoch;
   start.task = task.id;
   start.job = job.id;
   start.rank = task.rank;
-  start.argv = spec.argv;
   start.env = state.environment(spec.env_digest);
   set_variables(state, job, task, start);
-  if (spec.nodes > 1 || spec.procs > 1) {
-    start.gang = spec.nodes > 1;
-    start.procs = spec.procs;
-  }
+  start.gang = spec.nodes > 1;
   set_surroundings(state, job, start);
-  start.cwd = spec.cwd;
   if (const auto user = state.users.find(job.user); user != state.users.end())
     start.unix_user = user->second.unix_name;
   start.gpus = task.gpus;
   start.cpu_milli = spec.resources.cpu_milli;
   start.mem_mib = spec.resources.mem_mib;
-  start.pty = spec.pty;
-  start.use_stdin = spec.use_stdin;
-  start.rows = spec.rows;
-  start.cols = spec.cols;
-  start.time_limit = spec.time_limit;
-  start.stop_grace = spec.stop_grace;
   start.fenced = spec.rerun_if_lost;
   const bool slice =
       !task.gpus.empty() && !task.gpus.front().share.whole() && spec.resources.mig_profile.empty();
   start.suspendable =
       could_be_suspended(spec) && (spec.suspendable == Suspendable::yes || spec.spot || slice);
-  start.strict = spec.strict;
-  start.time_sliced = spec.time_sliced;
-  start.suspend_hook = spec.suspend_hook;
-  start.resume_hook = spec.resume_hook;
-  start.checkpoint_every = spec.checkpoint_every;
-  start.checkpoint_cmd = spec.checkpoint_cmd;
-  start.checkpoint_signal = spec.checkpoint_signal;
-  start.checkpoint_dir = spec.checkpoint_dir;
   start.idle = idle_rules(state, job);
   if (!state.money.budgets.empty())
     start.paid_for = task_paid_for(state, task, budget_uses(state, state.billed));

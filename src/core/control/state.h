@@ -34,19 +34,19 @@ struct ArrayState {
   std::uint64_t succeeded = 0;
   std::int32_t worst_code = 0;  // the first non-zero exit code, in the order of ending
   NanoUsd cost;
-  template <class V>
-  void fields(V& v) {
-    v("id", id);
-    v("spec", spec);
-    v("project", project);
-    v("user", user);
-    v("submitted_at_ns", submitted_at);
-    v("count", count);
-    v("left", left);
-    v("running", running);
-    v("succeeded", succeeded);
-    v("worst_code", worst_code);
-    v("cost", cost);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("id", s.id);
+    v("spec", s.spec);
+    v("project", s.project);
+    v("user", s.user);
+    v("submitted_at_ns", s.submitted_at);
+    v("count", s.count);
+    v("left", s.left);
+    v("running", s.running);
+    v("succeeded", s.succeeded);
+    v("worst_code", s.worst_code);
+    v("cost", s.cost);
   }
 };
 
@@ -59,11 +59,11 @@ struct IdempotencyKey {
   std::string key;
   JobId first;
   WallTime at;
-  template <class V>
-  void fields(V& v) {
-    v("key", key);
-    v("first", first);
-    v("at_ns", at);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("key", s.key);
+    v("first", s.first);
+    v("at_ns", s.at);
   }
 };
 

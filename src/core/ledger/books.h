@@ -57,19 +57,19 @@ struct LeaseOpened {
   std::int64_t milli = 0;
   Rate rate;  // charged per whole GPU-second
   WallTime at;
-  template <class V>
-  void fields(V& v) {
-    v("lease", lease);
-    v("job", job);
-    v("task", task);
-    v("project", project);
-    v("user", user);
-    v("node", node);
-    v("gpu_type", gpu_type);
-    v("price_class", price_class);
-    v("milli", milli);
-    v("rate", rate);
-    v("at_ns", at);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("lease", s.lease);
+    v("job", s.job);
+    v("task", s.task);
+    v("project", s.project);
+    v("user", s.user);
+    v("node", s.node);
+    v("gpu_type", s.gpu_type);
+    v("price_class", s.price_class);
+    v("milli", s.milli);
+    v("rate", s.rate);
+    v("at_ns", s.at);
   }
 };
 // Suspended (class suspended, nothing held of the GPU), resumed, or moved to another node.
@@ -125,21 +125,21 @@ struct Entry {
   NanoUsd amount;
   bool correction = false;
   bool operator==(const Entry&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("number", number);
-    v("kind", kind);
-    v("node", node);
-    v("lease", lease);
-    v("job", job);
-    v("project", project);
-    v("user", user);
-    v("gpu_type", gpu_type);
-    v("price_class", price_class);
-    v("from_ns", from);
-    v("to_ns", to);
-    v("amount", amount);
-    v("correction", correction);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("number", s.number);
+    v("kind", s.kind);
+    v("node", s.node);
+    v("lease", s.lease);
+    v("job", s.job);
+    v("project", s.project);
+    v("user", s.user);
+    v("gpu_type", s.gpu_type);
+    v("price_class", s.price_class);
+    v("from_ns", s.from);
+    v("to_ns", s.to);
+    v("amount", s.amount);
+    v("correction", s.correction);
   }
 };
 
@@ -194,11 +194,11 @@ class Books {
     WallTime from;
     Rate rate;
     std::int64_t capacity_milli = 0;
-    template <class V>
-    void fields(V& v) {
-      v("from_ns", from);
-      v("rate", rate);
-      v("capacity_milli", capacity_milli);
+    template <class S, class V>
+    static constexpr void fields(S& s, V& v) {
+      v("from_ns", s.from);
+      v("rate", s.rate);
+      v("capacity_milli", s.capacity_milli);
     }
   };
   struct NodeBook {
@@ -212,14 +212,14 @@ class Books {
     PriceClass price_class = PriceClass::on_demand;
     std::int64_t milli = 0, charged_milli = 0;
     Rate rate;
-    template <class V>
-    void fields(V& v) {
-      v("from_ns", from);
-      v("node", node);
-      v("price_class", price_class);
-      v("milli", milli);
-      v("charged_milli", charged_milli);
-      v("rate", rate);
+    template <class S, class V>
+    static constexpr void fields(S& s, V& v) {
+      v("from_ns", s.from);
+      v("node", s.node);
+      v("price_class", s.price_class);
+      v("milli", s.milli);
+      v("charged_milli", s.charged_milli);
+      v("rate", s.rate);
     }
   };
   struct Amounts {
@@ -275,13 +275,13 @@ struct Books::Image {
     std::vector<NodeSpan> spans;
     NanoUsd posted_leases, posted_unallocated;
     std::vector<std::int64_t> extras;  // two numbers each: at, amount
-    template <class V>
-    void fields(V& v) {
-      v("id", id);
-      v("spans", spans);
-      v("posted_leases", posted_leases);
-      v("posted_unallocated", posted_unallocated);
-      v("extras", extras);
+    template <class S, class V>
+    static constexpr void fields(S& s, V& v) {
+      v("id", s.id);
+      v("spans", s.spans);
+      v("posted_leases", s.posted_leases);
+      v("posted_unallocated", s.posted_unallocated);
+      v("extras", s.extras);
     }
   };
   struct Lease {
@@ -293,16 +293,16 @@ struct Books::Image {
     std::vector<std::int64_t> posted;  // active, idle, charge; then node and amount by turns
     NanoUsd posted_egress;
     std::vector<std::int64_t> extras;  // four numbers each: at, node, amount, bytes
-    template <class V>
-    void fields(V& v) {
-      v("opened", opened);
-      v("spans", spans);
-      v("marks", marks);
-      v("is_closed", is_closed);
-      v("closed_ns", closed);
-      v("posted", posted);
-      v("posted_egress", posted_egress);
-      v("extras", extras);
+    template <class S, class V>
+    static constexpr void fields(S& s, V& v) {
+      v("opened", s.opened);
+      v("spans", s.spans);
+      v("marks", s.marks);
+      v("is_closed", s.is_closed);
+      v("closed_ns", s.closed);
+      v("posted", s.posted);
+      v("posted_egress", s.posted_egress);
+      v("extras", s.extras);
     }
   };
   Seq last_seq = 0;
@@ -310,14 +310,14 @@ struct Books::Image {
   WallTime watermark, kept_from;
   std::vector<Node> nodes;
   std::vector<Lease> leases;
-  template <class V>
-  void fields(V& v) {
-    v("last_seq", last_seq);
-    v("next_entry", next_entry);
-    v("watermark_ns", watermark);
-    v("kept_from_ns", kept_from);
-    v("nodes", nodes);
-    v("leases", leases);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("last_seq", s.last_seq);
+    v("next_entry", s.next_entry);
+    v("watermark_ns", s.watermark);
+    v("kept_from_ns", s.kept_from);
+    v("nodes", s.nodes);
+    v("leases", s.leases);
   }
 };
 

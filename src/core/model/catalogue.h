@@ -21,13 +21,13 @@ struct Secret {
   std::string by;  // who set it
   WallTime at;
   bool operator==(const Secret&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("project", project);
-    v("name", name);
-    v("sealed", sealed);
-    v("by", by);
-    v("at_ns", at);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("project", s.project);
+    v("name", s.name);
+    v("sealed", s.sealed);
+    v("by", s.by);
+    v("at_ns", s.at);
   }
 };
 
@@ -46,19 +46,19 @@ struct SavedEnvironment {
   std::string by;
   WallTime at;
   bool operator==(const SavedEnvironment&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("project", project);
-    v("name", name);
-    v("digest", digest);
-    v("path", path);
-    v("origin", origin);
-    v("bytes", bytes);
-    v("stored_bytes", stored_bytes);
-    v("variables", variables);
-    v("shared", shared);
-    v("by", by);
-    v("at_ns", at);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("project", s.project);
+    v("name", s.name);
+    v("digest", s.digest);
+    v("path", s.path);
+    v("origin", s.origin);
+    v("bytes", s.bytes);
+    v("stored_bytes", s.stored_bytes);
+    v("variables", s.variables);
+    v("shared", s.shared);
+    v("by", s.by);
+    v("at_ns", s.at);
   }
 };
 
@@ -73,16 +73,16 @@ struct Volume {
   std::string by;
   WallTime at;
   bool operator==(const Volume&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("name", name);
-    v("path", path);
-    v("pool", pool);
-    v("node_labels", node_labels);
-    v("projects", projects);
-    v("read_only", read_only);
-    v("by", by);
-    v("at_ns", at);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("name", s.name);
+    v("path", s.path);
+    v("pool", s.pool);
+    v("node_labels", s.node_labels);
+    v("projects", s.projects);
+    v("read_only", s.read_only);
+    v("by", s.by);
+    v("at_ns", s.at);
   }
 };
 
@@ -90,53 +90,53 @@ struct Volume {
 struct SecretSet {
   static constexpr const char* kind = "secret_set";
   Secret secret;
-  template <class V>
-  void fields(V& v) {
-    v("secret", secret);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("secret", s.secret);
   }
 };
 struct SecretRemoved {
   static constexpr const char* kind = "secret_removed";
   ProjectId project;
   std::string name;
-  template <class V>
-  void fields(V& v) {
-    v("project", project);
-    v("name", name);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("project", s.project);
+    v("name", s.name);
   }
 };
 struct EnvironmentSaved {
   static constexpr const char* kind = "environment_saved";
   SavedEnvironment environment;
-  template <class V>
-  void fields(V& v) {
-    v("environment", environment);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("environment", s.environment);
   }
 };
 struct SavedEnvironmentRemoved {
   static constexpr const char* kind = "saved_environment_removed";
   ProjectId project;
   std::string name;
-  template <class V>
-  void fields(V& v) {
-    v("project", project);
-    v("name", name);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("project", s.project);
+    v("name", s.name);
   }
 };
 struct VolumeDeclared {
   static constexpr const char* kind = "volume_declared";
   Volume volume;
-  template <class V>
-  void fields(V& v) {
-    v("volume", volume);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("volume", s.volume);
   }
 };
 struct VolumeRemoved {
   static constexpr const char* kind = "volume_removed";
   std::string name;
-  template <class V>
-  void fields(V& v) {
-    v("name", name);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("name", s.name);
   }
 };
 

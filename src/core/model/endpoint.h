@@ -53,24 +53,24 @@ struct EndpointPolicy {
   std::string webhook;  // told when an asynchronous call is over
 
   bool operator==(const EndpointPolicy&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("min", min);
-    v("max", max);
-    v("concurrency", concurrency);
-    v("timeout_ns", timeout);
-    v("idle_ns", idle);
-    v("keep_suspended_ns", keep_suspended);
-    v("wait_target_ns", wait_target);
-    v("start_timeout_ns", start_timeout);
-    v("base_on_demand", base_on_demand);
-    v("spot", spot);
-    v("health", health);
-    v("queue_max", queue_max);
-    v("access", access);
-    v("cors", cors);
-    v("webhook", webhook);
-    v("regions", regions);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("min", s.min);
+    v("max", s.max);
+    v("concurrency", s.concurrency);
+    v("timeout_ns", s.timeout);
+    v("idle_ns", s.idle);
+    v("keep_suspended_ns", s.keep_suspended);
+    v("wait_target_ns", s.wait_target);
+    v("start_timeout_ns", s.start_timeout);
+    v("base_on_demand", s.base_on_demand);
+    v("spot", s.spot);
+    v("health", s.health);
+    v("queue_max", s.queue_max);
+    v("access", s.access);
+    v("cors", s.cors);
+    v("webhook", s.webhook);
+    v("regions", s.regions);
   }
 };
 
@@ -94,15 +94,15 @@ struct Revision {
   RevisionState state = RevisionState::rolling;
   std::string reason;  // why it failed
   JobId failed_job;    // and the replica that did, whose log may say more
-  template <class V>
-  void fields(V& v) {
-    v("number", number);
-    v("spec", spec);
-    v("policy", policy);
-    v("made_at_ns", made_at);
-    v("state", state);
-    v("reason", reason);
-    v("failed_job", failed_job);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("number", s.number);
+    v("spec", s.spec);
+    v("policy", s.policy);
+    v("made_at_ns", s.made_at);
+    v("state", s.state);
+    v("reason", s.reason);
+    v("failed_job", s.failed_job);
   }
 };
 
@@ -111,11 +111,11 @@ struct EndpointKey {
   std::string hash;  // SHA-256, hex: the key itself is shown once
   WallTime made_at;
   bool operator==(const EndpointKey&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("name", name);
-    v("hash", hash);
-    v("made_at_ns", made_at);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("name", s.name);
+    v("hash", s.hash);
+    v("made_at_ns", s.made_at);
   }
 };
 
@@ -142,21 +142,21 @@ struct Endpoint {
   }
   // What is in force: of the revision that serves, or of the first while none does.
   const Revision* current() const { return revision(serving != 0 ? serving : rolling); }
-  template <class V>
-  void fields(V& v) {
-    v("name", name);
-    v("project", project);
-    v("user", user);
-    v("made_at_ns", made_at);
-    v("next_revision", next_revision);
-    v("serving", serving);
-    v("rolling", rolling);
-    v("revisions", revisions);
-    v("keys", keys);
-    v("failed_job", failed_job);
-    v("failed_reason", failed_reason);
-    v("replicas_cost", replicas_cost);
-    v("failed_port_taken", failed_port_taken);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("name", s.name);
+    v("project", s.project);
+    v("user", s.user);
+    v("made_at_ns", s.made_at);
+    v("next_revision", s.next_revision);
+    v("serving", s.serving);
+    v("rolling", s.rolling);
+    v("revisions", s.revisions);
+    v("keys", s.keys);
+    v("failed_job", s.failed_job);
+    v("failed_reason", s.failed_reason);
+    v("replicas_cost", s.replicas_cost);
+    v("failed_port_taken", s.failed_port_taken);
   }
 };
 
@@ -184,22 +184,22 @@ struct AsyncCall {
   std::string answer;  // base64
   std::string reason;  // why it failed
   WallTime ended_at;
-  template <class V>
-  void fields(V& v) {
-    v("id", id);
-    v("endpoint", endpoint);
-    v("method", method);
-    v("target", target);
-    v("headers", headers);
-    v("body", body);
-    v("idempotency_key", idempotency_key);
-    v("made_at_ns", made_at);
-    v("state", state);
-    v("status", status);
-    v("answer_headers", answer_headers);
-    v("answer", answer);
-    v("reason", reason);
-    v("ended_at_ns", ended_at);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("id", s.id);
+    v("endpoint", s.endpoint);
+    v("method", s.method);
+    v("target", s.target);
+    v("headers", s.headers);
+    v("body", s.body);
+    v("idempotency_key", s.idempotency_key);
+    v("made_at_ns", s.made_at);
+    v("state", s.state);
+    v("status", s.status);
+    v("answer_headers", s.answer_headers);
+    v("answer", s.answer);
+    v("reason", s.reason);
+    v("ended_at_ns", s.ended_at);
   }
 };
 

@@ -23,10 +23,10 @@ struct HeadStarted {
   static constexpr const char* kind = "head_started";
   std::string version;
   Epoch epoch = 0;
-  template <class V>
-  void fields(V& v) {
-    v("version", version);
-    v("epoch", epoch);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("version", s.version);
+    v("epoch", s.epoch);
   }
 };
 
@@ -34,17 +34,17 @@ struct HeadStarted {
 struct UserAdded {
   static constexpr const char* kind = "user_added";
   User user;
-  template <class V>
-  void fields(V& v) {
-    v("user", user);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("user", s.user);
   }
 };
 struct ProjectAdded {
   static constexpr const char* kind = "project_added";
   Project project;
-  template <class V>
-  void fields(V& v) {
-    v("project", project);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("project", s.project);
   }
 };
 struct MemberSet {
@@ -52,27 +52,27 @@ struct MemberSet {
   ProjectId project;
   std::string user;
   std::optional<Role> role;  // none: no longer a member
-  template <class V>
-  void fields(V& v) {
-    v("project", project);
-    v("user", user);
-    v("role", role);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("project", s.project);
+    v("user", s.user);
+    v("role", s.role);
   }
 };
 struct TokenCreated {
   static constexpr const char* kind = "token_created";
   Token token;
-  template <class V>
-  void fields(V& v) {
-    v("token", token);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("token", s.token);
   }
 };
 struct TokenRevoked {
   static constexpr const char* kind = "token_revoked";
   TokenId token;
-  template <class V>
-  void fields(V& v) {
-    v("token", token);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("token", s.token);
   }
 };
 
@@ -82,10 +82,10 @@ struct EnvironmentStored {
   static constexpr const char* kind = "environment_stored";
   std::string digest;
   Environment env;
-  template <class V>
-  void fields(V& v) {
-    v("digest", digest);
-    v("env", env);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("digest", s.digest);
+    v("env", s.env);
   }
 };
 // One job, or an array: then `first` is the array's own number and its elements follow it.
@@ -99,25 +99,25 @@ struct JobsSubmitted {
   std::uint32_t waiting_for = 0;  // dependencies not met yet: held until they are
   std::string idempotency_key;    // already scoped to its user
   Expectation expected;           // how long each of them runs, from earlier runs like it
-  template <class V>
-  void fields(V& v) {
-    v("first", first);
-    v("count", count);
-    v("spec", spec);
-    v("project", project);
-    v("user", user);
-    v("waiting_for", waiting_for);
-    v("idempotency_key", idempotency_key);
-    v("expected", expected);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("first", s.first);
+    v("count", s.count);
+    v("spec", s.spec);
+    v("project", s.project);
+    v("user", s.user);
+    v("waiting_for", s.waiting_for);
+    v("idempotency_key", s.idempotency_key);
+    v("expected", s.expected);
   }
 };
 // Nothing holds it any more: it enters the queue.
 struct JobReady {
   static constexpr const char* kind = "job_ready";
   JobId job;
-  template <class V>
-  void fields(V& v) {
-    v("job", job);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("job", s.job);
   }
 };
 // One dependency of it is met; others may be left.
@@ -125,10 +125,10 @@ struct DependencyMet {
   static constexpr const char* kind = "dependency_met";
   JobId job;
   JobId on;
-  template <class V>
-  void fields(V& v) {
-    v("job", job);
-    v("on", on);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("job", s.job);
+    v("on", s.on);
   }
 };
 // Every task of the next attempt has its place; their leases begin.
@@ -136,20 +136,20 @@ struct JobPlaced {
   static constexpr const char* kind = "job_placed";
   JobId job;
   std::vector<Task> tasks;
-  template <class V>
-  void fields(V& v) {
-    v("job", job);
-    v("tasks", tasks);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("job", s.job);
+    v("tasks", s.tasks);
   }
 };
 struct TaskStarted {
   static constexpr const char* kind = "task_started";
   TaskId task;
   WallTime at;
-  template <class V>
-  void fields(V& v) {
-    v("task", task);
-    v("at_ns", at);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("task", s.task);
+    v("at_ns", s.at);
   }
 };
 // The task is over and its lease with it.
@@ -161,14 +161,14 @@ struct TaskEnded {
   WallTime lease_to;
   NanoUsd cost;  // of the lease
   bool never_began = false;
-  template <class V>
-  void fields(V& v) {
-    v("task", task);
-    v("exit", exit);
-    v("usage", usage);
-    v("lease_to_ns", lease_to);
-    v("cost", cost);
-    v("never_began", never_began);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("task", s.task);
+    v("exit", s.exit);
+    v("usage", s.usage);
+    v("lease_to_ns", s.lease_to);
+    v("cost", s.cost);
+    v("never_began", s.never_began);
   }
 };
 // Its live tasks are being ended.
@@ -179,13 +179,13 @@ struct JobStopping {
   StopCause cause = StopCause::request;
   bool force = false;  // without grace
   JobId for_job;       // preempted: who gets its place
-  template <class V>
-  void fields(V& v) {
-    v("job", job);
-    v("reason", reason);
-    v("cause", cause);
-    v("force", force);
-    v("for_job", for_job);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("job", s.job);
+    v("reason", s.reason);
+    v("cause", s.cause);
+    v("force", s.force);
+    v("for_job", s.for_job);
   }
 };
 // The attempt is over and another will come.
@@ -195,12 +195,12 @@ struct JobRequeued {
   WallTime not_before;
   std::string reason;
   bool failed = false;  // by its own doing: it counts as one of the retries
-  template <class V>
-  void fields(V& v) {
-    v("job", job);
-    v("not_before_ns", not_before);
-    v("reason", reason);
-    v("failed", failed);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("job", s.job);
+    v("not_before_ns", s.not_before);
+    v("reason", s.reason);
+    v("failed", s.failed);
   }
 };
 struct JobEnded {
@@ -209,12 +209,12 @@ struct JobEnded {
   JobState state = JobState::succeeded;
   ExitStatus exit;
   std::string reason;
-  template <class V>
-  void fields(V& v) {
-    v("job", job);
-    v("state", state);
-    v("exit", exit);
-    v("reason", reason);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("job", s.job);
+    v("state", s.state);
+    v("exit", s.exit);
+    v("reason", s.reason);
   }
 };
 
@@ -222,53 +222,53 @@ struct JobEnded {
 struct NodeJoined {
   static constexpr const char* kind = "node_joined";
   Node node;
-  template <class V>
-  void fields(V& v) {
-    v("node", node);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("node", s.node);
   }
 };
 struct NodeOfferChanged {
   static constexpr const char* kind = "node_offer_changed";
   NodeId node;
   NodeOffer offer;
-  template <class V>
-  void fields(V& v) {
-    v("node", node);
-    v("offer", offer);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("node", s.node);
+    v("offer", s.offer);
   }
 };
 struct NodeReachable {
   static constexpr const char* kind = "node_reachable";
   NodeId node;
-  template <class V>
-  void fields(V& v) {
-    v("node", node);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("node", s.node);
   }
 };
 struct NodeUnreachable {
   static constexpr const char* kind = "node_unreachable";
   NodeId node;
-  template <class V>
-  void fields(V& v) {
-    v("node", node);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("node", s.node);
   }
 };
 struct NodeDrained {
   static constexpr const char* kind = "node_drained";
   NodeId node;
   std::string reason;  // empty: takes work again
-  template <class V>
-  void fields(V& v) {
-    v("node", node);
-    v("reason", reason);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("node", s.node);
+    v("reason", s.reason);
   }
 };
 struct NodeRemoved {
   static constexpr const char* kind = "node_removed";
   NodeId node;
-  template <class V>
-  void fields(V& v) {
-    v("node", node);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("node", s.node);
   }
 };
 
@@ -276,17 +276,17 @@ struct NodeRemoved {
 struct ScheduleAdded {
   static constexpr const char* kind = "schedule_added";
   Schedule schedule;
-  template <class V>
-  void fields(V& v) {
-    v("schedule", schedule);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("schedule", s.schedule);
   }
 };
 struct ScheduleRemoved {
   static constexpr const char* kind = "schedule_removed";
   ScheduleId schedule;
-  template <class V>
-  void fields(V& v) {
-    v("schedule", schedule);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("schedule", s.schedule);
   }
 };
 // The job it made is in the JobsSubmitted right after it. A zero job: the run was skipped, for the
@@ -297,12 +297,12 @@ struct ScheduleFired {
   JobId job;
   WallTime next_at;
   std::string skipped;
-  template <class V>
-  void fields(V& v) {
-    v("schedule", schedule);
-    v("job", job);
-    v("next_at_ns", next_at);
-    v("skipped", skipped);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("schedule", s.schedule);
+    v("job", s.job);
+    v("next_at_ns", s.next_at);
+    v("skipped", s.skipped);
   }
 };
 
@@ -317,15 +317,15 @@ struct JobSuspending {
   bool resume_wanted = false;  // as soon as there is room again
   JobId for_job;               // preempted: who gets its place
   std::uint32_t order = 0;
-  template <class V>
-  void fields(V& v) {
-    v("job", job);
-    v("reason", reason);
-    v("cause", cause);
-    v("mode", mode);
-    v("resume_wanted", resume_wanted);
-    v("for_job", for_job);
-    v("order", order);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("job", s.job);
+    v("reason", s.reason);
+    v("cause", s.cause);
+    v("mode", s.mode);
+    v("resume_wanted", s.resume_wanted);
+    v("for_job", s.for_job);
+    v("order", s.order);
   }
 };
 // Its memory is kept and its GPUs are free: the lease of them is closed, one of memory begins. Its
@@ -338,14 +338,14 @@ struct TaskSuspended {
   Rate rate;     // of the one that begins, per GiB of memory
   std::int64_t ram_mib = 0;
   std::string resume_failed;  // it was to resume and could not, and is as it was before
-  template <class V>
-  void fields(V& v) {
-    v("task", task);
-    v("lease_to_ns", lease_to);
-    v("cost", cost);
-    v("rate", rate);
-    v("ram_mib", ram_mib);
-    v("resume_failed", resume_failed);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("task", s.task);
+    v("lease_to_ns", s.lease_to);
+    v("cost", s.cost);
+    v("rate", s.rate);
+    v("ram_mib", s.ram_mib);
+    v("resume_failed", s.resume_failed);
   }
 };
 // It could not be suspended, and runs on.
@@ -354,11 +354,11 @@ struct SuspendFailed {
   JobId job;
   SuspendCause cause = SuspendCause::request;
   std::string reason;
-  template <class V>
-  void fields(V& v) {
-    v("job", job);
-    v("cause", cause);
-    v("reason", reason);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("job", s.job);
+    v("cause", s.cause);
+    v("reason", s.reason);
   }
 };
 // Of a job that is suspended or about to be: why, and whether it goes on when there is room.
@@ -368,12 +368,12 @@ struct SuspensionChanged {
   SuspendCause cause = SuspendCause::request;
   std::string reason;
   bool resume_wanted = false;
-  template <class V>
-  void fields(V& v) {
-    v("job", job);
-    v("cause", cause);
-    v("reason", reason);
-    v("resume_wanted", resume_wanted);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("job", s.job);
+    v("cause", s.cause);
+    v("reason", s.reason);
+    v("resume_wanted", s.resume_wanted);
   }
 };
 // It has GPUs again: the lease of memory is closed, one of GPUs begins.
@@ -389,26 +389,26 @@ struct JobResuming {
   Rate rate;
   PriceClass price_class = PriceClass::on_demand;
   std::uint32_t order = 0;
-  template <class V>
-  void fields(V& v) {
-    v("job", job);
-    v("task", task);
-    v("gpus", gpus);
-    v("cpu_milli", cpu_milli);
-    v("mem_mib", mem_mib);
-    v("lease_to_ns", lease_to);
-    v("cost", cost);
-    v("rate", rate);
-    v("price_class", price_class);
-    v("order", order);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("job", s.job);
+    v("task", s.task);
+    v("gpus", s.gpus);
+    v("cpu_milli", s.cpu_milli);
+    v("mem_mib", s.mem_mib);
+    v("lease_to_ns", s.lease_to);
+    v("cost", s.cost);
+    v("rate", s.rate);
+    v("price_class", s.price_class);
+    v("order", s.order);
   }
 };
 struct TaskResumed {
   static constexpr const char* kind = "task_resumed";
   TaskId task;
-  template <class V>
-  void fields(V& v) {
-    v("task", task);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("task", s.task);
   }
 };
 // What its agent has found out about suspending it.
@@ -416,10 +416,10 @@ struct TaskDeclared {
   static constexpr const char* kind = "task_declared";
   TaskId task;
   std::string unsuspendable;  // empty: it can be suspended
-  template <class V>
-  void fields(V& v) {
-    v("task", task);
-    v("unsuspendable", unsuspendable);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("task", s.task);
+    v("unsuspendable", s.unsuspendable);
   }
 };
 
@@ -427,17 +427,17 @@ struct TaskDeclared {
 struct PoolAdded {
   static constexpr const char* kind = "pool_added";
   Pool pool;
-  template <class V>
-  void fields(V& v) {
-    v("pool", pool);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("pool", s.pool);
   }
 };
 struct PoolRemoved {
   static constexpr const char* kind = "pool_removed";
   PoolId pool;
-  template <class V>
-  void fields(V& v) {
-    v("pool", pool);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("pool", s.pool);
   }
 };
 // The provider refused an order and is not asked again before `until`; or, with `removing`, the
@@ -448,12 +448,12 @@ struct PoolDenied {
   std::string reason;
   WallTime until;
   bool removing = false;
-  template <class V>
-  void fields(V& v) {
-    v("pool", pool);
-    v("reason", reason);
-    v("until_ns", until);
-    v("removing", removing);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("pool", s.pool);
+    v("reason", s.reason);
+    v("until_ns", s.until);
+    v("removing", s.removing);
   }
 };
 // Written before the engine is asked.
@@ -461,10 +461,10 @@ struct MachineWanted {
   static constexpr const char* kind = "machine_wanted";
   Machine machine;
   std::string why;
-  template <class V>
-  void fields(V& v) {
-    v("machine", machine);
-    v("why", why);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("machine", s.machine);
+    v("why", s.why);
   }
 };
 struct MachineSeen {
@@ -473,22 +473,22 @@ struct MachineSeen {
   std::string external;
   std::string note;
   WallTime ends_at;
-  template <class V>
-  void fields(V& v) {
-    v("machine", machine);
-    v("external", external);
-    v("note", note);
-    v("ends_at_ns", ends_at);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("machine", s.machine);
+    v("external", s.external);
+    v("note", s.note);
+    v("ends_at_ns", s.ends_at);
   }
 };
 struct MachineReleased {
   static constexpr const char* kind = "machine_released";
   std::string machine;
   std::string reason;
-  template <class V>
-  void fields(V& v) {
-    v("machine", machine);
-    v("reason", reason);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("machine", s.machine);
+    v("reason", s.reason);
   }
 };
 // The engine no longer has it (or never made it).
@@ -496,10 +496,10 @@ struct MachineGone {
   static constexpr const char* kind = "machine_gone";
   std::string machine;
   std::string reason;
-  template <class V>
-  void fields(V& v) {
-    v("machine", machine);
-    v("reason", reason);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("machine", s.machine);
+    v("reason", s.reason);
   }
 };
 
@@ -510,11 +510,11 @@ struct GpuDrained {
   NodeId node;
   std::int32_t gpu = 0;
   std::string reason;
-  template <class V>
-  void fields(V& v) {
-    v("node", node);
-    v("gpu", gpu);
-    v("reason", reason);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("node", s.node);
+    v("gpu", s.gpu);
+    v("reason", s.reason);
   }
 };
 // A restart goes on from here.
@@ -522,10 +522,10 @@ struct JobCheckpointed {
   static constexpr const char* kind = "job_checkpointed";
   JobId job;
   Checkpoint checkpoint;
-  template <class V>
-  void fields(V& v) {
-    v("job", job);
-    v("checkpoint", checkpoint);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("job", s.job);
+    v("checkpoint", s.checkpoint);
   }
 };
 
@@ -536,19 +536,19 @@ struct ProjectChanged {
   ProjectId project;
   std::uint32_t weight = 100;
   Quota quota;
-  template <class V>
-  void fields(V& v) {
-    v("project", project);
-    v("weight", weight);
-    v("quota", quota);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("project", s.project);
+    v("weight", s.weight);
+    v("quota", s.quota);
   }
 };
 struct ReservationMade {
   static constexpr const char* kind = "reservation_made";
   Reservation reservation;
-  template <class V>
-  void fields(V& v) {
-    v("reservation", reservation);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("reservation", s.reservation);
   }
 };
 // It holds other places now: a node of the old ones is gone.
@@ -556,10 +556,10 @@ struct ReservationMoved {
   static constexpr const char* kind = "reservation_moved";
   ReservationId reservation;
   std::vector<ReservedPlace> places;
-  template <class V>
-  void fields(V& v) {
-    v("reservation", reservation);
-    v("places", places);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("reservation", s.reservation);
+    v("places", s.places);
   }
 };
 // Its time is over, or it was cancelled. `unused` is what its jobs did not pay for, closed as a
@@ -573,15 +573,15 @@ struct ReservationEnded {
   ProjectId project;  // who pays
   UserId user;
   std::int64_t unused_milli = 0;  // of a GPU, on average over its time: what its jobs left
-  template <class V>
-  void fields(V& v) {
-    v("reservation", reservation);
-    v("reason", reason);
-    v("lease", lease);
-    v("unused", unused);
-    v("project", project);
-    v("user", user);
-    v("unused_milli", unused_milli);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("reservation", s.reservation);
+    v("reason", s.reason);
+    v("lease", s.lease);
+    v("unused", s.unused);
+    v("project", s.project);
+    v("user", s.user);
+    v("unused_milli", s.unused_milli);
   }
 };
 // A lost member of an elastic gang has a new place; the others were not disturbed.
@@ -589,10 +589,10 @@ struct MemberReplaced {
   static constexpr const char* kind = "member_replaced";
   JobId job;
   Task task;  // of the same rank
-  template <class V>
-  void fields(V& v) {
-    v("job", job);
-    v("task", task);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("job", s.job);
+    v("task", s.task);
   }
 };
 
@@ -602,10 +602,10 @@ struct ReservationLeft {
   static constexpr const char* kind = "reservation_left";
   JobId job;
   std::string reason;  // of one that runs: what it pays now, and why
-  template <class V>
-  void fields(V& v) {
-    v("job", job);
-    v("reason", reason);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("job", s.job);
+    v("reason", s.reason);
   }
 };
 // A task that runs on has another price from this moment on: its lease ends there and the next
@@ -617,13 +617,13 @@ struct TaskRerated {
   NanoUsd cost;  // of the lease that ended
   Rate rate;     // of the one that begins
   PriceClass price_class = PriceClass::on_demand;
-  template <class V>
-  void fields(V& v) {
-    v("task", task);
-    v("lease_to_ns", lease_to);
-    v("cost", cost);
-    v("rate", rate);
-    v("price_class", price_class);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("task", s.task);
+    v("lease_to_ns", s.lease_to);
+    v("cost", s.cost);
+    v("rate", s.rate);
+    v("price_class", s.price_class);
   }
 };
 
@@ -632,10 +632,10 @@ struct JobImageFound {
   static constexpr const char* kind = "job_image_found";
   JobId job;
   std::string digest;  // "sha256:…" of the manifest
-  template <class V>
-  void fields(V& v) {
-    v("job", job);
-    v("digest", digest);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("job", s.job);
+    v("digest", s.digest);
   }
 };
 

@@ -18,12 +18,12 @@ struct EndpointDeployed {
   ProjectId project;
   UserId user;
   Revision revision;
-  template <class V>
-  void fields(V& v) {
-    v("endpoint", endpoint);
-    v("project", project);
-    v("user", user);
-    v("revision", revision);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("endpoint", s.endpoint);
+    v("project", s.project);
+    v("user", s.user);
+    v("revision", s.revision);
   }
 };
 // A revision takes over, or never will.
@@ -34,23 +34,23 @@ struct RevisionJudged {
   bool healthy = false;
   std::string reason;
   JobId job;  // the replica that failed it; zero: none in particular
-  template <class V>
-  void fields(V& v) {
-    v("endpoint", endpoint);
-    v("revision", revision);
-    v("healthy", healthy);
-    v("reason", reason);
-    v("job", job);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("endpoint", s.endpoint);
+    v("revision", s.revision);
+    v("healthy", s.healthy);
+    v("reason", s.reason);
+    v("job", s.job);
   }
 };
 struct EndpointScaled {
   static constexpr const char* kind = "endpoint_scaled";
   std::string endpoint;
   EndpointPolicy policy;  // of the revision in force
-  template <class V>
-  void fields(V& v) {
-    v("endpoint", endpoint);
-    v("policy", policy);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("endpoint", s.endpoint);
+    v("policy", s.policy);
   }
 };
 struct EndpointKeySet {
@@ -58,27 +58,27 @@ struct EndpointKeySet {
   std::string endpoint;
   EndpointKey key;
   bool removed = false;
-  template <class V>
-  void fields(V& v) {
-    v("endpoint", endpoint);
-    v("key", key);
-    v("removed", removed);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("endpoint", s.endpoint);
+    v("key", s.key);
+    v("removed", s.removed);
   }
 };
 struct EndpointDeleted {
   static constexpr const char* kind = "endpoint_deleted";
   std::string endpoint;
-  template <class V>
-  void fields(V& v) {
-    v("endpoint", endpoint);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("endpoint", s.endpoint);
   }
 };
 struct CallAccepted {
   static constexpr const char* kind = "call_accepted";
   AsyncCall call;
-  template <class V>
-  void fields(V& v) {
-    v("call", call);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("call", s.call);
   }
 };
 struct CallEnded {
@@ -89,23 +89,23 @@ struct CallEnded {
   std::map<std::string, std::string> answer_headers;
   std::string answer;
   std::string reason;
-  template <class V>
-  void fields(V& v) {
-    v("id", id);
-    v("state", state);
-    v("status", status);
-    v("answer_headers", answer_headers);
-    v("answer", answer);
-    v("reason", reason);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("id", s.id);
+    v("state", s.state);
+    v("status", s.status);
+    v("answer_headers", s.answer_headers);
+    v("answer", s.answer);
+    v("reason", s.reason);
   }
 };
 // Their answers were kept for long enough.
 struct CallsForgotten {
   static constexpr const char* kind = "calls_forgotten";
   std::vector<std::string> ids;
-  template <class V>
-  void fields(V& v) {
-    v("ids", ids);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("ids", s.ids);
   }
 };
 

@@ -18,17 +18,17 @@ namespace billow {
 struct PriceSet {
   static constexpr const char* kind = "price_set";
   PriceRule rule;
-  template <class V>
-  void fields(V& v) {
-    v("rule", rule);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("rule", s.rule);
   }
 };
 struct PriceRemoved {
   static constexpr const char* kind = "price_removed";
   std::string of;
-  template <class V>
-  void fields(V& v) {
-    v("of", of);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("of", s.of);
   }
 };
 // What the whole node costs a second from here on, and how much of it can be leased.
@@ -37,11 +37,11 @@ struct NodePriceSet {
   NodeId node;
   Rate rate;
   std::int64_t capacity_milli = 0;
-  template <class V>
-  void fields(V& v) {
-    v("node", node);
-    v("rate", rate);
-    v("capacity_milli", capacity_milli);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("node", s.node);
+    v("rate", s.rate);
+    v("capacity_milli", s.capacity_milli);
   }
 };
 
@@ -50,18 +50,18 @@ struct BudgetSet {
   static constexpr const char* kind = "budget_set";
   Budget budget;
   NanoUsd spent;  // by leases that ended before, in the period that runs
-  template <class V>
-  void fields(V& v) {
-    v("budget", budget);
-    v("spent", spent);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("budget", s.budget);
+    v("spent", s.spent);
   }
 };
 struct BudgetRemoved {
   static constexpr const char* kind = "budget_removed";
   BudgetKey budget;
-  template <class V>
-  void fields(V& v) {
-    v("budget", budget);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("budget", s.budget);
   }
 };
 // A mark was passed (50, 80, 100 %), the cap reached, or a new period begun.
@@ -72,13 +72,13 @@ struct BudgetWarned {
   BudgetAction action = BudgetAction::none;
   std::int32_t pct = 0;
   std::string text;
-  template <class V>
-  void fields(V& v) {
-    v("budget", budget);
-    v("state", state);
-    v("action", action);
-    v("pct", pct);
-    v("text", text);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("budget", s.budget);
+    v("state", s.state);
+    v("action", s.action);
+    v("pct", s.pct);
+    v("text", s.text);
   }
 };
 // It was about to start and its minimum cannot be paid: out of the queue until it can.
@@ -87,11 +87,11 @@ struct JobHeld {
   JobId job;
   std::string reason;
   Rate rate;  // what it would have cost a second
-  template <class V>
-  void fields(V& v) {
-    v("job", job);
-    v("reason", reason);
-    v("rate", rate);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("job", s.job);
+    v("reason", s.reason);
+    v("rate", s.rate);
   }
 };
 
@@ -100,10 +100,10 @@ struct MeterMarked {
   static constexpr const char* kind = "meter_marked";
   NodeId node;
   std::vector<TaskMark> marks;
-  template <class V>
-  void fields(V& v) {
-    v("node", node);
-    v("marks", marks);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("node", s.node);
+    v("marks", s.marks);
   }
 };
 // The books are posted up to the end of a day (UTC). The sums are those of the postings.
@@ -111,14 +111,14 @@ struct DayClosed {
   static constexpr const char* kind = "day_closed";
   std::int64_t day = 0;  // since 1970-01-01
   NanoUsd fleet, active, idle, unallocated, charge;
-  template <class V>
-  void fields(V& v) {
-    v("day", day);
-    v("fleet", fleet);
-    v("active", active);
-    v("idle", idle);
-    v("unallocated", unallocated);
-    v("charge", charge);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("day", s.day);
+    v("fleet", s.fleet);
+    v("active", s.active);
+    v("idle", s.idle);
+    v("unallocated", s.unallocated);
+    v("charge", s.charge);
   }
 };
 // No posting is made into this month any more: what comes late is posted into the next.
@@ -126,11 +126,11 @@ struct MonthClosed {
   static constexpr const char* kind = "month_closed";
   std::string month;  // "2026-11"
   NanoUsd cost, charge;
-  template <class V>
-  void fields(V& v) {
-    v("month", month);
-    v("cost", cost);
-    v("charge", charge);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("month", s.month);
+    v("cost", s.cost);
+    v("charge", s.charge);
   }
 };
 
@@ -139,18 +139,18 @@ struct IdlePolicySet {
   static constexpr const char* kind = "idle_policy_set";
   ProjectId project;                 // none: of every project without its own
   std::optional<IdlePolicy> policy;  // none: as for everybody
-  template <class V>
-  void fields(V& v) {
-    v("project", project);
-    v("policy", policy);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("project", s.project);
+    v("policy", s.policy);
   }
 };
 struct IdleFloorSet {
   static constexpr const char* kind = "idle_floor_set";
   IdleFloor floor;
-  template <class V>
-  void fields(V& v) {
-    v("floor", floor);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("floor", s.floor);
   }
 };
 // What a task's agent found, with its reason. `action` is what its ladder has come to.
@@ -161,13 +161,13 @@ struct IdleWarned {
   IdleState state = IdleState::idle;  // hung: busy by its own word, at the power of an idle card
   IdleAction action = IdleAction::warn;
   std::string text;  // "idle 12m: SM 0 %, 71 W (idle 68 W), CPU 0.1 %, no I/O; suspending in 3m"
-  template <class V>
-  void fields(V& v) {
-    v("task", task);
-    v("job", job);
-    v("state", state);
-    v("action", action);
-    v("text", text);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("task", s.task);
+    v("job", s.job);
+    v("state", s.state);
+    v("action", s.action);
+    v("text", s.text);
   }
 };
 // Every task of the job has come to it.
@@ -176,11 +176,11 @@ struct IdleActed {
   JobId job;
   IdleAction action = IdleAction::stop;
   std::string text;
-  template <class V>
-  void fields(V& v) {
-    v("job", job);
-    v("action", action);
-    v("text", text);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("job", s.job);
+    v("action", s.action);
+    v("text", s.text);
   }
 };
 struct KeptAlive {
@@ -189,12 +189,12 @@ struct KeptAlive {
   Duration lasts;
   std::string reason;
   bool by_task = false;  // asked for inside the job: its agent knows already
-  template <class V>
-  void fields(V& v) {
-    v("job", job);
-    v("lasts_ns", lasts);
-    v("reason", reason);
-    v("by_task", by_task);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("job", s.job);
+    v("lasts_ns", s.lasts);
+    v("reason", s.reason);
+    v("by_task", s.by_task);
   }
 };
 // A node of a pool that bills is given back.
@@ -202,10 +202,10 @@ struct NodeReleased {
   static constexpr const char* kind = "node_released";
   NodeId node;
   std::string reason;
-  template <class V>
-  void fields(V& v) {
-    v("node", node);
-    v("reason", reason);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("node", s.node);
+    v("reason", s.reason);
   }
 };
 
@@ -213,54 +213,54 @@ struct NodeReleased {
 struct WebhookAdded {
   static constexpr const char* kind = "webhook_added";
   Webhook webhook;
-  template <class V>
-  void fields(V& v) {
-    v("webhook", webhook);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("webhook", s.webhook);
   }
 };
 struct WebhookRemoved {
   static constexpr const char* kind = "webhook_removed";
   std::uint64_t webhook = 0;
-  template <class V>
-  void fields(V& v) {
-    v("webhook", webhook);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("webhook", s.webhook);
   }
 };
 struct WebhookDelivered {
   static constexpr const char* kind = "webhook_delivered";
   std::uint64_t webhook = 0;
   Seq through = 0;
-  template <class V>
-  void fields(V& v) {
-    v("webhook", webhook);
-    v("through", through);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("webhook", s.webhook);
+    v("through", s.through);
   }
 };
 struct CommitmentSet {
   static constexpr const char* kind = "commitment_set";
   CommitmentTerms commitment;
-  template <class V>
-  void fields(V& v) {
-    v("commitment", commitment);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("commitment", s.commitment);
   }
 };
 struct CommitmentRemoved {
   static constexpr const char* kind = "commitment_removed";
   std::string name;
-  template <class V>
-  void fields(V& v) {
-    v("name", name);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("name", s.name);
   }
 };
 struct ProjectTagged {
   static constexpr const char* kind = "project_tagged";
   ProjectId project;
   std::string key, value;  // an empty value takes the tag away
-  template <class V>
-  void fields(V& v) {
-    v("project", project);
-    v("key", key);
-    v("value", value);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("project", s.project);
+    v("key", s.key);
+    v("value", s.value);
   }
 };
 // A provider's bill was compared with the books.
@@ -269,14 +269,14 @@ struct BillImported {
   std::string name, digest;
   std::int64_t lines = 0, differing = 0;
   NanoUsd billed, ours;
-  template <class V>
-  void fields(V& v) {
-    v("name", name);
-    v("digest", digest);
-    v("lines", lines);
-    v("differing", differing);
-    v("billed", billed);
-    v("ours", ours);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("name", s.name);
+    v("digest", s.digest);
+    v("lines", s.lines);
+    v("differing", s.differing);
+    v("billed", s.billed);
+    v("ours", s.ours);
   }
 };
 

@@ -32,10 +32,10 @@ struct Dependency {
   JobId job;
   AfterKind kind = AfterKind::ok;
   bool operator==(const Dependency&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("job", job);
-    v("kind", kind);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("job", s.job);
+    v("kind", s.kind);
   }
 };
 
@@ -47,12 +47,12 @@ struct ArraySpec {
   std::uint64_t running_max = 0;
   std::uint64_t count() const { return (last - first) / step + 1; }
   bool operator==(const ArraySpec&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("first", first);
-    v("last", last);
-    v("step", step);
-    v("running_max", running_max);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("first", s.first);
+    v("last", s.last);
+    v("step", s.step);
+    v("running_max", s.running_max);
   }
 };
 // "0-99", "0-99%10", "1-9:2"
@@ -99,43 +99,43 @@ struct JobSpec {
   Surroundings surroundings;           // image, environment, volumes, secrets
 
   bool operator==(const JobSpec&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("name", name);
-    v("argv", argv);
-    v("cwd", cwd);
-    v("env_digest", env_digest);
-    v("resources", resources);
-    v("nodes", nodes);
-    v("procs", procs);
-    v("time_limit_ns", time_limit);
-    v("priority", priority);
-    v("spot", spot);
-    v("retries", retries);
-    v("retry_backoff_ns", retry_backoff);
-    v("after", after);
-    v("array", array);
-    v("labels", labels);
-    v("node_labels", node_labels);
-    v("pty", pty);
-    v("use_stdin", use_stdin);
-    v("rows", rows);
-    v("cols", cols);
-    v("stop_grace_ns", stop_grace);
-    v("rerun_if_lost", rerun_if_lost);
-    v("suspendable", suspendable);
-    v("strict", strict);
-    v("time_sliced", time_sliced);
-    v("suspend_hook", suspend_hook);
-    v("resume_hook", resume_hook);
-    v("checkpoint_every_ns", checkpoint_every);
-    v("checkpoint_cmd", checkpoint_cmd);
-    v("checkpoint_signal", checkpoint_signal);
-    v("checkpoint_dir", checkpoint_dir);
-    v("place", place);
-    v("reservation", reservation);
-    v("elastic", elastic);
-    v("surroundings", surroundings);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("name", s.name);
+    v("argv", s.argv);
+    v("cwd", s.cwd);
+    v("env_digest", s.env_digest);
+    v("resources", s.resources);
+    v("nodes", s.nodes);
+    v("procs", s.procs);
+    v("time_limit_ns", s.time_limit);
+    v("priority", s.priority);
+    v("spot", s.spot);
+    v("retries", s.retries);
+    v("retry_backoff_ns", s.retry_backoff);
+    v("after", s.after);
+    v("array", s.array);
+    v("labels", s.labels);
+    v("node_labels", s.node_labels);
+    v("pty", s.pty);
+    v("use_stdin", s.use_stdin);
+    v("rows", s.rows);
+    v("cols", s.cols);
+    v("stop_grace_ns", s.stop_grace);
+    v("rerun_if_lost", s.rerun_if_lost);
+    v("suspendable", s.suspendable);
+    v("strict", s.strict);
+    v("time_sliced", s.time_sliced);
+    v("suspend_hook", s.suspend_hook);
+    v("resume_hook", s.resume_hook);
+    v("checkpoint_every_ns", s.checkpoint_every);
+    v("checkpoint_cmd", s.checkpoint_cmd);
+    v("checkpoint_signal", s.checkpoint_signal);
+    v("checkpoint_dir", s.checkpoint_dir);
+    v("place", s.place);
+    v("reservation", s.reservation);
+    v("elastic", s.elastic);
+    v("surroundings", s.surroundings);
   }
 };
 
@@ -152,13 +152,13 @@ struct ExitStatus {
   int shell_code() const;
   std::string text() const;  // "exit code 3", "killed by SIGSEGV", "out of memory", …
   bool operator==(const ExitStatus&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("kind", kind);
-    v("code", code);
-    v("signal", signal);
-    v("message", message);
-    v("port_taken", port_taken);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("kind", s.kind);
+    v("code", s.code);
+    v("signal", s.signal);
+    v("message", s.message);
+    v("port_taken", s.port_taken);
   }
 };
 
@@ -170,13 +170,13 @@ struct TaskUsage {
   std::int64_t log_bytes_lost = 0;
   TaskMeter meter;  // as its agent measured it
   bool operator==(const TaskUsage&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("cpu_user_ns", cpu_user_ns);
-    v("cpu_system_ns", cpu_system_ns);
-    v("rss_peak_kib", rss_peak_kib);
-    v("log_bytes_lost", log_bytes_lost);
-    v("meter", meter);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("cpu_user_ns", s.cpu_user_ns);
+    v("cpu_system_ns", s.cpu_system_ns);
+    v("rss_peak_kib", s.rss_peak_kib);
+    v("log_bytes_lost", s.log_bytes_lost);
+    v("meter", s.meter);
   }
 };
 
@@ -185,11 +185,11 @@ struct GpuGrant {
   Share share;
   std::int32_t mig_start = -1;  // first memory slice of a MIG instance; -1: none
   bool operator==(const GpuGrant&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("gpu", gpu);
-    v("share", share);
-    v("mig_start", mig_start);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("gpu", s.gpu);
+    v("share", s.share);
+    v("mig_start", s.mig_start);
   }
 };
 
@@ -226,31 +226,31 @@ struct Task {
     return state != TaskState::ended && price_class != PriceClass::suspended;
   }
   bool operator==(const Task&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("id", id);
-    v("job", job);
-    v("rank", rank);
-    v("attempt", attempt);
-    v("node", node);
-    v("boot_id", boot_id);
-    v("state", state);
-    v("gpus", gpus);
-    v("cpu_milli", cpu_milli);
-    v("mem_mib", mem_mib);
-    v("lease_from_ns", lease_from);
-    v("lease_to_ns", lease_to);
-    v("rate", rate);
-    v("price_class", price_class);
-    v("started_at_ns", started_at);
-    v("exit", exit);
-    v("usage", usage);
-    v("never_began", never_began);
-    v("lease_number", lease_number);
-    v("ram_mib", ram_mib);
-    v("unsuspendable", unsuspendable);
-    v("reservation", reservation);
-    v("suspended_for_ns", suspended_for);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("id", s.id);
+    v("job", s.job);
+    v("rank", s.rank);
+    v("attempt", s.attempt);
+    v("node", s.node);
+    v("boot_id", s.boot_id);
+    v("state", s.state);
+    v("gpus", s.gpus);
+    v("cpu_milli", s.cpu_milli);
+    v("mem_mib", s.mem_mib);
+    v("lease_from_ns", s.lease_from);
+    v("lease_to_ns", s.lease_to);
+    v("rate", s.rate);
+    v("price_class", s.price_class);
+    v("started_at_ns", s.started_at);
+    v("exit", s.exit);
+    v("usage", s.usage);
+    v("never_began", s.never_began);
+    v("lease_number", s.lease_number);
+    v("ram_mib", s.ram_mib);
+    v("unsuspendable", s.unsuspendable);
+    v("reservation", s.reservation);
+    v("suspended_for_ns", s.suspended_for);
   }
 };
 
@@ -260,11 +260,11 @@ struct Checkpoint {
   WallTime at;
   std::int64_t cost_ms = 0;  // how long making and keeping them took
   bool operator==(const Checkpoint&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("path", path);
-    v("at_ns", at);
-    v("cost_ms", cost_ms);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("path", s.path);
+    v("at_ns", s.at);
+    v("cost_ms", s.cost_ms);
   }
 };
 // How often to checkpoint so that the time spent on checkpoints and on work done twice is least,
@@ -295,26 +295,26 @@ struct TaskStatus {
   PortHolder port_holder = PortHolder::unsaid;  // of a replica's port
   std::uint64_t port_look = 0;                  // and the number of the last LookAtPort it answers
   bool operator==(const TaskStatus&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("task", task);
-    v("state", state);
-    v("started_at_ns", started_at);
-    v("ended_at_ns", ended_at);
-    v("exit", exit);
-    v("usage", usage);
-    v("log_end", log_end);
-    v("never_began", never_began);
-    v("order", order);
-    v("order_error", order_error);
-    v("order_at_ns", order_at);
-    v("ram_mib", ram_mib);
-    v("unsuspendable", unsuspendable);
-    v("checkpoint", checkpoint);
-    v("left_behind", left_behind);
-    v("waits_for", waits_for);
-    v("port_holder", port_holder);
-    v("port_look", port_look);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("task", s.task);
+    v("state", s.state);
+    v("started_at_ns", s.started_at);
+    v("ended_at_ns", s.ended_at);
+    v("exit", s.exit);
+    v("usage", s.usage);
+    v("log_end", s.log_end);
+    v("never_began", s.never_began);
+    v("order", s.order);
+    v("order_error", s.order_error);
+    v("order_at_ns", s.order_at);
+    v("ram_mib", s.ram_mib);
+    v("unsuspendable", s.unsuspendable);
+    v("checkpoint", s.checkpoint);
+    v("left_behind", s.left_behind);
+    v("waits_for", s.waits_for);
+    v("port_holder", s.port_holder);
+    v("port_look", s.port_look);
   }
 };
 
@@ -328,14 +328,14 @@ struct Suspension {
   bool resume_wanted = false;  // it goes on as soon as its GPUs are free
   WallTime since;              // of the phase
   bool operator==(const Suspension&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("phase", phase);
-    v("cause", cause);
-    v("mode", mode);
-    v("order", order);
-    v("resume_wanted", resume_wanted);
-    v("since_ns", since);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("phase", s.phase);
+    v("cause", s.cause);
+    v("mode", s.mode);
+    v("order", s.order);
+    v("resume_wanted", s.resume_wanted);
+    v("since_ns", s.since);
   }
 };
 
@@ -345,11 +345,11 @@ struct Expectation {
   Duration at_most;  // nine of ten took no longer
   std::uint32_t runs = 0;
   bool operator==(const Expectation&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("likely_ns", likely);
-    v("at_most_ns", at_most);
-    v("runs", runs);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("likely_ns", s.likely);
+    v("at_most_ns", s.at_most);
+    v("runs", s.runs);
   }
 };
 
@@ -385,36 +385,36 @@ struct Job {
                                   // of on-demand work: somebody asked for that
   std::string image_digest;  // of the image that its room was made of last, as its node found it
 
-  template <class V>
-  void fields(V& v) {
-    v("id", id);
-    v("spec", spec);
-    v("project", project);
-    v("user", user);
-    v("state", state);
-    v("array", array);
-    v("array_index", array_index);
-    v("submitted_at_ns", submitted_at);
-    v("started_at_ns", started_at);
-    v("ended_at_ns", ended_at);
-    v("not_before_ns", not_before);
-    v("attempt", attempt);
-    v("failures", failures);
-    v("waiting_for", waiting_for);
-    v("stopping", stopping);
-    v("stop_forced", stop_forced);
-    v("reason", reason);
-    v("exit", exit);
-    v("cost", cost);
-    v("tasks", tasks);
-    v("gives_way_to", gives_way_to);
-    v("suspension", suspension);
-    v("checkpoint", checkpoint);
-    v("expected", expected);
-    v("repairs", repairs);
-    v("member_lost_at_ns", member_lost_at);
-    v("left_reservation", left_reservation);
-    v("image_digest", image_digest);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("id", s.id);
+    v("spec", s.spec);
+    v("project", s.project);
+    v("user", s.user);
+    v("state", s.state);
+    v("array", s.array);
+    v("array_index", s.array_index);
+    v("submitted_at_ns", s.submitted_at);
+    v("started_at_ns", s.started_at);
+    v("ended_at_ns", s.ended_at);
+    v("not_before_ns", s.not_before);
+    v("attempt", s.attempt);
+    v("failures", s.failures);
+    v("waiting_for", s.waiting_for);
+    v("stopping", s.stopping);
+    v("stop_forced", s.stop_forced);
+    v("reason", s.reason);
+    v("exit", s.exit);
+    v("cost", s.cost);
+    v("tasks", s.tasks);
+    v("gives_way_to", s.gives_way_to);
+    v("suspension", s.suspension);
+    v("checkpoint", s.checkpoint);
+    v("expected", s.expected);
+    v("repairs", s.repairs);
+    v("member_lost_at_ns", s.member_lost_at);
+    v("left_reservation", s.left_reservation);
+    v("image_digest", s.image_digest);
   }
 };
 

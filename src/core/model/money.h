@@ -41,11 +41,11 @@ struct BudgetKey {
   std::uint64_t of = 0;  // ProjectId, UserId or JobId
   BudgetPeriod period = BudgetPeriod::monthly;
   auto operator<=>(const BudgetKey&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("scope", scope);
-    v("of", of);
-    v("period", period);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("scope", s.scope);
+    v("of", s.of);
+    v("period", s.period);
   }
 };
 struct Budget {
@@ -57,14 +57,14 @@ struct Budget {
   Duration grace = minutes(10);  // between suspending and stopping
   BudgetKey key() const { return {scope, of, period}; }
   bool operator==(const Budget&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("scope", scope);
-    v("of", of);
-    v("period", period);
-    v("limit", limit);
-    v("stops", stops);
-    v("grace_ns", grace);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("scope", s.scope);
+    v("of", s.of);
+    v("period", s.period);
+    v("limit", s.limit);
+    v("stops", s.stops);
+    v("grace_ns", s.grace);
   }
 };
 struct BudgetState {
@@ -73,12 +73,12 @@ struct BudgetState {
   WallTime capped_at;           // 0: below the cap
   bool stopped = false;
   bool operator==(const BudgetState&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("period_from_ns", period_from);
-    v("warned_pct", warned_pct);
-    v("capped_at_ns", capped_at);
-    v("stopped", stopped);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("period_from_ns", s.period_from);
+    v("warned_pct", s.warned_pct);
+    v("capped_at_ns", s.capped_at);
+    v("stopped", s.stopped);
   }
 };
 
@@ -107,14 +107,14 @@ struct IdlePolicy {
       minutes(3);  // more for a task whose CPU is busy without progress: the verdict's one doubt
   Duration keepalive_max = hours(4);  // a keep-alive lasts at most this long
   bool operator==(const IdlePolicy&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("enabled", enabled);
-    v("warn_after_ns", warn_after);
-    v("suspend_after_ns", suspend_after);
-    v("stop_after_ns", stop_after);
-    v("spin_leash_ns", spin_leash);
-    v("keepalive_max_ns", keepalive_max);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("enabled", s.enabled);
+    v("warn_after_ns", s.warn_after);
+    v("suspend_after_ns", s.suspend_after);
+    v("stop_after_ns", s.stop_after);
+    v("spin_leash_ns", s.spin_leash);
+    v("keepalive_max_ns", s.keepalive_max);
   }
 };
 // The administrator's. Zero: no bound.
@@ -123,10 +123,10 @@ struct IdleFloor {
       hours(12);     // no idleness lasts longer, whatever a project or a keep-alive says
   Duration stop_by;  // on nodes that bill
   bool operator==(const IdleFloor&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("suspend_by_ns", suspend_by);
-    v("stop_by_ns", stop_by);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("suspend_by_ns", s.suspend_by);
+    v("stop_by_ns", s.stop_by);
   }
 };
 // What a task's agent needs to know to watch it.
@@ -136,12 +136,12 @@ struct IdleRules {
   bool can_suspend = false;  // its work can be kept while its GPUs are given back
   bool gang = false;  // ranks wait for each other: while the head is there it decides, not one node
   bool operator==(const IdleRules&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("policy", policy);
-    v("floor", floor);
-    v("can_suspend", can_suspend);
-    v("gang", gang);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("policy", s.policy);
+    v("floor", s.floor);
+    v("can_suspend", s.can_suspend);
+    v("gang", s.gang);
   }
 };
 
@@ -157,25 +157,25 @@ struct TaskMeter {
   std::int64_t egress_bytes = 0;    // sent to public addresses
   NanoUsd egress;                   // what they came to, as the head reckoned when it heard of them
   bool operator==(const TaskMeter&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("active_ns", active);
-    v("energy_mj", energy_mj);
-    v("gpu_mem_peak_mib", gpu_mem_peak_mib);
-    v("sm_peak_pct", sm_peak_pct);
-    v("engine_p95_pct", engine_p95_pct);
-    v("measured", measured);
-    v("egress_bytes", egress_bytes);
-    v("egress", egress);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("active_ns", s.active);
+    v("energy_mj", s.energy_mj);
+    v("gpu_mem_peak_mib", s.gpu_mem_peak_mib);
+    v("sm_peak_pct", s.sm_peak_pct);
+    v("engine_p95_pct", s.engine_p95_pct);
+    v("measured", s.measured);
+    v("egress_bytes", s.egress_bytes);
+    v("egress", s.egress);
   }
 };
 struct TaskMark {
   TaskId task;
   TaskMeter meter;
-  template <class V>
-  void fields(V& v) {
-    v("task", task);
-    v("meter", meter);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("task", s.task);
+    v("meter", s.meter);
   }
 };
 
@@ -191,15 +191,15 @@ struct PriceRule {
   NanoUsd storage_gib_month, egress_gib;  // where the pool prices them
   std::string how;  // for people: "$250,000 over 4 years, 10.2 kW at $0.15/kWh"
   bool operator==(const PriceRule&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("of", of);
-    v("cost", cost);
-    v("charge", charge);
-    v("charge_spot", charge_spot);
-    v("storage_gib_month", storage_gib_month);
-    v("egress_gib", egress_gib);
-    v("how", how);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("of", s.of);
+    v("cost", s.cost);
+    v("charge", s.charge);
+    v("charge_spot", s.charge_spot);
+    v("storage_gib_month", s.storage_gib_month);
+    v("egress_gib", s.egress_gib);
+    v("how", s.how);
   }
 };
 
@@ -211,14 +211,14 @@ struct CommitmentTerms {
   Rate rate;                              // of one GPU
   std::int64_t from_day = 0, to_day = 0;  // days since 1970; the second exclusive
   bool operator==(const CommitmentTerms&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("name", name);
-    v("gpu", gpu);
-    v("gpus", gpus);
-    v("rate", rate);
-    v("from_day", from_day);
-    v("to_day", to_day);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("name", s.name);
+    v("gpu", s.gpu);
+    v("gpus", s.gpus);
+    v("rate", s.rate);
+    v("from_day", s.from_day);
+    v("to_day", s.to_day);
   }
 };
 
@@ -229,12 +229,12 @@ struct Webhook {
   std::string url;
   std::vector<std::string> kinds;  // "budget", "idle", "job", "node"; empty: all
   Seq delivered = 0;               // every event up to this one has been sent or given up
-  template <class V>
-  void fields(V& v) {
-    v("id", id);
-    v("url", url);
-    v("kinds", kinds);
-    v("delivered", delivered);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("id", s.id);
+    v("url", s.url);
+    v("kinds", s.kinds);
+    v("delivered", s.delivered);
   }
 };
 

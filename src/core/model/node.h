@@ -27,18 +27,18 @@ struct NodeGpu {
   std::vector<std::string> mig;  // profiles of existing instances
 
   bool operator==(const NodeGpu&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("index", index);
-    v("uuid", uuid);
-    v("vendor", vendor);
-    v("model", model);
-    v("type", type);
-    v("mem_mib", mem_mib);
-    v("nvlink_domain", nvlink_domain);
-    v("numa", numa);
-    v("unhealthy", unhealthy);
-    v("mig", mig);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("index", s.index);
+    v("uuid", s.uuid);
+    v("vendor", s.vendor);
+    v("model", s.model);
+    v("type", s.type);
+    v("mem_mib", s.mem_mib);
+    v("nvlink_domain", s.nvlink_domain);
+    v("numa", s.numa);
+    v("unhealthy", s.unhealthy);
+    v("mig", s.mig);
   }
 };
 
@@ -56,18 +56,18 @@ struct NodeOffer {
   std::string address;  // where the nodes of a gang reach it; empty: by its name
 
   bool operator==(const NodeOffer&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("name", name);
-    v("boot_id", boot_id);
-    v("version", version);
-    v("gpus", gpus);
-    v("cpu_milli", cpu_milli);
-    v("mem_mib", mem_mib);
-    v("labels", labels);
-    v("simulated", simulated);
-    v("arch", arch);
-    v("address", address);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("name", s.name);
+    v("boot_id", s.boot_id);
+    v("version", s.version);
+    v("gpus", s.gpus);
+    v("cpu_milli", s.cpu_milli);
+    v("mem_mib", s.mem_mib);
+    v("labels", s.labels);
+    v("simulated", s.simulated);
+    v("arch", s.arch);
+    v("address", s.address);
   }
 };
 
@@ -78,11 +78,11 @@ struct GpuMark {
   std::string drained;  // why it takes no new work; empty: it does
   WallTime since;
   bool operator==(const GpuMark&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("gpu", gpu);
-    v("drained", drained);
-    v("since_ns", since);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("gpu", s.gpu);
+    v("drained", s.drained);
+    v("since_ns", s.since);
   }
 };
 
@@ -109,16 +109,16 @@ struct Node {
     const GpuMark* m = mark(gpu.index);
     return m ? m->drained : std::string();
   }
-  template <class V>
-  void fields(V& v) {
-    v("id", id);
-    v("offer", offer);
-    v("reachable", reachable);
-    v("unreachable_since_ns", unreachable_since);
-    v("drained", drained);
-    v("joined_at_ns", joined_at);
-    v("pool", pool);
-    v("gpu_marks", gpu_marks);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("id", s.id);
+    v("offer", s.offer);
+    v("reachable", s.reachable);
+    v("unreachable_since_ns", s.unreachable_since);
+    v("drained", s.drained);
+    v("joined_at_ns", s.joined_at);
+    v("pool", s.pool);
+    v("gpu_marks", s.gpu_marks);
   }
 };
 
@@ -127,12 +127,12 @@ struct User {
   std::string name;
   std::string unix_name;     // whom its jobs run as on the nodes
   Role role = Role::member;  // on the whole installation
-  template <class V>
-  void fields(V& v) {
-    v("id", id);
-    v("name", name);
-    v("unix_name", unix_name);
-    v("role", role);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("id", s.id);
+    v("name", s.name);
+    v("unix_name", s.unix_name);
+    v("role", s.role);
   }
 };
 
@@ -142,13 +142,13 @@ struct Project {
   std::map<std::string, Role> members;  // by user name
   std::uint32_t weight = 100;
   Quota quota;
-  template <class V>
-  void fields(V& v) {
-    v("id", id);
-    v("name", name);
-    v("members", members);
-    v("weight", weight);
-    v("quota", quota);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("id", s.id);
+    v("name", s.name);
+    v("members", s.members);
+    v("weight", s.weight);
+    v("quota", s.quota);
   }
 };
 
@@ -164,18 +164,18 @@ struct Token {
   PoolId pool;        // for scopes node and join: where such a node comes from
   WallTime created_at;
   WallTime expires_at;  // 0: never
-  template <class V>
-  void fields(V& v) {
-    v("id", id);
-    v("name", name);
-    v("hash", hash);
-    v("user", user);
-    v("scope", scope);
-    v("project", project);
-    v("node", node);
-    v("pool", pool);
-    v("created_at_ns", created_at);
-    v("expires_at_ns", expires_at);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("id", s.id);
+    v("name", s.name);
+    v("hash", s.hash);
+    v("user", s.user);
+    v("scope", s.scope);
+    v("project", s.project);
+    v("node", s.node);
+    v("pool", s.pool);
+    v("created_at_ns", s.created_at);
+    v("expires_at_ns", s.expires_at);
   }
 };
 
@@ -189,16 +189,16 @@ struct Schedule {
   UserId user;
   WallTime next_at;
   JobId last_job;
-  template <class V>
-  void fields(V& v) {
-    v("id", id);
-    v("name", name);
-    v("cron", cron);
-    v("spec", spec);
-    v("project", project);
-    v("user", user);
-    v("next_at_ns", next_at);
-    v("last_job", last_job);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("id", s.id);
+    v("name", s.name);
+    v("cron", s.cron);
+    v("spec", s.spec);
+    v("project", s.project);
+    v("user", s.user);
+    v("next_at_ns", s.next_at);
+    v("last_job", s.last_job);
   }
 };
 

@@ -32,17 +32,17 @@ struct PlaceWish {
   Spread spread = Spread::pack;
 
   bool operator==(const PlaceWish&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("regions", regions);
-    v("zones", zones);
-    v("pools", pools);
-    v("fabrics", fabrics);
-    v("placement_group", placement_group);
-    v("close", close);
-    v("close_required", close_required);
-    v("nvlink_required", nvlink_required);
-    v("spread", spread);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("regions", s.regions);
+    v("zones", s.zones);
+    v("pools", s.pools);
+    v("fabrics", s.fabrics);
+    v("placement_group", s.placement_group);
+    v("close", s.close);
+    v("close_required", s.close_required);
+    v("nvlink_required", s.nvlink_required);
+    v("spread", s.spread);
   }
 };
 
@@ -68,16 +68,16 @@ struct Quota {
   std::vector<std::string> pools;
 
   bool operator==(const Quota&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("guaranteed_milli", guaranteed_milli);
-    v("limit_milli", limit_milli);
-    v("user_limit_milli", user_limit_milli);
-    v("user_running_max", user_running_max);
-    v("may_borrow", may_borrow);
-    v("policy", policy);
-    v("regions", regions);
-    v("pools", pools);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("guaranteed_milli", s.guaranteed_milli);
+    v("limit_milli", s.limit_milli);
+    v("user_limit_milli", s.user_limit_milli);
+    v("user_running_max", s.user_running_max);
+    v("may_borrow", s.may_borrow);
+    v("policy", s.policy);
+    v("regions", s.regions);
+    v("pools", s.pools);
   }
 };
 

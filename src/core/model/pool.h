@@ -25,11 +25,11 @@ struct PoolCapabilities {
   bool list_is_final = false;          // a machine that was listed once and is missing has ended
   bool operator==(const PoolCapabilities&) const = default;
 
-  template <class V>
-  void fields(V& v) {
-    v("sizes_to_demand", sizes_to_demand);
-    v("several_nodes_at_once", several_nodes_at_once);
-    v("list_is_final", list_is_final);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("sizes_to_demand", s.sizes_to_demand);
+    v("several_nodes_at_once", s.several_nodes_at_once);
+    v("list_is_final", s.list_is_final);
   }
 };
 
@@ -68,35 +68,35 @@ struct Pool {
   WallTime denied_until;  // the provider is not asked again before
   std::string denied;     // why
 
-  template <class V>
-  void fields(V& v) {
-    v("id", id);
-    v("name", name);
-    v("kind", kind);
-    v("machines_min", machines_min);
-    v("machines_max", machines_max);
-    v("idle_ns", idle);
-    v("patience_ns", patience);
-    v("order", order);
-    v("gpu_type", gpu_type);
-    v("gpus", gpus);
-    v("price_nano_usd_per_s", price.nano_usd_per_s);
-    v("spot", spot);
-    v("head_url", head_url);
-    v("labels", labels);
-    v("sim", sim);
-    v("state", state);
-    v("capabilities", capabilities);
-    v("options", options);
-    v("partition", partition);
-    v("gres", gres);
-    v("time_ns", time);
-    v("sbatch_args", sbatch_args);
-    v("create_command", create_command);
-    v("list_command", list_command);
-    v("delete_command", delete_command);
-    v("denied_until_ns", denied_until);
-    v("denied", denied);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("id", s.id);
+    v("name", s.name);
+    v("kind", s.kind);
+    v("machines_min", s.machines_min);
+    v("machines_max", s.machines_max);
+    v("idle_ns", s.idle);
+    v("patience_ns", s.patience);
+    v("order", s.order);
+    v("gpu_type", s.gpu_type);
+    v("gpus", s.gpus);
+    v("price_nano_usd_per_s", s.price.nano_usd_per_s);
+    v("spot", s.spot);
+    v("head_url", s.head_url);
+    v("labels", s.labels);
+    v("sim", s.sim);
+    v("state", s.state);
+    v("capabilities", s.capabilities);
+    v("options", s.options);
+    v("partition", s.partition);
+    v("gres", s.gres);
+    v("time_ns", s.time);
+    v("sbatch_args", s.sbatch_args);
+    v("create_command", s.create_command);
+    v("list_command", s.list_command);
+    v("delete_command", s.delete_command);
+    v("denied_until_ns", s.denied_until);
+    v("denied", s.denied);
   }
 };
 
@@ -125,20 +125,20 @@ struct Machine {
   std::string note;      // the provider's status of it: "PENDING (Resources)"
   std::string reason;    // why it is released
 
-  template <class V>
-  void fields(V& v) {
-    v("name", name);
-    v("pool", pool);
-    v("nodes", nodes);
-    v("gpus", gpus);
-    v("state", state);
-    v("wanted_at_ns", wanted_at);
-    v("here_at_ns", here_at);
-    v("idle_since_ns", idle_since);
-    v("ends_at_ns", ends_at);
-    v("external", external);
-    v("note", note);
-    v("reason", reason);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("name", s.name);
+    v("pool", s.pool);
+    v("nodes", s.nodes);
+    v("gpus", s.gpus);
+    v("state", s.state);
+    v("wanted_at_ns", s.wanted_at);
+    v("here_at_ns", s.here_at);
+    v("idle_since_ns", s.idle_since);
+    v("ends_at_ns", s.ends_at);
+    v("external", s.external);
+    v("note", s.note);
+    v("reason", s.reason);
   }
 };
 

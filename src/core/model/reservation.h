@@ -23,12 +23,12 @@ struct ReservedPlace {
   std::int64_t cpu_milli = 0;
   std::int64_t mem_mib = 0;
   bool operator==(const ReservedPlace&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("node", node);
-    v("gpus", gpus);
-    v("cpu_milli", cpu_milli);
-    v("mem_mib", mem_mib);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("node", s.node);
+    v("gpus", s.gpus);
+    v("cpu_milli", s.cpu_milli);
+    v("mem_mib", s.mem_mib);
   }
 };
 
@@ -55,22 +55,22 @@ struct Reservation {
     return milli;
   }
   bool operator==(const Reservation&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("id", id);
-    v("name", name);
-    v("project", project);
-    v("user", user);
-    v("from_ns", from);
-    v("until_ns", until);
-    v("resources", resources);
-    v("nodes", nodes);
-    v("place", place);
-    v("places", places);
-    v("rate", rate);
-    v("used", used);
-    v("made_at_ns", made_at);
-    v("used_milli_ms", used_milli_ms);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("id", s.id);
+    v("name", s.name);
+    v("project", s.project);
+    v("user", s.user);
+    v("from_ns", s.from);
+    v("until_ns", s.until);
+    v("resources", s.resources);
+    v("nodes", s.nodes);
+    v("place", s.place);
+    v("places", s.places);
+    v("rate", s.rate);
+    v("used", s.used);
+    v("made_at_ns", s.made_at);
+    v("used_milli_ms", s.used_milli_ms);
   }
 };
 

@@ -18,10 +18,10 @@ struct Share {
 
   bool whole() const { return milli >= whole_gpu_milli; }
   bool operator==(const Share&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("milli", milli);
-    v("mem_mib", mem_mib);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("milli", s.milli);
+    v("mem_mib", s.mem_mib);
   }
 };
 
@@ -41,16 +41,16 @@ struct Resources {
   bool takes_node() const { return whole_node || exclusive; }
 
   bool operator==(const Resources&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("gpus", gpus);
-    v("share", share);
-    v("gpu_types", gpu_types);
-    v("mig_profile", mig_profile);
-    v("cpu_milli", cpu_milli);
-    v("mem_mib", mem_mib);
-    v("whole_node", whole_node);
-    v("exclusive", exclusive);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("gpus", s.gpus);
+    v("share", s.share);
+    v("gpu_types", s.gpu_types);
+    v("mig_profile", s.mig_profile);
+    v("cpu_milli", s.cpu_milli);
+    v("mem_mib", s.mem_mib);
+    v("whole_node", s.whole_node);
+    v("exclusive", s.exclusive);
   }
 };
 

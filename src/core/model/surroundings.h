@@ -33,11 +33,11 @@ struct VolumeWish {
   std::string path;
   bool read_only = false;
   bool operator==(const VolumeWish&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("name", name);
-    v("path", path);
-    v("read_only", read_only);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("name", s.name);
+    v("path", s.path);
+    v("read_only", s.read_only);
   }
 };
 
@@ -48,11 +48,11 @@ struct SecretWish {
   std::string variable;
   std::string file;
   bool operator==(const SecretWish&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("name", name);
-    v("variable", variable);
-    v("file", file);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("name", s.name);
+    v("variable", s.variable);
+    v("file", s.file);
   }
 };
 
@@ -61,10 +61,10 @@ struct ObjectWish {
   std::string url;
   std::string path;
   bool operator==(const ObjectWish&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("url", url);
-    v("path", path);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("url", s.url);
+    v("path", s.path);
   }
 };
 
@@ -81,17 +81,17 @@ struct Surroundings {
   std::int64_t processes_max =
       0;  // processes and threads of the job on one node; 0: limits::task_processes_max
   bool operator==(const Surroundings&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("image", image);
-    v("environment", environment);
-    v("environment_digest", environment_digest);
-    v("volumes", volumes);
-    v("secrets", secrets);
-    v("inputs", inputs);
-    v("outputs", outputs);
-    v("network", network);
-    v("processes_max", processes_max);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("image", s.image);
+    v("environment", s.environment);
+    v("environment_digest", s.environment_digest);
+    v("volumes", s.volumes);
+    v("secrets", s.secrets);
+    v("inputs", s.inputs);
+    v("outputs", s.outputs);
+    v("network", s.network);
+    v("processes_max", s.processes_max);
   }
 };
 
@@ -101,11 +101,11 @@ struct BoundVolume {
   std::string path;    // in the job
   bool read_only = false;
   bool operator==(const BoundVolume&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("source", source);
-    v("path", path);
-    v("read_only", read_only);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("source", s.source);
+    v("path", s.path);
+    v("read_only", s.read_only);
   }
 };
 struct GivenSecret {
@@ -113,11 +113,11 @@ struct GivenSecret {
   std::string file;
   std::string value;
   bool operator==(const GivenSecret&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("variable", variable);
-    v("file", file);
-    v("value", value);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("variable", s.variable);
+    v("file", s.file);
+    v("value", s.value);
   }
 };
 

@@ -31,7 +31,7 @@ class KeyWriter {
     else if constexpr (requires { value.value; })
       number(value.value);
     else
-      const_cast<T&>(value).fields(*this);
+      T::fields(value, *this);
   }
   void add(const std::string& text) {
     number(text.size());

@@ -34,13 +34,13 @@ struct SchedSettings {
   bool consolidation = true;
 
   bool operator==(const SchedSettings&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("usage_half_life", usage_half_life);
-    v("starve_after", starve_after);
-    v("backfill_depth", backfill_depth);
-    v("preemption", preemption);
-    v("consolidation", consolidation);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("usage_half_life", s.usage_half_life);
+    v("starve_after", s.starve_after);
+    v("backfill_depth", s.backfill_depth);
+    v("preemption", s.preemption);
+    v("consolidation", s.consolidation);
   }
 };
 
@@ -128,15 +128,15 @@ struct RunningJob {
   bool leaving = false;  // asked to suspend, requeue or stop; its capacity is not free yet
   JobId leaving_for;
   bool operator==(const RunningJob&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("request", request);
-    v("placements", placements);
-    v("started", started);
-    v("dominant_milli", dominant_milli);
-    v("done", done);
-    v("leaving", leaving);
-    v("leaving_for", leaving_for);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("request", s.request);
+    v("placements", s.placements);
+    v("started", s.started);
+    v("dominant_milli", s.dominant_milli);
+    v("done", s.done);
+    v("leaving", s.leaving);
+    v("leaving_for", s.leaving_for);
   }
 };
 
@@ -148,12 +148,12 @@ struct Usage {
   double milli_seconds = 0;
   WallTime as_of;
   bool operator==(const Usage&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("project", project);
-    v("user", user);
-    v("milli_seconds", milli_seconds);
-    v("as_of", as_of);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("project", s.project);
+    v("user", s.user);
+    v("milli_seconds", s.milli_seconds);
+    v("as_of", s.as_of);
   }
 };
 

@@ -23,10 +23,10 @@ struct MigPlace {
   std::int32_t start = 0;
 
   bool operator==(const MigPlace&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("profile", profile);
-    v("start", start);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("profile", s.profile);
+    v("start", s.start);
   }
 };
 
@@ -42,15 +42,15 @@ struct GpuShape {
   std::vector<MigPlace> mig_places;
 
   bool operator==(const GpuShape&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("type", type);
-    v("memory_mib", memory_mib);
-    v("nvlink_domain", nvlink_domain);
-    v("healthy", healthy);
-    v("mig_enabled", mig_enabled);
-    v("mig_any", mig_any);
-    v("mig_places", mig_places);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("type", s.type);
+    v("memory_mib", s.memory_mib);
+    v("nvlink_domain", s.nvlink_domain);
+    v("healthy", s.healthy);
+    v("mig_enabled", s.mig_enabled);
+    v("mig_any", s.mig_any);
+    v("mig_places", s.mig_places);
   }
 };
 
@@ -61,14 +61,14 @@ struct Place {
   std::string fabric;  // "infiniband", "roce", "efa", "tcp"
 
   bool operator==(const Place&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("region", region);
-    v("zone", zone);
-    v("rack", rack);
-    v("switch", switch_name);
-    v("placement_group", placement_group);
-    v("fabric", fabric);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("region", s.region);
+    v("zone", s.zone);
+    v("rack", s.rack);
+    v("switch", s.switch_name);
+    v("placement_group", s.placement_group);
+    v("fabric", s.fabric);
   }
 };
 
@@ -93,19 +93,19 @@ struct NodeShape {
       0;  // what the node costs; among equally good nodes the cheaper one is taken
 
   bool operator==(const NodeShape&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("id", id);
-    v("name", name);
-    v("pool", pool);
-    v("gpus", gpus);
-    v("cpu_milli", cpu_milli);
-    v("mem_mib", mem_mib);
-    v("place", place);
-    v("labels", labels);
-    v("use", use);
-    v("spot", spot);
-    v("nano_usd_per_s", nano_usd_per_s);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("id", s.id);
+    v("name", s.name);
+    v("pool", s.pool);
+    v("gpus", s.gpus);
+    v("cpu_milli", s.cpu_milli);
+    v("mem_mib", s.mem_mib);
+    v("place", s.place);
+    v("labels", s.labels);
+    v("use", s.use);
+    v("spot", s.spot);
+    v("nano_usd_per_s", s.nano_usd_per_s);
   }
 };
 
@@ -126,22 +126,22 @@ struct Constraints {
       0;  // replicas of one endpoint carry the same non-zero key and keep apart
 
   bool operator==(const Constraints&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("regions", regions);
-    v("zones", zones);
-    v("fabrics", fabrics);
-    v("pools", pools);
-    v("only_nodes", only_nodes);
-    v("avoid_nodes", avoid_nodes);
-    v("only_gpus", only_gpus);
-    v("labels", labels);
-    v("placement_group", placement_group);
-    v("close", close);
-    v("close_required", close_required);
-    v("nvlink_required", nvlink_required);
-    v("spread", spread);
-    v("spread_key", spread_key);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("regions", s.regions);
+    v("zones", s.zones);
+    v("fabrics", s.fabrics);
+    v("pools", s.pools);
+    v("only_nodes", s.only_nodes);
+    v("avoid_nodes", s.avoid_nodes);
+    v("only_gpus", s.only_gpus);
+    v("labels", s.labels);
+    v("placement_group", s.placement_group);
+    v("close", s.close);
+    v("close_required", s.close_required);
+    v("nvlink_required", s.nvlink_required);
+    v("spread", s.spread);
+    v("spread_key", s.spread_key);
   }
 };
 
@@ -175,30 +175,30 @@ struct JobRequest {
                        // has started there
 
   bool operator==(const JobRequest&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("id", id);
-    v("project", project);
-    v("user", user);
-    v("priority", priority);
-    v("submitted", submitted);
-    v("order", order);
-    v("resources", resources);
-    v("tasks", tasks);
-    v("constraints", constraints);
-    v("time_limit", time_limit);
-    v("expected", expected);
-    v("expected_max", expected_max);
-    v("spot", spot);
-    v("yields", yields);
-    v("moves_after", moves_after);
-    v("run_min", run_min);
-    v("array", array);
-    v("array_running_max", array_running_max);
-    v("elastic", elastic);
-    v("eligible_at", eligible_at);
-    v("reservation", reservation);
-    v("moves", moves);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("id", s.id);
+    v("project", s.project);
+    v("user", s.user);
+    v("priority", s.priority);
+    v("submitted", s.submitted);
+    v("order", s.order);
+    v("resources", s.resources);
+    v("tasks", s.tasks);
+    v("constraints", s.constraints);
+    v("time_limit", s.time_limit);
+    v("expected", s.expected);
+    v("expected_max", s.expected_max);
+    v("spot", s.spot);
+    v("yields", s.yields);
+    v("moves_after", s.moves_after);
+    v("run_min", s.run_min);
+    v("array", s.array);
+    v("array_running_max", s.array_running_max);
+    v("elastic", s.elastic);
+    v("eligible_at", s.eligible_at);
+    v("reservation", s.reservation);
+    v("moves", s.moves);
   }
 };
 
@@ -208,11 +208,11 @@ struct GpuShare {
   std::int32_t mig_start = -1;  // first memory slice of a MIG instance; -1: none
 
   bool operator==(const GpuShare&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("gpu", gpu);
-    v("share", share);
-    v("mig_start", mig_start);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("gpu", s.gpu);
+    v("share", s.share);
+    v("mig_start", s.mig_start);
   }
 };
 
@@ -224,12 +224,12 @@ struct Placement {
   std::int64_t mem_mib = 0;
 
   bool operator==(const Placement&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("node", node);
-    v("gpus", gpus);
-    v("cpu_milli", cpu_milli);
-    v("mem_mib", mem_mib);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("node", s.node);
+    v("gpus", s.gpus);
+    v("cpu_milli", s.cpu_milli);
+    v("mem_mib", s.mem_mib);
   }
 };
 
@@ -248,20 +248,20 @@ struct ProjectSettings {
   std::vector<std::string> pools;
 
   bool operator==(const ProjectSettings&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("id", id);
-    v("name", name);
-    v("weight", weight);
-    v("guaranteed_milli", guaranteed_milli);
-    v("limit_milli", limit_milli);
-    v("user_limit_milli", user_limit_milli);
-    v("user_running_max", user_running_max);
-    v("may_borrow", may_borrow);
-    v("budget_exhausted", budget_exhausted);
-    v("policy", policy);
-    v("regions", regions);
-    v("pools", pools);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("id", s.id);
+    v("name", s.name);
+    v("weight", s.weight);
+    v("guaranteed_milli", s.guaranteed_milli);
+    v("limit_milli", s.limit_milli);
+    v("user_limit_milli", s.user_limit_milli);
+    v("user_running_max", s.user_running_max);
+    v("may_borrow", s.may_borrow);
+    v("budget_exhausted", s.budget_exhausted);
+    v("policy", s.policy);
+    v("regions", s.regions);
+    v("pools", s.pools);
   }
 };
 
@@ -273,13 +273,13 @@ struct Reservation {
   std::vector<Placement> placements;
 
   bool operator==(const Reservation&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("id", id);
-    v("project", project);
-    v("from", from);
-    v("until", until);
-    v("placements", placements);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("id", s.id);
+    v("project", s.project);
+    v("from", s.from);
+    v("until", s.until);
+    v("placements", s.placements);
   }
 };
 

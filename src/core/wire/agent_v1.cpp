@@ -18,8 +18,8 @@ std::string encode_any(const V& message, std::string_view blob) {
         out += '"';
         static const T standard{};
         JsonWriter writer{out, reinterpret_cast<const char*>(&m),
-                          reinterpret_cast<const char*>(&standard), false};
-        const_cast<T&>(m).fields(writer);
+                          reinterpret_cast<const char*>(&standard), Omit::defaults, false};
+        T::fields(m, writer);
         out += '}';
       },
       message);

@@ -39,14 +39,14 @@ struct Hello {
                          // whatever order they arrive
   NodeOffer offer;
   std::vector<TaskStatus> tasks;
-  template <class V>
-  void fields(V& v) {
-    v("version", version);
-    v("version_min", version_min);
-    v("epoch_seen", epoch_seen);
-    v("sent_at_ns", sent_at);
-    v("offer", offer);
-    v("tasks", tasks);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("version", s.version);
+    v("version_min", s.version_min);
+    v("epoch_seen", s.epoch_seen);
+    v("sent_at_ns", s.sent_at);
+    v("offer", s.offer);
+    v("tasks", s.tasks);
   }
 };
 
@@ -55,10 +55,10 @@ struct Report {
   static constexpr const char* kind = "report";
   std::uint64_t number = 0;
   TaskStatus status;
-  template <class V>
-  void fields(V& v) {
-    v("number", number);
-    v("status", status);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("number", s.number);
+    v("status", s.status);
   }
 };
 
@@ -80,29 +80,29 @@ struct GpuReading {
   std::string fault;
   WallTime fault_at;
   std::uint64_t xids = 0;  // since the agent began
-  template <class V>
-  void fields(V& v) {
-    v("gpu", gpu);
-    v("util_pct", util_pct);
-    v("mem_used_mib", mem_used_mib);
-    v("power_mw", power_mw);
-    v("temperature_c", temperature_c);
-    v("unhealthy", unhealthy);
-    v("sm_active_permille", sm_active_permille);
-    v("mem_util_pct", mem_util_pct);
-    v("sm_clock_mhz", sm_clock_mhz);
-    v("pcie_tx_kib_s", pcie_tx_kib_s);
-    v("pcie_rx_kib_s", pcie_rx_kib_s);
-    v("nvlink_tx_kib_s", nvlink_tx_kib_s);
-    v("nvlink_rx_kib_s", nvlink_rx_kib_s);
-    v("energy_mj", energy_mj);
-    v("ecc_corrected", ecc_corrected);
-    v("ecc_uncorrected", ecc_uncorrected);
-    v("link_errors", link_errors);
-    v("score", score);
-    v("fault", fault);
-    v("fault_at_ns", fault_at);
-    v("xids", xids);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("gpu", s.gpu);
+    v("util_pct", s.util_pct);
+    v("mem_used_mib", s.mem_used_mib);
+    v("power_mw", s.power_mw);
+    v("temperature_c", s.temperature_c);
+    v("unhealthy", s.unhealthy);
+    v("sm_active_permille", s.sm_active_permille);
+    v("mem_util_pct", s.mem_util_pct);
+    v("sm_clock_mhz", s.sm_clock_mhz);
+    v("pcie_tx_kib_s", s.pcie_tx_kib_s);
+    v("pcie_rx_kib_s", s.pcie_rx_kib_s);
+    v("nvlink_tx_kib_s", s.nvlink_tx_kib_s);
+    v("nvlink_rx_kib_s", s.nvlink_rx_kib_s);
+    v("energy_mj", s.energy_mj);
+    v("ecc_corrected", s.ecc_corrected);
+    v("ecc_uncorrected", s.ecc_uncorrected);
+    v("link_errors", s.link_errors);
+    v("score", s.score);
+    v("fault", s.fault);
+    v("fault_at_ns", s.fault_at);
+    v("xids", s.xids);
   }
 };
 // What a task's processes use, as rates since the reading before; -1: unknown.
@@ -113,15 +113,15 @@ struct TaskReading {
   std::int64_t read_kib_s = -1, write_kib_s = -1;  // through system calls: files, pipes and sockets
   std::int64_t quiet_s = -1;                       // without work, by the node's idle verdict
   std::string idle_text;  // once its idle ladder has warned: the reason and the countdown as of now
-  template <class V>
-  void fields(V& v) {
-    v("task", task);
-    v("cpu_milli", cpu_milli);
-    v("mem_mib", mem_mib);
-    v("read_kib_s", read_kib_s);
-    v("write_kib_s", write_kib_s);
-    v("quiet_s", quiet_s);
-    v("idle_text", idle_text);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("task", s.task);
+    v("cpu_milli", s.cpu_milli);
+    v("mem_mib", s.mem_mib);
+    v("read_kib_s", s.read_kib_s);
+    v("write_kib_s", s.write_kib_s);
+    v("quiet_s", s.quiet_s);
+    v("idle_text", s.idle_text);
   }
 };
 // Every limits::agent_heartbeat; carries the newest readings, which are samples and never
@@ -136,18 +136,18 @@ struct Heartbeat {
   std::vector<TaskReading> tasks;
   std::int64_t images_bytes = -1;      // on the disk, of all users' container images; -1: unknown
   std::int64_t images_bytes_max = -1;  // of each user; 0: no limit
-  template <class V>
-  void fields(V& v) {
-    v("gpus", gpus);
-    v("cpu_used_milli", cpu_used_milli);
-    v("mem_used_mib", mem_used_mib);
-    v("net_rx_kib_s", net_rx_kib_s);
-    v("net_tx_kib_s", net_tx_kib_s);
-    v("disk_read_kib_s", disk_read_kib_s);
-    v("disk_write_kib_s", disk_write_kib_s);
-    v("tasks", tasks);
-    v("images_bytes", images_bytes);
-    v("images_bytes_max", images_bytes_max);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("gpus", s.gpus);
+    v("cpu_used_milli", s.cpu_used_milli);
+    v("mem_used_mib", s.mem_used_mib);
+    v("net_rx_kib_s", s.net_rx_kib_s);
+    v("net_tx_kib_s", s.net_tx_kib_s);
+    v("disk_read_kib_s", s.disk_read_kib_s);
+    v("disk_write_kib_s", s.disk_write_kib_s);
+    v("tasks", s.tasks);
+    v("images_bytes", s.images_bytes);
+    v("images_bytes_max", s.images_bytes_max);
   }
 };
 
@@ -156,9 +156,9 @@ struct Heartbeat {
 struct MeterMark {
   static constexpr const char* kind = "meter_mark";
   std::vector<TaskMark> marks;
-  template <class V>
-  void fields(V& v) {
-    v("marks", marks);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("marks", s.marks);
   }
 };
 
@@ -169,12 +169,12 @@ struct IdleNote {
   IdleState state = IdleState::idle;
   IdleAction action = IdleAction::warn;
   std::string text;
-  template <class V>
-  void fields(V& v) {
-    v("task", task);
-    v("state", state);
-    v("action", action);
-    v("text", text);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("task", s.task);
+    v("state", s.state);
+    v("action", s.action);
+    v("text", s.text);
   }
 };
 
@@ -184,11 +184,11 @@ struct KeepAliveAsked {
   TaskId task;
   Duration lasts;
   std::string reason;
-  template <class V>
-  void fields(V& v) {
-    v("task", task);
-    v("lasts_ns", lasts);
-    v("reason", reason);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("task", s.task);
+    v("lasts_ns", s.lasts);
+    v("reason", s.reason);
   }
 };
 
@@ -203,14 +203,14 @@ struct LogChunk {
   bool end =
       false;  // the task has ended and this was the last of its log (or the read did not follow)
   std::string error;  // no such task, unreadable
-  template <class V>
-  void fields(V& v) {
-    v("subscription", subscription);
-    v("offset", offset);
-    v("next_offset", next_offset);
-    v("lost_bytes", lost_bytes);
-    v("end", end);
-    v("error", error);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("subscription", s.subscription);
+    v("offset", s.offset);
+    v("next_offset", s.next_offset);
+    v("lost_bytes", s.lost_bytes);
+    v("end", s.end);
+    v("error", s.error);
   }
 };
 
@@ -225,13 +225,13 @@ struct InputTaken {
   std::uint64_t accepted = 0;
   std::uint64_t received = 0;
   bool refused = false;
-  template <class V>
-  void fields(V& v) {
-    v("task", task);
-    v("bytes", bytes);
-    v("accepted", accepted);
-    v("received", received);
-    v("refused", refused);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("task", s.task);
+    v("bytes", s.bytes);
+    v("accepted", s.accepted);
+    v("received", s.received);
+    v("refused", s.refused);
   }
 };
 
@@ -240,9 +240,9 @@ struct InputTaken {
 struct Reclaimed {
   static constexpr const char* kind = "reclaimed";
   std::string reason;
-  template <class V>
-  void fields(V& v) {
-    v("reason", reason);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("reason", s.reason);
   }
 };
 
@@ -257,24 +257,24 @@ struct Welcome {
   int version = protocol_version_unsaid;  // of the protocol, as both speak from now on
   std::string head_version;
   bool bills = false;  // somebody bills for every hour of this node: it must not outlive its use
-  template <class V>
-  void fields(V& v) {
-    v("epoch", epoch);
-    v("node", node);
-    v("heartbeat_ms", heartbeat_ms);
-    v("version", version);
-    v("head_version", head_version);
-    v("bills", bills);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("epoch", s.epoch);
+    v("node", s.node);
+    v("heartbeat_ms", s.heartbeat_ms);
+    v("version", s.version);
+    v("head_version", s.head_version);
+    v("bills", s.bills);
   }
 };
 struct Refused {
   static constexpr const char* kind = "refused";
   std::string message;
   std::string hint;
-  template <class V>
-  void fields(V& v) {
-    v("message", message);
-    v("hint", hint);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("message", s.message);
+    v("hint", s.hint);
   }
 };
 
@@ -317,45 +317,45 @@ struct Start {
   bool bare = false;  // has the node to itself: no sandbox, no shim, no limits; the node is looked
                       // over afterwards
   std::uint16_t port = 0;  // of a replica: the agent says who has it
-  template <class V>
-  void fields(V& v) {
-    v("epoch", epoch);
-    v("task", task);
-    v("job", job);
-    v("rank", rank);
-    v("argv", argv);
-    v("env", env);
-    v("cwd", cwd);
-    v("unix_user", unix_user);
-    v("gpus", gpus);
-    v("cpu_milli", cpu_milli);
-    v("mem_mib", mem_mib);
-    v("pty", pty);
-    v("use_stdin", use_stdin);
-    v("rows", rows);
-    v("cols", cols);
-    v("time_limit_ns", time_limit);
-    v("stop_grace_ns", stop_grace);
-    v("paid_for_ns", paid_for);
-    v("procs", procs);
-    v("gang", gang);
-    v("fenced", fenced);
-    v("suspendable", suspendable);
-    v("strict", strict);
-    v("time_sliced", time_sliced);
-    v("suspend_hook", suspend_hook);
-    v("resume_hook", resume_hook);
-    v("checkpoint_every_ns", checkpoint_every);
-    v("checkpoint_cmd", checkpoint_cmd);
-    v("checkpoint_signal", checkpoint_signal);
-    v("checkpoint_dir", checkpoint_dir);
-    v("idle", idle);
-    v("bare", bare);
-    v("port", port);
-    v("surroundings", surroundings);
-    v("environment_path", environment_path);
-    v("volumes", volumes);
-    v("secrets", secrets);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("epoch", s.epoch);
+    v("task", s.task);
+    v("job", s.job);
+    v("rank", s.rank);
+    v("argv", s.argv);
+    v("env", s.env);
+    v("cwd", s.cwd);
+    v("unix_user", s.unix_user);
+    v("gpus", s.gpus);
+    v("cpu_milli", s.cpu_milli);
+    v("mem_mib", s.mem_mib);
+    v("pty", s.pty);
+    v("use_stdin", s.use_stdin);
+    v("rows", s.rows);
+    v("cols", s.cols);
+    v("time_limit_ns", s.time_limit);
+    v("stop_grace_ns", s.stop_grace);
+    v("paid_for_ns", s.paid_for);
+    v("procs", s.procs);
+    v("gang", s.gang);
+    v("fenced", s.fenced);
+    v("suspendable", s.suspendable);
+    v("strict", s.strict);
+    v("time_sliced", s.time_sliced);
+    v("suspend_hook", s.suspend_hook);
+    v("resume_hook", s.resume_hook);
+    v("checkpoint_every_ns", s.checkpoint_every);
+    v("checkpoint_cmd", s.checkpoint_cmd);
+    v("checkpoint_signal", s.checkpoint_signal);
+    v("checkpoint_dir", s.checkpoint_dir);
+    v("idle", s.idle);
+    v("bare", s.bare);
+    v("port", s.port);
+    v("surroundings", s.surroundings);
+    v("environment_path", s.environment_path);
+    v("volumes", s.volumes);
+    v("secrets", s.secrets);
   }
 };
 struct Stop {
@@ -363,11 +363,11 @@ struct Stop {
   Epoch epoch = 0;
   TaskId task;
   Duration grace;
-  template <class V>
-  void fields(V& v) {
-    v("epoch", epoch);
-    v("task", task);
-    v("grace_ns", grace);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("epoch", s.epoch);
+    v("task", s.task);
+    v("grace_ns", s.grace);
   }
 };
 // Orders to one task are numbered upwards: one that is not newer than the last taken up was sent
@@ -378,12 +378,12 @@ struct Suspend {
   TaskId task;
   std::uint32_t order = 0;
   SuspendMode mode = SuspendMode::warm;
-  template <class V>
-  void fields(V& v) {
-    v("epoch", epoch);
-    v("task", task);
-    v("order", order);
-    v("mode", mode);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("epoch", s.epoch);
+    v("task", s.task);
+    v("order", s.order);
+    v("mode", s.mode);
   }
 };
 struct Resume {
@@ -392,22 +392,22 @@ struct Resume {
   TaskId task;
   std::uint32_t order = 0;
   std::vector<GpuGrant> gpus;
-  template <class V>
-  void fields(V& v) {
-    v("epoch", epoch);
-    v("task", task);
-    v("order", order);
-    v("gpus", gpus);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("epoch", s.epoch);
+    v("task", s.task);
+    v("order", s.order);
+    v("gpus", s.gpus);
   }
 };
 struct Signal {
   static constexpr const char* kind = "signal";
   TaskId task;
   std::int32_t number = 0;
-  template <class V>
-  void fields(V& v) {
-    v("task", task);
-    v("number", number);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("task", s.task);
+    v("number", s.number);
   }
 };
 // Bytes for the task's standard input or terminal, in the blob. One without bytes or end asks how
@@ -418,22 +418,22 @@ struct Input {
   bool eof = false;
   std::int64_t offset = -1;  // of the first byte in all input; what is known already is left out.
                              // -1: after whatever came before
-  template <class V>
-  void fields(V& v) {
-    v("task", task);
-    v("eof", eof);
-    v("offset", offset);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("task", s.task);
+    v("eof", s.eof);
+    v("offset", s.offset);
   }
 };
 struct Resize {
   static constexpr const char* kind = "resize";
   TaskId task;
   std::uint16_t rows = 0, cols = 0;
-  template <class V>
-  void fields(V& v) {
-    v("task", task);
-    v("rows", rows);
-    v("cols", cols);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("task", s.task);
+    v("rows", s.rows);
+    v("cols", s.cols);
   }
 };
 struct LeaseRenew {
@@ -441,20 +441,20 @@ struct LeaseRenew {
   Epoch epoch = 0;
   std::vector<TaskId> tasks;
   Duration paid_for;  // from receipt
-  template <class V>
-  void fields(V& v) {
-    v("epoch", epoch);
-    v("tasks", tasks);
-    v("paid_for_ns", paid_for);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("epoch", s.epoch);
+    v("tasks", s.tasks);
+    v("paid_for_ns", s.paid_for);
   }
 };
 // Reports up to and including this number are durable at the head.
 struct Ack {
   static constexpr const char* kind = "ack";
   std::uint64_t number = 0;
-  template <class V>
-  void fields(V& v) {
-    v("number", number);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("number", s.number);
   }
 };
 // The head has the ends of these tasks, or never knew them: an ended one's directory may go after
@@ -464,11 +464,11 @@ struct Settle {
   Epoch epoch = 0;
   std::vector<TaskId> ended;
   std::vector<TaskId> unknown;
-  template <class V>
-  void fields(V& v) {
-    v("epoch", epoch);
-    v("ended", ended);
-    v("unknown", unknown);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("epoch", s.epoch);
+    v("ended", s.ended);
+    v("unknown", s.unknown);
   }
 };
 // Asks for one LogChunk. With `follow`, the answer waits until there is something to say: more log,
@@ -482,21 +482,21 @@ struct LogRead {
   std::int64_t tail_bytes =
       -1;  // ≥ 0: begin about this many bytes before the end instead of at offset
   bool follow = false;
-  template <class V>
-  void fields(V& v) {
-    v("subscription", subscription);
-    v("task", task);
-    v("offset", offset);
-    v("tail_bytes", tail_bytes);
-    v("follow", follow);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("subscription", s.subscription);
+    v("task", s.task);
+    v("offset", s.offset);
+    v("tail_bytes", s.tail_bytes);
+    v("follow", s.follow);
   }
 };
 struct LogCancel {
   static constexpr const char* kind = "log_cancel";
   std::uint64_t subscription = 0;
-  template <class V>
-  void fields(V& v) {
-    v("subscription", subscription);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("subscription", s.subscription);
   }
 };
 // The agent ends itself (jobs go on under their supervisors).
@@ -504,10 +504,10 @@ struct Leave {
   static constexpr const char* kind = "leave";
   bool stop_tasks = false;
   bool give_back = false;  // and the machine with it: it belongs to a pool that bills
-  template <class V>
-  void fields(V& v) {
-    v("stop_tasks", stop_tasks);
-    v("give_back", give_back);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("stop_tasks", s.stop_tasks);
+    v("give_back", s.give_back);
   }
 };
 // The rules of a live task changed, or the agent may not know them after a restart.
@@ -516,11 +516,11 @@ struct SetIdleRules {
   Epoch epoch = 0;
   TaskId task;
   IdleRules rules;
-  template <class V>
-  void fields(V& v) {
-    v("epoch", epoch);
-    v("task", task);
-    v("rules", rules);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("epoch", s.epoch);
+    v("task", s.task);
+    v("rules", s.rules);
   }
 };
 // Somebody asked that this task be left alone for a while although it idles.
@@ -529,11 +529,11 @@ struct KeepTask {
   Epoch epoch = 0;
   TaskId task;
   Duration lasts;
-  template <class V>
-  void fields(V& v) {
-    v("epoch", epoch);
-    v("task", task);
-    v("lasts_ns", lasts);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("epoch", s.epoch);
+    v("task", s.task);
+    v("lasts_ns", s.lasts);
   }
 };
 
@@ -543,10 +543,10 @@ struct LookAtPort {
   static constexpr const char* kind = "look_at_port";
   TaskId task;
   std::uint64_t number = 0;
-  template <class V>
-  void fields(V& v) {
-    v("task", task);
-    v("number", number);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("task", s.task);
+    v("number", s.number);
   }
 };
 

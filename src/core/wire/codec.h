@@ -1,8 +1,16 @@
-// From one `fields` declaration per struct to JSON and back. Writing leaves out what a default-made
-// struct holds, so documents stay small and a field added later reads as its default from an older
-// record. Reading is lenient for what Billow wrote itself (unknown members are ignored: an older
-// binary can read a newer record's known part) and strict for what people and clients send (unknown
-// members are errors that name the nearest known one).
+// From one `fields` declaration per struct to JSON and back:
+//
+//   template <class S, class V>
+//   static constexpr void fields(S& s, V& v) {
+//     v("name", s.name);
+//   }
+//
+// It is static so that it can be counted at compile time (complete.h). A field that is absent when
+// read keeps its default, so a field added later reads as its default from an older record. What a
+// writer leaves out is its choice, see Omit. Reading is lenient for what Billow wrote itself
+// (unknown members are ignored: an older program reads the part of a newer record that it knows)
+// and strict for what people and clients send (unknown members are errors that name the nearest
+// known one).
 #pragma once
 
 #include <limits>
@@ -21,6 +29,7 @@
 #include "base/money.h"
 #include "base/result.h"
 #include "core/model/one_of.h"
+#include "core/wire/complete.h"
 
 namespace billow::wire {
 
@@ -29,7 +38,15 @@ struct JsonReader;
 
 template <class T>
 concept HasFields = requires(T& t, JsonWriter& w) {
-  t.fields(w);
+  T::fields(t, w);
+};
+
+// What a writer leaves out.
+enum class Omit {
+  defaults,  // messages and documents: a value that a default-made struct holds
+  zeros,     // journal and snapshots: such a value only if it is also zero or empty, so a record
+             // keeps its meaning when a default is changed later
+  nothing,   // the whole struct, for tests of the format
 };
 
 namespace detail {
@@ -59,9 +76,7 @@ struct IsSharedConst<std::shared_ptr<const T>> : std::true_type {};
 // both are empty.
 template <class T>
 bool same_as_default(const T& value, const T& standard) {
-  if constexpr (std::is_same_v<T, std::string>)
-    return value == standard;
-  else if constexpr (detail::IsVector<T>::value || detail::IsStringMap<T>::value)
+  if constexpr (detail::IsVector<T>::value || detail::IsStringMap<T>::value)
     return value.empty() && standard.empty();
   else if constexpr (detail::IsOptional<T>::value)
     return !value && !standard;
@@ -79,15 +94,30 @@ struct JsonWriter {
   const char* object;  // the struct being written and a default-made one: a member lies at the same
                        // offset in both
   const char* standard;
+  Omit omit = Omit::defaults;
   bool first = true;
 
   template <class T>
   void operator()(const char* name, const T& value) {
     const auto offset = reinterpret_cast<const char*>(&value) - object;
-    if (same_as_default(value, *reinterpret_cast<const T*>(standard + offset)))
+    const T& usual = *reinterpret_cast<const T*>(standard + offset);
+    if (omit == Omit::defaults && same_as_default(value, usual))
       return;
-    member(name);
-    write(out, value);
+    if constexpr (HasFields<T>) {
+      const std::size_t before = out.size();
+      const bool was_first = first;
+      member(name);
+      write_object(out, value, usual, omit);
+      if (omit == Omit::zeros && out.ends_with(":{}")) {
+        out.resize(before);
+        first = was_first;
+      }
+    } else {
+      if (omit == Omit::zeros && same_as_default(value, usual) && is_zero(usual))
+        return;
+      member(name);
+      write(out, value, omit);
+    }
   }
   void member(const char* name) {
     out += first ? "\"" : ",\"";
@@ -95,9 +125,27 @@ struct JsonWriter {
     out += name;
     out += "\":";
   }
+  // Asked only of a default that the value equals: containers are empty then.
+  template <class T>
+  static bool is_zero(const T& usual) {
+    if constexpr (detail::IsVector<T>::value || detail::IsStringMap<T>::value ||
+                  detail::IsOptional<T>::value || detail::IsSharedConst<T>::value)
+      return true;
+    else
+      return usual == T{};
+  }
+  template <class T>
+  static void write_object(std::string& out, const T& value, const T& usual, Omit omit) {
+    static_assert(fields_complete<T>);
+    out += '{';
+    JsonWriter inner{out, reinterpret_cast<const char*>(&value),
+                     reinterpret_cast<const char*>(&usual), omit};
+    T::fields(value, inner);
+    out += '}';
+  }
 
   template <class T>
-  static void write(std::string& out, const T& value) {
+  static void write(std::string& out, const T& value, Omit omit = Omit::defaults) {
     if constexpr (std::is_same_v<T, bool>)
       out += value ? "true" : "false";
     else if constexpr (std::is_floating_point_v<T>)
@@ -121,12 +169,12 @@ struct JsonWriter {
       write_integer(out, value.nano_usd_per_s);
     else if constexpr (detail::IsOptional<T>::value) {
       if (value)
-        write(out, *value);
+        write(out, *value, omit);
       else
         out += "null";
     } else if constexpr (detail::IsSharedConst<T>::value) {
       if (value)
-        write(out, *value);
+        write(out, *value, omit);
       else
         out += "null";
     } else if constexpr (detail::IsVector<T>::value) {
@@ -136,7 +184,7 @@ struct JsonWriter {
         if (!first)
           out += ',';
         first = false;
-        write(out, item);
+        write(out, item, omit);
       }
       out += ']';
     } else if constexpr (detail::IsStringMap<T>::value) {
@@ -148,17 +196,13 @@ struct JsonWriter {
         first = false;
         append_json_string(out, key);
         out += ':';
-        write(out, item);
+        write(out, item, omit);
       }
       out += '}';
     } else {
-      static_assert(HasFields<T>, "give this type a fields() declaration");
-      out += '{';
+      static_assert(HasFields<T>, "declare fields as codec.h shows");
       static const T standard{};
-      JsonWriter inner{out, reinterpret_cast<const char*>(&value),
-                       reinterpret_cast<const char*>(&standard)};
-      const_cast<T&>(value).fields(inner);
-      out += '}';
+      write_object(out, value, standard, omit);
     }
   }
   static void write_integer(std::string& out, std::int64_t value);
@@ -269,11 +313,12 @@ struct JsonReader {
   }
   template <class T>
   void read_object(const Json& json, T& value, const JsonPath& where) {
-    static_assert(HasFields<T>, "give this type a fields() declaration");
+    static_assert(HasFields<T>, "declare fields as codec.h shows");
     if (!json.is_object())
       return wrong(where, "an object", json);
     JsonReader inner{json, strict, &where, {}, {}};
-    value.fields(inner);
+    static_assert(fields_complete<T>);
+    T::fields(value, inner);
     inner.finish();
     if (inner.error)
       error = std::move(inner.error);
@@ -304,9 +349,9 @@ struct JsonReader {
 };
 
 template <class T>
-std::string to_json_text(const T& value) {
+std::string to_json_text(const T& value, Omit omit = Omit::defaults) {
   std::string out;
-  JsonWriter::write(out, value);
+  JsonWriter::write(out, value, omit);
   return out;
 }
 

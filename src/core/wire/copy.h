@@ -20,12 +20,12 @@ struct CopyFiles {
   TaskId task;
   std::string tree;  // digest of what is to be written there; empty: something is to be brought out
   std::string path;  // …this; empty: everything
-  template <class V>
-  void fields(V& v) {
-    v("request", request);
-    v("task", task);
-    v("tree", tree);
-    v("path", path);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("request", s.request);
+    v("task", s.task);
+    v("tree", s.tree);
+    v("path", s.path);
   }
 };
 // agent → head
@@ -35,12 +35,12 @@ struct FilesCopied {
   bool began = false;  // only that it was understood: the end is told by another
   std::string tree;    // of what was brought out
   std::string error;
-  template <class V>
-  void fields(V& v) {
-    v("request", request);
-    v("began", began);
-    v("tree", tree);
-    v("error", error);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("request", s.request);
+    v("began", s.began);
+    v("tree", s.tree);
+    v("error", s.error);
   }
 };
 

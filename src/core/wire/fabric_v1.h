@@ -40,15 +40,15 @@ struct Ask {
   std::uint16_t port = 0;
   Duration lasts;
   std::map<std::string, std::string> labels;  // an empty one goes
-  template <class V>
-  void fields(V& v) {
-    v("id", id);
-    v("step", step);
-    v("secret", secret);
-    v("address", address);
-    v("port", port);
-    v("lasts_ns", lasts);
-    v("labels", labels);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("id", s.id);
+    v("step", s.step);
+    v("secret", s.secret);
+    v("address", s.address);
+    v("port", s.port);
+    v("lasts_ns", s.lasts);
+    v("labels", s.labels);
   }
 };
 
@@ -58,12 +58,12 @@ struct Pair {
       to = 0;  // GPUs by their index on the node; from -1: the host, the slower of both directions
   std::int64_t mb_s = 0;
   std::int64_t expected_mb_s = 0;  // by the hardware; 0: not known
-  template <class V>
-  void fields(V& v) {
-    v("from", from);
-    v("to", to);
-    v("mb_s", mb_s);
-    v("expected_mb_s", expected_mb_s);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("from", s.from);
+    v("to", s.to);
+    v("mb_s", s.mb_s);
+    v("expected_mb_s", s.expected_mb_s);
   }
 };
 
@@ -77,17 +77,17 @@ struct Answer {
   std::string interface;
   std::int64_t interface_mbit_s = 0;   // 0: the kernel does not say
   std::int64_t infiniband_mbit_s = 0;  // of the fastest port; 0: there is none
-  template <class V>
-  void fields(V& v) {
-    v("id", id);
-    v("error", error);
-    v("pairs", pairs);
-    v("port", port);
-    v("mbit_s", mbit_s);
-    v("latency_us", latency_us);
-    v("interface", interface);
-    v("interface_mbit_s", interface_mbit_s);
-    v("infiniband_mbit_s", infiniband_mbit_s);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("id", s.id);
+    v("error", s.error);
+    v("pairs", s.pairs);
+    v("port", s.port);
+    v("mbit_s", s.mbit_s);
+    v("latency_us", s.latency_us);
+    v("interface", s.interface);
+    v("interface_mbit_s", s.interface_mbit_s);
+    v("infiniband_mbit_s", s.infiniband_mbit_s);
   }
 };
 

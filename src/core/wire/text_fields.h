@@ -39,7 +39,7 @@ void each_text(T& value, Fn& fn) {
       each_text(item, fn);
   } else if constexpr (HasFields<T>) {
     detail::TextVisitor<Fn> visitor{fn};
-    value.fields(visitor);
+    T::fields(value, visitor);
   }
 }
 

@@ -30,12 +30,12 @@ struct TunnelOpen {
   TaskId task;
   std::uint16_t port = 0;      // of the job; 0: a secure shell in the job's place…
   std::string authorized_key;  // …for whoever has this key
-  template <class V>
-  void fields(V& v) {
-    v("tunnel", tunnel);
-    v("task", task);
-    v("port", port);
-    v("authorized_key", authorized_key);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("tunnel", s.tunnel);
+    v("task", s.task);
+    v("port", s.port);
+    v("authorized_key", s.authorized_key);
   }
 };
 // agent → head. An error is the end of it.
@@ -45,31 +45,31 @@ struct TunnelOpened {
   std::string error;
   std::string host_key;  // of a secure shell: the public key it is known by
   std::string user;      // and whom one is there
-  template <class V>
-  void fields(V& v) {
-    v("tunnel", tunnel);
-    v("error", error);
-    v("host_key", host_key);
-    v("user", user);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("tunnel", s.tunnel);
+    v("error", s.error);
+    v("host_key", s.host_key);
+    v("user", s.user);
   }
 };
 // both ways
 struct TunnelData {
   static constexpr const char* kind = "tunnel_data";
   std::uint64_t tunnel = 0;
-  template <class V>
-  void fields(V& v) {
-    v("tunnel", tunnel);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("tunnel", s.tunnel);
   }
 };
 struct TunnelCredit {
   static constexpr const char* kind = "tunnel_credit";
   std::uint64_t tunnel = 0;
   std::uint64_t bytes = 0;  // more that may be sent
-  template <class V>
-  void fields(V& v) {
-    v("tunnel", tunnel);
-    v("bytes", bytes);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("tunnel", s.tunnel);
+    v("bytes", s.bytes);
   }
 };
 struct TunnelEnd {
@@ -77,11 +77,11 @@ struct TunnelEnd {
   std::uint64_t tunnel = 0;
   std::string error;  // cut rather than ended; "": no more bytes come this way
   bool cut = false;
-  template <class V>
-  void fields(V& v) {
-    v("tunnel", tunnel);
-    v("error", error);
-    v("cut", cut);
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("tunnel", s.tunnel);
+    v("error", s.error);
+    v("cut", s.cut);
   }
 };
 

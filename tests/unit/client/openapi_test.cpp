@@ -95,7 +95,7 @@ template <class T>
 void expect_members(const char* schema) {
   Names names;
   T value{};
-  value.fields(names);
+  T::fields(value, names);
   std::set<std::string> described;
   for (const auto& [name, member] :
        description().at("components", "schemas", schema, "properties").members())

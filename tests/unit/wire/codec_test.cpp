@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/wire/agent_v1.h"
+#include "core/wire/same_fields.h"
 
 namespace billow::wire {
 namespace {
@@ -27,6 +28,60 @@ TEST(Codec, KeepsWhatDiffersFromTheDefaultEvenWhenItIsZero) {
   Job job;
   job.state = JobState::held;
   EXPECT_EQ(from_json_text<Job>(to_json_text(job))->state, JobState::held);
+}
+
+// In journal and snapshots a value equal to its default is written unless it is zero: the record
+// keeps its meaning when a default is changed later.
+TEST(Codec, StoredRecordsNameDefaultsThatAreNotZero) {
+  JobSpec spec;
+  spec.argv = {"true"};
+  const auto stored = parse_json(to_json_text(spec, Omit::zeros));
+  ASSERT_TRUE(stored);
+  EXPECT_EQ((*stored)["nodes"].int_or(0), 1);
+  EXPECT_EQ((*stored)["stop_grace_ns"].int_or(0), seconds(10).ns);
+  EXPECT_FALSE(stored->find("priority")) << "zero needs no words";
+  EXPECT_FALSE(stored->find("labels"));
+  const auto back = from_json<JobSpec>(*stored);
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(*back, spec);
+}
+
+TEST(Codec, ErrorsNameTheWholePath) {
+  const auto deep = from_json_text<JobSpec>(R"({"after":[{"job":1},{"kind":"never"}]})");
+  ASSERT_FALSE(deep);
+  EXPECT_TRUE(deep.error().message.starts_with("after[1].kind must be one of "))
+      << deep.error().message;
+}
+
+// One declaration per option: what the agent carries out travels without a line per option.
+TEST(Codec, JobOptionsTravelToTheAgentByNameAndType) {
+  JobSpec spec;
+  spec.argv = {"python", "train.py"};
+  spec.checkpoint_signal = 10;
+  spec.stop_grace = seconds(3);
+  spec.surroundings.image = "docker.io/library/python:3.12";
+  spec.suspendable = Suspendable::yes;
+  agent_v1::Start start;
+  copy_same_fields(spec, start);
+  EXPECT_EQ(start.argv, spec.argv);
+  EXPECT_EQ(start.checkpoint_signal, 10);
+  EXPECT_EQ(start.stop_grace, seconds(3));
+  EXPECT_EQ(start.surroundings, spec.surroundings);
+  EXPECT_FALSE(start.suspendable) << "another type, decided by the head";
+}
+
+TEST(OneOf, CopiesMovesAndVisitsWhatItHolds) {
+  EventBody body = JobEnded{.job = JobId(7), .reason = "done"};
+  EventBody copy = body;
+  EXPECT_EQ(get<JobEnded>(copy).reason, "done");
+  EventBody moved = std::move(body);
+  EXPECT_EQ(get<JobEnded>(moved).job, JobId(7));
+  copy = JobReady{JobId(8)};
+  EXPECT_EQ(get_if<JobEnded>(&copy), nullptr);
+  EXPECT_EQ(get<JobReady>(copy).job, JobId(8));
+  copy = moved;
+  EXPECT_STREQ(variant_kind(copy), "job_ended");
+  EXPECT_TRUE(holds_alternative<HeadStarted>(EventBody()));
 }
 
 TEST(Codec, StrictReadingNamesTheFieldAndTheNearestKnownOne) {
