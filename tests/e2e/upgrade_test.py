@@ -1,6 +1,8 @@
-"""Head and agents exchanged for another version while jobs run, and back. The other version is this very program under another
-number and protocol (BILLOW_TEST_VERSION, BILLOW_TEST_PROTOCOL): it proves that both sides negotiate and that nothing is lost on
-the way, not that a future version will be compatible."""
+"""Head and agents are replaced by another version while jobs run, and back.
+
+`LastRelease` uses the programs of the last release: BILLOW_LAST_RELEASE names their folder, and `./dev upgrade-test` builds them.
+Without that folder it is skipped; tests/golden then covers that the old data is read. `Upgrade` runs this program under another
+version number and protocol (BILLOW_TEST_VERSION, BILLOW_TEST_PROTOCOL), which tests the negotiation of a future protocol."""
 import json
 import os
 import signal
@@ -10,26 +12,31 @@ import unittest
 
 from rig import BILLOW, MARK, Rig, WebSocket, agent_frame, alive, poll
 
+RELEASE = os.environ.get("BILLOW_LAST_RELEASE", "")
 OLD, NEW = {}, {"BILLOW_TEST_VERSION": "9.9.9", "BILLOW_TEST_PROTOCOL": "2"}
 
 
 class UpgradeRig(Rig):
     """A head without a machine of its own, and one that joined it, kept running by what stands for its systemd unit."""
 
-    def __init__(self):
+    def __init__(self, program=BILLOW):
+        self.program = program  # of the head and of the commands
         super().__init__(sim="1xH100", args=("--no-agent",))
         self.listen = self.json("status")["addresses"][0].split("//")[1]
         self.node_data = os.path.join(self.root, "node")
         self.agent = None
 
-    def run_agent(self, version):
+    def command(self, *args):
+        return [self.program, *map(str, args)]
+
+    def run_agent(self, version, program=BILLOW):
         token = [] if os.path.exists(os.path.join(self.node_data, "node/credential")) else ["--token", self.ok("token", "create", "--node").text.strip()]
         unit = 'while [ ! -e "$STOP" ]; do "$@"; done'
         log = open(os.path.join(self.root, "node.log"), "a", encoding="utf-8")
         self.stop = os.path.join(self.root, "stop-agent")
         if os.path.exists(self.stop):
             os.unlink(self.stop)
-        self.agent = subprocess.Popen(["sh", "-c", unit, "unit", BILLOW, "join", f"http://{self.listen}", *token, "--node-name", "box", "--data", self.node_data, "--sim", "2xH100"],
+        self.agent = subprocess.Popen(["sh", "-c", unit, "unit", program, "join", f"http://{self.listen}", *token, "--node-name", "box", "--data", self.node_data, "--sim", "2xH100"],
                                       stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**self.plain(), **version, "STOP": self.stop})
         log.close()
         self.started.append(self.agent)
@@ -56,10 +63,52 @@ class UpgradeRig(Rig):
         poll(lambda: (self.node() or {}).get("version") == version, f"the agent of {version}", 60)
         return True
 
-    def exchange_head(self, version):
+    def exchange_head(self, version, program=BILLOW):
         self.ok("down")
+        self.program = program
         self.environment = {**self.plain(), **version}
         self.up(listen=self.listen)
+
+
+@unittest.skipUnless(os.path.isfile(os.path.join(RELEASE, "billow")), "BILLOW_LAST_RELEASE does not name a folder with the last release's programs (./dev upgrade-test builds them)")
+class LastRelease(unittest.TestCase):
+    """Data, protocol and running jobs of the last release under today's program, and back: docs/machines.md promises both."""
+
+    def test_there_and_back_with_a_job_running(self):
+        release = os.path.join(os.path.abspath(RELEASE), "billow")
+        rig = UpgradeRig(release)
+        try:
+            rig.run_agent({}, release)
+            poll(rig.node, "the agent of the last release", 60)
+            gate = rig.file("gate")
+            job = rig.submit("--gpus", 1, "--name", "across", "--label", "team=vision", "--", "sh", "-c",
+                             f"i=0; until [ -e {gate} ]; do echo line $i; i=$((i+1)); sleep 0.02; done; exit 3")
+            rig.wait_for(job, "running")
+            ended = rig.submit("--retries", 1, "--", "sh", "-c", "exit 4")
+            self.assertEqual(rig.cli("wait", ended, timeout=60).code, 4)
+            before = rig.job(ended)
+            for what, program in (("agent", BILLOW), ("head", BILLOW), ("agent", release), ("head", release), ("head", BILLOW)):
+                if what == "agent":
+                    rig.end_agent()
+                    rig.run_agent({}, program)
+                else:
+                    rig.exchange_head({}, program)
+                poll(rig.node, f"the node after the {what} became {program}", 60)
+                seen = len(rig.ok("logs", job).out)
+                poll(lambda: len(rig.ok("logs", job).out) > seen, "more output", 30)
+                now = rig.job(job)
+                self.assertEqual((now["state"], now["attempt"], now["name"]), ("running", 1, "across"), (what, program))
+                self.assertEqual({k: rig.job(ended)[k] for k in ("state", "attempt", "exit_code") if k in before},
+                                 {k: before[k] for k in ("state", "attempt", "exit_code") if k in before})
+                self.assertEqual(rig.ok("run", "--gpus", 1, "--", "echo", "new", timeout=60).out, b"new\n")
+            with open(gate, "w", encoding="ascii"):
+                pass
+            self.assertEqual(rig.cli("wait", job, timeout=60).code, 3)
+            lines = rig.ok("logs", job).text.splitlines()
+            self.assertEqual(lines, [f"line {i}" for i in range(len(lines))])
+            rig.end_agent()
+        finally:
+            rig.close()
 
 
 class Upgrade(unittest.TestCase):

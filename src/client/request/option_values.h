@@ -1,0 +1,29 @@
+// From the text of one option's value to what it means. Each function returns an error that names
+// the option and shows the accepted form.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/result.h"
+#include "core/model/job.h"
+
+namespace billow::client {
+
+// Puts "--name value" in front of an error.
+std::unexpected<Error> in_option(Error error, std::string_view name, std::string_view value);
+
+Result<std::pair<std::string, std::string>> key_value(std::string_view name, std::string_view text);
+Result<std::int32_t> parse_signal(std::string_view text);
+Status set_gpus(Resources& resources, std::string_view value);
+Status set_topology(PlaceWish& place, std::string_view value);
+Result<SecretWish> parse_secret(std::string_view text);
+// A relative path below the working directory. `option` is named in errors.
+Result<std::string> output_path(std::string_view value, std::string_view option = "output");
+Result<ObjectWish> object_input(std::string_view value);
+Result<VolumeWish> volume_wish(std::string_view value);
+// An existing directory; `relative_to` is where a relative path begins, empty: the current one.
+Result<std::string> absolute(std::string_view path, const std::string& relative_to);
+
+}  // namespace billow::client
