@@ -54,7 +54,7 @@ class Checkpoints(RigTest):
         self.rig.wait_for(job, "running")
         first = poll(lambda: self.rig.job(job)["checkpoint"]["path"], "a first checkpoint")
         poll(lambda: self.rig.job(job)["checkpoint"]["path"] not in ("", first), "a second one")
-        self.assertIn("would lose least", self.rig.ok("describe", job).text)
+        self.assertIn("would lose the least", self.rig.ok("describe", job).text)
         self.power_off(data)
         lost_at, kept = number(self.rig.file("count")), self.rig.job(job)["checkpoint"]["path"]
         poll(lambda: self.node("goes")["state"] == "unreachable", "the node to be missed", 60)

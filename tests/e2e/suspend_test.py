@@ -51,7 +51,7 @@ class Suspend(RigTest):
         ran = doc["ran_s"]
         poll(lambda: self.rig.job(job)["suspended_s"] >= 2, "time suspended is counted")
         self.assertEqual(self.rig.job(job)["ran_s"], ran, "time suspended is not time run")
-        self.assertRegex(self.rig.ok("describe", job).text, r"suspended +for \d+s in all, which is not counted above")
+        self.assertRegex(self.rig.ok("describe", job).text, r"suspended +for \d+s in total, not included above")
         before = number(self.rig.file("count"))
         self.rig.ok("resume", "--wait", job)
         poll(lambda: number(self.rig.file("count")) > before, "the job to go on")

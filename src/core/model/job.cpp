@@ -3,14 +3,23 @@
 #include <cmath>
 
 #include <fmt/format.h>
-#include <signal.h>
-#include <string.h>
 
 #include "base/limits.h"
-#include "base/platform.h"
 #include "base/text.h"
 
 namespace billow {
+namespace {
+
+// Tasks run on Linux, so their signals are Linux's on every client that shows them.
+const char* linux_signal_name(std::int32_t number) {
+  constexpr const char* names[] = {
+      "",     "HUP",  "INT",  "QUIT", "ILL",    "TRAP",   "ABRT",  "BUS",  "FPE",  "KILL", "USR1",
+      "SEGV", "USR2", "PIPE", "ALRM", "TERM",   "STKFLT", "CHLD",  "CONT", "STOP", "TSTP", "TTIN",
+      "TTOU", "URG",  "XCPU", "XFSZ", "VTALRM", "PROF",   "WINCH", "POLL", "PWR",  "SYS"};
+  return number > 0 && number < static_cast<std::int32_t>(std::size(names)) ? names[number] : "";
+}
+
+}  // namespace
 
 int ExitStatus::shell_code() const {
   switch (kind) {
@@ -37,7 +46,7 @@ int ExitStatus::shell_code() const {
 std::string ExitStatus::text() const {
   if (port_taken && !message.empty())
     return message;
-  const std::string name = signal ? platform::signal_name(signal) : "";
+  const std::string name = linux_signal_name(signal);
   switch (kind) {
     case ExitKind::exited:
       return code == 0 ? "done" : fmt::format("exit code {}", code);
@@ -55,7 +64,7 @@ std::string ExitStatus::text() const {
     case ExitKind::unpaid:
       return "paid time ran out";
     case ExitKind::idle:
-      return "stopped: " + (message.empty() ? std::string("it idled") : message);
+      return "stopped: " + (message.empty() ? std::string("it was idle") : message);
     case ExitKind::lost:
       return message.empty() ? "lost" : "lost: " + message;
   }
@@ -66,7 +75,7 @@ Result<ArraySpec> parse_array(std::string_view text) {
   const std::string shown(text);
   const auto bad = [&](std::string_view why) {
     return fail(Code::invalid, fmt::format("--array {}: {}", shown, why),
-                "write it like 0-99, 0-99%10 (ten at a time) or 1-9:2");
+                "examples: 0-99, 0-99%10 (at most ten at a time), 1-9:2");
   };
   ArraySpec spec;
   constexpr std::int64_t index_max = 1'000'000'000;

@@ -18,26 +18,28 @@
 namespace billow {
 
 // The list of alternatives. Derive a named struct from it: struct Shapes : Kinds<Disc, Box> {};
-template <class... Ts>
+template <class T0, class... Ts>
 struct Kinds {
-  static constexpr std::size_t count = sizeof...(Ts);
-  static constexpr std::size_t size_max = std::max({sizeof(Ts)...});
-  static constexpr std::size_t align_max = std::max({alignof(Ts)...});
+  using First = T0;
+  static constexpr std::size_t count = 1 + sizeof...(Ts);
+  static constexpr std::size_t size_max = std::max({sizeof(T0), sizeof(Ts)...});
+  static constexpr std::size_t align_max = std::max({alignof(T0), alignof(Ts)...});
 
   // The place of T in the list; `count` if it is not in it.
   template <class T>
   static consteval std::size_t index_of() {
-    const bool same[] = {__is_same(T, Ts)...};
+    const bool same[] = {__is_same(T, T0), __is_same(T, Ts)...};
     return static_cast<std::size_t>(std::find(same, same + count, true) - same);
   }
   // One entry per alternative, in order: Entry::template of<T>().
   template <class Entry>
   static consteval auto table() {
-    return std::array{Entry::template of<Ts>()...};
+    return std::array{Entry::template of<T0>(), Entry::template of<Ts>()...};
   }
   // Calls fn.template operator()<T>() for each alternative, in order.
   template <class Fn>
   static void each(Fn&& fn) {
+    fn.template operator()<T0>();
     (fn.template operator()<Ts>(), ...);
   }
 };
@@ -55,7 +57,7 @@ inline constexpr OneOfOps one_of_ops{
     [](void* to, const void* from) { ::new (to) T(*static_cast<const T*>(from)); },
     [](void* to, void* from) noexcept { ::new (to) T(std::move(*static_cast<T*>(from))); },
     [](void* at) noexcept {
-      std::destroy_at(static_cast<T*>(at));
+      static_cast<T*>(at)->~T();
     }};
 
 template <class Fn, class Result, bool constant>
@@ -74,16 +76,13 @@ struct OneOfCall {
 template <class List, class Fn, class Result, bool constant>
 inline constexpr auto one_of_calls = List::template table<OneOfCall<Fn, Result, constant>>();
 
-template <class First, class... Rest>
-First first_kind(Kinds<First, Rest...>*);
-
 }  // namespace detail
 
 template <class List>
 class OneOf {
  public:
   using Alternatives = List;
-  using First = decltype(detail::first_kind(static_cast<List*>(nullptr)));
+  using First = typename List::First;
 
   OneOf() : OneOf(First{}) {}
   template <class T>

@@ -278,11 +278,11 @@ struct JsonReader {
       read(json, *made, where);
       value = std::move(made);
     } else if constexpr (detail::IsVector<T>::value)
-      read_vector(json, value, where);
+      return read_vector(json, value, where);
     else if constexpr (detail::IsStringMap<T>::value)
-      read_map(json, value, where);
+      return read_map(json, value, where);
     else
-      read_object(json, value, where);
+      return read_object(json, value, where);
   }
   const Json* find(const char* name);  // none: absent, null, or nothing is read after an error
   void finish();  // in strict mode: an error for a member that no field is named after

@@ -38,197 +38,188 @@ namespace detail {
 
 // clang-format off
 template <std::size_t count, class T>
-constexpr bool members_are(T& t) {
-  if constexpr (count == 0) return sizeof(t) == 1;
-  else if constexpr (count == 1) { [[maybe_unused]] auto& [m0] = t; }
-  else if constexpr (count == 2) { [[maybe_unused]] auto& [m0, m1] = t; }
-  else if constexpr (count == 3) { [[maybe_unused]] auto& [m0, m1, m2] = t; }
-  else if constexpr (count == 4) { [[maybe_unused]] auto& [m0, m1, m2, m3] = t; }
-  else if constexpr (count == 5) { [[maybe_unused]] auto& [m0, m1, m2, m3, m4] = t; }
-  else if constexpr (count == 6) { [[maybe_unused]] auto& [m0, m1, m2, m3, m4, m5] = t; }
-  else if constexpr (count == 7) { [[maybe_unused]] auto& [m0, m1, m2, m3, m4, m5, m6] = t; }
-  else if constexpr (count == 8) { [[maybe_unused]] auto& [m0, m1, m2, m3, m4, m5, m6, m7] = t; }
-  else if constexpr (count == 9) {
-    [[maybe_unused]] auto& [
-      m0, m1, m2, m3, m4, m5, m6, m7, m8] = t;
-  }
-  else if constexpr (count == 10) {
-    [[maybe_unused]] auto& [
-      m0, m1, m2, m3, m4, m5, m6, m7, m8, m9] = t;
-  }
-  else if constexpr (count == 11) {
-    [[maybe_unused]] auto& [
-      m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10] = t;
-  }
+constexpr void few_members_are([[maybe_unused]] T& it) {
+  if constexpr (count == 1) { [[maybe_unused]] auto& [a] = it; }
+  else if constexpr (count == 2) { [[maybe_unused]] auto& [a, b] = it; }
+  else if constexpr (count == 3) { [[maybe_unused]] auto& [a, b, c] = it; }
+  else if constexpr (count == 4) { [[maybe_unused]] auto& [a, b, c, d] = it; }
+  else if constexpr (count == 5) { [[maybe_unused]] auto& [a, b, c, d, e] = it; }
+  else if constexpr (count == 6) { [[maybe_unused]] auto& [a, b, c, d, e, f] = it; }
+  else if constexpr (count == 7) { [[maybe_unused]] auto& [a, b, c, d, e, f, g] = it; }
+  else if constexpr (count == 8) { [[maybe_unused]] auto& [a, b, c, d, e, f, g, h] = it; }
+  else if constexpr (count == 9) { [[maybe_unused]] auto& [a, b, c, d, e, f, g, h, i] = it; }
+  else if constexpr (count == 10) { [[maybe_unused]] auto& [a, b, c, d, e, f, g, h, i, j] = it; }
+  else if constexpr (count == 11) { [[maybe_unused]] auto& [a, b, c, d, e, f, g, h, i, j, k] = it; }
   else if constexpr (count == 12) {
     [[maybe_unused]] auto& [
-      m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11] = t;
+      a, b, c, d, e, f, g, h, i, j, k, l] = it;
   }
   else if constexpr (count == 13) {
     [[maybe_unused]] auto& [
-      m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12] = t;
+      a, b, c, d, e, f, g, h, i, j, k, l, m] = it;
   }
   else if constexpr (count == 14) {
     [[maybe_unused]] auto& [
-      m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13] = t;
+      a, b, c, d, e, f, g, h, i, j, k, l, m, n] = it;
   }
   else if constexpr (count == 15) {
     [[maybe_unused]] auto& [
-      m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14] = t;
+      a, b, c, d, e, f, g, h, i, j, k, l, m, n, o] = it;
   }
   else if constexpr (count == 16) {
     [[maybe_unused]] auto& [
-      m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15] = t;
+      a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = it;
   }
   else if constexpr (count == 17) {
     [[maybe_unused]] auto& [
-      m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15, m16] = t;
+      a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q] = it;
   }
   else if constexpr (count == 18) {
     [[maybe_unused]] auto& [
-      m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15, m16, m17] = t;
+      a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r] = it;
   }
-  else if constexpr (count == 19) {
+}
+template <std::size_t count, class T>
+constexpr void members_are_up_to_32([[maybe_unused]] T& it) {
+  if constexpr (count == 19) {
     [[maybe_unused]] auto& [
-      m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15, m16, m17, m18] = t;
+      a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s] = it;
   }
   else if constexpr (count == 20) {
     [[maybe_unused]] auto& [
-      m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15, m16, m17, m18,
-      m19] = t;
+      a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t] = it;
   }
   else if constexpr (count == 21) {
     [[maybe_unused]] auto& [
-      m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15, m16, m17, m18,
-      m19, m20] = t;
+      a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u] = it;
   }
   else if constexpr (count == 22) {
     [[maybe_unused]] auto& [
-      m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15, m16, m17, m18,
-      m19, m20, m21] = t;
+      a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v] = it;
   }
   else if constexpr (count == 23) {
     [[maybe_unused]] auto& [
-      m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15, m16, m17, m18,
-      m19, m20, m21, m22] = t;
+      a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w] = it;
   }
   else if constexpr (count == 24) {
     [[maybe_unused]] auto& [
-      m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15, m16, m17, m18,
-      m19, m20, m21, m22, m23] = t;
+      a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x] = it;
   }
   else if constexpr (count == 25) {
     [[maybe_unused]] auto& [
-      m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15, m16, m17, m18,
-      m19, m20, m21, m22, m23, m24] = t;
+      a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y] = it;
   }
   else if constexpr (count == 26) {
     [[maybe_unused]] auto& [
-      m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15, m16, m17, m18,
-      m19, m20, m21, m22, m23, m24, m25] = t;
+      a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z] = it;
   }
   else if constexpr (count == 27) {
     [[maybe_unused]] auto& [
-      m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15, m16, m17, m18,
-      m19, m20, m21, m22, m23, m24, m25, m26] = t;
+      a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, a2] = it;
   }
   else if constexpr (count == 28) {
     [[maybe_unused]] auto& [
-      m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15, m16, m17, m18,
-      m19, m20, m21, m22, m23, m24, m25, m26, m27] = t;
+      a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, a2, b2] = it;
   }
   else if constexpr (count == 29) {
     [[maybe_unused]] auto& [
-      m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15, m16, m17, m18,
-      m19, m20, m21, m22, m23, m24, m25, m26, m27, m28] = t;
+      a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, a2, b2,
+      c2] = it;
   }
   else if constexpr (count == 30) {
     [[maybe_unused]] auto& [
-      m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15, m16, m17, m18,
-      m19, m20, m21, m22, m23, m24, m25, m26, m27, m28, m29] = t;
+      a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, a2, b2,
+      c2, d2] = it;
   }
   else if constexpr (count == 31) {
     [[maybe_unused]] auto& [
-      m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15, m16, m17, m18,
-      m19, m20, m21, m22, m23, m24, m25, m26, m27, m28, m29, m30] = t;
+      a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, a2, b2,
+      c2, d2, e2] = it;
   }
   else if constexpr (count == 32) {
     [[maybe_unused]] auto& [
-      m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15, m16, m17, m18,
-      m19, m20, m21, m22, m23, m24, m25, m26, m27, m28, m29, m30, m31] = t;
+      a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, a2, b2,
+      c2, d2, e2, f2] = it;
   }
-  else if constexpr (count == 33) {
+}
+template <std::size_t count, class T>
+constexpr void members_are_up_to_44([[maybe_unused]] T& it) {
+  if constexpr (count == 33) {
     [[maybe_unused]] auto& [
-      m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15, m16, m17, m18,
-      m19, m20, m21, m22, m23, m24, m25, m26, m27, m28, m29, m30, m31, m32] = t;
+      a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, a2, b2,
+      c2, d2, e2, f2, g2] = it;
   }
   else if constexpr (count == 34) {
     [[maybe_unused]] auto& [
-      m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15, m16, m17, m18,
-      m19, m20, m21, m22, m23, m24, m25, m26, m27, m28, m29, m30, m31, m32, m33] = t;
+      a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, a2, b2,
+      c2, d2, e2, f2, g2, h2] = it;
   }
   else if constexpr (count == 35) {
     [[maybe_unused]] auto& [
-      m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15, m16, m17, m18,
-      m19, m20, m21, m22, m23, m24, m25, m26, m27, m28, m29, m30, m31, m32, m33, m34] = t;
+      a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, a2, b2,
+      c2, d2, e2, f2, g2, h2, i2] = it;
   }
   else if constexpr (count == 36) {
     [[maybe_unused]] auto& [
-      m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15, m16, m17, m18,
-      m19, m20, m21, m22, m23, m24, m25, m26, m27, m28, m29, m30, m31, m32, m33, m34, m35] = t;
+      a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, a2, b2,
+      c2, d2, e2, f2, g2, h2, i2, j2] = it;
   }
   else if constexpr (count == 37) {
     [[maybe_unused]] auto& [
-      m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15, m16, m17, m18,
-      m19, m20, m21, m22, m23, m24, m25, m26, m27, m28, m29, m30, m31, m32, m33, m34, m35,
-      m36] = t;
+      a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, a2, b2,
+      c2, d2, e2, f2, g2, h2, i2, j2, k2] = it;
   }
   else if constexpr (count == 38) {
     [[maybe_unused]] auto& [
-      m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15, m16, m17, m18,
-      m19, m20, m21, m22, m23, m24, m25, m26, m27, m28, m29, m30, m31, m32, m33, m34, m35,
-      m36, m37] = t;
+      a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, a2, b2,
+      c2, d2, e2, f2, g2, h2, i2, j2, k2, l2] = it;
   }
   else if constexpr (count == 39) {
     [[maybe_unused]] auto& [
-      m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15, m16, m17, m18,
-      m19, m20, m21, m22, m23, m24, m25, m26, m27, m28, m29, m30, m31, m32, m33, m34, m35,
-      m36, m37, m38] = t;
+      a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, a2, b2,
+      c2, d2, e2, f2, g2, h2, i2, j2, k2, l2, m2] = it;
   }
   else if constexpr (count == 40) {
     [[maybe_unused]] auto& [
-      m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15, m16, m17, m18,
-      m19, m20, m21, m22, m23, m24, m25, m26, m27, m28, m29, m30, m31, m32, m33, m34, m35,
-      m36, m37, m38, m39] = t;
+      a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, a2, b2,
+      c2, d2, e2, f2, g2, h2, i2, j2, k2, l2, m2, n2] = it;
   }
   else if constexpr (count == 41) {
     [[maybe_unused]] auto& [
-      m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15, m16, m17, m18,
-      m19, m20, m21, m22, m23, m24, m25, m26, m27, m28, m29, m30, m31, m32, m33, m34, m35,
-      m36, m37, m38, m39, m40] = t;
+      a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, a2, b2,
+      c2, d2, e2, f2, g2, h2, i2, j2, k2, l2, m2, n2, o2] = it;
   }
   else if constexpr (count == 42) {
     [[maybe_unused]] auto& [
-      m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15, m16, m17, m18,
-      m19, m20, m21, m22, m23, m24, m25, m26, m27, m28, m29, m30, m31, m32, m33, m34, m35,
-      m36, m37, m38, m39, m40, m41] = t;
+      a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, a2, b2,
+      c2, d2, e2, f2, g2, h2, i2, j2, k2, l2, m2, n2, o2, p2] = it;
   }
   else if constexpr (count == 43) {
     [[maybe_unused]] auto& [
-      m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15, m16, m17, m18,
-      m19, m20, m21, m22, m23, m24, m25, m26, m27, m28, m29, m30, m31, m32, m33, m34, m35,
-      m36, m37, m38, m39, m40, m41, m42] = t;
+      a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, a2, b2,
+      c2, d2, e2, f2, g2, h2, i2, j2, k2, l2, m2, n2, o2, p2, q2] = it;
   }
   else if constexpr (count == 44) {
     [[maybe_unused]] auto& [
-      m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15, m16, m17, m18,
-      m19, m20, m21, m22, m23, m24, m25, m26, m27, m28, m29, m30, m31, m32, m33, m34, m35,
-      m36, m37, m38, m39, m40, m41, m42, m43] = t;
+      a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, a2, b2,
+      c2, d2, e2, f2, g2, h2, i2, j2, k2, l2, m2, n2, o2, p2, q2, r2] = it;
   }
-  else static_assert(count <= 44, "add longer bindings to core/wire/complete.h");
-  return true;
 }
 // clang-format on
+
+template <std::size_t count, class T>
+constexpr bool members_are([[maybe_unused]] T& it) {
+  static_assert(count <= 44, "add longer bindings to core/wire/complete.h");
+  if constexpr (count == 0)
+    static_assert(sizeof(T) == 1, "a struct without fields has members");
+  else if constexpr (count <= 18)
+    few_members_are<count>(it);
+  else if constexpr (count <= 32)
+    members_are_up_to_32<count>(it);
+  else
+    members_are_up_to_44<count>(it);
+  return true;
+}
 
 }  // namespace detail
 

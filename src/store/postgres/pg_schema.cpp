@@ -14,14 +14,18 @@ namespace {
 constexpr const char* base_tables = R"sql(
   SELECT pg_advisory_xact_lock(4202718063);
   CREATE SCHEMA IF NOT EXISTS billow;
-  CREATE TABLE IF NOT EXISTS leader (id BIGINT PRIMARY KEY CHECK (id = 1), epoch BIGINT NOT NULL, holder TEXT NOT NULL, identity TEXT NOT NULL,
-                                     until TIMESTAMPTZ NOT NULL, commits BIGINT NOT NULL);
+  CREATE TABLE IF NOT EXISTS leader (id BIGINT PRIMARY KEY CHECK (id = 1), epoch BIGINT NOT NULL,
+    holder TEXT NOT NULL, identity TEXT NOT NULL,
+    until TIMESTAMPTZ NOT NULL, commits BIGINT NOT NULL);
   INSERT INTO leader VALUES (1, 0, '', '', '-infinity', 0) ON CONFLICT DO NOTHING;
   CREATE TABLE IF NOT EXISTS shared (name TEXT PRIMARY KEY, value TEXT NOT NULL);
   CREATE TABLE IF NOT EXISTS snapshots (seq BIGINT PRIMARY KEY, sha256 TEXT NOT NULL);
-  CREATE TABLE IF NOT EXISTS snapshot_parts (seq BIGINT NOT NULL, part BIGINT NOT NULL, bytes BYTEA NOT NULL, PRIMARY KEY (seq, part));
-  CREATE OR REPLACE FUNCTION json_extract(doc TEXT, path TEXT) RETURNS TEXT LANGUAGE sql IMMUTABLE AS
-    $$ SELECT CASE WHEN position('\u0000' IN doc) > 0 THEN '' ELSE doc::json #>> string_to_array(substr(path, 3), '.') END $$;
+  CREATE TABLE IF NOT EXISTS snapshot_parts (seq BIGINT NOT NULL, part BIGINT NOT NULL,
+    bytes BYTEA NOT NULL, PRIMARY KEY (seq, part));
+  CREATE OR REPLACE FUNCTION json_extract(doc TEXT, path TEXT)
+    RETURNS TEXT LANGUAGE sql IMMUTABLE AS
+    $$ SELECT CASE WHEN position('\u0000' IN doc) > 0 THEN ''
+         ELSE doc::json #>> string_to_array(substr(path, 3), '.') END $$;
 )sql";
 
 constexpr std::size_t snapshot_part_bytes = 4 << 20;

@@ -19,39 +19,54 @@ constexpr Migration steps[] = {
     )sql"},
     {2, "query tables of jobs, tasks and leases", R"sql(
       CREATE TABLE jobs (
-        id INTEGER PRIMARY KEY, name TEXT NOT NULL, user_id INTEGER NOT NULL, project_id INTEGER NOT NULL, state TEXT NOT NULL,
-        submitted_at INTEGER NOT NULL, started_at INTEGER NOT NULL, ended_at INTEGER NOT NULL, exit_code INTEGER,
-        array_id INTEGER NOT NULL, array_index INTEGER NOT NULL, nodes TEXT NOT NULL, gpu_type TEXT NOT NULL,
-        gpu_count INTEGER NOT NULL, gpu_milli INTEGER NOT NULL, charge INTEGER NOT NULL, labels TEXT NOT NULL, doc TEXT NOT NULL);
+        id INTEGER PRIMARY KEY, name TEXT NOT NULL, user_id INTEGER NOT NULL,
+        project_id INTEGER NOT NULL, state TEXT NOT NULL,
+        submitted_at INTEGER NOT NULL, started_at INTEGER NOT NULL, ended_at INTEGER NOT NULL,
+        exit_code INTEGER,
+        array_id INTEGER NOT NULL, array_index INTEGER NOT NULL, nodes TEXT NOT NULL,
+        gpu_type TEXT NOT NULL,
+        gpu_count INTEGER NOT NULL, gpu_milli INTEGER NOT NULL, charge INTEGER NOT NULL,
+        labels TEXT NOT NULL, doc TEXT NOT NULL);
       CREATE INDEX jobs_state ON jobs (state, id);
       CREATE INDEX jobs_project ON jobs (project_id, state, id);
       CREATE INDEX jobs_user ON jobs (user_id, state, id);
       CREATE INDEX jobs_array ON jobs (array_id, state, id) WHERE array_id <> 0;
       CREATE INDEX jobs_ended ON jobs (ended_at, id) WHERE ended_at > 0;
-      CREATE TABLE job_labels (key TEXT NOT NULL, value TEXT NOT NULL, state TEXT NOT NULL, job_id INTEGER NOT NULL,
-                               PRIMARY KEY (key, value, state, job_id)) WITHOUT ROWID;
+      CREATE TABLE job_labels (key TEXT NOT NULL, value TEXT NOT NULL, state TEXT NOT NULL,
+        job_id INTEGER NOT NULL,
+        PRIMARY KEY (key, value, state, job_id)) WITHOUT ROWID;
       CREATE TABLE tasks (
-        id INTEGER PRIMARY KEY, job_id INTEGER NOT NULL, node_id INTEGER NOT NULL, node_name TEXT NOT NULL, state TEXT NOT NULL,
-        started_at INTEGER NOT NULL, ended_at INTEGER NOT NULL, exit_code INTEGER, doc TEXT NOT NULL);
+        id INTEGER PRIMARY KEY, job_id INTEGER NOT NULL, node_id INTEGER NOT NULL,
+        node_name TEXT NOT NULL, state TEXT NOT NULL,
+        started_at INTEGER NOT NULL, ended_at INTEGER NOT NULL, exit_code INTEGER,
+        doc TEXT NOT NULL);
       CREATE INDEX tasks_job ON tasks (job_id, id);
       CREATE TABLE leases (
-        id INTEGER PRIMARY KEY, job_id INTEGER NOT NULL, task_id INTEGER NOT NULL, project_id INTEGER NOT NULL,
-        user_id INTEGER NOT NULL, node_name TEXT NOT NULL, gpu_type TEXT NOT NULL, milli INTEGER NOT NULL,
-        price_class TEXT NOT NULL, from_at INTEGER NOT NULL, to_at INTEGER NOT NULL, open INTEGER NOT NULL,
+        id INTEGER PRIMARY KEY, job_id INTEGER NOT NULL, task_id INTEGER NOT NULL,
+        project_id INTEGER NOT NULL,
+        user_id INTEGER NOT NULL, node_name TEXT NOT NULL, gpu_type TEXT NOT NULL,
+        milli INTEGER NOT NULL,
+        price_class TEXT NOT NULL, from_at INTEGER NOT NULL, to_at INTEGER NOT NULL,
+        open INTEGER NOT NULL,
         charge INTEGER NOT NULL, cost INTEGER NOT NULL);
       CREATE INDEX leases_job ON leases (job_id, id);
       CREATE INDEX leases_project ON leases (project_id, id);
     )sql"},
     {3, "kept counts of jobs and daily sums of usage", R"sql(
-      CREATE TABLE job_counts (state TEXT NOT NULL, project_id INTEGER NOT NULL, jobs INTEGER NOT NULL,
-                               PRIMARY KEY (state, project_id)) WITHOUT ROWID;
-      INSERT INTO job_counts SELECT state, project_id, count(*) FROM jobs GROUP BY state, project_id;
+      CREATE TABLE job_counts (state TEXT NOT NULL, project_id INTEGER NOT NULL,
+        jobs INTEGER NOT NULL,
+        PRIMARY KEY (state, project_id)) WITHOUT ROWID;
+      INSERT INTO job_counts SELECT state, project_id, count(*) FROM jobs GROUP BY state,
+        project_id;
       CREATE TABLE usage_daily (
-        day INTEGER NOT NULL, project_id INTEGER NOT NULL, user_id INTEGER NOT NULL, gpu_type TEXT NOT NULL,
-        price_class TEXT NOT NULL, charge INTEGER NOT NULL, cost INTEGER NOT NULL, gpu_milli_ms INTEGER NOT NULL,
+        day INTEGER NOT NULL, project_id INTEGER NOT NULL, user_id INTEGER NOT NULL,
+        gpu_type TEXT NOT NULL,
+        price_class TEXT NOT NULL, charge INTEGER NOT NULL, cost INTEGER NOT NULL,
+        gpu_milli_ms INTEGER NOT NULL,
         PRIMARY KEY (day, project_id, user_id, gpu_type, price_class)) WITHOUT ROWID;
       INSERT INTO usage_daily
-        SELECT to_at / 86400000000000, project_id, user_id, gpu_type, price_class, sum(charge), sum(cost),
+        SELECT to_at / 86400000000000, project_id, user_id, gpu_type, price_class, sum(charge),
+        sum(cost),
                sum(milli * ((to_at - from_at) / 1000000))
         FROM leases GROUP BY 1, 2, 3, 4, 5;
     )sql"},
@@ -67,12 +82,15 @@ constexpr Migration steps[] = {
       ALTER TABLE usage_daily ADD COLUMN idle INTEGER NOT NULL DEFAULT 0;
       ALTER TABLE usage_daily ADD COLUMN energy_mj INTEGER NOT NULL DEFAULT 0;
       CREATE TABLE entries (
-        number INTEGER PRIMARY KEY, kind TEXT NOT NULL, node_id INTEGER NOT NULL, lease_id INTEGER NOT NULL, job_id INTEGER NOT NULL,
-        project_id INTEGER NOT NULL, user_id INTEGER NOT NULL, from_at INTEGER NOT NULL, to_at INTEGER NOT NULL,
+        number INTEGER PRIMARY KEY, kind TEXT NOT NULL, node_id INTEGER NOT NULL,
+        lease_id INTEGER NOT NULL, job_id INTEGER NOT NULL,
+        project_id INTEGER NOT NULL, user_id INTEGER NOT NULL, from_at INTEGER NOT NULL,
+        to_at INTEGER NOT NULL,
         amount INTEGER NOT NULL, correction INTEGER NOT NULL);
       CREATE INDEX entries_lease ON entries (lease_id, number) WHERE lease_id <> 0;
-      CREATE TABLE node_days (day INTEGER NOT NULL, node_name TEXT NOT NULL, pool TEXT NOT NULL, cost INTEGER NOT NULL,
-                              PRIMARY KEY (day, node_name)) WITHOUT ROWID;
+      CREATE TABLE node_days (day INTEGER NOT NULL, node_name TEXT NOT NULL, pool TEXT NOT NULL,
+        cost INTEGER NOT NULL,
+        PRIMARY KEY (day, node_name)) WITHOUT ROWID;
     )sql"},
     {5, "traffic that left, and what providers call their machines", R"sql(
       ALTER TABLE leases ADD COLUMN egress INTEGER NOT NULL DEFAULT 0;
@@ -82,7 +100,8 @@ constexpr Migration steps[] = {
       ALTER TABLE node_days ADD COLUMN provider_id TEXT NOT NULL DEFAULT '';
     )sql"},
     {6, "variables of jobs that have ended, found in the journal by their digest", R"sql(
-      CREATE INDEX events_variables ON events (json_extract(payload, '$.event.digest')) WHERE kind = 'environment_stored';
+      CREATE INDEX events_variables ON events (json_extract(payload,
+        '$.event.digest')) WHERE kind = 'environment_stored';
     )sql"},
     // No table changes. Older programs take the text of a finished job for the document that they
     // show, so they must not open a database with the new records in it.

@@ -116,7 +116,7 @@ TEST(Ps, ASuspendedJobSaysWhenItGoesOn) {
   EXPECT_NE(
       row(true, "preempted by job 9").find("preempted by job 9; resumes when its GPUs are free"),
       std::string::npos);
-  EXPECT_NE(row(false, "").find("goes on with `billow resume 7`"), std::string::npos);
+  EXPECT_NE(row(false, "").find("resume it with `billow resume 7`"), std::string::npos);
 }
 
 TEST(Ps, AnArraysOwnDocumentGoesFirst) {
