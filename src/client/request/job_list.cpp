@@ -68,7 +68,7 @@ std::string remark_of(const Json& job) {
     const bool by_itself = job.at("suspension", "resumes_by_itself").bool_or(false);
     const std::string next =
         by_itself ? "resumes when its GPUs are free"
-                  : fmt::format("goes on with `billow resume {}`", job["label"].str_or("?"));
+                  : fmt::format("resume it with `billow resume {}`", job["label"].str_or("?"));
     return reason.empty() ? next : by_itself ? fmt::format("{}; {}", reason, next) : reason;
   }
   return reason;
@@ -266,28 +266,8 @@ void describe_tasks(Facts& facts, const Json& job) {
   }
 }
 
-}  // namespace
-
-std::string explanation_text(const Json& why) {
-  std::string text;
-  for (const Json& reason : why["reasons"].items())
-    text += fmt::format("  {}\n", printable(reason["text"].str_or("?")));
-  if (const auto change = why["would_start_now"].str_or(""); !change.empty())
-    text += fmt::format("  what would help: {}\n", printable(change));
-  if (const auto at = why["earliest_start"].str_or(""); !at.empty())
-    text += fmt::format("  earliest start, if nothing changes: {}\n", at);
-  if (const auto expected = why.at("expected", "text").str_or(""); !expected.empty())
-    text += fmt::format("  {}\n", printable(expected));
-  return text;
-}
-
-std::string describe_text(const Json& job, WallTime now, const Look& look) {
-  Facts facts{look, {}};
-  const std::string_view state = job["state"].str_or("?");
-  facts.add("job", job["label"].str_or("?"), Colour::bold);
-  if (!job["name"].str_or("").empty())
-    facts.add("name", name_of(job));
-  facts.add("state", state, colour_of_state(state));
+// Where the job stands: suspension and checkpoints.
+void describe_progress(Facts& facts, const Json& job, WallTime now) {
   if (const Json& c = job["checkpoint"]; c.is_object()) {
     std::string text = fmt::format("every {}", format_duration(seconds(c["every_s"].int_or(0))));
     if (const auto path = c["path"].str_or(""); path.empty())
@@ -296,7 +276,7 @@ std::string describe_text(const Json& job, WallTime now, const Look& look) {
       text += fmt::format(", newest {} ago in {}, took {}", age(c["at"], now), path,
                           format_duration(milliseconds(c["cost_ms"].int_or(0))));
     if (const auto s = c["advised_every_s"].int_or(0); s > 0)
-      text += fmt::format("; every {} would lose least where a node is lost once a day",
+      text += fmt::format("; every {} would lose the least if a node is lost once a day",
                           format_duration(seconds(s)));
     facts.add("checkpoint", text);
   }
@@ -307,15 +287,13 @@ std::string describe_text(const Json& job, WallTime now, const Look& look) {
     if (s["phase"].str_or("") != "resuming")
       text += s["resumes_by_itself"].bool_or(false)
                   ? "; resumes as soon as its GPUs are free"
-                  : fmt::format("; goes on with `billow resume {}`", job["label"].str_or("?"));
+                  : fmt::format("; resume it with `billow resume {}`", job["label"].str_or("?"));
     facts.add("suspension", text);
   }
-  facts.add("reason", job["reason"].str_or(""));
-  facts.add("exit", job.at("exit", "text").str_or(""));
-  if (is_array(job))
-    facts.add("elements", fmt::format("{} ({})", progress_of(job), job["array_spec"].str_or("")));
-  if (const auto array = job.at("array", "id").uint_or(0); array > 0)
-    facts.add("array", fmt::format("{}, index {}", array, job.at("array", "index").uint_or(0)));
+}
+
+// What runs, in which surroundings.
+void describe_program(Facts& facts, const Json& job) {
   facts.add("command", job["command"].str_or(""));
   if (const auto image = job["image"].str_or(""); !image.empty())
     facts.add("image", fmt::format("{}{}{}", image, job["image_digest"].is_string() ? " " : "",
@@ -342,6 +320,10 @@ std::string describe_text(const Json& job, WallTime now, const Look& look) {
   facts.add("environment",
             "as it was at submission, without variables that look like credentials (see `billow "
             "run --help`)");
+}
+
+// Who submitted it and what it requested.
+void describe_request(Facts& facts, const Json& job) {
   facts.add("user",
             fmt::format("{}, project {}", job["user"].str_or("?"), job["project"].str_or("?")));
   facts.add("asked for", asked(job));
@@ -356,14 +338,16 @@ std::string describe_text(const Json& job, WallTime now, const Look& look) {
   for (const Json& after : job["after"].items())
     facts.add("after", fmt::format("{}:{}", after["kind"].str_or("ok"), after["job"].uint_or(0)));
   facts.add("labels", pairs(job["labels"]));
+}
+
+void describe_times_and_cost(Facts& facts, const Json& job, WallTime now) {
   facts.add("submitted", fmt::format("{} ({} ago)", job["submitted_at"].str_or("?"),
                                      age(job["submitted_at"], now)));
   facts.add("started", job["started_at"].str_or(""));
   facts.add("ended", job["ended_at"].str_or(""));
   facts.add("ran for", run_time(job, now));
   if (const auto s = job["suspended_s"].int_or(0); s > 0)
-    facts.add("suspended",
-              fmt::format("for {} in all, which is not counted above", whole_seconds(s)));
+    facts.add("suspended", fmt::format("for {} in total, not included above", whole_seconds(s)));
   if (const Json& can = job["suspendable"]; can.is_object()) {
     const bool yes = can["can"].bool_or(false);
     facts.add("suspendable",
@@ -372,6 +356,40 @@ std::string describe_text(const Json& job, WallTime now, const Look& look) {
   facts.add("cost",
             fmt::format("{}{}{}", job["cost"].str_or("-"),
                         job["rate"].str_or("").empty() ? "" : " at ", job["rate"].str_or("")));
+}
+
+}  // namespace
+
+std::string explanation_text(const Json& why) {
+  std::string text;
+  for (const Json& reason : why["reasons"].items())
+    text += fmt::format("  {}\n", printable(reason["text"].str_or("?")));
+  if (const auto change = why["would_start_now"].str_or(""); !change.empty())
+    text += fmt::format("  what would help: {}\n", printable(change));
+  if (const auto at = why["earliest_start"].str_or(""); !at.empty())
+    text += fmt::format("  earliest start, if nothing changes: {}\n", at);
+  if (const auto expected = why.at("expected", "text").str_or(""); !expected.empty())
+    text += fmt::format("  {}\n", printable(expected));
+  return text;
+}
+
+std::string describe_text(const Json& job, WallTime now, const Look& look) {
+  Facts facts{look, {}};
+  const std::string_view state = job["state"].str_or("?");
+  facts.add("job", job["label"].str_or("?"), Colour::bold);
+  if (!job["name"].str_or("").empty())
+    facts.add("name", name_of(job));
+  facts.add("state", state, colour_of_state(state));
+  describe_progress(facts, job, now);
+  facts.add("reason", job["reason"].str_or(""));
+  facts.add("exit", job.at("exit", "text").str_or(""));
+  if (is_array(job))
+    facts.add("elements", fmt::format("{} ({})", progress_of(job), job["array_spec"].str_or("")));
+  if (const auto array = job.at("array", "id").uint_or(0); array > 0)
+    facts.add("array", fmt::format("{}, index {}", array, job.at("array", "index").uint_or(0)));
+  describe_program(facts, job);
+  describe_request(facts, job);
+  describe_times_and_cost(facts, job, now);
   describe_tasks(facts, job);
   return facts.text;
 }
