@@ -41,7 +41,7 @@ class Requests(RigTest):
 
     def test_options_that_do_not_go_together_say_so(self):
         for args, words in ((["--gpus", "1", "--strict"], ("--strict", "--gpus 0.5 --strict")), (["--strict"], ("--strict",)), (["--gpus", "1", "--share", "time"], ("--share time", "--gpus 0.5")),
-                            (["--mig", "1g.10gb", "--gpu-mem", "10G"], ("MIG instance", "--gpu-mem")), (["--mig", "1g.10gb", "--gpus", "0.5"], ("cannot be divided again", "leave --gpus out")),
+                            (["--mig", "1g.10gb", "--gpu-mem", "10G"], ("MIG instance", "--gpu-mem")), (["--mig", "1g.10gb", "--gpus", "0.5"], ("cannot be divided further", "omit --gpus")),
                             (["--mig", ""], ("--mig needs a profile", "1g.10gb")), (["--mig", "big"], ("no MIG profile", "1g.10gb")),
                             (["--checkpoint-signal", "KILL"], ("no job can answer signal 9", "USR1")), (["--checkpoint-signal", "STOP"], ("signal 19", "USR1")),
                             (["--gpus", "1000000"], ("no node has 1000000 GPUs; the largest has 8", "at most --gpus 8")), (["--output", "a\udcff"], ("--output", "UTF-8"))):

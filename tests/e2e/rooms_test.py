@@ -64,7 +64,7 @@ class Rooms(ImageTest):
         for options, words in (((), "loopback\nreached\n"), (("--network", "none"), "loopback\nrefused\n")):
             done = self.rig.cli("run", "--env", "nothing", *options, "--", "python3", "-c", program, timeout=120)
             self.assertEqual((done.code, done.text), (0, words), done)
-        for args, word in ((("run", "--network", "none", "--", "true"), "needs an image or an environment"), (("run", "--network", "bridge", "--image", self.image, "--", "true"), "not host or none"),
+        for args, word in ((("run", "--network", "none", "--", "true"), "needs an image or an environment"), (("run", "--network", "bridge", "--image", self.image, "--", "true"), "use host or none"),
                            (("run", "--network", "none", "--nodes", "2", "--image", self.image, "--", "true"), "a gang needs the network"),
                            (("deploy", "lonely", "--network", "none", "--image", self.image, "--", "true"), "reached over the network")):
             refused = self.rig.cli(*args)
