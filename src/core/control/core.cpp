@@ -1,5 +1,6 @@
 #include "core/control/core.h"
 
+#include <fmt/format.h>
 #include <deque>
 
 #include "core/control/money.h"

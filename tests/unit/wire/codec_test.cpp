@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "core/model/event.h"
 #include "core/wire/agent_v1.h"
 #include "core/wire/same_fields.h"
 
