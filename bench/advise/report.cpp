@@ -7,7 +7,7 @@
 #include <set>
 
 #include "advise/calibration.h"
-#include "advise/commands.h"
+#include "advise/recommend.h"
 #include "base/file.h"
 #include "bench/advise/ibm.h"
 #include "bench/advise/portfolio.h"
@@ -165,11 +165,17 @@ void report_speed() {
   int n = 0;
   for (auto model : {"7B", "13B", "70B", "405B", "1B"}) {
     auto start = clock::now();
-    auto r = run_advise({"--model", model, "--users", "100", "--tps", "10", "--json"}, {});
+    Request request;
+    request.model = *model_of_size(model);
+    request.users = 100;
+    request.tokens_per_s_min = 10;
+    auto r = recommend(request, Catalogue::embedded(), Calibration::embedded());
     double ms = std::chrono::duration<double, std::milli>(clock::now() - start).count();
-    worst = std::max(worst, ms), sum += ms, ++n;
-    if (r.exit_code != 0)
-      std::printf("  %s: %s", model, r.err.c_str());
+    worst = std::max(worst, ms);
+    sum += ms;
+    ++n;
+    if (!r)
+      std::printf("  %s: %s\n", model, r.error().message.c_str());
   }
   std::printf(
       "an answer, the catalogue read and scanned whole: mean %.0f ms, worst %.0f ms (asked: < "

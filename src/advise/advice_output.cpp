@@ -103,34 +103,35 @@ std::string candidate_text(const Candidate& c, const char* title) {
       fmt::format("{}: {} × {}{}{}, {} {}\n", title, c.gpus, c.gpu->name,
                   c.slice.empty() || c.slice == "whole" ? "" : " as ",
                   c.slice == "whole" ? "" : c.slice, precision_name(c.precision),
-                  c.native ? "(the checkpoint as it is)" : "(needs a checkpoint in it)");
-  out +=
-      fmt::format("  {} replica{} of {}, {:.0f} sequences at once each at this load\n", c.replicas,
-                  c.replicas == 1 ? "" : "s", parallelism_name(c.parallelism), c.concurrency);
+                  c.native ? "(as the checkpoint is)" : "(needs a checkpoint in this precision)");
+  out += fmt::format("  {} replica{} of {}, each with {:.0f} concurrent sequences at this load\n",
+                     c.replicas, c.replicas == 1 ? "" : "s", parallelism_name(c.parallelism),
+                     c.concurrency);
   out += fmt::format(
       "  time to first token {:.0f} ms ({:.0f}–{:.0f}), per token {:.1f} ms ({:.1f}–{:.1f}): {}, "
       "{}\n",
       c.latency.ttft_ms.value, c.latency.ttft_ms.low, c.latency.ttft_ms.high,
       c.latency.tpot_ms.value, c.latency.tpot_ms.low, c.latency.tpot_ms.high,
       kind_name(c.latency.kind), c.latency.basis);
-  out += fmt::format("  carries up to {:.2f} requests/s, {:.0f} tokens/s; bound by {}\n",
+  out += fmt::format("  up to {:.2f} requests/s, {:.0f} tokens/s; limited by {}\n",
                      c.rps_replica * c.replicas, c.tokens_per_s_replica * c.replicas, c.binding);
   if (c.offer && c.offer->instance) {
     auto& o = *c.offer;
     out += fmt::format(
-        "  {} × {} {} in {}: {} a month on demand, {} on spot, {} committed for a year (prices of "
-        "{}{})\n",
+        "  {} × {} {} in {}: per month {} on demand, {} on spot, {} committed for a year (prices "
+        "of {}{})\n",
         o.instances, o.instance->provider, o.instance->name, o.region, usd_month(o.on_demand_month),
         usd_month(o.spot_month), usd_month(o.committed_1y_month), o.price_date,
         o.price_age_days ? fmt::format(", {} days old", *o.price_age_days) : "");
   } else {
     if (c.offer && c.offer->on_demand_month)
-      out += fmt::format("  price: {} a month\n", usd_month(c.offer->on_demand_month));
+      out += fmt::format("  price: {} per month\n", usd_month(c.offer->on_demand_month));
     else
-      out += c.worth_month > 0
-                 ? fmt::format("  yours already; the same would rent for about ${:.0f} a month\n",
-                               c.worth_month)
-                 : "  price: unknown\n";
+      out +=
+          c.worth_month > 0
+              ? fmt::format("  you own it; renting the same would cost about ${:.0f} per month\n",
+                            c.worth_month)
+              : "  price: unknown\n";
   }
   return out;
 }
@@ -201,11 +202,11 @@ std::string advice_text(const Request& request, const Advice& advice) {
   for (auto& n : advice.notes)
     out += "  note: " + n + "\n";
   if (request.rps > 0 || request.users > 0)
-    out +=
-        fmt::format("  for {} of {:.0f} + {:.0f} tokens\n",
-                    request.rps > 0 ? fmt::format("{:.3g} requests/s", request.rps)
-                                    : fmt::format("{:.0f} users at once, requests", request.users),
-                    request.input, request.output);
+    out += fmt::format("  for {} of {:.0f} + {:.0f} tokens\n",
+                       request.rps > 0
+                           ? fmt::format("{:.3g} requests/s", request.rps)
+                           : fmt::format("{:.0f} concurrent users, requests", request.users),
+                       request.input, request.output);
   auto& b = *advice.best;
   out += candidate_text(b, "best");
   out += fmt::format(
@@ -213,7 +214,7 @@ std::string advice_text(const Request& request, const Advice& advice) {
       "{} usable; {:.0f} sequences would fit\n",
       gb(b.memory.weights), gb(b.memory.kv), gb(b.memory.activations), gb(b.memory.communication),
       gb(b.memory.overhead), gb(b.memory.total()), gb(b.memory.usable), b.memory.sequences_max);
-  out += "  a token's time:";
+  out += "  time per token:";
   for (auto& [name, ms] : b.latency.tpot_parts)
     if (ms > 0.02 * b.latency.tpot_ms.value)
       out += fmt::format(" {} {:.2f}", name, ms);
@@ -223,7 +224,7 @@ std::string advice_text(const Request& request, const Advice& advice) {
   for (auto& c : advice.checks)
     out += fmt::format("{} {}: {}\n", c.good ? "ok  " : "mind", c.rule, c.why);
   for (auto& c : advice.would_change)
-    out += "would change it: " + c + "\n";
+    out += "would change the answer: " + c + "\n";
   if (!advice.reserved_mix.empty())
     out += advice.reserved_mix + "\n";
   if (!advice.no_fit.empty()) {
@@ -281,7 +282,8 @@ std::vector<Stage> stages_of(const TrainingRequest& request, const TrainingCandi
     for (auto checkpointing :
          {Checkpointing::none, Checkpointing::selective, Checkpointing::full}) {
       Stage s{.plan = c.plan};
-      s.plan.zero = zero, s.plan.checkpointing = checkpointing;
+      s.plan.zero = zero;
+      s.plan.checkpointing = checkpointing;
       s.bytes = training_memory(request.model, s.plan).total();
       s.fits = s.bytes <= usable;
       out.push_back(s);
@@ -360,7 +362,7 @@ std::string training_text(const TrainingRequest& request, const TrainingAdvice& 
         zero_name(c.plan.zero), recomputation(c.plan.checkpointing), c.tokens_per_s, *c.usd_h,
         c.price_date, age ? fmt::format(", {} days old", *age) : "",
         c.spot_usd_h ? fmt::format(", ${:.2f}/h on spot", *c.spot_usd_h) : "",
-        c.usd_total ? fmt::format(", ${:.0f} in all", *c.usd_total) : "");
+        c.usd_total ? fmt::format(", ${:.0f} in total", *c.usd_total) : "");
     if (i == 0)
       out += fmt::format(
           "  memory per GPU: weights {} + gradients {} + optimizer {} + activations {} + overhead "
@@ -369,12 +371,11 @@ std::string training_text(const TrainingRequest& request, const TrainingAdvice& 
           gb(c.memory.activations), gb(c.memory.overhead), gb(c.memory.total()));
   }
   auto& best = advice.ranked.front();
-  out += fmt::format("what {} × {} would hold, per GPU (GB; * does not fit):\n", best.gpus,
-                     best.gpu->name);
-  Zero stage = Zero::none;
+  out +=
+      fmt::format("memory per GPU on {} × {} (GB; * does not fit):\n", best.gpus, best.gpu->name);
   for (auto& s : stages_of(request, best)) {
     if (s.plan.checkpointing == Checkpointing::none)
-      stage = s.plan.zero, out += fmt::format("  {:<8}", zero_name(stage));
+      out += fmt::format("  {:<8}", zero_name(s.plan.zero));
     out += fmt::format("  {} {:.1f}{}{}", recomputation(s.plan.checkpointing), s.bytes / 1e9,
                        s.fits ? "" : "*", s.plan.checkpointing == Checkpointing::full ? "\n" : ";");
   }

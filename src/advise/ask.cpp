@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "advise/commands.h"
+#include "advise/imported_prices.h"
 #include "advise/measurements.h"
 #include "base/text.h"
 
@@ -43,7 +43,7 @@ Result<std::vector<std::string>> words(const Json& q, const char* name) {
     return fail(Code::invalid, fmt::format("\"{}\" must be a string or a list of strings", name));
   for (auto& item : v.items()) {
     if (!item.is_string())
-      return fail(Code::invalid, fmt::format("\"{}\" must hold strings", name));
+      return fail(Code::invalid, fmt::format("\"{}\" must contain strings", name));
     out.emplace_back(item.str_or(""));
   }
   return out;
@@ -59,15 +59,15 @@ Result<ModelShape> model_of(const Json& q) {
   if (q["config"].is_object())
     return read_model_config(q["config"].dump(), {}, q["model"].str_or("the model"));
   if (!q["config"].is_null())
-    return fail(Code::invalid, "\"config\" must be the object of a config.json");
+    return fail(Code::invalid, "\"config\" must be a JSON object, the content of a config.json");
   if (!q["model"].is_string())
-    return fail(Code::invalid, "no \"model\"",
-                "a size such as \"7B\", or \"config\" with the object of a config.json");
+    return fail(Code::invalid, "\"model\" is missing",
+                "give a size such as \"7B\", or the content of a config.json as \"config\"");
   auto shape = model_of_size(q["model"].str_or(""));
   if (!shape)
     return fail(Code::invalid,
-                fmt::format("\"{}\" is no size", q["model"].str_or("").substr(0, 80)),
-                "a size such as \"7B\"; for a named model send its config.json as \"config\"");
+                fmt::format("\"{}\" is not a size", q["model"].str_or("").substr(0, 80)),
+                "give a size such as \"7B\"; for a named model send its config.json as \"config\"");
   return shape;
 }
 
@@ -98,51 +98,53 @@ Json row_of(const Candidate& c) {
   return row;
 }
 
-}  // namespace
-
-Result<Json> answer(const Json& question, const AskContext& context) {
+// Renames the alternative names, and refuses fields that do not exist.
+Result<Json> normalised(const Json& question) {
+  if (!question.is_object())
+    return fail(Code::invalid, "the request body must be a JSON object",
+                "for example {\"model\": \"7B\", \"users\": 50}");
   Json q = question;
   for (auto [other, name] : {std::pair{"weights", "precision"},
                              {"input_tokens", "input"},
                              {"output_tokens", "output"},
                              {"requests_per_s", "rps"}})
-    if (q.is_object() && !q[other].is_null() && q[name].is_null())
+    if (!q[other].is_null() && q[name].is_null())
       q.set(name, Json(q[other]));
-  if (q.is_object() && q["tpot_ms"].is_number() && q["tps"].is_null() &&
-      q["tpot_ms"].double_or(0) > 0)
+  if (q["tpot_ms"].is_number() && q["tps"].is_null() && q["tpot_ms"].double_or(0) > 0)
     q.set("tps", 1e3 / q["tpot_ms"].double_or(0));
-  if (!q.is_object())
-    return fail(Code::invalid, "a question is a JSON object",
-                "such as {\"model\": \"7B\", \"users\": 50}");
   for (auto& [name, value] : q.members())
     if (std::find(std::begin(fields), std::end(fields), name) == std::end(fields)) {
       auto near = nearest(name, std::vector<std::string>(std::begin(fields), std::end(fields)));
       return fail(Code::invalid, fmt::format("unknown field \"{}\"", name.substr(0, 80)),
                   near.empty() ? "" : fmt::format("did you mean \"{}\"?", near));
     }
-  auto catalogue = BILLOW_TRY(catalogue_with_imports(context.data_dir));
-  if (BILLOW_TRY(flag(q, "train"))) {
-    TrainingRequest t;
-    t.model = BILLOW_TRY(model_of(q));
-    auto tuning = q["tuning"].str_or("full");
-    if (tuning == "lora")
-      t.tuning = Tuning::lora;
-    else if (tuning == "qlora")
-      t.tuning = Tuning::qlora;
-    else if (tuning != "full")
-      return fail(Code::invalid, "\"tuning\" is one of full, lora, qlora");
-    t.sequence = BILLOW_TRY(number(q, "sequence", 4096, 1, 1e7));
-    t.micro_batch = BILLOW_TRY(number(q, "micro_batch", 1, 1, 1e5));
-    t.tokens = BILLOW_TRY(number(q, "tokens", 0, 0, 1e18));
-    if (!q["checkpoint_s"].is_null())
-      t.checkpoint_s = BILLOW_TRY(number(q, "checkpoint_s", 0, 1e-3, 1e6));
-    if (!q["interruptions_h"].is_null())
-      t.interruptions_h = BILLOW_TRY(number(q, "interruptions_h", 0, 1e-2, 1e6));
-    t.offers.providers = BILLOW_TRY(words(q, "providers"));
-    t.offers.regions = BILLOW_TRY(words(q, "regions"));
-    t.now = context.now;
-    return training_json(t, BILLOW_TRY(recommend_training(t, catalogue)));
-  }
+  return q;
+}
+
+Result<TrainingRequest> training_request(const Json& q, const AskContext& context) {
+  TrainingRequest t;
+  t.model = BILLOW_TRY(model_of(q));
+  auto tuning = q["tuning"].str_or("full");
+  if (tuning == "lora")
+    t.tuning = Tuning::lora;
+  else if (tuning == "qlora")
+    t.tuning = Tuning::qlora;
+  else if (tuning != "full")
+    return fail(Code::invalid, "\"tuning\" must be full, lora or qlora");
+  t.sequence = BILLOW_TRY(number(q, "sequence", 4096, 1, 1e7));
+  t.micro_batch = BILLOW_TRY(number(q, "micro_batch", 1, 1, 1e5));
+  t.tokens = BILLOW_TRY(number(q, "tokens", 0, 0, 1e18));
+  if (!q["checkpoint_s"].is_null())
+    t.checkpoint_s = BILLOW_TRY(number(q, "checkpoint_s", 0, 1e-3, 1e6));
+  if (!q["interruptions_h"].is_null())
+    t.interruptions_h = BILLOW_TRY(number(q, "interruptions_h", 0, 1e-2, 1e6));
+  t.offers.providers = BILLOW_TRY(words(q, "providers"));
+  t.offers.regions = BILLOW_TRY(words(q, "regions"));
+  t.now = context.now;
+  return t;
+}
+
+Result<Request> serving_request(const Json& q, const AskContext& context) {
   Request r;
   r.model = BILLOW_TRY(model_of(q));
   for (auto& p : BILLOW_TRY(words(q, "precision")))
@@ -152,7 +154,7 @@ Result<Json> answer(const Json& question, const AskContext& context) {
   r.rps = BILLOW_TRY(number(q, "rps", 0, 1e-6, 1e6));
   r.users = BILLOW_TRY(number(q, "users", 0, 1, 1e8));
   if (r.rps > 0 && r.users > 0)
-    return fail(Code::invalid, "\"rps\" and \"users\" each say the load: give one");
+    return fail(Code::invalid, "\"rps\" and \"users\" exclude each other: give one");
   r.context = BILLOW_TRY(number(q, "context", 0, 1, 1e8));
   if (!q["ttft_ms"].is_null())
     r.ttft_ms_max = BILLOW_TRY(number(q, "ttft_ms", 0, 0.1, 1e7));
@@ -160,18 +162,30 @@ Result<Json> answer(const Json& question, const AskContext& context) {
     r.tokens_per_s_min = BILLOW_TRY(number(q, "tps", 0, 0.01, 1e5));
   r.engine = engine_word(q["engine"].str_or("vllm"));
   r.version = std::string(q["engine_version"].str_or(""));
-  r.offers.providers = BILLOW_TRY(words(q, "providers"));
-  for (auto& p : r.offers.providers)
-    p = lower(p);
+  for (auto& p : BILLOW_TRY(words(q, "providers")))
+    r.offers.providers.push_back(lower(p));
   r.offers.regions = BILLOW_TRY(words(q, "regions"));
   r.spot = BILLOW_TRY(flag(q, "spot"));
   if (BILLOW_TRY(flag(q, "mine"))) {
     r.fleet = context.fleet;
     if (r.fleet.empty())
       return fail(Code::infeasible, "this Billow has no GPUs",
-                  "leave \"mine\" out to look at what can be rented");
+                  "omit \"mine\" to choose among rented GPUs");
   }
   r.now = context.now;
+  return r;
+}
+
+}  // namespace
+
+Result<Json> answer(const Json& question, const AskContext& context) {
+  const Json q = BILLOW_TRY(normalised(question));
+  auto catalogue = BILLOW_TRY(catalogue_with_imports(context.data_dir));
+  if (BILLOW_TRY(flag(q, "train"))) {
+    const auto t = BILLOW_TRY(training_request(q, context));
+    return training_json(t, BILLOW_TRY(recommend_training(t, catalogue)));
+  }
+  const auto r = BILLOW_TRY(serving_request(q, context));
   auto calibration = Calibration::embedded();
   auto own = BILLOW_TRY(read_measurements(context.data_dir, {}, catalogue));
   if (!own.rows.empty())

@@ -176,8 +176,8 @@ Terms terms_of(const ServingRow& row) {
   double waiting = traffic.concurrency;
   if (row.disaggregated) {
     prefill_ms *= ranks / std::max(1.0, row.prefill_rank_gpus);
-    // Where nobody says how many prefill workers there were, whoever set it up gave a larger load
-    // more of them, but not in proportion.
+    // Where the number of prefill workers is unknown, assume that larger loads had more of them,
+    // but not in proportion.
     double workers = row.prefill_told ? row.prefill_gpus / std::max(1.0, row.prefill_rank_gpus)
                                       : std::pow(row.concurrency / 64, 0.45);
     waiting = row.concurrency / std::max(1.0, workers);
@@ -279,7 +279,7 @@ Result<Calibration> Calibration::fit(const std::vector<ServingRow>& all, Interva
       rows.push_back(row);
   if (rows.size() < 10)
     return fail(Code::invalid,
-                fmt::format("{} measured rows are too few to calibrate on", rows.size()));
+                fmt::format("cannot calibrate on {} measured rows: too few", rows.size()));
   Calibration c;
   std::vector<Sample> tpot, ttft;
   for (auto& row : rows)
@@ -319,7 +319,7 @@ Result<Prediction> Calibration::predict(const ServingRow& row) const {
   if (!(r.bandwidth > 0) || !(r.half > 0))
     return fail(
         Code::unsupported,
-        fmt::format("the catalogue knows no tensor rate or no bandwidth of {}", row.gpu->name),
+        fmt::format("the catalogue has no tensor rate or no bandwidth for {}", row.gpu->name),
         "choose another GPU");
   if (row.gpu->memory_mib) {
     double capacity = static_cast<double>(*row.gpu->memory_mib) * 1048576;
@@ -345,7 +345,7 @@ Result<Prediction> Calibration::predict(const ServingRow& row) const {
   double tpot = EfficiencyModel::predict(prepared.tpot, terms.tpot, &parts) * prepared.local_tpot;
   double ttft = EfficiencyModel::predict(prepared.ttft, terms.ttft) * prepared.local_ttft;
   if (!std::isfinite(tpot) || !std::isfinite(ttft) || tpot <= 0 || ttft <= 0)
-    return fail(Code::internal, "the latency model gave no number");
+    return fail(Code::internal, "the latency model returned no number");
   auto bound = [&](std::string_view what, double value) {
     Spread s;
     if (auto it = spread_.find(spread_key(what, known, row)); it != spread_.end())
@@ -359,10 +359,10 @@ Result<Prediction> Calibration::predict(const ServingRow& row) const {
   p.basis = known ? fmt::format("this model, {}, {} and {} were measured", row.gpu->name,
                                 row.engine, row.precision)
             : tpot_.knows("engine=" + word(row.engine))
-                ? fmt::format("from physics and what is known of {}", row.engine)
+                ? fmt::format("from physics and from measurements of {}", row.engine)
                 : fmt::format(
-                      "from physics; nothing was measured of {}, treated as the mean of vllm, "
-                      "sglang and trtllm",
+                      "from physics; {} was never measured, so the mean of vllm, sglang and trtllm "
+                      "is used",
                       row.engine);
   return p;
 }
@@ -420,13 +420,13 @@ Result<Calibration> Calibration::parse(std::string_view text) {
       words.erase(words.begin());
       ok = (name == "tpot" ? c.tpot_ : c.ttft_).read_line(words);
     } else if (words.size() == 4 && (name == "spread" || name == "seen")) {
-      double a = std::strtod(words[2].c_str(), nullptr), b = std::strtod(words[3].c_str(), nullptr);
-      if (!std::isfinite(a) || !std::isfinite(b) || a > b)
-        ok = fail(Code::invalid, "bounds out of order");
+      const auto a = parse_double(words[2]), b = parse_double(words[3]);
+      if (!a || !b || *a > *b)
+        ok = fail(Code::invalid, "the bounds are not two numbers in ascending order");
       else if (name == "spread")
-        c.spread_[words[1]] = {a, b};
+        c.spread_[words[1]] = {*a, *b};
       else {
-        c.seen_[words[1]] = {a, b};
+        c.seen_[words[1]] = {*a, *b};
         auto parts = split(words[1], '/');
         if (parts.size() >= 4)
           c.groups_.insert(fmt::format("{}/{}/{}/{}", parts[0], parts[1], parts[2], parts[3]));

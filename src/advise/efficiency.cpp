@@ -168,7 +168,9 @@ EfficiencyModel EfficiencyModel::fit(const std::vector<Sample>& samples, const O
         trial[i] += change[i];
       double now = cost(problem, trial, options.noise);
       if (now < best) {
-        theta = std::move(trial), best = now, damping = std::max(damping / 5, 1e-6);
+        theta = std::move(trial);
+        best = now;
+        damping = std::max(damping / 5, 1e-6);
         break;
       }
       damping *= 8;
@@ -254,11 +256,10 @@ Status EfficiencyModel::read_line(const std::vector<std::string>& words) {
     return fail(Code::invalid, "a calibration line has a kind, a key and values");
   std::vector<double> values;
   for (std::size_t i = 2; i < words.size(); ++i) {
-    char* end = nullptr;
-    double v = std::strtod(words[i].c_str(), &end);
-    if (end == words[i].c_str() || *end != 0 || !std::isfinite(v))
-      return fail(Code::invalid, fmt::format("\"{}\" is no number", words[i]));
-    values.push_back(v);
+    const auto v = parse_double(words[i]);
+    if (!v)
+      return fail(Code::invalid, fmt::format("\"{}\" is not a number", words[i]));
+    values.push_back(*v);
   }
   if (words[0] == "group")
     groups_[words[1]] = std::move(values);

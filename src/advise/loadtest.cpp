@@ -27,25 +27,6 @@ struct Random {
   double unit() { return (static_cast<double>(next() >> 11) + 0.5) / 9007199254740992.0; }
 };
 
-std::optional<double> seconds_of(const std::string& when) {
-  int y = 0, mo = 0, d = 0, h = 0, mi = 0;
-  double s = 0;
-  if (std::sscanf(when.c_str(), "%d-%d-%d%*[ T]%d:%d:%lf", &y, &mo, &d, &h, &mi, &s) == 6) {
-    std::chrono::year_month_day ymd{std::chrono::year(y),
-                                    std::chrono::month(static_cast<unsigned>(mo)),
-                                    std::chrono::day(static_cast<unsigned>(d))};
-    if (!ymd.ok())
-      return std::nullopt;
-    return static_cast<double>(std::chrono::sys_days(ymd).time_since_epoch().count()) * 86400 +
-           h * 3600 + mi * 60 + s;
-  }
-  char* end = nullptr;
-  double v = std::strtod(when.c_str(), &end);
-  if (end == when.c_str() || *end != 0 || !std::isfinite(v))
-    return std::nullopt;
-  return v;
-}
-
 std::string field(const CsvRow& row, std::initializer_list<const char*> names) {
   for (auto name : names)
     for (auto& [column, value] : row)
@@ -72,7 +53,52 @@ Json percentiles_json(const Percentiles& p) {
   return Json::object({{"p50", p.p50}, {"p95", p.p95}, {"p99", p.p99}, {"mean", p.mean}});
 }
 
+// A count of tokens; 0 where the cell is empty.
+Result<double> tokens_in(const std::string& cell, int line) {
+  if (cell.empty())
+    return 0.0;
+  const auto value = parse_double(trim(cell));
+  if (!value)
+    return fail(Code::invalid,
+                fmt::format("line {} of the trace: \"{}\" is not a number of tokens", line,
+                            cell.substr(0, 40)),
+                "columns: timestamp, input_tokens, output_tokens");
+  return *value;
+}
+
 }  // namespace
+
+std::optional<double> trace_time_s(const std::string& text) {
+  int y = 0, mo = 0, d = 0, h = 0, mi = 0;
+  double s = 0;
+  if (std::sscanf(text.c_str(), "%d-%d-%d%*[ T]%d:%d:%lf", &y, &mo, &d, &h, &mi, &s) != 6) {
+    const auto seconds = parse_double(trim(text));
+    return seconds ? std::optional(*seconds) : std::nullopt;
+  }
+  const std::chrono::year_month_day ymd{std::chrono::year(y),
+                                        std::chrono::month(static_cast<unsigned>(mo)),
+                                        std::chrono::day(static_cast<unsigned>(d))};
+  if (!ymd.ok())
+    return std::nullopt;
+  return static_cast<double>(std::chrono::sys_days(ymd).time_since_epoch().count()) * 86400 +
+         h * 3600 + mi * 60 + s;
+}
+
+TraceLoad load_of(const std::vector<Arrival>& arrivals) {
+  std::map<std::int64_t, double> minutes;
+  TraceLoad load;
+  double busiest = 0;
+  for (const Arrival& a : arrivals) {
+    busiest = std::max(busiest, ++minutes[static_cast<std::int64_t>(std::min(a.at_s, 1e15) / 60)]);
+    load.input += a.input;
+    load.output += a.output;
+  }
+  const double n = static_cast<double>(arrivals.size());
+  load.rps = busiest / std::clamp(arrivals.back().at_s, 1.0, 60.0);
+  load.input = std::max(1.0, std::round(load.input / n));
+  load.output = std::max(1.0, std::round(load.output / n));
+  return load;
+}
 
 std::vector<Arrival> random_arrivals(
     double rps, double seconds, int input, int output, std::uint64_t seed) {
@@ -96,15 +122,13 @@ Result<std::vector<Arrival>> trace_arrivals(std::string_view csv, double seconds
   int line = 1;
   for (auto& row : rows) {
     ++line;
-    auto when = seconds_of(field(row, {"timestamp", "time", "arrival", "arrived_at", "t"}));
-    double in = std::strtod(
-        field(row, {"contexttokens", "input_tokens", "input", "num_prefill_tokens"}).c_str(),
-        nullptr);
-    double o = std::strtod(
-        field(row, {"generatedtokens", "output_tokens", "output", "num_decode_tokens"}).c_str(),
-        nullptr);
+    auto when = trace_time_s(field(row, {"timestamp", "time", "arrival", "arrived_at", "t"}));
+    double in = BILLOW_TRY(tokens_in(
+        field(row, {"contexttokens", "input_tokens", "input", "num_prefill_tokens"}), line));
+    double o = BILLOW_TRY(tokens_in(
+        field(row, {"generatedtokens", "output_tokens", "output", "num_decode_tokens"}), line));
     if (!when)
-      return fail(Code::invalid, fmt::format("line {} of the trace has no time", line),
+      return fail(Code::invalid, fmt::format("line {} of the trace has no timestamp", line),
                   "columns: timestamp, input_tokens, output_tokens");
     if (!(in >= 1 && in <= 1e6) || !(o >= 1 && o <= 1e6))
       continue;  // nothing to ask for, or nonsense
@@ -113,8 +137,8 @@ Result<std::vector<Arrival>> trace_arrivals(std::string_view csv, double seconds
     double t = (*when - *begin) / speed;
     if (t < 0)
       return fail(Code::invalid,
-                  fmt::format("line {} of the trace is earlier than the one before", line),
-                  "sort it by time");
+                  fmt::format("line {} of the trace is earlier than the line before", line),
+                  "sort the trace by time");
     if (t > seconds)
       break;
     if (out.size() >= arrivals_max)
@@ -122,7 +146,7 @@ Result<std::vector<Arrival>> trace_arrivals(std::string_view csv, double seconds
     out.push_back({t, static_cast<int>(in), static_cast<int>(o)});
   }
   if (out.empty())
-    return fail(Code::invalid, "the trace holds no arrivals",
+    return fail(Code::invalid, "the trace contains no requests",
                 "columns: timestamp, input_tokens, output_tokens");
   return out;
 }
@@ -195,13 +219,17 @@ void AnswerStream::feed(std::string_view bytes, double now_s) {
     from = end + 1;
   }
   rest_.erase(0, from);
-  if (rest_.size() > answer_bytes_kept_max)
-    rest_.clear(), error_ = "an event without an end";
+  if (rest_.size() > answer_bytes_kept_max) {
+    rest_.clear();
+    error_ = "the server sent an event that never ends";
+  }
 }
 
 void AnswerStream::finish(double now_s) {
-  if (!known_ && !head_.empty())
-    first_s_ = last_s_ = begun_s_, plain_ = std::move(head_);
+  if (!known_ && !head_.empty()) {
+    first_s_ = last_s_ = begun_s_;
+    plain_ = std::move(head_);
+  }
   if (sse_) {
     if (!rest_.empty())
       line(trim(rest_), now_s);
@@ -217,6 +245,41 @@ void AnswerStream::finish(double now_s) {
   }
 }
 
+namespace {
+
+// What the service level misses, and what a reader must know about the figures.
+void judge(LoadReport& r, const ServiceLevel& level) {
+  if (r.failed > level.errors_share_max * r.requests)
+    r.missed.push_back(fmt::format("{} of {} requests failed", r.failed, r.requests));
+  if (r.answered == 0)
+    return;
+  if (level.ttft_ms_max && r.ttft_ms.p95 > *level.ttft_ms_max)
+    r.missed.push_back(fmt::format("time to first token: p95 is {:.0f} ms, the limit is {:.0f} ms",
+                                   r.ttft_ms.p95, *level.ttft_ms_max));
+  if (level.tokens_per_s_min) {
+    if (!r.tpot_ms)
+      r.missed.push_back("tokens per second are unknown: the answers were not streamed");
+    else if (1e3 / r.tpot_ms->p95 < *level.tokens_per_s_min)
+      r.missed.push_back(
+          fmt::format("tokens per second per user: {:.1f} at p95, the minimum is {:.1f}",
+                      1e3 / r.tpot_ms->p95, *level.tokens_per_s_min));
+  }
+  if (!r.tpot_ms)
+    r.notes.push_back(
+        "the answers were not streamed token by token: the time per token is unknown, and the "
+        "first byte counts as the first token");
+  if (r.late_ms_p99 > 50)
+    r.notes.push_back(fmt::format(
+        "requests were sent up to {:.0f} ms late (p99): this machine is too busy to generate the "
+        "load",
+        r.late_ms_p99));
+  if (r.requests < 20)
+    r.notes.push_back(
+        fmt::format("only {} requests: the p95 is close to the slowest one", r.requests));
+}
+
+}  // namespace
+
 LoadReport summarise(const std::vector<Answered>& answers, const ServiceLevel& level) {
   LoadReport r;
   std::map<std::string, int> errors;
@@ -230,7 +293,8 @@ LoadReport summarise(const std::vector<Answered>& answers, const ServiceLevel& l
     late.push_back(std::max(0.0, a.sent_s - a.due_s) * 1e3);
     busy += a.end_s - a.sent_s;
     if (!a.error.empty()) {
-      ++r.failed, ++errors[a.error];
+      ++r.failed;
+      ++errors[a.error];
       continue;
     }
     ++r.answered;
@@ -253,37 +317,15 @@ LoadReport summarise(const std::vector<Answered>& answers, const ServiceLevel& l
   r.rps = r.answered / r.seconds;
   r.tokens_per_s = tokens / r.seconds;
   r.concurrency = busy / r.seconds;
-  if (r.answered > 0)
-    r.input_mean /= r.answered, r.output_mean /= r.answered;
+  if (r.answered > 0) {
+    r.input_mean /= r.answered;
+    r.output_mean /= r.answered;
+  }
   r.late_ms_p99 = percentiles(late).p99;
   r.ttft_ms = percentiles(ttft);
   if (!tpot.empty())
     r.tpot_ms = percentiles(tpot);
-  if (r.failed > level.errors_share_max * r.requests)
-    r.missed.push_back(fmt::format("{} of {} requests failed", r.failed, r.requests));
-  if (r.answered == 0)
-    return r;
-  if (level.ttft_ms_max && r.ttft_ms.p95 > *level.ttft_ms_max)
-    r.missed.push_back(fmt::format("time to first token: p95 {:.0f} ms, asked {:.0f} ms",
-                                   r.ttft_ms.p95, *level.ttft_ms_max));
-  if (level.tokens_per_s_min) {
-    if (!r.tpot_ms)
-      r.missed.push_back("tokens per second cannot be judged: the answers were not streamed");
-    else if (1e3 / r.tpot_ms->p95 < *level.tokens_per_s_min)
-      r.missed.push_back(fmt::format("tokens per second and user: {:.1f} at p95, asked {:.1f}",
-                                     1e3 / r.tpot_ms->p95, *level.tokens_per_s_min));
-  }
-  if (!r.tpot_ms)
-    r.notes.push_back(
-        "the answers were not streamed token by token: time per token is unknown, and the first "
-        "byte stands for the first token");
-  if (r.late_ms_p99 > 50)
-    r.notes.push_back(fmt::format(
-        "requests left up to {:.0f} ms late (p99): this machine is too busy to offer the load",
-        r.late_ms_p99));
-  if (r.requests < 20)
-    r.notes.push_back(
-        fmt::format("{} requests are few: the p95 is little more than the worst", r.requests));
+  judge(r, level);
   return r;
 }
 
@@ -326,7 +368,7 @@ std::string load_text(const LoadReport& r) {
     if (r.tpot_ms)
       out += fmt::format(
           "time per token       p50 {:>7.2f} ms   p95 {:>7.2f} ms   p99 {:>7.2f} ms   ({:.0f} "
-          "tokens/s and user at p50)\n",
+          "tokens/s per user at p50)\n",
           r.tpot_ms->p50, r.tpot_ms->p95, r.tpot_ms->p99, 1e3 / r.tpot_ms->p50);
     out += fmt::format(
         "throughput           {:.2f} requests/s, {:.0f} tokens/s; {:.0f} tokens in, {:.0f} out on "

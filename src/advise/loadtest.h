@@ -21,12 +21,23 @@ struct Arrival {
   int input = 0, output = 0;  // tokens
 };
 
+// A time in a trace: seconds, or "2023-11-16 18:15:46.68" as seconds since 1970. Nothing where it
+// is neither.
+std::optional<double> trace_time_s(const std::string& text);
+
 // Evenly random arrivals at a mean rate, the same for the same seed.
 std::vector<Arrival> random_arrivals(
     double rps, double seconds, int input, int output, std::uint64_t seed);
 // From a CSV of arrivals (timestamp, input tokens, output tokens): the first `seconds` of it, times
 // divided by `speed`. Times are seconds, or "2023-11-16 18:15:46.68".
 Result<std::vector<Arrival>> trace_arrivals(std::string_view csv, double seconds, double speed);
+
+// The load of a trace: the rate of its busiest minute (or of all of a shorter one) and the mean
+// lengths of its requests.
+struct TraceLoad {
+  double rps = 0, input = 0, output = 0;
+};
+TraceLoad load_of(const std::vector<Arrival>& arrivals);
 
 // One answer on its way. Server-sent events with OpenAI's documents are counted token by token (an
 // event with text is one, unless a usage count at the end says better); any other body gives a

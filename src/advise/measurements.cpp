@@ -65,7 +65,7 @@ Result<Measurements> read_measurements(const std::string& data_dir,
       out.left_out.push_back(
           fmt::format("measurements.csv line {}: {}", line, row.error().message));
     else if (!row->tpot_ms && !row->ttft_ms)
-      out.left_out.push_back(fmt::format("measurements.csv line {}: no time was measured", line));
+      out.left_out.push_back(fmt::format("measurements.csv line {}: no measured time", line));
     else {
       if (row->version.empty())
         row->version = version_unsaid;

@@ -54,7 +54,7 @@ Result<Precision> parse_precision(std::string_view text) {
   if (name == "float32" || name == "float")
     return Precision::fp32;
   return fail(Code::invalid, fmt::format("unknown precision \"{}\"", text),
-              "one of fp32, bf16, fp16, fp8, int8, int4, fp4, nvfp4");
+              "choose one of fp32, bf16, fp16, fp8, int8, int4, fp4, nvfp4");
 }
 
 double weight_bytes(Precision p) {
@@ -184,14 +184,13 @@ Result<ModelShape> model_of_size(std::string_view text) {
     unit = 1e6;
   else if (!s.empty() && s.back() == 't')
     unit = 1e12;
-  char* end = nullptr;
-  double value = unit > 0 ? std::strtod(s.c_str(), &end) : 0;
-  if (unit == 0 || end != s.c_str() + s.size() - 1 || !std::isfinite(value) || value <= 0)
-    return fail(Code::invalid, fmt::format("\"{}\" is no model size", text),
+  const auto value = parse_double(unit > 0 ? std::string_view(s).substr(0, s.size() - 1) : "");
+  if (!value || *value <= 0)
+    return fail(Code::invalid, fmt::format("\"{}\" is not a model size", text),
                 "write it as 7B, 350M or 1.5T");
-  double wanted = value * unit;
+  double wanted = *value * unit;
   if (wanted < 1e6 || wanted > 2e13)
-    return fail(Code::invalid, fmt::format("a model of {} parameters is outside 1M to 20T", text));
+    return fail(Code::invalid, fmt::format("{} parameters are out of range: 1M to 20T", text));
   // The usual proportions: width about 128 times the depth at 7B, growing together; gated MLP
   // of 3.5 widths; 128 per head; eight key/value heads; and a vocabulary that grows with the model.
   ModelShape best;
@@ -238,7 +237,7 @@ Result<ModelShape> model_of_size(std::string_view text) {
   best.name = std::string(trim(text));
   best.architecture = "size only";
   best.notes.push_back(
-      fmt::format("only a size is known: treated as a dense model of {} layers, width {}, {} "
+      fmt::format("only the size is known: taken as a dense model with {} layers, width {}, {} "
                   "key/value heads of 128",
                   best.layers.size(), best.hidden, kv));
   return best;

@@ -99,15 +99,8 @@ Result<Precision> algorithm(const Json& q) {
   return fail(Code::unsupported, fmt::format("quantization \"{}\"", algo.substr(0, 60)));
 }
 
-}  // namespace
-
-Status apply_quantization(ModelShape& shape, const Json& q) {
-  auto base = algorithm(q);
-  if (!base) {
-    shape.notes.push_back(
-        fmt::format("unknown: {}, treated as not quantized", base.error().message));
-    return {};
-  }
+// Patterns of the modules that the quantizer left alone.
+Result<std::vector<std::string>> excluded_modules(const Json& q) {
   std::vector<std::string> kept;
   for (auto list : {"ignore", "exclude_modules", "modules_to_not_convert", "ignored_layers"})
     for (auto& item : q[list].items()) {
@@ -121,44 +114,57 @@ Status apply_quantization(ModelShape& shape, const Json& q) {
       else if (!text.empty())
         kept.push_back(canonical(text));
     }
-  // Mixed precision names every quantized module; what is not named stays as it was.
-  std::vector<std::pair<std::string, Precision>> named;
+  return kept;
+}
+
+using NamedModules = std::vector<std::pair<std::string, Precision>>;
+
+// Mixed precision lists every quantized module; a module that is not listed keeps its precision.
+NamedModules quantized_modules(const Json& q) {
+  NamedModules named;
   for (auto& [module, how] : q["quantized_layers"].members()) {
     if (named.size() >= patterns_max)
       break;
     if (auto p = algorithm(how))
       named.emplace_back(canonical(module), *p);
   }
-  for (std::size_t i = 0; i < shape.layers.size(); ++i) {
-    auto prefix = fmt::format("layers.{}.", i);
-    auto& tensors = shape.layers[i].tensors;
-    // Where a dense MLP runs beside the experts, "mlp" is the dense one and the experts are its
-    // sibling.
-    bool beside = shape.layers[i].experts > 0 &&
-                  std::any_of(tensors.begin(), tensors.end(),
-                              [](auto& t) { return t.name == "mlp.down_proj"; });
-    for (auto& tensor : tensors) {
-      if (!tensor.quantizable)
-        continue;
-      auto name = prefix + (beside && tensor.name == "mlp.experts" ? "experts" : tensor.name);
-      auto mine = [&](const std::string& pattern) {
-        return (!pattern.starts_with("layers.") || pattern.starts_with(prefix) ||
-                pattern.find('*') != std::string::npos) &&
-               matches(pattern, name, tensor.name);
-      };
-      if (!named.empty()) {
-        for (auto& [module, p] : named)
-          if (mine(module)) {
-            tensor.precision = p;
-            break;
-          }
-      } else if (std::none_of(kept.begin(), kept.end(), mine)) {
-        tensor.precision = *base;
-      }
+  return named;
+}
+
+void quantize_layer(Layer& layer,
+                    std::size_t index,
+                    Precision base,
+                    const std::vector<std::string>& kept,
+                    const NamedModules& named) {
+  auto prefix = fmt::format("layers.{}.", index);
+  // Where a dense MLP runs beside the experts, "mlp" is the dense one and the experts are its
+  // sibling.
+  bool beside = layer.experts > 0 && std::any_of(layer.tensors.begin(), layer.tensors.end(),
+                                                 [](auto& t) { return t.name == "mlp.down_proj"; });
+  for (auto& tensor : layer.tensors) {
+    if (!tensor.quantizable)
+      continue;
+    auto name = prefix + (beside && tensor.name == "mlp.experts" ? "experts" : tensor.name);
+    auto mine = [&](const std::string& pattern) {
+      return (!pattern.starts_with("layers.") || pattern.starts_with(prefix) ||
+              pattern.find('*') != std::string::npos) &&
+             matches(pattern, name, tensor.name);
+    };
+    if (named.empty()) {
+      if (std::none_of(kept.begin(), kept.end(), mine))
+        tensor.precision = base;
+      continue;
     }
+    auto found =
+        std::find_if(named.begin(), named.end(), [&](auto& module) { return mine(module.first); });
+    if (found != named.end())
+      tensor.precision = found->second;
   }
-  shape.quantized = true;
-  // What most of the weights are in names the whole.
+}
+
+// The precision of most of the weights, which names the whole model.
+Precision main_precision(const ModelShape& shape) {
+  Precision main = shape.native;
   double most = 0;
   for (Precision p : {Precision::fp32, Precision::bf16, Precision::fp16, Precision::fp8,
                       Precision::int8, Precision::int4, Precision::fp4, Precision::nvfp4}) {
@@ -167,9 +173,28 @@ Status apply_quantization(ModelShape& shape, const Json& q) {
       for (auto& tensor : layer.tensors)
         if (tensor.precision == p)
           sum += tensor.parameters;
-    if (sum > most)
-      most = sum, shape.native = p;
+    if (sum > most) {
+      most = sum;
+      main = p;
+    }
   }
+  return main;
+}
+
+}  // namespace
+
+Status apply_quantization(ModelShape& shape, const Json& q) {
+  auto base = algorithm(q);
+  if (!base) {
+    shape.notes.push_back(fmt::format("unknown {}: taken as not quantized", base.error().message));
+    return {};
+  }
+  const auto kept = BILLOW_TRY(excluded_modules(q));
+  const auto named = quantized_modules(q);
+  for (std::size_t i = 0; i < shape.layers.size(); ++i)
+    quantize_layer(shape.layers[i], i, *base, kept, named);
+  shape.quantized = true;
+  shape.native = main_precision(shape);
   auto kv = lower(q["kv_cache_quant_algo"].str_or(q["kv_cache_scheme"].str_or("")));
   if (kv == "fp8" || q.at("kv_cache_scheme", "num_bits").int_or(0) == 8)
     shape.kv_native = Precision::fp8;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "advise/choice.h"
+#include "advise/field_rules.h"
 #include "base/text.h"
 
 namespace billow::advise {
@@ -322,111 +323,47 @@ void fleet_price(Candidate& c, const Place& place, const Catalogue& catalogue) {
   c.offer = std::move(o);
 }
 
-// "70B at INT8 on an A100-80": true of the weights; what is left for the cache is what people
-// forget.
-Check seventy_on_eighty(const Request& request) {
-  constexpr double card = 81920.0 * 1048576;
-  double context = request.context > 0 ? request.context : request.input + request.output;
-  auto shape = at_precision(request.model, Precision::int8);
-  auto memory =
-      serving_memory(shape, shape.kv_native, {}, {.context = context, .sequences = 1}, card);
-  double left = memory.usable - (memory.total() - memory.kv);
-  double token = kv_per_token(shape, shape.kv_native).bytes;
-  if (!memory.fits())
-    return {"70B at INT8 on A100-80", false,
-            fmt::format("at INT8 its weights take {:.1f} of the {:.1f} GB an engine may use of one "
-                        "A100-80, and what is left does not hold one sequence of {:.0f} tokens{}: "
-                        "take two cards, or INT4",
-                        memory.weights / 1e9, memory.usable / 1e9, context,
-                        left > 0 && token > 0 ? fmt::format(" (only {:.0f})", left / token) : "")};
-  return {"70B at INT8 on A100-80", true,
-          fmt::format("at INT8 it fits one A100-80 with {:.1f} GB left for the cache: {:.0f} "
-                      "sequences of {:.0f} tokens at once, or one of {:.0f}",
-                      left / 1e9, memory.sequences_max, context,
-                      token > 0 ? std::floor(left / token) : 0)};
-}
-
-std::vector<Check> field_rules(const Request& request, const Advice& advice) {
-  std::vector<Check> out;
-  auto& b = *advice.best;
-  double billions = request.model.parameters() / 1e9;
-  if (billions > 5 && billions < 9) {
-    bool small = b.gpu->memory_mib.value_or(0) <= 49152;
-    out.push_back({"L4 or A10G for 7B", small,
-                   small ? "a 24 to 48 GB card holds it; nothing larger is paid for"
-                         : "the load or the service level asks for more than a 24 GB card gives"});
-  }
-  if (b.parallelism.tensor > 1) {
-    bool linked =
-        !b.offer || !b.offer->instance ||
-        (b.offer->instance->fabric != Fabric::pcie && b.offer->instance->fabric != Fabric::single);
-    out.push_back({"NVLink before tensor parallelism", linked,
-                   linked ? "its ranks exchange activations in every layer over a fabric"
-                          : "two ranks over PCIe: expect exchanges to cost more than predicted; a "
-                            "linked instance is safer"});
-  } else {
-    out.push_back(
-        {"NVLink before tensor parallelism", true, "one GPU holds it: no fabric is needed"});
-  }
-  out.push_back(
-      {"one node before many", b.parallelism.gpus() <= 8,
-       b.parallelism.gpus() <= 8
-           ? "each replica stays inside one machine; replicas need no fast network between them"
-           : "a replica spans machines"});
-  bool training_part =
-      b.gpu->nvlink_gb_s.value_or(0) >= 900 && b.concurrency < 8 && b.replicas == 1;
-  out.push_back({"inference hardware for inference", !training_part,
-                 training_part ? "a training-class GPU serves a small load here: a smaller card or "
-                                 "a slice would do if one met the service level"
-                               : "the card is used by the load it carries"});
-  if (billions > 60 && billions < 80)
-    out.push_back(seventy_on_eighty(request));
-  out.push_back({"reserve the baseline only", true,
-                 "commit to what runs at all hours; put the rest on on-demand (see billow plan)"});
-  return out;
-}
-
 void explain_changes(Advice& advice, const Request& request) {
   auto& b = *advice.best;
   double cost = rank_cost(b, request);
   for (auto& c : advice.ranked) {
     if (!acceptable(c, request) && c.offer && rank_cost(c, request) < cost * 0.95) {
-      advice.would_change.push_back(
-          fmt::format("accepting {}: {} at ${:.0f} a month instead of ${:.0f} (check the quality)",
-                      precision_name(c.precision), c.gpu->name, rank_cost(c, request), cost));
+      advice.would_change.push_back(fmt::format(
+          "accepting {}: {} at ${:.0f} per month instead of ${:.0f} (check the quality)",
+          precision_name(c.precision), c.gpu->name, rank_cost(c, request), cost));
       break;
     }
   }
   if (b.offer && b.offer->spot_month && b.offer->on_demand_month && !request.spot)
-    advice.would_change.push_back(fmt::format(
-        "running on spot: ${:.0f} a month, if interruptions are tolerable", *b.offer->spot_month));
+    advice.would_change.push_back(
+        fmt::format("running on spot: ${:.0f} per month, if interruptions are acceptable",
+                    *b.offer->spot_month));
   if (b.binding == "memory")
     advice.would_change.push_back(
-        "a shorter context or an FP8 cache: memory binds the load per replica");
+        "a shorter context or an FP8 cache: memory limits the load per replica");
   if (b.binding == "tokens per second")
-    advice.would_change.push_back("a lower --tps: each sequence's speed binds the batch");
+    advice.would_change.push_back("a lower --tps: the speed per sequence limits the batch");
   if (b.binding == "time to first token")
-    advice.would_change.push_back("a longer --ttft: prefill binds the batch");
+    advice.would_change.push_back("a longer --ttft: prefill limits the batch");
   if (!b.sure && (request.ttft_ms_max || request.tokens_per_s_min))
     advice.would_change.push_back(
-        "a measurement: the upper bound of the prediction misses the service level; billow "
-        "loadtest settles it");
+        "a measurement: the upper bound of the prediction misses the service level; check it with "
+        "`billow loadtest`");
   for (auto& c : advice.ranked) {
     double more = rank_cost(c, request) / cost - 1;
     if (!acceptable(c, request) || &c == &b || !(more > 0) || more > 0.2 ||
         c.chance < b.chance + 0.15)
       continue;
     advice.would_change.push_back(
-        fmt::format("wanting to be sure: {}{}{} costs {:.0f} % more and meets the service level "
-                    "with a chance of {:.0f} % instead of {:.0f} %",
+        fmt::format("more certainty: {}{}{} costs {:.0f} % more and meets the service level with a "
+                    "probability of {:.0f} % instead of {:.0f} %",
                     c.gpu->name, c.slice.empty() || c.slice == "whole" ? "" : " as ",
                     c.slice == "whole" ? "" : c.slice, 100 * more, 100 * c.chance, 100 * b.chance));
     break;
   }
   if (b.offer && b.offer->price_age_days && *b.offer->price_age_days > 30)
-    advice.would_change.push_back(
-        fmt::format("fresher prices: this one is {} days old (billow prices update)",
-                    *b.offer->price_age_days));
+    advice.would_change.push_back(fmt::format(
+        "newer prices: this one is {} days old (billow prices update)", *b.offer->price_age_days));
 }
 
 void rank(Advice& advice, const Request& request) {
@@ -448,7 +385,7 @@ Status check_request(const Request& request) {
   auto range = [](const char* what, double v, double min, double max) -> Status {
     if (!(v >= min && v <= max))
       return fail(Code::invalid,
-                  fmt::format("{} of {:g} is outside {:g} to {:g}", what, v, min, max));
+                  fmt::format("{} of {:g} is out of range: {:g} to {:g}", what, v, min, max));
     return {};
   };
   BILLOW_TRY_VOID(range("an input", request.input, 1, 1e7));
@@ -463,11 +400,133 @@ Status check_request(const Request& request) {
   double context = request.context > 0 ? request.context : request.input + request.output;
   if (request.model.context_max > 0 && context > request.model.context_max)
     return fail(Code::invalid,
-                fmt::format("a context of {:.0f} is beyond the {} tokens this model was made for",
+                fmt::format("a context of {:.0f} exceeds the {} tokens this model supports",
                             context, request.model.context_max),
                 "lower --context, --input or --output");
   return {};
 }
+
+// The catalogue, or the fleet, scanned place by place.
+class Scan {
+ public:
+  Scan(const Request& request,
+       const Catalogue& catalogue,
+       const Calibration& calibration,
+       const std::vector<Offer>& offers,
+       const Limits& limits,
+       Advice& advice)
+      : request_(request),
+        catalogue_(catalogue),
+        calibration_(calibration),
+        offers_(offers),
+        limits_(limits),
+        advice_(advice) {}
+
+  void run() {
+    for (auto& place : places(request_, catalogue_, offers_))
+      look_at(place);
+  }
+
+  // Why nothing was found: where nothing fits, the largest place; else the last that was too slow.
+  std::unexpected<Error> nothing_found() const {
+    if (!unmet_.empty())
+      return fail(Code::infeasible,
+                  fmt::format("no GPU meets the service level; last tried: {}", unmet_.back()),
+                  "use a longer --ttft, a lower --tps, or more precisions");
+    return fail(
+        Code::infeasible,
+        fmt::format(
+            "{} ({:.1f} B parameters) fits on no GPU with a context of {:.0f}; the largest, {}",
+            request_.model.name.empty() ? "the model" : request_.model.name,
+            request_.model.parameters() / 1e9, limits_.context, largest_why_),
+        "use fewer bits, a shorter context, or several nodes");
+  }
+
+ private:
+  void look_at(const Place& place) {
+    std::string why;
+    bool any = false;
+    for (auto precision : precisions_for(request_, *place.gpu)) {
+      auto& shape = shapes_[precision];
+      if (!shape)
+        shape = std::make_shared<const ModelShape>(at_precision(request_.model, precision));
+      auto best = best_at(place, precision, shape, why, any);
+      if (!best)
+        continue;
+      advice_.ranked.push_back(std::move(*best));
+      finish(advice_.ranked.back(), request_, calibration_, shape, place, limits_);
+    }
+    if (any)
+      return;
+    if (!why.empty() && place.memory_bytes * place.gpus_max > largest_) {
+      largest_ = place.memory_bytes * place.gpus_max;
+      largest_why_ = fmt::format("{} × {}: {}", place.gpus_max, place.gpu->name, why);
+    }
+    advice_.no_fit.push_back(
+        {place.slice.empty() || place.slice == "whole" ? place.gpu->name : place.slice,
+         why.empty() ? "it supports none of these precisions" : why});
+  }
+
+  // The cheapest tensor parallelism of one precision here. `why` says why one did not fit; `any`
+  // becomes true where one did.
+  std::optional<Candidate> best_at(const Place& place,
+                                   Precision precision,
+                                   const std::shared_ptr<const ModelShape>& shape,
+                                   std::string& why,
+                                   bool& any) {
+    const double load_max = request_.users > 0 ? request_.users : request_.rps > 0 ? 1e9 : 1;
+    std::optional<Candidate> best;
+    for (int tensor = 1; tensor <= std::min(8, place.gpus_max); tensor *= 2) {
+      ++advice_.candidates_scanned;
+      auto fit =
+          try_place(request_, calibration_, shape, precision, place, tensor, limits_, load_max);
+      if (!fit.fits) {
+        why = fit.why;
+        continue;
+      }
+      any = true;
+      if (!fit.meets) {
+        unmet_.push_back(fmt::format("{}: {}", place.gpu->name, fit.why));
+        continue;
+      }
+      if (!size_and_price(fit.candidate, place))
+        continue;
+      if (!best || rank_cost(fit.candidate, request_) < rank_cost(*best, request_))
+        best = std::move(fit.candidate);
+    }
+    return best;
+  }
+
+  // False where the fleet does not have as many GPUs as the load needs.
+  bool size_and_price(Candidate& c, const Place& place) {
+    double needed = request_.rps > 0     ? request_.rps / c.rps_replica / 0.85
+                    : request_.users > 0 ? request_.users / c.concurrency
+                                         : 1;  // 15 % headroom for bursts
+    c.replicas = static_cast<int>(std::min(1e6, std::ceil(needed - 1e-9)));
+    c.gpus = c.replicas * c.parallelism.gpus();
+    if (!place.fleet) {
+      price_candidate(c, request_, offers_);
+      return true;
+    }
+    if (c.gpus * place.bandwidth_share > place.fleet->per_node * place.fleet->nodes + 1e-9) {
+      unmet_.push_back(fmt::format("{}: {} needed", place.gpu->name, c.gpus));
+      return false;
+    }
+    fleet_price(c, place, catalogue_);
+    return true;
+  }
+
+  const Request& request_;
+  const Catalogue& catalogue_;
+  const Calibration& calibration_;
+  const std::vector<Offer>& offers_;
+  const Limits& limits_;
+  Advice& advice_;
+  std::map<Precision, std::shared_ptr<const ModelShape>> shapes_;
+  std::vector<std::string> unmet_;
+  double largest_ = 0;
+  std::string largest_why_ = "no GPU to choose from";
+};
 
 }  // namespace
 
@@ -477,92 +536,25 @@ Result<Advice> recommend(const Request& request,
   BILLOW_TRY_VOID(check_request(request));
   Advice advice;
   advice.notes = request.model.notes;
-  auto offers = catalogue.offers(request.offers);
+  const auto offers = catalogue.offers(request.offers);
   advice.offers_scanned = static_cast<int>(offers.size());
   if (request.fleet.empty() && offers.empty())
     return fail(Code::not_found, "no offer in the catalogue matches these providers and regions",
-                "billow prices lists what there is");
-  Limits limits{request.context > 0 ? request.context : request.input + request.output,
-                request.tokens_per_s_min ? 1e3 / *request.tokens_per_s_min : 1e12,
-                request.ttft_ms_max.value_or(1e12)};
-  std::map<Precision, std::shared_ptr<const ModelShape>> shapes;
-  double load_max = request.users > 0 ? request.users : request.rps > 0 ? 1e9 : 1;
-  std::vector<std::string> unmet;
-  // Where nothing fits or nothing is fast enough, the largest and the nearest are what a user wants
-  // to hear of.
-  double largest = 0;
-  std::string largest_why = "no GPU to choose from";
-  for (auto& place : places(request, catalogue, offers)) {
-    std::string why;
-    bool any = false;
-    for (auto precision : precisions_for(request, *place.gpu)) {
-      auto& shape = shapes[precision];
-      if (!shape)
-        shape = std::make_shared<const ModelShape>(at_precision(request.model, precision));
-      std::optional<Candidate> best;
-      for (int tensor = 1; tensor <= std::min(8, place.gpus_max); tensor *= 2) {
-        ++advice.candidates_scanned;
-        auto fit =
-            try_place(request, calibration, shape, precision, place, tensor, limits, load_max);
-        if (!fit.fits) {
-          why = fit.why;
-          continue;
-        }
-        any = true;
-        if (!fit.meets) {
-          unmet.push_back(fmt::format("{}: {}", place.gpu->name, fit.why));
-          continue;
-        }
-        auto& c = fit.candidate;
-        double needed = request.rps > 0     ? request.rps / c.rps_replica / 0.85
-                        : request.users > 0 ? request.users / c.concurrency
-                                            : 1;  // 15 % headroom for bursts
-        c.replicas = static_cast<int>(std::min(1e6, std::ceil(needed - 1e-9)));
-        c.gpus = c.replicas * c.parallelism.gpus();
-        if (place.fleet) {
-          if (c.gpus * place.bandwidth_share > place.fleet->per_node * place.fleet->nodes + 1e-9) {
-            unmet.push_back(fmt::format("{}: {} needed", place.gpu->name, c.gpus));
-            continue;
-          }
-          fleet_price(c, place, catalogue);
-        } else {
-          price_candidate(c, request, offers);
-        }
-        if (!best || rank_cost(c, request) < rank_cost(*best, request))
-          best = std::move(c);
-      }
-      if (best)
-        advice.ranked.push_back(std::move(*best)),
-            finish(advice.ranked.back(), request, calibration, shape, place, limits);
-    }
-    if (!any && !why.empty() && place.memory_bytes * place.gpus_max > largest)
-      largest = place.memory_bytes * place.gpus_max,
-      largest_why = fmt::format("{} × {}: {}", place.gpus_max, place.gpu->name, why);
-    if (!any)
-      advice.no_fit.push_back(
-          {place.slice.empty() || place.slice == "whole" ? place.gpu->name : place.slice,
-           why.empty() ? "it runs none of these precisions" : why});
-  }
+                "see `billow prices` for the offers");
+  const Limits limits{request.context > 0 ? request.context : request.input + request.output,
+                      request.tokens_per_s_min ? 1e3 / *request.tokens_per_s_min : 1e12,
+                      request.ttft_ms_max.value_or(1e12)};
+  Scan scan(request, catalogue, calibration, offers, limits, advice);
+  scan.run();
   rank(advice, request);
-  if (!advice.best) {
-    if (unmet.empty())
-      return fail(
-          Code::infeasible,
-          fmt::format(
-              "{} ({:.1f} B parameters) fits nowhere at a context of {:.0f}; the largest, {}",
-              request.model.name.empty() ? "the model" : request.model.name,
-              request.model.parameters() / 1e9, limits.context, largest_why),
-          "fewer bits, a shorter context, or several nodes");
-    return fail(Code::infeasible,
-                fmt::format("nothing meets the service level; the last tried: {}", unmet.back()),
-                "ask for a longer --ttft, a lower --tps, or more precisions");
-  }
+  if (!advice.best)
+    return scan.nothing_found();
   advice.checks = field_rules(request, advice);
   explain_changes(advice, request);
   if (auto& o = advice.best->offer; o && o->on_demand_month && o->committed_1y_month)
     advice.reserved_mix = fmt::format(
-        "committed for a year ${:.0f}, for three ${:.0f} a month; worth it for what runs more than "
-        "{:.0f} % of the time",
+        "committed for one year ${:.0f}, for three ${:.0f} per month; pays for GPUs in use more "
+        "than {:.0f} % of the time",
         *o->committed_1y_month, o->committed_3y_month.value_or(*o->committed_1y_month),
         100 * *o->committed_1y_month / *o->on_demand_month);
   return advice;

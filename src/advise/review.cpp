@@ -52,95 +52,128 @@ std::vector<TypeUsage> usage_of(const std::vector<UsedSpan>& spans, double from_
   return out;
 }
 
-Review review(const ReviewInput& input, const Catalogue& catalogue) {
-  Review r;
-  r.period = input.period;
-  std::vector<std::string> names;  // instances that carry a type in use: their price changes matter
-  for (auto& u : input.usage) {
-    double hours = u.gpu_hours();
-    r.gpu_hours += hours;
-    r.paid_usd += u.paid_usd;
-    r.days = std::max(r.days, static_cast<double>(u.hourly_gpus.size()) / 24);
-    auto gpu = catalogue.gpu(u.gpu);
-    if (!gpu) {
-      r.notes.push_back(fmt::format("{}: not in the catalogue, so no price is known", u.gpu));
-      continue;
-    }
-    for (auto& offer : catalogue.offers({.gpu = u.gpu, .with_unknown_price = true}))
-      names.push_back(offer.instance->name);
-    double months = static_cast<double>(u.hourly_gpus.size()) / hours_month;
-    if (!(hours > 0) || !(months > 0))
-      continue;
-    auto cheapest = catalogue.cheapest_gpu_hour(u.gpu, Purchase::on_demand, {});
-    if (!cheapest) {
-      r.notes.push_back(
-          fmt::format("{}: no on-demand price is known (billow prices update)", (*gpu)->name));
-      continue;
-    }
-    double on_demand = usd(cheapest->per_gpu_h), paid = u.paid_usd > 0 ? u.paid_usd / hours : 0;
-    auto& offer = cheapest->offer;
-    if (auto age = price_age_days(offer.price->date, input.now); age && *age > 45)
-      r.notes.push_back(fmt::format("{}: the newest price is {} days old (billow prices update)",
-                                    (*gpu)->name, *age));
-    std::vector<ReviewAction> possible;
-    // A dearer rate than the market's.
-    if (paid > on_demand * 1.02)
-      possible.push_back(
-          {u.gpu,
-           fmt::format("rent {} from {} ({} in {}) at ${:.2f} per GPU-hour", (*gpu)->name,
-                       offer.instance->provider, offer.instance->name, offer.region, on_demand),
-           fmt::format("you paid ${:.2f} for {:.0f} GPU-hours; price of {}", paid, hours,
-                       offer.price->date),
-           (paid - on_demand) * hours / months});
-    // How it is bought: against on-demand at the rate paid, or the market's where nothing was paid.
-    double base = paid > 0 ? paid : on_demand;
-    auto history = spot_history(offer.instance->name);
-    double spot = offer.price->spot_h && offer.price->on_demand_h
-                      ? usd(*offer.price->spot_h) / usd(*offer.price->on_demand_h)
-                      : history.ratio_median;
-    std::vector<Hour> demand;
-    for (double g : u.hourly_gpus)
-      demand.push_back({g, base, base * spot});
-    double all = replay_on_demand(demand).total();
-    Market market = input.market;
-    if (offer.price->committed_1y_h && offer.price->on_demand_h)
-      market.committed_ratio = usd(*offer.price->committed_1y_h) / usd(*offer.price->on_demand_h);
-    double commit = baseline_commitment(demand, market, base * market.committed_ratio);
-    Market no_spot = market;
-    no_spot.spot_share = 0;
-    if (commit > 0) {
-      double saved =
-          (all - replay(demand, no_spot, commit, base * market.committed_ratio).total()) / months;
-      possible.push_back({u.gpu,
-                          fmt::format("commit to {:.0f} × {} for a year at {:.0f} % of on-demand",
-                                      commit, (*gpu)->name, 100 * market.committed_ratio),
-                          "the baseline that pays even if demand shrinks; a price cut is the risk",
-                          saved});
-    }
-    double spot_saved = (all - replay(demand, market, 0, 0).total()) / months;
-    possible.push_back({u.gpu,
-                        fmt::format("run {:.0f} % of it on spot at {:.0f} % of on-demand",
-                                    100 * market.spot_share, 100 * spot),
-                        fmt::format("{}; jobs that checkpoint lose about {:.0f} % to interruptions",
-                                    history.known ? "a year of prices"
-                                                  : "assumed, no history of this instance is known",
-                                    100 * market.spot_overhead),
-                        spot_saved});
-    if (commit > 0) {
-      double both =
-          (all - replay(demand, market, commit, base * market.committed_ratio).total()) / months;
-      possible.push_back(
-          {u.gpu,
-           fmt::format("commit to {:.0f} × {} for a year and run {:.0f} % of the rest on spot",
-                       commit, (*gpu)->name, 100 * market.spot_share),
-           "both of the above together", both});
-    }
-    double most = 0;
-    for (auto& a : possible)
-      if (a.usd_month >= saving_min_usd)
-        most = std::max(most, a.usd_month), r.actions.push_back(std::move(a));
-    r.usd_month += most;
+namespace {
+
+constexpr std::size_t changes_max = 20;
+constexpr std::int64_t price_days_max = 45;  // an older price gets a note
+
+// One GPU type in use, with the market's price for it.
+struct Priced {
+  const TypeUsage& usage;
+  const GpuSpec& gpu;
+  const Offer& offer;
+  double on_demand;  // USD per GPU-hour
+  double hours, months;
+
+  double paid() const { return usage.paid_usd > 0 ? usage.paid_usd / hours : 0; }
+  // The price that savings are counted against: the rate paid, or the market's where none was.
+  double base() const { return paid() > 0 ? paid() : on_demand; }
+};
+
+std::optional<ReviewAction> cheaper_provider(const Priced& p) {
+  if (p.paid() <= p.on_demand * 1.02)
+    return std::nullopt;
+  return ReviewAction{
+      p.usage.gpu,
+      fmt::format("rent {} from {} ({} in {}) at ${:.2f} per GPU-hour", p.gpu.name,
+                  p.offer.instance->provider, p.offer.instance->name, p.offer.region, p.on_demand),
+      fmt::format("you paid ${:.2f} for {:.0f} GPU-hours; price of {}", p.paid(), p.hours,
+                  p.offer.price->date),
+      (p.paid() - p.on_demand) * p.hours / p.months};
+}
+
+// Commitments, spot, and both: what each would have saved in the period.
+void add_purchases(const Priced& p, Market market, std::vector<ReviewAction>& possible) {
+  const double base = p.base();
+  const Price& price = *p.offer.price;
+  const SpotHistory history = spot_history(p.offer.instance->name);
+  const double spot = price.spot_h && price.on_demand_h
+                          ? usd(*price.spot_h) / usd(*price.on_demand_h)
+                          : history.ratio_median;
+  std::vector<Hour> demand;
+  for (double g : p.usage.hourly_gpus)
+    demand.push_back({g, base, base * spot});
+  if (price.committed_1y_h && price.on_demand_h)
+    market.committed_ratio = usd(*price.committed_1y_h) / usd(*price.on_demand_h);
+  const double committed_price = base * market.committed_ratio;
+  const double commit = baseline_commitment(demand, market, committed_price);
+  Market no_spot = market;
+  no_spot.spot_share = 0;
+  const double all = replay_on_demand(demand).total();
+  const auto saved = [&](const Market& m, double gpus, double usd_h) {
+    return (all - replay(demand, m, gpus, usd_h).total()) / p.months;
+  };
+  if (commit > 0)
+    possible.push_back({p.usage.gpu,
+                        fmt::format("commit to {:.0f} × {} for a year at {:.0f} % of on-demand",
+                                    commit, p.gpu.name, 100 * market.committed_ratio),
+                        "this baseline pays even if demand shrinks; the risk is a price cut",
+                        saved(no_spot, commit, committed_price)});
+  possible.push_back({p.usage.gpu,
+                      fmt::format("run {:.0f} % of it on spot at {:.0f} % of on-demand",
+                                  100 * market.spot_share, 100 * spot),
+                      fmt::format("{}; jobs that checkpoint lose about {:.0f} % to interruptions",
+                                  history.known ? "a year of prices"
+                                                : "assumed: no price history of this instance",
+                                  100 * market.spot_overhead),
+                      saved(market, 0, 0)});
+  if (commit > 0)
+    possible.push_back(
+        {p.usage.gpu,
+         fmt::format("commit to {:.0f} × {} for a year and run {:.0f} % of the rest on spot",
+                     commit, p.gpu.name, 100 * market.spot_share),
+         "both of the actions above", saved(market, commit, committed_price)});
+}
+
+// Adds the actions for one GPU type; only the best of them counts in the total.
+void review_type(const TypeUsage& u,
+                 const ReviewInput& input,
+                 const Catalogue& catalogue,
+                 Review& r) {
+  const double hours = u.gpu_hours(),
+               months = static_cast<double>(u.hourly_gpus.size()) / hours_month;
+  r.gpu_hours += hours;
+  r.paid_usd += u.paid_usd;
+  r.days = std::max(r.days, static_cast<double>(u.hourly_gpus.size()) / 24);
+  const auto gpu = catalogue.gpu(u.gpu);
+  if (!gpu) {
+    r.notes.push_back(fmt::format("{}: not in the catalogue, so its price is unknown", u.gpu));
+    return;
   }
+  if (!(hours > 0) || !(months > 0))
+    return;
+  const auto cheapest = catalogue.cheapest_gpu_hour(u.gpu, Purchase::on_demand, {});
+  if (!cheapest) {
+    r.notes.push_back(
+        fmt::format("{}: the on-demand price is unknown (billow prices update)", (*gpu)->name));
+    return;
+  }
+  if (auto age = price_age_days(cheapest->offer.price->date, input.now);
+      age && *age > price_days_max)
+    r.notes.push_back(fmt::format("{}: the newest price is {} days old (billow prices update)",
+                                  (*gpu)->name, *age));
+  const Priced priced{u, **gpu, cheapest->offer, usd(cheapest->per_gpu_h), hours, months};
+  std::vector<ReviewAction> possible;
+  if (auto cheaper = cheaper_provider(priced))
+    possible.push_back(std::move(*cheaper));
+  add_purchases(priced, input.market, possible);
+  double most = 0;
+  for (auto& action : possible) {
+    if (action.usd_month < saving_min_usd)
+      continue;
+    most = std::max(most, action.usd_month);
+    r.actions.push_back(std::move(action));
+  }
+  r.usd_month += most;
+}
+
+// Price changes of instances that carry a GPU type in use.
+void add_changes(const ReviewInput& input, const Catalogue& catalogue, Review& r) {
+  std::vector<std::string> names;
+  for (auto& u : input.usage)
+    if (catalogue.gpu(u.gpu))
+      for (auto& offer : catalogue.offers({.gpu = u.gpu, .with_unknown_price = true}))
+        names.push_back(offer.instance->name);
   std::sort(names.begin(), names.end());
   for (auto& change : input.price_changes) {
     // "aws p5.48xlarge us-east-1: $98.32/h → …": the second word is the instance.
@@ -148,10 +181,20 @@ Review review(const ReviewInput& input, const Catalogue& catalogue) {
     if (words.size() >= 2 && std::binary_search(names.begin(), names.end(), words[1]))
       r.changes.push_back(change);
   }
-  if (r.changes.size() > 20) {
-    r.notes.push_back(fmt::format("{} more prices changed", r.changes.size() - 20));
-    r.changes.resize(20);
+  if (r.changes.size() > changes_max) {
+    r.notes.push_back(fmt::format("and {} more price changes", r.changes.size() - changes_max));
+    r.changes.resize(changes_max);
   }
+}
+
+}  // namespace
+
+Review review(const ReviewInput& input, const Catalogue& catalogue) {
+  Review r;
+  r.period = input.period;
+  for (auto& u : input.usage)
+    review_type(u, input, catalogue, r);
+  add_changes(input, catalogue, r);
   std::stable_sort(r.actions.begin(), r.actions.end(),
                    [](auto& a, auto& b) { return a.usd_month > b.usd_month; });
   if (input.usage.empty())
@@ -163,7 +206,8 @@ std::string Review::summary() const {
   if (gpu_hours <= 0)
     return fmt::format("Billow review of {}: no GPU was used", period);
   return fmt::format(
-      "Billow review of {}: {:.0f} GPU-hours, {} changed price{}, up to ${:.0f} a month to save",
+      "Billow review of {}: {:.0f} GPU-hours, {} changed price{}, possible savings up to ${:.0f} "
+      "per month",
       period, gpu_hours, changes.size(), changes.size() == 1 ? "" : "s", usd_month);
 }
 
@@ -191,13 +235,13 @@ Json review_json(const Review& r) {
 std::string review_text(const Review& r) {
   std::string out = r.summary() + "\n";
   if (!r.changes.empty())
-    out += "prices that changed:\n";
+    out += "changed prices:\n";
   for (auto& c : r.changes)
     out += "  " + c + "\n";
   if (!r.actions.empty())
     out += "what to do:\n";
   for (auto& a : r.actions)
-    out += fmt::format("  ${:.0f} a month: {} ({})\n", a.usd_month, a.what, a.why);
+    out += fmt::format("  ${:.0f} per month: {} ({})\n", a.usd_month, a.what, a.why);
   for (auto& n : r.notes)
     out += "note: " + n + "\n";
   return out;
@@ -223,9 +267,6 @@ Period month_of(WallTime now) {
 }
 Period month_before(WallTime now) {
   return period_of(month_at(now) - std::chrono::months(1));
-}
-bool review_due(WallTime last, WallTime now) {
-  return month_at(last) < month_at(now);
 }
 
 }  // namespace billow::advise

@@ -59,9 +59,6 @@ Review review(const ReviewInput& input, const Catalogue& catalogue);
 Json review_json(const Review& review);
 std::string review_text(const Review& review);
 
-// The review is due when a month has begun since the last one; the first is made on the first 1st
-// after the installation began.
-bool review_due(WallTime last, WallTime now);
 // A month, by its name and its bounds in UTC: the one `now` is in, and the one before.
 struct Period {
   std::string name;

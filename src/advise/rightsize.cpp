@@ -11,6 +11,7 @@ namespace {
 constexpr double headroom = 1.10,
                  headroom_mib = 512;  // allocators round up, and the next run is not this one
 constexpr double slowdown_max = 1.10;
+constexpr double slowdown_listed_max = 20;  // slower options are not worth listing
 constexpr int samples_min = 5;
 
 // How fast `to` is beside `from`: by the scarcer of arithmetic and bandwidth. Nothing where either
@@ -23,24 +24,6 @@ std::optional<double> speed_ratio(const GpuSpec& from, const GpuSpec& to) {
     return std::nullopt;
   return std::min(*rate(to) / *rate(from), *to.bandwidth_gb_s / *from.bandwidth_gb_s);
 }
-
-struct Maker {
-  const RunMeasured& run;
-  const RightSize& size;
-  const GpuSpec& from;
-
-  std::optional<SizeOption> make(const GpuSpec& gpu, double share, double memory_mib) const {
-    auto ratio = speed_ratio(from, gpu);
-    if (!ratio || memory_mib < size.mem_needed_mib)
-      return std::nullopt;
-    SizeOption o;
-    o.memory_mib = memory_mib;
-    // Work that kept a share `activity` of the old card busy needs that much of it; beyond what the
-    // new one has, it waits.
-    o.slowdown = std::max(1.0, size.activity / (*ratio * share));
-    return o;
-  }
-};
 
 }  // namespace
 
@@ -62,12 +45,81 @@ std::vector<FleetGpu::Mig> mig_shapes(const GpuSpec& gpu) {
   return out;
 }
 
-RightSize right_size(const RunMeasured& run,
-                     const std::vector<FleetGpu>& fleet,
-                     const Catalogue& catalogue) {
-  RightSize s;
-  s.mem_needed_mib = run.mem_peak_mib * headroom + headroom_mib;
-  auto found = catalogue.gpu(run.gpu);
+namespace {
+
+// Collects the GPUs, slices and MIG instances that hold a measured run.
+class Options {
+ public:
+  Options(const GpuSpec& from, RightSize& size) : from_(from), size_(size) {}
+
+  struct Source {
+    std::string what, ask;
+    bool ours = false;
+    std::optional<double> usd_h;
+    std::string price_from;
+  };
+  void add(const GpuSpec& gpu, double share, double memory_mib, Source source) {
+    const auto ratio = speed_ratio(from_, gpu);
+    if (!ratio || memory_mib < size_.mem_needed_mib)
+      return;
+    SizeOption o;
+    o.memory_mib = memory_mib;
+    // Work that kept a share `activity` of the old GPU busy needs that much of it; beyond what the
+    // new one has, it waits.
+    o.slowdown = std::max(1.0, size_.activity / (*ratio * share));
+    if (o.slowdown > slowdown_listed_max)
+      return;
+    o.what = std::move(source.what);
+    o.ask = std::move(source.ask);
+    o.ours = source.ours;
+    o.usd_h = source.usd_h;
+    o.price_from = std::move(source.price_from);
+    size_.options.push_back(std::move(o));
+  }
+
+  // One GPU type of this Billow: its slices, its MIG instances, and whole.
+  void add_own(const FleetGpu& f, const GpuSpec& gpu) {
+    const double memory = static_cast<double>(*gpu.memory_mib);
+    const auto source = [&](double part, std::string what, std::string ask) {
+      return Source{std::move(what), std::move(ask), true,
+                    f.usd_per_gpu_h > 0 ? std::optional(f.usd_per_gpu_h * part) : std::nullopt,
+                    "this Billow"};
+    };
+    if (f.slices)
+      for (double part : {0.125, 0.25, 0.5, 0.75})
+        add(gpu, part, memory * part,
+            source(part, fmt::format("{} of a {}", part, gpu.name),
+                   fmt::format("--gpus {} --gpu-type {}", part, f.gpu)));
+    for (auto& m : f.mig) {
+      const double part = std::max(1, m.sevenths) / 7.0;
+      add(gpu, part, m.memory_gb * 1e9 / 1048576,
+          source(part, fmt::format("MIG {} of a {}", m.name, gpu.name),
+                 fmt::format("--mig {} --gpu-type {}", m.name, f.gpu)));
+    }
+    add(gpu, 1, memory,
+        source(1, fmt::format("1 × {}", gpu.name), fmt::format("--gpus 1 --gpu-type {}", f.gpu)));
+  }
+
+  void add_rented(const GpuSpec& gpu, const Catalogue& catalogue) {
+    if (!gpu.is_gpu || !gpu.memory_mib)
+      return;
+    const auto cheapest = catalogue.cheapest_gpu_hour(gpu.name, Purchase::on_demand, {});
+    if (!cheapest)
+      return;
+    const Offer& offer = cheapest->offer;
+    add(gpu, 1, static_cast<double>(*gpu.memory_mib),
+        {fmt::format("1 × {}", gpu.name), "", false, usd(cheapest->per_gpu_h),
+         fmt::format("{} {} in {}, price of {}", offer.instance->provider, offer.instance->name,
+                     offer.region, offer.price->date)});
+  }
+
+ private:
+  const GpuSpec& from_;
+  RightSize& size_;
+};
+
+// How busy the run kept the GPU, and how far that can be trusted.
+void read_activity(const RunMeasured& run, RightSize& s) {
   if (run.sm_p95_pct || run.dram_p95_pct) {
     s.activity = std::max(run.sm_p95_pct.value_or(0), run.dram_p95_pct.value_or(0)) / 100;
     s.activity_from = "SM and DRAM activity";
@@ -75,103 +127,77 @@ RightSize right_size(const RunMeasured& run,
     s.activity = *run.util_p95_pct / 100;
     s.activity_from = "utilisation, an upper bound";
     s.notes.push_back(
-        "the card tells no SM or DRAM activity, only utilisation, which reads 100 % whenever any "
-        "kernel runs: the work may need less than this says");
+        "this GPU reports no SM or DRAM activity, only utilisation, which reads 100 % whenever any "
+        "kernel runs: the job may need less than stated here");
   } else {
     s.activity_from = "unknown";
-    s.notes.push_back("nothing is known of how busy the card was: it is taken as fully used");
+    s.notes.push_back("the GPU's load is unknown: taken as fully used");
   }
   s.activity = std::clamp(s.activity, 0.01, 1.0);
-  if (run.samples < samples_min)
-    s.trusted = false,
+  if (run.samples < samples_min) {
+    s.trusted = false;
     s.notes.push_back(
-        fmt::format("only {} readings were taken in {:.1f} s: run it longer before trusting this",
+        fmt::format("only {} samples in {:.1f} s: run it longer before relying on this",
                     run.samples, run.seconds));
-  if (run.shared)
-    s.trusted = false, s.notes.push_back(
-                           "other jobs were on the same card: memory and activity are the card's, "
-                           "not this job's alone");
-  if (!found) {
-    s.verdict = fmt::format("the catalogue does not know {}: nothing can be said about other cards",
-                            run.gpu);
-    return s;
   }
-  auto& from = **found;
+  if (run.shared) {
+    s.trusted = false;
+    s.notes.push_back("other jobs used the same GPU: memory and activity include theirs");
+  }
   if (run.gpus > 1)
     s.notes.push_back(
-        fmt::format("the run held {} cards; the advice is for each of them", run.gpus));
-  Maker maker{run, s, from};
-  auto add = [&](std::optional<SizeOption> o, std::string what, std::string ask, bool ours,
-                 std::optional<double> usd_h, std::string price_from) {
-    if (!o || o->slowdown > 20)
-      return;
-    o->what = std::move(what), o->ask = std::move(ask), o->ours = ours, o->usd_h = usd_h,
-    o->price_from = std::move(price_from);
-    s.options.push_back(std::move(*o));
-  };
-  for (auto& f : fleet) {
-    auto g = catalogue.gpu(f.gpu);
-    if (!g || !(*g)->memory_mib)
-      continue;
-    auto& gpu = **g;
-    double memory = static_cast<double>(*gpu.memory_mib);
-    std::optional<double> price =
-        f.usd_per_gpu_h > 0 ? std::optional(f.usd_per_gpu_h) : std::nullopt;
-    auto part_of = [&](double part) {
-      return price ? std::optional(*price * part) : std::nullopt;
-    };
-    if (f.slices)
-      for (double part : {0.125, 0.25, 0.5, 0.75})
-        add(maker.make(gpu, part, memory * part), fmt::format("{} of a {}", part, gpu.name),
-            fmt::format("--gpus {} --gpu-type {}", part, f.gpu), true, part_of(part),
-            "this Billow");
-    for (auto& m : f.mig)
-      add(maker.make(gpu, std::max(1, m.sevenths) / 7.0, m.memory_gb * 1e9 / 1048576),
-          fmt::format("MIG {} of a {}", m.name, gpu.name),
-          fmt::format("--mig {} --gpu-type {}", m.name, f.gpu), true,
-          part_of(std::max(1, m.sevenths) / 7.0), "this Billow");
-    add(maker.make(gpu, 1, memory), fmt::format("1 × {}", gpu.name),
-        fmt::format("--gpus 1 --gpu-type {}", f.gpu), true, price, "this Billow");
-  }
-  for (auto& gpu : catalogue.gpus()) {
-    if (!gpu.is_gpu || !gpu.memory_mib)
-      continue;
-    auto cheapest = catalogue.cheapest_gpu_hour(gpu.name, Purchase::on_demand, {});
-    if (!cheapest)
-      continue;
-    add(maker.make(gpu, 1, static_cast<double>(*gpu.memory_mib)), fmt::format("1 × {}", gpu.name),
-        "", false, usd(cheapest->per_gpu_h),
-        fmt::format("{} {} in {}, price of {}", cheapest->offer.instance->provider,
-                    cheapest->offer.instance->name, cheapest->offer.region,
-                    cheapest->offer.price->date));
-  }
-  // What is ours goes by how much of the hardware it takes where it has no price; what is rented
-  // goes by price.
-  auto size_of = [](const SizeOption& o) {
-    return o.memory_mib;
-  };
-  std::stable_sort(s.options.begin(), s.options.end(), [&](auto& a, auto& b) {
+        fmt::format("the run used {} GPUs; the advice applies to each of them", run.gpus));
+}
+
+// Our own first, then by price, and by size where there is none.
+void sort_options(std::vector<SizeOption>& options) {
+  std::stable_sort(options.begin(), options.end(), [](auto& a, auto& b) {
     if (a.ours != b.ours)
       return a.ours;
     if (a.usd_h && b.usd_h && *a.usd_h != *b.usd_h)
       return *a.usd_h < *b.usd_h;
-    return size_of(a) < size_of(b);
+    return a.memory_mib < b.memory_mib;
   });
-  for (auto& o : s.options)
-    if (o.slowdown <= slowdown_max && (o.ours || fleet.empty())) {
-      s.best = o;
-      break;
-    }
-  double held_mib = from.memory_mib ? static_cast<double>(*from.memory_mib) * run.share : 0;
+}
+
+std::string verdict_of(const RightSize& s, double held_mib) {
   if (!s.best)
-    s.verdict = "nothing this Billow has holds it without slowing it down; what it ran on is right";
-  else if (s.best->memory_mib >= held_mib * 0.99 && s.best->ours)
-    s.verdict =
-        fmt::format("{} is right: less would not hold it or would slow it down", s.best->what);
-  else
-    s.verdict =
-        fmt::format("{} is enough: it holds the peak with headroom and is expected to be as fast",
-                    s.best->what);
+    return "no smaller GPU of this Billow holds it without slowing it down; keep what it ran on";
+  if (s.best->memory_mib >= held_mib * 0.99 && s.best->ours)
+    return fmt::format("{} is the right size: less would be too small or slower", s.best->what);
+  return fmt::format("{} is enough: it holds the peak with headroom and should be as fast",
+                     s.best->what);
+}
+
+}  // namespace
+
+RightSize right_size(const RunMeasured& run,
+                     const std::vector<FleetGpu>& fleet,
+                     const Catalogue& catalogue) {
+  RightSize s;
+  s.mem_needed_mib = run.mem_peak_mib * headroom + headroom_mib;
+  read_activity(run, s);
+  const auto found = catalogue.gpu(run.gpu);
+  if (!found) {
+    s.verdict = fmt::format(
+        "the catalogue does not contain {}, so it cannot be compared with other GPUs", run.gpu);
+    return s;
+  }
+  const GpuSpec& from = **found;
+  Options options(from, s);
+  for (auto& f : fleet)
+    if (auto gpu = catalogue.gpu(f.gpu); gpu && (*gpu)->memory_mib)
+      options.add_own(f, **gpu);
+  for (auto& gpu : catalogue.gpus())
+    options.add_rented(gpu, catalogue);
+  sort_options(s.options);
+  const auto best = std::find_if(s.options.begin(), s.options.end(), [&](auto& o) {
+    return o.slowdown <= slowdown_max && (o.ours || fleet.empty());
+  });
+  if (best != s.options.end())
+    s.best = *best;
+  s.verdict =
+      verdict_of(s, from.memory_mib ? static_cast<double>(*from.memory_mib) * run.share : 0);
   return s;
 }
 
@@ -219,7 +245,7 @@ std::string right_size_text(const RunMeasured& run, const RightSize& s) {
   auto pct = [](const std::optional<double>& v) {
     return v ? fmt::format("{:.0f} %", *v) : std::string("unknown");
   };
-  std::string out = fmt::format("measured on {} × {}{} for {:.1f} s ({} readings)\n", run.gpus,
+  std::string out = fmt::format("measured on {} × {}{} for {:.1f} s ({} samples)\n", run.gpus,
                                 run.gpu, run.share < 1 ? fmt::format(" ({} of it)", run.share) : "",
                                 run.seconds, run.samples);
   out += fmt::format(
@@ -229,12 +255,12 @@ std::string right_size_text(const RunMeasured& run, const RightSize& s) {
     out += fmt::format("; {:.0f} W on average", *run.power_mean_w);
   out += "\n";
   if (run.step_s)
-    out += fmt::format("  a step takes {:.3f} s ({} steps seen)\n", *run.step_s, run.steps);
-  out += fmt::format("  needs {:.1f} GiB (peak + 10 % + 0.5) and {:.0f} % of the card ({})\n",
+    out += fmt::format("  {:.3f} s per step ({} steps)\n", *run.step_s, run.steps);
+  out += fmt::format("  needs {:.1f} GiB (peak + 10 % + 0.5) and {:.0f} % of the GPU ({})\n",
                      s.mem_needed_mib / 1024, 100 * s.activity, s.activity_from);
   out += s.verdict + "\n";
   if (s.best && !s.best->ask.empty())
-    out += fmt::format("  ask for it: billow run {} -- …\n", s.best->ask);
+    out += fmt::format("  to use it: billow run {} -- …\n", s.best->ask);
   int shown = 0;
   for (auto& o : s.options) {
     if (shown == 8)

@@ -18,12 +18,16 @@ Result<double> number(const CsvRow& row, const std::string& column, double fallb
   auto text = value(row, column);
   if (text.empty())
     return fallback;
-  char* end = nullptr;
-  double v = std::strtod(text.c_str(), &end);
-  if (end == text.c_str() || *end != 0 || !(v >= 0) || v > max)
+  const auto v = parse_double(text);
+  if (!v || *v < 0 || *v > max)
     return fail(Code::invalid, fmt::format("{} is \"{}\", not a number from 0 to {:.0f}", column,
                                            text.substr(0, 40), max));
-  return v;
+  return *v;
+}
+
+// The number that a text begins with: "64_tp8" is 64. 0 where it begins with none.
+double leading_number(std::string_view text) {
+  return parse_double(text.substr(0, text.find_first_not_of("0123456789."))).value_or(0);
 }
 
 // "silicon_concurrency=64" in the source, or "_c64_" in the id: the load, where the batch columns
@@ -32,11 +36,11 @@ double concurrency_named(const CsvRow& row) {
   auto source = value(row, "silicon_data_source");
   constexpr std::string_view tag = "concurrency=";
   if (auto at = source.find(tag); at != std::string::npos)
-    return std::strtod(source.c_str() + at + tag.size(), nullptr);
+    return leading_number(std::string_view(source).substr(at + tag.size()));
   auto id = value(row, "id");
   for (std::size_t at = id.find("_c"); at != std::string::npos; at = id.find("_c", at + 1))
     if (at + 2 < id.size() && id[at + 2] >= '0' && id[at + 2] <= '9')
-      return std::strtod(id.c_str() + at + 2, nullptr);
+      return leading_number(std::string_view(id).substr(at + 2));
   return 0;
 }
 
@@ -72,7 +76,7 @@ Result<Ranks> ranks(const CsvRow& row, const std::string& prefix) {
 
 std::string engine_word(std::string_view name) {
   auto typed = lower(trim(name));
-  // Orchestrators in front of an engine ("dynamo-trt") leave its kernels what they are.
+  // Orchestrators in front of an engine ("dynamo-trt") do not change its kernels.
   for (auto [part, engine] :
        {std::pair{"vllm", "vllm"}, {"sglang", "sglang"}, {"trt", "trtllm"}, {"tensorrt", "trtllm"}})
     if (typed.find(part) != std::string::npos)
@@ -145,7 +149,7 @@ Result<ServingRow> read_serving_row(const CsvRow& fields,
   row.id = value(fields, "id");
   auto model = value(fields, "model_path");
   if (model.empty())
-    return fail(Code::invalid, "no model_path");
+    return fail(Code::invalid, "model_path is missing");
   row.precision = lower(value(fields, "precision"));
   row.shape = BILLOW_TRY(shelf.get(model, row.precision));
   row.precision = precision_word(
@@ -173,7 +177,7 @@ Result<ServingRow> read_serving_row(const CsvRow& fields,
   if (!(row.concurrency >= 1 && row.concurrency <= 1e8))
     row.concurrency = batch * std::max(1.0, listed_dp) * row.decode_workers;
   if (row.concurrency < 1)
-    return fail(Code::invalid, "no batch_size and no concurrency");
+    return fail(Code::invalid, "neither batch_size nor concurrency is given");
   if (row.disaggregated) {
     auto prefill = BILLOW_TRY(ranks(fields, "prefill_"));
     row.prefill_rank_gpus = prefill.gpus;
@@ -223,7 +227,7 @@ Result<std::vector<CsvRow>> read_csv(std::string_view text) {
     }
     ++at;
     if (quoted)
-      return fail(Code::invalid, fmt::format("line {}: a quote is never closed", line));
+      return fail(Code::invalid, fmt::format("line {}: a quote is not closed", line));
     if (fields.size() == 1 && trim(fields[0]).empty())
       continue;
     if (header.empty()) {
@@ -232,7 +236,7 @@ Result<std::vector<CsvRow>> read_csv(std::string_view text) {
       continue;
     }
     if (fields.size() > header.size())
-      return fail(Code::invalid, fmt::format("line {}: {} fields, the header has {}", line,
+      return fail(Code::invalid, fmt::format("line {}: {} fields, but the header has {}", line,
                                              fields.size(), header.size()));
     if (rows.size() >= csv_rows_max)
       return fail(Code::too_large, fmt::format("more than {} rows", csv_rows_max));
@@ -242,7 +246,7 @@ Result<std::vector<CsvRow>> read_csv(std::string_view text) {
     rows.push_back(std::move(row));
   }
   if (header.empty())
-    return fail(Code::invalid, "the file is empty: a header line is expected");
+    return fail(Code::invalid, "the file is empty: expected a header line");
   return rows;
 }
 

@@ -79,15 +79,142 @@ SpotHistory spot_history(std::string_view instance) {
     auto f = split(line, ' ');
     if (f.size() >= 5 && f[0] == instance) {
       h.known = true;
-      h.ratio_median = std::strtod(f[1].c_str(), nullptr);
-      h.scarce_share = std::strtod(f[3].c_str(), nullptr);
-      h.mtbf_h = std::min(
-          24.0, std::strtod(f[4].c_str(),
-                            nullptr));  // price is not availability: never trusted beyond a day
+      h.ratio_median = parse_double(f[1]).value_or(h.ratio_median);
+      h.scarce_share = parse_double(f[3]).value_or(h.scarce_share);
+      // Price is not availability: a history is not trusted beyond a day.
+      h.mtbf_h = std::min(24.0, parse_double(f[4]).value_or(24));
     }
   }
   return h;
 }
+
+namespace {
+
+// One way to train: this offer, this many nodes, cut up by this plan.
+TrainingCandidate candidate_of(const TrainingRequest& request,
+                               const Offer& offer,
+                               int nodes,
+                               const TrainingPlan& plan) {
+  TrainingCandidate c{.gpu = offer.gpu,
+                      .instance = offer.instance,
+                      .nodes = nodes,
+                      .gpus = offer.instance->gpus * nodes,
+                      .plan = plan};
+  c.memory = training_memory(request.model, plan);
+  auto step = step_of(request.model, plan, *offer.gpu, *offer.instance, nodes);
+  // Gradients overlap with the backward pass in part: half of the exchange is hidden.
+  double step_s = step.compute_s + step.exchange_s / 2;
+  c.tokens_per_s = step.tokens / step_s;
+  c.exchange_share = step.exchange_s / 2 / step_s;
+  c.usd_h = usd(*offer.price->on_demand_h) * nodes;
+  if (offer.price->spot_h)
+    c.spot_usd_h = usd(*offer.price->spot_h) * nodes;
+  if (request.tokens > 0)
+    c.usd_total = request.tokens / c.tokens_per_s / 3600 * *c.usd_h;
+  c.region = std::string(offer.region);
+  c.price_date = offer.price->date;
+  auto history = spot_history(offer.instance->name);
+  double cost_s = (request.tuning == Tuning::full ? 14 : 14 * 0.005) * request.model.parameters() /
+                  checkpoint_write_bytes_s / nodes;
+  c.checkpoint_cost_s = request.checkpoint_s.value_or(cost_s);
+  c.interruptions_h = request.interruptions_h.value_or(history.mtbf_h / nodes);
+  c.checkpoint_minutes = checkpoint_interval_s(c.checkpoint_cost_s, c.interruptions_h * 3600) / 60;
+  return c;
+}
+
+// The fewest nodes of an offer that hold the training; nothing where none do.
+std::optional<TrainingCandidate> smallest_gang(const TrainingRequest& request, const Offer& offer) {
+  if (!offer.price || !offer.price->on_demand_h || !offer.gpu->memory_mib ||
+      !(offer.gpu->bf16_tflops || offer.gpu->fp16_tflops))
+    return std::nullopt;
+  for (int nodes : {1, 2, 4, 8, 16, 32, 64}) {
+    if (nodes > 1 && (offer.instance->gpus < 8 || offer.instance->network_gbps < 100))
+      break;  // no gang over thin links
+    if (auto plan = plan_for(request, *offer.gpu, offer.instance->gpus * nodes))
+      return candidate_of(request, offer, nodes, *plan);
+  }
+  return std::nullopt;
+}
+
+double usd_per_token(const TrainingCandidate& c) {
+  return *c.usd_h / c.tokens_per_s;
+}
+
+// The cheapest offer for each GPU and number of GPUs, best first: a single node whenever one holds
+// the training, then by price per token.
+std::vector<TrainingCandidate> ranked_candidates(const TrainingRequest& request,
+                                                 const Catalogue& catalogue) {
+  std::map<std::tuple<const GpuSpec*, int>, TrainingCandidate> best;
+  for (auto& offer : catalogue.offers(request.offers)) {
+    auto c = smallest_gang(request, offer);
+    if (!c)
+      continue;
+    auto& slot = best[{c->gpu, c->gpus}];
+    if (!slot.gpu || usd_per_token(*c) < usd_per_token(slot))
+      slot = std::move(*c);
+  }
+  std::vector<TrainingCandidate> ranked;
+  for (auto& [key, c] : best)
+    ranked.push_back(std::move(c));
+  std::stable_sort(ranked.begin(), ranked.end(), [](auto& a, auto& b) {
+    if ((a.nodes == 1) != (b.nodes == 1))
+      return a.nodes == 1;
+    return usd_per_token(a) < usd_per_token(b);
+  });
+  return ranked;
+}
+
+// Whether spot pays for this training, with checkpoints at the interval of Young and Daly.
+Check spot_check(const TrainingRequest& request, const TrainingCandidate& b) {
+  auto history = spot_history(b.instance->name);
+  double minutes = std::max(1.0, b.checkpoint_minutes),
+         lost = 2 * b.checkpoint_cost_s /
+                std::max(60.0, minutes * 60);  // writing, and as much again done twice
+  return {
+      "spot for training, with checkpoints", lost < 0.2,
+      fmt::format(
+          "checkpoint every {:.0f} minutes (Young/Daly): each takes {:.1f} s ({}), interruptions "
+          "every {:.1f} h ({}); overhead about {:.1f} %",
+          minutes, b.checkpoint_cost_s,
+          request.checkpoint_s ? "as measured"
+          : request.tuning == Tuning::full
+              ? "14 bytes per parameter at 2 GB/s per node; set --checkpoint-time to refine"
+              : "adapters only, at 2 GB/s per node; set --checkpoint-time to refine",
+          b.interruptions_h,
+          request.interruptions_h ? "as given"
+          : history.known
+              ? "from a year of spot prices, at most a day because price is not availability"
+              : "assumed: no spot history of this instance; set --interruptions to refine",
+          100 * lost)};
+}
+
+std::vector<Check> training_checks(const TrainingRequest& request, const TrainingCandidate& b) {
+  std::vector<Check> checks;
+  bool linked = b.gpus == 1 || b.instance->fabric_gb_s > 0;
+  checks.push_back({"one node before many", b.nodes == 1,
+                    b.nodes == 1 ? fmt::format("{} GPUs of one node hold it with {}", b.gpus,
+                                               zero_name(b.plan.zero))
+                                 : fmt::format("no single node holds it: {} nodes over {}", b.nodes,
+                                               b.instance->network)});
+  checks.push_back({"NVLink before sharding", linked,
+                    linked ? "the ranks of a node exchange over NVLink or a similar fabric"
+                           : fmt::format("PCIe only: communication takes {:.0f} % of a step",
+                                         100 * b.exchange_share)});
+  if (b.nodes > 1)
+    checks.push_back(
+        {"InfiniBand or the like between nodes", b.instance->network_gbps >= 400,
+         fmt::format("{} at {:.0f} Gb/s: communication takes {:.0f} % of a step",
+                     b.instance->network, b.instance->network_gbps, 100 * b.exchange_share)});
+  bool training_class = b.gpu->bandwidth_gb_s.value_or(0) >= 1500;
+  checks.push_back(
+      {"training hardware for training", training_class || request.tuning != Tuning::full,
+       training_class ? "memory bandwidth and matrix rate are those of a training GPU"
+                      : "an inference GPU: fine for adapters, slow for full training"});
+  checks.push_back(spot_check(request, b));
+  return checks;
+}
+
+}  // namespace
 
 Result<TrainingAdvice> recommend_training(const TrainingRequest& request,
                                           const Catalogue& catalogue) {
@@ -99,105 +226,13 @@ Result<TrainingAdvice> recommend_training(const TrainingRequest& request,
     return fail(Code::invalid, "the tokens to train on must be 0 to 1e18");
   TrainingAdvice advice;
   advice.notes = request.model.notes;
-  std::map<std::tuple<const GpuSpec*, int>, TrainingCandidate> best;  // per GPU and GPUs in all
-  for (auto& offer : catalogue.offers(request.offers)) {
-    if (!offer.price || !offer.price->on_demand_h || !offer.gpu->memory_mib ||
-        !(offer.gpu->bf16_tflops || offer.gpu->fp16_tflops))
-      continue;
-    for (int nodes : {1, 2, 4, 8, 16, 32, 64}) {
-      if (nodes > 1 && (offer.instance->gpus < 8 || offer.instance->network_gbps < 100))
-        break;  // no gang over thin links
-      int gpus = offer.instance->gpus * nodes;
-      auto plan = plan_for(request, *offer.gpu, gpus);
-      if (!plan)
-        continue;
-      TrainingCandidate c{.gpu = offer.gpu,
-                          .instance = offer.instance,
-                          .nodes = nodes,
-                          .gpus = gpus,
-                          .plan = *plan};
-      c.memory = training_memory(request.model, *plan);
-      auto step = step_of(request.model, *plan, *offer.gpu, *offer.instance, nodes);
-      // Gradients overlap with the backward pass in part: half of the exchange is hidden.
-      double step_s = step.compute_s + step.exchange_s / 2;
-      c.tokens_per_s = step.tokens / step_s;
-      c.exchange_share = step.exchange_s / 2 / step_s;
-      c.usd_h = usd(*offer.price->on_demand_h) * nodes;
-      if (offer.price->spot_h)
-        c.spot_usd_h = usd(*offer.price->spot_h) * nodes;
-      if (request.tokens > 0)
-        c.usd_total = request.tokens / c.tokens_per_s / 3600 * *c.usd_h;
-      c.region = std::string(offer.region);
-      c.price_date = offer.price->date;
-      auto history = spot_history(offer.instance->name);
-      double cost_s = (request.tuning == Tuning::full ? 14 : 14 * 0.005) *
-                      request.model.parameters() / checkpoint_write_bytes_s / nodes;
-      c.checkpoint_cost_s = request.checkpoint_s.value_or(cost_s);
-      c.interruptions_h = request.interruptions_h.value_or(history.mtbf_h / nodes);
-      c.checkpoint_minutes =
-          checkpoint_interval_s(c.checkpoint_cost_s, c.interruptions_h * 3600) / 60;
-      auto& slot = best[{offer.gpu, gpus}];
-      if (!slot.gpu || *c.usd_h / c.tokens_per_s < *slot.usd_h / slot.tokens_per_s)
-        slot = std::move(c);
-      break;  // more nodes only when fewer do not hold it
-    }
-  }
-  for (auto& [key, c] : best)
-    advice.ranked.push_back(std::move(c));
+  advice.ranked = ranked_candidates(request, catalogue);
   if (advice.ranked.empty())
-    return fail(
-        Code::infeasible,
-        fmt::format("training {:.1f} B parameters fits on no offer, even sharded over 64 nodes",
-                    request.model.parameters() / 1e9),
-        "try --tuning lora or qlora, a shorter --sequence, or other providers");
-  std::stable_sort(advice.ranked.begin(), advice.ranked.end(), [](auto& a, auto& b) {
-    if ((a.nodes == 1) != (b.nodes == 1))
-      return a.nodes == 1;  // a single node whenever one holds it
-    return *a.usd_h / a.tokens_per_s < *b.usd_h / b.tokens_per_s;
-  });
-  auto& b = advice.ranked.front();
-  bool linked = b.gpus == 1 || b.instance->fabric_gb_s > 0;
-  advice.checks.push_back(
-      {"one node before many", b.nodes == 1,
-       b.nodes == 1
-           ? fmt::format("{} GPUs of one machine hold it with {}", b.gpus, zero_name(b.plan.zero))
-           : fmt::format("no single machine holds it: {} machines over {}", b.nodes,
-                         b.instance->network)});
-  advice.checks.push_back({"NVLink before sharding", linked,
-                           linked ? "the ranks of a machine exchange over a fabric"
-                                  : fmt::format("PCIe only: {:.0f} % of a step goes into exchange",
-                                                100 * b.exchange_share)});
-  if (b.nodes > 1)
-    advice.checks.push_back(
-        {"InfiniBand or the like between nodes", b.instance->network_gbps >= 400,
-         fmt::format("{} at {:.0f} Gb/s: {:.0f} % of a step goes into exchange",
-                     b.instance->network, b.instance->network_gbps, 100 * b.exchange_share)});
-  bool training_class = b.gpu->bandwidth_gb_s.value_or(0) >= 1500;
-  advice.checks.push_back(
-      {"training hardware for training", training_class || request.tuning != Tuning::full,
-       training_class ? "HBM and matrix rate of the training class"
-                      : "an inference card: fine for adapters, slow for full training"});
-  auto history = spot_history(b.instance->name);
-  double minutes = std::max(1.0, b.checkpoint_minutes),
-         lost = 2 * b.checkpoint_cost_s /
-                std::max(60.0, minutes * 60);  // writing, and as much again done twice
-  advice.checks.push_back(
-      {"spot for training, with checkpoints", lost < 0.2,
-       fmt::format(
-           "every {:.0f} minutes by Young/Daly: one takes {:.1f} s ({}), interruptions every "
-           "{:.1f} h ({}); about {:.1f} % of the time goes into it",
-           minutes, b.checkpoint_cost_s,
-           request.checkpoint_s ? "as measured"
-           : request.tuning == Tuning::full
-               ? "14 bytes a parameter at 2 GB/s per node; --checkpoint-time tells it better"
-               : "adapters only, at 2 GB/s per node; --checkpoint-time tells it better",
-           b.interruptions_h,
-           request.interruptions_h ? "as told"
-           : history.known ? "a year of spot prices, and never trusted beyond a day, as price is "
-                             "not availability"
-                           : "assumed, no spot history of this instance is known; --interruptions "
-                             "tells it better",
-           100 * lost)});
+    return fail(Code::infeasible,
+                fmt::format("no offer can train {:.1f} B parameters, even sharded over 64 nodes",
+                            request.model.parameters() / 1e9),
+                "try --tuning lora or qlora, a shorter --sequence, or other providers");
+  advice.checks = training_checks(request, advice.ranked.front());
   return advice;
 }
 

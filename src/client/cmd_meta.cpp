@@ -9,7 +9,7 @@ namespace billow::client {
 namespace {
 
 constexpr OptionSpec help_options[] = {
-    {"markdown", 0, nullptr, "the whole reference, as in docs/cli.md"}};
+    {"markdown", 0, nullptr, "print the whole reference (docs/cli.md)"}};
 
 int cmd_completion(const Parsed& parsed) {
   const auto shell = one_operand(parsed, "completion", "shell (bash, zsh or fish)");
@@ -51,7 +51,7 @@ int cmd_help(const Parsed& parsed) {
 
 void add_meta_commands(CommandTable& table) {
   table.push_back({.name = "completion",
-                   .summary = "a script that completes commands, options and job numbers",
+                   .summary = "print a shell completion script",
                    .example = "billow completion bash > /etc/bash_completion.d/billow\nbillow "
                               "completion zsh > ~/.zfunc/_billow",
                    .run = cmd_completion,
@@ -63,13 +63,13 @@ void add_meta_commands(CommandTable& table) {
                    .talks_to_head = false,
                    .prints_json = false});
   table.push_back({.name = "version",
-                   .summary = "which Billow this is",
+                   .summary = "print the version",
                    .example = "billow version",
                    .run = cmd_version,
                    .group = "other",
                    .talks_to_head = false});
   table.push_back({.name = "help",
-                   .summary = "commands, or more about one of them",
+                   .summary = "list the commands, or explain one",
                    .example = "billow help run",
                    .run = cmd_help,
                    .usage = "[COMMAND]",

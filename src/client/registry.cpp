@@ -2,11 +2,8 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "client/fleet/cmd_check.h"
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
-#include "client/frame/more_commands.h"
-#include "client/request/sync.h"
 
 namespace billow::client {
 
@@ -26,7 +23,11 @@ CommandTable client_commands() {
   add_secret_commands(table);
   add_reserve_commands(table);
   add_cost_commands(table);
-  add_money_commands(table);
+  add_budget_commands(table);
+  add_price_commands(table);
+  add_idle_commands(table);
+  add_webhook_commands(table);
+  add_commitment_commands(table);
   add_advise_commands(table);
   add_endpoint_commands(table);
   add_profile_commands(table);
@@ -66,10 +67,9 @@ std::string group_help(const CommandTable& table, const std::string& first) {
   for (const CommandSpec& c : table)
     if (c.name.starts_with(first + " "))
       text += fmt::format("  billow {:<16}  {}\n", c.name, c.summary);
-  return text.empty()
-             ? text
-             : fmt::format("billow {}:\n\n{}\n`billow {} … --help` says more about each.\n", first,
-                           text, first);
+  return text.empty() ? text
+                      : fmt::format("billow {}:\n\n{}\nRun `billow {} … --help` for details.\n",
+                                    first, text, first);
 }
 
 }  // namespace
@@ -90,8 +90,10 @@ int dispatch(const CommandTable& table, std::vector<std::string> args) {
     if (const std::string name = server_command(args); !name.empty() && !can_start_head())
       return report(
           {Code::unsupported,
-           fmt::format("this build is a client only; run `billow {}` on the head (Linux)", name),
-           "`billow help` lists what a client has"});
+           fmt::format(
+               "this program is a client only; run `billow {}` on the head's machine (Linux)",
+               name),
+           "see `billow help` for the commands of a client"});
     return report_usage(found.error());
   }
   const CommandSpec& command = *found->command;

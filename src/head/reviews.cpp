@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "advise/commands.h"
+#include "advise/review.h"
 #include "base/file.h"
 #include "base/log.h"
 

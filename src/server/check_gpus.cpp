@@ -43,7 +43,7 @@ int cmd_check_gpus(const Parsed& parsed) {
 
 void add_gpu_check_commands(CommandTable& table) {
   table.push_back({.name = "check gpus",
-                   .summary = "measure the copies between the GPUs of this machine",
+                   .summary = "measure copies between the GPUs of this machine",
                    .example = "billow check gpus",
                    .run = cmd_check_gpus,
                    .group = "machines",

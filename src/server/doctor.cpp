@@ -18,7 +18,7 @@ namespace billow::client {
 namespace {
 
 constexpr OptionSpec doctor_options[] = {
-    {"sim", 0, "SPEC", "look at simulated GPUs instead of the driver's"},
+    {"sim", 0, "SPEC", "check simulated GPUs instead of the driver's"},
 };
 
 struct Finding {
@@ -34,7 +34,7 @@ void check_gpus(std::vector<Finding>& out, const std::string& sim) {
     out.push_back({finding.ok ? "ok" : "note", finding.text,
                    finding.ok || !finding.hint.empty()
                        ? finding.hint
-                       : "try `billow up --sim 8xH100` to look around without one"});
+                       : "try `billow up --sim 8xH100` to use simulated GPUs"});
 }
 
 void check_node(std::vector<Finding>& out) {
@@ -49,12 +49,13 @@ void check_node(std::vector<Finding>& out) {
   if (::access(supervise.c_str(), X_OK) == 0)
     out.push_back({"ok", "supervisor: " + supervise, ""});
   else
-    out.push_back({"problem", "billow-supervise is not beside billow (" + executable_dir() + ")",
+    out.push_back({"problem",
+                   "billow-supervise is not in the directory of billow (" + executable_dir() + ")",
                    "install the whole bundle, or build with ./dev build"});
   if (::getuid() == 0)
-    out.push_back({"note",
-                   "running as root: jobs run as the user they belong to, and root's own as root",
-                   ""});
+    out.push_back(
+        {"note",
+         "running as root: jobs run as the user who submitted them; jobs of root run as root", ""});
 }
 
 void check_disk(std::vector<Finding>& out, const std::string& data_dir) {
@@ -63,7 +64,7 @@ void check_disk(std::vector<Finding>& out, const std::string& data_dir) {
     path = path.substr(0, std::max<std::size_t>(1, path.rfind('/')));
   struct statvfs info {};
   if (::statvfs(path.c_str(), &info) != 0) {
-    out.push_back({"problem", "the data directory " + data_dir + " cannot be looked at",
+    out.push_back({"problem", "the data directory " + data_dir + " cannot be read",
                    "choose another with --data"});
     return;
   }
@@ -73,26 +74,26 @@ void check_disk(std::vector<Finding>& out, const std::string& data_dir) {
                  fmt::format("disk: {} free for {}", format_bytes(free), data_dir),
                  low ? "free some space: at least 1 GiB" : ""});
   if (::access(path.c_str(), W_OK) != 0)
-    out.push_back({"problem", fmt::format("{} cannot be written by this user", path),
+    out.push_back({"problem", fmt::format("this user cannot write to {}", path),
                    "choose another with --data"});
 }
 
 void check_head(std::vector<Finding>& out, const std::string& data_dir) {
   std::string where;
   if (answers(data_dir, where)) {
-    out.push_back({"ok", "head: up at " + where, ""});
+    out.push_back({"ok", "head: running at " + where, ""});
     return;
   }
-  out.push_back(
-      {"note", "head: not running", "`billow up`, or just `billow run …`, which starts one"});
+  out.push_back({"note", "head: not running",
+                 "start it with `billow up`, or just use `billow run …`, which starts one"});
   const auto address = net::parse_address("127.0.0.1:7070");
   const auto listener = net::listen_on(*address);
   if (listener)
     out.push_back({"ok", "port 7070 is free", ""});
   else
-    out.push_back({"note", "port 7070 is taken by another program",
+    out.push_back({"note", "port 7070 is used by another program",
                    "use `billow up --listen 127.0.0.1:7071`; a head started in the background "
-                   "finds a port by itself"});
+                   "chooses a free port"});
 }
 
 int cmd_doctor(const Parsed& parsed) {
@@ -143,7 +144,7 @@ bool answers(const std::string& data_dir, std::string& where) {
 void add_doctor_commands(CommandTable& table) {
   table.push_back(
       {.name = "doctor",
-       .summary = "check driver, GPUs, control groups, disk and ports, and say what to do",
+       .summary = "check driver, GPUs, control groups, disk and ports, and suggest fixes",
        .example = "billow doctor",
        .run = cmd_doctor,
        .options = {doctor_options},

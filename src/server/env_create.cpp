@@ -19,9 +19,9 @@ namespace billow::client {
 namespace {
 
 constexpr OptionSpec create_options[] = {
-    {"image", 0, "NAME", "the container image to take the files from"},
-    {"project", 'p', "NAME", "whose it is; without it your first project"},
-    {"shared", 0, nullptr, "a template: other projects may use it too"},
+    {"image", 0, "NAME", "container image to create it from"},
+    {"project", 'p', "NAME", "project of the environment (default: your first project)"},
+    {"shared", 0, nullptr, "share it with all projects"},
 };
 
 struct Captured {
@@ -51,9 +51,8 @@ Result<Captured> capture_image(const ImageName& image, const Staging& staging) {
          progress.update(0, 0, text);
        }}));
   if (!brought)
-    return fail(Code::conflict,
-                fmt::format("{} is brought by another command right now", image.text()),
-                "try again when it has ended");
+    return fail(Code::conflict, fmt::format("another command is already fetching {}", image.text()),
+                "try again when it has finished");
   const container::LocalImage& found = *brought;
   const std::string top = staging.path + ".room";
   for (const char* part : {"/upper", "/work", "/root"})
@@ -114,8 +113,8 @@ Result<Captured> capture_apart(const ImageName& image, const Staging& staging) {
 
 int cmd_env_create(const Parsed& parsed) {
   if (parsed.operands.size() != 1 || !parsed.has("image"))
-    return report_usage({Code::invalid, "env create takes a name and --image",
-                         "billow env create torch --image docker.io/pytorch/pytorch"});
+    return report_usage({Code::invalid, "env create needs a name and --image",
+                         "for example: billow env create torch --image docker.io/pytorch/pytorch"});
   const std::string name = parsed.operands[0];
   if (const Status ok = check_name("environment", name); !ok)
     return report_usage(ok.error());
@@ -142,11 +141,11 @@ int cmd_env_create(const Parsed& parsed) {
 
 void add_image_commands(CommandTable& table) {
   table.push_back({.name = "env create",
-                   .summary = "make an environment out of a container image",
+                   .summary = "create an environment from a container image",
                    .example = "billow env create torch --image docker.io/pytorch/pytorch:2.4",
                    .run = cmd_env_create,
                    .usage = "NAME",
-                   .details = "The image is brought by podman on this machine; nodes then need "
+                   .details = "Podman on this machine fetches the image; the nodes then need "
                               "neither podman nor the registry.",
                    .options = {create_options},
                    .operands = Operands::some,

@@ -36,8 +36,8 @@ Status read_kept_on_node(const Parsed& parsed, agent::NodeOptions& options) {
     const auto patience = parse_duration(text);
     if (!patience || *patience < seconds(1))
       return fail(Code::invalid,
-                  fmt::format("--pull-patience {}: not a time of a second or more", text),
-                  "write it like 10m");
+                  fmt::format("--pull-patience {} is not a time of at least one second", text),
+                  "use a form like 10m");
     options.pull_patience = *patience;
   }
   return {};

@@ -9,9 +9,10 @@
 namespace billow::client {
 
 inline constexpr const char* images_max_help =
-    "keep at most this much of container images for each user (100G); the longest unused go first";
+    "size limit of container images per user (default 100G); the least recently used are deleted "
+    "first";
 inline constexpr const char* pull_patience_help =
-    "give up an image or environment that makes no progress on its way for this long (10m)";
+    "give up fetching an image or environment that makes no progress for this long (default 10m)";
 
 // What was not given, nor stands in the surroundings (BILLOW_IMAGES_MAX, BILLOW_PULL_PATIENCE),
 // stays as it is.

@@ -24,7 +24,7 @@ SteadyTime at_time(double s) {
 // midnight.
 Result<double> seconds_of(std::string_view text, std::size_t line) {
   const auto bad = [&] {
-    return fail(Code::invalid, fmt::format("line {}: \"{}\" is no time", line, text),
+    return fail(Code::invalid, fmt::format("line {}: \"{}\" is not a time", line, text),
                 "expected 2023-11-16 18:17:03.9799600");
   };
   if (text.size() < 19)
@@ -324,8 +324,8 @@ Result<std::vector<TraceCall>> read_llm_trace(const std::string& path) {
                    static_cast<std::uint32_t>(BILLOW_TRY(parse_int(cells[2], 0, 10'000'000)))});
     if (out.size() > 1 && out.back().at_s < out[out.size() - 2].at_s)
       return fail(Code::invalid,
-                  fmt::format("{}: line {} is earlier than the one before", path, line),
-                  "sort it by time");
+                  fmt::format("{}: line {} is earlier than the line before", path, line),
+                  "sort the trace by time");
   }
   if (out.empty())
     return fail(Code::invalid, fmt::format("{} has no requests", path));

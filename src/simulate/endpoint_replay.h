@@ -63,7 +63,4 @@ struct ReplayResult {
 };
 ReplayResult replay(const std::vector<TraceCall>& trace, const ReplayOptions& options);
 
-// The command: args without "billow simulate endpoints". Results to standard output; the exit code.
-int simulate_endpoints_main(const std::vector<std::string>& args);
-
 }  // namespace billow::gateway

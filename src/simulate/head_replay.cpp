@@ -105,8 +105,8 @@ Result<std::vector<ReplayJob>> read_history(const std::string& path) {
     jobs.push_back(std::move(j));
   }
   if (jobs.empty())
-    return fail(Code::invalid, path + " has no job that ran and ended",
-                "write it with: billow ps -a --json > history.json");
+    return fail(Code::invalid, path + " contains no job that ran and ended",
+                "create it with: billow ps -a --json > history.json");
   return jobs;
 }
 
@@ -352,7 +352,7 @@ Result<std::vector<ReplayJob>> read_replay(const std::string& path,
     return read_history(path);
   if (format != "muri" && format != "philly")
     return fail(Code::invalid, fmt::format("unknown format \"{}\"", format),
-                "one of openb, muri, philly, history");
+                "choose one of openb, muri, philly, history");
   const auto trace =
       BILLOW_TRY(format == "muri" ? sched::read_muri(path) : sched::read_philly(path));
   std::vector<ReplayJob> jobs;
@@ -398,8 +398,8 @@ Result<std::vector<NodeOffer>> read_fleet(const std::string& text) {
     const auto gpus = parts.size() == 3 ? parse_int(parts[1], 0, 64)
                                         : Result<std::int64_t>(fail(Code::invalid, ""));
     if (!nodes || !gpus || parts[2].empty())
-      return fail(Code::invalid, fmt::format("--fleet {}: not understood", group),
-                  "write NODESxGPUSxTYPE, such as 8x8xH100,2x4xL4, or name a CSV file of nodes");
+      return fail(Code::invalid, fmt::format("--fleet {} is not valid", group),
+                  "use NODESxGPUSxTYPE, e.g. 8x8xH100,2x4xL4, or a CSV file of nodes");
     for (std::int64_t n = 0; n < *nodes; ++n)
       add(fmt::format("node-{}", fleet.size() + 1), *gpus, parts[2], 128'000, 1 << 20);
   }

@@ -11,10 +11,6 @@
 
 namespace billow::sched {
 
-// The command: args without "billow simulate". Writes results to standard output and errors to
-// standard error; the exit code.
-int simulate_main(const std::vector<std::string>& args);
-
 // ---- Packing (openb traces): tasks arrive and never leave; one that does not fit is dropped.
 
 struct OpenbNode {

@@ -1,24 +1,21 @@
 // The queueing experiment on the Muri traces (SIGCOMM'22) and on Philly: jobs that can be stopped
 // and resumed at every arrival and completion, on nodes of equal size.
 //
-// The model is the published one, so that figures compare: whenever anything happens, every running
-// job loses its start overhead (by model and GPU count) of progress; jobs of up to one node share a
-// node first-fit, larger ones take whole nodes; interleaved jobs of equal size advance one
-// iteration per round, a round being as long as their phases need when overlapped, times a measured
-// slow-down for two, three and four.
+// The model is the published one, so that figures compare. At every event, each running job loses
+// its start overhead (by model and GPU count) of progress. Jobs of up to one node share a node
+// first-fit; larger ones take whole nodes. Interleaved jobs of equal size advance one iteration per
+// round; a round lasts as long as their overlapped phases, times a measured slow-down for two,
+// three and four jobs.
 //
 // Billow's own policies:
-//   known durations     smallest remaining service first, with the weight of a job's width (GPUs^w)
-//   chosen by looking ahead:
-//                       each candidate w is played to the end on the jobs at hand, and the best is
-//                       followed.
-//   unknown durations   every job is let in for a minute, and then for five, before any goes on for
-//   longer: what is short ends there
-//                       instead of waiting for what is long. Then levels of attained service that
-//                       widen five-fold; within a level narrow jobs first, then the one that has
-//                       come furthest, so that what was begun is finished.
-//   interleaving        groups are built for the most completions per second and GPU, and opened
-//   again while GPUs are idle.
+//   known durations    Smallest remaining service first, weighted by the job's width (GPUs^w). Each
+//                      candidate w is played to the end on the jobs at hand; the best is followed.
+//   unknown durations  Every job first gets one minute, then five, before any gets more, so that
+//                      short jobs end instead of waiting for long ones. Then come levels of
+//                      attained service that widen five-fold; within a level narrow jobs come
+//                      first, then the job with the most service, so that started work is finished.
+//   interleaving       Groups are built for the most completions per second and GPU, and dissolved
+//                      again while GPUs are idle.
 #include <algorithm>
 #include <cmath>
 #include <list>
@@ -27,97 +24,10 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
-#include "simulate/csv.h"
+#include "simulate/rounds.h"
 #include "simulate/simulate.h"
 
 namespace billow::sched {
-
-Result<std::vector<TraceJob>> read_muri(const std::string& path) {
-  const TraceTable t = BILLOW_TRY(TraceTable::read(path));
-  const auto id = BILLOW_TRY(t.column("job_id")), gpus = BILLOW_TRY(t.column("num_gpu")),
-             submit = BILLOW_TRY(t.column("submit_time")),
-             iterations = BILLOW_TRY(t.column("iterations")),
-             model = BILLOW_TRY(t.column("model_name")),
-             iteration_time = BILLOW_TRY(t.column("iteration_time"));
-  std::vector<std::size_t> phases;
-  for (const char* name : {"resource_time_0", "resource_time_1", "resource_time_2"}) {
-    if (t.has(name))
-      phases.push_back(BILLOW_TRY(t.column(name)));
-  }
-  constexpr double alone_slowdown = 1.015;  // of running under the published system at all
-  std::vector<TraceJob> jobs;
-  for (std::size_t r = 0; r < t.rows(); ++r) {
-    TraceJob j;
-    j.id = static_cast<std::int64_t>(BILLOW_TRY(t.number(r, id)));
-    j.gpus = static_cast<std::int32_t>(BILLOW_TRY(t.number(r, gpus)));
-    j.submit_s = BILLOW_TRY(t.number(r, submit)) / 1000.0;
-    j.iteration_s = BILLOW_TRY(t.number(r, iteration_time)) * alone_slowdown / 1000.0;
-    j.service_s = BILLOW_TRY(t.number(r, iterations)) * j.iteration_s;
-    j.model = std::string(t.text(r, model));
-    for (std::size_t c : phases)
-      j.phases.push_back(BILLOW_TRY(t.number(r, c)) / 1000.0);
-    if (j.gpus < 1 || j.iteration_s <= 0 || j.service_s <= 0)
-      return fail(
-          Code::invalid,
-          fmt::format("{}:{}: a job needs at least one GPU and a positive time", path, r + 2));
-    jobs.push_back(std::move(j));
-  }
-  return jobs;
-}
-
-namespace {
-
-// Seconds since 1970 of "2017-10-09 07:01:55".
-Result<double> parse_stamp(std::string_view text) {
-  int v[6] = {};
-  std::size_t at = 0;
-  for (int& field : v) {
-    std::size_t end = at;
-    while (end < text.size() && text[end] >= '0' && text[end] <= '9')
-      ++end;
-    if (end == at || end - at > 4)
-      return fail(Code::invalid,
-                  fmt::format("\"{}\" is no time; expected 2017-10-09 07:01:55", text));
-    field = static_cast<int>(*parse_int(text.substr(at, end - at), 0, 9999));
-    at = end + 1;
-  }
-  const auto days = std::chrono::sys_days(std::chrono::year(v[0]) /
-                                          std::chrono::month(static_cast<unsigned>(v[1])) /
-                                          std::chrono::day(static_cast<unsigned>(v[2])));
-  return static_cast<double>(days.time_since_epoch().count()) * 86400.0 + v[3] * 3600.0 +
-         v[4] * 60.0 + v[5];
-}
-
-}  // namespace
-
-Result<std::vector<TraceJob>> read_philly(const std::string& path) {
-  const TraceTable t = BILLOW_TRY(TraceTable::read(path));
-  const auto stamp = BILLOW_TRY(t.column("timestamp")), duration = BILLOW_TRY(t.column("duration")),
-             gpus = BILLOW_TRY(t.column("num_gpus"));
-  const bool clusters = t.has("cluster");
-  const std::size_t cluster = clusters ? BILLOW_TRY(t.column("cluster")) : 0;
-  std::vector<TraceJob> jobs;
-  for (std::size_t r = 0; r < t.rows(); ++r) {
-    TraceJob j;
-    j.id = static_cast<std::int64_t>(r);
-    j.gpus = static_cast<std::int32_t>(BILLOW_TRY(t.number(r, gpus)));
-    j.submit_s = BILLOW_TRY(parse_stamp(t.text(r, stamp)));
-    j.service_s = BILLOW_TRY(t.number(r, duration));
-    j.iteration_s = 1;
-    if (clusters)
-      j.model = std::string(t.text(r, cluster));
-    if (j.gpus < 1 || j.service_s <= 0)
-      continue;  // jobs that never ran
-    jobs.push_back(std::move(j));
-  }
-  if (jobs.empty())
-    return fail(Code::invalid, path + " has no job that ran");
-  std::ranges::stable_sort(jobs, {}, &TraceJob::submit_s);
-  const double first = jobs.front().submit_s;
-  for (TraceJob& j : jobs)
-    j.submit_s -= first;
-  return jobs;
-}
 
 namespace {
 
@@ -137,96 +47,6 @@ double start_overhead_s(const std::string& model, std::int32_t gpus) {
     ++k;
   return it->second[k];
 }
-
-struct Live {
-  const TraceJob* job = nullptr;
-  double left_s = 0;  // of service, alone
-  double held_s =
-      0;  // time on GPUs, overhead included: what a scheduler that does not know durations sees
-  double end_s = 0;    // if nothing happens before
-  double round_s = 0;  // per iteration, now
-  double overhead_s = 0;
-  double own_overhead_s = 0;
-  double key = 0;
-  bool running = false, begun = false, done = false;
-  std::uint32_t profile = 0;
-};
-using Group = std::vector<Live*>;
-
-// The length of one round of interleaved jobs: the best cyclic order of their storage, CPU and GPU
-// phases.
-class Rounds {
- public:
-  explicit Rounds(const std::vector<TraceJob>& jobs) {
-    for (const TraceJob& j : jobs) {
-      std::vector<double> key = j.phases;
-      key.push_back(j.iteration_s);
-      profiles_.emplace(std::move(key), static_cast<std::uint32_t>(profiles_.size()));
-    }
-  }
-  std::uint32_t profile(const TraceJob& j) const {
-    std::vector<double> key = j.phases;
-    key.push_back(j.iteration_s);
-    return profiles_.at(key);
-  }
-  double seconds(const Group& group) {
-    if (group.size() == 1)
-      return group[0]->job->iteration_s;
-    std::array<std::uint32_t, 4> key{~0u, ~0u, ~0u, ~0u};
-    for (std::size_t i = 0; i < group.size(); ++i)
-      key[i] = group[i]->profile;
-    std::sort(key.begin(), key.begin() + static_cast<std::ptrdiff_t>(group.size()));
-    auto [it, fresh] = memo_.try_emplace(key, 0.0);
-    if (fresh)
-      it->second = compute(group);
-    return it->second;
-  }
-
- private:
-  static double compute(const Group& group) {
-    static constexpr double slowdown[5] = {0, 1, 1.33 / 1.015, 1.5 / 1.015, 1.37 / 1.015};
-    std::vector<const std::vector<double>*> order;
-    double longest = 0;
-    for (const Live* l : group) {
-      if (l->job->phases.size() != 3)
-        return 1e18;  // nothing is known of its phases: it cannot share
-      order.push_back(&l->job->phases);
-      longest = std::max(longest, l->job->iteration_s);
-    }
-    std::ranges::sort(order);
-    double best = 1e18;
-    do
-      best = std::min(best, cycle(order));
-    while (std::ranges::next_permutation(order).found);
-    if (order.size() == 2) {
-      const auto &a = *order[0], &b = *order[1];
-      best = std::min(best, std::max(a[0], b[1] + b[2]) + std::max(b[0], a[1] + a[2]));
-    }
-    // Sharing never makes a job faster than it is alone, whatever its phases add up to.
-    return std::max(best * slowdown[order.size()], longest);
-  }
-  // Four slots a round; a storage phase may stretch over two. Two rounds, then the steady length.
-  static double cycle(const std::vector<const std::vector<double>*>& order) {
-    const std::size_t n = order.size();
-    std::array<double, 9> at{};
-    for (std::size_t i = 0; i < 8; ++i) {
-      if ((i + 1) % 4 < n)
-        at[i + 1] = std::max(at[i + 1], at[i] + (*order[(i + 1) % 4])[2]);
-      if ((i + 2) % 4 < n)
-        at[i + 1] = std::max(at[i + 1], at[i] + (*order[(i + 2) % 4])[1]);
-      if (i > 0 && (i + 3) % 4 < n)
-        at[i + 1] = std::max(at[i + 1], at[i - 1] + (*order[(i + 3) % 4])[0]);
-      if (i >= 4) {
-        const double now = at[i + 1] - at[i - 3], before = at[i] - at[i - 4];
-        if (now > 0 && std::abs(now - before) <= 1e-3 * std::max(now, before))
-          return now;
-      }
-    }
-    return at[8] - at[4];
-  }
-  std::map<std::vector<double>, std::uint32_t> profiles_;
-  std::map<std::array<std::uint32_t, 4>, double> memo_;
-};
 
 class QueueSim {
  public:

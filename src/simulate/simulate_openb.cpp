@@ -35,12 +35,12 @@ Result<std::vector<OpenbNode>> read_openb_nodes(const std::string& path) {
     n.mem_mib = static_cast<std::int64_t>(BILLOW_TRY(t.number(r, mem)));
     n.gpus = static_cast<std::int32_t>(BILLOW_TRY(t.number(r, gpu)));
     if (n.gpus < 0 || n.gpus > PackNode::gpus_max)
-      return fail(Code::invalid, fmt::format("{}:{}: {} GPUs in one node; at most {}", path, r + 2,
-                                             n.gpus, PackNode::gpus_max));
+      return fail(Code::invalid, fmt::format("{}:{}: {} GPUs in one node; the limit is {}", path,
+                                             r + 2, n.gpus, PackNode::gpus_max));
     nodes.push_back(std::move(n));
   }
   if (nodes.empty())
-    return fail(Code::invalid, path + " lists no node");
+    return fail(Code::invalid, path + " contains no nodes");
   return nodes;
 }
 
@@ -59,9 +59,10 @@ Result<std::vector<OpenbTask>> read_openb_tasks(const std::string& path) {
     x.milli = x.gpus > 0 ? static_cast<std::int32_t>(BILLOW_TRY(t.number(r, milli))) : 0;
     if (x.cpu_milli < 0 || x.mem_mib < 0 || x.gpus < 0 || x.milli < 0 || x.milli > 1000 ||
         (x.gpus > 0 && x.milli == 0))
-      return fail(Code::invalid, fmt::format("{}:{}: a request cannot be negative, nor a share be "
-                                             "nothing or more than 1000 thousandths",
-                                             path, r + 2));
+      return fail(
+          Code::invalid,
+          fmt::format("{}:{}: a request must not be negative, and a share must be 1 to 1000", path,
+                      r + 2));
     if (typed && x.gpus > 0 && !t.text(r, spec).empty()) {
       for (std::string& type : split(t.text(r, spec), '|')) {
         if (!type.empty() && std::ranges::find(x.types, type) == x.types.end())
@@ -92,14 +93,15 @@ Result<std::vector<OpenbStream>> read_openb_streams(const std::string& path,
       auto row = parse_int(cell, 0, static_cast<std::int64_t>(task_count) - 1);
       if (!row)
         return fail(Code::invalid,
-                    fmt::format("{}:{}: \"{}\" is no row of the task list, which has {}", path,
+                    fmt::format("{}:{}: \"{}\" is not a row of the task list, which has {}", path,
                                 line_number, cell, task_count));
       s.tasks.push_back(static_cast<std::uint32_t>(*row));
     }
     streams.push_back(std::move(s));
   }
   if (streams.empty())
-    return fail(Code::invalid, path + " has no line; each is a seed, then rows of the task list");
+    return fail(Code::invalid,
+                path + " is empty; each line is a seed followed by rows of the task list");
   return streams;
 }
 

@@ -91,7 +91,7 @@ class AbsentTest(FarCase):
         self.assertFalse(os.path.exists(f"/proc/{pid}"))
         again = self.rig.join("b", self.rig.join_token())
         self.rig.node_here("b", 60)
-        self.assertIn("is not valid any more", self.rig.log_of("b"))
+        self.assertIn("is no longer valid", self.rig.log_of("b"))
         self.rig.ok("run", "--gpus", "1", "--", "true")
         self.rig.ok("uncordon", "a")
         again.terminate()

@@ -198,7 +198,7 @@ class Starting(unittest.TestCase):
             self.assertNotEqual(done.code, 0)
             self.assertIn("in use by another head", done.errors)
             self.assertIn("billow down", done.errors)
-            self.assertIn("up already", rig.up().text)
+            self.assertIn("already running", rig.up().text)
             self.assertEqual(rig.cli("run", "--", "echo", "well").out, b"well\n")
         finally:
             rig.close()

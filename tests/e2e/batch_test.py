@@ -41,7 +41,7 @@ class Submit(RigTest):
         self.assertEqual(sorted(j["id"] for j in self.rig.json("ps", "-a", "--label", "from=lines")["jobs"]), sorted(map(int, numbers)))
         said = self.rig.cli("submit", "--lines", "-", stdin=b"true\ntrue\n")
         self.assertRegex(said.text, r"^2 jobs, \d+ to \d+\n$")
-        for args, word in ((["--lines", path, "--", "true"], "another one behind it"), (["--lines", path + "-none"], "--lines"), (["--lines", "/dev/null"], "no commands"), (["--lines", path, "--cron", "0 3 * * *"], "--cron")):
+        for args, word in ((["--lines", path, "--", "true"], "exclude each other"), (["--lines", path + "-none"], "--lines"), (["--lines", "/dev/null"], "no commands"), (["--lines", path, "--cron", "0 3 * * *"], "--cron")):
             refused = self.rig.cli("submit", *args)
             self.assertNotEqual(refused.code, 0, refused)
             self.assertIn(word, refused.errors)
@@ -333,7 +333,7 @@ class Names(RigTest):
             f.write("on\non\n")
             f.flush()
             out, err = waits.communicate(timeout=60)
-        self.assertIn(b"waiting for 3 jobs called sweep", err)
+        self.assertIn(b"waiting for 3 jobs named sweep", err)
         self.assertEqual((waits.returncode, out.count(b"\n")), (4, 3), (out, err))
         self.assertEqual(self.rig.cli("wait", after).code, 0)
 

@@ -72,7 +72,7 @@ class ClientOnly(RigTest):
     def test_what_only_a_head_can_do_is_said(self):
         done = self.client("up")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("this build is a client only; run `billow up` on the head (Linux)", done.stderr)
+        self.assertIn("this program is a client only; run `billow up` on the head's machine (Linux)", done.stderr)
         self.ok("logout")
         done = self.client("run", "--", "true")
         self.assertEqual(done.returncode, 69, done)

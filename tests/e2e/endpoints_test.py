@@ -158,7 +158,7 @@ class Serving(EndpointTest):
         for verb in ("describe", "explain"):
             gone = self.rig.cli(verb, "hello")
             self.assertNotEqual(gone.code, 0, gone)
-            self.assertIn("there is no endpoint hello any more", gone.errors)
+            self.assertIn("endpoint hello no longer exists", gone.errors)
 
     def test_asleep_it_holds_no_gpu_and_wakes_as_the_same_process(self):
         self.deploy("sleepy", "--gpus", 1, "--idle", "1s")
@@ -208,8 +208,8 @@ class Serving(EndpointTest):
         self.assertEqual(self.call("private")[0], 200)
 
     def test_bad_words(self):
-        for args, want in ((("deploy", "x"), "deploy what"), (("deploy", "x", "--max", "0", "--", "true"), "one replica at least"), (("deploy", "bad name", "--", "true"), "name"),
-                           (("deploy", "x", "--min", "3", "--max", "2", "--", "true"), "--min 3 --max 3"), (("deploy", "x", "--time", "3s", "--", "true"), "leave it out"), (("deploy", "x", "--keep", "1h", "--", "true"), "suspended="),
+        for args, want in ((("deploy", "x"), "no command given"), (("deploy", "x", "--max", "0", "--", "true"), "one replica at least"), (("deploy", "bad name", "--", "true"), "name"),
+                           (("deploy", "x", "--min", "3", "--max", "2", "--", "true"), "--min 3 --max 3"), (("deploy", "x", "--time", "3s", "--", "true"), "omit it"), (("deploy", "x", "--keep", "1h", "--", "true"), "suspended="),
                            (("scale", "nobody", "--max", "2"), "no endpoint"), (("rollback", "nobody"), "no endpoint"), (("delete", "nobody"), "no endpoint")):
             done = self.rig.cli(*args)
             self.assertNotEqual(done.code, 0, done)
@@ -218,7 +218,7 @@ class Serving(EndpointTest):
     def test_scaling_says_what_is_in_force(self):
         self.deploy("app", "--max", 2)
         self.assertIn("app: 0 to 4 replicas, 8 requests at once", self.rig.ok("scale", "app", "--max", 4).text)
-        self.assertIn("app is as it was: 0 to 4 replicas", self.rig.ok("scale", "app", "--max", 4).text)
+        self.assertIn("app is unchanged: 0 to 4 replicas", self.rig.ok("scale", "app", "--max", 4).text)
         self.assertIn("--min 5 --max 5", self.rig.cli("scale", "app", "--min", 5).errors)
 
 
@@ -338,7 +338,7 @@ class Updates(EndpointTest):
         broken = self.rig.cli("deploy", "app", "--max", 2, "--", "sh", "-c", "echo cannot start >&2; exit 3", timeout=90)
         self.assertEqual(broken.code, 1, broken)
         self.assertIn("exit code 3", broken.errors)
-        self.assertIn("goes on serving", broken.errors)
+        self.assertIn("keeps serving", broken.errors)
         failed = next(r for r in self.endpoint("app")["revisions"] if r["state"] == "failed")["failed_job"]
         self.assertIn(f"billow logs {failed}`", broken.errors)
         self.assertIn("cannot start", self.rig.cli("logs", failed).text)

@@ -218,7 +218,7 @@ class Top(unittest.TestCase):
             os.write(master, b"\x1b")
             poll(lambda: any("4 of 4, " in line for line in screen()), "all again")
             os.write(master, b"?")
-            poll(lambda: any("any key goes on" in line for line in screen()), "help")
+            poll(lambda: any("press any key to continue" in line for line in screen()), "help")
             os.write(master, b"xq")
             self.assertEqual(top.wait(20), 0)
             self.assertEqual(termios.tcgetattr(slave)[3], before[3], "the terminal is as it was")

@@ -112,7 +112,7 @@ class Gpus(unittest.TestCase):
             text = rig.ok("check", "fabric", timeout=120).text
             self.assertIn("GPUs not measured: no CUDA driver", text)
             self.assertNotIn("billow:", text)
-            self.assertIn("nothing was measured", text)
+            self.assertIn("no link was measured", text)
         finally:
             rig.close()
 

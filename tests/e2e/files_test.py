@@ -119,7 +119,7 @@ class Files(FarCase):
             done = self.laptop(self.rig.root, "cp", f"{job}:{source}", place)
             self.assertEqual(done.returncode, 0, done)
             self.assertTrue(os.path.isfile(os.path.join(self.rig.root, comes)), (source, place))
-        for source, place, word in (("results", "one/", "is no directory"), ("", "one", "is no directory"), ("results/deep/m.pt", "absent/x", "there is no directory absent")):
+        for source, place, word in (("results", "one/", "is not a directory"), ("", "one", "is not a directory"), ("results/deep/m.pt", "absent/x", "directory absent does not exist")):
             done = self.laptop(self.rig.root, "cp", f"{job}:{source}", place)
             self.assertEqual(done.returncode, 1, done)
             self.assertIn(word, done.stderr)

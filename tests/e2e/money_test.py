@@ -176,7 +176,7 @@ class Budgets(RigTest):
         self.rig.ok("price", "set", "H100", "--cost", "36000")
         self.rig.ok("project", "create", "loose")
         self.assertIn("only warnings", self.rig.ok("budget", "set", "5", "--project", "loose", "--warn-only").text)
-        self.assertRegex(self.rig.ok("budget", "show").text, r"project loose +.* warns only")
+        self.assertRegex(self.rig.ok("budget", "show").text, r"project loose +.* warn only")
         job = self.rig.submit("--gpus", 1, "--", "sleep", 600)
         self.rig.wait_for(job, "running")
         user = self.rig.json("status")["you"]["user"]
@@ -221,7 +221,7 @@ class Idleness(RigTest):
 
     def test_keepalive_inside_a_job_needs_no_number(self):
         done = self.rig.ok("run", "--gpus", 1, "--", BILLOW, "keepalive", "--for", "24h", "--reason", "inside")
-        self.assertIn("kept alive for 4h, the most this project allows", done.text)
+        self.assertIn("kept alive for 4h, the maximum of this project", done.text)
         event = poll(lambda: [e for e in events(self.rig, "kept_alive") if e["event"].get("reason") == "inside"], "its record")[0]
         self.assertTrue(event["actor"].startswith("task:"))
         self.assertNotEqual(self.rig.cli("keepalive").code, 0)

@@ -125,7 +125,7 @@ class CommandPools(unittest.TestCase):
 
     def test_bad_pools_are_refused_with_what_to_do(self):
         rig = self.rig
-        for args, word in ((("slurm", "x"), "partition"), (("command", "x", "--gpu", "2xL4"), "three commands"), (("cloud", "x"), "slurm and command"),
+        for args, word in ((("slurm", "x"), "partition"), (("command", "x", "--gpu", "2xL4"), "three commands"), (("cloud", "x"), "unknown pool kind"),
                            (("slurm", "x", "--partition", "gpu", "--gres", "gpu:h100:8;reboot"), "gres"), (("slurm", "x", "--partition", "-p evil"), "partition"),
                            (("slurm", "x", "--partition", "gpu", "--sbatch", "x;y"), "long option"), (("command", "x", "--gpu", "9xWARP"), "WARP"),
                            (("command", "x", "--min", "5", "--max", "2", "--create", "a", "--list", "b", "--delete", "c"), "--min 5")):

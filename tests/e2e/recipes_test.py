@@ -29,7 +29,7 @@ class Recipes(EndpointTest):
         for script, argument, server in (("llama-cpp.sh", model, "llama-server"), ("vllm.sh", "some/model", "vllm")):
             done = subprocess.run([os.path.join(self.EXAMPLES, script), argument, "--queue", "7", "--max", "3"], env={**self.rig.environment, **environment}, cwd=self.rig.files, capture_output=True, text=True, timeout=90, check=False)
             self.assertEqual(done.returncode, 0, done)
-            self.assertIn("llm serves: http://", done.stdout)
+            self.assertIn("llm is serving at http://", done.stdout)
             self.assertEqual(json.loads(self.call("llm", "/v1/models")[2])["version"], server)
             self.assertEqual(self.endpoint("llm")["max"], 3, "what is given goes before what the script sets")
 
@@ -88,7 +88,7 @@ class AutoPipelineForText2Image:
         environment = {"PATH": f"{os.path.dirname(BILLOW)}:{os.environ['PATH']}", "PYTHONPATH": modules}
         done = subprocess.run([os.path.join(self.EXAMPLES, "image-model.sh"), "some/model", "--idle", "1s"], env={**self.rig.environment, **environment}, cwd=self.rig.files, capture_output=True, text=True, timeout=90, check=False)
         self.assertEqual(done.returncode, 0, done)
-        self.assertIn("image serves: http://", done.stdout)
+        self.assertIn("image is serving at http://", done.stdout)
         ask = lambda prompt, steps=4: self.call("image", "/generate", "POST", json.dumps({"prompt": prompt, "steps": steps}))
         poll(lambda: [r["task_state"] for r in self.endpoint("image")["replicas"]] == ["suspended"], "it to sleep")
         status, headers, png = ask("a boat")

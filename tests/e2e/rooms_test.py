@@ -94,7 +94,7 @@ class Rooms(ImageTest):
         node = self.rig.json("nodes")["nodes"][0]["name"]
         shown = poll(lambda: (lambda images: images["bytes"] > 100_000 and images)(self.rig.json("nodes", node).get("images", {"bytes": 0})), "what images take", 60)
         self.assertEqual(shown["bytes_max_per_user"], 100 << 30)
-        self.assertRegex(self.rig.ok("nodes", node).text, r"images [0-9.]+ [KMG]iB, at most 100 GiB for each user")
+        self.assertRegex(self.rig.ok("nodes", node).text, r"images [0-9.]+ [KMG]iB, at most 100 GiB per user")
 
     def test_images_are_kept_up_to_a_limit(self):
         store = os.path.join(self.rig.root, "store")

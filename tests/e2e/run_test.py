@@ -325,7 +325,7 @@ class FoundAgain(unittest.TestCase):
         data = self.up("a")
         done = self.cli("run", "--gpus", 1, "--", "echo", "hello")
         self.assertEqual((done.code, done.out, done.errors), (0, b"hello\n", ""), done)
-        self.assertIn("up already: ", self.cli("up", "--background").text)
+        self.assertIn("already running: ", self.cli("up", "--background").text)
         self.assertIn(data, self.cli("down").text)
         self.assertEqual(self.rig.processes(), {})
         self.assertEqual(self.cli("ps").code, 69)

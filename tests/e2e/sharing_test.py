@@ -32,7 +32,7 @@ class Sharing(RigTest):
         self.rig.wait_for(spot, "running")
         made = self.rig.cli("reserve", "--gpus", 8, "--from", "+3h", "--for", "1h", "--name", "later")
         self.assertEqual(made.code, 0)
-        self.assertIn(f"will be asked to leave when it begins: {spot} ".encode(), made.err)
+        self.assertIn(f"will be preempted when it begins: {spot} ".encode(), made.err)
         also = self.rig.submit("--gpus", 1, "--spot", "--", "sleep", 600)
         self.rig.wait_for(also, "running")
         said = self.rig.ok("submit", "--gpus", 1, "--", "sleep", 600).text
@@ -102,7 +102,7 @@ class Sharing(RigTest):
         self.rig.ok("stop", "--wait", first, second)
 
     def test_what_makes_no_sense_is_refused_with_a_hint(self):
-        for words, said in ((("reserve", "--gpus", 8), b"how long"), (("reserve", "--for", "1h"), b"--gpus"), (("reserve", "--gpus", 8, "--from", "then", "--for", "1h"), b"no moment"),
+        for words, said in ((("reserve", "--gpus", 8), b"the length is missing"), (("reserve", "--for", "1h"), b"--gpus"), (("reserve", "--gpus", 8, "--from", "then", "--for", "1h"), b"is not a time"),
                             (("project", "set", "default", "--policy", "luck"), b"fair"), (("submit", "--gpus", 1, "--elastic", "--", "true"), b"--nodes 2"),
                             (("submit", "--topology", "moon", "--", "true"), b"rack"), (("submit", "--region", "nowhere", "--", "true"), b"region")):
             done = self.rig.cli(*words)

@@ -252,7 +252,7 @@ class Moving(postgres.PostgresTest):
     def test_words_that_make_no_sense(self):
         rig = Rig(up=False)
         try:
-            for args, word in ((("store", "migrate", "mysql://me:secret@x/y"), "no PostgreSQL"), (("store", "migrate", "postgres://127.0.0.1:1/x"), "no store"),
+            for args, word in ((("store", "migrate", "mysql://me:secret@x/y"), "not a PostgreSQL"), (("store", "migrate", "postgres://127.0.0.1:1/x"), "no store"),
                                (("store", "backup", rig.file("x")), "no store"), (("store", "restore", rig.file("nothing")), "no backup"),
                                (("up", "--backup-every", "1h"), "--backup-dir"), (("up", "--backup-dir", "/tmp/x", "--backup-keep", "0"), "--backup-keep"),
                                (("up", "--standby"), "--store")):

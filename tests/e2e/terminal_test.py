@@ -135,7 +135,7 @@ class Terminal(unittest.TestCase):
         self.rig.environment["BILLOW_TOKEN"] = self.rig.json("token", "create", "mia-watches", "--user", "mia")["token"]
         member = self.screen("attach", job["id"])
         del self.rig.environment["BILLOW_TOKEN"]
-        member.expect("you watch")
+        member.expect("you can watch")
         second.type("echo fr''om the second\n")
         for screen in (shell, second, watcher, member):
             screen.expect("from the second")

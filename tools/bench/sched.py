@@ -67,7 +67,7 @@ def packing(args, pool):
     runs = [("bestfit", ["--policy", "bestfit"]), ("billow", []), ("shuffled", ["--shuffle-nodes", "7"])]
 
     def one(trace, options):
-        argv = [args.simulate, "openb", "--nodes", f"{args.data}/openb/openb_node_list_gpu_node.csv", "--tasks",
+        argv = [args.billow, "simulate", "openb", "--nodes", f"{args.data}/openb/openb_node_list_gpu_node.csv", "--tasks",
                 f"{args.data}/openb/openb_pod_list_{trace}.csv", "--stream", f"{args.data}/openb_streams/{trace}.csv", "--json"]
         rows = run_json(argv + options + (["--limit", "1"] if args.quick else []))
         return {r["seed"]: (r["unallocated_pct_100"], r["unallocated_pct_130"]) for r in rows}
@@ -107,7 +107,7 @@ def queueing(args, pool):
              ("least attained service", ["--policy", "las", "--durations", "learned"])]
 
     def one(trace, options):
-        return run_json([args.simulate, "jobs", "--trace", f"{args.data}/muri/{trace}.csv", "--format", "muri", "--json"] + options)[0]
+        return run_json([args.billow, "simulate", "jobs", "--trace", f"{args.data}/muri/{trace}.csv", "--format", "muri", "--json"] + options)[0]
 
     jobs = {(t, name): pool.submit(one, t, options) for t in MURI for name, options in modes}
     print("\nQueueing (Muri's traces): average job completion time in thousands of seconds, the largest slow-down, and the longest wait before")
@@ -170,7 +170,7 @@ def head(args):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--simulate", required=True)
+    parser.add_argument("--billow", required=True)
     parser.add_argument("--bench", required=True)
     parser.add_argument("--head", required=True)
     parser.add_argument("--data", required=True)

@@ -3,7 +3,7 @@
 # some minutes without --quick.
 data=$root/../shared/data
 case " $* " in *' --data '*) ;; *) set -- --data "$data" "$@" ;; esac
-compile_tests billow-simulate bench_sched bench_head
+compile_tests billow bench_sched bench_head
 install python3
-python3 "$root/tools/bench/sched.py" --simulate "$build/bench/billow-simulate" \
+python3 "$root/tools/bench/sched.py" --billow "$build/bin/billow" \
   --bench "$build/bench/bench_sched" --head "$build/bench/bench_head" "$@"

@@ -1,4 +1,4 @@
-// People, projects and tokens; and schedules, which are kept the same way.
+// Users, projects, tokens and schedules.
 #include <fmt/format.h>
 #include <pwd.h>
 #include <unistd.h>
@@ -8,26 +8,27 @@
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
 #include "client/frame/table.h"
+#include "client/frame/when.h"
 #include "client/request/job_request.h"
 
 namespace billow::client {
 namespace {
 
-constexpr OptionSpec role_option[] = {{"role", 0, "ROLE", "admin, member or viewer (member)", false,
-                                       Completes::choice, "admin,member,viewer"}};
+constexpr OptionSpec role_option[] = {{"role", 0, "ROLE", "admin, member (default) or viewer",
+                                       false, Completes::choice, "admin,member,viewer"}};
 constexpr OptionSpec project_options[] = {
-    {"weight", 0, "N", "its share where projects compete (100)"}};
+    {"weight", 0, "N", "weight of the project when projects compete (default 100)"}};
 constexpr OptionSpec user_options[] = {
-    {"unix-name", 0, "NAME", "whom its jobs run as on the nodes (the same name)"}};
+    {"unix-name", 0, "NAME",
+     "Unix account that runs the user's jobs on the nodes (default: the same name)"}};
 constexpr OptionSpec token_options[] = {
-    {"user", 'u', "NAME", "whose it is (you)"},
+    {"user", 'u', "NAME", "owner of the token (default: you)"},
     {"scope", 0, "SCOPE",
-     "full, read, submit (jobs of one project), join (lets machines join) or node (an agent's)",
+     "full, read, submit (jobs of one project), join (machines may join) or node (for an agent)",
      false, Completes::choice, "full,read,submit,join,node"},
-    {"project", 'p', "NAME", "for --scope submit"},
-    {"life", 0, "T",
-     "how long it is valid, such as 30d; without it, until it is revoked (a join token: a day)"},
-    {"node", 0, nullptr, "a join token: machines that show it become nodes"},
+    {"project", 'p', "NAME", "project for --scope submit"},
+    {"life", 0, "T", "validity, e.g. 30d (default: until revoked; join tokens: one day)"},
+    {"node", 0, nullptr, "create a join token: machines that present it become nodes"},
 };
 
 std::string text_or_number(const Json& value) {
@@ -49,7 +50,7 @@ int project_create(const Parsed& p) {
         return c.post("/v1/projects", Json::object({{"name", *name}, {"weight", *weight}}).dump());
       },
       [&](const Json&) {
-        print(fmt::format("project {} is there; add people with `billow project member {} USER`\n",
+        print(fmt::format("created project {}; add members with `billow project member {} USER`\n",
                           *name, *name));
       });
 }
@@ -88,8 +89,8 @@ int project_list(const Parsed& p) {
 
 int project_member(const Parsed& p, bool add) {
   if (p.operands.size() != 2)
-    return report_usage({Code::invalid, "name a project and a user",
-                         "billow project member vision ana --role member"});
+    return report_usage({Code::invalid, "a project and a user are required",
+                         "for example: billow project member vision ana --role member"});
   const std::string path =
       fmt::format("/v1/projects/{}/members/{}", net::percent_encode(p.operands[0]),
                   net::percent_encode(p.operands[1]));
@@ -100,8 +101,8 @@ int project_member(const Parsed& p, bool add) {
         return add ? c.put(path, Json::object({{"role", role}}).dump()) : c.del(path);
       },
       [&](const Json&) {
-        print(add ? fmt::format("{} is {} of {}\n", p.operands[1], role, p.operands[0])
-                  : fmt::format("{} has left {}\n", p.operands[1], p.operands[0]));
+        print(add ? fmt::format("{} is now {} of project {}\n", p.operands[1], role, p.operands[0])
+                  : fmt::format("removed {} from project {}\n", p.operands[1], p.operands[0]));
       });
 }
 
@@ -116,16 +117,17 @@ int user_create(const Parsed& p) {
       p, [&](Client& c) { return c.post("/v1/users", body.dump()); },
       [&](const Json&) {
         print(fmt::format(
-            "user {} is there; give a token with `billow token create NAME --user {}`\n", *name,
+            "created user {}; create a token with `billow token create NAME --user {}`\n", *name,
             *name));
-        // The nodes are asked when a job starts there; this machine's accounts are the best guess
-        // there is now.
+        // The nodes check when a job starts there; until then the accounts of this machine are the
+        // best guess.
         const std::string account = p.get("unix-name", *name);
         if (!::getpwnam(account.c_str()))
-          say(fmt::format(
-              "note: there is no account \"{}\" on this machine. Its jobs start only on nodes that "
-              "have one; make it there (useradd {}), or name another: --unix-name ACCOUNT",
-              account, account));
+          say(
+              fmt::format("note: this machine has no account \"{}\". Jobs of this user start only "
+                          "on nodes that have it: create it there (useradd {}), or choose another "
+                          "with --unix-name ACCOUNT",
+                          account, account));
       });
 }
 
@@ -149,7 +151,7 @@ int token_create(const Parsed& p) {
     return report_usage(name.error());
   if (p.has("node") && p.has("scope") && p.get("scope") != "join")
     return report_usage(
-        {Code::invalid, "--node is a scope of its own: join", "leave --scope away"});
+        {Code::invalid, "--node creates a join token and excludes --scope", "omit --scope"});
   Json body = Json::object({{"name", *name}, {"scope", joins ? "join" : p.get("scope", "full")}});
   if (p.has("user"))
     body.set("user", p.get("user"));
@@ -180,20 +182,20 @@ int token_create(const Parsed& p) {
       [&](const Json& made) {
         print(std::string(made["token"].str_or("")) + "\n");
         if (joins) {
-          // Whoever keeps it in a variable has no use for it in what is said beside it, which goes
-          // to logs.
+          // A script that keeps the token in a variable must not find it again on stderr, which
+          // goes to logs.
           const std::string shown =
               look_at(STDOUT_FILENO).terminal ? std::string(made["token"].str_or("")) : "TOKEN";
           if (address.empty())
             return say(
-                "this head listens on this machine only, so no other can join it: `billow down`, "
-                "`billow up --background --listen 0.0.0.0:7070`, and then a token once "
-                "more (it carries the fingerprint of the certificate that begins with)");
-          say(fmt::format("on each machine that is to join: billow join {} --token {}", address,
+                "other machines cannot join: this head listens on this machine only. Restart it "
+                "with `billow down` and `billow up --background --listen 0.0.0.0:7070`, then "
+                "create the token again (it carries the fingerprint of the new certificate)");
+          say(fmt::format("run on each machine that joins: billow join {} --token {}", address,
                           shown));
           return;
         }
-        say(fmt::format("this is token {} ({}); it is shown only now. Use it as BILLOW_TOKEN.",
+        say(fmt::format("this is token {} ({}); it is shown only once. Use it as BILLOW_TOKEN.",
                         text_or_number(made["id"]), *name));
       });
 }
@@ -213,7 +215,7 @@ int token_list(const Parsed& p) {
           table.row({text_or_number(t["id"]), std::string(t["name"].str_or("-")),
                      text_or_number(t["user"]), std::string(t["scope"].str_or("?")),
                      text_or_number(t["project"]), age(t["created_at"], now()),
-                     std::string(t["expires_at"].str_or("never"))});
+                     time_text(t["expires_at"], now(), "never")});
         show_table(table, "there are no tokens");
       });
 }
@@ -224,7 +226,7 @@ int token_revoke(const Parsed& p) {
     return report_usage(id.error());
   return ask(
       p, [&](Client& c) { return c.del("/v1/tokens/" + net::percent_encode(*id)); },
-      [&](const Json&) { print(fmt::format("token {} is revoked\n", *id)); });
+      [&](const Json&) { print(fmt::format("revoked token {}\n", *id)); });
 }
 
 int schedule_list(const Parsed& p) {
@@ -243,13 +245,13 @@ int schedule_list(const Parsed& p) {
           for (const Json& word : s.at("spec", "argv").items())
             argv.emplace_back(word.str_or("?"));
           table.row({text_or_number(s["id"]), std::string(s["name"].str_or("?")),
-                     std::string(s["cron"].str_or("?")), std::string(s["next_at"].str_or("-")),
+                     std::string(s["cron"].str_or("?")), time_text(s["next_at"], now(), "-"),
                      text_or_number(s["last_job"]), text_or_number(s["project"]),
                      std::string(s["command"].str_or(shell_join(argv)))});
         }
         show_table(table,
-                   "nothing is scheduled; begin with: billow schedule add --name nightly --cron "
-                   "\"0 3 * * *\" -- ./evaluate.sh");
+                   "there are no schedules; add one: billow schedule add --name nightly --cron \"0 "
+                   "3 * * *\" -- ./evaluate.sh");
       });
 }
 
@@ -259,7 +261,7 @@ int schedule_rm(const Parsed& p) {
     return report_usage(name.error());
   return ask(
       p, [&](Client& c) { return c.del("/v1/schedules/" + net::percent_encode(*name)); },
-      [&](const Json&) { print(fmt::format("schedule {} is gone\n", *name)); });
+      [&](const Json&) { print(fmt::format("removed schedule {}\n", *name)); });
 }
 
 }  // namespace
@@ -267,23 +269,23 @@ int schedule_rm(const Parsed& p) {
 void add_schedule_commands(CommandTable& table) {
   table.push_back(
       {.name = "schedule add",
-       .summary = "submit a job again and again by the clock",
+       .summary = "submit a job on a schedule",
        .example =
            "billow schedule add --name nightly --cron \"0 3 * * *\" --gpus 1 -- ./evaluate.sh",
        .run = schedule_add,
        .usage = "[--] COMMAND [ARG…] | FILE.toml",
-       .details =
-           "Five fields (minute, hour, day, month, weekday) in UTC, or @hourly, @daily, @weekly.",
+       .details = "--cron takes five fields (minute, hour, day, month, weekday) in UTC, or "
+                  "@hourly, @daily, @weekly.",
        .options = {job_options(), batch_options()},
        .operands = Operands::command_or_file,
        .group = "jobs"});
   table.push_back({.name = "schedule list",
-                   .summary = "what is scheduled, and when next",
+                   .summary = "list schedules and their next start",
                    .example = "billow schedule list",
                    .run = schedule_list,
                    .group = "jobs"});
   table.push_back({.name = "schedule rm",
-                   .summary = "end a schedule; its jobs go on",
+                   .summary = "remove a schedule; its jobs keep running",
                    .example = "billow schedule rm nightly",
                    .run = schedule_rm,
                    .usage = "NAME|ID",
@@ -294,7 +296,7 @@ void add_schedule_commands(CommandTable& table) {
 void add_access_commands(CommandTable& table) {
   constexpr const char* group = "people and access";
   table.push_back({.name = "project create",
-                   .summary = "a new project: who pays, and who shares",
+                   .summary = "create a project",
                    .example = "billow project create vision --weight 200",
                    .run = project_create,
                    .usage = "NAME",
@@ -302,12 +304,12 @@ void add_access_commands(CommandTable& table) {
                    .operands = Operands::some,
                    .group = group});
   table.push_back({.name = "project list",
-                   .summary = "projects and their members",
+                   .summary = "list projects and their members",
                    .example = "billow project list",
                    .run = project_list,
                    .group = group});
   table.push_back({.name = "project member",
-                   .summary = "put somebody into a project, or change the role",
+                   .summary = "add a user to a project, or change the user's role",
                    .example = "billow project member vision ana --role admin",
                    .run = [](const Parsed& p) { return project_member(p, true); },
                    .usage = "PROJECT USER",
@@ -315,14 +317,14 @@ void add_access_commands(CommandTable& table) {
                    .operands = Operands::some,
                    .group = group});
   table.push_back({.name = "project remove",
-                   .summary = "take somebody out of a project",
+                   .summary = "remove a user from a project",
                    .example = "billow project remove vision ana",
                    .run = [](const Parsed& p) { return project_member(p, false); },
                    .usage = "PROJECT USER",
                    .operands = Operands::some,
                    .group = group});
   table.push_back({.name = "user create",
-                   .summary = "a new user",
+                   .summary = "create a user",
                    .example = "billow user create ana --role member",
                    .run = user_create,
                    .usage = "NAME",
@@ -330,12 +332,12 @@ void add_access_commands(CommandTable& table) {
                    .operands = Operands::some,
                    .group = group});
   table.push_back({.name = "user list",
-                   .summary = "who there is",
+                   .summary = "list users",
                    .example = "billow user list",
                    .run = user_list,
                    .group = group});
   table.push_back({.name = "token create",
-                   .summary = "a new token, shown once",
+                   .summary = "create a token; it is shown once",
                    .example = "billow token create ci --scope submit --project vision --life 30d",
                    .run = token_create,
                    .usage = "NAME",
@@ -343,12 +345,12 @@ void add_access_commands(CommandTable& table) {
                    .operands = Operands::some,
                    .group = group});
   table.push_back({.name = "token list",
-                   .summary = "tokens, without their secrets",
+                   .summary = "list tokens, without their secrets",
                    .example = "billow token list",
                    .run = token_list,
                    .group = group});
   table.push_back({.name = "token revoke",
-                   .summary = "make a token worthless",
+                   .summary = "revoke a token",
                    .example = "billow token revoke 3",
                    .run = token_revoke,
                    .usage = "ID",

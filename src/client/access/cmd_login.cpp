@@ -1,5 +1,4 @@
-// A person who works with a head on another machine: login, logout, context, dashboard; and node
-// rm.
+// Working with a head on another machine: login, logout, context, dashboard; and node rm.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -15,10 +14,10 @@ namespace billow::client {
 namespace {
 
 constexpr OptionSpec login_options[] = {
-    {"token", 0, "TOKEN",
-     "your token (BILLOW_TOKEN; without either it is asked for, or read from stdin)"},
-    {"fingerprint", 0, "HEX", "of the head's authority, where the token does not carry it"},
-    {"ca", 0, "FILE", "an authority to trust instead (PEM)", false, Completes::file},
+    {"token", 0, "TOKEN", "your token (default: BILLOW_TOKEN, else a prompt or stdin)"},
+    {"fingerprint", 0, "HEX",
+     "fingerprint of the head's certificate authority, if the token does not carry it"},
+    {"ca", 0, "FILE", "certificate authority to trust instead (PEM file)", false, Completes::file},
 };
 
 int cmd_node_rm(const Parsed& parsed) {
@@ -34,7 +33,7 @@ int cmd_node_rm(const Parsed& parsed) {
   if (parsed.has("json"))
     print_json(*answer);
   else
-    print(fmt::format("{} is forgotten, and its credential is worthless\n", *name));
+    print(fmt::format("removed node {} and revoked its credential\n", *name));
   return 0;
 }
 
@@ -60,7 +59,7 @@ int cmd_login(const Parsed& parsed) {
   if (parsed.has("fingerprint"))
     token.fingerprint = parsed.get("fingerprint");
   const std::string ca = parsed.get("ca");
-  Result<net::Response> response = fail(Code::invalid, "no head was named");
+  Result<net::Response> response = fail(Code::invalid, "no head given");
   for (const net::Endpoint& endpoint : endpoints) {  // of several heads the one that leads answers
     net::BlockingClient http(
         {.endpoint = endpoint, .tls = {.ca_path = ca, .pinned_fingerprint = token.fingerprint}});
@@ -76,8 +75,7 @@ int cmd_login(const Parsed& parsed) {
     return report(error_of(*response));
   const auto status = parse_json(response->body);
   if (!status)
-    return report(
-        {Code::unavailable, fmt::format("{} does not answer like a Billow head", *url), ""});
+    return report({Code::unavailable, fmt::format("{} is not a Billow head", *url), ""});
   auto contexts = read_contexts();
   if (!contexts)
     return report(contexts.error());
@@ -90,8 +88,7 @@ int cmd_login(const Parsed& parsed) {
     print_json(Json::object({{"head", *url}, {"user", (*status)["you"]["user"]}}));
   else
     print(
-        fmt::format("logged in to {} as {}; `billow run` and the others go there from now on "
-                    "(`billow logout` ends that)\n",
+        fmt::format("logged in to {} as {}; commands now use this head (`billow logout` to undo)\n",
                     *url, (*status)["you"]["user"].str_or("?")));
   return 0;
 }
@@ -112,7 +109,7 @@ int cmd_logout(const Parsed& parsed) {
       parsed.operands.empty() ? std::string((*contexts)["current"].str_or("")) : parsed.operands[0];
   if (url.empty() || !(*contexts)[url].is_object())
     return report({Code::not_found,
-                   url.empty() ? "you are logged in nowhere"
+                   url.empty() ? "you are not logged in to any head"
                                : fmt::format("you are not logged in to {}", url),
                    "see `billow context list`"});
   Json left = without(*contexts, url);
@@ -130,21 +127,21 @@ int cmd_context_list(const Parsed& parsed) {
     return report(contexts.error());
   const auto current = (*contexts)["current"].str_or("");
   Json list = Json::array();
-  Table table({{"HEAD"}, {"CURRENT"}, {"KNOWN BY"}});
+  Table table({{"HEAD"}, {"CURRENT"}, {"TRUSTED BY"}});
   for (const auto& [url, context] : contexts->members()) {
     if (!context.is_object())
       continue;
     const bool pinned = !context["fingerprint"].str_or("").empty();
     list.push(Json::object({{"head", url}, {"current", url == current}}));
     table.row({url, url == current ? "yes" : "",
-               pinned                             ? "its fingerprint"
-               : context["ca"].str_or("").empty() ? "the system's authorities"
+               pinned                             ? "fingerprint"
+               : context["ca"].str_or("").empty() ? "system authorities"
                                                   : std::string(context["ca"].str_or(""))});
   }
   if (parsed.has("json"))
     print_json(Json::object({{"contexts", std::move(list)}}));
   else if (table.empty())
-    say("you are logged in nowhere; commands go to the head of this machine");
+    say("you are not logged in to any head; commands use the head of this machine");
   else
     print(table.text(look_at(STDOUT_FILENO)));
   return 0;
@@ -161,13 +158,13 @@ int cmd_context_use(const Parsed& parsed) {
     *contexts = without(*contexts, "current");
   else if (!(*contexts)[*url].is_object())
     return report({Code::not_found, fmt::format("you are not logged in to {}", *url),
-                   fmt::format("billow login {}", *url)});
+                   fmt::format("run `billow login {}`", *url)});
   else
     contexts->set("current", *url);
   if (const Status written = write_contexts(*contexts); !written)
     return report(written.error());
-  print(*url == "local" ? "commands go to the head of this machine\n"
-                        : fmt::format("commands go to {}\n", *url));
+  print(*url == "local" ? "commands now use the head of this machine\n"
+                        : fmt::format("commands now use {}\n", *url));
   return 0;
 }
 
@@ -185,7 +182,8 @@ int cmd_dashboard(const Parsed& parsed) {
   if (const auto& addresses = (*status)["addresses"].items();
       base.empty() || base.starts_with("unix:")) {
     if (addresses.empty())
-      return report({Code::unavailable, "this head listens on no port a browser can reach",
+      return report({Code::unavailable,
+                     "this head does not listen on a port that a browser can reach",
                      "start it with --listen 127.0.0.1:7070"});
     base = std::string(addresses.front().str_or(""));
   }
@@ -193,7 +191,7 @@ int cmd_dashboard(const Parsed& parsed) {
   if (parsed.has("json"))
     print_json(Json::object({{"url", url}}));
   else
-    print(fmt::format("{}\n(works once, within two minutes)\n", url));
+    print(fmt::format("{}\n(valid once, for two minutes)\n", url));
   return 0;
 }
 
@@ -201,7 +199,7 @@ int cmd_dashboard(const Parsed& parsed) {
 
 void add_login_commands(CommandTable& table) {
   table.push_back({.name = "node rm",
-                   .summary = "forget a node that is gone, and revoke its credential",
+                   .summary = "remove a node that no longer exists and revoke its credential",
                    .example = "billow node rm box1",
                    .run = cmd_node_rm,
                    .usage = "NODE",
@@ -210,20 +208,20 @@ void add_login_commands(CommandTable& table) {
                    .group = "machines"});
   table.push_back(
       {.name = "login",
-       .summary = "work with a head on another machine",
+       .summary = "log in to a head on another machine",
        .example =
            "billow login https://head:7070\nbillow login https://head-a:7070,https://head-b:7070",
        .run = cmd_login,
        .usage = "URL[,URL…]",
-       .details = "The token is asked for, and kept in a file only you can read. It carries the "
-                  "fingerprint of a head that is its own authority.\n"
-                  "Of several heads of one store, with commas, the one that leads is asked.",
+       .details = "The token is stored in a file that only you can read. It carries the "
+                  "fingerprint of a self-signed head.\nGive several heads of one store separated "
+                  "by commas; commands use the one that leads.",
        .options = {login_options},
        .operands = Operands::some,
        .group = "people and access",
        .talks_to_head = false});
   table.push_back({.name = "logout",
-                   .summary = "forget a head and your token for it",
+                   .summary = "log out of a head and delete your token for it",
                    .example = "billow logout",
                    .run = cmd_logout,
                    .usage = "[URL]",
@@ -232,13 +230,13 @@ void add_login_commands(CommandTable& table) {
                    .talks_to_head = false,
                    .prints_json = false});
   table.push_back({.name = "context list",
-                   .summary = "heads you are logged in to",
+                   .summary = "list the heads you are logged in to",
                    .example = "billow context list",
                    .run = cmd_context_list,
                    .group = "people and access",
                    .talks_to_head = false});
   table.push_back({.name = "context use",
-                   .summary = "choose the head that commands go to",
+                   .summary = "choose the head that commands use",
                    .example = "billow context use https://head:7070\nbillow context use local",
                    .run = cmd_context_use,
                    .usage = "URL|local",
@@ -247,7 +245,7 @@ void add_login_commands(CommandTable& table) {
                    .talks_to_head = false,
                    .prints_json = false});
   table.push_back({.name = "dashboard",
-                   .summary = "an address that opens the dashboard in a browser, signed in",
+                   .summary = "print an address that opens the dashboard signed in",
                    .example = "billow dashboard",
                    .run = cmd_dashboard,
                    .group = "people and access"});

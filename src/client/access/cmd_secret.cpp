@@ -11,8 +11,8 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "client/frame/ask.h"
+#include "client/frame/commands.h"
 #include "client/frame/console.h"
-#include "client/frame/more_commands.h"
 #include "client/frame/table.h"
 
 namespace billow::client {
@@ -20,17 +20,17 @@ namespace {
 
 constexpr std::size_t value_bytes_max = 64 << 10;
 constexpr OptionSpec secret_options[] = {
-    {"project", 'p', "NAME", "whose secret it is (your first project)"}};
-constexpr OptionSpec set_options[] = {
-    {"file", 0, "PATH", "read the value from a file, as it is", false, Completes::file}};
+    {"project", 'p', "NAME", "project of the secret (default: your first project)"}};
+constexpr OptionSpec secret_set_options[] = {
+    {"file", 0, "PATH", "read the value from this file, unchanged", false, Completes::file}};
 
 std::string path_of(const Parsed& p, const std::string& name) {
   return with_query(name.empty() ? "/v1/secrets" : "/v1/secrets/" + net::percent_encode(name),
                     {{"project", p.get("project")}});
 }
 
-// Typed without being shown. Keys that would be signals are read as keys, so that the terminal is
-// given back on every way out.
+// Reads a value without echo. Keys that would be signals are read as keys, so that the terminal is
+// always restored.
 Result<std::string> typed(const std::string& name) {
   termios before{};
   if (::tcgetattr(STDIN_FILENO, &before) != 0)
@@ -61,7 +61,7 @@ Result<std::string> typed(const std::string& name) {
   ::tcsetattr(STDIN_FILENO, TCSAFLUSH, &before);
   (void)write_all(STDERR_FILENO, "\n");
   if (interrupted)
-    return fail(Code::invalid, "nothing was set");
+    return fail(Code::invalid, "the secret was not set");
   return line;
 }
 
@@ -78,7 +78,8 @@ Result<std::string> piped() {
       break;
     all.append(buffer, static_cast<std::size_t>(n));
     if (all.size() > value_bytes_max + 2)
-      return fail(Code::too_large, fmt::format("a secret has at most {} bytes", value_bytes_max));
+      return fail(Code::too_large,
+                  fmt::format("a secret can have at most {} bytes", value_bytes_max));
   }
   // `echo token | billow secret set` means the token; a file is taken as it is.
   if (all.ends_with('\n'))
@@ -88,7 +89,7 @@ Result<std::string> piped() {
   return all;
 }
 
-// A secret's name need not be one that a variable can have.
+// The name of a secret may be invalid as the name of a variable.
 std::string asked_for(const std::string& name) {
   const bool variable = !std::isdigit(static_cast<unsigned char>(name.front())) &&
                         std::all_of(name.begin(), name.end(), [](char c) {
@@ -103,8 +104,9 @@ int secret_set(const Parsed& p) {
   if (p.operands.size() > 1 ||
       (p.operands.size() == 1 && p.operands[0].find('=') != std::string::npos))
     return report_usage(
-        {Code::invalid, "the value is not given on the command line, where others can see it",
-         "billow secret set NAME, then type it; or: billow secret set NAME < FILE"});
+        {Code::invalid,
+         "the value must not be given on the command line, where other users can see it",
+         "run `billow secret set NAME` and type it, or `billow secret set NAME < FILE`"});
   const auto name = one_operand(p, "secret set", "name");
   if (!name)
     return report_usage(name.error());
@@ -116,14 +118,14 @@ int secret_set(const Parsed& p) {
   if (!value)
     return report(value.error());
   if (value->empty())
-    return report({Code::invalid, "the value is empty; nothing was set", ""});
+    return report({Code::invalid, "the value is empty; the secret was not set", ""});
   const bool text = valid_utf8(*value) && value->find('\0') == std::string::npos;
   const Json body =
       text ? Json::object({{"value", *value}}) : Json::object({{"value_base64", base64(*value)}});
   return ask(
       p, [&](Client& c) { return c.put(path_of(p, *name), body.dump()); },
       [&](const Json& made) {
-        print(fmt::format("secret {} is set in project {}; jobs ask for it with {}\n", *name,
+        print(fmt::format("set secret {} in project {}; jobs use it with {}\n", *name,
                           made["project"].str_or("?"), asked_for(*name)));
       });
 }
@@ -141,7 +143,7 @@ int secret_list(const Parsed& p) {
           table.row({std::string(s["name"].str_or("?")), std::string(s["project"].str_or("?")),
                      std::string(s["set_by"].str_or("?")), age(s["set_at"], now()),
                      std::string(s["trouble"].str_or(""))});
-        show_table(table, "there are no secrets; `billow secret set NAME` makes one");
+        show_table(table, "there are no secrets; create one with `billow secret set NAME`");
       });
 }
 
@@ -152,7 +154,7 @@ int secret_rm(const Parsed& p) {
   return ask(
       p, [&](Client& c) { return c.del(path_of(p, *name)); },
       [&](const Json&) {
-        print(fmt::format("secret {} is gone; running jobs keep what they were given\n", *name));
+        print(fmt::format("removed secret {}; running jobs keep their copy\n", *name));
       });
 }
 
@@ -162,28 +164,27 @@ void add_secret_commands(CommandTable& table) {
   constexpr const char* group = "people and access";
   table.push_back(
       {.name = "secret set",
-       .summary = "give a project a secret; the value is typed or piped in, never an argument",
+       .summary = "set a project's secret; the value is typed or piped in, never an argument",
        .example = "billow secret set HF_TOKEN\nbillow secret set HF_TOKEN < token.txt\nbillow run "
                   "--secret HF_TOKEN -- python train.py",
        .run = secret_set,
        .usage = "NAME",
-       .details =
-           "Kept encrypted with the installation's key (secrets.key in the head's data directory; "
-           "keep a copy apart from backups). Admins of the\n"
-           "project set it, its members' jobs use it: `--secret NAME` as a variable of that name, "
-           "`--secret NAME=VARIABLE` as another,\n"
-           "`--secret NAME:file` as a file whose path is in NAME_FILE. It is never shown again.",
-       .options = {secret_options, set_options},
+       .details = "Secrets are encrypted with the installation's key (secrets.key in the head's "
+                  "data directory; keep a copy apart from backups).\nAdmins of the project set "
+                  "them; jobs of its members use them: `--secret NAME` as a variable of that "
+                  "name,\n`--secret NAME=VARIABLE` under another name, `--secret NAME:file` as a "
+                  "file whose path is in NAME_FILE. A secret is never shown again.",
+       .options = {secret_options, secret_set_options},
        .operands = Operands::some,
        .group = group});
   table.push_back({.name = "secret list",
-                   .summary = "names of a project's secrets, never their values",
+                   .summary = "list the names of a project's secrets",
                    .example = "billow secret list",
                    .run = secret_list,
                    .options = {secret_options},
                    .group = group});
   table.push_back({.name = "secret rm",
-                   .summary = "remove a secret; jobs that start later and ask for it fail",
+                   .summary = "remove a secret; later jobs that use it fail to start",
                    .example = "billow secret rm HF_TOKEN",
                    .run = secret_rm,
                    .usage = "NAME",

@@ -1,207 +1,222 @@
-// advise, prices and plan: commands of the pure modules, with what only a running head knows (its
-// GPUs) asked for when it is wanted. Their options stand in the table like all others; what was
-// given is handed on to the module, which reads the values.
+// advise: which GPU a model needs. The advisor is computation alone (src/advise); this reads the
+// options, asks a running head for its GPUs where --mine wants them, and prints.
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cstdlib>
+#include <limits>
 
-#include "advise/commands.h"
+#include "advise/imported_prices.h"
+#include "advise/loadtest.h"
+#include "advise/measurements.h"
+#include "advise/recommend.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "client/advice/advice.h"
 #include "client/advice/observe.h"
-#include "client/frame/ask.h"
 #include "client/frame/commands.h"
-#include "client/frame/console.h"
-#include "client/frame/table.h"
+#include "client/frame/values.h"
 
 namespace billow::client {
 namespace {
 
-constexpr OptionSpec advise_options[] = {
-    {"model", 'm', "MODEL",
-     "a Hugging Face config.json, a name found in --models, or a size like 7B", false,
-     Completes::file},
+constexpr std::size_t trace_bytes_max = 256 << 20;
+
+constexpr OptionSpec model_options[] = {
+    {"model", 'm', "MODEL", "Hugging Face config.json, name found in --models, or size like 7B",
+     false, Completes::file},
     {"models", 0, "DIR", "directory of config files (BILLOW_MODELS)", false, Completes::directory},
     {"precision", 0, "A,B",
-     "fp32, bf16, fp16, fp8, int8, int4, fp4 or nvfp4; without it all are tried"},
-    {"context", 0, "N", "longest sequence in tokens (input + output)"},
-    {"input", 0, "N", "tokens of a request (1024)"},
-    {"output", 0, "N", "tokens of an answer (256)"},
-    {"ttft", 0, "T", "time to the first token, at most, such as 500ms"},
-    {"tps", 0, "N", "tokens per second and user, at least"},
-    {"users", 0, "N", "users at once"},
+     "fp32, bf16, fp16, fp8, int8, int4, fp4 or nvfp4 (default: try all of them)"},
+    {"engine", 0, "NAME", "serving engine: vllm (default), sglang or trtllm", false,
+     Completes::choice, "vllm,sglang,trtllm"},
+    {"engine-version", 0, "V", "version of the engine"},
+};
+constexpr OptionSpec load_options[] = {
+    {"context", 0, "N", "longest sequence in tokens (default: input + output)"},
+    {"input", 0, "N", "tokens per request (default 1024)"},
+    {"output", 0, "N", "tokens per answer (default 256)"},
+    {"ttft", 0, "T", "longest acceptable time to the first token, e.g. 500ms"},
+    {"tps", 0, "N", "lowest acceptable tokens per second per user"},
+    {"users", 0, "N", "concurrent users"},
     {"rps", 0, "N", "requests per second"},
-    {"trace", 0, "CSV", "take the load from arrivals (timestamp, input tokens, output tokens)",
-     false, Completes::file},
-    {"engine", 0, "NAME", "vllm, sglang or trtllm", false, Completes::choice, "vllm,sglang,trtllm"},
-    {"engine-version", 0, "V", "of the engine"},
-    {"providers", 0, "A,B", "only these: aws, gcp, …"},
-    {"regions", 0, "A,B", "only regions that begin so: us-"},
-    {"spot", 0, nullptr, "rank by spot price"},
-    {"mine", 0, nullptr, "among the GPUs of this Billow"},
-    {"train", 0, nullptr, "for training, not serving"},
-    {"tuning", 0, "KIND", "with --train: full, lora or qlora", false, Completes::choice,
-     "full,lora,qlora"},
-    {"sequence", 0, "N", "with --train: tokens of a sequence (4096)"},
-    {"micro-batch", 0, "N", "with --train: sequences at once and GPU (1)"},
-    {"tokens", 0, "N", "with --train: tokens to train on"},
-    {"checkpoint-time", 0, "T", "with --train: what writing one checkpoint took, such as 40s"},
-    {"interruptions", 0, "T", "with --train: time between interruptions on spot, such as 6h"},
-    {"batch", 0, "CSV", "predict every row of a table of serving measurements", false,
+    {"trace", 0, "CSV",
+     "take the load from a trace of requests (timestamp, input tokens, output tokens)", false,
      Completes::file},
 };
-constexpr OptionSpec price_options[] = {
-    {"gpu", 0, "TYPE", "only of this GPU"},
-    {"instance", 0, "NAME", "only this instance"},
-    {"providers", 0, "A,B", "only these"},
-    {"regions", 0, "A,B", "only regions that begin so: us-"},
-    {"gpus-min", 0, "N", "at least this many GPUs"},
-    {"limit", 0, "N", "at most this many rows"},
-    {"gpus", 0, nullptr, "the GPUs themselves, not offers"},
+constexpr OptionSpec offer_options[] = {
+    {"providers", 0, "A,B", "only these providers, e.g. aws,gcp"},
+    {"regions", 0, "A,B", "only regions with these prefixes, e.g. us-"},
+    {"spot", 0, nullptr, "rank by spot price"},
+    {"mine", 0, nullptr, "choose among the GPUs of this Billow"},
 };
-constexpr OptionSpec plan_options[] = {
-    {"trace", 0, "CSV", "jobs (timestamp, duration, num_gpus)", false, Completes::file},
-    {"gpu", 0, "TYPE", "what to price it with (H100)"},
-    {"providers", 0, "A,B", "only these"},
-    {"regions", 0, "A,B", "only regions that begin so: us-"},
-    {"risk", 0, "LEVEL", "how much may run on spot: low, medium or high", false, Completes::choice,
-     "low,medium,high"},
-    {"committed-ratio", 0, "X",
-     "committed price over on-demand, where the catalogue has none (0.63)"},
-    {"price-drop", 0, "X", "fall of on-demand prices to be safe against (0.44)"},
-    {"buy", 0, "USD", "price of one owned GPU with its share of a server: own or rent"},
-    {"review", 0, nullptr,
-     "prices that changed, what to do and what it saves, for last month's usage"},
-    {"this-month", 0, nullptr, "with --review: this month so far"},
+constexpr OptionSpec training_options[] = {
+    {"train", 0, nullptr, "advise on training instead of serving"},
+    {"tuning", 0, "KIND", "with --train: full (default), lora or qlora", false, Completes::choice,
+     "full,lora,qlora"},
+    {"sequence", 0, "N", "with --train: tokens per sequence (default 4096)"},
+    {"micro-batch", 0, "N", "with --train: sequences per GPU and step (default 1)"},
+    {"tokens", 0, "N", "with --train: number of tokens to train on"},
+    {"checkpoint-time", 0, "T", "with --train: time to write one checkpoint, e.g. 40s"},
+    {"interruptions", 0, "T", "with --train: mean time between spot interruptions, e.g. 6h"},
+};
+constexpr OptionSpec prediction_options[] = {
+    {"batch", 0, "CSV", "predict each row of a table of serving measurements", false,
+     Completes::file},
 };
 
-advise::CommandContext context_of(const Parsed& parsed) {
-  advise::CommandContext context;
-  context.data_dir = data_directory(parsed.get("data"));
-  if (const char* models = std::getenv("BILLOW_MODELS"))
-    context.models_dir = models;
-  context.now = now();
-  return context;
-}
-
-// What the head's jobs used of which GPU, newest first, back to a year: what a plan is made from.
-constexpr int usage_pages_max = 200;
-Result<std::vector<advise::UsedSpan>> usage_of_head(Client& client) {
-  std::vector<advise::UsedSpan> used;
-  std::string cursor;
-  const double now_s = static_cast<double>(now().ns) / 1e9, since = now_s - 366.0 * 86400;
-  for (int page = 0; page < usage_pages_max; ++page) {
-    auto jobs = client.get(with_query(
-        "/v1/jobs", {{"state", "all"}, {"expand", "1"}, {"limit", "500"}, {"cursor", cursor}}));
-    if (!jobs)
-      return pass(jobs.error());
-    bool old = false;
-    for (const Json& job : (*jobs)["jobs"].items()) {
-      const WallTime from = parse_utc(job["started_at"].str_or("")),
-                     to = parse_utc(job["ended_at"].str_or(""));
-      if (!from)
-        continue;
-      double milli = 0;
-      std::string type;
-      for (const Json& task : job["tasks"].items())
-        milli += task["gpu_milli"].double_or(0), type = std::string(task["gpu_type"].str_or(type));
-      if (milli <= 0 || type.empty())
-        continue;
-      advise::UsedSpan span{type, static_cast<double>(from.ns) / 1e9,
-                            to ? static_cast<double>(to.ns) / 1e9 : now_s, milli / 1000,
-                            job["cost_nano_usd"].double_or(0) / 1e9};
-      if (span.end_s < since)
-        old = true;
-      else if (span.end_s > span.start_s)
-        used.push_back(std::move(span));
-    }
-    cursor = std::string((*jobs)["next"].str_or(""));
-    if (cursor.empty() || old)
-      break;
+Status read_load(const Parsed& parsed, advise::Request& r) {
+  r.input = BILLOW_TRY(number_option(parsed, "input", 1024, 1, 1e7));
+  r.output = BILLOW_TRY(number_option(parsed, "output", 256, 1, 1e7));
+  r.rps = BILLOW_TRY(number_option(parsed, "rps", 0, 1e-6, 1e6));
+  r.users = BILLOW_TRY(number_option(parsed, "users", 0, 1, 1e8));
+  if ((r.rps > 0) + (r.users > 0) + parsed.has("trace") > 1)
+    return fail(Code::invalid, "--rps, --users and --trace exclude each other: give one");
+  if (parsed.has("trace")) {
+    const std::string csv = BILLOW_TRY(read_file(parsed.get("trace"), trace_bytes_max));
+    const auto arrivals = advise::trace_arrivals(csv, std::numeric_limits<double>::max(), 1);
+    if (!arrivals)
+      return pass(arrivals.error(), parsed.get("trace"));
+    const advise::TraceLoad load = advise::load_of(*arrivals);
+    r.rps = load.rps;
+    r.input = load.input;
+    r.output = load.output;
   }
-  return used;
+  r.context = BILLOW_TRY(number_option(parsed, "context", 0, 1, 1e8));
+  r.ttft_ms_max = BILLOW_TRY(milliseconds_option(parsed, "ttft"));
+  if (parsed.has("tps"))
+    r.tokens_per_s_min = BILLOW_TRY(number_option(parsed, "tps", 0, 0.01, 1e5));
+  return {};
 }
 
-int show(const advise::CommandResult& result) {
-  (void)write_all(STDERR_FILENO, result.err);
-  print(result.out);
-  return result.exit_code;
+Result<advise::Request> read_request(const Parsed& parsed) {
+  advise::Request r;
+  r.model = BILLOW_TRY(advise::find_model(model_named(parsed), models_directory(parsed)));
+  for (const std::string& p : list_option(parsed, "precision"))
+    r.precisions.push_back(BILLOW_TRY(advise::parse_precision(p)));
+  BILLOW_TRY_VOID(read_load(parsed, r));
+  r.engine = advise::engine_word(parsed.get("engine", "vllm"));
+  r.version = parsed.get("engine-version");
+  for (const std::string& p : list_option(parsed, "providers"))
+    r.offers.providers.push_back(lower(p));
+  r.offers.regions = list_option(parsed, "regions");
+  r.spot = parsed.has("spot");
+  r.now = now();
+  return r;
+}
+
+Result<advise::TrainingRequest> read_training(const Parsed& parsed) {
+  advise::TrainingRequest t;
+  t.model = BILLOW_TRY(advise::find_model(model_named(parsed), models_directory(parsed)));
+  const std::string tuning = BILLOW_TRY(choice_option(parsed, "tuning", "full", "full,lora,qlora"));
+  if (tuning == "lora")
+    t.tuning = advise::Tuning::lora;
+  else if (tuning == "qlora")
+    t.tuning = advise::Tuning::qlora;
+  t.sequence = BILLOW_TRY(number_option(parsed, "sequence", 4096, 1, 1e7));
+  t.micro_batch = BILLOW_TRY(number_option(parsed, "micro-batch", 1, 1, 1e5));
+  t.tokens = BILLOW_TRY(number_option(parsed, "tokens", 0, 0, 1e18));
+  if (const auto ms = BILLOW_TRY(milliseconds_option(parsed, "checkpoint-time")))
+    t.checkpoint_s = *ms / 1e3;
+  if (const auto ms = BILLOW_TRY(milliseconds_option(parsed, "interruptions")))
+    t.interruptions_h = *ms / 3.6e6;
+  t.offers.providers = list_option(parsed, "providers");
+  t.offers.regions = list_option(parsed, "regions");
+  t.now = now();
+  return t;
+}
+
+int advise_training(const Parsed& parsed, const Catalogue& catalogue) {
+  const auto request = read_training(parsed);
+  if (!request)
+    return report_advice(parsed, request.error());
+  const auto advice = advise::recommend_training(*request, catalogue);
+  if (!advice)
+    return report_advice(parsed, advice.error());
+  if (parsed.has("json"))
+    print_json(advise::training_json(*request, *advice));
+  else
+    print(advise::training_text(*request, *advice));
+  return 0;
+}
+
+// The GPUs of the head, for --mine.
+Result<std::vector<advise::FleetGpu>> own_gpus(const Parsed& parsed, const Catalogue& catalogue) {
+  auto client = connect(parsed);
+  if (!client)
+    return pass(client.error(), "--mine");
+  auto listed = fleet_of_head(*client, catalogue);
+  if (!listed)
+    return pass(listed.error(), "--mine");
+  std::vector<advise::FleetGpu> fleet = std::move(*listed);
+  if (fleet.empty())
+    return fail(Code::infeasible, "--mine: no node of this Billow has a GPU",
+                "omit --mine to choose among rented GPUs");
+  return fleet;
+}
+
+int advise_serving(const Parsed& parsed,
+                   const Catalogue& catalogue,
+                   const advise::Calibration& calibration) {
+  auto request = read_request(parsed);
+  if (!request)
+    return report_advice(parsed, request.error());
+  if (parsed.has("mine")) {
+    auto fleet = own_gpus(parsed, catalogue);
+    if (!fleet)
+      return report_advice_failed(parsed, fleet.error());
+    request->fleet = std::move(*fleet);
+  }
+  const auto advice = advise::recommend(*request, catalogue, calibration);
+  if (!advice)
+    return report_advice_failed(parsed, advice.error());
+  if (parsed.has("json"))
+    print_json(advise::advice_json(*request, *advice));
+  else
+    print(advise::advice_text(*request, *advice));
+  return 0;
 }
 
 int cmd_advise(const Parsed& parsed) {
-  advise::CommandContext context = context_of(parsed);
-  if (parsed.has("mine")) {
-    auto client = connect(parsed);
-    if (!client)
-      return report(client.error());
-    auto catalogue = advise::catalogue_with_imports(context.data_dir);
-    if (!catalogue)
-      return report(catalogue.error());
-    auto fleet = fleet_of_head(*client, *catalogue);
-    if (!fleet)
-      return report(fleet.error());
-    context.fleet = std::move(*fleet);
-    if (context.fleet.empty())
-      return report({Code::infeasible, "no node of this Billow has a GPU",
-                     "leave --mine out to look at what can be rented"});
-  }
-  return show(advise::run_advise(words_of(parsed, advise_options), context));
+  const bool named = parsed.has("model") || parsed.has("batch");
+  if (parsed.operands.size() > (named ? 0u : 1u))
+    return report_advice(parsed,
+                         {Code::invalid, fmt::format("unexpected \"{}\"", parsed.operands.back()),
+                          "give one model: billow advise --model 7B"});
+  const std::string data = data_directory(parsed.get("data"));
+  auto catalogue = advise::catalogue_with_imports(data);
+  if (!catalogue)
+    return report_advice_failed(parsed, catalogue.error());
+  auto calibration = advise::Calibration::embedded();
+  const auto own = advise::read_measurements(data, models_directory(parsed), *catalogue);
+  if (!own)
+    return report_advice_failed(parsed, own.error());
+  if (!own->rows.empty())
+    calibration = calibration.with_local(own->rows);
+  if (parsed.has("batch"))
+    return predict_rows(parsed, *catalogue, calibration);
+  if (model_named(parsed).empty())
+    return report_advice(parsed,
+                         {Code::invalid, "no --model",
+                          "give a config.json, a name or a size: billow advise --model 7B"});
+  return parsed.has("train") ? advise_training(parsed, *catalogue)
+                             : advise_serving(parsed, *catalogue, calibration);
 }
-int cmd_prices(const Parsed& parsed) {
-  return show(advise::run_prices(words_of(parsed, price_options), context_of(parsed)));
-}
-int cmd_plan(const Parsed& parsed) {
-  advise::CommandContext context = context_of(parsed);
-  if (!parsed.has("trace")) {
-    auto client = connect(parsed);
-    if (!client)
-      return report(client.error());
-    auto used = usage_of_head(*client);
-    if (!used)
-      return report(used.error());
-    context.used = std::move(*used);
-    context.asked_head = true;
-  }
-  return show(advise::run_plan(words_of(parsed, plan_options), context));
-}
+
 }  // namespace
 
 void add_advise_commands(CommandTable& table) {
-  constexpr const char* group = "money and advice";
   table.push_back({.name = "advise",
-                   .summary = "which GPU, how many, which instance, at what price",
+                   .summary = "recommend a GPU, count, instance and price for a model",
                    .example = "billow advise --model config.json --users 50 --ttft 500ms --tps 20 "
                               "--providers aws,gcp\nbillow advise --model 7B --rps 4 --mine",
                    .run = cmd_advise,
                    .usage = "[MODEL]",
-                   .options = {advise_options},
+                   .options = {model_options, load_options, offer_options, training_options,
+                               prediction_options},
                    .operands = Operands::some,
                    .completes = Completes::file,
-                   .group = group});
-  table.push_back({.name = "prices",
-                   .summary = "what GPUs cost, and how old each price is",
-                   .example = "billow prices H100\nbillow prices --gpu H200 --regions us-\nbillow "
-                              "prices update fresh.csv",
-                   .run = cmd_prices,
-                   .usage = "[GPU | update FILE]",
-                   .details = "`update` imports prices from a CSV: "
-                              "provider,instance,region,on_demand_usd_h,spot_usd_h,date.",
-                   .options = {price_options},
-                   .operands = Operands::some,
-                   .completes = Completes::file,
-                   .group = group});
-  table.push_back(
-      {.name = "plan",
-       .summary = "the mix of committed, on-demand and spot that costs least for your demand",
-       .example = "billow plan --risk low\nbillow plan --trace jobs.csv --gpu A100-80GB --risk "
-                  "medium --buy 18000\nbillow plan --review",
-       .run = cmd_plan,
-       .details =
-           "Demand comes from this head's own jobs, or from a trace. The mix is fitted on it and "
-           "replayed hour by hour, beside all on-demand, reserving the peak and spot only.",
-       .options = {plan_options},
-       .group = group});
+                   .group = "money and advice"});
+  add_price_list_commands(table);
+  add_plan_commands(table);
 }
 
 }  // namespace billow::client

@@ -1,6 +1,6 @@
-// loadtest: offers a load to an HTTP endpoint that streams tokens, and says what it did against the
-// service level. Requests leave when they are due on one loop; the arithmetic is advise/loadtest.
-// What was measured of a known model on a known GPU recalibrates `advise` for this installation.
+// loadtest: sends a load to an HTTP endpoint that streams tokens and compares the answers with the
+// service level. Requests are sent on schedule from one loop; the arithmetic is in advise/loadtest.
+// Results for a known model on a known GPU recalibrate `advise` for this installation.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -11,7 +11,8 @@
 #include <map>
 #include <memory>
 
-#include "advise/commands.h"
+#include "advise/calibration.h"
+#include "advise/imported_prices.h"
 #include "advise/loadtest.h"
 #include "advise/measurements.h"
 #include "base/crypto.h"
@@ -19,6 +20,7 @@
 #include "base/text.h"
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
+#include "client/frame/values.h"
 #include "net/http/http_client.h"
 
 namespace billow::client {
@@ -27,29 +29,29 @@ namespace {
 constexpr std::size_t in_flight_max = 4096;
 
 constexpr OptionSpec loadtest_options[] = {
-    {"rps", 0, "N", "requests per second, at random moments"},
-    {"trace", 0, "CSV", "or arrivals as they were (timestamp, input tokens, output tokens)", false,
-     Completes::file},
-    {"speed", 0, "X", "with --trace: this many times as fast (1)"},
-    {"for", 0, "T", "how long to send (60s)"},
-    {"input", 0, "N", "with --rps: tokens of a request (512)"},
-    {"output", 0, "N", "with --rps: tokens of an answer, at most (128)"},
-    {"ttft", 0, "T", "service level: time to the first token, for 95 % of requests"},
-    {"tps", 0, "N", "service level: tokens per second and user, for 95 % of requests"},
-    {"served-model", 0, "NAME", "what the endpoint calls its model (the first it lists)"},
-    {"timeout", 0, "T", "the longest silence before a request counts as failed (60s)"},
+    {"rps", 0, "N", "requests per second, at random times"},
+    {"trace", 0, "CSV", "replay a trace of requests (timestamp, input tokens, output tokens)",
+     false, Completes::file},
+    {"speed", 0, "X", "with --trace: speed-up factor (default 1)"},
+    {"for", 0, "T", "how long to send requests (default 60s)"},
+    {"input", 0, "N", "with --rps: tokens per request (default 512)"},
+    {"output", 0, "N", "with --rps: maximum tokens per answer (default 128)"},
+    {"ttft", 0, "T", "service level: longest time to the first token for 95 % of requests"},
+    {"tps", 0, "N", "service level: lowest tokens per second per user for 95 % of requests"},
+    {"served-model", 0, "NAME", "the endpoint's name for its model (default: the first it lists)"},
+    {"timeout", 0, "T", "silence after which a request counts as failed (default 60s)"},
     {"model", 'm', "MODEL",
-     "what is served: a config.json, a name in --models or a size; with --gpu the result "
+     "served model: a config.json, a name in --models or a size; with --gpu the result "
      "recalibrates advise",
      false, Completes::file},
     {"models", 0, "DIR", "directory of config files (BILLOW_MODELS)", false, Completes::directory},
-    {"gpu", 0, "TYPE", "what it runs on"},
-    {"tensor", 0, "N", "GPUs it is cut over (1)"},
-    {"precision", 0, "P", "of the weights (the checkpoint's own)"},
-    {"engine", 0, "NAME", "vllm, sglang or trtllm (vllm)", false, Completes::choice,
+    {"gpu", 0, "TYPE", "GPU type of the endpoint"},
+    {"tensor", 0, "N", "number of GPUs the model is split over (default 1)"},
+    {"precision", 0, "P", "precision of the weights (default: that of the checkpoint)"},
+    {"engine", 0, "NAME", "vllm (default), sglang or trtllm", false, Completes::choice,
      "vllm,sglang,trtllm"},
-    {"engine-version", 0, "V", "of the engine"},
-    {"seed", 0, "N", "of the random moments (1)"},
+    {"engine-version", 0, "V", "version of the engine"},
+    {"seed", 0, "N", "seed of the random times (default 1)"},
 };
 
 struct Target {
@@ -75,25 +77,24 @@ Result<Target> parse_operand(const std::string& text) {
         });
     if (!plain)
       return fail(Code::invalid,
-                  fmt::format("\"{}\" is neither an endpoint's name nor its address", text),
-                  "such as http://127.0.0.1:8000/v1/completions, or L4=http://… to name its GPU; "
-                  "`billow endpoints` lists this head's");
+                  fmt::format("\"{}\" is neither the name nor the address of an endpoint", text),
+                  "for example http://127.0.0.1:8000/v1/completions, or L4=http://… with its GPU; "
+                  "see `billow endpoints`");
   }
   return t;
 }
 
-// The address of an endpoint of this head, and what its replicas run on where that was not told.
+// The address of an endpoint of this head, and the GPU of its replicas where the user gave none.
 Status find_endpoint(Client& client, Target& t) {
   auto found = client.get("/v1/endpoints/" + net::percent_encode(t.name));
   if (!found && found.error().code == Code::not_found)
     return fail(Code::not_found, fmt::format("this head has no endpoint \"{}\"", t.name),
-                "`billow endpoints` lists them; an address works too: "
-                "http://127.0.0.1:8000/v1/completions");
+                "see `billow endpoints`, or give an address: http://127.0.0.1:8000/v1/completions");
   if (!found)
     return pass(found.error());
   t.url = std::string((*found)["url"].str_or(""));
   if (t.url.empty())
-    return fail(Code::unavailable, fmt::format("no gateway serves {} now", t.name),
+    return fail(Code::unavailable, fmt::format("no gateway currently serves {}", t.name),
                 "try again when `billow endpoints` shows an address");
   t.url += "v1/completions";
   for (const Json& replica : (*found)["replicas"].items()) {
@@ -135,7 +136,7 @@ double to_seconds(SteadyTime from, SteadyTime to) {
 net::Headers headers_of() {
   net::Headers headers{{"Content-Type", "application/json"},
                        {"Accept", "text/event-stream, application/json"}};
-  // A credential comes from the environment, never from the command line, where everybody could
+  // The credential comes from the environment, never from the command line, where other users could
   // read it.
   if (const char* token = std::getenv("BILLOW_ENDPOINT_TOKEN"); token && *token)
     headers.add("Authorization", std::string("Bearer ") + token);
@@ -207,7 +208,7 @@ class Test {
     a.sent_s = now_s();
     a.input = arrival.input;
     if (in_flight_ >= in_flight_max)
-      return end(i, fmt::format("not sent: {} requests were under way", in_flight_max));
+      return end(i, fmt::format("not sent: {} requests were in flight", in_flight_max));
     ++in_flight_;
     net::ClientRequest request;
     request.endpoint = target_.parsed.endpoint;
@@ -237,7 +238,7 @@ class Test {
       if (!streams_[i].error().empty())
         return end(i, streams_[i].error().substr(0, 160));
       if (streams_[i].first_s() < 0)
-        return end(i, "an answer without a token");
+        return end(i, "the answer contained no token");
       end(i, "");
     }));
   }
@@ -267,8 +268,7 @@ class Test {
   net::Timer next_;
 };
 
-// What the endpoint calls its model: the first of /v1/models beside the path; empty where it does
-// not say.
+// The endpoint's name for its model: the first of /v1/models; empty where it lists none.
 std::string served_model(net::Loop& loop, net::HttpClient& client, const Target& target) {
   std::string path = target.parsed.target;
   const auto at = path.find("/v1/");
@@ -293,18 +293,6 @@ std::string served_model(net::Loop& loop, net::HttpClient& client, const Target&
   return name.value_or("");
 }
 
-Result<double> number_option(
-    const Parsed& parsed, const char* name, double fallback, double min, double max) {
-  if (!parsed.has(name))
-    return fallback;
-  const std::string text = parsed.get(name);
-  char* end = nullptr;
-  const double v = std::strtod(text.c_str(), &end);
-  if (end == text.c_str() || *end || !(v >= min && v <= max))
-    return fail(Code::invalid, fmt::format("--{} is \"{}\", not a number from {:g} to {:g}", name,
-                                           text, min, max));
-  return v;
-}
 Result<double> seconds_option(const Parsed& parsed, const char* name, double fallback) {
   if (!parsed.has(name))
     return fallback;
@@ -312,7 +300,7 @@ Result<double> seconds_option(const Parsed& parsed, const char* name, double fal
   if (!d)
     return pass(d.error(), std::string("--") + name);
   if (d->ns <= 0)
-    return fail(Code::invalid, fmt::format("--{} must be longer than nothing", name));
+    return fail(Code::invalid, fmt::format("--{} must be more than zero", name));
   return static_cast<double>(d->ns) / 1e9;
 }
 
@@ -321,8 +309,8 @@ Result<Plan> plan_of(const Parsed& parsed) {
   if (parsed.has("rps") == parsed.has("trace"))
     return fail(
         Code::invalid,
-        parsed.has("rps") ? "--rps and --trace each say the load: give one" : "no load is told",
-        "--rps 5, or --trace arrivals.csv");
+        parsed.has("rps") ? "--rps and --trace exclude each other: give one" : "no load given",
+        "add --rps 5, or --trace arrivals.csv");
   const double length = BILLOW_TRY(seconds_option(parsed, "for", 60));
   plan.seed = static_cast<std::uint64_t>(BILLOW_TRY(number_option(parsed, "seed", 1, 0, 1e15)));
   if (parsed.has("rps")) {
@@ -348,17 +336,17 @@ Result<Plan> plan_of(const Parsed& parsed) {
   return plan;
 }
 
-// Kept for `advise`, with what it had expected. Nothing where the model or the GPU was not told.
+// Saves the result for `advise` and compares it with the prediction. Does nothing where the model
+// or the GPU is unknown.
 Result<std::string> recalibrate(const Parsed& parsed,
                                 const Target& target,
                                 const advise::LoadReport& report) {
   const std::string gpu = target.gpu.empty() ? parsed.get("gpu") : target.gpu;
   if (!parsed.has("model") || gpu.empty())
     return std::string(
-        "tell --model and --gpu, and the result recalibrates `billow advise` for this "
-        "installation\n");
+        "with --model and --gpu the result recalibrates `billow advise` for this installation\n");
   if (report.answered < 10 || !report.tpot_ms)
-    return std::string("too little was measured to recalibrate advise\n");
+    return std::string("too few answers to recalibrate advise\n");
   const std::string data = data_directory(parsed.get("data")),
                     models = parsed.get(
                         "models", std::getenv("BILLOW_MODELS") ? std::getenv("BILLOW_MODELS") : "");
@@ -399,12 +387,12 @@ Result<std::string> recalibrate(const Parsed& parsed,
       calibration.with_local(BILLOW_TRY(advise::read_measurements(data, models, catalogue)).rows)
           .predict(served);
   std::string text =
-      fmt::format("kept in {}: advise is recalibrated for this model, GPU, engine and precision\n",
+      fmt::format("saved in {}: advise is recalibrated for this model, GPU, engine and precision\n",
                   advise::measurements_path(data));
   if (before && after)
     text += fmt::format(
-        "  time per token at {:.1f} sequences: it had said {:.2f} ms ({:.2f}–{:.2f}), measured "
-        "{:.2f} ms, it says {:.2f} ms now\n",
+        "  time per token at {:.1f} sequences: predicted {:.2f} ms ({:.2f}–{:.2f}), measured "
+        "{:.2f} ms, now predicts {:.2f} ms\n",
         m.concurrency, before->tpot_ms.value, before->tpot_ms.low, before->tpot_ms.high, m.tpot_ms,
         after->tpot_ms.value);
   return text;
@@ -421,46 +409,152 @@ void sort_by_size(std::vector<Target>& targets, const Catalogue& catalogue) {
                    [&](const Target& a, const Target& b) { return price(a) < price(b); });
 }
 
-int cmd_loadtest(const Parsed& parsed) {
+// The endpoints of the operands, with their addresses; the GPU of a name where the head knows it.
+Result<std::vector<Target>> targets_of(const Parsed& parsed) {
   std::vector<Target> targets;
-  for (const std::string& operand : parsed.operands) {
-    auto target = parse_operand(operand);
-    if (!target)
-      return report_usage(target.error());
-    targets.push_back(std::move(*target));
-  }
+  for (const std::string& operand : parsed.operands)
+    targets.push_back(BILLOW_TRY(parse_operand(operand)));
   if (targets.empty())
-    return report_usage({Code::invalid, "test which endpoint?",
-                         "billow loadtest NAME --rps 5, or billow loadtest "
-                         "http://127.0.0.1:8000/v1/completions --rps 5"});
-  auto plan = plan_of(parsed);
+    return fail(Code::invalid, "no endpoint given",
+                "for example: billow loadtest NAME --rps 5, or billow loadtest "
+                "http://127.0.0.1:8000/v1/completions --rps 5");
+  return targets;
+}
+
+Status find_addresses(const Parsed& parsed, std::vector<Target>& targets) {
+  const auto named = [](const Target& t) {
+    return !t.name.empty();
+  };
+  if (std::any_of(targets.begin(), targets.end(), named)) {
+    auto client = BILLOW_TRY(connect(parsed));
+    for (Target& t : targets)
+      if (named(t))
+        BILLOW_TRY_VOID(find_endpoint(client, t));
+  }
+  for (Target& t : targets)
+    BILLOW_TRY_VOID(parse_address(t));
+  return {};
+}
+
+// A GPU that the user named must be in the catalogue; one that the head named is dropped instead.
+Status check_gpus(std::vector<Target>& targets, const Catalogue& catalogue) {
+  for (Target& t : targets) {
+    if (t.gpu.empty())
+      continue;
+    const auto gpu = catalogue.gpu(t.gpu);
+    if (gpu)
+      continue;
+    if (t.name.empty())
+      return pass(gpu.error());
+    t.gpu.clear();
+  }
+  return {};
+}
+
+bool needs_key(const advise::LoadReport& result) {
+  return !result.errors.empty() && (result.errors.front().first.starts_with("HTTP 401") ||
+                                    result.errors.front().first.starts_with("HTTP 403"));
+}
+
+// Tests the endpoints one after the other until one meets the service level.
+class Tests {
+ public:
+  Tests(const Parsed& parsed, const Plan& plan, net::Loop& loop, net::HttpClient& client)
+      : parsed_(parsed), plan_(plan), loop_(loop), client_(client) {}
+
+  Status run(const std::vector<Target>& targets, bool& interrupted) {
+    for (const Target& target : targets) {
+      BILLOW_TRY_VOID(test(target, interrupted));
+      if (!viable_.empty() || interrupted)
+        break;  // smallest first: larger ones do it too
+    }
+    return {};
+  }
+
+  void show_outcome(std::size_t targets) const {
+    if (parsed_.has("json"))
+      print_json(Json::object(
+          {{"tests", tests_}, {"smallest_viable", viable_.empty() ? Json() : Json(viable_)}}));
+    else if (targets > 1)
+      print(viable_.empty() ? std::string("none meets the service level\n")
+                            : fmt::format("smallest that meets the service level: {}\n", viable_));
+  }
+  bool met() const { return !viable_.empty(); }
+
+ private:
+  Status test(const Target& target, bool& interrupted) {
+    Plan mine = plan_;
+    if (mine.served_model.empty())
+      mine.served_model = served_model(loop_, client_, target);
+    if (!parsed_.has("json"))
+      say(fmt::format("{}{}: {} requests over {:.0f} s …",
+                      target.gpu.empty() ? "" : target.gpu + " at ", target.url,
+                      mine.arrivals.size(), mine.arrivals.back().at_s));
+    const auto answers = Test(loop_, client_, target, mine).run(interrupted);
+    const auto result = advise::summarise(answers, mine.level);
+    if (result.requests == 0)
+      return fail(Code::unavailable, "no request was sent");
+    if (needs_key(result))
+      say(fmt::format("{} requires a key: set BILLOW_ENDPOINT_TOKEN{}",
+                      target.name.empty() ? target.url : target.name,
+                      target.name.empty()
+                          ? ""
+                          : fmt::format(" to a key from `billow endpoint-key {}`", target.name)));
+    show(target, result);
+    if (result.meets() && result.answered > 0)
+      viable_ = target.gpu.empty() ? target.url : target.gpu;
+    return {};
+  }
+
+  void show(const Target& target, const advise::LoadReport& result) {
+    const auto kept = result.answered
+                          ? recalibrate(parsed_, target, result)
+                          : Result<std::string>(std::string("no request was answered\n"));
+    if (parsed_.has("json")) {
+      Json test = advise::load_json(result);
+      test.set("endpoint", target.url);
+      test.set("gpu", target.gpu.empty() ? Json() : Json(target.gpu));
+      test.set("recalibrated", kept && kept->starts_with("saved"));
+      if (!kept)
+        test.set("recalibration_error", kept.error().message);
+      tests_.push(std::move(test));
+      return;
+    }
+    print(advise::load_text(result));
+    if (plan_.level.ttft_ms_max || plan_.level.tokens_per_s_min)
+      print(result.meets() ? "service level met\n" : "service level not met\n");
+    if (kept)
+      print(*kept);
+    else
+      say(fmt::format("advise was not recalibrated: {}", kept.error().message));
+  }
+
+  const Parsed& parsed_;
+  const Plan& plan_;
+  net::Loop& loop_;
+  net::HttpClient& client_;
+  Json tests_ = Json::array();
+  std::string viable_;
+};
+
+int cmd_loadtest(const Parsed& parsed) {
+  auto targets = targets_of(parsed);
+  if (!targets)
+    return report_usage(targets.error());
+  const auto plan = plan_of(parsed);
   if (!plan)
     return report_usage(plan.error());
-  if (std::any_of(targets.begin(), targets.end(),
-                  [](const Target& t) { return !t.name.empty(); })) {
-    auto client = connect(parsed);
-    if (!client)
-      return report(client.error());
-    for (Target& t : targets)
-      if (!t.name.empty())
-        if (auto found = find_endpoint(*client, t); !found)
-          return report(found.error());
-  }
-  for (Target& t : targets)
-    if (auto read = parse_address(t); !read)
-      return report_usage(read.error());
-  auto catalogue = advise::catalogue_with_imports(data_directory(parsed.get("data")));
+  const auto failed = [](const Error& error) {
+    return error.code == Code::invalid ? report_usage(error) : report(error);
+  };
+  if (const Status found = find_addresses(parsed, *targets); !found)
+    return failed(found.error());
+  const auto catalogue = advise::catalogue_with_imports(data_directory(parsed.get("data")));
   if (!catalogue)
     return report(catalogue.error());
-  for (Target& t : targets)
-    if (!t.gpu.empty())
-      if (auto g = catalogue->gpu(t.gpu); !g) {
-        if (t.name.empty())
-          return report_usage(g.error());
-        t.gpu.clear();  // a card the catalogue does not know: nobody typed it here, and the test
-                        // goes without
-      }
-  sort_by_size(targets, *catalogue);
+  if (const Status known = check_gpus(*targets, *catalogue); !known)
+    return report_usage(known.error());
+  sort_by_size(*targets, *catalogue);
   net::Loop loop;
   net::HttpClient::Options client_options;
   client_options.connections_max = in_flight_max;
@@ -469,63 +563,13 @@ int cmd_loadtest(const Parsed& parsed) {
     return report(client.error());
   bool interrupted = false;
   const net::Watch signals = loop.on_signal({SIGINT, SIGTERM}, [&](int) { interrupted = true; });
-  const bool json = parsed.has("json");
-  Json tests = Json::array();
-  std::string viable;
-  bool any_met = false;
-  for (const Target& target : targets) {
-    Plan mine = *plan;
-    if (mine.served_model.empty())
-      mine.served_model = served_model(loop, **client, target);
-    if (!json)
-      say(fmt::format("{}{}: {} requests over {:.0f} s …",
-                      target.gpu.empty() ? "" : target.gpu + " at ", target.url,
-                      mine.arrivals.size(), mine.arrivals.back().at_s));
-    const auto answers = Test(loop, **client, target, mine).run(interrupted);
-    const auto result = advise::summarise(answers, mine.level);
-    if (result.requests == 0)
-      return report({Code::unavailable, "nothing was sent", ""});
-    if (!result.errors.empty() && (result.errors.front().first.starts_with("HTTP 401") ||
-                                   result.errors.front().first.starts_with("HTTP 403")))
-      say(fmt::format("{} asks for a key: set BILLOW_ENDPOINT_TOKEN{}",
-                      target.name.empty() ? target.url : target.name,
-                      target.name.empty()
-                          ? ""
-                          : fmt::format(" to one of `billow endpoint-key {}`", target.name)));
-    auto kept = result.answered ? recalibrate(parsed, target, result)
-                                : Result<std::string>(std::string("nothing was answered\n"));
-    if (json) {
-      Json test = advise::load_json(result);
-      test.set("endpoint", target.url);
-      test.set("gpu", target.gpu.empty() ? Json() : Json(target.gpu));
-      test.set("recalibrated", kept && kept->starts_with("kept"));
-      if (!kept)
-        test.set("recalibration_error", kept.error().message);
-      tests.push(std::move(test));
-    } else {
-      print(advise::load_text(result));
-      if (plan->level.ttft_ms_max || plan->level.tokens_per_s_min)
-        print(result.meets() ? "the service level is met\n" : "the service level is not met\n");
-      if (kept)
-        print(*kept);
-      else
-        say(fmt::format("advise is not recalibrated: {}", kept.error().message));
-    }
-    if (result.meets() && result.answered > 0) {
-      any_met = true;
-      viable = target.gpu.empty() ? target.url : target.gpu;
-      break;  // smallest first: what is larger does it too
-    }
-    if (interrupted)
-      break;
-  }
-  if (json)
-    print_json(
-        Json::object({{"tests", tests}, {"smallest_viable", any_met ? Json(viable) : Json()}}));
-  else if (targets.size() > 1)
-    print(any_met ? fmt::format("smallest that does it: {}\n", viable)
-                  : std::string("none of them does it\n"));
-  return interrupted ? 130 : any_met ? 0 : exit_failed;
+  Tests tests(parsed, *plan, loop, **client);
+  if (const Status ran = tests.run(*targets, interrupted); !ran)
+    return report(ran.error());
+  tests.show_outcome(targets->size());
+  if (interrupted)
+    return 130;
+  return tests.met() ? 0 : exit_failed;
 }
 
 }  // namespace
@@ -533,8 +577,7 @@ int cmd_loadtest(const Parsed& parsed) {
 void add_loadtest_commands(CommandTable& table) {
   table.push_back(
       {.name = "loadtest",
-       .summary = "time to first token, time per token and throughput of an endpoint, against a "
-                  "service level",
+       .summary = "measure an endpoint's latency and throughput against a service level",
        .example =
            "billow loadtest chat --rps 5 --ttft 500ms --tps 20\n"
            "billow loadtest http://127.0.0.1:8000/v1/completions --rps 5 --ttft 500ms --tps 20\n"
@@ -542,13 +585,12 @@ void add_loadtest_commands(CommandTable& table) {
            "--model config.json",
        .run = cmd_loadtest,
        .usage = "[GPU=]ENDPOINT…",
-       .details = "An endpoint is the name of one deployed here, or any address. Requests are "
-                  "OpenAI completions (chat ones where the path says so), streamed; they leave "
-                  "when they are due, however slow the answers are. "
-                  "Of several endpoints the one on the smallest GPU is tested first, and the first "
-                  "that meets the service level ends the test. "
-                  "A credential for the endpoint is taken from BILLOW_ENDPOINT_TOKEN. The exit "
-                  "code is 0 where the service level is met.",
+       .details =
+           "ENDPOINT is the name of a deployed endpoint, or any address. Requests are streamed "
+           "OpenAI completions (chat completions if the path says so) and are sent on schedule, "
+           "however slow the answers are. Several endpoints are tested from the smallest GPU "
+           "upwards until one meets the service level. BILLOW_ENDPOINT_TOKEN is sent as the "
+           "credential. The exit code is 0 if the service level is met.",
        .options = {loadtest_options},
        .operands = Operands::some,
        .group = "money and advice"});

@@ -15,7 +15,7 @@
 #include "client/frame/console.h"
 #include "client/frame/table.h"
 #include "client/frame/terminal.h"
-#include "client/jobs/session.h"
+#include "client/jobs/attachment.h"
 
 namespace billow::client {
 namespace {
@@ -105,8 +105,8 @@ class Readings {
   std::size_t memory_samples_ = 0;
 };
 
-// What a finished job's own figures say of how long it ran: the lease is billed to the nanosecond,
-// times are shown to the second.
+// How long a finished job ran by its own figures: leases are billed to the nanosecond, times are
+// shown to the second.
 double seconds_of_job(const Json& job, double seen_s) {
   const WallTime from = parse_utc(job["started_at"].str_or("")),
                  to = parse_utc(job["ended_at"].str_or(""));
@@ -147,8 +147,8 @@ std::optional<double> StepClock::step_s() const {
     gaps.push_back(seconds_between(at_[i - 1], at_[i]));
   if (gaps.size() < 2)
     return std::nullopt;
-  // Lines that came in one piece are not apart; the mean over all of them is then the better
-  // figure.
+  // Lines that arrive in one piece have no time between them; then the mean over all lines is
+  // better.
   const double middle = quantile(gaps, 0.5);
   if (middle > 0.002)
     return middle;
@@ -156,101 +156,144 @@ std::optional<double> StepClock::step_s() const {
   return mean > 0 ? std::optional(mean) : std::nullopt;
 }
 
-Result<Observed> observe(Client& client, const ObserveOptions& o) {
-  Observed out;
-  Readings readings;
-  StepClock steps(o.step_pattern);
-  auto signals = SignalQueue::create();
-  if (!signals)
-    return pass(signals.error());
-  std::optional<net::BlockingWebSocket> socket;
-  if (auto opened = client.websocket(with_query(path_of_job(o.job, "attach"), {{"offset", "0"}})))
-    socket.emplace(std::move(*opened));
-  std::optional<SteadyTime> running_since, ended_at;
-  SteadyTime next_reading = steady();
-  std::string last_state;
-  bool output_over = !socket, told_to_stop = false;
-  int refused = 0;
-  while (true) {
-    pollfd fds[2] = {{socket && !output_over ? socket->fd() : -1, POLLIN, 0},
-                     {signals->fd(), POLLIN, 0}};
-    (void)::poll(fds, 2, 100);
-    while (const int number = signals->next()) {
+namespace {
+
+constexpr int refusals_max = 60;                  // of a head that does not answer
+constexpr Duration output_patience = seconds(5);  // for the rest of the output after the end
+
+// One job under observation: its output is counted and shown, its GPUs are read now and then.
+class Observation {
+ public:
+  Observation(Client& client, const ObserveOptions& options, SignalQueue signals)
+      : client_(client),
+        o_(options),
+        signals_(std::move(signals)),
+        steps_(options.step_pattern),
+        next_reading_(steady()) {
+    if (auto opened =
+            client.websocket(with_query(path_of_job(o_.job, "attach"), {{"offset", "0"}})))
+      socket_.emplace(std::move(*opened));
+    output_over_ = !socket_;
+  }
+
+  Result<Observed> run() {
+    for (;;) {
+      pollfd fds[2] = {{socket_ && !output_over_ ? socket_->fd() : -1, POLLIN, 0},
+                       {signals_.fd(), POLLIN, 0}};
+      (void)::poll(fds, 2, 100);
+      take_signals();
+      if (out_.interrupted && !o_.stop_on_interrupt)
+        break;
+      take_output();
+      if (steady() < next_reading_ && !(output_over_ && socket_))
+        continue;
+      next_reading_ = steady() + (ended_at_ ? milliseconds(50) : reading_every);
+      if (BILLOW_TRY(read_job()) && is_over())
+        break;
+    }
+    return result();
+  }
+
+ private:
+  void take_signals() {
+    while (const int number = signals_.next()) {
       if (number == SIGWINCH)
         continue;
-      out.interrupted = true;
-      if (o.stop_on_interrupt && !told_to_stop) {
-        told_to_stop = true;
-        (void)client.post(path_of_job(o.job, "stop"),
-                          R"({"reason":"stopped from the terminal","force":false})");
-      }
+      out_.interrupted = true;
+      if (!o_.stop_on_interrupt || std::exchange(stop_sent_, true))
+        continue;
+      (void)client_.post(path_of_job(o_.job, "stop"),
+                         R"({"reason":"stopped from the terminal","force":false})");
     }
-    if (out.interrupted && !o.stop_on_interrupt)
-      break;
-    while (socket && !output_over) {
-      auto message = socket->read();
-      if (!message) {
-        output_over = true;
-        break;
-      }
-      if (!*message)
-        break;
-      using Kind = net::BlockingWebSocket::Message::Kind;
-      if ((*message)->kind == Kind::closed) {
-        output_over = true;
-        break;
+  }
+
+  void take_output() {
+    using Kind = net::BlockingWebSocket::Message::Kind;
+    while (socket_ && !output_over_) {
+      auto message = socket_->read();
+      if (message && !*message)
+        return;
+      if (!message || (*message)->kind == Kind::closed) {
+        output_over_ = true;
+        return;
       }
       if ((*message)->kind == Kind::text) {
         if (auto json = parse_json((*message)->data); json && (*json)["type"].str_or("") == "end")
-          output_over = true;
+          output_over_ = true;
         continue;
       }
-      if (const auto piece = parse_output((*message)->data)) {
-        steps.feed(piece->bytes, steady());
-        if (o.show_output)
-          (void)write_all(piece->error_stream ? STDERR_FILENO : STDOUT_FILENO, piece->bytes);
-      }
+      const auto piece = parse_output((*message)->data);
+      if (!piece)
+        continue;
+      steps_.feed(piece->bytes, steady());
+      if (o_.show_output)
+        (void)write_all(piece->error_stream ? STDERR_FILENO : STDOUT_FILENO, piece->bytes);
     }
-    if (steady() < next_reading && !(output_over && socket))
-      continue;
-    next_reading = steady() + (ended_at ? milliseconds(50) : reading_every);
-    auto job = client.get(path_of_job(o.job));
-    if (!job) {
-      if (!is_away(job.error()) || ++refused > 60)
-        return pass(job.error());
-      (void)client.find_again();
-      continue;
-    }
-    out.job = std::move(*job);
-    const std::string state(out.job["state"].str_or(""));
-    if (state != last_state && o.on_change)
-      o.on_change(out.job);
-    last_state = state;
-    if (state == "running") {
-      if (!running_since)
-        running_since = steady();
-      readings.take(client, out.job, out);
-    }
-    if (out.job["final"].bool_or(false)) {
-      if (!ended_at)
-        ended_at = steady();
-      // The rest of the output follows the end; it is waited for a little, not for ever.
-      if (output_over || steady() - *ended_at > seconds(5))
-        break;
-    } else if (output_over && socket) {
-      socket.reset();  // the connection broke; readings go on without the output
-    }
-    if (o.at_most.ns > 0 && running_since && steady() - *running_since > o.at_most)
-      break;
   }
-  const double seen =
-      running_since ? seconds_between(*running_since, ended_at.value_or(steady())) : 0;
-  out.seconds = out.job["final"].bool_or(false) ? seconds_of_job(out.job, seen) : seen;
-  readings.finish(out.run);
-  out.run.seconds = out.seconds;
-  out.run.steps = steps.steps();
-  out.run.step_s = steps.step_s();
-  return out;
+
+  // Asks for the job and reads its GPUs while it runs. False where the head did not answer.
+  Result<bool> read_job() {
+    auto job = client_.get(path_of_job(o_.job));
+    if (!job) {
+      if (!is_away(job.error()) || ++refused_ > refusals_max)
+        return pass(job.error());
+      (void)client_.find_again();
+      return false;
+    }
+    out_.job = std::move(*job);
+    const std::string state(out_.job["state"].str_or(""));
+    if (state != last_state_ && o_.on_change)
+      o_.on_change(out_.job);
+    last_state_ = state;
+    if (state == "running") {
+      if (!running_since_)
+        running_since_ = steady();
+      readings_.take(client_, out_.job, out_);
+    }
+    return true;
+  }
+
+  bool is_over() {
+    if (out_.job["final"].bool_or(false)) {
+      if (!ended_at_)
+        ended_at_ = steady();
+      // The rest of the output follows the end; it is waited for, but not long.
+      return output_over_ || steady() - *ended_at_ > output_patience;
+    }
+    if (output_over_ && socket_)
+      socket_.reset();  // the connection broke; readings continue without the output
+    return o_.at_most.ns > 0 && running_since_ && steady() - *running_since_ > o_.at_most;
+  }
+
+  Observed result() {
+    const double seen =
+        running_since_ ? seconds_between(*running_since_, ended_at_.value_or(steady())) : 0;
+    out_.seconds = out_.job["final"].bool_or(false) ? seconds_of_job(out_.job, seen) : seen;
+    readings_.finish(out_.run);
+    out_.run.seconds = out_.seconds;
+    out_.run.steps = steps_.steps();
+    out_.run.step_s = steps_.step_s();
+    return std::move(out_);
+  }
+
+  Client& client_;
+  const ObserveOptions& o_;
+  SignalQueue signals_;
+  Observed out_;
+  Readings readings_;
+  StepClock steps_;
+  std::optional<net::BlockingWebSocket> socket_;
+  std::optional<SteadyTime> running_since_, ended_at_;
+  SteadyTime next_reading_;
+  std::string last_state_;
+  bool output_over_ = false, stop_sent_ = false;
+  int refused_ = 0;
+};
+
+}  // namespace
+
+Result<Observed> observe(Client& client, const ObserveOptions& options) {
+  return Observation(client, options, BILLOW_TRY(SignalQueue::create())).run();
 }
 
 Result<std::vector<advise::FleetGpu>> fleet_of_head(Client& client, const Catalogue& catalogue) {

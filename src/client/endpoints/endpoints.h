@@ -2,8 +2,10 @@
 // name as well as a job's number.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
+#include "base/json.h"
 #include "client/frame/client.h"
 #include "client/frame/command.h"
 
@@ -18,5 +20,12 @@ int describe_endpoint(const Parsed& parsed, const std::string& name);
 int explain_endpoint(const Parsed& parsed, const std::string& name);
 // The job whose log an endpoint's name stands for: its newest replica, or the one that failed last.
 Result<std::string> replica_to_read(Client& client, const std::string& name);
+
+// The first address of an endpoint's document; empty where no gateway serves it yet.
+std::string url_of(const Json& endpoint);
+// Waits until the revision serves or has failed; returns the exit code. What it waits for is shown:
+// on a terminal in a line that changes, elsewhere once for each reason that lasts.
+int await_revision(
+    Client& client, const std::string& name, std::uint64_t revision, bool json, bool quiet);
 
 }  // namespace billow::client

@@ -6,6 +6,7 @@
 #include <ctime>
 
 #include "base/text.h"
+#include "client/frame/when.h"
 
 namespace billow::client {
 namespace {
@@ -33,7 +34,7 @@ std::string day_name(std::int64_t at_s) {
   return {text, n};
 }
 
-// Text laid over a line of blanks, where there is room for it.
+// Writes text over a line of blanks if there is space for it.
 void lay(std::string& line, std::size_t at, std::string_view text) {
   if (at + text.size() > line.size())
     return;
@@ -41,6 +42,95 @@ void lay(std::string& line, std::size_t at, std::string_view text) {
     if (line[at + i] != ' ')
       return;
   line.replace(at, text.size(), text);
+}
+
+// The columns of the calendar: where they begin and how long one is.
+struct Grid {
+  std::int64_t begin_s = 0, cell_s = 0;
+  std::size_t cells = 1;
+  std::int64_t at(std::size_t cell) const {
+    return begin_s + static_cast<std::int64_t>(cell) * cell_s;
+  }
+};
+
+// A cell is the smallest part of a day with which the days fit into the columns.
+Grid grid_for(WallTime now, int days, std::size_t columns) {
+  Grid grid;
+  for (const std::int64_t candidate :
+       {hour_s / 2, hour_s, 2 * hour_s, 3 * hour_s, 4 * hour_s, 6 * hour_s, 12 * hour_s,
+        24 * hour_s, 48 * hour_s, 168 * hour_s}) {
+    grid.cell_s = candidate;
+    if (static_cast<std::size_t>(days * 24 * hour_s / candidate) <= columns)
+      break;
+  }
+  grid.begin_s = now.ns / 1'000'000'000 / grid.cell_s * grid.cell_s;
+  grid.cells =
+      static_cast<std::size_t>(std::max<std::int64_t>(1, days * 24 * hour_s / grid.cell_s));
+  return grid;
+}
+
+std::string heading(const Grid& grid, std::size_t name_width) {
+  std::string dates(grid.cells, ' '), hours(grid.cells, ' ');
+  for (std::size_t c = 0; c < grid.cells; ++c) {
+    const std::int64_t at = grid.at(c);
+    if (c > 0 && at % (24 * hour_s) < grid.cell_s)
+      lay(dates, c, day_name(at));
+    if (grid.cell_s < 24 * hour_s &&
+        at % (std::max<std::int64_t>(6 * hour_s, 4 * grid.cell_s)) < grid.cell_s)
+      lay(hours, c, fmt::format("{:02}", at % (24 * hour_s) / hour_s));
+  }
+  // The first day comes last: where there is no space for its name, the second day keeps its own.
+  lay(dates, 0, day_name(grid.begin_s));
+  return fmt::format("{:<{}}  {}\n{:<{}}  {}\n", "UTC", name_width, dates, "", name_width, hours);
+}
+
+std::string node_line(const std::string& name,
+                      const std::vector<Shown>& shown,
+                      const Grid& grid,
+                      const Look& look) {
+  std::string line;
+  for (std::size_t c = 0; c < grid.cells; ++c) {
+    const std::int64_t from = grid.at(c), until = from + grid.cell_s;
+    const Shown* one = nullptr;
+    bool several = false;
+    for (const Shown& s : shown) {
+      if (s.from_s >= until || s.until_s <= from)
+        continue;
+      const auto& places = (*s.document)["places"].items();
+      if (std::ranges::none_of(places, [&](const Json& p) { return p["node"].str_or("") == name; }))
+        continue;
+      several = several || one != nullptr;
+      one = &s;
+    }
+    if (!one)
+      line += painted("\u00b7", Colour::dim, look);
+    else
+      line += several ? "#" : painted(std::string(1, one->letter), one->colour, look);
+  }
+  return line;
+}
+
+std::string legend(const std::vector<Shown>& shown,
+                   const Grid& grid,
+                   WallTime now,
+                   const Look& look) {
+  std::string out =
+      fmt::format("\neach column is {}; {} free, # several reservations, a letter {}\n",
+                  format_duration(seconds(grid.cell_s)), painted("\u00b7", Colour::dim, look),
+                  shown.empty() ? "one" : "one of these:");
+  if (shown.empty())
+    out += "there are no reservations\n";
+  for (const Shown& s : shown) {
+    const Json& r = *s.document;
+    const std::string name(r["name"].str_or(""));
+    out += fmt::format("{}  reservation {}{}: {:g} GPU{} for {}, from {}, until {}\n",
+                       painted(std::string(1, s.letter), s.colour, look), r["id"].uint_or(0),
+                       name.empty() ? "" : " (" + printable(name) + ")",
+                       static_cast<double>(r["gpu_milli"].int_or(0)) / 1000,
+                       r["gpu_milli"].int_or(0) == 1000 ? "" : "s", r["project"].str_or("?"),
+                       time_text(r["from"], now, "?"), time_text(r["until"], now, "?"));
+  }
+  return out;
 }
 
 }  // namespace
@@ -61,75 +151,17 @@ std::string calendar_text(const std::vector<Json>& nodes,
   for (const Json& n : nodes)
     name_width = std::max(name_width, display_width(n["name"].str_or("?")));
   name_width = std::min<std::size_t>(name_width, 24);
-  const std::size_t room = look.columns > name_width + 20 ? look.columns - name_width - 3 : 96;
-  // A cell is the smallest whole part of a day that lets the days fit.
-  std::int64_t cell_s = hour_s / 2;
-  for (const std::int64_t candidate :
-       {hour_s / 2, hour_s, 2 * hour_s, 3 * hour_s, 4 * hour_s, 6 * hour_s, 12 * hour_s,
-        24 * hour_s, 48 * hour_s, 168 * hour_s}) {
-    cell_s = candidate;
-    if (static_cast<std::size_t>(days * 24 * hour_s / cell_s) <= room)
-      break;
-  }
-  const std::int64_t begin_s = now.ns / 1'000'000'000 / cell_s * cell_s;
-  const auto cells =
-      static_cast<std::size_t>(std::max<std::int64_t>(1, days * 24 * hour_s / cell_s));
-  std::string dates(cells, ' '), hours(cells, ' ');
-  for (std::size_t c = 0; c < cells; ++c) {
-    const std::int64_t at = begin_s + static_cast<std::int64_t>(c) * cell_s;
-    if (c > 0 && at % (24 * hour_s) < cell_s)
-      lay(dates, c, day_name(at));
-    if (cell_s < 24 * hour_s && at % (std::max<std::int64_t>(6 * hour_s, 4 * cell_s)) < cell_s)
-      lay(hours, c, fmt::format("{:02}", at % (24 * hour_s) / hour_s));
-  }
-  lay(dates, 0, day_name(begin_s));  // after the others: where the first day has no room for its
-                                     // name, the second shall have it
-  std::string out =
-      fmt::format("{:<{}}  {}\n{:<{}}  {}\n", "UTC", name_width, dates, "", name_width, hours);
+  const Grid grid =
+      grid_for(now, days, look.columns > name_width + 20 ? look.columns - name_width - 3 : 96);
+  std::string out = heading(grid, name_width);
   for (const Json& n : nodes) {
-    const std::string name(n["name"].str_or("?"));
-    std::string line;
-    for (std::size_t c = 0; c < cells; ++c) {
-      const std::int64_t from = begin_s + static_cast<std::int64_t>(c) * cell_s,
-                         until = from + cell_s;
-      const Shown* one = nullptr;
-      bool several = false;
-      for (const Shown& s : shown) {
-        if (s.from_s >= until || s.until_s <= from)
-          continue;
-        const auto& places = (*s.document)["places"].items();
-        if (std::ranges::none_of(places,
-                                 [&](const Json& p) { return p["node"].str_or("") == name; }))
-          continue;
-        several = several || one != nullptr;
-        one = &s;
-      }
-      line += !one      ? painted("\u00b7", Colour::dim, look)
-              : several ? std::string("#")
-                        : painted(std::string(1, one->letter), one->colour, look);
-    }
-    const std::string label = clipped(name, name_width);
+    const std::string name(n["name"].str_or("?")), label = clipped(name, name_width);
     out += label + std::string(name_width - std::min(name_width, display_width(label)), ' ') +
-           "  " + line + "\n";
+           "  " + node_line(name, shown, grid, look) + "\n";
   }
   if (nodes.empty())
     out += "no node has joined yet\n";
-  out += fmt::format("\none column is {}; {} free, # several reservations, a letter {}\n",
-                     format_duration(seconds(cell_s)), painted("\u00b7", Colour::dim, look),
-                     shown.empty() ? "one" : "one of these:");
-  if (shown.empty())
-    out += "nothing is reserved\n";
-  for (const Shown& s : shown) {
-    const Json& r = *s.document;
-    const std::string name(r["name"].str_or(""));
-    out += fmt::format("{}  reservation {}{}: {:g} GPU{} for {}, {} \u2013 {}\n",
-                       painted(std::string(1, s.letter), s.colour, look), r["id"].uint_or(0),
-                       name.empty() ? "" : " (" + printable(name) + ")",
-                       static_cast<double>(r["gpu_milli"].int_or(0)) / 1000,
-                       r["gpu_milli"].int_or(0) == 1000 ? "" : "s", r["project"].str_or("?"),
-                       r["from"].str_or("?"), r["until"].str_or("?"));
-  }
-  return out;
+  return out + legend(shown, grid, now, look);
 }
 
 }  // namespace billow::client

@@ -1,12 +1,12 @@
-// Measuring the ways between GPUs and between nodes of a head. (`check gpus`, which looks at this
-// machine alone, is a command of the server.)
+// Measures the links between GPUs and between nodes of a head. (`check gpus`, for this machine
+// alone, is a command of the server.)
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <set>
 
 #include "base/text.h"
-#include "client/fleet/cmd_check.h"
+#include "client/frame/commands.h"
 #include "client/frame/console.h"
 #include "client/frame/table.h"
 
@@ -14,7 +14,7 @@ namespace billow::client {
 namespace {
 
 constexpr OptionSpec fabric_options[] = {
-    {"node", 0, "NAME", "only this node, or these", true, Completes::node},
+    {"node", 0, "NAME", "only these nodes", true, Completes::node},
     {"pool", 0, "NAME", "only the nodes of this pool"},
 };
 constexpr Duration patience = minutes(30);
@@ -48,13 +48,12 @@ void show_findings(const Json& answer, bool measured, const Look& look) {
   }
   if (slow)
     print(
-        "jobs over what is slow are warned before they start; `billow drain NODE` keeps work away "
-        "while you look at it\n");
+        "jobs that would use a slow link are warned before they start; `billow drain NODE` keeps "
+        "jobs away while you investigate\n");
   else if (!measured)
-    print("nothing was measured: see the remarks\n");
+    print("no link was measured: see the remarks\n");
   else if (failed.empty())
-    print(painted("ok", Colour::green, look) +
-          "  everything measured is as fast as it should be\n");
+    print(painted("ok", Colour::green, look) + "  all measured links are as fast as expected\n");
 }
 
 int cmd_check_fabric(const Parsed& parsed) {
@@ -71,7 +70,7 @@ int cmd_check_fabric(const Parsed& parsed) {
   if (parsed.has("pool"))
     body.set("pool", parsed.get("pool"));
   if (!parsed.has("json"))
-    say("measuring; this takes a few seconds a node");
+    say("measuring; this takes a few seconds per node");
   auto answer = client->call(net::Method::post, "/v1/fabric/check", body.dump(),
                              {{"Content-Type", "application/json"}}, patience);
   if (!answer)
@@ -111,18 +110,18 @@ int cmd_check_fabric(const Parsed& parsed) {
 }  // namespace
 
 void add_check_commands(CommandTable& table) {
-  table.push_back({.name = "check fabric",
-                   .summary = "measure how fast GPUs reach each other, and nodes one another",
-                   .example = "billow check fabric\nbillow check fabric --pool fast",
-                   .run = cmd_check_fabric,
-                   .details = "Every idle node copies between its GPUs, and nodes send to each "
-                              "other in pairs, a second each, over ports that are open for that\n"
-                              "time only. The figures are compared with what NVLink, PCIe and the "
-                              "network interfaces should give, and stay with the nodes as\n"
-                              "labels (fabric-net-mbit-s and others); jobs over several GPUs or "
-                              "nodes are warned where they are slow.",
-                   .options = {fabric_options},
-                   .group = "machines"});
+  table.push_back(
+      {.name = "check fabric",
+       .summary = "measure the bandwidth between GPUs and between nodes",
+       .example = "billow check fabric\nbillow check fabric --pool fast",
+       .run = cmd_check_fabric,
+       .details = "Each idle node copies between its GPUs, and nodes send to each other in pairs "
+                  "for one second, over ports that are open only during\nthe test. The results are "
+                  "compared with the nominal rates of NVLink, PCIe and the network interfaces and "
+                  "kept as labels of the nodes\n(fabric-net-mbit-s and others); jobs on several "
+                  "GPUs or nodes are warned about slow links.",
+       .options = {fabric_options},
+       .group = "machines"});
 }
 
 }  // namespace billow::client

@@ -13,19 +13,19 @@
 namespace billow::client {
 namespace {
 
-constexpr OptionSpec node_options[] = {{"gpus", 'g', nullptr, "a row for each GPU"}};
-constexpr OptionSpec drain_options[] = {{"reason", 0, "TEXT", "why, for the record"},
-                                        {"gpu", 0, "N", "only this GPU of it"},
+constexpr OptionSpec node_options[] = {{"gpus", 'g', nullptr, "one row per GPU"}};
+constexpr OptionSpec drain_options[] = {{"reason", 0, "TEXT", "reason to record"},
+                                        {"gpu", 0, "N", "only this GPU of the node"},
                                         {"reclaim", 0, nullptr,
-                                         "the machine goes away: its jobs write a last "
-                                         "checkpoint and go back into the queue"}};
-constexpr OptionSpec cordon_options[] = {{"reason", 0, "TEXT", "why, for the record"}};
+                                         "the machine is being reclaimed: its jobs write a last "
+                                         "checkpoint and return to the queue"}};
+constexpr OptionSpec cordon_options[] = {{"reason", 0, "TEXT", "reason to record"}};
 constexpr OptionSpec undrain_options[] = {
-    {"gpu", 0, "N", "only this GPU of it; faults seen until now no longer count"}};
+    {"gpu", 0, "N", "only this GPU of the node; its past faults no longer count"}};
 constexpr OptionSpec event_options[] = {
-    {"follow", 'f', nullptr, "go on as they happen"},
-    {"after", 0, "SEQ", "only those behind this number"},
-    {"limit", 0, "N", "at most this many (100)"},
+    {"follow", 'f', nullptr, "follow new events"},
+    {"after", 0, "SEQ", "only events after this number"},
+    {"limit", 0, "N", "show at most this many (default 100)"},
 };
 constexpr Duration away_max = minutes(10);
 
@@ -54,7 +54,7 @@ int cmd_status(const Parsed& parsed) {
                       status.at("nodes", "ready").int_or(0), status.at("nodes", "total").int_or(0),
                       status.at("gpus", "free").double_or(0), status.at("gpus", "total").int_or(0));
   if (const auto instances = status.at("mig", "instances").int_or(0); instances > 0)
-    text += fmt::format("    MIG  {} of {} instance{} held; `billow nodes -g` shows where\n",
+    text += fmt::format("    MIG  {} of {} instance{} in use; see `billow nodes -g`\n",
                         status.at("mig", "held").int_or(0), instances, instances == 1 ? "" : "s");
   const Json& jobs = status["jobs"];
   text += fmt::format("   jobs  {} running, {} queued, {} held\n", jobs["running"].int_or(0),
@@ -98,7 +98,7 @@ std::string instances_of(const Json& gpu) {
                        i["start"].int_or(0),
                        i["job"].is_number() ? fmt::format("job {}", i["job"].uint_or(0)) : "free");
   if (gpu["mig_any"].bool_or(false))
-    out += out.empty() ? "MIG, made as asked for" : ", more as asked for";
+    out += out.empty() ? "MIG, created on demand" : ", more on demand";
   return out;
 }
 
@@ -108,7 +108,7 @@ std::string instances_held(const Json& node) {
   for (const Json& gpu : node["gpus"].items())
     for (const Json& i : gpu["mig_instances"].items())
       ++all, held += i["job"].is_number() ? 1 : 0;
-  return all ? fmt::format("{} of {} MIG instance{} held", held, all, all == 1 ? "" : "s") : "";
+  return all ? fmt::format("{} of {} MIG instance{} in use", held, all, all == 1 ? "" : "s") : "";
 }
 
 // "images 12.3 GiB, at most 100 GiB for each user": what container images take on a node's disk;
@@ -119,8 +119,8 @@ std::string images_on(const Json& node, bool with_limit) {
     return {};
   std::string out = "images " + format_bytes(images["bytes"].uint_or(0));
   if (with_limit && images["bytes_max_per_user"].int_or(0) > 0)
-    out += fmt::format(", at most {} for each user",
-                       format_bytes(images["bytes_max_per_user"].uint_or(0)));
+    out +=
+        fmt::format(", at most {} per user", format_bytes(images["bytes_max_per_user"].uint_or(0)));
   return out;
 }
 
@@ -181,8 +181,8 @@ Table gpus_table(const std::vector<Json>& nodes) {
       for (const Json& job : gpu["jobs"].items())
         jobs += (jobs.empty() ? "" : ",") +
                 (job.is_string() ? job.as_string() : fmt::format("{}", job.uint_or(0)));
-      // A cut card: who holds which instance says more than who holds something of it. A sick one
-      // still says who is on it.
+      // For a GPU cut into MIG instances, show which job holds which instance. An unhealthy one
+      // still shows its jobs.
       if (const std::string mig = instances_of(gpu); !mig.empty())
         jobs = mig;
       if (const auto ill = gpu["unhealthy"].str_or(""); !ill.empty())
@@ -206,7 +206,8 @@ Table gpus_table(const std::vector<Json>& nodes) {
 
 int cmd_nodes(const Parsed& parsed) {
   if (parsed.operands.size() > 1)
-    return report_usage({Code::invalid, "nodes takes one name at most", "billow nodes box1"});
+    return report_usage(
+        {Code::invalid, "nodes accepts one name at most", "for example: billow nodes box1"});
   auto client = connect(parsed);
   if (!client)
     return report(client.error());
@@ -265,7 +266,7 @@ int drain_or_undrain(const Parsed& parsed, const char* verb) {
   }
   const bool drain = std::string_view(verb) == "drain", reclaim = drain && parsed.has("reclaim");
   if (reclaim && parsed.has("gpu"))
-    return report_usage({Code::invalid, "--reclaim is of a whole machine", "leave --gpu out"});
+    return report_usage({Code::invalid, "--reclaim applies to a whole machine", "omit --gpu"});
   Json body = Json::object({{"reason", parsed.get("reason", "drained by request")}});
   if (reclaim)
     body.set("reclaim", true);
@@ -275,9 +276,9 @@ int drain_or_undrain(const Parsed& parsed, const char* verb) {
   if (parsed.has("json"))
     print_json(*node);
   else
-    print(drain ? fmt::format("{} takes no new work; {}\n", what,
-                              reclaim ? "its jobs go back into the queue" : "running jobs continue")
-                : fmt::format("{} takes work again\n", what));
+    print(drain ? fmt::format("{} takes no new jobs; {}\n", what,
+                              reclaim ? "its jobs return to the queue" : "running jobs continue")
+                : fmt::format("{} takes new jobs again\n", what));
   return 0;
 }
 
@@ -289,8 +290,7 @@ void print_event(const Json& e, bool json, EventNames& names) {
   print((look.terminal && look.columns ? clipped(line, look.columns) : line) + "\n");
 }
 
-// Events as they happen. A head that restarts is found again, and goes on behind the last number
-// seen.
+// Follows events. After the head restarts, it reconnects and continues after the last number seen.
 int follow_events(Client& client, std::uint64_t after, bool json, EventNames& names) {
   std::optional<SteadyTime> away_since;
   for (;;) {
@@ -313,9 +313,8 @@ int follow_events(Client& client, std::uint64_t after, bool json, EventNames& na
     if (!away_since)
       away_since = now;
     if (now - *away_since > away_max)
-      return report(status
-                        ? Error{Code::unavailable, "the head ends the stream again and again", ""}
-                        : status.error());
+      return report(status ? Error{Code::unavailable, "the head keeps closing the stream", ""}
+                           : status.error());
     ::poll(nullptr, 0, 100);
     (void)client.find_again();
   }
@@ -331,7 +330,7 @@ int cmd_events(const Parsed& parsed) {
   auto client = connect(parsed);
   if (!client)
     return report(client.error());
-  // Without a place to begin, the newest are what somebody wants to see.
+  // Without a starting point, show the newest events.
   if (!parsed.has("after")) {
     auto status = client->get("/v1/status");
     if (!status)
@@ -361,12 +360,12 @@ int cmd_events(const Parsed& parsed) {
 
 void add_cluster_commands(CommandTable& table) {
   table.push_back({.name = "status",
-                   .summary = "whether the head is up, and what it has",
+                   .summary = "show the head's state, nodes and jobs",
                    .example = "billow status",
                    .run = cmd_status,
                    .group = "machines"});
   table.push_back({.name = "nodes",
-                   .summary = "machines, their GPUs and how busy they are",
+                   .summary = "list nodes and the use of their GPUs",
                    .example = "billow nodes\nbillow nodes --gpus",
                    .run = cmd_nodes,
                    .usage = "[NODE]",
@@ -375,7 +374,7 @@ void add_cluster_commands(CommandTable& table) {
                    .completes = Completes::node,
                    .group = "machines"});
   table.push_back({.name = "drain",
-                   .summary = "give a node no new work",
+                   .summary = "start no new jobs on a node",
                    .example = "billow drain box1 --reason \"new power supply\"",
                    .run = [](const Parsed& p) { return drain_or_undrain(p, "drain"); },
                    .usage = "NODE",
@@ -384,7 +383,7 @@ void add_cluster_commands(CommandTable& table) {
                    .completes = Completes::node,
                    .group = "machines"});
   table.push_back({.name = "undrain",
-                   .summary = "let a node take work again",
+                   .summary = "let a drained node take jobs again",
                    .example = "billow undrain box1\nbillow undrain box1 --gpu 3",
                    .run = [](const Parsed& p) { return drain_or_undrain(p, "undrain"); },
                    .usage = "NODE",
@@ -394,7 +393,7 @@ void add_cluster_commands(CommandTable& table) {
                    .group = "machines"});
   // The same by the names other schedulers use.
   table.push_back({.name = "cordon",
-                   .summary = "give a node no new work: the same as drain",
+                   .summary = "start no new jobs on a node (same as drain)",
                    .example = "billow cordon box1 --reason \"new power supply\"",
                    .run = [](const Parsed& p) { return drain_or_undrain(p, "drain"); },
                    .usage = "NODE",
@@ -403,7 +402,7 @@ void add_cluster_commands(CommandTable& table) {
                    .completes = Completes::node,
                    .group = "machines"});
   table.push_back({.name = "uncordon",
-                   .summary = "let a node take work again: the same as undrain",
+                   .summary = "let a drained node take jobs again (same as undrain)",
                    .example = "billow uncordon box1",
                    .run = [](const Parsed& p) { return drain_or_undrain(p, "undrain"); },
                    .usage = "NODE",
@@ -411,10 +410,10 @@ void add_cluster_commands(CommandTable& table) {
                    .completes = Completes::node,
                    .group = "machines"});
   table.push_back({.name = "events",
-                   .summary = "what happened, and who caused it",
+                   .summary = "show what happened and who caused it",
                    .example = "billow events -f\nbillow events --after 1200 --json",
                    .run = cmd_events,
-                   .details = "One line an event, in words; --json has all that is in it.",
+                   .details = "Prints one line per event; --json prints every field.",
                    .options = {event_options},
                    .group = "machines"});
 }

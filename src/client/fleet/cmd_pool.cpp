@@ -15,34 +15,34 @@ namespace billow::client {
 namespace {
 
 constexpr OptionSpec pool_options[] = {
-    {"min", 0, "N", "machines kept even without work (0)"},
-    {"max", 0, "N", "machines at most (1)"},
-    {"idle", 0, "T", "give a machine back after this long without work (3m)"},
+    {"min", 0, "N", "machines kept even without jobs (default 0)"},
+    {"max", 0, "N", "maximum number of machines (default 1)"},
+    {"idle", 0, "T", "release a machine after this long without jobs (default 3m)"},
     {"patience", 0, "T",
-     "ask the next pool as well when a machine takes longer than this to come (2m)"},
-    {"order", 0, "N", "which pool is asked first: the lowest; among equals the cheapest (0)"},
-    {"price", 0, "USD", "of one machine for an hour"},
-    {"spot", 0, nullptr, "its machines may be taken away"},
-    {"gpu", 0, "NxTYPE", "GPUs of one machine, such as 8xH100"},
-    {"label", 0, "KEY=VALUE", "given to its nodes", true},
-    {"head-url", 0, "URL", "what its machines dial (this head's address)"},
-    {"sim", 0, "SPEC", "its agents simulate their GPUs"},
+     "also ask the next pool if a machine takes longer than this to join (default 2m)"},
+    {"order", 0, "N", "order in which pools are asked: lowest first, then cheapest (default 0)"},
+    {"price", 0, "USD", "price of one machine per hour"},
+    {"spot", 0, nullptr, "the provider may reclaim its machines"},
+    {"gpu", 0, "NxTYPE", "GPUs per machine, e.g. 8xH100"},
+    {"label", 0, "KEY=VALUE", "label for its nodes", true},
+    {"head-url", 0, "URL", "head address for its machines (default: this head's address)"},
+    {"sim", 0, "SPEC", "simulate the GPUs of its machines"},
     {"partition", 0, "NAME", "slurm: the partition"},
-    {"gres", 0, "GRES", "slurm: GPUs of one node, such as gpu:h100:8"},
-    {"time", 0, "T", "slurm: how long an allocation lasts (the partition's default)"},
-    {"sbatch", 0, "OPTION",
-     "slurm: a further option for sbatch, such as --sbatch=--account=physics", true},
-    {"create", 0, "CMD", "command: makes a machine (BILLOW_MACHINE, BILLOW_USER_DATA, …)"},
-    {"list", 0, "CMD", "command: prints the machines there are, one a line, name first"},
-    {"delete", 0, "CMD", "command: ends BILLOW_MACHINE"},
-    {"option", 0, "KEY=VALUE", "an option of another kind of pool", true},
+    {"gres", 0, "GRES", "slurm: GPUs per node, e.g. gpu:h100:8"},
+    {"time", 0, "T", "slurm: length of an allocation (default: that of the partition)"},
+    {"sbatch", 0, "OPTION", "slurm: further option for sbatch, e.g. --sbatch=--account=physics",
+     true},
+    {"create", 0, "CMD", "command: creates a machine (BILLOW_MACHINE, BILLOW_USER_DATA, …)"},
+    {"list", 0, "CMD", "command: prints the existing machines, one per line, name first"},
+    {"delete", 0, "CMD", "command: deletes BILLOW_MACHINE"},
+    {"option", 0, "KEY=VALUE", "option of another kind of pool", true},
 };
 
 Result<std::string> gpu_type_of(const std::string& text) {
   const GpuTypeFacts* facts = find_gpu_type(text);
   if (!facts)
-    return fail(Code::invalid, fmt::format("there is no GPU type \"{}\" that Billow knows", text),
-                "say which it is with --gpu, such as --gpu 8xH100; see `billow prices`");
+    return fail(Code::invalid, fmt::format("unknown GPU type \"{}\"", text),
+                "set it with --gpu, e.g. --gpu 8xH100; see `billow prices --gpus`");
   return std::string(facts->type);
 }
 
@@ -53,7 +53,7 @@ Status read_gpus(const std::string& text, Pool& pool) {
       x == std::string::npos ? Result<std::int64_t>(1) : parse_int(text.substr(0, x), 1, 64);
   if (!count)
     return fail(Code::invalid, fmt::format("--gpu {}: {}", text, count.error().message),
-                "write it like 8xH100");
+                "use a form like 8xH100");
   pool.gpus = static_cast<std::int32_t>(*count);
   pool.gpu_type = BILLOW_TRY(gpu_type_of(x == std::string::npos ? text : text.substr(x + 1)));
   return {};
@@ -65,17 +65,17 @@ Status read_gres(const std::string& text, Pool& pool) {
   const auto parts = split(text, ':');
   const auto count = parts.size() >= 2
                          ? parse_int(parts.back(), 1, 64)
-                         : Result<std::int64_t>(fail(Code::invalid, "it has no count"));
+                         : Result<std::int64_t>(fail(Code::invalid, "the count is missing"));
   if (!count || parts.size() > 3 || parts[0].empty())
-    return fail(Code::invalid, fmt::format("--gres {} is not understood", text),
-                "write it like gpu:h100:8");
+    return fail(Code::invalid, fmt::format("--gres {} is not valid", text),
+                "use a form like gpu:h100:8");
   for (const char c : text)
     if (!std::isalnum(static_cast<unsigned char>(c)) && c != ':' && c != '_' && c != '-' &&
         c != '.')
-      return fail(Code::invalid, fmt::format("--gres {}: \"{}\" has no place in it", text, c));
+      return fail(Code::invalid, fmt::format("--gres {}: \"{}\" is not valid", text, c));
   pool.gres = text.substr(0, text.rfind(':'));
   pool.gpus = static_cast<std::int32_t>(*count);
-  // A site's own name for a card ("a100-sxm") needs --gpu beside it.
+  // A site's own name for a GPU ("a100-sxm") also needs --gpu.
   if (parts.size() == 3)
     if (const GpuTypeFacts* facts = find_gpu_type(parts[1]))
       pool.gpu_type = facts->type;
@@ -90,8 +90,8 @@ Status read_pairs(const Parsed& p,
   for (const std::string& text : p.all(option)) {
     const auto equals = text.find('=');
     if (equals == std::string::npos || equals + 1 == text.size())
-      return fail(Code::invalid, fmt::format("--{} {}: not KEY=VALUE", option, text),
-                  fmt::format("write it like --{} {}", option, example));
+      return fail(Code::invalid, fmt::format("--{} {} is not KEY=VALUE", option, text),
+                  fmt::format("use a form like --{} {}", option, example));
     pairs[text.substr(0, equals)] = text.substr(equals + 1);
   }
   return {};
@@ -143,7 +143,7 @@ Result<Pool> read_pool(const Parsed& p) {
   if (p.has("gpu"))
     BILLOW_TRY_VOID(read_gpus(p.get("gpu"), pool));
   if (pool.gpus > 0 && pool.gpu_type.empty())
-    return fail(Code::invalid, "which GPU is that?", "add its type: --gpu 8xH100");
+    return fail(Code::invalid, "the GPU type is missing", "add it: --gpu 8xH100");
   BILLOW_TRY_VOID(read_pairs(p, "label", "zone=a", pool.labels));
   BILLOW_TRY_VOID(read_pairs(p, "option", "region=eu-west-1", pool.options));
   return pool;
@@ -151,8 +151,9 @@ Result<Pool> read_pool(const Parsed& p) {
 
 int pool_add(const Parsed& p) {
   if (p.operands.size() != 2)
-    return report_usage({Code::invalid, "name a kind of pool and the pool",
-                         "billow pool add slurm fast --partition gpu --gres gpu:h100:8 --max 16"});
+    return report_usage(
+        {Code::invalid, "a pool kind and a name are required",
+         "for example: billow pool add slurm fast --partition gpu --gres gpu:h100:8 --max 16"});
   const auto pool = read_pool(p);
   if (!pool)
     return report_usage(pool.error());
@@ -165,10 +166,9 @@ int pool_add(const Parsed& p) {
   if (p.has("json"))
     print_json(*answer);
   else
-    print(
-        fmt::format("pool {} is there; jobs that find no room bring machines from now on (`billow "
-                    "pool list`)\n",
-                    pool->name));
+    print(fmt::format(
+        "created pool {}; queued jobs now start machines from it (see `billow pool list`)\n",
+        pool->name));
   return 0;
 }
 
@@ -194,7 +194,7 @@ int pool_list(const Parsed& p) {
                   {"STATE"},
                   {"NODES", Table::Align::right},
                   {"GPUS", Table::Align::right},
-                  {"ENGINE'S NAME"},
+                  {"ENGINE NAME"},
                   {"NOTE", Table::Align::left, 20}});
   for (const Json& pool : (*answer)["pools"].items()) {
     std::int64_t nodes = 0;
@@ -214,7 +214,7 @@ int pool_list(const Parsed& p) {
                fmt::format("{} of {}–{}", nodes, pool["min"].int_or(0), pool["max"].int_or(0)),
                price > 0 ? fmt::format("${:.2f}/h", price) : "-",
                format_duration(seconds(pool["idle_s"].int_or(0))),
-               pool["removing"].bool_or(false) ? "is being removed"
+               pool["removing"].bool_or(false) ? "being removed"
                                                : std::string(pool["denied"].str_or(""))});
   }
   const Look look = look_at(STDOUT_FILENO);
@@ -241,8 +241,8 @@ int pool_rm(const Parsed& p) {
     print_json(*answer);
   else
     print((*answer)["gone"].bool_or(false)
-              ? fmt::format("pool {} is gone\n", *name)
-              : fmt::format("pool {} gives its machines back, and then is gone\n", *name));
+              ? fmt::format("removed pool {}\n", *name)
+              : fmt::format("pool {} is releasing its machines and will then be removed\n", *name));
   return 0;
 }
 
@@ -259,7 +259,7 @@ int machine_release(const Parsed& p) {
   if (p.has("json"))
     print_json(*answer);
   else
-    print(fmt::format("{} is given back; what runs there goes into the queue again\n", *name));
+    print(fmt::format("released {}; its jobs return to the queue\n", *name));
   return 0;
 }
 
@@ -267,38 +267,37 @@ int machine_release(const Parsed& p) {
 
 void add_pool_commands(CommandTable& table) {
   constexpr const char* group = "machines";
-  table.push_back({.name = "pool add",
-                   .summary = "bring machines when the queue needs them, and give them back",
-                   .example = "billow pool add slurm fast --partition gpu --gres gpu:h100:8 --max "
-                              "16 --idle 5m --time 12h\n"
-                              "billow pool add command cloud --gpu 8xH100 --max 4 --price 23.92 "
-                              "--create ./create.sh --list ./list.sh --delete ./delete.sh",
-                   .run = pool_add,
-                   .usage = "slurm|command NAME",
-                   .details =
-                       "slurm: allocations of a partition, in which agents start and offer exactly "
-                       "the GPUs Slurm gave.\n"
-                       "command: create, list and delete are shell commands; create finds "
-                       "BILLOW_MACHINE, BILLOW_HEAD, BILLOW_TOKEN, BILLOW_GPUS, BILLOW_GPU_TYPE\n"
-                       "and BILLOW_USER_DATA (a cloud-init file that makes the machine join). A "
-                       "create that fails is a no: the next pool is asked.",
-                   .options = {pool_options},
-                   .operands = Operands::some,
-                   .group = group});
+  table.push_back(
+      {.name = "pool add",
+       .summary = "create a pool that brings machines when jobs queue and releases them afterwards",
+       .example = "billow pool add slurm fast --partition gpu --gres gpu:h100:8 --max "
+                  "16 --idle 5m --time 12h\n"
+                  "billow pool add command cloud --gpu 8xH100 --max 4 --price 23.92 "
+                  "--create ./create.sh --list ./list.sh --delete ./delete.sh",
+       .run = pool_add,
+       .usage = "slurm|command NAME",
+       .details = "slurm: each machine is an allocation of a partition; its agent offers exactly "
+                  "the GPUs that Slurm assigned.\ncommand: create, list and delete are shell "
+                  "commands. create gets BILLOW_MACHINE, BILLOW_HEAD, BILLOW_TOKEN, BILLOW_GPUS, "
+                  "BILLOW_GPU_TYPE\nand BILLOW_USER_DATA (a cloud-init file that makes the machine "
+                  "join). If create fails, the next pool is asked.",
+       .options = {pool_options},
+       .operands = Operands::some,
+       .group = group});
   table.push_back({.name = "pool list",
-                   .summary = "pools, and the machines they brought",
+                   .summary = "list pools and their machines",
                    .example = "billow pool list",
                    .run = pool_list,
                    .group = group});
   table.push_back({.name = "pool rm",
-                   .summary = "give a pool's machines back and forget it",
+                   .summary = "release a pool's machines and remove it",
                    .example = "billow pool rm fast",
                    .run = pool_rm,
                    .usage = "POOL",
                    .operands = Operands::some,
                    .group = group});
   table.push_back({.name = "machine release",
-                   .summary = "give one machine of a pool back now",
+                   .summary = "release one machine of a pool now",
                    .example = "billow machine release fast-3",
                    .run = machine_release,
                    .usage = "MACHINE",

@@ -1,4 +1,4 @@
-// Sharing: GPUs reserved ahead of time, and what projects are promised and held to.
+// Sharing: reservations, and the guarantees and limits of projects.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -19,41 +19,40 @@ namespace {
 constexpr OptionSpec reserve_options[] = {
     {"gpus", 'g', "N", "GPUs per node"},
     {"gpu-type", 0, "A,B", "any of these types"},
-    {"nodes", 'N', "N", "on this many nodes (1)"},
-    {"whole-node", 0, nullptr, "whole nodes: every GPU and core"},
+    {"nodes", 'N', "N", "number of nodes (default 1)"},
+    {"whole-node", 0, nullptr, "reserve whole nodes: every GPU and core"},
     {"cpus", 'c', "N",
-     "CPU cores per node (the GPUs' part of the node's by default, less an eighth for jobs without "
+     "CPU cores per node (default: in proportion to the GPUs, less an eighth for jobs without "
      "GPUs)"},
-    {"mem", 0, "SIZE", "memory per node (its part likewise)"},
-    {"from", 0, "WHEN",
-     "when it begins, in UTC: now (the default), +2h, 18:00, \"2026-11-16 18:00\""},
-    {"for", 0, "T", "how long, such as 8h"},
-    {"until", 0, "WHEN", "when it ends, instead of --for"},
-    {"name", 'n', "NAME", "a name, for people and --reservation"},
-    {"project", 'p', "NAME", "who pays, and whose jobs may use it"},
-    {"region", 0, "A,B", "only in one of these regions"},
-    {"zone", 0, "A,B", "only in one of these zones"},
-    {"pool", 0, "A,B", "only on nodes of one of these pools"},
-    {"fabric", 0, "A,B", "only on nodes with this network"},
-    {"placement-group", 0, "NAME", "only on nodes of this placement group"},
-    {"topology", 0, "LEVEL[:required]", "how near the nodes are to each other"},
-    {"node-label", 0, "K=V", "only on nodes with this label", true},
+    {"mem", 0, "SIZE", "memory per node (default: likewise)"},
+    {"from", 0, "WHEN", "start in UTC: now (default), +2h, 18:00, \"2026-11-16 18:00\""},
+    {"for", 0, "T", "length, e.g. 8h"},
+    {"until", 0, "WHEN", "end, instead of --for"},
+    {"name", 'n', "NAME", "name of the reservation, usable with --reservation"},
+    {"project", 'p', "NAME", "project that pays and whose jobs may use it"},
+    {"region", 0, "A,B", "only nodes in one of these regions"},
+    {"zone", 0, "A,B", "only nodes in one of these zones"},
+    {"pool", 0, "A,B", "only nodes of these pools"},
+    {"fabric", 0, "A,B", "only nodes with this network"},
+    {"placement-group", 0, "NAME", "only nodes of this placement group"},
+    {"topology", 0, "LEVEL[:required]", "how close the nodes must be to each other"},
+    {"node-label", 0, "K=V", "only nodes with this label", true},
 };
-constexpr OptionSpec calendar_options[] = {{"days", 0, "N", "how far to look ahead (7)"}};
+constexpr OptionSpec calendar_options[] = {{"days", 0, "N", "days to show (default 7)"}};
 constexpr OptionSpec project_set_options[] = {
-    {"guarantee", 0, "GPUS", "it gets this many back whenever it asks"},
-    {"max", 0, "GPUS", "it never runs more than this at once; none: no limit"},
-    {"weight", 0, "N", "its share of what is left, where projects compete"},
-    {"borrow", 0, "YES|NO", "may use what others leave idle, beyond its guarantee (yes)", false,
+    {"guarantee", 0, "GPUS", "GPUs that the project can always reclaim"},
+    {"max", 0, "GPUS", "maximum number of GPUs in use; none: no limit"},
+    {"weight", 0, "N", "weight of the project when projects compete for the rest"},
+    {"borrow", 0, "YES|NO",
+     "use idle GPUs of other projects beyond the guarantee: yes (default) or no", false,
      Completes::choice, "yes,no"},
     {"policy", 0, "POLICY",
-     "order of its own jobs: fair between its users, strictly as submitted (fifo), or shortest "
-     "first, by known or learned length",
+     "order of its jobs: fair between users, fifo, or shortest (by known or learned duration)",
      false, Completes::choice, "fair,shortest,fifo"},
-    {"user-max", 0, "GPUS", "GPUs of one user at once; none: no limit"},
-    {"user-jobs", 0, "N", "running jobs of one user at once; none: no limit"},
-    {"regions", 0, "A,B", "its work and data stay in these regions; any: everywhere"},
-    {"pools", 0, "A,B", "its work and data stay in these pools; any: everywhere"},
+    {"user-max", 0, "GPUS", "maximum number of GPUs per user; none: no limit"},
+    {"user-jobs", 0, "N", "maximum number of running jobs per user; none: no limit"},
+    {"regions", 0, "A,B", "jobs and data stay in these regions; any: everywhere"},
+    {"pools", 0, "A,B", "jobs and data stay in these pools; any: everywhere"},
 };
 
 // "2026-11-16 08:00", of what is written with seconds and zone.
@@ -68,91 +67,120 @@ std::string gpus_text(std::int64_t milli) {
   return fmt::format("{:g}", static_cast<double>(milli) / 1000);
 }
 
-int cmd_reserve(const Parsed& p) {
+struct Span {
+  WallTime from, until;
+};
+
+Result<Span> span_of(const Parsed& p) {
+  const WallTime at = now();
+  Span span;
+  const auto from = parse_when(p.get("from", "now"), at);
+  if (!from)
+    return pass(from.error(), "--from");
+  span.from = *from;
+  if (p.has("until") && p.has("for"))
+    return fail(Code::invalid, "--for and --until exclude each other", "omit one of them");
+  if (!p.has("until") && !p.has("for"))
+    return fail(Code::invalid, "the length is missing", "add --for 8h");
+  if (p.has("for")) {
+    const auto length = parse_duration(p.get("for"));
+    if (!length)
+      return pass(length.error(), "--for");
+    span.until = *from + *length;
+    return span;
+  }
+  const auto until = parse_when(p.get("until"), at);
+  if (!until)
+    return pass(until.error(), "--until");
+  span.until = *until;
+  return span;
+}
+
+// The resources and places of the reservation, read like those of a job.
+Result<JobRequest> resources_of(const Parsed& p) {
   JobRequest q;
   for (const OptionSpec& option : reserve_options) {
     const std::string_view name = option.name;
     if (name == "from" || name == "for" || name == "until" || name == "name" || name == "project")
       continue;
     for (const std::string& value : p.all(name))
-      if (auto set = set_option(q, name, value); !set)
-        return report_usage(set.error());
+      BILLOW_TRY_VOID(set_option(q, name, value));
   }
   if (q.spec.resources.gpus == 0 && !q.spec.resources.whole_node)
-    return report_usage({Code::invalid, "reserve what?",
-                         "say how many GPUs, from when and for how long: billow reserve --gpus 8 "
-                         "--from 18:00 --for 4h"});
-  const WallTime at = now();
-  const auto from = parse_when(p.get("from", "now"), at);
-  if (!from)
-    return report_usage(Error(from.error()).in("--from"));
-  WallTime until;
-  if (p.has("until") == p.has("for"))
-    return report_usage(p.has("for")
-                            ? Error{Code::invalid, "--for and --until say the same thing twice",
-                                    "leave one of them out"}
-                            : Error{Code::invalid, "for how long?", "add --for 8h"});
-  if (p.has("for")) {
-    const auto span = parse_duration(p.get("for"));
-    if (!span)
-      return report_usage(Error(span.error()).in("--for"));
-    until = *from + *span;
-  } else {
-    const auto end = parse_when(p.get("until"), at);
-    if (!end)
-      return report_usage(Error(end.error()).in("--until"));
-    until = *end;
-  }
+    return fail(
+        Code::invalid, "nothing to reserve",
+        "give the GPUs, the start and the length: billow reserve --gpus 8 --from 18:00 --for 4h");
+  return q;
+}
+
+std::string reservation_body(const Parsed& p, const JobRequest& q, const Span& span) {
   std::string body = "{\"name\":";
   append_json_string(body, p.get("name"));
   body += ",\"project\":";
   append_json_string(body, p.get("project"));
-  body += fmt::format(
-      ",\"nodes\":{},\"from_ns\":{},\"until_ns\":{},\"resources\":{},\"place\":{},\"node_labels\":{"
-      "}}}",
-      q.spec.nodes, from->ns, until.ns, wire::to_json_text(q.spec.resources),
-      wire::to_json_text(q.spec.place), wire::to_json_text(q.spec.node_labels));
-  auto client = connect(p, true);
-  if (!client)
-    return report(client.error());
-  auto made = client->post("/v1/reservations", body);
-  if (!made)
-    return report(made.error());
-  if (p.has("json")) {
-    print_json(*made);
-    return 0;
-  }
-  std::string where;
-  for (const Json& place : (*made)["places"].items())
-    where += (where.empty() ? "" : ", ") + std::string(place["node"].str_or("?"));
-  print(fmt::format(
-      "reservation {}: {} GPU{}, {} core{} and {} of memory on {} from {} until {} for {}, used or "
-      "not\n",
-      (*made)["id"].uint_or(0), gpus_text((*made)["gpu_milli"].int_or(0)),
-      (*made)["gpu_milli"].int_or(0) == 1000 ? "" : "s", gpus_text((*made)["cpu_milli"].int_or(0)),
-      (*made)["cpu_milli"].int_or(0) == 1000 ? "" : "s",
-      format_bytes(static_cast<std::uint64_t>((*made)["mem_mib"].int_or(0)) << 20), where,
-      (*made)["from"].str_or("?"), (*made)["until"].str_or("?"), (*made)["cost"].str_or("?")));
-  if (const auto leave = (*made)["asked_to_leave"].items(); !leave.empty()) {
+  return body + fmt::format(
+                    ",\"nodes\":{},\"from_ns\":{},\"until_ns\":{},\"resources\":{},\"place\":{},"
+                    "\"node_labels\":{}}}",
+                    q.spec.nodes, span.from.ns, span.until.ns, wire::to_json_text(q.spec.resources),
+                    wire::to_json_text(q.spec.place), wire::to_json_text(q.spec.node_labels));
+}
+
+// Spot jobs that must leave when the reservation begins.
+void warn_of_preemption(const Json& made) {
+  if (const auto& leave = made["asked_to_leave"].items(); !leave.empty()) {
     std::string who;
     for (const Json& job : leave)
       who += fmt::format("{}{} ({})", who.empty() ? "" : ", ", job["job"].str_or("?"),
                          printable(job["user"].str_or("?")));
-    say(fmt::format("note: {} spot job{} there now and will be asked to leave when it begins: {}",
+    say(fmt::format("note: {} spot job{} there now and will be preempted when it begins: {}",
                     leave.size(), leave.size() == 1 ? " runs" : "s run", who));
   }
-  if (const auto others = (*made)["others_asked_to_leave"].uint_or(0); others > 0)
+  if (const auto others = made["others_asked_to_leave"].uint_or(0); others > 0)
     say(fmt::format(
-        "note: {} spot job{} of other projects there now and will be asked to leave when it begins",
+        "note: {} spot job{} of other projects there now and will be preempted when it begins",
         others, others == 1 ? " runs" : "s run"));
-  // As much as one node of it has, so that what is printed can be run.
+}
+
+void show_reservation(const Json& made, bool whole_node) {
+  std::string where;
+  for (const Json& place : made["places"].items())
+    where += (where.empty() ? "" : ", ") + std::string(place["node"].str_or("?"));
+  print(fmt::format(
+      "reservation {}: {} GPU{}, {} core{} and {} of memory on {}, from {}, until "
+      "{}; {} in total, used or not\n",
+      made["id"].uint_or(0), gpus_text(made["gpu_milli"].int_or(0)),
+      made["gpu_milli"].int_or(0) == 1000 ? "" : "s", gpus_text(made["cpu_milli"].int_or(0)),
+      made["cpu_milli"].int_or(0) == 1000 ? "" : "s",
+      format_bytes(static_cast<std::uint64_t>(made["mem_mib"].int_or(0)) << 20), where,
+      time_text(made["from"], now(), "?"), time_text(made["until"], now(), "?"),
+      made["cost"].str_or("?")));
+  warn_of_preemption(made);
+  // As much as one node of it has, so that the printed command can be run.
   const auto nodes =
-      std::max<std::int64_t>(1, static_cast<std::int64_t>((*made)["places"].items().size()));
-  say(fmt::format("run inside it: billow run --reservation {}{}{} -- …", (*made)["id"].uint_or(0),
-                  nodes > 1 ? fmt::format(" --nodes {}", nodes) : "",
-                  q.spec.resources.whole_node
-                      ? " --whole-node"
-                      : " --gpus " + gpus_text((*made)["gpu_milli"].int_or(0) / nodes)));
+      std::max<std::int64_t>(1, static_cast<std::int64_t>(made["places"].items().size()));
+  say(fmt::format(
+      "to use it: billow run --reservation {}{}{} -- …", made["id"].uint_or(0),
+      nodes > 1 ? fmt::format(" --nodes {}", nodes) : "",
+      whole_node ? " --whole-node" : " --gpus " + gpus_text(made["gpu_milli"].int_or(0) / nodes)));
+}
+
+int cmd_reserve(const Parsed& p) {
+  const auto request = resources_of(p);
+  if (!request)
+    return report_usage(request.error());
+  const auto span = span_of(p);
+  if (!span)
+    return report_usage(span.error());
+  auto client = connect(p, true);
+  if (!client)
+    return report(client.error());
+  const auto made = client->post("/v1/reservations", reservation_body(p, *request, *span));
+  if (!made)
+    return report(made.error());
+  if (p.has("json"))
+    print_json(*made);
+  else
+    show_reservation(*made, request->spec.resources.whole_node);
   return 0;
 }
 
@@ -195,7 +223,7 @@ int reserve_list(const Parsed& p) {
                where});
   }
   if (table.empty())
-    say("nothing is reserved; billow reserve --gpus 8 --from 18:00 --for 4h");
+    say("there are no reservations; make one: billow reserve --gpus 8 --from 18:00 --for 4h");
   else
     print(table.text(look_at(STDOUT_FILENO)));
   return 0;
@@ -237,9 +265,9 @@ int reserve_cancel(const Parsed& p) {
     print_json(*answer);
   else
     print((*answer)["unused_nano_usd"].int_or(0) > 0
-              ? fmt::format("reservation {} is cancelled; {} is owed for what it held unused\n",
-                            *id, (*answer)["unused"].str_or("?"))
-              : fmt::format("reservation {} is cancelled\n", *id));
+              ? fmt::format("cancelled reservation {}; {} is due for its unused time\n", *id,
+                            (*answer)["unused"].str_or("?"))
+              : fmt::format("cancelled reservation {}\n", *id));
   const auto named = [&](const char* member) {
     std::string who;
     for (const Json& job : (*answer)[member].items())
@@ -247,13 +275,11 @@ int reserve_cancel(const Parsed& p) {
     return p.has("json") ? std::string() : who;
   };
   if (const std::string who = named("goes_on"); !who.empty())
-    say(fmt::format(
-        "note: what runs inside it goes on, and pays the price of on-demand work from now on:{}",
-        who));
+    say(fmt::format("note: jobs running in it continue at the on-demand price:{}", who));
   if (const std::string who = named("waiting"); !who.empty())
     say(
-        fmt::format("note: what waits or is suspended inside it does not start by itself any more; "
-                    "at the price of on-demand work: billow resume --on-demand{}",
+        fmt::format("note: waiting and suspended jobs in it will not start; to start them at the "
+                    "on-demand price: billow resume --on-demand{}",
                     who));
   return 0;
 }
@@ -298,14 +324,13 @@ Result<Json> quota_body(const Parsed& p) {
   if (p.has("borrow")) {
     const std::string text = p.get("borrow");
     if (text != "yes" && text != "no")
-      return fail(Code::invalid, fmt::format("--borrow {}: yes or no", text));
+      return fail(Code::invalid, fmt::format("--borrow must be yes or no, not {}", text));
     body.set("may_borrow", text == "yes");
   }
   if (p.has("policy")) {
     if (!enum_value<OrderPolicy>(p.get("policy")))
-      return fail(Code::invalid,
-                  fmt::format("--policy {}: there is no such policy", p.get("policy")),
-                  "one of fair, shortest, fifo");
+      return fail(Code::invalid, fmt::format("unknown --policy {}", p.get("policy")),
+                  "choose one of fair, shortest, fifo");
     body.set("policy", p.get("policy"));
   }
   if (p.has("regions"))
@@ -313,8 +338,8 @@ Result<Json> quota_body(const Parsed& p) {
   if (p.has("pools"))
     body.set("pools", names_or_any(p.get("pools")));
   if (body.members().empty())
-    return fail(Code::invalid, "set what?",
-                "such as: billow project set vision --guarantee 8 --max 32");
+    return fail(Code::invalid, "nothing to set",
+                "for example: billow project set vision --guarantee 8 --max 32");
   return body;
 }
 
@@ -351,9 +376,9 @@ std::string quota_text(const Json& project) {
   if (!project["may_borrow"].bool_or(true))
     text += ", does not borrow";
   if (project["user_limit_milli"].is_number())
-    text += fmt::format(", {} GPUs a user", limit("user_limit_milli"));
+    text += fmt::format(", {} GPUs per user", limit("user_limit_milli"));
   if (project["user_running_max"].is_number())
-    text += fmt::format(", {} jobs a user", project["user_running_max"].int_or(0));
+    text += fmt::format(", {} jobs per user", project["user_running_max"].int_or(0));
   for (const char* kind : {"regions", "pools"}) {
     std::vector<std::string> names;
     for (const Json& n : project[kind].items())
@@ -368,48 +393,47 @@ void add_reserve_commands(CommandTable& table) {
   constexpr const char* group = "people and access";
   table.push_back(
       {.name = "project set",
-       .summary = "what a project is guaranteed and held to, and how its jobs are ordered",
+       .summary = "set a project's guarantee, limits and job order",
        .example =
            "billow project set vision --guarantee 8 --max 32 --weight 200\nbillow project set "
            "vision --policy shortest --user-jobs 20\nbillow project set medical --regions eu-1",
        .run = project_set,
        .usage = "PROJECT",
-       .details = "A guarantee is given back on demand: what others borrowed of it is preempted. "
-                  "Work that cannot give way (no --spot) borrows only what "
-                  "nobody is guaranteed. With --policy shortest the shorter job goes first, by its "
-                  "--time or by what earlier runs of the same command took; "
-                  "nobody is passed for ever.",
+       .details =
+           "When the project needs its guarantee, jobs of other projects on those GPUs are "
+           "preempted. Jobs without --spot can use only GPUs not guaranteed to another project, "
+           "because they cannot be preempted. With --policy shortest, shorter jobs start first, by "
+           "their --time or by earlier runs of the same command; no job waits indefinitely.",
        .options = {project_set_options},
        .operands = Operands::some,
        .group = group});
   constexpr const char* jobs = "reservations";
-  table.push_back({.name = "reserve",
-                   .summary = "keep GPUs free for a project, from then until then",
-                   .example = "billow reserve --gpus 8 --from \"2026-11-16 08:00\" --for 8h --name "
-                              "demo\nbillow run --reservation demo --gpus 8 -- python train.py",
-                   .run = cmd_reserve,
-                   .details =
-                       "It is paid for at the reserved price, used or not; jobs inside it pay that "
-                       "price for what they hold. Nothing that would still be running "
-                       "then is started there in the meantime. When it ends, jobs that run inside "
-                       "it go on at its price; those that still wait do not start by "
-                       "themselves any more (`billow resume JOB --on-demand` lets them). See also "
-                       "`billow reserve list`, `calendar`, `cancel`.",
-                   .options = {reserve_options},
-                   .group = jobs});
+  table.push_back(
+      {.name = "reserve",
+       .summary = "reserve GPUs for a project for a fixed period",
+       .example = "billow reserve --gpus 8 --from \"2026-11-16 08:00\" --for 8h --name "
+                  "demo\nbillow run --reservation demo --gpus 8 -- python train.py",
+       .run = cmd_reserve,
+       .details = "The project pays the reserved price for the whole period, used or not; jobs in "
+                  "the reservation pay that price for what they use. Until it begins, no job that "
+                  "would overlap it is started on its GPUs. When it ends, running jobs continue at "
+                  "its price; waiting jobs do not start (`billow resume JOB --on-demand` starts "
+                  "them). See also `billow reserve list`, `calendar` and `cancel`.",
+       .options = {reserve_options},
+       .group = jobs});
   table.push_back({.name = "reserve list",
-                   .summary = "what is reserved, for whom and when",
+                   .summary = "list reservations",
                    .example = "billow reserve list",
                    .run = reserve_list,
                    .group = jobs});
   table.push_back({.name = "reserve calendar",
-                   .summary = "the same as a calendar, by node",
+                   .summary = "show reservations as a calendar, by node",
                    .example = "billow reserve calendar --days 2",
                    .run = reserve_calendar,
                    .options = {calendar_options},
                    .group = jobs});
   table.push_back({.name = "reserve cancel",
-                   .summary = "give a reservation up; what it held so far is paid",
+                   .summary = "cancel a reservation; its past time is charged",
                    .example = "billow reserve cancel 3",
                    .run = reserve_cancel,
                    .usage = "ID|NAME",

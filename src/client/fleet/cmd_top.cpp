@@ -20,7 +20,7 @@
 namespace billow::client {
 namespace {
 
-constexpr OptionSpec top_options[] = {{"once", 0, nullptr, "print one picture and leave"}};
+constexpr OptionSpec top_options[] = {{"once", 0, nullptr, "print once and exit"}};
 constexpr Duration redraw = milliseconds(1000);
 
 class Screen {
@@ -79,6 +79,84 @@ int once(Client& client) {
   return 0;
 }
 
+// What the reading thread and the screen share.
+struct Live {
+  billow::Sync<TopView> view;  // client::Sync is another type
+  std::atomic<bool> done = false, fresh = true;
+  std::optional<Error> refused;  // written before `done`
+};
+
+// Follows the head's stream until the screen is closed; reconnects when the head is away.
+void follow(Client& client, Live& live) {
+  while (!live.done) {
+    bool first = true;
+    net::SseParser parser([&](const net::SseEvent& event) {
+      const auto piece = parse_json(event.data);
+      if (!piece || event.event != "live")
+        return;
+      auto shared = live.view.lock();
+      if (std::exchange(first, false))
+        shared->reset();
+      shared->take(*piece);
+      live.fresh = true;
+    });
+    const auto status = client.stream(
+        "/v1/live",
+        [&](std::string_view data) { return !live.done && parser.feed(data).has_value(); }, {},
+        seconds(30));
+    if (live.done)
+      return;
+    if (!status && !is_away(status.error())) {
+      live.refused = status.error();
+      live.done = true;
+      return;
+    }
+    live.view.lock()->set_away(true);
+    live.fresh = true;
+    for (int i = 0; i < 10 && !live.done; ++i)
+      ::poll(nullptr, 0, 100);
+    (void)client.find_again();
+  }
+}
+
+void take_keys(Live& live) {
+  char buffer[64];
+  const ssize_t got = ::read(STDIN_FILENO, buffer, sizeof(buffer));
+  if (got <= 0)
+    live.done = true;
+  for (const std::string& key :
+       keys_of({buffer, static_cast<std::size_t>(std::max<ssize_t>(0, got))}))
+    if (live.view.lock()->key(key))
+      live.done = true;
+  live.fresh = true;
+}
+
+// Draws and takes keys until the user quits or the head refuses.
+void show_screen(Live& live, SignalQueue& signals) {
+  Screen screen;
+  SteadyTime drawn;
+  while (!live.done) {
+    const SteadyTime at = system_clock().steady();
+    if (live.fresh.exchange(false) || at - drawn > redraw) {
+      drawn = at;
+      const auto size = terminal_size(STDOUT_FILENO).value_or(TerminalSize{});
+      print("\x1b[H" + live.view.lock()->frame({size.rows, size.cols}, now(), true));
+    }
+    pollfd watched[] = {{STDIN_FILENO, POLLIN, 0}, {signals.fd(), POLLIN, 0}};
+    ::poll(watched, 2, 250);
+    while (const int signal = signals.next()) {
+      if (signal != SIGWINCH) {
+        live.done = true;
+        continue;
+      }
+      print("\x1b[2J");
+      live.fresh = true;
+    }
+    if (watched[0].revents & (POLLIN | POLLHUP))
+      take_keys(live);
+  }
+}
+
 int cmd_top(const Parsed& parsed) {
   auto client = connect(parsed);
   if (!client)
@@ -91,87 +169,26 @@ int cmd_top(const Parsed& parsed) {
   auto signals = SignalQueue::create();
   if (!signals)
     return report(signals.error());
-  billow::Sync<TopView> view;  // client::Sync is another type
-  std::atomic<bool> done = false, fresh = true;
-  std::optional<Error> refused;
-  std::thread reader([&] {
-    while (!done) {
-      bool first = true;
-      net::SseParser parser([&](const net::SseEvent& event) {
-        const auto piece = parse_json(event.data);
-        if (!piece || event.event != "live")
-          return;
-        auto shared = view.lock();
-        if (std::exchange(first, false))
-          shared->reset();
-        shared->take(*piece);
-        fresh = true;
-      });
-      const auto status = client->stream(
-          "/v1/live", [&](std::string_view data) { return !done && parser.feed(data).has_value(); },
-          {}, seconds(30));
-      if (done)
-        return;
-      if (!status && !is_away(status.error())) {
-        refused = status.error();
-        done = true;
-        return;
-      }
-      view.lock()->set_away(true);
-      fresh = true;
-      for (int i = 0; i < 10 && !done; ++i)
-        ::poll(nullptr, 0, 100);
-      (void)client->find_again();
-    }
-  });
-  {
-    Screen screen;
-    SteadyTime drawn;
-    while (!done) {
-      const SteadyTime at = system_clock().steady();
-      if (fresh.exchange(false) || at - drawn > redraw) {
-        drawn = at;
-        const auto size = terminal_size(STDOUT_FILENO).value_or(TerminalSize{});
-        print("\x1b[H" + view.lock()->frame({size.rows, size.cols}, now(), true));
-      }
-      pollfd watched[] = {{STDIN_FILENO, POLLIN, 0}, {signals->fd(), POLLIN, 0}};
-      ::poll(watched, 2, 250);
-      while (const int signal = signals->next()) {
-        if (signal == SIGWINCH)
-          print("\x1b[2J"), fresh = true;
-        else
-          done = true;
-      }
-      if (!(watched[0].revents & (POLLIN | POLLHUP)))
-        continue;
-      char buffer[64];
-      const ssize_t got = ::read(STDIN_FILENO, buffer, sizeof(buffer));
-      if (got <= 0)
-        done = true;
-      for (const std::string& key :
-           keys_of({buffer, static_cast<std::size_t>(std::max<ssize_t>(0, got))}))
-        if (view.lock()->key(key))
-          done = true;
-      fresh = true;
-    }
-  }
+  Live live;
+  std::thread reader([&] { follow(*client, live); });
+  show_screen(live, *signals);
   { const RawMode given_back = std::move(*raw); }
-  if (refused) {
+  if (live.refused) {
     reader.join();
-    return report(*refused);
+    return report(*live.refused);
   }
-  std::_Exit(0);  // the reader may wait for the stream's next sign of life; nobody waits for it
+  std::_Exit(0);  // the reader may block until the stream's next sign of life; do not wait for it
 }
 
 }  // namespace
 
 void add_top_commands(CommandTable& table) {
   table.push_back({.name = "top",
-                   .summary = "GPUs, jobs, queue and spend, live",
+                   .summary = "watch GPUs, jobs, queue and spending live",
                    .example = "billow top\nbillow top --once",
                    .run = cmd_top,
-                   .details = "Keys: q leave, s sort, r reverse, / filter, t show all, running, "
-                              "waiting or idle, n a line per node, ? help.",
+                   .details = "Keys: q quit, s sort, r reverse, / filter, t show all, running, "
+                              "waiting or idle, n one line per node, ? help.",
                    .options = {top_options},
                    .group = "machines",
                    .prints_json = false});

@@ -13,23 +13,23 @@ namespace billow::client {
 namespace {
 
 constexpr OptionSpec add_options[] = {
-    {"path", 0, "DIR", "the directory on those nodes", false, Completes::directory},
-    {"pool", 0, "NAME", "only nodes of this pool have it"},
-    {"label", 'l', "K=V", "only nodes with this label have it", true},
-    {"project", 'p', "NAME", "only jobs of this project may have it", true},
-    {"read-only", 0, nullptr, "nobody may write to it"},
+    {"path", 0, "DIR", "directory on the nodes", false, Completes::directory},
+    {"pool", 0, "NAME", "only nodes of this pool"},
+    {"label", 'l', "K=V", "only nodes with this label", true},
+    {"project", 'p', "NAME", "only jobs of this project may mount it", true},
+    {"read-only", 0, nullptr, "mount it read-only"},
 };
 
 int cmd_volume_add(const Parsed& parsed) {
   if (parsed.operands.size() != 1 || parsed.get("path").empty())
     return report_usage({Code::invalid, "a volume needs a name and a path",
-                         "write it like: billow volume add data --path /srv/data"});
+                         "for example: billow volume add data --path /srv/data"});
   Json labels = Json::object(), projects = Json::array();
   for (const std::string& label : parsed.all("label")) {
     const auto equals = label.find('=');
     if (equals == std::string::npos || equals == 0)
-      return report_usage({Code::invalid, fmt::format("--label {}: not KEY=VALUE", label),
-                           "write it like --label zone=a"});
+      return report_usage({Code::invalid, fmt::format("--label {} is not KEY=VALUE", label),
+                           "use a form like --label zone=a"});
     labels.set(label.substr(0, equals), label.substr(equals + 1));
   }
   for (const std::string& project : parsed.all("project"))
@@ -43,7 +43,7 @@ int cmd_volume_add(const Parsed& parsed) {
   return ask(
       parsed, [&](Client& c) { return c.post("/v1/volumes", body.dump()); },
       [&](const Json&) {
-        print(fmt::format("volume {} is there: billow run --volume {}:/mnt/{} …\n",
+        print(fmt::format("created volume {}; use it with billow run --volume {}:/mnt/{} …\n",
                           parsed.operands[0], parsed.operands[0], parsed.operands[0]));
       });
 }
@@ -67,9 +67,9 @@ int cmd_volume_list(const Parsed& parsed) {
                      projects.empty() ? "all" : join(projects, ", "),
                      volume["read_only"].bool_or(false) ? "read-only" : "read and write"});
         }
-        show_table(
-            table,
-            "there are no volumes; an admin makes one with `billow volume add NAME --path DIR`");
+        show_table(table,
+                   "there are no volumes; an admin can create one with `billow volume add NAME "
+                   "--path DIR`");
       });
 }
 
@@ -79,7 +79,9 @@ int cmd_volume_rm(const Parsed& parsed) {
     return report_usage(name.error());
   return ask(
       parsed, [&](Client& c) { return c.del("/v1/volumes/" + net::percent_encode(*name)); },
-      [&](const Json&) { print(fmt::format("volume {} is gone; what is in it stays\n", *name)); });
+      [&](const Json&) {
+        print(fmt::format("removed volume {}; its files stay on the nodes\n", *name));
+      });
 }
 
 }  // namespace
@@ -87,23 +89,23 @@ int cmd_volume_rm(const Parsed& parsed) {
 void add_volume_commands(CommandTable& table) {
   table.push_back(
       {.name = "volume add",
-       .summary = "let jobs mount a path that nodes have",
+       .summary = "let jobs mount a path of the nodes",
        .example = "billow volume add data --path /srv/data --read-only\nbillow run --volume "
                   "data:/mnt/data -- ls /mnt/data",
        .run = cmd_volume_add,
        .usage = "NAME --path DIR",
-       .details = "A disk of the nodes, or a file system they share. Jobs that ask for it go only "
-                  "to nodes that have it. The files in it belong to whom they belong on the node.",
+       .details = "A volume is a local disk of the nodes or a file system they share. Jobs that "
+                  "use it run only on nodes that have it. Files keep their owners.",
        .options = {add_options},
        .operands = Operands::some,
        .group = "machines"});
   table.push_back({.name = "volume list",
-                   .summary = "the volumes jobs can mount",
+                   .summary = "list volumes",
                    .example = "billow volume list",
                    .run = cmd_volume_list,
                    .group = "machines"});
   table.push_back({.name = "volume rm",
-                   .summary = "forget a volume; what is in it stays",
+                   .summary = "remove a volume; its files stay on the nodes",
                    .example = "billow volume rm data",
                    .run = cmd_volume_rm,
                    .usage = "NAME",

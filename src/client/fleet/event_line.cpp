@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <functional>
-
 #include "base/money.h"
 #include "base/text.h"
 #include "client/frame/table.h"
@@ -99,214 +97,251 @@ std::string joined(Reader& r) {
   return fmt::format("{} joined with {} GPU{}", name, gpus, gpus == 1 ? "" : "s");
 }
 
-using Tell = std::function<std::string(Reader&)>;
-const std::map<std::string_view, Tell>& sentences() {
-  static const std::map<std::string_view, Tell> all = {
-      {"head_started",
-       [](Reader& r) {
-         return fmt::format("the head started, version {}", r.body["version"].str_or("?"));
-       }},
-      {"user_added",
-       [](Reader& r) {
-         r.names.users[r.body.at("user", "id").uint_or(0)] =
-             std::string(r.body.at("user", "name").str_or("?"));
-         return fmt::format("user {} added, {}", r.body.at("user", "name").str_or("?"),
-                            r.body.at("user", "role").str_or("member"));
-       }},
-      {"project_added",
-       [](Reader& r) {
-         r.names.projects[r.body.at("project", "id").uint_or(0)] =
-             std::string(r.body.at("project", "name").str_or("?"));
-         return fmt::format("project {} added", r.body.at("project", "name").str_or("?"));
-       }},
-      {"member_set",
-       [](Reader& r) {
-         const auto role = r.body["role"].str_or("");
-         return role.empty() ? fmt::format("{} left project {}", r.body["user"].str_or("?"),
-                                           r.project(r.body["project"]))
-                             : fmt::format("{} is {} of project {}", r.body["user"].str_or("?"),
-                                           role, r.project(r.body["project"]));
-       }},
-      {"token_created",
-       [](Reader& r) {
-         return fmt::format("token \"{}\" created, {}", r.body.at("token", "name").str_or("?"),
-                            r.body.at("token", "scope").str_or("full"));
-       }},
-      {"token_revoked",
-       [](Reader& r) {
-         return fmt::format("token {} revoked", r.body["token"].uint_or(0));
-       }},
-      {"environment_stored",
-       [](Reader& r) {
-         return fmt::format("{} variables stored for the next job", r.body["env"].size());
-       }},
+std::string head_started(Reader& r) {
+  return fmt::format("the head started, version {}", r.body["version"].str_or("?"));
+}
+
+std::string user_added(Reader& r) {
+  r.names.users[r.body.at("user", "id").uint_or(0)] =
+      std::string(r.body.at("user", "name").str_or("?"));
+  return fmt::format("user {} added, {}", r.body.at("user", "name").str_or("?"),
+                     r.body.at("user", "role").str_or("member"));
+}
+
+std::string project_added(Reader& r) {
+  r.names.projects[r.body.at("project", "id").uint_or(0)] =
+      std::string(r.body.at("project", "name").str_or("?"));
+  return fmt::format("project {} added", r.body.at("project", "name").str_or("?"));
+}
+
+std::string member_set(Reader& r) {
+  const auto role = r.body["role"].str_or("");
+  return role.empty() ? fmt::format("{} left project {}", r.body["user"].str_or("?"),
+                                    r.project(r.body["project"]))
+                      : fmt::format("{} is {} of project {}", r.body["user"].str_or("?"), role,
+                                    r.project(r.body["project"]));
+}
+
+std::string token_created(Reader& r) {
+  return fmt::format("token \"{}\" created, {}", r.body.at("token", "name").str_or("?"),
+                     r.body.at("token", "scope").str_or("full"));
+}
+
+std::string token_revoked(Reader& r) {
+  return fmt::format("token {} revoked", r.body["token"].uint_or(0));
+}
+
+std::string environment_stored(Reader& r) {
+  return fmt::format("{} variables stored for the next job", r.body["env"].size());
+}
+
+std::string job_ready(Reader& r) {
+  return r.job() + " can start now";
+}
+
+std::string dependency_met(Reader& r) {
+  return fmt::format("{} no longer waits for job {}", r.job(), r.body["on"].uint_or(0));
+}
+
+std::string task_started(Reader& r) {
+  return r.task() + " started";
+}
+
+std::string task_ended(Reader& r) {
+  return fmt::format("{} ended{}, {}", r.task(), exit_text(r.body["exit"]), usd(r.body["cost"]));
+}
+
+std::string job_stopping(Reader& r) {
+  return fmt::format("{} is being stopped{}{}", r.job(), r.to_whom(), r.because());
+}
+
+std::string job_requeued(Reader& r) {
+  return fmt::format("{} is back in the queue{}", r.job(), r.because());
+}
+
+std::string job_ended(Reader& r) {
+  return fmt::format("{} {}{}{}", r.job(), r.body["state"].str_or("succeeded"),
+                     exit_text(r.body["exit"]), r.because());
+}
+
+std::string job_held(Reader& r) {
+  return fmt::format("{} is held{}", r.job(), r.because());
+}
+
+std::string job_suspending(Reader& r) {
+  return fmt::format("{} is being suspended{}{}", r.job(), r.to_whom(), r.because());
+}
+
+std::string suspension_changed(Reader& r) {
+  return fmt::format("{} {}{}", r.job(),
+                     r.body["resume_wanted"].bool_or(false) ? "resumes as soon as its GPUs are free"
+                                                            : "stays suspended",
+                     r.because());
+}
+
+std::string task_suspended(Reader& r) {
+  return fmt::format("{} suspended, {} kept", r.task(), mebibytes(r.body["ram_mib"].int_or(0)));
+}
+
+std::string suspend_failed(Reader& r) {
+  return fmt::format("{} could not be suspended{}", r.body["job"].uint_or(0) ? r.job() : r.task(),
+                     r.because());
+}
+
+std::string job_resuming(Reader& r) {
+  return r.job() + " resumes";
+}
+
+std::string task_resumed(Reader& r) {
+  return r.task() + " continues";
+}
+
+std::string job_checkpointed(Reader& r) {
+  return fmt::format("{} has a checkpoint in {}", r.job(),
+                     r.body.at("checkpoint", "path").str_or("?"));
+}
+
+std::string member_replaced(Reader& r) {
+  return r.job() + " gets a new member for a lost one";
+}
+
+std::string node_offer_changed(Reader& r) {
+  return r.node() + " changed what it offers";
+}
+
+std::string node_reachable(Reader& r) {
+  return r.node() + " answers again";
+}
+
+std::string node_unreachable(Reader& r) {
+  return r.node() + " does not answer";
+}
+
+std::string node_drained(Reader& r) {
+  return r.body["reason"].str_or("").empty()
+             ? r.node() + " takes jobs again"
+             : fmt::format("{} takes no new jobs{}", r.node(), r.because());
+}
+
+std::string gpu_drained(Reader& r) {
+  return fmt::format("GPU {} of {} {}{}", r.body["gpu"].int_or(0), r.node(),
+                     r.body["reason"].str_or("").empty() ? "takes jobs again" : "takes no new jobs",
+                     r.because());
+}
+
+std::string node_removed(Reader& r) {
+  return r.node() + " was removed";
+}
+
+std::string node_released(Reader& r) {
+  return fmt::format("{} was released{}", r.node(), r.because());
+}
+
+std::string node_price_set(Reader& r) {
+  return fmt::format("{} costs {}", r.node(), rate_text(r.body["rate"]));
+}
+
+std::string meter_marked(Reader& r) {
+  const std::size_t n = r.body["marks"].items().size();
+  return fmt::format("{} reported the usage of {} task{}", r.node(), n, n == 1 ? "" : "s");
+}
+
+std::string idle_warned(Reader& r) {
+  return fmt::format("{}: {}", r.job(), r.body["text"].str_or("idle"));
+}
+
+std::string idle_acted(Reader& r) {
+  return fmt::format("{} ({}): {}", r.job(), r.body["action"].str_or("?"),
+                     r.body["text"].str_or("idle"));
+}
+
+std::string kept_alive(Reader& r) {
+  return fmt::format("{} is exempt from the idle rules for {}{}", r.job(),
+                     format_duration(Duration{r.body["lasts_ns"].int_or(0)}), r.because());
+}
+
+std::string budget_warned(Reader& r) {
+  return std::string(r.body["text"].str_or("a budget is nearly spent"));
+}
+
+std::string day_closed(Reader& r) {
+  return fmt::format("closed the day: {} charged, the nodes cost {}", usd(r.body["charge"]),
+                     usd(r.body["fleet"]));
+}
+
+std::string month_closed(Reader& r) {
+  return fmt::format("closed {}: {} charged", r.body["month"].str_or("?"), usd(r.body["charge"]));
+}
+
+std::string machine_wanted(Reader& r) {
+  return fmt::format("requested machine {}{}",
+                     r.body["machine"].is_object() ? r.body.at("machine", "name").str_or("?")
+                                                   : r.body["machine"].str_or("?"),
+                     r.because("why"));
+}
+
+std::string machine_gone(Reader& r) {
+  return fmt::format("machine {} is gone{}",
+                     r.body["machine"].is_string()
+                         ? std::string(r.body["machine"].str_or(""))
+                         : fmt::format("{}", r.body["machine"].uint_or(0)),
+                     r.because());
+}
+
+using Sentence = std::string (*)(Reader&);
+
+// The sentence for each kind of event.
+const std::map<std::string_view, Sentence>& sentences() {
+  static const std::map<std::string_view, Sentence> all = {
+      {"head_started", head_started},
+      {"user_added", user_added},
+      {"project_added", project_added},
+      {"member_set", member_set},
+      {"token_created", token_created},
+      {"token_revoked", token_revoked},
+      {"environment_stored", environment_stored},
       {"jobs_submitted", submitted},
-      {"job_ready",
-       [](Reader& r) {
-         return r.job() + " may start now";
-       }},
-      {"dependency_met",
-       [](Reader& r) {
-         return fmt::format("{} no longer waits for job {}", r.job(), r.body["on"].uint_or(0));
-       }},
+      {"job_ready", job_ready},
+      {"dependency_met", dependency_met},
       {"job_placed", placed},
-      {"task_started",
-       [](Reader& r) {
-         return r.task() + " started";
-       }},
-      {"task_ended",
-       [](Reader& r) {
-         return fmt::format("{} ended its task{}, {}", r.task(), exit_text(r.body["exit"]),
-                            usd(r.body["cost"]));
-       }},
-      {"job_stopping",
-       [](Reader& r) {
-         return fmt::format("{} is being stopped{}{}", r.job(), r.to_whom(), r.because());
-       }},
-      {"job_requeued",
-       [](Reader& r) {
-         return fmt::format("{} is queued again{}", r.job(), r.because());
-       }},
-      {"job_ended",
-       [](Reader& r) {
-         return fmt::format("{} {}{}{}", r.job(), r.body["state"].str_or("succeeded"),
-                            exit_text(r.body["exit"]), r.because());
-       }},
-      {"job_held",
-       [](Reader& r) {
-         return fmt::format("{} is held{}", r.job(), r.because());
-       }},
-      {"job_suspending",
-       [](Reader& r) {
-         return fmt::format("{} is being suspended{}{}", r.job(), r.to_whom(), r.because());
-       }},
-      {"suspension_changed",
-       [](Reader& r) {
-         return fmt::format("{} {}{}", r.job(),
-                            r.body["resume_wanted"].bool_or(false)
-                                ? "resumes as soon as its GPUs are free"
-                                : "stays suspended",
-                            r.because());
-       }},
-      {"task_suspended",
-       [](Reader& r) {
-         return fmt::format("{} suspended, {} kept", r.task(),
-                            mebibytes(r.body["ram_mib"].int_or(0)));
-       }},
-      {"suspend_failed",
-       [](Reader& r) {
-         return fmt::format("{} could not be suspended{}",
-                            r.body["job"].uint_or(0) ? r.job() : r.task(), r.because());
-       }},
-      {"job_resuming",
-       [](Reader& r) {
-         return r.job() + " resumes";
-       }},
-      {"task_resumed",
-       [](Reader& r) {
-         return r.task() + " goes on";
-       }},
-      {"job_checkpointed",
-       [](Reader& r) {
-         return fmt::format("{} has a checkpoint in {}", r.job(),
-                            r.body.at("checkpoint", "path").str_or("?"));
-       }},
-      {"member_replaced",
-       [](Reader& r) {
-         return r.job() + " gets a new member for one that was lost";
-       }},
+      {"task_started", task_started},
+      {"task_ended", task_ended},
+      {"job_stopping", job_stopping},
+      {"job_requeued", job_requeued},
+      {"job_ended", job_ended},
+      {"job_held", job_held},
+      {"job_suspending", job_suspending},
+      {"suspension_changed", suspension_changed},
+      {"task_suspended", task_suspended},
+      {"suspend_failed", suspend_failed},
+      {"job_resuming", job_resuming},
+      {"task_resumed", task_resumed},
+      {"job_checkpointed", job_checkpointed},
+      {"member_replaced", member_replaced},
       {"node_joined", joined},
-      {"node_offer_changed",
-       [](Reader& r) {
-         return r.node() + " offers something else than before";
-       }},
-      {"node_reachable",
-       [](Reader& r) {
-         return r.node() + " answers again";
-       }},
-      {"node_unreachable",
-       [](Reader& r) {
-         return r.node() + " does not answer";
-       }},
-      {"node_drained",
-       [](Reader& r) {
-         return r.body["reason"].str_or("").empty()
-                    ? r.node() + " takes work again"
-                    : fmt::format("{} takes no new work{}", r.node(), r.because());
-       }},
-      {"gpu_drained",
-       [](Reader& r) {
-         return fmt::format(
-             "GPU {} of {} {}{}", r.body["gpu"].int_or(0), r.node(),
-             r.body["reason"].str_or("").empty() ? "takes work again" : "takes no new work",
-             r.because());
-       }},
-      {"node_removed",
-       [](Reader& r) {
-         return r.node() + " is forgotten";
-       }},
-      {"node_released",
-       [](Reader& r) {
-         return fmt::format("{} is given back{}", r.node(), r.because());
-       }},
-      {"node_price_set",
-       [](Reader& r) {
-         return fmt::format("{} costs {}", r.node(), rate_text(r.body["rate"]));
-       }},
-      {"meter_marked",
-       [](Reader& r) {
-         const std::size_t n = r.body["marks"].items().size();
-         return fmt::format("{} says what {} task{} used", r.node(), n, n == 1 ? "" : "s");
-       }},
-      {"idle_warned",
-       [](Reader& r) {
-         return fmt::format("{}: {}", r.job(), r.body["text"].str_or("idle"));
-       }},
-      {"idle_acted",
-       [](Reader& r) {
-         return fmt::format("{} ({}): {}", r.job(), r.body["action"].str_or("?"),
-                            r.body["text"].str_or("idle"));
-       }},
-      {"kept_alive",
-       [](Reader& r) {
-         return fmt::format("{} is kept although idle, for {}{}", r.job(),
-                            format_duration(Duration{r.body["lasts_ns"].int_or(0)}), r.because());
-       }},
-      {"budget_warned",
-       [](Reader& r) {
-         return std::string(r.body["text"].str_or("a budget is nearly spent"));
-       }},
-      {"day_closed",
-       [](Reader& r) {
-         return fmt::format("the day is closed: {} charged, the nodes cost {}",
-                            usd(r.body["charge"]), usd(r.body["fleet"]));
-       }},
-      {"month_closed",
-       [](Reader& r) {
-         return fmt::format("{} is closed: {} charged", r.body["month"].str_or("?"),
-                            usd(r.body["charge"]));
-       }},
-      {"machine_wanted",
-       [](Reader& r) {
-         return fmt::format("machine {} is asked for{}",
-                            r.body["machine"].is_object() ? r.body.at("machine", "name").str_or("?")
-                                                          : r.body["machine"].str_or("?"),
-                            r.because("why"));
-       }},
-      {"machine_gone",
-       [](Reader& r) {
-         return fmt::format("machine {} is gone{}",
-                            r.body["machine"].is_string()
-                                ? std::string(r.body["machine"].str_or(""))
-                                : fmt::format("{}", r.body["machine"].uint_or(0)),
-                            r.because());
-       }},
+      {"node_offer_changed", node_offer_changed},
+      {"node_reachable", node_reachable},
+      {"node_unreachable", node_unreachable},
+      {"node_drained", node_drained},
+      {"gpu_drained", gpu_drained},
+      {"node_removed", node_removed},
+      {"node_released", node_released},
+      {"node_price_set", node_price_set},
+      {"meter_marked", meter_marked},
+      {"idle_warned", idle_warned},
+      {"idle_acted", idle_acted},
+      {"kept_alive", kept_alive},
+      {"budget_warned", budget_warned},
+      {"day_closed", day_closed},
+      {"month_closed", month_closed},
+      {"machine_wanted", machine_wanted},
+      {"machine_gone", machine_gone},
   };
   return all;
 }
 
-// A kind without a sentence of its own: its words, then what is in it, numbers by their names where
-// they are known.
+// An event without its own sentence: the words of its kind, then its fields, with names in place of
+// numbers where they are known.
 std::string plain(Reader& r, std::string_view kind) {
   std::string text(kind);
   for (char& c : text)

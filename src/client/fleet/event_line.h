@@ -1,4 +1,4 @@
-// An event of the journal as one line a person can read. Whoever wants all of it takes --json.
+// An event of the journal as one readable line; --json has every field.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace billow::client {
 
-// What numbers in events stand for. Those of tasks are learned from the events as they pass.
+// Names for the numbers in events. Those of tasks are learned from earlier events.
 struct EventNames {
   std::map<std::uint64_t, std::string> nodes, users, projects;
   std::map<std::uint64_t, std::uint64_t> jobs;  // by task
 };
-// As far as the asker may see them; numbers that stay unknown are shown as numbers.
+// The names that the user may see; unknown numbers are shown as numbers.
 EventNames names_for_events(Client& client);
 
 // "job 12 placed on box1, 2 GPUs, at $4.19/h"

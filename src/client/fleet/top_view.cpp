@@ -103,86 +103,99 @@ void TopView::reset() {
   jobs_.clear();
 }
 
+void TopView::take_job(const Json& j) {
+  Job& job = jobs_[j["id"].uint_or(0)];
+  job.id = j["id"].uint_or(0);
+  job.label = j["label"].str_or("");
+  job.name = clean(name_of(j));
+  job.user = clean(j["user"].str_or(""));
+  job.project = clean(j["project"].str_or(""));
+  job.state = j["state"].str_or("");
+  job.reason = clean(j["reason"].str_or(""));
+  job.gpu_milli = j["gpu_milli"].int_or(0);
+  job.submitted = j["submitted"].int_or(0);
+  job.started = j["started"].int_or(0);
+  job.since = j["since"].int_or(0);
+  job.ran = j["ran"].int_or(-1);
+  job.suspended = j["suspended"].int_or(0);
+  job.cost_nano = j["cost_nano"].int_or(0);
+  job.rate_nano = j["rate_nano"].int_or(0);
+  job.at = j["at"].int_or(0);
+  job.where.clear();
+  for (const Json& place : j["where"].items()) {
+    std::vector<std::int64_t> cards;
+    for (std::size_t i = 1; i < place.items().size(); ++i)
+      cards.push_back(place.items()[i].int_or(0));
+    if (!place.items().empty())
+      job.where.emplace_back(place.items()[0].uint_or(0), std::move(cards));
+  }
+}
+
+void TopView::take_node(const Json& n) {
+  Node& node = nodes_[n["id"].uint_or(0)];
+  node.name = clean(n["name"].str_or(""));
+  node.state = n["state"].str_or("");
+  node.cpu_milli = n["cpu_milli"].int_or(0);
+  node.gpus.resize(n["gpus"].items().size());
+  for (std::size_t i = 0; i < node.gpus.size(); ++i) {
+    const Json& g = n["gpus"].items()[i];
+    node.gpus[i].type = clean(g["type"].str_or(""));
+    node.gpus[i].trouble = clean(g["unhealthy"].str_or(""));
+    node.gpus[i].mem_mib = g["mem_mib"].int_or(0);
+  }
+}
+
+// [node, index, milli, utilisation, memory, watts, celsius, …, jobs]
+void TopView::take_gpu(const Json& r) {
+  const auto& v = r.items();
+  if (v.size() < 9)
+    return;
+  const auto node = nodes_.find(v[0].uint_or(0));
+  const auto index = static_cast<std::size_t>(v[1].int_or(0));
+  if (node == nodes_.end() || index >= node->second.gpus.size())
+    return;
+  Gpu& gpu = node->second.gpus[index];
+  gpu.milli = v[2].int_or(0);
+  gpu.util = v[3].int_or(-1);
+  gpu.mem = v[4].int_or(-1);
+  gpu.watts = v[5].int_or(-1);
+  gpu.celsius = v[6].int_or(-1);
+  gpu.jobs.clear();
+  for (const Json& id : v[8].items())
+    gpu.jobs.push_back(id.uint_or(0));
+}
+
+void TopView::take_summary(const Json& s) {
+  gpus_ = s["gpus"].int_or(0);
+  free_milli_ = s["gpus_free_milli"].int_or(0);
+  running_ = s["running"].int_or(0);
+  queued_ = s["queued"].int_or(0);
+  held_ = s["held"].int_or(0);
+  suspended_ = s["suspended"].int_or(0);
+  spend_ = s["spend_nano"].int_or(0);
+  idle_ = s["idle_nano"].int_or(0);
+  idle_jobs_.clear();
+  for (const Json& id : s["idle_jobs"].items())
+    idle_jobs_.insert(id.uint_or(0));
+}
+
 void TopView::take(const Json& piece) {
   away_ = false;
-  for (const Json& j : piece["jobs"].items()) {
-    Job& job = jobs_[j["id"].uint_or(0)];
-    job.id = j["id"].uint_or(0);
-    job.label = j["label"].str_or("");
-    job.name = clean(name_of(j));
-    job.user = clean(j["user"].str_or(""));
-    job.project = clean(j["project"].str_or(""));
-    job.state = j["state"].str_or("");
-    job.reason = clean(j["reason"].str_or(""));
-    job.gpu_milli = j["gpu_milli"].int_or(0);
-    job.submitted = j["submitted"].int_or(0);
-    job.started = j["started"].int_or(0);
-    job.since = j["since"].int_or(0);
-    job.ran = j["ran"].int_or(-1);
-    job.suspended = j["suspended"].int_or(0);
-    job.cost_nano = j["cost_nano"].int_or(0);
-    job.rate_nano = j["rate_nano"].int_or(0);
-    job.at = j["at"].int_or(0);
-    job.where.clear();
-    for (const Json& place : j["where"].items()) {
-      std::vector<std::int64_t> cards;
-      for (std::size_t i = 1; i < place.items().size(); ++i)
-        cards.push_back(place.items()[i].int_or(0));
-      if (!place.items().empty())
-        job.where.emplace_back(place.items()[0].uint_or(0), std::move(cards));
-    }
-  }
+  for (const Json& job : piece["jobs"].items())
+    take_job(job);
   for (const Json& id : piece["gone"].items())
     jobs_.erase(id.uint_or(0));
-  for (const Json& n : piece["nodes"].items()) {
-    Node& node = nodes_[n["id"].uint_or(0)];
-    node.name = clean(n["name"].str_or(""));
-    node.state = n["state"].str_or("");
-    node.cpu_milli = n["cpu_milli"].int_or(0);
-    node.gpus.resize(n["gpus"].items().size());
-    for (std::size_t i = 0; i < node.gpus.size(); ++i) {
-      const Json& g = n["gpus"].items()[i];
-      node.gpus[i].type = clean(g["type"].str_or(""));
-      node.gpus[i].trouble = clean(g["unhealthy"].str_or(""));
-      node.gpus[i].mem_mib = g["mem_mib"].int_or(0);
-    }
-  }
+  for (const Json& node : piece["nodes"].items())
+    take_node(node);
   for (const Json& id : piece["nodes_gone"].items())
     nodes_.erase(id.uint_or(0));
-  for (const Json& r : piece["gpus"].items()) {
-    const auto& v = r.items();
-    if (v.size() < 9)
-      continue;
-    const auto node = nodes_.find(v[0].uint_or(0));
-    const auto index = static_cast<std::size_t>(v[1].int_or(0));
-    if (node == nodes_.end() || index >= node->second.gpus.size())
-      continue;
-    Gpu& gpu = node->second.gpus[index];
-    gpu.milli = v[2].int_or(0);
-    gpu.util = v[3].int_or(-1);
-    gpu.mem = v[4].int_or(-1);
-    gpu.watts = v[5].int_or(-1);
-    gpu.celsius = v[6].int_or(-1);
-    gpu.jobs.clear();
-    for (const Json& id : v[8].items())
-      gpu.jobs.push_back(id.uint_or(0));
-  }
+  for (const Json& reading : piece["gpus"].items())
+    take_gpu(reading);
   for (const Json& h : piece["hosts"].items())
     if (const auto node = nodes_.find(h.items()[0].uint_or(0)); node != nodes_.end())
       node->second.cpu_used = h.items()[1].int_or(-1);
-  if (const Json* s = piece.find("summary")) {
-    gpus_ = (*s)["gpus"].int_or(0);
-    free_milli_ = (*s)["gpus_free_milli"].int_or(0);
-    running_ = (*s)["running"].int_or(0);
-    queued_ = (*s)["queued"].int_or(0);
-    held_ = (*s)["held"].int_or(0);
-    suspended_ = (*s)["suspended"].int_or(0);
-    spend_ = (*s)["spend_nano"].int_or(0);
-    idle_ = (*s)["idle_nano"].int_or(0);
-    idle_jobs_.clear();
-    for (const Json& id : (*s)["idle_jobs"].items())
-      idle_jobs_.insert(id.uint_or(0));
-  }
+  if (const Json* summary = piece.find("summary"))
+    take_summary(*summary);
 }
 
 bool TopView::key(std::string_view bytes) {
@@ -321,8 +334,8 @@ std::vector<std::string> TopView::gpu_lines(int rows, int cols, bool colours) co
   return out;
 }
 
-// Time suspended is not time run. A suspended job's row says how long it has been away, a waiting
-// one's how long it waits.
+// Suspended time is not run time. The row of a suspended job shows how long it has been suspended,
+// that of a waiting job how long it has waited.
 std::int64_t TopView::spent_ms(const Job& job, std::int64_t now_ms) {
   if (job.state == "suspended")
     return job.suspended + (job.since ? now_ms - job.since : 0);
@@ -407,7 +420,7 @@ std::vector<std::string> TopView::job_lines(int rows,
         static_cast<std::size_t>(cols)));
   }
   if (list.empty())
-    out.push_back(jobs_.empty() ? "no job waits or runs" : "no job matches");
+    out.push_back(jobs_.empty() ? "no job is waiting or running" : "no job matches");
   while (static_cast<int>(out.size()) < rows - 1)
     out.emplace_back();
   const std::string foot =
@@ -430,7 +443,7 @@ std::string TopView::frame(Size size, WallTime now, bool colours) const {
   };
   const std::string free = gpus_text(std::max<std::int64_t>(0, free_milli_));
   std::string head =
-      away_ ? std::string("the head does not answer; trying again")
+      away_ ? std::string("the head does not answer; retrying")
             : fmt::format("{} of {} GPUs free   {} running, {} waiting{}   {}{}",
                           free == "-" ? "0" : free, gpus_, running_, queued_ + held_,
                           suspended_ ? fmt::format(", {} suspended", suspended_) : "",
@@ -438,13 +451,13 @@ std::string TopView::frame(Size size, WallTime now, bool colours) const {
   lines.push_back(strong(cut("billow  " + head, static_cast<std::size_t>(cols))));
   if (help_) {
     for (const char* line :
-         {"", "  q        leave", "  s        sort by number, time, GPUs, cost, rate",
-          "  r        the other way round",
+         {"", "  q        quit", "  s        sort by number, time, GPUs, cost, rate",
+          "  r        reverse the order",
           "  /        filter by name, user, project or state; Esc clears it",
-          "  t        show all, running, waiting, idle",
-          "  i        only jobs whose GPUs do nothing",
-          "  n        a line per node instead of per GPU",
-          "  up down  through the jobs      left right  through the GPUs", "", "  any key goes on"})
+          "  t        show all, running, waiting, idle", "  i        only idle jobs",
+          "  n        one line per node instead of per GPU",
+          "  up down  through the jobs      left right  through the GPUs", "",
+          "  press any key to continue"})
       lines.emplace_back(line);
   } else {
     const int gpu_rows_max = std::max(2, (rows - 4) / 2);

@@ -31,6 +31,10 @@ class TopView {
   std::string frame(Size size, WallTime now, bool colours) const;
 
  private:
+  void take_job(const Json& job);
+  void take_node(const Json& node);
+  void take_gpu(const Json& reading);
+  void take_summary(const Json& summary);
   struct Gpu {
     std::string type, trouble, fault;
     std::int64_t mem_mib = 0, milli = 0, util = -1, mem = -1, watts = -1, celsius = -1;

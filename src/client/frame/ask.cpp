@@ -31,17 +31,4 @@ void show_table(const Table& table, std::string_view nothing) {
     print(table.text(look_at(STDOUT_FILENO)));
 }
 
-std::vector<std::string> words_of(const Parsed& parsed, std::span<const OptionSpec> options) {
-  std::vector<std::string> words = parsed.operands;
-  for (const OptionSpec& o : options)
-    for (const std::string& value : parsed.all(o.name)) {
-      words.push_back(std::string("--") + o.name);
-      if (o.value)
-        words.push_back(value);
-    }
-  if (parsed.has("json"))
-    words.emplace_back("--json");
-  return words;
-}
-
 }  // namespace billow::client

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,9 +19,6 @@ int ask(const Parsed& parsed,
         const std::function<void(const Json&)>& show);
 // The list of this name in an answer.
 std::vector<Json> list_in(const Json& answer, std::string_view name);
-// What was given of these options, as words again, for modules that read their options themselves;
-// --json among them.
-std::vector<std::string> words_of(const Parsed& parsed, std::span<const OptionSpec> options);
 void show_table(const Table& table, std::string_view nothing);
 
 }  // namespace billow::client

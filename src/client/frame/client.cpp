@@ -38,8 +38,8 @@ Result<net::Response> Client::send(net::BlockingClient::Call call) {
   const auto once = [&] {
     call.headers.set("Authorization", "Bearer " + address_.token);
     auto response = http_.request(call);
-    // A local socket whose queue of connections is full for a moment refuses with EAGAIN; the head
-    // is there, only busy.
+    // A local socket whose connection queue is momentarily full refuses with EAGAIN: the head is
+    // alive but busy.
     for (int i = 0; i < busy_attempts_max && !response &&
                     response.error().message.ends_with(::strerror(EAGAIN));
          ++i) {
@@ -54,8 +54,8 @@ Result<net::Response> Client::send(net::BlockingClient::Call call) {
            (e.code == Code::unavailable && e.message.starts_with("cannot connect"));
   };
   auto response = once();
-  // A head that has answered once and is gone was stopped or will be back; either way it is not
-  // ours to replace.
+  // A head that answered once and is gone was stopped or will return; either way the client must
+  // not replace it.
   if (response)
     options_.may_start = false;
   if (response || !nobody_there(response.error()))
@@ -70,10 +70,10 @@ Result<net::Response> Client::send(net::BlockingClient::Call call) {
               address_.configured
                   ? response.error().message
                   : fmt::format("no head is running here (looked in {})", address_.data_dir),
-              address_.configured ? "is that address right, and is `billow up` running there?"
+              address_.configured ? "check the address, and that `billow up` is running there"
               : can_start_head()
-                  ? "start one with `billow up`, or name one with --head or BILLOW_HEAD"
-                  : "log in to one: billow login https://HEAD:7070");
+                  ? "start one with `billow up`, or choose one with --head or BILLOW_HEAD"
+                  : "log in to a head: billow login https://HEAD:7070");
 }
 
 Result<Json> Client::call(net::Method method,

@@ -83,9 +83,6 @@ struct CommandSpec {
   const char* alias_of = nullptr;
 };
 
-// Options of every command that has use for them.
-std::span<const OptionSpec> head_options();
-std::span<const OptionSpec> json_options();
 // The command's own options and the common ones, in the order of --help.
 std::vector<const OptionSpec*> options_of(const CommandSpec& command);
 

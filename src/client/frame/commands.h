@@ -1,7 +1,7 @@
-// The commands there are. Each part of the house that brings commands has one function that appends
-// them to the table; client_commands() calls them in the order of `billow help`. To add commands,
-// write such a function and name it there. Commands that are a part of the server (a head, an
-// agent, what they start) are in cli/server; a client alone is built without them.
+// The command table. Each room with commands has functions that append them to it;
+// client_commands() calls those in the order of `billow help`. To add commands, write such a
+// function and name it there. Commands that are part of a server (head, agent, gateway) live in
+// src/server; a client-only build leaves them out.
 #pragma once
 
 #include <string>
@@ -13,26 +13,36 @@ namespace billow::client {
 
 using CommandTable = std::vector<CommandSpec>;
 
-void add_run_commands(CommandTable& table);       // run, submit, shell, attach
-void add_job_commands(CommandTable& table);       // ps, describe, explain, wait, stop
-void add_cluster_commands(CommandTable& table);   // status, nodes, drain, undrain, events
-void add_log_commands(CommandTable& table);       // logs
-void add_top_commands(CommandTable& table);       // top
-void add_schedule_commands(CommandTable& table);  // schedule add, list, rm
-void add_access_commands(CommandTable& table);    // project, user, token
-void add_reserve_commands(
-    CommandTable& table);  // reserve, reserve list, calendar, cancel; project set
-void add_login_commands(CommandTable& table);   // node rm, login, logout, context, dashboard
-void add_pool_commands(CommandTable& table);    // pool add, list, rm; machine release
-void add_advise_commands(CommandTable& table);  // advise, prices, plan
-void add_endpoint_commands(
-    CommandTable& table);  // deploy, endpoints, scale, rollback, delete, endpoint-key
-void add_cost_commands(CommandTable& table);  // cost, waste, invoice, anomalies, bill, month
-void add_money_commands(
-    CommandTable& table);  // budget, price, idle, keepalive, webhook, commitment
-void add_profile_commands(CommandTable& table);      // profile, compare
-void add_loadtest_commands(CommandTable& table);     // loadtest
+void add_run_commands(CommandTable& table);          // run, submit, shell, attach
+void add_job_commands(CommandTable& table);          // ps, describe, explain, wait, stop
+void add_log_commands(CommandTable& table);          // logs
+void add_forward_commands(CommandTable& table);      // port-forward, ssh, ssh-config, ssh-proxy
+void add_schedule_commands(CommandTable& table);     // schedule add, list, rm
 void add_environment_commands(CommandTable& table);  // env save, list, show, rm; rerun
+void add_file_commands(CommandTable& table);         // cp
+void add_cluster_commands(CommandTable& table);      // status, nodes, drain, undrain, events
+void add_pool_commands(CommandTable& table);         // pool add, list, rm; machine release
+void add_check_commands(CommandTable& table);        // check
+void add_top_commands(CommandTable& table);          // top
+void add_volume_commands(CommandTable& table);       // volume
+void add_reserve_commands(CommandTable& table);      // reserve …, calendar, project set
+void add_login_commands(CommandTable& table);        // node rm, login, logout, context, dashboard
+void add_access_commands(CommandTable& table);       // project, user, token
+void add_secret_commands(CommandTable& table);       // secret set, list, rm
+void add_cost_commands(CommandTable& table);         // cost, waste, invoice, anomalies, bill, month
+void add_budget_commands(CommandTable& table);       // budget set, show, rm
+void add_price_commands(CommandTable& table);        // price set, set-onprem, list, rm
+void add_idle_commands(CommandTable& table);         // idle set, show; keepalive
+void add_webhook_commands(CommandTable& table);      // webhook add, list, rm, test
+void add_commitment_commands(CommandTable& table);   // commitment set, list, rm; project tag
+void add_advise_commands(CommandTable& table);       // advise, prices, plan
+void add_price_list_commands(CommandTable& table);   // prices
+void add_plan_commands(CommandTable& table);         // plan
+void add_profile_commands(CommandTable& table);      // profile, compare
+void add_compare_commands(CommandTable& table);      // compare
+void add_loadtest_commands(CommandTable& table);     // loadtest
+void add_endpoint_commands(CommandTable& table);     // deploy, endpoints, scale, rollback, delete
+void add_deploy_commands(CommandTable& table);       // deploy
 void add_meta_commands(CommandTable& table);         // completion, version, help
 
 int schedule_add(const Parsed& parsed);  // shares its way with `submit --cron`

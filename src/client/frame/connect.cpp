@@ -94,8 +94,8 @@ Result<HeadAddress> named_head(const std::string& url) {
   }
   if (address.token.empty())
     return fail(Code::unauthorized, fmt::format("no token for {}", url),
-                fmt::format("log in: billow login {}; or set BILLOW_TOKEN. An admin makes tokens: "
-                            "billow token create",
+                fmt::format("log in with `billow login {}`, or set BILLOW_TOKEN; an admin creates "
+                            "tokens with `billow token create`",
                             url));
   split_token(address);
   return address;
@@ -121,8 +121,9 @@ Result<Json> read_contexts() {
   if (::stat(path.c_str(), &info) != 0)
     return Json::object();
   if ((info.st_mode & 077) != 0)
-    return fail(Code::forbidden, fmt::format("{} holds tokens and can be read by others", path),
-                fmt::format("chmod 600 {}", path));
+    return fail(Code::forbidden,
+                fmt::format("{} contains tokens but other users can read it", path),
+                fmt::format("run `chmod 600 {}`", path));
   auto text = read_file(path, small_file_bytes_max);
   if (!text)
     return pass(std::move(text.error()), path);
@@ -130,8 +131,8 @@ Result<Json> read_contexts() {
   if (!contexts)
     return pass(std::move(contexts.error()), path);
   if (!contexts->is_object())
-    return fail(Code::invalid, fmt::format("{} is no context file", path),
-                "remove it and log in again: billow login URL");
+    return fail(Code::invalid, fmt::format("{} is not a context file", path),
+                "delete it and log in again: billow login URL");
   return contexts;
 }
 
@@ -157,7 +158,7 @@ Result<HeadAddress> find_head(const ConnectOptions& options) {
   std::string url = !options.head.empty()  ? options.head
                     : options.data.empty() ? variable("BILLOW_HEAD")
                                            : std::string();
-  // Whoever logged in to a head means that one, unless a local head is named.
+  // A user who logged in to a head means that one, unless a local head is named.
   if (url.empty() && options.data.empty() && variable("BILLOW_DATA").empty())
     if (const auto contexts = read_contexts())
       url = std::string((*contexts)["current"].str_or(""));
@@ -178,9 +179,10 @@ Result<HeadAddress> find_head(const ConnectOptions& options) {
   else if (auto file = read_token(address.data_dir + "/token"))
     address.token = std::move(*file);
   else if (file.error().code == Code::forbidden)
-    return fail(Code::forbidden,
-                fmt::format("the token of the head in {} is not yours to read", address.data_dir),
-                "set BILLOW_TOKEN to one of your own");
+    return fail(
+        Code::forbidden,
+        fmt::format("you have no permission to read the token of the head in {}", address.data_dir),
+        "set BILLOW_TOKEN to your own token");
   split_token(address);
   return address;
 }
@@ -191,10 +193,10 @@ std::string down_command(const std::string& data_dir) {
 }
 
 Status start_head(const std::string& data_dir) {
-  ::dprintf(
-      STDERR_FILENO,
-      "billow: no head is running; starting one in the background (data in %s, `%s` ends it)\n",
-      data_dir.c_str(), down_command(data_dir).c_str());
+  ::dprintf(STDERR_FILENO,
+            "billow: no head is running; starting one in the background (data in %s, stop it with "
+            "`%s`)\n",
+            data_dir.c_str(), down_command(data_dir).c_str());
   process::Spawn request;
   request.argv = {platform::this_program(), "up", "--background", "--data", data_dir};
   request.out = STDERR_FILENO;  // our standard output is the job's

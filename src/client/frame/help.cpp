@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t help_column_max = 28;
 constexpr std::size_t text_columns = 80;
 
-// In the order in which people come to need them; what is not named here comes last.
+// In the order in which users need them; other groups come last.
 constexpr std::string_view group_order[] = {
     "jobs",         "endpoints",       "machines", "head", "people and access",
     "reservations", "money and advice"};
@@ -69,7 +69,7 @@ std::vector<const char*> groups_of(const std::vector<CommandSpec>& commands) {
   return groups;
 }
 
-// A line that does not end a sentence goes on in the next.
+// A line that does not end a sentence continues in the next.
 std::vector<std::string> paragraphs(std::string_view text) {
   std::vector<std::string> out;
   bool goes_on = false;
@@ -137,39 +137,101 @@ std::string overview_text(const std::vector<CommandSpec>& commands, std::string_
         out += fmt::format("  {:<{}}  {}\n", c.name, width,
                            wrapped(c.summary, text_columns - width - 4, width + 4));
   }
-  out += "\n`billow COMMAND --help` says more about each, with examples.\n";
+  out += "\nRun `billow COMMAND --help` for details and examples.\n";
   return out;
 }
 
-std::string markdown(const std::vector<CommandSpec>& commands) {
+namespace {
+
+constexpr std::size_t shared_options_min = 10;  // a longer list is printed once
+constexpr std::size_t shared_commands_min = 3;  // if this many commands have it
+
+using OptionList = std::span<const OptionSpec>;
+
+std::string option_table(const std::vector<const OptionSpec*>& options) {
+  std::string out = "\n| option | effect |\n|---|---|\n";
+  for (const OptionSpec* o : options)
+    out +=
+        fmt::format("| `{}` | {} |\n", escaped_cell(trim(heading_of(*o))), escaped_cell(o->help));
+  return out;
+}
+
+// The options of jobs, which run, submit, shell and others share. Empty where no list is shared.
+OptionList shared_options(const std::vector<CommandSpec>& commands) {
+  for (const CommandSpec& c : commands)
+    for (const OptionList& list : c.options) {
+      if (list.size() < shared_options_min)
+        continue;
+      const auto users = std::ranges::count_if(commands, [&](const CommandSpec& other) {
+        return !other.alias_of && std::ranges::any_of(other.options, [&](const OptionList& theirs) {
+          return theirs.data() == list.data();
+        });
+      });
+      if (users >= static_cast<std::ptrdiff_t>(shared_commands_min))
+        return list;
+    }
+  return {};
+}
+
+std::string command_section(const CommandSpec& c, const OptionList& shared) {
   std::string out =
-      "# Command line\n\nThis page is written by `billow help --markdown`; a test holds it against "
-      "the program.\n\n"
-      "Exit codes: `run`, `shell`, `attach` and `wait` give the job's own (128 + signal where one "
-      "ended it, 124 for its time limit);\n"
-      "1 when something was refused or failed, 2 for a mistake in the command line, 69 when no "
-      "head answers.\n";
+      fmt::format("\n### billow {}\n\n{}. Usage: `{}`\n", c.name, c.summary, usage_line(c));
+  if (!c.details.empty())
+    out += "\n" + c.details + "\n";
+  if (c.alias_of)
+    return out;
+  std::vector<const OptionSpec*> own;
+  std::vector<std::string> also;
+  for (const OptionList& list : c.options) {
+    if (!shared.empty() && list.data() == shared.data()) {
+      also.emplace_back("the [job options](#job-options)");
+      continue;
+    }
+    for (const OptionSpec& o : list)
+      own.push_back(&o);
+  }
+  if (c.prints_json)
+    also.emplace_back("`--json`");
+  if (c.talks_to_head)
+    also.emplace_back("`--head`, `--data`");
+  if (!own.empty())
+    out += option_table(own);
+  if (!also.empty())
+    out += fmt::format("\n{}: {}.\n", own.empty() ? "Options" : "Also", join(also, ", "));
+  return out + fmt::format("\n```sh\n{}\n```\n", c.example);
+}
+
+}  // namespace
+
+std::string markdown(const std::vector<CommandSpec>& commands) {
+  const OptionList shared = shared_options(commands);
+  std::string out =
+      "# Command line\n\n`billow help --markdown` generates this page; a test compares it with the "
+      "program.\n\n"
+      "Exit codes: `run`, `shell`, `attach` and `wait` return the job's exit code (128 + signal if "
+      "a signal ended it, 124 for its time limit).\n"
+      "Otherwise 0 is success, 1 means refused or failed, 2 a mistake in the command line, 69 that "
+      "no head answers.\n"
+      "\n## Common options\n"
+      "\nCommands take these where their section lists them; every command takes `--help`.\n";
+  const CommandSpec common{.name = "", .summary = "", .example = ""};
+  std::vector<const OptionSpec*> listed = options_of(common);
+  std::erase_if(listed, [](const OptionSpec* o) { return std::string_view(o->name) == "help"; });
+  out += option_table(listed);
+  if (!shared.empty()) {
+    out += "\n## Job options\n\nEvery command that creates jobs takes these.\n";
+    std::vector<const OptionSpec*> options;
+    for (const OptionSpec& o : shared)
+      options.push_back(&o);
+    out += option_table(options);
+  }
   for (const char* group : groups_of(commands)) {
     std::string title = *group ? group : "other";
     title[0] = static_cast<char>(title[0] >= 'a' && title[0] <= 'z' ? title[0] - 32 : title[0]);
     out += fmt::format("\n## {}\n", title);
-    for (const CommandSpec& c : commands) {
-      if (std::string_view(c.group) != group)
-        continue;
-      out += fmt::format("\n### billow {}\n\n{}. Usage: `{}`\n", c.name, c.summary, usage_line(c));
-      if (!c.details.empty())
-        out += "\n" + c.details + "\n";
-      if (c.alias_of)
-        continue;
-      out += "\n| option | what it does |\n|---|---|\n";
-      for (const OptionSpec* o : options_of(c)) {
-        if (std::string_view(o->name) == "help")
-          continue;
-        out += fmt::format("| `{}` | {} |\n", escaped_cell(trim(heading_of(*o))),
-                           escaped_cell(o->help));
-      }
-      out += fmt::format("\n```sh\n{}\n```\n", c.example);
-    }
+    for (const CommandSpec& c : commands)
+      if (std::string_view(c.group) == group)
+        out += command_section(c, shared);
   }
   return out;
 }

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t pointer_bytes_max = 64 << 10;
 
-// A home directory may be shared by machines, whose heads are not this one's.
+// Several machines may share a home directory; their heads are not those of this machine.
 std::string this_boot() {
   return std::string(trim(read_file("/proc/sys/kernel/random/boot_id", 64).value_or("")));
 }
@@ -98,8 +98,8 @@ Result<std::string> meant_data_directory(const std::string& option) {
     places.push_back(fmt::format("{} more", heads.size() - named_max));
   return fail(
       Code::conflict,
-      fmt::format("{} heads of yours run on this machine: {}", heads.size(), join(places, ", ")),
-      fmt::format("say which one: --data {0}, or export BILLOW_DATA={0}",
+      fmt::format("{} of your heads run on this machine: {}", heads.size(), join(places, ", ")),
+      fmt::format("choose one with --data {0} or export BILLOW_DATA={0}",
                   shell_quote(heads.front().data_dir)));
 }
 

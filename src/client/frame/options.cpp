@@ -12,13 +12,13 @@ namespace {
 
 constexpr OptionSpec help_option[] = {{"help", 'h', nullptr, "show this help"}};
 constexpr OptionSpec head_option_table[] = {
-    {"head", 0, "URL", "the head to ask: http://host:port, https://… or unix:/path (BILLOW_HEAD)"},
+    {"head", 0, "URL", "head to use: http://host:port, https://… or unix:/path (BILLOW_HEAD)"},
     {"data", 0, "DIR", "data directory of the local head (BILLOW_DATA)", false,
      Completes::directory},
 };
-constexpr OptionSpec json_option_table[] = {{"json", 0, nullptr, "print JSON, for scripts"}};
+constexpr OptionSpec json_option_table[] = {{"json", 0, nullptr, "print JSON"}};
 
-// What people who come from elsewhere type, and what it is called here.
+// Names from other programs, and what they are called here.
 struct Synonym {
   std::string_view typed, ours;
 };
@@ -44,7 +44,7 @@ constexpr Synonym option_synonyms[] = {
     {"job-name", "name"}, {"workdir", "cwd"},   {"output-dir", "output"},
 };
 
-struct Table {
+struct OptionTable {
   const CommandSpec& command;
   std::vector<const OptionSpec*> options;
 
@@ -68,7 +68,7 @@ struct Table {
       if (typed.substr(std::min<std::size_t>(2, typed.size())) == s.typed)
         if (const OptionSpec* o = by_name(s.ours))
           return fail(Code::invalid, fmt::format("{} has no option {}", command.name, typed),
-                      fmt::format("it is called --{}{}{}: {}", o->name, o->value ? " " : "",
+                      fmt::format("use --{}{}{}: {}", o->name, o->value ? " " : "",
                                   o->value ? o->value : "", o->help));
     const std::string near = nearest(typed, names);
     return fail(Code::invalid, fmt::format("{} has no option {}", command.name, typed),
@@ -91,7 +91,7 @@ Status take_value(const OptionSpec& option, std::string_view shown, Words& words
   return {};
 }
 
-Status take_long(const Table& table, const std::string& word, Words& words, Parsed& parsed) {
+Status take_long(const OptionTable& table, const std::string& word, Words& words, Parsed& parsed) {
   const auto equals = word.find('=');
   const std::string typed = word.substr(0, equals);
   const OptionSpec* option = table.by_name(std::string_view(typed).substr(2));
@@ -109,7 +109,10 @@ Status take_long(const Table& table, const std::string& word, Words& words, Pars
   return {};
 }
 
-Status take_letters(const Table& table, const std::string& word, Words& words, Parsed& parsed) {
+Status take_letters(const OptionTable& table,
+                    const std::string& word,
+                    Words& words,
+                    Parsed& parsed) {
   for (std::size_t i = 1; i < word.size(); ++i) {
     const std::string shown = std::string("-") + word[i];
     const OptionSpec* option = table.by_letter(word[i]);
@@ -127,7 +130,7 @@ Status take_letters(const Table& table, const std::string& word, Words& words, P
   return {};
 }
 
-// "-5" is an amount that is too small, not a switch nobody knows.
+// "-5" is an amount that is too small, not an unknown switch.
 bool is_negative(std::string_view word) {
   return word.size() > 1 &&
          ((word[1] >= '0' && word[1] <= '9') || (word[1] == '$' || word[1] == '.'));
@@ -147,13 +150,6 @@ bool ends_options(Operands operands, std::string_view word) {
 }
 
 }  // namespace
-
-std::span<const OptionSpec> head_options() {
-  return head_option_table;
-}
-std::span<const OptionSpec> json_options() {
-  return json_option_table;
-}
 
 std::vector<const OptionSpec*> options_of(const CommandSpec& command) {
   std::vector<const OptionSpec*> all;
@@ -183,7 +179,7 @@ std::vector<std::string> Parsed::all(std::string_view name) const {
 
 Result<Parsed> parse(const CommandSpec& command, const std::vector<std::string>& args) {
   Parsed parsed;
-  const Table table{command, options_of(command)};
+  const OptionTable table{command, options_of(command)};
   Words words{args};
   while (words.more()) {
     const std::string& word = words.next();
@@ -212,7 +208,7 @@ Result<Parsed> parse(const CommandSpec& command, const std::vector<std::string>&
       return fail(Code::invalid,
                   fmt::format("--{} was given more than once: {}", o->name,
                               join(parsed.all(o->name), ", ")),
-                  "leave one of them out");
+                  "omit one of them");
   if (command.operands == Operands::none && !parsed.operands.empty())
     return fail(Code::invalid,
                 fmt::format("{} takes no argument \"{}\"", command.name, parsed.operands.front()),
@@ -240,7 +236,7 @@ Result<Found> find_command(const std::vector<CommandSpec>& commands,
         args.size() < 2 || args[1] == "--help" || args[1] == "-h" || args[1] == "help";
     const std::string near = asks ? "" : nearest(args[1], seconds);
     return fail(Code::invalid,
-                asks ? fmt::format("{} what? There are: {}", first, join(seconds, ", "))
+                asks ? fmt::format("{} needs a subcommand: {}", first, join(seconds, ", "))
                      : fmt::format("there is no command \"{} {}\"", first, args[1]),
                 near.empty() ? fmt::format("see `billow {} {} --help`", first, seconds.front())
                              : fmt::format("did you mean `billow {} {}`?", first, near));
@@ -252,7 +248,7 @@ Result<Found> find_command(const std::vector<CommandSpec>& commands,
     if (s.typed == first &&
         std::find(names.begin(), names.end(), s.ours.substr(0, s.ours.find(' '))) != names.end())
       return fail(Code::invalid, fmt::format("there is no command \"{}\"", first),
-                  fmt::format("it is called `billow {}`", s.ours));
+                  fmt::format("use `billow {}`", s.ours));
   const std::string near = nearest(first, names);
   return fail(Code::invalid, fmt::format("there is no command \"{}\"", first),
               near.empty() ? "see `billow help`" : fmt::format("did you mean `billow {}`?", near));

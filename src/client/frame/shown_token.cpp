@@ -48,12 +48,12 @@ Error explain_connection(Error error, const std::string& url, bool pinned) {
   const bool certificate = error.message.find("certificate") != std::string::npos ||
                            error.message.find("verify") != std::string::npos;
   if (certificate)
-    error.hint = pinned ? "the head at this address is not the one the token was made by: check "
-                          "the address, or make a new token there"
-                        : "the head is its own authority: use a token made by it, which carries "
-                          "its fingerprint, or --fingerprint";
+    error.hint = pinned ? "the token was created by another head: check the address, or create a "
+                          "new token there"
+                        : "the head's certificate is self-signed: use a token created by it, which "
+                          "carries its fingerprint, or give --fingerprint";
   else if (url.starts_with("http://") && error.code == Code::unavailable)
-    error.hint = "a head that others can reach speaks https: try https://…";
+    error.hint = "a head that listens on the network uses https: try https://…";
   return error;
 }
 

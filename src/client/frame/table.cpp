@@ -57,8 +57,8 @@ CodePoint code_point_at(std::string_view text, std::size_t at) {
   return {b(0), 1};
 }
 
-// The common cases without a table of Unicode: combining marks and joiners take no column, East
-// Asian and emoji two.
+// The common cases without a Unicode table: combining marks and joiners take no column, East Asian
+// characters and emoji two.
 std::size_t columns_of(std::uint32_t c) {
   if ((c >= 0x300 && c <= 0x36F) || c == 0x200B || c == 0x200D || (c >= 0xFE00 && c <= 0xFE0F))
     return 0;
@@ -172,7 +172,7 @@ std::vector<std::size_t> Table::widths(const Look& look) const {
   std::size_t total = 2 * (columns_.size() - 1);
   for (const std::size_t w : width)
     total += w;
-  // What does not fit is taken from the widest column that allows it, one column of text at a time.
+  // Excess width is taken from the widest column that allows it, one character at a time.
   while (look.columns > 0 && total > look.columns) {
     std::size_t widest = columns_.size();
     for (std::size_t c = 0; c < columns_.size(); ++c)

@@ -13,7 +13,7 @@ namespace {
 
 constexpr char ctrl_p = 0x10, ctrl_q = 0x11;
 
-// What an abnormal end must still restore: plain data that a signal handler may use.
+// State that an abnormal exit must still restore: plain data that a signal handler may use.
 termios terminal_before;
 std::atomic<int> raw_fd{-1};
 

@@ -22,17 +22,17 @@ namespace billow::client {
 namespace {
 
 constexpr OptionSpec save_options[] = {
-    {"project", 'p', "NAME", "whose it is; without it your first project"},
-    {"shared", 0, nullptr, "a template: other projects may use it too"},
+    {"project", 'p', "NAME", "project of the environment (default: your first project)"},
+    {"shared", 0, nullptr, "share it with all projects"},
 };
-constexpr OptionSpec project_option[] = {{"project", 'p', "NAME", "of this project"}};
+constexpr OptionSpec project_option[] = {{"project", 'p', "NAME", "project of the environment"}};
 
 bool is_directory(const std::string& path) {
   struct stat info {};
   return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-// What kind of tree it is decides where it is seen and which variables come with it.
+// The kind of tree decides where jobs see it and which variables come with it.
 files::ImageSource describe_tree(const std::string& directory) {
   files::ImageSource source{.directory = directory,
                             .place = directory,
@@ -62,8 +62,8 @@ files::ImageSource describe_tree(const std::string& directory) {
 
 int cmd_env_save(const Parsed& parsed) {
   if (parsed.operands.empty() || parsed.operands.size() > 2)
-    return report_usage(
-        {Code::invalid, "env save takes a name and a directory", "billow env save torch ./venv"});
+    return report_usage({Code::invalid, "env save needs a name and a directory",
+                         "for example: billow env save torch ./venv"});
   const std::string name = parsed.operands[0];
   if (const Status ok = check_name("environment", name); !ok)
     return report_usage(ok.error());
@@ -73,14 +73,14 @@ int cmd_env_save(const Parsed& parsed) {
       directory = active;
   if (directory.empty())
     return report_usage(
-        {Code::invalid, "which directory?",
-         "name it (billow env save torch ./venv), or activate a virtual environment first"});
+        {Code::invalid, "no directory given",
+         "give one (billow env save torch ./venv), or activate a virtual environment first"});
   char resolved[PATH_MAX];
   if (!::realpath(directory.c_str(), resolved))
     return report(fail_errno(directory, errno).error());
   if (std::string_view(resolved) == "/")
-    return report({Code::invalid, "the machine's own / cannot be saved",
-                   "name a directory that holds a root file system, or use env create --image"});
+    return report({Code::invalid, "the root directory of this machine cannot be saved",
+                   "give a directory that contains a root file system, or use env create --image"});
   auto client = connect(parsed, true);
   if (!client)
     return report(client.error());
@@ -143,7 +143,7 @@ int cmd_env_list(const Parsed& parsed) {
 
 int cmd_env_show(const Parsed& parsed) {
   if (parsed.operands.size() != 1)
-    return report_usage({Code::invalid, "env show takes a name", "see `billow env list`"});
+    return report_usage({Code::invalid, "env show needs a name", "see `billow env list`"});
   auto client = connect(parsed, true);
   if (!client)
     return report(client.error());
@@ -175,7 +175,7 @@ int cmd_env_show(const Parsed& parsed) {
 
 int cmd_env_rm(const Parsed& parsed) {
   if (parsed.operands.size() != 1)
-    return report_usage({Code::invalid, "env rm takes a name", "see `billow env list`"});
+    return report_usage({Code::invalid, "env rm needs a name", "see `billow env list`"});
   auto client = connect(parsed, true);
   if (!client)
     return report(client.error());
@@ -185,13 +185,13 @@ int cmd_env_rm(const Parsed& parsed) {
   if (parsed.has("json"))
     print_json(*gone);
   else
-    print(fmt::format("environment {} is gone; jobs that use it keep it\n", parsed.operands[0]));
+    print(fmt::format("removed environment {}; jobs that use it keep it\n", parsed.operands[0]));
   return 0;
 }
 
 int cmd_rerun(const Parsed& parsed) {
   if (parsed.operands.size() != 1)
-    return report_usage({Code::invalid, "rerun takes a job", "see `billow ps -a`"});
+    return report_usage({Code::invalid, "rerun needs a job", "see `billow ps -a`"});
   if (auto ok = check_job_word(parsed.operands[0]); !ok)
     return report_usage(ok.error());
   auto client = connect(parsed, true);
@@ -206,7 +206,7 @@ int cmd_rerun(const Parsed& parsed) {
   if (parsed.has("json"))
     print_json(*job);
   else
-    print(fmt::format("job {} is job {} again; to watch it: billow attach {}\n",
+    print(fmt::format("job {} runs job {} again; watch it with `billow attach {}`\n",
                       (*job)["id"].uint_or(0), *before, (*job)["id"].uint_or(0)));
   return 0;
 }
@@ -219,8 +219,8 @@ Status prepare_environment(Client& client, JobRequest& request) {
     return {};
   std::vector<std::pair<std::string, std::string>> query;
   const Json found = BILLOW_TRY(client.get(with_query("/v1/environments/" + name, query)));
-  // Another root file system has its own programs and users: what describes this machine would
-  // mislead there.
+  // Another root file system has its own programs and users: variables that describe this machine
+  // would mislead there.
   if (found["path"].str_or("") == "/")
     request.env.none = true;
   return {};
@@ -230,25 +230,25 @@ void add_environment_commands(CommandTable& table) {
   table.push_back(
       {.name = "env save",
        .summary =
-           "save a directory (a virtual environment, conda, a root file system) for jobs to run in",
+           "save a directory (virtual environment, conda, root file system) for jobs to run in",
        .example = "billow env save torch ./venv\nbillow run --env torch -- python train.py",
        .run = cmd_env_save,
        .usage = "NAME [DIR]",
-       .details = "Jobs with --env NAME see it at the path it was saved from, on any node, with "
-                  "what they write into it kept to themselves. A directory with\n"
-                  "etc, bin and lib in it is a root file system, which such jobs see as /. Without "
-                  "DIR the active virtual environment is saved.",
+       .details = "Jobs with --env NAME see it at the path it was saved from, on any node; what a "
+                  "job writes into it stays private to that job. A directory\nwith etc, bin and "
+                  "lib is a root file system, which such jobs see as /. Without DIR, the active "
+                  "virtual environment is saved.",
        .options = {save_options},
        .operands = Operands::some,
        .completes = Completes::directory,
        .group = "jobs"});
   table.push_back({.name = "env list",
-                   .summary = "saved environments",
+                   .summary = "list saved environments",
                    .example = "billow env list",
                    .run = cmd_env_list,
                    .group = "jobs"});
   table.push_back({.name = "env show",
-                   .summary = "what an environment is",
+                   .summary = "show an environment",
                    .example = "billow env show torch",
                    .run = cmd_env_show,
                    .usage = "NAME",
@@ -256,7 +256,7 @@ void add_environment_commands(CommandTable& table) {
                    .operands = Operands::some,
                    .group = "jobs"});
   table.push_back({.name = "env rm",
-                   .summary = "forget an environment; jobs that use it keep it",
+                   .summary = "remove an environment; jobs that use it keep it",
                    .example = "billow env rm torch",
                    .run = cmd_env_rm,
                    .usage = "NAME",
@@ -265,7 +265,7 @@ void add_environment_commands(CommandTable& table) {
                    .group = "jobs"});
   table.push_back(
       {.name = "rerun",
-       .summary = "run a job again as it ran: command, files, image or environment, variables",
+       .summary = "run a job again with the same command, files, environment and variables",
        .example = "billow rerun 12",
        .run = cmd_rerun,
        .usage = "JOB",

@@ -1,4 +1,4 @@
-// cp: files into and out of jobs that run, and what ended ones left as their outputs.
+// cp: files into and out of running jobs, and the outputs of ended ones.
 #include <fmt/format.h>
 #include <sys/stat.h>
 
@@ -12,7 +12,7 @@
 namespace billow::client {
 namespace {
 
-constexpr OptionSpec cp_options[] = {{"rank", 0, "N", "of this node of a gang (0)"}};
+constexpr OptionSpec cp_options[] = {{"rank", 0, "N", "rank of the node in a gang (default 0)"}};
 
 // "12:", "12:results/", "12.3:a/b", "train:out": of a job, by its number or name, as scp writes
 // hosts; a path here has no colon before its first slash, or begins with "./".
@@ -40,8 +40,8 @@ Status check_job_path(const JobPath& at) {
   for (const std::string& name : split(at.path, '/'))
     if (name.empty() || name == "." || name == "..")
       return fail(Code::invalid,
-                  fmt::format("{}: not a path inside the job's working directory", at.path),
-                  "write it like 12:results/model.pt");
+                  fmt::format("{} is not a path inside the job's working directory", at.path),
+                  "use a form like 12:results/model.pt");
   return {};
 }
 
@@ -69,8 +69,8 @@ Result<Fetch> place_here(const JobPath& from, const std::string& to) {
   struct stat info {};
   const bool there = ::stat(plain.c_str(), &info) == 0, directory = there && S_ISDIR(info.st_mode);
   if (there && !directory && (from.path.empty() || to.ends_with('/')))
-    return fail(Code::conflict, fmt::format("{} is no directory", to),
-                "name a directory, which is made where there is none");
+    return fail(Code::conflict, fmt::format("{} is not a directory", to),
+                "give a directory; it is created if it does not exist");
   if (from.path.empty() || directory || to.ends_with('/'))
     return Fetch{.digest = {}, .directory = to, .only = from.path, .as = {}};
   const auto slash = to.rfind('/');
@@ -78,8 +78,8 @@ Result<Fetch> place_here(const JobPath& from, const std::string& to) {
                             : slash == 0               ? "/"
                                                        : to.substr(0, slash);
   if (::stat(above.c_str(), &info) != 0 || !S_ISDIR(info.st_mode))
-    return fail(Code::not_found, fmt::format("there is no directory {}", above),
-                fmt::format("make it first: mkdir -p {}", shell_quote(above)));
+    return fail(Code::not_found, fmt::format("directory {} does not exist", above),
+                fmt::format("create it first: mkdir -p {}", shell_quote(above)));
   return Fetch{.digest = {},
                .directory = above,
                .only = from.path,
@@ -110,9 +110,9 @@ int bring(Client& client, const JobPath& from, const std::string& to, std::int64
     if (one["rank"].int_or(-1) == rank)
       return take(one["tree"]);
   return report({Code::not_found,
-                 fmt::format("job {} has left no outputs{}", from.job,
+                 fmt::format("job {} has no outputs{}", from.job,
                              rank ? fmt::format(" on node {}", rank) : ""),
-                 "declare them when you submit it: --output results"});
+                 "declare outputs when you submit the job: --output results"});
 }
 
 int send(Client& client, const std::string& from, const JobPath& to, std::int64_t rank) {
@@ -127,8 +127,8 @@ int send(Client& client, const std::string& from, const JobPath& to, std::int64_
   std::string place = to.path;
   if (place.empty() || to.directory) {
     if (name.empty() || name == "." || name == "..")
-      return report_usage({Code::invalid, fmt::format("{}: under which name?", from),
-                           "write it like: billow cp . 12:work"});
+      return report_usage({Code::invalid, fmt::format("{} needs a name in the job", from),
+                           "for example: billow cp . 12:work"});
     place = place.empty() ? name : place + "/" + name;
   }
   const auto uploaded = upload_path(client, plain, S_ISDIR(info.st_mode), place);
@@ -144,8 +144,8 @@ int send(Client& client, const std::string& from, const JobPath& to, std::int64_
 int cmd_cp(const Parsed& parsed) {
   const auto usage = [] {
     return report_usage(
-        {Code::invalid, "cp needs a job's path and one here",
-         "write it like: billow cp 12:results .   or: billow cp data.csv 12:data.csv"});
+        {Code::invalid, "cp needs one path in a job and one path on this machine",
+         "for example: billow cp 12:results .   or: billow cp data.csv 12:data.csv"});
   };
   if (parsed.operands.size() != 2)
     return usage();
@@ -172,24 +172,24 @@ int cmd_cp(const Parsed& parsed) {
 }  // namespace
 
 void add_file_commands(CommandTable& table) {
-  table.push_back({.name = "cp",
-                   .summary = "copy files into and out of jobs",
-                   .example = "billow cp 12:out/model.pt .\nbillow cp train:out/model.pt "
-                              "best.pt\nbillow cp 12: results\nbillow cp data.csv 12:data/",
-                   .run = cmd_cp,
-                   .usage = "JOB:[PATH] PATH | PATH JOB:[PATH]",
-                   .details =
-                       "While a job runs, its working directory is reached as the job's own user. "
-                       "When it has ended, what was declared with --output is kept by the head.\n"
-                       "As cp does: into a directory that is there, or is written with a / at its "
-                       "end, things go under their own name; else they get the name that is\n"
-                       "given. `12:` alone is everything the job has, which goes into the "
-                       "directory itself. Directories are copied whole.",
-                   .options = {cp_options},
-                   .operands = Operands::some,
-                   .completes = Completes::file,
-                   .group = "jobs",
-                   .prints_json = false});
+  table.push_back(
+      {.name = "cp",
+       .summary = "copy files into and out of jobs",
+       .example = "billow cp 12:out/model.pt .\nbillow cp train:out/model.pt "
+                  "best.pt\nbillow cp 12: results\nbillow cp data.csv 12:data/",
+       .run = cmd_cp,
+       .usage = "JOB:[PATH] PATH | PATH JOB:[PATH]",
+       .details =
+           "While a job runs, paths are in its working directory and are accessed as the job's "
+           "user. After it has ended, they are in the outputs that\nthe job declared with "
+           "--output. As with cp, files keep their names if the target is an existing directory or "
+           "ends with /; otherwise the\ntarget is the new name. `12:` alone means all files of the "
+           "job; its contents go into the target directory. Directories are copied whole.",
+       .options = {cp_options},
+       .operands = Operands::some,
+       .completes = Completes::file,
+       .group = "jobs",
+       .prints_json = false});
 }
 
 }  // namespace billow::client

@@ -14,8 +14,8 @@
 #include "base/ssh_key.h"
 #include "base/text.h"
 #include "client/frame/client.h"
+#include "client/frame/commands.h"
 #include "client/frame/console.h"
-#include "client/frame/more_commands.h"
 #include "client/jobs/tunnel.h"
 #include "client/request/job_names.h"
 #include "client/request/job_request.h"
@@ -24,10 +24,10 @@
 namespace billow::client {
 namespace {
 
-constexpr OptionSpec rank_option[] = {{"rank", 0, "N", "of a gang: the node with this rank (0)"}};
+constexpr OptionSpec rank_option[] = {{"rank", 0, "N", "rank of the node in a gang (default 0)"}};
 constexpr OptionSpec ssh_options[] = {
-    {"rank", 0, "N", "of a gang: the node with this rank (0)"},
-    {"identity", 'i', "FILE", "use this key (one of Billow's own, made at first)", false,
+    {"rank", 0, "N", "rank of the node in a gang (default 0)"},
+    {"identity", 'i', "FILE", "use this key (default: a key that Billow creates)", false,
      Completes::file}};
 constexpr std::size_t connections_max = 128;
 
@@ -45,8 +45,8 @@ std::string tunnel_target(const Parsed& p,
 
 Result<std::string> job_operand(const Parsed& p, const char* command) {
   if (p.operands.empty())
-    return fail(Code::invalid, "no job was named",
-                fmt::format("billow {} 12; `billow ps` lists what runs", command));
+    return fail(Code::invalid, "no job given",
+                fmt::format("for example: billow {} 12; see `billow ps`", command));
   BILLOW_TRY_VOID(check_job_word(p.operands[0]));
   return p.operands[0];
 }
@@ -56,8 +56,8 @@ Result<Json> running_job(Client& client, const std::string& job) {
   Json document = BILLOW_TRY(client.get(path_of_job(job)));
   if (document["final"].bool_or(false))
     return fail(Code::conflict,
-                fmt::format("job {} has ended ({})", job, document["state"].str_or("?")),
-                "a connection needs a job that runs: see `billow ps`");
+                fmt::format("job {} has already ended ({})", job, document["state"].str_or("?")),
+                "choose a running job: see `billow ps`");
   return document;
 }
 
@@ -70,9 +70,8 @@ struct Forward {
 Result<Forward> parse_forward(std::string_view text) {
   const auto colon = text.find(':');
   const auto bad = [&] {
-    return fail(
-        Code::invalid, fmt::format("\"{}\" is no port", text),
-        "write it like 8080, or 9000:8080 for another one here, or :8080 for any free one here");
+    return fail(Code::invalid, fmt::format("\"{}\" is not a port", text),
+                "use 8080, 9000:8080 for another local port, or :8080 for any free local port");
   };
   const auto port =
       parse_int(colon == std::string_view::npos ? text : text.substr(colon + 1), 1, 65535);
@@ -105,8 +104,8 @@ Result<Fd> listen_on(int port, int& bound) {
   if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
       ::listen(fd.get(), 128) != 0) {
     if (errno == EADDRINUSE)
-      return fail(Code::conflict, fmt::format("port {} is in use here", port),
-                  fmt::format("use another: {}:PORT, or :PORT for any free one", port + 1));
+      return fail(Code::conflict, fmt::format("port {} is in use on this machine", port),
+                  fmt::format("choose another: {}:PORT, or :PORT for any free one", port + 1));
     return fail_errno(fmt::format("port {}", port), errno);
   }
   socklen_t length = sizeof address;
@@ -158,7 +157,7 @@ class Forwarder {
     if (!fd)
       return;
     if (open_.size() >= connections_max) {
-      complain(fmt::format("more than {} connections at once: one was refused", connections_max));
+      complain(fmt::format("refused a connection: more than {} are open", connections_max));
       return;
     }
     ::fcntl(fd.get(), F_SETFD, FD_CLOEXEC);
@@ -195,7 +194,7 @@ class Forwarder {
         return;
       say(answer->status < 400
               ? fmt::format("job {} has ended", job_)
-              : std::string((*json)["detail"].str_or("the job cannot be seen any more")));
+              : std::string((*json)["detail"].str_or("the job is no longer visible")));
       code_ = answer->status < 400 ? 0 : 1;
       loop_->stop();
     });
@@ -219,8 +218,8 @@ int cmd_port_forward(const Parsed& p) {
   if (!word)
     return report_usage(word.error());
   if (p.operands.size() < 2)
-    return report_usage(
-        {Code::invalid, "no port was named", fmt::format("billow port-forward {} 8080", *word)});
+    return report_usage({Code::invalid, "no port given",
+                         fmt::format("for example: billow port-forward {} 8080", *word)});
   std::vector<Forward> forwards;
   for (std::size_t i = 1; i < p.operands.size(); ++i) {
     const auto forward = parse_forward(p.operands[i]);
@@ -265,8 +264,8 @@ std::string known_hosts_of(const std::string& alias) {
 Result<std::string> identity_of(const Parsed& p) {
   if (p.has("identity")) {
     if (!file_exists(p.get("identity") + ".pub"))
-      return fail(Code::not_found, fmt::format("{}.pub is not there", p.get("identity")),
-                  "the public key lies beside the private one");
+      return fail(Code::not_found, fmt::format("{}.pub does not exist", p.get("identity")),
+                  "the public key must be in the same directory as the private key");
     char resolved[4096];
     return ::realpath(p.get("identity").c_str(), resolved) ? std::string(resolved)
                                                            : p.get("identity");
@@ -360,7 +359,7 @@ int cmd_ssh(const Parsed& p) {
       process::replace_this_program({.argv = words, .signals = process::Signals::keep_ignored});
   return report({Code::unsupported,
                  fmt::format("ssh could not be started: {}", failed.error().message),
-                 "install OpenSSH's client, or use `billow shell` and `billow attach`"});
+                 "install the OpenSSH client, or use `billow shell` and `billow attach`"});
 }
 
 // Between ssh and a shell in the job's place: what ssh's ProxyCommand runs.
@@ -396,8 +395,8 @@ int cmd_ssh_proxy(const Parsed& p) {
   const auto opened = [&](const Json& open) -> Status {
     const std::string host_key(open["host_key"].str_or(""));
     if (!is_ssh_public_key(host_key))
-      return fail(Code::invalid, "what the job's node says of itself is no public key of OpenSSH's",
-                  "is the node's agent as new as this command?");
+      return fail(Code::invalid, "the node sent no valid OpenSSH host key",
+                  "check that the node's agent is as new as this program");
     BILLOW_TRY_VOID(make_directories(ssh_directory(), 0700));
     return write_file_atomic(known_hosts_of(alias), fmt::format("{} {}\n", alias, host_key), 0600);
   };
@@ -421,47 +420,49 @@ int cmd_ssh_proxy(const Parsed& p) {
 
 void add_forward_commands(CommandTable& table) {
   constexpr const char* group = "jobs";
-  table.push_back({.name = "port-forward",
-                   .summary = "reach a port of a running job at a port of this machine",
-                   .example = "billow port-forward 12 8888\nbillow port-forward 12 9000:8080 :6006",
-                   .run = cmd_port_forward,
-                   .usage = "JOB [LOCAL:]PORT…",
-                   .details =
-                       "Listens on this machine's own address only, and connects to what the job "
-                       "itself listens on, through the head, on whatever node it is.\n"
-                       "Ends with the job or with Ctrl-C.",
-                   .options = {rank_option},
-                   .operands = Operands::some,
-                   .completes = Completes::job,
-                   .group = group,
-                   .prints_json = false});
+  table.push_back(
+      {.name = "port-forward",
+       .summary = "forward local ports to ports of a running job",
+       .example = "billow port-forward 12 8888\nbillow port-forward 12 9000:8080 :6006",
+       .run = cmd_port_forward,
+       .usage = "JOB [LOCAL:]PORT…",
+       .details = "Listens on loopback only and forwards connections through the head to the job's "
+                  "port, on whatever node the job runs.\nEnds with the job or with Ctrl-C.",
+       .options = {rank_option},
+       .operands = Operands::some,
+       .completes = Completes::job,
+       .group = group,
+       .prints_json = false});
   table.push_back(
       {.name = "ssh",
-       .summary = "a secure shell in a running job's place",
+       .summary = "open a shell in a running job with ssh",
        .example = "billow ssh 12\nbillow ssh 12 -- nvidia-smi",
        .run = cmd_ssh,
        .usage = "JOB [--] [COMMAND…]",
-       .details = "As the job's user, with its GPUs and its variables (but for secrets), counted "
-                  "to its limits, beginning in its working directory; inside its image,\n"
-                  "where it has one. Needs sshd on the node; nothing listens there.",
+       .details = "The shell runs as the job's user in its working directory, with its GPUs and "
+                  "its variables (except secrets), within its limits and inside\nits container, if "
+                  "it has one. The node needs sshd installed; no port is opened there.",
        .options = {ssh_options},
        .operands = Operands::some,
        .completes = Completes::job,
        .group = group,
        .prints_json = false});
-  table.push_back({.name = "ssh-config",
-                   .summary = "print what ssh, scp, rsync and editors need to reach a running job",
-                   .example = "billow ssh-config 12 >> ~/.ssh/config\nscp model.pt billow-12:",
-                   .run = cmd_ssh_config,
-                   .usage = "JOB",
-                   .options = {ssh_options},
-                   .operands = Operands::some,
-                   .completes = Completes::job,
-                   .group = group,
-                   .prints_json = false});
+  table.push_back(
+      {.name = "ssh-config",
+       .summary =
+           "print an ssh configuration that reaches a running job (for ssh, scp, rsync, editors)",
+       .example = "billow ssh-config 12 >> ~/.ssh/config\nscp model.pt billow-12:",
+       .run = cmd_ssh_config,
+       .usage = "JOB",
+       .options = {ssh_options},
+       .operands = Operands::some,
+       .completes = Completes::job,
+       .group = group,
+       .prints_json = false});
   table.push_back(
       {.name = "ssh-proxy",
-       .summary = "carry one ssh connection to a running job (ssh's ProxyCommand; see ssh-config)",
+       .summary =
+           "carry one ssh connection to a running job (used as ProxyCommand; see ssh-config)",
        .example = "$ ssh -o ProxyCommand='billow ssh-proxy 12' …",
        .run = cmd_ssh_proxy,
        .usage = "JOB",

@@ -12,9 +12,10 @@
 #include "client/endpoints/endpoints.h"
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
+#include "client/frame/explanation.h"
 #include "client/frame/progress.h"
 #include "client/frame/table.h"
-#include "client/jobs/session.h"
+#include "client/jobs/attachment.h"
 #include "client/request/job_list.h"
 #include "client/request/job_names.h"
 #include "client/request/job_request.h"
@@ -23,40 +24,41 @@ namespace billow::client {
 namespace {
 
 constexpr OptionSpec ps_options[] = {
-    {"all", 'a', nullptr, "ended jobs too"},
-    {"expand", 'x', nullptr, "every element of an array in a row of its own"},
+    {"all", 'a', nullptr, "also show ended jobs"},
+    {"expand", 'x', nullptr, "one row per array element"},
     {"state", 's', "A,B",
-     "only these states: held, queued, running, suspended, succeeded, failed, stopped, lost"},
-    {"project", 'p', "NAME", "only of this project"},
-    {"user", 'u', "NAME", "only of this user"},
-    {"name", 'n', "NAME", "only of this name"},
-    {"label", 'l', "K=V", "only with this label"},
+     "only jobs in these states: held, queued, running, suspended, succeeded, failed, stopped, "
+     "lost"},
+    {"project", 'p', "NAME", "only jobs of this project"},
+    {"user", 'u', "NAME", "only jobs of this user"},
+    {"name", 'n', "NAME", "only jobs with this name"},
+    {"label", 'l', "K=V", "only jobs with this label"},
     {"array", 0, "JOB", "only elements of this array", false, Completes::job},
-    {"limit", 0, "N", "at most this many (100)"},
-    {"quiet", 'q', nullptr, "print numbers alone"},
+    {"limit", 0, "N", "show at most this many (default 100)"},
+    {"quiet", 'q', nullptr, "print job numbers only"},
 };
 constexpr OptionSpec stop_options[] = {
-    {"force", 'f', nullptr, "without grace: SIGKILL at once"},
-    {"reason", 0, "TEXT", "why, for the record"},
-    {"wait", 'w', nullptr, "return when it has ended"},
+    {"force", 'f', nullptr, "send SIGKILL at once, without the grace period"},
+    {"reason", 0, "TEXT", "reason to record"},
+    {"wait", 'w', nullptr, "wait until the jobs have ended"},
     {"quiet", 'q', nullptr, "print nothing"},
 };
 constexpr OptionSpec suspend_options[] = {
     {"cold", 0, nullptr,
-     "hold nothing of the GPU, not even the context; resuming takes a little longer"},
-    {"reason", 0, "TEXT", "why, for the record"},
-    {"wait", 'w', nullptr, "return when its GPUs are free"},
+     "release the GPU completely, even its context; resuming takes slightly longer"},
+    {"reason", 0, "TEXT", "reason to record"},
+    {"wait", 'w', nullptr, "wait until the GPUs are free"},
     {"quiet", 'q', nullptr, "print nothing"},
 };
 constexpr OptionSpec resume_options[] = {
     {"on-demand", 0, nullptr,
-     "what waits inside a reservation (one that is over, mostly) leaves it, and pays as on-demand "
-     "work does"},
-    {"wait", 'w', nullptr, "return when it runs again"},
+     "start jobs that wait in a reservation (usually one that has ended) outside it, at the "
+     "on-demand price"},
+    {"wait", 'w', nullptr, "wait until the job runs again"},
     {"quiet", 'q', nullptr, "print nothing"},
 };
 constexpr OptionSpec wait_options[] = {
-    {"timeout", 0, "T", "give up after this long, with exit code 124"},
+    {"timeout", 0, "T", "give up after this time with exit code 124"},
     {"quiet", 'q', nullptr, "print nothing"},
 };
 
@@ -93,13 +95,13 @@ int cmd_ps(const Parsed& parsed) {
     return 0;
   }
   if (rows.empty()) {
-    say(parsed.has("all") ? "no jobs yet"
-                          : "nothing is queued or running; `billow ps -a` shows what has ended");
+    say(parsed.has("all") ? "there are no jobs yet"
+                          : "no job is queued or running; `billow ps -a` also shows ended jobs");
     return 0;
   }
   print(jobs_table(rows, now()).text(look_at(STDOUT_FILENO)));
   if (!(*page)["next"].str_or("").empty())
-    say(fmt::format("there are more than {}; see --limit and --state", *limit));
+    say(fmt::format("there are more than {} jobs; use --limit or --state", *limit));
   return 0;
 }
 
@@ -145,7 +147,7 @@ int cmd_explain(const Parsed& parsed) {
   const auto jobs = jobs_of(*client, *words, NameUse::look);
   if (!jobs && jobs.error().code == Code::not_found)
     return report({Code::not_found,
-                   "there is no endpoint of that name, and " + jobs.error().message,
+                   "there is no endpoint with this name, and " + jobs.error().message,
                    jobs.error().hint});
   if (!jobs)
     return report(jobs.error());
@@ -161,7 +163,7 @@ int cmd_explain(const Parsed& parsed) {
       continue;
     }
     print(fmt::format("job {} is {}\n{}", label, (*why)["state"].str_or("?"),
-                      explanation_text(*why)));
+                      explanation_text(*why, now())));
   }
   return 0;
 }
@@ -190,7 +192,7 @@ std::string waiting_note(Client& client,
     starts.at = why ? parse_utc((*why)["earliest_start"].str_or("")) : WallTime{};
   }
   if (starts.at && now() < starts.at)
-    note += fmt::format(", may start in {}", format_duration(starts.at - now()));
+    note += fmt::format(", expected to start in {}", format_duration(starts.at - now()));
   return note;
 }
 
@@ -264,7 +266,7 @@ int cmd_wait(const Parsed& parsed) {
     if (!named)
       return report(named.error());
     if (named->size() > 1 && !parsed.has("quiet"))
-      say(fmt::format("waiting for {} jobs called {}", named->size(), word));
+      say(fmt::format("waiting for {} jobs named {}", named->size(), word));
     jobs.insert(jobs.end(), named->begin(), named->end());
   }
   int code = 0;
@@ -396,20 +398,19 @@ int cmd_resume(const Parsed& parsed) {
                });
 }
 
-}  // namespace
-
-void add_job_commands(CommandTable& table) {
-  table.push_back({.name = "ps",
-                   .summary = "jobs that wait or run",
-                   .example = "billow ps\nbillow ps -a --label team=vision\nbillow ps --state "
-                              "failed --json | jq '.jobs[].id'",
-                   .run = cmd_ps,
-                   .details = "An array is one row with counts; --expand shows its elements.",
-                   .options = {ps_options},
-                   .group = "jobs"});
+void add_query_commands(CommandTable& table) {
+  table.push_back(
+      {.name = "ps",
+       .summary = "list waiting and running jobs",
+       .example = "billow ps\nbillow ps -a --label team=vision\nbillow ps --state "
+                  "failed --json | jq '.jobs[].id'",
+       .run = cmd_ps,
+       .details = "An array is shown as one row with counts; --expand shows its elements.",
+       .options = {ps_options},
+       .group = "jobs"});
   add_log_commands(table);
   table.push_back({.name = "describe",
-                   .summary = "everything about a job",
+                   .summary = "show all details of a job or endpoint",
                    .example = "billow describe 12",
                    .run = cmd_describe,
                    .usage = "JOB… | ENDPOINT",
@@ -418,8 +419,7 @@ void add_job_commands(CommandTable& table) {
                    .group = "jobs"});
   table.push_back(
       {.name = "explain",
-       .summary =
-           "why a job does not run yet, and when it would; what an endpoint's replicas wait for",
+       .summary = "explain why a job or endpoint waits, and when it is expected to start",
        .example = "billow explain 12\nbillow explain hello",
        .run = cmd_explain,
        .usage = "JOB… | ENDPOINT",
@@ -428,62 +428,71 @@ void add_job_commands(CommandTable& table) {
        .group = "jobs"});
   table.push_back(
       {.name = "wait",
-       .summary = "wait until jobs have ended, and exit with their code",
+       .summary = "wait until jobs have ended and return their exit code",
        .example = "billow wait 12 && echo done\nbillow wait \"$(billow submit --json -- make | jq "
                   ".id)\"\nbillow submit --name sweep --lines commands.txt && billow wait sweep",
        .run = cmd_wait,
        .usage = "JOB…",
-       .details = "With several jobs the code is the first that is not zero. A name that several "
-                  "of your jobs bear means all of them that have not ended,\n"
-                  "and all of a `submit --lines`, ended or not.",
+       .details = "With several jobs, the exit code is the first that is not zero. A name stands "
+                  "for all your unfinished jobs with that name,\nor for all jobs of a `submit "
+                  "--lines`, finished or not.",
        .options = {wait_options},
        .operands = Operands::some,
        .completes = Completes::job,
        .group = "jobs"});
-  table.push_back({.name = "suspend",
-                   .summary = "keep a job's memory and give its GPUs back",
-                   .example = "billow suspend 12\nbillow suspend --cold --wait 12",
-                   .run = cmd_suspend,
-                   .usage = "JOB…",
-                   .details = "A suspended job costs memory only, and goes on where it was with "
-                              "`billow resume`. A job that cannot be\n"
-                              "suspended keeps running; `billow describe` says beforehand whether "
-                              "it can. What is kept lives in the memory\n"
-                              "of its node and is gone with it.",
-                   .options = {suspend_options},
-                   .operands = Operands::some,
-                   .completes = Completes::job,
-                   .group = "jobs"});
+}
+
+void add_control_commands(CommandTable& table) {
   table.push_back(
-      {.name = "resume",
-       .summary = "let suspended jobs go on as soon as their GPUs are free",
-       .example = "billow resume 12\nbillow resume 14 --on-demand",
-       .run = cmd_resume,
+      {.name = "suspend",
+       .summary = "release a job's GPUs and keep its memory",
+       .example = "billow suspend 12\nbillow suspend --cold --wait 12",
+       .run = cmd_suspend,
        .usage = "JOB…",
-       .details = "A job that waits inside a reservation which is over does not start by itself: "
-                  "it was submitted at another price. With --on-demand it does.",
-       .options = {resume_options},
+       .details =
+           "A suspended job uses only memory; `billow resume` continues it where it stopped. A job "
+           "that cannot be suspended keeps\nrunning; `billow describe` shows in advance whether it "
+           "can. The kept state is in the memory of the job's node and is lost\nwith that node.",
+       .options = {suspend_options},
        .operands = Operands::some,
        .completes = Completes::job,
        .group = "jobs"});
+  table.push_back({.name = "resume",
+                   .summary = "resume suspended jobs as soon as their GPUs are free",
+                   .example = "billow resume 12\nbillow resume 14 --on-demand",
+                   .run = cmd_resume,
+                   .usage = "JOB…",
+                   .details = "A job that waits in a reservation that has ended does not start, "
+                              "because it was submitted at another price. --on-demand starts it.",
+                   .options = {resume_options},
+                   .operands = Operands::some,
+                   .completes = Completes::job,
+                   .group = "jobs"});
   CommandSpec stop{.name = "stop",
-                   .summary = "end jobs: SIGTERM, then SIGKILL after their grace",
+                   .summary = "stop jobs: SIGTERM, then SIGKILL after the grace period",
                    .example = "billow stop 12\nbillow stop --force 12.3",
                    .run = cmd_stop,
                    .usage = "JOB…",
                    .details =
-                       "An array's number ends all its elements. A name means your own job of that "
-                       "name; where several are alive, none is touched.",
+                       "The number of an array stops all its elements. A name stands for your own "
+                       "job with that name; if several live jobs share it, none is stopped.",
                    .options = {stop_options},
                    .operands = Operands::some,
                    .completes = Completes::job,
                    .group = "jobs"};
   table.push_back(stop);
   stop.name = "cancel";
-  stop.summary = "the same as stop";
+  stop.summary = "stop jobs (same as stop)";
   stop.example = "billow cancel 12";
   stop.alias_of = "stop";
   table.push_back(std::move(stop));
+}
+
+}  // namespace
+
+void add_job_commands(CommandTable& table) {
+  add_query_commands(table);
+  add_control_commands(table);
 }
 
 }  // namespace billow::client

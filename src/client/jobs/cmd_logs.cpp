@@ -13,6 +13,7 @@
 #include "client/endpoints/endpoints.h"
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
+#include "client/frame/values.h"
 #include "client/jobs/rank_output.h"
 #include "client/request/job_names.h"
 #include "client/request/job_request.h"
@@ -22,13 +23,13 @@ namespace billow::client {
 namespace {
 
 constexpr OptionSpec log_options[] = {
-    {"follow", 'f', nullptr, "go on until the job ends"},
-    {"tail", 0, "SIZE", "begin this many bytes before the end, such as 64K"},
-    {"lines", 'n', "N", "begin this many lines before the end"},
-    {"rank", 0, "N", "of this node of a gang (without it, of all)"},
+    {"follow", 'f', nullptr, "follow the output until the job ends"},
+    {"tail", 0, "SIZE", "start this many bytes before the end, e.g. 64K"},
+    {"lines", 'n', "N", "start this many lines before the end"},
+    {"rank", 0, "N", "only the node with this rank in a gang (default: all nodes)"},
     {"grep", 0, "TEXT",
-     "only lines with this text, over all tasks of the job or elements of the array"},
-    {"ignore-case", 'i', nullptr, "with --grep: A is a"},
+     "only lines that contain this text, in all tasks of the job or elements of the array"},
+    {"ignore-case", 'i', nullptr, "with --grep: ignore case"},
 };
 constexpr Duration away_max = minutes(10);
 constexpr std::uint64_t bytes_per_line_guess = 400;
@@ -89,7 +90,7 @@ class LogReader {
       if (!fed)
         return fed;
       if (!trouble_.empty())
-        return fail(Code::unavailable, trouble_, "when it is back, ask again");
+        return fail(Code::unavailable, trouble_, "try again when the head is back");
       if (ended_ || (status && !request_.follow))
         return {};
       if (!status && !is_away(status.error()))
@@ -101,8 +102,7 @@ class LogReader {
       if (!away_since)
         away_since = now;
       if (now - *away_since > away_max)
-        return status ? fail(Code::unavailable, "the head ends the stream again and again")
-                      : status;
+        return status ? fail(Code::unavailable, "the head keeps closing the stream") : status;
       ::poll(nullptr, 0, 100);
       (void)client_.find_again();
     }
@@ -116,7 +116,7 @@ class LogReader {
         out_(bytes);
     } else if (event.event == "gap") {
       const auto lost = parse_int(trim(event.data), 0, INT64_MAX);
-      say(fmt::format("{} of earlier output are gone (logs are kept up to a limit)",
+      say(fmt::format("{} of earlier output were deleted (logs have a size limit)",
                       lost ? format_bytes(static_cast<std::uint64_t>(*lost)) : "parts"));
     } else if (event.event == "error") {
       trouble_ = event.data;
@@ -283,68 +283,84 @@ int all_ranks(const Parsed& parsed, const LogRequest& request, std::uint64_t nod
   return trouble ? report(*trouble) : 0;
 }
 
-int cmd_logs(const Parsed& given) {
-  Parsed parsed = given;
-  // An endpoint's name stands for its newest replica, a job's for its newest that runs.
+// The job that the operand means: an endpoint's name stands for its newest replica, a job's for its
+// newest that runs.
+Result<std::string> job_to_read(const Parsed& parsed) {
+  if (parsed.operands.size() > 1)
+    return fail(Code::invalid, "logs accepts one job", "for example: billow logs 12");
   if (parsed.operands.size() == 1 && !check_job_label(parsed.operands[0]) &&
       check_job_word(parsed.operands[0])) {
-    auto client = connect(parsed);
-    if (!client)
-      return report(client.error());
-    const std::string name = parsed.operands[0];
-    const auto meant = is_endpoint(*client, name) ? replica_to_read(*client, name)
-                                                  : job_of(*client, name, NameUse::look);
-    if (!meant)
-      return report(meant.error());
-    parsed.operands[0] = *meant;
+    auto client = BILLOW_TRY(connect(parsed));
+    const std::string& name = parsed.operands[0];
+    return is_endpoint(client, name) ? replica_to_read(client, name)
+                                     : job_of(client, name, NameUse::look);
   }
-  const auto job = job_operands(parsed, "logs");
-  if (!job)
-    return report_usage(job.error());
-  if (job->size() > 1)
-    return report_usage({Code::invalid, "logs shows one job at a time", "billow logs 12"});
-  LogRequest request{
-      .job = job->front(), .rank = parsed.get("rank"), .follow = parsed.has("follow")};
+  return BILLOW_TRY(job_operands(parsed, "logs")).front();
+}
+
+struct Wanted {
+  LogRequest request;
+  std::optional<std::size_t> lines;  // of --lines
+};
+
+Result<Wanted> read_wanted(const Parsed& parsed, std::string job) {
+  Wanted wanted{.request = {.job = std::move(job),
+                            .rank = parsed.get("rank"),
+                            .follow = parsed.has("follow")},
+                .lines = {}};
   if (parsed.has("rank"))
-    if (const auto rank = parse_int(request.rank, 0, 1'000'000); !rank)
-      return report_usage(Error(rank.error()).in("--rank"));
-  std::optional<std::size_t> lines;
+    BILLOW_TRY_VOID(int_option(parsed, "rank", 0, 0, 1'000'000));
   if (parsed.has("tail")) {
     const auto bytes = parse_bytes(parsed.get("tail"));
     if (!bytes)
-      return report_usage(Error(bytes.error()).in("--tail"));
-    request.tail = fmt::format("{}", *bytes);
+      return pass(bytes.error(), "--tail");
+    wanted.request.tail = fmt::format("{}", *bytes);
   } else if (parsed.has("lines")) {
-    const auto n = parse_int(parsed.get("lines"), 0, 10'000'000);
-    if (!n)
-      return report_usage(Error(n.error()).in("--lines"));
-    lines = static_cast<std::size_t>(*n);
-    request.tail = fmt::format("{}", std::min(tail_bytes_max, (*lines + 1) * bytes_per_line_guess));
+    wanted.lines =
+        static_cast<std::size_t>(BILLOW_TRY(int_option(parsed, "lines", 0, 0, 10'000'000)));
+    wanted.request.tail =
+        fmt::format("{}", std::min(tail_bytes_max, (*wanted.lines + 1) * bytes_per_line_guess));
   }
+  return wanted;
+}
+
+// Prints the last lines of the output so far; returns where a follower resumes.
+Result<std::string> print_last_lines(Client& client, LogRequest past, std::size_t lines) {
+  past.follow = false;
+  std::string text;
+  LogReader reader(client, past, [&](std::string_view bytes) { text += bytes; });
+  BILLOW_TRY_VOID(reader.run());
+  print(last_lines(text, lines));
+  return reader.resume_at();
+}
+
+int cmd_logs(const Parsed& parsed) {
+  const auto job = job_to_read(parsed);
+  if (!job)
+    return job.error().code == Code::invalid ? report_usage(job.error()) : report(job.error());
+  auto wanted = read_wanted(parsed, *job);
+  if (!wanted)
+    return report_usage(wanted.error());
+  LogRequest& request = wanted->request;
   auto client = connect(parsed);
   if (!client)
     return report(client.error());
   if (parsed.has("grep"))
     return search_logs(*client, parsed, std::move(request));
-  if (!parsed.has("rank") && !lines && !parsed.has("json")) {
+  if (!parsed.has("rank") && !wanted->lines && !parsed.has("json")) {
     const auto document = client->get(path_of_job(request.job));
     if (document && (*document)["nodes"].uint_or(1) > 1)
       return all_ranks(parsed, request,
                        std::min<std::uint64_t>((*document)["nodes"].uint_or(1), ranks_shown_max));
   }
   std::string from;
-  if (lines) {
-    // First what is there, cut to its last lines; a follower then goes on from its end.
-    std::string text;
-    LogRequest past = request;
-    past.follow = false;
-    LogReader reader(*client, past, [&](std::string_view bytes) { text += bytes; });
-    if (auto status = reader.run(); !status)
-      return report(status.error());
-    print(last_lines(text, *lines));
+  if (wanted->lines) {
+    const auto resume_at = print_last_lines(*client, request, *wanted->lines);
+    if (!resume_at)
+      return report(resume_at.error());
     if (!request.follow)
       return 0;
-    from = reader.resume_at();
+    from = *resume_at;
     request.tail.clear();
   }
   const bool json = parsed.has("json");
@@ -355,9 +371,8 @@ int cmd_logs(const Parsed& given) {
       print(bytes);
   });
   reader.begin_at(from);
-  if (auto status = reader.run(); !status)
-    return report(status.error());
-  return 0;
+  const Status done = reader.run();
+  return done ? 0 : report(done.error());
 }
 
 }  // namespace
@@ -391,13 +406,13 @@ RankOutput::~RankOutput() {
 
 void add_log_commands(CommandTable& table) {
   table.push_back({.name = "logs",
-                   .summary = "what a job has written",
+                   .summary = "show a job's output",
                    .example = "billow logs 12\nbillow logs -f 12\nbillow logs -n 20 12.3\nbillow "
                               "logs 12 --grep error -i",
                    .run = cmd_logs,
                    .usage = "JOB",
-                   .details = "Both streams in the order they were written. --json gives one "
-                              "object per piece, with its bytes in base64.",
+                   .details = "Shows stdout and stderr in the order they were written. --json "
+                              "prints one object per piece, with its bytes in base64.",
                    .options = {log_options},
                    .operands = Operands::some,
                    .completes = Completes::job,

@@ -13,8 +13,8 @@
 #include "client/frame/console.h"
 #include "client/frame/table.h"
 #include "client/frame/terminal.h"
+#include "client/jobs/attachment.h"
 #include "client/jobs/rank_output.h"
-#include "client/jobs/session.h"
 #include "client/request/environments.h"
 #include "client/request/job_names.h"
 #include "client/request/job_request.h"
@@ -25,33 +25,33 @@ namespace billow::client {
 namespace {
 
 constexpr OptionSpec session_options[] = {
-    {"tty", 't', nullptr, "give the job a terminal; leave it with Ctrl-P Ctrl-Q"},
-    {"no-stdin", 0, nullptr, "the job reads nothing from here"},
-    {"quiet", 'q', nullptr, "say nothing of Billow's own"},
+    {"tty", 't', nullptr, "give the job a terminal; detach with Ctrl-P Ctrl-Q"},
+    {"no-stdin", 0, nullptr, "do not forward stdin"},
+    {"quiet", 'q', nullptr, "print no messages from Billow"},
 };
 constexpr OptionSpec shell_session_options[] = {
-    {"quiet", 'q', nullptr, "say nothing of Billow's own"}};
+    {"quiet", 'q', nullptr, "print no messages from Billow"}};
 constexpr OptionSpec submit_options[] = {
-    {"quiet", 'q', nullptr, "print the number alone"},
+    {"quiet", 'q', nullptr, "print only the job number"},
     {"lines", 0, "FILE",
-     "a job for each line of this file (- for standard input), each a command for the shell; they "
-     "share a label, lines=…",
+     "submit one job per line of this file (- for stdin), each a shell command; the jobs share a "
+     "label, lines=…",
      false, Completes::file},
 };
 constexpr std::size_t lines_bytes_max = 16 << 20;
 constexpr OptionSpec attach_options[] = {
-    {"tty", 't', nullptr, "the job has a terminal (found out by itself where the head says so)"},
-    {"tail", 0, "SIZE", "begin with this much of the earlier output (64K)"},
-    {"watch", 'w', nullptr, "only look: nothing of here reaches the job, and Ctrl-C leaves"},
-    {"no-stdin", 0, nullptr, "the job reads nothing from here"},
-    {"quiet", 'q', nullptr, "say nothing of Billow's own"},
+    {"tty", 't', nullptr, "the job has a terminal (usually detected)"},
+    {"tail", 0, "SIZE", "start with this much of the earlier output (default 64K)"},
+    {"watch", 'w', nullptr, "only watch: send no input or signals; Ctrl-C detaches"},
+    {"no-stdin", 0, nullptr, "do not forward stdin"},
+    {"quiet", 'q', nullptr, "print no messages from Billow"},
 };
 
 constexpr const char* env_details =
-    "The working directory follows the job where the head is on another machine (or with --sync), "
-    "as far as .gitignore and .billowignore let it. The environment follows it too, but for "
-    "variables that look like credentials (…TOKEN, …SECRET…, "
-    "…PASSWORD…, …_KEY, AWS_… and the like): pass one of those with --env-var NAME.";
+    "If the head is on another machine (or with --sync), the working directory is copied to the "
+    "job, except files excluded by .gitignore and .billowignore. The environment is copied too, "
+    "except variables that look like credentials (…TOKEN, …SECRET…, …PASSWORD…, …_KEY, AWS_… and "
+    "the like); pass one of those with --env-var NAME.";
 
 Status resolve_reservation(Client& client, JobRequest& request) {
   if (request.reservation.empty())
@@ -67,7 +67,7 @@ Status resolve_reservation(Client& client, JobRequest& request) {
       if (request.spec.reservation)
         return fail(Code::conflict,
                     fmt::format("several projects have a reservation \"{}\"", request.reservation),
-                    "name it by its number, see `billow reserve list`; or add --project");
+                    "use its number (see `billow reserve list`), or add --project");
       request.spec.reservation = ReservationId(r["id"].uint_or(0));
     }
   if (!request.spec.reservation)
@@ -84,7 +84,7 @@ Status resolve_after(Client& client, JobRequest& request) {
     if (!jobs)
       return pass(Error(jobs.error()), "--after " + after.job);
     if (jobs->size() > 1)
-      say(fmt::format("it waits for {} jobs called {}", jobs->size(), after.job));
+      say(fmt::format("the job waits for {} jobs named {}", jobs->size(), after.job));
     for (const std::string& label : *jobs) {
       std::uint64_t number = static_cast<std::uint64_t>(parse_int(label, 1, INT64_MAX).value_or(0));
       if (number == 0) {
@@ -98,9 +98,9 @@ Status resolve_after(Client& client, JobRequest& request) {
   }
   if (request.spec.after.size() > limits::dependencies_max)
     return fail(Code::invalid,
-                fmt::format("--after: {} jobs, more than {}", request.spec.after.size(),
+                fmt::format("--after names {} jobs; the limit is {}", request.spec.after.size(),
                             limits::dependencies_max),
-                "submit them as one array (--array), which is one job to wait for");
+                "submit them as one array (--array) and wait for that");
   return {};
 }
 
@@ -172,13 +172,13 @@ std::string failed_rank(const Json& job) {
                      printable((*worst)["node"].str_or("?")), printable(text));
 }
 
-int finish_session(const Result<SessionEnd>& end, const SessionOptions& options) {
+int finish_session(const Result<AttachEnd>& end, const AttachOptions& options) {
   if (!end)
     return report(end.error());
   const Look look = look_at(STDERR_FILENO);
   if (options.json && !end->job.is_null())
     (void)write_all(STDERR_FILENO, end->job.dump() + "\n");
-  else if (options.quiet || end->detached || end->told || end->job.is_null())
+  else if (options.quiet || end->detached || end->reported || end->job.is_null())
     return end->exit_code;
   else if (const std::string rank = failed_rank(end->job); !rank.empty())
     say(fmt::format("job {}: {}", end->job["label"].str_or("?"), rank));
@@ -194,12 +194,12 @@ int finish_session(const Result<SessionEnd>& end, const SessionOptions& options)
 // A session shows the first node of a gang; the others write beside it.
 int watch_session(const Parsed& parsed,
                   Client& client,
-                  const SessionOptions& options,
+                  const AttachOptions& options,
                   std::uint64_t nodes) {
   if (nodes <= 1 || options.tty || options.json)
-    return finish_session(attach_session(client, options), options);
+    return finish_session(attach_to_job(client, options), options);
   auto ranks = std::make_unique<RankOutput>(connect_options(parsed), options.job, nodes);
-  const auto end = attach_session(client, options);
+  const auto end = attach_to_job(client, options);
   // What was left running (Ctrl-\\) goes on without us; its readers end with this program.
   const auto job = client.get(path_of_job(options.job));
   if (!job || !(*job)["final"].bool_or(false))
@@ -228,11 +228,11 @@ int run_with(const Parsed& parsed, JobRequest request, bool tty) {
   auto job = submit(parsed, *client, request);
   if (!job)
     return report(job.error());
-  SessionOptions options{.job = fmt::format("{}", (*job)["id"].uint_or(0)),
-                         .tty = tty,
-                         .forward_input = request.spec.use_stdin,
-                         .quiet = parsed.has("quiet"),
-                         .json = parsed.has("json")};
+  AttachOptions options{.job = fmt::format("{}", (*job)["id"].uint_or(0)),
+                        .tty = tty,
+                        .forward_input = request.spec.use_stdin,
+                        .quiet = parsed.has("quiet"),
+                        .json = parsed.has("json")};
   return watch_session(parsed, *client, options, request.spec.nodes);
 }
 
@@ -241,8 +241,8 @@ int cmd_run(const Parsed& parsed) {
   request.spec.argv = parsed.operands;
   if (request.spec.argv.empty())
     return report_usage(
-        {Code::invalid, "run what?",
-         "write the command after --, as in: billow run --gpus 1 -- python train.py"});
+        {Code::invalid, "no command given",
+         "write the command after --, for example: billow run --gpus 1 -- python train.py"});
   if (auto set = set_options(request, parsed); !set)
     return report_usage(set.error());
   return run_with(parsed, std::move(request), parsed.has("tty"));
@@ -271,9 +271,10 @@ Result<JobRequest> request_of(const Parsed& parsed) {
     request.spec.argv = parsed.operands;
   BILLOW_TRY_VOID(set_options(request, parsed));
   if (request.spec.argv.empty())
-    return fail(Code::invalid, file ? parsed.operands[0] + " names no command" : "submit what?",
+    return fail(Code::invalid,
+                file ? parsed.operands[0] + " contains no command" : "no command or job file given",
                 file ? "add a line such as command = [\"python\", \"train.py\"] under [job]"
-                     : "write the command after --, or name a job file: billow submit job.toml");
+                     : "write the command after --, or give a job file: billow submit job.toml");
   BILLOW_TRY_VOID(complete(request));
   return request;
 }
@@ -307,7 +308,7 @@ int add_schedule(const Parsed& parsed, JobRequest& request) {
   if (parsed.has("json"))
     print_json(*made);
   else
-    print(fmt::format("schedule {} is set: {} (UTC)\n", request.spec.name, request.cron));
+    print(fmt::format("created schedule {}: {} (UTC)\n", request.spec.name, request.cron));
   return 0;
 }
 
@@ -326,30 +327,31 @@ Result<std::string> read_lines(const std::string& path) {
 // program is started for each.
 int submit_lines(const Parsed& parsed) {
   if (!parsed.operands.empty())
-    return report_usage({Code::invalid,
-                         "--lines names the commands; there is another one behind it",
-                         "leave one of them out"});
+    return report_usage(
+        {Code::invalid, "--lines and a command exclude each other", "omit one of them"});
   const auto text = read_lines(parsed.get("lines"));
   if (!text)
     return report_usage(Error(text.error()).in("--lines"));
   if (text->size() > lines_bytes_max)
-    return report_usage({Code::too_large, "--lines: more than 16 MiB of commands",
-                         "an array (--array) runs one command many times"});
+    return report_usage({Code::too_large, "--lines: the file exceeds 16 MiB",
+                         "use an array (--array) to run one command many times"});
   std::vector<std::string> commands;
   for (const std::string& line : split(*text, '\n'))
     if (const std::string_view command = trim(line); !command.empty() && !command.starts_with('#'))
       commands.emplace_back(command);
   if (commands.empty())
-    return report_usage({Code::invalid,
-                         fmt::format("--lines {}: no commands there", parsed.get("lines")),
-                         "one on each line; those that begin with # are passed over"});
+    return report_usage(
+        {Code::invalid,
+         fmt::format("--lines {}: the file contains no commands", parsed.get("lines")),
+         "write one command per line; lines that begin with # are ignored"});
   JobRequest request;
   request.spec.argv = {"/bin/sh", "-c", commands.front()};
   if (auto set = set_options(request, parsed); !set)
     return report_usage(set.error());
   if (!request.cron.empty() || !request.idempotency_key.empty())
-    return report_usage(
-        {Code::invalid, "--lines goes with neither --cron nor a key: it makes many jobs", ""});
+    return report_usage({Code::invalid,
+                         "--lines submits many jobs, so it excludes --cron and an idempotency key",
+                         ""});
   if (auto done = complete(request); !done)
     return report_usage(done.error());
   request.spec.labels.try_emplace(lines_label, hex(random_bytes(4)));
@@ -365,7 +367,7 @@ int submit_lines(const Parsed& parsed) {
     const auto job = ask_for_job(parsed, *client, request, *env);
     if (!job) {
       if (i > 0)
-        say(fmt::format("{} of {} commands were submitted", i, commands.size()));
+        say(fmt::format("submitted {} of {} commands", i, commands.size()));
       return report(Error(job.error()).in(commands[i]));
     }
     last = (*job)["id"].uint_or(0);
@@ -435,7 +437,7 @@ int cmd_attach(const Parsed& parsed) {
     return report(job.error());
   const bool watch = parsed.has("watch"),
              tty = !watch && (parsed.has("tty") || (*job)["pty"].bool_or(false));
-  SessionOptions options{
+  AttachOptions options{
       .job = *operand,
       .tty = tty,
       .forward_input = !watch && !parsed.has("no-stdin") &&
@@ -456,65 +458,64 @@ int schedule_add(const Parsed& parsed) {
     return report_usage(request.error());
   if (request->cron.empty())
     return report_usage({Code::invalid, "a schedule needs --cron",
-                         "such as --cron \"0 3 * * *\" (every day at 3:00 UTC)"});
+                         "for example --cron \"0 3 * * *\" (every day at 3:00 UTC)"});
   return add_schedule(parsed, *request);
 }
 
 void add_run_commands(CommandTable& table) {
   table.push_back(
       {.name = "run",
-       .summary = "run a command, with its output here and its exit code as ours",
+       .summary = "run a command, show its output and return its exit code",
        .example = "billow run --gpus 1 -- python train.py\nbillow run --gpus 0.25 --gpu-mem 20G "
                   "--time 2h -- ./serve.sh",
        .run = cmd_run,
        .usage = "[--] COMMAND [ARG…]",
-       .details = std::string("Output comes live, stdin goes to the job when it is not a terminal "
-                              "(or with -t), and Ctrl-C reaches the job; a second "
-                              "Ctrl-C within two seconds ends it at once, and Ctrl-C while it "
-                              "waits in the queue cancels it. Ctrl-\\ leaves it running. "
-                              "If the head goes away the job goes on, and so does this command "
-                              "when the head is back.\n") +
-                  env_details,
+       .details =
+           std::string(
+               "The output is shown live. stdin is forwarded if it is not a terminal, or with -t. "
+               "Ctrl-C is sent to the job; a second Ctrl-C within two seconds kills it; Ctrl-C "
+               "while the job is queued cancels it. Ctrl-\\ detaches and leaves the job running. "
+               "If the head restarts, the job keeps running and this command reconnects.\n") +
+           env_details,
        .options = {job_options(), session_options},
        .operands = Operands::command,
        .group = "jobs"});
   table.push_back(
       {.name = "submit",
-       .summary = "queue a command or a job file, and print its number",
+       .summary = "queue a command or a job file and print the job number",
        .example =
            "billow submit --gpus 1 --array 0-99%10 -- python sweep.py\nbillow submit job.toml\n"
            "billow submit --gpus 1 --lines commands.txt\n"
            "billow submit --name nightly --cron \"0 3 * * *\" -- ./evaluate.sh",
        .run = cmd_submit,
        .usage = "[--] COMMAND [ARG…] | FILE.toml",
-       .details = std::string("A job file has a table [job] whose keys are the options below "
-                              "without their dashes, and command = [\"python\", \"train.py\"] "
-                              "(or one string for the shell); [env] may hold variables. Options "
-                              "given here go before the file's.\n") +
-                  env_details,
+       .details =
+           std::string(
+               "A job file has a table [job] whose keys are the options below without dashes, and "
+               "command = [\"python\", \"train.py\"] (or one string for the shell). A table [env] "
+               "may contain variables. Options on the command line override the file.\n") +
+           env_details,
        .options = {job_options(), batch_options(), submit_options},
        .operands = Operands::command_or_file,
        .completes = Completes::file,
        .group = "jobs"});
-  table.push_back(
-      {.name = "shell",
-       .summary = "a terminal on a machine with what you ask for",
-       .example = "billow shell --gpus 1 --time 4h",
-       .run = cmd_shell,
-       .usage = "[[--] COMMAND [ARG…]]",
-       .details = "Leave it running with Ctrl-P Ctrl-Q and come back with `billow attach`.",
-       .options = {job_options(), shell_session_options},
-       .operands = Operands::command,
-       .group = "jobs"});
+  table.push_back({.name = "shell",
+                   .summary = "open a terminal on a node with the resources you ask for",
+                   .example = "billow shell --gpus 1 --time 4h",
+                   .run = cmd_shell,
+                   .usage = "[[--] COMMAND [ARG…]]",
+                   .details = "Detach with Ctrl-P Ctrl-Q; reattach with `billow attach`.",
+                   .options = {job_options(), shell_session_options},
+                   .operands = Operands::command,
+                   .group = "jobs"});
   table.push_back({.name = "attach",
-                   .summary = "join a job that runs: its output, its input, its terminal",
+                   .summary = "attach to a running job: its output, input and terminal",
                    .example = "billow attach 12",
                    .run = cmd_attach,
                    .usage = "JOB",
-                   .details =
-                       "Leave it running with Ctrl-P Ctrl-Q (a terminal) or Ctrl-\\. Several may "
-                       "be attached at once and share its terminal; members of the project\n"
-                       "that it does not belong to watch.",
+                   .details = "Detach with Ctrl-P Ctrl-Q (in a terminal) or Ctrl-\\; the job keeps "
+                              "running. Several clients can attach at once and share the "
+                              "terminal.\nOther members of the project can only watch.",
                    .options = {attach_options},
                    .operands = Operands::some,
                    .completes = Completes::job,

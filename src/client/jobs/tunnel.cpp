@@ -49,7 +49,7 @@ void TunnelRelay::connected(Result<std::shared_ptr<net::WebSocket>> socket) {
   socket_->on_close([weak = weak_from_this()](const net::WebSocket::Closed& closed) {
     if (const auto self = weak.lock())
       self->finish_after_rest(self->ended_there_      ? ""
-                              : closed.reason.empty() ? "the connection to the head was cut"
+                              : closed.reason.empty() ? "the connection to the head broke"
                                                       : closed.reason);
   });
   socket_->on_drain([weak = weak_from_this()] {
@@ -86,7 +86,7 @@ void TunnelRelay::message(std::string_view data, bool binary) {
     return;
   const std::string_view type = (*json)["type"].str_or("");
   if (type == "error")
-    return finish_after_rest(std::string((*json)["detail"].str_or("the connection ended")));
+    return finish_after_rest(std::string((*json)["detail"].str_or("the connection was closed")));
   if (type == "eof") {
     ended_there_ = true;
     write_here();

@@ -15,34 +15,33 @@ namespace billow::client {
 namespace {
 
 constexpr OptionSpec window_options[] = {
-    {"since", 0, "WHEN",
-     "from this day on: 2026-11-01, 2026-11, or how long ago (7d); without it, this month"},
-    {"until", 0, "WHEN", "up to and with this day"},
-    {"project", 'p', "NAME", "only of this project"},
-    {"user", 'u', "NAME", "only of this user"},
+    {"since", 0, "WHEN", "first day: 2026-11-01, 2026-11, or relative (7d) (default: this month)"},
+    {"until", 0, "WHEN", "last day"},
+    {"project", 'p', "NAME", "only this project"},
+    {"user", 'u', "NAME", "only this user"},
     {"grid", 0, "G",
-     "grams of CO2e per kWh of your power, to show emissions (BILLOW_GRID_G_PER_KWH)"},
+     "show emissions, with this many grams of CO2e per kWh (BILLOW_GRID_G_PER_KWH)"},
 };
 constexpr OptionSpec cost_options[] = {
     {"by", 0, "A,B",
-     "project, user, job, gpu, day, class, node; several make one line each (project)"},
-    {"job", 0, "JOB", "one job, lease by lease", false, Completes::job},
+     "group by project (default), user, job, gpu, day, class or node; several combine"},
+    {"job", 0, "JOB", "one job, by lease", false, Completes::job},
     {"csv", 0, nullptr, "as CSV"},
-    {"focus", 0, nullptr, "as FOCUS 1.2, for billing tools"},
+    {"focus", 0, nullptr, "print FOCUS 1.2, for billing tools"},
 };
 constexpr OptionSpec waste_options[] = {
-    {"by", 0, "A,B",
-     "a list with the most dollars wasted first: job, user, project, gpu, node, day, class"},
-    {"limit", 0, "N", "lines of that list (20)"},
+    {"by", 0, "A,B", "list the largest waste by job, user, project, gpu, node, day or class"},
+    {"limit", 0, "N", "lines of that list (default 20)"},
 };
 constexpr OptionSpec invoice_options[] = {
     {"project", 'p', "NAME", "whose"},
-    {"month", 0, "MONTH", "such as 2026-11; without it, the one that runs"},
-    {"grid", 0, "G", "grams of CO2e per kWh, to show emissions (BILLOW_GRID_G_PER_KWH)"},
+    {"month", 0, "MONTH", "month, e.g. 2026-11 (default: the current month)"},
+    {"grid", 0, "G",
+     "show emissions, with this many grams of CO2e per kWh (BILLOW_GRID_G_PER_KWH)"},
 };
 constexpr OptionSpec bill_options[] = {
-    {"name", 0, "NAME", "what to call it in the journal (the file's name)"},
-    {"all", 'a', nullptr, "lines that agree too"}};
+    {"name", 0, "NAME", "name of the bill in the journal (default: the file name)"},
+    {"all", 'a', nullptr, "also show lines that agree"}};
 
 std::string usd(const Json& nano) {
   return format_usd({nano.int_or(0)});
@@ -75,7 +74,7 @@ std::string total_text(const Json& total) {
     text += fmt::format(" ({} of it idle)", total["idle"].str_or("?"));
   text += fmt::format(", {:.2f} GPU-hours", total["gpu_hours"].double_or(0));
   if (total["egress_bytes"].int_or(0) > 0)
-    text += fmt::format(", {} sent out ({} of the charge)",
+    text += fmt::format(", {} egress ({} of the charge)",
                         format_bytes(static_cast<std::uint64_t>(total["egress_bytes"].int_or(0))),
                         usd(total["egress_nano_usd"]));
   if (total["energy_kwh"].double_or(0) > 0)
@@ -102,7 +101,7 @@ int job_cost(const Parsed& p) {
                      {"CLASS"},
                      {"IDLE", Table::Align::right},
                      {"PEAK", Table::Align::right},
-                     {"SENT OUT", Table::Align::right},
+                     {"EGRESS", Table::Align::right},
                      {"CHARGE", Table::Align::right}});
         for (const Json& l : answer["leases"].items()) {
           const std::int64_t milli = l["milli"].int_or(0);
@@ -123,7 +122,7 @@ int job_cost(const Parsed& p) {
                          : "-",
                      std::string(l["charge"].str_or("-"))});
         }
-        show_table(table, "it has held nothing yet");
+        show_table(table, "the job has used nothing yet");
         print(total_text(answer["total"]) + "\n");
       });
 }
@@ -174,7 +173,7 @@ int cmd_cost(const Parsed& p) {
             cells.emplace_back(usd(line["egress_nano_usd"]));
           table.row(std::move(cells));
         }
-        show_table(table, "nothing was spent");
+        show_table(table, "no costs in this period");
         const std::string scope(answer["scope"].str_or("everything"));
         print(fmt::format("{} to {}{}: {}\n", answer.at("days", "from").str_or("?"),
                           answer.at("days", "to").str_or("?"),
@@ -215,21 +214,21 @@ void show_waste_lines(const Json& answer) {
     table.row(std::move(cells));
   }
   print("\n");
-  show_table(table, "nothing that was held was wasted");
+  show_table(table, "no waste in this period");
   const auto shown = answer["lines"].items().size();
   if (const std::int64_t all = answer["lines_in_all"].int_or(0);
       all > static_cast<std::int64_t>(shown))
-    print(fmt::format("and {} more that wasted less: --limit {}\n",
+    print(fmt::format("and {} more with less waste: --limit {}\n",
                       all - static_cast<std::int64_t>(shown), all));
   const std::int64_t idle = answer["lines_idle_nano_usd"].int_or(0),
                      oversized = answer["lines_oversized_nano_usd"].int_or(0);
-  print(fmt::format("in all {} wasted: {} idle, {} oversized\n", format_usd({idle + oversized}),
+  print(fmt::format("{} wasted in total: {} idle, {} oversized\n", format_usd({idle + oversized}),
                     format_usd({idle}), format_usd({oversized})));
   if (format_usd({idle}) != usd(answer["idle_nano_usd"]) ||
       format_usd({oversized}) != usd(answer["inefficient_nano_usd"]))
     print(
-        "the list takes leases whole, on the day they ended, and what still runs since midnight; "
-        "the sums above take every day's part\n");
+        "the list counts whole leases on the day they ended, and running ones since midnight; the "
+        "totals above are split by day\n");
 }
 
 int cmd_waste(const Parsed& p) {
@@ -246,14 +245,14 @@ int cmd_waste(const Parsed& p) {
         if (answer.find("lines"))
           show_waste_lines(answer);
         if (!answer["idle_now"].items().empty())
-          print("\nidle right now:\n");
+          print("\ncurrently idle:\n");
         for (const Json& j : answer["idle_now"].items())
           print(fmt::format("  job {}, {}: {}\n", j["job"].int_or(0),
                             format_rate_per_hour({j["nano_usd_per_s"].int_or(0)}),
                             j["text"].str_or("")));
         if (answer["right_size"].items().empty())
           return;
-        print("\nsmaller would have done:\n");
+        print("\noversized jobs:\n");
         for (const Json& a : answer["right_size"].items())
           print(fmt::format("  {}: {}\n", printable(a["what"].str_or("?")), a["text"].str_or("")));
       });
@@ -269,8 +268,9 @@ int cmd_invoice(const Parsed& p) {
                                         {"grid", grid(p)}}));
       },
       [](const Json& answer) {
-        print(fmt::format("invoice {}{}\n", answer["number"].str_or("?"),
-                          answer["final"].bool_or(false) ? "" : " (not final: the month is open)"));
+        print(fmt::format(
+            "invoice {}{}\n", answer["number"].str_or("?"),
+            answer["final"].bool_or(false) ? "" : " (not final: the month is still open)"));
         print(fmt::format("project {}, {} to {}\n", answer["project"].str_or("?"),
                           answer.at("days", "from").str_or("?"),
                           answer.at("days", "to").str_or("?")));
@@ -293,7 +293,7 @@ int cmd_invoice(const Parsed& p) {
             table.row({user, "egress", format_bytes(static_cast<std::uint64_t>(bytes)), "",
                        format_usd({egress})});
         }
-        show_table(table, "nothing was used");
+        show_table(table, "no usage in this period");
         print(total_text(answer["total"]) + "\n");
       });
 }
@@ -328,10 +328,10 @@ int bill_import(const Parsed& p) {
                      usd(v["ours_nano_usd"]), usd(v["difference_nano_usd"]),
                      std::string(v["kind"].str_or("?"))});
         }
-        show_table(table, "every line agrees with the books");
+        show_table(table, "every line agrees with Billow's books");
         for (const Json& line : answer["refused"].items())
           say(line.str_or(""));
-        print(fmt::format("{} lines, {} billed, {} in the books; {} differ\n",
+        print(fmt::format("{} lines, {} billed, {} in Billow's books; {} differ\n",
                           answer["lines"].int_or(0), usd(answer["billed_nano_usd"]),
                           usd(answer["ours_nano_usd"]), answer["differing"].int_or(0)));
       });
@@ -344,7 +344,7 @@ int month_close(const Parsed& p) {
   return ask(
       p, [&](Client& c) { return c.post("/v1/months/" + net::percent_encode(*month) + "/close"); },
       [](const Json& answer) {
-        print(fmt::format("{} is closed: {} charged\n", answer["month"].str_or("?"),
+        print(fmt::format("closed {}: {} charged\n", answer["month"].str_or("?"),
                           answer["charge"].str_or("?")));
       });
 }
@@ -355,7 +355,7 @@ int month_list(const Parsed& p) {
         for (const Json& month : answer["closed"].items())
           print(std::string(month.str_or("")) + "\n");
         if (answer["closed"].items().empty())
-          say("no month is closed");
+          say("no month is closed yet");
       });
 }
 int cmd_anomalies(const Parsed& p) {
@@ -368,7 +368,7 @@ int cmd_anomalies(const Parsed& p) {
         for (const Json& a : answer["anomalies"].items())
           print(std::string(a["text"].str_or("")) + "\n");
         if (answer["anomalies"].items().empty())
-          say("no day stands out");
+          say("no unusual days");
       });
 }
 
@@ -376,57 +376,58 @@ int cmd_anomalies(const Parsed& p) {
 
 void add_cost_commands(CommandTable& table) {
   constexpr const char* group = "money and advice";
-  table.push_back({.name = "cost",
-                   .summary = "what was spent, by project, user, job, GPU or day",
-                   .example = "billow cost --by project,day --since 7d\nbillow cost --job "
-                              "12\nbillow cost --focus --since 2026-11 > focus.csv",
-                   .run = cmd_cost,
-                   .details = "Charge is what projects pay at their rates; cost is what the "
-                              "hardware cost. For an admin the last line adds up: active + idle\n"
-                              "+ unallocated is what the nodes cost, to the nano-dollar. Lines by "
-                              "job or node take leases whole, on the day they ended.",
-                   .options = {cost_options, window_options},
-                   .group = group});
+  table.push_back(
+      {.name = "cost",
+       .summary = "show spending by project, user, job, GPU or day",
+       .example = "billow cost --by project,day --since 7d\nbillow cost --job "
+                  "12\nbillow cost --focus --since 2026-11 > focus.csv",
+       .run = cmd_cost,
+       .details =
+           "The charge is what projects pay at their rates; the cost is what the hardware costs. "
+           "For admins the last line adds up exactly: active +\nidle + unallocated = cost of the "
+           "nodes. Lines by job or node count whole leases on the day they ended.",
+       .options = {cost_options, window_options},
+       .group = group});
   table.push_back({.name = "waste",
-                   .summary = "what was paid for and not used, and which jobs would do with less",
+                   .summary = "show GPU time paid for but not used, and oversized jobs",
                    .example = "billow waste --since 30d\nbillow waste --by job",
                    .run = cmd_waste,
-                   .details = "Wasted is what the hardware cost while nothing was done on it "
-                              "(idle), or while a smaller share would have done (oversized).",
+                   .details = "Waste is the cost of hardware that was allocated but idle, or "
+                              "larger than the job needed (oversized).",
                    .options = {waste_options, window_options},
                    .group = group});
   table.push_back({.name = "invoice",
-                   .summary = "what a project owes for a month",
+                   .summary = "show a project's invoice for a month",
                    .example = "billow invoice --project vision --month 2026-11",
                    .run = cmd_invoice,
                    .options = {invoice_options},
                    .group = group});
   table.push_back({.name = "anomalies",
-                   .summary = "days that cost far more than usual",
+                   .summary = "show days that cost far more than usual",
                    .example = "billow anomalies --project vision",
                    .run = cmd_anomalies,
                    .options = {window_options},
                    .group = group});
   table.push_back({.name = "bill import",
-                   .summary = "compare a provider's bill with the books, line by line",
+                   .summary = "compare a provider's bill with Billow's books, line by line",
                    .example = "billow bill import aws-focus-2026-11.csv",
                    .run = bill_import,
                    .usage = "FILE",
-                   .details = "FILE is a FOCUS export (CSV) of AWS, Azure or GCP. Resources are "
-                              "matched to nodes by their label provider-id, else by name.",
+                   .details = "FILE is a FOCUS export (CSV) from AWS, Azure or GCP. Resources are "
+                              "matched to nodes by the label provider-id, else by name.",
                    .options = {bill_options},
                    .operands = Operands::some,
                    .completes = Completes::file,
                    .group = group});
   table.push_back({.name = "month close",
-                   .summary = "make a month final",
+                   .summary = "close a month: its invoices become final",
                    .example = "billow month close 2026-10",
                    .run = month_close,
                    .usage = "MONTH",
                    .operands = Operands::some,
                    .group = group});
   table.push_back({.name = "month list",
-                   .summary = "months that are closed",
+                   .summary = "list closed months",
                    .example = "billow month list",
                    .run = month_list,
                    .group = group});

@@ -28,8 +28,6 @@ std::string whole_seconds(std::int64_t s);  // "45s", "5m 3s"
 // How long a job has run, without the time it was suspended or back in the queue; "-" before its
 // start.
 std::string run_time(const Json& job, WallTime now);
-// The reasons of an explanation, what would help, and when it would start; a line each.
-std::string explanation_text(const Json& why);
 std::string describe_text(const Json& job, WallTime now, const Look& look);
 
 }  // namespace billow::client

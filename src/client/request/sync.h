@@ -36,7 +36,4 @@ bool should_sync(const Client& client, const JobRequest& request);
 // Uploads the working directory and says in the environment what the node is to bring.
 Status sync_for_job(Client& client, const JobRequest& request, bool quiet, Environment& env);
 
-void add_file_commands(CommandTable& table);  // cp
-void add_volume_commands(CommandTable& table);
-
 }  // namespace billow::client

@@ -31,9 +31,12 @@ TEST(ModelShape, ReadsGroupedQueryAttention) {
 
 TEST(ModelShape, LatentAttentionIsNotDoubled) {
   auto s = read_model_config(config(
-      R"("model_type":"deepseek_v3","hidden_size":7168,"num_hidden_layers":61,"num_attention_heads":128,
-    "kv_lora_rank":512,"qk_rope_head_dim":64,"qk_nope_head_dim":128,"v_head_dim":128,"q_lora_rank":1536,"intermediate_size":18432,
-    "n_routed_experts":256,"num_experts_per_tok":8,"moe_intermediate_size":2048,"n_shared_experts":1,"first_k_dense_replace":3)"));
+      R"("model_type":"deepseek_v3","hidden_size":7168,"num_hidden_layers":61,
+    "num_attention_heads":128,
+    "kv_lora_rank":512,"qk_rope_head_dim":64,"qk_nope_head_dim":128,"v_head_dim":128,
+    "q_lora_rank":1536,"intermediate_size":18432,
+    "n_routed_experts":256,"num_experts_per_tok":8,"moe_intermediate_size":2048,
+    "n_shared_experts":1,"first_k_dense_replace":3)"));
   ASSERT_TRUE(s) << s.error().message;
   EXPECT_EQ(kv_per_token(*s, Precision::bf16).bytes, 61 * (512 + 64) * 2);
   // Latents are kept whole by every tensor rank.
@@ -44,8 +47,10 @@ TEST(ModelShape, LatentAttentionIsNotDoubled) {
 
 TEST(ModelShape, SlidingWindowsAreCapped) {
   auto s = read_model_config(config(
-      R"("model_type":"gpt_oss","hidden_size":2880,"num_hidden_layers":4,"num_attention_heads":64,"head_dim":64,
-    "num_key_value_heads":8,"intermediate_size":2880,"num_local_experts":32,"num_experts_per_tok":4,"sliding_window":128,
+      R"("model_type":"gpt_oss","hidden_size":2880,"num_hidden_layers":4,
+    "num_attention_heads":64,"head_dim":64,
+    "num_key_value_heads":8,"intermediate_size":2880,"num_local_experts":32,
+    "num_experts_per_tok":4,"sliding_window":128,
     "layer_types":["sliding_attention","full_attention","sliding_attention","full_attention"])"));
   ASSERT_TRUE(s) << s.error().message;
   auto kv = kv_per_token(*s, Precision::bf16);
@@ -58,9 +63,12 @@ TEST(ModelShape, SlidingWindowsAreCapped) {
 
 TEST(ModelShape, LinearAttentionKeepsAState) {
   auto s = read_model_config(config(
-      R"("model_type":"qwen3_5_text","hidden_size":2048,"num_hidden_layers":4,"num_attention_heads":16,
-    "num_key_value_heads":2,"head_dim":256,"intermediate_size":4096,"full_attention_interval":4,"linear_num_key_heads":16,
-    "linear_num_value_heads":32,"linear_key_head_dim":128,"linear_value_head_dim":128,"linear_conv_kernel_dim":4)"));
+      R"("model_type":"qwen3_5_text","hidden_size":2048,"num_hidden_layers":4,
+    "num_attention_heads":16,
+    "num_key_value_heads":2,"head_dim":256,"intermediate_size":4096,"full_attention_interval":4,
+    "linear_num_key_heads":16,
+    "linear_num_value_heads":32,"linear_key_head_dim":128,"linear_value_head_dim":128,
+    "linear_conv_kernel_dim":4)"));
   ASSERT_TRUE(s) << s.error().message;
   auto kv = kv_per_token(*s, Precision::bf16);
   EXPECT_EQ(kv.bytes, 2 * 2 * 256 * 2);
@@ -261,19 +269,25 @@ TEST(HostileConfig, IsRefusedWithTheFieldNamed) {
        Row{"{}", "hidden_size"}, Row{"null", "null"},
        Row{R"({"hidden_size":-1,"num_hidden_layers":2,"num_attention_heads":2,"vocab_size":100})",
            "hidden_size"},
-       Row{R"({"hidden_size":4096,"num_hidden_layers":1e30,"num_attention_heads":2,"vocab_size":100})",
+       Row{R"({"hidden_size":4096,"num_hidden_layers":1e30,"num_attention_heads":2,)"
+           R"("vocab_size":100})",
            "num_hidden_layers"},
-       Row{R"({"hidden_size":4096,"num_hidden_layers":2.5,"num_attention_heads":2,"vocab_size":100})",
+       Row{R"({"hidden_size":4096,"num_hidden_layers":2.5,"num_attention_heads":2,)"
+           R"("vocab_size":100})",
            "num_hidden_layers"},
-       Row{R"({"hidden_size":"4096","num_hidden_layers":2,"num_attention_heads":2,"vocab_size":100})",
+       Row{R"({"hidden_size":"4096","num_hidden_layers":2,"num_attention_heads":2,)"
+           R"("vocab_size":100})",
            "hidden_size"},
        Row{R"({"hidden_size":4096,"num_hidden_layers":2,"num_attention_heads":0,"vocab_size":100})",
            "num_attention_heads"},
-       Row{R"({"hidden_size":1048576,"num_hidden_layers":4096,"num_attention_heads":64,"vocab_size":100000000,"intermediate_size":16000000})",
-           "no machine"},
-       Row{R"({"hidden_size":64,"num_hidden_layers":2,"num_attention_heads":2,"vocab_size":100,"num_experts":8})",
+       Row{R"({"hidden_size":1048576,"num_hidden_layers":4096,"num_attention_heads":64,)"
+           R"("vocab_size":100000000,"intermediate_size":16000000})",
+           "any machine"},
+       Row{R"({"hidden_size":64,"num_hidden_layers":2,"num_attention_heads":2,"vocab_size":100,)"
+           R"("num_experts":8})",
            "num_experts_per_tok"},
-       Row{R"({"hidden_size":64,"num_hidden_layers":3,"num_attention_heads":2,"vocab_size":100,"hybrid_override_pattern":"M*"})",
+       Row{R"({"hidden_size":64,"num_hidden_layers":3,"num_attention_heads":2,"vocab_size":100,)"
+           R"("hybrid_override_pattern":"M*"})",
            "pattern"}}) {
     auto s = read_model_config(text);
     ASSERT_FALSE(s) << text;
@@ -285,23 +299,26 @@ TEST(HostileConfig, IsRefusedWithTheFieldNamed) {
 }
 
 TEST(HostileConfig, TruncationAnywhereIsAnErrorAndNeverACrash) {
-  auto text = config(
-      R"("model_type":"llama","hidden_size":4096,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,"intermediate_size":14336)");
+  auto text =
+      config(R"("model_type":"llama","hidden_size":4096,"num_hidden_layers":32,)"
+             R"("num_attention_heads":32,"num_key_value_heads":8,"intermediate_size":14336)");
   for (std::size_t n = 0; n < text.size(); ++n)
     EXPECT_FALSE(read_model_config(std::string_view(text).substr(0, n))) << n;
 }
 
 TEST(ModelShape, UnknownArchitecturesAreSaidSo) {
-  auto s = read_model_config(config(
-      R"("model_type":"brand_new","hidden_size":4096,"num_hidden_layers":4,"num_attention_heads":32)"));
+  auto s = read_model_config(
+      config(R"("model_type":"brand_new","hidden_size":4096,"num_hidden_layers":4,)"
+             R"("num_attention_heads":32)"));
   ASSERT_TRUE(s);
   ASSERT_FALSE(s->notes.empty());
-  EXPECT_NE(s->notes[0].find("unknown: model type \"brand_new\""), std::string::npos);
-  auto q = read_model_config(config(
-      R"("model_type":"llama","hidden_size":4096,"num_hidden_layers":4,"num_attention_heads":32,"quantization_config":{"quant_method":"mystery"})"));
+  EXPECT_NE(s->notes[0].find("unknown model type \"brand_new\""), std::string::npos);
+  auto q = read_model_config(
+      config(R"("model_type":"llama","hidden_size":4096,"num_hidden_layers":4,)"
+             R"("num_attention_heads":32,"quantization_config":{"quant_method":"mystery"})"));
   ASSERT_TRUE(q);
   ASSERT_FALSE(q->notes.empty());
-  EXPECT_NE(q->notes[0].find("treated as not quantized"), std::string::npos);
+  EXPECT_NE(q->notes[0].find("taken as not quantized"), std::string::npos);
   EXPECT_FALSE(find_model("no/such-model", "/nonexistent"));
 }
 

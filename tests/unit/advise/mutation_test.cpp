@@ -7,8 +7,8 @@
 #include <cmath>
 #include <filesystem>
 
-#include "advise/commands.h"
 #include "advise/memory.h"
+#include "advise/recommend.h"
 #include "base/file.h"
 #include "tests/unit/advise/data_dir.h"
 
@@ -27,10 +27,27 @@ struct Random {
 };
 
 const char* seeds[] = {
-    R"({"architectures":["LlamaForCausalLM"],"model_type":"llama","hidden_size":4096,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,"intermediate_size":14336,"vocab_size":128256,"max_position_embeddings":131072,"torch_dtype":"bfloat16"})",
-    R"({"architectures":["DeepseekV3ForCausalLM"],"model_type":"deepseek_v3","hidden_size":7168,"num_hidden_layers":61,"num_attention_heads":128,"num_key_value_heads":128,"intermediate_size":18432,"moe_intermediate_size":2048,"n_routed_experts":256,"n_shared_experts":1,"num_experts_per_tok":8,"first_k_dense_replace":3,"kv_lora_rank":512,"q_lora_rank":1536,"qk_nope_head_dim":128,"qk_rope_head_dim":64,"v_head_dim":128,"vocab_size":129280,"quantization_config":{"quant_method":"fp8","weight_block_size":[128,128]}})",
-    R"({"model_type":"gemma3","text_config":{"hidden_size":3840,"num_hidden_layers":48,"num_attention_heads":16,"num_key_value_heads":8,"head_dim":256,"intermediate_size":15360,"sliding_window":1024,"sliding_window_pattern":6},"vocab_size":262208})",
-    R"({"model_type":"qwen3_next","hidden_size":2048,"num_hidden_layers":48,"num_attention_heads":16,"num_key_value_heads":2,"head_dim":256,"linear_num_key_heads":16,"linear_num_value_heads":32,"linear_key_head_dim":128,"linear_value_head_dim":128,"linear_conv_kernel_dim":4,"full_attention_interval":4,"num_experts":512,"num_experts_per_tok":10,"moe_intermediate_size":512,"shared_expert_intermediate_size":512,"vocab_size":151936})"};
+    R"({"architectures":["LlamaForCausalLM"],"model_type":"llama","hidden_size":4096,)"
+    R"("num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,)"
+    R"("intermediate_size":14336,"vocab_size":128256,"max_position_embeddings":131072,)"
+    R"("torch_dtype":"bfloat16"})",
+    R"({"architectures":["DeepseekV3ForCausalLM"],"model_type":"deepseek_v3",)"
+    R"("hidden_size":7168,"num_hidden_layers":61,"num_attention_heads":128,)"
+    R"("num_key_value_heads":128,"intermediate_size":18432,"moe_intermediate_size":2048,)"
+    R"("n_routed_experts":256,"n_shared_experts":1,"num_experts_per_tok":8,)"
+    R"("first_k_dense_replace":3,"kv_lora_rank":512,"q_lora_rank":1536,)"
+    R"("qk_nope_head_dim":128,"qk_rope_head_dim":64,"v_head_dim":128,"vocab_size":129280,)"
+    R"("quantization_config":{"quant_method":"fp8","weight_block_size":[128,128]}})",
+    R"({"model_type":"gemma3","text_config":{"hidden_size":3840,"num_hidden_layers":48,)"
+    R"("num_attention_heads":16,"num_key_value_heads":8,"head_dim":256,)"
+    R"("intermediate_size":15360,"sliding_window":1024,"sliding_window_pattern":6},)"
+    R"("vocab_size":262208})",
+    R"({"model_type":"qwen3_next","hidden_size":2048,"num_hidden_layers":48,)"
+    R"("num_attention_heads":16,"num_key_value_heads":2,"head_dim":256,)"
+    R"("linear_num_key_heads":16,"linear_num_value_heads":32,"linear_key_head_dim":128,)"
+    R"("linear_value_head_dim":128,"linear_conv_kernel_dim":4,"full_attention_interval":4,)"
+    R"("num_experts":512,"num_experts_per_tok":10,"moe_intermediate_size":512,)"
+    R"("shared_expert_intermediate_size":512,"vocab_size":151936})"};
 
 const char* strange[] = {"-1",
                          "0",

@@ -48,8 +48,9 @@ TEST(ClientOnly, SaysWhereTheServersCommandsAre) {
       words.push_back(name.substr(space + 1));
     const Ran r = run(words);
     EXPECT_EQ(r.code, 1) << name;
-    EXPECT_EQ(r.err, "billow: this build is a client only; run `billow " + name +
-                         "` on the head (Linux)\nhint: `billow help` lists what a client has\n");
+    EXPECT_EQ(r.err, "billow: this program is a client only; run `billow " + name +
+                         "` on the head's machine (Linux)\n"
+                         "hint: see `billow help` for the commands of a client\n");
   }
   EXPECT_EQ(run({"simulate"}).code, 1);
   EXPECT_EQ(run({"rnu"}).code, 2) << "a mistake is still one";

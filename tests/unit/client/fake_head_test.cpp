@@ -248,7 +248,7 @@ TEST_F(FakeHeadTest, WhileItWaitsTheReasonIsSaidAndAnInterruptCancels) {
   })) << child->err;
   child->signal(SIGINT);
   EXPECT_EQ(child->wait(), 130);
-  EXPECT_NE(child->err.find("job 12 is cancelled"), std::string::npos);
+  EXPECT_NE(child->err.find("job 12 was cancelled"), std::string::npos);
   EXPECT_NE(head_->last_body("POST /v1/jobs/12/stop").find("\"force\":false"), std::string::npos);
 }
 
@@ -263,7 +263,8 @@ TEST_F(FakeHeadTest, AReaderThatLeavesEndsTheJob) {
               {{"BILLOW_HEAD", head_->url()}, {"BILLOW_TOKEN", "secret"}});
   EXPECT_EQ(child.wait(), 0);
   EXPECT_EQ(child.out, "y");
-  EXPECT_NE(head_->last_body("POST /v1/jobs/12/stop").find("nobody reads"), std::string::npos);
+  EXPECT_NE(head_->last_body("POST /v1/jobs/12/stop").find("reader of its output"),
+            std::string::npos);
 }
 
 TEST_F(FakeHeadTest, RefusalsShowTheDetailAndTheHint) {

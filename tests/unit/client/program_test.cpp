@@ -88,7 +88,7 @@ TEST(Program, NoHeadIsExitCode69WithWhatToDo) {
   EXPECT_EQ(r.code, 69);
   EXPECT_EQ(r.err,
             "billow: no head is running here (looked in /nonexistent/billow)\nhint: start one with "
-            "`billow up`, or name one with --head or BILLOW_HEAD\n");
+            "`billow up`, or choose one with --head or BILLOW_HEAD\n");
 }
 
 TEST(Program, OptionsOfTheHeadMayComeFirst) {

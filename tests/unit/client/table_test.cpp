@@ -4,7 +4,7 @@
 #include "base/text.h"
 #include "client/frame/table.h"
 #include "client/frame/terminal.h"
-#include "client/jobs/session.h"
+#include "client/jobs/attachment.h"
 #include "client/request/job_list.h"
 
 namespace billow::client {

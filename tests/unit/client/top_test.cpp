@@ -26,10 +26,15 @@ std::vector<std::string> lines(const TopView& view, TopView::Size size = {24, 80
 TopView two_jobs() {
   TopView view;
   view.take(piece(
-      R"({"nodes":[{"id":1,"name":"box","state":"ready","cpu_milli":8000,"gpus":[{"type":"H100","mem_mib":81920},{"type":"H100","mem_mib":81920,"unhealthy":"XID 79"}]}],
-    "jobs":[{"id":7,"label":"7","name":"small","user":"ana","state":"running","gpu_milli":500,"started":999000000,"cost_nano":100,"rate_nano":1000000,"at":999000000,"where":[[1,0]]},
-            {"id":8,"label":"8","name":"large\u001b[2J","user":"bob","state":"queued","gpu_milli":8000,"submitted":999900000,"where":[]}],
-    "gpus":[[1,0,500,1,40960,300,60,100,[7]],[1,1,500,1,40960,300,60,0,[7]]],"summary":{"gpus":2,"gpus_free_milli":500,"running":1,"queued":1,"spend_nano":1000000,"idle_nano":1000000,"idle_jobs":[7]}})"));
+      R"({"nodes":[{"id":1,"name":"box","state":"ready","cpu_milli":8000,"gpus":[{"type":"H100",
+    "mem_mib":81920},{"type":"H100","mem_mib":81920,"unhealthy":"XID 79"}]}],
+    "jobs":[{"id":7,"label":"7","name":"small","user":"ana","state":"running","gpu_milli":500,
+    "started":999000000,"cost_nano":100,"rate_nano":1000000,"at":999000000,"where":[[1,0]]},
+            {"id":8,"label":"8","name":"large\u001b[2J","user":"bob","state":"queued",
+    "gpu_milli":8000,"submitted":999900000,"where":[]}],
+    "gpus":[[1,0,500,1,40960,300,60,100,[7]],[1,1,500,1,40960,300,60,0,[7]]],"summary":{"gpus":2,
+    "gpus_free_milli":500,"running":1,"queued":1,"spend_nano":1000000,"idle_nano":1000000,
+    "idle_jobs":[7]}})"));
   return view;
 }
 
@@ -58,8 +63,10 @@ TEST(TopView, TimeSuspendedIsNotTimeRun) {
   // It ran for 60 s, was suspended for 100 s, and runs again since 5 s; the other is suspended
   // since 7 s.
   view.take(piece(
-      R"({"jobs":[{"id":7,"label":"7","name":"a","user":"ana","state":"running","started":999835000,"since":999995000,"ran":60000,"suspended":100000,"where":[]},
-    {"id":8,"label":"8","name":"b","user":"bob","state":"suspended","started":999000000,"since":999993000,"ran":500000,"suspended":0,"where":[]}]})"));
+      R"({"jobs":[{"id":7,"label":"7","name":"a","user":"ana","state":"running",
+    "started":999835000,"since":999995000,"ran":60000,"suspended":100000,"where":[]},
+    {"id":8,"label":"8","name":"b","user":"bob","state":"suspended","started":999000000,
+    "since":999993000,"ran":500000,"suspended":0,"where":[]}]})"));
   std::string all;
   for (const std::string& line : lines(view))
     all += line + "\n";

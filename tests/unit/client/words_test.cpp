@@ -26,11 +26,11 @@ std::string hint_for(const std::vector<std::string>& words) {
 }
 
 TEST(Words, OfOtherProgramsLeadToOurs) {
-  EXPECT_EQ(hint_for({"kill", "12"}), "it is called `billow stop`");
-  EXPECT_EQ(hint_for({"jobs"}), "it is called `billow ps`");
-  EXPECT_EQ(hint_for({"list"}), "it is called `billow ps`");
-  EXPECT_EQ(hint_for({"squeue"}), "it is called `billow ps`");
-  EXPECT_EQ(hint_for({"sbatch"}), "it is called `billow submit`");
+  EXPECT_EQ(hint_for({"kill", "12"}), "use `billow stop`");
+  EXPECT_EQ(hint_for({"jobs"}), "use `billow ps`");
+  EXPECT_EQ(hint_for({"list"}), "use `billow ps`");
+  EXPECT_EQ(hint_for({"squeue"}), "use `billow ps`");
+  EXPECT_EQ(hint_for({"sbatch"}), "use `billow submit`");
   EXPECT_EQ(hint_for({"sumbit"}), "did you mean `billow submit`?")
       << "a slip of the finger still finds the nearest";
 }
@@ -44,11 +44,11 @@ TEST(Words, NoSynonymHidesACommand) {
 TEST(Words, OptionsOfOtherProgramsLeadToOurs) {
   const auto up = parse(command("up"), {"--port", "8080"});
   ASSERT_FALSE(up);
-  EXPECT_TRUE(up.error().hint.starts_with("it is called --listen ADDR: address of the API"))
+  EXPECT_TRUE(up.error().hint.starts_with("use --listen ADDR: address of the API"))
       << up.error().hint;
   const auto run = parse(command("run"), {"--memory", "4G", "--", "true"});
   ASSERT_FALSE(run);
-  EXPECT_TRUE(run.error().hint.starts_with("it is called --mem ")) << run.error().hint;
+  EXPECT_TRUE(run.error().hint.starts_with("use --mem ")) << run.error().hint;
 }
 
 TEST(Words, ANegativeAmountIsAnAmount) {

@@ -23,33 +23,33 @@ constexpr int exit_removed =
 
 constexpr OptionSpec join_options[] = {
     {"token", 0, "TOKEN",
-     "a join token, from `billow token create --node` (BILLOW_JOIN_TOKEN; \"-\" reads it from "
-     "stdin)"},
-    {"token-file", 0, "FILE", "a file that holds it", false, Completes::file},
+     "join token from `billow token create --node` (BILLOW_JOIN_TOKEN; \"-\" reads stdin)"},
+    {"token-file", 0, "FILE", "file that contains the token", false, Completes::file},
     {"node-name", 0, "NAME", "name of this machine as a node (default: its host name)"},
     {"label", 0, "KEY=VALUE",
-     "where it stands: zone=a, rack=7, switch=s3, or anything jobs may ask for", true},
+     "label of this node: zone=a, rack=7, switch=s3, or any other that jobs may ask for", true},
     {"data", 0, "DIR",
-     "where credential and tasks are kept (default: BILLOW_DATA, or the user's data directory)",
+     "directory for credential and tasks (default: BILLOW_DATA, or the user's data directory)",
      false, Completes::directory},
-    {"sim", 0, "SPEC", "simulate GPUs: 8xH100"},
-    {"only-gpus", 0, "LIST", "offer only these: numbers or UUIDs with commas, or none"},
+    {"sim", 0, "SPEC", "simulate GPUs, e.g. 8xH100"},
+    {"only-gpus", 0, "LIST",
+     "offer only these GPUs: numbers or UUIDs separated by commas, or none"},
     {"allow-mig-changes", 0, nullptr,
-     "make MIG instances as jobs ask for them, and take them down again (cards whose MIG mode is "
-     "on)"},
+     "create and remove MIG instances as jobs need them (on GPUs whose MIG mode is on)"},
     {"in-allocation", 0, nullptr,
-     "an engine (Slurm) ends this machine's turn: tasks end with it, and a signal sends them "
-     "elsewhere"},
-    {"cache-max", 0, "SIZE", "keep at most this much of models and data from elsewhere (100G)"},
+     "this node belongs to an allocation (Slurm): its tasks end with the allocation, and a signal "
+     "moves them elsewhere"},
+    {"cache-max", 0, "SIZE", "size limit of the cache of models and data (default 100G)"},
     {"reclaim-notices", 0, "CLOUD",
-     "this machine may be taken away: read the notices of aws, gcp or azure (auto: whichever "
-     "answers), and send its work elsewhere in time"},
-    {"metadata-url", 0, "URL", "where the notices are read, if not at http://169.254.169.254"},
-    {"files-max", 0, "SIZE", "keep at most this much of what followed jobs here (20G)"},
+     "the provider may reclaim this machine: watch the notices of aws, gcp or azure (auto: "
+     "detect), and move its jobs in time"},
+    {"metadata-url", 0, "URL", "address of the notices (default http://169.254.169.254)"},
+    {"files-max", 0, "SIZE",
+     "size limit of the cache of uploaded working directories (default 20G)"},
     {"images-max", 0, "SIZE", images_max_help},
     {"pull-patience", 0, "T", pull_patience_help},
     {"register-only", 0, nullptr,
-     "get the credential and end; `billow join` without a token, or the systemd unit, serves then"},
+     "get the credential and exit; then run `billow join` without a token, or the systemd unit"},
     {"log-json", 0, nullptr, "log as JSON lines"},
 };
 
@@ -63,8 +63,8 @@ Result<std::map<std::string, std::string>> labels_of(const Parsed& parsed) {
   for (const std::string& text : parsed.all("label")) {
     const auto equals = text.find('=');
     if (equals == std::string::npos || equals + 1 == text.size())
-      return fail(Code::invalid, fmt::format("--label {}: not KEY=VALUE", text),
-                  "write it like --label zone=a");
+      return fail(Code::invalid, fmt::format("--label {} is not KEY=VALUE", text),
+                  "use a form like --label zone=a");
     BILLOW_TRY_VOID(check_name("label", text.substr(0, equals)));
     labels[text.substr(0, equals)] = text.substr(equals + 1);
   }
@@ -74,8 +74,8 @@ Result<std::map<std::string, std::string>> labels_of(const Parsed& parsed) {
 Result<Joined> read_joined(const std::string& dir) {
   auto text = read_file(dir + "/join.json", 1 << 20);
   if (!text)
-    return fail(Code::not_found, "this machine has joined no head",
-                "billow join https://HEAD:7070 --token TOKEN");
+    return fail(Code::not_found, "this machine has not joined a head",
+                "run `billow join https://HEAD:7070 --token TOKEN`");
   const Json json = BILLOW_TRY(parse_json(*text));
   Joined joined{std::string(json["head"].str_or("")),
                 std::string(json["node"].str_or("")),
@@ -129,13 +129,13 @@ Result<Joined> join_head(const Parsed& parsed,
                 BILLOW_TRY(labels_of(parsed))};
   BILLOW_TRY_VOID(check_name("node", joined.node));
   if (!token.token.starts_with("bwj_") && !token.token.starts_with("bw_"))
-    return fail(Code::invalid, "that is no join token: they begin with bwj_",
-                "make one on the head: billow token create --node");
+    return fail(Code::invalid, "this is not a join token: those begin with bwj_",
+                "create one on the head: billow token create --node");
   if (!token.token.starts_with("bwj_")) {
     BILLOW_TRY_VOID(write_joined(dir, joined, token.token, ""));
     return joined;
   }
-  Result<net::Response> response = fail(Code::invalid, "no head was named");
+  Result<net::Response> response = fail(Code::invalid, "no head given");
   for (const net::Endpoint& endpoint : endpoints) {  // of several heads the one that leads answers
     net::BlockingClient http(
         {.endpoint = endpoint, .tls = {.ca_path = "", .pinned_fingerprint = token.fingerprint}});
@@ -152,17 +152,17 @@ Result<Joined> join_head(const Parsed& parsed,
     return pass(explain_connection(std::move(response.error()), url, !token.fingerprint.empty()));
   if (response->status == 404)
     return fail(Code::unsupported, fmt::format("the head at {} does not let machines join", url),
-                "it is older than this program: upgrade it");
+                "the head is older than this program: upgrade it");
   if (response->status >= 300) {
     Error error = error_of(*response);
     if (error.code == Code::unauthorized)
-      error.hint = "make a new token on the head: billow token create --node";
+      error.hint = "create a new token on the head: billow token create --node";
     return pass(std::move(error));
   }
   const Json answer = BILLOW_TRY(parse_json(response->body));
   if (answer["protocol"].int_or(0) < wire::agent_v1::protocol_version_min)
     return fail(Code::unsupported,
-                fmt::format("the head at {} speaks protocol {}, this program {} and newer", url,
+                fmt::format("the head at {} uses protocol {}, this program needs {} or newer", url,
                             answer["protocol"].int_or(0), wire::agent_v1::protocol_version_min),
                 "upgrade the head, or install its version of billow here");
   BILLOW_TRY_VOID(write_joined(dir, joined, std::string(answer["credential"].str_or("")),
@@ -196,7 +196,7 @@ bool is_forgotten(const Joined& joined, const std::string& dir) {
 
 Result<std::string> join_token(const Parsed& parsed) {
   if (parsed.has("token") && parsed.has("token-file"))
-    return fail(Code::invalid, "--token and --token-file are two ways to say the same");
+    return fail(Code::invalid, "--token and --token-file exclude each other");
   if (parsed.get("token") == "-")
     return secret_from_stdin("join token");
   if (parsed.has("token-file")) {
@@ -214,82 +214,89 @@ bool shares_a_head(std::string_view a, std::string_view b) {
   return false;
 }
 
-int cmd_join(const Parsed& parsed) {
-  if (parsed.operands.size() > 1)
-    return report_usage(
-        {Code::invalid, "join takes one head", "billow join https://head:7070 --token TOKEN"});
-  configure_log({.level = LogLevel::info, .json = parsed.has("log-json"), .component = "agent"});
-  const std::string url = parsed.operands.empty() ? "" : parsed.operands[0],
-                    dir = data_directory(parsed.get("data")) + "/node";
-  const auto token = join_token(parsed);
-  if (!token)
-    return report(token.error());
+// The installation this machine serves: the one it has joined before, or the one it joins now with
+// a token. A machine that is started again (by its unit, with the same words) uses its credential.
+Result<Joined> joined_head(const Parsed& parsed, const std::string& dir) {
+  const std::string url = parsed.operands.empty() ? "" : parsed.operands[0];
+  const std::string token = BILLOW_TRY(join_token(parsed));
   Result<Joined> joined = read_joined(dir);
-  // A head's standby named beside it (or no longer) is the same installation.
+  // A head's standby added to its address (or no longer in it) is the same installation.
   const bool same = joined && (url.empty() || shares_a_head(joined->head, url));
   bool known = same && file_exists(dir + "/credential");
-  if (known && !token->empty() && is_forgotten(*joined, dir)) {
+  if (known && !token.empty() && is_forgotten(*joined, dir)) {
     say(
-        fmt::format("the credential in {} is not valid any more: {} was removed, and joins again "
+        fmt::format("the credential in {} is no longer valid because {} was removed; joining again "
                     "with the token",
                     dir, joined->node));
     known = false;
   }
-  if (joined && !same && token->empty())
-    return report({Code::conflict, fmt::format("this machine has joined {} already", joined->head),
-                   "to move it, give a token of the new head"});
-  // A machine that joined before and is started again (by its unit, with the same words) serves;
-  // its credential is its own by now.
+  if (joined && !same && token.empty())
+    return fail(Code::conflict, fmt::format("this machine has already joined {}", joined->head),
+                "to move it to another head, give a token of that head");
   if (!known) {
-    if ((url.empty() && !same) || token->empty())
-      return report_usage({Code::invalid, "name the head and show a join token",
-                           "billow join https://HEAD:7070 --token TOKEN; make one there with "
-                           "`billow token create --node`"});
-    joined = join_head(parsed, dir, url.empty() ? joined->head : url, *token,
+    if ((url.empty() && !same) || token.empty())
+      return fail(Code::invalid, "a head and a join token are required",
+                  "run `billow join https://HEAD:7070 --token TOKEN`; create the token there with "
+                  "`billow token create --node`");
+    joined = join_head(parsed, dir, url.empty() ? joined->head : url, token,
                        joined ? joined->node : host_name());
-    if (!joined)
-      return report(joined.error());
-    say(fmt::format("{} has joined {}", joined->node, joined->head));
-  } else {
-    if (!url.empty())
-      joined->head = url;
+    if (joined)
+      say(fmt::format("{} has joined {}", joined->node, joined->head));
+    return joined;
   }
-  if (known && parsed.has("label")) {
-    auto labels = labels_of(parsed);
-    if (!labels)
-      return report_usage(labels.error());
-    joined->labels = std::move(*labels);
-  }
-  if (parsed.has("register-only")) {
-    print(fmt::format(
-        "{} may serve now: billow join --data {}, or systemctl enable --now billow-node\n",
-        joined->node, shell_quote(data_directory(parsed.get("data")))));
-    return 0;
-  }
+  if (!url.empty())
+    joined->head = url;
+  if (parsed.has("label"))
+    joined->labels = BILLOW_TRY(labels_of(parsed));
+  return joined;
+}
+
+Result<agent::NodeOptions> node_options(const Parsed& parsed,
+                                        const Joined& joined,
+                                        const std::string& dir) {
   agent::NodeOptions options;
-  options.head = joined->head;
+  options.head = joined.head;
   options.token_file = dir + "/credential";
   options.data_dir = dir;
   options.sim = parsed.get("sim", variable("BILLOW_SIM"));
-  options.node_name = joined->node;
+  options.node_name = joined.node;
   options.version = version();
-  options.tls.pinned_fingerprint = joined->fingerprint;
-  options.labels = joined->labels;
+  options.tls.pinned_fingerprint = joined.fingerprint;
+  options.labels = joined.labels;
   options.only_gpus = parsed.get("only-gpus");
   options.allow_mig_changes = parsed.has("allow-mig-changes");
   options.in_allocation = parsed.has("in-allocation");
-  if (const Status kept = read_kept_on_node(parsed, options); !kept)
-    return report_usage(kept.error());
+  BILLOW_TRY_VOID(read_kept_on_node(parsed, options));
   options.reclaim_notices = parsed.get("reclaim-notices");
   if (const std::string& cloud = options.reclaim_notices;
       !cloud.empty() && cloud != "auto" && !enum_value<agent::Cloud>(cloud))
-    return report_usage(
-        {Code::invalid,
-         fmt::format("--reclaim-notices: there is no cloud \"{}\" whose notices Billow reads",
-                     cloud),
-         "one of auto, aws, gcp, azure"});
+    return fail(Code::invalid, fmt::format("--reclaim-notices: unknown cloud \"{}\"", cloud),
+                "choose one of auto, aws, gcp, azure");
   options.metadata_url = parsed.get("metadata-url");
-  const Status ended = agent::run_node(std::move(options));
+  return options;
+}
+
+int cmd_join(const Parsed& parsed) {
+  if (parsed.operands.size() > 1)
+    return report_usage({Code::invalid, "join needs one head",
+                         "for example: billow join https://head:7070 --token TOKEN"});
+  configure_log({.level = LogLevel::info, .json = parsed.has("log-json"), .component = "agent"});
+  const std::string dir = data_directory(parsed.get("data")) + "/node";
+  const auto joined = joined_head(parsed, dir);
+  if (!joined)
+    return joined.error().code == Code::invalid ? report_usage(joined.error())
+                                                : report(joined.error());
+  if (parsed.has("register-only")) {
+    print(
+        fmt::format("{} is ready to serve: run `billow join --data {}` or `systemctl enable --now "
+                    "billow-node`\n",
+                    joined->node, shell_quote(data_directory(parsed.get("data")))));
+    return 0;
+  }
+  auto options = node_options(parsed, *joined, dir);
+  if (!options)
+    return report_usage(options.error());
+  const Status ended = agent::run_node(std::move(*options));
   if (ended)
     return 0;
   const int code = report(ended.error());
@@ -301,14 +308,13 @@ int cmd_join(const Parsed& parsed) {
 void add_join_commands(CommandTable& table) {
   table.push_back(
       {.name = "join",
-       .summary = "make this machine a node of a head elsewhere, and serve it",
+       .summary = "make this machine a node of a head elsewhere",
        .example = "billow join https://head:7070 --token bwj_… --label zone=a --label rack=7",
        .run = cmd_join,
        .usage = "[URL[,URL…]]",
-       .details =
-           "The machine dials the head, so it needs no open port. It gets a credential of its own, "
-           "which `billow node rm` revokes; started\n"
-           "again it needs no token. packaging/systemd/billow-node.service keeps it running.",
+       .details = "The machine connects to the head, so it needs no open port. It gets its own "
+                  "credential, which `billow node rm` revokes, and needs no\ntoken when it is "
+                  "started again. packaging/systemd/billow-node.service keeps it running.",
        .options = {join_options},
        .operands = Operands::some,
        .group = "machines",

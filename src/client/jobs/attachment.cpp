@@ -1,4 +1,4 @@
-#include "client/jobs/session.h"
+#include "client/jobs/attachment.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -17,16 +17,14 @@
 namespace billow::client {
 namespace {
 
-constexpr Duration silent_start =
-    milliseconds(300);                             // a start that takes less needs no word about it
-constexpr Duration second_interrupt = seconds(2);  // a second Ctrl-C within this means "now"
+constexpr Duration silent_start = milliseconds(300);  // a faster start prints no status
+constexpr Duration second_interrupt = seconds(2);     // a second Ctrl-C within this means "now"
 constexpr Duration silent_absence = seconds(1);
 constexpr Duration retry_first = milliseconds(50);
 constexpr Duration retry_max = seconds(1);
 constexpr std::size_t input_bytes_max =
     16 << 10;  // per message: always fits a socket that polls writable
-constexpr std::size_t input_kept_max =
-    1 << 20;                     // sent, and not yet safe from the death of a head or an agent
+constexpr std::size_t input_kept_max = 1 << 20;  // sent, but not yet confirmed by the job's node
 constexpr int refusals_max = 5;  // of a first connection by a head that otherwise answers
 constexpr int stream_has_offset = 0x80;
 
@@ -37,9 +35,9 @@ int poll_ms(Duration d) {
   return static_cast<int>(std::clamp<std::int64_t>((d.ns + 999'999) / 1'000'000, 0, 60'000));
 }
 
-class Session {
+class Attachment {
  public:
-  Session(Client& client, SessionOptions options, SignalQueue signals)
+  Attachment(Client& client, AttachOptions options, SignalQueue signals)
       : client_(client),
         o_(std::move(options)),
         signals_(std::move(signals)),
@@ -47,7 +45,7 @@ class Session {
         input_open_(o_.forward_input),
         begun_(steady()) {}
 
-  Result<SessionEnd> run() {
+  Result<AttachEnd> run() {
     while (!end_) {
       if (!socket_) {
         if (auto status = reconnect(); !status)
@@ -75,25 +73,25 @@ class Session {
         socket_.emplace(std::move(*opened));
         connected_once_ = true;
         if (said)
-          note("the head is back");
+          note("reconnected to the head");
         if (o_.tty)
           send_size();
         return {};
       }
-      // The WebSocket's refusal has no reasons; a plain question about the job has.
+      // A refused WebSocket gives no reason; a plain request for the job does.
       if (auto job = client_.get(path_of_job(o_.job)); !job && !is_away(job.error()))
         return pass(std::move(job.error()));
       else if (job && !connected_once_ && ++refusals > refusals_max)
         return pass(std::move(opened.error()));
       if (steady() - lost_at > o_.away_max)
         return fail(Code::unavailable,
-                    fmt::format("the head has been away for {}; job {} may go on without it",
+                    fmt::format("no answer from the head for {}; job {} may still be running",
                                 format_duration(o_.away_max), o_.job),
-                    fmt::format("when it is back: billow attach {}", o_.job));
+                    fmt::format("when the head is back, run `billow attach {}`", o_.job));
       if (!said && steady() - lost_at > silent_absence) {
         note(
-            fmt::format("the head does not answer; job {} goes on, waiting to reconnect (Ctrl-C "
-                        "leaves it running)",
+            fmt::format("the head does not answer; reconnecting (job {} keeps running, Ctrl-C "
+                        "detaches)",
                         o_.job));
         said = true;
       }
@@ -122,7 +120,8 @@ class Session {
     while (const int number = signals_.next()) {
       if (number == SIGWINCH)
         continue;
-      say(fmt::format("left; job {} goes on. To come back: billow attach {}", o_.job, o_.job));
+      say(fmt::format("detached from job {}, which keeps running; reattach with `billow attach {}`",
+                      o_.job, o_.job));
       finish({.detached = true, .exit_code = 128 + number, .job = job_});
     }
   }
@@ -148,7 +147,7 @@ class Session {
     maybe_say_why_waiting();
   }
 
-  // False when the socket or the session has ended.
+  // False when the connection or the attachment has ended.
   bool take_messages() {
     using Kind = net::BlockingWebSocket::Message::Kind;
     while (socket_ && !end_) {
@@ -191,11 +190,11 @@ class Session {
     first_ = false;
   }
 
-  // Our reader has gone (`billow run … | head`): the job is told as a local one would be.
+  // The reader of our output is gone (`billow run … | head`): signal the job as a local pipe would.
   void reader_gone() {
     send_json(fmt::format(R"({{"type":"signal","signal":{}}})", SIGPIPE));
     (void)client_.post(path_of_job(o_.job, "stop"),
-                       R"({"reason":"nobody reads its output any more","force":false})");
+                       R"({"reason":"the reader of its output is gone","force":false})");
     finish({.exit_code = 128 + SIGPIPE, .job = job_});
   }
 
@@ -204,11 +203,11 @@ class Session {
     if (!json)
       return;
     const std::string_view type = (*json)["type"].str_or("");
-    // Output that cannot be had is worth a word, but the job's end still comes.
+    // Missing output is reported, but the job's end still arrives.
     if (type == "error")
       return note(printable((*json)["detail"].str_or("the head cannot show the output")));
     if (type == "gap")
-      return note(fmt::format("{} of earlier output are gone (logs are kept up to a limit)",
+      return note(fmt::format("{} of earlier output were deleted (logs have a size limit)",
                               format_bytes((*json)["bytes"].uint_or(0))));
     if (type == "input")
       return input_stands_at((*json)["received"].uint_or(0));
@@ -219,16 +218,14 @@ class Session {
     job_ = (*json)["job"];
     if (!(*json)["may_type"].bool_or(true))
       only_watch();
-    // What comes behind the news of another attempt is that attempt's output, and its log begins at
-    // zero.
+    // After the news of another attempt comes the output of that attempt; its log begins at zero.
     if (const std::int64_t attempt = job_["attempt"].int_or(0); attempt != attempt_) {
       attempt_ = attempt;
       offset_ = 0;
     }
     if (type == "end")
       return finish({.exit_code = exit_code_of(job_), .job = job_});
-    // Placed, and its image or environment is still on the way: nothing runs yet that keys could go
-    // to.
+    // Placed, but its image or environment is still being fetched: no process can take keys yet.
     const bool brings = !job_["waits_for"].str_or("").empty() && first_;
     if (brings) {
       started_ = false;
@@ -240,15 +237,15 @@ class Session {
       maybe_say_why_waiting();
   }
 
-  // It belongs to somebody else: what is typed here would be passed over in silence.
+  // The job belongs to another user: the head would ignore what is typed here.
   void only_watch() {
     if (std::exchange(o_.watch, true))
       return;
     input_open_ = o_.tty = false;
     raw_.reset();
     note(fmt::format(
-        "job {} belongs to {}: you watch, and nothing you type reaches it (Ctrl-C leaves)", o_.job,
-        printable(job_["user"].str_or("somebody else"))));
+        "job {} belongs to {}: you can watch, but not type or stop it (Ctrl-C detaches)", o_.job,
+        printable(job_["user"].str_or("another user"))));
   }
 
   void start() {
@@ -261,16 +258,16 @@ class Session {
     send_size();
   }
 
-  // ---- from here to there
-  // Input is kept until it is safe. The head says how far the input has come, at first and whenever
-  // something on the way has died; then it is sent again from there, so that no byte is lost or
-  // doubled.
+  // ---- input
+  // Input is kept until the job has it. The head reports how far the input has arrived, first on
+  // connecting and after every failure on the way; the client resends from there, so that no byte
+  // is lost or repeated.
   void input_stands_at(std::uint64_t received) {
     const std::uint64_t end = kept_at_ + kept_input_.size();
     if (received > end)
-      kept_input_.clear();  // somebody else typed meanwhile
+      kept_input_.clear();  // another client typed meanwhile
     if (received > end || received < kept_at_)
-      kept_at_ = received;  // another task: for it this is where our input begins
+      kept_at_ = received;  // another task: our input begins here
     input_sent_ = received;
     input_ready_ = true;
     eof_sent_ = false;
@@ -338,9 +335,11 @@ class Session {
   void detach() {
     raw_.reset();
     finish({.detached = true, .job = job_});
-    (void)write_all(o_.error_fd,
-                    fmt::format("\nleft job {}, which goes on. To come back: billow attach {}\n",
-                                o_.job, o_.job));
+    (void)write_all(
+        o_.error_fd,
+        fmt::format("\ndetached from job {}, which keeps running; reattach with `billow "
+                    "attach {}`\n",
+                    o_.job, o_.job));
   }
 
   void send_json(std::string_view text) {
@@ -376,18 +375,17 @@ class Session {
     if (!started_ || again) {
       clear_line();
       if (started_)
-        say(fmt::format("ending job {} at once", o_.job));
-      auto stopped =
-          client_.post(path_of_job(o_.job, "stop"),
-                       again ? R"({"reason":"interrupted","force":true})"
-                             : R"({"reason":"cancelled while it waited","force":false})");
+        say(fmt::format("killing job {}", o_.job));
+      auto stopped = client_.post(path_of_job(o_.job, "stop"),
+                                  again ? R"({"reason":"interrupted","force":true})"
+                                        : R"({"reason":"cancelled while waiting","force":false})");
       if (!stopped && !is_away(stopped.error()))
         say(stopped.error().message);
-      // It never ran, so there is nothing to wait for.
+      // The job never ran, so there is no end to wait for.
       if (!started_ && stopped && (*stopped)["final"].bool_or(false)) {
         if (!o_.quiet)
-          say(fmt::format("job {} is cancelled", o_.job));
-        finish({.told = true, .exit_code = 128 + number, .job = std::move(*stopped)});
+          say(fmt::format("job {} was cancelled", o_.job));
+        finish({.reported = true, .exit_code = 128 + number, .job = std::move(*stopped)});
       }
       return;
     }
@@ -396,7 +394,7 @@ class Session {
     send_json(fmt::format(R"({{"type":"signal","signal":{}}})", number));
   }
 
-  // No signal reaches it there, and nobody waits until one does.
+  // An unreachable node gets no signal; do not wait until it does.
   bool node_is_away() {
     const auto job = client_.get(path_of_job(o_.job));
     if (!job)
@@ -410,14 +408,15 @@ class Session {
     clear_line();
     auto stopped =
         client_.post(path_of_job(o_.job, "stop"), R"({"reason":"interrupted","force":false})");
-    say(stopped ? fmt::format(
-                      "job {} is stopped; its node does not answer and is told when it comes back",
-                      o_.job)
-                : stopped.error().message);
-    finish({.told = true, .exit_code = 128 + number, .job = stopped ? std::move(*stopped) : job_});
+    say(stopped
+            ? fmt::format("job {} was stopped; its node does not answer and learns of it on return",
+                          o_.job)
+            : stopped.error().message);
+    finish(
+        {.reported = true, .exit_code = 128 + number, .job = stopped ? std::move(*stopped) : job_});
   }
 
-  // ---- words on stderr while it waits
+  // ---- status on stderr while the job waits
   int until_next_word() const {
     if (started_ || o_.quiet)
       return 60'000;
@@ -432,7 +431,7 @@ class Session {
       return;
     const std::string line = waiting_line(job_);
     if (!errors_.terminal) {
-      // Into a file or a log a thing is said once, not with every figure.
+      // In a file or a log each reason is printed once, not again with every new figure.
       const std::string plain = without_digits(line);
       if (plain == last_line_)
         return;
@@ -461,29 +460,29 @@ class Session {
                       fmt::format("{}billow: {}{}\n", raw_ ? "\r" : "", line, raw_ ? "\r" : ""));
   }
 
-  void finish(SessionEnd end) {
+  void finish(AttachEnd end) {
     if (!end_)
       end_ = std::move(end);
   }
 
   Client& client_;
-  SessionOptions o_;
+  AttachOptions o_;
   SignalQueue signals_;
   Look errors_;
   std::optional<net::BlockingWebSocket> socket_;
   std::optional<RawMode> raw_;
   DetachKeys keys_;
-  std::optional<SessionEnd> end_;
+  std::optional<AttachEnd> end_;
   Json job_;
-  std::uint64_t offset_ = 0;  // of the log: where a new connection goes on
+  std::uint64_t offset_ = 0;  // in the log, where a new connection resumes
   std::int64_t attempt_ = 0;  // that offset_ belongs to
   bool first_ = true;         // nothing of the output was taken yet
   bool connected_once_ = false;
   bool started_ = false;
   bool input_open_;
   bool input_ended_ = false, eof_sent_ = false;
-  bool input_ready_ = false;   // on this connection, the head has said where the input stands
-  std::string kept_input_;     // read, and not safe yet
+  bool input_ready_ = false;   // the head has reported the input offset on this connection
+  std::string kept_input_;     // read, but not yet confirmed
   std::uint64_t kept_at_ = 0;  // offset of kept_input_[0] in all input of the task
   std::uint64_t input_sent_ = 0;
   SteadyTime begun_;
@@ -535,14 +534,14 @@ std::string waiting_line(const Json& job) {
 
 std::string summary_of(const Json& job, WallTime now) {
   std::string text = fmt::format("job {} {}", job["label"].str_or("?"), job["state"].str_or("?"));
-  // An array has no start of its own; its elements have.
+  // An array has no start time; its elements have.
   const Json& from = job["started_at"].is_string() ? job["started_at"] : job["submitted_at"];
   const std::string time =
       job["ran_s"].is_number() ? run_time(job, now) : span_between(from, job["ended_at"], now);
   if (time != "-")
     text += " · " + time;
   if (const auto s = job["suspended_s"].int_or(0); s > 0)
-    text += fmt::format(" (and {} suspended)", whole_seconds(s));
+    text += fmt::format(" (plus {} suspended)", whole_seconds(s));
   if (const auto cost = job["cost"].str_or(""); !cost.empty())
     text += fmt::format(" · {}", cost);
   if (const auto exit = job.at("exit", "text").str_or(""); !exit.empty() && exit != "done")
@@ -550,10 +549,9 @@ std::string summary_of(const Json& job, WallTime now) {
   return text;
 }
 
-Result<SessionEnd> attach_session(Client& client, SessionOptions options) {
+Result<AttachEnd> attach_to_job(Client& client, AttachOptions options) {
   auto signals = BILLOW_TRY(SignalQueue::create());
-  Session session(client, std::move(options), std::move(signals));
-  return session.run();
+  return Attachment(client, std::move(options), std::move(signals)).run();
 }
 
 }  // namespace billow::client

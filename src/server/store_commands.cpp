@@ -20,9 +20,9 @@ constexpr OptionSpec store_options[] = {
     {"data", 0, "DIR",
      "data directory of the head (default: BILLOW_DATA, or the user's data directory)", false,
      Completes::directory},
-    {"store", 0, "URL", "the database of the head: postgres://user@host/database (BILLOW_STORE)"},
+    {"store", 0, "URL", "database of the head: postgres://user@host/database (BILLOW_STORE)"},
     {"store-file", 0, "FILE",
-     "the same from a file that only its owner can read: for a URL with a password", false,
+     "read the --store URL from a file that only you can read; for URLs with a password", false,
      Completes::file},
 };
 constexpr OptionSpec migrate_options[] = {
@@ -30,15 +30,15 @@ constexpr OptionSpec migrate_options[] = {
      "data directory of the head (default: BILLOW_DATA, or the user's data directory)", false,
      Completes::directory},
     {"store-file", 0, "FILE",
-     "a file with the database's URL that only its owner can read: for a URL with a password",
-     false, Completes::file},
+     "read the URL from a file that only you can read; for URLs with a password", false,
+     Completes::file},
 };
 
 Status check_url(const std::string& url) {
   if (is_postgres_url(url))
     return {};
-  return fail(Code::invalid, fmt::format("\"{}\" is no PostgreSQL database", shown_store(url)),
-              "write it like postgres://user@host/billow");
+  return fail(Code::invalid, fmt::format("\"{}\" is not a PostgreSQL database", shown_store(url)),
+              "use a form like postgres://user@host/billow");
 }
 
 int show(const Parsed& parsed,
@@ -66,7 +66,7 @@ int store_migrate(const Parsed& parsed) {
     return report_usage(url.error());
   if (parsed.has("store-file") && !parsed.operands.empty())
     return report_usage(
-        {Code::invalid, "the database is named twice", "as a URL, or by --store-file"});
+        {Code::invalid, "the database is given twice", "give either a URL or --store-file"});
   (void)cover_passwords_in_arguments();
   url = store_url({.url = *url, .file = parsed.get("store-file"), .variables = false});
   if (!url)
@@ -75,13 +75,13 @@ int store_migrate(const Parsed& parsed) {
     return report_usage(ok.error());
   const std::string dir = data_directory(parsed.get("data"));
   return show(parsed, migrate_to_postgres(dir, *url), "copied",
-              fmt::format("start the head on it with: billow up --store {}\n{}/billow.db is as it "
-                          "was; no head goes on with it\n",
+              fmt::format("start the head on it with: billow up --store {}\n{}/billow.db is "
+                          "unchanged, but heads no longer use it\n",
                           shown_store(*url), dir));
 }
 
 int store_backup(const Parsed& parsed) {
-  const auto path = one_operand(parsed, "store backup", "file or directory to make");
+  const auto path = one_operand(parsed, "store backup", "file or directory to create");
   if (!path)
     return report_usage(path.error());
   const auto url = store_of(parsed, !parsed.has("data"));
@@ -97,7 +97,7 @@ int store_backup(const Parsed& parsed) {
     return report({Code::invalid,
                    fmt::format("the head of {} keeps its state in {}", dir,
                                trim(read_file(store_marker(dir), 4096).value_or("a database"))),
-                   "name it: --store URL, or BILLOW_STORE"});
+                   "give it with --store URL or BILLOW_STORE"});
   }
   return show(parsed, backup_sqlite(dir, *path), "backed up");
 }
@@ -124,39 +124,39 @@ int store_restore(const Parsed& parsed) {
 
 Result<std::string> store_of(const Parsed& parsed, bool variables) {
   if (cover_passwords_in_arguments())
-    say("the password of the database was among the arguments, where every user of this machine "
-        "may have seen it; better: --store-file FILE, BILLOW_STORE, PGPASSWORD or ~/.pgpass");
+    say("warning: other users of this machine can see the database password among the arguments; "
+        "use --store-file FILE, BILLOW_STORE, PGPASSWORD or ~/.pgpass");
   return store_url(
       {.url = parsed.get("store"), .file = parsed.get("store-file"), .variables = variables});
 }
 
 void add_store_commands(CommandTable& table) {
-  table.push_back(
-      {.name = "store migrate",
-       .summary = "copy the store of a head that is down into an empty PostgreSQL database",
-       .example = "billow store migrate postgres://billow@db/billow",
-       .run = store_migrate,
-       .usage = "URL",
-       .options = {migrate_options},
-       .operands = Operands::some,
-       .group = "head",
-       .talks_to_head = false});
-  table.push_back({.name = "store backup",
-                   .summary = "back a store up, while its head runs or not",
-                   .example = "billow store backup /backups/monday\nbillow store backup --store "
-                              "postgres://billow@db/billow /backups/monday",
-                   .run = store_backup,
-                   .usage = "PATH",
-                   .details = "Of a data directory it makes a directory, of a database a file. It "
-                              "holds the head's secrets: keep it where only admins read.\n"
-                              "`billow up --backup-dir DIR` does it by schedule.",
-                   .options = {store_options},
+  table.push_back({.name = "store migrate",
+                   .summary = "copy the store of a stopped head into an empty PostgreSQL database",
+                   .example = "billow store migrate postgres://billow@db/billow",
+                   .run = store_migrate,
+                   .usage = "URL",
+                   .options = {migrate_options},
                    .operands = Operands::some,
-                   .completes = Completes::file,
                    .group = "head",
                    .talks_to_head = false});
+  table.push_back(
+      {.name = "store backup",
+       .summary = "back up a store, whether or not its head is running",
+       .example = "billow store backup /backups/monday\nbillow store backup --store "
+                  "postgres://billow@db/billow /backups/monday",
+       .run = store_backup,
+       .usage = "PATH",
+       .details = "The backup of a data directory is a directory, that of a database is a file. It "
+                  "contains the head's secrets: keep it where only admins can read it.\n`billow up "
+                  "--backup-dir DIR` makes backups regularly.",
+       .options = {store_options},
+       .operands = Operands::some,
+       .completes = Completes::file,
+       .group = "head",
+       .talks_to_head = false});
   table.push_back({.name = "store restore",
-                   .summary = "make a store again from a backup; never over another one",
+                   .summary = "restore a store from a backup; never over an existing one",
                    .example = "billow store restore /backups/monday --data /var/lib/billow\nbillow "
                               "store restore /backups/monday --store postgres://billow@db/billow",
                    .run = store_restore,

@@ -1,12 +1,12 @@
-// Being attached to a job: its output comes here, our input, signals and window size go there,
-// until it ends or we leave. The connection may break and the head may be away for a while; the
-// session finds it again and goes on at the log offset it had reached, so that no byte is lost or
+// Being attached to a job: its output comes here; input, signals and window size go there, until
+// the job ends or the user detaches. When the connection breaks or the head restarts, the
+// attachment reconnects and resumes at the log offset it had reached, so that no byte is lost or
 // shown twice.
 //
-// On the wire (the attach WebSocket): a binary message is one byte for the stream (1 out, 2 err)
-// and bytes. With bit 7 of that byte set, eight bytes follow (little endian): the log offset to
-// resume at once this message has been taken whole. Offsets count the log's own framing, so only
-// the head can say them; without them the bytes received are counted.
+// Wire format of the attach WebSocket: a binary message is one byte for the stream (1 out, 2 err)
+// and bytes. With bit 7 of that byte set, eight bytes follow (little endian): the log offset at
+// which to resume after this message. Offsets count the log's framing, so only the head knows
+// them; without them the client counts the bytes received.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@
 
 namespace billow::client {
 
-struct SessionOptions {
+struct AttachOptions {
   std::string job;   // "12"
   bool tty = false;  // the job has a terminal: raw keys, window size, Ctrl-P Ctrl-Q
   bool forward_input = false;
@@ -28,19 +28,18 @@ struct SessionOptions {
   bool json = false;   // the final document on stderr
   std::string tail;    // bytes of earlier output to begin with; empty: all of it
   int input_fd = 0, output_fd = 1, error_fd = 2;
-  Duration away_max = minutes(10);  // how long to look for a head that went away
-  bool watch =
-      false;  // only look: no key, signal or window size of ours reaches the job, and Ctrl-C leaves
+  Duration away_max = minutes(10);  // how long to try to reconnect
+  bool watch = false;  // read only: no key, signal or size is sent, and Ctrl-C detaches
 };
 
-struct SessionEnd {
+struct AttachEnd {
   bool detached = false;
-  bool told = false;  // how it ended has been said already
+  bool reported = false;  // the end has already been printed
   int exit_code = 0;
   Json job;  // the last document known
 };
 
-Result<SessionEnd> attach_session(Client& client, SessionOptions options);
+Result<AttachEnd> attach_to_job(Client& client, AttachOptions options);
 
 // The shell code of a finished job's document.
 int exit_code_of(const Json& job);

@@ -27,106 +27,100 @@ namespace billow::client {
 namespace {
 
 constexpr OptionSpec up_options[] = {
-    {"listen", 0, "ADDR", "address of the API, default 127.0.0.1:7070; may be given several times",
-     true},
-    {"data", 0, "DIR",
-     "where everything is kept (default: BILLOW_DATA, or the user's data directory)", false,
+    {"listen", 0, "ADDR", "address of the API (default 127.0.0.1:7070; repeatable)", true},
+    {"data", 0, "DIR", "data directory (default: BILLOW_DATA, or the user's data directory)", false,
      Completes::directory},
     {"sim", 0, "SPEC", "simulate this machine's GPUs: 8xH100, 2xA100-40,4xL4, or a JSON file"},
     {"node-name", 0, "NAME", "name of this machine as a node (default: its host name)"},
     {"vault-arena", 0, "SIZE",
-     "memory of this machine for the GPU memory of suspended jobs, such as 64G (default: half of "
-     "it, at most the GPUs'); 0: none"},
+     "host memory for suspended jobs' GPU memory, e.g. 64G (default: half of the memory, at most "
+     "that of the GPUs; 0: none)"},
     {"allow-mig-changes", 0, nullptr,
-     "make MIG instances on this machine as jobs ask for them, and take them down again (cards "
-     "whose MIG mode is on)"},
+     "create and remove MIG instances on this machine as jobs need them (on GPUs whose MIG mode is "
+     "on)"},
     {"images-max", 0, "SIZE", images_max_help},
     {"pull-patience", 0, "T", pull_patience_help},
     {"secrets-key", 0, "FILE",
-     "the key that secrets are kept with (secrets.key in the data directory); heads of one store "
+     "key that encrypts secrets (default: secrets.key in the data directory); heads of one store "
      "share it",
      false, Completes::file},
     {"notify-command", 0, "CMD",
-     "run for each notice (budgets, idleness, failures, health), with it as JSON on standard "
-     "input"},
+     "command to run for each notice (budgets, idle jobs, failures, health); it gets the notice as "
+     "JSON on stdin"},
     {"label", 'l', "K=V",
-     "a label of this machine as a node: region, zone, rack, switch, fabric, placement-group, "
-     "pool, or any other",
+     "label of this node: region, zone, rack, switch, fabric, placement-group, pool, or any other",
      true},
-    {"gateway", 0, "ADDR",
-     "where endpoints are served, default 127.0.0.1:7071; may be given several times", true},
+    {"gateway", 0, "ADDR", "address to serve endpoints at (default 127.0.0.1:7071; repeatable)",
+     true},
     {"webhook-host", 0, "HOST",
-     "let webhooks of endpoints go to this host although it is of this machine or its networks; "
-     "may be given several times",
+     "allow webhooks of endpoints to this host although it is on this machine or a private network "
+     "(repeatable)",
      true},
-    {"no-agent", 0, nullptr, "a head only: this machine runs no jobs"},
-    {"tls", 0, nullptr,
-     "speak https also where only this machine can connect; beyond it, that is always so"},
-    {"tls-cert", 0, "FILE",
-     "a certificate of your own, with its chain (PEM); without it the head is its own authority",
+    {"no-agent", 0, nullptr, "run no jobs on this machine"},
+    {"tls", 0, nullptr, "use https also on loopback addresses (other addresses always use it)"},
+    {"tls-cert", 0, "FILE", "your own certificate with its chain (PEM; default: self-signed)",
      false, Completes::file},
-    {"tls-key", 0, "FILE", "its key (PEM)", false, Completes::file},
-    {"tls-name", 0, "NAME", "a further name or address this head is reached by", true},
+    {"tls-key", 0, "FILE", "key of the certificate (PEM)", false, Completes::file},
+    {"tls-name", 0, "NAME", "additional name or address of this head, for its certificate", true},
     {"store", 0, "URL",
      "keep the state in PostgreSQL, postgres://user@host/database, instead of the data directory "
      "(BILLOW_STORE)"},
     {"store-file", 0, "FILE",
-     "the same from a file that only its owner can read: for a URL with a password, which others "
-     "would see among the arguments",
+     "read the --store URL from a file that only you can read; for URLs with a password, which "
+     "other users would see among the arguments",
      false, Completes::file},
-    {"standby", 0, nullptr, "wait until the head that leads on that store is gone, then take over"},
+    {"standby", 0, nullptr,
+     "stand by for the head that leads on that store, and take over when it fails"},
     {"files-dir", 0, "DIR",
-     "keep what people upload here (files/ in the data directory); a standby head needs the same "
-     "one",
+     "directory for uploaded files (default: files/ in the data directory); a standby head needs "
+     "the same one",
      false, Completes::directory},
     {"backup-dir", 0, "DIR",
-     "back the store up into this directory by schedule; see `billow store restore`", false,
+     "back up the store into this directory regularly; see `billow store restore`", false,
      Completes::directory},
-    {"backup-every", 0, "T", "how often (24h)"},
-    {"backup-keep", 0, "N", "how many are kept (7)"},
-    {"plain-http", 0, nullptr, "no TLS at all: a proxy in front of this head does it"},
+    {"backup-every", 0, "T", "time between backups (default 24h)"},
+    {"backup-keep", 0, "N", "number of backups to keep (default 7)"},
+    {"plain-http", 0, nullptr, "use no TLS: a proxy in front of this head provides it"},
     {"background", 0, nullptr,
-     "return when it is ready; its log goes to head.log in the data directory"},
+     "return when the head is ready; it logs to head.log in the data directory"},
     {"log-json", 0, nullptr, "log as JSON lines"},
-    {"verbose", 'v', nullptr, "log more"},
+    {"verbose", 'v', nullptr, "log debug messages"},
 };
 constexpr OptionSpec down_options[] = {
     {"stop-jobs", 0, nullptr,
-     "stop all jobs first; without it running jobs go on and the next head takes them up again"},
+     "stop all jobs first (default: running jobs continue, and the next head adopts them)"},
 };
 constexpr OptionSpec agent_options[] = {
-    {"head", 0, "URL", "the head to serve: unix:PATH, http://…, https://…"},
-    {"token-file", 0, "FILE", "a file with this node's credential", false, Completes::file},
-    {"data", 0, "DIR", "where its tasks are kept", false, Completes::directory},
+    {"head", 0, "URL", "head to serve: unix:PATH, http://…, https://…"},
+    {"token-file", 0, "FILE", "file with this node's credential", false, Completes::file},
+    {"data", 0, "DIR", "directory for its tasks", false, Completes::directory},
     {"sim", 0, "SPEC", "simulate GPUs"},
-    {"vault-arena", 0, "SIZE", "memory for the GPU memory of suspended jobs; 0: none"},
-    {"allow-mig-changes", 0, nullptr,
-     "make MIG instances as jobs ask for them, and take them down again"},
+    {"vault-arena", 0, "SIZE", "host memory for suspended jobs' GPU memory; 0: none"},
+    {"allow-mig-changes", 0, nullptr, "create and remove MIG instances as jobs need them"},
     {"images-max", 0, "SIZE", images_max_help},
     {"pull-patience", 0, "T", pull_patience_help},
     {"node-name", 0, "NAME", "name of the node"},
     {"label", 'l', "K=V",
-     "a label of the node: region, zone, rack, switch, fabric, placement-group, pool, or any other",
+     "label of the node: region, zone, rack, switch, fabric, placement-group, pool, or any other",
      true},
     {"metrics", 0, "ADDR",
-     "serve this node's /metrics for Prometheus at this address, such as 127.0.0.1:9400"},
-    {"pool", 0, "NAME", "the pool it comes from, for prices"},
+     "serve this node's /metrics for Prometheus at this address, e.g. 127.0.0.1:9400"},
+    {"pool", 0, "NAME", "pool the node belongs to, for prices"},
     {"bills", 0, nullptr,
-     "somebody bills for every hour of this node: it is given back when nothing runs, and when its "
-     "head is gone"},
-    {"end-command", 0, "CMD", "how it is given back, such as: systemctl poweroff"},
+     "this node is billed by the hour: release it when it is idle or its head is gone"},
+    {"end-command", 0, "CMD", "command that releases the node, e.g. systemctl poweroff"},
     {"log-json", 0, nullptr, "log as JSON lines"},
 };
 Status check_labels(const std::vector<std::string>& labels) {
   for (const std::string& label : labels) {
     const auto equals = label.find('=');
     if (equals == std::string::npos)
-      return fail(Code::invalid, fmt::format("--label {}: not KEY=VALUE", label),
-                  "write it like --label zone=a");
+      return fail(Code::invalid, fmt::format("--label {} is not KEY=VALUE", label),
+                  "use a form like --label zone=a");
     BILLOW_TRY_VOID(check_name("label", label.substr(0, equals)));
     if (label.size() > 256 || !valid_utf8(label))
       return fail(Code::invalid,
-                  fmt::format("--label {}: longer than 256 bytes, or no text", label));
+                  fmt::format("--label {}: longer than 256 bytes, or not valid text", label));
   }
   return {};
 }
@@ -173,27 +167,29 @@ head::HeadOptions head_options_of(const Parsed& parsed) {
 Status set_directories(const Parsed& parsed, head::HeadOptions& options) {
   options.files_dir = parsed.get("files-dir");
   if (!options.files_dir.empty() && options.files_dir.front() != '/')
-    return fail(Code::invalid, fmt::format("--files-dir {}: not a full path", options.files_dir),
-                "begin it with /");
+    return fail(Code::invalid,
+                fmt::format("--files-dir {} is not an absolute path", options.files_dir),
+                "start it with /");
   options.backup_dir = parsed.get("backup-dir");
   if (options.backup_dir.empty() && (parsed.has("backup-every") || parsed.has("backup-keep")))
-    return fail(Code::invalid, "backups need a directory", "name it: --backup-dir DIR");
+    return fail(Code::invalid, "--backup-dir is missing", "add --backup-dir DIR");
   if (!options.backup_dir.empty() && options.backup_dir.front() != '/')
-    return fail(Code::invalid, fmt::format("--backup-dir {}: not a full path", options.backup_dir),
-                "begin it with /");
+    return fail(Code::invalid,
+                fmt::format("--backup-dir {} is not an absolute path", options.backup_dir),
+                "start it with /");
   if (parsed.has("backup-every")) {
     const auto every = parse_duration(parsed.get("backup-every"));
     if (!every || *every < seconds(1))
       return fail(Code::invalid,
-                  fmt::format("--backup-every {}: not a time of a second or more",
+                  fmt::format("--backup-every {} is not a time of at least one second",
                               parsed.get("backup-every")),
-                  "write it like 24h");
+                  "use a form like 24h");
     options.backup_every = *every;
   }
   if (parsed.has("backup-keep")) {
     const auto kept = parse_int(parsed.get("backup-keep"), 1, 10'000);
     if (!kept)
-      return fail(Code::invalid, fmt::format("--backup-keep {}: not a number from 1 to 10000",
+      return fail(Code::invalid, fmt::format("--backup-keep {} is not a number from 1 to 10000",
                                              parsed.get("backup-keep")));
     options.backups_kept = static_cast<std::uint32_t>(*kept);
   }
@@ -216,7 +212,7 @@ void warn_without_agent(const std::string& data_dir) {
                                ? ""
                                : log.substr(begin == std::string::npos ? 0 : begin + 1,
                                             end - (begin == std::string::npos ? 0 : begin));
-  say(fmt::format("this machine's agent has not answered yet, so no job can run here{}",
+  say(fmt::format("the agent of this machine has not answered yet, so no job can run here{}",
                   last.empty() ? "" : ": " + last));
 }
 
@@ -242,19 +238,19 @@ std::optional<int> beside_another_head(const Parsed& parsed, const head::HeadOpt
         "{}data in {}", other.address.empty() ? "" : other.address + ", ", other.data_dir);
     if (!data_is_named(parsed.get("data"))) {
       if (parsed.has("background")) {
-        print(fmt::format("billow is up already: {}\n", place));
+        print(fmt::format("billow is already running: {}\n", place));
         return 0;
       }
       return report({Code::conflict,
-                     fmt::format("a head of yours runs on this machine already: {}", place),
-                     fmt::format("`{}` ends it; a second one beside it needs a place of its own: "
+                     fmt::format("one of your heads already runs on this machine: {}", place),
+                     fmt::format("stop it with `{}`, or start a second one in its own directory: "
                                  "billow up --data DIR",
                                  down_command(other.data_dir))});
     }
     if (other.machine_gpus && options.local_agent && options.sim.empty())
       say(
-          fmt::format("note: another head of yours runs on this machine ({}); both give out its "
-                      "GPUs, and neither knows of the other's jobs",
+          fmt::format("note: another of your heads runs on this machine ({}); both use its GPUs "
+                      "without knowing of each other's jobs",
                       place));
   }
   return std::nullopt;
@@ -273,8 +269,8 @@ void tell_of_head_on_usual_port(const std::string& where) {
   if (!answer || answer->status != 200 || trim(answer->body) != R"({"ok":true})")
     return;
   say(
-      fmt::format("note: another head answers at {}; both give out this machine's GPUs. If that is "
-                  "the one you meant: `billow down`, then `billow login {}`",
+      fmt::format("note: another head answers at {}; both use this machine's GPUs. To use that one "
+                  "instead: `billow down`, then `billow login {}`",
                   usual, usual));
 }
 
@@ -315,7 +311,7 @@ Result<std::string> start_head_apart(head::HeadOptions options, const Parsed& pa
 int up_in_background(const head::HeadOptions& options, const Parsed& parsed) {
   std::string where;
   if (answers(options.data_dir, where)) {
-    print(fmt::format("billow is up already: {}\n", where));
+    print(fmt::format("billow is already running: {}\n", where));
     return 0;
   }
   if (const Status made = make_directories(options.data_dir, 0700); !made)
@@ -325,7 +321,7 @@ int up_in_background(const head::HeadOptions& options, const Parsed& parsed) {
     return report(said.error());
   if (said->starts_with("standby: ")) {
     const auto lines = split(trim(said->substr(9)), '\n');
-    print(fmt::format("billow stands by: {} leads; this head takes over when it is gone\n",
+    print(fmt::format("billow is standing by: {} leads; this head takes over if it fails\n",
                       lines.front()));
     for (std::size_t i = 1; i < lines.size(); ++i)
       say(lines[i]);
@@ -336,20 +332,20 @@ int up_in_background(const head::HeadOptions& options, const Parsed& parsed) {
     Error error{Code::unavailable, said->substr(0, line),
                 line == std::string::npos ? "" : said->substr(line + 1)};
     if (error.message.empty())
-      error = {Code::unavailable, "the head ended before it was ready",
+      error = {Code::unavailable, "the head exited before it was ready",
                "see " + options.data_dir + "/head.log"};
     // Somebody else started one in the same moment: theirs is as good as ours once it answers.
     if (error.message.find("in use by another head") == std::string::npos ||
         !within([&] { return answers(options.data_dir, where); }, seconds(10)))
       return report(error);
-    print(fmt::format("billow is up already: {}\n", where));
+    print(fmt::format("billow is already running: {}\n", where));
     return 0;
   }
   if (!answers(options.data_dir, where))
     return report(
         {Code::unavailable, "the head does not answer", "see " + options.data_dir + "/head.log"});
-  print(fmt::format("billow is up: {} (data in {}; `{}` ends it)\n", where, options.data_dir,
-                    down_command(options.data_dir)));
+  print(fmt::format("billow is running: {} (data in {}; stop it with `{}`)\n", where,
+                    options.data_dir, down_command(options.data_dir)));
   if (options.local_agent)
     warn_without_agent(options.data_dir);
   if (options.local_agent && options.sim.empty() && options.listen_any_port_if_taken)
@@ -370,8 +366,8 @@ int cmd_up(const Parsed& parsed) {
     return report_usage(store.error());
   options.store = std::move(*store);
   if (options.standby && options.store.empty())
-    return report_usage({Code::invalid, "a standby needs a store that both heads reach",
-                         "name it: --store postgres://user@host/billow, or --store-file FILE"});
+    return report_usage({Code::invalid, "a standby needs a store that both heads can reach",
+                         "add --store postgres://user@host/billow, or --store-file FILE"});
   if (!options.sim.empty()) {
     const auto spec = parse_sim_spec(options.sim);
     if (!spec)
@@ -442,9 +438,10 @@ Status end_agent(const std::string& data_dir) {
     if (within(gone, seconds(5)))
       return {};
   }
-  return fail(Code::timed_out,
-              fmt::format("this machine's agent (process {}) has not ended", agent_pid(data_dir)),
-              "see agent.log in " + data_dir);
+  return fail(
+      Code::timed_out,
+      fmt::format("the agent of this machine (process {}) has not stopped", agent_pid(data_dir)),
+      "see agent.log in " + data_dir);
 }
 
 // What another head's `down` would have ended must be named: whoever is logged in to their team's
@@ -453,18 +450,18 @@ Status check_is_ours(const Parsed& parsed, const std::string& data_dir) {
   if (parsed.has("head") || parsed.has("data"))
     return {};
   if (const char* named = std::getenv("BILLOW_HEAD"); named && *named)
-    return fail(
-        Code::conflict,
-        fmt::format("BILLOW_HEAD names {}: is that the head to end, for everybody?", named),
-        fmt::format("then: billow down --head {}; this machine's own: billow down --data {}", named,
-                    shell_quote(data_dir)));
+    return fail(Code::conflict,
+                fmt::format("BILLOW_HEAD is set to {}, a head that others may use", named),
+                fmt::format("to stop it: billow down --head {}; to stop the head of this machine: "
+                            "billow down --data {}",
+                            named, shell_quote(data_dir)));
   if (head_lives_in(data_dir))
     return {};
   const auto address = find_head({.head = "", .data = "", .may_start = false});
   if (!address || !address->configured)
     return {};
-  return fail(Code::unavailable, "no head of yours runs on this machine",
-              fmt::format("to end the one you use, for everybody: billow down --head {}",
+  return fail(Code::unavailable, "none of your heads runs on this machine",
+              fmt::format("to stop the head you use, for everyone: billow down --head {}",
                           address->endpoint.text()));
 }
 
@@ -491,16 +488,16 @@ int cmd_down(const Parsed& parsed) {
   if (had_head && !elsewhere &&
       !within([&] { return !file_exists(data_dir + "/head.json") && (head == 0 || !runs(head)); },
               parsed.has("stop-jobs") ? minutes(2) : seconds(15)))
-    return report({Code::timed_out, "the head has not ended yet", "see head.log in " + data_dir});
+    return report({Code::timed_out, "the head has not stopped yet", "see head.log in " + data_dir});
   if (!elsewhere)
     if (const Status ended = end_agent(data_dir); !ended)
       return report(ended.error());
   if (const pid_t standby = had_head || elsewhere ? 0 : standby_pid(data_dir)) {
     ::kill(standby, SIGTERM);
     if (!within([&] { return standby_pid(data_dir) != standby; }, seconds(10)))
-      return report({Code::timed_out, "the head that stands by has not ended yet",
-                     "see head.log in " + data_dir});
-    print("this machine's head stood by and has ended; the one that leads goes on\n");
+      return report(
+          {Code::timed_out, "the standby head has not stopped yet", "see head.log in " + data_dir});
+    print("stopped the standby head of this machine; the leading head keeps running\n");
     return 0;
   }
   if (!had_head && elsewhere)
@@ -509,18 +506,18 @@ int cmd_down(const Parsed& parsed) {
                                 ? ""
                                 : fmt::format(" (it ran in {})", data_dir);
   if (!had_head) {
-    print(agent ? "no head was running; this machine's agent has been ended\n"
+    print(agent ? "no head was running; stopped the agent of this machine\n"
                 : "no head was running\n");
     return 0;
   }
   const std::int64_t running = (*answer)["running"].int_or(0);
   if (running > 0 && !parsed.has("stop-jobs"))
     print(fmt::format(
-        "billow is down{}; {} running job{} on, and the next `billow up{}` takes {} up again\n",
-        where, running, running == 1 ? " goes" : "s go",
+        "billow has stopped{}; {} running job{} on, and the next `billow up{}` adopts {}\n", where,
+        running, running == 1 ? " goes" : "s go",
         where.empty() ? "" : " --data " + shell_quote(data_dir), running == 1 ? "it" : "them"));
   else
-    print(fmt::format("billow is down{}\n", where));
+    print(fmt::format("billow has stopped{}\n", where));
   return 0;
 }
 
@@ -554,8 +551,8 @@ int cmd_agent(const Parsed& parsed) {
   options.bills = parsed.has("bills");
   options.end_command = parsed.get("end-command");
   if (options.head.empty() || options.token_file.empty() || options.data_dir.empty())
-    return report_usage({Code::invalid, "an agent needs --head, --token-file and --data",
-                         "`billow up` starts this machine's agent by itself"});
+    return report_usage({Code::invalid, "--head, --token-file and --data are required",
+                         "`billow up` starts the agent of this machine itself"});
   const Status ended = agent::run_node(std::move(options));
   return ended ? 0 : report(ended.error());
 }
@@ -565,28 +562,27 @@ int cmd_agent(const Parsed& parsed) {
 void add_head_commands(CommandTable& table) {
   table.push_back(
       {.name = "up",
-       .summary = "start Billow on this machine: head, API, and an agent for its GPUs",
+       .summary = "start a head on this machine, with an agent for its GPUs",
        .example = "billow up\nbillow up --background --sim 8xH100\nbillow up --listen 0.0.0.0:7070",
        .run = cmd_up,
-       .details = "Listens on loopback only, unless told otherwise; beyond it, always with TLS. At "
-                  "first start it makes a token (0600) in the data directory, which the\n"
-                  "commands on this machine find by themselves, wherever that directory is "
-                  "(--data): a small file in ~/.local/state/billow says where. With\n"
-                  "several heads of yours on one machine, commands are told which one: --data, or "
-                  "BILLOW_DATA.",
+       .details = "By default the head listens on loopback only; on other addresses it always uses "
+                  "TLS. On first start it creates a token (mode 0600) in the\ndata directory. "
+                  "Commands on this machine find it there; a small file in ~/.local/state/billow "
+                  "records where the directory is. If several\nof your heads run on one machine, "
+                  "choose one with --data or BILLOW_DATA.",
        .options = {up_options},
        .group = "head",
        .talks_to_head = false,
        .prints_json = false});
   table.push_back({.name = "down",
-                   .summary = "end the head and this machine's agent; running jobs go on",
+                   .summary = "stop the head and the agent of this machine; running jobs continue",
                    .example = "billow down\nbillow down --stop-jobs",
                    .run = cmd_down,
                    .options = {down_options},
                    .group = "head",
                    .prints_json = false});
   table.push_back({.name = "agent",
-                   .summary = "serve this machine's GPUs to a head (started by `up`)",
+                   .summary = "serve the GPUs of this machine to a head (started by `up`)",
                    .example = "billow agent --head unix:/var/lib/billow/head.sock --token-file "
                               "/var/lib/billow/node-token --data /var/lib/billow/agent",
                    .run = cmd_agent,

@@ -1,0 +1,345 @@
+// deploy: a new revision of an endpoint, and waiting until it serves.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <optional>
+
+#include "base/text.h"
+#include "client/endpoints/endpoints.h"
+#include "client/frame/commands.h"
+#include "client/frame/console.h"
+#include "client/frame/progress.h"
+#include "client/frame/table.h"
+#include "client/request/environments.h"
+#include "client/request/job_request.h"
+#include "client/request/sync.h"
+#include "core/model/endpoint.h"
+#include "core/model/objective.h"
+#include "core/wire/codec.h"
+
+namespace billow::client {
+namespace {
+
+constexpr OptionSpec deploy_options[] = {
+    {"min", 0, "N", "replicas that are always awake (default 0)"},
+    {"max", 0, "N", "maximum number of replicas (default 1)"},
+    {"concurrency", 0, "N", "concurrent requests per replica (default 8; 0: no limit)"},
+    {"timeout", 0, "TIME",
+     "time limit from a request to the first byte of its answer, waking included (default 60s)"},
+    {"idle", 0, "TIME", "time without requests until the last replica is suspended (default 2m)"},
+    {"keep", 0, "suspended=TIME",
+     "how long a suspended replica stays in memory before it is stopped (default suspended=1h; "
+     "suspended=0: stop instead of suspending)"},
+    {"slo", 0, "TIME",
+     "target time to the first byte; a request is held for at most two thirds of it (default "
+     "750ms)"},
+    {"health", 0, "PATH",
+     "path that answers 2xx when a replica is ready (default: any answer counts)"},
+    {"start-timeout", 0, "TIME",
+     "time limit for a started replica to become healthy (default 10m)"},
+    {"regions", 0, "A,B",
+     "run replicas in each of these regions, by the demand at its gateway; --min and --max apply "
+     "per region"},
+    {"base-on-demand", 0, "N", "with --spot: this many replicas always run on-demand"},
+    {"queue", 0, "N", "maximum number of held requests; further ones get 429 (default 1000)"},
+    {"access", 0, "WHO",
+     "local (default): no key from this machine, a key from elsewhere; key: always a key; open: no "
+     "key",
+     false, Completes::choice, "local,key,open"},
+    {"cors", 0, "ORIGIN", "let pages of this site call the endpoint; * for all (repeatable)", true},
+    {"webhook", 0, "URL", "URL to notify when an asynchronous call is finished"},
+    {"no-wait", 0, nullptr, "return at once instead of waiting until it serves"},
+    {"quiet", 'q', nullptr, "print nothing while waiting"},
+};
+
+Status read_policy(const Parsed& parsed, EndpointPolicy& p) {
+  const auto number = [&](const char* name, std::uint32_t& into) -> Status {
+    if (!parsed.has(name))
+      return {};
+    const auto value = parse_int(parsed.get(name), 0, 1'000'000);
+    if (!value)
+      return pass(Error(value.error()).in(std::string("--") + name));
+    into = static_cast<std::uint32_t>(*value);
+    return {};
+  };
+  const auto time = [&](const char* name, Duration& into, std::string text) -> Status {
+    if (text.empty())
+      return {};
+    const auto value = parse_duration(text);
+    if (!value)
+      return pass(Error(value.error()).in(std::string("--") + name));
+    into = *value;
+    return {};
+  };
+  BILLOW_TRY_VOID(number("min", p.min));
+  p.max = std::max(p.min, p.max);
+  BILLOW_TRY_VOID(number("max", p.max));
+  BILLOW_TRY_VOID(number("concurrency", p.concurrency));
+  BILLOW_TRY_VOID(number("base-on-demand", p.base_on_demand));
+  BILLOW_TRY_VOID(number("queue", p.queue_max));
+  BILLOW_TRY_VOID(time("timeout", p.timeout, parsed.get("timeout")));
+  BILLOW_TRY_VOID(time("idle", p.idle, parsed.get("idle")));
+  BILLOW_TRY_VOID(time("start-timeout", p.start_timeout, parsed.get("start-timeout")));
+  if (parsed.has("keep")) {
+    std::string keep = parsed.get("keep");
+    if (!keep.starts_with("suspended="))
+      return fail(Code::invalid, fmt::format("--keep {} is not valid", keep),
+                  "write --keep suspended=1h");
+    BILLOW_TRY_VOID(time("keep", p.keep_suspended, keep.substr(10)));
+  }
+  if (parsed.has("slo")) {
+    Duration slo;
+    BILLOW_TRY_VOID(time("slo", slo, parsed.get("slo")));
+    p.wait_target = wait_target_of(slo);
+  }
+  if (parsed.has("health"))
+    p.health = parsed.get("health");
+  if (parsed.has("cors"))
+    p.cors = parsed.all("cors");
+  if (parsed.has("webhook"))
+    p.webhook = parsed.get("webhook");
+  if (parsed.has("access")) {
+    const auto access = enum_value<EndpointAccess>(parsed.get("access"));
+    if (!access)
+      return fail(Code::invalid, "--access must be local, key or open");
+    p.access = *access;
+  }
+  return {};
+}
+
+// A new revision keeps the scaling and the access of the endpoint unless they are given again: an
+// endpoint behind a key must not become open because a new version was deployed. The kept options
+// are printed.
+std::string kept_options(const Parsed& parsed, const EndpointPolicy& p) {
+  const EndpointPolicy fresh;
+  std::vector<std::string> kept;
+  const auto keep = [&](const char* option, bool differs, const std::string& value) {
+    if (differs && !parsed.has(option))
+      kept.push_back(fmt::format("--{} {}", option, value));
+  };
+  keep("access", p.access != fresh.access, std::string(enum_name(p.access)));
+  keep("min", p.min != fresh.min, std::to_string(p.min));
+  keep("max", p.max != fresh.max, std::to_string(p.max));
+  keep("concurrency", p.concurrency != fresh.concurrency, std::to_string(p.concurrency));
+  keep("timeout", p.timeout != fresh.timeout, format_duration(p.timeout));
+  keep("idle", p.idle != fresh.idle, format_duration(p.idle));
+  keep("keep", p.keep_suspended != fresh.keep_suspended,
+       "suspended=" + format_duration(p.keep_suspended));
+  keep("slo", p.wait_target != fresh.wait_target, format_duration(objective_of(p.wait_target)));
+  keep("start-timeout", p.start_timeout != fresh.start_timeout, format_duration(p.start_timeout));
+  keep("base-on-demand", p.base_on_demand != fresh.base_on_demand,
+       std::to_string(p.base_on_demand));
+  keep("health", p.health != fresh.health, p.health);
+  keep("queue", p.queue_max != fresh.queue_max, std::to_string(p.queue_max));
+  keep("cors", p.cors != fresh.cors, join(p.cors, ", --cors "));
+  keep("webhook", p.webhook != fresh.webhook, p.webhook);
+  return join(kept, ", ");
+}
+
+// What a revision that does not serve yet is waiting for.
+std::string awaited(const Json& e) {
+  if (const auto why = e["waiting"].str_or(""); !why.empty())
+    return fmt::format("a replica is waiting: {}", printable(why));
+  if (url_of(e).empty())
+    return "the gateway is starting";
+  if (e["replicas"].items().empty())
+    return "its replica is being started";
+  return "its replica is not healthy yet";
+}
+
+// The end of a revision's rollout: printed; nothing while it is still under way.
+std::optional<int> rollout_end(const Json& endpoint,
+                               const std::string& name,
+                               std::uint64_t revision,
+                               bool json) {
+  for (const Json& r : endpoint["revisions"].items()) {
+    if (r["number"].uint_or(0) != revision)
+      continue;
+    const auto state = r["state"].str_or("");
+    if (state == "failed") {
+      // The log of the replica that failed: the endpoint's name stands for one that serves.
+      const std::uint64_t job = r["failed_job"].uint_or(0),
+                          serving = endpoint["revision"].uint_or(0);
+      const std::string look = job != 0 ? fmt::format("see `billow logs {}`", job)
+                                        : fmt::format("see `billow describe {}`", name);
+      return report(
+          {Code::conflict,
+           fmt::format("revision {} of {} did not become healthy: {}", revision, name,
+                       printable(r["reason"].str_or(""))),
+           serving != 0 ? fmt::format("revision {} keeps serving; {}", serving, look) : look});
+    }
+    if ((state == "serving" || state == "retired") && !url_of(endpoint).empty()) {
+      if (json)
+        print_json(endpoint);
+      else
+        print(fmt::format("{} is serving at {} (revision {})\n", name, url_of(endpoint), revision));
+      return 0;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string url_of(const Json& endpoint) {
+  const auto& urls = endpoint["urls"].items();
+  return urls.empty() ? std::string() : std::string(urls.front().str_or(""));
+}
+
+int await_revision(
+    Client& client, const std::string& name, std::uint64_t revision, bool json, bool quiet) {
+  std::optional<Progress> progress;
+  if (!quiet && ::isatty(STDERR_FILENO))
+    progress.emplace(name, ProgressUnit::things);
+  constexpr Duration patience = seconds(2);
+  const SteadyTime begun = system_clock().steady();
+  std::string reported;
+  for (;; ::usleep(20'000)) {
+    const auto e = client.get("/v1/endpoints/" + net::percent_encode(name));
+    if (!e && !is_away(e.error()))
+      return report(e.error());
+    if (!e) {
+      (void)client.find_again();
+      continue;
+    }
+    if (const auto end = rollout_end(*e, name, revision, json))
+      return *end;
+    const std::string why = awaited(*e);
+    if (progress) {
+      progress->update(0, 0, why);
+    } else if (!quiet && why != reported && !(*e)["waiting"].str_or("").empty() &&
+               system_clock().steady() - begun > patience) {
+      reported = why;
+      say(fmt::format("{}: {}; see `billow explain {}`", name, why, name));
+    }
+  }
+}
+
+namespace {
+
+// Options of jobs that make no sense for an endpoint.
+Status check_job_options(const JobRequest& request) {
+  if (!request.reservation.empty())
+    return fail(Code::invalid,
+                "an endpoint cannot use a reservation: its replicas could not restart after the "
+                "reservation ends",
+                "omit --reservation");
+  if (request.spec.time_limit.ns > 0)
+    return fail(
+        Code::invalid, "an endpoint runs without end, so it cannot have --time",
+        "omit it; --timeout limits a request, --idle and --keep limit replicas without requests");
+  if (!request.after.empty() || !request.cron.empty())
+    return fail(
+        Code::invalid,
+        "an endpoint serves as soon as it is deployed: it cannot wait for jobs or a schedule",
+        "omit --after and --cron");
+  if (!request.outputs.empty() || !request.spec.surroundings.outputs.empty())
+    return fail(Code::invalid, "an endpoint never ends, so it has no outputs to keep",
+                "write to a volume instead: --volume NAME:/mnt/NAME");
+  return {};
+}
+
+Result<JobRequest> replica_request(const Parsed& parsed) {
+  if (parsed.operands.size() < 2)
+    return fail(Code::invalid, "no name or no command given",
+                "for example: billow deploy hello --gpus 0.5 -- python serve.py   (the command "
+                "listens on $PORT)");
+  JobRequest request;
+  request.spec.argv.assign(parsed.operands.begin() + 1, parsed.operands.end());
+  if (request.spec.argv.front() == "--")
+    request.spec.argv.erase(request.spec.argv.begin());
+  if (request.spec.argv.empty())
+    return fail(Code::invalid, "no command given",
+                "for example: billow deploy hello -- python serve.py");
+  BILLOW_TRY_VOID(set_options(request, parsed));
+  if (parsed.has("regions"))
+    BILLOW_TRY_VOID(set_option(request, "region", parsed.get("regions")));
+  BILLOW_TRY_VOID(check_job_options(request));
+  BILLOW_TRY_VOID(complete(request));
+  return request;
+}
+
+// The policy of the options, over that of the endpoint where it exists already.
+Result<EndpointPolicy> policy_of(const Parsed& parsed, Client& client, const std::string& name) {
+  EndpointPolicy policy;
+  const auto before = client.get("/v1/endpoints/" + net::percent_encode(name));
+  const bool exists = before && (*before)["policy"].is_object();
+  if (exists)
+    policy = BILLOW_TRY(wire::from_json_text<EndpointPolicy>((*before)["policy"].dump()));
+  BILLOW_TRY_VOID(read_policy(parsed, policy));
+  if (const std::string kept = exists ? kept_options(parsed, policy) : "";
+      !kept.empty() && !parsed.has("quiet"))
+    say(fmt::format("{} keeps its settings: {}", name, printable(kept)));
+  return policy;
+}
+
+Result<Json> create_revision(const Parsed& parsed,
+                             Client& client,
+                             const std::string& name,
+                             JobRequest request,
+                             EndpointPolicy policy) {
+  policy.spot = request.spec.spot;
+  request.spec.spot = false;
+  BILLOW_TRY_VOID(prepare_environment(client, request));
+  Environment env = BILLOW_TRY(job_environment(own_environment(), request.env));
+  // The head keeps the files of a revision as long as the revision exists.
+  if (request.sync == Sync::yes || !request.spec.surroundings.inputs.empty())
+    BILLOW_TRY_VOID(sync_for_job(client, request, parsed.has("quiet"), env));
+  std::string body = "{\"name\":";
+  append_json_string(body, name);
+  body += ",\"policy\":" + wire::to_json_text(policy) + "," + submit_body(request, env).substr(1);
+  return client.post("/v1/endpoints", body);
+}
+
+int cmd_deploy(const Parsed& parsed) {
+  const auto failed = [](const Error& error) {
+    return error.code == Code::invalid ? report_usage(error) : report(error);
+  };
+  auto request = replica_request(parsed);
+  if (!request)
+    return report_usage(request.error());
+  EndpointPolicy checked;  // mistakes in the options are reported before a head is asked
+  if (const Status read = read_policy(parsed, checked); !read)
+    return report_usage(read.error());
+  const std::string name = parsed.operands.front();
+  auto client = connect(parsed, true);
+  if (!client)
+    return report(client.error());
+  auto policy = policy_of(parsed, *client, name);
+  if (!policy)
+    return failed(policy.error());
+  const auto made = create_revision(parsed, *client, name, std::move(*request), std::move(*policy));
+  if (!made)
+    return report(made.error());
+  const std::uint64_t revision = (*made)["rolling"].uint_or(0);
+  if (!parsed.has("no-wait"))
+    return await_revision(*client, name, revision, parsed.has("json"), parsed.has("quiet"));
+  if (parsed.has("json"))
+    print_json(*made);
+  else
+    print(fmt::format("{}: starting revision {}\n", name, revision));
+  return 0;
+}
+
+}  // namespace
+
+void add_deploy_commands(CommandTable& table) {
+  constexpr const char* group = "endpoints";
+  table.push_back(
+      {.name = "deploy",
+       .summary = "serve a command as an HTTP endpoint that scales with demand, down to zero",
+       .example = "billow deploy hello -- sh -c 'exec python3 -m http.server $PORT'\nbillow deploy "
+                  "llm --gpus 1 --max 4 --health /health --slo 2s -- sh -c 'exec vllm serve MODEL "
+                  "--port $PORT'",
+       .run = cmd_deploy,
+       .usage = "NAME [--] COMMAND [ARG…]",
+       .details = "The command listens on $PORT. Deploying again starts a new revision beside the "
+                  "old one; the new one takes over when it is healthy,\nand no request fails. "
+                  "Replicas without requests are suspended: they release their GPUs, keep their "
+                  "memory, and resume within a second.",
+       .options = {deploy_options, job_options()},
+       .operands = Operands::some,
+       .group = group});
+}
+
+}  // namespace billow::client

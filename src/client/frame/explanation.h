@@ -1,0 +1,15 @@
+// Why something waits, as the head explains it, for people. The machine-readable kinds of the
+// reasons (no_room, quota, …) stay in --json.
+#pragma once
+
+#include <string>
+
+#include "base/clock.h"
+#include "base/json.h"
+
+namespace billow::client {
+
+// One indented line for each reason, for what would help, and for the expected start.
+std::string explanation_text(const Json& why, WallTime now);
+
+}  // namespace billow::client

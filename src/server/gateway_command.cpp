@@ -1,0 +1,87 @@
+// gateway: the process that serves endpoints.
+#include <fmt/format.h>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "client/frame/console.h"
+#include "client/frame/server_commands.h"
+#include "gateway/gateway.h"
+#include "net/address.h"
+
+namespace billow::client {
+namespace {
+
+constexpr OptionSpec gateway_options[] = {
+    {"listen", 0, "ADDR", "address to serve endpoints at (default 127.0.0.1:7071; repeatable)",
+     true},
+    {"head", 0, "URL", "head whose endpoints are served: unix:PATH, http://…, https://…"},
+    {"token-file", 0, "FILE", "file with the gateway's credential", false, Completes::file},
+    {"fingerprint", 0, "SHA256",
+     "fingerprint of the head's certificate or of its authority, as in `billow join`"},
+    {"ca", 0, "FILE", "certificate authority of the head (PEM), instead of the system's", false,
+     Completes::file},
+    {"region", 0, "NAME",
+     "region to serve: this gateway scales the replicas there and forwards what they cannot serve "
+     "to the nearest other region"},
+    {"advertise", 0, "ADDR",
+     "HOST:PORT at which gateways of other regions reach this one (default: its listen address)"},
+    {"webhook-host", 0, "HOST",
+     "allow webhooks of endpoints to this host although it is on this machine or a private network "
+     "(repeatable)",
+     true},
+    {"data", 0, "DIR", "directory for its table and access log", false, Completes::directory},
+    {"serve", 0, "NAME=ADDR",
+     "without a head: a fixed endpoint at HOST:PORT[,HOST:PORT…] (repeatable)", true},
+    {"cert", 0, "FILE", "serve HTTPS with this certificate", false, Completes::file},
+    {"key", 0, "FILE", "key of the certificate", false, Completes::file},
+    {"any-port", 0, nullptr, "use another port if the address is taken"},
+    {"log-json", 0, nullptr, "log as JSON lines"},
+    {"verbose", 'v', nullptr, "log debug messages"},
+};
+
+int cmd_gateway(const Parsed& parsed) {
+  configure_log({.level = parsed.has("verbose") ? LogLevel::debug : LogLevel::info,
+                 .json = parsed.has("log-json"),
+                 .component = "gateway"});
+  gateway::GatewayOptions options;
+  if (parsed.has("listen"))
+    options.listen = parsed.all("listen");
+  options.tls = {parsed.get("cert"), parsed.get("key")};
+  options.data_dir = parsed.get("data");
+  options.head = parsed.get("head");
+  options.token_path = parsed.get("token-file");
+  options.head_tls = {.ca_path = parsed.get("ca"), .pinned_fingerprint = parsed.get("fingerprint")};
+  options.serve = parsed.all("serve");
+  options.region = parsed.get("region");
+  options.advertise = parsed.get("advertise");
+  options.webhook_hosts = parsed.all("webhook-host");
+  if (!options.region.empty())
+    if (const Status named = check_name("region", options.region); !named)
+      return report_usage(named.error());
+  if (!options.advertise.empty())
+    if (const auto address = net::parse_address(options.advertise); !address)
+      return report_usage(Error(address.error()).in("--advertise"));
+  options.listen_any_port_if_taken = parsed.has("any-port");
+  if (options.head.empty() == options.serve.empty())
+    return report_usage(
+        {Code::invalid,
+         "a gateway needs either --head (a head's endpoints) or --serve (fixed endpoints)",
+         "for example: billow gateway --serve hello=127.0.0.1:8000"});
+  const Status ran = gateway::run_gateway(std::move(options));
+  return ran ? 0 : report(ran.error());
+}
+
+}  // namespace
+
+void add_gateway_commands(CommandTable& table) {
+  table.push_back({.name = "gateway",
+                   .summary = "serve endpoints (`billow up` starts a gateway itself)",
+                   .example = "billow gateway --serve hello=127.0.0.1:8000 --listen 127.0.0.1:7071",
+                   .run = cmd_gateway,
+                   .options = {gateway_options},
+                   .group = "endpoints",
+                   .talks_to_head = false,
+                   .prints_json = false});
+}
+
+}  // namespace billow::client
