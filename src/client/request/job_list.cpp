@@ -360,19 +360,6 @@ void describe_times_and_cost(Facts& facts, const Json& job, WallTime now) {
 
 }  // namespace
 
-std::string explanation_text(const Json& why) {
-  std::string text;
-  for (const Json& reason : why["reasons"].items())
-    text += fmt::format("  {}\n", printable(reason["text"].str_or("?")));
-  if (const auto change = why["would_start_now"].str_or(""); !change.empty())
-    text += fmt::format("  what would help: {}\n", printable(change));
-  if (const auto at = why["earliest_start"].str_or(""); !at.empty())
-    text += fmt::format("  earliest start, if nothing changes: {}\n", at);
-  if (const auto expected = why.at("expected", "text").str_or(""); !expected.empty())
-    text += fmt::format("  {}\n", printable(expected));
-  return text;
-}
-
 std::string describe_text(const Json& job, WallTime now, const Look& look) {
   Facts facts{look, {}};
   const std::string_view state = job["state"].str_or("?");
