@@ -29,7 +29,7 @@ void answer_ok(const CallPtr& call, Command command, int status = 200) {
   call->execute(std::move(command), status, [](const std::vector<Event>&) { return ok; });
 }
 
-// An admin of the project (or of everything) may change who belongs to it.
+// Only an admin of the project or of the installation may change its members.
 bool may_manage(const CallPtr& call, const std::string& project_name) {
   const auto project = visible_project(*call, project_name);
   if (!project) {
@@ -43,7 +43,7 @@ bool may_manage(const CallPtr& call, const std::string& project_name) {
   return false;
 }
 
-// When a token ends, or the one that a session came from; 0: never.
+// When a token expires, or the token that a session came from; 0: never.
 WallTime end_of(const control::State& state, TokenId id) {
   const auto token = state.tokens.find(id);
   if (token == state.tokens.end())
@@ -293,15 +293,16 @@ void create_token(CallPtr call) {
   if (body->user.empty())
     body->user = call->principal.name;
   if (body->life_s < 0 || body->life_s > 3650ll * 86400)
-    return call->fail({Code::invalid, "life_s is between 0 (never expires) and ten years", ""});
+    return call->fail(
+        {Code::invalid, "life_s must be between 0 (never expires) and ten years", ""});
   if (!call->as_admin() && (body->user != call->principal.name || body->scope == TokenScope::node ||
                             body->scope == TokenScope::join))
     return call->fail(
-        {Code::forbidden, "you may make tokens for yourself only, and none for nodes", ""});
+        {Code::forbidden, "you can create tokens only for yourself, and none for nodes", ""});
   if (body->scope == TokenScope::join && body->life_s == 0)
     body->life_s = limits::join_token_life_default.ns / 1'000'000'000;
-  // A token that ends does not prolong itself by another one of its user's. (For machines and for
-  // others an admin answers.)
+  // A token with an expiry date cannot create tokens of its user that outlive it. (Only admins
+  // create tokens for machines and for others.)
   if (const WallTime end = end_of(call->host.state(), call->principal.token);
       end && body->user == call->principal.name && body->scope != TokenScope::join &&
       body->scope != TokenScope::node) {
@@ -310,16 +311,16 @@ void create_token(CallPtr call) {
     if (body->life_s > left)
       return call->fail(
           {Code::forbidden,
-           fmt::format("the token you use ends at {}, and what it makes can last no longer",
+           fmt::format("your token expires at {}; tokens created with it cannot outlive it",
                        format_utc(end)),
-           "ask for a shorter life, or use one that does not end"});
+           "ask for a shorter life, or use a token that does not expire"});
     if (body->life_s == 0)
       body->life_s = left;
   }
   std::string secret = (body->scope == TokenScope::join ? "bwj_" : "bw_") + random_token(30);
   CreateToken command{body->name,  sha256_hex(secret), body->user,
                       body->scope, body->project,      seconds(body->life_s)};
-  // With a head that is its own authority, a token carries whom to trust.
+  // If the head is its own authority, the token carries the fingerprint to trust.
   if (const std::string pin = call->host.authority_fingerprint(); !pin.empty())
     secret += "." + pin;
   call->execute(std::move(command), 201, [secret](const std::vector<Event>& events) {
@@ -333,7 +334,7 @@ void create_token(CallPtr call) {
 void revoke_token(CallPtr call) {
   const auto id = parse_int(call->parts[0], 1, INT64_MAX);
   if (!id)
-    return call->fail({Code::invalid, fmt::format("\"{}\" is no token number", call->parts[0]),
+    return call->fail({Code::invalid, fmt::format("\"{}\" is not a token number", call->parts[0]),
                        "see `billow token list`"});
   const auto& tokens = call->host.state().tokens;
   const auto found = tokens.find(TokenId(static_cast<std::uint64_t>(*id)));
@@ -371,7 +372,8 @@ void add_schedule(CallPtr call) {
     return call->fail(project.error());
   AddSchedule command{body->name, body->cron, {}};
   command.job.spec = std::move(body->spec);
-  command.job.spec.surroundings.environment_digest.clear();  // what the name stands for decides
+  command.job.spec.surroundings.environment_digest
+      .clear();  // only what the name stands for now counts
   command.job.env = std::move(body->env);
   command.job.project = std::move(*project);
   command.job.user = call->principal.user;

@@ -12,7 +12,7 @@ namespace billow::api {
 
 namespace {
 
-// The first text with a zero byte in it, as "spec.labels.team"; empty where there is none.
+// The first text that contains a zero byte, e.g. "spec.labels.team"; empty: none.
 std::string zero_byte_in(const Json& value, const std::string& path) {
   const auto has = [](std::string_view text) {
     return text.find('\0') != std::string_view::npos;
@@ -75,19 +75,19 @@ Result<Json> Call::body() const {
   if (json && !json->is_object())
     return billow::fail(Code::invalid,
                         fmt::format("the body must be a JSON object, not {}", json->kind()));
-  // No name, path or argument can have one, and not every store can keep it. It can be written in
-  // one way only.
+  // No name, path or argument can contain one, and not every store can keep it. JSON has one way to
+  // write it.
   if (json && request().body.find("\\u0000") != std::string::npos)
     if (const std::string where = zero_byte_in(*json, ""); !where.empty())
-      return billow::fail(Code::invalid, fmt::format("{} has a zero byte in it", where),
-                          "send binary data as base64, where a field takes it");
+      return billow::fail(Code::invalid, fmt::format("{} contains a zero byte", where),
+                          "encode binary data as base64 where a field accepts it");
   return json;
 }
 
 namespace {
 
-// How the elements of an array are numbered. One that ended long ago is read from the store right
-// here: one row, by its key.
+// How the elements of an array are numbered. For an array that ended long ago, one row is read from
+// the store right here, by its key.
 std::optional<ArraySpec> numbering_of(const Call& call, JobId id) {
   const Host& host = call.host;
   const auto array = host.state().arrays.find(id);
@@ -126,8 +126,8 @@ Error no_job(JobId id) {
 
 Result<JobRef> parse_job_ref(const Call& call, std::string_view text) {
   const auto bad = [&] {
-    return fail(Code::invalid, fmt::format("\"{}\" is no job number", text),
-                "it is like 12, or 12.3 for element 3 of array 12");
+    return fail(Code::invalid, fmt::format("\"{}\" is not a job number", text),
+                "write 12, or 12.3 for element 3 of array 12");
   };
   const auto dot = text.find('.');
   const auto id = parse_int(text.substr(0, dot), 1, INT64_MAX);
@@ -159,7 +159,7 @@ Status may_see(const Call& call, ProjectId project) {
   if (control::role_in(call.host.state(), call.principal, project))
     return {};
   return fail(Code::not_found, "there is no such job",
-              "see `billow ps -a`");  // what one may not see is not there
+              "see `billow ps -a`");  // the same answer as for a job that does not exist
 }
 
 Result<std::string> project_to_submit_to(const Call& call, const std::string& asked) {
@@ -168,7 +168,7 @@ Result<std::string> project_to_submit_to(const Call& call, const std::string& as
   if (call.principal.scope == TokenScope::submit) {
     const std::string& own = state.projects.at(call.principal.project).name;
     if (!name.empty() && name != own)
-      return fail(Code::forbidden, fmt::format("this token submits to project {} only", own));
+      return fail(Code::forbidden, fmt::format("this token can only submit to project {}", own));
     name = own;
   }
   if (name.empty())
@@ -230,11 +230,12 @@ Status may_act(const Call& call, ProjectId project, UserId owner) {
   if (role == Role::admin || (role == Role::member && owner == call.principal.user))
     return {};
   return fail(Code::forbidden,
-              role == Role::viewer ? "a viewer may only look" : "this job belongs to somebody else",
+              role == Role::viewer ? "viewers of a project cannot change its jobs"
+                                   : "this job belongs to another user",
               "its owner or an admin of the project may do this");
 }
 
-// What a job that was placed and has not begun waits for: its image, its environment.
+// What a placed job that has not started waits for, such as its image.
 void add_start_note(Json& document, const Host& host, const Job& job) {
   if (job.state != JobState::running)
     return;
@@ -250,7 +251,7 @@ Result<const Task*> task_of_caller(const Call& call) {
   const auto& state = call.host.state();
   const Task* task = state.find_task(TaskId(static_cast<std::uint64_t>(number)));
   if (!task)
-    return fail(Code::not_found, fmt::format("there is no task {} any more", number));
+    return fail(Code::not_found, fmt::format("task {} no longer exists", number));
   const auto node = state.nodes.find(task->node);
   const auto token = state.tokens.find(call.principal.token);
   const std::string speaks_for = token == state.tokens.end() ? "" : token->second.node;

@@ -1,5 +1,4 @@
-// One API call on its way through a route: the exchange, who asks, and the answers every route
-// gives in the same way.
+// One API call: the exchange, the caller, and the answers that all routes give in the same way.
 #pragma once
 
 #include <memory>
@@ -18,18 +17,18 @@ namespace billow::api {
 struct Call {
   Host& host;
   std::shared_ptr<net::Exchange> exchange;
-  control::Principal principal;    // of a route that needs a token
-  Need need = Need::nothing;       // what the route asked of it
-  std::vector<std::string> parts;  // what stood for the pattern's {names}, in order
+  control::Principal principal;    // the caller, on routes that need a token
+  Need need = Need::nothing;       // what the route asks of the caller
+  std::vector<std::string> parts;  // the values of the pattern's {names}, in order
   SignInCodes* codes = nullptr;
 
   const net::Request& request() const { return exchange->request(); }
-  // An admin of the whole installation, with a token that may act as one.
+  // An admin of the installation, with a full token.
   bool as_admin() const {
     return principal.role == Role::admin && principal.scope == TokenScope::full;
   }
-  // Looks at the token again: an error when it was revoked, has expired or may less than the route
-  // needs. For what stays open.
+  // Checks the token again, for streams that stay open: an error if it was revoked, has expired or
+  // no longer allows the route.
   Status still_allowed();
   control::Cause cause() const { return {"user:" + principal.name, request().request_id}; }
   void reply(int status, const Json& body) const;
@@ -45,16 +44,15 @@ struct Call {
 };
 using CallPtr = std::shared_ptr<Call>;
 
-// The body as T, nothing unknown in it; otherwise the call has been answered.
+// The body as T, without unknown members. None: the call has been answered with an error.
 template <class T>
 std::optional<T> read_body(const CallPtr& call) {
   auto json = call->body();
-  if (!json)
-    return call->fail(json.error()), std::nullopt;
-  auto body = wire::from_json<T>(*json, true);
-  if (!body)
-    return call->fail(body.error()), std::nullopt;
-  return std::move(*body);
+  auto body = json ? wire::from_json<T>(*json, true) : Result<T>(pass(json.error()));
+  if (body)
+    return std::move(*body);
+  call->fail(body.error());
+  return std::nullopt;
 }
 
 // A job as a URL names it: "12", or "12.3" for the element of array 12 with index 3.
@@ -62,19 +60,20 @@ struct JobRef {
   JobId id;
 };
 Result<JobRef> parse_job_ref(const Call& call, std::string_view text);
-// A number in the query; `fallback` where it is not given.
+// A number in the query; `fallback` if it is absent.
 Result<std::uint64_t> number_param(const net::Request& request,
                                    std::string_view name,
                                    std::uint64_t fallback);
-// The answer for a job that is not there, and for one that the caller may not see.
+// The answer for a job that does not exist, and for one that the caller may not see.
 Error no_job(JobId id);
 
-// Finds a job or array, live or finished, checks that the caller may see it, and hands over its
-// document. A finished one comes from the store, by way of a worker.
+// Adds what a starting job waits for.
 void add_start_note(Json& document, const Host& host, const Job& job);
-// The task of the path, for a node that runs it: a node speaks for its own tasks alone. The local
-// agent's credential names no node: it is the head's own.
+// The task that the path names. A node may only speak for its own tasks; the local agent's
+// credential names no node and may speak for all.
 Result<const Task*> task_of_caller(const Call& call);
+// Finds a job or array, live or finished, checks that the caller may see it, and passes on its
+// document. A worker reads finished jobs from the store.
 void with_job_document(CallPtr call, JobId id, std::function<void(Json document)> fn);
 // The document of a job that has not ended.
 Json live_document(const Host& host, const Job& job);
@@ -83,32 +82,29 @@ Json live_document(const Host& host, const Job& job);
 void with_times(CallPtr call,
                 std::vector<Json> documents,
                 std::function<void(std::vector<Json>)> fn);
-// Whether the caller may see (viewer), or act on (member: its own; admin: anyone's) jobs of a
-// project.
+// Whether the caller may see the jobs of a project (viewers), or act on them (members: their own;
+// admins: all).
 Status may_see(const Call& call, ProjectId project);
 Status may_act(const Call& call, ProjectId project, UserId owner);
-// A project by name, as far as the caller can see: one that is not there and one that is others'
-// get the same answer.
+// A project by name. One that the caller may not see answers like one that does not exist.
 Result<const Project*> visible_project(const Call& call, std::string_view name);
 std::vector<ProjectId> visible_projects(const Call& call);
 bool may_see_budget(const Call& call, const BudgetKey& key);
-// The project that a submission or schedule goes to, by name: a submit token's own, or the one
-// asked for if the caller may submit there. Empty where none was asked for: then the core takes the
+// The name of the project that a submission or schedule goes to: a submit token's own, or the one
+// asked for if the caller may submit there. Empty if none was asked for: the core then takes the
 // user's first.
 Result<std::string> project_to_submit_to(const Call& call, const std::string& asked);
-// The project of a live job or array; zero where there is none.
+// The project and user of a live job or array; none if there is no such job.
 struct Owner {
   ProjectId project;
   UserId user;
 };
 std::optional<Owner> owner_of(const control::State& state, JobId id);
-// The same for one that the caller may act on. One that is others' is as little there as one that
-// never was.
+// Whether the caller may act on it. A job that it may not see answers like one that does not exist.
 Status may_act_on(const Call& call, JobId id, const Owner& owner);
 
-// What has a number and a project's name for it (a reservation, a schedule), among what the caller
-// may see. No name is a number. Two projects may have the same name for one of theirs: then it
-// takes the number.
+// Finds a reservation or schedule by number or name, among those the caller may see. Names are
+// never numbers. If two projects use the same name, the number is needed.
 template <class Map>
 Result<const typename Map::mapped_type*> one_named(const Call& call,
                                                    const Map& all,
@@ -125,8 +121,8 @@ Result<const typename Map::mapped_type*> one_named(const Call& call,
       return &one;
     if (found)
       return fail(
-          Code::conflict, "there are several of the name \"" + text + "\", in different projects",
-          "name it by its number: " + std::string(command) + " " + std::to_string(found->id.value));
+          Code::conflict, "the name \"" + text + "\" is used in several projects",
+          "use its number: " + std::string(command) + " " + std::to_string(found->id.value));
     found = &one;
   }
   if (found)

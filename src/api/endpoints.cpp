@@ -93,8 +93,9 @@ void deploy(CallPtr call) {
   if (const auto found = call->host.state().endpoints.find(body->name);
       found != call->host.state().endpoints.end()) {
     if (!may_see(*call, found->second.project))
-      return call->fail(
-          {Code::conflict, fmt::format("the name \"{}\" is taken", body->name), "choose another"});
+      return call->fail({Code::conflict,
+                         fmt::format("the name \"{}\" is already in use", body->name),
+                         "choose another name"});
     if (const Status act = may_act(*call, found->second.project, found->second.user); !act)
       return call->fail(act.error());
   } else {

@@ -97,11 +97,11 @@ void save(CallPtr call) {
   const auto digest = billow::files::parse_digest(body->digest);
   if (!digest)
     return call->fail(digest.error());
-  // A digest alone gets nobody its content: it is for those who brought it, or have it by a project
-  // of theirs.
+  // Knowing a digest is not enough: content is for those who uploaded it, and for the projects it
+  // was given to.
   if (const Status has = files::may_give(*call, *digest, *project);
       !has || !call->host.files().read_tree(*digest))
-    return call->fail({Code::not_found, "the environment's content is not here",
+    return call->fail({Code::not_found, "the environment's content has not been uploaded",
                        "upload it first: billow env save"});
   SavedEnvironment env{.project = {},
                        .name = call->parts[0],

@@ -1,4 +1,4 @@
-// The route that has nodes measure the ways between their GPUs and to each other.
+// The route that lets nodes measure the connections between their GPUs and to each other.
 
 #include "api/call.h"
 
@@ -48,8 +48,8 @@ Result<std::vector<NodeId>> chosen(const control::State& state, const CheckBody&
     if (node.reachable && (!pool || node.pool == pool))
       out.push_back(id);
   if (out.empty() && pool)
-    return fail(Code::not_found, fmt::format("no node of pool {} is here", body.pool),
-                "they come when the queue needs them; `--min 1` keeps one");
+    return fail(Code::not_found, fmt::format("pool {} has no node right now", body.pool),
+                "nodes are started when the queue needs them; `--min 1` keeps one running");
   return out;
 }
 

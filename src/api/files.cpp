@@ -51,10 +51,11 @@ bool may_read(const Call& call, Store& store, const Sha256& tree) {
       return true;
   return false;
 }
-// The same answer for what is not there and for what is somebody else's.
+// The same answer for trees that do not exist and for those of others.
 Error no_tree(const Sha256& digest) {
-  return {Code::not_found, fmt::format("no tree {} is kept here", content::digest_hex(digest)),
-          "submit the job again: its files are then uploaded anew"};
+  return {Code::not_found,
+          fmt::format("the head does not have the tree {}", content::digest_hex(digest)),
+          "submit the job again: its files are then uploaded again"};
 }
 
 // Runs on a worker and answers with octets, or with what went wrong.
@@ -89,7 +90,8 @@ Status may_bring(const Call& call, Store& store, const Sha256& digest) {
   const auto token = state.tokens.find(call.principal.token);
   if (token == state.tokens.end() || (token->second.node.empty() && !token->second.pool))
     return {};
-  Status answer = fail(Code::forbidden, "this credential speaks for no node that has joined", "");
+  Status answer =
+      fail(Code::forbidden, "this credential does not belong to a node that has joined", "");
   for (const auto& [id, node] : state.nodes) {
     if (node.offer.name != token->second.node &&
         !(token->second.pool && node.pool == token->second.pool))
@@ -144,8 +146,8 @@ void residency(CallPtr call) {
                         ? !token->second.pool || (node && node->pool == token->second.pool)
                         : token->second.node == name);
   if (!node || !own)
-    return call->fail({Code::forbidden,
-                       fmt::format("this credential does not speak for a node \"{}\"", name), ""});
+    return call->fail(
+        {Code::forbidden, fmt::format("this credential does not belong to node \"{}\"", name), ""});
   std::vector<std::string> projects;
   for (const Json& project : (*body)["projects"].items())
     projects.emplace_back(project.str_or(""));
@@ -176,7 +178,7 @@ void get_pieces(CallPtr call) {
   if (!node) {
     const auto digest = content::parse_digest(call->request().param("tree"));
     if (!digest)
-      return call->fail({Code::invalid, "say which tree these pieces are of", "add ?tree=DIGEST"});
+      return call->fail({Code::invalid, "the tree of these pieces is missing", "add ?tree=DIGEST"});
     if (!may_read(*call, call->host.files(), *digest))
       return call->fail(no_tree(*digest));
     tree = *digest;
@@ -198,8 +200,7 @@ void get_pieces(CallPtr call) {
       const std::string bytes = BILLOW_TRY(store.read(digest));
       content::add_piece(pack, digest, bytes);
       if (pack.size() > content::pack_bytes_max)
-        return fail(Code::too_large, "these are too many pieces for one answer",
-                    "ask for fewer at once");
+        return fail(Code::too_large, "too many pieces for one answer", "ask for fewer at once");
     }
     return pack;
   });
@@ -278,13 +279,15 @@ void copy(CallPtr call) {
   for (const auto& [name, value] : body->members())
     if ((name != "tree" && name != "path" && name != "rank") ||
         (name == "rank" ? !value.is_number() : !value.is_string()))
-      return call->fail({Code::invalid, fmt::format("\"{}\" is not understood", name), ""});
+      return call->fail({Code::invalid,
+                         fmt::format("unknown member \"{}\", or a value of the wrong type", name),
+                         ""});
   const auto& state = call->host.state();
   const auto job = state.jobs.find(ref->id);
   if (job == state.jobs.end())
     return with_job_document(call, ref->id, [call, id = ref->id](Json) {
-      call->fail({Code::conflict, fmt::format("job {} does not run", id.value),
-                  "what it declared with --output can be fetched: billow cp JOB: DIRECTORY"});
+      call->fail({Code::conflict, fmt::format("job {} is not running", id.value),
+                  "its outputs (--output) can be fetched: billow cp JOB: DIRECTORY"});
     });
   if (const Status may = may_act_on(*call, ref->id, {job->second.project, job->second.user}); !may)
     return call->fail(may.error());
@@ -298,9 +301,9 @@ void copy(CallPtr call) {
       task = &found->second;
   if (!task)
     return call->fail({Code::conflict,
-                       fmt::format("job {} does not run{}", ref->id.value,
-                                   rank ? fmt::format(" on node {} of it", rank) : ""),
-                       "files can be copied while it does"});
+                       fmt::format("job {} is not running{}", ref->id.value,
+                                   rank ? fmt::format(" on its node {}", rank) : ""),
+                       "files can be copied only while it runs"});
   wire::agent_v1::CopyFiles request{.request = 0,
                                     .task = task->id,
                                     .tree = std::string((*body)["tree"].str_or("")),

@@ -1,5 +1,4 @@
-// The routes by which machines come and go: joining with a token, pools, and the machines pools
-// brought.
+// The routes of joining machines, of pools, and of the machines that pools created.
 #include <fmt/format.h>
 
 #include "api/call.h"
@@ -110,10 +109,11 @@ void add_pool(CallPtr call) {
     return;
   const Json given = call->body().value_or(Json::object());
   if (pool->id)
-    return call->fail({Code::invalid, "a pool's number is given by the head", ""});
+    return call->fail(
+        {Code::invalid, "the number of a pool must not be given; the head assigns it", ""});
   if (const Status ok = pool::complete_new_pool(*pool); !ok)
     return call->fail(ok.error());
-  // Together with the idle ladder a forgotten machine is gone within half an hour, unless its pool
+  // Together with the idle rules, a forgotten machine is gone within half an hour, unless its pool
   // says otherwise.
   if (given["idle_ns"].is_null())
     pool->idle = limits::node_give_back_after;

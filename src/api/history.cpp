@@ -96,7 +96,8 @@ Place place_of(const CallPtr& call) {
         place.gpu = &gpu;
   if (!place.gpu)
     call->fail({Code::not_found,
-                fmt::format("there is no GPU {} on a node \"{}\"", call->parts[1], call->parts[0]),
+                fmt::format("node \"{1}\" has no GPU {0}, or there is no such node", call->parts[1],
+                            call->parts[0]),
                 "see `billow nodes`"});
   return place;
 }

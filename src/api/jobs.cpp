@@ -29,15 +29,15 @@ struct SubmitBody {
   }
 };
 
-// Runs `then` with the ends of those dependencies that have left the state, which the core cannot
-// look up itself.
+// Runs `then` with the final states of those dependencies that have left the state: the core cannot
+// look them up.
 void with_finished(CallPtr call,
                    const std::vector<Dependency>& after,
                    std::function<void(std::map<JobId, JobState>)> then) {
   const auto& state = call->host.state();
   std::vector<JobId> unknown;
   std::map<JobId, JobState> finished;
-  // One that the caller may not see is not there, whatever became of it.
+  // A job that the caller may not see answers like one that does not exist.
   const auto none = [](JobId job) {
     return Error{Code::not_found, fmt::format("--after {}: there is no such job", job.value),
                  "see `billow ps -a`"};
@@ -76,8 +76,8 @@ void with_finished(CallPtr call,
     call->fail(queued.error());
 }
 
-// Why a job waits takes a look at the whole queue; behind a longer one than this, nobody is told
-// without asking.
+// Explaining why a job waits walks the whole queue; behind a longer queue than this, only `explain`
+// does it.
 constexpr std::size_t reason_queue_max = 1'000;
 
 Json submitted_document(const Host& host,
@@ -111,14 +111,13 @@ Json submitted_document(const Host& host,
       document.set("warnings", std::move(warnings));
     }
     document.set("reason", job->reason);
-    // Why it waits takes a look at the whole queue. Behind a long one the answer is not worth it:
-    // the submitter would wait too.
+    // An explanation walks the whole queue; behind a long one the submitter should not wait for it.
     const std::size_t queued = host.state().index.queued_count();
     if (queued <= reason_queue_max)
       view::add_waiting_reason(document, host.state(), *job, host.now());
     else if (job->state == JobState::queued && job->reason.empty())
-      document.set("reason", fmt::format("{} jobs are queued; billow explain {} says more", queued,
-                                         first.value));
+      document.set("reason", fmt::format("{} jobs are queued; for details: billow explain {}",
+                                         queued, first.value));
   }
   return document;
 }
@@ -126,7 +125,7 @@ Json submitted_document(const Host& host,
 struct Listing {
   JobFilter filter;
   bool live = true, finished = false, expand = false;
-  bool reasons = false;  // why what waits does wait: costs a look at the queue for each
+  bool reasons = false;  // explain why jobs wait: walks the queue for each of them
   std::set<JobState> states;
   std::size_t limit = limits::page_items_default;
   std::uint64_t below = UINT64_MAX;  // page through numbers below this one
@@ -144,7 +143,7 @@ Result<Listing> parse_listing(const Call& call) {
     for (const std::string& name : split(wanted, ',')) {
       const auto s = enum_value<JobState>(name);
       if (!s)
-        return fail(Code::invalid, fmt::format("there is no job state \"{}\"", name),
+        return fail(Code::invalid, fmt::format("unknown job state \"{}\"", name),
                     "one of held, queued, running, suspended, succeeded, failed, stopped, lost; or "
                     "active, all");
       out.states.insert(*s);
@@ -218,7 +217,7 @@ bool wanted(
   return true;
 }
 
-// Each answer takes a look at the whole queue: a few on a page, and none behind a long one.
+// Each explanation walks the whole queue: a few per page, and none behind a long queue.
 void explain_in_list(Json& document,
                      const control::State& state,
                      const Job& job,
@@ -228,7 +227,7 @@ void explain_in_list(Json& document,
   if (explained++ < explained_max && state.index.queued_count() <= reason_queue_max)
     view::add_waiting_reason(document, state, job, now);
   else
-    document.set("reason", fmt::format("{} jobs are queued; billow explain {} says more",
+    document.set("reason", fmt::format("{} jobs are queued; for details: billow explain {}",
                                        state.index.queued_count(), job.id.value));
 }
 
@@ -355,12 +354,12 @@ void submit(CallPtr call) {
   SubmitJob command;
   command.spec = std::move(body->spec);
   command.spec.surroundings.environment_digest
-      .clear();  // what the name stands for decides; older content is for reruns alone
+      .clear();  // only what the name stands for now counts; older content is for reruns
   command.env = std::move(body->env);
   command.user = call->principal.user;
   command.idempotency_key = std::string(call->request().headers.get("Idempotency-Key"));
   if (command.idempotency_key.size() > 255 || !valid_utf8(command.idempotency_key))
-    return call->fail({Code::invalid, "an Idempotency-Key is text of at most 255 bytes", ""});
+    return call->fail({Code::invalid, "an Idempotency-Key must be text of at most 255 bytes", ""});
   auto project = project_to_submit_to(*call, body->project);
   if (!project)
     return call->fail(project.error());
@@ -386,8 +385,8 @@ void list(CallPtr call) {
     live = live_page(*call, *listing);
   if (!listing->finished)
     return answer_page(call, *listing, std::move(live), {});
-  // What has just left the state is in the store as soon as the events that ended it are; before
-  // that it would be in neither.
+  // A job that has just left the state is in the store once the events that ended it are durable;
+  // before that it would be in neither.
   call->host.when_durable(
       [call, listing = *listing, live = std::move(live)] { add_finished(call, listing, live); });
 }
@@ -419,7 +418,7 @@ void wait(CallPtr call) {
   };
   auto waiter = std::make_shared<Waiter>();
   const JobId id = ref->id;
-  // One look at the end, at the time limit, or when the client has gone; whichever comes first.
+  // Answers at the job's end or at the time limit; not at all if the client disconnects first.
   const auto finish = [call, waiter, id](bool reply) {
     if (waiter->done)
       return;
@@ -453,7 +452,7 @@ void stop(CallPtr call) {
   if (!body)
     return call->fail(body.error());
   const auto owner = owner_of(call->host.state(), ref->id);
-  if (!owner) {  // ended already (asking twice is no error), or never was
+  if (!owner) {  // ended already (asking twice is no error), or never existed
     return with_job_document(call, ref->id, [call](Json document) { call->reply(200, document); });
   }
   if (const Status ok = may_act_on(*call, ref->id, *owner); !ok)
@@ -489,7 +488,8 @@ void signal(CallPtr call) {
     return call->fail(ok.error());
   if (job->state != JobState::running)
     return call->fail(
-        {Code::conflict, fmt::format("job {} is {}", ref->id.value, enum_name(job->state)), ""});
+        {Code::conflict,
+         fmt::format("job {} is {}, not running", ref->id.value, enum_name(job->state)), ""});
   for (TaskId id : job->tasks)
     call->host.send(call->host.state().tasks.at(id).node,
                     wire::agent_v1::Signal{id, static_cast<std::int32_t>(number)});
@@ -511,9 +511,9 @@ Json ended_explanation(const Json& document) {
   Json reasons = Json::array();
   reasons.push(Json::object({{"kind", "ended"}, {"text", text}}));
   if (state == "failed" && !document["started_at"].str_or("").empty())
-    reasons.push(Json::object({{"kind", "ended"},
-                               {"text", fmt::format("what it wrote before: billow logs {}",
-                                                    document["label"].str_or(""))}}));
+    reasons.push(Json::object(
+        {{"kind", "ended"},
+         {"text", fmt::format("its output: billow logs {}", document["label"].str_or(""))}}));
   return Json::object({{"id", document["id"]},
                        {"state", document["state"]},
                        {"reasons", std::move(reasons)},

@@ -38,9 +38,9 @@ Status may_replace(const Call& call, const BudgetKey& key) {
   return fail(
       Code::forbidden,
       fmt::format(
-          "this budget was set by an admin of the installation{}, and only one may change it",
+          "this budget was set by an admin of the installation{}; only an admin may change it",
           setter ? " (" + setter->name + ")" : ""),
-      "a tighter one for another period can be set beside it: --daily, --monthly or --total");
+      "you can add a tighter one for another period: --daily, --monthly or --total");
 }
 
 struct BudgetBody {
@@ -67,7 +67,7 @@ Result<std::uint64_t> budget_owner(const Call& call, BudgetScope scope, const st
   const auto& state = call.host.state();
   const auto forbidden = [&] {
     return fail(Code::forbidden, "only an admin may set this budget",
-                "anyone may set one on a job of their own: billow budget set --job N");
+                "you can set a budget on your own job: billow budget set --job N");
   };
   switch (scope) {
     case BudgetScope::project: {
@@ -319,8 +319,8 @@ void set_idle(CallPtr call) {
   const auto& state = call->host.state();
   if (body->floor_suspend_s || body->floor_stop_s) {
     if (!is_admin(*call))
-      return call->fail({Code::forbidden, "only an admin may move the floor",
-                         "a project sets its own steps above it"});
+      return call->fail({Code::forbidden, "only an admin may change the floor",
+                         "a project can set its own steps above it"});
     IdleFloor floor = state.money.floor;
     if (body->floor_suspend_s)
       floor.suspend_by = seconds(*body->floor_suspend_s);
@@ -339,7 +339,7 @@ void set_idle(CallPtr call) {
     return call->fail({Code::forbidden,
                        project
                            ? fmt::format("only an admin of project {} may do this", project->name)
-                           : "only an admin may change what holds for everybody",
+                           : "only an admin may change the installation's default",
                        ""});
   SetIdlePolicy command{body->project, std::nullopt};
   if (!body->reset) {

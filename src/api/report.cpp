@@ -22,8 +22,8 @@ Result<std::int64_t> parse_day(std::string_view text, WallTime now) {
   }
   const auto ago = parse_duration(text);
   if (!ago || ago->ns < 0 || ago->ns > now.ns)
-    return fail(Code::invalid, fmt::format("\"{}\" is no day", text),
-                "write 2026-11-01, 2026-11, or how long ago: 7d");
+    return fail(Code::invalid, fmt::format("\"{}\" is not a day", text),
+                "write 2026-11-01, 2026-11, or a time span such as 7d");
   return (now - *ago).ns / day_ns;
 }
 
@@ -213,8 +213,8 @@ Result<Report> read_report(const Queries& queries,
       if (page.size() < query.limit)
         break;
       if (out.lines.size() > leases_max)
-        return fail(Code::too_large, "these are too many leases to look at one by one",
-                    "ask for fewer days, one project, or by day");
+        return fail(Code::too_large, "too many leases for a report that reads each one",
+                    "ask for fewer days, for one project, or by day");
       query.after = page.back().id;
     }
   } else {

@@ -21,7 +21,7 @@ Result<Environment> variables_of(const Queries& queries, JobId job, const std::s
   if (payload.empty())
     return fail(Code::not_found,
                 fmt::format("the variables of job {} are no longer in the journal", job.value),
-                "submit it anew");
+                "submit it again from your files");
   const Event event = BILLOW_TRY(control::decode_event(0, {}, EnvironmentStored::kind, payload));
   return get<EnvironmentStored>(event.body).env;
 }
@@ -42,14 +42,14 @@ std::string image_digest_of(const Host& host, JobId job, const Json& document) {
     return {};
   if (document["image_digest"].is_string())
     return std::string(document["image_digest"].str_or(""));
-  // Heads before this one kept it in a file of their own.
+  // Older heads kept it in a file.
   const auto text = read_file(fmt::format("{}/{}.image", host.outputs_dir(), job.value), 256);
   return text && is_image_digest(trim(*text)) ? std::string(trim(*text)) : std::string();
 }
 
 namespace jobs {
 
-// From the node that runs it: which image the task's room was made of.
+// From the node that runs the task: the digest of the image that its container was made from.
 void set_image(CallPtr call) {
   const auto task = task_of_caller(*call);
   if (!task)
@@ -73,12 +73,12 @@ void rerun(CallPtr call) {
                            document["spec"].is_object() ? document["spec"].dump() : "{}");
     if (!spec || spec->argv.empty())
       return call->fail({Code::not_found,
-                         fmt::format("what job {} was is no longer kept", id.value),
-                         "submit it anew"});
+                         fmt::format("the specification of job {} is no longer stored", id.value),
+                         "submit it again from your files"});
     const Project* project = state.project_by_name(document["project"].str_or(""));
     const User* user = state.user_by_name(document["user"].str_or(""));
     if (const Status ok = project ? may_act(*call, project->id, user ? user->id : UserId{})
-                                  : Status(fail(Code::not_found, "its project is gone"));
+                                  : Status(fail(Code::not_found, "its project no longer exists"));
         !ok)
       return call->fail(ok.error());
     command.spec = std::move(*spec);

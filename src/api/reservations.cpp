@@ -42,7 +42,7 @@ Status may_reserve(const Call& call, ProjectId project) {
   return fail(Code::forbidden,
               fmt::format("only an admin of project {} may reserve for it",
                           call.host.state().projects.at(project).name),
-              "ask one of them");
+              "ask one of its admins");
 }
 
 // Spot work on the cards that were reserved: it is asked to leave when the reservation begins, and

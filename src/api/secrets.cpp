@@ -1,5 +1,4 @@
-// Secrets of projects: who may set them, and who may know that they are there. A value comes in and
-// never goes out again.
+// Secrets of projects: who may set them, and who may see their names. A value is never sent back.
 #include "api/call.h"
 
 #include <fmt/format.h>
@@ -29,7 +28,7 @@ const Project* project_of(const CallPtr& call, bool to_change) {
   const auto role = found ? control::role_in(state, call->principal, found->id) : std::nullopt;
   if (!role) {
     call->fail({Code::not_found,
-                name.empty() ? "you belong to no project"
+                name.empty() ? "you are not a member of any project"
                              : fmt::format("there is no project \"{}\"", name),
                 "see `billow project list`"});
     return nullptr;
@@ -37,7 +36,7 @@ const Project* project_of(const CallPtr& call, bool to_change) {
   if (to_change && *role != Role::admin) {
     call->fail({Code::forbidden,
                 fmt::format("only an admin of project {} may change its secrets", found->name),
-                "ask one: `billow project list` names them"});
+                "ask one of them: see `billow project list`"});
     return nullptr;
   }
   return found;

@@ -83,7 +83,8 @@ void create(CallPtr call) {
     return call->fail(body.error());
   const auto& state = call->host.state();
   Result<control::Principal> who =
-      fail(Code::unauthorized, "that code is used up or too old", "run `billow dashboard` again");
+      fail(Code::unauthorized, "the sign-in code was already used or has expired",
+           "run `billow dashboard` again");
   if (const std::string code((*body)["code"].str_or("")); !code.empty()) {
     if (const TokenId from = call->codes->take(code, call->host.loop().steady()))
       who = control::principal_of(state, from, call->host.now());
@@ -129,8 +130,8 @@ void end(CallPtr call) {
 void code(CallPtr call) {
   const Token& own = call->host.state().tokens.at(call->principal.token);
   if (control::session_parent(own))
-    return call->fail({Code::forbidden, "a session makes no other session",
-                       "ask with a token: billow dashboard"});
+    return call->fail({Code::forbidden, "a browser session cannot create another session",
+                       "use a token: billow dashboard"});
   call->reply(201, Json::object({{"code", call->codes->make(own.id, call->host.loop().steady())}}));
 }
 

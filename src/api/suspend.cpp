@@ -31,7 +31,7 @@ std::optional<JobId> job_to_act_on(CallPtr call) {
            fmt::format("job {} has ended: it {} at {}{}", label,
                        how_it_ended(document["state"].str_or("")), document["ended_at"].str_or("?"),
                        exit.empty() ? "" : " (" + exit + ")"),
-           fmt::format("only what runs can be suspended, and only what is suspended resumed; see "
+           fmt::format("only running jobs can be suspended, and only suspended jobs resumed; see "
                        "`billow describe {}`",
                        label)});
     });
@@ -66,7 +66,7 @@ void suspend(CallPtr call) {
     reason = "suspended by " + call->principal.name;
   const auto mode = enum_value<SuspendMode>((*body)["mode"].str_or("warm"));
   if (!mode)
-    return call->fail({Code::invalid, "mode is \"warm\" or \"cold\"", ""});
+    return call->fail({Code::invalid, "mode must be \"warm\" or \"cold\"", ""});
   order(call, *id, SuspendJob{*id, std::move(reason), SuspendCause::request, *mode});
 }
 

@@ -1,8 +1,8 @@
-// A connection into a running job, over a WebSocket: to one of its ports, or to a secure shell in
-// its place. Binary messages are bytes, in both directions; texts are {"type": "open"} (once,
-// first), "eof" (no more bytes this way) and "error" (it is over, and why).
+// A connection into a running job, over a WebSocket: to one of its ports, or to a secure shell
+// inside it. Binary messages are bytes, in both directions; texts are {"type": "open"} (once,
+// first), "eof" (no more bytes this way) and "error" (it has ended, and why).
 //
-// What holds: no more is read from either side than the other can take; an end of file on one side
+// Invariants: no more is read from either side than the other can take; an end of file on one side
 // leaves the other open.
 #include "api/call.h"
 
@@ -56,7 +56,7 @@ struct Relay : std::enable_shared_from_this<Relay> {
     // An agent of an older version knows no tunnels, and says nothing.
     patience = call->host.loop().after(open_patience, [weak = weak_from_this()] {
       if (const auto self = weak.lock(); self && !self->opened)
-        self->fail("the job's node does not answer; is its agent of the head's version?");
+        self->fail("the job's node does not answer; check that its agent has the head's version");
     });
   }
   void close() {
@@ -77,7 +77,7 @@ struct Relay : std::enable_shared_from_this<Relay> {
       return fail(still.error().message);
     const auto owner = owner_of(call->host.state(), job);
     if (owner && !may_act(*call, owner->project, owner->user))
-      fail("you may not reach into this job any more");
+      fail("you are no longer allowed to connect to this job");
   }
   void say(const Json& message) {
     if (!done)
@@ -114,7 +114,7 @@ struct Relay : std::enable_shared_from_this<Relay> {
       owed += blob.size();
       // An agent that sends more than was granted would fill the head's memory.
       if (owed > tunnel_window_bytes + tunnel_piece_bytes_max)
-        return fail("the node sent more than was granted");
+        return fail("the node sent more data than it was allowed to");
       socket->send_binary(blob);
       grant();
     } else if (const auto* more = std::get_if<TunnelCredit>(&message)) {
@@ -181,7 +181,7 @@ void tunnel(CallPtr call) {
   const Job* job = state.find_job(ref->id);
   if (!job || !may_see(*call, job->project))
     return call->fail({Code::not_found, fmt::format("there is no running job {}", call->parts[0]),
-                       "see `billow ps`; a connection needs a job that runs"});
+                       "see `billow ps`; you can connect only to running jobs"});
   if (const Status act = may_act(*call, job->project, job->user); !act)
     return call->fail(act.error());
   TunnelOpen open;
@@ -189,13 +189,14 @@ void tunnel(CallPtr call) {
   if (port_text != "ssh") {
     const auto port = parse_int(port_text, 1, 65535);
     if (!port)
-      return call->fail(
-          {Code::invalid, fmt::format("port \"{}\" is not between 1 and 65535", port_text), ""});
+      return call->fail({Code::invalid,
+                         fmt::format("port \"{}\" must be a number from 1 to 65535", port_text),
+                         ""});
     open.port = static_cast<std::uint16_t>(*port);
   } else {
     open.authorized_key = request.param("key");
     if (open.authorized_key.empty())
-      return call->fail({Code::invalid, "a secure shell needs the public key that may enter",
+      return call->fail({Code::invalid, "a secure shell needs the public key to allow",
                          "?port=ssh&key=ssh-ed25519 AAAA…"});
   }
   std::uint64_t rank = 0;
@@ -209,9 +210,9 @@ void tunnel(CallPtr call) {
   if (!task || task->state == TaskState::ended)
     return call->fail(
         {Code::conflict,
-         fmt::format("job {} does not run{} right now (it is {})", call->parts[0],
-                     rank > 0 ? fmt::format(" a rank {}", rank) : "", enum_name(job->state)),
-         "wait until it does: billow describe " + call->parts[0]});
+         fmt::format("job {} has no running task{} (it is {})", call->parts[0],
+                     rank > 0 ? fmt::format(" of rank {}", rank) : "", enum_name(job->state)),
+         "wait until it runs; see: billow describe " + call->parts[0]});
   open.task = task->id;
   auto socket = call->exchange->upgrade_websocket({});
   if (!socket)

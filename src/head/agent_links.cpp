@@ -16,7 +16,7 @@ namespace billow::head {
 using namespace wire::agent_v1;
 
 namespace {
-constexpr std::size_t frame_margin = 4096;  // of a frame, for what is around a message
+constexpr std::size_t frame_margin = 4096;  // for the frame around a message
 }
 
 void AgentLinks::refuse(const AgentLinkPtr& link, std::string message, std::string hint) {
@@ -30,8 +30,8 @@ void AgentLinks::hello(const AgentLinkPtr& link, const Hello& h) {
     return refuse(link,
                   fmt::format("the agent speaks protocol {}, this head {} and newer", h.version,
                               protocol_version_min),
-                  fmt::format("install billow {} on the node, then start its agent again; running "
-                              "jobs go on meanwhile",
+                  fmt::format("install billow {} on the node and restart its agent; running "
+                              "jobs are not affected",
                               BILLOW_VERSION));
   const int ours = wire::spoken_protocol();
   if ((h.version_min > 0 ? h.version_min : h.version) > ours)
@@ -46,25 +46,24 @@ void AgentLinks::hello(const AgentLinkPtr& link, const Hello& h) {
                   fmt::format("the agent has seen a newer head (epoch {}, this one is {})",
                               h.epoch_seen, engine.state().epoch),
                   "stop this head: another one has taken over");
-  // Before anything that a hello of this name may do to the one who has it.
+  // Before the hello can affect the node that already has this name.
   if (const Status believed =
           control::check_hello(engine.state(), {h.offer, h.tasks, link->credential});
       !believed)
     return refuse(link, believed.error().message, believed.error().hint);
   LastHello& last = last_hello_[h.offer.name];
   if (last.boot_id == h.offer.boot_id && h.sent_at < last.sent_at) {
-    log_info("node {}: a hello of an earlier connection came late and is passed over",
-             h.offer.name);
-    return link->close("a newer connection was here");
+    log_info("node {}: a late hello of an earlier connection is ignored", h.offer.name);
+    return link->close("the node has a newer connection");
   }
   if (const Node* known = engine.state().node_by_name(h.offer.name);
       known && links_.contains(known->id)) {
     const AgentLinkPtr old = links_.at(known->id);
-    // The same machine dials again (its old connection is not dead yet here), or somebody else uses
-    // its name.
+    // Either the same machine connects again while its old connection is not known to be dead, or
+    // another machine uses its name.
     if (known->offer.boot_id != h.offer.boot_id)
-      return refuse(link, fmt::format("a node named {} is connected already", h.offer.name),
-                    "give this one another name: --node-name");
+      return refuse(link, fmt::format("a node named {} is already connected", h.offer.name),
+                    "give this one another name with --node-name");
     old->node = {};
     links_.erase(known->id);
     old->close("connected again");
@@ -83,7 +82,7 @@ void AgentLinks::hello(const AgentLinkPtr& link, const Hello& h) {
                  });
 }
 
-// The hello's events are durable. Orders that became due meanwhile found nobody to go to;
+// The hello's events are durable. Orders that became due meanwhile could not be delivered;
 // hello_effects repeats them.
 void AgentLinks::accepted(const AgentLinkPtr& link, const Hello& h) {
   Engine& engine = engine_();
@@ -96,7 +95,7 @@ void AgentLinks::accepted(const AgentLinkPtr& link, const Hello& h) {
   silent_since_.erase(node->id);
   for (const TaskStatus& status : h.tasks)
     take_port(node->id, status);
-  unsent_.erase(node->id);  // what it lacks is sent now
+  unsent_.erase(node->id);  // missing starts are sent now
   auto& strangers = strangers_[node->id] = {};
   const std::vector<control::Effect> orders =
       control::hello_effects(engine.state(), node->id, h.tasks);
@@ -107,10 +106,10 @@ void AgentLinks::accepted(const AgentLinkPtr& link, const Hello& h) {
     strangers_.erase(node->id);
   else
     log_warn(
-        "node {} still runs {} task{} that {} no longer its own; it is told to end {}, and takes "
-        "no work before",
+        "node {} still runs {} task{} that {} been given to other nodes; it gets no work until {} "
+        "ended",
         h.offer.name, strangers.size(), strangers.size() == 1 ? "" : "s",
-        strangers.size() == 1 ? "is" : "are", strangers.size() == 1 ? "it" : "them");
+        strangers.size() == 1 ? "has" : "have", strangers.size() == 1 ? "it has" : "they have");
   link->send(Welcome{engine.state().epoch, node->id, limits::agent_heartbeat.ms(),
                      std::min(h.version, wire::spoken_protocol()), BILLOW_VERSION,
                      control::node_bills(*node)},
@@ -121,7 +120,7 @@ void AgentLinks::accepted(const AgentLinkPtr& link, const Hello& h) {
   engine.enqueue(orders);
 }
 
-// Only of tasks that are its own: nobody vouches for another node's.
+// A node may speak only for its own tasks.
 void AgentLinks::take_port(NodeId node, const TaskStatus& status) {
   if (!has_task(node, status.task))
     return;
@@ -129,7 +128,7 @@ void AgentLinks::take_port(NodeId node, const TaskStatus& status) {
     return (void)ports_.erase(status.task);
   if (status.port_holder == PortHolder::unsaid)
     return;
-  // Those that were never heard to end, with a node that is gone.
+  // Drop entries of tasks whose node left without reporting their end.
   if (ports_.size() > limits::endpoints_max)
     std::erase_if(ports_,
                   [&](const auto& each) { return !engine_().state().find_task(each.first); });
@@ -142,8 +141,8 @@ void AgentLinks::take_port(NodeId node, const TaskStatus& status) {
 }
 
 void AgentLinks::report(const AgentLinkPtr& link, const Report& r) {
-  // Of a task that it does not hold nothing is shown, and nothing taken away. What ended long ago
-  // is acknowledged below.
+  // Reports about tasks of other nodes are ignored. Reports about tasks that ended long ago are
+  // acknowledged below.
   if (has_task(link->node, r.status.task)) {
     take_port(link->node, r.status);
     if (r.status.state == TaskState::starting && !r.status.waits_for.empty())
@@ -165,12 +164,12 @@ void AgentLinks::report(const AgentLinkPtr& link, const Report& r) {
             !strangers->second.empty())
           return;
         strangers_.erase(strangers);
-        link->close("it has ended what was not its own; it says hello again");
+        link->close("the tasks of other nodes have ended; say hello again");
       });
 }
 
 void AgentLinks::reclaimed(const AgentLinkPtr& link, const Reclaimed& notice) {
-  log_warn("node {} is taken away: {}", link->name, notice.reason);
+  log_warn("node {} is being reclaimed: {}", link->name, notice.reason);
   engine_().execute(NodeReclaimed{link->node, notice.reason.empty()
                                                   ? "taken away"
                                                   : std::string(utf8_prefix(
@@ -187,7 +186,7 @@ bool AgentLinks::revoked(const AgentLinkPtr& link) {
   return true;
 }
 
-// An agent says them often, so that its last word is never old; the journal needs one now and then.
+// Agents send marks often, so that the last one is never old; the journal needs only some of them.
 void AgentLinks::marks(const AgentLinkPtr& link, const MeterMark& m) {
   const SteadyTime now = clock_.steady();
   MeterMarks due{link->node, {}};
@@ -248,7 +247,7 @@ bool AgentLinks::closed(const AgentLinkPtr& link) {
   links_.erase(found);
   strangers_.erase(link->node);
   silent_since_[link->node] = clock_.steady();
-  log_info("node {} went away", link->name);
+  log_info("node {} disconnected", link->name);
   return true;
 }
 
@@ -266,7 +265,7 @@ void AgentLinks::deliver(const control::Effect& effect) {
     return (void)send(effect.node, effect.message, {});
   Start completed = *start;
   complete_(completed, found->second->confidential());
-  // One that its agent would not take cuts the connection, and would again after each hello.
+  // A frame that is too large would cut the connection, and again after each hello.
   if (wire::text_bytes(completed) > limits::agent_frame_bytes_max / 8 &&
       wire::to_json_text(completed).size() > limits::agent_frame_bytes_max - frame_margin) {
     TaskStatus status{.task = completed.task,
@@ -276,17 +275,17 @@ void AgentLinks::deliver(const control::Effect& effect) {
                       .usage = {},
                       .never_began = true};
     status.exit.kind = ExitKind::exec_failed;
-    status.exit.message = fmt::format(
-        "its command, variables and secrets are more than the {} that can be sent to a node",
-        format_bytes(limits::agent_frame_bytes_max - frame_margin));
+    status.exit.message =
+        fmt::format("its command, variables and secrets exceed the {} that can be sent to a node",
+                    format_bytes(limits::agent_frame_bytes_max - frame_margin));
     engine_().execute(AgentReport{effect.node, std::move(status)}, {"head", ""}, {});
     return;
   }
   found->second->send(completed, {});
 }
 
-// For nothing: no node has ever heard of them. A gang of which some were told stays: its others may
-// have begun.
+// Ends tasks without charge that no node has ever heard of. If some tasks of a gang were sent, all
+// stay: those may have started.
 void AgentLinks::take_back_unsent(NodeId node) {
   const auto found = unsent_.find(node);
   if (found == unsent_.end())
@@ -304,7 +303,7 @@ void AgentLinks::take_back_unsent(NodeId node) {
     status.exit = {.kind = ExitKind::lost,
                    .code = 0,
                    .signal = 0,
-                   .message = "its node went away before it could be told to start"};
+                   .message = "its node disconnected before the task could start"};
     status.never_began = true;
     engine_().execute(AgentReport{node, status}, {"head", ""}, {});
   }
@@ -321,12 +320,12 @@ void AgentLinks::watch_silence(const std::function<void(const AgentLinkPtr&)>& c
     cut(link);
   }
   Engine& engine = engine_();
-  std::vector<Command> commands;  // carried out after the walk: they change what is walked over
+  std::vector<Command> commands;  // executed after the loop, because they change the nodes
   for (const auto& [id, node] : engine.state().nodes) {
     if (links_.contains(id) || arriving_.contains(node.offer.name))
       continue;
     const auto [since, fresh] =
-        silent_since_.try_emplace(id, now);  // after a restart of the head the count begins anew
+        silent_since_.try_emplace(id, now);  // after a restart of the head, counted from then
     const Duration silent = now - since->second;
     if (node.reachable && silent > limits::agent_unreachable_after)
       commands.push_back(NodeSilent{id});

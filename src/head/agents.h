@@ -1,6 +1,6 @@
-// The agents' connections: one WebSocket per node. What is said over them is in head/links; here
-// are the sockets, the log reads and inputs under way, and the readings, which are samples: the
-// newest is kept in memory and never journalled.
+// The agents' connections: one WebSocket per node. The protocol is in head/agent_links; here are
+// the sockets, the log reads and inputs under way, and the readings: the newest of each node is
+// kept in memory and never journalled.
 #pragma once
 
 #include <functional>
@@ -31,14 +31,14 @@ class Agents {
   }
   void deliver(const control::Effect& effect) { links_.deliver(effect); }
   bool connected(NodeId node) const { return links_.connected(node); }
-  // Where the node's ports are reached: this machine for an agent that came by the Unix socket,
-  // else the address it came from.
+  // Where the node's ports are reached: this machine for an agent on the Unix socket, else the
+  // address that it connected from.
   std::string host_of(NodeId node) const;
-  bool is_own(NodeId node) const;  // this machine's agent, which came by the Unix socket
+  bool is_own(NodeId node) const;  // this machine's agent, connected over the Unix socket
   bool send(NodeId node, const wire::agent_v1::ToAgent& message, std::string_view blob) {
     return links_.send(node, message, blob);
   }
-  // Fabric checks speak a protocol of their own over the same connection.
+  // Fabric checks use their own protocol over the same connection.
   bool send_fabric(NodeId node, const wire::fabric_v1::Ask& ask);
   void on_fabric(std::function<void(NodeId, const wire::fabric_v1::Answer&)> fn) {
     on_fabric_ = std::move(fn);
@@ -63,7 +63,7 @@ class Agents {
   std::string waits_for(TaskId task) const { return links_.waits_for(task); }
   AgentLinks::Port port(TaskId task) const { return links_.port(task); }
   void on_port(std::function<void()> changed) { links_.on_port(std::move(changed)); }
-  // What nodes call this machine, whose own agent comes by a Unix socket.
+  // The address of this machine for other nodes; its own agent uses a Unix socket.
   void set_own_address(std::string address) { own_address_ = std::move(address); }
   void watch_silence();  // on a timer; idempotent
   Copies& copies() { return copies_; }

@@ -62,7 +62,7 @@ void Backups::look() {
       const auto kept = backups_in(options_.dir);
       for (std::size_t i = 0; i + options_.kept < kept.size(); ++i)
         if (auto removed = remove_tree(options_.dir + "/" + kept[i]); !removed)
-          log_warn("an old backup stays: {}", removed.error().message);
+          log_warn("an old backup could not be removed: {}", removed.error().message);
     }
     return [this, path, done] {
       busy_ = false;

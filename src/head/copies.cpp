@@ -43,7 +43,7 @@ void Copies::node_gone(NodeId node) {
     if (w.node == node)
       theirs.push_back(request);
   for (const std::uint64_t request : theirs)
-    finish(request, fail(Code::unavailable, "the job's node does not answer any more",
+    finish(request, fail(Code::unavailable, "the job's node no longer answers",
                          "try again when it is back"));
 }
 
@@ -55,7 +55,7 @@ void Copies::look(SteadyTime now) {
   for (const std::uint64_t request : late)
     finish(request,
            fail(Code::unsupported, "the agent of the job's node cannot copy files of running jobs",
-                "upgrade it, or wait for the job's end"));
+                "upgrade the agent, or wait until the job has ended"));
 }
 
 }  // namespace billow::head

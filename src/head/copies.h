@@ -1,5 +1,4 @@
-// Copies into and out of running jobs that are under way: which answer of which agent belongs to
-// whom.
+// Copies into and out of running jobs that are under way: matches agents' answers to requests.
 #pragma once
 
 #include <functional>
@@ -22,7 +21,8 @@ class Copies {
   void start(NodeId node, wire::agent_v1::CopyFiles request, SteadyTime now, Done done);
   void take(NodeId from, const wire::agent_v1::FilesCopied& answer);
   void node_gone(NodeId node);
-  void look(SteadyTime now);  // on a timer: whoever never said that it began is too old to know how
+  void look(
+      SteadyTime now);  // on a timer: an agent that does not say it began is too old for copies
 
  private:
   struct Waiting {

@@ -42,8 +42,8 @@ std::vector<std::vector<std::pair<std::size_t, std::size_t>>> ring_rounds(std::s
 
 void FabricCheck::start(const std::vector<NodeId>& nodes, std::function<void(Result<Json>)> done) {
   if (done_)
-    return done(fail(Code::conflict, "a fabric check is running already",
-                     "wait for its end: it takes a few seconds a node"));
+    return done(fail(Code::conflict, "a fabric check is already running",
+                     "wait until it has ended: it takes a few seconds per node"));
   if (nodes.empty())
     return done(fail(Code::not_found, "there is no node to check", "see `billow nodes`"));
   if (nodes.size() > nodes_max)
@@ -111,14 +111,14 @@ void FabricCheck::ask(
   if (again)
     ask_again(id);
   // By way of `take`, which keeps what it needs: what ends here holds the very timer that runs it.
-  waiting.deadline =
-      options_.loop->after(waiting.sent || again ? patience : Duration{}, [this, id, node] {
-        const bool sent = waiting_.at(id).sent;
-        take(node,
-             Answer{.id = id,
-                    .error = sent ? "it did not answer in time; is its agent older than this head?"
-                                  : "its agent is not connected"});
-      });
+  waiting.deadline = options_.loop->after(waiting.sent || again ? patience : Duration{}, [this, id,
+                                                                                          node] {
+    const bool sent = waiting_.at(id).sent;
+    take(node,
+         Answer{.id = id,
+                .error = sent ? "it did not answer in time; its agent may be older than this head"
+                              : "its agent is not connected"});
+  });
 }
 
 void FabricCheck::take(NodeId node, const Answer& answer) {
@@ -142,7 +142,7 @@ void FabricCheck::measure_gpus() {
   for (Member& member : members_) {
     const auto found = state.nodes.find(member.id);
     if (found == state.nodes.end()) {
-      member.absent = member.gpu_error = "it is gone";
+      member.absent = member.gpu_error = "it has left";
       continue;
     }
     const Node& node = found->second;

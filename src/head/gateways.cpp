@@ -13,7 +13,7 @@
 namespace billow::head {
 namespace {
 
-// How long a gateway may be away until another looks after its region's replicas.
+// How long a gateway may be disconnected before another one manages its region's replicas.
 constexpr Duration adopt_after = seconds(60);
 
 const std::vector<std::string>& regions_of(const Endpoint& endpoint) {
@@ -71,7 +71,7 @@ void Gateways::adopt(std::shared_ptr<net::WebSocket> socket, std::string region)
   // Only one can steer a region: a second one, who sees no requests, would put to sleep what the
   // first one serves from. It dials again, and is taken when the first has gone.
   if (link_of(region)) {
-    log_debug("another gateway of region \"{}\" is connected already", region);
+    log_debug("another gateway of region \"{}\" is already connected", region);
     socket->close();
     return;
   }
@@ -96,7 +96,7 @@ void Gateways::adopt(std::shared_ptr<net::WebSocket> socket, std::string region)
         if (const auto from = weak.lock(); from && *alive)
           heard(from, text);
       });
-  log_info("a gateway is connected{}", link->region.empty() ? "" : ", of region " + link->region);
+  log_info("a gateway connected{}", link->region.empty() ? "" : ", region " + link->region);
   changed();
 }
 
@@ -188,8 +188,8 @@ void Gateways::changed() {
   });
 }
 
-// What gateways tell those whose requests wait too long. Only of endpoints that have waited for a
-// while.
+// Why replicas wait, for gateways to tell clients whose requests wait. Only for endpoints that have
+// waited for a while.
 void Gateways::look_who_waits() {
   constexpr Duration patience = seconds(1);
   constexpr std::size_t looks_max = 32;
@@ -308,7 +308,7 @@ void Gateways::follow_calls(const Event& event) {
 void Gateways::run(Command command) {
   options_.engine().execute(command, {"gateway", ""}, [](Result<std::vector<Event>> done) {
     if (!done)
-      log_debug("a gateway's wish: {}", done.error().message);
+      log_debug("a gateway's request failed: {}", done.error().message);
   });
 }
 
@@ -342,7 +342,7 @@ void Gateways::heard(const std::shared_ptr<Link>& link, std::string_view text) {
     return;
   auto message = gateway::decode_from_gateway(text);
   if (!message)
-    return log_warn("a gateway said something that is not understood: {}", message.error().message);
+    return log_warn("a gateway sent a message that cannot be read: {}", message.error().message);
   struct Hear {
     Gateways& self;
     const std::shared_ptr<Link>& link;
@@ -401,7 +401,7 @@ void Gateways::judged(const std::shared_ptr<Link>& link, const RevisionJudged& v
                     verdict.job});
 }
 
-// Counters add up; of times the worst is told.
+// Counters are added up; of times, the worst is shown.
 void Gateways::add_up(const std::string& endpoint) {
   gateway::EndpointFigures sum;
   sum.name = endpoint;
@@ -474,7 +474,7 @@ void Gateways::take_call(const std::shared_ptr<Link>& link, const gateway::TakeC
       found != calls.end() && found->second.state == CallState::waiting) {
     reply.call = found->second;
   } else {
-    reply.error = "the call does not wait any more";
+    reply.error = "the call is no longer waiting";
     reply.code = code_name(Code::not_found);
   }
   link->send(reply);
@@ -485,7 +485,7 @@ void Gateways::ask_call(const std::shared_ptr<Link>& link, const gateway::AskCal
   const auto& calls = options_.engine().state().calls;
   const auto found = calls.find(wish.id);
   if (found == calls.end()) {
-    reply.error = "there is no such call, or its answer is no longer kept";
+    reply.error = "there is no such call, or its answer has been dropped";
     reply.code = code_name(Code::not_found);
     return link->send(reply);
   }

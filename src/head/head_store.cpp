@@ -28,14 +28,15 @@ std::vector<std::string> standby_lacks(const HeadOptions& options) {
   std::vector<std::string> out;
   if (options.files_dir.empty())
     out.push_back(
-        "uploaded working directories, outputs and environments lie with the head that took them: "
-        "give all heads of this store one directory they share, --files-dir DIR");
+        "uploaded working directories, outputs and environments stay on the head that received "
+        "them: "
+        "give all heads of this store one shared directory, --files-dir DIR");
   if (const std::string key =
           options.secrets_key.empty() ? options.data_dir + "/secrets.key" : options.secrets_key;
       !file_exists(key))
     out.push_back(fmt::format(
-        "the key of the secrets is not here: if there are any, copy secrets.key from the data "
-        "directory of the head that leads to {}, or jobs that need one will not start",
+        "the key of the secrets is missing: if there are secrets, copy secrets.key from the data "
+        "directory of the leading head to {}, or jobs that need a secret will not start",
         key));
   return out;
 }
@@ -52,14 +53,13 @@ Result<HeadStore> HeadStore::open(HeadOptions& options) {
     if (file_exists(marker)) {
       const std::string where(trim(BILLOW_TRY(read_file(marker, 4096))));
       if (lock_is_held(options.data_dir + "/lock"))
-        return fail(Code::conflict,
-                    fmt::format("this machine's head does not lead: it stands by on {}", where),
-                    "ask the head that leads: --head URL, or billow login URL");
+        return fail(Code::conflict, fmt::format("this machine's head is a standby on {}", where),
+                    "use the leading head: --head URL, or billow login URL");
       return fail(
           Code::conflict,
           fmt::format("the head of {} keeps its state in {}", options.data_dir, where),
           fmt::format(
-              "start it with: billow up --store {}. To begin anew in the data directory, remove {}",
+              "start it with: billow up --store {}. To start over in the data directory, remove {}",
               where, marker));
     }
     out.store_ = BILLOW_TRY(SqliteStore::open({.data_dir = options.data_dir}));
@@ -89,7 +89,7 @@ Result<HeadStore> HeadStore::open(HeadOptions& options) {
       BILLOW_TRY(out.secret(options.data_dir + "/head-id", "", [] { return random_token(12); }));
   pg.standby = options.standby;
   pg.on_waiting = [&options, mark](const std::string& holder) {
-    log_info("standing by: {} leads", holder);
+    log_info("standing by; {} leads", holder);
     std::string said;
     for (const std::string& lack : standby_lacks(options)) {
       log_warn("{}", lack);

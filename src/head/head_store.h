@@ -1,7 +1,6 @@
-// Which store a head has: SQLite in its data directory, or PostgreSQL, where another head may lead
-// and this one stands by. Heads of one database are one installation: what would otherwise lie in
-// one data directory alone (the authority agents trust, the name machines of pools are known by,
-// the key notices are signed with) is the same for all of them.
+// The head's store: SQLite in its data directory, or PostgreSQL, where another head may lead while
+// this one stands by. Heads of one database are one installation: they share the authority that
+// agents trust, the installation's name, and the key that signs notices.
 #pragma once
 
 #include <functional>
@@ -18,27 +17,26 @@ namespace billow::head {
 
 class HeadStore {
  public:
-  // Waits for the lease where the options say so; tells whoever waits at ready_fd, and closes it
-  // then.
+  // As a standby, waits for the leader's lease; writes to ready_fd that it does, and closes it.
   static Result<HeadStore> open(HeadOptions& options);
 
   Store& operator*() const { return *store_; }
   Store* operator->() const { return store_.get(); }
   bool shared() const { return pg_ != nullptr; }
 
-  // What a file in the data directory holds, made by `make` at first; with heads that share a store
-  // the same for all.
+  // The content of a file in the data directory, created by `make` if missing. The same for all
+  // heads that share a store.
   Result<std::string> secret(const std::string& path,
                              const std::string& name,
                              const std::function<std::string()>& make);
-  // The head's own certificate, by an authority that all heads of a store have in common.
+  // The head's own certificate, from the authority that all heads of a store share.
   Result<OwnTls> tls(const OwnTlsOptions& options);
-  // Heads of one store each have a token file; none makes another's worthless. Empty for a store of
-  // one's own.
+  // Each head of a shared store has its own token; the suffix keeps them apart. Empty if not
+  // shared.
   std::string token_suffix() const;
 
  private:
-  Fd lock_;  // with a store elsewhere the data directory is this head's all the same
+  Fd lock_;  // of the data directory, also if the store is elsewhere
   std::unique_ptr<Store> store_;
   PgStore* pg_ = nullptr;
   std::string data_dir_;

@@ -91,7 +91,7 @@ struct Teller {
   }
   bool operator()(const NodeReleased& e) {
     return tell("node.released", "",
-                fmt::format("node {} is given back: {}", node(e.node), e.reason),
+                fmt::format("node {} is being released: {}", node(e.node), e.reason),
                 Json::object({{"node", node(e.node)}}));
   }
   bool operator()(const NodeOfferChanged& e) {
@@ -166,7 +166,7 @@ void Notifier::catch_up() {
   }
   for (const auto& [id, queue] : queues_)
     if (!queue.notices.empty())
-      log_info("webhook {}: {} notices of before are sent", id, queue.notices.size());
+      log_info("webhook {}: {} earlier notices are being sent", id, queue.notices.size());
   for (auto& [id, queue] : queues_)
     send(id);
 }
@@ -266,7 +266,7 @@ void Notifier::finished(std::uint64_t id, bool settled) {
   if (!settled)
     wait = ledger::retry_after(++queue.failures);
   if (!wait)
-    log_error("webhook {}: notice {} is given up after {} tries", id, queue.notices.front().seq,
+    log_error("webhook {}: giving up on notice {} after {} tries", id, queue.notices.front().seq,
               queue.failures);
   if (settled || !wait) {
     const Seq through = queue.notices.front().seq;
@@ -287,7 +287,7 @@ void Notifier::test(std::uint64_t id, std::function<void(Result<int>)> done) {
   notice.kind = "test";
   notice.at = options_.clock->wall();
   notice.seq = static_cast<Seq>(notice.at.ns);  // an id of its own each time
-  notice.text = "this is a test of Billow's notices";
+  notice.text = "this is a test notice from Billow";
   queues_[id];
   auto call = std::make_shared<std::shared_ptr<net::HttpClient::Call>>();
   *call = post(hook->second, notice, [done = std::move(done), call](Result<int> status) {

@@ -1,8 +1,8 @@
-// Notices to the outside: budgets, idleness, failures, health. Durable events become notices; each
-// webhook has a queue of its own, sends them in order, tries again with growing pauses, and says in
-// the journal how far it has come. After a crash it goes on from there: a notice may be sent twice
-// and has the same id both times, none is left out. A command on the head's own machine can be told
-// too; it is given what happened once, and nothing is tried again.
+// Notices to the outside: budgets, idle jobs, failures, health. Durable events become notices. Each
+// webhook has its own queue, sends in order, retries with growing pauses, and records its position
+// in the journal. After a crash it continues from there: a notice may be sent twice, with the same
+// id, but none is left out. A command on the head's machine can get notices too, once each, without
+// retries.
 #pragma once
 
 #include <deque>
@@ -19,8 +19,8 @@
 
 namespace billow::head {
 
-// What an event tells people; most tell nothing. `project` is the name it concerns, as far as the
-// state still knows it.
+// The notice for an event; most events have none. `project` is the project's name, if the state
+// still knows it.
 std::optional<ledger::Notice> notice_of(const control::State& state, const Event& event);
 
 class Notifier {
@@ -35,12 +35,11 @@ class Notifier {
   static Result<std::unique_ptr<Notifier>> create(net::Loop& loop, Options options);
   ~Notifier();
 
-  // Reads what the journal has behind the webhooks' positions; once, at start.
+  // Reads the events after the webhooks' positions from the journal; once, at start.
   void catch_up();
   void on_event(const Event& event, std::optional<ledger::Notice> notice);
-  // A notice that no event caused (the monthly review): sent behind what waits, and tried again
-  // like the others, but not found again after a crash. Its kind must be its own, since ids are
-  // made from it.
+  // A notice without an event (the monthly review): queued and retried like the others, but lost in
+  // a crash. Its kind must be unique, since its id is made from it.
   void tell(ledger::Notice notice);
   std::size_t waiting(std::uint64_t webhook) const;
   std::string secret(std::uint64_t webhook) const;

@@ -14,10 +14,8 @@ namespace billow::head {
 namespace {
 
 constexpr Duration plan_every = milliseconds(250);
-constexpr Duration gather = milliseconds(
-    15);  // jobs submitted one by one are counted together, and a burst of them is one look
-constexpr std::int64_t plan_share =
-    10;  // a plan over a long queue takes its time: at most this part of ours goes there
+constexpr Duration gather = milliseconds(15);  // so that a burst of submissions causes one look
+constexpr std::int64_t plan_share = 10;     // planning may take at most one part in ten of the time
 constexpr Duration look_soon = seconds(1);  // while something is on its way
 constexpr Duration look_seldom = seconds(10);
 constexpr Duration look_after_order = milliseconds(300);
@@ -37,22 +35,21 @@ struct Pools::Running {
   bool busy = false;
   SteadyTime next_look;
   std::map<std::string, SteadyTime>
-      asked;  // machines the engine said yes to, in this life of the head
+      asked;  // machines that the engine accepted since this head started
   std::set<std::string>
-      tried;  // and those it was asked for at all: it may have made one and not said so
-  std::set<std::string> given_back;  // that the engine was told of, or is being told of
+      tried;  // machines it was asked for: it may have created one without saying so
+  std::set<std::string> given_back;  // the engine was asked, or is being asked, to end them
   std::string last_error;
 };
 
-// What one visit to an engine does and finds. Filled on the loop, carried out on the pool's thread,
-// read on the loop again.
+// One visit to an engine: filled on the loop, carried out on the pool's thread, read on the loop.
 struct Pools::Round {
   std::vector<pool::Order> wanted;
   std::set<std::string> released, known;
   WallTime began;
   std::size_t credentials_left = 0;
   bool lists =
-      true;  // false: nothing can be there yet of what is wanted, and it is asked for at once
+      true;  // false: none of the wanted machines can exist yet, so they are ordered at once
 
   std::optional<std::vector<MachineSighting>> listed;
   std::string error;
@@ -317,10 +314,10 @@ void Pools::finished(PoolId id, const Round& round) {
     r.next_look = std::min(
         r.next_look,
         now + look_after_order);  // it is listed now, and whoever waits for it wants to know
-    log_info("pool {}: asked for {}", name, machine);
+    log_info("pool {}: ordered {}", name, machine);
   }
   for (const std::string& machine : round.strays)
-    log_warn("pool {}: {} was never asked for; it is ended", name, machine);
+    log_warn("pool {}: {} was never ordered and is being ended", name, machine);
   for (const OrderFailed& refused : round.refused) {
     log_warn("pool {}: {} refused: {}", name, refused.machine, refused.reason);
     engine.execute(refused, {"head", ""}, {});

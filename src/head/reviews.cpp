@@ -91,7 +91,7 @@ void Reviews::look() {
       [this, month](Result<advise::Review> made) {
         busy_ = false;
         if (!made)
-          return log_warn("the review of {} was not made: {}", month.name,
+          return log_warn("the review of {} could not be made: {}", month.name,
                           made.error().message);  // tried again at the next look
         looked_at_ = month.name;
         if (made->gpu_hours <= 0)

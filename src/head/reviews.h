@@ -30,7 +30,7 @@ class Reviews {
 
  private:
   Options options_;
-  std::string looked_at_;  // the month that was judged since this head began
+  std::string looked_at_;  // the month reviewed since this head started
   bool busy_ = false;
 };
 

@@ -36,18 +36,19 @@ bool from_hex(std::string_view text, std::string& out) {
 
 Result<std::string> SecretKeeper::key() const {
   if (!file_exists(path_))
-    return fail(Code::not_found,
-                fmt::format("the key of this installation's secrets is not at {}", path_),
-                "copy it from the head that made it (secrets.key in its data directory), readable "
-                "by its owner only");
+    return fail(
+        Code::not_found,
+        fmt::format("the key of this installation's secrets is missing: {}", path_),
+        "copy it from the head that created it (secrets.key in its data directory), readable "
+        "by its owner only");
   struct stat info {};
   if (::stat(path_.c_str(), &info) == 0 && (info.st_mode & 077) != 0)
     return fail(Code::forbidden, fmt::format("{} can be read by others", path_),
                 fmt::format("chmod 600 {}", path_));
   std::string out;
   if (!from_hex(trim(BILLOW_TRY(read_file(path_, 4096))), out) || out.size() != seal_key_bytes)
-    return fail(Code::invalid, fmt::format("{} holds no key", path_),
-                "it is one line of 64 hexadecimal digits");
+    return fail(Code::invalid, fmt::format("{} does not contain a key", path_),
+                "a key is one line of 64 hexadecimal digits");
   return out;
 }
 
@@ -60,7 +61,7 @@ Result<std::string> SecretKeeper::sealed(const control::State& state,
       if (id != std::pair(project, name))
         return pass(key().error());
     BILLOW_TRY_VOID(write_file_atomic(path_, hex(random_bytes(seal_key_bytes)) + "\n", 0600, true));
-    log_info("the key of this installation's secrets is {}: keep a copy, apart from the backups",
+    log_info("the key of this installation's secrets is {}: keep a copy apart from the backups",
              path_);
   }
   return seal(BILLOW_TRY(key()), value, belongs_to(project, name));
@@ -81,7 +82,7 @@ Result<std::string> SecretKeeper::value_of(const control::State& state,
   if (found == durable_.end())
     return fail(
         Code::not_found,
-        fmt::format("project {} has no secret {} any more; to set it again: billow secret set {}",
+        fmt::format("project {} no longer has the secret {}; to set it again: billow secret set {}",
                     state.projects.at(project).name, wish.name, wish.name));
   auto value = unseal(BILLOW_TRY(key()), found->second.sealed, belongs_to(project, wish.name));
   if (!value)
@@ -119,7 +120,8 @@ void SecretKeeper::fill(const control::State& state,
   };
   if (!confidential)
     return refuse(
-        "its secrets are not sent to this node, whose connection to the head is not encrypted");
+        "its secrets cannot be sent: the connection between the head and this node is not "
+        "encrypted");
   for (const SecretWish& wish : start.surroundings.secrets) {
     auto value = value_of(state, job->project, wish);
     if (!value)

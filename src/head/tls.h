@@ -1,7 +1,6 @@
-// The head's own certificates. A head that listens beyond this machine speaks TLS from the start:
-// it makes an authority once (kept in the data directory, trusted by its fingerprint, which tokens
-// carry) and a fresh certificate at each start, so that a machine whose address changed is not
-// locked out.
+// The head's own certificates. A head that other machines can reach uses TLS from the start: it
+// creates an authority once (kept in the data directory; tokens carry its fingerprint) and a new
+// certificate at each start, so that a changed address locks nobody out.
 #pragma once
 
 #include <string>
@@ -25,7 +24,7 @@ Result<OwnTls> own_tls(const OwnTlsOptions& options);
 
 // Whether an address to listen on can be reached from this machine only.
 bool is_loopback(const std::string& address);
-// What other machines call an address we listen on: 0.0.0.0 is nobody's address.
+// The address at which other machines reach a listening address such as 0.0.0.0.
 std::string reachable_address(const std::string& bound);
 
 }  // namespace billow::head

@@ -1,5 +1,5 @@
-// The head's end of connections into jobs (core/wire/tunnel.h): which answer of which agent belongs
-// to whom. A tunnel ends with the connection of its agent; whoever has it is told.
+// The head's end of connections into jobs (core/wire/tunnel.h): matches agents' messages to
+// tunnels. A tunnel ends with its agent's connection, and its owner gets an end with the reason.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ class Tunnels {
   using Send = std::function<bool(NodeId, const wire::agent_v1::Tunnelled&, std::string_view)>;
   explicit Tunnels(Send send);
 
-  // False: the agent is away, and nothing comes.
+  // Null: the agent is not connected.
   std::unique_ptr<wire::agent_v1::Tunnel> open(NodeId node,
                                                wire::agent_v1::TunnelOpen request,
                                                wire::agent_v1::OnTunnel fn);

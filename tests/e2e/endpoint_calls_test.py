@@ -50,7 +50,7 @@ class CallsTest(EndpointTest):
         return poll(done, f"the answer at {url}", 60)
 
     def connections(self):
-        return self.rig.head_log().count("a gateway is connected")
+        return self.rig.head_log().count("a gateway connected")
 
 
 class Floods(CallsTest):

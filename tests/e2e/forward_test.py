@@ -330,7 +330,7 @@ class Ssh(Helpers, RigTest):
         self.assertIn(b"Authenticated to", done.stderr, done)
         refused = self.tool("ssh", "-F", config, f"billow-{job}", "true", env=tokens["ben"])
         self.assertEqual(refused.returncode, 255)
-        self.assertIn(b"belongs to somebody else", refused.stderr)
+        self.assertIn(b"belongs to another user", refused.stderr)
         self.rig.ok("stop", "--force", job)
 
 

@@ -65,7 +65,7 @@ class Texts(RigTest):
         answer = self.rig.api("POST", "/v1/jobs", self.rig.spec("true", suspend_hook="\x01" * 1_000_000))
         self.assertEqual(answer.status, 201, answer)
         self.rig.wait_for(answer.json["id"], "failed")
-        self.assertIn("more than the", self.rig.ok("explain", answer.json["id"]).text)
+        self.assertIn("exceed the", self.rig.ok("explain", answer.json["id"]).text)
         self.works()
 
     def test_times_that_do_not_count_any_more_are_refused(self):

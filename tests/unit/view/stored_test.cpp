@@ -13,7 +13,8 @@ namespace {
 
 // A finished job in the form of 0.1: the public document of that time.
 constexpr const char* row_of_0_1 =
-    R"({"id":7,"label":"7","name":"resnet","command":"python train.py","argv":["python","train.py"],)"
+    R"({"id":7,"label":"7","name":"resnet","command":"python train.py",)"
+    R"("argv":["python","train.py"],)"
     R"("cwd":"/home/ana","retries":0,"priority":0,"spot":false,"time_limit_s":0,"gpus":1,)"
     R"("gpu_milli":1000,"gpu_mem_mib":0,"gpu_types":[],"nodes":1,"cpu_milli":0,"mem_mib":0,)"
     R"("pty":false,"labels":{},"after":[],"user":"ana","project":"default","state":"succeeded",)"
