@@ -26,10 +26,10 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "core/wire/agent_v1.h"
-#include "server/run_head.h"
 #include "net/address.h"
 #include "net/http/http_client.h"
 #include "net/loop.h"
+#include "server/run_head.h"
 
 namespace {
 using namespace billow;
@@ -81,11 +81,11 @@ class BenchHead {
       if (!std::freopen((dir_ + "/head.log").c_str(), "w", stderr))
         ::_exit(1);
       const Status ran = server::run_head({.data_dir = dir_,
-                                         .listen = {"127.0.0.1:0"},
-                                         .sim = {},
-                                         .node_name = {},
-                                         .local_agent = false,
-                                         .ready_fd = ready[1]});
+                                           .listen = {"127.0.0.1:0"},
+                                           .sim = {},
+                                           .node_name = {},
+                                           .local_agent = false,
+                                           .ready_fd = ready[1]});
       if (!ran)
         fmt::print(stderr, "{}\n", ran.error().message);
       ::_exit(ran ? 0 : 1);
@@ -226,7 +226,8 @@ double rss_mib(pid_t pid) {
 }
 
 constexpr const char* spec =
-    R"("argv":["true"],"resources":{"gpus":1,"share":{"milli":100,"mem_mib":0},"cpu_milli":100,"mem_mib":64})";
+    R"("argv":["true"],"resources":{"gpus":1,"share":{"milli":100,"mem_mib":0},)"
+    R"("cpu_milli":100,"mem_mib":64})";
 
 // So many clients, each of which submits one job after the other on a connection of its own.
 void submits(BenchHead& head, int clients, std::int64_t jobs) {

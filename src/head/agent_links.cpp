@@ -1,7 +1,9 @@
 #include "head/agent_links.h"
 
 #include <fmt/format.h>
+
 #include <algorithm>
+#include <cstdlib>
 
 #include "base/limits.h"
 #include "base/log.h"
@@ -33,7 +35,7 @@ void AgentLinks::hello(const AgentLinkPtr& link, const Hello& h) {
                   fmt::format("install billow {} on the node and restart its agent; running "
                               "jobs are not affected",
                               BILLOW_VERSION));
-  const int ours = wire::spoken_protocol();
+  const int ours = wire::spoken_protocol(std::getenv("BILLOW_TEST_PROTOCOL"));
   if ((h.version_min > 0 ? h.version_min : h.version) > ours)
     return refuse(link,
                   fmt::format("the agent speaks protocol {} and newer, this head {}",
@@ -110,13 +112,14 @@ void AgentLinks::accepted(const AgentLinkPtr& link, const Hello& h) {
         "ended",
         h.offer.name, strangers.size(), strangers.size() == 1 ? "" : "s",
         strangers.size() == 1 ? "has" : "have", strangers.size() == 1 ? "it has" : "they have");
-  link->send(Welcome{engine.state().epoch, node->id, limits::agent_heartbeat.ms(),
-                     std::min(h.version, wire::spoken_protocol()), BILLOW_VERSION,
-                     control::node_bills(*node)},
-             {});
+  link->send(
+      Welcome{engine.state().epoch, node->id, limits::agent_heartbeat.ms(),
+              std::min(h.version, wire::spoken_protocol(std::getenv("BILLOW_TEST_PROTOCOL"))),
+              BILLOW_VERSION, control::node_bills(*node)},
+      {});
   log_info("node {} is here: {} GPUs, {} tasks, billow {}, protocol {}", h.offer.name,
            node->offer.gpus.size(), h.tasks.size(), h.offer.version,
-           std::min(h.version, wire::spoken_protocol()));
+           std::min(h.version, wire::spoken_protocol(std::getenv("BILLOW_TEST_PROTOCOL"))));
   engine.enqueue(orders);
 }
 

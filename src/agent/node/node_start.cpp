@@ -2,9 +2,11 @@
 // keepalive socket, the file service) only log a warning when they fail.
 #include <fcntl.h>
 #include <fmt/format.h>
+
 #include <signal.h>
 #include <sys/file.h>
 #include <unistd.h>
+#include <cstdlib>
 
 #include "agent/node/node_agent.h"
 #include "agent/node/offer.h"
@@ -219,7 +221,7 @@ void NodeAgent::open_core() {
   if (files_)
     files_->forget_others(live);
   tasks_->forget_other_containers(live);
-  core.protocol = wire::spoken_protocol();
+  core.protocol = wire::spoken_protocol(std::getenv("BILLOW_TEST_PROTOCOL"));
   if (options_.in_allocation)
     core.tasks_outlive_us = allocation_linger;
   core_ =

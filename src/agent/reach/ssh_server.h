@@ -12,7 +12,7 @@
 #include "agent/isolate/users.h"
 #include "agent/reach/tunnels.h"
 #include "base/ids.h"
-#include "base/ssh_key.h"
+#include "net/ssh_key.h"
 #include "process/spawn.h"
 
 namespace billow::agent {

@@ -11,7 +11,6 @@
 #include <map>
 
 #include "base/file.h"
-#include "base/ssh_key.h"
 #include "base/text.h"
 #include "client/frame/client.h"
 #include "client/frame/commands.h"
@@ -19,6 +18,7 @@
 #include "client/jobs/tunnel.h"
 #include "client/request/job_names.h"
 #include "client/request/job_request.h"
+#include "net/ssh_key.h"
 #include "process/spawn.h"
 
 namespace billow::client {

@@ -18,7 +18,9 @@ namespace billow {
 // What a job in an image or an environment sees of the network: its node's, or nothing but a
 // loopback of its own.
 enum class ContainerNetwork { host, none };
-BILLOW_ENUM_NAMES(ContainerNetwork, {ContainerNetwork::host, "host"}, {ContainerNetwork::none, "none"});
+BILLOW_ENUM_NAMES(ContainerNetwork,
+                  {ContainerNetwork::host, "host"},
+                  {ContainerNetwork::none, "none"});
 
 namespace surroundings {
 inline constexpr const char* files =

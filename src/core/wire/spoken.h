@@ -1,10 +1,10 @@
-// Which version of the agent protocol this process speaks: the newest it knows, unless
-// BILLOW_TEST_PROTOCOL names another. Tests of upgrades run one program as its own predecessor and
-// successor with it.
+// The version of the agent protocol that this process speaks: the newest it knows, unless a test
+// asks for another. Upgrade tests run one program as its own predecessor and successor.
 #pragma once
 
 namespace billow::wire {
 
-int spoken_protocol();
+// `asked` is the value of BILLOW_TEST_PROTOCOL, or null.
+int spoken_protocol(const char* asked);
 
 }  // namespace billow::wire

@@ -17,7 +17,7 @@
 #include "agent/reach/ssh_server.h"
 #include "agent/task/checkpointer.h"
 #include "base/crypto.h"
-#include "base/ssh_key.h"
+#include "net/ssh_key.h"
 #include "rig.h"
 
 namespace billow::agent {

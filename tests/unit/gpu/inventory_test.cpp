@@ -113,7 +113,8 @@ TEST(GpuInventory, JsonFileSaysTheSameAtLength) {
   const TempDir dir;
   const std::string path = dir.path() + "/node.json";
   ASSERT_TRUE(write_file_atomic(path, R"({"driver": "555.42", "runtime": "12.5", "gpus": [
-    {"type": "H200", "count": 2, "mig": ["3g.71gb", "1g.18gb"]}, {"type": "L4", "memory_mib": 12000}]})"));
+    {"type": "H200", "count": 2, "mig": ["3g.71gb", "1g.18gb"]},
+    {"type": "L4", "memory_mib": 12000}]})"));
   const auto inventory = open_sim(path)->inventory();
   ASSERT_TRUE(inventory);
   ASSERT_EQ(inventory->gpus.size(), 3u);

@@ -82,10 +82,13 @@ TEST(DataDir, BringsAnOlderFormatUpToThePresent) {
     UPDATE meta SET value = 41 WHERE key = 'epoch';
     INSERT INTO events VALUES (1, 41, 5, 'job_submitted', '{}');
     INSERT INTO jobs VALUES (1,'a',1,1,'queued',1,0,0,NULL,0,0,'[]','',0,0,0,'{}','{}');
-    INSERT INTO jobs VALUES (2,'b',1,1,'failed',1,2,3,1,0,0,'["n1"]','H100',1,1000,77,'{"team":"x"}','{}');
+    INSERT INTO jobs VALUES (2,'b',1,1,'failed',1,2,3,1,0,0,'["n1"]','H100',1,1000,77,
+      '{"team":"x"}','{}');
     INSERT INTO jobs VALUES (3,'c',1,2,'queued',1,0,0,NULL,0,0,'[]','',0,0,0,'{}','{}');
-    INSERT INTO leases VALUES (1,2,1,1,1,'n1','H100',500,'spot',86400000000000,86401000000000,0,77,50);
-    INSERT INTO leases VALUES (2,2,1,1,1,'n1','H100',500,'spot',86401000000000,86403000000000,0,3,2);
+    INSERT INTO leases VALUES (1,2,1,1,1,'n1','H100',500,'spot',
+      86400000000000,86401000000000,0,77,50);
+    INSERT INTO leases VALUES (2,2,1,1,1,'n1','H100',500,'spot',
+      86401000000000,86403000000000,0,3,2);
   )sql";
   run_sql(dir / "billow.db", sql);
   auto store = open_store(dir.path());

@@ -1,4 +1,4 @@
-#include "base/ssh_key.h"
+#include "net/ssh_key.h"
 
 #include <openssl/evp.h>
 
