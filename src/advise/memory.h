@@ -2,7 +2,7 @@
 // be wrong.
 #pragma once
 
-#include "advise/model_shape.h"
+#include "advise/shape/model_shape.h"
 
 namespace billow::advise {
 

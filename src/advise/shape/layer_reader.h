@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "advise/config_fields.h"
-#include "advise/model_shape.h"
+#include "advise/shape/config_fields.h"
+#include "advise/shape/model_shape.h"
 
 namespace billow::advise {
 

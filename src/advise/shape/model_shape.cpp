@@ -1,5 +1,5 @@
 // Sums over a model's tensors, and the names of things.
-#include "advise/model_shape.h"
+#include "advise/shape/model_shape.h"
 
 #include <cmath>
 

@@ -1,6 +1,6 @@
 // Each kind of attention is recognised by the fields that define it, not by a list of model names:
 // a new model of a known kind is read without a change here.
-#include "advise/layer_reader.h"
+#include "advise/shape/layer_reader.h"
 
 #include <algorithm>
 #include <cmath>

@@ -3,7 +3,7 @@
 // "attention of layers 0 to 3 in BF16" costs what it does.
 #include <cmath>
 
-#include "advise/model_shape.h"
+#include "advise/shape/model_shape.h"
 #include "base/glob.h"
 #include "base/text.h"
 

@@ -1,5 +1,5 @@
 // Models by name, size or path: where their config.json is found.
-#include "advise/model_shape.h"
+#include "advise/shape/model_shape.h"
 #include "base/file.h"
 #include "base/text.h"
 

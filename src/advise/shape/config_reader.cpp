@@ -4,8 +4,8 @@
 #include <cmath>
 #include <set>
 
-#include "advise/layer_reader.h"
-#include "advise/model_shape.h"
+#include "advise/shape/layer_reader.h"
+#include "advise/shape/model_shape.h"
 
 namespace billow::advise {
 namespace {
