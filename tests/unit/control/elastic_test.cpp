@@ -1,7 +1,7 @@
 // Elastic gangs: lost members are replaced.
 #include "sharing_world.h"
 
-namespace billow::control {
+namespace billow::control::sharing_tests {
 namespace {
 
 TEST(Elastic, ALostMemberIsReplacedAndTheOthersGoOn) {
@@ -106,4 +106,4 @@ TEST(Elastic, WithoutAFreeNodeItStartsAgainWholeAfterAWhile) {
 // ---- what is learned
 
 }  // namespace
-}  // namespace billow::control
+}  // namespace billow::control::sharing_tests

@@ -2,7 +2,7 @@
 // that ends jobs.
 #include "money_world.h"
 
-namespace billow::control {
+namespace billow::control::money_tests {
 namespace {
 
 TEST(Money, ANodeCostsWhatItsPriceSaysAndALeasePartOfIt) {
@@ -453,4 +453,4 @@ TEST(Money, ReconcilesToZeroForRandomHistories) {
 }
 
 }  // namespace
-}  // namespace billow::control
+}  // namespace billow::control::money_tests

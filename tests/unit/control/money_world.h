@@ -8,7 +8,7 @@
 #include "core/control/core.h"
 #include "core/control/money.h"
 
-namespace billow::control {
+namespace billow::control::money_tests {
 namespace {
 
 constexpr std::int64_t start_ns =
@@ -151,4 +151,4 @@ BudgetKey project_budget(World& w,
 }
 
 }  // namespace
-}  // namespace billow::control
+}  // namespace billow::control::money_tests

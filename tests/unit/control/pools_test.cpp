@@ -6,7 +6,7 @@
 #include "base/rng.h"
 #include "core/control/core.h"
 
-namespace billow::control {
+namespace billow::control::pool_tests {
 namespace {
 
 NodeOffer offer(std::string name, int gpus, std::string type = "H100") {
@@ -495,4 +495,4 @@ TEST(Joining, ACardIsInOneMachineOnly) {
 }
 
 }  // namespace
-}  // namespace billow::control
+}  // namespace billow::control::pool_tests

@@ -2,7 +2,7 @@
 // that replay and a snapshot know all of it.
 #include "sharing_world.h"
 
-namespace billow::control {
+namespace billow::control::sharing_tests {
 namespace {
 
 TEST(Endpoints, ReplicasKeepApartByDefault) {
@@ -439,4 +439,4 @@ TEST(WholeNode, WhatItLeavesBehindDrainsTheNode) {
 }
 
 }  // namespace
-}  // namespace billow::control
+}  // namespace billow::control::sharing_tests

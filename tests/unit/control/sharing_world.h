@@ -9,7 +9,7 @@
 #include "core/control/core.h"
 #include "core/control/residency.h"
 
-namespace billow::control {
+namespace billow::control::sharing_tests {
 namespace {
 
 using wire::agent_v1::Start;
@@ -148,4 +148,4 @@ struct World {
 // ---- placement
 
 }  // namespace
-}  // namespace billow::control
+}  // namespace billow::control::sharing_tests

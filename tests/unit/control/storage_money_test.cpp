@@ -1,7 +1,7 @@
 // Money that is not for GPUs: storage and egress.
 #include "money_world.h"
 
-namespace billow::control {
+namespace billow::control::money_tests {
 namespace {
 
 TEST(Money, StorageIsPartOfWhatANodeCostsAndALeaseIsChargedWhereThePoolPricesIt) {
@@ -94,4 +94,4 @@ TEST(Money, EgressWithoutAPriceIsKeptAndNotChargedAndCountsAgainstABudgetWhereIt
 }
 
 }  // namespace
-}  // namespace billow::control
+}  // namespace billow::control::money_tests
