@@ -457,7 +457,7 @@ void SimNode::on_frame(const Conn* conn, std::string_view frame) {
   core_->on_message(decoded->message, decoded->blob, now(), effects);
   // Counts only once its effects are carried out: an agent that died before may have forgotten it.
   if (perform(effects) && core_->welcomed())
-    if (const auto* welcome = std::get_if<Welcome>(&decoded->message))
+    if (const auto* welcome = get_if<Welcome>(&decoded->message))
       world.audit->head_accepted(*this, welcome->epoch);
 }
 
