@@ -82,10 +82,8 @@ class BenchHead {
         ::_exit(1);
       const Status ran = server::run_head({.data_dir = dir_,
                                            .listen = {"127.0.0.1:0"},
-                                           .sim = {},
-                                           .node_name = {},
-                                           .local_agent = false,
-                                           .ready_fd = ready[1]});
+                                           .ready_fd = ready[1],
+                                           .local_agent = false});
       if (!ran)
         fmt::print(stderr, "{}\n", ran.error().message);
       ::_exit(ran ? 0 : 1);

@@ -1,8 +1,8 @@
 // POST /v1/advise: which GPU a model needs, answered by the advisor inside the head, on a worker
 // since it scans the whole catalogue.
 #include "advise/ask.h"
-#include "advise/imported_prices.h"
 #include "advise/fleet.h"
+#include "advise/imported_prices.h"
 #include "api/call.h"
 #include "core/sched/mig.h"
 

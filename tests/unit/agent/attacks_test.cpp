@@ -330,7 +330,7 @@ TEST_F(Place, IsNotWhereTheSystemsFilesAre) {
     refused_.clear();
     const Heard heard = run(path, "echo ran");
     EXPECT_EQ(heard.out, "") << path;
-    EXPECT_NE(refused_.find("cannot lie in"), std::string::npos) << path << ": " << refused_;
+    EXPECT_NE(refused_.find("cannot be mounted in"), std::string::npos) << path << ": " << refused_;
   }
 }
 

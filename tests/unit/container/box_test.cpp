@@ -137,7 +137,7 @@ TEST(ImageUser, IsWhomTheImageNames) {
   const auto of = [&](std::string_view user) {
     const auto found = user_of(user, passwd, groups);
     return found ? fmt::format("{}:{}", found->uid, found->gid)
-                 : std::string(found.error().message.find("does not know") != std::string::npos
+                 : std::string(found.error().message.find("does not have") != std::string::npos
                                    ? "unknown"
                                    : "?");
   };

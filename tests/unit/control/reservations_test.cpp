@@ -83,7 +83,7 @@ TEST(Reservations, RefuseWhatTheyCouldNeverHold) {
   const Status large = w.run(inside(w.job(1)));
   ASSERT_FALSE(large);
   EXPECT_EQ(large.error().code, Code::infeasible);
-  EXPECT_NE(large.error().message.find("asks for 1 GPU, 0.025 CPUs; reservation 1 holds 0.5 GPUs"),
+  EXPECT_NE(large.error().message.find("needs 1 GPU, 0.025 CPUs; reservation 1 holds 0.5 GPUs"),
             std::string::npos)
       << large.error().message;
   EXPECT_FALSE(large.error().hint.empty());
@@ -125,7 +125,7 @@ TEST(Reservations, WhatStillWaitsInsideWhenItIsOverDoesNotBecomeOnDemand) {
       << "a GPU is free, but not at the price it was submitted at";
   const auto why = sched::explain(w.core.state().index, waits, w.now);
   EXPECT_EQ(why.reasons.at(0).kind, sched::ReasonKind::held);
-  EXPECT_NE(why.reasons.at(0).text.find("Its reservation 1 has ended"), std::string::npos);
+  EXPECT_NE(why.reasons.at(0).text.find("its reservation 1 has ended"), std::string::npos);
   EXPECT_NE(why.would_start_now.find("billow resume 2 --on-demand"), std::string::npos)
       << why.would_start_now;
   EXPECT_FALSE(sched::forecast(w.core.state().index, waits, w.now));
@@ -215,7 +215,7 @@ TEST(Reservations, WhatWaitsToComeBackWhenItIsOverIsNotForgotten) {
   ASSERT_EQ(w.state(sleeps), JobState::suspended);
   ASSERT_TRUE(w.core.state().find_job(sleeps)->suspension.resume_wanted);
   const auto why = sched::explain(w.core.state().index, sleeps, w.now);
-  EXPECT_NE(why.reasons.at(0).text.find("Its reservation 1 has ended"), std::string::npos)
+  EXPECT_NE(why.reasons.at(0).text.find("its reservation 1 has ended"), std::string::npos)
       << why.reasons.at(0).text;
   EXPECT_NE(why.would_start_now.find("billow resume 1 --on-demand"), std::string::npos)
       << why.would_start_now;
@@ -463,7 +463,7 @@ TEST(Reservations, WhatABudgetDoesNotBearWhenTheyAreOverIsHeldAsAnyOther) {
   const Job& too_much = *w.core.state().find_job(third);
   EXPECT_EQ(too_much.suspension.phase, SuspendPhase::suspending);
   EXPECT_EQ(too_much.suspension.cause, SuspendCause::budget);
-  EXPECT_NE(too_much.reason.find("Its reservation 1 has ended"), std::string::npos)
+  EXPECT_NE(too_much.reason.find("its reservation 1 has ended"), std::string::npos)
       << too_much.reason;
   EXPECT_EQ(use_of(w, key).reserved.value, 4 * 600ll * 1'000'000)
       << "of all three, until the third has left";

@@ -67,9 +67,10 @@ class Repository {
   }
   std::string git(std::vector<std::string> arguments, std::string input = {}) const {
     arguments.insert(arguments.begin(), {"git", "-C", root_.string()});
-    const auto done = process::run_command({.argv = arguments,
-                                   .env = {{"GIT_CONFIG_NOSYSTEM", "1"}, {"HOME", root_.string()}},
-                                   .input = std::move(input)});
+    const auto done =
+        process::run_command({.argv = arguments,
+                              .env = {{"GIT_CONFIG_NOSYSTEM", "1"}, {"HOME", root_.string()}},
+                              .input = std::move(input)});
     EXPECT_TRUE(done && done->code <= 1) << (done ? done->err : done.error().message);
     return done ? done->out : "";
   }

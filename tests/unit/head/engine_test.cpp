@@ -111,7 +111,7 @@ TEST_F(EngineTest, NothingLeavesBeforeItIsDurable) {
   EXPECT_EQ(log.front(), "observed");
   EXPECT_EQ(std::count(log.begin(), log.end(), "start"), 1);
   EXPECT_EQ(std::count(log.begin(), log.end(), "replied"), 1);
-  EXPECT_GE(std::count(log.begin(), log.end(), "watched"), 2) << "submitted and placed";
+  EXPECT_GE(std::count(log.begin(), log.end(), "watched"), 1) << "it was placed";
 }
 
 TEST_F(EngineTest, ARefusalIsAnsweredAtOnce) {

@@ -55,7 +55,7 @@ TEST(CostSoFar, AnEndpointCostsWhatItsReplicasDo) {
   deploy.spec.resources.share = {1000, 0};
   rig.must(deploy);
   const JobId replica(rig.state().next_job);
-  rig.must(StartReplica{.endpoint = "hello", .revision = 1});
+  rig.must(StartReplica{.endpoint = "hello", .revision = 1, .port = 20000});
   ASSERT_TRUE(rig.state().replicas.contains("hello"));
   rig.begin(replica);
   rig.pass_time(seconds(500));
