@@ -352,7 +352,7 @@ class Names(RigTest):
         self.assertEqual(status, 400)
         done = self.rig.cli("submit", "--time", "0", "--", "true")
         self.assertEqual(done.code, 2)
-        self.assertIn("leave --time out", done.errors)
+        self.assertIn("omit --time", done.errors)
 
 
 class Drained(unittest.TestCase):

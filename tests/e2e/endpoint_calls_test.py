@@ -178,6 +178,6 @@ class Webhooks(CallsTest):
         for i, host in enumerate(("127.0.0.1", "localhost", "[::ffff:127.0.0.1]")):
             self.deploy(f"app{i}", "--webhook", f"http://{host}:{hook.server_port}/over")
             self.result(self.again(f"app{i}", "/x", "POST", b"", {"Prefer": "respond-async"})[1]["location"])
-            poll(lambda: f"endpoint app{i}: the webhook's host" in self.rig.read("gateway.log"), "the refusal in the gateway's log")
+            poll(lambda: f"endpoint app{i}: the webhook host" in self.rig.read("gateway.log"), "the refusal in the gateway's log")
         self.assertIn("billow up --webhook-host 127.0.0.1", self.rig.read("gateway.log"))
         self.assertEqual(called, [])

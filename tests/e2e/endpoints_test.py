@@ -199,7 +199,7 @@ class Serving(EndpointTest):
         self.rig.ok("scale", "private", "--max", 3)
         again = self.rig.cli("deploy", "private", "--concurrency", 2, "--", "python3", self.rig.file("serve.py"), "2", timeout=90)
         self.assertEqual(again.code, 0, again)
-        self.assertIn("private keeps --access key, --max 3, --slo 3.0 s", again.errors)
+        self.assertIn("private keeps its settings: --access key, --max 3, --slo 3.0 s", again.errors)
         policy = self.rig.json("describe", "private")["policy"]
         self.assertEqual((policy["access"], policy["max"], policy["concurrency"], policy["wait_target_ns"]), ("key", 3, 2, 2_000_000_000))
         self.assertEqual(self.call("private")[0], 401)
@@ -208,7 +208,7 @@ class Serving(EndpointTest):
         self.assertEqual(self.call("private")[0], 200)
 
     def test_bad_words(self):
-        for args, want in ((("deploy", "x"), "no command given"), (("deploy", "x", "--max", "0", "--", "true"), "one replica at least"), (("deploy", "bad name", "--", "true"), "name"),
+        for args, want in ((("deploy", "x"), "no command given"), (("deploy", "x", "--max", "0", "--", "true"), "--max must be at least 1"), (("deploy", "bad name", "--", "true"), "name"),
                            (("deploy", "x", "--min", "3", "--max", "2", "--", "true"), "--min 3 --max 3"), (("deploy", "x", "--time", "3s", "--", "true"), "omit it"), (("deploy", "x", "--keep", "1h", "--", "true"), "suspended="),
                            (("scale", "nobody", "--max", "2"), "no endpoint"), (("rollback", "nobody"), "no endpoint"), (("delete", "nobody"), "no endpoint")):
             done = self.rig.cli(*args)
@@ -217,7 +217,7 @@ class Serving(EndpointTest):
 
     def test_scaling_says_what_is_in_force(self):
         self.deploy("app", "--max", 2)
-        self.assertIn("app: 0 to 4 replicas, 8 requests at once", self.rig.ok("scale", "app", "--max", 4).text)
+        self.assertIn("app: 0 to 4 replicas, 8 concurrent requests each", self.rig.ok("scale", "app", "--max", 4).text)
         self.assertIn("app is unchanged: 0 to 4 replicas", self.rig.ok("scale", "app", "--max", 4).text)
         self.assertIn("--min 5 --max 5", self.rig.cli("scale", "app", "--min", 5).errors)
 

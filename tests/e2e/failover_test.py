@@ -201,7 +201,7 @@ class Failover(postgres.PostgresTest):
         # A head that stands by says so, and ends without a word to the others.
         pair.start("b", "--standby")
         poll(lambda: pair.log("b").count("standing by") == 2, "the other one stands by", 30)
-        self.assertIn("stands by", pair.cli("b", "run", "--", "true").stderr)
+        self.assertIn("is a standby", pair.cli("b", "run", "--", "true").stderr)
         self.assertIn("stopped the standby head", pair.cli("b", "down").stdout)
         self.assertIsNotNone(pair.heads["b"].wait(10))
         self.assertEqual(pair.cli("a", "run", "--", "true").returncode, 0)

@@ -166,7 +166,7 @@ class Files(FarCase):
         body = {"spec": {"argv": ["touch", self.rig.file("ran")], "cwd": "/"}, "env": {"BILLOW_FILES": "ab" * 32}}
         answer = self.rig.api("POST", "/v1/jobs", body)
         self.assertEqual(answer.status, 404, answer)
-        self.assertIn("no tree", answer.body.decode())
+        self.assertIn("does not have the tree", answer.body.decode())
         # One that the head has lost since ends the job before it began.
         root = self.project("lost", only_here="lost")
         body["env"]["BILLOW_FILES"] = digest = self.tree_of(root)
@@ -248,7 +248,7 @@ class Files(FarCase):
         self.assertEqual(done.returncode, 0, done)
         self.assertEqual(self.laptop("/", "cp", f"{job}:sub/one", back).returncode, 0)
         # Nothing leaves the directory, either way, and who may not touch the job may not touch its files.
-        for arguments, word in (((f"{job}:nothing", back), "No such file"), ((f"{job}:../x", back), "not a path inside"), ((f"{job}:trap/x", back), "no directory"),
+        for arguments, word in (((f"{job}:nothing", back), "No such file"), ((f"{job}:../x", back), "not a path inside"), ((f"{job}:trap/x", back), "is not a directory"),
                                 (("one", f"{job}:trap/x"), "trap"), (("one", f"{job}:/etc/x"), "not a path inside"), (("one", "two"), "cp needs"), (("absent", f"{job}:x"), "No such file")):
             done = self.laptop(root, "cp", *arguments)
             self.assertNotEqual(done.returncode, 0, (arguments, done))
@@ -266,7 +266,7 @@ class Files(FarCase):
         self.rig.cli("wait", job, timeout=60)
         done = self.laptop(root, "cp", "one", f"{job}:late")
         self.assertEqual(done.returncode, 1, done)
-        self.assertIn("does not run", done.stderr)
+        self.assertIn("is not running", done.stderr)
 
     def test_an_upload_that_broke_off_goes_on_where_it_was(self):
         root = self.project("large", small="x")

@@ -196,7 +196,7 @@ class Ports(Helpers, RigTest):
         ended = self.rig.json("ps", "-a")["jobs"][0]["id"]
         done = self.rig.cli("port-forward", ended, 80)
         self.assertEqual(done.code, 1)
-        self.assertIn("has ended", done.errors)
+        self.assertIn("has already ended", done.errors)
         self.rig.ok("stop", "--force", job)
 
 
@@ -313,7 +313,7 @@ class Ssh(Helpers, RigTest):
         self.rig.wait_for(job, "stopped")
         done = self.tool("ssh", "-F", config, f"billow-{job}", "true")
         self.assertEqual(done.returncode, 255)
-        self.assertIn(b"has ended", done.stderr)
+        self.assertIn(b"has already ended", done.stderr)
 
     @unittest.skipUnless(os.geteuid() == 0, "needs root, to run jobs as somebody else")
     def test_one_enters_as_the_user_of_the_job_and_only_ones_own(self):

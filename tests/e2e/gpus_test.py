@@ -132,7 +132,7 @@ class Mig(RigTest):
         done = self.rig.cli("suspend", jobs[0])
         self.assertIn("MIG", done.errors)
         # Where they lie and who has them is seen: by node, by card, by job.
-        self.assertIn("2 of 2 MIG instances held", self.rig.ok("nodes").text)
+        self.assertIn("2 of 2 MIG instances in use", self.rig.ok("nodes").text)
         self.assertIn("MIG  2 of 2 instances held", self.rig.ok("status").text)
         held = self.rig.json("nodes")["nodes"][0]["gpus"][0]["mig_instances"]
         self.assertEqual(sorted((i["profile"], i["job"]) for i in held), [("1g.10gb", j) for j in sorted(jobs)])

@@ -100,7 +100,7 @@ class Join(FarCase):
         # Its own name from another machine while it is connected: refused too, and nobody is thrown out.
         peer, answer = self.hello(self.credential(thief), name=thief)
         self.assertEqual(answer["type"], "refused")
-        self.assertIn("connected already", answer["message"])
+        self.assertIn("already connected", answer["message"])
         peer.close()
         self.assertEqual(self.rig.job(job)["state"], "running")
         self.assertEqual(self.rig.nodes()[node].get("state", "ready"), "ready")
@@ -129,7 +129,7 @@ class Join(FarCase):
         with open(self.rig.file("liar2/node/credential"), encoding="ascii") as f:
             second, answer = self.hello(f.read().strip(), name="liar2", gpus=[gpu(0, "GPU-real-1")])
         self.assertEqual(answer["type"], "refused", answer)
-        self.assertIn("offered by node liar", answer["message"])
+        self.assertIn("node liar already offers", answer["message"])
         second.close()
         peer.close()
         self.rig.ok("stop", "--force", "--wait", job)

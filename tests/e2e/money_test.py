@@ -130,7 +130,7 @@ class Reports(RigTest):
 
     def test_prices(self):
         done = self.rig.ok("price", "set-onprem", "node:" + self.rig.json("nodes")["nodes"][0]["name"], "--purchase", 280000, "--gpus", 8, "--years", 4, "--power", 7000, "--per-kwh", "0.15")
-        self.assertIn("a GPU", done.text)
+        self.assertIn("per GPU", done.text)
         # 280,000 over four years and 7 kW × 1.3 × 0.15 an hour: 7.9853 + 1.365 dollars an hour for the node
         node = self.rig.json("price", "list")["nodes"][0]
         self.assertAlmostEqual(node["cost_usd_h"], 280000 / (4 * 8766) + 7 * 1.3 * 0.15, places=2)

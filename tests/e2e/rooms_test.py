@@ -66,7 +66,7 @@ class Rooms(ImageTest):
             self.assertEqual((done.code, done.text), (0, words), done)
         for args, word in ((("run", "--network", "none", "--", "true"), "needs an image or an environment"), (("run", "--network", "bridge", "--image", self.image, "--", "true"), "use host or none"),
                            (("run", "--network", "none", "--nodes", "2", "--image", self.image, "--", "true"), "a gang needs the network"),
-                           (("deploy", "lonely", "--network", "none", "--image", self.image, "--", "true"), "reached over the network")):
+                           (("deploy", "lonely", "--network", "none", "--image", self.image, "--", "true"), "needs the network")):
             refused = self.rig.cli(*args)
             self.assertIn(refused.code, (1, 2), refused)
             self.assertIn(word, refused.errors)

@@ -335,7 +335,7 @@ class FoundAgain(unittest.TestCase):
         for command in (("run", "--", "true"), ("ps",), ("down",)):
             done = self.cli(*command)
             self.assertNotEqual(done.code, 0)
-            self.assertIn("2 heads of yours", done.errors)
+            self.assertIn("2 of your heads", done.errors)
             self.assertIn(a, done.errors)
             self.assertIn("--data", done.errors)
         self.assertEqual(self.cli("down", "--data", b).code, 0)

@@ -166,7 +166,7 @@ class Secrets(RigTest):
         self.assertNotEqual(self.rig.cli("wait", second).code, 0)
         job = self.rig.job(second)
         self.assertEqual(job["state"], "failed")
-        self.assertIn("no secret GONE any more", str(job))
+        self.assertIn("no longer has the secret GONE", str(job))
         self.assertNotIn("ran", self.rig.ok("logs", second).text)
         self.assertEqual(self.rig.cli("secret", "rm", "GONE").code, 1)
 

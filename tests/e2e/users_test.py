@@ -83,7 +83,7 @@ class Users(RigTest):
         self.rig.ok("project", "member", "red", "ben")
         self.assertEqual(self.cli("ben", "describe", str(ana), "--json").json["user"], "ana")
         done = self.cli("ben", "stop", str(ana))
-        self.assertIn("somebody else", done.errors)
+        self.assertIn("belongs to another user", done.errors)
         self.rig.ok("project", "remove", "red", "ben")
         self.assertNotEqual(self.cli("ben", "describe", str(ana)).code, 0)
         self.assertEqual(self.cli("ana", "stop", "--wait", "-f", str(ana)).code, 0)
@@ -96,10 +96,10 @@ class Users(RigTest):
         env = {"BILLOW_TOKEN": token}
         self.assertEqual(self.rig.cli("run", "--cwd", "/", "--", "echo", "made", env=env).out, b"made\n")
         done = self.rig.cli("submit", "--project", "blue", "--cwd", "/", "--", "true", env=env)
-        self.assertIn("project red only", done.errors)
+        self.assertIn("only submit to project red", done.errors)
         # A schedule is a submission too, named project or not.
         done = self.rig.cli("submit", "--project", "blue", "--cron", "0 3 * * *", "--name", "other", "--cwd", "/", "--", "true", env=env)
-        self.assertIn("project red only", done.errors)
+        self.assertIn("only submit to project red", done.errors)
         self.assertEqual(self.rig.cli("submit", "--cron", "0 3 * * *", "--name", "own", "--cwd", "/", "--", "true", env=env).code, 0)
         self.assertEqual([s["project"] for s in self.rig.json("schedule", "list")["schedules"] if s["name"] == "own"], ["red"])
 

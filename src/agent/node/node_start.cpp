@@ -147,14 +147,16 @@ void NodeAgent::open_files() {
 }
 
 Status NodeAgent::open_tasks() {
+  // First, because it takes the instances that an earlier agent created out of the inventory.
+  MigClaims migs(options_.allow_mig_changes ? backend_.get() : nullptr,
+                 options_.data_dir + "/mig-made", inventory_.gpus);
   Tasks::Options tasks{.data_dir = options_.data_dir,
                        .sim_state_dir = options_.sim.empty() ? "" : options_.data_dir + "/sim",
                        .gpus = inventory_.gpus,
                        .arena_bytes = options_.arena_bytes,
                        .gpu_memory = {},
                        .keepalive_socket = keepalive_socket_,
-                       .migs = MigClaims(options_.allow_mig_changes ? backend_.get() : nullptr,
-                                         options_.data_dir + "/mig-made", inventory_.gpus),
+                       .migs = std::move(migs),
                        .files_socket = files_socket_,
                        .work_dir = files_work_dir(),
                        .head = [this] { return content_source(); },

@@ -116,7 +116,7 @@ Decision Decider::operator()(const SubmitJob& c) {
     }
     const auto done = c.finished.find(d.job);
     if (done == c.finished.end())
-      return fail(Code::not_found, fmt::format("--after {}: no such job", d.job.value),
+      return fail(Code::not_found, fmt::format("--after {}: there is no such job", d.job.value),
                   "see `billow ps -a`");
     const bool ok = done->second == JobState::succeeded;
     if (d.kind != AfterKind::any && (d.kind == AfterKind::ok) != ok)
