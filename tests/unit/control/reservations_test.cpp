@@ -125,7 +125,7 @@ TEST(Reservations, WhatStillWaitsInsideWhenItIsOverDoesNotBecomeOnDemand) {
       << "a GPU is free, but not at the price it was submitted at";
   const auto why = sched::explain(w.core.state().index, waits, w.now);
   EXPECT_EQ(why.reasons.at(0).kind, sched::ReasonKind::held);
-  EXPECT_NE(why.reasons.at(0).text.find("its reservation 1 has ended"), std::string::npos);
+  EXPECT_NE(why.reasons.at(0).text.find("Its reservation 1 has ended"), std::string::npos);
   EXPECT_NE(why.would_start_now.find("billow resume 2 --on-demand"), std::string::npos)
       << why.would_start_now;
   EXPECT_FALSE(sched::forecast(w.core.state().index, waits, w.now));
@@ -215,7 +215,7 @@ TEST(Reservations, WhatWaitsToComeBackWhenItIsOverIsNotForgotten) {
   ASSERT_EQ(w.state(sleeps), JobState::suspended);
   ASSERT_TRUE(w.core.state().find_job(sleeps)->suspension.resume_wanted);
   const auto why = sched::explain(w.core.state().index, sleeps, w.now);
-  EXPECT_NE(why.reasons.at(0).text.find("its reservation 1 has ended"), std::string::npos)
+  EXPECT_NE(why.reasons.at(0).text.find("Its reservation 1 has ended"), std::string::npos)
       << why.reasons.at(0).text;
   EXPECT_NE(why.would_start_now.find("billow resume 1 --on-demand"), std::string::npos)
       << why.would_start_now;

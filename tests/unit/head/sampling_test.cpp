@@ -17,10 +17,10 @@ namespace {
 struct SamplingTest : testing::Test {
   store_test::TempDir dir;
   net::Loop loop;
-  net::Workers workers{loop, {}};
   SimDisk disk;
   SimJournal journal{disk, 1};
   std::unique_ptr<History> history = *History::open(dir / "history");
+  net::Workers workers{loop, {}};  // after what they write into, so they end first
   std::unique_ptr<Engine> engine;
   std::optional<wire::agent_v1::Heartbeat> beat;
   std::unique_ptr<Sampling> sampling;
