@@ -133,7 +133,7 @@ class Mig(RigTest):
         self.assertIn("MIG", done.errors)
         # Where they lie and who has them is seen: by node, by card, by job.
         self.assertIn("2 of 2 MIG instances in use", self.rig.ok("nodes").text)
-        self.assertIn("MIG  2 of 2 instances held", self.rig.ok("status").text)
+        self.assertIn("MIG  2 of 2 instances in use", self.rig.ok("status").text)
         held = self.rig.json("nodes")["nodes"][0]["gpus"][0]["mig_instances"]
         self.assertEqual(sorted((i["profile"], i["job"]) for i in held), [("1g.10gb", j) for j in sorted(jobs)])
         for i in held:
@@ -146,7 +146,7 @@ class Mig(RigTest):
         other = self.rig.cli("submit", "--mig", "3g.40gb", "--", "true")
         self.assertNotEqual(other.code, 0)
         self.assertIn("3g.40gb", other.errors)
-        self.assertIn("there are 2 × 1g.10gb", other.errors)
+        self.assertIn("existing instances: 2 × 1g.10gb", other.errors)
         self.assertIn("--allow-mig-changes", other.errors)
         self.rig.ok("stop", "--force", "--wait", jobs[0])
         self.rig.ok("wait", third)

@@ -108,7 +108,7 @@ TEST(Proxy, SmugglingIsRefusedAndNothingReachesTheReplica) {
       "GET /f/app/x HTTP/1.1\r\n\r\n" + hidden,
       "GET /f/app/x\x01 HTTP/1.1\r\nHost: h\r\n\r\n" + hidden,
       "GET /f/app/x HTTP/1.1\r\nHost: h\r\nX: a\rb\r\n\r\n" + hidden,
-      std::string("GET /f/app/x HTTP/1.1\r\nHost: h\r\nX: a\0b\r\n\r\n", 46) + hidden,
+      std::string("GET /f/app/x HTTP/1.1\r\nHost: h\r\nX: a\0b\r\n\r\n", 42) + hidden,
       "GET /f/app/x HTTP/2.0\r\nHost: h\r\n\r\n" + hidden,
       "GET  /f/app/x HTTP/1.1\r\nHost: h\r\n\r\n" + hidden,
       "CONNECT /f/app/x HTTP/1.1\r\nHost: h\r\n\r\n" + hidden,
