@@ -43,7 +43,7 @@ Status set_gpus(Resources& r, std::string_view value) {
   const auto milli = parse_milli(value);
   if (!milli && value.starts_with("-"))
     return fail(
-        Code::invalid, fmt::format("--gpus must not be negative, not {}", value),
+        Code::invalid, fmt::format("--gpus must not be negative: {}", value),
         "examples: --gpus 1, --gpus 8, --gpus 0.25; omit the option for a job without GPUs");
   if (!milli)
     return in_option(milli.error(), "gpus", value);
