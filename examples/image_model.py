@@ -10,6 +10,7 @@ import threading
 def load(name):
     import torch
     from diffusers import AutoPipelineForText2Image
+
     return AutoPipelineForText2Image.from_pretrained(name, torch_dtype=torch.float16).to("cuda")
 
 
@@ -28,7 +29,11 @@ def main():
             self.wfile.write(body)
 
         def do_GET(self):
-            self.answer(200 if self.path == "/healthz" else 404, "text/plain", b"ok\n" if self.path == "/healthz" else b"POST /generate\n")
+            self.answer(
+                200 if self.path == "/healthz" else 404,
+                "text/plain",
+                b"ok\n" if self.path == "/healthz" else b"POST /generate\n",
+            )
 
         def do_POST(self):
             try:

@@ -1,4 +1,5 @@
-# Jupyter behind the gateway: who may come in is the gateway's business (--access key), and the path below which it is served is put back,
+# Jupyter behind the gateway: who may come in is the gateway's business (--access key), and the path
+# below which it is served is put back,
 # for Jupyter writes whole paths into its pages.
 import os
 

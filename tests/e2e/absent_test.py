@@ -1,4 +1,5 @@
-"""Nodes that go away: by a cut network, with a head that restarts meanwhile, removed, and joined again."""
+"""Nodes that go away: by a cut network, with a head that restarts meanwhile, removed, and joined
+again."""
 import os
 import signal
 import subprocess
@@ -20,7 +21,9 @@ class AbsentTest(FarCase):
         return str(self.rig.json("submit", *args)["id"])
 
     def away(self, name):
-        return poll(lambda: self.rig.nodes()[name]["state"] == "unreachable", f"{name} unreachable", 60)
+        return poll(
+            lambda: self.rig.nodes()[name]["state"] == "unreachable", f"{name} unreachable", 60
+        )
 
     def test_1_a_head_that_starts_gives_nothing_to_a_node_that_is_not_there(self):
         token = self.rig.join_token()
@@ -43,7 +46,13 @@ class AbsentTest(FarCase):
         stopped = self.submit("--gpus", "1", "--", "sleep", "600")
         for number in (kept, stopped):
             poll(lambda n=number: self.job(n)["tasks"][0]["state"] == "running", "it runs", 30)
-        run = subprocess.Popen(self.rig.command("run", "--gpus", "1", "--", "sleep", "600"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=self.rig.environment)
+        run = subprocess.Popen(
+            self.rig.command("run", "--gpus", "1", "--", "sleep", "600"),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=self.rig.environment,
+        )
         poll(lambda: len(self.rig.json("ps")["jobs"]) == 3, "three jobs", 30)
         self.net.cut("a")
         try:
@@ -76,7 +85,11 @@ class AbsentTest(FarCase):
         mark = os.path.join(self.rig.root, "alive")
         self.rig.ok("cordon", "a")
         number = self.submit("--gpus", "1", "--", "sh", "-c", f"echo $$ > {mark}; exec sleep 600")
-        poll(lambda: os.path.exists(mark) and self.job(number)["tasks"][0]["state"] == "running", "it runs on b", 30)
+        poll(
+            lambda: os.path.exists(mark) and self.job(number)["tasks"][0]["state"] == "running",
+            "it runs on b",
+            30,
+        )
         with open(mark, encoding="utf-8") as f:
             pid = int(f.read())
         self.net.cut("b")

@@ -1,4 +1,5 @@
-"""Advice that needs a running Billow or a serving endpoint: profile, compare, loadtest, --mine, plan from history, POST /v1/advise."""
+"""Advice that needs a running Billow or a serving endpoint: profile, compare, loadtest, --mine,
+plan from history, POST /v1/advise."""
 import contextlib
 import csv
 import datetime
@@ -14,6 +15,7 @@ from rig import RigTest, poll
 
 class Tokens(http.server.BaseHTTPRequestHandler):
     """An endpoint that streams tokens the way OpenAI's does: each after a pause of its server's."""
+
     protocol_version = "HTTP/1.1"
 
     def do_GET(self):
@@ -69,7 +71,7 @@ class Endpoint:
 
 
 # The same as a program of its own, for an endpoint that is deployed.
-SERVER = '''
+SERVER = """
 import http.server, json, os
 class Tokens(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
@@ -85,7 +87,7 @@ class Tokens(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(text.encode())
 http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), Tokens).serve_forever()
-'''
+"""
 
 
 class LoadTest(RigTest):
@@ -96,7 +98,23 @@ class LoadTest(RigTest):
 
     def test_measures_and_judges(self):
         e = self.endpoint(first_s=0.05, pause_s=0.01)
-        done = self.rig.cli("loadtest", e.url, "--rps", 20, "--for", "2s", "--input", 16, "--output", 5, "--ttft", "5s", "--tps", 1, "--json")
+        done = self.rig.cli(
+            "loadtest",
+            e.url,
+            "--rps",
+            20,
+            "--for",
+            "2s",
+            "--input",
+            16,
+            "--output",
+            5,
+            "--ttft",
+            "5s",
+            "--tps",
+            1,
+            "--json",
+        )
         self.assertEqual(done.code, 0, done)
         test = done.json["tests"][0]
         self.assertEqual(test["failed"], 0)
@@ -111,14 +129,30 @@ class LoadTest(RigTest):
 
     def test_a_missed_level_is_said_and_fails(self):
         e = self.endpoint(first_s=0.2)
-        done = self.rig.cli("loadtest", e.url, "--rps", 10, "--for", "1s", "--output", 2, "--ttft", "20ms")
+        done = self.rig.cli(
+            "loadtest", e.url, "--rps", 10, "--for", "1s", "--output", 2, "--ttft", "20ms"
+        )
         self.assertEqual(done.code, 1, done)
         self.assertIn("time to first token", done.text)
         self.assertIn("not met", done.text)
 
     def test_smallest_viable_first(self):
         slow, fast, never = self.endpoint(first_s=3), self.endpoint(), self.endpoint()
-        done = self.rig.cli("loadtest", f"H100={never.url}", f"A100={fast.url}", f"L4={slow.url}", "--rps", 10, "--for", "1s", "--output", 2, "--ttft", "2s", "--json")
+        done = self.rig.cli(
+            "loadtest",
+            f"H100={never.url}",
+            f"A100={fast.url}",
+            f"L4={slow.url}",
+            "--rps",
+            10,
+            "--for",
+            "1s",
+            "--output",
+            2,
+            "--ttft",
+            "2s",
+            "--json",
+        )
         self.assertEqual(done.code, 0, done)
         self.assertEqual([t["gpu"] for t in done.json["tests"]], ["L4", "A100"])
         self.assertEqual(done.json["smallest_viable"], "A100")
@@ -128,18 +162,44 @@ class LoadTest(RigTest):
         e = self.endpoint()
         path = self.rig.file("trace.csv")
         with open(path, "w", encoding="ascii") as f:
-            f.write("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.1,7,3\n2023-11-16 18:15:46.6,9,4\n2023-11-16 18:15:47.1,11,2\n")
+            f.write(
+                "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.1,7,3\n2023-11-16"
+                " 18:15:46.6,9,4\n2023-11-16 18:15:47.1,11,2\n"
+            )
         done = self.rig.cli("loadtest", e.url, "--trace", path, "--json")
         self.assertEqual(done.json["tests"][0]["requests"], 3)
-        self.assertEqual(sorted((len(a["prompt"].split()), a["max_tokens"]) for a in e.server.asked), [(7, 3), (9, 4), (11, 2)])
+        self.assertEqual(
+            sorted((len(a["prompt"].split()), a["max_tokens"]) for a in e.server.asked),
+            [(7, 3), (9, 4), (11, 2)],
+        )
 
     def test_it_recalibrates_advise(self):
         e = self.endpoint(pause_s=0.03)
         batch = self.rig.file("row.csv")
         with open(batch, "w", encoding="ascii") as f:
-            f.write("id,backend,backend_version,model_path,system,precision,mode,isl,osl,batch_size,tp_size\nx,vllm,,7B,L4,bf16,agg,64,8,4,1\n")
+            f.write(
+                "id,backend,backend_version,model_path,system,precision,mode,isl,osl,batch_size,tp_size\nx,vllm,,7B,L4,bf16,agg,64,8,4,1\n"
+            )
         before = self.rig.cli("advise", "--batch", batch, "--json").json[0]
-        done = self.rig.cli("loadtest", e.url, "--rps", 10, "--for", "2s", "--input", 64, "--output", 8, "--model", "7B", "--gpu", "L4", "--precision", "bf16", "--json")
+        done = self.rig.cli(
+            "loadtest",
+            e.url,
+            "--rps",
+            10,
+            "--for",
+            "2s",
+            "--input",
+            64,
+            "--output",
+            8,
+            "--model",
+            "7B",
+            "--gpu",
+            "L4",
+            "--precision",
+            "bf16",
+            "--json",
+        )
         self.assertEqual(done.code, 0, done)
         self.assertTrue(done.json["tests"][0]["recalibrated"], done)
         after = self.rig.cli("advise", "--batch", batch, "--json").json[0]
@@ -151,12 +211,14 @@ class LoadTest(RigTest):
     def test_an_endpoint_goes_by_its_name(self):
         refused = self.rig.cli("loadtest", "nosuch", "--rps", 1)
         self.assertEqual(refused.code, 1, refused)
-        self.assertIn("no endpoint \"nosuch\"", refused.errors)
+        self.assertIn('no endpoint "nosuch"', refused.errors)
         server = self.rig.file("serve.py")
         with open(server, "w", encoding="ascii") as f:
             f.write(SERVER)
         self.rig.ok("deploy", "chat", "--min", 1, "--", "python3", server)
-        done = self.rig.cli("loadtest", "chat", "--rps", 10, "--for", "1s", "--output", 3, "--ttft", "20s", "--json")
+        done = self.rig.cli(
+            "loadtest", "chat", "--rps", 10, "--for", "1s", "--output", 3, "--ttft", "20s", "--json"
+        )
         self.assertEqual(done.code, 0, done)
         self.assertIn("/f/chat/v1/completions", done.json["tests"][0]["endpoint"])
         self.assertEqual(done.json["tests"][0]["failed"], 0, done)
@@ -166,7 +228,20 @@ class LoadTest(RigTest):
         self.assertEqual(refused.code, 1, refused)
         self.assertIn("billow endpoint-key chat", refused.errors)
         key = self.rig.ok("endpoint-key", "chat").text.strip()
-        self.assertEqual(self.rig.cli("loadtest", "chat", "--rps", 5, "--for", "1s", "--output", 1, env={"BILLOW_ENDPOINT_TOKEN": key}).code, 0)
+        self.assertEqual(
+            self.rig.cli(
+                "loadtest",
+                "chat",
+                "--rps",
+                5,
+                "--for",
+                "1s",
+                "--output",
+                1,
+                env={"BILLOW_ENDPOINT_TOKEN": key},
+            ).code,
+            0,
+        )
         self.rig.ok("delete", "chat")
 
     def test_errors_are_counted_and_wrong_words_refused(self):
@@ -174,19 +249,40 @@ class LoadTest(RigTest):
         done = self.rig.cli("loadtest", e.url, "--rps", 10, "--for", "1s")
         self.assertEqual(done.code, 1)
         self.assertIn("HTTP 503", done.text)
-        for words in ([], ["here"], [e.url], [e.url, "--rps", "0"], [e.url, "--rps", "1", "--trace", "x"], [e.url, "--trace", "/none"], ["NoSuchGpu=" + e.url, "--rps", "1"], [e.url, "--rps", "1", "--for", "-1s"]):
+        for words in (
+            [],
+            ["here"],
+            [e.url],
+            [e.url, "--rps", "0"],
+            [e.url, "--rps", "1", "--trace", "x"],
+            [e.url, "--trace", "/none"],
+            ["NoSuchGpu=" + e.url, "--rps", "1"],
+            [e.url, "--rps", "1", "--for", "-1s"],
+        ):
             refused = self.rig.cli("loadtest", *words)
             self.assertIn(refused.code, (1, 2), refused)
             self.assertTrue(refused.errors.startswith("billow: "), refused)
 
     def test_a_credential_comes_from_the_environment(self):
         e = self.endpoint()
-        self.rig.cli("loadtest", e.url, "--rps", 5, "--for", "1s", "--output", 1, env={"BILLOW_ENDPOINT_TOKEN": "sesame"})
+        self.rig.cli(
+            "loadtest",
+            e.url,
+            "--rps",
+            5,
+            "--for",
+            "1s",
+            "--output",
+            1,
+            env={"BILLOW_ENDPOINT_TOKEN": "sesame"},
+        )
         self.assertIn("Bearer sesame", e.server.tokens_sent)
 
 
 class Reviews(RigTest):
-    """The month is over: the head makes its review by itself, keeps it and sends it to those who asked for reviews."""
+    """The month is over: the head makes its review by itself, keeps it and sends it to those who
+    asked for reviews."""
+
     options = {"sim": "2xH100"}
 
     def test_last_months_review_is_made_once_and_sent(self):
@@ -216,8 +312,13 @@ class Reviews(RigTest):
         first = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
         month = (first - datetime.timedelta(days=1)).strftime("%Y-%m")
         end = int(first.timestamp() * 1e9) - 86400 * 10**9
-        with contextlib.closing(sqlite3.connect(os.path.join(self.rig.data, "billow.db"))) as db, db:
-            db.execute("UPDATE leases SET from_at = ?, to_at = ?, charge = 2000000000000", (end - 7 * 86400 * 10**9, end))
+        with contextlib.closing(
+            sqlite3.connect(os.path.join(self.rig.data, "billow.db"))
+        ) as db, db:
+            db.execute(
+                "UPDATE leases SET from_at = ?, to_at = ?, charge = 2000000000000",
+                (end - 7 * 86400 * 10**9, end),
+            )
         self.rig.up()
         poll(lambda: told, "the review at its webhook")
         self.assertEqual(told[0]["kind"], "review." + month)
@@ -235,10 +336,27 @@ class Reviews(RigTest):
 
 class Sizes(RigTest):
     options = {"sim": "2xH100,2xA100-40,2xL4"}
-    WORK = "for i in 1 2 3 4 5 6 7 8; do echo step $i; end=$(($(date +%s%N) + 300000000)); while [ $(date +%s%N) -lt $end ]; do :; done; done"
+    WORK = (
+        "for i in 1 2 3 4 5 6 7 8; do echo step $i; end=$(($(date +%s%N) + 300000000)); while ["
+        " $(date +%s%N) -lt $end ]; do :; done; done"
+    )
 
     def test_profile_answers_with_a_slice(self):
-        done = self.rig.cli("profile", "--gpus", 1, "--gpu-type", "H100", "--env-var", "BILLOW_SIM_GPU_MEM=6G", "--json", "--quiet", "--", "sh", "-c", self.WORK)
+        done = self.rig.cli(
+            "profile",
+            "--gpus",
+            1,
+            "--gpu-type",
+            "H100",
+            "--env-var",
+            "BILLOW_SIM_GPU_MEM=6G",
+            "--json",
+            "--quiet",
+            "--",
+            "sh",
+            "-c",
+            self.WORK,
+        )
         self.assertEqual(done.code, 0, done)
         got = done.json
         self.assertEqual(got["measured"]["gpu"], "H100")
@@ -260,14 +378,21 @@ class Sizes(RigTest):
         self.assertEqual(self.rig.cli("profile").code, 2)
 
     def test_profile_gives_the_jobs_own_exit_code(self):
-        done = self.rig.cli("profile", "--gpus", 1, "--quiet", "--", "sh", "-c", self.WORK + "; exit 7")
+        done = self.rig.cli(
+            "profile", "--gpus", 1, "--quiet", "--", "sh", "-c", self.WORK + "; exit 7"
+        )
         self.assertEqual(done.code, 7, done)
 
     def test_compare_names_a_winner(self):
-        done = self.rig.cli("compare", "--gpu-types", "H100,L4,A100-40:0.5", "--json", "--", "sh", "-c", self.WORK)
+        done = self.rig.cli(
+            "compare", "--gpu-types", "H100,L4,A100-40:0.5", "--json", "--", "sh", "-c", self.WORK
+        )
         self.assertEqual(done.code, 0, done)
         runs = done.json["runs"]
-        self.assertEqual([(r["gpu"], r["ok"], r["units"]) for r in runs], [("H100", True, 8), ("L4", True, 8), ("A100-40:0.5", True, 8)])
+        self.assertEqual(
+            [(r["gpu"], r["ok"], r["units"]) for r in runs],
+            [("H100", True, 8), ("L4", True, 8), ("A100-40:0.5", True, 8)],
+        )
         for r in runs:
             self.assertGreaterEqual(r["seconds"], 2)
         self.assertIn(done.json["winner"], [r["gpu"] for r in runs])
@@ -302,7 +427,22 @@ class Sizes(RigTest):
         self.assertEqual(api.status, 200, api.body)
         said = self.rig.cli("advise", "--model", "7B", "--users", 10, "--tps", 20, "--json").json
         got = json.loads(api.body)
-        self.assertEqual((got["best"]["gpu"], got["best"]["gpus"], got["best"]["tpot_ms"]), (said["best"]["gpu"], said["best"]["gpus"], said["best"]["tpot_ms"]))
-        self.assertEqual(json.loads(self.rig.api("POST", "/v1/advise", {"model": "1B", "mine": True}).body)["best"]["gpu"][:2] in ("L4", "H1", "A1"), True)
-        for bad in ({}, {"model": "/etc/passwd"}, {"modle": "7B"}, {"model": "7B", "users": -3}, {"model": "900T"}):
+        self.assertEqual(
+            (got["best"]["gpu"], got["best"]["gpus"], got["best"]["tpot_ms"]),
+            (said["best"]["gpu"], said["best"]["gpus"], said["best"]["tpot_ms"]),
+        )
+        self.assertEqual(
+            json.loads(self.rig.api("POST", "/v1/advise", {"model": "1B", "mine": True}).body)[
+                "best"
+            ]["gpu"][:2]
+            in ("L4", "H1", "A1"),
+            True,
+        )
+        for bad in (
+            {},
+            {"model": "/etc/passwd"},
+            {"modle": "7B"},
+            {"model": "7B", "users": -3},
+            {"model": "900T"},
+        ):
             self.assertIn(self.rig.api("POST", "/v1/advise", bad).status, (400, 422), bad)

@@ -1,4 +1,5 @@
-"""The HTTP API by itself: pages, problems, idempotency, events, and the OpenAPI file held against the real routes and answers."""
+"""The HTTP API by itself: pages, problems, idempotency, events, and the OpenAPI file held against
+the real routes and answers."""
 import json
 import os
 import subprocess
@@ -10,11 +11,16 @@ from rig import RigTest, poll, sse_events
 
 class Pages(RigTest):
     def test_walk_through_250_jobs_each_once(self):
-        numbers = [self.rig.api("POST", "/v1/jobs", self.rig.spec("true", name="page")).json["id"] for _ in range(250)]
+        numbers = [
+            self.rig.api("POST", "/v1/jobs", self.rig.spec("true", name="page")).json["id"]
+            for _ in range(250)
+        ]
         poll(lambda: not self.rig.api("GET", "/v1/jobs").json["jobs"], "the end of them all", 60)
         seen, cursor, pages = [], "", 0
         while True:
-            answer = self.rig.api("GET", f"/v1/jobs?state=all&name=page&limit=40&cursor={cursor}").json
+            answer = self.rig.api(
+                "GET", f"/v1/jobs?state=all&name=page&limit=40&cursor={cursor}"
+            ).json
             pages += 1
             self.assertLessEqual(len(answer["jobs"]), 40)
             seen += [j["id"] for j in answer["jobs"]]
@@ -47,7 +53,9 @@ class Pages(RigTest):
 class Problems(RigTest):
     def check(self, answer, status, code, words=""):
         self.assertEqual(answer.status, status, answer)
-        self.assertTrue(answer.headers["content-type"].startswith("application/problem+json"), answer.headers)
+        self.assertTrue(
+            answer.headers["content-type"].startswith("application/problem+json"), answer.headers
+        )
         document = answer.json
         self.assertEqual((document["status"], document["code"]), (status, code))
         for field in ("type", "title", "detail", "request_id"):
@@ -66,9 +74,19 @@ class Problems(RigTest):
         self.check(api("POST", "/v1/jobs", b"{"), 400, "invalid")
         self.check(api("POST", "/v1/jobs", b"[]"), 400, "invalid", "object")
         self.check(api("POST", "/v1/jobs", {"spec": {"argv": []}}), 400, "invalid")
-        self.check(api("POST", "/v1/jobs", {"spec": {"argv": ["true"], "colour": "blue"}}), 400, "invalid", "colour")
+        self.check(
+            api("POST", "/v1/jobs", {"spec": {"argv": ["true"], "colour": "blue"}}),
+            400,
+            "invalid",
+            "colour",
+        )
         self.check(api("POST", "/v1/jobs", {"spec": {"argv": "true"}}), 400, "invalid", "argv")
-        self.check(api("POST", "/v1/jobs", {"spec": {"argv": ["true"]}, "project": "defalt"}), 404, "not_found", "default")
+        self.check(
+            api("POST", "/v1/jobs", {"spec": {"argv": ["true"]}, "project": "defalt"}),
+            404,
+            "not_found",
+            "default",
+        )
         self.check(api("GET", "/v1/status", token=""), 401, "unauthorized", "token")
         self.check(api("GET", "/v1/status", token="bw_wrong"), 401, "unauthorized")
         self.check(api("POST", "/v1/users", {"name": "bad name!"}), 400, "invalid", "bad name!")
@@ -78,25 +96,42 @@ class Problems(RigTest):
 
     def test_carry_the_callers_request_id(self):
         answer = self.rig.api("GET", "/v1/jobs/4711", headers={"X-Request-Id": "mine-42"})
-        self.assertEqual((answer.json["request_id"], answer.headers["x-request-id"]), ("mine-42", "mine-42"))
+        self.assertEqual(
+            (answer.json["request_id"], answer.headers["x-request-id"]), ("mine-42", "mine-42")
+        )
 
 
 class Streams(RigTest):
     def test_logs_resume_by_offset(self):
-        job = self.rig.submit("--", "sh", "-c", "echo one; sleep 0.2; echo two >&2; sleep 0.2; echo three")
+        job = self.rig.submit(
+            "--", "sh", "-c", "echo one; sleep 0.2; echo two >&2; sleep 0.2; echo three"
+        )
         self.rig.ok("wait", job)
         events = sse_events(self.rig.api("GET", f"/v1/jobs/{job}/logs?format=sse").body)
         self.assertEqual([e[0] for e in events], ["out", "err", "out", "end"])
         self.assertEqual(json.loads(events[-1][2])["id"], job)
-        rest = sse_events(self.rig.api("GET", f"/v1/jobs/{job}/logs?format=sse", headers={"Last-Event-ID": events[0][1]}).body)
+        rest = sse_events(
+            self.rig.api(
+                "GET", f"/v1/jobs/{job}/logs?format=sse", headers={"Last-Event-ID": events[0][1]}
+            ).body
+        )
         self.assertEqual(rest, events[1:])
         self.assertEqual(self.rig.api("GET", f"/v1/jobs/{job}/logs").body, b"one\ntwo\nthree\n")
 
     def test_idempotency_over_the_api(self):
-        first = self.rig.api("POST", "/v1/jobs", self.rig.spec("true"), headers={"Idempotency-Key": "k"})
-        again = self.rig.api("POST", "/v1/jobs", self.rig.spec("true"), headers={"Idempotency-Key": "k"})
+        first = self.rig.api(
+            "POST", "/v1/jobs", self.rig.spec("true"), headers={"Idempotency-Key": "k"}
+        )
+        again = self.rig.api(
+            "POST", "/v1/jobs", self.rig.spec("true"), headers={"Idempotency-Key": "k"}
+        )
         self.assertEqual((first.status, first.json["id"]), (201, again.json["id"]))
-        self.assertEqual(self.rig.api("POST", "/v1/jobs", self.rig.spec("true"), headers={"Idempotency-Key": "x" * 300}).status, 400)
+        self.assertEqual(
+            self.rig.api(
+                "POST", "/v1/jobs", self.rig.spec("true"), headers={"Idempotency-Key": "x" * 300}
+            ).status,
+            400,
+        )
 
 
 class OpenApi(RigTest):
@@ -107,10 +142,16 @@ class OpenApi(RigTest):
         cls.schemas = Schemas(cls.document)
 
     def test_names_exactly_the_routes_there_are(self):
-        printed = subprocess.run([os.environ["BILLOW_ROUTES"]], capture_output=True, check=True, text=True).stdout
+        printed = subprocess.run(
+            [os.environ["BILLOW_ROUTES"]], capture_output=True, check=True, text=True
+        ).stdout
         real = {tuple(line.split(" ", 1)) for line in printed.splitlines()}
-        described = {(method.upper(), path) for path, item in self.document.get("paths", {}).items() for method in item
-                     if method in ("get", "put", "post", "delete", "patch", "head", "options")}
+        described = {
+            (method.upper(), path)
+            for path, item in self.document.get("paths", {}).items()
+            for method in item
+            if method in ("get", "put", "post", "delete", "patch", "head", "options")
+        }
         self.assertEqual(sorted(real - described - {("GET", "/")}), [], "not described")
         self.assertEqual(sorted(described - real), [], "described, but not there")
         self.assertTrue(self.document["openapi"].startswith("3.1"))
@@ -121,12 +162,20 @@ class OpenApi(RigTest):
     def hold(self, method, pattern, answer):
         """The answer against the schema that its status and content type have in the file."""
         responses = self.operation(method, pattern)["responses"]
-        response = responses.get(str(answer.status)) or responses.get(f"{answer.status // 100}XX") or responses.get("default")
+        response = (
+            responses.get(str(answer.status))
+            or responses.get(f"{answer.status // 100}XX")
+            or responses.get("default")
+        )
         self.assertTrue(response, f"{method} {pattern}: {answer.status} is not described")
         response = self.schemas.resolve(response)
         kind = answer.headers["content-type"].split(";")[0]
         self.assertIn(kind, response.get("content", {}), f"{method} {pattern} {answer.status}")
-        self.assertEqual(self.schemas.problems(response["content"][kind]["schema"], answer.json), [], f"{method} {pattern} {answer.status}")
+        self.assertEqual(
+            self.schemas.problems(response["content"][kind]["schema"], answer.json),
+            [],
+            f"{method} {pattern} {answer.status}",
+        )
 
     def test_real_answers_fit_its_schemas(self):
         rig = self.rig
@@ -140,26 +189,66 @@ class OpenApi(RigTest):
         rig.cli("wait", array)
         calls = [("GET", "/healthz", "/healthz", None), ("GET", "/v1/status", "/v1/status", None)]
         for job in (gpu_job, blocked, failed, array, array + 1):
-            calls += [("GET", "/v1/jobs/{id}", f"/v1/jobs/{job}", None), ("GET", "/v1/jobs/{id}/wait", f"/v1/jobs/{job}/wait?timeout_s=0", None),
-                      ("GET", "/v1/jobs/{id}/explain", f"/v1/jobs/{job}/explain", None)]
+            calls += [
+                ("GET", "/v1/jobs/{id}", f"/v1/jobs/{job}", None),
+                ("GET", "/v1/jobs/{id}/wait", f"/v1/jobs/{job}/wait?timeout_s=0", None),
+                ("GET", "/v1/jobs/{id}/explain", f"/v1/jobs/{job}/explain", None),
+            ]
         calls += [
-            ("GET", "/v1/jobs", "/v1/jobs", None), ("GET", "/v1/jobs", "/v1/jobs?state=all&expand=1", None), ("GET", "/v1/jobs", "/v1/jobs?state=odd", None),
-            ("GET", "/v1/nodes", "/v1/nodes", None), ("GET", "/v1/nodes/{name}", f"/v1/nodes/{node}", None), ("GET", "/v1/nodes/{name}", "/v1/nodes/none", None),
-            ("POST", "/v1/nodes/{name}/drain", f"/v1/nodes/{node}/drain", {"reason": "test"}), ("POST", "/v1/nodes/{name}/undrain", f"/v1/nodes/{node}/undrain", {}),
+            ("GET", "/v1/jobs", "/v1/jobs", None),
+            ("GET", "/v1/jobs", "/v1/jobs?state=all&expand=1", None),
+            ("GET", "/v1/jobs", "/v1/jobs?state=odd", None),
+            ("GET", "/v1/nodes", "/v1/nodes", None),
+            ("GET", "/v1/nodes/{name}", f"/v1/nodes/{node}", None),
+            ("GET", "/v1/nodes/{name}", "/v1/nodes/none", None),
+            ("POST", "/v1/nodes/{name}/drain", f"/v1/nodes/{node}/drain", {"reason": "test"}),
+            ("POST", "/v1/nodes/{name}/undrain", f"/v1/nodes/{node}/undrain", {}),
             ("DELETE", "/v1/nodes/{name}", f"/v1/nodes/{node}", None),
             ("GET", "/v1/events", "/v1/events?limit=1000", None),
-            ("POST", "/v1/projects", "/v1/projects", {"name": "vision", "weight": 5}), ("GET", "/v1/projects", "/v1/projects", None),
-            ("POST", "/v1/users", "/v1/users", {"name": "ana", "unix_name": "nobody", "role": "member"}), ("GET", "/v1/users", "/v1/users", None),
-            ("PUT", "/v1/projects/{project}/members/{user}", "/v1/projects/vision/members/ana", {"role": "viewer"}),
-            ("DELETE", "/v1/projects/{project}/members/{user}", "/v1/projects/vision/members/ana", None),
-            ("POST", "/v1/tokens", "/v1/tokens", {"name": "t", "user": "ana", "scope": "read"}), ("GET", "/v1/tokens", "/v1/tokens", None),
+            ("POST", "/v1/projects", "/v1/projects", {"name": "vision", "weight": 5}),
+            ("GET", "/v1/projects", "/v1/projects", None),
+            (
+                "POST",
+                "/v1/users",
+                "/v1/users",
+                {"name": "ana", "unix_name": "nobody", "role": "member"},
+            ),
+            ("GET", "/v1/users", "/v1/users", None),
+            (
+                "PUT",
+                "/v1/projects/{project}/members/{user}",
+                "/v1/projects/vision/members/ana",
+                {"role": "viewer"},
+            ),
+            (
+                "DELETE",
+                "/v1/projects/{project}/members/{user}",
+                "/v1/projects/vision/members/ana",
+                None,
+            ),
+            ("POST", "/v1/tokens", "/v1/tokens", {"name": "t", "user": "ana", "scope": "read"}),
+            ("GET", "/v1/tokens", "/v1/tokens", None),
             ("DELETE", "/v1/tokens/{id}", "/v1/tokens/999", None),
-            ("POST", "/v1/schedules", "/v1/schedules", {"name": "s", "cron": "0 3 * * *", "spec": {"argv": ["true"]}}), ("GET", "/v1/schedules", "/v1/schedules", None),
+            (
+                "POST",
+                "/v1/schedules",
+                "/v1/schedules",
+                {"name": "s", "cron": "0 3 * * *", "spec": {"argv": ["true"]}},
+            ),
+            ("GET", "/v1/schedules", "/v1/schedules", None),
             ("DELETE", "/v1/schedules/{name}", "/v1/schedules/s", None),
-            ("POST", "/v1/jobs", "/v1/jobs", rig.spec("true")), ("POST", "/v1/jobs", "/v1/jobs", rig.spec("true", resources={"gpus": 9, "share": {"milli": 1000}})),
+            ("POST", "/v1/jobs", "/v1/jobs", rig.spec("true")),
+            (
+                "POST",
+                "/v1/jobs",
+                "/v1/jobs",
+                rig.spec("true", resources={"gpus": 9, "share": {"milli": 1000}}),
+            ),
             ("POST", "/v1/jobs", "/v1/jobs", b"{"),
-            ("POST", "/v1/jobs/{id}/signal", f"/v1/jobs/{gpu_job}/signal", {"signal": 28}), ("POST", "/v1/jobs/{id}/signal", f"/v1/jobs/{failed}/signal", {"signal": 15}),
-            ("POST", "/v1/jobs/{id}/stop", f"/v1/jobs/{gpu_job}/stop", {"force": True}), ("POST", "/v1/jobs/{id}/stop", f"/v1/jobs/{blocked}/stop", {}),
+            ("POST", "/v1/jobs/{id}/signal", f"/v1/jobs/{gpu_job}/signal", {"signal": 28}),
+            ("POST", "/v1/jobs/{id}/signal", f"/v1/jobs/{failed}/signal", {"signal": 15}),
+            ("POST", "/v1/jobs/{id}/stop", f"/v1/jobs/{gpu_job}/stop", {"force": True}),
+            ("POST", "/v1/jobs/{id}/stop", f"/v1/jobs/{blocked}/stop", {}),
         ]
         for method, pattern, target, body in calls:
             with self.subTest(f"{method} {target}"):
@@ -174,7 +263,12 @@ class OpenApi(RigTest):
 class Validator(unittest.TestCase):
     def test_can_fail(self):
         schemas = Schemas({"components": {"schemas": {"N": {"type": "integer", "minimum": 3}}}})
-        schema = {"type": "object", "required": ["n"], "additionalProperties": False, "properties": {"n": {"$ref": "#/components/schemas/N"}}}
+        schema = {
+            "type": "object",
+            "required": ["n"],
+            "additionalProperties": False,
+            "properties": {"n": {"$ref": "#/components/schemas/N"}},
+        }
         self.assertEqual(schemas.problems(schema, {"n": 3}), [])
         for wrong in ({}, {"n": 2}, {"n": "3"}, {"n": 3, "m": 1}, [], None):
             self.assertTrue(schemas.problems(schema, wrong), wrong)

@@ -1,4 +1,5 @@
-"""What goes wrong, goes wrong clearly: each error says what was wrong and what to do, and never costs the head or leaves half a job."""
+"""What goes wrong, goes wrong clearly: each error says what was wrong and what to do, and never
+costs the head or leaves half a job."""
 import json
 import os
 import signal
@@ -17,7 +18,9 @@ class Requests(RigTest):
     def refused(self, *args, code=None):
         done = self.rig.cli("submit", *args)
         self.assertNotEqual(done.code, 0, done)
-        self.assertEqual(self.rig.api("GET", "/v1/jobs?state=all").json["jobs"], [], "a half-made job")
+        self.assertEqual(
+            self.rig.api("GET", "/v1/jobs?state=all").json["jobs"], [], "a half-made job"
+        )
         return done.errors
 
     def test_unknown_gpu_types_get_a_suggestion(self):
@@ -26,30 +29,72 @@ class Requests(RigTest):
         self.assertIn("did you mean H100?", errors)
 
     def test_what_no_node_has_is_infeasible(self):
-        self.assertIn("no node has 9 GPUs; the largest has 8", self.refused("--gpus", "9", "--", "true"))
-        self.assertIn("of memory; the largest has", self.refused("--gpus", "1", "--gpu-mem", "500G", "--", "true"))
-        self.assertIn("the job needs 2 nodes; only 1 could run", self.refused("--nodes", "2", "--gpus", "8", "--", "true"))
-        answer = self.rig.api("POST", "/v1/jobs", self.rig.spec("true", resources={"gpus": 9, "share": {"milli": 1000}}))
+        self.assertIn(
+            "no node has 9 GPUs; the largest has 8", self.refused("--gpus", "9", "--", "true")
+        )
+        self.assertIn(
+            "of memory; the largest has",
+            self.refused("--gpus", "1", "--gpu-mem", "500G", "--", "true"),
+        )
+        self.assertIn(
+            "the job needs 2 nodes; only 1 could run",
+            self.refused("--nodes", "2", "--gpus", "8", "--", "true"),
+        )
+        answer = self.rig.api(
+            "POST",
+            "/v1/jobs",
+            self.rig.spec("true", resources={"gpus": 9, "share": {"milli": 1000}}),
+        )
         self.assertEqual((answer.status, answer.json["code"]), (422, "infeasible"))
 
     def test_numbers_that_make_no_sense(self):
-        for args, word in ((["--gpus", "1.5"], "--gpus"), (["--gpus", "-1"], "--gpus"), (["--gpus", "many"], "many"), (["--time", "soon"], "--time"), (["--mem", "0"], "--mem"),
-                           (["--array", "9-1"], "9-1"), (["--array", "0-999999999"], "array"), (["--after", "x"], "--after"), (["--retries", "1000"], "--retries"),
-                           (["--label", "novalue"], "--label"), (["--name", "a/b c"], "name"), (["--nodes", "0"], "--nodes")):
+        for args, word in (
+            (["--gpus", "1.5"], "--gpus"),
+            (["--gpus", "-1"], "--gpus"),
+            (["--gpus", "many"], "many"),
+            (["--time", "soon"], "--time"),
+            (["--mem", "0"], "--mem"),
+            (["--array", "9-1"], "9-1"),
+            (["--array", "0-999999999"], "array"),
+            (["--after", "x"], "--after"),
+            (["--retries", "1000"], "--retries"),
+            (["--label", "novalue"], "--label"),
+            (["--name", "a/b c"], "name"),
+            (["--nodes", "0"], "--nodes"),
+        ):
             self.assertIn(word, self.refused(*args, "--", "true"), args)
         self.assertIn("no such job", self.refused("--after", "12345", "--", "true"))
 
     def test_options_that_do_not_go_together_say_so(self):
-        for args, words in ((["--gpus", "1", "--strict"], ("--strict", "--gpus 0.5 --strict")), (["--strict"], ("--strict",)), (["--gpus", "1", "--share", "time"], ("--share time", "--gpus 0.5")),
-                            (["--mig", "1g.10gb", "--gpu-mem", "10G"], ("MIG instance", "--gpu-mem")), (["--mig", "1g.10gb", "--gpus", "0.5"], ("cannot be divided further", "omit --gpus")),
-                            (["--mig", ""], ("--mig needs a profile", "1g.10gb")), (["--mig", "big"], ("no MIG profile", "1g.10gb")),
-                            (["--checkpoint-signal", "KILL"], ("no job can answer signal 9", "USR1")), (["--checkpoint-signal", "STOP"], ("signal 19", "USR1")),
-                            (["--gpus", "1000000"], ("no node has 1000000 GPUs; the largest has 8", "at most --gpus 8")), (["--output", "a\udcff"], ("--output", "UTF-8"))):
+        for args, words in (
+            (["--gpus", "1", "--strict"], ("--strict", "--gpus 0.5 --strict")),
+            (["--strict"], ("--strict",)),
+            (["--gpus", "1", "--share", "time"], ("--share time", "--gpus 0.5")),
+            (["--mig", "1g.10gb", "--gpu-mem", "10G"], ("MIG instance", "--gpu-mem")),
+            (["--mig", "1g.10gb", "--gpus", "0.5"], ("cannot be divided further", "omit --gpus")),
+            (["--mig", ""], ("--mig needs a profile", "1g.10gb")),
+            (["--mig", "big"], ("no MIG profile", "1g.10gb")),
+            (["--checkpoint-signal", "KILL"], ("no job can answer signal 9", "USR1")),
+            (["--checkpoint-signal", "STOP"], ("signal 19", "USR1")),
+            (
+                ["--gpus", "1000000"],
+                ("no node has 1000000 GPUs; the largest has 8", "at most --gpus 8"),
+            ),
+            (["--output", "a\udcff"], ("--output", "UTF-8")),
+        ):
             errors = self.refused(*args, "--", "true")
             for word in words:
                 self.assertIn(word, errors, args)
-        for spec in ({"strict": True}, {"time_sliced": True}, {"checkpoint_signal": 9}):  # and so does the API
-            answer = self.rig.api("POST", "/v1/jobs", self.rig.spec("true", resources={"gpus": 1, "share": {"milli": 1000}}, **spec))
+        for spec in (
+            {"strict": True},
+            {"time_sliced": True},
+            {"checkpoint_signal": 9},
+        ):  # and so does the API
+            answer = self.rig.api(
+                "POST",
+                "/v1/jobs",
+                self.rig.spec("true", resources={"gpus": 1, "share": {"milli": 1000}}, **spec),
+            )
             self.assertEqual((answer.status, answer.json["code"]), (400, "invalid"), answer)
             self.assertTrue(answer.json["hint"], answer)
 
@@ -63,45 +108,84 @@ class Requests(RigTest):
         done = self.rig.ok("user", "create", "nobody-has-this-name")
         self.assertIn('no account "nobody-has-this-name"', done.errors)
         self.assertIn("--unix-name", done.errors)
-        self.assertNotIn("no account", self.rig.ok("user", "create", "somebody", "--unix-name", "nobody").errors)
+        self.assertNotIn(
+            "no account", self.rig.ok("user", "create", "somebody", "--unix-name", "nobody").errors
+        )
 
     def test_a_zero_byte_in_any_text_is_refused(self):
         self.assertGreater(zero_bytes.check(self, self.rig), 100)
         answer = self.rig.api("POST", "/v1/jobs", self.rig.spec("true", labels={"team": "a\0b"}))
-        self.assertEqual((answer.status, answer.json["detail"]), (400, "spec.labels.team contains a zero byte"), answer)
-        self.assertEqual(self.rig.api("GET", "/v1/jobs?state=all").json["jobs"], [], "a half-made job")
+        self.assertEqual(
+            (answer.status, answer.json["detail"]),
+            (400, "spec.labels.team contains a zero byte"),
+            answer,
+        )
+        self.assertEqual(
+            self.rig.api("GET", "/v1/jobs?state=all").json["jobs"], [], "a half-made job"
+        )
         self.assertLess(self.rig.api("GET", "/v1/jobs?state=all&name=a%00b").status, 500)
 
     def test_malformed_json(self):
-        for body in (b"{", b"nonsense", b'{"spec": {"argv": ["true"]}', b'{"spec": 5}', b"\xff\xfe", b"[" * 100000, b'{"spec":{"argv":["\x00"]}}', b'{"a":1e999999}'):
+        for body in (
+            b"{",
+            b"nonsense",
+            b'{"spec": {"argv": ["true"]}',
+            b'{"spec": 5}',
+            b"\xff\xfe",
+            b"[" * 100000,
+            b'{"spec":{"argv":["\x00"]}}',
+            b'{"a":1e999999}',
+        ):
             answer = self.rig.api("POST", "/v1/jobs", body)
             self.assertEqual((answer.status, answer.json["code"]), (400, "invalid"), body[:40])
 
     def test_a_body_of_10_mb_is_413(self):
         answer = None
         try:
-            answer = self.rig.api("POST", "/v1/jobs", b'{"x":"' + b"y" * (10 << 20) + b'"}', tcp=True)
+            answer = self.rig.api(
+                "POST", "/v1/jobs", b'{"x":"' + b"y" * (10 << 20) + b'"}', tcp=True
+            )
         except (BrokenPipeError, ConnectionResetError):
-            pass  # the head may hang up before all of it has been sent; the answer is read below by a politer client
+            # the head may hang up before all of it has been sent; the answer is read below by a
+            # politer client
+            pass
         if answer is not None:
             self.assertEqual((answer.status, answer.json["code"]), (413, "too_large"))
         with socket.create_connection(self.rig.address()) as polite:
-            polite.sendall(f"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {self.rig.token()}\r\nContent-Length: {10 << 20}\r\n\r\n".encode())
+            polite.sendall(
+                "POST /v1/jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer"
+                f" {self.rig.token()}\r\nContent-Length: {10 << 20}\r\n\r\n".encode()
+            )
             polite.settimeout(20)
             self.assertTrue(polite.recv(4096).startswith(b"HTTP/1.1 413 "))
         self.assertEqual(self.rig.api("GET", "/v1/status").status, 200)
 
     def test_what_is_too_large_for_a_job(self):
-        self.assertEqual(self.rig.api("POST", "/v1/jobs", self.rig.spec("true", "x" * (300 << 10))).status // 100, 4)
+        self.assertEqual(
+            self.rig.api("POST", "/v1/jobs", self.rig.spec("true", "x" * (300 << 10))).status
+            // 100,
+            4,
+        )
         body = self.rig.spec("true")
         body["env"]["BIG"] = "x" * (300 << 10)
         answer = self.rig.api("POST", "/v1/jobs", body)
         self.assertEqual((answer.status, answer.json["code"]), (413, "too_large"))
-        self.assertEqual(self.rig.api("POST", "/v1/jobs", self.rig.spec("true", labels={str(i): "x" for i in range(100)})).status, 400)
+        self.assertEqual(
+            self.rig.api(
+                "POST", "/v1/jobs", self.rig.spec("true", labels={str(i): "x" for i in range(100)})
+            ).status,
+            400,
+        )
 
     def test_noise_instead_of_http(self):
-        for noise in (b"\x16\x03\x01\x02\x00\x01\x00", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"POST /v1/jobs HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
-                      b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\n\r\n", os.urandom(2000)):
+        for noise in (
+            b"\x16\x03\x01\x02\x00\x01\x00",
+            b"GET\r\n\r\n",
+            b"GET / HTTP/9.9\r\n\r\n",
+            b"POST /v1/jobs HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+            b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\n\r\n",
+            os.urandom(2000),
+        ):
             with socket.create_connection(self.rig.address()) as noisy:
                 noisy.settimeout(20)
                 try:
@@ -110,7 +194,12 @@ class Requests(RigTest):
                     answer = noisy.recv(4096)
                 except (ConnectionResetError, BrokenPipeError):
                     answer = b""
-                self.assertTrue(answer == b"" or answer.startswith(b"HTTP/1.1 4") or answer.startswith(b"HTTP/1.1 5"), answer)
+                self.assertTrue(
+                    answer == b""
+                    or answer.startswith(b"HTTP/1.1 4")
+                    or answer.startswith(b"HTTP/1.1 5"),
+                    answer,
+                )
         self.assertEqual(self.rig.api("GET", "/healthz").json, {"ok": True})
 
 
@@ -123,13 +212,22 @@ class Access(RigTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        assert cls.rig.api("POST", "/v1/users", {"name": "ana", "unix_name": "nobody", "role": "member"}).status == 201
-        assert cls.rig.api("PUT", "/v1/projects/default/members/ana", {"role": "viewer"}).status == 200
+        assert (
+            cls.rig.api(
+                "POST", "/v1/users", {"name": "ana", "unix_name": "nobody", "role": "member"}
+            ).status
+            == 201
+        )
+        assert (
+            cls.rig.api("PUT", "/v1/projects/default/members/ana", {"role": "viewer"}).status == 200
+        )
 
     def test_bad_tokens_open_nothing(self):
         for token in ("", "x", "bw_" + "A" * 40, self.rig.token()[:-1], self.rig.token() + "x"):
             for path in ("/v1/status", "/v1/jobs", "/v1/tokens", "/v1/events"):
-                self.assertEqual(self.rig.api("GET", path, token=token or "").status, 401, (token, path))
+                self.assertEqual(
+                    self.rig.api("GET", path, token=token or "").status, 401, (token, path)
+                )
         done = self.rig.cli("ps", env={"BILLOW_TOKEN": "bw_wrong"})
         self.assertNotEqual(done.code, 0)
         self.assertIn("token", done.errors)
@@ -145,13 +243,26 @@ class Access(RigTest):
     def test_roles_hold(self):
         read = self.token(name="read", user="root", scope="read")
         self.assertEqual(self.rig.api("GET", "/v1/jobs", token=read).status, 200)
-        self.assertEqual(self.rig.api("POST", "/v1/jobs", self.rig.spec("true"), token=read).status, 403)
+        self.assertEqual(
+            self.rig.api("POST", "/v1/jobs", self.rig.spec("true"), token=read).status, 403
+        )
         viewer = self.token(name="viewer", user="ana")
-        self.assertEqual(self.rig.api("POST", "/v1/jobs", self.rig.spec("true"), token=viewer).status, 403)
-        for method, path, body in (("POST", "/v1/users", {"name": "eve"}), ("POST", "/v1/projects", {"name": "p"}), ("POST", "/v1/shutdown", {}),
-                                   ("POST", "/v1/nodes/x/drain", {}), ("PUT", "/v1/projects/default/members/ana", {"role": "admin"}),
-                                   ("POST", "/v1/tokens", {"name": "t", "user": "root"}), ("POST", "/v1/tokens", {"name": "t", "scope": "node"}), ("GET", "/v1/events", None)):
-            self.assertEqual(self.rig.api(method, path, body, token=viewer).status, 403, (method, path))
+        self.assertEqual(
+            self.rig.api("POST", "/v1/jobs", self.rig.spec("true"), token=viewer).status, 403
+        )
+        for method, path, body in (
+            ("POST", "/v1/users", {"name": "eve"}),
+            ("POST", "/v1/projects", {"name": "p"}),
+            ("POST", "/v1/shutdown", {}),
+            ("POST", "/v1/nodes/x/drain", {}),
+            ("PUT", "/v1/projects/default/members/ana", {"role": "admin"}),
+            ("POST", "/v1/tokens", {"name": "t", "user": "root"}),
+            ("POST", "/v1/tokens", {"name": "t", "scope": "node"}),
+            ("GET", "/v1/events", None),
+        ):
+            self.assertEqual(
+                self.rig.api(method, path, body, token=viewer).status, 403, (method, path)
+            )
         node = self.rig.read("node-token").strip()
         for method, path in (("GET", "/v1/jobs"), ("GET", "/v1/status"), ("POST", "/v1/jobs")):
             self.assertEqual(self.rig.api(method, path, token=node).status, 403)
@@ -263,7 +374,14 @@ class Agents(RigTest):
         return peer
 
     def offer(self, **fields):
-        return {"name": "other", "boot_id": "b", "version": "0", "cpu_milli": 1000, "mem_mib": 1000, **fields}
+        return {
+            "name": "other",
+            "boot_id": "b",
+            "version": "0",
+            "cpu_milli": 1000,
+            "mem_mib": 1000,
+            **fields,
+        }
 
     def answer(self, peer):
         """The first message, as (type, document)."""
@@ -271,12 +389,21 @@ class Agents(RigTest):
         if frame is None or frame[0] == 8:
             return None
         (length,) = struct.unpack("<I", frame[1][:4])
-        document = json.loads(frame[1][4:4 + length])
+        document = json.loads(frame[1][4 : 4 + length])
         return document["type"], document
 
     def test_garbage_closes_the_connection_and_nothing_else(self):
-        for noise in (b"", b"\x00", b"\xff" * 100, struct.pack("<I", 1 << 30) + b"{}", struct.pack("<I", 5) + b"{not}", agent_frame({"type": "nonsense"}),
-                      agent_frame({"type": "hello", "version": "one"}), agent_frame({"type": "report", "number": 1, "status": {"task": 1}}), os.urandom(5000)):
+        for noise in (
+            b"",
+            b"\x00",
+            b"\xff" * 100,
+            struct.pack("<I", 1 << 30) + b"{}",
+            struct.pack("<I", 5) + b"{not}",
+            agent_frame({"type": "nonsense"}),
+            agent_frame({"type": "hello", "version": "one"}),
+            agent_frame({"type": "report", "number": 1, "status": {"task": 1}}),
+            os.urandom(5000),
+        ):
             peer = self.connect()
             peer.send(noise)
             answered = self.answer(peer)
@@ -287,12 +414,20 @@ class Agents(RigTest):
         peer = self.connect()
         peer.send(b"text, of all things", opcode=1)
         peer.close()
-        self.assertEqual(self.rig.cli("run", "--cpus", "0.1", "--", "echo", "still here").out, b"still here\n")
-        self.assertLessEqual({n["name"] for n in self.rig.json("nodes")["nodes"]}, {"box", "stranger"})
+        self.assertEqual(
+            self.rig.cli("run", "--cpus", "0.1", "--", "echo", "still here").out, b"still here\n"
+        )
+        self.assertLessEqual(
+            {n["name"] for n in self.rig.json("nodes")["nodes"]}, {"box", "stranger"}
+        )
 
     def test_other_versions_epochs_and_names_are_refused(self):
-        for hello, word in (({"version": 99, "offer": self.offer()}, "protocol"), ({"version": 1, "epoch_seen": 10 ** 9, "offer": self.offer()}, "newer head"),
-                            ({"version": 1, "offer": self.offer(name="box")}, "named box"), ({"version": 1, "offer": self.offer(name="../etc")}, "../etc")):
+        for hello, word in (
+            ({"version": 99, "offer": self.offer()}, "protocol"),
+            ({"version": 1, "epoch_seen": 10**9, "offer": self.offer()}, "newer head"),
+            ({"version": 1, "offer": self.offer(name="box")}, "named box"),
+            ({"version": 1, "offer": self.offer(name="../etc")}, "../etc"),
+        ):
             peer = self.connect()
             peer.send(agent_frame({"type": "hello", **hello}))
             kind, document = self.answer(peer)
@@ -304,10 +439,22 @@ class Agents(RigTest):
         job = self.rig.json("submit", "--cpus", "0.1", "--", "sleep", "600")["id"]
         poll(lambda: self.rig.json("ps")["jobs"][0]["state"] == "running", "the job running")
         peer = self.connect()
-        peer.send(agent_frame({"type": "hello", "version": 1, "offer": self.offer(name="stranger", cpu_milli=0)}))
+        peer.send(
+            agent_frame(
+                {"type": "hello", "version": 1, "offer": self.offer(name="stranger", cpu_milli=0)}
+            )
+        )
         self.assertEqual(self.answer(peer)[0], "welcome")
         task = self.rig.api("GET", f"/v1/jobs/{job}").json["tasks"][0]["id"]
-        peer.send(agent_frame({"type": "report", "number": 1, "status": {"task": task, "state": "starting", "waits_for": "SEND 1 BTC"}}))
+        peer.send(
+            agent_frame(
+                {
+                    "type": "report",
+                    "number": 1,
+                    "status": {"task": task, "state": "starting", "waits_for": "SEND 1 BTC"},
+                }
+            )
+        )
         while self.answer(peer)[0] != "ack":
             pass
         peer.close()
@@ -316,7 +463,8 @@ class Agents(RigTest):
         self.rig.ok("stop", str(job))
 
     def test_an_agent_obeys_no_head_of_a_lower_epoch(self):
-        # The agent has seen this head's epoch; one that comes back from the past (a restored backup) is told to go.
+        # The agent has seen this head's epoch; one that comes back from the past (a restored
+        # backup) is told to go.
         rig = Rig()
         try:
             rig.ok("down")
@@ -343,45 +491,113 @@ class Agents(RigTest):
         job = self.rig.submit("--", "sleep", "600")
         task = self.rig.wait_for(job, "running")["tasks"][0]["id"]
         peer = self.connect()
-        peer.send(agent_frame({"type": "hello", "version": 1, "offer": self.offer(name="stranger", cpu_milli=0)}))
+        peer.send(
+            agent_frame(
+                {"type": "hello", "version": 1, "offer": self.offer(name="stranger", cpu_milli=0)}
+            )
+        )
         self.assertEqual(self.answer(peer)[0], "welcome")
-        peer.send(agent_frame({"type": "report", "number": 1, "status": {"task": task, "state": "ended", "exit": {"kind": "exited", "code": 0}}}))
+        peer.send(
+            agent_frame(
+                {
+                    "type": "report",
+                    "number": 1,
+                    "status": {
+                        "task": task,
+                        "state": "ended",
+                        "exit": {"kind": "exited", "code": 0},
+                    },
+                }
+            )
+        )
         while (got := self.answer(peer)) and got[0] != "ack":
             pass
         self.assertEqual(self.rig.job(job)["state"], "running")
         self.rig.ok("stop", "--force", "--wait", job)
         peer.close()
 
-
     def test_nothing_that_is_said_of_anothers_task_counts(self):
-        """A hostile agent with a credential of its own: meter marks, idleness, input and logs of a task it was never given."""
+        """A hostile agent with a credential of its own: meter marks, idleness, input and logs of a
+        task it was never given."""
         job = self.rig.submit("--gpus", 1, "--", "sleep", "600")
         task = self.rig.wait_for(job, "running")["tasks"][0]["id"]
         peer = self.connect()
-        peer.send(agent_frame({"type": "hello", "version": 1, "offer": self.offer(name="stranger", cpu_milli=0)}))
+        peer.send(
+            agent_frame(
+                {"type": "hello", "version": 1, "offer": self.offer(name="stranger", cpu_milli=0)}
+            )
+        )
         self.assertEqual(self.answer(peer)[0], "welcome")
-        hour = 3600 * 10 ** 9
-        for message in ({"type": "meter_mark", "marks": [{"task": task, "meter": {"active_ns": 10 ** 6 * hour, "energy_mj": 10 ** 15, "gpu_mem_peak_mib": 10 ** 9, "measured": True}}]},
-                        {"type": "meter_mark", "marks": [{"task": 10 ** 9, "meter": {"active_ns": -hour}}]},
-                        {"type": "idle_note", "task": task, "state": "idle", "action": "stop", "text": "forged"},
-                        {"type": "keep_alive_asked", "task": task, "lasts_ns": 1000 * hour, "reason": "forged"},
-                        {"type": "input_taken", "task": task, "bytes": 10 ** 12, "accepted": 10 ** 12, "received": 10 ** 12},
-                        {"type": "log_chunk", "subscription": 1, "offset": 0, "next_offset": 99, "end": True},
-                        {"type": "report", "number": 7, "status": {"task": 10 ** 9, "state": "running"}},
-                        {"type": "reclaimed", "reason": "forged"}):
+        hour = 3600 * 10**9
+        for message in (
+            {
+                "type": "meter_mark",
+                "marks": [
+                    {
+                        "task": task,
+                        "meter": {
+                            "active_ns": 10**6 * hour,
+                            "energy_mj": 10**15,
+                            "gpu_mem_peak_mib": 10**9,
+                            "measured": True,
+                        },
+                    }
+                ],
+            },
+            {"type": "meter_mark", "marks": [{"task": 10**9, "meter": {"active_ns": -hour}}]},
+            {
+                "type": "idle_note",
+                "task": task,
+                "state": "idle",
+                "action": "stop",
+                "text": "forged",
+            },
+            {"type": "keep_alive_asked", "task": task, "lasts_ns": 1000 * hour, "reason": "forged"},
+            {
+                "type": "input_taken",
+                "task": task,
+                "bytes": 10**12,
+                "accepted": 10**12,
+                "received": 10**12,
+            },
+            {"type": "log_chunk", "subscription": 1, "offset": 0, "next_offset": 99, "end": True},
+            {"type": "report", "number": 7, "status": {"task": 10**9, "state": "running"}},
+            {"type": "reclaimed", "reason": "forged"},
+        ):
             peer.send(agent_frame(message))
-        for kind in (b'{"type":"tunnel_data","tunnel":1}', b'{"type":"tunnel_end","tunnel":1,"cut":true}', b"{"):
+        for kind in (
+            b'{"type":"tunnel_data","tunnel":1}',
+            b'{"type":"tunnel_end","tunnel":1,"cut":true}',
+            b"{",
+        ):
             peer.send(b"\xfe\xff\xff\xff" + struct.pack("<I", len(kind)) + kind + b"bytes")
-        peer.send(agent_frame({"type": "report", "number": 8, "status": {"task": task, "state": "ended", "exit": {"kind": "exited", "code": 0}}}))
+        peer.send(
+            agent_frame(
+                {
+                    "type": "report",
+                    "number": 8,
+                    "status": {
+                        "task": task,
+                        "state": "ended",
+                        "exit": {"kind": "exited", "code": 0},
+                    },
+                }
+            )
+        )
         while (got := self.answer(peer)) and not (got[0] == "ack" and got[1]["number"] == 8):
             pass
         document = self.rig.job(job)
         self.assertEqual(document["state"], "running")
         self.assertNotIn("forged", json.dumps(document))
         leases = self.rig.api("GET", f"/v1/jobs/{job}/cost").json
-        self.assertNotIn(str(10 ** 15), json.dumps(leases))
-        self.assertEqual(self.rig.cli("run", "--cpus", "0.1", "--", "echo", "still here").out, b"still here\n")
-        poll(lambda: f"task {10 ** 9}" in self.rig.head_log() or "stranger" in self.rig.head_log(), "the head's log names the liar")
+        self.assertNotIn(str(10**15), json.dumps(leases))
+        self.assertEqual(
+            self.rig.cli("run", "--cpus", "0.1", "--", "echo", "still here").out, b"still here\n"
+        )
+        poll(
+            lambda: f"task {10 ** 9}" in self.rig.head_log() or "stranger" in self.rig.head_log(),
+            "the head's log names the liar",
+        )
         self.rig.ok("stop", "--force", "--wait", job)
         peer.close()
 
@@ -401,7 +617,9 @@ def on_a_small_disk(mount):
     try:
         case = unittest.TestCase()
         gate = rig.file("gate")
-        job = rig.submit("--", "sh", "-c", f"until [ -e {gate} ]; do sleep 0.05; done; echo finished; exit 5")
+        job = rig.submit(
+            "--", "sh", "-c", f"until [ -e {gate} ]; do sleep 0.05; done; echo finished; exit 5"
+        )
         rig.wait_for(job, "running")
         filler = os.path.join(mount, "filler")
         space = os.open(filler, os.O_WRONLY | os.O_CREAT)
@@ -419,6 +637,7 @@ def on_a_small_disk(mount):
             if answer.status == 201:
                 made.append(answer.json["id"])  # the last that fitted
             return answer if answer.status == 507 else None
+
         answer = poll(full, "507", 30)
         case.assertEqual(answer.json["code"], "storage_full")
         case.assertIn("free some space", answer.json["hint"])
@@ -427,8 +646,15 @@ def on_a_small_disk(mount):
         case.assertNotEqual(done.code, 0)
         case.assertIn("full", done.errors)
         # Whatever writes something new down is refused, not jobs alone.
-        for method, path, body in (("POST", f"/v1/jobs/{job}/rerun", {}), ("POST", "/v1/schedules", {"name": "nightly", "cron": "0 3 * * *", **rig.spec("true")}), ("POST", "/v1/tokens", {"name": "t"}),
-                                   ("POST", "/v1/users", {"name": "eve"}), ("POST", "/v1/projects", {"name": "p"}), ("POST", "/v1/session", {"token": rig.token()}), ("PUT", "/v1/secrets/S", {"value": "x"})):
+        for method, path, body in (
+            ("POST", f"/v1/jobs/{job}/rerun", {}),
+            ("POST", "/v1/schedules", {"name": "nightly", "cron": "0 3 * * *", **rig.spec("true")}),
+            ("POST", "/v1/tokens", {"name": "t"}),
+            ("POST", "/v1/users", {"name": "eve"}),
+            ("POST", "/v1/projects", {"name": "p"}),
+            ("POST", "/v1/session", {"token": rig.token()}),
+            ("PUT", "/v1/secrets/S", {"value": "x"}),
+        ):
             case.assertEqual(rig.api(method, path, body).status, 507, path)
         # What runs goes on, and its end is known.
         case.assertEqual(rig.job(job)["state"], "running")
@@ -452,13 +678,38 @@ def on_a_small_disk(mount):
 
 class FullDisk(unittest.TestCase):
     def test_refuses_new_work_and_keeps_the_old(self):
-        if os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode != 0:
+        if (
+            os.geteuid() != 0
+            or subprocess.run(
+                ["unshare", "--mount", "true"], check=False, capture_output=True
+            ).returncode
+            != 0
+        ):
             self.skipTest("needs a mount namespace of its own (root)")
-        rig_folder = subprocess.run(["mktemp", "-d"], capture_output=True, check=True, text=True).stdout.strip()
+        rig_folder = subprocess.run(
+            ["mktemp", "-d"], capture_output=True, check=True, text=True
+        ).stdout.strip()
         try:
-            program = FULL_DISK.replace("sys.path_", repr([os.path.dirname(__file__), os.path.dirname(sys.modules["rig"].__file__)]))
-            done = subprocess.run(["unshare", "--mount", "--propagation", "private", sys.executable, "-c", program, rig_folder], check=False, capture_output=True, text=True,
-                                  timeout=150)
+            program = FULL_DISK.replace(
+                "sys.path_",
+                repr([os.path.dirname(__file__), os.path.dirname(sys.modules["rig"].__file__)]),
+            )
+            done = subprocess.run(
+                [
+                    "unshare",
+                    "--mount",
+                    "--propagation",
+                    "private",
+                    sys.executable,
+                    "-c",
+                    program,
+                    rig_folder,
+                ],
+                check=False,
+                capture_output=True,
+                text=True,
+                timeout=150,
+            )
             print(done.stdout)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         finally:
@@ -471,8 +722,15 @@ class Crash(unittest.TestCase):
         try:
             job = rig.submit("--", "sleep", "600")
             rig.wait_for(job, "running")
-            (sleeper,) = poll(lambda: [pid for pid, line in rig.processes().items() if line.startswith("sleep 600")], "its process")
-            (supervisor,) = [pid for pid, line in rig.processes().items() if "billow-supervise" in line]
+            (sleeper,) = poll(
+                lambda: [
+                    pid for pid, line in rig.processes().items() if line.startswith("sleep 600")
+                ],
+                "its process",
+            )
+            (supervisor,) = [
+                pid for pid, line in rig.processes().items() if "billow-supervise" in line
+            ]
             os.kill(supervisor, signal.SIGKILL)
             self.assertEqual(rig.cli("wait", job).code, 125)
             self.assertEqual(rig.job(job)["state"], "lost")
@@ -481,19 +739,34 @@ class Crash(unittest.TestCase):
             rig.close()
 
     def test_two_installations_leave_each_others_jobs_alone(self):
-        # Both number their tasks from 1; one ends its own, well and badly, while the other's runs on.
+        # Both number their tasks from 1; one ends its own, well and badly, while the other's runs
+        # on.
         ours, theirs = Rig(), Rig()
         try:
             keep = ours.submit("--mem", "100M", "--cpus", "0.5", "--", "sleep", "600")
             ours.wait_for(keep, "running")
-            (sleeper,) = poll(lambda: [pid for pid, line in ours.processes().items() if line.startswith("sleep 600")], "its process")
+            (sleeper,) = poll(
+                lambda: [
+                    pid for pid, line in ours.processes().items() if line.startswith("sleep 600")
+                ],
+                "its process",
+            )
             first = theirs.submit("--mem", "100M", "--cpus", "0.5", "--", "sleep", "600")
             self.assertEqual(first, keep)
-            poll(lambda: [pid for pid, line in theirs.processes().items() if line.startswith("sleep 600")], "the other's process")
-            (supervisor,) = [pid for pid, line in theirs.processes().items() if "billow-supervise" in line]
+            poll(
+                lambda: [
+                    pid for pid, line in theirs.processes().items() if line.startswith("sleep 600")
+                ],
+                "the other's process",
+            )
+            (supervisor,) = [
+                pid for pid, line in theirs.processes().items() if "billow-supervise" in line
+            ]
             os.kill(supervisor, signal.SIGKILL)
             self.assertEqual(theirs.cli("wait", first).code, 125)
-            self.assertEqual(theirs.cli("run", "--mem", "100M", "--", "echo", "done").out, b"done\n")
+            self.assertEqual(
+                theirs.cli("run", "--mem", "100M", "--", "echo", "done").out, b"done\n"
+            )
             self.assertTrue(alive(sleeper))
             self.assertEqual(ours.job(keep)["state"], "running")
         finally:

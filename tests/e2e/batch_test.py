@@ -1,4 +1,5 @@
-"""Work that is submitted and looked at: submit, wait, ps, describe, logs, stop, arrays, dependencies, retries, schedules, job files."""
+"""Work that is submitted and looked at: submit, wait, ps, describe, logs, stop, arrays,
+dependencies, retries, schedules, job files."""
 import http.server
 import os
 import re
@@ -11,12 +12,25 @@ from rig import Rig, RigTest, WebSocket, poll
 
 class Submit(RigTest):
     def test_prints_a_number_that_every_other_command_takes(self):
-        made = self.rig.json("submit", "--name", "first", "--label", "team=vision", "--", "sh", "-c", "echo hello; exit 3")
+        made = self.rig.json(
+            "submit",
+            "--name",
+            "first",
+            "--label",
+            "team=vision",
+            "--",
+            "sh",
+            "-c",
+            "echo hello; exit 3",
+        )
         self.assertEqual(made["count"], 1)
         job = made["id"]
         self.assertEqual(self.rig.cli("wait", job).code, 3)
         document = self.rig.json("describe", job)
-        self.assertEqual((document["state"], document["exit_code"], document["final"], document["name"]), ("failed", 3, True, "first"))
+        self.assertEqual(
+            (document["state"], document["exit_code"], document["final"], document["name"]),
+            ("failed", 3, True, "first"),
+        )
         self.assertEqual(document["labels"], {"team": "vision"})
         self.assertEqual(document["argv"], ["sh", "-c", "echo hello; exit 3"])
         self.assertEqual(self.rig.ok("logs", job).out, b"hello\n")
@@ -29,19 +43,31 @@ class Submit(RigTest):
     def test_a_file_of_commands_is_a_job_each(self):
         path = self.rig.file("commands")
         with open(path, "w", encoding="utf-8") as f:
-            f.write("echo one > $OUT/1\n\n# not this one\n   echo 'two  words' > \"$OUT/2\"  \nexit 3\n")
+            f.write(
+                "echo one > $OUT/1\n\n# not this one\n   echo 'two  words' > \"$OUT/2\"  \nexit 3\n"
+            )
         out = self.rig.file("made")
         os.makedirs(out)
-        numbers = self.rig.ok("submit", "-q", "--label", "from=lines", "--env-var", f"OUT={out}", "--lines", path).text.split()
+        numbers = self.rig.ok(
+            "submit", "-q", "--label", "from=lines", "--env-var", f"OUT={out}", "--lines", path
+        ).text.split()
         self.assertEqual(len(numbers), 3)
         self.assertEqual([self.rig.cli("wait", n).code for n in numbers], [0, 0, 3])
         self.assertEqual(sorted(os.listdir(out)), ["1", "2"])
         with open(os.path.join(out, "2"), encoding="ascii") as f:
             self.assertEqual(f.read(), "two  words\n")
-        self.assertEqual(sorted(j["id"] for j in self.rig.json("ps", "-a", "--label", "from=lines")["jobs"]), sorted(map(int, numbers)))
+        self.assertEqual(
+            sorted(j["id"] for j in self.rig.json("ps", "-a", "--label", "from=lines")["jobs"]),
+            sorted(map(int, numbers)),
+        )
         said = self.rig.cli("submit", "--lines", "-", stdin=b"true\ntrue\n")
         self.assertRegex(said.text, r"^2 jobs, \d+ to \d+\n$")
-        for args, word in ((["--lines", path, "--", "true"], "exclude each other"), (["--lines", path + "-none"], "--lines"), (["--lines", "/dev/null"], "no commands"), (["--lines", path, "--cron", "0 3 * * *"], "--cron")):
+        for args, word in (
+            (["--lines", path, "--", "true"], "exclude each other"),
+            (["--lines", path + "-none"], "--lines"),
+            (["--lines", "/dev/null"], "no commands"),
+            (["--lines", path, "--cron", "0 3 * * *"], "--cron"),
+        ):
             refused = self.rig.cli("submit", *args)
             self.assertNotEqual(refused.code, 0, refused)
             self.assertIn(word, refused.errors)
@@ -53,7 +79,9 @@ class Submit(RigTest):
         self.rig.ok("stop", "--wait", job)
 
     def test_stop_is_gentle_first(self):
-        job = self.rig.submit("--", "sh", "-c", "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done")
+        job = self.rig.submit(
+            "--", "sh", "-c", "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done"
+        )
         poll(lambda: self.rig.ok("logs", job).out == b"up\n", "its first line")
         stopped = self.rig.json("stop", "--wait", "--reason", "enough of it", job)
         self.assertEqual((stopped["state"], stopped["reason"]), ("stopped", "enough of it"))
@@ -65,14 +93,29 @@ class Submit(RigTest):
         self.assertEqual(self.rig.json("stop", job)["state"], "stopped")
 
     def test_stop_with_force_does_not_wait_for_the_job(self):
-        job = self.rig.submit("--", "sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done")
+        job = self.rig.submit(
+            "--", "sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done"
+        )
         poll(lambda: self.rig.ok("logs", job).out == b"up\n", "its first line")
         self.assertEqual(self.rig.json("stop", "--force", "--wait", job)["state"], "stopped")
 
     def test_stop_ends_the_whole_tree(self):
         pids = self.rig.file("pids")
-        job = self.rig.submit("--stop-grace", "1s", "--", "sh", "-c", f"(setsid sh -c 'echo $$ >> {pids}; trap \"\" TERM; sleep 600' &) ; sh -c 'echo $$ >> {pids}; exec sleep 600'")
-        poll(lambda: os.path.exists(pids) and len(open(pids, encoding="ascii").read().split()) == 2, "two processes")
+        job = self.rig.submit(
+            "--stop-grace",
+            "1s",
+            "--",
+            "sh",
+            "-c",
+            (
+                f"(setsid sh -c 'echo $$ >> {pids}; trap \"\" TERM; sleep 600' &) ; sh -c 'echo $$"
+                f" >> {pids}; exec sleep 600'"
+            ),
+        )
+        poll(
+            lambda: os.path.exists(pids) and len(open(pids, encoding="ascii").read().split()) == 2,
+            "two processes",
+        )
         with open(pids, encoding="ascii") as f:
             tree = f.read().split()
         self.rig.ok("stop", "--wait", job)
@@ -97,8 +140,12 @@ class Submit(RigTest):
         self.assertEqual((one, one), (two, three))
 
     def test_logs_follow_to_the_end_and_tail(self):
-        job = self.rig.submit("--", "sh", "-c", "for i in 1 2 3 4 5; do echo line $i; sleep 0.1; done")
-        self.assertEqual(self.rig.ok("logs", "-f", job).text.splitlines(), [f"line {i}" for i in range(1, 6)])
+        job = self.rig.submit(
+            "--", "sh", "-c", "for i in 1 2 3 4 5; do echo line $i; sleep 0.1; done"
+        )
+        self.assertEqual(
+            self.rig.ok("logs", "-f", job).text.splitlines(), [f"line {i}" for i in range(1, 6)]
+        )
         self.assertEqual(self.rig.ok("logs", "-n", 2, job).text, "line 4\nline 5\n")
         self.assertTrue(self.rig.ok("logs", "--tail", "7", job).text.endswith("line 5\n"))
 
@@ -114,14 +161,17 @@ class Arrays(RigTest):
     def test_run_each_index_once_and_no_more_at_a_time_than_allowed(self):
         folder = self.rig.file("array")
         os.mkdir(folder)
-        script = self.rig.script(f"""
+        script = self.rig.script(
+            f"""
         mkdir {folder}/now.$BILLOW_ARRAY_INDEX
         ls {folder} | grep -c now >> {folder}/seen
         echo $BILLOW_ARRAY_INDEX >> {folder}/ran
         sleep 0.1
         rmdir {folder}/now.$BILLOW_ARRAY_INDEX
         [ $BILLOW_ARRAY_INDEX != 7 ]
-        """, "element.sh")
+        """,
+            "element.sh",
+        )
         made = self.rig.json("submit", "--array", "0-19%4", "--", script)
         self.assertEqual(made["count"], 20)
         array = made["id"]
@@ -131,7 +181,9 @@ class Arrays(RigTest):
         with open(f"{folder}/seen", encoding="ascii") as f:
             self.assertLessEqual(max(map(int, f.read().split())), 4)
         document = self.rig.json("describe", array)
-        self.assertEqual(document["elements"], {"count": 20, "left": 0, "running": 0, "succeeded": 19})
+        self.assertEqual(
+            document["elements"], {"count": 20, "left": 0, "running": 0, "succeeded": 19}
+        )
         self.assertEqual(document["state"], "failed")
         self.assertEqual(self.rig.json("describe", f"{array}.7")["exit_code"], 1)
         self.assertEqual(self.rig.json("describe", f"{array}.8")["exit_code"], 0)
@@ -140,12 +192,20 @@ class Arrays(RigTest):
         array = self.rig.submit("--array", "10-20:5", "--", "sh", "-c", "echo $BILLOW_ARRAY_INDEX")
         self.rig.ok("wait", array)
         self.assertEqual(self.rig.ok("logs", f"{array}.15").out, b"15\n")
-        self.assertEqual(self.rig.json("describe", f"{array}.20")["array"], {"id": array, "index": 20})
+        self.assertEqual(
+            self.rig.json("describe", f"{array}.20")["array"], {"id": array, "index": 20}
+        )
         self.assertNotEqual(self.rig.cli("describe", f"{array}.11").code, 0)
 
     def test_stop_ends_all_elements(self):
         array = self.rig.submit("--array", "0-9%2", "--", "sleep", "600")
-        poll(lambda: len([j for j in self.rig.json("ps", "-x", "--state", "running")["jobs"] if "array" in j]) == 2, "two elements at work")
+        poll(
+            lambda: len(
+                [j for j in self.rig.json("ps", "-x", "--state", "running")["jobs"] if "array" in j]
+            )
+            == 2,
+            "two elements at work",
+        )
         self.rig.ok("stop", "--wait", array)
         self.assertEqual(self.rig.json("ps")["jobs"], [])
         self.assertEqual(self.rig.json("describe", f"{array}.9")["state"], "stopped")
@@ -156,7 +216,9 @@ class Dependencies(RigTest):
         order = self.rig.file("order")
         first = self.rig.submit("--", "sh", "-c", f"sleep 0.3; echo first >> {order}")
         second = self.rig.submit("--after", first, "--", "sh", "-c", f"echo second >> {order}")
-        third = self.rig.submit("--after", f"any:{second}", "--", "sh", "-c", f"echo third >> {order}")
+        third = self.rig.submit(
+            "--after", f"any:{second}", "--", "sh", "-c", f"echo third >> {order}"
+        )
         self.rig.ok("wait", third)
         with open(order, encoding="ascii") as f:
             self.assertEqual(f.read().split(), ["first", "second", "third"])
@@ -166,7 +228,9 @@ class Dependencies(RigTest):
         ok = self.rig.submit("--after", first, "--", "true")
         failed = self.rig.submit("--after", f"failed:{first}", "--", "true")
         self.assertEqual(self.rig.cli("wait", failed).code, 0)
-        document = poll(lambda: (lambda d: d if d["final"] else None)(self.rig.json("describe", ok)), "its end")
+        document = poll(
+            lambda: (lambda d: d if d["final"] else None)(self.rig.json("describe", ok)), "its end"
+        )
         self.assertEqual(document["state"], "stopped")
         self.assertIn(f"job {first} ended failed", document["reason"])
         done = self.rig.cli("submit", "--after", first, "--", "true")
@@ -183,7 +247,16 @@ class Dependencies(RigTest):
 class Retries(RigTest):
     def test_run_again_after_a_failure_with_back_off(self):
         attempts = self.rig.file("attempts")
-        job = self.rig.submit("--retries", 3, "--backoff", "100ms", "--", "sh", "-c", f"echo $BILLOW_ATTEMPT | tee -a {attempts}; [ $BILLOW_ATTEMPT = 3 ]")
+        job = self.rig.submit(
+            "--retries",
+            3,
+            "--backoff",
+            "100ms",
+            "--",
+            "sh",
+            "-c",
+            f"echo $BILLOW_ATTEMPT | tee -a {attempts}; [ $BILLOW_ATTEMPT = 3 ]",
+        )
         self.assertEqual(self.rig.cli("wait", job).code, 0)
         with open(attempts, encoding="ascii") as f:
             self.assertEqual(f.read().split(), ["1", "2", "3"])
@@ -196,9 +269,22 @@ class Retries(RigTest):
         self.assertEqual(self.rig.json("describe", job)["attempt"], 2)
 
     def test_run_shows_every_attempt(self):
-        done = self.rig.cli("run", "--retries", "2", "--backoff", "1ms", "--", "sh", "-c", "echo attempt $BILLOW_ATTEMPT; [ $BILLOW_ATTEMPT = 3 ]")
-        self.assertEqual((done.code, done.out), (0, b"attempt 1\nattempt 2\nattempt 3\n"), done.errors)
-        # However late somebody attaches: to a job that is long over, what each attempt said comes in order.
+        done = self.rig.cli(
+            "run",
+            "--retries",
+            "2",
+            "--backoff",
+            "1ms",
+            "--",
+            "sh",
+            "-c",
+            "echo attempt $BILLOW_ATTEMPT; [ $BILLOW_ATTEMPT = 3 ]",
+        )
+        self.assertEqual(
+            (done.code, done.out), (0, b"attempt 1\nattempt 2\nattempt 3\n"), done.errors
+        )
+        # However late somebody attaches: to a job that is long over, what each attempt said comes
+        # in order.
         job = self.rig.json("ps", "-a")["jobs"][0]["id"]
         peer, said = WebSocket(self.rig, f"/v1/jobs/{job}/attach?offset=0", self.rig.token()), b""
         while (frame := peer.receive()) and frame[0] != 8:
@@ -210,17 +296,32 @@ class Retries(RigTest):
 class Files(RigTest):
     def test_a_job_file_is_a_submission(self):
         with open(self.rig.file("job.toml"), "w", encoding="utf-8") as f:
-            f.write('[job]\nname = "from-file"\ncommand = ["sh", "-c", "echo $GREETING $BILLOW_ARRAY_INDEX"]\ngpus = 0.25\narray = "0-1"\n'
-                    'retries = 2\nlabel = ["a=b"]\ntime = "5m"\n\n[env]\nGREETING = "hello"\n')
+            f.write(
+                '[job]\nname = "from-file"\ncommand = ["sh", "-c", "echo $GREETING'
+                ' $BILLOW_ARRAY_INDEX"]\ngpus = 0.25\narray = "0-1"\nretries = 2\nlabel ='
+                ' ["a=b"]\ntime = "5m"\n\n[env]\nGREETING = "hello"\n'
+            )
         array = self.rig.json("submit", "job.toml")["id"]
         self.rig.ok("wait", array)
         document = self.rig.json("describe", f"{array}.1")
-        self.assertEqual((document["name"], document["gpu_milli"], document["retries"], document["labels"], document["time_limit_s"]),
-                         ("from-file", 250, 2, {"a": "b"}, 300))
+        self.assertEqual(
+            (
+                document["name"],
+                document["gpu_milli"],
+                document["retries"],
+                document["labels"],
+                document["time_limit_s"],
+            ),
+            ("from-file", 250, 2, {"a": "b"}, 300),
+        )
         self.assertEqual(self.rig.ok("logs", f"{array}.1").out, b"hello 1\n")
 
     def test_a_mistake_in_one_is_named_with_its_place(self):
-        for text, words in (("[job]\ncommand = [\"true\"]\ngpuz = 1\n", ["gpuz", "gpus"]), ("[job\n", ["job.toml"]), ("[job]\nname = \"x\"\n", ["command"])):
+        for text, words in (
+            ('[job]\ncommand = ["true"]\ngpuz = 1\n', ["gpuz", "gpus"]),
+            ("[job\n", ["job.toml"]),
+            ('[job]\nname = "x"\n', ["command"]),
+        ):
             with open(self.rig.file("job.toml"), "w", encoding="utf-8") as f:
                 f.write(text)
             done = self.rig.cli("submit", "job.toml")
@@ -250,7 +351,20 @@ class Schedules(RigTest):
         self.addCleanup(server.shutdown)
         with open(self.rig.file("here.txt"), "w", encoding="ascii") as f:
             f.write("then\n")
-        self.rig.ok("schedule", "add", "--name", "fed", "--cron", "* * * * *", "--input", f"http://127.0.0.1:{server.server_port}/x", "--", "cat", "here.txt", "x")
+        self.rig.ok(
+            "schedule",
+            "add",
+            "--name",
+            "fed",
+            "--cron",
+            "* * * * *",
+            "--input",
+            f"http://127.0.0.1:{server.server_port}/x",
+            "--",
+            "cat",
+            "here.txt",
+            "x",
+        )
         with open(self.rig.file("here.txt"), "w", encoding="ascii") as f:
             f.write("now\n")
         self.rig.ok("submit", "--name", "often", "--cron", "* * * * *", "--", "echo", "tick")
@@ -287,7 +401,22 @@ class Words(RigTest):
 
     def test_every_command_has_help_with_an_example(self):
         names = self.commands()
-        for wanted in ("run", "submit", "ps", "logs", "stop", "wait", "describe", "nodes", "shell", "attach", "up", "down", "status", "doctor"):
+        for wanted in (
+            "run",
+            "submit",
+            "ps",
+            "logs",
+            "stop",
+            "wait",
+            "describe",
+            "nodes",
+            "shell",
+            "attach",
+            "up",
+            "down",
+            "status",
+            "doctor",
+        ):
             self.assertIn(wanted, [name.split()[0] for name in names])
         for name in names:
             text = self.rig.ok(*name.split(), "--help").text
@@ -296,8 +425,20 @@ class Words(RigTest):
     def test_whatever_looks_prints_json(self):
         job = self.rig.submit("--", "true")
         self.rig.ok("wait", job)
-        for command in (["ps"], ["ps", "-a"], ["describe", job], ["explain", job], ["wait", job], ["stop", job], ["nodes"], ["status"], ["project", "list"],
-                        ["user", "list"], ["token", "list"], ["schedule", "list"]):
+        for command in (
+            ["ps"],
+            ["ps", "-a"],
+            ["describe", job],
+            ["explain", job],
+            ["wait", job],
+            ["stop", job],
+            ["nodes"],
+            ["status"],
+            ["project", "list"],
+            ["user", "list"],
+            ["token", "list"],
+            ["schedule", "list"],
+        ):
             self.assertIsInstance(self.rig.json(*command), (dict, list), command)
         self.assertIn("findings", self.rig.cli("doctor", "--json").json)
 
@@ -344,11 +485,17 @@ class Names(RigTest):
         self.assertIn("grid[1]", self.rig.ok("describe", f"{job}.1").text)
 
     def test_a_number_is_no_name(self):
-        for command in (("submit", "--name", "12", "--", "true"), ("submit", "--name", "1.2", "--", "true"), ("reserve", "--gpus", 1, "--for", "1h", "--name", "7")):
+        for command in (
+            ("submit", "--name", "12", "--", "true"),
+            ("submit", "--name", "1.2", "--", "true"),
+            ("reserve", "--gpus", 1, "--for", "1h", "--name", "7"),
+        ):
             done = self.rig.cli(*command)
             self.assertNotEqual(done.code, 0, done)
             self.assertIn("take it for a number", done.errors)
-        status = self.rig.api("POST", "/v1/jobs", {"spec": {"argv": ["true"], "name": "12"}, "env": {}}).status
+        status = self.rig.api(
+            "POST", "/v1/jobs", {"spec": {"argv": ["true"], "name": "12"}, "env": {}}
+        ).status
         self.assertEqual(status, 400)
         done = self.rig.cli("submit", "--time", "0", "--", "true")
         self.assertEqual(done.code, 2)

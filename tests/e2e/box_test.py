@@ -1,4 +1,5 @@
-"""Jobs in container images and saved environments: real podman, runc and registry, without a network."""
+"""Jobs in container images and saved environments: real podman, runc and registry, without a
+network."""
 import json
 import os
 import pwd
@@ -23,7 +24,9 @@ class ImageTest(unittest.TestCase):
         cls.rig = Rig(sim="2xH100")
         try:
             cls.registry = images.Registry(cls.rig.root)
-            cls.image = cls.registry.push("tools:1", images.root_tar(), "ENV FLAVOUR=plain", "WORKDIR /srv")
+            cls.image = cls.registry.push(
+                "tools:1", images.root_tar(), "ENV FLAVOUR=plain", "WORKDIR /srv"
+            )
         except BaseException:
             cls.rig.close()
             raise
@@ -38,7 +41,9 @@ class ImageTest(unittest.TestCase):
 
     def run_in(self, *args, image=None, **options):
         at = args.index("--")
-        return self.rig.cli("run", "--image", image or self.image, *args[:at], *args[at:], timeout=120, **options)
+        return self.rig.cli(
+            "run", "--image", image or self.image, *args[:at], *args[at:], timeout=120, **options
+        )
 
     def last(self):
         return self.rig.json("ps", "-a")["jobs"][0]["id"]
@@ -51,9 +56,18 @@ class Images(ImageTest):
     def test_the_image_is_the_root_and_the_directory_comes_along(self):
         with open(self.rig.file("here.txt"), "w", encoding="utf-8") as f:
             f.write("mine\n")
-        done = self.sh('cat /etc/hello here.txt; echo "$FLAVOUR $HOME"; echo out > left.txt; pwd; test -e /usr/bin/python3 || echo no python', env={"OUTSIDE": "1"})
+        done = self.sh(
+            (
+                'cat /etc/hello here.txt; echo "$FLAVOUR $HOME"; echo out > left.txt; pwd; test -e'
+                " /usr/bin/python3 || echo no python"
+            ),
+            env={"OUTSIDE": "1"},
+        )
         self.assertEqual(done.code, 0, done)
-        self.assertEqual(done.text.split("\n")[:5], ["from the image", "mine", "plain /root", self.rig.files, "no python"])
+        self.assertEqual(
+            done.text.split("\n")[:5],
+            ["from the image", "mine", "plain /root", self.rig.files, "no python"],
+        )
         with open(self.rig.file("left.txt"), encoding="utf-8") as f:
             self.assertEqual(f.read(), "out\n")
 
@@ -76,16 +90,28 @@ class Images(ImageTest):
         self.assertEqual(done.out, b"a line\n" * 1000)
 
     def test_what_one_job_writes_the_next_does_not_see(self):
-        self.assertEqual(self.sh("echo changed > /etc/hello; echo new > /root/new; cat /etc/hello").text, "changed\n")
+        self.assertEqual(
+            self.sh("echo changed > /etc/hello; echo new > /root/new; cat /etc/hello").text,
+            "changed\n",
+        )
         self.assertEqual(self.sh("cat /etc/hello; ls /root").text, "from the image\n")
         scratch = os.path.join(images.boxes(os.path.join(self.rig.data, "agent")), "0", "scratch")
-        poll(lambda: not os.path.isdir(scratch) or not os.listdir(scratch), "the writable layers gone")
+        poll(
+            lambda: not os.path.isdir(scratch) or not os.listdir(scratch),
+            "the writable layers gone",
+        )
 
     def test_root_inside_is_nobody_outside(self):
-        done = self.sh("id -u; cat /proc/self/uid_map; grep -c 'CapEff.*0000' /proc/self/status; mkdir /sys/fs/cgroup/x 2>&1; mount -t tmpfs none /root 2>&1; grep NoNewPrivs /proc/self/status; true")
+        done = self.sh(
+            "id -u; cat /proc/self/uid_map; grep -c 'CapEff.*0000' /proc/self/status; mkdir"
+            " /sys/fs/cgroup/x 2>&1; mount -t tmpfs none /root 2>&1; grep NoNewPrivs"
+            " /proc/self/status; true"
+        )
         lines = done.text.split("\n")
         self.assertEqual(lines[0], "0")
-        self.assertEqual(lines[1].split(), ["0", "0", "1"])   # a user namespace of one user, also for root
+        self.assertEqual(
+            lines[1].split(), ["0", "0", "1"]
+        )  # a user namespace of one user, also for root
         self.assertIn("Read-only", done.text)
         self.assertRegex(done.text, "mount: .*(denied|permitted)")
         self.assertIn("NoNewPrivs:\t1", done.text)
@@ -98,7 +124,14 @@ class Images(ImageTest):
         self.assertIn("memory", eaten.errors)
 
     def test_stopping_is_gentle_first(self):
-        job = self.rig.submit("--image", self.image, "--", "sh", "-c", "trap 'echo told; exit 3' TERM; echo ready; while true; do sleep 0.1; done")
+        job = self.rig.submit(
+            "--image",
+            self.image,
+            "--",
+            "sh",
+            "-c",
+            "trap 'echo told; exit 3' TERM; echo ready; while true; do sleep 0.1; done",
+        )
         poll(lambda: "ready" in self.rig.cli("logs", job).text, "the job's first word")
         self.rig.ok("stop", job)
         self.rig.wait_for(job, "stopped")
@@ -106,8 +139,27 @@ class Images(ImageTest):
 
     def test_a_terminal(self):
         script = "tty; stty size; echo done"
-        done = subprocess.run(["script", "-qec", " ".join([*self.rig.command("run", "-t", "--image", self.image, "--"), "sh", "-c", f"'{script}'"]), "/dev/null"], stdin=subprocess.DEVNULL, capture_output=True,
-                              env=self.rig.environment, cwd=self.rig.files, timeout=120, check=False)
+        done = subprocess.run(
+            [
+                "script",
+                "-qec",
+                " ".join(
+                    [
+                        *self.rig.command("run", "-t", "--image", self.image, "--"),
+                        "sh",
+                        "-c",
+                        f"'{script}'",
+                    ]
+                ),
+                "/dev/null",
+            ],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=self.rig.environment,
+            cwd=self.rig.files,
+            timeout=120,
+            check=False,
+        )
         self.assertIn(b"/dev/pts/", done.stdout)
         self.assertIn(b"done", done.stdout)
 
@@ -121,32 +173,74 @@ class Images(ImageTest):
         env = {**self.rig.environment, "XDG_CONFIG_HOME": os.path.join(self.rig.root, "config")}
         config = self.rig.file(f"ssh-config-{job}")
         with open(config, "w", encoding="utf-8") as f:
-            f.write(self.rig.ok("ssh-config", job, env={"XDG_CONFIG_HOME": env["XDG_CONFIG_HOME"]}).text)
-        tool = lambda name, *args: subprocess.run([name, "-F", config, *[str(a).replace("@JOB", f"billow-{job}") for a in args]], stdin=subprocess.DEVNULL, capture_output=True, env=env, timeout=60, check=False)
+            f.write(
+                self.rig.ok("ssh-config", job, env={"XDG_CONFIG_HOME": env["XDG_CONFIG_HOME"]}).text
+            )
+        tool = lambda name, *args: subprocess.run(
+            [name, "-F", config, *[str(a).replace("@JOB", f"billow-{job}") for a in args]],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=env,
+            timeout=60,
+            check=False,
+        )
         return job, tool, env["XDG_CONFIG_HOME"]
 
     def test_a_secure_shell_is_inside_the_image(self):
         job, tool, home = self.secure_shell(self.image, "--gpus", "1", "--env-var", "GIVEN=yes")
-        done = tool("ssh", "@JOB", "cat /etc/hello; echo $FLAVOUR $GIVEN $BILLOW_JOB_ID; pwd; id -u; test -e /usr/bin/python3 || echo no python; env | grep -c CUDA_VISIBLE_DEVICES; cat /proc/self/cgroup; exit 7")
+        done = tool(
+            "ssh",
+            "@JOB",
+            (
+                "cat /etc/hello; echo $FLAVOUR $GIVEN $BILLOW_JOB_ID; pwd; id -u; test -e"
+                " /usr/bin/python3 || echo no python; env | grep -c CUDA_VISIBLE_DEVICES; cat"
+                " /proc/self/cgroup; exit 7"
+            ),
+        )
         self.assertEqual(done.returncode, 7, done)
         lines = done.stdout.decode().splitlines()
-        self.assertEqual(lines[:6], ["from the image", f"plain yes {job}", self.rig.files, "0", "no python", "1"], done)
+        self.assertEqual(
+            lines[:6],
+            ["from the image", f"plain yes {job}", self.rig.files, "0", "no python", "1"],
+            done,
+        )
         self.assertIn("/billow/", done.stdout.decode())
         # With no more than the job's own program has.
-        done = tool("ssh", "@JOB", "grep -E 'CapEff|CapBnd|NoNewPrivs' /proc/self/status; cat /proc/self/uid_map; mount -t tmpfs none /root 2>&1; mkdir /sys/fs/cgroup/x 2>&1; true")
-        own = self.sh("grep -E 'CapEff|CapBnd|NoNewPrivs' /proc/self/status; cat /proc/self/uid_map").text
+        done = tool(
+            "ssh",
+            "@JOB",
+            (
+                "grep -E 'CapEff|CapBnd|NoNewPrivs' /proc/self/status; cat /proc/self/uid_map;"
+                " mount -t tmpfs none /root 2>&1; mkdir /sys/fs/cgroup/x 2>&1; true"
+            ),
+        )
+        own = self.sh(
+            "grep -E 'CapEff|CapBnd|NoNewPrivs' /proc/self/status; cat /proc/self/uid_map"
+        ).text
         self.assertEqual(done.stdout.decode().splitlines()[:4], own.splitlines()[:4], done)
         self.assertRegex(done.stdout.decode(), "mount: .*(denied|permitted)")
         self.assertIn("Read-only", done.stdout.decode())
         # The shell's own way round the image is closed: sockets of the node's files.
-        self.assertNotEqual(tool("ssh", "-o", "ExitOnForwardFailure=yes", "-R", f"{self.rig.files}/made.sock:127.0.0.1:9", "@JOB", "true").returncode, 0)
+        self.assertNotEqual(
+            tool(
+                "ssh",
+                "-o",
+                "ExitOnForwardFailure=yes",
+                "-R",
+                f"{self.rig.files}/made.sock:127.0.0.1:9",
+                "@JOB",
+                "true",
+            ).returncode,
+            0,
+        )
         self.assertFalse(os.path.exists(self.rig.file("made.sock")))
         # What it writes the job sees: it is the same room.
         self.assertEqual(tool("ssh", "@JOB", "echo left > /etc/left").returncode, 0)
         self.assertEqual(tool("ssh", "@JOB", "cat /etc/left").stdout, b"left\n")
         done = self.rig.cli("ssh", job, "--", "pwd; cat /etc/hello", env={"XDG_CONFIG_HOME": home})
         self.assertEqual((done.code, done.text), (0, f"{self.rig.files}\nfrom the image\n"), done)
-        # Files go by sftp where the image has its server, and are refused in words where it has not.
+        # Files go by sftp where the image has its server, and are refused in words where it has
+        # not.
         with open(self.rig.file("to-send"), "wb") as f:
             f.write(b"sent")
         done = tool("sftp", "@JOB")
@@ -161,19 +255,36 @@ class Images(ImageTest):
             self.skipTest("there is no sftp-server to put into an image")
         image = self.registry.push("served:1", images.python_tar({server: server}), "USER app")
         _, tool, _ = self.secure_shell(image)
-        self.assertEqual(tool("ssh", "@JOB", "id -u; echo $HOME; grep CapEff /proc/self/status").stdout.decode().split("\n")[:3], ["1000", "/home/app", "CapEff:\t0000000000000000"])
+        self.assertEqual(
+            tool("ssh", "@JOB", "id -u; echo $HOME; grep CapEff /proc/self/status")
+            .stdout.decode()
+            .split("\n")[:3],
+            ["1000", "/home/app", "CapEff:\t0000000000000000"],
+        )
         data = os.urandom(100_000)
         with open(self.rig.file("to-send"), "wb") as f:
             f.write(data)
-        for copy in ((self.rig.file("to-send"), "@JOB:/home/app/sent"), ("@JOB:/home/app/sent", self.rig.file("came-back"))):
+        for copy in (
+            (self.rig.file("to-send"), "@JOB:/home/app/sent"),
+            ("@JOB:/home/app/sent", self.rig.file("came-back")),
+        ):
             done = tool("scp", *copy)
             self.assertEqual(done.returncode, 0, done)
         with open(self.rig.file("came-back"), "rb") as f:
             self.assertEqual(f.read(), data)
-        self.assertEqual(tool("ssh", "@JOB", "cat /home/app/sent | wc -c").stdout.decode().strip(), "100000")
+        self.assertEqual(
+            tool("ssh", "@JOB", "cat /home/app/sent | wc -c").stdout.decode().strip(), "100000"
+        )
 
     def test_suspended_and_resumed(self):
-        job = self.rig.submit("--image", self.image, "--", "sh", "-c", "i=0; while true; do i=$((i+1)); echo $i; sleep 0.1; done")
+        job = self.rig.submit(
+            "--image",
+            self.image,
+            "--",
+            "sh",
+            "-c",
+            "i=0; while true; do i=$((i+1)); echo $i; sleep 0.1; done",
+        )
         poll(lambda: "3\n" in self.rig.cli("logs", job).text, "some numbers")
         self.rig.ok("suspend", job)
         self.rig.wait_for(job, "suspended")
@@ -181,7 +292,9 @@ class Images(ImageTest):
         self.rig.ok("resume", job)
         self.rig.wait_for(job, "running")
         poll(lambda: len(self.rig.cli("logs", job).text) > len(before) + 5, "it counts on")
-        self.assertTrue(self.rig.ok("logs", job).text.startswith(before))   # it went on, and did not begin again
+        self.assertTrue(
+            self.rig.ok("logs", job).text.startswith(before)
+        )  # it went on, and did not begin again
         self.rig.ok("stop", job, "--force")
 
     def test_gpus_come_by_the_device_interface(self):
@@ -195,24 +308,78 @@ class Images(ImageTest):
         described = json.loads(self.rig.read("agent/cdi.json"))
         self.assertEqual(described["kind"], "billow.io/gpu")
         self.assertLessEqual({"0", "1", "all"}, {d["name"] for d in described["devices"]})
-        command = ("mkdir -p /tmp/cdi && mount -t tmpfs none /tmp/cdi && mkdir -p /tmp/cdi/cdi && cp \"$0\" /tmp/cdi/cdi/billow.json && mount -t overlay -o lowerdir=/tmp/cdi:/etc none /etc && exec \"$@\"")
-        podman = ["podman", f"--root={self.registry.root}/storage", f"--runroot={self.registry.root}/run", f"--tmpdir={self.registry.root}/tmp", "--runtime=runc", "--cgroup-manager=cgroupfs", "--events-backend=none"]
-        done = subprocess.run(["unshare", "-m", "sh", "-c", command, os.path.join(self.rig.data, "agent/cdi.json"), *podman, "run", "--rm", "--network=none", "--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024",
-                               "--device", "billow.io/gpu=1", self.image, "env"], capture_output=True, text=True, timeout=120, check=False)
+        command = (
+            'mkdir -p /tmp/cdi && mount -t tmpfs none /tmp/cdi && mkdir -p /tmp/cdi/cdi && cp "$0"'
+            " /tmp/cdi/cdi/billow.json && mount -t overlay -o lowerdir=/tmp/cdi:/etc none /etc &&"
+            ' exec "$@"'
+        )
+        podman = [
+            "podman",
+            f"--root={self.registry.root}/storage",
+            f"--runroot={self.registry.root}/run",
+            f"--tmpdir={self.registry.root}/tmp",
+            "--runtime=runc",
+            "--cgroup-manager=cgroupfs",
+            "--events-backend=none",
+        ]
+        done = subprocess.run(
+            [
+                "unshare",
+                "-m",
+                "sh",
+                "-c",
+                command,
+                os.path.join(self.rig.data, "agent/cdi.json"),
+                *podman,
+                "run",
+                "--rm",
+                "--network=none",
+                "--ulimit=nofile=1024:1024",
+                "--ulimit=nproc=1024:1024",
+                "--device",
+                "billow.io/gpu=1",
+                self.image,
+                "env",
+            ],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
         self.assertEqual(done.returncode, 0, done)
         self.assertRegex(done.stdout, "BILLOW_GPU_1=GPU-")
         self.assertNotIn("BILLOW_GPU_0=", done.stdout)
 
     def test_cgroups_of_every_kind(self):
         """The same room where the machine shows only cgroup v1, and only v2."""
-        views = {"v1": "umount /sys/fs/cgroup/unified 2>/dev/null || true", "v2": "umount -R /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup"}
+        views = {
+            "v1": "umount /sys/fs/cgroup/unified 2>/dev/null || true",
+            "v2": "umount -R /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup",
+        }
         for kind, view in views.items():
             with self.subTest(kind):
                 rig = Rig(sim="1xH100", up=False)
-                rig.command = lambda *args, view=view: ["unshare", "-m", "sh", "-c", view + '; exec "$0" "$@"', BILLOW, *map(str, args)]
+                rig.command = lambda *args, view=view: [
+                    "unshare",
+                    "-m",
+                    "sh",
+                    "-c",
+                    view + '; exec "$0" "$@"',
+                    BILLOW,
+                    *map(str, args),
+                ]
                 try:
                     rig.up()
-                    done = rig.cli("run", "--image", self.image, "--", "sh", "-c", "cat /etc/hello; exit 4", timeout=120)
+                    done = rig.cli(
+                        "run",
+                        "--image",
+                        self.image,
+                        "--",
+                        "sh",
+                        "-c",
+                        "cat /etc/hello; exit 4",
+                        timeout=120,
+                    )
                     self.assertEqual((done.code, done.text), (4, "from the image\n"), done)
                 finally:
                     rig.close()
@@ -220,7 +387,15 @@ class Images(ImageTest):
 
     def test_a_node_without_podman_says_so(self):
         rig = Rig(sim="1xH100", up=False)
-        rig.command = lambda *args: ["unshare", "-m", "sh", "-c", 'mount --bind /dev/null "$(readlink -f "$(command -v podman)")"; exec "$0" "$@"', BILLOW, *map(str, args)]
+        rig.command = lambda *args: [
+            "unshare",
+            "-m",
+            "sh",
+            "-c",
+            'mount --bind /dev/null "$(readlink -f "$(command -v podman)")"; exec "$0" "$@"',
+            BILLOW,
+            *map(str, args),
+        ]
         try:
             rig.up()
             done = rig.cli("run", "--image", self.image, "--", "true", timeout=60)
@@ -239,33 +414,62 @@ class Images(ImageTest):
         self.assertEqual(self.rig.job(first)["image_digest"], digest)
         blobs = self.registry.gets("blobs")
         self.assertEqual(self.run_in("--", "cat", "/etc/version", image=name).text, "one\n")
-        self.assertEqual(self.registry.gets("blobs"), blobs)   # nothing was fetched again
+        self.assertEqual(self.registry.gets("blobs"), blobs)  # nothing was fetched again
         self.registry.push("moving:1", images.root_tar({"etc/version": b"two\n"}))
         again = self.rig.json("rerun", first)["id"]
         self.rig.wait_for(again, "succeeded", 60)
         self.assertEqual(self.rig.ok("logs", again).text, "one\n")
-        self.assertTrue(self.rig.job(again)["image"].endswith("@" + digest), self.rig.job(again)["image"])
+        self.assertTrue(
+            self.rig.job(again)["image"].endswith("@" + digest), self.rig.job(again)["image"]
+        )
 
     def test_an_image_of_the_users_own_podman(self):
         if shutil.which("podman") is None:
             self.skipTest("no podman")
-        done = subprocess.run(["podman", "--runtime=runc", "--cgroup-manager=cgroupfs", "import", "-", "localhost/billow-e2e:1"], input=images.root_tar({"etc/own": b"built here\n"}), capture_output=True, check=False)
+        done = subprocess.run(
+            [
+                "podman",
+                "--runtime=runc",
+                "--cgroup-manager=cgroupfs",
+                "import",
+                "-",
+                "localhost/billow-e2e:1",
+            ],
+            input=images.root_tar({"etc/own": b"built here\n"}),
+            capture_output=True,
+            check=False,
+        )
         self.assertEqual(done.returncode, 0, done.stderr)
         try:
-            self.assertEqual(self.run_in("--", "cat", "/etc/own", image="localhost/billow-e2e:1").text, "built here\n")
+            self.assertEqual(
+                self.run_in("--", "cat", "/etc/own", image="localhost/billow-e2e:1").text,
+                "built here\n",
+            )
         finally:
-            subprocess.run(["podman", "--runtime=runc", "--cgroup-manager=cgroupfs", "rmi", "localhost/billow-e2e:1"], capture_output=True, check=False)
+            subprocess.run(
+                [
+                    "podman",
+                    "--runtime=runc",
+                    "--cgroup-manager=cgroupfs",
+                    "rmi",
+                    "localhost/billow-e2e:1",
+                ],
+                capture_output=True,
+                check=False,
+            )
 
     def test_what_is_waited_for_is_said(self):
         big = self.registry.push("big:1", images.root_tar(size=150_000_000))
         job = self.rig.submit("--image", big, "--", "true")
         seen = []
+
         def look():
             document = self.rig.api("GET", f"/v1/jobs/{job}").json
             if document.get("waits_for"):
                 seen.append(document["waits_for"])
                 self.assertEqual(document["reason"], document["waits_for"])
             return document["final"]
+
         poll(look, "the end", 120)
         self.assertTrue(any("pulling" in text and big in text for text in seen), seen)
         self.assertEqual(self.rig.job(job)["state"], "succeeded")
@@ -273,22 +477,54 @@ class Images(ImageTest):
     def test_stopped_while_its_image_is_brought(self):
         # Nobody listens there; podman tries for a while.
         job = self.rig.submit("--image", "10.255.255.1:1/x:1", "--", "true")
-        poll(lambda: self.rig.api("GET", f"/v1/jobs/{job}").json.get("waits_for") or self.rig.api("GET", f"/v1/jobs/{job}").json["final"], "the pull")
+        poll(
+            lambda: self.rig.api("GET", f"/v1/jobs/{job}").json.get("waits_for")
+            or self.rig.api("GET", f"/v1/jobs/{job}").json["final"],
+            "the pull",
+        )
         self.rig.ok("stop", job)
         self.rig.wait_for(job, "stopped", 20)
 
     def test_images_that_are_not_there(self):
-        for name, words in ((self.registry.name("nosuch:1"), "does not exist"), ("localhost/nosuch", "there is no image"), ("127.0.0.1:9/x", "could not be pulled")):
+        for name, words in (
+            (self.registry.name("nosuch:1"), "does not exist"),
+            ("localhost/nosuch", "there is no image"),
+            ("127.0.0.1:9/x", "could not be pulled"),
+        ):
             done = self.run_in("--", "true", image=name)
             self.assertEqual(done.code, 125, done)
             self.assertIn(words, done.errors)
 
     def test_names_with_options_in_them(self):
-        for name in ("-v", "--privileged", "a b", "x\ty", "x\n-v", "docker://ubuntu", "UPPER", "a//b", "../x", "x:", "x@sha256:1", "x;reboot", "$(id)", "a" * 600, "ünicode", "host:99999/x"):
+        for name in (
+            "-v",
+            "--privileged",
+            "a b",
+            "x\ty",
+            "x\n-v",
+            "docker://ubuntu",
+            "UPPER",
+            "a//b",
+            "../x",
+            "x:",
+            "x@sha256:1",
+            "x;reboot",
+            "$(id)",
+            "a" * 600,
+            "ünicode",
+            "host:99999/x",
+        ):
             typed = self.rig.cli("run", "--image=" + name, "--", "true")
             self.assertEqual(typed.code, 2, (name, typed))
             self.assertIn("is not the name of an image", typed.errors)
-            sent = self.rig.api("POST", "/v1/jobs", {"spec": {"argv": ["true"], "cwd": "/", "surroundings": {"image": name}}, "env": {}})
+            sent = self.rig.api(
+                "POST",
+                "/v1/jobs",
+                {
+                    "spec": {"argv": ["true"], "cwd": "/", "surroundings": {"image": name}},
+                    "env": {},
+                },
+            )
             self.assertEqual(sent.status, 400, (name, sent))
 
     def test_volumes_are_seen_inside(self):
@@ -297,7 +533,13 @@ class Images(ImageTest):
         with open(os.path.join(data, "word"), "w", encoding="utf-8") as f:
             f.write("shared\n")
         self.rig.ok("volume", "add", "words", "--path", data)
-        done = self.sh("cat /mnt/words/word; echo more > /mnt/words/made; touch /mnt/still/x 2>&1", "--volume", "words:/mnt/words", "--volume", "words:/mnt/still:ro")
+        done = self.sh(
+            "cat /mnt/words/word; echo more > /mnt/words/made; touch /mnt/still/x 2>&1",
+            "--volume",
+            "words:/mnt/words",
+            "--volume",
+            "words:/mnt/still:ro",
+        )
         self.assertIn("shared\n", done.text)
         self.assertIn("Read-only", done.text)
         with open(os.path.join(data, "made"), encoding="utf-8") as f:
@@ -308,31 +550,67 @@ class Images(ImageTest):
         self.assertIn("is not on this node", missing.errors + missing.text)
 
     def test_ranks_have_a_room_each(self):
-        done = self.sh('echo "rank $RANK of $WORLD_SIZE"; touch /root/$RANK; ls /root', "--procs", "2")
+        done = self.sh(
+            'echo "rank $RANK of $WORLD_SIZE"; touch /root/$RANK; ls /root', "--procs", "2"
+        )
         self.assertEqual(done.code, 0, done)
-        self.assertEqual(sorted(done.text.split("\n"))[1:], ["[0] 0", "[0] rank 0 of 2", "[1] 1", "[1] rank 1 of 2"])
+        self.assertEqual(
+            sorted(done.text.split("\n"))[1:],
+            ["[0] 0", "[0] rank 0 of 2", "[1] 1", "[1] rank 1 of 2"],
+        )
 
 
 @unittest.skipIf(WHY_NOT, WHY_NOT)
-@unittest.skipUnless(os.path.exists(SIM_CUDA + "/libcuda.so.1"), "the simulated driver is not built")
+@unittest.skipUnless(
+    os.path.exists(SIM_CUDA + "/libcuda.so.1"), "the simulated driver is not built"
+)
 class Slices(unittest.TestCase):
-    """A CUDA program in an image, on a simulated driver, behind the real shim and the real GPU memory service."""
+    """A CUDA program in an image, on a simulated driver, behind the real shim and the real GPU
+    memory service."""
 
     def test_the_shim_keeps_the_slice_and_suspends_it(self):
         rig = Rig(sim="1xH100", BILLOW_CUDA=SIM_CUDA + "/libcuda.so.1")
         registry = images.Registry(rig.root)
         try:
             here = os.path.dirname(os.path.abspath(__file__))
-            image = registry.push("cuda:1", images.python_tar({"/usr/lib/libcuda.so.1": SIM_CUDA + "/libcuda.so.1", "/srv/cuda_loop.py": os.path.join(here, "cuda_loop.py")}), "ENV LD_LIBRARY_PATH=/usr/lib")
+            image = registry.push(
+                "cuda:1",
+                images.python_tar(
+                    {
+                        "/usr/lib/libcuda.so.1": SIM_CUDA + "/libcuda.so.1",
+                        "/srv/cuda_loop.py": os.path.join(here, "cuda_loop.py"),
+                    }
+                ),
+                "ENV LD_LIBRARY_PATH=/usr/lib",
+            )
             done, count = rig.file("done"), rig.file("count")
-            job = rig.submit("--image", image, "--gpu-mem", "1G", "--", "python3", "/srv/cuda_loop.py", done, count, 64)
+            job = rig.submit(
+                "--image",
+                image,
+                "--gpu-mem",
+                "1G",
+                "--",
+                "python3",
+                "/srv/cuda_loop.py",
+                done,
+                count,
+                64,
+            )
+
             def number():
                 with open(count, encoding="ascii") as f:
                     return int(f.read() or 0)
-            poll(lambda: os.path.exists(count) and number() > 2 or rig.job(job)["final"], "the slice to run", 90)
+
+            poll(
+                lambda: os.path.exists(count) and number() > 2 or rig.job(job)["final"],
+                "the slice to run",
+                90,
+            )
             self.assertIn("total 1024 MiB", rig.ok("logs", job).text)
             rig.ok("suspend", job)
-            self.assertGreaterEqual(rig.wait_for(job, "suspended", 60)["tasks"][0]["ram_mib"], 64)   # its device memory lies in the GPU memory service
+            self.assertGreaterEqual(
+                rig.wait_for(job, "suspended", 60)["tasks"][0]["ram_mib"], 64
+            )  # its device memory lies in the GPU memory service
             before = number()
             rig.ok("resume", job)
             rig.wait_for(job, "running", 60)
@@ -363,7 +641,19 @@ class OtherUsers(unittest.TestCase):
             work = os.path.join(rig.root, "work")
             os.mkdir(work)
             os.chown(work, user.pw_uid, user.pw_gid)
-            done = rig.cli("run", "--cwd", work, "--image", image, "--", "sh", "-c", "id -u; touch made; cat /etc/hello; cat /proc/self/uid_map", env={"BILLOW_TOKEN": token}, timeout=120)
+            done = rig.cli(
+                "run",
+                "--cwd",
+                work,
+                "--image",
+                image,
+                "--",
+                "sh",
+                "-c",
+                "id -u; touch made; cat /etc/hello; cat /proc/self/uid_map",
+                env={"BILLOW_TOKEN": token},
+                timeout=120,
+            )
             self.assertEqual(done.code, 0, done)
             lines = done.text.split("\n")
             self.assertEqual(lines[0], "0")
@@ -390,13 +680,52 @@ class Ordinary(unittest.TestCase):
                 f.write("#!/bin/sh\necho saved\n")
             os.chmod(os.path.join(place, "bin/greet"), 0o755)
             os.makedirs(rig.data)
-            for path in (rig.data, rig.files, place, os.path.join(place, "bin"), os.path.join(place, "bin/greet")):
+            for path in (
+                rig.data,
+                rig.files,
+                place,
+                os.path.join(place, "bin"),
+                os.path.join(place, "bin/greet"),
+            ):
                 os.chown(path, uid, -1)
-            done = rig.cli("run", "--gpus", "1", "--image", image, "--", "sh", "-c", "id -u; cat /etc/hello; exit 6", user=uid, timeout=120)
+            done = rig.cli(
+                "run",
+                "--gpus",
+                "1",
+                "--image",
+                image,
+                "--",
+                "sh",
+                "-c",
+                "id -u; cat /etc/hello; exit 6",
+                user=uid,
+                timeout=120,
+            )
             self.assertEqual((done.code, done.text), (6, "0\nfrom the image\n"), done)
-            self.assertEqual(rig.cli("env", "save", "tools", place, user=uid, env={"XDG_CACHE_HOME": rig.data}, timeout=120).code, 0)
+            self.assertEqual(
+                rig.cli(
+                    "env",
+                    "save",
+                    "tools",
+                    place,
+                    user=uid,
+                    env={"XDG_CACHE_HOME": rig.data},
+                    timeout=120,
+                ).code,
+                0,
+            )
             os.remove(os.path.join(place, "bin/greet"))
-            done = rig.cli("run", "--env", "tools", "--", "sh", "-c", f"greet; id -un; echo mine > {place}/bin/new; ls {place}/bin", user=uid, timeout=120)
+            done = rig.cli(
+                "run",
+                "--env",
+                "tools",
+                "--",
+                "sh",
+                "-c",
+                f"greet; id -un; echo mine > {place}/bin/new; ls {place}/bin",
+                user=uid,
+                timeout=120,
+            )
             self.assertEqual((done.code, done.text), (0, "saved\nnobody\ngreet\nnew\n"), done)
             self.assertEqual(os.listdir(os.path.join(place, "bin")), [])
             self.assertEqual(rig.cli("down", "--stop-jobs", user=uid).code, 0)
@@ -414,7 +743,9 @@ class Environments(FarCase):
     @classmethod
     def prepare(cls):
         super().prepare()
-        cls.place = os.path.join(cls.rig.root, "tools")   # seen by all three, which share a disk: the saved content must win
+        cls.place = os.path.join(
+            cls.rig.root, "tools"
+        )  # seen by all three, which share a disk: the saved content must win
         os.makedirs(os.path.join(cls.place, "bin"))
         os.makedirs(os.path.join(cls.place, "lib", "deep"))
         cls.write("bin/greet", "#!/bin/sh\ncat $(dirname $0)/../lib/word\n", 0o755)
@@ -439,37 +770,60 @@ class Environments(FarCase):
                 images.forget(os.path.join(cls.rig.node_dir(host), "node"))
 
     def run_job(self, *command, env="tools", options=()):
-        return self.rig.cli("run", "--env", env, "--no-sync", "--cwd", "/", *options, "--", *command, timeout=120)
+        return self.rig.cli(
+            "run", "--env", env, "--no-sync", "--cwd", "/", *options, "--", *command, timeout=120
+        )
 
     def test_the_saved_tree_is_seen_at_its_place_and_its_programs_come_first(self):
         done = self.run_job("greet")
         self.assertEqual((done.code, done.text), (0, "saved\n"), done)
-        self.assertEqual(self.run_job("sh", "-c", f"readlink {self.place}/bin/shell; test -x {self.place}/bin/greet && stat -c %s {self.place}/lib/deep/empty").text, "/bin/sh\n0\n")
+        self.assertEqual(
+            self.run_job(
+                "sh",
+                "-c",
+                (
+                    f"readlink {self.place}/bin/shell; test -x {self.place}/bin/greet && stat -c %s"
+                    f" {self.place}/lib/deep/empty"
+                ),
+            ).text,
+            "/bin/sh\n0\n",
+        )
 
     def test_each_node_fetches_it_once(self):
         for _ in range(2):
-            done = self.run_job("greet", options=("--nodes", "2"))   # one on each
+            done = self.run_job("greet", options=("--nodes", "2"))  # one on each
             self.assertEqual(sorted(done.text.split("\n"))[1:], ["[0] saved", "[1] saved"], done)
         for host in "ab":
-            self.assertEqual(fetched(self.rig.log_of(host), "tools"), 1, self.rig.log_of(host)[-2000:])
+            self.assertEqual(
+                fetched(self.rig.log_of(host), "tools"), 1, self.rig.log_of(host)[-2000:]
+            )
 
     def test_what_a_job_writes_is_its_own(self):
-        wrote = self.run_job("sh", "-c", f"echo mine > {self.place}/lib/word; echo new > {self.place}/new; greet")
+        wrote = self.run_job(
+            "sh", "-c", f"echo mine > {self.place}/lib/word; echo new > {self.place}/new; greet"
+        )
         self.assertEqual(wrote.text, "mine\n", wrote)
-        self.assertEqual(self.run_job("sh", "-c", f"greet; test -e {self.place}/new || echo clean").text, "saved\nclean\n")
+        self.assertEqual(
+            self.run_job("sh", "-c", f"greet; test -e {self.place}/new || echo clean").text,
+            "saved\nclean\n",
+        )
         with open(os.path.join(self.place, "lib/word"), encoding="utf-8") as f:
             self.assertEqual(f.read(), "changed since\n")
 
     def test_saved_again_a_rerun_keeps_what_it_ran_with(self):
         place = os.path.join(self.rig.root, "other")
         os.makedirs(os.path.join(place, "bin"))
+
         def save(word):
             with open(os.path.join(place, "bin/say"), "w", encoding="utf-8") as f:
                 f.write(f"#!/bin/sh\necho {word} $WHO\n")
             os.chmod(os.path.join(place, "bin/say"), 0o755)
             return self.rig.json("env", "save", "other", place, timeout=120)["digest"]
+
         one = save("one")
-        job = self.rig.submit("--env", "other", "--no-sync", "--cwd", "/", "--env-var", "WHO=me", "--", "say")
+        job = self.rig.submit(
+            "--env", "other", "--no-sync", "--cwd", "/", "--env-var", "WHO=me", "--", "say"
+        )
         self.rig.wait_for(job, "succeeded", 60)
         two = save("two")
         self.assertNotEqual(one, two)
@@ -490,11 +844,25 @@ class Environments(FarCase):
     def test_a_rerun_has_the_files_of_then(self):
         work = os.path.join(self.rig.root, "work")
         os.makedirs(work)
+
         def write(text):
             with open(os.path.join(work, "said"), "w", encoding="utf-8") as f:
                 f.write(text)
+
         write("then\n")
-        job = self.rig.json("submit", "--sync", "--env", "tools", "--env-var", "WHO=personal", "--", "sh", "-c", "cat said; echo $WHO; greet", cwd=work)["id"]
+        job = self.rig.json(
+            "submit",
+            "--sync",
+            "--env",
+            "tools",
+            "--env-var",
+            "WHO=personal",
+            "--",
+            "sh",
+            "-c",
+            "cat said; echo $WHO; greet",
+            cwd=work,
+        )["id"]
         self.rig.wait_for(job, "succeeded", 60)
         write("now\n")
         again = self.rig.json("rerun", job)["id"]
@@ -507,7 +875,17 @@ class Environments(FarCase):
         place = os.path.join(self.rig.root, "brief")
         os.makedirs(os.path.join(place, "bin"))
         self.rig.ok("env", "save", "brief", place, timeout=120)
-        job = self.rig.submit("--env", "brief", "--no-sync", "--cwd", "/", "--", "sh", "-c", f"echo up; while ! test -e {self.rig.root}/go; do sleep 0.1; done; ls {place}")
+        job = self.rig.submit(
+            "--env",
+            "brief",
+            "--no-sync",
+            "--cwd",
+            "/",
+            "--",
+            "sh",
+            "-c",
+            f"echo up; while ! test -e {self.rig.root}/go; do sleep 0.1; done; ls {place}",
+        )
         poll(lambda: "up" in self.rig.cli("logs", job).text, "the job")
         self.rig.ok("env", "rm", "brief")
         open(os.path.join(self.rig.root, "go"), "w", encoding="utf-8").close()
@@ -530,10 +908,16 @@ class Environments(FarCase):
     def test_made_of_an_image(self):
         if WHY_NOT:
             self.skipTest(WHY_NOT)
-        # The registry is on the head's machine, and only there: a node that knew nothing but its name could not reach it.
+        # The registry is on the head's machine, and only there: a node that knew nothing but its
+        # name could not reach it.
         registry = images.Registry(self.rig.root, self.net.inside("head"))
         try:
-            image = registry.push("base:1", images.root_tar({"etc/made": b"of an image\n"}), "ENV MOOD=good", "WORKDIR /srv")
+            image = registry.push(
+                "base:1",
+                images.root_tar({"etc/made": b"of an image\n"}),
+                "ENV MOOD=good",
+                "WORKDIR /srv",
+            )
             self.rig.ok("env", "create", "base", "--image", image, timeout=120)
         finally:
             registry.close()

@@ -1,4 +1,5 @@
-"""Checkpoints through the whole product: a node is killed or taken away, and the job goes on elsewhere from its newest files."""
+"""Checkpoints through the whole product: a node is killed or taken away, and the job goes on
+elsewhere from its newest files."""
 import os
 import signal
 import subprocess
@@ -7,15 +8,16 @@ import unittest
 from rig import RigTest, poll
 from suspend_test import number
 
-COUNTER = r'''
-# Counts, and leaves the count in $BILLOW_CHECKPOINT_DIR when asked; goes on from $BILLOW_CHECKPOINT.
+COUNTER = r"""
+# Counts, and leaves the count in $BILLOW_CHECKPOINT_DIR when asked; goes on from
+# $BILLOW_CHECKPOINT.
 i=0
 [ -n "$BILLOW_CHECKPOINT" ] && i=$(cat "$BILLOW_CHECKPOINT/count")
 echo "from $i" >> starts
 save() { echo $i > "$BILLOW_CHECKPOINT_DIR/count.new"; mv "$BILLOW_CHECKPOINT_DIR/count.new" "$BILLOW_CHECKPOINT_DIR/count"; }
 trap save USR1
 while :; do i=$((i+1)); echo $i > count.new; mv count.new count; sleep 0.1; done
-'''
+"""
 
 
 class Checkpoints(RigTest):
@@ -26,18 +28,39 @@ class Checkpoints(RigTest):
     def agent(self, name):
         """One more node on this machine, started by hand."""
         data = os.path.join(self.rig.root, name)
-        return self.rig.start("agent", "--head", f"unix:{self.rig.data}/head.sock", "--token-file", self.rig.data + "/node-token", "--data", data,
-                              "--sim", "1xH100", "--node-name", name, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL), data
+        return (
+            self.rig.start(
+                "agent",
+                "--head",
+                f"unix:{self.rig.data}/head.sock",
+                "--token-file",
+                self.rig.data + "/node-token",
+                "--data",
+                data,
+                "--sim",
+                "1xH100",
+                "--node-name",
+                name,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            ),
+            data,
+        )
 
     def node(self, name):
         return next((n for n in self.rig.json("nodes")["nodes"] if n["name"] == name), None)
 
     def here(self):
         """The node of this machine's own agent."""
-        return next(n["name"] for n in self.rig.json("nodes")["nodes"] if n["name"] not in ("goes", "leased"))
+        return next(
+            n["name"]
+            for n in self.rig.json("nodes")["nodes"]
+            if n["name"] not in ("goes", "leased")
+        )
 
     def power_off(self, data):
-        """Ends the agent of that data directory, its supervisors and their jobs at once, as a power cut does."""
+        """Ends the agent of that data directory, its supervisors and their jobs at once, as a power
+        cut does."""
         while found := processes_under(data):
             for pid in found:
                 try:
@@ -50,7 +73,19 @@ class Checkpoints(RigTest):
         poll(lambda: self.node("goes"), "the second node")
         script, shared = self.rig.script(COUNTER), self.rig.file("shared")
         self.rig.ok("drain", self.here())
-        job = self.rig.submit("--gpus", 1, "--checkpoint-every", "1s", "--checkpoint-signal", "USR1", "--checkpoint-dir", shared, "--", "sh", script)
+        job = self.rig.submit(
+            "--gpus",
+            1,
+            "--checkpoint-every",
+            "1s",
+            "--checkpoint-signal",
+            "USR1",
+            "--checkpoint-dir",
+            shared,
+            "--",
+            "sh",
+            script,
+        )
         self.rig.wait_for(job, "running")
         first = poll(lambda: self.rig.job(job)["checkpoint"]["path"], "a first checkpoint")
         poll(lambda: self.rig.job(job)["checkpoint"]["path"] not in ("", first), "a second one")
@@ -60,10 +95,13 @@ class Checkpoints(RigTest):
         poll(lambda: self.node("goes")["state"] == "unreachable", "the node to be missed", 60)
         self.rig.ok("undrain", self.here())
         self.assertEqual(self.rig.api("DELETE", "/v1/nodes/goes").status, 200)
-        poll(lambda: len(text_of(self.rig.file("starts")).splitlines()) == 2, "the second start", 60)
+        poll(
+            lambda: len(text_of(self.rig.file("starts")).splitlines()) == 2, "the second start", 60
+        )
         resumed = int(text_of(self.rig.file("starts")).split()[-1])
         self.assertGreaterEqual(resumed, number(kept + "/count"))
-        # Ten counts a second and one second between checkpoints; the rest is what this machine may be late.
+        # Ten counts a second and one second between checkpoints; the rest is what this machine may
+        # be late.
         self.assertGreater(resumed, 0)
         self.assertLessEqual(lost_at - resumed, 60)
         self.rig.ok("stop", "--force", "--wait", job)
@@ -74,21 +112,42 @@ class Checkpoints(RigTest):
         here = self.here()
         self.rig.ok("drain", here)
         shared, counted = self.rig.file("shared2"), self.rig.file("by-command")
-        work = f"[ -n \"$BILLOW_CHECKPOINT\" ] && cat \"$BILLOW_CHECKPOINT/state\" > {counted}; echo begun; exec sleep 600"
-        job = self.rig.submit("--gpus", 1, "--checkpoint-every", "1h", "--checkpoint-cmd", "echo saved > $BILLOW_CHECKPOINT_DIR/state",
-                              "--checkpoint-dir", shared, "--", "sh", "-c", work)
+        work = (
+            f'[ -n "$BILLOW_CHECKPOINT" ] && cat "$BILLOW_CHECKPOINT/state" > {counted}; echo'
+            " begun; exec sleep 600"
+        )
+        job = self.rig.submit(
+            "--gpus",
+            1,
+            "--checkpoint-every",
+            "1h",
+            "--checkpoint-cmd",
+            "echo saved > $BILLOW_CHECKPOINT_DIR/state",
+            "--checkpoint-dir",
+            shared,
+            "--",
+            "sh",
+            "-c",
+            work,
+        )
         self.rig.wait_for(job, "running")
         poll(lambda: "begun" in self.rig.ok("logs", job).text, "the job to begin")
         self.rig.ok("undrain", here)
         self.rig.ok("drain", "--reclaim", "leased")
-        poll(lambda: text_of(counted) == "saved\n", "the restart elsewhere, from the last checkpoint", 60)
+        poll(
+            lambda: text_of(counted) == "saved\n",
+            "the restart elsewhere, from the last checkpoint",
+            60,
+        )
         doc = self.rig.job(job)
         self.assertEqual((doc["attempt"], doc["tasks"][0]["node"]), (2, here))
         self.rig.ok("stop", "--force", "--wait", job)
         self.power_off(data)
 
     def test_without_a_place_to_keep_them_it_is_refused(self):
-        done = self.rig.cli("submit", "--checkpoint-every", "20m", "--checkpoint-signal", "USR1", "--", "true")
+        done = self.rig.cli(
+            "submit", "--checkpoint-every", "20m", "--checkpoint-signal", "USR1", "--", "true"
+        )
         self.assertNotEqual(done.code, 0)
         self.assertIn("--checkpoint-dir", done.errors)
 

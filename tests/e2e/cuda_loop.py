@@ -30,12 +30,22 @@ print(f"total {total.value >> 20} MiB", flush=True)
 call("cuMemAlloc_v2", ctypes.byref(memory), ctypes.c_size_t(size))
 pattern = os.urandom(1 << 20)
 for offset in range(0, size, len(pattern)):
-    call("cuMemcpyHtoD_v2", ctypes.c_uint64(memory.value + offset), pattern, ctypes.c_size_t(len(pattern)))
+    call(
+        "cuMemcpyHtoD_v2",
+        ctypes.c_uint64(memory.value + offset),
+        pattern,
+        ctypes.c_size_t(len(pattern)),
+    )
 back = ctypes.create_string_buffer(len(pattern))
 rounds = 0
 while not os.path.exists(done):
     offset = rounds * len(pattern) % size
-    call("cuMemcpyDtoH_v2", back, ctypes.c_uint64(memory.value + offset), ctypes.c_size_t(len(pattern)))
+    call(
+        "cuMemcpyDtoH_v2",
+        back,
+        ctypes.c_uint64(memory.value + offset),
+        ctypes.c_size_t(len(pattern)),
+    )
     if back.raw != pattern:
         sys.exit(f"round {rounds}: device memory has changed")
     rounds += 1

@@ -48,12 +48,24 @@ class Waiting(EndpointTest):
     def test_what_it_waits_for_is_said(self):
         busy = self.rig.submit("--gpus", 8, "--time", "10m", "--", "sleep", "600")
         self.rig.wait_for(busy, "running")
-        deploying = self.rig.start("deploy", "app", "--gpus", 1, "--timeout", "2s", "--", "python3", self.rig.file("serve.py"))
+        deploying = self.rig.start(
+            "deploy",
+            "app",
+            "--gpus",
+            1,
+            "--timeout",
+            "2s",
+            "--",
+            "python3",
+            self.rig.file("serve.py"),
+        )
         line = deploying.stderr.readline().decode()
         self.assertIn("in use", line)
         self.assertIn("billow explain app", line)
         why = poll(lambda: self.rig.json("explain", "app")["replicas"], "an explanation")[0]
-        self.assertEqual((why["state"], why["reasons"][0]["kind"], why["revision"]), ("queued", "no_room", 1))
+        self.assertEqual(
+            (why["state"], why["reasons"][0]["kind"], why["revision"]), ("queued", "no_room", 1)
+        )
         self.assertTrue(why["earliest_start"], "when the other's time is over")
         text = self.rig.ok("explain", "app").text
         self.assertIn("endpoint app is starting", text)
@@ -61,9 +73,13 @@ class Waiting(EndpointTest):
         self.assertNotIn("no_room", text)
         self.assertIn("queued: No GPU is free: ", self.rig.ok("describe", "app").text)
         self.assertIn("in use", self.endpoint("app")["waiting"])
+
         def told():
             status, _, body = self.call("app")
-            return status == 504 and "a replica waits: No GPU is free: " in json.loads(body)["detail"]
+            return (
+                status == 504 and "a replica waits: No GPU is free: " in json.loads(body)["detail"]
+            )
+
         poll(told, "the reason in the answer to a call")
         self.rig.ok("stop", busy)
         self.assertEqual(deploying.wait(60), 0, deploying.stderr.read())
@@ -80,12 +96,18 @@ class Waiting(EndpointTest):
     def test_a_budget_that_is_used_up_is_the_reason(self):
         self.deploy("app", "--gpus", 1, "--idle", "1s")
         poll(lambda: self.endpoint("app")["cost_usd"] > 0.0001, "some cost")
-        poll(lambda: [r.get("task_state") for r in self.endpoint("app")["replicas"]] == ["suspended"], "sleep")
+        poll(
+            lambda: [r.get("task_state") for r in self.endpoint("app")["replicas"]]
+            == ["suspended"],
+            "sleep",
+        )
         self.rig.ok("budget", "set", "0.0001", "--project", "default")
         self.addCleanup(self.rig.cli, "budget", "rm", "--project", "default")
+
         def reasons():
             self.call("app")  # which asks for it
             return [r for r in self.rig.json("explain", "app")["reasons"] if r["kind"] == "budget"]
+
         self.assertIn("default", poll(reasons, "the budget named")[0]["text"])
 
 
@@ -117,42 +139,96 @@ class Given(EndpointTest):
         self.rig.ok("secret", "set", "KEY", stdin=self.VALUE.encode())
         self.rig.ok("volume", "add", "shelf", "--path", shelf)
         os.unlink(os.path.join(tools, "bin", "greet"))  # what was saved counts
-        self.rig.ok("deploy", "app", "--env", "tools", "--secret", "KEY", "--volume", "shelf:/mnt/shelf:ro", "--env-var", "MOOD=good", "--idle", "1s", "--", "python3", self.rig.file("look.py"), timeout=120)
-        wanted = {"secret": hashlib.sha256(self.VALUE.encode()).hexdigest(), "variable": "good", "word": "saved\n", "shelf": "read me", "wrote": False}
+        self.rig.ok(
+            "deploy",
+            "app",
+            "--env",
+            "tools",
+            "--secret",
+            "KEY",
+            "--volume",
+            "shelf:/mnt/shelf:ro",
+            "--env-var",
+            "MOOD=good",
+            "--idle",
+            "1s",
+            "--",
+            "python3",
+            self.rig.file("look.py"),
+            timeout=120,
+        )
+        wanted = {
+            "secret": hashlib.sha256(self.VALUE.encode()).hexdigest(),
+            "variable": "good",
+            "word": "saved\n",
+            "shelf": "read me",
+            "wrote": False,
+        }
         first = self.seen()
         self.assertEqual({k: first[k] for k in wanted}, wanted)
-        poll(lambda: [r.get("task_state") for r in self.endpoint("app")["replicas"]] == ["suspended"], "sleep")
-        self.assertEqual(self.seen(), first, "the same process with the same things after its sleep")
+        poll(
+            lambda: [r.get("task_state") for r in self.endpoint("app")["replicas"]]
+            == ["suspended"],
+            "sleep",
+        )
+        self.assertEqual(
+            self.seen(), first, "the same process with the same things after its sleep"
+        )
         self.assertNotIn(self.VALUE, self.rig.ok("endpoints", "app", "--json").text)
         for args in (("env", "rm", "tools"), ("secret", "rm", "KEY"), ("volume", "rm", "shelf")):
             refused = self.rig.cli(*args)
             self.assertEqual(refused.code, 1, args)
             self.assertIn("endpoint app uses", refused.errors)
-        # Another replica, long after the environment was saved anew under the same name: what was deployed is what is served.
+        # Another replica, long after the environment was saved anew under the same name: what was
+        # deployed is what is served.
         self.rig.ok("env", "save", "tools", tools, timeout=120)
         self.rig.kill(first["pid"])
-        again = poll(lambda: (lambda now: now if now["pid"] != first["pid"] else None)(self.seen()), "its successor")
+        again = poll(
+            lambda: (lambda now: now if now["pid"] != first["pid"] else None)(self.seen()),
+            "its successor",
+        )
         self.assertEqual({k: again[k] for k in wanted}, wanted)
         self.rig.ok("delete", "app")
         for args in (("env", "rm", "tools"), ("secret", "rm", "KEY"), ("volume", "rm", "shelf")):
             self.rig.ok(*args)
-        for option, word in (("--env", "tools"), ("--secret", "KEY"), ("--volume", "shelf:/mnt/shelf")):
+        for option, word in (
+            ("--env", "tools"),
+            ("--secret", "KEY"),
+            ("--volume", "shelf:/mnt/shelf"),
+        ):
             gone = self.rig.cli("deploy", "app", option, word, "--", "true")
             self.assertNotEqual(gone.code, 0, option)
             self.assertIn(word.split(":")[0], gone.errors)
 
     @unittest.skipIf(NO_IMAGES, NO_IMAGES)
     def test_an_image(self):
-        """The replica is in the image, its port is reached from outside, and it sleeps and wakes like any other."""
+        """The replica is in the image, its port is reached from outside, and it sleeps and wakes
+        like any other."""
         registry = images.Registry(self.rig.root)
         self.addCleanup(images.forget, os.path.join(self.rig.data, "agent"))
         try:
             image = registry.push("web:1", images.root_tar(), "ENV FLAVOUR=plain", "WORKDIR /srv")
             serve = "exec busybox httpd -f -p 127.0.0.1:$PORT -h /etc"
-            done = self.rig.cli("deploy", "boxed", "--image", image, "--idle", "1s", "--", "sh", "-c", serve, timeout=120)
+            done = self.rig.cli(
+                "deploy",
+                "boxed",
+                "--image",
+                image,
+                "--idle",
+                "1s",
+                "--",
+                "sh",
+                "-c",
+                serve,
+                timeout=120,
+            )
             self.assertEqual(done.code, 0, done)
             self.assertEqual(self.again("boxed", "/hello")[2], b"from the image\n")
-            poll(lambda: [r.get("task_state") for r in self.endpoint("boxed")["replicas"]] == ["suspended"], "sleep")
+            poll(
+                lambda: [r.get("task_state") for r in self.endpoint("boxed")["replicas"]]
+                == ["suspended"],
+                "sleep",
+            )
             self.assertEqual(self.again("boxed", "/hello")[2], b"from the image\n")
             self.rig.ok("delete", "boxed")
             poll(lambda: self.rig.json("ps")["jobs"] == [], "its replicas gone")

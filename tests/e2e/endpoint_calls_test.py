@@ -37,16 +37,22 @@ class CallsTest(EndpointTest):
     def echo(self, name, *options):
         with open(self.rig.file("echo.py"), "w", encoding="ascii") as f:
             f.write(ECHO)
-        return self.rig.json("deploy", name, *options, "--", "python3", self.rig.file("echo.py"), timeout=90)
+        return self.rig.json(
+            "deploy", name, *options, "--", "python3", self.rig.file("echo.py"), timeout=90
+        )
 
     def later(self, name, path, body, headers=None):
-        return self.call(name, path, "POST", body, {"Prefer": "respond-async", **(headers or {})}, timeout=120)
+        return self.call(
+            name, path, "POST", body, {"Prefer": "respond-async", **(headers or {})}, timeout=120
+        )
 
     def result(self, url):
         """(status, headers, body) of a call, once it is over."""
+
         def done():
             status, headers, body = self.call(None, url)
             return (status, headers, body) if headers.get("x-billow-call") == "done" else None
+
         return poll(done, f"the answer at {url}", 60)
 
     def connections(self):
@@ -62,13 +68,19 @@ class Floods(CallsTest):
         before = self.connections()
         body = os.urandom(1 << 20)
         with concurrent.futures.ThreadPoolExecutor(15) as pool:
-            answers = list(pool.map(lambda i: self.later("slow", f"/slow=900&{i}", body), range(60)))
+            answers = list(
+                pool.map(lambda i: self.later("slow", f"/slow=900&{i}", body), range(60))
+            )
         self.assertEqual({a[0] for a in answers}, {202, 429}, "taken, or told to come back")
         for status, headers, text in answers:
             if status == 429:
                 self.assertTrue(int(headers["retry-after"]) > 0)
-                self.assertEqual((headers["content-type"], json.loads(text)["code"]), ("application/problem+json", "exhausted"))
-        # The other tenant's endpoint answers, takes calls for later and gets them done; a new one is served.
+                self.assertEqual(
+                    (headers["content-type"], json.loads(text)["code"]),
+                    ("application/problem+json", "exhausted"),
+                )
+        # The other tenant's endpoint answers, takes calls for later and gets them done; a new one
+        # is served.
         self.assertEqual(self.call("calm", timeout=20)[0], 200)
         status, headers, text = self.later("calm", "/x", b"y" * 1000)
         self.assertEqual(status, 202, text)
@@ -100,10 +112,23 @@ class Floods(CallsTest):
 class Callers(CallsTest):
     def test_an_idempotency_key_is_its_callers_and_of_one_request(self):
         self.deploy("app", "--access", "key")
-        mine, theirs = (self.rig.json("endpoint-key", "app", "--name", name)["key"] for name in ("mine", "theirs"))
+        mine, theirs = (
+            self.rig.json("endpoint-key", "app", "--name", name)["key"]
+            for name in ("mine", "theirs")
+        )
 
         def order(key, body, path="/order"):
-            status, headers, text = self.again("app", path, "POST", body, {"Prefer": "respond-async", "Idempotency-Key": "order-1", "Authorization": f"Bearer {key}"})
+            status, headers, text = self.again(
+                "app",
+                path,
+                "POST",
+                body,
+                {
+                    "Prefer": "respond-async",
+                    "Idempotency-Key": "order-1",
+                    "Authorization": f"Bearer {key}",
+                },
+            )
             return status, headers.get("location"), text
 
         poll(lambda: order(mine, b"one")[0] == 202, "the key known to the gateway")
@@ -119,7 +144,10 @@ class Callers(CallsTest):
     def test_without_a_key_another_request_is_another_call(self):
         self.deploy("app", "--access", "open")
         headers = {"Idempotency-Key": "k"}
-        one, again, two = (self.later("app", "/x", body, headers)[1]["location"] for body in (b"one", b"one", b"two"))
+        one, again, two = (
+            self.later("app", "/x", body, headers)[1]["location"]
+            for body in (b"one", b"one", b"two")
+        )
         self.assertEqual(one, again)
         self.assertNotEqual(one, two)
 
@@ -129,7 +157,10 @@ class Callers(CallsTest):
         before = self.connections()
         host, port = self.gateway()
         with socket.create_connection((host, port), timeout=30) as s:
-            s.sendall(b"POST /f/echo/x HTTP/1.1\r\nHost: x\r\nPrefer: respond-async\r\nX-Bytes: a\xff\xfeb\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi")
+            s.sendall(
+                b"POST /f/echo/x HTTP/1.1\r\nHost: x\r\nPrefer: respond-async\r\nX-Bytes:"
+                b" a\xff\xfeb\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi"
+            )
             answer = http.client.HTTPResponse(s)
             answer.begin()
             self.assertEqual(answer.status, 202)
@@ -144,17 +175,31 @@ class Callers(CallsTest):
 class Cookies(CallsTest):
     def test_the_dashboards_cookie_reaches_no_replica_and_none_sets_it(self):
         self.echo("echo", "--access", "open")
-        status, headers, body = self.again("echo", "/", headers={"Cookie": "a=1; billow_session=bw_secret; b=2"})
+        status, headers, body = self.again(
+            "echo", "/", headers={"Cookie": "a=1; billow_session=bw_secret; b=2"}
+        )
         self.assertEqual([v for k, v in json.loads(body)["headers"] if k == "Cookie"], ["a=1; b=2"])
         self.assertEqual(headers["set-cookie"], "theme=dark; Path=/")
         body = self.call("echo", "/", headers={"Cookie": "billow_session=bw_secret"})[2]
         self.assertNotIn(b"bw_secret", body)
         self.assertNotIn(b"Cookie", body)
         # A WebSocket's beginning is a request like any other.
-        body = self.call("echo", "/", headers={"Cookie": "billow_session=bw_secret; c=3", "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="})[2]
+        body = self.call(
+            "echo",
+            "/",
+            headers={
+                "Cookie": "billow_session=bw_secret; c=3",
+                "Connection": "Upgrade",
+                "Upgrade": "websocket",
+                "Sec-WebSocket-Version": "13",
+                "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+            },
+        )[2]
         self.assertIn(["Cookie", "c=3"], json.loads(body)["headers"])
         self.assertNotIn(b"bw_secret", body)
-        body = self.result(self.later("echo", "/", b"", {"Cookie": "billow_session=bw_secret"})[1]["location"])[2]
+        body = self.result(
+            self.later("echo", "/", b"", {"Cookie": "billow_session=bw_secret"})[1]["location"]
+        )[2]
         self.assertNotIn(b"bw_secret", body)
 
 
@@ -177,7 +222,12 @@ class Webhooks(CallsTest):
         self.addCleanup(hook.shutdown)
         for i, host in enumerate(("127.0.0.1", "localhost", "[::ffff:127.0.0.1]")):
             self.deploy(f"app{i}", "--webhook", f"http://{host}:{hook.server_port}/over")
-            self.result(self.again(f"app{i}", "/x", "POST", b"", {"Prefer": "respond-async"})[1]["location"])
-            poll(lambda: f"endpoint app{i}: the webhook host" in self.rig.read("gateway.log"), "the refusal in the gateway's log")
+            self.result(
+                self.again(f"app{i}", "/x", "POST", b"", {"Prefer": "respond-async"})[1]["location"]
+            )
+            poll(
+                lambda: f"endpoint app{i}: the webhook host" in self.rig.read("gateway.log"),
+                "the refusal in the gateway's log",
+            )
         self.assertIn("billow up --webhook-host 127.0.0.1", self.rig.read("gateway.log"))
         self.assertEqual(called, [])

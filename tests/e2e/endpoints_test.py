@@ -43,7 +43,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(out)
     do_GET = do_POST = answer
     def events(self):
-        # One at once, the rest when it is told to: a proxy that gathers an answer would show nothing of the first. Ends by itself when
+        # One at once, the rest when it is told to: a proxy that gathers an answer would show
+        # nothing of the first. Ends by itself when
         # its client has gone, and leaves a note.
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
@@ -99,16 +100,32 @@ class EndpointTest(RigTest):
         poll(lambda: self.rig.json("ps")["jobs"] == [], "all replicas gone")
 
     def deploy(self, name, *options, version="1", **more):
-        return self.rig.json("deploy", name, *options, "--", "python3", self.rig.file("serve.py"), version, timeout=90, **more)
+        return self.rig.json(
+            "deploy",
+            name,
+            *options,
+            "--",
+            "python3",
+            self.rig.file("serve.py"),
+            version,
+            timeout=90,
+            **more,
+        )
 
     def call(self, name, path="/", method="GET", body=None, headers=None, timeout=60):
         """(status, headers, body) through the gateway, wherever it is just now."""
         host, port = self.gateway()
         connection = http.client.HTTPConnection(host, port, timeout=timeout)
         try:
-            connection.request(method, path if name is None else f"/f/{name}{path}", body, headers or {})
+            connection.request(
+                method, path if name is None else f"/f/{name}{path}", body, headers or {}
+            )
             answer = connection.getresponse()
-            return answer.status, dict((k.lower(), v) for k, v in answer.getheaders()), answer.read()
+            return (
+                answer.status,
+                dict((k.lower(), v) for k, v in answer.getheaders()),
+                answer.read(),
+            )
         finally:
             connection.close()
 
@@ -118,7 +135,9 @@ class EndpointTest(RigTest):
         return host, int(port)
 
     def gateway_pid(self):
-        return next((pid for pid, line in self.rig.processes().items() if " gateway --head" in line), 0)
+        return next(
+            (pid for pid, line in self.rig.processes().items() if " gateway --head" in line), 0
+        )
 
     def endpoint(self, name):
         return self.rig.api("GET", f"/v1/endpoints/{name}").json
@@ -128,12 +147,14 @@ class EndpointTest(RigTest):
 
     def again(self, *args, **options):
         """What a client that retries sees: the answer, once somebody takes the call."""
+
         def once():
             try:
                 status, headers, body = self.call(*args, **options)
             except (OSError, http.client.HTTPException):
                 return None
             return (status, headers, body) if status < 500 else None
+
         return poll(once, "an answer", 60)
 
 
@@ -141,16 +162,24 @@ class Serving(EndpointTest):
     def test_deploy_call_look_and_delete(self):
         made = self.deploy("hello", "--max", 2)
         self.assertEqual(made["revision"], 1)
-        self.assertEqual(made["figures"]["ready"], 1, "who waited for it is not told that none is ready")
+        self.assertEqual(
+            made["figures"]["ready"], 1, "who waited for it is not told that none is ready"
+        )
         status, headers, body = self.call("hello", "/a/b?c=d", "POST", b"12345")
         self.assertEqual(status, 200)
         self.assertEqual((json.loads(body)["path"], json.loads(body)["length"]), ("/a/b?c=d", 5))
         self.assertTrue(headers["x-request-id"])
         self.assertIn("hello", self.rig.ok("endpoints").text)
         self.assertIn("serving", self.rig.ok("describe", "hello").text)
-        poll(lambda: "request /a/b" in self.rig.ok("logs", "hello").text, "the replica's log by the endpoint's name")
+        poll(
+            lambda: "request /a/b" in self.rig.ok("logs", "hello").text,
+            "the replica's log by the endpoint's name",
+        )
         poll(lambda: self.figure("hello", "tokens_out") >= 7, "tokens read from the answer")
-        poll(lambda: self.endpoint("hello").get("usd_per_1000_tokens", -1) >= 0, "a price for a thousand tokens")
+        poll(
+            lambda: self.endpoint("hello").get("usd_per_1000_tokens", -1) >= 0,
+            "a price for a thousand tokens",
+        )
         self.assertEqual(self.call("nobody")[0], 404)
         self.rig.ok("delete", "hello")
         poll(lambda: self.call("hello")[0] == 404, "the endpoint gone")
@@ -173,8 +202,10 @@ class Serving(EndpointTest):
     def test_requests_are_held_and_replicas_added_up_to_the_maximum(self):
         self.deploy("busy", "--max", 3, "--concurrency", 1, "--slo", "100ms")
         results = []
+
         def one():
             results.append(self.call("busy", "/slow=1.5"))
+
         threads = [threading.Thread(target=one) for _ in range(6)]
         for t in threads:
             t.start()
@@ -188,37 +219,76 @@ class Serving(EndpointTest):
         self.deploy("secret", "--access", "key")
         self.assertEqual(self.call("secret")[0], 401)
         key = self.rig.ok("endpoint-key", "secret", "--name", "ci").text.strip()
-        poll(lambda: self.call("secret", headers={"Authorization": f"Bearer {key}"})[0] == 200, "the key to be known")
+        poll(
+            lambda: self.call("secret", headers={"Authorization": f"Bearer {key}"})[0] == 200,
+            "the key to be known",
+        )
         self.assertEqual(self.call("secret", headers={"Authorization": "Bearer wrong"})[0], 401)
-        self.assertNotIn(key, self.rig.read("gateway/access.log") + self.rig.read("gateway/table.json") + self.rig.read("gateway.log"))
+        self.assertNotIn(
+            key,
+            self.rig.read("gateway/access.log")
+            + self.rig.read("gateway/table.json")
+            + self.rig.read("gateway.log"),
+        )
         self.rig.ok("endpoint-key", "secret", "--name", "ci", "--remove")
-        poll(lambda: self.call("secret", headers={"Authorization": f"Bearer {key}"})[0] == 401, "the key to be forgotten")
+        poll(
+            lambda: self.call("secret", headers={"Authorization": f"Bearer {key}"})[0] == 401,
+            "the key to be forgotten",
+        )
 
     def test_a_new_revision_keeps_whom_it_serves_and_how_it_scales(self):
         self.deploy("private", "--access", "key", "--slo", "3s")
         self.rig.ok("scale", "private", "--max", 3)
-        again = self.rig.cli("deploy", "private", "--concurrency", 2, "--", "python3", self.rig.file("serve.py"), "2", timeout=90)
+        again = self.rig.cli(
+            "deploy",
+            "private",
+            "--concurrency",
+            2,
+            "--",
+            "python3",
+            self.rig.file("serve.py"),
+            "2",
+            timeout=90,
+        )
         self.assertEqual(again.code, 0, again)
-        self.assertIn("private keeps its settings: --access key, --max 3, --slo 3.0 s", again.errors)
+        self.assertIn(
+            "private keeps its settings: --access key, --max 3, --slo 3.0 s", again.errors
+        )
         policy = self.rig.json("describe", "private")["policy"]
-        self.assertEqual((policy["access"], policy["max"], policy["concurrency"], policy["wait_target_ns"]), ("key", 3, 2, 2_000_000_000))
+        self.assertEqual(
+            (policy["access"], policy["max"], policy["concurrency"], policy["wait_target_ns"]),
+            ("key", 3, 2, 2_000_000_000),
+        )
         self.assertEqual(self.call("private")[0], 401)
         self.assertIn("access  key", self.rig.ok("describe", "private").text)
         self.deploy("private", "--access", "local", version="3")
         self.assertEqual(self.call("private")[0], 200)
 
     def test_bad_words(self):
-        for args, want in ((("deploy", "x"), "no command given"), (("deploy", "x", "--max", "0", "--", "true"), "--max must be at least 1"), (("deploy", "bad name", "--", "true"), "name"),
-                           (("deploy", "x", "--min", "3", "--max", "2", "--", "true"), "--min 3 --max 3"), (("deploy", "x", "--time", "3s", "--", "true"), "omit it"), (("deploy", "x", "--keep", "1h", "--", "true"), "suspended="),
-                           (("scale", "nobody", "--max", "2"), "no endpoint"), (("rollback", "nobody"), "no endpoint"), (("delete", "nobody"), "no endpoint")):
+        for args, want in (
+            (("deploy", "x"), "no command given"),
+            (("deploy", "x", "--max", "0", "--", "true"), "--max must be at least 1"),
+            (("deploy", "bad name", "--", "true"), "name"),
+            (("deploy", "x", "--min", "3", "--max", "2", "--", "true"), "--min 3 --max 3"),
+            (("deploy", "x", "--time", "3s", "--", "true"), "omit it"),
+            (("deploy", "x", "--keep", "1h", "--", "true"), "suspended="),
+            (("scale", "nobody", "--max", "2"), "no endpoint"),
+            (("rollback", "nobody"), "no endpoint"),
+            (("delete", "nobody"), "no endpoint"),
+        ):
             done = self.rig.cli(*args)
             self.assertNotEqual(done.code, 0, done)
             self.assertIn(want, done.errors)
 
     def test_scaling_says_what_is_in_force(self):
         self.deploy("app", "--max", 2)
-        self.assertIn("app: 0 to 4 replicas, 8 concurrent requests each", self.rig.ok("scale", "app", "--max", 4).text)
-        self.assertIn("app is unchanged: 0 to 4 replicas", self.rig.ok("scale", "app", "--max", 4).text)
+        self.assertIn(
+            "app: 0 to 4 replicas, 8 concurrent requests each",
+            self.rig.ok("scale", "app", "--max", 4).text,
+        )
+        self.assertIn(
+            "app is unchanged: 0 to 4 replicas", self.rig.ok("scale", "app", "--max", 4).text
+        )
         self.assertIn("--min 5 --max 5", self.rig.cli("scale", "app", "--min", 5).errors)
 
 
@@ -244,7 +314,10 @@ class Wire(EndpointTest):
         s.sendall(b"GET /f/app/events HTTP/1.1\r\nHost: x\r\n\r\n")
         self.read_until(s, b"data: 3\n\n")  # while the answer is far from its end
         s.close()
-        poll(lambda: os.path.exists(self.rig.file("gone")), "the replica to learn that its client went")
+        poll(
+            lambda: os.path.exists(self.rig.file("gone")),
+            "the replica to learn that its client went",
+        )
         poll(lambda: self.figure("app", "cancelled") == 1, "it to be counted")
         again = self.connect()
         again.sendall(b"GET /f/app/events HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -255,7 +328,11 @@ class Wire(EndpointTest):
     def test_a_websocket_passes_through_both_ways(self):
         self.deploy("app")
         s = self.connect()
-        s.sendall(b"GET /f/app/ws HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+        s.sendall(
+            b"GET /f/app/ws HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade:"
+            b" websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key:"
+            b" dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        )
         head = self.read_until(s, b"\r\n\r\n")
         self.assertIn(b" 101 ", head)
         self.assertIn(b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=", head)
@@ -266,7 +343,10 @@ class Wire(EndpointTest):
     def test_a_full_queue_is_429_and_says_when_to_come_back(self):
         self.deploy("app", "--concurrency", 1, "--queue", 1, "--max", 1)
         answers = []
-        threads = [threading.Thread(target=lambda: answers.append(self.call("app", "/slow=3"))) for _ in range(5)]
+        threads = [
+            threading.Thread(target=lambda: answers.append(self.call("app", "/slow=3")))
+            for _ in range(5)
+        ]
         for t in threads:
             t.start()
         for t in threads:
@@ -280,11 +360,30 @@ class Wire(EndpointTest):
 
     def test_pages_of_other_sites(self):
         self.deploy("app", "--cors", "https://good.example")
-        ask = {"Origin": "https://good.example", "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
+        ask = {
+            "Origin": "https://good.example",
+            "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": "content-type",
+        }
         status, headers, _ = self.call("app", method="OPTIONS", headers=ask)
-        self.assertEqual((status, headers["access-control-allow-origin"], headers["access-control-allow-headers"]), (204, "https://good.example", "content-type"))
-        self.assertEqual(self.call("app", method="OPTIONS", headers=ask | {"Origin": "https://bad.example"})[0], 403)
-        self.assertEqual(self.call("app", headers={"Origin": "https://good.example"})[1]["access-control-allow-origin"], "https://good.example")
+        self.assertEqual(
+            (
+                status,
+                headers["access-control-allow-origin"],
+                headers["access-control-allow-headers"],
+            ),
+            (204, "https://good.example", "content-type"),
+        )
+        self.assertEqual(
+            self.call("app", method="OPTIONS", headers=ask | {"Origin": "https://bad.example"})[0],
+            403,
+        )
+        self.assertEqual(
+            self.call("app", headers={"Origin": "https://good.example"})[1][
+                "access-control-allow-origin"
+            ],
+            "https://good.example",
+        )
         self.assertEqual(self.call("app", headers={"Origin": "https://bad.example"})[0], 403)
 
     def test_too_slow_is_504_and_the_application_s_own_500_is_its_answer(self):
@@ -297,10 +396,24 @@ class Wire(EndpointTest):
 
     def test_metrics_and_the_access_log_name_the_endpoint(self):
         self.deploy("app")
-        request_id = self.call("app", "/seen?secret=1", headers={"X-Request-Id": "mine-1"})[1]["x-request-id"]
+        request_id = self.call("app", "/seen?secret=1", headers={"X-Request-Id": "mine-1"})[1][
+            "x-request-id"
+        ]
         self.assertEqual(request_id, "mine-1")
-        text = poll(lambda: (lambda t: t if 'billow_endpoint_requests_total{endpoint="app"} 1' in t else "")(self.call(None, "/metrics")[2].decode()), "the request counted")
-        for name in ("held", "in_flight", "cold_starts_total", "wakes_total", "first_byte_seconds_count", "replicas_ready"):
+        text = poll(
+            lambda: (
+                lambda t: t if 'billow_endpoint_requests_total{endpoint="app"} 1' in t else ""
+            )(self.call(None, "/metrics")[2].decode()),
+            "the request counted",
+        )
+        for name in (
+            "held",
+            "in_flight",
+            "cold_starts_total",
+            "wakes_total",
+            "first_byte_seconds_count",
+            "replicas_ready",
+        ):
             self.assertIn(f'billow_endpoint_{name}{{endpoint="app"}}', text)
         poll(lambda: "mine-1" in self.rig.read("gateway/access.log"), "a line of the access log")
 
@@ -309,6 +422,7 @@ class Updates(EndpointTest):
     def stream(self, name):
         """Requests without pause until told to stop; (answers by version, failures)."""
         state = {"stop": False, "versions": [], "failures": []}
+
         def run():
             while not state["stop"]:
                 try:
@@ -319,11 +433,14 @@ class Updates(EndpointTest):
                         state["failures"].append((status, body[:300]))
                 except (OSError, http.client.HTTPException) as e:
                     state["failures"].append(repr(e))
+
         threads = [threading.Thread(target=run) for _ in range(4)]
+
         def end():
             state["stop"] = True
             for t in threads:
                 t.join()
+
         for t in threads:
             t.start()
         self.addCleanup(end)
@@ -335,11 +452,23 @@ class Updates(EndpointTest):
         poll(lambda: len(state["versions"]) > 20, "traffic")
         self.deploy("app", "--max", 2, version="2")
         poll(lambda: state["versions"][-1] == "2", "version 2")
-        broken = self.rig.cli("deploy", "app", "--max", 2, "--", "sh", "-c", "echo cannot start >&2; exit 3", timeout=90)
+        broken = self.rig.cli(
+            "deploy",
+            "app",
+            "--max",
+            2,
+            "--",
+            "sh",
+            "-c",
+            "echo cannot start >&2; exit 3",
+            timeout=90,
+        )
         self.assertEqual(broken.code, 1, broken)
         self.assertIn("exit code 3", broken.errors)
         self.assertIn("keeps serving", broken.errors)
-        failed = next(r for r in self.endpoint("app")["revisions"] if r["state"] == "failed")["failed_job"]
+        failed = next(r for r in self.endpoint("app")["revisions"] if r["state"] == "failed")[
+            "failed_job"
+        ]
         self.assertIn(f"billow logs {failed}`", broken.errors)
         self.assertIn("cannot start", self.rig.cli("logs", failed).text)
         seen = len(state["versions"])
@@ -348,13 +477,20 @@ class Updates(EndpointTest):
         poll(lambda: state["versions"][-1] == "1", "version 1 again")
         end()
         self.assertEqual(state["failures"], [])
-        self.assertEqual([r["state"] for r in self.endpoint("app")["revisions"]], ["retired", "retired", "failed", "serving"])
+        self.assertEqual(
+            [r["state"] for r in self.endpoint("app")["revisions"]],
+            ["retired", "retired", "failed", "serving"],
+        )
         poll(lambda: len(self.endpoint("app")["replicas"]) <= 2, "old replicas ended")
 
     def test_a_spent_budget_is_503_with_the_reason_until_there_is_money(self):
         self.deploy("app", "--gpus", 1, "--idle", "1s")
         poll(lambda: self.endpoint("app")["cost_usd"] > 0.0001, "some cost")
-        poll(lambda: [r.get("task_state") for r in self.endpoint("app")["replicas"]] == ["suspended"], "sleep")
+        poll(
+            lambda: [r.get("task_state") for r in self.endpoint("app")["replicas"]]
+            == ["suspended"],
+            "sleep",
+        )
         self.rig.ok("budget", "set", "0.0001", "--project", "default")
         self.addCleanup(self.rig.cli, "budget", "rm", "--project", "default")
         status, _, body = self.call("app")
@@ -388,7 +524,8 @@ class Faults(EndpointTest):
         # The head: known replicas are served meanwhile.
         self.rig.kill(self.rig.head_pid())
         self.assertEqual(self.call("app")[0], 200)
-        # The gateway while the head is away: a new one serves from its table once the head is back and starts it.
+        # The gateway while the head is away: a new one serves from its table once the head is back
+        # and starts it.
         self.rig.kill(self.gateway_pid())
         self.rig.up()
         self.assertEqual(self.again("app")[0], 200)
@@ -399,10 +536,18 @@ class Faults(EndpointTest):
     def test_no_accepted_call_is_lost(self):
         self.deploy("app", "--max", 2)
         made = {}
+
         def accept(i):
-            status, headers, body = self.again("app", f"/slow=0.2&{i}", "POST", b"x" * i, {"Prefer": "respond-async", "Idempotency-Key": f"k{i}"})
+            status, headers, body = self.again(
+                "app",
+                f"/slow=0.2&{i}",
+                "POST",
+                b"x" * i,
+                {"Prefer": "respond-async", "Idempotency-Key": f"k{i}"},
+            )
             self.assertEqual(status, 202, body)
             made[i] = headers["location"]
+
         for i in range(6):
             accept(i)
         self.rig.kill(self.gateway_pid())
@@ -415,9 +560,11 @@ class Faults(EndpointTest):
         accept(0)
         self.assertEqual(len(set(made.values())), 16, "the same key is the same call")
         for i, url in made.items():
+
             def done():
                 status, headers, body = self.again(None, url)
                 return json.loads(body) if headers.get("x-billow-call") == "done" else None
+
             self.assertEqual(poll(done, f"the answer of call {i}", 60)["length"], i)
         ran = open(self.rig.file("calls.log"), encoding="ascii").read().split()
         self.assertEqual(set(ran), {f"k{i}" for i in range(16)})
@@ -428,7 +575,9 @@ class Faults(EndpointTest):
         class Hook(http.server.BaseHTTPRequestHandler):
             def do_POST(self):
                 told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-                self.send_response(500 if len(told) == 1 else 200)  # the first time it is not taken, and told again
+                self.send_response(
+                    500 if len(told) == 1 else 200
+                )  # the first time it is not taken, and told again
                 self.end_headers()
 
             def log_message(self, *args):
@@ -441,7 +590,9 @@ class Faults(EndpointTest):
         self.deploy("app", "--webhook", f"http://127.0.0.1:{hook.server_port}/over")
         url = self.again("app", "/x", "POST", b"", {"Prefer": "respond-async"})[1]["location"]
         poll(lambda: len(told) >= 2, "the webhook told again")
-        self.assertEqual({(t["status"], t["answer_status"], t["url"]) for t in told}, {("done", 200, url)})
+        self.assertEqual(
+            {(t["status"], t["answer_status"], t["url"]) for t in told}, {("done", 200, url)}
+        )
 
     def test_a_call_can_be_cancelled(self):
         self.deploy("app")
@@ -453,13 +604,24 @@ class Faults(EndpointTest):
 
 
 class UnderLoad(EndpointTest):
-    """Whatever dies while requests flow: no call of a client that tries again is lost, no accepted call is, and every failure has a type."""
+    """Whatever dies while requests flow: no call of a client that tries again is lost, no accepted
+    call is, and every failure has a type."""
 
-    RATE = int(os.environ.get("BILLOW_LOAD_RATE", "200"))  # requests a second, offered whether the last ones were answered or not
-    CLIENTS = 24                                           # so many may wait for an answer at once before the offer falls behind
+    RATE = int(
+        os.environ.get("BILLOW_LOAD_RATE", "200")
+    )  # requests a second, offered whether the last ones were answered or not
+    CLIENTS = 24  # so many may wait for an answer at once before the offer falls behind
 
     def load(self, name):
-        state = {"stop": False, "done": 0, "lost": [], "refused": {}, "broken": 0, "untyped": [], "accepted": {}}
+        state = {
+            "stop": False,
+            "done": 0,
+            "lost": [],
+            "refused": {},
+            "broken": 0,
+            "untyped": [],
+            "accepted": {},
+        }
         lock = threading.Lock()
         kept = threading.local()  # a connection for each client, as long as it lasts
 
@@ -468,22 +630,35 @@ class UnderLoad(EndpointTest):
             if getattr(kept, "where", None) != where:
                 kept.where, kept.connection = where, http.client.HTTPConnection(*where, timeout=20)
             try:
-                kept.connection.request(method, f"/f/{name}{path}", b"" if method == "POST" else None, headers)
+                kept.connection.request(
+                    method, f"/f/{name}{path}", b"" if method == "POST" else None, headers
+                )
                 answer = kept.connection.getresponse()
-                return answer.status, dict((k.lower(), v) for k, v in answer.getheaders()), answer.read()
+                return (
+                    answer.status,
+                    dict((k.lower(), v) for k, v in answer.getheaders()),
+                    answer.read(),
+                )
             except (OSError, http.client.HTTPException):
                 kept.connection.close()
                 kept.where = None
                 raise
 
         def call(number):
-            """One logical call, tried until it is answered. Like any client's library: again after a failure of the server or the line."""
+            """One logical call, tried until it is answered. Like any client's library: again after
+            a failure of the server or the line."""
             deadline = time.monotonic() + 60
             while True:
                 try:
                     background = number % 20 == 0
-                    headers = {"Prefer": "respond-async", "Idempotency-Key": f"call-{number}"} if background else {}
-                    status, headers, body = once("POST" if background else "GET", f"/{number}", headers)
+                    headers = (
+                        {"Prefer": "respond-async", "Idempotency-Key": f"call-{number}"}
+                        if background
+                        else {}
+                    )
+                    status, headers, body = once(
+                        "POST" if background else "GET", f"/{number}", headers
+                    )
                     if status in (200, 202):
                         with lock:
                             state["done"] += 1
@@ -492,7 +667,12 @@ class UnderLoad(EndpointTest):
                         return
                     with lock:
                         state["refused"][status] = state["refused"].get(status, 0) + 1
-                        if not (status in (429, 502, 503, 504) and headers.get("content-type") == "application/problem+json" and json.loads(body)["detail"] and headers.get("x-request-id")):
+                        if not (
+                            status in (429, 502, 503, 504)
+                            and headers.get("content-type") == "application/problem+json"
+                            and json.loads(body)["detail"]
+                            and headers.get("x-request-id")
+                        ):
                             state["untyped"].append((status, headers, body[:200]))
                 except (OSError, http.client.HTTPException):
                     with lock:
@@ -519,6 +699,7 @@ class UnderLoad(EndpointTest):
             state["stop"] = True
             for t in threads:
                 t.join()
+
         self.addCleanup(end)
         return state, end
 
@@ -528,7 +709,11 @@ class UnderLoad(EndpointTest):
 
         def flows(after):
             seen = state["done"]
-            poll(lambda: state["done"] >= seen + self.RATE, f"answers after {after}; so far {state}", 60)  # a second of them
+            poll(
+                lambda: state["done"] >= seen + self.RATE,
+                f"answers after {after}; so far {state}",
+                60,
+            )  # a second of them
 
         flows("the start")
         self.rig.kill(json.loads(self.again("app")[2])["pid"])
@@ -541,7 +726,9 @@ class UnderLoad(EndpointTest):
         flows("a killed head, which is still away")
         self.rig.up()
         flows("the head's return")
-        broken = self.rig.cli("deploy", "app", "--gpus", 1, "--max", 4, "--", "sh", "-c", "exit 3", timeout=90)
+        broken = self.rig.cli(
+            "deploy", "app", "--gpus", 1, "--max", 4, "--", "sh", "-c", "exit 3", timeout=90
+        )
         self.assertEqual(broken.code, 1, broken)
         flows("a broken revision")
         # All spot replicas at once: somebody pays for their GPUs.
@@ -558,25 +745,53 @@ class UnderLoad(EndpointTest):
             def done():
                 last[:] = [self.again(None, url)]
                 return json.loads(last[0][2]) if last[0][1].get("x-billow-call") == "done" else None
+
             try:
-                self.assertEqual(poll(done, f"the answer of call {number}", 60)["path"], f"/{number}")
+                self.assertEqual(
+                    poll(done, f"the answer of call {number}", 60)["path"], f"/{number}"
+                )
             except AssertionError as e:
                 raise AssertionError(f"{e}: {last}")
-        print(f"under load: {state['done'] / state['seconds']:.0f} answers a second of {self.RATE} offered;", {k: len(v) if k == "accepted" else v for k, v in state.items()})
+        print(
+            (
+                f"under load: {state['done'] / state['seconds']:.0f} answers a second of"
+                f" {self.RATE} offered;"
+            ),
+            {k: len(v) if k == "accepted" else v for k, v in state.items()},
+        )
 
 
 class Many(EndpointTest):
     def billed(self):
         """GPU seconds that the ledger has charged."""
         text = self.rig.api("GET", "/metrics").body.decode()
-        return sum(float(x) for x in re.findall(r"(?m)^billow_gpu_seconds_total\{[^}]*\} (\S+)", text))
+        return sum(
+            float(x) for x in re.findall(r"(?m)^billow_gpu_seconds_total\{[^}]*\} (\S+)", text)
+        )
 
     def test_many_endpoints_share_a_few_gpus(self):
-        """More endpoints than GPUs, each called rarely: all answer, and what is billed is little more than what they served."""
+        """More endpoints than GPUs, each called rarely: all answer, and what is billed is little
+        more than what they served."""
         count, turns, idle = 12, 2, 1.0
         for i in range(count):
-            self.rig.ok("deploy", f"e{i}", "--gpus", 1, "--idle", f"{idle:.0f}s", "--no-wait", "--", "python3", self.rig.file("serve.py"), str(i))
-        poll(lambda: all(self.endpoint(f"e{i}")["status"] == "serving" for i in range(count)), "all of them up", 120)
+            self.rig.ok(
+                "deploy",
+                f"e{i}",
+                "--gpus",
+                1,
+                "--idle",
+                f"{idle:.0f}s",
+                "--no-wait",
+                "--",
+                "python3",
+                self.rig.file("serve.py"),
+                str(i),
+            )
+        poll(
+            lambda: all(self.endpoint(f"e{i}")["status"] == "serving" for i in range(count)),
+            "all of them up",
+            120,
+        )
         poll(lambda: self.rig.json("status")["gpus"]["free"] == 8, "all of them asleep", 60)
         before, served = self.billed(), 0.0
         for _ in range(turns):
@@ -586,19 +801,26 @@ class Many(EndpointTest):
                 served += time.monotonic() - began
                 self.assertEqual((status, json.loads(body).get("version")), (200, str(i)), body)
         poll(lambda: self.rig.json("status")["gpus"]["free"] == 8, "all of them asleep again", 60)
-        # Waking and service as the caller met them, the idle window, and as much again for a busy machine that puts them to sleep late.
+        # Waking and service as the caller met them, the idle window, and as much again for a busy
+        # machine that puts them to sleep late.
         billed = self.billed() - before
         self.assertGreater(billed, 0)
         self.assertLessEqual(billed, (served + turns * count * idle) * 2)
 
     def test_batch_work_on_spot_makes_room_and_goes_on_afterwards(self):
-        batch = [self.rig.submit("--gpus", 1, "--spot", "--", "sh", "-c", "while :; do sleep 0.05; done") for _ in range(8)]
+        batch = [
+            self.rig.submit("--gpus", 1, "--spot", "--", "sh", "-c", "while :; do sleep 0.05; done")
+            for _ in range(8)
+        ]
         for job in batch:
             self.rig.wait_for(job, "running")
         self.deploy("app", "--gpus", 1, "--idle", "1s")
         self.assertEqual(self.call("app")[0], 200)
         poll(lambda: self.figure("app", "sleeping") == 1, "sleep")
-        poll(lambda: all(self.rig.job(job)["state"] == "running" for job in batch), "the batch work back on its GPUs")
+        poll(
+            lambda: all(self.rig.job(job)["state"] == "running" for job in batch),
+            "the batch work back on its GPUs",
+        )
         self.assertEqual(self.call("app")[0], 200, "and woken again in its place")
         for job in batch:
             self.rig.ok("stop", job)

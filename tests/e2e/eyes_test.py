@@ -1,4 +1,5 @@
-"""What people and machines see: the history, health, the live stream, /metrics by a real Prometheus, `billow top` in a terminal."""
+"""What people and machines see: the history, health, the live stream, /metrics by a real
+Prometheus, `billow top` in a terminal."""
 import json
 import os
 import pty
@@ -45,11 +46,28 @@ class History(unittest.TestCase):
         rig = self.rig
         job = rig.submit("--gpus", 1, "--", "sh", "-c", BUSY)
         rig.wait_for(job, "running")
-        poll(lambda: any((v or 0) > 20 for v in self.series(f"/v1/jobs/{job}/history")["series"]["gpu_util_pct"]), "a busy GPU in the job's series", 60)
-        poll(lambda: any((v or 0) > 0 for v in self.series(f"/v1/jobs/{job}/history")["series"]["cpu_cores"]), "CPU in the job's series", 60)
+        poll(
+            lambda: any(
+                (v or 0) > 20
+                for v in self.series(f"/v1/jobs/{job}/history")["series"]["gpu_util_pct"]
+            ),
+            "a busy GPU in the job's series",
+            60,
+        )
+        poll(
+            lambda: any(
+                (v or 0) > 0 for v in self.series(f"/v1/jobs/{job}/history")["series"]["cpu_cores"]
+            ),
+            "CPU in the job's series",
+            60,
+        )
         rig.ok("stop", "--force", "--wait", job)
         # Saved when the job is gone from the state; then also a new head knows it.
-        poll(lambda: self.series(f"/v1/jobs/{job}/history")["points"] > 1, "the series of an ended job", 30)
+        poll(
+            lambda: self.series(f"/v1/jobs/{job}/history")["points"] > 1,
+            "the series of an ended job",
+            30,
+        )
         rig.ok("down")
         rig.up()
         kept = self.series(f"/v1/jobs/{job}/history")
@@ -57,7 +75,16 @@ class History(unittest.TestCase):
 
     def test_gpus_and_the_fleet_have_a_past(self):
         node = self.rig.json("nodes")["nodes"][0]["name"]
-        poll(lambda: any(v is not None for v in self.series(f"/v1/nodes/{node}/gpus/1/history?span_s=600")["series"]["power_w"]), "a GPU's power", 40)
+        poll(
+            lambda: any(
+                v is not None
+                for v in self.series(f"/v1/nodes/{node}/gpus/1/history?span_s=600")["series"][
+                    "power_w"
+                ]
+            ),
+            "a GPU's power",
+            40,
+        )
         fleet = self.series("/v1/history/fleet?span_s=600&points=10")
         self.assertLessEqual(fleet["points"], 11)
         self.assertIn(2, [v for v in fleet["series"]["gpus"] if v is not None])
@@ -70,12 +97,14 @@ class Health(unittest.TestCase):
     def test_a_bad_gpu_is_drained_with_its_reason_and_undrained_by_a_person(self):
         rig = Rig(sim="2xH100")
         try:
+
             def gpu(index):
                 return rig.json("nodes")["nodes"][0]["gpus"][index]
+
             node = rig.json("nodes")["nodes"][0]["name"]
             faults = os.path.join(rig.data, "agent/sim/faults")
             poll(lambda: "score" in gpu(0), "a first reading", 30)
-            write(faults, "xid 0 31\n")       # a program's own fault
+            write(faults, "xid 0 31\n")  # a program's own fault
             write(faults, "xid 0 31\nlink 1 3\n")
             poll(lambda: gpu(1)["score"] < 100, "a few link errors cost something", 30)
             self.assertFalse(gpu(1)["unhealthy"])
@@ -85,7 +114,12 @@ class Health(unittest.TestCase):
             one = rig.submit("--gpus", 1, "--", "true")
             rig.ok("wait", one)
             self.assertEqual(rig.job(one)["tasks"][0]["gpus"], [1])
-            self.assertTrue(any(e["kind"] == "gpu_drained" for e in rig.api("GET", "/v1/events?limit=1000").json["events"]))
+            self.assertTrue(
+                any(
+                    e["kind"] == "gpu_drained"
+                    for e in rig.api("GET", "/v1/events?limit=1000").json["events"]
+                )
+            )
             os.unlink(faults)
             # What was decided stays decided: over a restart, and although the fault is gone.
             rig.ok("down")
@@ -110,14 +144,27 @@ class OwnLog(unittest.TestCase):
             rig.wait_for(job, "running")
             for command in (("wait", job), ("logs", "-f", job), ("events", "-f")):
                 client = rig.start(*command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-                poll(lambda: any(os.readlink(f"/proc/{client.pid}/fd/{fd}").startswith("socket:") for fd in os.listdir(f"/proc/{client.pid}/fd")), "its call to be under way")
+                poll(
+                    lambda: any(
+                        os.readlink(f"/proc/{client.pid}/fd/{fd}").startswith("socket:")
+                        for fd in os.listdir(f"/proc/{client.pid}/fd")
+                    ),
+                    "its call to be under way",
+                )
                 rig.ok("ps")  # what was sent before has been taken up
                 client.kill()
                 client.wait()
             # The head has heard of all of it once it has answered later calls.
             for _ in range(20):
                 rig.ok("ps")
-            self.assertEqual([line for line in rig.head_log().splitlines() if " error " in line or " warn " in line], [])
+            self.assertEqual(
+                [
+                    line
+                    for line in rig.head_log().splitlines()
+                    if " error " in line or " warn " in line
+                ],
+                [],
+            )
         finally:
             rig.close()
 
@@ -126,8 +173,18 @@ class Live(unittest.TestCase):
     def test_the_stream_tells_everything_and_then_what_changes(self):
         rig = Rig(sim="2xH100")
         try:
-            reader = subprocess.Popen(["curl", "-sN", "--unix-socket", rig.data + "/head.sock", "-H", f"Authorization: Bearer {rig.token()}", "http://x/v1/live"],
-                                      stdout=subprocess.PIPE)
+            reader = subprocess.Popen(
+                [
+                    "curl",
+                    "-sN",
+                    "--unix-socket",
+                    rig.data + "/head.sock",
+                    "-H",
+                    f"Authorization: Bearer {rig.token()}",
+                    "http://x/v1/live",
+                ],
+                stdout=subprocess.PIPE,
+            )
             rig.started.append(reader)
             pieces = []
 
@@ -137,21 +194,58 @@ class Live(unittest.TestCase):
                     buffer += chunk
                     while b"\n\n" in buffer:
                         block, buffer = buffer.split(b"\n\n", 1)
-                        pieces.extend(json.loads(data) for _, _, data in sse_events(block + b"\n\n") if data)
+                        pieces.extend(
+                            json.loads(data) for _, _, data in sse_events(block + b"\n\n") if data
+                        )
+
             threading.Thread(target=pump, daemon=True).start()
-            poll(lambda: any("nodes" in p for p in pieces) and any("summary" in p for p in pieces), "the beginning")
+            poll(
+                lambda: any("nodes" in p for p in pieces) and any("summary" in p for p in pieces),
+                "the beginning",
+            )
             job = rig.submit("--gpus", 1, "--name", "seen", "--", "sleep", 100)
-            poll(lambda: any(r["id"] == job and r["state"] == "running" and r["rate_nano"] > 0 for p in pieces for r in p.get("jobs", [])), "a running row")
-            poll(lambda: any(g[8] == [job] and g[2] == 1000 for p in pieces for g in p.get("gpus", [])), "who holds the GPU")
+            poll(
+                lambda: any(
+                    r["id"] == job and r["state"] == "running" and r["rate_nano"] > 0
+                    for p in pieces
+                    for r in p.get("jobs", [])
+                ),
+                "a running row",
+            )
+            poll(
+                lambda: any(
+                    g[8] == [job] and g[2] == 1000 for p in pieces for g in p.get("gpus", [])
+                ),
+                "who holds the GPU",
+            )
             rig.ok("stop", "--force", "--wait", job)
-            poll(lambda: any(job in p.get("gone", []) for p in pieces) and any(d["id"] == job for p in pieces for d in p.get("ended", [])), "its end")
+            poll(
+                lambda: any(job in p.get("gone", []) for p in pieces)
+                and any(d["id"] == job for p in pieces for d in p.get("ended", [])),
+                "its end",
+            )
             # A reader of another project sees none of it.
             rig.ok("user", "create", "eve")
-            token = rig.api("POST", "/v1/tokens", {"name": "e", "user": "eve", "scope": "read"}).json["token"]
+            token = rig.api(
+                "POST", "/v1/tokens", {"name": "e", "user": "eve", "scope": "read"}
+            ).json["token"]
             other = rig.submit("--gpus", 1, "--name", "secret", "--", "sleep", 100)
             rig.wait_for(other, "running")
-            seen = subprocess.run(["curl", "-sN", "-m", "4", "--unix-socket", rig.data + "/head.sock", "-H", f"Authorization: Bearer {token}", "http://x/v1/live"],
-                                  stdout=subprocess.PIPE, check=False).stdout
+            seen = subprocess.run(
+                [
+                    "curl",
+                    "-sN",
+                    "-m",
+                    "4",
+                    "--unix-socket",
+                    rig.data + "/head.sock",
+                    "-H",
+                    f"Authorization: Bearer {token}",
+                    "http://x/v1/live",
+                ],
+                stdout=subprocess.PIPE,
+                check=False,
+            ).stdout
             self.assertIn(b"summary", seen)
             self.assertNotIn(b"secret", seen)
             rig.ok("stop", "--force", "--wait", other)
@@ -161,15 +255,51 @@ class Live(unittest.TestCase):
     def test_a_fleet_that_comes_in_pieces_has_all_its_readings(self):
         rig = Rig(sim="2xH100")
         try:
-            write(rig.file("fleet.token"), rig.api("POST", "/v1/tokens", {"name": "fleet", "scope": "node"}).json["token"])
+            write(
+                rig.file("fleet.token"),
+                rig.api("POST", "/v1/tokens", {"name": "fleet", "scope": "node"}).json["token"],
+            )
             for n in range(8):  # more GPUs than one piece holds
-                rig.start("agent", "--head", "unix:" + rig.data + "/head.sock", "--token-file", rig.file("fleet.token"), "--data", rig.file(f"agent{n}"), "--sim", "64xH100",
-                          "--node-name", f"node{n}", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            poll(lambda: rig.api("GET", "/metrics").body.count(b"\nDCGM_FI_DEV_GPU_UTIL{") == 8 * 64 + 2, "readings of every GPU", 90)
-            seen = subprocess.run(["curl", "-sN", "-m", "5", "--unix-socket", rig.data + "/head.sock", "-H", f"Authorization: Bearer {rig.token()}", "http://x/v1/live"],
-                                  stdout=subprocess.PIPE, check=False).stdout
+                rig.start(
+                    "agent",
+                    "--head",
+                    "unix:" + rig.data + "/head.sock",
+                    "--token-file",
+                    rig.file("fleet.token"),
+                    "--data",
+                    rig.file(f"agent{n}"),
+                    "--sim",
+                    "64xH100",
+                    "--node-name",
+                    f"node{n}",
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                )
+            poll(
+                lambda: rig.api("GET", "/metrics").body.count(b"\nDCGM_FI_DEV_GPU_UTIL{")
+                == 8 * 64 + 2,
+                "readings of every GPU",
+                90,
+            )
+            seen = subprocess.run(
+                [
+                    "curl",
+                    "-sN",
+                    "-m",
+                    "5",
+                    "--unix-socket",
+                    rig.data + "/head.sock",
+                    "-H",
+                    f"Authorization: Bearer {rig.token()}",
+                    "http://x/v1/live",
+                ],
+                stdout=subprocess.PIPE,
+                check=False,
+            ).stdout
             nodes, told = set(), set()
-            for piece in (json.loads(data) for _, _, data in sse_events(seen[:seen.rfind(b"\n\n")]) if data):
+            for piece in (
+                json.loads(data) for _, _, data in sse_events(seen[: seen.rfind(b"\n\n")]) if data
+            ):
                 nodes |= {n["id"] for n in piece.get("nodes", [])}
                 for reading in piece.get("gpus", []):
                     self.assertIn(reading[0], nodes, "a reading before its node would be lost")
@@ -186,12 +316,21 @@ class Top(unittest.TestCase):
         rig = Rig(sim="8xH100")
         try:
             for n in (1, 2, 4):
-                rig.wait_for(rig.submit("--gpus", n, "--name", f"width-{n}", "--", "sleep", 300), "running")
+                rig.wait_for(
+                    rig.submit("--gpus", n, "--name", f"width-{n}", "--", "sleep", 300), "running"
+                )
             waiting = rig.submit("--gpus", 8, "--name", "patient", "--", "true")
             master, slave = pty.openpty()
             fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
             before = termios.tcgetattr(slave)
-            top = subprocess.Popen([BILLOW, "top"], stdin=slave, stdout=slave, stderr=slave, env={**rig.environment, "TERM": "xterm"}, start_new_session=True)
+            top = subprocess.Popen(
+                [BILLOW, "top"],
+                stdin=slave,
+                stdout=slave,
+                stderr=slave,
+                env={**rig.environment, "TERM": "xterm"},
+                start_new_session=True,
+            )
             rig.started.append(top)
             text = [""]
 
@@ -199,7 +338,11 @@ class Top(unittest.TestCase):
                 while select.select([master], [], [], 0)[0]:
                     text[0] = (text[0] + os.read(master, 65536).decode(errors="replace"))[-40000:]
                 frames = text[0].split("\x1b[H")
-                frame = frames[-1] if frames[-1].count("\r\n") >= 23 else frames[-2] if len(frames) > 1 else ""
+                frame = (
+                    frames[-1]
+                    if frames[-1].count("\r\n") >= 23
+                    else frames[-2] if len(frames) > 1 else ""
+                )
                 return [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in frame.split("\r\n")]
 
             poll(lambda: any("width-4" in line for line in screen()), "the jobs", 20)
@@ -209,9 +352,16 @@ class Top(unittest.TestCase):
             self.assertIn("1 of 8 GPUs free", lines[0])
             self.assertIn("3 running, 1 waiting", lines[0])
             self.assertRegex(lines[0], r"\$\d+\.\d\d/h")
-            os.write(master, b"sss")   # by cost
+            os.write(master, b"sss")  # by cost
             poll(lambda: any("by cost" in line for line in screen()), "another order")
-            order = [line.split()[1] for line in screen() if "width-" in line and "running" in line or "idle" in line and line.split()[0].isdigit()]
+            order = [
+                line.split()[1]
+                for line in screen()
+                if "width-" in line
+                and "running" in line
+                or "idle" in line
+                and line.split()[0].isdigit()
+            ]
             os.write(master, b"/patient\r")
             poll(lambda: any("1 of 4, " in line for line in screen()), "one row")
             self.assertTrue(any(line.startswith(str(waiting)) for line in screen()))
@@ -234,7 +384,14 @@ class Search(unittest.TestCase):
     def test_logs_are_searched_over_all_elements(self):
         rig = Rig(sim="2xH100")
         try:
-            array = rig.submit("--array", "0-3", "--", "sh", "-c", "echo begin; [ $BILLOW_ARRAY_INDEX = 2 ] && echo Error in 2; echo end")
+            array = rig.submit(
+                "--array",
+                "0-3",
+                "--",
+                "sh",
+                "-c",
+                "echo begin; [ $BILLOW_ARRAY_INDEX = 2 ] && echo Error in 2; echo end",
+            )
             rig.ok("wait", array)
             done = rig.cli("logs", array, "--grep", "error", "-i")
             self.assertEqual((done.code, done.text), (0, f"{array}.2: Error in 2\n"))
@@ -243,9 +400,16 @@ class Search(unittest.TestCase):
             rig.ok("wait", one)
             self.assertEqual(rig.ok("logs", one, "--grep", "yes").text, "yes\n")
             # Request ids go from the caller through the answer into the journal.
-            answer = rig.api("POST", "/v1/jobs", rig.spec("true"), headers={"X-Request-Id": "trace-me-7"})
+            answer = rig.api(
+                "POST", "/v1/jobs", rig.spec("true"), headers={"X-Request-Id": "trace-me-7"}
+            )
             self.assertEqual(answer.headers["x-request-id"], "trace-me-7")
-            self.assertTrue(any(e["request_id"] == "trace-me-7" for e in rig.api("GET", "/v1/events?limit=1000").json["events"]))
+            self.assertTrue(
+                any(
+                    e["request_id"] == "trace-me-7"
+                    for e in rig.api("GET", "/v1/events?limit=1000").json["events"]
+                )
+            )
         finally:
             rig.close()
 
@@ -255,14 +419,26 @@ class Search(unittest.TestCase):
             token = rig.ok("token", "create", "ci", "--scope", "read").text.strip()
             rig.ok("run", "--", "sh", "-c", "exit 0", env={"MY_SETTING": "hunter2-hunter2"})
             rig.ok("webhook", "add", "https://hooks.example.com/T000/pass-word-path")
-            self.assertEqual(rig.api("POST", "/v1/jobs/999/stop", {}, headers={"X-Request-Id": "trace-me-8"}).status, 404)
+            self.assertEqual(
+                rig.api(
+                    "POST", "/v1/jobs/999/stop", {}, headers={"X-Request-Id": "trace-me-8"}
+                ).status,
+                404,
+            )
             events = rig.api("GET", "/v1/events?limit=1000")
             made = [e for e in events.json["events"] if e["kind"] == "token_created"]
             self.assertIn("ci", [e["event"]["token"]["name"] for e in made])
             self.assertTrue(all("hash" not in e["event"]["token"] for e in made), made)
-            stored = [e["event"]["env"] for e in events.json["events"] if e["kind"] == "environment_stored"]
+            stored = [
+                e["event"]["env"]
+                for e in events.json["events"]
+                if e["kind"] == "environment_stored"
+            ]
             self.assertTrue(any("MY_SETTING" in env for env in stored), "the variable is named")
-            self.assertEqual([e["event"]["state"] for e in events.json["events"] if e["kind"] == "job_ended"], ["succeeded"])
+            self.assertEqual(
+                [e["event"]["state"] for e in events.json["events"] if e["kind"] == "job_ended"],
+                ["succeeded"],
+            )
             lines = [json.loads(line) for line in rig.head_log().splitlines()]
             found = [line for line in lines if line.get("request_id") == "trace-me-8"]
             self.assertEqual([line["status"] for line in found], ["404"], found)
@@ -273,18 +449,34 @@ class Search(unittest.TestCase):
             rig.close()
 
 
-@unittest.skipUnless(shutil.which("prometheus") and shutil.which("promtool"), "prometheus is not installed")
+@unittest.skipUnless(
+    shutil.which("prometheus") and shutil.which("promtool"), "prometheus is not installed"
+)
 class Prometheus(unittest.TestCase):
     def test_rules_hold(self):
         folder = os.path.join(SOURCE, "packaging/prometheus")
         for args in (["check", "rules", "billow.rules.yml"], ["test", "rules", "billow.test.yml"]):
-            done = subprocess.run(["promtool", *args], cwd=folder, capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                ["promtool", *args], cwd=folder, capture_output=True, text=True, check=False
+            )
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_the_head_tells_what_gateways_say_of_endpoints(self):
         rig = Rig(sim="1xH100")
         try:
-            rig.ok("deploy", "files", "--gpus", "0.5", "--min", "1", "--", "sh", "-c", "exec python3 -m http.server --bind 127.0.0.1 $PORT", timeout=120)
+            rig.ok(
+                "deploy",
+                "files",
+                "--gpus",
+                "0.5",
+                "--min",
+                "1",
+                "--",
+                "sh",
+                "-c",
+                "exec python3 -m http.server --bind 127.0.0.1 $PORT",
+                timeout=120,
+            )
             url = rig.json("endpoints")["endpoints"][0]["url"]
             for _ in range(3):
                 with urllib.request.urlopen(url, timeout=60) as answer:
@@ -292,37 +484,83 @@ class Prometheus(unittest.TestCase):
 
             def told():
                 lines = rig.api("GET", "/metrics").body.decode().splitlines()
-                return {line.split("{")[0]: float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("billow_endpoint_") and 'endpoint="files"' in line}
-            poll(lambda: told().get("billow_endpoint_requests_total", 0) >= 3, "the requests, counted", 30)
+                return {
+                    line.split("{")[0]: float(line.rsplit(" ", 1)[1])
+                    for line in lines
+                    if line.startswith("billow_endpoint_") and 'endpoint="files"' in line
+                }
+
+            poll(
+                lambda: told().get("billow_endpoint_requests_total", 0) >= 3,
+                "the requests, counted",
+                30,
+            )
             figures = told()
             self.assertEqual(figures["billow_endpoint_replicas_ready"], 1)
             self.assertEqual(figures["billow_endpoint_held"], 0)
             self.assertGreater(figures["billow_endpoint_first_byte_seconds_p99"], 0)
             self.assertGreaterEqual(figures["billow_endpoint_cold_starts_total"], 1)
-            checked = subprocess.run(["promtool", "check", "metrics"], input=rig.api("GET", "/metrics").body, capture_output=True, check=False)
-            self.assertEqual([line for line in (checked.stdout + checked.stderr).decode().splitlines() if "billow_endpoint" in line], [])
+            checked = subprocess.run(
+                ["promtool", "check", "metrics"],
+                input=rig.api("GET", "/metrics").body,
+                capture_output=True,
+                check=False,
+            )
+            self.assertEqual(
+                [
+                    line
+                    for line in (checked.stdout + checked.stderr).decode().splitlines()
+                    if "billow_endpoint" in line
+                ],
+                [],
+            )
         finally:
             rig.close()
 
     def test_the_grafana_dashboard_is_well_formed(self):
-        dashboard = json.load(open(os.path.join(SOURCE, "packaging/grafana/billow.json"), encoding="utf-8"))
+        dashboard = json.load(
+            open(os.path.join(SOURCE, "packaging/grafana/billow.json"), encoding="utf-8")
+        )
         panels = dashboard["panels"]
         self.assertEqual(len({p["id"] for p in panels}), len(panels))
         taken = set()
         for p in panels:
             at = p["gridPos"]
-            cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+            cells = {
+                (x, y)
+                for x in range(at["x"], at["x"] + at["w"])
+                for y in range(at["y"], at["y"] + at["h"])
+            }
             self.assertFalse(cells & taken, f"{p['title']} lies over another panel")
             self.assertLessEqual(at["x"] + at["w"], 24, p["title"])
             taken |= cells
-        for wanted in ("billow_endpoint_held", "billow_endpoint_in_flight", "billow_endpoint_first_byte_seconds_p99", "billow_endpoint_cold_starts_total", "billow_endpoint_wakes_total"):
+        for wanted in (
+            "billow_endpoint_held",
+            "billow_endpoint_in_flight",
+            "billow_endpoint_first_byte_seconds_p99",
+            "billow_endpoint_cold_starts_total",
+            "billow_endpoint_wakes_total",
+        ):
             self.assertTrue(any(wanted in t["expr"] for p in panels for t in p["targets"]), wanted)
         # Every question is PromQL: promtool reads them as rules.
-        rules = {"groups": [{"name": "grafana", "rules": [{"record": f"panel:{p['id']}:{t['refId'].lower()}", "expr": t["expr"]} for p in panels for t in p["targets"]]}]}
+        rules = {
+            "groups": [
+                {
+                    "name": "grafana",
+                    "rules": [
+                        {"record": f"panel:{p['id']}:{t['refId'].lower()}", "expr": t["expr"]}
+                        for p in panels
+                        for t in p["targets"]
+                    ],
+                }
+            ]
+        }
         with tempfile.NamedTemporaryFile("w", suffix=".yml") as f:
             json.dump(rules, f)
             f.flush()
-            checked = subprocess.run(["promtool", "check", "rules", f.name], capture_output=True, check=False)
+            checked = subprocess.run(
+                ["promtool", "check", "rules", f.name], capture_output=True, check=False
+            )
         self.assertEqual(checked.returncode, 0, checked)
 
     def test_a_real_prometheus_scrapes_the_head_and_an_agent(self):
@@ -332,15 +570,40 @@ class Prometheus(unittest.TestCase):
             rig.wait_for(job, "running")
             poll(lambda: "util_pct" in rig.json("nodes")["nodes"][0]["gpus"][0], "readings", 30)
             text = rig.api("GET", "/metrics").body
-            checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, check=False)
-            complaints = [line for line in (checked.stdout + checked.stderr).decode().splitlines() if line and "DCGM_" not in line and "camelCase" not in line]
-            self.assertEqual(complaints, [], "promtool finds nothing but the names and labels of dcgm-exporter")
+            checked = subprocess.run(
+                ["promtool", "check", "metrics"], input=text, capture_output=True, check=False
+            )
+            complaints = [
+                line
+                for line in (checked.stdout + checked.stderr).decode().splitlines()
+                if line and "DCGM_" not in line and "camelCase" not in line
+            ]
+            self.assertEqual(
+                complaints, [], "promtool finds nothing but the names and labels of dcgm-exporter"
+            )
             token = rig.api("POST", "/v1/tokens", {"name": "prom", "scope": "read"}).json["token"]
             write(rig.file("token"), token)
             host, port = rig.address()
-            write(rig.file("node.token"), rig.api("POST", "/v1/tokens", {"name": "n2", "scope": "node"}).json["token"])
-            agent = rig.start("agent", "--head", f"http://{host}:{port}", "--token-file", rig.file("node.token"), "--data", rig.file("n2"), "--sim", "2xL4",
-                              "--node-name", "second", "--metrics", "127.0.0.1:0", stderr=subprocess.PIPE)
+            write(
+                rig.file("node.token"),
+                rig.api("POST", "/v1/tokens", {"name": "n2", "scope": "node"}).json["token"],
+            )
+            agent = rig.start(
+                "agent",
+                "--head",
+                f"http://{host}:{port}",
+                "--token-file",
+                rig.file("node.token"),
+                "--data",
+                rig.file("n2"),
+                "--sim",
+                "2xL4",
+                "--node-name",
+                "second",
+                "--metrics",
+                "127.0.0.1:0",
+                stderr=subprocess.PIPE,
+            )
             address = None
             deadline = time.monotonic() + 20
             while address is None and time.monotonic() < deadline:
@@ -348,46 +611,143 @@ class Prometheus(unittest.TestCase):
                 address = found and found.group(1).decode()
             self.assertTrue(address, "the agent says where its metrics are")
             threading.Thread(target=agent.stderr.read, daemon=True).start()
-            write(rig.file("prometheus.yml"), json.dumps({
-                "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-                "rule_files": [os.path.join(SOURCE, "packaging/prometheus/billow.rules.yml")],
-                "scrape_configs": [{"job_name": "billow", "authorization": {"credentials_file": rig.file("token")}, "static_configs": [{"targets": [f"{host}:{port}"]}]},
-                                   {"job_name": "agent", "static_configs": [{"targets": [address]}]}]}))
+            write(
+                rig.file("prometheus.yml"),
+                json.dumps(
+                    {
+                        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+                        "rule_files": [
+                            os.path.join(SOURCE, "packaging/prometheus/billow.rules.yml")
+                        ],
+                        "scrape_configs": [
+                            {
+                                "job_name": "billow",
+                                "authorization": {"credentials_file": rig.file("token")},
+                                "static_configs": [{"targets": [f"{host}:{port}"]}],
+                            },
+                            {"job_name": "agent", "static_configs": [{"targets": [address]}]},
+                        ],
+                    }
+                ),
+            )
             probe = __import__("socket").socket()
             probe.bind(("127.0.0.1", 0))
             free = probe.getsockname()[1]
             probe.close()
-            prometheus = subprocess.Popen(["prometheus", "--config.file", rig.file("prometheus.yml"), "--storage.tsdb.path", rig.file("tsdb"), "--web.listen-address", f"127.0.0.1:{free}"],
-                                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            prometheus = subprocess.Popen(
+                [
+                    "prometheus",
+                    "--config.file",
+                    rig.file("prometheus.yml"),
+                    "--storage.tsdb.path",
+                    rig.file("tsdb"),
+                    "--web.listen-address",
+                    f"127.0.0.1:{free}",
+                ],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
             rig.started.append(prometheus)
 
             def query(expression):
-                done = subprocess.run(["curl", "-sf", "--data-urlencode", f"query={expression}", f"http://127.0.0.1:{free}/api/v1/query"], capture_output=True, check=False)
-                return json.loads(done.stdout)["data"]["result"] if done.returncode == 0 and done.stdout else []
+                done = subprocess.run(
+                    [
+                        "curl",
+                        "-sf",
+                        "--data-urlencode",
+                        f"query={expression}",
+                        f"http://127.0.0.1:{free}/api/v1/query",
+                    ],
+                    capture_output=True,
+                    check=False,
+                )
+                return (
+                    json.loads(done.stdout)["data"]["result"]
+                    if done.returncode == 0 and done.stdout
+                    else []
+                )
 
-            rig.ok("deploy", "hello", "--max", 1, "--", "sh", "-c", "exec python3 -m http.server $PORT", timeout=90)
-            poll(lambda: len(query('up == 1')) == 2, "both targets up", 60)
-            poll(lambda: query('billow_endpoint_replicas_ready{endpoint="hello"}'), "what the gateway says of an endpoint", 60)
+            rig.ok(
+                "deploy",
+                "hello",
+                "--max",
+                1,
+                "--",
+                "sh",
+                "-c",
+                "exec python3 -m http.server $PORT",
+                timeout=90,
+            )
+            poll(lambda: len(query("up == 1")) == 2, "both targets up", 60)
+            poll(
+                lambda: query('billow_endpoint_replicas_ready{endpoint="hello"}'),
+                "what the gateway says of an endpoint",
+                60,
+            )
             node = rig.json("nodes")["nodes"][0]["name"]
-            poll(lambda: len(query(f'DCGM_FI_DEV_GPU_UTIL{{job="billow",Hostname="{node}"}}')) == 4, "four GPUs by dcgm-exporter's name", 30)
-            poll(lambda: len(query('DCGM_FI_DEV_GPU_TEMP{job="agent",Hostname="second"}')) == 2, "the agent's own two", 30)
-            poll(lambda: any(float(r["value"][1]) >= 1 for r in query('billow_jobs{state="running"}')), "a running job", 30)
-            poll(lambda: any(float(r["value"][1]) > 0 for r in query("billow:spend_usd_per_hour")), "a recorded rule over it", 40)
-            rules = json.loads(subprocess.run(["curl", "-sf", f"http://127.0.0.1:{free}/api/v1/rules"], capture_output=True, check=True).stdout)
-            self.assertEqual([r["name"] for g in rules["data"]["groups"] for r in g["rules"] if r["health"] == "err"], [])
-            dashboard = json.load(open(os.path.join(SOURCE, "packaging/grafana/billow.json"), encoding="utf-8"))
+            poll(
+                lambda: len(query(f'DCGM_FI_DEV_GPU_UTIL{{job="billow",Hostname="{node}"}}')) == 4,
+                "four GPUs by dcgm-exporter's name",
+                30,
+            )
+            poll(
+                lambda: len(query('DCGM_FI_DEV_GPU_TEMP{job="agent",Hostname="second"}')) == 2,
+                "the agent's own two",
+                30,
+            )
+            poll(
+                lambda: any(
+                    float(r["value"][1]) >= 1 for r in query('billow_jobs{state="running"}')
+                ),
+                "a running job",
+                30,
+            )
+            poll(
+                lambda: any(float(r["value"][1]) > 0 for r in query("billow:spend_usd_per_hour")),
+                "a recorded rule over it",
+                40,
+            )
+            rules = json.loads(
+                subprocess.run(
+                    ["curl", "-sf", f"http://127.0.0.1:{free}/api/v1/rules"],
+                    capture_output=True,
+                    check=True,
+                ).stdout
+            )
+            self.assertEqual(
+                [
+                    r["name"]
+                    for g in rules["data"]["groups"]
+                    for r in g["rules"]
+                    if r["health"] == "err"
+                ],
+                [],
+            )
+            dashboard = json.load(
+                open(os.path.join(SOURCE, "packaging/grafana/billow.json"), encoding="utf-8")
+            )
             expressions = [t["expr"] for p in dashboard["panels"] for t in p["targets"]]
             self.assertGreater(len(expressions), 20)
-            for expression in expressions:  # each asks for something that exists; histograms may still be empty
+            for (
+                expression
+            ) in expressions:  # each asks for something that exists; histograms may still be empty
                 for name in re.findall(r"\b(?:billow|DCGM)_\w+", expression):
-                    self.assertTrue(query(f'count({{__name__=~"{name}"}})'), f"{name} of the Grafana dashboard is not exported")
+                    self.assertTrue(
+                        query(f'count({{__name__=~"{name}"}})'),
+                        f"{name} of the Grafana dashboard is not exported",
+                    )
             prometheus.send_signal(signal.SIGTERM)
             prometheus.wait(20)
         finally:
             rig.close()
 
 
-@unittest.skipUnless(os.path.exists("/usr/bin/chromium") and shutil.which("node") and os.path.isdir(os.path.join(SOURCE, "web/node_modules/playwright-core")), "chromium, node or playwright-core is not installed")
+@unittest.skipUnless(
+    os.path.exists("/usr/bin/chromium")
+    and shutil.which("node")
+    and os.path.isdir(os.path.join(SOURCE, "web/node_modules/playwright-core")),
+    "chromium, node or playwright-core is not installed",
+)
 class Browser(unittest.TestCase):
     """tests/browser in Debian's Chromium, against a head of its own."""
 
@@ -395,9 +755,21 @@ class Browser(unittest.TestCase):
         rig = Rig(sim=sim)
         try:
             shots = os.environ.get("BILLOW_SHOTS", "")
-            done = subprocess.run(["node", os.path.join(SOURCE, "tests/browser", script)], timeout=timeout, check=False, cwd=rig.files,
-                                  env={**rig.environment, "BILLOW_BIN": os.path.dirname(BILLOW), "BILLOW_FILES": rig.files, "BILLOW_SHOTS": shots, "PATH": os.environ["PATH"],
-                                       **{k: v for k, v in os.environ.items() if k == "BILLOW_WEB"}, **environment})
+            done = subprocess.run(
+                ["node", os.path.join(SOURCE, "tests/browser", script)],
+                timeout=timeout,
+                check=False,
+                cwd=rig.files,
+                env={
+                    **rig.environment,
+                    "BILLOW_BIN": os.path.dirname(BILLOW),
+                    "BILLOW_FILES": rig.files,
+                    "BILLOW_SHOTS": shots,
+                    "PATH": os.environ["PATH"],
+                    **{k: v for k, v in os.environ.items() if k == "BILLOW_WEB"},
+                    **environment,
+                },
+            )
             self.assertEqual(done.returncode, 0, "the cases above say which")
         finally:
             rig.close()

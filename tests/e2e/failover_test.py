@@ -1,4 +1,5 @@
-"""Two heads on one PostgreSQL: the standby takes over from a leader that dies or sleeps, under load, and nothing accepted is lost."""
+"""Two heads on one PostgreSQL: the standby takes over from a leader that dies or sleeps, under
+load, and nothing accepted is lost."""
 import http.client
 import json
 import os
@@ -13,7 +14,6 @@ import unittest
 import postgres
 from ports import free_port
 from rig import BILLOW, Answer, Rig, UnixConnection, poll
-
 
 
 class Pair:
@@ -32,26 +32,57 @@ class Pair:
 
     def spawn(self, name, *command, **environment):
         with open(os.path.join(self.rig.root, f"{name}.log"), "a", encoding="utf-8") as log:
-            process = subprocess.Popen([BILLOW, *map(str, command)], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**self.rig.environment, **environment})
+            process = subprocess.Popen(
+                [BILLOW, *map(str, command)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**self.rig.environment, **environment},
+            )
         self.rig.started.append(process)
         return process
 
     def start(self, name, *more, listen="127.0.0.1:0"):
         os.makedirs(self.dir(name), exist_ok=True)
-        # The URL comes by the environment, as somebody with a password in it would do; jobs must not see it.
-        self.heads[name] = self.spawn(name, "up", "--data", self.dir(name), "--listen", self.addresses.get(name, listen), "--tls", "--no-agent", *more, BILLOW_STORE=self.url)
+        # The URL comes by the environment, as somebody with a password in it would do; jobs must
+        # not see it.
+        self.heads[name] = self.spawn(
+            name,
+            "up",
+            "--data",
+            self.dir(name),
+            "--listen",
+            self.addresses.get(name, listen),
+            "--tls",
+            "--no-agent",
+            *more,
+            BILLOW_STORE=self.url,
+        )
         return self.heads[name]
 
     def cli(self, name, *args, timeout=60):
-        return subprocess.run([BILLOW, *map(str, args)], capture_output=True, text=True, timeout=timeout, cwd=self.rig.files, stdin=subprocess.DEVNULL,
-                              env={**self.rig.environment, "BILLOW_DATA": self.dir(name)}, check=False)
+        return subprocess.run(
+            [BILLOW, *map(str, args)],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            cwd=self.rig.files,
+            stdin=subprocess.DEVNULL,
+            env={**self.rig.environment, "BILLOW_DATA": self.dir(name)},
+            check=False,
+        )
 
     def api(self, name, method, path, body=None):
         with open(os.path.join(self.dir(name), "token"), encoding="ascii") as f:
             token = f.read().strip()
         connection = UnixConnection(os.path.join(self.dir(name), "head.sock"), 15)
         try:
-            connection.request(method, path, json.dumps(body).encode() if body else None, {"Authorization": f"Bearer {token}", "Content-Type": "application/json"})
+            connection.request(
+                method,
+                path,
+                json.dumps(body).encode() if body else None,
+                {"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
+            )
             response = connection.getresponse()
             return Answer(response.status, {}, response.read())
         finally:
@@ -83,7 +114,19 @@ class Failover(postgres.PostgresTest):
         poll(lambda: pair.leads("a"), "the first head", 60)
         token = pair.cli("a", "token", "create", "--node").stdout.strip()
         both = ",".join(f"https://{address}" for address in pair.addresses.values())
-        pair.spawn("node", "join", both, "--token", token, "--node-name", "box", "--data", os.path.join(pair.rig.root, "box"), "--sim", "4xH100")
+        pair.spawn(
+            "node",
+            "join",
+            both,
+            "--token",
+            token,
+            "--node-name",
+            "box",
+            "--data",
+            os.path.join(pair.rig.root, "box"),
+            "--sim",
+            "4xH100",
+        )
         poll(lambda: "box" in pair.cli("a", "nodes").stdout, "the node", 60)
         pair.start("b", "--standby", *more)
         poll(lambda: "standing by" in pair.log("b"), "the standby", 60)
@@ -99,8 +142,35 @@ class Failover(postgres.PostgresTest):
         with open(pair.rig.file("train.txt"), "w", encoding="ascii") as f:
             f.write("what the job came with")
         gate = pair.rig.file("not-yet")
-        blocker = json.loads(pair.cli("a", "submit", "--json", "--gpus", 4, "--", "sh", "-c", f"until [ -e {gate} ]; do sleep 0.05; done").stdout)["id"]
-        waiting = json.loads(pair.cli("a", "submit", "--json", "--gpus", 4, "--sync", "--output", "out", "--", "sh", "-c", "cp train.txt out; cat train.txt").stdout)["id"]
+        blocker = json.loads(
+            pair.cli(
+                "a",
+                "submit",
+                "--json",
+                "--gpus",
+                4,
+                "--",
+                "sh",
+                "-c",
+                f"until [ -e {gate} ]; do sleep 0.05; done",
+            ).stdout
+        )["id"]
+        waiting = json.loads(
+            pair.cli(
+                "a",
+                "submit",
+                "--json",
+                "--gpus",
+                4,
+                "--sync",
+                "--output",
+                "out",
+                "--",
+                "sh",
+                "-c",
+                "cp train.txt out; cat train.txt",
+            ).stdout
+        )["id"]
         pair.heads["a"].kill()
         poll(lambda: pair.leads("b"), "the takeover", 30)
         with open(gate, "w", encoding="ascii"):
@@ -114,7 +184,8 @@ class Failover(postgres.PostgresTest):
             self.assertEqual(f.read(), "what the job came with")
 
     def load(self, pair, threads=4):
-        """Submits to whoever answers, as fast as it does; the ids that were accepted, with who accepted them."""
+        """Submits to whoever answers, as fast as it does; the ids that were accepted, with who
+        accepted them."""
         accepted, over = [], threading.Event()
 
         def submit():
@@ -127,6 +198,7 @@ class Failover(postgres.PostgresTest):
                         continue
                     if answer.status in (200, 201):
                         accepted.append((name, answer.json["id"]))
+
         workers = [threading.Thread(target=submit) for _ in range(threads)]
         for worker in workers:
             worker.start()
@@ -135,6 +207,7 @@ class Failover(postgres.PostgresTest):
             over.set()
             for worker in workers:
                 worker.join()
+
         self.addCleanup(stop)
         return accepted, stop
 
@@ -147,38 +220,93 @@ class Failover(postgres.PostgresTest):
             for job in ids:
                 if states.get(job) != "succeeded":
                     answer = pair.api("b", "GET", f"/v1/jobs/{job}")
-                    self.assertEqual(answer.status, 200, f"job {job} was accepted, and nobody knows it: {answer}")
+                    self.assertEqual(
+                        answer.status, 200, f"job {job} was accepted, and nobody knows it: {answer}"
+                    )
                     states[job] = answer.json["state"]
                     if states[job] != "succeeded":
                         return False
             return True
+
         poll(all_done, "every accepted job runs to its end", 240)
         # Two leaders, one after the other: epochs never go back, and no seq is missing.
-        self.assertEqual(self.pg.psql("SELECT count(DISTINCT epoch), count(*) = max(seq) FROM billow.events", database), "2|t")
-        self.assertEqual(self.pg.psql("SELECT count(*) FROM billow.events a JOIN billow.events b ON b.seq = a.seq + 1 WHERE b.epoch < a.epoch", database), "0")
+        self.assertEqual(
+            self.pg.psql(
+                "SELECT count(DISTINCT epoch), count(*) = max(seq) FROM billow.events", database
+            ),
+            "2|t",
+        )
+        self.assertEqual(
+            self.pg.psql(
+                (
+                    "SELECT count(*) FROM billow.events a JOIN billow.events b ON b.seq = a.seq + 1"
+                    " WHERE b.epoch < a.epoch"
+                ),
+                database,
+            ),
+            "0",
+        )
 
     def test_nothing_accepted_is_lost_when_the_leader_dies(self):
         pair = self.pair("dies")
         gate = pair.rig.file("gate")
-        past = json.loads(pair.cli("a", "submit", "--json", "--no-sync", "--cwd", "/", "--env-var", "WHO=only the journal knows", "--", "sh", "-c", "echo $WHO").stdout)["id"]
+        past = json.loads(
+            pair.cli(
+                "a",
+                "submit",
+                "--json",
+                "--no-sync",
+                "--cwd",
+                "/",
+                "--env-var",
+                "WHO=only the journal knows",
+                "--",
+                "sh",
+                "-c",
+                "echo $WHO",
+            ).stdout
+        )["id"]
         self.assertEqual(pair.cli("a", "wait", past, timeout=60).returncode, 0)
-        held = json.loads(pair.cli("a", "submit", "--json", "--gpus", 1, "--", "sh", "-c", f"env > {gate}.env; until [ -e {gate} ]; do sleep 0.05; done; exit 6").stdout)["id"]
+        held = json.loads(
+            pair.cli(
+                "a",
+                "submit",
+                "--json",
+                "--gpus",
+                1,
+                "--",
+                "sh",
+                "-c",
+                f"env > {gate}.env; until [ -e {gate} ]; do sleep 0.05; done; exit 6",
+            ).stdout
+        )["id"]
         accepted, stop = self.load(pair)
         poll(lambda: sum(name == "a" for name, _ in accepted) > 100, "some load", 120)
-        poll(lambda: '"running"' in pair.cli("a", "describe", held, "--json").stdout, "the long job", 30)
+        poll(
+            lambda: '"running"' in pair.cli("a", "describe", held, "--json").stdout,
+            "the long job",
+            30,
+        )
         pair.heads["a"].kill()
         died = time.monotonic()
         poll(lambda: pair.leads("b"), "the takeover", 30)
         took = time.monotonic() - died
         before = sum(name == "a" for name, _ in accepted)
-        poll(lambda: sum(name == "b" for name, _ in accepted) > 30, "submissions to the new leader", 60)
+        poll(
+            lambda: sum(name == "b" for name, _ in accepted) > 30,
+            "submissions to the new leader",
+            60,
+        )
         stop()
         self.assertLess(took, 10, "takeover")
         self.check_nothing_is_lost(pair, accepted, "dies")
         with open(gate, "w", encoding="ascii"):
             pass
-        self.assertEqual(pair.cli("b", "wait", held, timeout=60).returncode, 6, "the job that ran through it all")
-        # What ended with the old leader runs again with the new one, as it ran: the two share no directory.
+        self.assertEqual(
+            pair.cli("b", "wait", held, timeout=60).returncode, 6, "the job that ran through it all"
+        )
+        # What ended with the old leader runs again with the new one, as it ran: the two share no
+        # directory.
         again = pair.cli("b", "rerun", past, "--json")
         self.assertEqual(again.returncode, 0, again)
         again = json.loads(again.stdout)["id"]
@@ -186,12 +314,17 @@ class Failover(postgres.PostgresTest):
         self.assertEqual(pair.cli("b", "logs", again).stdout, "only the journal knows\n")
         # A client that knows both heads asks the one that leads.
         both = ",".join(f"https://{address}" for address in pair.addresses.values())
-        login = pair.cli("b", "login", both, "--token", pair.cli("b", "token", "create", "laptop").stdout.strip())
+        login = pair.cli(
+            "b", "login", both, "--token", pair.cli("b", "token", "create", "laptop").stdout.strip()
+        )
         self.assertEqual(login.returncode, 0, login)
         self.assertEqual(pair.cli("b", "describe", held, "--head", both).returncode, 0)
         with open(f"{gate}.env", encoding="utf-8") as f:
             self.assertNotIn("postgres://", f.read(), "the store's URL is nobody's but the head's")
-        print(f"takeover in {took:.1f} s; {before} submissions accepted before it, {len(accepted) - before} after, none lost")
+        print(
+            f"takeover in {took:.1f} s; {before} submissions accepted before it,"
+            f" {len(accepted) - before} after, none lost"
+        )
         # The old leader comes back as the standby, and leads again when the other ends.
         pair.start("a", "--standby")
         poll(lambda: pair.log("a").count("standing by") == 1, "the old leader stands by", 30)

@@ -48,7 +48,14 @@ def tree(*entries):
     """The list of a tree, made by hand as somebody with bad intentions would."""
     out = MAGIC + struct.pack("<I", len(entries))
     for kind, path, size, target, pieces in entries:
-        out += kind + struct.pack("<HQH", 0o644, size, len(path)) + path + struct.pack("<H", len(target)) + target + b"".join(pieces)
+        out += (
+            kind
+            + struct.pack("<HQH", 0o644, size, len(path))
+            + path
+            + struct.pack("<H", len(target))
+            + target
+            + b"".join(pieces)
+        )
     return out
 
 
@@ -77,24 +84,70 @@ class Files(FarCase):
         command = 'cd "$0" && exec "$@"'
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("BILLOW_", "XDG_"))}
         environment.update({MARK: self.rig.data, "HOME": self.rig.home("laptop")})
-        return subprocess.run([*self.net.inside("laptop"), "sh", "-c", command, cwd, BILLOW, *map(str, args)], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout,
-                              env=environment, check=False)
+        return subprocess.run(
+            [*self.net.inside("laptop"), "sh", "-c", command, cwd, BILLOW, *map(str, args)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            env=environment,
+            check=False,
+        )
 
     def start_on_laptop(self, cwd, *args):
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("BILLOW_", "XDG_"))}
         environment.update({MARK: self.rig.data, "HOME": self.rig.home("laptop")})
-        return subprocess.Popen([*self.net.inside("laptop"), "sh", "-c", 'cd "$0" && exec "$@"', cwd, BILLOW, *map(str, args)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                stderr=subprocess.DEVNULL, env=environment)
+        return subprocess.Popen(
+            [
+                *self.net.inside("laptop"),
+                "sh",
+                "-c",
+                'cd "$0" && exec "$@"',
+                cwd,
+                BILLOW,
+                *map(str, args),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+        )
 
     def kept(self, host):
         directory = os.path.join(self.rig.node_dir(host), "node/files/packs")
-        return sum(os.path.getsize(os.path.join(directory, name)) for name in os.listdir(directory)) if os.path.isdir(directory) else 0
+        return (
+            sum(os.path.getsize(os.path.join(directory, name)) for name in os.listdir(directory))
+            if os.path.isdir(directory)
+            else 0
+        )
 
     def test_the_directory_follows_and_outputs_come_back(self):
-        root = self.project("first", **{"train.py": "print(open('data/x.txt').read())", "data__x.txt": "weights", "build__big": "no", ".gitignore": "build/\n", ".env": "SECRET=1"})
+        root = self.project(
+            "first",
+            **{
+                "train.py": "print(open('data/x.txt').read())",
+                "data__x.txt": "weights",
+                "build__big": "no",
+                ".gitignore": "build/\n",
+                ".env": "SECRET=1",
+            },
+        )
         os.symlink("data/x.txt", os.path.join(root, "link"))
-        done = self.laptop(root, "run", "--gpus", 1, "--output", "results", "--", "sh", "-c",
-                           "cat train.py link; ls -A; pwd; mkdir -p results/deep; echo model > results/deep/m.pt; echo scratch > other; exit 3")
+        done = self.laptop(
+            root,
+            "run",
+            "--gpus",
+            1,
+            "--output",
+            "results",
+            "--",
+            "sh",
+            "-c",
+            (
+                "cat train.py link; ls -A; pwd; mkdir -p results/deep; echo model >"
+                " results/deep/m.pt; echo scratch > other; exit 3"
+            ),
+        )
         self.assertEqual(done.returncode, 3, done)
         lines = done.stdout.splitlines()
         self.assertEqual(lines[0], "print(open('data/x.txt').read())weights.gitignore")
@@ -109,17 +162,29 @@ class Files(FarCase):
         with open(os.path.join(back, "results/deep/m.pt"), encoding="ascii") as f:
             self.assertEqual(f.read(), "model\n")
         self.assertFalse(os.path.exists(os.path.join(back, "other")))
-        done = self.laptop("/", "cp", f"{job}:results/deep/m.pt", os.path.join(self.rig.root, "one"))
+        done = self.laptop(
+            "/", "cp", f"{job}:results/deep/m.pt", os.path.join(self.rig.root, "one")
+        )
         self.assertEqual(done.returncode, 0, done)
-        # As cp does: under the name that is given, into a directory that is there under its own, and a directory likewise.
+        # As cp does: under the name that is given, into a directory that is there under its own,
+        # and a directory likewise.
         with open(os.path.join(self.rig.root, "one"), encoding="ascii") as f:
             self.assertEqual(f.read(), "model\n")
         os.makedirs(os.path.join(self.rig.root, "there"))
-        for source, place, comes in (("results/deep/m.pt", "there", "there/m.pt"), ("results/deep/m.pt", "made/", "made/m.pt"), ("results/deep", "renamed", "renamed/m.pt"), ("results/deep/", "there", "there/deep/m.pt")):
+        for source, place, comes in (
+            ("results/deep/m.pt", "there", "there/m.pt"),
+            ("results/deep/m.pt", "made/", "made/m.pt"),
+            ("results/deep", "renamed", "renamed/m.pt"),
+            ("results/deep/", "there", "there/deep/m.pt"),
+        ):
             done = self.laptop(self.rig.root, "cp", f"{job}:{source}", place)
             self.assertEqual(done.returncode, 0, done)
             self.assertTrue(os.path.isfile(os.path.join(self.rig.root, comes)), (source, place))
-        for source, place, word in (("results", "one/", "is not a directory"), ("", "one", "is not a directory"), ("results/deep/m.pt", "absent/x", "directory absent does not exist")):
+        for source, place, word in (
+            ("results", "one/", "is not a directory"),
+            ("", "one", "is not a directory"),
+            ("results/deep/m.pt", "absent/x", "directory absent does not exist"),
+        ):
             done = self.laptop(self.rig.root, "cp", f"{job}:{source}", place)
             self.assertEqual(done.returncode, 1, done)
             self.assertIn(word, done.stderr)
@@ -129,7 +194,9 @@ class Files(FarCase):
 
     def test_only_what_changed_travels_and_a_node_fetches_it_once(self):
         root = self.project("second", **{f"f{i}": str(i) * 20000 for i in range(50)})
-        run = lambda: self.laptop(root, "run", "--nodes", 2, "--gpus", 1, "--", "sh", "-c", "cat f* | sha256sum")
+        run = lambda: self.laptop(
+            root, "run", "--nodes", 2, "--gpus", 1, "--", "sh", "-c", "cat f* | sha256sum"
+        )
         first = run()
         self.assertEqual(first.returncode, 0, first)
         self.assertIn("uploaded", first.stderr)
@@ -163,7 +230,10 @@ class Files(FarCase):
 
     def test_a_job_does_not_begin_without_its_files(self):
         # A digest that nobody ever uploaded is refused at once.
-        body = {"spec": {"argv": ["touch", self.rig.file("ran")], "cwd": "/"}, "env": {"BILLOW_FILES": "ab" * 32}}
+        body = {
+            "spec": {"argv": ["touch", self.rig.file("ran")], "cwd": "/"},
+            "env": {"BILLOW_FILES": "ab" * 32},
+        }
         answer = self.rig.api("POST", "/v1/jobs", body)
         self.assertEqual(answer.status, 404, answer)
         self.assertIn("does not have the tree", answer.body.decode())
@@ -177,7 +247,9 @@ class Files(FarCase):
         self.assertFalse(os.path.exists(self.rig.file("ran")))
 
     def octets(self, method, path, body=b"", token=None):
-        return self.rig.api(method, path, body, token=token, headers={"Content-Type": "application/octet-stream"})
+        return self.rig.api(
+            method, path, body, token=token, headers={"Content-Type": "application/octet-stream"}
+        )
 
     def tree_of(self, root):
         """Uploads a directory of one level by hand, as the head's owner; the tree's digest."""
@@ -202,22 +274,47 @@ class Files(FarCase):
         piece = hashlib.sha256(b"nobody knows this").digest()
         listed = tree((b"f", b"secret", 17, b"", [piece]))
         self.assertEqual(hashlib.sha256(listed).hexdigest(), digest)
-        # Who knows a digest learns neither whether it is there, nor what is in it, nor gets it by way of a job.
+        # Who knows a digest learns neither whether it is there, nor what is in it, nor gets it by
+        # way of a job.
         self.assertEqual(self.octets("POST", "/v1/files/trees", listed, token=eve).body, piece)
-        for method, path, body in (("GET", f"/v1/files/trees/{digest}", b""), ("POST", f"/v1/files/pieces?tree={digest}", piece), ("GET", f"/v1/files/trees/{'cd' * 32}", b"")):
+        for method, path, body in (
+            ("GET", f"/v1/files/trees/{digest}", b""),
+            ("POST", f"/v1/files/pieces?tree={digest}", piece),
+            ("GET", f"/v1/files/trees/{'cd' * 32}", b""),
+        ):
             answer = self.octets(method, path, body, token=eve)
             self.assertEqual(answer.status, 404, (path, answer))
         own = tree((b"f", b"own", 3, b"", [hashlib.sha256(b"own").digest()]))
-        self.octets("POST", "/v1/files/packs", hashlib.sha256(b"own").digest() + struct.pack("<Q", 3) + b"own", token=eve)
+        self.octets(
+            "POST",
+            "/v1/files/packs",
+            hashlib.sha256(b"own").digest() + struct.pack("<Q", 3) + b"own",
+            token=eve,
+        )
         self.assertEqual(self.octets("POST", "/v1/files/trees", own, token=eve).body, b"")
         mine = hashlib.sha256(own).hexdigest()
-        self.assertEqual(self.octets("POST", f"/v1/files/pieces?tree={mine}", piece, token=eve).status, 404)
-        answer = self.rig.api("POST", "/v1/jobs", {"spec": {"argv": ["cat", "secret"], "cwd": "/"}, "env": {"BILLOW_FILES": digest}}, token=eve)
+        self.assertEqual(
+            self.octets("POST", f"/v1/files/pieces?tree={mine}", piece, token=eve).status, 404
+        )
+        answer = self.rig.api(
+            "POST",
+            "/v1/jobs",
+            {"spec": {"argv": ["cat", "secret"], "cwd": "/"}, "env": {"BILLOW_FILES": digest}},
+            token=eve,
+        )
         self.assertEqual(answer.status, 404, answer)
         # Who has the content brings it, and it is kept once all the same.
         packs = os.path.join(self.rig.data, "files/packs")
         before = len(os.listdir(packs))
-        self.assertEqual(self.octets("POST", "/v1/files/packs", piece + struct.pack("<Q", 17) + b"nobody knows this", token=eve).status, 200)
+        self.assertEqual(
+            self.octets(
+                "POST",
+                "/v1/files/packs",
+                piece + struct.pack("<Q", 17) + b"nobody knows this",
+                token=eve,
+            ).status,
+            200,
+        )
         self.assertEqual(len(os.listdir(packs)), before)
         self.assertEqual(self.octets("POST", "/v1/files/trees", listed, token=eve).body, b"")
 
@@ -227,14 +324,24 @@ class Files(FarCase):
         with open(os.path.join(outside, "x"), "w", encoding="ascii") as f:
             f.write("precious")
         root = self.project("live", **{"data__x.csv": "1,2,3", "one": "hello"})
-        script = f"mkdir -p making sub; echo first > making/a; ln -s /etc/passwd making/escape; ln -s {outside} trap; mv making out; until [ -e in/go ]; do sleep 0.05; done; cat in/go in/deep/x.csv > out/b; echo ready; sleep 300"
+        script = (
+            "mkdir -p making sub; echo first > making/a; ln -s /etc/passwd making/escape; ln -s"
+            f" {outside} trap; mv making out; until [ -e in/go ]; do sleep 0.05; done; cat in/go"
+            " in/deep/x.csv > out/b; echo ready; sleep 300"
+        )
         done = self.laptop(root, "submit", "--json", "--", "sh", "-c", script)
         self.assertEqual(done.returncode, 0, done)
         job = json.loads(done.stdout)["id"]
         self.addCleanup(self.rig.cli, "stop", "--force", job)
         self.rig.wait_for(job, "running")
         back = os.path.join(self.rig.root, "live-back")
-        done = poll(lambda: (lambda d: d if d.returncode == 0 else None)(self.laptop("/", "cp", f"{job}:out", back)), "what the job has so far", 60)
+        done = poll(
+            lambda: (lambda d: d if d.returncode == 0 else None)(
+                self.laptop("/", "cp", f"{job}:out", back)
+            ),
+            "what the job has so far",
+            60,
+        )
         self.assertEqual(os.listdir(back), ["a"])  # a link that leads out stays there
         for arguments in (("data", f"{job}:in/deep"), ("one", f"{job}:in/go")):
             done = self.laptop(root, "cp", *arguments)
@@ -247,9 +354,17 @@ class Files(FarCase):
         done = self.laptop(root, "cp", "one", f"{job}:sub/")
         self.assertEqual(done.returncode, 0, done)
         self.assertEqual(self.laptop("/", "cp", f"{job}:sub/one", back).returncode, 0)
-        # Nothing leaves the directory, either way, and who may not touch the job may not touch its files.
-        for arguments, word in (((f"{job}:nothing", back), "No such file"), ((f"{job}:../x", back), "not a path inside"), ((f"{job}:trap/x", back), "is not a directory"),
-                                (("one", f"{job}:trap/x"), "trap"), (("one", f"{job}:/etc/x"), "not a path inside"), (("one", "two"), "cp needs"), (("absent", f"{job}:x"), "No such file")):
+        # Nothing leaves the directory, either way, and who may not touch the job may not touch its
+        # files.
+        for arguments, word in (
+            ((f"{job}:nothing", back), "No such file"),
+            ((f"{job}:../x", back), "not a path inside"),
+            ((f"{job}:trap/x", back), "is not a directory"),
+            (("one", f"{job}:trap/x"), "trap"),
+            (("one", f"{job}:/etc/x"), "not a path inside"),
+            (("one", "two"), "cp needs"),
+            (("absent", f"{job}:x"), "No such file"),
+        ):
             done = self.laptop(root, "cp", *arguments)
             self.assertNotEqual(done.returncode, 0, (arguments, done))
             self.assertIn(word, done.stderr)
@@ -261,7 +376,10 @@ class Files(FarCase):
         self.rig.cli("project", "create", "far-away")
         self.rig.ok("project", "member", "far-away", "mallory")
         mallory = self.rig.json("token", "create", "mallory-token", "--user", "mallory")["token"]
-        self.assertIn(self.rig.api("POST", f"/v1/jobs/{job}/files", {"path": "out"}, token=mallory).status, (403, 404))
+        self.assertIn(
+            self.rig.api("POST", f"/v1/jobs/{job}/files", {"path": "out"}, token=mallory).status,
+            (403, 404),
+        )
         self.rig.ok("stop", "--force", job)
         self.rig.cli("wait", job, timeout=60)
         done = self.laptop(root, "cp", "one", f"{job}:late")
@@ -274,7 +392,9 @@ class Files(FarCase):
             with open(os.path.join(root, f"f{i}"), "wb") as f:
                 f.write(os.urandom(8 << 20))
         packs = os.path.join(self.rig.data, "files/packs")
-        size = lambda: sum(entry.stat().st_size for entry in os.scandir(packs) if entry.name.endswith(".pack"))
+        size = lambda: sum(
+            entry.stat().st_size for entry in os.scandir(packs) if entry.name.endswith(".pack")
+        )
         before = size()
         first = self.start_on_laptop(root, "submit", "--", "true")
         deadline = time.monotonic() + 60
@@ -292,12 +412,18 @@ class Files(FarCase):
         self.assertLess(float(sent[1]), 192 - (kept >> 20) + 1, done.stderr)
 
     def test_a_node_keeps_no_more_than_its_limit(self):
-        process = self.rig.join("c", self.rig.join_token(), "--files-max", "3M", "--label", "small=yes")
+        process = self.rig.join(
+            "c", self.rig.join_token(), "--files-max", "3M", "--label", "small=yes"
+        )
         try:
             self.rig.node_here("c")
             for i in range(3):
-                root = self.project(f"limit{i}", **{f"f{k}": os.urandom(500_000).hex() for k in range(2)})
-                done = self.laptop(root, "run", "--node-label", "small=yes", "--", "sh", "-c", "cat f0 f1 | wc -c")
+                root = self.project(
+                    f"limit{i}", **{f"f{k}": os.urandom(500_000).hex() for k in range(2)}
+                )
+                done = self.laptop(
+                    root, "run", "--node-label", "small=yes", "--", "sh", "-c", "cat f0 f1 | wc -c"
+                )
                 self.assertEqual((done.returncode, done.stdout.strip()), (0, "2000000"), done)
                 self.assertLessEqual(self.kept("c"), 3 << 20)
             self.assertGreater(self.kept("c"), 1 << 20)
@@ -308,8 +434,23 @@ class Files(FarCase):
 
     def test_one_bad_output_costs_only_itself(self):
         root = self.project("outputs", a="1")
-        done = self.laptop(root, "run", "--output", "good", "--output", "odd", "--output", "absent", "--", "sh", "-c",
-                           "mkdir good odd && echo kept > good/x && echo x > \"odd/$(head -c 300 /dev/zero | tr '\\0' n | cut -c1-200)\" && truncate -s 70G odd/huge")
+        done = self.laptop(
+            root,
+            "run",
+            "--output",
+            "good",
+            "--output",
+            "odd",
+            "--output",
+            "absent",
+            "--",
+            "sh",
+            "-c",
+            (
+                'mkdir good odd && echo kept > good/x && echo x > "odd/$(head -c 300 /dev/zero |'
+                " tr '\\0' n | cut -c1-200)\" && truncate -s 70G odd/huge"
+            ),
+        )
         self.assertEqual(done.returncode, 125, done)
         self.assertIn("an output could not be kept: odd: ", done.stderr)
         self.assertIn("the job did not create its output absent", done.stderr)
@@ -321,16 +462,33 @@ class Files(FarCase):
     def test_a_job_that_dawdles_holds_up_nobody(self):
         root = self.project("slow", **{"dawdle.py": DAWDLE})
         begun = self.rig.file("dawdling")
-        slow = [self.start_on_laptop(root, "run", "--", "python3", "dawdle.py", f"{begun}{i}") for i in range(3)]
+        slow = [
+            self.start_on_laptop(root, "run", "--", "python3", "dawdle.py", f"{begun}{i}")
+            for i in range(3)
+        ]
         try:
             for i in range(3):
                 poll(lambda i=i: os.path.exists(f"{begun}{i}"), "connections that say nothing", 60)
-            done = self.laptop(root, "run", "--output", "out", "--", "sh", "-c", "echo x > out; ls dawdle.py", timeout=60)
+            done = self.laptop(
+                root,
+                "run",
+                "--output",
+                "out",
+                "--",
+                "sh",
+                "-c",
+                "echo x > out; ls dawdle.py",
+                timeout=60,
+            )
             self.assertEqual((done.returncode, done.stdout), (0, "dawdle.py\n"), done)
             # And a job gets its own files, not what its node may read.
             other = self.tree_of(self.project("others", s="not yours"))
             done = self.laptop(root, "run", "--", "python3", "-c", ASK, other)
-            self.assertEqual((done.returncode, done.stdout.strip()), (0, "error these are not this job's files"), done)
+            self.assertEqual(
+                (done.returncode, done.stdout.strip()),
+                (0, "error these are not this job's files"),
+                done,
+            )
         finally:
             for process in slow:
                 process.terminate()
@@ -343,21 +501,45 @@ class Files(FarCase):
             "contains": tree(file(b"../../etc/cron.d/x")),
             "absolute": tree(file(b"/etc/passwd")),
             "links out": tree((b"l", b"a", 0, b"../../..", ())),
-            "p/q/y": tree((b"d", b"p", 0, b"", ()), (b"d", b"p/q", 0, b"", ()), (b"l", b"p/q/x", 0, b"../..", ()), (b"l", b"p/q/y", 0, b"x/../../..", ())),
+            "p/q/y": tree(
+                (b"d", b"p", 0, b"", ()),
+                (b"d", b"p/q", 0, b"", ()),
+                (b"l", b"p/q/x", 0, b"../..", ()),
+                (b"l", b"p/q/y", 0, b"x/../../..", ()),
+            ),
             "not in a directory": tree((b"l", b"a", 0, b"b", ()), file(b"a/x")),
             "exceed": tree(file(b"bomb", 1 << 50)),
             "damaged": MAGIC + b"\xff\xff\x00\x00",
             "list of files": b"PK\x03\x04 a zip",
         }
         for word, body in cases.items():
-            answer = self.rig.api("POST", "/v1/files/trees", body, headers={"Content-Type": "application/octet-stream"})
+            answer = self.rig.api(
+                "POST",
+                "/v1/files/trees",
+                body,
+                headers={"Content-Type": "application/octet-stream"},
+            )
             self.assertIn(answer.status, (400, 413, 422), (word, answer))
             self.assertIn(word, answer.body.decode(), answer)
-        answer = self.rig.api("POST", "/v1/files/packs", digest + struct.pack("<Q", 1) + b"y", headers={"Content-Type": "application/octet-stream"})
+        answer = self.rig.api(
+            "POST",
+            "/v1/files/packs",
+            digest + struct.pack("<Q", 1) + b"y",
+            headers={"Content-Type": "application/octet-stream"},
+        )
         self.assertIn(answer.status, (400, 422), answer)
         self.assertIn("does not match its digest", answer.body.decode())
         # Nobody without a token, and a join token is none.
-        self.assertEqual(self.rig.api("POST", "/v1/files/trees", tree(), token="bw_wrong", headers={"Content-Type": "application/octet-stream"}).status, 401)
+        self.assertEqual(
+            self.rig.api(
+                "POST",
+                "/v1/files/trees",
+                tree(),
+                token="bw_wrong",
+                headers={"Content-Type": "application/octet-stream"},
+            ).status,
+            401,
+        )
         done = self.laptop("/", "submit", "--sync", "--output", "../x", "--", "true")
         self.assertEqual(done.returncode, 2, done)
         self.assertIn("inside the working directory", done.stderr)

@@ -1,4 +1,5 @@
-"""Connections into running jobs: ports, a secure shell with the real ssh and scp, and who may not have them."""
+"""Connections into running jobs: ports, a secure shell with the real ssh and scp, and who may not
+have them."""
 import hashlib
 import os
 import re
@@ -13,7 +14,8 @@ from ports import free_port
 from rig import BILLOW, MARK, RigTest, poll
 
 
-# Sends back what came, after the end of it, with its digest before it; so it needs each direction's end by itself.
+# Sends back what came, after the end of it, with its digest before it; so it needs each direction's
+# end by itself.
 ECHO = """
 import hashlib, socket, sys, threading
 server = socket.create_server((sys.argv[2] if len(sys.argv) > 2 else "127.0.0.1", int(sys.argv[1])), backlog=128)
@@ -75,7 +77,10 @@ class Helpers:
         for _ in ports:
             line = process.stdout.readline().decode()
             match = re.match(r"127\.0\.0\.1:(\d+) → port", line)
-            self.assertTrue(match, (line, process.poll(), process.stderr.read() if process.poll() is not None else ""))
+            self.assertTrue(
+                match,
+                (line, process.poll(), process.stderr.read() if process.poll() is not None else ""),
+            )
             local.append(int(match.group(1)))
         return process, local
 
@@ -98,6 +103,7 @@ class Ports(Helpers, RigTest):
         self.assertEqual(exchange(local, b"")[:64].decode(), hashlib.sha256(b"").hexdigest())
         # Many at once, each with its own bytes.
         wrong = []
+
         def one(number):
             mine = os.urandom(200_000 + number)
             try:
@@ -105,6 +111,7 @@ class Ports(Helpers, RigTest):
                     wrong.append(number)
             except OSError as error:
                 wrong.append((number, error))
+
         threads = [threading.Thread(target=one, args=(n,)) for n in range(40)]
         for t in threads:
             t.start()
@@ -114,7 +121,11 @@ class Ports(Helpers, RigTest):
         self.assertFalse(any(t.is_alive() for t in threads))
         # Nothing here listens for others.
         with open("/proc/net/tcp", encoding="ascii") as f:
-            listening = [line.split()[1] for line in f if line.split()[3] == "0A" and line.split()[1].endswith(f":{local:04X}")]
+            listening = [
+                line.split()[1]
+                for line in f
+                if line.split()[3] == "0A" and line.split()[1].endswith(f":{local:04X}")
+            ]
         self.assertEqual(listening, [f"0100007F:{local:04X}"])
         # The job's end is its end.
         self.rig.ok("stop", "--force", job)
@@ -136,8 +147,13 @@ class Ports(Helpers, RigTest):
             for _ in range(3):
                 self.assertEqual(exchange(quick, data)[64:], data)
             # It has come to a stop: two looks show the same, and little was taken.
-            sent = lambda: int((self.rig.cli("logs", first).text.split() or ["0"])[-1].replace("listens", "0"))
-            settled = poll(lambda: (lambda a, b: a if a == b and a > 0 else None)(sent(), sent()), "the sender waits")
+            sent = lambda: int(
+                (self.rig.cli("logs", first).text.split() or ["0"])[-1].replace("listens", "0")
+            )
+            settled = poll(
+                lambda: (lambda a, b: a if a == b and a > 0 else None)(sent(), sent()),
+                "the sender waits",
+            )
             self.assertLess(settled, 32 << 20)
             self.assertLess(resident_kib(head) + resident_kib(agent) - before, 48 << 10)
             # And goes on when it is read again.
@@ -182,15 +198,29 @@ class Ports(Helpers, RigTest):
         taken.close()
         self.assertEqual(done.code, 1)
         self.assertIn("in use", done.errors)
-        # Others of the installation have no way in, members of the project that are not its owner neither, nor a token that only reads.
+        # Others of the installation have no way in, members of the project that are not its owner
+        # neither, nor a token that only reads.
         self.rig.ok("project", "create", "quiet")
         for name, project in (("mia", "default"), ("zoe", "quiet")):
             self.rig.ok("user", "create", name, "--unix-name", "nobody")
             self.rig.ok("project", "member", project, name)
-        tokens = [self.rig.json("token", "create", f"{name}-fwd", "--user", name)["token"] for name in ("mia", "zoe")]
+        tokens = [
+            self.rig.json("token", "create", f"{name}-fwd", "--user", name)["token"]
+            for name in ("mia", "zoe")
+        ]
         tokens.append(self.rig.json("token", "create", "reader", "--scope", "read")["token"])
         for token in tokens:
-            answer = self.rig.api("GET", f"/v1/jobs/{job}/tunnel?port=80", token=token, headers={"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA=="})
+            answer = self.rig.api(
+                "GET",
+                f"/v1/jobs/{job}/tunnel?port=80",
+                token=token,
+                headers={
+                    "Connection": "Upgrade",
+                    "Upgrade": "websocket",
+                    "Sec-WebSocket-Version": "13",
+                    "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+                },
+            )
             self.assertIn(answer.status, (403, 404), answer)
         done = self.rig.ok("run", "--", "true")
         ended = self.rig.json("ps", "-a")["jobs"][0]["id"]
@@ -209,24 +239,44 @@ class FarPorts(Helpers, FarCase):
     def test_from_a_laptop_through_the_head_to_a_node(self):
         job = self.server(ECHO, 8123)
         token = self.rig.ok("token", "create", "laptop").text.strip()
-        self.assertEqual(self.rig.on("laptop", "login", self.rig.url, stdin=token + "\n").returncode, 0)
+        self.assertEqual(
+            self.rig.on("laptop", "login", self.rig.url, stdin=token + "\n").returncode, 0
+        )
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("BILLOW_", "XDG_"))}
         environment.update({MARK: self.rig.data, "HOME": self.rig.home("laptop")})
-        process = subprocess.Popen([*self.net.inside("laptop"), BILLOW, "port-forward", str(job), "8123"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+        process = subprocess.Popen(
+            [*self.net.inside("laptop"), BILLOW, "port-forward", str(job), "8123"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+        )
         self.rig.started.append(process)
         self.assertIn("127.0.0.1:8123", process.stdout.readline().decode())
         script = self.rig.file("ask.py")
         with open(script, "w", encoding="ascii") as f:
-            f.write("import socket, hashlib, os\nd = os.urandom(8 << 20)\ns = socket.create_connection(('127.0.0.1', 8123), 30)\ns.sendall(d)\ns.shutdown(1)\ng = b''\n"
-                    "while p := s.recv(1 << 20): g += p\nprint(g == hashlib.sha256(d).hexdigest().encode() + d)\n")
-        done = subprocess.run([*self.net.inside("laptop"), "python3", script], capture_output=True, text=True, timeout=90, check=False)
+            f.write(
+                "import socket, hashlib, os\nd = os.urandom(8 << 20)\ns ="
+                " socket.create_connection(('127.0.0.1', 8123), 30)\ns.sendall(d)\ns.shutdown(1)\ng"
+                " = b''\nwhile p := s.recv(1 << 20): g += p\nprint(g =="
+                " hashlib.sha256(d).hexdigest().encode() + d)\n"
+            )
+        done = subprocess.run(
+            [*self.net.inside("laptop"), "python3", script],
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
         self.assertEqual(done.stdout.strip(), "True", done)
         # A node that goes away takes its connections with it, and says so.
         self.stop(process)
         self.rig.ok("stop", "--force", job)
 
 
-@unittest.skipIf(not shutil.which("ssh") or not os.path.exists("/usr/sbin/sshd"), "OpenSSH's client or server is missing")
+@unittest.skipIf(
+    not shutil.which("ssh") or not os.path.exists("/usr/sbin/sshd"),
+    "OpenSSH's client or server is missing",
+)
 class Ssh(Helpers, RigTest):
     @classmethod
     def setUpClass(cls):
@@ -250,15 +300,30 @@ class Ssh(Helpers, RigTest):
         return path
 
     def tool(self, *args, env=None, timeout=60):
-        return subprocess.run([str(a) for a in args], stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, env={**self.rig.environment, **(env or {})}, check=False)
+        return subprocess.run(
+            [str(a) for a in args],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timeout,
+            env={**self.rig.environment, **(env or {})},
+            check=False,
+        )
 
     def test_the_real_ssh_and_scp_reach_a_job(self):
-        places = lambda: {d for top in self.own_places() for d in os.listdir(top) if d.startswith("ssh-")}
+        places = lambda: {
+            d for top in self.own_places() for d in os.listdir(top) if d.startswith("ssh-")
+        }
         before = places()
         job = self.rig.submit("--gpus", 1, "--", "sleep", 600)
         self.rig.wait_for(job, "running")
         config = self.config(job)
-        done = self.tool("ssh", "-F", config, f"billow-{job}", "echo $BILLOW_JOB_ID $CUDA_VISIBLE_DEVICES; id -un; exit 7")
+        done = self.tool(
+            "ssh",
+            "-F",
+            config,
+            f"billow-{job}",
+            "echo $BILLOW_JOB_ID $CUDA_VISIBLE_DEVICES; id -un; exit 7",
+        )
         self.assertEqual(done.returncode, 7, done)
         first, who = done.stdout.decode().splitlines()
         self.assertTrue(first.startswith(f"{job} "), done)
@@ -267,7 +332,10 @@ class Ssh(Helpers, RigTest):
         here, there, back = self.rig.file("here"), self.rig.file("there"), self.rig.file("back")
         with open(here, "wb") as f:
             f.write(data)
-        for copy in (("scp", "-q", "-F", config, here, f"billow-{job}:{there}"), ("scp", "-q", "-F", config, f"billow-{job}:{there}", back)):
+        for copy in (
+            ("scp", "-q", "-F", config, here, f"billow-{job}:{there}"),
+            ("scp", "-q", "-F", config, f"billow-{job}:{there}", back),
+        ):
             done = self.tool(*copy)
             self.assertEqual(done.returncode, 0, done)
         with open(back, "rb") as f:
@@ -275,7 +343,8 @@ class Ssh(Helpers, RigTest):
         # `billow ssh` is the same in one word; the terminal is a real one.
         done = self.rig.cli("ssh", job, "--", "echo", "in", "one", "word")
         self.assertEqual(done.text, "in one word\n", done)
-        # It begins where the job works, as scp's relative paths do; what a command says, and its exit code, are its own.
+        # It begins where the job works, as scp's relative paths do; what a command says, and its
+        # exit code, are its own.
         place = self.rig.file("working place")
         os.makedirs(place)
         there = self.rig.json("submit", "-n", "at-work", "--cwd", place, "--", "sleep", 600)["id"]
@@ -284,15 +353,19 @@ class Ssh(Helpers, RigTest):
         self.assertEqual((done.code, done.text), (5, place + "\n"), done)
         shell = self.rig.cli("ssh", there, stdin=b"pwd\n")
         self.assertEqual(shell.text, place + "\n", shell)
-        self.assertEqual(self.rig.cli("ssh", there, "--", "echo", "\"it's\"").text, "it's\n")
+        self.assertEqual(self.rig.cli("ssh", there, "--", "echo", '"it\'s"').text, "it's\n")
         self.rig.ok("stop", "--force", there)
         done = self.tool("ssh", "-tt", "-F", config, f"billow-{job}", "tty; stty size")
         self.assertIn(b"/dev/pts/", done.stdout, done)
         # Another key does not enter, and nothing was trusted by chance.
         key = self.rig.file("other_key")
         self.tool("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key)
-        done = self.tool("ssh", "-F", config, "-o", f"IdentityFile={key}", "-i", key, f"billow-{job}", "true")
-        self.assertEqual(done.returncode, 0, done)  # the key of the config still enters; alone, the other one does not:
+        done = self.tool(
+            "ssh", "-F", config, "-o", f"IdentityFile={key}", "-i", key, f"billow-{job}", "true"
+        )
+        self.assertEqual(
+            done.returncode, 0, done
+        )  # the key of the config still enters; alone, the other one does not:
         alone = self.rig.file("alone")
         with open(config, encoding="utf-8") as f:
             text = re.sub(r"IdentityFile .*", f"IdentityFile {key}", f.read())
@@ -302,7 +375,13 @@ class Ssh(Helpers, RigTest):
         self.assertEqual(done.returncode, 255, done)
         self.assertIn(b"ermission denied", done.stderr)
         # A session ends with its job, and leaves nothing behind.
-        session = subprocess.Popen(["ssh", "-F", config, f"billow-{job}", "echo here; sleep 600"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=self.rig.environment)
+        session = subprocess.Popen(
+            ["ssh", "-F", config, f"billow-{job}", "echo here; sleep 600"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=self.rig.environment,
+        )
         self.rig.started.append(session)
         self.assertEqual(session.stdout.readline(), b"here\n")
         self.assertEqual(len(places() - before), 1)
@@ -321,11 +400,19 @@ class Ssh(Helpers, RigTest):
         self.rig.ok("user", "create", "ben", "--unix-name", "news")
         for name in ("ana", "ben"):
             self.rig.ok("project", "member", "default", name)
-        tokens = {name: {"BILLOW_TOKEN": self.rig.json("token", "create", f"{name}-ssh", "--user", name)["token"]} for name in ("ana", "ben")}
+        tokens = {
+            name: {
+                "BILLOW_TOKEN": self.rig.json("token", "create", f"{name}-ssh", "--user", name)[
+                    "token"
+                ]
+            }
+            for name in ("ana", "ben")
+        }
         job = self.rig.json("submit", "--cwd", "/", "--", "sleep", "600", env=tokens["ana"])["id"]
         self.rig.wait_for(job, "running")
         config = self.config(job, env=tokens["ana"])
-        # The account's shell may be one that lets nobody in; then ssh says so. Debian's `games` has nologin: the way there is what counts.
+        # The account's shell may be one that lets nobody in; then ssh says so. Debian's `games` has
+        # nologin: the way there is what counts.
         done = self.tool("ssh", "-v", "-F", config, f"billow-{job}", "true", env=tokens["ana"])
         self.assertIn(b"Authenticated to", done.stderr, done)
         refused = self.tool("ssh", "-F", config, f"billow-{job}", "true", env=tokens["ben"])

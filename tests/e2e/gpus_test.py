@@ -1,4 +1,5 @@
-"""GPUs: what jobs see, what is shared and what is not, how busy they look, and what happens when one breaks."""
+"""GPUs: what jobs see, what is shared and what is not, how busy they look, and what happens when
+one breaks."""
 import os
 import unittest
 
@@ -18,7 +19,14 @@ class Visibility(RigTest):
     def seen(self, job):
         """What the job was told, once it runs."""
         path = self.rig.file(f"seen-{job}")
-        return poll(lambda: open(path, encoding="ascii").read().strip().split(",") if os.path.exists(path) else None, f"job {job}'s GPUs")
+        return poll(
+            lambda: (
+                open(path, encoding="ascii").read().strip().split(",")
+                if os.path.exists(path)
+                else None
+            ),
+            f"job {job}'s GPUs",
+        )
 
     HOLD = "echo $CUDA_VISIBLE_DEVICES > seen.$$ && mv seen.$$ seen-$BILLOW_JOB_ID; exec sleep 600"
 
@@ -39,7 +47,14 @@ class Visibility(RigTest):
         self.stop(*jobs)
 
     def test_without_gpus_it_sees_none(self):
-        done = self.rig.ok("run", "--", "sh", "-c", "echo \"[$CUDA_VISIBLE_DEVICES]\"", env={"CUDA_VISIBLE_DEVICES": "0,1,2"})
+        done = self.rig.ok(
+            "run",
+            "--",
+            "sh",
+            "-c",
+            'echo "[$CUDA_VISIBLE_DEVICES]"',
+            env={"CUDA_VISIBLE_DEVICES": "0,1,2"},
+        )
         self.assertIn(done.text.strip(), ("[]", "[-1]", "[NoDevFiles]"))
 
     def test_whole_gpus_are_never_shared(self):
@@ -57,7 +72,9 @@ class Visibility(RigTest):
         jobs = [self.hold("--gpus", "0.25") for _ in range(4)]
         self.assertEqual(len({self.seen(job)[0] for job in jobs}), 1)
         used = [g for g in self.gpus() if g["used_milli"]]
-        self.assertEqual([(g["used_milli"], sorted(g["jobs"])) for g in used], [(1000, sorted(jobs))])
+        self.assertEqual(
+            [(g["used_milli"], sorted(g["jobs"])) for g in used], [(1000, sorted(jobs))]
+        )
         self.stop(*jobs)
         self.assertEqual([g["used_milli"] for g in self.gpus()], [0] * 8)
 
@@ -83,7 +100,11 @@ class Load(RigTest):
         poll(lambda: (self.util(busy) or [0])[0] > 50, "a busy GPU", 30)
         self.assertIn(self.util(idle)[0], range(5))
         self.rig.ok("stop", "--force", "--wait", busy)
-        poll(lambda: max(g["util_pct"] for g in self.rig.json("nodes")["nodes"][0]["gpus"]) < 5, "idle GPUs", 30)
+        poll(
+            lambda: max(g["util_pct"] for g in self.rig.json("nodes")["nodes"][0]["gpus"]) < 5,
+            "idle GPUs",
+            30,
+        )
         self.rig.ok("stop", "--force", "--wait", idle)
 
 
@@ -91,8 +112,10 @@ class Faults(unittest.TestCase):
     def test_a_broken_gpu_takes_no_work_and_says_why(self):
         rig = Rig(sim="2xH100")
         try:
+
             def gpu(index):
                 return rig.json("nodes")["nodes"][0]["gpus"][index]
+
             for fault in ("lost 0", "xid 0 79"):
                 write(os.path.join(rig.data, "agent/sim/faults"), fault + "\n")
                 poll(lambda: gpu(0)["unhealthy"], f"notice of '{fault}'", 30)
@@ -108,7 +131,11 @@ class Faults(unittest.TestCase):
                 self.assertIn("1", rig.ok("nodes").text)
                 os.unlink(os.path.join(rig.data, "agent/sim/faults"))
                 # It answers again, and stays drained until a person says that it is mended.
-                poll(lambda: gpu(0)["unhealthy"] and "does not answer" not in gpu(0)["unhealthy"], "its repair", 30)
+                poll(
+                    lambda: gpu(0)["unhealthy"] and "does not answer" not in gpu(0)["unhealthy"],
+                    "its repair",
+                    30,
+                )
                 rig.ok("undrain", rig.json("nodes")["nodes"][0]["name"], "--gpu", 0)
                 self.assertFalse(gpu(0)["unhealthy"])
                 both = rig.submit("--gpus", 2, "--", "true")
@@ -123,8 +150,16 @@ class Mig(RigTest):
     options = {"sim": "1xH100+mig=1g.10gb/1g.10gb"}
 
     def test_each_job_gets_an_instance_of_its_own(self):
-        jobs = [self.rig.submit("--mig", "1g.10gb", "--", "sh", "-c", "echo [$CUDA_VISIBLE_DEVICES]; exec sleep 600") for _ in range(2)]
-        seen = [poll(lambda job=job: self.rig.ok("logs", job).text.strip(), f"job {job}'s instance") for job in jobs]
+        jobs = [
+            self.rig.submit(
+                "--mig", "1g.10gb", "--", "sh", "-c", "echo [$CUDA_VISIBLE_DEVICES]; exec sleep 600"
+            )
+            for _ in range(2)
+        ]
+        seen = [
+            poll(lambda job=job: self.rig.ok("logs", job).text.strip(), f"job {job}'s instance")
+            for job in jobs
+        ]
         self.assertEqual(len(set(seen)), 2)
         for text in seen:
             self.assertTrue(text.startswith("[MIG-"), text)
@@ -135,11 +170,14 @@ class Mig(RigTest):
         self.assertIn("2 of 2 MIG instances in use", self.rig.ok("nodes").text)
         self.assertIn("MIG  2 of 2 instances in use", self.rig.ok("status").text)
         held = self.rig.json("nodes")["nodes"][0]["gpus"][0]["mig_instances"]
-        self.assertEqual(sorted((i["profile"], i["job"]) for i in held), [("1g.10gb", j) for j in sorted(jobs)])
+        self.assertEqual(
+            sorted((i["profile"], i["job"]) for i in held), [("1g.10gb", j) for j in sorted(jobs)]
+        )
         for i in held:
             self.assertIn(f"1g.10gb@{i['start']} job {i['job']}", self.rig.ok("nodes", "-g").text)
             self.assertIn(f"1g.10gb@{i['start']}", self.rig.ok("ps").text)
-        # Nobody allowed Billow to make a third one: who asks for it waits for one of the two, and other sizes are refused.
+        # Nobody allowed Billow to make a third one: who asks for it waits for one of the two, and
+        # other sizes are refused.
         third = self.rig.submit("--mig", "1g.10gb", "--", "true")
         poll(lambda: self.rig.json("explain", third)["reasons"], "why it waits")
         self.assertEqual(self.rig.job(third)["state"], "queued")
@@ -154,7 +192,8 @@ class Mig(RigTest):
 
 
 class MigMade(RigTest):
-    """With an administrator's word for it, instances are made where jobs need them, and taken down when they end."""
+    """With an administrator's word for it, instances are made where jobs need them, and taken down
+    when they end."""
 
     options = {"sim": "1xH100+mig=1g.10gb", "args": ("--allow-mig-changes",)}
 
@@ -163,8 +202,16 @@ class MigMade(RigTest):
         return open(path, encoding="utf-8").read().split("\n")[:-1] if os.path.exists(path) else []
 
     def test_instances_come_and_go_with_jobs(self):
-        big, small = (self.rig.submit("--mig", size, "--", "sh", "-c", "echo [$CUDA_VISIBLE_DEVICES]; exec sleep 600") for size in ("3g.40gb", "2g.20gb"))
-        seen = [poll(lambda job=job: self.rig.ok("logs", job).text.strip(), f"job {job}'s instance") for job in (big, small)]
+        big, small = (
+            self.rig.submit(
+                "--mig", size, "--", "sh", "-c", "echo [$CUDA_VISIBLE_DEVICES]; exec sleep 600"
+            )
+            for size in ("3g.40gb", "2g.20gb")
+        )
+        seen = [
+            poll(lambda job=job: self.rig.ok("logs", job).text.strip(), f"job {job}'s instance")
+            for job in (big, small)
+        ]
         self.assertEqual(len(set(seen)), 2)
         self.assertTrue(all(text.startswith("[MIG-") for text in seen), seen)
         self.assertEqual(len(self.instances()), 2)
@@ -198,12 +245,25 @@ class OtherVendors(unittest.TestCase):
         try:
             (node,) = rig.json("nodes")["nodes"]
             self.assertEqual({(g["vendor"], g["type"]) for g in node["gpus"]}, {("amd", "MI300X")})
-            done = rig.ok("run", "--gpus", "2", "--gpu-type", "MI300X", "--", "sh", "-c", "echo $ROCR_VISIBLE_DEVICES; echo \"[$CUDA_VISIBLE_DEVICES]\"")
+            done = rig.ok(
+                "run",
+                "--gpus",
+                "2",
+                "--gpu-type",
+                "MI300X",
+                "--",
+                "sh",
+                "-c",
+                'echo $ROCR_VISIBLE_DEVICES; echo "[$CUDA_VISIBLE_DEVICES]"',
+            )
             lines = done.text.splitlines()
             job = rig.json("ps", "-a")["jobs"][0]
             granted = job["tasks"][0]["gpus"]
             self.assertEqual(len(lines[0].split(",")), 2)
-            self.assertIn(lines[0].split(","), [[str(i) for i in granted], [node["gpus"][i]["uuid"] for i in granted]])
+            self.assertIn(
+                lines[0].split(","),
+                [[str(i) for i in granted], [node["gpus"][i]["uuid"] for i in granted]],
+            )
             self.assertIn(lines[1], ("[]", "[-1]"))
             self.assertGreater(job["cost_nano_usd"] + 1, 0)
         finally:

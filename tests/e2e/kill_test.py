@@ -34,14 +34,16 @@ exit "$4"
 
 class Kill(unittest.TestCase):
     def setUp(self):
-        self.seed = int(os.environ.get("BILLOW_KILL_SEED") or random.SystemRandom().randrange(1 << 32))
+        self.seed = int(
+            os.environ.get("BILLOW_KILL_SEED") or random.SystemRandom().randrange(1 << 32)
+        )
         self.kills_wanted = int(os.environ.get("BILLOW_KILLS", "100"))
         self.alive_wanted = int(os.environ.get("BILLOW_KILL_JOBS", "50"))
         print(f"seed: {self.seed} (BILLOW_KILL_SEED chooses it)", flush=True)
         self.random = random.Random(self.seed)
         self.rig = Rig()
         self.job_script = self.rig.script(JOB, "job.sh")
-        self.jobs = {}      # number -> (folder, expected shell code)
+        self.jobs = {}  # number -> (folder, expected shell code)
         self.made = 0
         self.enough = threading.Event()
         self.trouble = []
@@ -69,8 +71,12 @@ class Kill(unittest.TestCase):
         number = chance.choice([0, 0, 9, 15, 6]) if chance.random() < 0.5 else 0
         code = 0 if number else chance.choice([0, 0, 1, 3, 77, 255])
         width = chance.choice([1, 40, 3000])
-        resources = {"gpus": 1, "share": {"milli": 50, "mem_mib": 0}} if chance.random() < 0.3 else {}
-        body = self.rig.spec(self.job_script, folder, lines, pause, code, number, width, resources=resources)
+        resources = (
+            {"gpus": 1, "share": {"milli": 50, "mem_mib": 0}} if chance.random() < 0.3 else {}
+        )
+        body = self.rig.spec(
+            self.job_script, folder, lines, pause, code, number, width, resources=resources
+        )
         body["env"]["PATH"] = "/usr/bin:/bin"
         deadline = time.monotonic() + 60
         while True:
@@ -111,7 +117,11 @@ class Kill(unittest.TestCase):
             self.rig.up()
         else:
             # Its head has to notice by itself.
-            poll(lambda: self.rig.agent_pid() != before and os.path.exists(f"/proc/{self.rig.agent_pid()}"), "a new agent")
+            poll(
+                lambda: self.rig.agent_pid() != before
+                and os.path.exists(f"/proc/{self.rig.agent_pid()}"),
+                "a new agent",
+            )
         return target
 
     def running(self):
@@ -137,8 +147,14 @@ class Kill(unittest.TestCase):
         killed_after = time.monotonic() - begun
         self.check_everything()
         alive = [n for n in seen if n is not None]
-        print(f"{sum(kills.values())} kills {kills} in {killed_after:.0f} s, {len(self.jobs)} jobs, on average {sum(alive) / max(len(alive), 1):.0f} running "
-              f"at a kill; all checked after {time.monotonic() - begun:.0f} s", flush=True)
+        print(
+            (
+                f"{sum(kills.values())} kills {kills} in {killed_after:.0f} s,"
+                f" {len(self.jobs)} jobs, on average {sum(alive) / max(len(alive), 1):.0f} running"
+                f" at a kill; all checked after {time.monotonic() - begun:.0f} s"
+            ),
+            flush=True,
+        )
 
     def check_everything(self):
         wrong = []
@@ -150,8 +166,13 @@ class Kill(unittest.TestCase):
                 problems.append(f"started {len(starts)} times")
             if self.lines(folder, "ends") != ["done"]:
                 problems.append("did not reach its end")
-            if document["exit_code"] != code or document["state"] != ("failed" if code else "succeeded"):
-                problems.append(f"{document['state']} with {document['exit_code']}, not {code}: {document['exit']}")
+            if document["exit_code"] != code or document["state"] != (
+                "failed" if code else "succeeded"
+            ):
+                problems.append(
+                    f"{document['state']} with {document['exit_code']}, not {code}:"
+                    f" {document['exit']}"
+                )
             body = self.rig.api("GET", f"/v1/jobs/{job}/logs?format=sse").body
             problems += [data for event, _, data in sse_events(body) if event in ("error", "gap")]
             for stream in ("out", "err"):
@@ -167,7 +188,11 @@ class Kill(unittest.TestCase):
             self.assertEqual(self.rig.cli("wait", "-q", job).code, code)
             log = self.rig.ok("logs", job).out
             for stream in ("out", "err"):
-                tagged = b"".join(line for line in log.splitlines(keepends=True) if line.startswith(stream.encode()))
+                tagged = b"".join(
+                    line
+                    for line in log.splitlines(keepends=True)
+                    if line.startswith(stream.encode())
+                )
                 self.assertEqual(tagged, self.bytes(folder, stream))
 
     def wait_for_end(self, job):

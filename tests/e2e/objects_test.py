@@ -48,17 +48,31 @@ class OnAServer(Rigged):
             super().tearDownClass()
 
     def run_job(self, *args, env=None, expect=0):
-        options = [word for name, value in {**self.server.env(), **(env or {})}.items() for word in ("--env-var", f"{name}={value}")]
+        options = [
+            word
+            for name, value in {**self.server.env(), **(env or {})}.items()
+            for word in ("--env-var", f"{name}={value}")
+        ]
         done = self.rig.cli("run", *options, *args, timeout=120)
         self.assertEqual(done.code, expect, done)
         return done
 
     def there_and_back(self):
         # Large enough for parts both ways, and names that a signature must encode.
-        make = "mkdir -p 'out/a b' && head -c 40000000 /dev/urandom > 'out/a b/big+1=x.bin' && echo hello > out/small && : > out/empty && find out -type f -exec sha256sum {} + | sort"
+        make = (
+            "mkdir -p 'out/a b' && head -c 40000000 /dev/urandom > 'out/a b/big+1=x.bin' && echo"
+            " hello > out/small && : > out/empty && find out -type f -exec sha256sum {} + | sort"
+        )
         sent = self.run_job("--output", "out=s3://data/runs/1", "--", "sh", "-c", make)
         self.assertIn("3 files sent to s3://data/runs/1", sent.errors)
-        got = self.run_job("--input", "s3://data/runs/1:out", "--", "sh", "-c", "find out -type f -exec sha256sum {} + | sort; touch out/mine; echo x >> out/small")
+        got = self.run_job(
+            "--input",
+            "s3://data/runs/1:out",
+            "--",
+            "sh",
+            "-c",
+            "find out -type f -exec sha256sum {} + | sort; touch out/mine; echo x >> out/small",
+        )
         self.assertEqual(got.text.splitlines(), sent.text.splitlines())
         self.assertIn("out: 3 files", got.errors)
         return got
@@ -67,21 +81,53 @@ class OnAServer(Rigged):
 @unittest.skipIf(NO_SWIFT, NO_SWIFT)
 class Signed(OnAServer):
     """Against a server that computes every signature itself."""
+
     server_class = s3.SignedServer
 
     def test_what_goes_out_comes_in_again(self):
         self.there_and_back()
         # Names with what a path, a query and a signature each write in their own way.
         odd = "odd ~!*'()&=+,;:@$ %25 é日.txt"
-        self.run_job("--output", "d=s3://data/odd", "--", "python3", "-c", f"import os; os.mkdir('d'); open('d/' + {odd!r}, 'w').write('read me')")
-        done = self.run_job("--input", "s3://data/odd:d", "--", "python3", "-c", "import os; n = os.listdir('d'); print(ascii(n), open('d/' + n[0]).read())")
+        self.run_job(
+            "--output",
+            "d=s3://data/odd",
+            "--",
+            "python3",
+            "-c",
+            f"import os; os.mkdir('d'); open('d/' + {odd!r}, 'w').write('read me')",
+        )
+        done = self.run_job(
+            "--input",
+            "s3://data/odd:d",
+            "--",
+            "python3",
+            "-c",
+            "import os; n = os.listdir('d'); print(ascii(n), open('d/' + n[0]).read())",
+        )
         self.assertEqual(done.text, f"{ascii([odd])} read me\n")
 
     def test_a_wrong_key_is_refused_by_its_signature(self):
-        self.run_job("--output", "secret=s3://data/private/secret", "--", "sh", "-c", "echo hidden > secret")
-        done = self.run_job("--input", "s3://data/private/secret", "--", "cat", "secret", env={"AWS_SECRET_ACCESS_KEY": "another"}, expect=125)
+        self.run_job(
+            "--output", "secret=s3://data/private/secret", "--", "sh", "-c", "echo hidden > secret"
+        )
+        done = self.run_job(
+            "--input",
+            "s3://data/private/secret",
+            "--",
+            "cat",
+            "secret",
+            env={"AWS_SECRET_ACCESS_KEY": "another"},
+            expect=125,
+        )
         self.assertEqual(done.text, "")
-        done = self.run_job("--input", "s3://data/private/", "--", "true", env={"AWS_SECRET_ACCESS_KEY": "another"}, expect=125)
+        done = self.run_job(
+            "--input",
+            "s3://data/private/",
+            "--",
+            "true",
+            env={"AWS_SECRET_ACCESS_KEY": "another"},
+            expect=125,
+        )
         self.assertIn("SignatureDoesNotMatch", done.errors)
 
 
@@ -90,33 +136,77 @@ class Objects(OnAServer):
     def test_what_goes_out_comes_in_again_and_is_fetched_once(self):
         self.assertNotIn("cache", self.there_and_back().errors)
         # The second job has the node's copy, as it was.
-        again = self.run_job("--input", "s3://data/runs/1/small:one", "--input", "s3://data/runs/1/", "--", "sh", "-c", "cat one 1/small; sha256sum < '1/a b/big+1=x.bin'")
+        again = self.run_job(
+            "--input",
+            "s3://data/runs/1/small:one",
+            "--input",
+            "s3://data/runs/1/",
+            "--",
+            "sh",
+            "-c",
+            "cat one 1/small; sha256sum < '1/a b/big+1=x.bin'",
+        )
         self.assertEqual(again.text.splitlines()[:2], ["hello", "hello"])
         self.assertIn("from this node's cache", again.errors)
         # What changed at its source is fetched again.
-        self.run_job("--output", "new=s3://data/runs/1/small", "--", "sh", "-c", "echo changed > new")
+        self.run_job(
+            "--output", "new=s3://data/runs/1/small", "--", "sh", "-c", "echo changed > new"
+        )
         changed = self.run_job("--input", "s3://data/runs/1/small", "--", "cat", "small")
         self.assertEqual(changed.text, "changed\n")
         self.assertNotIn("cache", changed.errors)
 
     def test_keys_are_needed_each_time(self):
-        self.run_job("--output", "secret=s3://data/private/secret", "--", "sh", "-c", "echo hidden > secret")
-        self.assertEqual(self.run_job("--input", "s3://data/private/secret", "--", "cat", "secret").text, "hidden\n")
-        done = self.run_job("--input", "s3://data/private/secret", "--", "cat", "secret", env={"AWS_ACCESS_KEY_ID": "SOMEBODY"}, expect=125)
+        self.run_job(
+            "--output", "secret=s3://data/private/secret", "--", "sh", "-c", "echo hidden > secret"
+        )
+        self.assertEqual(
+            self.run_job("--input", "s3://data/private/secret", "--", "cat", "secret").text,
+            "hidden\n",
+        )
+        done = self.run_job(
+            "--input",
+            "s3://data/private/secret",
+            "--",
+            "cat",
+            "secret",
+            env={"AWS_ACCESS_KEY_ID": "SOMEBODY"},
+            expect=125,
+        )
         self.assertEqual(done.text, "")
         self.assertIn("could not be fetched", done.errors)
 
     def test_what_is_wrong_is_said(self):
-        for url, word in (("s3://data/nothing-here", "does not exist"), ("s3://no-such-bucket/x", "no-such-bucket")):
+        for url, word in (
+            ("s3://data/nothing-here", "does not exist"),
+            ("s3://no-such-bucket/x", "no-such-bucket"),
+        ):
             done = self.run_job("--input", url, "--", "true", expect=125)
             self.assertIn(word, done.errors)
-        for option, word in (("ftp://host/x", "must start with s3://"), ("s3://", "bucket name"), ("https://user:pw@host/x", "password"), ("s3://data/x:../up", "not a path inside")):
+        for option, word in (
+            ("ftp://host/x", "must start with s3://"),
+            ("s3://", "bucket name"),
+            ("https://user:pw@host/x", "password"),
+            ("s3://data/x:../up", "not a path inside"),
+        ):
             done = self.rig.cli("run", "--input", option, "--", "true")
             self.assertEqual(done.code, 2, done)
             self.assertIn(word, done.errors)
-        done = self.run_job("--output", "x=s3://no-such-bucket/x", "--", "sh", "-c", "echo 1 > x", expect=125)
+        done = self.run_job(
+            "--output", "x=s3://no-such-bucket/x", "--", "sh", "-c", "echo 1 > x", expect=125
+        )
         self.assertIn("an output could not be kept: x", done.errors)
-        job = self.rig.api("POST", "/v1/jobs", {"spec": {"argv": ["true"], "cwd": "/", "surroundings": {"inputs": [{"url": "s3://data/x", "path": "../x"}]}}}).json["id"]
+        job = self.rig.api(
+            "POST",
+            "/v1/jobs",
+            {
+                "spec": {
+                    "argv": ["true"],
+                    "cwd": "/",
+                    "surroundings": {"inputs": [{"url": "s3://data/x", "path": "../x"}]},
+                }
+            },
+        ).json["id"]
         self.assertNotEqual(self.rig.cli("wait", job, timeout=60).code, 0)
 
     def test_http_inputs_and_the_projects_cache(self):
@@ -143,14 +233,34 @@ class Objects(OnAServer):
         self.addCleanup(server.shutdown)
         url = f"http://127.0.0.1:{server.server_port}/models/m.bin"
         for _ in range(2):
-            done = self.rig.ok("run", "--input", url, "--", "sh", "-c", "sha256sum < m.bin; ls -l m.bin | cut -c1-10")
+            done = self.rig.ok(
+                "run",
+                "--input",
+                url,
+                "--",
+                "sh",
+                "-c",
+                "sha256sum < m.bin; ls -l m.bin | cut -c1-10",
+            )
             self.assertEqual(done.text.split()[0], hashlib.sha256(content).hexdigest())
             self.assertEqual(done.text.split()[-1], "-r--r--r--")
         self.assertEqual(served.count("GET"), 1, served)
         # An endpoint's replicas have theirs in the same way, from the same copy.
         with open(self.rig.file("page.txt"), "w", encoding="ascii") as f:
             f.write("came along")
-        done = self.rig.cli("deploy", "models", "--sync", "--json", "--input", url, "--", "sh", "-c", "exec python3 -m http.server --bind 127.0.0.1 $PORT", timeout=120)
+        done = self.rig.cli(
+            "deploy",
+            "models",
+            "--sync",
+            "--json",
+            "--input",
+            url,
+            "--",
+            "sh",
+            "-c",
+            "exec python3 -m http.server --bind 127.0.0.1 $PORT",
+            timeout=120,
+        )
         self.assertEqual(done.code, 0, done)
         self.addCleanup(self.rig.cli, "endpoint", "rm", "models")
         where = done.json["urls"][0].rstrip("/")
@@ -159,10 +269,29 @@ class Objects(OnAServer):
         with urllib.request.urlopen(where + "/page.txt", timeout=60) as answer:
             self.assertEqual(answer.read(), b"came along")
         self.assertEqual(served.count("GET"), 1, served)
-        first = self.rig.ok("run", "--", "sh", "-c", 'test -d "$BILLOW_CACHE" && echo kept > "$BILLOW_CACHE/x" && echo "$BILLOW_CACHE"').text.strip()
-        self.assertEqual(self.rig.ok("run", "--", "sh", "-c", 'cat "$BILLOW_CACHE/x"').text, "kept\n")
+        first = self.rig.ok(
+            "run",
+            "--",
+            "sh",
+            "-c",
+            'test -d "$BILLOW_CACHE" && echo kept > "$BILLOW_CACHE/x" && echo "$BILLOW_CACHE"',
+        ).text.strip()
+        self.assertEqual(
+            self.rig.ok("run", "--", "sh", "-c", 'cat "$BILLOW_CACHE/x"').text, "kept\n"
+        )
         self.rig.ok("project", "create", "other")
-        self.assertNotEqual(self.rig.ok("run", "--project", "other", "--", "sh", "-c", 'echo "$BILLOW_CACHE"; ls "$BILLOW_CACHE"').text.strip(), first)
+        self.assertNotEqual(
+            self.rig.ok(
+                "run",
+                "--project",
+                "other",
+                "--",
+                "sh",
+                "-c",
+                'echo "$BILLOW_CACHE"; ls "$BILLOW_CACHE"',
+            ).text.strip(),
+            first,
+        )
 
 
 class CacheLimit(unittest.TestCase):
@@ -196,16 +325,46 @@ class CacheLimit(unittest.TestCase):
         data = os.path.join(self.rig.root, "node")
         self.kept = f"/var/tmp/billow-{hashlib.sha256(f'{data}/node'.encode()).hexdigest()[:12]}/objects/objects"
         address = self.rig.json("status")["addresses"][0]
-        self.rig.start("join", address, "--token", self.rig.ok("token", "create", "--node").text.strip(), "--node-name", "box", "--data", data, "--sim", "1xH100", "--cache-max", "3M")
-        poll(lambda: any(n["name"] == "box" and n["state"] == "ready" for n in self.rig.json("nodes")["nodes"]), "the node")
+        self.rig.start(
+            "join",
+            address,
+            "--token",
+            self.rig.ok("token", "create", "--node").text.strip(),
+            "--node-name",
+            "box",
+            "--data",
+            data,
+            "--sim",
+            "1xH100",
+            "--cache-max",
+            "3M",
+        )
+        poll(
+            lambda: any(
+                n["name"] == "box" and n["state"] == "ready"
+                for n in self.rig.json("nodes")["nodes"]
+            ),
+            "the node",
+        )
 
     def url(self, name):
         return f"http://127.0.0.1:{self.server.server_port}/{name}"
 
     def use(self, *names):
         inputs = [word for name in names for word in ("--input", f"{self.url(name)}:{name}")]
-        done = self.rig.ok("run", "--sync", *inputs, "--", "sh", "-c", "cat " + " ".join(names) + " | wc -c", timeout=60)
-        self.assertEqual(int(done.text), sum(len(f"/{name}") * (1_000_000 // len(f"/{name}")) for name in names))
+        done = self.rig.ok(
+            "run",
+            "--sync",
+            *inputs,
+            "--",
+            "sh",
+            "-c",
+            "cat " + " ".join(names) + " | wc -c",
+            timeout=60,
+        )
+        self.assertEqual(
+            int(done.text), sum(len(f"/{name}") * (1_000_000 // len(f"/{name}")) for name in names)
+        )
 
     def held(self):
         return sum(os.stat(os.path.join(self.kept, name)).st_size for name in os.listdir(self.kept))
@@ -223,9 +382,18 @@ class CacheLimit(unittest.TestCase):
         self.assertEqual(self.gets, [], "what was used since is kept")
         self.use("b")
         self.assertEqual(self.gets, ["/b"], "and this had gone")
-        # One that a running job has stays, however long ago it was used; the limit holds all the same.
+        # One that a running job has stays, however long ago it was used; the limit holds all the
+        # same.
         gate = self.rig.file("gate")
-        job = self.rig.submit("--sync", "--input", f"{self.url('mine')}:mine", "--", "sh", "-c", f"until [ -e {gate} ]; do sleep 0.05; done; wc -c < mine")
+        job = self.rig.submit(
+            "--sync",
+            "--input",
+            f"{self.url('mine')}:mine",
+            "--",
+            "sh",
+            "-c",
+            f"until [ -e {gate} ]; do sleep 0.05; done; wc -c < mine",
+        )
         poll(lambda: "/mine" in self.gets, "the job's input")
         self.rig.wait_for(job, "running")
         for name in ("e", "f", "g", "h"):
@@ -277,17 +445,39 @@ class Volumes(Rigged):
     def test_a_volume_is_where_the_job_wants_it_and_nowhere_else(self):
         path = self.volume("plain")
         self.made("/mnt/billow-test/deep")
-        done = self.rig.ok("run", "--volume", "plain:/mnt/billow-test/deep", "--", "sh", "-c", "cat /mnt/billow-test/deep/data.txt && echo new > /mnt/billow-test/deep/written && ls /mnt")
+        done = self.rig.ok(
+            "run",
+            "--volume",
+            "plain:/mnt/billow-test/deep",
+            "--",
+            "sh",
+            "-c",
+            (
+                "cat /mnt/billow-test/deep/data.txt && echo new > /mnt/billow-test/deep/written &&"
+                " ls /mnt"
+            ),
+        )
         self.assertEqual(done.text.splitlines()[0], "of plain")
         self.assertIn("billow-test", done.text)
         with open(os.path.join(path, "written"), encoding="ascii") as f:
             self.assertEqual(f.read(), "new\n")
-        self.assertFalse(os.path.exists("/mnt/billow-test") and os.listdir("/mnt/billow-test/deep"), "seen on the node itself")
+        self.assertFalse(
+            os.path.exists("/mnt/billow-test") and os.listdir("/mnt/billow-test/deep"),
+            "seen on the node itself",
+        )
         self.assertIn("plain at /mnt/billow-test/deep", self.rig.ok("describe", self.last()).text)
         # Over what is there already, and read-only where the job says so.
         over = self.rig.file("over")
         os.makedirs(over, exist_ok=True)
-        done = self.rig.cli("run", "--volume", f"plain:{over}:ro", "--", "sh", "-c", f"cat {over}/data.txt; echo x > {over}/no")
+        done = self.rig.cli(
+            "run",
+            "--volume",
+            f"plain:{over}:ro",
+            "--",
+            "sh",
+            "-c",
+            f"cat {over}/data.txt; echo x > {over}/no",
+        )
         self.assertNotEqual(done.code, 0)
         self.assertIn("of plain", done.text)
         self.assertIn("Read-only", done.errors)
@@ -296,14 +486,45 @@ class Volumes(Rigged):
     def test_a_place_directly_below_the_root(self):
         self.volume("top")
         self.made("/billow-newtop/a/b")
-        done = self.rig.ok("run", "--volume", "top:/billow-newtop", "--", "sh", "-c", "cat /billow-newtop/data.txt; pwd; test -x /bin/sh && ls -d /proc/self")
+        done = self.rig.ok(
+            "run",
+            "--volume",
+            "top:/billow-newtop",
+            "--",
+            "sh",
+            "-c",
+            "cat /billow-newtop/data.txt; pwd; test -x /bin/sh && ls -d /proc/self",
+        )
         self.assertEqual(done.text.splitlines(), ["of top", self.rig.files, "/proc/self"])
         self.assertFalse(os.path.exists("/billow-newtop") and os.listdir("/billow-newtop"))
-        self.assertEqual(self.rig.ok("run", "--gpus", "1", "--volume", "top:/billow-newtop/a/b:ro", "--volume", "top:/mnt/other", "--", "sh", "-c", "cat /billow-newtop/a/b/data.txt /mnt/other/data.txt").text, "of top\n" * 2)
+        self.assertEqual(
+            self.rig.ok(
+                "run",
+                "--gpus",
+                "1",
+                "--volume",
+                "top:/billow-newtop/a/b:ro",
+                "--volume",
+                "top:/mnt/other",
+                "--",
+                "sh",
+                "-c",
+                "cat /billow-newtop/a/b/data.txt /mnt/other/data.txt",
+            ).text,
+            "of top\n" * 2,
+        )
 
     def test_a_volume_declared_read_only_stays_so(self):
         path = self.volume("fixed", "--read-only")
-        done = self.rig.cli("run", "--volume", "fixed:/mnt/fixed:rw", "--", "sh", "-c", "cat /mnt/fixed/data.txt; touch /mnt/fixed/x")
+        done = self.rig.cli(
+            "run",
+            "--volume",
+            "fixed:/mnt/fixed:rw",
+            "--",
+            "sh",
+            "-c",
+            "cat /mnt/fixed/data.txt; touch /mnt/fixed/x",
+        )
         self.assertIn("of fixed", done.text)
         self.assertNotEqual(done.code, 0)
         self.assertEqual(os.listdir(path), ["data.txt"])
@@ -318,12 +539,35 @@ class Volumes(Rigged):
         done = self.rig.cli("run", "--volume", "owned:/mnt/owned", "--", "true")
         self.assertEqual(done.code, 1, done)
         self.assertIn('has no volume "owned"', done.errors)
-        self.assertEqual(self.rig.ok("run", "--project", "owners", "--volume", "owned:/mnt/owned", "--", "cat", "/mnt/owned/data.txt").text, "of owned\n")
+        self.assertEqual(
+            self.rig.ok(
+                "run",
+                "--project",
+                "owners",
+                "--volume",
+                "owned:/mnt/owned",
+                "--",
+                "cat",
+                "/mnt/owned/data.txt",
+            ).text,
+            "of owned\n",
+        )
 
     def test_what_cannot_be_is_refused(self):
         path = self.volume("gone")
-        for wish, word in (("nothing:/mnt/x", "no volume"), ("gone:mnt", "does not begin with /"), ("gone", "not NAME:DIRECTORY"), ("gone:/mnt/x:wo", "neither ro nor rw"), ("gone:/", "cannot be mounted at /"), ("gone://", "cannot be mounted at /"), ("gone:/mnt/../etc", "contains . or .."),
-                           ("gone:/proc/x", "cannot be mounted in /proc"), ("gone://proc", "cannot be mounted in /proc"), ("gone:///dev//shm", "cannot be mounted in /proc"), ("gone:/proc/../proc", "contains . or ..")):
+        for wish, word in (
+            ("nothing:/mnt/x", "no volume"),
+            ("gone:mnt", "does not begin with /"),
+            ("gone", "not NAME:DIRECTORY"),
+            ("gone:/mnt/x:wo", "neither ro nor rw"),
+            ("gone:/", "cannot be mounted at /"),
+            ("gone://", "cannot be mounted at /"),
+            ("gone:/mnt/../etc", "contains . or .."),
+            ("gone:/proc/x", "cannot be mounted in /proc"),
+            ("gone://proc", "cannot be mounted in /proc"),
+            ("gone:///dev//shm", "cannot be mounted in /proc"),
+            ("gone:/proc/../proc", "contains . or .."),
+        ):
             done = self.rig.cli("run", "--volume", wish, "--", "true")
             self.assertNotEqual(done.code, 0, done)
             self.assertIn(word, done.errors)

@@ -1,4 +1,5 @@
-"""Machines that come when the queue needs them and go when nobody does: command pools with processes as machines."""
+"""Machines that come when the queue needs them and go when nobody does: command pools with
+processes as machines."""
 import os
 import unittest
 
@@ -6,7 +7,8 @@ from rig import BILLOW, MARK, Rig, poll
 
 
 class PoolRig(Rig):
-    """A head without a machine of its own. A rented machine is a `billow join` started by the create command."""
+    """A head without a machine of its own. A rented machine is a `billow join` started by the
+    create command."""
 
     def __init__(self, **options):
         super().__init__(sim="2xL4", args=("--no-agent", "--tls"), **options)
@@ -24,20 +26,52 @@ class PoolRig(Rig):
         return path
 
     def add_pool(self, name, *options, create=None, sim="2xL4"):
-        create = create or self.tool(f"create-{name}", f"""
+        create = create or self.tool(
+            f"create-{name}",
+            f"""
 [ -e "$cloud/$BILLOW_MACHINE.pid" ] && exit 0
 grep -q 'billow join' "$BILLOW_USER_DATA" || exit 9
 umask 077; printf '%s\\n' "$BILLOW_TOKEN" > "$cloud/$BILLOW_MACHINE.token"
 {MARK}={self.data} setsid {BILLOW} join "$BILLOW_HEAD" --token-file "$cloud/$BILLOW_MACHINE.token" --node-name "$BILLOW_MACHINE" --data "$cloud/$BILLOW_MACHINE" --sim {sim} > "$cloud/$BILLOW_MACHINE.log" 2>&1 < /dev/null &
 echo $! > "$cloud/$BILLOW_MACHINE.pid"
 echo "$BILLOW_MACHINE" >> "$cloud/created"
-""")
-        listing = self.tool(f"list-{name}", 'echo a header nobody asked for\nfor f in "$cloud"/*.pid; do [ -e "$f" ] || continue; n=$(basename "$f" .pid); echo "$n $(cat "$f") running"; done\n')
-        delete = self.tool(f"delete-{name}", 'p=$(cat "$cloud/$BILLOW_MACHINE.pid" 2>/dev/null) || exit 0\nkill "$p" 2>/dev/null\nrm -f "$cloud/$BILLOW_MACHINE.pid"\necho "$BILLOW_MACHINE" >> "$cloud/deleted"\n')
-        self.ok("pool", "add", "command", name, "--gpu", sim, "--create", create, "--list", listing, "--delete", delete, *options)
+""",
+        )
+        listing = self.tool(
+            f"list-{name}",
+            (
+                'echo a header nobody asked for\nfor f in "$cloud"/*.pid; do [ -e "$f" ] ||'
+                ' continue; n=$(basename "$f" .pid); echo "$n $(cat "$f") running"; done\n'
+            ),
+        )
+        delete = self.tool(
+            f"delete-{name}",
+            (
+                'p=$(cat "$cloud/$BILLOW_MACHINE.pid" 2>/dev/null) || exit 0\nkill "$p"'
+                ' 2>/dev/null\nrm -f "$cloud/$BILLOW_MACHINE.pid"\necho "$BILLOW_MACHINE" >>'
+                ' "$cloud/deleted"\n'
+            ),
+        )
+        self.ok(
+            "pool",
+            "add",
+            "command",
+            name,
+            "--gpu",
+            sim,
+            "--create",
+            create,
+            "--list",
+            listing,
+            "--delete",
+            delete,
+            *options,
+        )
 
     def machines(self):
-        return {m["name"]: m for pool in self.json("pool", "list")["pools"] for m in pool["machines"]}
+        return {
+            m["name"]: m for pool in self.json("pool", "list")["pools"] for m in pool["machines"]
+        }
 
     def lines(self, name):
         try:
@@ -64,19 +98,34 @@ class CommandPools(unittest.TestCase):
         self.assertEqual(done.out, b"rented\n")
         self.assertEqual(len(rig.lines("created")), 1)
         job = rig.json("ps", "-a")["jobs"][0]
-        self.assertGreaterEqual(rig.job(job["id"])["cost_nano_usd"], 1_000_000)  # a second and more at $3.60/h, the whole machine
+        self.assertGreaterEqual(
+            rig.job(job["id"])["cost_nano_usd"], 1_000_000
+        )  # a second and more at $3.60/h, the whole machine
         poll(lambda: not rig.rented(), "the machine given back", 60)
         poll(lambda: not rig.machines(), "nothing left in the books", 60)
         self.assertEqual(rig.json("nodes")["nodes"], [])
         self.assertEqual(len(rig.lines("created")), 1, "nothing was rented for nobody")
         # The credential went with the machine.
-        self.assertFalse([t for t in rig.json("token", "list")["tokens"] if t["name"].startswith("node-cloud")])
+        self.assertFalse(
+            [t for t in rig.json("token", "list")["tokens"] if t["name"].startswith("node-cloud")]
+        )
 
     def test_a_pool_that_says_no_is_passed_over_and_explain_says_so(self):
         rig = self.rig
-        rig.add_pool("cheap", "--price", "1", "--max", 2, create=rig.tool("no", "echo 'no capacity left in eu-1' >&2\nexit 1\n"))
+        rig.add_pool(
+            "cheap",
+            "--price",
+            "1",
+            "--max",
+            2,
+            create=rig.tool("no", "echo 'no capacity left in eu-1' >&2\nexit 1\n"),
+        )
         job = rig.submit("--gpus", 1, "--", "echo", "ran")
-        poll(lambda: "no capacity left in eu-1" in rig.ok("explain", job).text, "the refusal in explain", 30)
+        poll(
+            lambda: "no capacity left in eu-1" in rig.ok("explain", job).text,
+            "the refusal in explain",
+            30,
+        )
         self.assertEqual(rig.job(job)["state"], "queued")
         rig.add_pool("dear", "--price", "9", "--max", 2, "--idle", "2s")
         self.assertEqual(rig.cli("wait", job, timeout=60).code, 0)
@@ -118,17 +167,43 @@ class CommandPools(unittest.TestCase):
     def test_a_pool_that_is_removed_gives_everything_back(self):
         rig = self.rig
         rig.add_pool("cloud", "--min", 1, "--max", 2)
-        poll(lambda: [m for m in rig.machines().values() if m["state"] == "here"], "the machine it keeps", 40)
+        poll(
+            lambda: [m for m in rig.machines().values() if m["state"] == "here"],
+            "the machine it keeps",
+            40,
+        )
         rig.ok("pool", "rm", "cloud")
         poll(lambda: not rig.json("pool", "list")["pools"], "the pool gone", 60)
         self.assertEqual(rig.rented(), [])
 
     def test_bad_pools_are_refused_with_what_to_do(self):
         rig = self.rig
-        for args, word in ((("slurm", "x"), "partition"), (("command", "x", "--gpu", "2xL4"), "three commands"), (("cloud", "x"), "unknown pool kind"),
-                           (("slurm", "x", "--partition", "gpu", "--gres", "gpu:h100:8;reboot"), "gres"), (("slurm", "x", "--partition", "-p evil"), "partition"),
-                           (("slurm", "x", "--partition", "gpu", "--sbatch", "x;y"), "long option"), (("command", "x", "--gpu", "9xWARP"), "WARP"),
-                           (("command", "x", "--min", "5", "--max", "2", "--create", "a", "--list", "b", "--delete", "c"), "--min 5")):
+        for args, word in (
+            (("slurm", "x"), "partition"),
+            (("command", "x", "--gpu", "2xL4"), "three commands"),
+            (("cloud", "x"), "unknown pool kind"),
+            (("slurm", "x", "--partition", "gpu", "--gres", "gpu:h100:8;reboot"), "gres"),
+            (("slurm", "x", "--partition", "-p evil"), "partition"),
+            (("slurm", "x", "--partition", "gpu", "--sbatch", "x;y"), "long option"),
+            (("command", "x", "--gpu", "9xWARP"), "WARP"),
+            (
+                (
+                    "command",
+                    "x",
+                    "--min",
+                    "5",
+                    "--max",
+                    "2",
+                    "--create",
+                    "a",
+                    "--list",
+                    "b",
+                    "--delete",
+                    "c",
+                ),
+                "--min 5",
+            ),
+        ):
             done = rig.cli("pool", "add", *args)
             self.assertNotEqual(done.code, 0, args)
             self.assertIn(word, done.errors, args)

@@ -1,4 +1,5 @@
-"""An endpoint in two regions, with a gateway in each: own replicas first, own demand, and a region that is lost."""
+"""An endpoint in two regions, with a gateway in each: own replicas first, own demand, and a region
+that is lost."""
 import http.client
 import json
 import os
@@ -12,6 +13,7 @@ from rig import poll
 
 class Regions(EndpointTest):
     """Two regions on one machine: a node and a gateway in each."""
+
     options = {"args": ("--label", "region=eu", "--node-name", "eu1")}
 
     @classmethod
@@ -23,27 +25,65 @@ class Regions(EndpointTest):
 
     @classmethod
     def join_us(cls):
-        node = cls.rig.start("agent", "--head", "unix:" + cls.rig.data + "/head.sock", "--token-file", cls.rig.data + "/node-token", "--data", os.path.join(cls.rig.root, "us-node"),
-                             "--sim", "4xH100", "--node-name", "us1", "--label", "region=us", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        poll(lambda: {n["name"] for n in cls.rig.json("nodes")["nodes"] if n.get("state", "ready") == "ready"} == {"eu1", "us1"}, "both nodes")
+        node = cls.rig.start(
+            "agent",
+            "--head",
+            "unix:" + cls.rig.data + "/head.sock",
+            "--token-file",
+            cls.rig.data + "/node-token",
+            "--data",
+            os.path.join(cls.rig.root, "us-node"),
+            "--sim",
+            "4xH100",
+            "--node-name",
+            "us1",
+            "--label",
+            "region=us",
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        poll(
+            lambda: {
+                n["name"]
+                for n in cls.rig.json("nodes")["nodes"]
+                if n.get("state", "ready") == "ready"
+            }
+            == {"eu1", "us1"},
+            "both nodes",
+        )
         return node
 
     @classmethod
     def open_us(cls):
-        return cls.rig.start("gateway", "--region", "us", "--head", "unix:" + cls.rig.data + "/head.sock", "--token-file", cls.rig.data + "/token", "--listen", "127.0.0.1:0",
-                             "--data", cls.us_dir, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return cls.rig.start(
+            "gateway",
+            "--region",
+            "us",
+            "--head",
+            "unix:" + cls.rig.data + "/head.sock",
+            "--token-file",
+            cls.rig.data + "/token",
+            "--listen",
+            "127.0.0.1:0",
+            "--data",
+            cls.us_dir,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
 
     def at(self, region, path="/", headers=None, timeout=60):
         """The answer's document through that region's gateway."""
         if region == "eu":
             host, port = self.gateway()
         else:
+
             def there():
                 try:
                     with open(self.us_dir + "/address", encoding="ascii") as f:
                         return f.read().strip()
                 except OSError:
                     return ""
+
             host, port = poll(there, "the gateway of us").rsplit(":", 1)
         connection = http.client.HTTPConnection(host, int(port), timeout=timeout)
         try:
@@ -63,14 +103,20 @@ class Regions(EndpointTest):
         return out
 
     def serve(self, *options):
-        # Nothing is deployed before both gateways are there: the first is started with the first endpoint.
+        # Nothing is deployed before both gateways are there: the first is started with the first
+        # endpoint.
         self.deploy("warm", "--gpus", 0)
         poll(lambda: len(self.endpoint("warm")["urls"]) == 2, "both gateways")
         self.deploy("chat", "--regions", "eu,us", "--gpus", 1, *options)
 
     def test_each_region_serves_its_own_and_follows_its_own_demand(self):
         self.serve("--max", 3, "--concurrency", 4, "--idle", "1m")
-        began = poll(lambda: (lambda r: r if all(len(r[x]) == 1 for x in ("eu", "us")) else None)(self.replicas()), "a replica in each region")
+        began = poll(
+            lambda: (lambda r: r if all(len(r[x]) == 1 for x in ("eu", "us")) else None)(
+                self.replicas()
+            ),
+            "a replica in each region",
+        )
         where = {str(r["job"]): r["node"] for r in self.endpoint("chat")["replicas"]}
         for region in ("eu", "us"):
             answer = self.at(region)
@@ -106,7 +152,10 @@ class Regions(EndpointTest):
     def test_a_region_that_is_lost_is_served_by_the_other(self):
         self.serve("--idle", "1m")
         jobs = self.replicas()
-        us = poll(lambda: (lambda a: a if a["job"] in jobs["us"] else None)(self.at("us")), "us in its own hands")
+        us = poll(
+            lambda: (lambda a: a if a["job"] in jobs["us"] else None)(self.at("us")),
+            "us in its own hands",
+        )
         node = next(p for p in self.rig.started if "us1" in p.args and p.poll() is None)
         node.kill()
         node.wait()
@@ -118,10 +167,16 @@ class Regions(EndpointTest):
         self.us.wait()
         for _ in range(5):
             self.assertIn(self.at("eu")["job"], jobs["eu"])
-        os.unlink(self.us_dir + "/address")  # of the one that was killed: the next has another port, and says so when it listens
+        os.unlink(
+            self.us_dir + "/address"
+        )  # of the one that was killed: the next has another port, and says so when it listens
         type(self).us = self.open_us()
         self.join_us()
-        poll(lambda: self.at("us")["job"] not in jobs["eu"], "a replica of us in the place of the one that died", 60)
+        poll(
+            lambda: self.at("us")["job"] not in jobs["eu"],
+            "a replica of us in the place of the one that died",
+            60,
+        )
 
 
 if __name__ == "__main__":

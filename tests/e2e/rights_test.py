@@ -1,4 +1,5 @@
-"""What a token may do, for how long, and what of others its holder can find out: two people with a project each, and one machine."""
+"""What a token may do, for how long, and what of others its holder can find out: two people with a
+project each, and one machine."""
 import hashlib
 import http.client
 import json
@@ -11,7 +12,8 @@ import unittest
 from rig import MARK, RigTest, UnixConnection, WebSocket, poll, sse_events
 
 MAGIC = b"billow-tree-1\n"
-# Leaves a tree as its job's outputs, as the wrapper of a job does: the list, then every piece. What is sent need not be what the list says.
+# Leaves a tree as its job's outputs, as the wrapper of a job does: the list, then every piece. What
+# is sent need not be what the list says.
 PUT = """
 import os, socket, sys
 s = socket.socket(socket.AF_UNIX)
@@ -23,7 +25,15 @@ print(s.makefile().readline().strip())
 
 
 def tree(name, size, digest):
-    return MAGIC + struct.pack("<I", 1) + b"f" + struct.pack("<HQH", 0o644, size, len(name)) + name + struct.pack("<H", 0) + digest
+    return (
+        MAGIC
+        + struct.pack("<I", 1)
+        + b"f"
+        + struct.pack("<HQH", 0o644, size, len(name))
+        + name
+        + struct.pack("<H", 0)
+        + digest
+    )
 
 
 class TwoPeople(RigTest):
@@ -46,18 +56,25 @@ class TwoPeople(RigTest):
         return answer.json
 
     def submit(self, who, *argv, **fields):
-        answer = self.ask(who, "POST", "/v1/jobs", {"spec": {"argv": list(argv), "cwd": "/", **fields}, "env": {MARK: self.rig.data}})
+        answer = self.ask(
+            who,
+            "POST",
+            "/v1/jobs",
+            {"spec": {"argv": list(argv), "cwd": "/", **fields}, "env": {MARK: self.rig.data}},
+        )
         self.assertEqual(answer.status, 201, answer)
         return answer.json["id"]
 
     def same(self, one, other, *names):
         """Two answers that differ in nothing but what was asked for."""
+
         def text(answer):
             body = {k: v for k, v in json.loads(answer.body).items() if k != "request_id"}
             out = json.dumps(body, sort_keys=True)
             for name in names:
                 out = out.replace(name, "?")
             return answer.status, out
+
         self.assertEqual(text(one), text(other))
 
 
@@ -66,10 +83,18 @@ class Tokens(TwoPeople):
     def session(self, token, status=201):
         answer = self.rig.api("POST", "/v1/session", {"token": token}, token="")
         self.assertEqual(answer.status, status, answer)
-        return answer.headers["set-cookie"].split(";")[0].split("=", 1)[1] if status == 201 else None
+        return (
+            answer.headers["set-cookie"].split(";")[0].split("=", 1)[1] if status == 201 else None
+        )
 
     def by_cookie(self, value, method="GET", path="/v1/status", body=None):
-        return self.rig.api(method, path, body, token="", headers={"Cookie": f"billow_session={value}", "X-Billow-Request": "1"})
+        return self.rig.api(
+            method,
+            path,
+            body,
+            token="",
+            headers={"Cookie": f"billow_session={value}", "X-Billow-Request": "1"},
+        )
 
     def test_a_session_is_for_the_cookie_and_makes_no_other(self):
         value = self.session(self.tokens["alice"])
@@ -90,9 +115,14 @@ class Tokens(TwoPeople):
         short = self.make(user="alice", scope="read", life_s=3)
         value = self.session(short["token"])
         self.assertEqual(self.by_cookie(value).status, 200)
-        poll(lambda: self.rig.api("GET", "/v1/status", token=short["token"]).status == 401, "the token's end")
+        poll(
+            lambda: self.rig.api("GET", "/v1/status", token=short["token"]).status == 401,
+            "the token's end",
+        )
         self.assertEqual(self.by_cookie(value).status, 401)
-        sessions = lambda: [t["name"] for t in self.rig.json("token", "list")["tokens"] if t["user"] == "alice"].count("dashboard")
+        sessions = lambda: [
+            t["name"] for t in self.rig.json("token", "list")["tokens"] if t["user"] == "alice"
+        ].count("dashboard")
         before = sessions()
         revoked = self.make(user="alice")
         value = self.session(revoked["token"])
@@ -105,9 +135,19 @@ class Tokens(TwoPeople):
 
     def test_a_token_that_ends_makes_none_that_lasts_longer(self):
         short = self.make(user="alice", life_s=600)["token"]
-        self.assertEqual(self.rig.api("POST", "/v1/tokens", {"name": "long", "life_s": 86400}, token=short).status, 403)
-        self.assertEqual(self.rig.api("POST", "/v1/tokens", {"name": "same"}, token=short).status, 201)
-        ends = {t["name"]: t["expires_at"] for t in self.ask("alice", "GET", "/v1/tokens").json["tokens"]}
+        self.assertEqual(
+            self.rig.api(
+                "POST", "/v1/tokens", {"name": "long", "life_s": 86400}, token=short
+            ).status,
+            403,
+        )
+        self.assertEqual(
+            self.rig.api("POST", "/v1/tokens", {"name": "same"}, token=short).status, 201
+        )
+        ends = {
+            t["name"]: t["expires_at"]
+            for t in self.ask("alice", "GET", "/v1/tokens").json["tokens"]
+        }
         self.assertTrue(ends["same"], ends)
 
     def test_a_token_for_submitting_does_no_more(self):
@@ -115,29 +155,85 @@ class Tokens(TwoPeople):
         alices = self.make(user="alice", scope="submit", project="pa")["token"]
         victim = self.make(user="bob", name="victim")["id"]
         own = self.make(user="alice", name="own")["id"]
-        self.assertEqual(self.ask("alice", "PUT", "/v1/budgets", {"scope": "project", "of": "pa", "period": "monthly", "limit_nano_usd": 10**12}).status, 200)
+        self.assertEqual(
+            self.ask(
+                "alice",
+                "PUT",
+                "/v1/budgets",
+                {"scope": "project", "of": "pa", "period": "monthly", "limit_nano_usd": 10**12},
+            ).status,
+            200,
+        )
         for token in (admins, alices):
-            for method, path, body in (("GET", "/v1/events", None), ("GET", "/v1/events?follow=1", None), ("DELETE", f"/v1/tokens/{victim}", None), ("DELETE", f"/v1/tokens/{own}", None),
-                                       ("POST", "/v1/tokens", {"name": "more"}), ("DELETE", "/v1/budgets/project/pa/monthly", None),
-                                       ("PUT", "/v1/budgets", {"scope": "project", "of": "pa", "period": "daily", "limit_nano_usd": 10**15}),
-                                       ("PUT", "/v1/idle", {"project": "pa", "enabled": False}), ("PUT", "/v1/projects/pa/members/bob", {"role": "admin"}),
-                                       ("PUT", "/v1/projects/pa/tags/team", {"value": "x"}), ("POST", "/v1/session/codes", {}),
-                                       ("POST", "/v1/reservations", {"resources": {"gpus": 1, "share": {"milli": 1000}}, "until_ns": 1}), ("PUT", "/v1/secrets/S", {"value": "x"})):
-                self.assertEqual(self.rig.api(method, path, body, token=token).status, 403, (method, path))
-            self.assertNotIn("victim", [t["name"] for t in self.rig.api("GET", "/v1/tokens", token=token).json["tokens"]])
-        self.assertEqual(self.rig.api("POST", "/v1/jobs", {"spec": {"argv": ["true"], "cwd": "/"}}, token=alices).status, 201)
-        self.assertEqual(self.rig.api("GET", "/v1/events", token=self.make(user="root", scope="read")["token"]).status, 200)
+            for method, path, body in (
+                ("GET", "/v1/events", None),
+                ("GET", "/v1/events?follow=1", None),
+                ("DELETE", f"/v1/tokens/{victim}", None),
+                ("DELETE", f"/v1/tokens/{own}", None),
+                ("POST", "/v1/tokens", {"name": "more"}),
+                ("DELETE", "/v1/budgets/project/pa/monthly", None),
+                (
+                    "PUT",
+                    "/v1/budgets",
+                    {"scope": "project", "of": "pa", "period": "daily", "limit_nano_usd": 10**15},
+                ),
+                ("PUT", "/v1/idle", {"project": "pa", "enabled": False}),
+                ("PUT", "/v1/projects/pa/members/bob", {"role": "admin"}),
+                ("PUT", "/v1/projects/pa/tags/team", {"value": "x"}),
+                ("POST", "/v1/session/codes", {}),
+                (
+                    "POST",
+                    "/v1/reservations",
+                    {"resources": {"gpus": 1, "share": {"milli": 1000}}, "until_ns": 1},
+                ),
+                ("PUT", "/v1/secrets/S", {"value": "x"}),
+            ):
+                self.assertEqual(
+                    self.rig.api(method, path, body, token=token).status, 403, (method, path)
+                )
+            self.assertNotIn(
+                "victim",
+                [t["name"] for t in self.rig.api("GET", "/v1/tokens", token=token).json["tokens"]],
+            )
+        self.assertEqual(
+            self.rig.api(
+                "POST", "/v1/jobs", {"spec": {"argv": ["true"], "cwd": "/"}}, token=alices
+            ).status,
+            201,
+        )
+        self.assertEqual(
+            self.rig.api(
+                "GET", "/v1/events", token=self.make(user="root", scope="read")["token"]
+            ).status,
+            200,
+        )
         self.assertEqual(self.ask("alice", "DELETE", "/v1/budgets/project/pa/monthly").status, 200)
 
     def test_what_an_admin_set_as_a_budget_binds_the_project(self):
-        budget = {"scope": "project", "of": "pb", "period": "monthly", "limit_nano_usd": 5 * 10**9}
+        budget = {
+            "scope": "project",
+            "of": "pb",
+            "period": "monthly",
+            "limit_nano_usd": 5 * 10**9,
+        }
         self.assertEqual(self.rig.api("PUT", "/v1/budgets", budget).status, 200)
         answer = self.ask("bob", "DELETE", "/v1/budgets/project/pb/monthly")
         self.assertEqual(answer.status, 403, answer)
         self.assertIn("admin of the installation", answer.json["detail"])
-        self.assertEqual(self.ask("bob", "PUT", "/v1/budgets", {**budget, "limit_nano_usd": 10**15}).status, 403)
+        self.assertEqual(
+            self.ask("bob", "PUT", "/v1/budgets", {**budget, "limit_nano_usd": 10**15}).status,
+            403,
+        )
         # One of their own beside it is theirs.
-        self.assertEqual(self.ask("bob", "PUT", "/v1/budgets", {**budget, "period": "daily", "limit_nano_usd": 10**9}).status, 200)
+        self.assertEqual(
+            self.ask(
+                "bob",
+                "PUT",
+                "/v1/budgets",
+                {**budget, "period": "daily", "limit_nano_usd": 10**9},
+            ).status,
+            200,
+        )
         self.rig.kill(self.rig.head_pid())
         self.rig.up()
         self.assertEqual(self.ask("bob", "DELETE", "/v1/budgets/project/pb/daily").status, 200)
@@ -152,26 +248,63 @@ class Content(TwoPeople):
         headers = {"Content-Type": "application/octet-stream"}
         digest = hashlib.sha256(content).digest()
         listed = tree(name, len(content), digest)
-        self.assertEqual(self.ask(who, "POST", "/v1/files/packs", digest + struct.pack("<Q", len(content)) + content, headers=headers).status, 200)
-        self.assertEqual(self.ask(who, "POST", "/v1/files/trees", listed, headers=headers).body, b"")
+        self.assertEqual(
+            self.ask(
+                who,
+                "POST",
+                "/v1/files/packs",
+                digest + struct.pack("<Q", len(content)) + content,
+                headers=headers,
+            ).status,
+            200,
+        )
+        self.assertEqual(
+            self.ask(who, "POST", "/v1/files/trees", listed, headers=headers).body, b""
+        )
         return hashlib.sha256(listed).hexdigest()
 
     def save(self, who, name, digest, **fields):
-        return self.ask(who, "PUT", f"/v1/environments/{name}", {"digest": digest, "path": "/opt/env", **fields})
+        return self.ask(
+            who, "PUT", f"/v1/environments/{name}", {"digest": digest, "path": "/opt/env", **fields}
+        )
 
     def test_an_environment_is_not_had_by_its_digest(self):
         digest = self.upload("alice", b"model", b"alice's weights")
         self.assertEqual(self.save("alice", "private", digest).status, 200)
-        self.same(self.save("bob", "loot", digest), self.save("bob", "loot", "ab" * 32), digest, "ab" * 32)
+        self.same(
+            self.save("bob", "loot", digest), self.save("bob", "loot", "ab" * 32), digest, "ab" * 32
+        )
         self.assertEqual(self.save("bob", "loot", digest).status, 404)
         # Nor by way of a schedule that names it.
         own = self.upload("bob", b"own", b"bob's own")
         self.assertEqual(self.save("bob", "own", own).status, 200)
-        self.ask("bob", "POST", "/v1/schedules", {"name": "thief", "cron": "0 3 * * *", "spec": {"argv": ["true"], "cwd": "/", "surroundings": {"environment": "own", "environment_digest": digest}}})
-        added = [e for e in self.rig.api("GET", "/v1/events?limit=1000").json["events"] if e["kind"] == "schedule_added"]
-        self.assertEqual([e["event"]["schedule"]["spec"]["surroundings"]["environment_digest"] for e in added], [own])
+        self.ask(
+            "bob",
+            "POST",
+            "/v1/schedules",
+            {
+                "name": "thief",
+                "cron": "0 3 * * *",
+                "spec": {
+                    "argv": ["true"],
+                    "cwd": "/",
+                    "surroundings": {"environment": "own", "environment_digest": digest},
+                },
+            },
+        )
+        added = [
+            e
+            for e in self.rig.api("GET", "/v1/events?limit=1000").json["events"]
+            if e["kind"] == "schedule_added"
+        ]
+        self.assertEqual(
+            [e["event"]["schedule"]["spec"]["surroundings"]["environment_digest"] for e in added],
+            [own],
+        )
         # Who brings the content has it.
-        self.assertEqual(self.save("bob", "loot", self.upload("bob", b"model", b"alice's weights")).status, 200)
+        self.assertEqual(
+            self.save("bob", "loot", self.upload("bob", b"model", b"alice's weights")).status, 200
+        )
 
     def test_a_shared_name_is_given_once(self):
         first, second = self.upload("alice", b"f", b"one"), self.upload("bob", b"f", b"two")
@@ -179,27 +312,39 @@ class Content(TwoPeople):
         answer = self.save("alice", "torch", first, shared=True)
         self.assertEqual(answer.status, 409, answer)
         self.assertIn("pb", answer.json["detail"])
-        # For their own project they may, and for its jobs it is theirs; for everybody else it is the shared one.
+        # For their own project they may, and for its jobs it is theirs; for everybody else it is
+        # the shared one.
         self.assertEqual(self.save("alice", "torch", first).status, 200)
         self.assertEqual(self.save("bob", "torch", second, shared=True).status, 200)
         for who, digest in (("alice", first), ("bob", second)):
             job = self.submit(who, "true", surroundings={"environment": "torch"})
-            self.assertEqual(self.ask(who, "GET", f"/v1/jobs/{job}").json["environment"]["digest"], digest)
+            self.assertEqual(
+                self.ask(who, "GET", f"/v1/jobs/{job}").json["environment"]["digest"], digest
+            )
             self.ask(who, "POST", f"/v1/jobs/{job}/stop", {"force": True})
 
     def put(self, who, listed, content):
-        """A job of that person that leaves these as its outputs; what it was answered, and the trees it has left."""
+        """A job of that person that leaves these as its outputs; what it was answered, and the
+        trees it has left."""
         script, a, b = (self.rig.file(n) for n in ("put.py", f"{who}.list", f"{who}.content"))
         for path, data in ((script, PUT.encode()), (a, listed), (b, content)):
             with open(path, "wb") as f:
                 f.write(data)
-        body = {"spec": {"argv": ["python3", script, a, b], "cwd": "/"}, "env": {MARK: self.rig.data, "BILLOW_FILES": self.upload(who, b"start", b"of " + who.encode())}}
+        body = {
+            "spec": {"argv": ["python3", script, a, b], "cwd": "/"},
+            "env": {
+                MARK: self.rig.data,
+                "BILLOW_FILES": self.upload(who, b"start", b"of " + who.encode()),
+            },
+        }
         answer = self.ask(who, "POST", "/v1/jobs", body)
         self.assertEqual(answer.status, 201, answer)
         job = answer.json["id"]
         self.ask(who, "GET", f"/v1/jobs/{job}/wait?timeout_s=60")
         said = self.ask(who, "GET", f"/v1/jobs/{job}/logs").body.decode()
-        return said, [o["tree"] for o in self.ask(who, "GET", f"/v1/jobs/{job}/outputs").json["outputs"]]
+        return said, [
+            o["tree"] for o in self.ask(who, "GET", f"/v1/jobs/{job}/outputs").json["outputs"]
+        ]
 
     def test_an_output_is_what_its_job_sent(self):
         secret = b"what alice's job has found"
@@ -212,7 +357,13 @@ class Content(TwoPeople):
         said, left = self.put("bob", listed, b"x" * len(secret))
         self.assertIn("error", said)
         self.assertEqual(left, [])
-        got = self.ask("bob", "POST", f"/v1/files/pieces?tree={hashlib.sha256(listed).hexdigest()}", digest, headers={"Content-Type": "application/octet-stream"})
+        got = self.ask(
+            "bob",
+            "POST",
+            f"/v1/files/pieces?tree={hashlib.sha256(listed).hexdigest()}",
+            digest,
+            headers={"Content-Type": "application/octet-stream"},
+        )
         self.assertEqual(got.status, 404, got)
         # What is sent is kept, though it is there already.
         said, left = self.put("bob", listed, secret)
@@ -239,6 +390,7 @@ class Open(TwoPeople):
             except (OSError, http.client.HTTPException):
                 pass
             ended.set()
+
         threading.Thread(target=pump, daemon=True).start()
         return seen, ended
 
@@ -254,26 +406,46 @@ class Open(TwoPeople):
                 if frame[0] == 8:
                     break
             ended.set()
+
         threading.Thread(target=pump, daemon=True).start()
         return socket, seen, ended
 
     def test_who_leaves_a_project_sees_no_more_of_its_jobs(self):
         said = self.rig.file("typed")
-        job = self.submit("alice", "sh", "-c", f"while read line; do echo got $line; done > {said}.out; sleep 1000", use_stdin=True)
+        job = self.submit(
+            "alice",
+            "sh",
+            "-c",
+            f"while read line; do echo got $line; done > {said}.out; sleep 1000",
+            use_stdin=True,
+        )
         self.rig.wait_for(job, "running")
         self.rig.ok("project", "member", "pa", "bob", "--role", "admin")
         socket, seen, ended = self.attach(job, self.tokens["bob"])
-        logs, logs_ended = self.follow(f"/v1/jobs/{job}/logs?follow=1&format=sse", self.tokens["bob"])
+        logs, logs_ended = self.follow(
+            f"/v1/jobs/{job}/logs?follow=1&format=sse", self.tokens["bob"]
+        )
         port = WebSocket(self.rig, f"/v1/jobs/{job}/tunnel?port=1", self.tokens["bob"])
         live, live_ended = self.follow("/v1/live", self.tokens["bob"])
         poll(lambda: f'"id":{job},'.encode() in live, "the job among what is shown")
-        poll(lambda: any(b'"may_type":true' in data for _, data in seen), "the terminal's beginning")
+        poll(
+            lambda: any(b'"may_type":true' in data for _, data in seen), "the terminal's beginning"
+        )
         self.rig.ok("project", "remove", "pa", "bob")
         self.assertTrue(ended.wait(15), "the terminal ends")
         self.assertTrue(logs_ended.wait(15), "the log ends")
         self.assertTrue(any(b"no longer a member" in data for _, data in seen), seen)
-        self.assertIn("no longer a member", dict((e, d) for e, _, d in sse_events(bytes(logs)))["error"])
-        poll(lambda: any(job in json.loads(d).get("gone", []) for e, _, d in sse_events(bytes(live[:live.rfind(b"\n\n")])) if e == "live"), "the job goes from what is shown")
+        self.assertIn(
+            "no longer a member", dict((e, d) for e, _, d in sse_events(bytes(logs)))["error"]
+        )
+        poll(
+            lambda: any(
+                job in json.loads(d).get("gone", [])
+                for e, _, d in sse_events(bytes(live[: live.rfind(b"\n\n")]))
+                if e == "live"
+            ),
+            "the job goes from what is shown",
+        )
         self.assertFalse(live_ended.is_set())
         port.close()
         socket.close()
@@ -285,7 +457,11 @@ class Open(TwoPeople):
         made = self.make(user="alice")
         admin = self.make(user="root")
         socket, seen, ended = self.attach(job, made["token"])
-        streams = [self.follow(f"/v1/jobs/{job}/logs?follow=1", made["token"]), self.follow("/v1/live", made["token"]), self.follow("/v1/events?follow=1", admin["token"])]
+        streams = [
+            self.follow(f"/v1/jobs/{job}/logs?follow=1", made["token"]),
+            self.follow("/v1/live", made["token"]),
+            self.follow("/v1/events?follow=1", admin["token"]),
+        ]
         gateway = WebSocket(self.rig, "/v1/gateway", admin["token"])
         self.assertEqual(gateway.status, 101)
         for token in (made, admin):
@@ -305,8 +481,11 @@ class Open(TwoPeople):
         port_file = self.rig.file("port")
         open(port_file, "w", encoding="ascii").close()
         os.chmod(port_file, 0o666)
-        server = ("import socket\ns=socket.socket();s.bind(('127.0.0.1',0));s.listen()\nopen(%r,'w').write(str(s.getsockname()[1]))\n"
-                  "while True:\n c=s.accept()[0]\n while d:=c.recv(100): c.sendall(d)\n") % port_file
+        server = (
+            "import"
+            " socket\ns=socket.socket();s.bind(('127.0.0.1',0));s.listen()\nopen(%r,'w').write(str(s.getsockname()[1]))\nwhile"
+            " True:\n c=s.accept()[0]\n while d:=c.recv(100): c.sendall(d)\n" % port_file
+        )
         job = self.submit("alice", "python3", "-c", server)
         self.rig.wait_for(job, "running")
         poll(lambda: os.path.getsize(port_file) > 0, "its port")
@@ -334,7 +513,9 @@ class Neighbours(TwoPeople):
         poll(lambda: not self.rig.json("ps")["jobs"], "all ended")
         seen, cursor = [], ""
         for _ in range(20):
-            page = self.ask("bob", "GET", f"/v1/jobs?state=succeeded,failed&limit=2&cursor={cursor}").json
+            page = self.ask(
+                "bob", "GET", f"/v1/jobs?state=succeeded,failed&limit=2&cursor={cursor}"
+            ).json
             seen += [j["id"] for j in page["jobs"]]
             cursor = page["next"]
             if not cursor:
@@ -348,7 +529,19 @@ class Neighbours(TwoPeople):
 
     def test_metrics_are_of_ones_own_projects(self):
         for project in ("pa", "pb"):
-            self.assertEqual(self.rig.api("PUT", "/v1/budgets", {"scope": "project", "of": project, "period": "total", "limit_nano_usd": 10**12}).status, 200)
+            self.assertEqual(
+                self.rig.api(
+                    "PUT",
+                    "/v1/budgets",
+                    {
+                        "scope": "project",
+                        "of": project,
+                        "period": "total",
+                        "limit_nano_usd": 10**12,
+                    },
+                ).status,
+                200,
+            )
         job = self.submit("alice", "true", resources={"gpus": 1, "share": {"milli": 1000}})
         self.ask("alice", "GET", f"/v1/jobs/{job}/wait?timeout_s=30")
         bob = self.ask("bob", "GET", "/metrics").body.decode()
@@ -365,7 +558,12 @@ class Neighbours(TwoPeople):
             self.rig.api("DELETE", f"/v1/budgets/project/{project}/total")
 
     def reserve(self, who, **fields):
-        return self.ask(who, "POST", "/v1/reservations", {"resources": {"gpus": 1, "share": {"milli": 1000}}, **fields})
+        return self.ask(
+            who,
+            "POST",
+            "/v1/reservations",
+            {"resources": {"gpus": 1, "share": {"milli": 1000}}, **fields},
+        )
 
     def test_names_are_of_their_project_and_no_numbers(self):
         now = time.time_ns()
@@ -377,22 +575,47 @@ class Neighbours(TwoPeople):
         second = self.reserve("bob", name="demo", **span)
         self.assertEqual(second.status, 201, second)
         self.assertEqual(self.reserve("bob", name="demo", **span).status, 409)
-        self.assertEqual(self.rig.api("DELETE", "/v1/reservations/demo").status, 409, "root sees both")
-        self.same(self.ask("bob", "DELETE", f"/v1/reservations/{first.json['id']}"), self.ask("bob", "DELETE", "/v1/reservations/77"), f'{first.json["id"]}', "77")
+        self.assertEqual(
+            self.rig.api("DELETE", "/v1/reservations/demo").status, 409, "root sees both"
+        )
+        self.same(
+            self.ask("bob", "DELETE", f"/v1/reservations/{first.json['id']}"),
+            self.ask("bob", "DELETE", "/v1/reservations/77"),
+            f'{first.json["id"]}',
+            "77",
+        )
         self.assertEqual(self.ask("alice", "DELETE", "/v1/reservations/demo").status, 200)
-        self.assertEqual([r["id"] for r in self.rig.api("GET", "/v1/reservations").json["reservations"]], [second.json["id"]])
-        self.assertEqual(self.rig.api("DELETE", f"/v1/reservations/{second.json['id']}").status, 200)
+        self.assertEqual(
+            [r["id"] for r in self.rig.api("GET", "/v1/reservations").json["reservations"]],
+            [second.json["id"]],
+        )
+        self.assertEqual(
+            self.rig.api("DELETE", f"/v1/reservations/{second.json['id']}").status, 200
+        )
         job = {"cron": "0 3 * * *", "spec": {"argv": ["true"], "cwd": "/"}}
-        self.assertEqual(self.ask("bob", "POST", "/v1/schedules", {"name": "12", **job}).status, 400)
+        self.assertEqual(
+            self.ask("bob", "POST", "/v1/schedules", {"name": "12", **job}).status, 400
+        )
         for who in ("alice", "bob"):
-            self.assertEqual(self.ask(who, "POST", "/v1/schedules", {"name": "nightly", **job}).status, 201)
+            self.assertEqual(
+                self.ask(who, "POST", "/v1/schedules", {"name": "nightly", **job}).status, 201
+            )
         self.assertEqual(self.ask("bob", "DELETE", "/v1/schedules/nightly").status, 200)
-        self.assertEqual([s["user"] for s in self.rig.api("GET", "/v1/schedules").json["schedules"]], ["alice"])
-        self.same(self.ask("bob", "DELETE", "/v1/schedules/nightly"), self.ask("bob", "DELETE", "/v1/schedules/nothing"), "nightly", "nothing")
+        self.assertEqual(
+            [s["user"] for s in self.rig.api("GET", "/v1/schedules").json["schedules"]], ["alice"]
+        )
+        self.same(
+            self.ask("bob", "DELETE", "/v1/schedules/nightly"),
+            self.ask("bob", "DELETE", "/v1/schedules/nothing"),
+            "nightly",
+            "nothing",
+        )
         self.assertEqual(self.ask("alice", "DELETE", "/v1/schedules/nightly").status, 200)
 
     def test_what_is_anothers_is_not_there(self):
-        live = self.submit("alice", "sleep", "1000", resources={"gpus": 1, "share": {"milli": 1000}}, spot=True)
+        live = self.submit(
+            "alice", "sleep", "1000", resources={"gpus": 1, "share": {"milli": 1000}}, spot=True
+        )
         ended = self.submit("alice", "false")
         array = self.submit("alice", "sleep", "1000", array={"first": 0, "last": 3, "step": 1})
         self.ask("alice", "GET", f"/v1/jobs/{ended}/wait?timeout_s=30")
@@ -400,37 +623,112 @@ class Neighbours(TwoPeople):
         nothing = 987654
         spec = {"argv": ["true"], "cwd": "/"}
         for there in (live, ended, array):
-            for method, path, body in (("GET", "/v1/jobs/{}", None), ("POST", "/v1/jobs/{}/stop", {}), ("POST", "/v1/jobs/{}/signal", {"signal": 10}), ("GET", "/v1/jobs/{}/explain", None),
-                                       ("POST", "/v1/jobs/{}/keepalive", {"for_s": 60}), ("POST", "/v1/jobs/{}/suspend", {}), ("POST", "/v1/jobs/{}/rerun", {}), ("GET", "/v1/jobs/{}/logs", None),
-                                       ("GET", "/v1/jobs/{}.1", None), ("GET", "/v1/jobs/{}.99", None), ("POST", "/v1/jobs/{}/files", {"path": "x"}), ("DELETE", "/v1/budgets/job/{}/total", None)):
+            for method, path, body in (
+                ("GET", "/v1/jobs/{}", None),
+                ("POST", "/v1/jobs/{}/stop", {}),
+                ("POST", "/v1/jobs/{}/signal", {"signal": 10}),
+                ("GET", "/v1/jobs/{}/explain", None),
+                ("POST", "/v1/jobs/{}/keepalive", {"for_s": 60}),
+                ("POST", "/v1/jobs/{}/suspend", {}),
+                ("POST", "/v1/jobs/{}/rerun", {}),
+                ("GET", "/v1/jobs/{}/logs", None),
+                ("GET", "/v1/jobs/{}.1", None),
+                ("GET", "/v1/jobs/{}.99", None),
+                ("POST", "/v1/jobs/{}/files", {"path": "x"}),
+                ("DELETE", "/v1/budgets/job/{}/total", None),
+            ):
                 with self.subTest(path=path, job=there):
-                    self.same(self.ask("bob", method, path.format(there), body), self.ask("bob", method, path.format(nothing), body), str(there), str(nothing))
+                    self.same(
+                        self.ask("bob", method, path.format(there), body),
+                        self.ask("bob", method, path.format(nothing), body),
+                        str(there),
+                        str(nothing),
+                    )
             for kind in ("ok", "any", "failed"):
+
                 def after(job):
-                    return self.ask("bob", "POST", "/v1/jobs", {"spec": {**spec, "after": [{"job": job, "kind": kind}]}})
+                    return self.ask(
+                        "bob",
+                        "POST",
+                        "/v1/jobs",
+                        {"spec": {**spec, "after": [{"job": job, "kind": kind}]}},
+                    )
+
                 if after(nothing).status != 404:
                     continue  # no such kind
                 self.same(after(there), after(nothing), str(there), str(nothing))
-        for method, path, body in (("GET", "/v1/jobs?project={}", None), ("GET", "/v1/cost?project={}", None), ("PUT", "/v1/projects/{}/members/bob", {"role": "viewer"}), ("PUT", "/v1/projects/{}/tags/a", {"value": "b"}),
-                                   ("PUT", "/v1/budgets", {"scope": "project", "of": "{}", "limit_nano_usd": 10**9})):
+        for method, path, body in (
+            ("GET", "/v1/jobs?project={}", None),
+            ("GET", "/v1/cost?project={}", None),
+            ("PUT", "/v1/projects/{}/members/bob", {"role": "viewer"}),
+            ("PUT", "/v1/projects/{}/tags/a", {"value": "b"}),
+            ("PUT", "/v1/budgets", {"scope": "project", "of": "{}", "limit_nano_usd": 10**9}),
+        ):
             with self.subTest(path=path):
+
                 def ask(name):
-                    return self.ask("bob", method, path.format(name), json.loads(json.dumps(body).replace("{}", name)) if body else None)
+                    return self.ask(
+                        "bob",
+                        method,
+                        path.format(name),
+                        json.loads(json.dumps(body).replace("{}", name)) if body else None,
+                    )
+
                 self.same(ask("pa"), ask("pz"), "pa", "pz")
-        self.same(*(self.ask("bob", "POST", "/v1/jobs", {"spec": spec, "project": name}) for name in ("pa", "pz")), "pa", "pz")
+        self.same(
+            *(
+                self.ask("bob", "POST", "/v1/jobs", {"spec": spec, "project": name})
+                for name in ("pa", "pz")
+            ),
+            "pa",
+            "pz",
+        )
         # Whoever reserves hears that there is somebody, not who.
         now = time.time_ns()
-        made = self.ask("bob", "POST", "/v1/reservations", {"resources": {"gpus": 8, "share": {"milli": 1000}}, "from_ns": now + 3600 * 10**9, "until_ns": now + 7200 * 10**9})
+        made = self.ask(
+            "bob",
+            "POST",
+            "/v1/reservations",
+            {
+                "resources": {"gpus": 8, "share": {"milli": 1000}},
+                "from_ns": now + 3600 * 10**9,
+                "until_ns": now + 7200 * 10**9,
+            },
+        )
         self.assertEqual(made.status, 201, made)
         self.assertEqual((made.json["asked_to_leave"], made.json["others_asked_to_leave"]), ([], 1))
-        self.assertEqual(self.ask("bob", "DELETE", f"/v1/reservations/{made.json['id']}").status, 200)
+        self.assertEqual(
+            self.ask("bob", "DELETE", f"/v1/reservations/{made.json['id']}").status, 200
+        )
         for job in (live, array):
             self.rig.ok("stop", "--wait", "-f", job)
 
     def test_priority_has_bounds_for_all_but_admins(self):
         for priority in (1001, -1001, 2147483647):
-            answer = self.ask("bob", "POST", "/v1/jobs", {"spec": {"argv": ["true"], "cwd": "/", "priority": priority}})
+            answer = self.ask(
+                "bob",
+                "POST",
+                "/v1/jobs",
+                {"spec": {"argv": ["true"], "cwd": "/", "priority": priority}},
+            )
             self.assertEqual(answer.status, 403, answer)
         self.submit("bob", "true", priority=1000)
-        self.assertEqual(self.rig.api("POST", "/v1/jobs", {"spec": {"argv": ["true"], "cwd": "/", "priority": 2000}}).status, 201)
-        self.assertEqual(self.ask("bob", "POST", "/v1/schedules", {"name": "rude", "cron": "0 3 * * *", "spec": {"argv": ["true"], "cwd": "/", "priority": 5000}}).status, 403)
+        self.assertEqual(
+            self.rig.api(
+                "POST", "/v1/jobs", {"spec": {"argv": ["true"], "cwd": "/", "priority": 2000}}
+            ).status,
+            201,
+        )
+        self.assertEqual(
+            self.ask(
+                "bob",
+                "POST",
+                "/v1/schedules",
+                {
+                    "name": "rude",
+                    "cron": "0 3 * * *",
+                    "spec": {"argv": ["true"], "cwd": "/", "priority": 5000},
+                },
+            ).status,
+            403,
+        )

@@ -1,4 +1,5 @@
-"""`billow run` as a person uses it: streams, stdin, signals, exit codes, limits, and heads that come and go under it."""
+"""`billow run` as a person uses it: streams, stdin, signals, exit codes, limits, and heads that
+come and go under it."""
 import hashlib
 import json
 import os
@@ -30,9 +31,17 @@ class Streams(RigTest):
         self.assertEqual(hashlib.sha256(done.out).digest(), hashlib.sha256(data).digest())
 
     def test_a_slow_reader_gets_every_byte_of_its_input(self):
-        # Reads nothing until all of the input had to wait somewhere: 3 MB is more than every buffer on the way.
+        # Reads nothing until all of the input had to wait somewhere: 3 MB is more than every buffer
+        # on the way.
         gate = self.rig.file("gate")
-        process = self.rig.start("run", "--", "sh", "-c", f"until [ -e {gate} ]; do sleep 0.05; done; sha256sum", stdin=subprocess.PIPE)
+        process = self.rig.start(
+            "run",
+            "--",
+            "sh",
+            "-c",
+            f"until [ -e {gate} ]; do sleep 0.05; done; sha256sum",
+            stdin=subprocess.PIPE,
+        )
         data = random.Random(6).randbytes(3 << 20)
         os.set_blocking(process.stdin.fileno(), False)
         sent = 0
@@ -40,10 +49,11 @@ class Streams(RigTest):
         def pump():
             nonlocal sent
             try:
-                sent += os.write(process.stdin.fileno(), data[sent:sent + 65536])
+                sent += os.write(process.stdin.fileno(), data[sent : sent + 65536])
             except BlockingIOError:
                 return True
             return sent == len(data)
+
         poll(pump, "input that has to wait")
         open(gate, "w", encoding="ascii").close()
         os.set_blocking(process.stdin.fileno(), True)
@@ -55,7 +65,9 @@ class Streams(RigTest):
         self.assertEqual(self.rig.cli("run", "--", "cat").out, b"")
 
     def test_a_reader_that_leaves_ends_the_job(self):
-        process = self.rig.start("run", "--", "sh", "-c", f"echo $$ > {self.rig.file('yes.pid')}; exec yes")
+        process = self.rig.start(
+            "run", "--", "sh", "-c", f"echo $$ > {self.rig.file('yes.pid')}; exec yes"
+        )
         process.stdout.read(100)
         process.stdout.close()
         self.assertEqual(process.wait(30), 128 + signal.SIGPIPE)
@@ -99,8 +111,13 @@ class ExitCodes(RigTest):
 
 class Surroundings(RigTest):
     def test_the_working_directory_follows(self):
-        self.assertEqual(self.rig.cli("run", "--", "pwd").text.strip(), os.path.realpath(self.rig.files))
-        self.assertEqual(self.rig.cli("run", "-C", "/usr/bin", "--", "pwd").text.strip(), os.path.realpath("/usr/bin"))
+        self.assertEqual(
+            self.rig.cli("run", "--", "pwd").text.strip(), os.path.realpath(self.rig.files)
+        )
+        self.assertEqual(
+            self.rig.cli("run", "-C", "/usr/bin", "--", "pwd").text.strip(),
+            os.path.realpath("/usr/bin"),
+        )
 
     def test_a_directory_that_is_not_there_is_an_error(self):
         done = self.rig.cli("run", "--cwd", "/no/such/place", "--", "true")
@@ -109,7 +126,9 @@ class Surroundings(RigTest):
 
     def test_the_environment_follows_without_secrets(self):
         env = {"COLOUR": "blue and green", "MY_SECRET_TOKEN": "hidden", "WANTED_TOKEN": "given"}
-        done = self.rig.cli("run", "--env-var", "WANTED_TOKEN", "-e", "EXTRA=1", "--", "env", env=env)
+        done = self.rig.cli(
+            "run", "--env-var", "WANTED_TOKEN", "-e", "EXTRA=1", "--", "env", env=env
+        )
         lines = done.text.splitlines()
         self.assertIn("COLOUR=blue and green", lines)
         self.assertIn("WANTED_TOKEN=given", lines)
@@ -129,13 +148,18 @@ class Signals(RigTest):
 
     def test_reach_the_job(self):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            process = self.begin(f"trap 'echo caught; exit 40' {number.name[3:]}; echo ready; while :; do sleep 0.05; done")
+            process = self.begin(
+                f"trap 'echo caught; exit 40' {number.name[3:]}; echo ready; while :; do sleep"
+                " 0.05; done"
+            )
             process.send_signal(number)
             out, err = process.communicate(timeout=30)
             self.assertEqual((out, process.returncode), (b"caught\n", 40), err)
 
     def test_the_second_ends_it_at_once(self):
-        process = self.begin("trap 'echo one' INT; trap '' TERM; echo ready; while :; do sleep 0.05; done")
+        process = self.begin(
+            "trap 'echo one' INT; trap '' TERM; echo ready; while :; do sleep 0.05; done"
+        )
         process.send_signal(signal.SIGINT)
         self.assertEqual(process.stdout.readline(), b"one\n")
         process.send_signal(signal.SIGINT)
@@ -163,7 +187,13 @@ class Restarts(unittest.TestCase):
 
     def test_run_goes_on_over_a_new_head(self):
         gate = self.rig.file("gate")
-        process = self.rig.start("run", "--", "sh", "-c", f"seq 1 20000; until [ -e {gate} ]; do sleep 0.05; done; seq 20001 40000; exit 7")
+        process = self.rig.start(
+            "run",
+            "--",
+            "sh",
+            "-c",
+            f"seq 1 20000; until [ -e {gate} ]; do sleep 0.05; done; seq 20001 40000; exit 7",
+        )
         read = b""
         while not read.endswith(b"\n20000\n"):
             read += os.read(process.stdout.fileno(), 65536)
@@ -177,7 +207,13 @@ class Restarts(unittest.TestCase):
 
     def test_run_goes_on_over_a_new_agent(self):
         gate = self.rig.file("gate")
-        process = self.rig.start("run", "--", "sh", "-c", f"echo before; until [ -e {gate} ]; do sleep 0.05; done; echo after; exit 5")
+        process = self.rig.start(
+            "run",
+            "--",
+            "sh",
+            "-c",
+            f"echo before; until [ -e {gate} ]; do sleep 0.05; done; echo after; exit 5",
+        )
         self.assertEqual(process.stdout.readline(), b"before\n")
         agent = self.rig.agent_pid()
         self.rig.kill(agent)
@@ -199,13 +235,16 @@ class Restarts(unittest.TestCase):
     def test_no_input_is_lost_or_doubled_whoever_dies(self):
         data = random.Random(7).randbytes(6 << 20)
         slow = "i=0; while [ $i -lt 60 ]; do head -c 65536; i=$((i + 1)); sleep 0.02; done; cat"
-        process = self.rig.start("run", "--", "sh", "-c", slow, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        process = self.rig.start(
+            "run", "--", "sh", "-c", slow, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
         got = []
         reader = threading.Thread(target=lambda: got.append(process.stdout.read()))
 
         def write():
             process.stdin.write(data)
             process.stdin.close()
+
         writer = threading.Thread(target=write)
         reader.start()
         writer.start()
@@ -228,7 +267,9 @@ class Restarts(unittest.TestCase):
 
     def test_followers_of_logs_go_on(self):
         gate = self.rig.file("gate")
-        job = self.rig.submit("--", "sh", "-c", f"seq 1 1000; until [ -e {gate} ]; do sleep 0.05; done; seq 1001 2000")
+        job = self.rig.submit(
+            "--", "sh", "-c", f"seq 1 1000; until [ -e {gate} ]; do sleep 0.05; done; seq 1001 2000"
+        )
         follower = self.rig.start("logs", "-f", job)
         read = b""
         while not read.endswith(b"\n1000\n"):
@@ -254,10 +295,15 @@ class Restarts(unittest.TestCase):
 
     def test_jobs_outlive_down_and_up(self):
         gate = self.rig.file("gate")
-        job = self.rig.submit("--", "sh", "-c", f"echo a; until [ -e {gate} ]; do sleep 0.05; done; echo b; exit 4")
+        job = self.rig.submit(
+            "--", "sh", "-c", f"echo a; until [ -e {gate} ]; do sleep 0.05; done; echo b; exit 4"
+        )
         self.rig.wait_for(job, "running")
         self.assertIn("1 running job goes on", self.rig.ok("down").text)
-        self.assertEqual([line for line in self.rig.processes().values() if line.split()[1] in ("up", "agent")], [])
+        self.assertEqual(
+            [line for line in self.rig.processes().values() if line.split()[1] in ("up", "agent")],
+            [],
+        )
         open(gate, "w", encoding="ascii").close()
         self.rig.up()
         self.assertEqual(self.rig.cli("wait", job).code, 4)
@@ -304,7 +350,11 @@ class FoundAgain(unittest.TestCase):
     def setUp(self):
         self.rig = Rig(up=False)
         self.home = os.path.join(self.rig.root, "home")
-        self.plain = {"BILLOW_DATA": "", "HOME": self.home, "XDG_DATA_HOME": os.path.join(self.home, "share")}
+        self.plain = {
+            "BILLOW_DATA": "",
+            "HOME": self.home,
+            "XDG_DATA_HOME": os.path.join(self.home, "share"),
+        }
 
     def tearDown(self):
         for data in (os.path.join(self.rig.root, name) for name in ("a", "b", "home/share/billow")):
@@ -314,7 +364,18 @@ class FoundAgain(unittest.TestCase):
 
     def up(self, name):
         data = os.path.join(self.rig.root, name)
-        done = self.rig.cli("up", "--background", "--listen", "127.0.0.1:0", "--sim", "2xH100", "--data", data, env=self.plain, timeout=60)
+        done = self.rig.cli(
+            "up",
+            "--background",
+            "--listen",
+            "127.0.0.1:0",
+            "--sim",
+            "2xH100",
+            "--data",
+            data,
+            env=self.plain,
+            timeout=60,
+        )
         self.assertEqual(done.code, 0, done)
         return data
 
@@ -354,7 +415,10 @@ class FoundAgain(unittest.TestCase):
         for _ in range(3):
             data = self.up("a")
             job = self.cli("submit", "-q", "--", "sleep", "100").text.strip()
-            poll(lambda: json.loads(self.cli("describe", job, "--json").text)["state"] == "running", "it runs")
+            poll(
+                lambda: json.loads(self.cli("describe", job, "--json").text)["state"] == "running",
+                "it runs",
+            )
             with open(os.path.join(data, "agent/lock"), encoding="ascii") as f:
                 os.kill(int(f.read()), signal.SIGKILL)
             self.assertEqual(self.cli("down", "--stop-jobs").code, 0)
@@ -364,9 +428,16 @@ class FoundAgain(unittest.TestCase):
 class Memory(RigTest):
     def test_more_than_asked_for_is_the_end(self):
         report = " ".join(f["text"] for f in self.rig.cli("doctor", "--json").json["findings"])
-        if "memory" not in report or "memory limits: not available" in report or "memory: not available" in report:
+        if (
+            "memory" not in report
+            or "memory limits: not available" in report
+            or "memory: not available" in report
+        ):
             self.skipTest("control groups for memory are not available here: " + report)
-        hog = "x = []\nfor i in range(400): x.append(bytearray(b'1' * (1 << 20)))\nprint('got it all')"
+        hog = (
+            "x = []\nfor i in range(400): x.append(bytearray(b'1' * (1 << 20)))\nprint('got it"
+            " all')"
+        )
         done = self.rig.cli("run", "--mem", "64M", "--", "python3", "-c", hog, timeout=120)
         self.assertEqual(done.code, 137, done)
         self.assertIn("memory", done.errors)

@@ -1,4 +1,5 @@
-"""Secrets: who may set and use them, how a job gets them, and that a value lies nowhere in plain."""
+"""Secrets: who may set and use them, how a job gets them, and that a value lies nowhere in plain.
+"""
 import hashlib
 import os
 import pty
@@ -17,6 +18,7 @@ SHM = "/dev/shm"
 def files_with(value, *roots):
     """Every file below that holds the value, in plain or as base64 or hexadecimal digits."""
     import base64
+
     forms = [value.encode(), base64.b64encode(value.encode())[:-4], value.encode().hex().encode()]
     found = []
     for root in roots:
@@ -52,17 +54,30 @@ class Secrets(RigTest):
     def test_a_value_reaches_the_job_and_lies_nowhere(self):
         self.set()
         gate, ready = self.rig.file("gate"), self.rig.file("ready")
-        # It hashes what it was given, in its own process: no command line of its own may show the value.
-        program = ("import hashlib, os, sys, time\n"
-                   "h = lambda b: hashlib.sha256(b).hexdigest()\n"
-                   "print(h(os.environ['HF_TOKEN'].encode()), h(os.environ['OTHER'].encode()), h(open(os.environ['HF_TOKEN_FILE'], 'rb').read()), flush=True)\n"
-                   "print(oct(os.stat(os.environ['HF_TOKEN_FILE']).st_mode & 0o777), os.environ['HF_TOKEN_FILE'], flush=True)\n"
-                   f"open({ready!r}, 'w')\n"
-                   f"while not os.path.exists({gate!r}): time.sleep(0.02)\n")
+        # It hashes what it was given, in its own process: no command line of its own may show the
+        # value.
+        program = (
+            "import hashlib, os, sys, time\nh = lambda b:"
+            " hashlib.sha256(b).hexdigest()\nprint(h(os.environ['HF_TOKEN'].encode()),"
+            " h(os.environ['OTHER'].encode()), h(open(os.environ['HF_TOKEN_FILE'], 'rb').read()),"
+            " flush=True)\nprint(oct(os.stat(os.environ['HF_TOKEN_FILE']).st_mode & 0o777),"
+            f" os.environ['HF_TOKEN_FILE'], flush=True)\nopen({ready!r}, 'w')\nwhile not"
+            f" os.path.exists({gate!r}): time.sleep(0.02)\n"
+        )
         script = self.rig.file("look.py")
         with open(script, "w", encoding="ascii") as f:
             f.write(program)
-        job = self.rig.submit("--secret", "HF_TOKEN", "--secret", "HF_TOKEN=OTHER", "--secret", "HF_TOKEN:file", "--", "python3", script)
+        job = self.rig.submit(
+            "--secret",
+            "HF_TOKEN",
+            "--secret",
+            "HF_TOKEN=OTHER",
+            "--secret",
+            "HF_TOKEN:file",
+            "--",
+            "python3",
+            script,
+        )
         poll(lambda: os.path.exists(ready), "the job has looked")
         given = self.rig.ok("logs", job).text.split()
         self.assertEqual(given[:3], [DIGEST] * 3)
@@ -74,12 +89,28 @@ class Secrets(RigTest):
         for line in command_lines():
             self.assertNotIn(VALUE.encode(), line)
         self.rig.ok("describe", job)
-        for target in (f"/v1/jobs/{job}", f"/v1/jobs/{job}/explain", "/v1/jobs?state=all", "/v1/secrets", "/v1/events?limit=1000", "/v1/status", "/v1/nodes", f"/v1/jobs/{job}/logs"):
+        for target in (
+            f"/v1/jobs/{job}",
+            f"/v1/jobs/{job}/explain",
+            "/v1/jobs?state=all",
+            "/v1/secrets",
+            "/v1/events?limit=1000",
+            "/v1/status",
+            "/v1/nodes",
+            f"/v1/jobs/{job}/logs",
+        ):
             answer = self.rig.api("GET", target)
             self.assertEqual(answer.status, 200, answer)
             self.assertNotIn(VALUE.encode(), answer.body)
             self.assertNotIn(b'"sealed"', answer.body)  # nor what it was made into
-        for command in (("describe", job), ("describe", job, "--json"), ("secret", "list"), ("secret", "list", "--json"), ("ps", "-a"), ("events",)):
+        for command in (
+            ("describe", job),
+            ("describe", job, "--json"),
+            ("secret", "list"),
+            ("secret", "list", "--json"),
+            ("ps", "-a"),
+            ("events",),
+        ):
             done = self.rig.cli(*command)
             self.assertNotIn(VALUE.encode(), done.out + done.err)
         with open(gate, "w", encoding="ascii"):
@@ -92,15 +123,37 @@ class Secrets(RigTest):
         # And across a crash of both, and a head that starts anew.
         self.rig.kill(self.rig.head_pid())
         self.rig.up()
-        done = self.rig.ok("run", "--secret", "HF_TOKEN", "--", "python3", "-c", "import os, hashlib; print(hashlib.sha256(os.environ['HF_TOKEN'].encode()).hexdigest())")
+        done = self.rig.ok(
+            "run",
+            "--secret",
+            "HF_TOKEN",
+            "--",
+            "python3",
+            "-c",
+            (
+                "import os, hashlib;"
+                " print(hashlib.sha256(os.environ['HF_TOKEN'].encode()).hexdigest())"
+            ),
+        )
         self.assertEqual(done.text.strip(), DIGEST)
         self.assertEqual(files_with(VALUE, self.rig.root, SHM), [])
 
     def test_a_job_outlives_its_agent_with_what_it_was_given(self):
         self.set()
         gate = self.rig.file("gate-agent")
-        job = self.rig.submit("--secret", "HF_TOKEN", "--secret", "HF_TOKEN:file", "--", "sh", "-c",
-                              f'until [ -e {gate} ]; do sleep 0.02; done; printf %s "$HF_TOKEN" | cmp - "$HF_TOKEN_FILE" && echo same')
+        job = self.rig.submit(
+            "--secret",
+            "HF_TOKEN",
+            "--secret",
+            "HF_TOKEN:file",
+            "--",
+            "sh",
+            "-c",
+            (
+                f'until [ -e {gate} ]; do sleep 0.02; done; printf %s "$HF_TOKEN" | cmp -'
+                ' "$HF_TOKEN_FILE" && echo same'
+            ),
+        )
         self.rig.wait_for(job, "running")
         agent = self.rig.agent_pid()
         self.rig.kill(agent)
@@ -114,8 +167,21 @@ class Secrets(RigTest):
         self.set()
         place = f"/run/billow-test-{os.getpid()}/deep"
         self.addCleanup(lambda: os.path.isdir(place) and os.removedirs(place))
-        look = f'sha256sum < {place}/token; cmp {place}/token {place}/again && echo $HF_TOKEN_FILE; stat -c %a {place}/token; echo x > {place}/token'
-        done = self.rig.cli("run", "--secret", f"HF_TOKEN:{place}/token", "--secret", f"HF_TOKEN:{place}/again", "--", "sh", "-c", look)
+        look = (
+            f"sha256sum < {place}/token; cmp {place}/token {place}/again && echo $HF_TOKEN_FILE;"
+            f" stat -c %a {place}/token; echo x > {place}/token"
+        )
+        done = self.rig.cli(
+            "run",
+            "--secret",
+            f"HF_TOKEN:{place}/token",
+            "--secret",
+            f"HF_TOKEN:{place}/again",
+            "--",
+            "sh",
+            "-c",
+            look,
+        )
         self.assertEqual(done.text.split(), [DIGEST, "-", f"{place}/again", "400"], done)
         self.assertIn("Read-only", done.errors)
         self.assertFalse(os.path.exists(place) and os.listdir(place))
@@ -127,7 +193,9 @@ class Secrets(RigTest):
         for path in ("/proc/x", "//dev/x", "/etc/", "relative", "/a/../b"):
             done = self.rig.cli("run", "--secret", f"HF_TOKEN:{path}", "--", "true")
             self.assertIn(done.code, (1, 2), done)
-        twice = self.rig.cli("run", "--secret", "HF_TOKEN:/run/x/y", "--secret", "HF_TOKEN:/run/x/y", "--", "true")
+        twice = self.rig.cli(
+            "run", "--secret", "HF_TOKEN:/run/x/y", "--secret", "HF_TOKEN:/run/x/y", "--", "true"
+        )
         self.assertIn("two secrets use the same file", twice.errors)
 
     def test_names_that_no_variable_can_have(self):
@@ -138,14 +206,33 @@ class Secrets(RigTest):
         self.assertEqual(refused.code, 1, refused)
         self.assertIn("--secret hyphen-key=VARIABLE", refused.errors)
         self.set("9bad")
-        done = self.rig.ok("run", "--secret", "9bad:file", "--secret", "hyphen-key:file", "--secret", "hyphen-key=GIVEN", "--", "sh", "-c", 'sha256sum < "$_9bad_FILE"; sha256sum < "$hyphen_key_FILE"; printf %s "$GIVEN" | sha256sum')
+        done = self.rig.ok(
+            "run",
+            "--secret",
+            "9bad:file",
+            "--secret",
+            "hyphen-key:file",
+            "--secret",
+            "hyphen-key=GIVEN",
+            "--",
+            "sh",
+            "-c",
+            (
+                'sha256sum < "$_9bad_FILE"; sha256sum < "$hyphen_key_FILE"; printf %s "$GIVEN" |'
+                " sha256sum"
+            ),
+        )
         self.assertEqual(done.text.split(), [DIGEST, "-"] * 3)
         self.assertIn("9bad", self.rig.cli("run", "--secret", "9bad", "--", "true").errors)
 
     def test_what_stands_on_the_command_line_is_refused_before_it_is_sent(self):
         leaked = "hf_" + os.urandom(8).hex()
         self.set()
-        for args in (("secret", "set", "HF_TOKEN", leaked), ("secret", "set", f"HF_TOKEN={leaked}"), ("run", "--secret", f"HF_TOKEN={leaked}", "--", "true")):
+        for args in (
+            ("secret", "set", "HF_TOKEN", leaked),
+            ("secret", "set", f"HF_TOKEN={leaked}"),
+            ("run", "--secret", f"HF_TOKEN={leaked}", "--", "true"),
+        ):
             done = self.rig.cli(*args, stdin=b"")
             self.assertEqual(done.code, 2, done)
         self.assertEqual(files_with(leaked, self.rig.root), [])
@@ -172,10 +259,18 @@ class Secrets(RigTest):
 
     def test_it_is_typed_without_being_shown(self):
         master, slave = pty.openpty()
-        process = subprocess.Popen(self.rig.command("secret", "set", "TYPED"), stdin=slave, stdout=slave, stderr=slave, env=self.rig.environment, start_new_session=True)
+        process = subprocess.Popen(
+            self.rig.command("secret", "set", "TYPED"),
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=self.rig.environment,
+            start_new_session=True,
+        )
         self.rig.started.append(process)
         os.close(slave)
         shown = b""
+
         def read():
             nonlocal shown
             if select.select([master], [], [], 0.05)[0]:
@@ -184,6 +279,7 @@ class Secrets(RigTest):
                 except OSError:
                     pass
             return shown
+
         poll(lambda: b"not shown" in read(), "the prompt")
         os.write(master, VALUE.encode() + b"x\x7f\n")
         poll(lambda: (read(), process.poll())[1] is not None, "its end")
@@ -191,7 +287,15 @@ class Secrets(RigTest):
         os.close(master)
         self.assertEqual(process.returncode, 0, shown)
         self.assertNotIn(VALUE.encode(), shown)
-        done = self.rig.ok("run", "--secret", "TYPED", "--", "python3", "-c", "import os, hashlib; print(hashlib.sha256(os.environ['TYPED'].encode()).hexdigest())")
+        done = self.rig.ok(
+            "run",
+            "--secret",
+            "TYPED",
+            "--",
+            "python3",
+            "-c",
+            "import os, hashlib; print(hashlib.sha256(os.environ['TYPED'].encode()).hexdigest())",
+        )
         self.assertEqual(done.text.strip(), DIGEST)
 
     def test_values_that_are_no_text(self):
@@ -221,23 +325,56 @@ class Secrets(RigTest):
         self.rig.ok("project", "member", "red", "ana", "--role", "admin")
         self.rig.ok("project", "member", "red", "ben")
         self.rig.ok("project", "member", "blue", "eve", "--role", "admin")
-        tokens = {name: {"BILLOW_TOKEN": self.rig.json("token", "create", f"{name}-secrets", "--user", name)["token"]} for name in ("ana", "ben", "eve")}
+        tokens = {
+            name: {
+                "BILLOW_TOKEN": self.rig.json("token", "create", f"{name}-secrets", "--user", name)[
+                    "token"
+                ]
+            }
+            for name in ("ana", "ben", "eve")
+        }
         self.set("KEY", VALUE, "-p", "red", env=tokens["ana"])
-        self.assertEqual(self.rig.cli("secret", "set", "KEY", stdin=b"x", env=tokens["ben"]).code, 1)
+        self.assertEqual(
+            self.rig.cli("secret", "set", "KEY", stdin=b"x", env=tokens["ben"]).code, 1
+        )
         self.assertEqual(self.rig.cli("secret", "rm", "KEY", env=tokens["ben"]).code, 1)
-        # A member's job has it, as its own user's: another member of the machine cannot look into the file.
-        done = self.rig.ok("run", "--cwd", "/", "--secret", "KEY:file", "--", "sh", "-c", 'id -u; sha256sum < "$KEY_FILE"', env=tokens["ben"])
+        # A member's job has it, as its own user's: another member of the machine cannot look into
+        # the file.
+        done = self.rig.ok(
+            "run",
+            "--cwd",
+            "/",
+            "--secret",
+            "KEY:file",
+            "--",
+            "sh",
+            "-c",
+            'id -u; sha256sum < "$KEY_FILE"',
+            env=tokens["ben"],
+        )
         self.assertIn(DIGEST, done.text)
         gate = self.rig.file("gate-people")
         os.chmod(self.rig.files, 0o755)
-        job = self.rig.json("submit", "--cwd", "/", "--secret", "KEY:file", "--", "sh", "-c", f'echo "$KEY_FILE"; until [ -e {gate} ]; do sleep 0.02; done', env=tokens["ben"])["id"]
+        job = self.rig.json(
+            "submit",
+            "--cwd",
+            "/",
+            "--secret",
+            "KEY:file",
+            "--",
+            "sh",
+            "-c",
+            f'echo "$KEY_FILE"; until [ -e {gate} ]; do sleep 0.02; done',
+            env=tokens["ben"],
+        )["id"]
         path = poll(lambda: self.rig.cli("logs", job).text.strip(), "its path")
         peek = self.rig.cli("run", "--cwd", "/", "--", "cat", path, env=tokens["eve"])
         self.assertNotEqual(peek.code, 0)
         self.assertIn("ermission denied", peek.errors)
         with open(gate, "w", encoding="ascii"):
             pass
-        # Whether there is something where only root can look is not told by where a secret cannot be put.
+        # Whether there is something where only root can look is not told by where a secret cannot
+        # be put.
         closed = os.path.join(self.rig.root, "closed")
         os.makedirs(os.path.join(closed, "there"), 0o700)
         os.chmod(closed, 0o700)
@@ -245,23 +382,53 @@ class Secrets(RigTest):
             pass
         said = {}
         for name in ("there", "missing"):
-            done = self.rig.cli("run", "--cwd", "/", "--secret", f"KEY:{closed}/{name}/token", "--", "true", env=tokens["ben"])
+            done = self.rig.cli(
+                "run",
+                "--cwd",
+                "/",
+                "--secret",
+                f"KEY:{closed}/{name}/token",
+                "--",
+                "true",
+                env=tokens["ben"],
+            )
             self.assertEqual(done.code, 126, done)
             said[name] = done.errors.replace(name, "NAME")
         self.assertIn("may not look into", said["there"])
-        strip = lambda text: [line for line in text.splitlines() if "cannot be put" in line][0].split("cannot be put")[1]
+        strip = lambda text: [line for line in text.splitlines() if "cannot be put" in line][
+            0
+        ].split("cannot be put")[1]
         self.assertEqual(strip(said["there"]), strip(said["missing"]))
         # Another project's job cannot ask for it, by whatever way.
-        for args in (("run", "--cwd", "/", "--secret", "KEY", "--", "true"), ("run", "--cwd", "/", "-p", "red", "--secret", "KEY", "--", "true"), ("secret", "list", "-p", "red"), ("secret", "set", "KEY", "-p", "red")):
+        for args in (
+            ("run", "--cwd", "/", "--secret", "KEY", "--", "true"),
+            ("run", "--cwd", "/", "-p", "red", "--secret", "KEY", "--", "true"),
+            ("secret", "list", "-p", "red"),
+            ("secret", "set", "KEY", "-p", "red"),
+        ):
             done = self.rig.cli(*args, env=tokens["eve"], stdin=b"x")
             self.assertEqual(done.code, 1, done)
             self.assertNotIn(VALUE, done.text + done.errors)
         self.assertEqual(self.rig.json("secret", "list", env=tokens["eve"])["secrets"], [])
-        names = [s["name"] for s in self.rig.json("secret", "list", "-p", "red", env=tokens["ben"])["secrets"]]
+        names = [
+            s["name"]
+            for s in self.rig.json("secret", "list", "-p", "red", env=tokens["ben"])["secrets"]
+        ]
         self.assertEqual(names, ["KEY"])
 
     def test_schedules_and_endpoints_are_held_to_the_same(self):
-        done = self.rig.cli("schedule", "add", "--name", "s1", "--cron", "@daily", "--secret", "NOSUCH", "--", "true")
+        done = self.rig.cli(
+            "schedule",
+            "add",
+            "--name",
+            "s1",
+            "--cron",
+            "@daily",
+            "--secret",
+            "NOSUCH",
+            "--",
+            "true",
+        )
         self.assertEqual(done.code, 1, done)
         done = self.rig.cli("deploy", "e1", "--secret", "NOSUCH", "--", "true")
         self.assertEqual(done.code, 1, done)
@@ -269,10 +436,19 @@ class Secrets(RigTest):
 
 
 class Kept(postgres.PostgresTest):
-    """The key is apart from the store: what a backup holds is of no use without it, and works with it."""
+    """The key is apart from the store: what a backup holds is of no use without it, and works with
+    it."""
 
     def look(self, rig):
-        return rig.cli("run", "--secret", "KEPT", "--", "python3", "-c", "import os, hashlib; print(hashlib.sha256(os.environ['KEPT'].encode()).hexdigest())")
+        return rig.cli(
+            "run",
+            "--secret",
+            "KEPT",
+            "--",
+            "python3",
+            "-c",
+            "import os, hashlib; print(hashlib.sha256(os.environ['KEPT'].encode()).hexdigest())",
+        )
 
     def test_backup_and_restore(self):
         first, second = Rig(), Rig(up=False)
@@ -315,7 +491,9 @@ class Kept(postgres.PostgresTest):
                 for secret in (VALUE, f.read().strip()):
                     self.assertNotIn(secret, dump)
                     self.assertNotIn(secret.encode().hex(), dump)
-            self.assertIn("KEPT".encode().hex(), dump + dump.encode().hex())  # what is looked for would be found
+            self.assertIn(
+                "KEPT".encode().hex(), dump + dump.encode().hex()
+            )  # what is looked for would be found
             first.ok("down")
             key = os.path.join(first.data, "secrets.key")
             second = Rig(args=("--store", url, "--secrets-key", key))

@@ -4,14 +4,20 @@ from rig import RigTest, alive, poll
 
 class Sharing(RigTest):
     def setUp(self):
-        self.rig.ok("project", "set", "default", "--guarantee", "0", "--max", "none", "--policy", "fair")
+        self.rig.ok(
+            "project", "set", "default", "--guarantee", "0", "--max", "none", "--policy", "fair"
+        )
 
     def reasons(self, job):
         return [reason["kind"] for reason in self.rig.json("explain", job)["reasons"]]
 
     def test_a_reservation_keeps_gpus_free_and_is_shown_used_and_cancelled(self):
-        made = self.rig.json("reserve", "--gpus", 8, "--from", "+2h", "--for", "4h", "--name", "demo")
-        self.assertEqual((made["state"], made["gpu_milli"], made["price_class"]), ("waiting", 8000, "reserved"))
+        made = self.rig.json(
+            "reserve", "--gpus", 8, "--from", "+2h", "--for", "4h", "--name", "demo"
+        )
+        self.assertEqual(
+            (made["state"], made["gpu_milli"], made["price_class"]), ("waiting", 8000, "reserved")
+        )
         self.assertIn("demo", self.rig.ok("reserve", "list").text)
         calendar = self.rig.ok("reserve", "calendar", "--days", 1).text
         self.assertIn("A", calendar)
@@ -19,7 +25,9 @@ class Sharing(RigTest):
         endless = self.rig.submit("--gpus", 1, "--", "sleep", 600)
         self.assertEqual(self.reasons(endless), ["reserved"])
         self.assertIn("--time", self.rig.ok("explain", endless).text)
-        self.assertEqual(self.rig.ok("run", "--gpus", 1, "--time", "1h", "--", "echo", "passes").text, "passes\n")
+        self.assertEqual(
+            self.rig.ok("run", "--gpus", 1, "--time", "1h", "--", "echo", "passes").text, "passes\n"
+        )
         again = self.rig.cli("reserve", "--gpus", 1, "--from", "+3h", "--for", "1h")
         self.assertEqual(again.code, 1)
         self.assertIn(b"--from", again.err)
@@ -30,7 +38,9 @@ class Sharing(RigTest):
     def test_spot_work_runs_before_a_reservation_and_who_waits_for_one_hears_the_cure(self):
         spot = self.rig.submit("--gpus", 6, "--spot", "--", "sleep", 600)
         self.rig.wait_for(spot, "running")
-        made = self.rig.cli("reserve", "--gpus", 8, "--from", "+3h", "--for", "1h", "--name", "later")
+        made = self.rig.cli(
+            "reserve", "--gpus", 8, "--from", "+3h", "--for", "1h", "--name", "later"
+        )
         self.assertEqual(made.code, 0)
         self.assertIn(f"will be preempted when it begins: {spot} ".encode(), made.err)
         also = self.rig.submit("--gpus", 1, "--spot", "--", "sleep", 600)
@@ -54,7 +64,9 @@ class Sharing(RigTest):
         self.assertIn(b"no node has 1000000 GPUs; the largest has 8", much.err)
         self.assertIn(b"at most --gpus 8", much.err)
 
-    def test_a_reservation_leaves_spot_work_alone_where_there_is_room_and_its_jobs_do_not_become_others(self):
+    def test_a_reservation_leaves_spot_work_alone_where_there_is_room_and_its_jobs_do_not_become_others(
+        self,
+    ):
         spot = self.rig.submit("--spot", "--gpus", 2, "--", "sleep", 600)
         poll(lambda: self.rig.json("describe", spot)["state"] == "running", "the spot job runs")
         made = self.rig.ok("reserve", "--gpus", 0.5, "--for", "1h", "--name", "half")
@@ -66,7 +78,9 @@ class Sharing(RigTest):
         self.assertIn(b"holds 0.5 GPUs", too_large.err)
         first = self.rig.submit("--reservation", "half", "--gpus", 0.5, "--", "sleep", 600)
         second = self.rig.submit("--reservation", "half", "--gpus", 0.5, "--", "echo", "went on")
-        poll(lambda: self.rig.json("describe", first)["state"] == "running", "the first runs inside")
+        poll(
+            lambda: self.rig.json("describe", first)["state"] == "running", "the first runs inside"
+        )
         cancelled = self.rig.ok("reserve", "cancel", "half")
         self.assertIn(f"billow resume --on-demand {second}".encode(), cancelled.err)
         self.assertEqual(self.reasons(second), ["held"])
@@ -79,7 +93,12 @@ class Sharing(RigTest):
         self.assertEqual(self.rig.json("describe", spot)["state"], "running")
         self.assertEqual(self.rig.json("describe", first)["state"], "running")
         self.rig.ok("stop", "--wait", first, spot)
-        poll(lambda: any("unused" in line["job"] for line in self.rig.json("cost", "--by", "job")["lines"]), "what was reserved and not used has a name")
+        poll(
+            lambda: any(
+                "unused" in line["job"] for line in self.rig.json("cost", "--by", "job")["lines"]
+            ),
+            "what was reserved and not used has a name",
+        )
 
     def test_a_job_runs_inside_a_reservation(self):
         made = self.rig.json("reserve", "--gpus", 2, "--for", "1h", "--name", "inside")
@@ -102,9 +121,15 @@ class Sharing(RigTest):
         self.rig.ok("stop", "--wait", first, second)
 
     def test_what_makes_no_sense_is_refused_with_a_hint(self):
-        for words, said in ((("reserve", "--gpus", 8), b"the length is missing"), (("reserve", "--for", "1h"), b"--gpus"), (("reserve", "--gpus", 8, "--from", "then", "--for", "1h"), b"is not a time"),
-                            (("project", "set", "default", "--policy", "luck"), b"fair"), (("submit", "--gpus", 1, "--elastic", "--", "true"), b"--nodes 2"),
-                            (("submit", "--topology", "moon", "--", "true"), b"rack"), (("submit", "--region", "nowhere", "--", "true"), b"region")):
+        for words, said in (
+            (("reserve", "--gpus", 8), b"the length is missing"),
+            (("reserve", "--for", "1h"), b"--gpus"),
+            (("reserve", "--gpus", 8, "--from", "then", "--for", "1h"), b"is not a time"),
+            (("project", "set", "default", "--policy", "luck"), b"fair"),
+            (("submit", "--gpus", 1, "--elastic", "--", "true"), b"--nodes 2"),
+            (("submit", "--topology", "moon", "--", "true"), b"rack"),
+            (("submit", "--region", "nowhere", "--", "true"), b"region"),
+        ):
             done = self.rig.cli(*words)
             self.assertNotEqual(done.code, 0, words)
             self.assertIn(said, done.err, words)
@@ -112,8 +137,11 @@ class Sharing(RigTest):
         self.assertNotIn(b"--nodes", nine.err, "one node cannot be two")
 
     def test_a_whole_node_is_cleaned_when_its_job_ends(self):
-        """What the job left running is ended with it, the GPUs are seen to be empty, and the node takes work again."""
-        script = self.rig.script("setsid sleep 12345 < /dev/null > /dev/null 2>&1 &\necho $! > left\necho all of it\n")
+        """What the job left running is ended with it, the GPUs are seen to be empty, and the node
+        takes work again."""
+        script = self.rig.script(
+            "setsid sleep 12345 < /dev/null > /dev/null 2>&1 &\necho $! > left\necho all of it\n"
+        )
         ran = self.rig.ok("run", "--whole-node", "--", "sh", script)
         self.assertEqual(ran.text, "all of it\n")
         with open(self.rig.file("left"), encoding="ascii") as f:

@@ -50,7 +50,9 @@ class SlowPulls(unittest.TestCase):
             for name, unix_name in (("ana", "nobody"), ("ben", "daemon")):
                 cls.rig.ok("user", "create", name, "--unix-name", unix_name)
                 cls.rig.ok("project", "member", "default", name)
-                cls.tokens[name] = cls.rig.json("token", "create", f"{name}-token", "--user", name)["token"]
+                cls.tokens[name] = cls.rig.json("token", "create", f"{name}-token", "--user", name)[
+                    "token"
+                ]
         except BaseException:
             cls.rig.close()
             raise
@@ -73,11 +75,15 @@ class SlowPulls(unittest.TestCase):
     def test_one_users_hanging_pulls_hold_up_nobody_else(self):
         hung = [self.submit("ana", self.silent.name(f"never{n}:1")) for n in range(20)]
         poll(lambda: self.silent.held, "a pull that hangs", 60)
-        done = self.cli("ben", "run", "--cwd", "/", "--image", self.image, "--", "cat", "/etc/hello", timeout=50)   # well within the patience for the others
+        done = self.cli(
+            "ben", "run", "--cwd", "/", "--image", self.image, "--", "cat", "/etc/hello", timeout=50
+        )  # well within the patience for the others
         self.assertEqual((done.code, done.text), (0, "from the image\n"), done)
         states = [self.rig.job(job)["state"] for job in hung]
-        self.assertNotIn("failed", states)   # they hang still: nobody waited for their end
-        waits = [self.rig.job(job).get("starting", "") or json.dumps(self.rig.job(job)) for job in hung]
+        self.assertNotIn("failed", states)  # they hang still: nobody waited for their end
+        waits = [
+            self.rig.job(job).get("starting", "") or json.dumps(self.rig.job(job)) for job in hung
+        ]
         self.assertTrue(any("to be fetched first" in text for text in waits), waits[:3])
         # One that is stopped while it is brought, or waits, goes at once.
         for job in hung[2:]:
@@ -98,14 +104,28 @@ class SlowPulls(unittest.TestCase):
         os.makedirs(store)
         with open(os.path.join(store, "lock"), "wb") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
-            done = subprocess.run([BILLOW, "box", "--store", store, "--image", self.image, "--key", "k"], capture_output=True, check=False, timeout=60)
-            self.assertIn({"busy": True}, [json.loads(line) for line in done.stdout.splitlines()], done)
+            done = subprocess.run(
+                [BILLOW, "box", "--store", store, "--image", self.image, "--key", "k"],
+                capture_output=True,
+                check=False,
+                timeout=60,
+            )
+            self.assertIn(
+                {"busy": True}, [json.loads(line) for line in done.stdout.splitlines()], done
+            )
             fcntl.flock(held, fcntl.LOCK_UN)
-        done = subprocess.run([BILLOW, "box", "--store", store, "--image", self.image, "--key", "k"], capture_output=True, check=False, timeout=120)
+        done = subprocess.run(
+            [BILLOW, "box", "--store", store, "--image", self.image, "--key", "k"],
+            capture_output=True,
+            check=False,
+            timeout=120,
+        )
         self.assertTrue(any("image" in json.loads(line) for line in done.stdout.splitlines()), done)
 
     def test_a_home_that_cannot_be_written_is_no_hindrance(self):
-        done = self.cli("ben", "run", "--cwd", "/", "--image", self.image, "--", "id", "-u", timeout=120)   # daemon's home is /usr/sbin
+        done = self.cli(
+            "ben", "run", "--cwd", "/", "--image", self.image, "--", "id", "-u", timeout=120
+        )  # daemon's home is /usr/sbin
         self.assertEqual((done.code, done.text), (0, "0\n"), done)
 
 

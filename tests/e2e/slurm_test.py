@@ -1,4 +1,5 @@
-"""The Slurm pool on a real Slurm: one slurmctld, four slurmd with eight GPUs each, started here from Debian's packages."""
+"""The Slurm pool on a real Slurm: one slurmctld, four slurmd with eight GPUs each, started here
+from Debian's packages."""
 import os
 import shutil
 import sys
@@ -9,20 +10,46 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 from rig import Rig, poll
 from slurm import Slurm
 
-WHY_NOT = "" if os.geteuid() == 0 and Slurm.installed() else "this needs root and the packages slurmctld, slurmd, slurm-client, munge"
+WHY_NOT = (
+    ""
+    if os.geteuid() == 0 and Slurm.installed()
+    else "this needs root and the packages slurmctld, slurmd, slurm-client, munge"
+)
 
 
 class SlurmRig(Rig):
     def __init__(self, slurm):
-        super().__init__(sim="8xH100", args=("--no-agent", "--tls"), SLURM_CONF=slurm.env["SLURM_CONF"])
+        super().__init__(
+            sim="8xH100", args=("--no-agent", "--tls"), SLURM_CONF=slurm.env["SLURM_CONF"]
+        )
         self.slurm = slurm
 
     def add_pool(self, name="fast", *options):
-        self.ok("pool", "add", "slurm", name, "--partition", "all", "--gres", "gpu:h100:8", "--max", 4, "--idle", "3s", "--time", "1h", "--sim", "8xH100",
-                "--sbatch=--cpus-per-task=8", *options)
+        self.ok(
+            "pool",
+            "add",
+            "slurm",
+            name,
+            "--partition",
+            "all",
+            "--gres",
+            "gpu:h100:8",
+            "--max",
+            4,
+            "--idle",
+            "3s",
+            "--time",
+            "1h",
+            "--sim",
+            "8xH100",
+            "--sbatch=--cpus-per-task=8",
+            *options,
+        )
 
     def machines(self):
-        return {m["name"]: m for pool in self.json("pool", "list")["pools"] for m in pool["machines"]}
+        return {
+            m["name"]: m for pool in self.json("pool", "list")["pools"] for m in pool["machines"]
+        }
 
     def allocations(self):
         """What Slurm has, as (name, state) in the order of numbers."""
@@ -60,10 +87,21 @@ class SlurmPool(unittest.TestCase):
             self.rig.cli("stop", "--force", job["id"])
 
     def empty(self):
-        poll(lambda: not self.rig.allocations() and not self.rig.machines(), "nothing allocated", 90)
+        poll(
+            lambda: not self.rig.allocations() and not self.rig.machines(), "nothing allocated", 90
+        )
 
     def test_an_allocation_of_just_the_size_comes_and_goes(self):
-        done = self.rig.ok("run", "--gpus", 2, "--", "sh", "-c", "echo gpus=$CUDA_VISIBLE_DEVICES; echo node=$(hostname)", timeout=90)
+        done = self.rig.ok(
+            "run",
+            "--gpus",
+            2,
+            "--",
+            "sh",
+            "-c",
+            "echo gpus=$CUDA_VISIBLE_DEVICES; echo node=$(hostname)",
+            timeout=90,
+        )
         self.assertIn("gpus=", done.text)
         self.assertEqual(len(done.text.splitlines()[0].split("=")[1].split(",")), 2)
         machine = self.rig.machines()
@@ -75,7 +113,18 @@ class SlurmPool(unittest.TestCase):
         self.assertEqual(self.rig.json("nodes")["nodes"], [])
 
     def test_a_gang_gets_whole_nodes_at_once(self):
-        done = self.rig.ok("run", "--nodes", 2, "--gpus", 8, "--", "sh", "-c", "echo $WORLD_SIZE $CUDA_VISIBLE_DEVICES", timeout=120)
+        done = self.rig.ok(
+            "run",
+            "--nodes",
+            2,
+            "--gpus",
+            8,
+            "--",
+            "sh",
+            "-c",
+            "echo $WORLD_SIZE $CUDA_VISIBLE_DEVICES",
+            timeout=120,
+        )
         world, gpus = done.text.splitlines()[0].split()[-2:]
         self.assertEqual((world, len(set(gpus.split(",")))), ("2", 8))
         self.assertEqual([(m["nodes"], m["gpus"]) for m in self.rig.machines().values()], [(2, 8)])
@@ -83,12 +132,32 @@ class SlurmPool(unittest.TestCase):
 
     def test_an_allocation_taken_away_sends_its_work_elsewhere(self):
         gate = self.rig.file("gate")
-        job = self.rig.submit("--gpus", 1, "--", "sh", "-c", f"trap 'exit 9' TERM; while [ ! -e {gate} ]; do sleep 0.05; done; echo finished")
+        job = self.rig.submit(
+            "--gpus",
+            1,
+            "--",
+            "sh",
+            "-c",
+            f"trap 'exit 9' TERM; while [ ! -e {gate} ]; do sleep 0.05; done; echo finished",
+        )
         node = self.rig.wait_for(job, "running", 60)["tasks"][0]["node"]
         number = poll(lambda: self.rig.machines()[node]["external"], "Slurm's number of it", 30)
         self.slurm.run(["scancel", number], check=True)
         # Whatever order the signals arrive in, the job is taken away and has not failed.
-        self.assertIn("second", poll(lambda: (lambda j: "second" if j["attempt"] >= 2 else j if j["state"] in ("failed", "lost", "stopped") else None)(self.rig.job(job)), "the second attempt", 90))
+        self.assertIn(
+            "second",
+            poll(
+                lambda: (
+                    lambda j: (
+                        "second"
+                        if j["attempt"] >= 2
+                        else j if j["state"] in ("failed", "lost", "stopped") else None
+                    )
+                )(self.rig.job(job)),
+                "the second attempt",
+                90,
+            ),
+        )
         with open(gate, "w", encoding="ascii"):
             pass
         self.assertEqual(self.rig.cli("wait", job, timeout=90).code, 0)
@@ -96,11 +165,24 @@ class SlurmPool(unittest.TestCase):
 
     def test_a_controller_that_restarts_loses_nothing(self):
         gate = self.rig.file("gate2")
-        job = self.rig.submit("--gpus", 1, "--", "sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.05; done; echo went on")
+        job = self.rig.submit(
+            "--gpus",
+            1,
+            "--",
+            "sh",
+            "-c",
+            f"while [ ! -e {gate} ]; do sleep 0.05; done; echo went on",
+        )
         self.rig.wait_for(job, "running", 60)
         self.slurm.stop_controller()
-        second = self.rig.submit("--gpus", 8, "--", "echo", "later")  # wants an allocation while nobody can give one
-        poll(lambda: "squeue" in self.rig.head_log() or "sbatch" in self.rig.head_log(), "the complaint in the log", 30)
+        second = self.rig.submit(
+            "--gpus", 8, "--", "echo", "later"
+        )  # wants an allocation while nobody can give one
+        poll(
+            lambda: "squeue" in self.rig.head_log() or "sbatch" in self.rig.head_log(),
+            "the complaint in the log",
+            30,
+        )
         self.assertEqual(self.rig.job(job)["state"], "running")
         self.slurm.start_controller()
         self.assertEqual(self.rig.cli("wait", second, timeout=120).code, 0)
@@ -113,20 +195,64 @@ class SlurmPool(unittest.TestCase):
     def test_a_stray_allocation_under_our_name_is_cancelled(self):
         with open(os.path.join(self.rig.data, "installation"), encoding="ascii") as f:
             installation = f.read().strip()
-        self.slurm.run(["sbatch", "--parsable", f"--job-name=billow-{installation}-fast-9999", "--partition=all", "--output=/dev/null", "--wrap", "sleep 600"])
-        self.slurm.run(["sbatch", "--parsable", "--job-name=billow-other-fast-9999", "--partition=all", "--output=/dev/null", "--wrap", "sleep 600"])
+        self.slurm.run(
+            [
+                "sbatch",
+                "--parsable",
+                f"--job-name=billow-{installation}-fast-9999",
+                "--partition=all",
+                "--output=/dev/null",
+                "--wrap",
+                "sleep 600",
+            ]
+        )
+        self.slurm.run(
+            [
+                "sbatch",
+                "--parsable",
+                "--job-name=billow-other-fast-9999",
+                "--partition=all",
+                "--output=/dev/null",
+                "--wrap",
+                "sleep 600",
+            ]
+        )
         self.assertTrue(poll(lambda: len(self.rig.allocations()) == 2, "both listed", 20))
-        poll(lambda: [a[0] for a in self.rig.allocations() if a[1] != "COMPLETING"] == ["billow-other-fast-9999"], "the stray cancelled, the other's left alone", 60)
+        poll(
+            lambda: [a[0] for a in self.rig.allocations() if a[1] != "COMPLETING"]
+            == ["billow-other-fast-9999"],
+            "the stray cancelled, the other's left alone",
+            60,
+        )
         self.slurm.run(["scancel", "--name=billow-other-fast-9999"])
         self.empty()
 
     def test_a_partition_that_refuses_is_explained(self):
         self.empty()
-        self.rig.ok("pool", "add", "slurm", "nowhere", "--partition", "nosuch", "--gres", "gpu:h100:8", "--gpu", "8xH100", "--max", 2, "--order", -1)
+        self.rig.ok(
+            "pool",
+            "add",
+            "slurm",
+            "nowhere",
+            "--partition",
+            "nosuch",
+            "--gres",
+            "gpu:h100:8",
+            "--gpu",
+            "8xH100",
+            "--max",
+            2,
+            "--order",
+            -1,
+        )
         try:
             job = self.rig.submit("--gpus", 1, "--", "echo", "ran")
             self.assertEqual(self.rig.cli("wait", job, timeout=90).code, 0)  # by the other pool
-            denied = [p["denied"] for p in self.rig.json("pool", "list")["pools"] if p["name"] == "nowhere"]
+            denied = [
+                p["denied"]
+                for p in self.rig.json("pool", "list")["pools"]
+                if p["name"] == "nowhere"
+            ]
             self.assertIn("nvalid partition", denied[0] or "", denied)
         finally:
             self.rig.ok("pool", "rm", "nowhere")

@@ -1,4 +1,5 @@
-"""A neighbour on the node that binds the ports of replicas: what it answers is never taken for theirs."""
+"""A neighbour on the node that binds the ports of replicas: what it answers is never taken for
+theirs."""
 import json
 import os
 
@@ -38,7 +39,8 @@ while True:
     time.sleep(0.001)
 """
 
-# The first replica is slow to bind its port and loses it; what it does then is told by its argument. Its successors are quick.
+# The first replica is slow to bind its port and loses it; what it does then is told by its
+# argument. Its successors are quick.
 SERVER = """
 import errno, http.server, os, sys, threading, time
 os.chdir(sys.argv[1])
@@ -85,12 +87,25 @@ class Squat(EndpointTest):
         for name, text in (("squat.py", SQUATTER), ("slow.py", SERVER)):
             with open(self.rig.file(name), "w", encoding="utf-8") as f:
                 f.write(text)
-        self.squatter = self.rig.json("submit", "--", "python3", self.rig.file("squat.py"), self.rig.files)["id"]
+        self.squatter = self.rig.json(
+            "submit", "--", "python3", self.rig.file("squat.py"), self.rig.files
+        )["id"]
         self.addCleanup(self.rig.cli, "stop", str(self.squatter))
         poll(lambda: os.path.exists(self.rig.file("squatting")), "the squatter")
 
     def serve(self, on_loss):
-        return self.rig.json("deploy", "app", "--max", 1, "--", "python3", self.rig.file("slow.py"), self.rig.files, on_loss, timeout=90)
+        return self.rig.json(
+            "deploy",
+            "app",
+            "--max",
+            1,
+            "--",
+            "python3",
+            self.rig.file("slow.py"),
+            self.rig.files,
+            on_loss,
+            timeout=90,
+        )
 
     def stolen(self):
         try:
@@ -101,7 +116,12 @@ class Squat(EndpointTest):
 
     def robbed_replicas(self):
         jobs = self.rig.json("ps", "--all")["jobs"]
-        return [j for j in jobs if j["id"] > self.squatter and "which it was given, is held by a process that is not its own" in json.dumps(j)]
+        return [
+            j
+            for j in jobs
+            if j["id"] > self.squatter
+            and "which it was given, is held by a process that is not its own" in json.dumps(j)
+        ]
 
     def only_mine(self):
         for _ in range(20):
@@ -114,7 +134,11 @@ class Squat(EndpointTest):
         self.assertEqual(self.stolen(), "", "the neighbour was asked, if only for its health")
         robbed = poll(self.robbed_replicas, "the replica that lost its port")
         self.assertEqual([j["state"] for j in robbed], ["failed"])
-        self.assertEqual([r["state"] for r in self.endpoint("app")["revisions"]], ["serving"], "no fault of the revision")
+        self.assertEqual(
+            [r["state"] for r in self.endpoint("app")["revisions"]],
+            ["serving"],
+            "no fault of the revision",
+        )
 
     def test_a_port_taken_before_a_slow_replica_binds_it(self):
         self.robbed_while_starting("hang")
@@ -127,8 +151,13 @@ class Squat(EndpointTest):
         self.only_mine()
         first = self.endpoint("app")["replicas"][0]["job"]
         self.assertEqual(self.call("app", "/drop")[2], b"mine")
-        # From its agent's next look on nobody is sent there, whoever has it; its successor has another port.
-        poll(lambda: [j for j in self.robbed_replicas() if j["id"] == first] or not any(r["job"] == first for r in self.endpoint("app")["replicas"]), "the end of the replica without a port")
+        # From its agent's next look on nobody is sent there, whoever has it; its successor has
+        # another port.
+        poll(
+            lambda: [j for j in self.robbed_replicas() if j["id"] == first]
+            or not any(r["job"] == first for r in self.endpoint("app")["replicas"]),
+            "the end of the replica without a port",
+        )
         asked = self.stolen()
         self.only_mine()
         self.assertEqual(self.stolen(), asked)

@@ -1,4 +1,5 @@
-"""The store on a real PostgreSQL: the same head on it, restarts of both, URLs that lead nowhere; and moving, backing up, restoring."""
+"""The store on a real PostgreSQL: the same head on it, restarts of both, URLs that lead nowhere;
+and moving, backing up, restoring."""
 import os
 import shutil
 import unittest
@@ -8,9 +9,10 @@ import zero_bytes
 from rig import Rig, WebSocket, agent_frame, poll
 
 
-
 def finished(rig):
-    return sorted((j["id"], j["state"], j["command"]) for j in rig.json("ps", "-a", "--limit", 1000)["jobs"])
+    return sorted(
+        (j["id"], j["state"], j["command"]) for j in rig.json("ps", "-a", "--limit", 1000)["jobs"]
+    )
 
 
 class OnPostgres(postgres.PostgresTest):
@@ -18,7 +20,10 @@ class OnPostgres(postgres.PostgresTest):
         url = self.pg.database("same")
         rig = Rig(args=("--store", url))
         try:
-            self.assertEqual(rig.ok("run", "--gpus", 1, "--label", "a=b", "--", "echo", "stored").out, b"stored\n")
+            self.assertEqual(
+                rig.ok("run", "--gpus", 1, "--label", "a=b", "--", "echo", "stored").out,
+                b"stored\n",
+            )
             array = rig.submit("--array", "0-9", "--", "true")
             self.assertEqual(rig.cli("wait", array).code, 0)
             failed = rig.submit("--", "sh", "-c", "exit 3")
@@ -28,11 +33,19 @@ class OnPostgres(postgres.PostgresTest):
             self.assertGreater(len(events), 20)
             # Everything is in the database, and nothing in a file.
             self.assertFalse(os.path.exists(os.path.join(rig.data, "billow.db")))
-            self.assertEqual(int(self.pg.psql("SELECT count(*) FROM billow.events", "same")), max(e["seq"] for e in events))
+            self.assertEqual(
+                int(self.pg.psql("SELECT count(*) FROM billow.events", "same")),
+                max(e["seq"] for e in events),
+            )
             rig.kill(rig.head_pid())
             rig.up()
             self.assertEqual(finished(rig), before)
-            self.assertEqual([e["seq"] for e in rig.api("GET", "/v1/events?limit=1000").json["events"]][:len(events)], [e["seq"] for e in events])
+            self.assertEqual(
+                [e["seq"] for e in rig.api("GET", "/v1/events?limit=1000").json["events"]][
+                    : len(events)
+                ],
+                [e["seq"] for e in events],
+            )
             self.assertEqual(len(rig.json("ps", "-a", "--label", "a=b")["jobs"]), 1)
             # A second head on it is told who leads.
             other = Rig(up=False)
@@ -50,11 +63,31 @@ class OnPostgres(postgres.PostgresTest):
         rig = Rig(sim="1xH100", args=("--store", self.pg.database("zeros")))
         try:
             self.assertGreater(zero_bytes.check(self, rig), 100)
-            for query in ("name=a%00b", "label=a%00=b", "user=%00", "state=all&project=%00", "q=%00"):
+            for query in (
+                "name=a%00b",
+                "label=a%00=b",
+                "user=%00",
+                "state=all&project=%00",
+                "q=%00",
+            ):
                 self.assertLess(rig.api("GET", f"/v1/jobs?{query}").status, 500, query)
             # What a node says is not refused, it is repaired: the node is not the one to ask.
             peer = WebSocket(rig, "/v1/agent", rig.read("node-token").strip())
-            peer.send(agent_frame({"type": "hello", "offer": {"name": "zero", "boot_id": "a\0b", "version": "\0", "cpu_milli": 0, "mem_mib": 1000, "labels": {"x": "y\0z"}}}))
+            peer.send(
+                agent_frame(
+                    {
+                        "type": "hello",
+                        "offer": {
+                            "name": "zero",
+                            "boot_id": "a\0b",
+                            "version": "\0",
+                            "cpu_milli": 0,
+                            "mem_mib": 1000,
+                            "labels": {"x": "y\0z"},
+                        },
+                    }
+                )
+            )
             poll(lambda: "zero" in rig.ok("nodes").text, "the node", 20)
             peer.close()
             self.assertEqual(rig.ok("run", "--", "echo", "goes on").out, b"goes on\n")
@@ -83,23 +116,44 @@ class OnPostgres(postgres.PostgresTest):
             with open(path, "w", encoding="ascii") as f:
                 f.write(full + "\n")
             os.chmod(path, 0o644)
-            self.assertIn("can be read by others", rig.cli("up", "--background", "--listen", "127.0.0.1:0", "--store-file", path).errors)
+            self.assertIn(
+                "can be read by others",
+                rig.cli(
+                    "up", "--background", "--listen", "127.0.0.1:0", "--store-file", path
+                ).errors,
+            )
             os.chmod(path, 0o600)
             pgpass = rig.file("pgpass")
             with open(pgpass, "w", encoding="ascii") as f:
                 f.write("*:*:*:guarded:se cret@1\n")
             os.chmod(pgpass, 0o600)
-            for args, variables in ((["--store-file", path], {}), (["--store", plain], {"PGPASSWORD": "se cret@1"}), ([], {"BILLOW_STORE": full}), (["--store", plain], {"PGPASSFILE": pgpass}), (["--store", full], {})):
+            for args, variables in (
+                (["--store-file", path], {}),
+                (["--store", plain], {"PGPASSWORD": "se cret@1"}),
+                ([], {"BILLOW_STORE": full}),
+                (["--store", plain], {"PGPASSFILE": pgpass}),
+                (["--store", full], {}),
+            ):
                 rig.environment.update(variables)
                 up = rig.up(*args)
                 for name in variables:
                     del rig.environment[name]
                 self.assertEqual("among the arguments" in up.errors, full in args, (args, up))
-                seen = rig.ok("run", "--", "env").text + rig.ok("status", "--json").text + rig.head_log() + rig.read("agent.log") + up.text + up.errors + rig.read("store")
+                seen = (
+                    rig.ok("run", "--", "env").text
+                    + rig.ok("status", "--json").text
+                    + rig.head_log()
+                    + rig.read("agent.log")
+                    + up.text
+                    + up.errors
+                    + rig.read("store")
+                )
                 for pid in rig.processes():
                     with open(f"/proc/{pid}/cmdline", encoding="utf-8", errors="replace") as f:
                         seen += f.read()
-                    if pid != rig.head_pid():  # the head's own is what it was started with, and its user's alone
+                    if (
+                        pid != rig.head_pid()
+                    ):  # the head's own is what it was started with, and its user's alone
                         with open(f"/proc/{pid}/environ", encoding="utf-8", errors="replace") as f:
                             seen += f.read()
                 for secret in ("se cret@1", "se%20cret%401"):
@@ -120,7 +174,11 @@ class OnPostgres(postgres.PostgresTest):
             waiting = rig.start("submit", "--", "true")  # not answered before it is durable
             with open(gate, "w", encoding="ascii"):
                 pass
-            poll(lambda: "not answered" in rig.head_log() or "PostgreSQL" in rig.head_log(), "the head notices", 20)
+            poll(
+                lambda: "not answered" in rig.head_log() or "PostgreSQL" in rig.head_log(),
+                "the head notices",
+                20,
+            )
             self.assertIsNone(waiting.poll())
             self.pg.start()
             self.assertEqual(waiting.wait(60), 0)
@@ -131,8 +189,14 @@ class OnPostgres(postgres.PostgresTest):
     def test_urls_that_lead_nowhere(self):
         rig = Rig(up=False)
         try:
-            for url, word in ((f"postgres://billow:secret@127.0.0.1:{self.pg.port}/nosuch", "nosuch"), ("postgres://billow:secret@127.0.0.1:1/x", "cannot connect"), ("mysql://x/y", "no store")):
-                done = rig.cli("up", "--background", "--listen", "127.0.0.1:0", "--store", url, timeout=60)
+            for url, word in (
+                (f"postgres://billow:secret@127.0.0.1:{self.pg.port}/nosuch", "nosuch"),
+                ("postgres://billow:secret@127.0.0.1:1/x", "cannot connect"),
+                ("mysql://x/y", "no store"),
+            ):
+                done = rig.cli(
+                    "up", "--background", "--listen", "127.0.0.1:0", "--store", url, timeout=60
+                )
                 self.assertNotEqual(done.code, 0, done)
                 self.assertIn(word, done.errors)
                 self.assertNotIn("secret", done.errors)
@@ -170,7 +234,13 @@ class Moving(postgres.PostgresTest):
             self.assertIn("--store", old.errors)
             rig.up("--store", url)
             self.assertEqual(finished(rig), before)
-            self.assertEqual([(e["seq"], e["kind"]) for e in rig.api("GET", "/v1/events?limit=1000").json["events"]][:len(events)], [(e["seq"], e["kind"]) for e in events])
+            self.assertEqual(
+                [
+                    (e["seq"], e["kind"])
+                    for e in rig.api("GET", "/v1/events?limit=1000").json["events"]
+                ][: len(events)],
+                [(e["seq"], e["kind"]) for e in events],
+            )
             self.assertEqual(len(rig.json("ps", "-a", "--label", "k=v'\"\\{}")["jobs"]), 1)
             self.assertEqual(rig.ok("run", "--", "echo", "on").out, b"on\n")
             self.assertEqual(len(finished(rig)), len(before) + 1)
@@ -186,27 +256,47 @@ class Moving(postgres.PostgresTest):
                     backup = rig.file("backup")
                     rig.ok("store", "backup", *args, backup)  # while it runs
                     self.assertEqual(os.stat(backup).st_mode & 0o077, 0, "it holds secrets")
-                    self.assertNotEqual(rig.cli("store", "backup", *args, backup).code, 0, "never over another")
+                    self.assertNotEqual(
+                        rig.cli("store", "backup", *args, backup).code, 0, "never over another"
+                    )
                     before = finished(rig)
                     for _ in range(3):
                         rig.ok("run", "--", "true")  # after the backup: not in it
                     rig.ok("down")
                     other = Rig(up=False)
                     try:
-                        target = ("--store", self.pg.database("restored")) if kind == "postgres" else ()
+                        target = (
+                            ("--store", self.pg.database("restored")) if kind == "postgres" else ()
+                        )
                         if kind == "postgres":
                             self.refuse_damaged(other, backup, target)
                         other.ok("store", "restore", backup, *target)
-                        self.assertNotEqual(other.cli("store", "restore", backup, *target).code, 0, "never over another")
-                        # The node remembers tasks from after the backup, and starts no task of a number it knows.
-                        shutil.copytree(os.path.join(rig.data, "agent", "tasks"), os.path.join(other.data, "agent", "tasks"))
+                        self.assertNotEqual(
+                            other.cli("store", "restore", backup, *target).code,
+                            0,
+                            "never over another",
+                        )
+                        # The node remembers tasks from after the backup, and starts no task of a
+                        # number it knows.
+                        shutil.copytree(
+                            os.path.join(rig.data, "agent", "tasks"),
+                            os.path.join(other.data, "agent", "tasks"),
+                        )
                         other.args = list(target)
                         other.up()
                         self.assertEqual(finished(other), before)
-                        with open(os.path.join(rig.data, "installation"), encoding="ascii") as a, open(os.path.join(other.data, "installation"), encoding="ascii") as b:
-                            self.assertEqual(a.read(), b.read(), "pools' machines know it by this name")
+                        with open(
+                            os.path.join(rig.data, "installation"), encoding="ascii"
+                        ) as a, open(
+                            os.path.join(other.data, "installation"), encoding="ascii"
+                        ) as b:
+                            self.assertEqual(
+                                a.read(), b.read(), "pools' machines know it by this name"
+                            )
                         for _ in range(4):
-                            self.assertEqual(other.ok("run", "--gpus", 1, "--", "echo", "again").out, b"again\n")
+                            self.assertEqual(
+                                other.ok("run", "--gpus", 1, "--", "echo", "again").out, b"again\n"
+                            )
                     finally:
                         other.close()
                 finally:
@@ -216,7 +306,13 @@ class Moving(postgres.PostgresTest):
         with open(backup, "rb") as f:
             whole = f.read()
         self.assertIn(b"exit 5", whole)
-        for damage in (whole[:len(whole) // 2], whole.replace(b"exit 5", b"exit 6", 1), b"", b"{}\n", whole[:-10]):
+        for damage in (
+            whole[: len(whole) // 2],
+            whole.replace(b"exit 5", b"exit 6", 1),
+            b"",
+            b"{}\n",
+            whole[:-10],
+        ):
             with open(backup + ".bad", "wb") as f:
                 f.write(damage)
             bad = rig.cli("store", "restore", backup + ".bad", *target)
@@ -229,33 +325,59 @@ class Moving(postgres.PostgresTest):
                 rig = Rig(up=False)
                 try:
                     folder = rig.file("backups")
-                    rig.args = ["--backup-dir", folder, "--backup-every", "1s", "--backup-keep", "2"]
+                    rig.args = [
+                        "--backup-dir",
+                        folder,
+                        "--backup-every",
+                        "1s",
+                        "--backup-keep",
+                        "2",
+                    ]
                     if kind == "postgres":
                         rig.args += ["--store", self.pg.database("scheduled")]
                     rig.up()
                     seen = set()
 
                     def there():
-                        return sorted(n for n in os.listdir(folder) if not n.endswith(".partial")) if os.path.isdir(folder) else []
+                        return (
+                            sorted(n for n in os.listdir(folder) if not n.endswith(".partial"))
+                            if os.path.isdir(folder)
+                            else []
+                        )
 
                     def look():
                         seen.update(there())
                         return len(seen) >= 4
+
                     poll(look, "four backups", 60)
                     rig.ok("down")
                     self.assertLessEqual(len(there()), 3)
                     # The newest is one that can be restored.
-                    rig.ok("store", "restore", os.path.join(folder, there()[-1]), *(("--store", self.pg.database("tried")) if kind == "postgres" else ("--data", rig.file("tried"))))
+                    rig.ok(
+                        "store",
+                        "restore",
+                        os.path.join(folder, there()[-1]),
+                        *(
+                            ("--store", self.pg.database("tried"))
+                            if kind == "postgres"
+                            else ("--data", rig.file("tried"))
+                        ),
+                    )
                 finally:
                     rig.close()
 
     def test_words_that_make_no_sense(self):
         rig = Rig(up=False)
         try:
-            for args, word in ((("store", "migrate", "mysql://me:secret@x/y"), "not a PostgreSQL"), (("store", "migrate", "postgres://127.0.0.1:1/x"), "no store"),
-                               (("store", "backup", rig.file("x")), "no store"), (("store", "restore", rig.file("nothing")), "no backup"),
-                               (("up", "--backup-every", "1h"), "--backup-dir"), (("up", "--backup-dir", "/tmp/x", "--backup-keep", "0"), "--backup-keep"),
-                               (("up", "--standby"), "--store")):
+            for args, word in (
+                (("store", "migrate", "mysql://me:secret@x/y"), "not a PostgreSQL"),
+                (("store", "migrate", "postgres://127.0.0.1:1/x"), "no store"),
+                (("store", "backup", rig.file("x")), "no store"),
+                (("store", "restore", rig.file("nothing")), "no backup"),
+                (("up", "--backup-every", "1h"), "--backup-dir"),
+                (("up", "--backup-dir", "/tmp/x", "--backup-keep", "0"), "--backup-keep"),
+                (("up", "--standby"), "--store"),
+            ):
                 done = rig.cli(*args)
                 self.assertNotEqual(done.code, 0, done)
                 self.assertIn(word, done.errors)

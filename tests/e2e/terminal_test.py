@@ -19,9 +19,16 @@ class Screen:
     def __init__(self, rig, *args, rows=24, cols=80):
         self.master, slave = pty.openpty()
         self.resize(rows, cols)
-        self.process = subprocess.Popen(rig.command(*args), stdin=slave, stdout=slave, stderr=slave, cwd=rig.files, start_new_session=True,
-                                        env={**rig.environment, "TERM": "xterm", "PS1": "$ "},
-                                        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+        self.process = subprocess.Popen(
+            rig.command(*args),
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            cwd=rig.files,
+            start_new_session=True,
+            env={**rig.environment, "TERM": "xterm", "PS1": "$ "},
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
         rig.started.append(self.process)
         os.close(slave)
         self.text = ""
@@ -99,7 +106,9 @@ class Terminal(unittest.TestCase):
 
     def test_ctrl_c_reaches_the_program_and_not_us(self):
         shell = self.screen("shell")
-        shell.type("sh -c 'echo be\"\"gin; exec sleep 600'\n")  # what says so has the terminal by then
+        shell.type(
+            "sh -c 'echo be\"\"gin; exec sleep 600'\n"
+        )  # what says so has the terminal by then
         shell.expect("begin")
         shell.type("\x03")
         shell.type("echo still $((1 + 1)) here\n")
@@ -132,7 +141,9 @@ class Terminal(unittest.TestCase):
         watcher = self.screen("attach", "--watch", job["id"])
         self.rig.ok("user", "create", "mia", "--unix-name", "nobody")
         self.rig.ok("project", "member", "default", "mia")
-        self.rig.environment["BILLOW_TOKEN"] = self.rig.json("token", "create", "mia-watches", "--user", "mia")["token"]
+        self.rig.environment["BILLOW_TOKEN"] = self.rig.json(
+            "token", "create", "mia-watches", "--user", "mia"
+        )["token"]
         member = self.screen("attach", job["id"])
         del self.rig.environment["BILLOW_TOKEN"]
         member.expect("you can watch")

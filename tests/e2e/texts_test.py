@@ -1,4 +1,5 @@
-"""Texts that are no text, too long, or cut within a letter: none of them stops a head or loses a node."""
+"""Texts that are no text, too long, or cut within a letter: none of them stops a head or loses a
+node."""
 import unittest
 
 from rig import RigTest, poll
@@ -19,7 +20,9 @@ class Texts(RigTest):
         return self.rig.json("nodes")["nodes"][0]
 
     def works(self):
-        self.assertEqual(self.rig.ok("run", "--gpus", 1, "--", "echo", "fine", timeout=60).out, b"fine\n")
+        self.assertEqual(
+            self.rig.ok("run", "--gpus", 1, "--", "echo", "fine", timeout=60).out, b"fine\n"
+        )
 
     def test_what_is_cut_within_a_letter_is_read_again(self):
         key = {"Idempotency-Key": b"a\xc3".decode("latin-1")}
@@ -27,12 +30,18 @@ class Texts(RigTest):
         self.assertEqual((refused.status, refused.json["code"]), (400, "invalid"))
         job = self.rig.submit("--", "sleep", "600")
         self.rig.wait_for(job, "running")
-        kept = self.rig.api("POST", f"/v1/jobs/{job}/keepalive", {"for_s": 60, "reason": "a" * 255 + "é"})
+        kept = self.rig.api(
+            "POST", f"/v1/jobs/{job}/keepalive", {"for_s": 60, "reason": "a" * 255 + "é"}
+        )
         self.assertEqual(kept.status, 200, kept)
-        stopped = self.rig.api("POST", f"/v1/jobs/{job}/stop", {"reason": "a" * 255 + "é", "force": True})
+        stopped = self.rig.api(
+            "POST", f"/v1/jobs/{job}/stop", {"reason": "a" * 255 + "é", "force": True}
+        )
         self.assertEqual(stopped.status, 200, stopped)
         self.rig.wait_for(job, "stopped")
-        after = self.rig.api("POST", "/v1/jobs", self.rig.spec("true", after=[{"job": job, "kind": "any"}]))
+        after = self.rig.api(
+            "POST", "/v1/jobs", self.rig.spec("true", after=[{"job": job, "kind": "any"}])
+        )
         self.assertEqual(after.status, 201, after)
         self.assertEqual(self.rig.api("GET", f"/v1/jobs/{job}").status, 200)
         self.rig.kill(self.rig.head_pid())
@@ -59,10 +68,14 @@ class Texts(RigTest):
         self.assertEqual((long.status, long.json["code"]), (413, "too_large"))
         body = self.rig.spec("true")
         body["env"]["BIG"] = "x" * 7_500_000
-        schedule = self.rig.api("POST", "/v1/schedules", {"name": "big", "cron": "* * * * *", **body})
+        schedule = self.rig.api(
+            "POST", "/v1/schedules", {"name": "big", "cron": "* * * * *", **body}
+        )
         self.assertEqual((schedule.status, schedule.json["code"]), (413, "too_large"))
         # Within the limit as text, and six times as long as it is sent.
-        answer = self.rig.api("POST", "/v1/jobs", self.rig.spec("true", suspend_hook="\x01" * 1_000_000))
+        answer = self.rig.api(
+            "POST", "/v1/jobs", self.rig.spec("true", suspend_hook="\x01" * 1_000_000)
+        )
         self.assertEqual(answer.status, 201, answer)
         self.rig.wait_for(answer.json["id"], "failed")
         self.assertIn("exceed the", self.rig.ok("explain", answer.json["id"]).text)
@@ -74,7 +87,9 @@ class Texts(RigTest):
             self.assertEqual((answer.status, answer.json["code"]), (400, "invalid"))
         job = self.rig.submit("--", "sleep", "600")
         self.rig.wait_for(job, "running")
-        self.assertEqual(self.rig.api("POST", f"/v1/jobs/{job}/keepalive", {"for_s": 18446744074}).status, 400)
+        self.assertEqual(
+            self.rig.api("POST", f"/v1/jobs/{job}/keepalive", {"for_s": 18446744074}).status, 400
+        )
         self.rig.ok("stop", "--force", "--wait", job)
 
 

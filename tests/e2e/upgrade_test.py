@@ -17,7 +17,8 @@ OLD, NEW = {}, {"BILLOW_TEST_VERSION": "9.9.9", "BILLOW_TEST_PROTOCOL": "2"}
 
 
 class UpgradeRig(Rig):
-    """A head without a machine of its own, and one that joined it, kept running by what stands for its systemd unit."""
+    """A head without a machine of its own, and one that joined it, kept running by what stands for
+    its systemd unit."""
 
     def __init__(self, program=BILLOW):
         self.program = program  # of the head and of the commands
@@ -30,19 +31,47 @@ class UpgradeRig(Rig):
         return [self.program, *map(str, args)]
 
     def run_agent(self, version, program=BILLOW):
-        token = [] if os.path.exists(os.path.join(self.node_data, "node/credential")) else ["--token", self.ok("token", "create", "--node").text.strip()]
+        token = (
+            []
+            if os.path.exists(os.path.join(self.node_data, "node/credential"))
+            else ["--token", self.ok("token", "create", "--node").text.strip()]
+        )
         unit = 'while [ ! -e "$STOP" ]; do "$@"; done'
         log = open(os.path.join(self.root, "node.log"), "a", encoding="utf-8")
         self.stop = os.path.join(self.root, "stop-agent")
         if os.path.exists(self.stop):
             os.unlink(self.stop)
-        self.agent = subprocess.Popen(["sh", "-c", unit, "unit", program, "join", f"http://{self.listen}", *token, "--node-name", "box", "--data", self.node_data, "--sim", "2xH100"],
-                                      stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**self.plain(), **version, "STOP": self.stop})
+        self.agent = subprocess.Popen(
+            [
+                "sh",
+                "-c",
+                unit,
+                "unit",
+                program,
+                "join",
+                f"http://{self.listen}",
+                *token,
+                "--node-name",
+                "box",
+                "--data",
+                self.node_data,
+                "--sim",
+                "2xH100",
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={**self.plain(), **version, "STOP": self.stop},
+        )
         log.close()
         self.started.append(self.agent)
 
     def plain(self):
-        return {k: v for k, v in self.environment.items() if k == MARK or not k.startswith("BILLOW_TEST_")}
+        return {
+            k: v
+            for k, v in self.environment.items()
+            if k == MARK or not k.startswith("BILLOW_TEST_")
+        }
 
     def end_agent(self):
         with open(self.stop, "w", encoding="ascii"):
@@ -54,12 +83,28 @@ class UpgradeRig(Rig):
         poll(lambda: not alive(pid), "the agent's end")
 
     def node(self):
-        return next((n for n in self.json("nodes")["nodes"] if n["name"] == "box" and n["state"] == "ready"), None)
+        return next(
+            (
+                n
+                for n in self.json("nodes")["nodes"]
+                if n["name"] == "box" and n["state"] == "ready"
+            ),
+            None,
+        )
 
     def speaks(self, version, protocol):
-        """That the last hello which this life of the head took was of that version, and what was agreed on."""
-        hellos = lambda: [line for line in self.head_log().rsplit(" is up: ", 1)[-1].splitlines() if "node box is here" in line]
-        poll(lambda: hellos() and hellos()[-1].endswith(f"billow {version}, protocol {protocol}"), f"an agent of {version} that speaks {protocol}", 60)
+        """That the last hello which this life of the head took was of that version, and what was
+        agreed on."""
+        hellos = lambda: [
+            line
+            for line in self.head_log().rsplit(" is up: ", 1)[-1].splitlines()
+            if "node box is here" in line
+        ]
+        poll(
+            lambda: hellos() and hellos()[-1].endswith(f"billow {version}, protocol {protocol}"),
+            f"an agent of {version} that speaks {protocol}",
+            60,
+        )
         poll(lambda: (self.node() or {}).get("version") == version, f"the agent of {version}", 60)
         return True
 
@@ -70,9 +115,16 @@ class UpgradeRig(Rig):
         self.up(listen=self.listen)
 
 
-@unittest.skipUnless(os.path.isfile(os.path.join(RELEASE, "billow")), "BILLOW_LAST_RELEASE does not name a folder with the last release's programs (./dev upgrade-test builds them)")
+@unittest.skipUnless(
+    os.path.isfile(os.path.join(RELEASE, "billow")),
+    (
+        "BILLOW_LAST_RELEASE does not name a folder with the last release's programs (./dev"
+        " upgrade-test builds them)"
+    ),
+)
 class LastRelease(unittest.TestCase):
-    """Data, protocol and running jobs of the last release under today's program, and back: docs/machines.md promises both."""
+    """Data, protocol and running jobs of the last release under today's program, and back:
+    docs/machines.md promises both."""
 
     def test_there_and_back_with_a_job_running(self):
         release = os.path.join(os.path.abspath(RELEASE), "billow")
@@ -81,13 +133,29 @@ class LastRelease(unittest.TestCase):
             rig.run_agent({}, release)
             poll(rig.node, "the agent of the last release", 60)
             gate = rig.file("gate")
-            job = rig.submit("--gpus", 1, "--name", "across", "--label", "team=vision", "--", "sh", "-c",
-                             f"i=0; until [ -e {gate} ]; do echo line $i; i=$((i+1)); sleep 0.02; done; exit 3")
+            job = rig.submit(
+                "--gpus",
+                1,
+                "--name",
+                "across",
+                "--label",
+                "team=vision",
+                "--",
+                "sh",
+                "-c",
+                f"i=0; until [ -e {gate} ]; do echo line $i; i=$((i+1)); sleep 0.02; done; exit 3",
+            )
             rig.wait_for(job, "running")
             ended = rig.submit("--retries", 1, "--", "sh", "-c", "exit 4")
             self.assertEqual(rig.cli("wait", ended, timeout=60).code, 4)
             before = rig.job(ended)
-            for what, program in (("agent", BILLOW), ("head", BILLOW), ("agent", release), ("head", release), ("head", BILLOW)):
+            for what, program in (
+                ("agent", BILLOW),
+                ("head", BILLOW),
+                ("agent", release),
+                ("head", release),
+                ("head", BILLOW),
+            ):
                 if what == "agent":
                     rig.end_agent()
                     rig.run_agent({}, program)
@@ -97,10 +165,22 @@ class LastRelease(unittest.TestCase):
                 seen = len(rig.ok("logs", job).out)
                 poll(lambda: len(rig.ok("logs", job).out) > seen, "more output", 30)
                 now = rig.job(job)
-                self.assertEqual((now["state"], now["attempt"], now["name"]), ("running", 1, "across"), (what, program))
-                self.assertEqual({k: rig.job(ended)[k] for k in ("state", "attempt", "exit_code") if k in before},
-                                 {k: before[k] for k in ("state", "attempt", "exit_code") if k in before})
-                self.assertEqual(rig.ok("run", "--gpus", 1, "--", "echo", "new", timeout=60).out, b"new\n")
+                self.assertEqual(
+                    (now["state"], now["attempt"], now["name"]),
+                    ("running", 1, "across"),
+                    (what, program),
+                )
+                self.assertEqual(
+                    {
+                        k: rig.job(ended)[k]
+                        for k in ("state", "attempt", "exit_code")
+                        if k in before
+                    },
+                    {k: before[k] for k in ("state", "attempt", "exit_code") if k in before},
+                )
+                self.assertEqual(
+                    rig.ok("run", "--gpus", 1, "--", "echo", "new", timeout=60).out, b"new\n"
+                )
             with open(gate, "w", encoding="ascii"):
                 pass
             self.assertEqual(rig.cli("wait", job, timeout=60).code, 3)
@@ -119,7 +199,10 @@ class Upgrade(unittest.TestCase):
             rig.run_agent(OLD)
             self.assertTrue(rig.speaks(own, 1), rig.head_log())
             gate = rig.file("gate")
-            work = f"i=0; until [ -e {gate} ]; do echo line $i; i=$((i+1)); sleep 0.02; done; echo end $i; exit 3"
+            work = (
+                f"i=0; until [ -e {gate} ]; do echo line $i; i=$((i+1)); sleep 0.02; done; echo end"
+                " $i; exit 3"
+            )
             job = rig.submit("--gpus", 1, "--", "sh", "-c", work)
             rig.wait_for(job, "running")
 
@@ -130,17 +213,27 @@ class Upgrade(unittest.TestCase):
 
             goes_on()
             agent = None
-            for what, version, protocol in (("agent", NEW, 1), ("head", NEW, 2), ("agent", OLD, 1), ("head", OLD, 1)):
+            for what, version, protocol in (
+                ("agent", NEW, 1),
+                ("head", NEW, 2),
+                ("agent", OLD, 1),
+                ("head", OLD, 1),
+            ):
                 if what == "agent":
                     agent = version
                     rig.end_agent()
                     rig.run_agent(version)
                 else:
                     rig.exchange_head(version)
-                self.assertTrue(rig.speaks(agent.get("BILLOW_TEST_VERSION", own), protocol), (what, version, rig.head_log()[-2000:]))
+                self.assertTrue(
+                    rig.speaks(agent.get("BILLOW_TEST_VERSION", own), protocol),
+                    (what, version, rig.head_log()[-2000:]),
+                )
                 goes_on()
                 # And what is new begins there as well.
-                self.assertEqual(rig.ok("run", "--gpus", 1, "--", "echo", "new", timeout=60).out, b"new\n")
+                self.assertEqual(
+                    rig.ok("run", "--gpus", 1, "--", "echo", "new", timeout=60).out, b"new\n"
+                )
             with open(gate, "w", encoding="ascii"):
                 pass
             self.assertEqual(rig.cli("wait", job, timeout=60).code, 3)
@@ -156,11 +249,28 @@ class Upgrade(unittest.TestCase):
         rig = Rig(sim="1xH100", args=("--no-agent",), **NEW)
         try:
             peer = WebSocket(rig, "/v1/agent", rig.read("node-token").strip())
-            peer.send(agent_frame({"type": "hello", "offer": {"name": "old", "boot_id": "x", "version": "0", "cpu_milli": 1000, "mem_mib": 1000}}))
+            peer.send(
+                agent_frame(
+                    {
+                        "type": "hello",
+                        "offer": {
+                            "name": "old",
+                            "boot_id": "x",
+                            "version": "0",
+                            "cpu_milli": 1000,
+                            "mem_mib": 1000,
+                        },
+                    }
+                )
+            )
             _, data = peer.receive()
-            answer = json.loads(data[4:4 + struct.unpack("<I", data[:4])[0]])
+            answer = json.loads(data[4 : 4 + struct.unpack("<I", data[:4])[0]])
             self.assertEqual((answer["type"], answer.get("version", 1)), ("welcome", 1), answer)
-            poll(lambda: "node old is here: 0 GPUs, 0 tasks, billow 0, protocol 1\n" in rig.head_log(), "the agreed version in the log")
+            poll(
+                lambda: "node old is here: 0 GPUs, 0 tasks, billow 0, protocol 1\n"
+                in rig.head_log(),
+                "the agreed version in the log",
+            )
             peer.close()
         finally:
             rig.close()
@@ -171,7 +281,14 @@ class Upgrade(unittest.TestCase):
             rig.run_agent(OLD)
             poll(rig.node, "the node", 30)
             gate = rig.file("gate")
-            job = rig.submit("--gpus", 1, "--", "sh", "-c", f"until [ -e {gate} ]; do sleep 0.05; done; echo done")
+            job = rig.submit(
+                "--gpus",
+                1,
+                "--",
+                "sh",
+                "-c",
+                f"until [ -e {gate} ]; do sleep 0.05; done; echo done",
+            )
             rig.wait_for(job, "running")
             rig.ok("cordon", "box", "--reason", "new power supply")
             waits = rig.submit("--gpus", 1, "--", "echo", "after")
@@ -179,11 +296,17 @@ class Upgrade(unittest.TestCase):
             self.assertEqual(rig.job(waits)["state"], "queued")
             with open(gate, "w", encoding="ascii"):
                 pass
-            self.assertEqual(rig.cli("wait", job, timeout=60).code, 0)  # what runs goes on to its end
+            self.assertEqual(
+                rig.cli("wait", job, timeout=60).code, 0
+            )  # what runs goes on to its end
             self.assertEqual(rig.job(waits)["state"], "queued")
-            rig.end_agent()      # the machine is worked on
+            rig.end_agent()  # the machine is worked on
             rig.run_agent(NEW)
-            poll(lambda: (rig.json("nodes")["nodes"][0] or {}).get("version") == "9.9.9", "the agent back", 60)
+            poll(
+                lambda: (rig.json("nodes")["nodes"][0] or {}).get("version") == "9.9.9",
+                "the agent back",
+                60,
+            )
             self.assertEqual(rig.job(waits)["state"], "queued")
             rig.ok("uncordon", "box")
             self.assertEqual(rig.cli("wait", waits, timeout=60).code, 0)

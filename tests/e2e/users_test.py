@@ -18,13 +18,25 @@ class Users(RigTest):
             cls.rig.ok("project", "create", project)
         cls.rig.ok("project", "member", "red", "ana")
         cls.rig.ok("project", "member", "blue", "ben")
-        cls.tokens = {name: cls.rig.json("token", "create", f"{name}-token", "--user", name)["token"] for name in ("ana", "ben")}
+        cls.tokens = {
+            name: cls.rig.json("token", "create", f"{name}-token", "--user", name)["token"]
+            for name in ("ana", "ben")
+        }
 
     def cli(self, who, *args, **options):
         return self.rig.cli(*args, env={"BILLOW_TOKEN": self.tokens[who]}, **options)
 
     def test_jobs_run_as_the_account_of_their_user(self):
-        done = self.cli("ana", "run", "--cwd", "/", "--", "sh", "-c", "id -u; id -g; id -G; echo $HOME $USER; grep NoNewPrivs /proc/self/status")
+        done = self.cli(
+            "ana",
+            "run",
+            "--cwd",
+            "/",
+            "--",
+            "sh",
+            "-c",
+            "id -u; id -g; id -G; echo $HOME $USER; grep NoNewPrivs /proc/self/status",
+        )
         nobody = pwd.getpwnam("nobody")
         lines = done.text.splitlines()
         self.assertEqual(done.code, 0, done)
@@ -36,9 +48,18 @@ class Users(RigTest):
 
     def test_nobody_is_made_root(self):
         for unix_name in ("root", "0"):
-            answer = self.rig.api("POST", "/v1/users", {"name": f"evil-{unix_name}", "unix_name": unix_name, "role": "member"})
+            answer = self.rig.api(
+                "POST",
+                "/v1/users",
+                {"name": f"evil-{unix_name}", "unix_name": unix_name, "role": "member"},
+            )
             self.assertEqual(answer.status // 100, 4, answer)
-        self.assertEqual(self.rig.api("POST", "/v1/users", {"name": "root2", "unix_name": "root", "role": "admin"}).status, 400)
+        self.assertEqual(
+            self.rig.api(
+                "POST", "/v1/users", {"name": "root2", "unix_name": "root", "role": "admin"}
+            ).status,
+            400,
+        )
         self.assertNotIn("evil-root", self.rig.ok("user", "list").text)
 
     def test_a_user_without_an_account_gets_a_clear_end(self):
@@ -51,14 +72,26 @@ class Users(RigTest):
 
     def test_a_job_cannot_reach_into_the_data_directory(self):
         for path in ("token", "node-token", "billow.db", "agent", "."):
-            done = self.cli("ana", "run", "--cwd", "/", "--", "ls", "-l", os.path.join(self.rig.data, path, "" if path in ("agent", ".") else "").rstrip("/") + ("/" if path in ("agent", ".") else ""))
+            done = self.cli(
+                "ana",
+                "run",
+                "--cwd",
+                "/",
+                "--",
+                "ls",
+                "-l",
+                os.path.join(self.rig.data, path, "" if path in ("agent", ".") else "").rstrip("/")
+                + ("/" if path in ("agent", ".") else ""),
+            )
             self.assertNotEqual(done.code, 0, path)
             self.assertIn("ermission denied", done.errors)
 
     def test_files_are_for_their_owner_alone(self):
         self.rig.ok("run", "--", "echo", "private")
+
         def mode(name):
             return stat.S_IMODE(os.stat(os.path.join(self.rig.data, name)).st_mode)
+
         self.assertEqual(mode(""), 0o700)
         for name in ("token", "node-token", "head.json"):
             self.assertEqual(mode(name), 0o600, name)
@@ -92,22 +125,62 @@ class Users(RigTest):
         self.assertEqual(self.cli("ana", "describe", str(ana)).code, 0)
 
     def test_submit_tokens_reach_one_project(self):
-        token = self.rig.json("token", "create", "robot", "--user", "ana", "--scope", "submit", "--project", "red")["token"]
+        token = self.rig.json(
+            "token", "create", "robot", "--user", "ana", "--scope", "submit", "--project", "red"
+        )["token"]
         env = {"BILLOW_TOKEN": token}
-        self.assertEqual(self.rig.cli("run", "--cwd", "/", "--", "echo", "made", env=env).out, b"made\n")
+        self.assertEqual(
+            self.rig.cli("run", "--cwd", "/", "--", "echo", "made", env=env).out, b"made\n"
+        )
         done = self.rig.cli("submit", "--project", "blue", "--cwd", "/", "--", "true", env=env)
         self.assertIn("only submit to project red", done.errors)
         # A schedule is a submission too, named project or not.
-        done = self.rig.cli("submit", "--project", "blue", "--cron", "0 3 * * *", "--name", "other", "--cwd", "/", "--", "true", env=env)
+        done = self.rig.cli(
+            "submit",
+            "--project",
+            "blue",
+            "--cron",
+            "0 3 * * *",
+            "--name",
+            "other",
+            "--cwd",
+            "/",
+            "--",
+            "true",
+            env=env,
+        )
         self.assertIn("only submit to project red", done.errors)
-        self.assertEqual(self.rig.cli("submit", "--cron", "0 3 * * *", "--name", "own", "--cwd", "/", "--", "true", env=env).code, 0)
-        self.assertEqual([s["project"] for s in self.rig.json("schedule", "list")["schedules"] if s["name"] == "own"], ["red"])
+        self.assertEqual(
+            self.rig.cli(
+                "submit",
+                "--cron",
+                "0 3 * * *",
+                "--name",
+                "own",
+                "--cwd",
+                "/",
+                "--",
+                "true",
+                env=env,
+            ).code,
+            0,
+        )
+        self.assertEqual(
+            [
+                s["project"]
+                for s in self.rig.json("schedule", "list")["schedules"]
+                if s["name"] == "own"
+            ],
+            ["red"],
+        )
 
     def test_who_did_it_is_on_record(self):
         job = int(self.cli("ana", "submit", "-q", "--cwd", "/", "--", "true").text)
         self.cli("ana", "wait", str(job))
         events = self.rig.api("GET", "/v1/events?limit=1000").json["events"]
-        submitted = [e for e in events if e["kind"] == "jobs_submitted" and e["event"].get("first") == job]
+        submitted = [
+            e for e in events if e["kind"] == "jobs_submitted" and e["event"].get("first") == job
+        ]
         self.assertEqual([e["actor"] for e in submitted], ["user:ana"])
 
 
@@ -115,6 +188,7 @@ class Users(RigTest):
 class Ordinary(unittest.TestCase):
     def test_an_ordinary_user_has_a_whole_billow_too(self):
         from rig import Rig
+
         rig = Rig(up=False, HOME="/nonexistent")
         uid = pwd.getpwnam("nobody").pw_uid
         try:

@@ -1,4 +1,5 @@
-"""A PyTorch process that behaves in one of four ways, for the idle verdicts: idle, busy, hung, bursty."""
+"""A PyTorch process that behaves in one of four ways, for the idle verdicts: idle, busy, hung,
+bursty."""
 import sys
 import time
 
@@ -16,7 +17,9 @@ while True:
     if kind == "idle":
         time.sleep(60)
     elif kind == "hung":
-        torch.cuda._sleep(2_000_000_000)  # one multiprocessor spins: busy by its own word, at the power of an idle card
+        torch.cuda._sleep(
+            2_000_000_000
+        )  # one multiprocessor spins: busy by its own word, at the power of an idle card
         torch.cuda.synchronize()
     else:
         begin = time.monotonic()

@@ -12,7 +12,12 @@ import torch
 stop, gib = sys.argv[1], float(sys.argv[2])
 device = torch.device("cuda")
 free, total = torch.cuda.mem_get_info()
-smi = subprocess.run(["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"], capture_output=True, text=True, check=False)
+smi = subprocess.run(
+    ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"],
+    capture_output=True,
+    text=True,
+    check=False,
+)
 print(f"total {total >> 20} smi {smi.stdout.strip() or smi.stderr.strip()[:60]}", flush=True)
 words = int(gib * (1 << 28))
 A, C = 1664525, 1013904223
@@ -36,6 +41,6 @@ for begin in range(0, words, 1 << 26):  # piece by piece: there may be no room f
     y = torch.arange(begin, min(words, begin + (1 << 26)), device=device, dtype=torch.int32)
     for _ in range(rounds):
         y.mul_(A).add_(C)
-    wrong += int((y != x[begin:begin + y.numel()]).sum())
+    wrong += int((y != x[begin : begin + y.numel()]).sum())
 print(f"wrong {wrong} after {rounds} rounds", flush=True)
 sys.exit(1 if wrong else 0)

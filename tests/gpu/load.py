@@ -1,4 +1,5 @@
-"""A PyTorch load that answers lines: `run KIND SECONDS` → iterations, seconds, and the best group's seconds per iteration. Kinds: matmul, train, graph."""
+"""A PyTorch load that answers lines: `run KIND SECONDS` → iterations, seconds, and the best group's
+seconds per iteration. Kinds: matmul, train, graph."""
 import sys
 import time
 
@@ -9,7 +10,9 @@ device = torch.device("cuda")
 a = torch.randn(4096, 4096, device=device, dtype=torch.bfloat16)
 b = torch.randn(4096, 4096, device=device, dtype=torch.bfloat16)
 c = torch.empty_like(a)
-model = torch.nn.Sequential(*[layer for _ in range(4) for layer in (torch.nn.Linear(1024, 1024), torch.nn.GELU())]).to(device)
+model = torch.nn.Sequential(
+    *[layer for _ in range(4) for layer in (torch.nn.Linear(1024, 1024), torch.nn.GELU())]
+).to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 x = torch.randn(512, 1024, device=device)
 

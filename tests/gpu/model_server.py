@@ -16,9 +16,13 @@ import sys
 class Torch:
     def __init__(self, gib):
         import torch
+
         self.torch = torch
         # Of one gibibyte each, as a model has many tensors.
-        self.layers = [torch.arange(1 << 28, device="cuda", dtype=torch.int32).add_(layer) for layer in range(gib)]
+        self.layers = [
+            torch.arange(1 << 28, device="cuda", dtype=torch.int32).add_(layer)
+            for layer in range(gib)
+        ]
         torch.cuda.synchronize()
 
     def answer(self, first):
@@ -35,7 +39,12 @@ class Driver:
         self.call("cuDevicePrimaryCtxRetain", ctypes.byref(self.context), device)
         self.call("cuCtxSetCurrent", self.context)
         self.call("cuMemAlloc_v2", ctypes.byref(self.memory), ctypes.c_size_t(self.words * 4))
-        self.call("cuMemcpyHtoD_v2", self.memory, array.array("i", range(self.words)).tobytes(), ctypes.c_size_t(self.words * 4))
+        self.call(
+            "cuMemcpyHtoD_v2",
+            self.memory,
+            array.array("i", range(self.words)).tobytes(),
+            ctypes.c_size_t(self.words * 4),
+        )
 
     def call(self, name, *arguments):
         result = getattr(self.cuda, name)(*arguments)
@@ -52,7 +61,9 @@ class Driver:
 def right_answer(layers, words, first):
     """What `answer` must be, by arithmetic alone."""
     count = len(range(first, words, 7))
-    return sum(count * first + 7 * count * (count - 1) // 2 + count * layer for layer in range(layers))
+    return sum(
+        count * first + 7 * count * (count - 1) // 2 + count * layer for layer in range(layers)
+    )
 
 
 def main():

@@ -17,33 +17,77 @@ import struct
 from rig import *
 
 STEP = 0.5 if SIM else 2.0
-COLUMNS = ("sm dram tensor util memutil power pcie_kib_s mem_mib cpu_ms io_kib rx_bytes tx_bytes faults rss_mib out_bytes "
-           "input_age_s procs conns traced stopped zombies blocked").split()
+COLUMNS = (
+    "sm dram tensor util memutil power pcie_kib_s mem_mib cpu_ms io_kib rx_bytes tx_bytes faults"
+    " rss_mib out_bytes input_age_s procs conns traced stopped zombies blocked"
+).split()
 
-# name, expected verdict, {phase: seconds recorded}, how it is played: phases with seconds, over and over
+# name, expected verdict, {phase: seconds recorded}, how it is played: phases with seconds, over and
+# over
 ALONE = [
     ("data_loading", "active", {"train": 8, "load": 10}, "load 380 train 40"),
     ("compile_phase", "active", {"compile": 14}, "compile 780 data_loading/train 1920"),
-    ("evaluation_between_epochs", "active", {"evaluate": 10, "metrics": 10}, "data_loading/train 600 evaluate 240 metrics 300"),
-    ("notebook_thinking", "active", {"cell": 8, "think": 10}, "cell 30 think 520 cell 6 think 200 cell 10 think 400"),
-    ("low_rate_inference", "active", {"serve": 8, "wait": 10}, "serve 2 wait 60 serve 2 wait 140 serve 2 wait 30"),
+    (
+        "evaluation_between_epochs",
+        "active",
+        {"evaluate": 10, "metrics": 10},
+        "data_loading/train 600 evaluate 240 metrics 300",
+    ),
+    (
+        "notebook_thinking",
+        "active",
+        {"cell": 8, "think": 10},
+        "cell 30 think 520 cell 6 think 200 cell 10 think 400",
+    ),
+    (
+        "low_rate_inference",
+        "active",
+        {"serve": 8, "wait": 10},
+        "serve 2 wait 60 serve 2 wait 140 serve 2 wait 30",
+    ),
     ("checkpoint_writing", "active", {"save": 14}, "data_loading/train 600 save 360"),
-    ("slow_object_store", "active", {"download": 10, "stall": 10}, "download 100 stall 240 download 200 stall 60"),
+    (
+        "slow_object_store",
+        "active",
+        {"download": 10, "stall": 10},
+        "download 100 stall 240 download 200 stall 60",
+    ),
     ("cpu_preprocessing", "active", {"tokenise": 10}, "data_loading/train 240 tokenise 1260"),
     ("distributed_barrier_wait", "active", {"wait": 10}, "data_loading/train 480 wait 300"),
-    ("warm_up", "active", {"load": 10, "capture": 8, "serve": 8}, "load 420 capture 180 serve 2100"),
+    (
+        "warm_up",
+        "active",
+        {"load": 10, "capture": 8, "serve": 8},
+        "load 420 capture 180 serve 2100",
+    ),
     ("burst_every_10_min", "active", {"burst": 8, "rest": 10}, "burst 36 rest 564"),
     ("deadlocked_nccl", "hung", {"wait": 14}, "wait 1200"),
     ("hung_kernel", "hung", {"wait": 14}, "wait 1200"),
 ]
-TOGETHER = [(name, "idle", {"rest": 40}, "rest 1200") for name in (
-    "debugger_stopped", "finished_not_exited", "crashed_data_loader", "open_ssh_nobody", "zombie_children", "leaked_memory", "sleep_loop",
-    "spin_loop_no_kernels")]
+TOGETHER = [
+    (name, "idle", {"rest": 40}, "rest 1200")
+    for name in (
+        "debugger_stopped",
+        "finished_not_exited",
+        "crashed_data_loader",
+        "open_ssh_nobody",
+        "zombie_children",
+        "leaked_memory",
+        "sleep_loop",
+        "spin_loop_no_kernels",
+    )
+]
 LEAD_IN = "data_loading/train 600"  # what an idle or hung shape did before
 
 
 class MemoryV2(ctypes.Structure):
-    _fields_ = [("version", ctypes.c_uint), ("total", ctypes.c_ulonglong), ("reserved", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
+    _fields_ = [
+        ("version", ctypes.c_uint),
+        ("total", ctypes.c_ulonglong),
+        ("reserved", ctypes.c_ulonglong),
+        ("free", ctypes.c_ulonglong),
+        ("used", ctypes.c_ulonglong),
+    ]
 
 
 class Card:
@@ -54,25 +98,43 @@ class Card:
         if SIM:
             os.environ.setdefault("BILLOW_SIM", "1xH200")
             root = os.path.dirname(os.path.dirname(HERE))
-            found = glob.glob(root + "/build*/lib/libbillow-nvml-sim.so") + glob.glob(root + "/dist/*/lib/libbillow-nvml-sim.so")
+            found = glob.glob(root + "/build*/lib/libbillow-nvml-sim.so") + glob.glob(
+                root + "/dist/*/lib/libbillow-nvml-sim.so"
+            )
             path = os.environ.get("BILLOW_NVML") or (found[0] if found else None)
             if not path:
-                raise RuntimeError("no simulated NVML: build libbillow-nvml-sim.so first, or name it with BILLOW_NVML")
+                raise RuntimeError(
+                    "no simulated NVML: build libbillow-nvml-sim.so first, or name it with"
+                    " BILLOW_NVML"
+                )
         self.lib = ctypes.CDLL(path)
         if self.lib.nvmlInit_v2() != 0:
             raise RuntimeError("NVML does not start")
         self.device = ctypes.c_void_p()
         self.lib.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(self.device))
         self.samples = [ctypes.c_void_p(), ctypes.c_void_p()]
-        self.gpm = all(self.lib.nvmlGpmSampleAlloc(ctypes.byref(s)) == 0 for s in self.samples) and self.lib.nvmlGpmSampleGet(self.device, self.samples[0]) == 0
+        self.gpm = (
+            all(self.lib.nvmlGpmSampleAlloc(ctypes.byref(s)) == 0 for s in self.samples)
+            and self.lib.nvmlGpmSampleGet(self.device, self.samples[0]) == 0
+        )
 
     def text(self, call):
         value = ctypes.create_string_buffer(96)
-        return value.value.decode() if getattr(self.lib, call)(*((self.device,) if "Device" in call else ()), value, 96) == 0 else "unknown"
+        return (
+            value.value.decode()
+            if getattr(self.lib, call)(*((self.device,) if "Device" in call else ()), value, 96)
+            == 0
+            else "unknown"
+        )
 
     def number(self, call, kind=ctypes.c_uint):
         value = kind()
-        return value.value if hasattr(self.lib, call) and getattr(self.lib, call)(self.device, ctypes.byref(value)) == 0 else None
+        return (
+            value.value
+            if hasattr(self.lib, call)
+            and getattr(self.lib, call)(self.device, ctypes.byref(value)) == 0
+            else None
+        )
 
     def activity(self):
         """SM, DRAM, tensor in percent and PCIe in KiB/s since the last look."""
@@ -91,11 +153,24 @@ class Card:
         rates = (ctypes.c_uint * 2)()
         known = self.lib.nvmlDeviceGetUtilizationRates(self.device, rates) == 0
         memory = MemoryV2(version=ctypes.sizeof(MemoryV2) | 2 << 24)
-        used = memory.used if self.lib.nvmlDeviceGetMemoryInfo_v2(self.device, ctypes.byref(memory)) == 0 else None
+        used = (
+            memory.used
+            if self.lib.nvmlDeviceGetMemoryInfo_v2(self.device, ctypes.byref(memory)) == 0
+            else None
+        )
         power = self.number("nvmlDeviceGetPowerUsage")
-        return {"sm": sm, "dram": dram, "tensor": tensor, "util": rates[0] if known else None, "memutil": rates[1] if known else None,
-                "power": power / 1000 if power is not None else None, "pcie_kib_s": (sent + received) * 1024 if sent is not None and received is not None else None,
-                "mem_mib": memory.used >> 20 if used is not None else None}
+        return {
+            "sm": sm,
+            "dram": dram,
+            "tensor": tensor,
+            "util": rates[0] if known else None,
+            "memutil": rates[1] if known else None,
+            "power": power / 1000 if power is not None else None,
+            "pcie_kib_s": (
+                (sent + received) * 1024 if sent is not None and received is not None else None
+            ),
+            "mem_mib": memory.used >> 20 if used is not None else None,
+        }
 
 
 def sockets():
@@ -103,7 +178,9 @@ def sockets():
     out = {}
     with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, 4) as s:  # NETLINK_SOCK_DIAG
         for family in (socket.AF_INET, socket.AF_INET6):
-            request = struct.pack("=BBBBI", family, socket.IPPROTO_TCP, 1 << 1, 0, 0xFFFFFFFF) + bytes(48)
+            request = struct.pack(
+                "=BBBBI", family, socket.IPPROTO_TCP, 1 << 1, 0, 0xFFFFFFFF
+            ) + bytes(48)
             s.send(struct.pack("=IHHII", 16 + len(request), 20, 0x301, 0, 0) + request)
             done = False
             while not done:
@@ -119,12 +196,14 @@ def sockets():
                         size, attribute = struct.unpack_from("=HH", data, at)
                         if size < 4:
                             break
-                        if attribute == 2 and size >= 4 + 136:  # INET_DIAG_INFO: tcpi_bytes_acked and _received
+                        if (
+                            attribute == 2 and size >= 4 + 136
+                        ):  # INET_DIAG_INFO: tcpi_bytes_acked and _received
                             acked, received = struct.unpack_from("=QQ", data, at + 4 + 120)
                             use = (received, acked)
                         at += (size + 3) & ~3
                     out[inode] = (*use, state == 1)
-                    data = data[(length + 3) & ~3:]
+                    data = data[(length + 3) & ~3 :]
     return out
 
 
@@ -150,7 +229,23 @@ def tree(root):
 
 def host(root, output, known_sockets):
     """Totals of a process tree, as the agent's host_signals adds them up."""
-    total = dict.fromkeys(("cpu", "io", "faults", "rss", "rx", "tx", "conns", "procs", "traced", "stopped", "zombies", "blocked"), 0)
+    total = dict.fromkeys(
+        (
+            "cpu",
+            "io",
+            "faults",
+            "rss",
+            "rx",
+            "tx",
+            "conns",
+            "procs",
+            "traced",
+            "stopped",
+            "zombies",
+            "blocked",
+        ),
+        0,
+    )
     tick, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGESIZE")
     for pid in tree(root):
         stat = read(f"/proc/{pid}/stat")
@@ -187,8 +282,14 @@ class Recorded:
         self.name, self.expect, self.phases, self.script = shape
         self.folder = tempfile.mkdtemp(prefix=f"bs-{self.name}-")
         self.rows = {}
-        self.process = subprocess.Popen([sys.executable, HERE + "/shapes.py", self.name, self.folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                        bufsize=1, start_new_session=True)
+        self.process = subprocess.Popen(
+            [sys.executable, HERE + "/shapes.py", self.name, self.folder],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            start_new_session=True,
+        )
         atexit.register(self.end)
 
     def expect_line(self, wanted, seconds):
@@ -208,8 +309,22 @@ class Recorded:
         if before is None:
             return  # the first look's figures reach back into what was before
         grown = {k: max(0, now[k] - before[k]) for k in ("cpu", "io", "rx", "tx", "faults", "out")}
-        self.rows[phase].append({**card, "cpu_ms": grown["cpu"] * 1000, "io_kib": grown["io"] / 1024, "rx_bytes": grown["rx"], "tx_bytes": grown["tx"], "faults": grown["faults"],
-                                 "rss_mib": now["rss"] >> 20, "out_bytes": grown["out"], "input_age_s": None, **{k: now[k] for k in ("procs", "conns", "traced", "stopped", "zombies", "blocked")}})
+        self.rows[phase].append(
+            {
+                **card,
+                "cpu_ms": grown["cpu"] * 1000,
+                "io_kib": grown["io"] / 1024,
+                "rx_bytes": grown["rx"],
+                "tx_bytes": grown["tx"],
+                "faults": grown["faults"],
+                "rss_mib": now["rss"] >> 20,
+                "out_bytes": grown["out"],
+                "input_age_s": None,
+                **{
+                    k: now[k] for k in ("procs", "conns", "traced", "stopped", "zombies", "blocked")
+                },
+            }
+        )
 
     def end(self):
         try:
@@ -220,11 +335,29 @@ class Recorded:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def write(self, f):
-        f.write(f"shape {self.name}\nexpect {self.expect}\n" + ("" if self.expect == "active" else f"before {LEAD_IN}\n") + f"script {self.script}\n")
+        f.write(
+            f"shape {self.name}\nexpect {self.expect}\n"
+            + ("" if self.expect == "active" else f"before {LEAD_IN}\n")
+            + f"script {self.script}\n"
+        )
         for phase, rows in self.rows.items():
             f.write(f"phase {phase}\n")
             for row in rows:
-                f.write(" ".join("-" if row[c] is None else f"{row[c]:.1f}" if c in ("sm", "dram", "tensor") else str(int(round(row[c]))) for c in COLUMNS) + "\n")
+                f.write(
+                    " ".join(
+                        (
+                            "-"
+                            if row[c] is None
+                            else (
+                                f"{row[c]:.1f}"
+                                if c in ("sm", "dram", "tensor")
+                                else str(int(round(row[c])))
+                            )
+                        )
+                        for c in COLUMNS
+                    )
+                    + "\n"
+                )
 
 
 def watch(card, shapes, seconds):
@@ -245,8 +378,12 @@ def summary(shape):
     def mean(rows, column):
         values = [r[column] for r in rows if r[column] is not None]
         return statistics.mean(values) if values else float("nan")
-    return "; ".join(f"{phase}: SM {mean(rows, 'sm'):.1f} %, util {mean(rows, 'util'):.0f} %, {mean(rows, 'power'):.0f} W, CPU {mean(rows, 'cpu_ms') / STEP / 10:.0f} %"
-                     for phase, rows in shape.rows.items())
+
+    return "; ".join(
+        f"{phase}: SM {mean(rows, 'sm'):.1f} %, util {mean(rows, 'util'):.0f} %,"
+        f" {mean(rows, 'power'):.0f} W, CPU {mean(rows, 'cpu_ms') / STEP / 10:.0f} %"
+        for phase, rows in shape.rows.items()
+    )
 
 
 def part_record():
@@ -256,7 +393,9 @@ def part_record():
         idle.append(card.look())
         time.sleep(STEP)
     power = [row["power"] for row in idle if row["power"] is not None]
-    limit = card.number("nvmlDeviceGetEnforcedPowerLimit") or card.number("nvmlDeviceGetPowerManagementLimit")
+    limit = card.number("nvmlDeviceGetEnforcedPowerLimit") or card.number(
+        "nvmlDeviceGetPowerManagementLimit"
+    )
     begin = time.monotonic()
     shapes = {shape[0]: Recorded(shape) for shape in ALONE + TOGETHER}
     failed = []
@@ -266,31 +405,58 @@ def part_record():
             work()
         except Exception as error:
             failed.extend(names)
-            Table.add("recording " + ", ".join(names), f"{type(error).__name__}: {error}", "recorded", False)
+            Table.add(
+                "recording " + ", ".join(names),
+                f"{type(error).__name__}: {error}",
+                "recorded",
+                False,
+            )
 
     for name, shape in list(shapes.items()):
         try_it([name], lambda shape=shape: shape.expect_line("ready", 120))
-    print(f"{len(shapes) - len(failed)} shapes ready after {time.monotonic() - begin:.0f} s", flush=True)
+    print(
+        f"{len(shapes) - len(failed)} shapes ready after {time.monotonic() - begin:.0f} s",
+        flush=True,
+    )
     quick = lambda seconds: 2 * STEP if SIM else seconds
     resting = [(shapes[s[0]], "rest") for s in TOGETHER if s[0] not in failed]
-    try_it([s.name for s, _ in resting], lambda: watch(card, resting, quick(TOGETHER[0][2]["rest"])))
+    try_it(
+        [s.name for s, _ in resting], lambda: watch(card, resting, quick(TOGETHER[0][2]["rest"]))
+    )
     for shape, _ in resting:
         shape.end()
     for name, _, phases, _ in ALONE:
         if name not in failed:
-            try_it([name], lambda: [watch(card, [(shapes[name], phase)], quick(seconds)) for phase, seconds in phases.items()])
+            try_it(
+                [name],
+                lambda: [
+                    watch(card, [(shapes[name], phase)], quick(seconds))
+                    for phase, seconds in phases.items()
+                ],
+            )
         shapes[name].end()
         time.sleep(0 if SIM else 1)
     folder = os.environ.get("OUT") or tempfile.mkdtemp(prefix="billow-signals-")
     model = card.text("nvmlDeviceGetName").split()[-1]
     path = f"{folder}/{model.lower()}.signals"
     with open(path, "w", encoding="utf-8") as f:
-        f.write(f"card {model}\ndriver {card.text('nvmlSystemGetDriverVersion')}\nrecorded {time.strftime('%Y-%m-%d', time.gmtime())}{' simulated' if SIM else ''}\n")
-        f.write(f"idle_w {statistics.median(power) if power else 0:.0f}\nlimit_w {(limit or 0) / 1000:.0f}\nstep_ms {int(STEP * 1000)}\ncolumns {' '.join(COLUMNS)}\n")
+        f.write(
+            f"card {model}\ndriver {card.text('nvmlSystemGetDriverVersion')}\nrecorded"
+            f" {time.strftime('%Y-%m-%d', time.gmtime())}{' simulated' if SIM else ''}\n"
+        )
+        f.write(
+            f"idle_w {statistics.median(power) if power else 0:.0f}\nlimit_w"
+            f" {(limit or 0) / 1000:.0f}\nstep_ms {int(STEP * 1000)}\ncolumns {' '.join(COLUMNS)}\n"
+        )
         for name, shape in shapes.items():
             if name not in failed:
                 shape.write(f)
-                Table.add("recorded " + name, summary(shape), shape.expect, all(shape.rows[p] for p in shape.phases))
+                Table.add(
+                    "recorded " + name,
+                    summary(shape),
+                    shape.expect,
+                    all(shape.rows[p] for p in shape.phases),
+                )
     for shape in shapes.values():
         shape.end()
     print(f"signals of {len(shapes) - len(failed)} shapes: {path}", flush=True)

@@ -27,10 +27,28 @@ class MemoryService:
         self.socket, self.admin = self.dir + "/jobs", self.dir + "/admin"
         env = dict(os.environ)
         self.process = subprocess.Popen(
-            [BUILD + "/billow-gpumem", "--socket", self.socket, "--admin", self.admin, "--arena", str(arena_bytes), "--threads", "16",
-             "--period-ms", str(period_ms)], env=env, stdout=subprocess.DEVNULL)
+            [
+                BUILD + "/billow-gpumem",
+                "--socket",
+                self.socket,
+                "--admin",
+                self.admin,
+                "--arena",
+                str(arena_bytes),
+                "--threads",
+                "16",
+                "--period-ms",
+                str(period_ms),
+            ],
+            env=env,
+            stdout=subprocess.DEVNULL,
+        )
         atexit.register(self.process.kill)
-        wait_for(lambda: os.path.exists(self.admin) or self.process.poll() is not None, 60, "the GPU memory service's socket")
+        wait_for(
+            lambda: os.path.exists(self.admin) or self.process.poll() is not None,
+            60,
+            "the GPU memory service's socket",
+        )
         if self.process.poll() is not None:
             raise RuntimeError("the GPU memory service did not start")
         self.tokens = {}
@@ -44,7 +62,9 @@ class MemoryService:
         while b"\n\n" not in text:
             part = s.recv(65536)
             if not part:
-                raise RuntimeError("the GPU memory service closed the connection during: " + command)
+                raise RuntimeError(
+                    "the GPU memory service closed the connection during: " + command
+                )
             text += part
         s.close()
         lines = text.decode().split("\n\n")[0].split("\n")
@@ -57,18 +77,25 @@ class MemoryService:
 
     def job(self, name, memory=0, context=0, share=1000, suspendable=1, strict=0, reserve=0):
         token = secrets.token_hex(16)
-        self.call(f"add name={name} token={token} suspendable={suspendable} strict={strict} reserve={reserve} device=-:{memory}:{context}:{share}")
+        self.call(
+            f"add name={name} token={token} suspendable={suspendable} strict={strict} reserve={reserve} device=-:{memory}:{context}:{share}"
+        )
         self.tokens[name] = token
         return name
 
     def env(self, name):
         env = dict(os.environ)
-        env.update(BILLOW_VAULT_SOCKET=self.socket, BILLOW_JOB_TOKEN=self.tokens[name], LD_PRELOAD=BUILD + "/libbillow-cuda.so")
+        env.update(
+            BILLOW_VAULT_SOCKET=self.socket,
+            BILLOW_JOB_TOKEN=self.tokens[name],
+            LD_PRELOAD=BUILD + "/libbillow-cuda.so",
+        )
         return env
 
     def wait_arena(self, bytes_wanted, timeout=300):
         def ready():
             return int(self.call("status")["lines"][0]["ready"]) >= bytes_wanted
+
         wait_for(ready, timeout, "the arena")
 
     def status(self, name):
@@ -98,7 +125,14 @@ class Program:
     """A program that answers lines, under the shim when `env` comes from MemoryService.env."""
 
     def __init__(self, arguments, env=None):
-        self.process = subprocess.Popen(arguments, env=env or dict(os.environ), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        self.process = subprocess.Popen(
+            arguments,
+            env=env or dict(os.environ),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
         atexit.register(self.process.kill)
         self.pid = self.process.pid
 
@@ -141,10 +175,19 @@ class Nvml:
     """Per-process device memory from outside, by NVML. On the simulated driver, nothing."""
 
     class Process(ctypes.Structure):
-        _fields_ = [("pid", ctypes.c_uint), ("used", ctypes.c_ulonglong), ("gi", ctypes.c_uint), ("ci", ctypes.c_uint)]
+        _fields_ = [
+            ("pid", ctypes.c_uint),
+            ("used", ctypes.c_ulonglong),
+            ("gi", ctypes.c_uint),
+            ("ci", ctypes.c_uint),
+        ]
 
     class Memory(ctypes.Structure):
-        _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
+        _fields_ = [
+            ("total", ctypes.c_ulonglong),
+            ("free", ctypes.c_ulonglong),
+            ("used", ctypes.c_ulonglong),
+        ]
 
     def __init__(self):
         self.lib = None
@@ -165,20 +208,37 @@ class Nvml:
     def processes(self):
         if not self.lib:
             return {}
-        for name in ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"):
+        for name in (
+            "nvmlDeviceGetComputeRunningProcesses_v3",
+            "nvmlDeviceGetComputeRunningProcesses_v2",
+        ):
             count = ctypes.c_uint(256)
             array = (self.Process * 256)()
-            if hasattr(self.lib, name) and getattr(self.lib, name)(self.device, ctypes.byref(count), array) == 0:
+            if (
+                hasattr(self.lib, name)
+                and getattr(self.lib, name)(self.device, ctypes.byref(count), array) == 0
+            ):
                 return {array[i].pid: array[i].used for i in range(count.value)}
         return {}
 
 
 class GpmMetric(ctypes.Structure):
-    _fields_ = [("id", ctypes.c_uint), ("result", ctypes.c_uint), ("value", ctypes.c_double), ("names", ctypes.c_char_p * 3)]
+    _fields_ = [
+        ("id", ctypes.c_uint),
+        ("result", ctypes.c_uint),
+        ("value", ctypes.c_double),
+        ("names", ctypes.c_char_p * 3),
+    ]
 
 
 class GpmGet(ctypes.Structure):
-    _fields_ = [("version", ctypes.c_uint), ("count", ctypes.c_uint), ("first", ctypes.c_void_p), ("second", ctypes.c_void_p), ("metrics", GpmMetric * 512)]
+    _fields_ = [
+        ("version", ctypes.c_uint),
+        ("count", ctypes.c_uint),
+        ("first", ctypes.c_void_p),
+        ("second", ctypes.c_void_p),
+        ("metrics", GpmMetric * 512),
+    ]
 
 
 class Busy:
@@ -193,19 +253,29 @@ class Busy:
     def look(self):
         sample = ctypes.c_void_p()
         lib = self.nvml.lib
-        if not lib or lib.nvmlGpmSampleAlloc(ctypes.byref(sample)) or lib.nvmlGpmSampleGet(self.nvml.device, sample):
+        if (
+            not lib
+            or lib.nvmlGpmSampleAlloc(ctypes.byref(sample))
+            or lib.nvmlGpmSampleGet(self.nvml.device, sample)
+        ):
             return None
         return sample.value
 
     def percent(self):
         self.get.second = self.look()
-        if not self.get.first or not self.get.second or self.nvml.lib.nvmlGpmMetricsGet(ctypes.byref(self.get)) or self.get.metrics[0].result:
+        if (
+            not self.get.first
+            or not self.get.second
+            or self.nvml.lib.nvmlGpmMetricsGet(ctypes.byref(self.get))
+            or self.get.metrics[0].result
+        ):
             return None
         return self.get.metrics[0].value
 
 
 class Peak(threading.Thread):
-    """Samples every 10 ms the memory of the device, and of the given processes together where NVML knows them."""
+    """Samples every 10 ms the memory of the device, and of the given processes together where NVML
+    knows them."""
 
     def __init__(self, nvml, pids=()):
         super().__init__(daemon=True)
@@ -217,7 +287,9 @@ class Peak(threading.Thread):
             begin = time.monotonic()
             self.device = max(self.device, self.nvml.used())
             found = self.nvml.processes()
-            self.processes = max(self.processes, sum(v for k, v in found.items() if k in self.pids and v < 1 << 50))
+            self.processes = max(
+                self.processes, sum(v for k, v in found.items() if k in self.pids and v < 1 << 50)
+            )
             self.samples += 1
             time.sleep(max(0, 0.01 - (time.monotonic() - begin)))
 
@@ -241,7 +313,10 @@ class Table:
     @classmethod
     def show(cls):
         print()
-        widths = [max(len(str(r[i])) for r in cls.rows + [("what", "measured", "bar", "met")]) for i in range(4)]
+        widths = [
+            max(len(str(r[i])) for r in cls.rows + [("what", "measured", "bar", "met")])
+            for i in range(4)
+        ]
         for row in [("what", "measured", "bar", "met"), tuple("-" * w for w in widths)] + cls.rows:
             print("| " + " | ".join(str(c).ljust(w) for c, w in zip(row, widths)) + " |")
         out = os.environ.get("BILLOW_GPU_TEST_OUT")

@@ -6,7 +6,18 @@ import sys
 
 from rig import *
 
-PATHS = ("alloc", "pitch", "managed", "async", "pool", "create", "array", "array3d", "mipmap", "graph")
+PATHS = (
+    "alloc",
+    "pitch",
+    "managed",
+    "async",
+    "pool",
+    "create",
+    "array",
+    "array3d",
+    "mipmap",
+    "graph",
+)
 
 
 def torch_program(script, *arguments, env=None):
@@ -30,34 +41,60 @@ def part_memory():
         p = probe(service.env(name))
         peak = Peak(nvml, [p.pid])
         peak.start()
-        answer = p.ask(f"exhaust alloc {192 << 10}" if path == "small" else f"exhaust {path} {piece}")
+        answer = p.ask(
+            f"exhaust alloc {192 << 10}" if path == "small" else f"exhaust {path} {piece}"
+        )
         time.sleep(0.15)
         peak.stop()
         over = peak.processes - context - limit
         worst = over if worst is None else max(worst, over)
         info = p.ask("info")
         used = int(service.status(name)["used"])
-        print(f"{path}: made {answer['made']}, refused with {answer['last']}, charged {used >> 20} MiB, NVML {peak.processes >> 20} MiB, "
-              f"over {over / MIB:.1f} MiB, shows {int(info['total']) >> 20} MiB total", flush=True)
+        print(
+            (
+                f"{path}: made {answer['made']}, refused with {answer['last']}, charged"
+                f" {used >> 20} MiB, NVML {peak.processes >> 20} MiB, over {over / MIB:.1f} MiB,"
+                f" shows {int(info['total']) >> 20} MiB total"
+            ),
+            flush=True,
+        )
         if int(info["total"]) != limit or answer["last"] != "2" or used > limit:
             raise RuntimeError("the slice is not what was asked for: " + path)
         p.quit()
         service.call("remove name=" + name)
-    Table.add("memory overrun, each allocation path alone", f"{worst / MIB:.1f} MiB beyond limit + context", "<= 64 MiB", worst <= 64 * MIB)
+    Table.add(
+        "memory overrun, each allocation path alone",
+        f"{worst / MIB:.1f} MiB beyond limit + context",
+        "<= 64 MiB",
+        worst <= 64 * MIB,
+    )
     limit = 2 * limit
     name = service.job("race", memory=limit)
     programs = [probe(service.env(name)) for _ in range(8)]
     peak = Peak(nvml, [p.pid for p in programs])
     peak.start()
     for i, p in enumerate(programs):
-        p.start(f"exhaust {('alloc', 'create', 'async', 'pitch')[i % 4]} {(4 if i % 2 else 18) * MIB}")
+        p.start(
+            f"exhaust {('alloc', 'create', 'async', 'pitch')[i % 4]} {(4 if i % 2 else 18) * MIB}"
+        )
     made = [p.answer("race") for p in programs]
     time.sleep(0.3)
     peak.stop()
     used = int(service.status(name)["used"])
     over = peak.processes - 8 * context - limit
-    print(f"race: made {[m['made'] for m in made]}, charged {used >> 20} of {limit >> 20} MiB, NVML {peak.processes >> 20} MiB in {peak.samples} samples", flush=True)
-    Table.add("memory overrun, 8 processes racing", f"{over / MIB:.1f} MiB beyond limit + 8 contexts", "<= 64 MiB", over <= 64 * MIB and used <= limit)
+    print(
+        (
+            f"race: made {[m['made'] for m in made]}, charged {used >> 20} of {limit >> 20} MiB,"
+            f" NVML {peak.processes >> 20} MiB in {peak.samples} samples"
+        ),
+        flush=True,
+    )
+    Table.add(
+        "memory overrun, 8 processes racing",
+        f"{over / MIB:.1f} MiB beyond limit + 8 contexts",
+        "<= 64 MiB",
+        over <= 64 * MIB and used <= limit,
+    )
     for p in programs:
         p.quit()
     service.stop()
@@ -93,8 +130,15 @@ def part_shares():
     for asked in ((500, 500), (250, 750), (100, 900)):
         for kind, (share, total) in shares_of(service, ("matmul", "graph"), asked, 6).items():
             error = share * 1000 / asked[0] - 1
-            Table.add(f"share {asked[0] // 10}/{asked[1] // 10}, {kind}", f"{share * 100:.2f} % ({error * 100:+.1f} %), together {total * 100:.1f} % of alone",
-                      "within 5 %", abs(error) <= 0.05)
+            Table.add(
+                f"share {asked[0] // 10}/{asked[1] // 10}, {kind}",
+                (
+                    f"{share * 100:.2f} % ({error * 100:+.1f} %), together {total * 100:.1f} % of"
+                    " alone"
+                ),
+                "within 5 %",
+                abs(error) <= 0.05,
+            )
     part_strict(service)
     service.stop()
 
@@ -109,7 +153,11 @@ class Clock(threading.Thread):
     def run(self):
         value = ctypes.c_uint()
         while not self.stopped:
-            if self.nvml.lib and self.nvml.lib.nvmlDeviceGetClockInfo(self.nvml.device, 1, ctypes.byref(value)) == 0:
+            if (
+                self.nvml.lib
+                and self.nvml.lib.nvmlDeviceGetClockInfo(self.nvml.device, 1, ctypes.byref(value))
+                == 0
+            ):
                 self.samples.append(value.value)
             time.sleep(0.01)
 
@@ -129,7 +177,8 @@ def watched(nvml, work):
 def part_strict(service=None):
     """A hard cap alone on the card: the share of its time, which is what is capped. It is taken with a kernel that spins for a number of
     cycles on one multiprocessor, and for PyTorch from outside by the card's own counters. The work done in that time is shown
-    beside it: under full load the card lowers its clock to stay within its power, and a job that rests is clocked higher."""
+    beside it: under full load the card lowers its clock to stay within its power, and a job that rests is clocked higher.
+    """
     own = service is None
     service = service or MemoryService(64 * MIB)
     nvml = Nvml()
@@ -137,7 +186,9 @@ def part_strict(service=None):
     def spun(p, seconds=0.5 if SIM else 3.0):
         begin, done = time.monotonic(), 0
         while time.monotonic() - begin < seconds:
-            p.ask("spin 200 20")  # 4 ms at a time, then at rest: as frameworks do that look at a result
+            p.ask(
+                "spin 200 20"
+            )  # 4 ms at a time, then at rest: as frameworks do that look at a result
             done += 20
         return done / (time.monotonic() - begin)
 
@@ -145,7 +196,10 @@ def part_strict(service=None):
     spin_alone = spun(plain)
     plain.quit()
     p = torch_program("load.py", env=service.env(service.job("free"))) if not SIM else None
-    alone = {kind: watched(nvml, lambda: rate(p.ask(f"run {kind} 3"))) for kind in (("matmul", "graph") if p else ())}
+    alone = {
+        kind: watched(nvml, lambda: rate(p.ask(f"run {kind} 3")))
+        for kind in (("matmul", "graph") if p else ())
+    }
     if p:
         p.quit()
     for share in (500, 250, 100):
@@ -154,16 +208,28 @@ def part_strict(service=None):
         got = spun(q) / spin_alone
         q.quit()
         error = got * 1000 / share - 1
-        Table.add(f"strict {share // 10} % alone, time on the GPU", f"{got * 100:.2f} % ({error * 100:+.1f} %)", "within 5 %", abs(error) <= 0.05)
+        Table.add(
+            f"strict {share // 10} % alone, time on the GPU",
+            f"{got * 100:.2f} % ({error * 100:+.1f} %)",
+            "within 5 %",
+            abs(error) <= 0.05,
+        )
         p = torch_program("load.py", env=service.env(name)) if alone else None
         for kind, (full, full_clock, full_busy) in alone.items():
             done, clock, busy = watched(nvml, lambda: rate(p.ask(f"run {kind} 8")))
-            work = f"{done / full * 100:.1f} % of the work at {clock:.0f} MHz against {full_clock:.0f}"
+            work = (
+                f"{done / full * 100:.1f} % of the work at {clock:.0f} MHz against {full_clock:.0f}"
+            )
             if busy is None:
                 Table.add(f"strict {share // 10} % alone, {kind}", work, "within 5 %")
                 continue
             error = busy / full_busy * 1000 / share - 1
-            Table.add(f"strict {share // 10} % alone, {kind}, time on the GPU", f"{busy:.2f} of {full_busy:.2f} % ({error * 100:+.1f} %); {work}", "within 5 %", abs(error) <= 0.05)
+            Table.add(
+                f"strict {share // 10} % alone, {kind}, time on the GPU",
+                f"{busy:.2f} of {full_busy:.2f} % ({error * 100:+.1f} %); {work}",
+                "within 5 %",
+                abs(error) <= 0.05,
+            )
         if p:
             p.quit()
         service.call("remove name=" + name)
@@ -172,7 +238,8 @@ def part_strict(service=None):
 
 
 def compare(first, second, ask, rounds):
-    """Median cost of `ask` in each, asked in turn, and each as often first: a card that has just rested is clocked higher."""
+    """Median cost of `ask` in each, asked in turn, and each as often first: a card that has just
+    rested is clocked higher."""
     costs = ([], [])
     for turn in range(rounds):
         for i in (turn % 2, 1 - turn % 2):
@@ -186,9 +253,19 @@ def part_overhead():
     plain, shimmed = probe(), probe(service.env(name))
     count = 20000 if SIM else 1000000
     a, b = compare(plain, shimmed, lambda p: float(p.ask(f"tiny {count}")["seconds"]), 6)
-    Table.add("overhead, 1 M tiny launches", f"{(b / a - 1) * 100:+.2f} % ({b / count * 1e9:.0f} ns each)", "<= 3 %", b / a - 1 <= 0.03)
+    Table.add(
+        "overhead, 1 M tiny launches",
+        f"{(b / a - 1) * 100:+.2f} % ({b / count * 1e9:.0f} ns each)",
+        "<= 3 %",
+        b / a - 1 <= 0.03,
+    )
     a, b = compare(plain, shimmed, lambda p: float(p.ask(f"graph {count // 20} 10")["seconds"]), 6)
-    Table.add("overhead, graph replay (10 empty nodes)", f"{(b / a - 1) * 100:+.2f} %", "<= 1 %", b / a - 1 <= 0.01)
+    Table.add(
+        "overhead, graph replay (10 empty nodes)",
+        f"{(b / a - 1) * 100:+.2f} %",
+        "<= 1 %",
+        b / a - 1 <= 0.01,
+    )
     plain.quit()
     shimmed.quit()
     if SIM:
@@ -197,23 +274,38 @@ def part_overhead():
     service.stop()
 
 
-def part_torch_overhead(service, name, kinds=(("matmul", "matmul loop"), ("train", "small training step"), ("graph", "graph replay of matmuls")), pairs=4):
-    # Two processes of the same program differ of their own (where memory and threads fell), so several pairs.
+def part_torch_overhead(
+    service,
+    name,
+    kinds=(
+        ("matmul", "matmul loop"),
+        ("train", "small training step"),
+        ("graph", "graph replay of matmuls"),
+    ),
+    pairs=4,
+):
+    # Two processes of the same program differ of their own (where memory and threads fell), so
+    # several pairs.
     ratios = {kind: [] for kind, _ in kinds}
     for _ in range(pairs):
-        plain, shimmed = (Program([sys.executable, os.path.join(HERE, "load.py")], env) for env in (None, service.env(name)))  # both start at once
+        plain, shimmed = (
+            Program([sys.executable, os.path.join(HERE, "load.py")], env)
+            for env in (None, service.env(name))
+        )  # both start at once
         for p in (plain, shimmed):
             p.answer("start of load.py")
         for kind, _ in kinds:
             if kind == "train":
-                # The best of many short groups: a program of small launches is at the mercy of its host's other work, which only ever adds.
+                # The best of many short groups: a program of small launches is at the mercy of its
+                # host's other work, which only ever adds.
                 best = ([], [])
                 for turn in range(8):
                     for i in (turn % 2, 1 - turn % 2):
                         best[i].append(float((plain, shimmed)[i].ask(f"run {kind} 0.25")["best"]))
                 ratios[kind].append(min(best[1]) / min(best[0]) - 1)
             else:
-                # Here the card's power is the limit, and the first moments after a rest are clocked a third higher: who is asked first
+                # Here the card's power is the limit, and the first moments after a rest are clocked
+                # a third higher: who is asked first
                 # would have the best group. So the middle of equal turns.
                 a, b = compare(plain, shimmed, lambda p: 1 / rate(p.ask(f"run {kind} 0.5")), 8)
                 ratios[kind].append(b / a - 1)
@@ -221,7 +313,15 @@ def part_torch_overhead(service, name, kinds=(("matmul", "matmul loop"), ("train
         shimmed.quit()
     for kind, what in kinds:
         got = statistics.median(ratios[kind])
-        Table.add("overhead, " + what, f"{got * 100:+.2f} % ({pairs} pairs: {min(ratios[kind]) * 100:+.2f}..{max(ratios[kind]) * 100:+.2f})", "<= 1 %", got <= 0.01)
+        Table.add(
+            "overhead, " + what,
+            (
+                f"{got * 100:+.2f} % ({pairs} pairs:"
+                f" {min(ratios[kind]) * 100:+.2f}..{max(ratios[kind]) * 100:+.2f})"
+            ),
+            "<= 1 %",
+            got <= 0.01,
+        )
 
 
 def stock_checkpoint(pid):
@@ -230,9 +330,15 @@ def stock_checkpoint(pid):
     cuda.cuInit(0)
     zero = (ctypes.c_uint64 * 16)()
     begin = time.monotonic()
-    results = [cuda.cuCheckpointProcessLock(pid, zero), cuda.cuCheckpointProcessCheckpoint(pid, zero)]
+    results = [
+        cuda.cuCheckpointProcessLock(pid, zero),
+        cuda.cuCheckpointProcessCheckpoint(pid, zero),
+    ]
     middle = time.monotonic()
-    results += [cuda.cuCheckpointProcessRestore(pid, zero), cuda.cuCheckpointProcessUnlock(pid, zero)]
+    results += [
+        cuda.cuCheckpointProcessRestore(pid, zero),
+        cuda.cuCheckpointProcessUnlock(pid, zero),
+    ]
     if any(results):
         raise RuntimeError(f"stock checkpoint: {results}")
     return middle - begin, time.monotonic() - middle
@@ -244,7 +350,13 @@ def part_suspend():
     begin = time.monotonic()
     service = MemoryService(arena)
     service.wait_arena(arena)
-    print(f"arena of {arena / GIB:.0f} GiB faulted and registered in {time.monotonic() - begin:.1f} s", flush=True)
+    print(
+        (
+            f"arena of {arena / GIB:.0f} GiB faulted and registered in"
+            f" {time.monotonic() - begin:.1f} s"
+        ),
+        flush=True,
+    )
     plain = probe()
     link = plain.ask(f"link {MIB if SIM else 2 * GIB}")
     out_rate, in_rate = float(link["out"]), float(link["in"])
@@ -264,13 +376,29 @@ def part_suspend():
         best["out"].append(float(s["bytes"]) / float(s["seconds"]) / 1e9)
         best["in"].append(float(r["bytes"]) / float(r["seconds"]) / 1e9)
     warm = size / statistics.median(best["out"]) / 1e9
-    for what, rates, raw in (("warm suspend", best["out"], out_rate), ("warm resume", best["in"], in_rate)):
+    for what, rates, raw in (
+        ("warm suspend", best["out"], out_rate),
+        ("warm resume", best["in"], in_rate),
+    ):
         got = statistics.median(rates)
-        Table.add(f"{what}, {size / GIB:.0f} GiB random", f"{got:.1f} GB/s, {got / raw * 100:.0f} % of {raw:.1f} (of 3: {min(rates):.1f}..{max(rates):.1f})", ">= 90 %", got >= 0.9 * raw)
+        Table.add(
+            f"{what}, {size / GIB:.0f} GiB random",
+            (
+                f"{got:.1f} GB/s, {got / raw * 100:.0f} % of {raw:.1f} (of 3:"
+                f" {min(rates):.1f}..{max(rates):.1f})"
+            ),
+            ">= 90 %",
+            got >= 0.9 * raw,
+        )
     p.ask("touch 10 999")
     s = service.call("suspend name=a")
     fraction = float(s["seconds"]) / warm
-    Table.add("suspend again, 90 % unchanged", f"{float(s['seconds']):.3f} s, {fraction * 100:.0f} % of the first", "<= 25 %", fraction <= 0.25)
+    Table.add(
+        "suspend again, 90 % unchanged",
+        f"{float(s['seconds']):.3f} s, {fraction * 100:.0f} % of the first",
+        "<= 25 %",
+        fraction <= 0.25,
+    )
     r = service.call("resume name=a")
     if p.ask("check")["wrong"] != "0":
         raise RuntimeError("memory differs after the second resume")
@@ -279,10 +407,23 @@ def part_suspend():
     time.sleep(0.1)
     left = nvml.processes().get(p.pid, 0)
     extra = float(s["seconds"]) - warm
-    Table.add("cold suspend of the same", f"warm + {extra:.2f} s, the job holds {left >> 20} MiB", "warm + 0.6 s, 0 MiB", extra <= 0.6 and left == 0 and s["cold"] == "1")
+    Table.add(
+        "cold suspend of the same",
+        f"warm + {extra:.2f} s, the job holds {left >> 20} MiB",
+        "warm + 0.6 s, 0 MiB",
+        extra <= 0.6 and left == 0 and s["cold"] == "1",
+    )
     r = service.call("resume name=a")
     wrong = p.ask("check")["wrong"]
-    Table.add("cold resume", f"{float(r['seconds']):.2f} s ({float(r['residue_s']):.2f} s of it the driver's), {wrong} words wrong", "right", wrong == "0")
+    Table.add(
+        "cold resume",
+        (
+            f"{float(r['seconds']):.2f} s ({float(r['residue_s']):.2f} s of it the driver's),"
+            f" {wrong} words wrong"
+        ),
+        "right",
+        wrong == "0",
+    )
     p.quit()
     service.call("remove name=a")
     part_swap(service)
@@ -292,7 +433,12 @@ def part_suspend():
         p.ask(f"hold {size} 5")
         out, back = stock_checkpoint(p.pid)
         wrong = p.ask("check")["wrong"]
-        Table.add("stock cuCheckpoint of the same", f"{out:.1f} s out, {back:.1f} s in, {wrong} wrong; warm is {out / warm:.0f} x faster", ">= 15 x", out / warm >= 15)
+        Table.add(
+            "stock cuCheckpoint of the same",
+            f"{out:.1f} s out, {back:.1f} s in, {wrong} wrong; warm is {out / warm:.0f} x faster",
+            ">= 15 x",
+            out / warm >= 15,
+        )
         p.quit()
 
 
@@ -318,7 +464,12 @@ def part_swap(service):
         if programs[inside].ask("check")["wrong"] != "0":
             raise RuntimeError("memory differs after a swap")
     got = statistics.median(rates)
-    Table.add(f"swap {size / GIB:.0f} <-> {size / GIB:.0f} GiB", f"{got:.1f} GB/s both ways (of 3: {min(rates):.1f}..{max(rates):.1f})", ">= 85 GB/s", got >= 85)
+    Table.add(
+        f"swap {size / GIB:.0f} <-> {size / GIB:.0f} GiB",
+        f"{got:.1f} GB/s both ways (of 3: {min(rates):.1f}..{max(rates):.1f})",
+        ">= 85 GB/s",
+        got >= 85,
+    )
     service.call("resume name=" + outside)
     for p in programs.values():
         p.quit()
@@ -346,16 +497,31 @@ def part_cycles(cycles=200):
     open(base + ".stop", "w").close()
     p.process.wait(120)
     steps, total = open(base + ".done").read().split()
-    print(f"{cycles} cycles ({cold} cold) in {time.monotonic() - begin:.0f} s, {steps} steps, residue {int(status['residue']) >> 20} MiB, "
-          f"median suspend {statistics.median(t[0] for t in times):.3f} s, resume {statistics.median(t[1] for t in times):.3f} s", flush=True)
+    print(
+        (
+            f"{cycles} cycles ({cold} cold) in {time.monotonic() - begin:.0f} s, {steps} steps,"
+            f" residue {int(status['residue']) >> 20} MiB, median suspend"
+            f" {statistics.median(t[0] for t in times):.3f} s, resume"
+            f" {statistics.median(t[1] for t in times):.3f} s"
+        ),
+        flush=True,
+    )
     service.stop()
     reference = base + ".reference"
     q = torch_program("train_loop.py", reference, steps)
     q.process.wait(300)
     mine, theirs = open(base).read().split(), open(reference).read().split()
     same = sum(a == b for a, b in zip(mine, theirs))
-    good = len(mine) == len(theirs) == int(steps) == same and open(reference + ".done").read().split()[1] == total
-    Table.add(f"{cycles} suspend/resume cycles ({cold} cold) of a training loop", f"{same} of {len(theirs)} losses bit-identical", "all, none lost", good)
+    good = (
+        len(mine) == len(theirs) == int(steps) == same
+        and open(reference + ".done").read().split()[1] == total
+    )
+    Table.add(
+        f"{cycles} suspend/resume cycles ({cold} cold) of a training loop",
+        f"{same} of {len(theirs)} losses bit-identical",
+        "all, none lost",
+        good,
+    )
 
 
 def part_turns(minutes=5.0, gib=50, allowance=80, arena=88, dirty=1.0):
@@ -371,7 +537,9 @@ def part_turns(minutes=5.0, gib=50, allowance=80, arena=88, dirty=1.0):
         before = programs[name].ask("count")
         time.sleep(6)
         after = programs[name].ask("count")
-        alone[name] = (int(after["done"]) - int(before["done"])) / (float(after["at"]) - float(before["at"]))
+        alone[name] = (int(after["done"]) - int(before["done"])) / (
+            float(after["at"]) - float(before["at"])
+        )
         if name == "p":
             service.call("suspend name=p")
     print("alone, steps per second:", alone, flush=True)
@@ -384,7 +552,14 @@ def part_turns(minutes=5.0, gib=50, allowance=80, arena=88, dirty=1.0):
         t = time.monotonic()
         s = service.call(f"swap out={inside} in={outside} allowance={allowance * GIB}")
         swaps.append(time.monotonic() - t)
-        print(f"swap {len(swaps)}: {swaps[-1]:.2f} s, copied {int(s['out_copied']) >> 30} GiB out {int(s['in_copied']) >> 30} in, out {float(s['out_seconds']):.2f} in {float(s['in_seconds']):.2f}", flush=True)
+        print(
+            (
+                f"swap {len(swaps)}: {swaps[-1]:.2f} s, copied {int(s['out_copied']) >> 30} GiB out"
+                f" {int(s['in_copied']) >> 30} in, out {float(s['out_seconds']):.2f} in"
+                f" {float(s['in_seconds']):.2f}"
+            ),
+            flush=True,
+        )
         inside, outside = outside, inside
     elapsed = time.monotonic() - begin
     after = {n: int(programs[n].ask("count")["done"]) for n in programs}
@@ -398,8 +573,18 @@ def part_turns(minutes=5.0, gib=50, allowance=80, arena=88, dirty=1.0):
         wrong += int(programs[n].ask("verify")["wrong"])
         if n == inside:
             continue
-    Table.add(f"two jobs of {gib} GiB on {allowance} GiB, swapped every 20 s for {elapsed / 60:.1f} min, {dirty * 100:.0f} % rewritten",
-              f"goodput {goodput * 100:.1f} %, {len(swaps)} swaps of {statistics.median(swaps):.2f} s, {wrong} words wrong", ">= 92 %, right results", goodput >= 0.92 and wrong == 0)
+    Table.add(
+        (
+            f"two jobs of {gib} GiB on {allowance} GiB, swapped every 20 s for"
+            f" {elapsed / 60:.1f} min, {dirty * 100:.0f} % rewritten"
+        ),
+        (
+            f"goodput {goodput * 100:.1f} %, {len(swaps)} swaps of"
+            f" {statistics.median(swaps):.2f} s, {wrong} words wrong"
+        ),
+        ">= 92 %, right results",
+        goodput >= 0.92 and wrong == 0,
+    )
     for p in programs.values():
         p.process.kill()
     service.stop()
@@ -408,6 +593,7 @@ def part_turns(minutes=5.0, gib=50, allowance=80, arena=88, dirty=1.0):
 def part_rest():
     """What fell short of its bar before, and the product: one run of about four minutes."""
     from product import part_product
+
     for part in (part_product, part_strict) + (() if SIM else (part_train,)) + (part_swaps,):
         try:
             part()
@@ -417,16 +603,19 @@ def part_rest():
 
 def part_verdicts():
     from product import part_idle
+
     part_idle()
 
 
 def part_signals():
     from record import part_record
+
     part_record()
 
 
 def part_wakes():
     from wake import part_wake
+
     part_wake()
 
 
@@ -442,12 +631,29 @@ def part_swaps():
 
 def part_train():
     service = MemoryService(64 * MIB)
-    part_torch_overhead(service, service.job("lone", memory=8 * GIB), kinds=(("train", "small training step"),))
+    part_torch_overhead(
+        service, service.job("lone", memory=8 * GIB), kinds=(("train", "small training step"),)
+    )
     service.stop()
 
 
-PARTS = {"1": part_memory, "2": part_shares, "3": part_overhead, "4": part_suspend, "5": part_cycles, "6": part_turns, "7": part_rest, "8": part_verdicts, "9": part_signals}
-ALONE = {"strict": part_strict, "train": part_train, "swap": part_swaps, "wake": part_wakes}  # pieces of the above, by name
+PARTS = {
+    "1": part_memory,
+    "2": part_shares,
+    "3": part_overhead,
+    "4": part_suspend,
+    "5": part_cycles,
+    "6": part_turns,
+    "7": part_rest,
+    "8": part_verdicts,
+    "9": part_signals,
+}
+ALONE = {
+    "strict": part_strict,
+    "train": part_train,
+    "swap": part_swaps,
+    "wake": part_wakes,
+}  # pieces of the above, by name
 
 
 def main():
@@ -459,7 +665,10 @@ def main():
         if number not in chosen.split(",") and not (chosen == "all" and number in PARTS):
             continue
         if SIM and number in needs_torch:
-            print(f"part {number} needs PyTorch on a real GPU: skipped on the simulated driver", flush=True)
+            print(
+                f"part {number} needs PyTorch on a real GPU: skipped on the simulated driver",
+                flush=True,
+            )
             continue
         begin = time.monotonic()
         try:

@@ -21,7 +21,8 @@ SIM = bool(os.environ.get("BILLOW_GPU_TEST_SIM"))
 NAME, FOLDER = sys.argv[1], sys.argv[2]
 MIB = 1 << 20
 
-# What a collective that nobody joins does: some blocks read a word over and over until somebody writes it.
+# What a collective that nobody joins does: some blocks read a word over and over until somebody
+# writes it.
 POLL = b"""
 .version 7.0
 .target sm_80
@@ -43,10 +44,17 @@ AGAIN:
 class TorchCard:
     def __init__(self):
         import torch
+
         self.torch = torch
         self.held = []
         self.a = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
-        self.net = torch.nn.Sequential(torch.nn.Linear(4096, 8192), torch.nn.GELU(), torch.nn.Linear(8192, 4096)).cuda().bfloat16()
+        self.net = (
+            torch.nn.Sequential(
+                torch.nn.Linear(4096, 8192), torch.nn.GELU(), torch.nn.Linear(8192, 4096)
+            )
+            .cuda()
+            .bfloat16()
+        )
         self.optimizer = torch.optim.SGD(self.net.parameters(), lr=1e-4)
         self.step(1)
 
@@ -85,29 +93,42 @@ class TorchCard:
 
     def compile(self, i):
         torch = self.torch
-        f = torch.compile(lambda x: (x * (i + 1)).sin().cumsum(0).softmax(1) + x[:, : i % 7 + 1].sum())
+        f = torch.compile(
+            lambda x: (x * (i + 1)).sin().cumsum(0).softmax(1) + x[:, : i % 7 + 1].sum()
+        )
         f(torch.randn(256 + i, 256, device="cuda"))
 
     def poll(self, blocks=24, threads=512):
-        """A kernel that waits for ever on a few multiprocessors; the caller then spins in a synchronise, as a host thread does."""
+        """A kernel that waits for ever on a few multiprocessors; the caller then spins in a
+        synchronise, as a host thread does."""
         cuda = ctypes.CDLL("libcuda.so.1")
         word = self.torch.zeros(1, dtype=self.torch.int32, device="cuda")
         self.held.append(word)
         self.torch.cuda.synchronize()
-        module, function, at = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_uint64(word.data_ptr())
+        module, function, at = (
+            ctypes.c_void_p(),
+            ctypes.c_void_p(),
+            ctypes.c_uint64(word.data_ptr()),
+        )
         arguments = (ctypes.c_void_p * 1)(ctypes.cast(ctypes.pointer(at), ctypes.c_void_p))
-        code = cuda.cuModuleLoadData(ctypes.byref(module), POLL) or cuda.cuModuleGetFunction(ctypes.byref(function), module, b"poll")
-        code = code or cuda.cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, None, arguments, None)
+        code = cuda.cuModuleLoadData(ctypes.byref(module), POLL) or cuda.cuModuleGetFunction(
+            ctypes.byref(function), module, b"poll"
+        )
+        code = code or cuda.cuLaunchKernel(
+            function, blocks, 1, 1, threads, 1, 1, 0, None, arguments, None
+        )
         if code:
             raise RuntimeError(f"the polling kernel: CUDA says {code}")
         threading.Thread(target=self.torch.cuda.synchronize, daemon=True).start()
 
     def spin(self):
         """One thread that spins: busy by the driver's word, at the power of an idle card."""
+
         def forever():
             while True:
                 self.torch.cuda._sleep(2_000_000_000)
                 self.torch.cuda.synchronize()
+
         threading.Thread(target=forever, daemon=True).start()
 
 
@@ -144,6 +165,7 @@ def file_of(name, mib):
 
 def serve(answer):
     """An HTTP server of this process on loopback; `answer(handler)` writes the body."""
+
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
             self.send_response(200)
@@ -159,9 +181,12 @@ def serve(answer):
 
 
 def outside(code, *arguments):
-    """A Python that is not part of the job: a client, or a service it talks to. It leaves the job's process tree."""
+    """A Python that is not part of the job: a client, or a service it talks to. It leaves the job's
+    process tree."""
     program = f"import os,sys\nif os.fork(): os._exit(0)\nos.setsid()\nhead={os.getpid()}\n{code}"
-    return subprocess.Popen([sys.executable, "-c", program, *map(str, arguments)], stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *map(str, arguments)], stdout=subprocess.PIPE, text=True
+    )
 
 
 # Each phase is called again and again, for a moment at a time, until the next one is asked for.
@@ -172,7 +197,10 @@ class Shape:
     def workers(self, code, count):
         """Helper processes of the job that run `code` until its phase ends."""
         if "workers" not in self.state:
-            self.state["workers"] = [subprocess.Popen([sys.executable, "-c", code, str(i)], cwd=FOLDER) for i in range(count)]
+            self.state["workers"] = [
+                subprocess.Popen([sys.executable, "-c", code, str(i)], cwd=FOLDER)
+                for i in range(count)
+            ]
         time.sleep(0.1)
 
     def leave(self):
@@ -190,7 +218,13 @@ class Shape:
 class DataLoading(Shape):
     def load(self):
         path = file_of("shard", 64)
-        self.workers(f"import zlib\nwhile True:\n  with open({path!r},'rb') as f:\n    while b:=f.read(1<<20): zlib.crc32(bytearray(b)); zlib.compress(b[:200000])", 4)
+        self.workers(
+            (
+                f"import zlib\nwhile True:\n  with open({path!r},'rb') as f:\n    while"
+                " b:=f.read(1<<20): zlib.crc32(bytearray(b)); zlib.compress(b[:200000])"
+            ),
+            4,
+        )
 
 
 class CompilePhase(Shape):
@@ -205,8 +239,16 @@ class CompilePhase(Shape):
                 log(f"torch.compile: {type(error).__name__}: {error}"[:300])
             self.state["plain"] = True
         # An extension's own sources, as a first import compiles them.
-        source = "#include <map>\n#include <string>\nint f%d(std::map<std::string,int>&m){return m[\"%d\"];}\n" % (self.count, self.count)
-        subprocess.run(["g++", "-O2", "-x", "c++", "-c", "-o", FOLDER + "/ext.o", "-"], input=source, text=True, check=False)
+        source = (
+            "#include <map>\n#include <string>\nint f%d(std::map<std::string,int>&m){return"
+            ' m["%d"];}\n' % (self.count, self.count)
+        )
+        subprocess.run(
+            ["g++", "-O2", "-x", "c++", "-c", "-o", FOLDER + "/ext.o", "-"],
+            input=source,
+            text=True,
+            check=False,
+        )
 
 
 class Evaluation(Shape):
@@ -244,14 +286,17 @@ class LowRateInference(Shape):
             self.card.infer(200)
             handler.wfile.write(b"x" * 900)
             log("GET /generate 200")
+
         port = serve(answer)
         wish = FOLDER + "/ask"
-        outside(f"""
+        outside(
+            f"""
 import time, urllib.request
 while os.path.exists('/proc/%d' % head):
     if os.path.exists({wish!r}): urllib.request.urlopen('http://127.0.0.1:{port}/').read()
     time.sleep(1.5)
-""")
+"""
+        )
 
     def serve(self):
         open(FOLDER + "/ask", "w", encoding="ascii").close()
@@ -274,7 +319,8 @@ class CheckpointWriting(Shape):
 
 class SlowObjectStore(Shape):
     def prepare(self):
-        service = outside("""
+        service = outside(
+            """
 import socket, threading, time
 listener = socket.create_server(('127.0.0.1', 0))
 print(listener.getsockname()[1], flush=True)
@@ -286,8 +332,12 @@ def feed(s):
     except OSError: pass
     os._exit(0)
 feed(listener.accept()[0])
-""", FOLDER + "/stall")
-        self.state["socket"] = socket.create_connection(("127.0.0.1", int(service.stdout.readline())))
+""",
+            FOLDER + "/stall",
+        )
+        self.state["socket"] = socket.create_connection(
+            ("127.0.0.1", int(service.stdout.readline()))
+        )
         self.state["socket"].settimeout(0.3)
         self.state["file"] = open(FOLDER + "/download", "wb")
 
@@ -312,7 +362,14 @@ feed(listener.accept()[0])
 class CpuPreprocessing(Shape):
     def tokenise(self):
         text = file_of("corpus", 16)
-        self.workers(f"import sys\nwhile True:\n  with open({text!r},'rb') as f, open('tokens'+sys.argv[1],'wb') as out:\n    while b:=f.read(1<<16): out.write(bytes(sorted(b.split(b'a')[0])) + b''.join(b.split(b'e')[:400]))", 6)
+        self.workers(
+            (
+                f"import sys\nwhile True:\n  with open({text!r},'rb') as f,"
+                " open('tokens'+sys.argv[1],'wb') as out:\n    while b:=f.read(1<<16):"
+                " out.write(bytes(sorted(b.split(b'a')[0])) + b''.join(b.split(b'e')[:400]))"
+            ),
+            6,
+        )
 
 
 class BarrierWait(Shape):
@@ -393,6 +450,7 @@ class FinishedNotExited(Resting):
                 self.state["pair"][0].sendall(b"m" * 700)
                 self.state["pair"][1].recv(4096)
                 time.sleep(15)
+
         threading.Thread(target=report).start()  # not a daemon: what keeps the process
 
 
@@ -450,12 +508,27 @@ class SpinLoop(Resting):
 
 
 SHAPES = {
-    "data_loading": DataLoading, "compile_phase": CompilePhase, "evaluation_between_epochs": Evaluation, "notebook_thinking": Notebook,
-    "low_rate_inference": LowRateInference, "checkpoint_writing": CheckpointWriting, "slow_object_store": SlowObjectStore,
-    "cpu_preprocessing": CpuPreprocessing, "distributed_barrier_wait": BarrierWait, "warm_up": WarmUp, "burst_every_10_min": Burst,
-    "debugger_stopped": DebuggerStopped, "finished_not_exited": FinishedNotExited, "deadlocked_nccl": DeadlockedNccl,
-    "crashed_data_loader": CrashedDataLoader, "open_ssh_nobody": OpenSsh, "zombie_children": ZombieChildren, "leaked_memory": LeakedMemory,
-    "sleep_loop": SleepLoop, "spin_loop_no_kernels": SpinLoop, "hung_kernel": HungKernel,
+    "data_loading": DataLoading,
+    "compile_phase": CompilePhase,
+    "evaluation_between_epochs": Evaluation,
+    "notebook_thinking": Notebook,
+    "low_rate_inference": LowRateInference,
+    "checkpoint_writing": CheckpointWriting,
+    "slow_object_store": SlowObjectStore,
+    "cpu_preprocessing": CpuPreprocessing,
+    "distributed_barrier_wait": BarrierWait,
+    "warm_up": WarmUp,
+    "burst_every_10_min": Burst,
+    "debugger_stopped": DebuggerStopped,
+    "finished_not_exited": FinishedNotExited,
+    "deadlocked_nccl": DeadlockedNccl,
+    "crashed_data_loader": CrashedDataLoader,
+    "open_ssh_nobody": OpenSsh,
+    "zombie_children": ZombieChildren,
+    "leaked_memory": LeakedMemory,
+    "sleep_loop": SleepLoop,
+    "spin_loop_no_kernels": SpinLoop,
+    "hung_kernel": HungKernel,
 }
 
 
@@ -473,6 +546,7 @@ def main():
         for line in sys.stdin:
             orders.put(line.split()[1])
         os._exit(0)  # its recorder is gone, and so are the helpers with their parent's group
+
     threading.Thread(target=listen, daemon=True).start()
     phase = orders.get()
     while True:

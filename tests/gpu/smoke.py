@@ -1,4 +1,5 @@
-"""A quick look at everything: does the shim load, limit, show the slice, suspend, resume, swap? And the raw link rates."""
+"""A quick look at everything: does the shim load, limit, show the slice, suspend, resume, swap? And
+the raw link rates."""
 import sys
 
 from rig import *
@@ -36,15 +37,41 @@ def main():
     print("swap", service.call(f"swap out=b in=a allowance={4 * size}"), flush=True)
     print("check a", p.ask("check"), flush=True)
     print("resume b", service.call("resume name=b"), q.ask("check"), flush=True)
-    print("shared spin", p.start("spin 500 400"), q.start("spin 500 400"), p.answer(), q.answer(), flush=True)
+    print(
+        "shared spin",
+        p.start("spin 500 400"),
+        q.start("spin 500 400"),
+        p.answer(),
+        q.answer(),
+        flush=True,
+    )
     print("status", service.call("status")["lines"], flush=True)
-    for path in ("alloc", "pitch", "managed", "async", "pool", "create", "array", "array3d", "mipmap", "graph"):
+    for path in (
+        "alloc",
+        "pitch",
+        "managed",
+        "async",
+        "pool",
+        "create",
+        "array",
+        "array3d",
+        "mipmap",
+        "graph",
+    ):
         name = service.job("path-" + path, memory=128 * MIB if SIM else GIB)
         r = probe(service.env(name))
         peak = Peak(Nvml(), [r.pid])
         peak.start()
         try:
-            print(path, r.ask(f"exhaust {path} {32 * MIB}"), service.status(name)["used"], r.ask("info"), "nvml MiB", peak.stop().processes >> 20, flush=True)
+            print(
+                path,
+                r.ask(f"exhaust {path} {32 * MIB}"),
+                service.status(name)["used"],
+                r.ask("info"),
+                "nvml MiB",
+                peak.stop().processes >> 20,
+                flush=True,
+            )
         except RuntimeError as e:
             print(path, "FAILED", e, flush=True)
         r.quit()

@@ -11,10 +11,19 @@ path, steps = sys.argv[1], int(sys.argv[2])
 torch.manual_seed(17)
 torch.use_deterministic_algorithms(True)
 device = torch.device("cuda")
-layers = [torch.nn.Linear(1024, 2048), torch.nn.GELU(), torch.nn.LayerNorm(2048), torch.nn.Linear(2048, 1024), torch.nn.Tanh(), torch.nn.Linear(1024, 256)]
+layers = [
+    torch.nn.Linear(1024, 2048),
+    torch.nn.GELU(),
+    torch.nn.LayerNorm(2048),
+    torch.nn.Linear(2048, 1024),
+    torch.nn.Tanh(),
+    torch.nn.Linear(1024, 256),
+]
 model = torch.nn.Sequential(*layers).to(device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-ballast = torch.randint(0, 1 << 30, (64 << 20,), device=device, dtype=torch.int32)  # 256 MiB that must survive too
+ballast = torch.randint(
+    0, 1 << 30, (64 << 20,), device=device, dtype=torch.int32
+)  # 256 MiB that must survive too
 generator = torch.Generator(device=device)
 generator.manual_seed(5)
 with open(path, "w", buffering=1) as out:

@@ -14,7 +14,9 @@ device = torch.device("cuda")
 def original(i):
     g = torch.Generator(device=device)
     g.manual_seed(1000 + i)
-    return torch.randint(-(1 << 31), (1 << 31) - 1, (block_words,), device=device, dtype=torch.int32, generator=g)
+    return torch.randint(
+        -(1 << 31), (1 << 31) - 1, (block_words,), device=device, dtype=torch.int32, generator=g
+    )
 
 
 blocks = [original(i) for i in range(gib)]
@@ -63,5 +65,7 @@ for line in sys.stdin:
             for _ in range(rounds[i]):
                 factor, term = factor * A % (1 << 32), (term * A + C) % (1 << 32)
             signed = lambda v: v - (1 << 32) if v >= 1 << 31 else v
-            wrong += int((original(i).mul_(signed(factor)).add_(signed(term)) != block).sum().item())
+            wrong += int(
+                (original(i).mul_(signed(factor)).add_(signed(term)) != block).sum().item()
+            )
         print(f"ok wrong={wrong} rounds={sum(rounds)}", flush=True)

@@ -1,4 +1,5 @@
-"""A head and machines that join it over a real network with real TLS, each in a network namespace of its own."""
+"""A head and machines that join it over a real network with real TLS, each in a network namespace
+of its own."""
 import os
 import subprocess
 import unittest
@@ -18,7 +19,16 @@ class FarRig(Rig):
         return [*self.net.inside(self.host), BILLOW, *map(str, args)]
 
     def up(self, *more):
-        done = self.cli("up", "--background", "--listen", "0.0.0.0:7070", "--no-agent", *self.args, *more, timeout=60)
+        done = self.cli(
+            "up",
+            "--background",
+            "--listen",
+            "0.0.0.0:7070",
+            "--no-agent",
+            *self.args,
+            *more,
+            timeout=60,
+        )
         if done.code != 0:
             raise AssertionError(f"up failed: {done!r}\n{self.head_log()[-3000:]}")
         return done
@@ -41,7 +51,15 @@ class FarRig(Rig):
         """A command on another machine, by somebody without this head's files."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("BILLOW_", "XDG_"))}
         environment.update({MARK: self.data, "HOME": home or self.home(host), **(env or {})})
-        return subprocess.run([*self.net.inside(host), BILLOW, *map(str, args)], input=stdin, capture_output=True, text=True, timeout=timeout, env=environment, check=False)
+        return subprocess.run(
+            [*self.net.inside(host), BILLOW, *map(str, args)],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            env=environment,
+            check=False,
+        )
 
     def home(self, host):
         path = os.path.join(self.root, f"home-{host}")
@@ -54,8 +72,27 @@ class FarRig(Rig):
     def join(self, host, token, *options, url=None, sim="4xH100"):
         """An agent on that machine, as a process of its own."""
         log = open(os.path.join(self.root, f"{host}.log"), "a", encoding="utf-8")
-        process = subprocess.Popen([*self.net.inside(host), BILLOW, "join", url or self.url, "--token", token, "--node-name", host, "--data", self.node_dir(host), "--sim", sim, *options],
-                                   stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**self.environment, "HOME": self.home(host)})
+        process = subprocess.Popen(
+            [
+                *self.net.inside(host),
+                BILLOW,
+                "join",
+                url or self.url,
+                "--token",
+                token,
+                "--node-name",
+                host,
+                "--data",
+                self.node_dir(host),
+                "--sim",
+                sim,
+                *options,
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={**self.environment, "HOME": self.home(host)},
+        )
         log.close()
         self.started.append(process)
         return process
@@ -68,7 +105,13 @@ class FarRig(Rig):
         return {n["name"]: n for n in self.json("nodes")["nodes"]}
 
     def node_here(self, name, seconds=30):
-        return poll(lambda: (lambda n: n if n and n.get("state", "ready") == "ready" else None)(self.nodes().get(name)), f"node {name}", seconds)
+        return poll(
+            lambda: (lambda n: n if n and n.get("state", "ready") == "ready" else None)(
+                self.nodes().get(name)
+            ),
+            f"node {name}",
+            seconds,
+        )
 
     def close(self):
         try:

@@ -1,4 +1,5 @@
-"""Container images without a network: root file systems made of busybox, and a registry on loopback."""
+"""Container images without a network: root file systems made of busybox, and a registry on
+loopback."""
 import contextlib
 import hashlib
 import io
@@ -14,7 +15,38 @@ from ports import free_port
 from rig import poll
 
 TOOLS = ("podman", "runc", "docker-registry", "busybox")
-LINKS = ("sh", "ls", "cat", "echo", "id", "sleep", "env", "touch", "mkdir", "head", "dd", "ps", "tty", "true", "false", "pwd", "kill", "stat", "seq", "grep", "mount", "wc", "rm", "test", "stty", "trap", "yes", "nproc", "find", "sort")
+LINKS = (
+    "sh",
+    "ls",
+    "cat",
+    "echo",
+    "id",
+    "sleep",
+    "env",
+    "touch",
+    "mkdir",
+    "head",
+    "dd",
+    "ps",
+    "tty",
+    "true",
+    "false",
+    "pwd",
+    "kill",
+    "stat",
+    "seq",
+    "grep",
+    "mount",
+    "wc",
+    "rm",
+    "test",
+    "stty",
+    "trap",
+    "yes",
+    "nproc",
+    "find",
+    "sort",
+)
 
 
 def missing():
@@ -29,11 +61,25 @@ def root_tar(files=None, size=0):
     """A root file system as a tar archive: busybox, /etc/passwd, and more files by path."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
+
         def add(name, content=b"", mode=0o644, kind=tarfile.REGTYPE, link=""):
             info = tarfile.TarInfo(name)
             info.mode, info.type, info.linkname, info.size = mode, kind, link, len(content)
             tar.addfile(info, io.BytesIO(content))
-        for directory in ("bin", "etc", "lib", "tmp", "root", "proc", "dev", "sys", "srv", "home", "home/app"):
+
+        for directory in (
+            "bin",
+            "etc",
+            "lib",
+            "tmp",
+            "root",
+            "proc",
+            "dev",
+            "sys",
+            "srv",
+            "home",
+            "home/app",
+        ):
             add(directory, mode=0o1777 if directory == "tmp" else 0o755, kind=tarfile.DIRTYPE)
         with open(shutil.which("busybox"), "rb") as f:
             add("bin/busybox", f.read(), 0o755)
@@ -49,24 +95,46 @@ def root_tar(files=None, size=0):
 
 
 def python_tar(extra):
-    """A root file system with the machine's own Python and what it links to; `extra`: files by their path inside."""
+    """A root file system with the machine's own Python and what it links to; `extra`: files by
+    their path inside."""
     out = io.BytesIO(root_tar())
     python = os.path.realpath("/usr/bin/python3")
     library = f"/usr/lib/{os.path.basename(python)}"
-    left_out = ("test", "idlelib", "lib2to3", "ensurepip", "pydoc_data", "dist-packages", "distutils", "unittest", "__pycache__", "asyncio", "email", "http", "xml", "tkinter", "turtledemo")
+    left_out = (
+        "test",
+        "idlelib",
+        "lib2to3",
+        "ensurepip",
+        "pydoc_data",
+        "dist-packages",
+        "distutils",
+        "unittest",
+        "__pycache__",
+        "asyncio",
+        "email",
+        "http",
+        "xml",
+        "tkinter",
+        "turtledemo",
+    )
     with tarfile.open(fileobj=out, mode="a") as tar:
         added = set()
+
         def add(path):
             real = os.path.realpath(path)
             if path not in added:
                 added.add(path)
                 tar.add(real, path.lstrip("/"), recursive=False)
+
         def with_libraries(path):
             add(path)
-            for line in subprocess.run(["ldd", path], capture_output=True, text=True, check=False).stdout.splitlines():
+            for line in subprocess.run(
+                ["ldd", path], capture_output=True, text=True, check=False
+            ).stdout.splitlines():
                 for word in line.split():
                     if word.startswith("/"):
                         add(word)
+
         with_libraries(python)
         tar.addfile(link("usr/bin/python3", python))
         for folder, folders, names in os.walk(library):
@@ -79,7 +147,9 @@ def python_tar(extra):
                     add(path)
         for inside, path in extra.items():
             if path.endswith(".so.1"):
-                for line in subprocess.run(["ldd", path], capture_output=True, text=True, check=False).stdout.splitlines():
+                for line in subprocess.run(
+                    ["ldd", path], capture_output=True, text=True, check=False
+                ).stdout.splitlines():
                     for word in line.split():
                         if word.startswith("/"):
                             add(word)
@@ -104,22 +174,55 @@ class Registry:
         self.port = free_port()
         config = os.path.join(self.root, "config.yml")
         with open(config, "w", encoding="utf-8") as f:
-            f.write(f"version: 0.1\nstorage: {{filesystem: {{rootdirectory: {self.root}/data}}}}\nhttp: {{addr: 127.0.0.1:{self.port}}}\n")
+            f.write(
+                f"version: 0.1\nstorage: {{filesystem: {{rootdirectory: {self.root}/data}}}}\nhttp:"
+                f" {{addr: 127.0.0.1:{self.port}}}\n"
+            )
         self.log = open(os.path.join(self.root, "log"), "wb")
-        self.process = subprocess.Popen([*self.inside, "docker-registry", "serve", config], stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL)
+        self.process = subprocess.Popen(
+            [*self.inside, "docker-registry", "serve", config],
+            stdout=self.log,
+            stderr=self.log,
+            stdin=subprocess.DEVNULL,
+        )
         poll(self.answers, "the registry", 30)
 
     def answers(self):
         if self.inside:
-            return subprocess.run([*self.inside, "python3", "-c", f"import urllib.request; urllib.request.urlopen('http://127.0.0.1:{self.port}/v2/', timeout=5)"], capture_output=True, check=False).returncode == 0
+            return (
+                subprocess.run(
+                    [
+                        *self.inside,
+                        "python3",
+                        "-c",
+                        (
+                            "import urllib.request;"
+                            f" urllib.request.urlopen('http://127.0.0.1:{self.port}/v2/',"
+                            " timeout=5)"
+                        ),
+                    ],
+                    capture_output=True,
+                    check=False,
+                ).returncode
+                == 0
+            )
         with contextlib.suppress(OSError):
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/v2/", timeout=5) as answer:
                 return answer.status == 200
         return False
 
     def podman(self, *args, **options):
-        state = [f"--root={self.root}/storage", f"--runroot={self.root}/run", f"--tmpdir={self.root}/tmp", "--runtime=runc", "--cgroup-manager=cgroupfs", "--events-backend=none"]
-        done = subprocess.run([*self.inside, "podman", *state, *args], capture_output=True, check=False, **options)
+        state = [
+            f"--root={self.root}/storage",
+            f"--runroot={self.root}/run",
+            f"--tmpdir={self.root}/tmp",
+            "--runtime=runc",
+            "--cgroup-manager=cgroupfs",
+            "--events-backend=none",
+        ]
+        done = subprocess.run(
+            [*self.inside, "podman", *state, *args], capture_output=True, check=False, **options
+        )
         if done.returncode != 0:
             raise AssertionError(f"podman {args}: {done.stderr.decode()[-1000:]}")
         return done.stdout.decode().strip()
@@ -138,7 +241,13 @@ class Registry:
         """How often blobs or manifests were asked for, by the registry's own log."""
         self.log.flush()
         with open(os.path.join(self.root, "log"), encoding="utf-8", errors="replace") as f:
-            return sum(1 for line in f if "http.request.method=GET" in line and f"/{kind}/" in line and "response completed" in line)
+            return sum(
+                1
+                for line in f
+                if "http.request.method=GET" in line
+                and f"/{kind}/" in line
+                and "response completed" in line
+            )
 
     def close(self):
         self.process.send_signal(signal.SIGTERM)
@@ -147,8 +256,11 @@ class Registry:
 
 
 def boxes(agent_data):
-    """Where an agent with this data directory keeps images, environments and what jobs write into them."""
-    return os.path.join("/var/tmp", "billow-" + hashlib.sha256(agent_data.encode()).hexdigest()[:12], "boxes")
+    """Where an agent with this data directory keeps images, environments and what jobs write into
+    them."""
+    return os.path.join(
+        "/var/tmp", "billow-" + hashlib.sha256(agent_data.encode()).hexdigest()[:12], "boxes"
+    )
 
 
 def forget(agent_data):
@@ -156,8 +268,15 @@ def forget(agent_data):
 
 
 def manifest_digest(registry, image, tag):
-    request = urllib.request.Request(f"http://127.0.0.1:{registry.port}/v2/{image}/manifests/{tag}",
-                                     headers={"Accept": "application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json"})
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{registry.port}/v2/{image}/manifests/{tag}",
+        headers={
+            "Accept": (
+                "application/vnd.oci.image.manifest.v1+json,"
+                " application/vnd.docker.distribution.manifest.v2+json"
+            )
+        },
+    )
     with urllib.request.urlopen(request, timeout=10) as answer:
         json.load(answer)
         return answer.headers["Docker-Content-Digest"]

@@ -4,8 +4,20 @@ A keyword that is not known here is an error, so that a schema cannot promise wh
 """
 import re
 
-ANNOTATIONS = {"description", "title", "example", "examples", "default", "deprecated", "readOnly", "writeOnly", "format", "$comment", "contentEncoding",
-               "contentMediaType"}
+ANNOTATIONS = {
+    "description",
+    "title",
+    "example",
+    "examples",
+    "default",
+    "deprecated",
+    "readOnly",
+    "writeOnly",
+    "format",
+    "$comment",
+    "contentEncoding",
+    "contentMediaType",
+}
 TYPES = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None)}
 
 
@@ -35,7 +47,7 @@ class Schemas:
                 continue
             check = getattr(self, "check_" + keyword, None)
             if check is None:
-                raise AssertionError(f"{at}: the validator does not know \"{keyword}\"")
+                raise AssertionError(f'{at}: the validator does not know "{keyword}"')
             found += check(argument, value, at, schema)
         return found
 
@@ -53,10 +65,19 @@ class Schemas:
     def check_properties(self, properties, value, at, _):
         if not isinstance(value, dict):
             return []
-        return [p for name, schema in properties.items() if name in value for p in self.problems(schema, value[name], f"{at}.{name}")]
+        return [
+            p
+            for name, schema in properties.items()
+            if name in value
+            for p in self.problems(schema, value[name], f"{at}.{name}")
+        ]
 
     def check_required(self, names, value, at, _):
-        return [f"{at}: lacks {name}" for name in names if name not in value] if isinstance(value, dict) else []
+        return (
+            [f"{at}: lacks {name}" for name in names if name not in value]
+            if isinstance(value, dict)
+            else []
+        )
 
     def check_additionalProperties(self, schema, value, at, whole):
         if not isinstance(value, dict):
@@ -65,10 +86,18 @@ class Schemas:
         return [p for name in extra for p in self.problems(schema, value[name], f"{at}.{name}")]
 
     def check_propertyNames(self, schema, value, at, _):
-        return [p for name in value for p in self.problems(schema, name, f"{at}.{name} (name)")] if isinstance(value, dict) else []
+        return (
+            [p for name in value for p in self.problems(schema, name, f"{at}.{name} (name)")]
+            if isinstance(value, dict)
+            else []
+        )
 
     def check_items(self, schema, value, at, _):
-        return [p for i, item in enumerate(value) for p in self.problems(schema, item, f"{at}[{i}]")] if isinstance(value, list) else []
+        return (
+            [p for i, item in enumerate(value) for p in self.problems(schema, item, f"{at}[{i}]")]
+            if isinstance(value, list)
+            else []
+        )
 
     def check_enum(self, allowed, value, at, _):
         return [] if value in allowed else [f"{at}: {value!r} is none of {allowed}"]
@@ -77,28 +106,52 @@ class Schemas:
         return [] if value == wanted else [f"{at}: {value!r} is not {wanted!r}"]
 
     def check_pattern(self, pattern, value, at, _):
-        return [] if not isinstance(value, str) or re.search(pattern, value) else [f"{at}: {value!r} does not match {pattern}"]
+        return (
+            []
+            if not isinstance(value, str) or re.search(pattern, value)
+            else [f"{at}: {value!r} does not match {pattern}"]
+        )
 
     def check_minimum(self, least, value, at, _):
-        return [f"{at}: {value} < {least}"] if isinstance(value, (int, float)) and value < least else []
+        return (
+            [f"{at}: {value} < {least}"]
+            if isinstance(value, (int, float)) and value < least
+            else []
+        )
 
     def check_maximum(self, most, value, at, _):
-        return [f"{at}: {value} > {most}"] if isinstance(value, (int, float)) and value > most else []
+        return (
+            [f"{at}: {value} > {most}"] if isinstance(value, (int, float)) and value > most else []
+        )
 
     def check_exclusiveMinimum(self, bound, value, at, _):
-        return [f"{at}: {value} <= {bound}"] if isinstance(value, (int, float)) and value <= bound else []
+        return (
+            [f"{at}: {value} <= {bound}"]
+            if isinstance(value, (int, float)) and value <= bound
+            else []
+        )
 
     def check_minLength(self, least, value, at, _):
-        return [f"{at}: shorter than {least}"] if isinstance(value, str) and len(value) < least else []
+        return (
+            [f"{at}: shorter than {least}"] if isinstance(value, str) and len(value) < least else []
+        )
 
     def check_maxLength(self, most, value, at, _):
         return [f"{at}: longer than {most}"] if isinstance(value, str) and len(value) > most else []
 
     def check_minItems(self, least, value, at, _):
-        return [f"{at}: fewer than {least} items"] if isinstance(value, list) and len(value) < least else []
+        return (
+            [f"{at}: fewer than {least} items"]
+            if isinstance(value, list) and len(value) < least
+            else []
+        )
 
     def check_maxItems(self, most, value, at, _):
-        return [f"{at}: more than {most} items"] if isinstance(value, list) and len(value) > most else []
+        return (
+            [f"{at}: more than {most} items"]
+            if isinstance(value, list) and len(value) > most
+            else []
+        )
 
     def check_allOf(self, schemas, value, at, _):
         return [p for schema in schemas for p in self.problems(schema, value, at)]

@@ -23,7 +23,11 @@ class Metadata:
                 self.wfile.write(data)
 
             def do_PUT(self):
-                if metadata.cloud == "aws" and self.path == "/latest/api/token" and self.headers.get("X-aws-ec2-metadata-token-ttl-seconds"):
+                if (
+                    metadata.cloud == "aws"
+                    and self.path == "/latest/api/token"
+                    and self.headers.get("X-aws-ec2-metadata-token-ttl-seconds")
+                ):
                     return self.answer(200, "token-4711")
                 return self.answer(405)
 
@@ -36,12 +40,21 @@ class Metadata:
                 if self.path != "/latest/meta-data/spot/instance-action":
                     return self.answer(404)
                 metadata.asked += 1
-                return self.answer(200, json.dumps({"action": "terminate", "time": "2030-09-18T08:22:00Z"})) if metadata.going else self.answer(404)
+                return (
+                    self.answer(
+                        200, json.dumps({"action": "terminate", "time": "2030-09-18T08:22:00Z"})
+                    )
+                    if metadata.going
+                    else self.answer(404)
+                )
 
             def gcp(self):
                 if self.headers.get("Metadata-Flavor") != "Google":
                     return self.answer(403)
-                values = {"/computeMetadata/v1/instance/preempted": "TRUE" if metadata.going else "FALSE", "/computeMetadata/v1/instance/maintenance-event": "NONE"}
+                values = {
+                    "/computeMetadata/v1/instance/preempted": "TRUE" if metadata.going else "FALSE",
+                    "/computeMetadata/v1/instance/maintenance-event": "NONE",
+                }
                 if self.path not in values:
                     return self.answer(404)
                 metadata.asked += 1
@@ -56,9 +69,27 @@ class Metadata:
                     return self.answer(404)
                 metadata.asked += 1
                 # Others of the same set come and go all the time.
-                events = [{"EventId": "1", "EventType": "Preempt", "EventStatus": "Scheduled", "ResourceType": "VirtualMachine", "Resources": ["another"], "NotBefore": ""}]
+                events = [
+                    {
+                        "EventId": "1",
+                        "EventType": "Preempt",
+                        "EventStatus": "Scheduled",
+                        "ResourceType": "VirtualMachine",
+                        "Resources": ["another"],
+                        "NotBefore": "",
+                    }
+                ]
                 if metadata.going:
-                    events.append({"EventId": "2", "EventType": "Preempt", "EventStatus": "Scheduled", "ResourceType": "VirtualMachine", "Resources": [metadata.name], "NotBefore": "Mon, 19 Sep 2030 18:29:47 GMT"})
+                    events.append(
+                        {
+                            "EventId": "2",
+                            "EventType": "Preempt",
+                            "EventStatus": "Scheduled",
+                            "ResourceType": "VirtualMachine",
+                            "Resources": [metadata.name],
+                            "NotBefore": "Mon, 19 Sep 2030 18:29:47 GMT",
+                        }
+                    )
                 return self.answer(200, json.dumps({"DocumentIncarnation": 1, "Events": events}))
 
             def log_message(self, *_):

@@ -40,7 +40,20 @@ class Net:
         for number, host in enumerate(hosts, 1):
             namespace, port = f"{self.tag}{host}", f"p{number}"
             ip("netns", "add", namespace)
-            ip("-n", self.switch, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", namespace)
+            ip(
+                "-n",
+                self.switch,
+                "link",
+                "add",
+                port,
+                "type",
+                "veth",
+                "peer",
+                "name",
+                "eth0",
+                "netns",
+                namespace,
+            )
             ip("-n", self.switch, "link", "set", port, "master", "br0")
             ip("-n", self.switch, "link", "set", port, "up")
             ip("-n", namespace, "addr", "add", f"10.77.0.{number}/24", "dev", "eth0")
@@ -63,9 +76,25 @@ class Net:
 
     def lose(self, host, share):
         """Drops this share of what arrives at the host; 0 ends it. False where the kernel cannot."""
-        run = lambda *args: subprocess.run([*self.inside(host), "iptables", *args], capture_output=True, check=False).returncode == 0
+        run = (
+            lambda *args: subprocess.run(
+                [*self.inside(host), "iptables", *args], capture_output=True, check=False
+            ).returncode
+            == 0
+        )
         run("-F", "INPUT")
-        return share == 0 or run("-A", "INPUT", "-m", "statistic", "--mode", "random", "--probability", str(share), "-j", "DROP")
+        return share == 0 or run(
+            "-A",
+            "INPUT",
+            "-m",
+            "statistic",
+            "--mode",
+            "random",
+            "--probability",
+            str(share),
+            "-j",
+            "DROP",
+        )
 
     def close(self):
         for namespace, _, _ in self.hosts.values():
@@ -90,6 +119,7 @@ class SlowProxy:
             with open(f"/run/netns/{self.namespace}", "rb") as f:
                 os.setns(f.fileno(), 0x40000000) if hasattr(os, "setns") else self.setns(f.fileno())
             result.append(make())
+
         thread = threading.Thread(target=visit)
         thread.start()
         thread.join()
@@ -98,6 +128,7 @@ class SlowProxy:
     @staticmethod
     def setns(descriptor):
         import ctypes
+
         if ctypes.CDLL(None, use_errno=True).setns(descriptor, 0x40000000) != 0:
             raise OSError(ctypes.get_errno(), "setns")
 
@@ -120,13 +151,16 @@ class SlowProxy:
                     while not waiting:
                         ready.wait()
                     due, data = waiting.pop(0)
-                time.sleep(max(0, due - time.monotonic()))  # the way takes this long; nothing is awaited by it
+                time.sleep(
+                    max(0, due - time.monotonic())
+                )  # the way takes this long; nothing is awaited by it
                 try:
                     sink.sendall(data) if data else sink.shutdown(socket.SHUT_WR)
                 except OSError:
                     return
                 if not data:
                     return
+
         threading.Thread(target=deliver, daemon=True).start()
         while True:
             try:

@@ -1,4 +1,5 @@
-"""A real PostgreSQL for a test: Debian's programs, an unprivileged user, a directory and a port of its own."""
+"""A real PostgreSQL for a test: Debian's programs, an unprivileged user, a directory and a port of
+its own."""
 import glob
 import os
 import pwd
@@ -35,26 +36,69 @@ class Postgres:
         if os.geteuid() == 0:
             shutil.chown(self.dir, "postgres")
         os.chmod(self.dir, 0o755)
-        self.run("initdb", "-D", f"{self.dir}/data", "-U", "billow", "--auth=trust", "--no-sync", "-E", "UTF8", "--locale=C.UTF-8")
+        self.run(
+            "initdb",
+            "-D",
+            f"{self.dir}/data",
+            "-U",
+            "billow",
+            "--auth=trust",
+            "--no-sync",
+            "-E",
+            "UTF8",
+            "--locale=C.UTF-8",
+        )
         self.process = None
         self.start()
 
     def run(self, program, *args):
         prefix = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
-        done = subprocess.run([*prefix, os.path.join(programs(), program), *args], capture_output=True, text=True, cwd="/", check=False)
+        done = subprocess.run(
+            [*prefix, os.path.join(programs(), program), *args],
+            capture_output=True,
+            text=True,
+            cwd="/",
+            check=False,
+        )
         if done.returncode != 0:
             raise AssertionError(f"{program}: {done.stderr[-2000:]}")
         return done.stdout
 
     def start(self):
-        self.run("pg_ctl", "-D", f"{self.dir}/data", "-w", "-t", "60", "-l", f"{self.dir}/log",
-                 "-o", f"-p {self.port} -k {self.dir} -c listen_addresses=127.0.0.1 -c shared_buffers=32MB -c max_connections=60", "start")
+        self.run(
+            "pg_ctl",
+            "-D",
+            f"{self.dir}/data",
+            "-w",
+            "-t",
+            "60",
+            "-l",
+            f"{self.dir}/log",
+            "-o",
+            (
+                f"-p {self.port} -k {self.dir} -c listen_addresses=127.0.0.1 -c shared_buffers=32MB"
+                " -c max_connections=60"
+            ),
+            "start",
+        )
 
     def stop(self, mode="fast"):
         self.run("pg_ctl", "-D", f"{self.dir}/data", "-w", "-t", "60", "-m", mode, "stop")
 
     def psql(self, sql, database="postgres"):
-        return self.run("psql", "-h", self.dir, "-p", str(self.port), "-U", "billow", "-d", database, "-Atc", sql).strip()
+        return self.run(
+            "psql",
+            "-h",
+            self.dir,
+            "-p",
+            str(self.port),
+            "-U",
+            "billow",
+            "-d",
+            database,
+            "-Atc",
+            sql,
+        ).strip()
 
     def dump(self, database):
         """Everything in it, as text; what is bytes there is hexadecimal digits."""

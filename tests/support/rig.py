@@ -22,7 +22,8 @@ MARK = "BILLOW_TEST_RIG"
 
 
 def poll(condition, what, seconds=30):
-    """The first true value of `condition`; a test failure that says what was awaited when the time is over."""
+    """The first true value of `condition`; a test failure that says what was awaited when the time
+    is over."""
     deadline = time.monotonic() + seconds
     while True:
         value = condition()
@@ -72,7 +73,10 @@ class Done:
         return json.loads(self.out)
 
     def __repr__(self):
-        return f"{self.args} -> {self.code}\nstdout: {self.out[-2000:]!r}\nstderr: {self.err[-2000:]!r}"
+        return (
+            f"{self.args} -> {self.code}\nstdout: {self.out[-2000:]!r}\nstderr:"
+            f" {self.err[-2000:]!r}"
+        )
 
 
 class Answer:
@@ -96,7 +100,15 @@ class Rig:
         os.makedirs(self.files)
         os.chmod(self.root, 0o755)
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith("BILLOW_")}
-        self.environment.update({MARK: self.data, "BILLOW_DATA": self.data, "BILLOW_SIM": sim, "XDG_STATE_HOME": os.path.join(self.root, "state")}, **environment)
+        self.environment.update(
+            {
+                MARK: self.data,
+                "BILLOW_DATA": self.data,
+                "BILLOW_SIM": sim,
+                "XDG_STATE_HOME": os.path.join(self.root, "state"),
+            },
+            **environment,
+        )
         self.args = list(args)
         self.connections = {}
         self.started = []
@@ -105,7 +117,17 @@ class Rig:
 
     # ---- the head
     def up(self, *more, listen="127.0.0.1:0"):
-        done = self.cli("up", "--background", "--listen", listen, "--sim", self.sim, *self.args, *more, timeout=60)
+        done = self.cli(
+            "up",
+            "--background",
+            "--listen",
+            listen,
+            "--sim",
+            self.sim,
+            *self.args,
+            *more,
+            timeout=60,
+        )
         if done.code != 0:
             raise AssertionError(f"up failed: {done!r}\n{self.head_log()[-3000:]}")
         return done
@@ -131,7 +153,11 @@ class Rig:
         return int(text) if text.isdigit() else 0
 
     def address(self):
-        host, port = json.loads(self.read("head.json"))["addresses"][0].removeprefix("http://").rsplit(":", 1)
+        host, port = (
+            json.loads(self.read("head.json"))["addresses"][0]
+            .removeprefix("http://")
+            .rsplit(":", 1)
+        )
         return host, int(port)
 
     def token(self):
@@ -184,7 +210,10 @@ class Rig:
                 except AssertionError:
                     left = self.processes()
                 if done.code != 0 or left:
-                    raise AssertionError(f"down: {done!r}\nleft behind: {left}\n{self.head_log()[-2000:]}\n{self.read('agent.log')[-2000:]}")
+                    raise AssertionError(
+                        f"down: {done!r}\nleft behind:"
+                        f" {left}\n{self.head_log()[-2000:]}\n{self.read('agent.log')[-2000:]}"
+                    )
         finally:
             for pid in left or self.processes():
                 try:
@@ -201,8 +230,17 @@ class Rig:
         return [BILLOW, *map(str, args)]
 
     def cli(self, *args, stdin=None, timeout=60, cwd=None, env=None, user=None):
-        run = subprocess.run(self.command(*args), input=stdin, stdin=subprocess.DEVNULL if stdin is None else None, capture_output=True,
-                             timeout=timeout, cwd=cwd or self.files, env={**self.environment, **(env or {})}, user=user, check=False)
+        run = subprocess.run(
+            self.command(*args),
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            capture_output=True,
+            timeout=timeout,
+            cwd=cwd or self.files,
+            env={**self.environment, **(env or {})},
+            user=user,
+            check=False,
+        )
         return Done(args, run.returncode, run.stdout, run.stderr)
 
     def ok(self, *args, **options):
@@ -212,13 +250,26 @@ class Rig:
         return done
 
     def json(self, *args, **options):
-        return self.ok(*args, "--json", **options).json if "--" not in args else self.ok(
-            *args[: args.index("--")], "--json", *args[args.index("--"):], **options).json
+        return (
+            self.ok(*args, "--json", **options).json
+            if "--" not in args
+            else self.ok(
+                *args[: args.index("--")], "--json", *args[args.index("--") :], **options
+            ).json
+        )
 
     def start(self, *args, **options):
         """A command that runs beside the test; ended with the rig at the latest."""
-        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": self.files, **options}
-        process = subprocess.Popen(self.command(*args), env={**self.environment, **options.pop("env", {})}, **options)
+        options = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            "cwd": self.files,
+            **options,
+        }
+        process = subprocess.Popen(
+            self.command(*args), env={**self.environment, **options.pop("env", {})}, **options
+        )
         self.started.append(process)
         return process
 
@@ -230,7 +281,13 @@ class Rig:
         return self.json("describe", job)
 
     def wait_for(self, job, state, seconds=30):
-        return poll(lambda: (lambda d: d if d["state"] == state else None)(self.api("GET", f"/v1/jobs/{job}").json), f"job {job} {state}", seconds)
+        return poll(
+            lambda: (lambda d: d if d["state"] == state else None)(
+                self.api("GET", f"/v1/jobs/{job}").json
+            ),
+            f"job {job} {state}",
+            seconds,
+        )
 
     def script(self, text, name="script.sh"):
         path = os.path.join(self.files, name)
@@ -244,23 +301,35 @@ class Rig:
 
     # ---- the API
     def api(self, method, path, body=None, token=None, headers=None, tcp=False, timeout=60):
-        """One call; over the unix socket unless told otherwise. `body`: an object for JSON, or bytes as they are."""
+        """One call; over the unix socket unless told otherwise. `body`: an object for JSON, or
+        bytes as they are."""
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         all_headers = {"Authorization": f"Bearer {token or self.token()}", **(headers or {})}
         if token == "":
             del all_headers["Authorization"]
         if data is not None:
             all_headers.setdefault("Content-Type", "application/json")
-        connection = http.client.HTTPConnection(*self.address(), timeout=timeout) if tcp else UnixConnection(self.data + "/head.sock", timeout)
+        connection = (
+            http.client.HTTPConnection(*self.address(), timeout=timeout)
+            if tcp
+            else UnixConnection(self.data + "/head.sock", timeout)
+        )
         try:
             connection.request(method, path, data, all_headers)
             response = connection.getresponse()
-            return Answer(response.status, dict((k.lower(), v) for k, v in response.getheaders()), response.read())
+            return Answer(
+                response.status,
+                dict((k.lower(), v) for k, v in response.getheaders()),
+                response.read(),
+            )
         finally:
             connection.close()
 
     def spec(self, *argv, **fields):
-        return {"spec": {"argv": [str(a) for a in argv], "cwd": self.files, **fields}, "env": {MARK: self.data}}
+        return {
+            "spec": {"argv": [str(a) for a in argv], "cwd": self.files, **fields},
+            "env": {MARK: self.data},
+        }
 
 
 def sse_events(body):
@@ -278,7 +347,9 @@ def sse_events(body):
 
 
 def stream_bytes(body, stream):
-    return b"".join(base64.b64decode(data) for event, _, data in sse_events(body) if event == stream)
+    return b"".join(
+        base64.b64decode(data) for event, _, data in sse_events(body) if event == stream
+    )
 
 
 class WebSocket:
@@ -289,8 +360,13 @@ class WebSocket:
         self.sock.settimeout(20)
         self.sock.connect(rig.data + "/head.sock")
         key = base64.b64encode(os.urandom(16)).decode()
-        self.sock.sendall((f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
-                           f"Sec-WebSocket-Key: {key}\r\nAuthorization: Bearer {token}\r\n\r\n").encode())
+        self.sock.sendall(
+            (
+                f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade:"
+                " websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key:"
+                f" {key}\r\nAuthorization: Bearer {token}\r\n\r\n"
+            ).encode()
+        )
         self.buffer = b""
         while b"\r\n\r\n" not in self.buffer:
             if not self.fill():
@@ -305,16 +381,31 @@ class WebSocket:
 
     def send(self, data, opcode=2):
         mask = os.urandom(4)
-        length = bytes([0x80 | len(data)]) if len(data) < 126 else bytes([0x80 | 126]) + struct.pack(">H", len(data)) if len(data) < 65536 else bytes([0x80 | 127]) + struct.pack(">Q", len(data))
-        self.sock.sendall(bytes([0x80 | opcode]) + length + mask + bytes(b ^ mask[i % 4] for i, b in enumerate(data)))
+        length = (
+            bytes([0x80 | len(data)])
+            if len(data) < 126
+            else (
+                bytes([0x80 | 126]) + struct.pack(">H", len(data))
+                if len(data) < 65536
+                else bytes([0x80 | 127]) + struct.pack(">Q", len(data))
+            )
+        )
+        self.sock.sendall(
+            bytes([0x80 | opcode])
+            + length
+            + mask
+            + bytes(b ^ mask[i % 4] for i, b in enumerate(data))
+        )
 
     def receive(self):
         """(opcode, data) of the next frame, or None at the end."""
+
         def need(n):
             while len(self.buffer) < n:
                 if not self.fill():
                     return False
             return True
+
         try:
             if not need(2):
                 return None
@@ -331,7 +422,7 @@ class WebSocket:
                 return None
         except OSError:
             return None
-        data, self.buffer = self.buffer[at:at + length], self.buffer[at + length:]
+        data, self.buffer = self.buffer[at : at + length], self.buffer[at + length :]
         return opcode, data
 
     def close(self):

@@ -1,4 +1,5 @@
-"""Runs the named unittest cases. Exits 77 when every one of them was skipped, so that ctest counts them as skipped, with the reason."""
+"""Runs the named unittest cases. Exits 77 when every one of them was skipped, so that ctest counts
+them as skipped, with the reason."""
 import sys
 import unittest
 

@@ -7,7 +7,9 @@ import subprocess
 from ports import free_port
 from rig import poll
 
-PROGRAM = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "s3/node_modules/.bin/s3rver")
+PROGRAM = os.path.join(
+    os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "s3/node_modules/.bin/s3rver"
+)
 KEYS = {"AWS_ACCESS_KEY_ID": "S3RVER", "AWS_SECRET_ACCESS_KEY": "S3RVER", "AWS_REGION": "us-east-1"}
 
 
@@ -18,7 +20,8 @@ def usable():
 
 
 class Server:
-    """Serves a directory; buckets are directories in it. `inside`: words that put a command on another machine of a Net."""
+    """Serves a directory; buckets are directories in it. `inside`: words that put a command on
+    another machine of a Net."""
 
     def __init__(self, root, bucket, inside=(), address="127.0.0.1"):
         self.root, self.bucket, self.port = root, bucket, free_port()
@@ -26,7 +29,24 @@ class Server:
         self.url = f"http://{address}:{self.port}"
         self.log_path = root + ".log"
         with open(self.log_path, "w", encoding="utf-8") as log:
-            self.process = subprocess.Popen([*inside, "node", PROGRAM, "-d", root, "-a", address, "-p", str(self.port), "--configure-bucket", bucket], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = subprocess.Popen(
+                [
+                    *inside,
+                    "node",
+                    PROGRAM,
+                    "-d",
+                    root,
+                    "-a",
+                    address,
+                    "-p",
+                    str(self.port),
+                    "--configure-bucket",
+                    bucket,
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
         poll(lambda: "listening on" in self.log(), "the S3 server", 60)
 
     def log(self):
@@ -42,27 +62,57 @@ class Server:
 
 
 SWIFT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "swift_server.py")
-SWIFT_PYTHON = "/usr/bin/python3"   # the packages are the system's
+SWIFT_PYTHON = "/usr/bin/python3"  # the packages are the system's
 
 
 def swift_usable():
-    ready = subprocess.run([SWIFT_PYTHON, "-c", "import eventlet, swift.common.middleware.s3api.s3api, swift.obj.mem_server"], capture_output=True, check=False)
+    ready = subprocess.run(
+        [
+            SWIFT_PYTHON,
+            "-c",
+            "import eventlet, swift.common.middleware.s3api.s3api, swift.obj.mem_server",
+        ],
+        capture_output=True,
+        check=False,
+    )
     return None if ready.returncode == 0 else "Swift is not installed: apt install python3-swift"
 
 
 class SignedServer(Server):
     """Every request's signature is checked, by somebody else's code."""
 
-    def __init__(self, root, bucket):   # pylint: disable=super-init-not-called
+    def __init__(self, root, bucket):  # pylint: disable=super-init-not-called
         self.root, self.bucket, self.port = root, bucket, free_port()
         os.makedirs(root)
         self.url, self.log_path = f"http://127.0.0.1:{self.port}", root + ".log"
         keys = self.env()
         with open(self.log_path, "w", encoding="utf-8") as log:
-            self.process = subprocess.Popen([SWIFT_PYTHON, SWIFT, root, str(self.port), keys["AWS_ACCESS_KEY_ID"], keys["AWS_SECRET_ACCESS_KEY"], bucket], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        poll(lambda: "listening on" in self.log() or self.process.poll() is not None, "the S3 server", 60)
+            self.process = subprocess.Popen(
+                [
+                    SWIFT_PYTHON,
+                    SWIFT,
+                    root,
+                    str(self.port),
+                    keys["AWS_ACCESS_KEY_ID"],
+                    keys["AWS_SECRET_ACCESS_KEY"],
+                    bucket,
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        poll(
+            lambda: "listening on" in self.log() or self.process.poll() is not None,
+            "the S3 server",
+            60,
+        )
         if self.process.poll() is not None:
             raise AssertionError(self.log()[-2000:])
 
     def env(self):
-        return {"AWS_ACCESS_KEY_ID": "test:tester", "AWS_SECRET_ACCESS_KEY": "a-secret+of/its=own", "AWS_REGION": "us-east-1", "AWS_ENDPOINT_URL": self.url}
+        return {
+            "AWS_ACCESS_KEY_ID": "test:tester",
+            "AWS_SECRET_ACCESS_KEY": "a-secret+of/its=own",
+            "AWS_REGION": "us-east-1",
+            "AWS_ENDPOINT_URL": self.url,
+        }

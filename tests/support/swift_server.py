@@ -43,7 +43,12 @@ user_{account}_{user} = {secret} .admin
 
 
 def main():
-    root, port, (account, user), secret = sys.argv[1], int(sys.argv[2]), sys.argv[3].split(":"), sys.argv[4]
+    root, port, (account, user), secret = (
+        sys.argv[1],
+        int(sys.argv[2]),
+        sys.argv[3].split(":"),
+        sys.argv[4],
+    )
     bucket = sys.argv[5]
     etc, devices = os.path.join(root, "etc"), os.path.join(root, "devices")
     os.makedirs(etc)
@@ -54,11 +59,24 @@ def main():
         f.write("[swift-hash]\nswift_hash_path_suffix = test\nswift_hash_path_prefix = test\n")
     with open(os.path.join(etc, "proxy.conf"), "w", encoding="ascii") as f:
         f.write(PROXY.format(etc=etc, account=account, user=user, secret=secret))
-    sockets = {name: eventlet.listen(("127.0.0.1", 0)) for name in ("account", "container", "object")}
+    sockets = {
+        name: eventlet.listen(("127.0.0.1", 0)) for name in ("account", "container", "object")
+    }
     for name, sock in sockets.items():
         builder = RingBuilder(2, 1, 0)
         at = {"ip": "127.0.0.1", "port": sock.getsockname()[1]}
-        builder.add_dev({"id": 0, "region": 0, "zone": 0, "weight": 1.0, "device": "d", "meta": "", **at, **{f"replication_{k}": v for k, v in at.items()}})
+        builder.add_dev(
+            {
+                "id": 0,
+                "region": 0,
+                "zone": 0,
+                "weight": 1.0,
+                "device": "d",
+                "meta": "",
+                **at,
+                **{f"replication_{k}": v for k, v in at.items()},
+            }
+        )
         builder.rebalance()
         builder.get_ring().save(os.path.join(etc, f"{name}.ring.gz"))
     storage_policy.reload_storage_policies()
@@ -66,15 +84,28 @@ def main():
     from swift.account.server import AccountController
     from swift.container.server import ContainerController
     from swift.obj.mem_server import ObjectController
+
     with open(os.devnull, "w", encoding="ascii") as nowhere:
-        for name, make in (("account", AccountController), ("container", ContainerController), ("object", ObjectController)):
-            eventlet.spawn(wsgi.server, sockets[name], make({"devices": devices, "swift_dir": etc, "mount_check": "false"}), nowhere)
+        for name, make in (
+            ("account", AccountController),
+            ("container", ContainerController),
+            ("object", ObjectController),
+        ):
+            eventlet.spawn(
+                wsgi.server,
+                sockets[name],
+                make({"devices": devices, "swift_dir": etc, "mount_check": "false"}),
+                nowhere,
+            )
         app = loadapp(os.path.join(etc, "proxy.conf"))
-        # The bucket is made without any signature: by the proxy alone, behind the doors that look at one.
+        # The bucket is made without any signature: by the proxy alone, behind the doors that look
+        # at one.
         inner = app
         while not hasattr(inner, "get_controller"):
             inner = inner.app if hasattr(inner, "app") else inner._pipeline_final_app
-        made = Request.blank(f"/v1/AUTH_{account}/{bucket}", environ={"REQUEST_METHOD": "PUT"}).get_response(inner)
+        made = Request.blank(
+            f"/v1/AUTH_{account}/{bucket}", environ={"REQUEST_METHOD": "PUT"}
+        ).get_response(inner)
         if made.status_int // 100 != 2:
             sys.exit(f"the bucket cannot be made: {made.status}")
         front = eventlet.listen(("127.0.0.1", port))

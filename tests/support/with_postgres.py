@@ -1,4 +1,5 @@
-"""Runs a program with a PostgreSQL of its own: with_postgres.py PROGRAM ARGS…, which finds its URL in BILLOW_TEST_POSTGRES."""
+"""Runs a program with a PostgreSQL of its own: with_postgres.py PROGRAM ARGS…, which finds its URL
+in BILLOW_TEST_POSTGRES."""
 import os
 import subprocess
 import sys
@@ -13,7 +14,11 @@ def main():
         return 77
     server = postgres.Postgres()
     try:
-        return subprocess.run(sys.argv[1:], env={**os.environ, "BILLOW_TEST_POSTGRES": server.database("contract")}, check=False).returncode
+        return subprocess.run(
+            sys.argv[1:],
+            env={**os.environ, "BILLOW_TEST_POSTGRES": server.database("contract")},
+            check=False,
+        ).returncode
     finally:
         server.close()
 

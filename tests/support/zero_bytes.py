@@ -1,4 +1,5 @@
-"""A zero byte in every text that the API takes. JSON can say it; no name, path or argument has one, and PostgreSQL's text refuses it."""
+"""A zero byte in every text that the API takes. JSON can say it; no name, path or argument has one,
+and PostgreSQL's text refuses it."""
 import copy
 
 
@@ -50,14 +51,18 @@ def check(case, rig):
     sent = named = 0
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
-            content = operation.get("requestBody", {}).get("content", {}).get("application/json") if isinstance(operation, dict) else None
+            content = (
+                operation.get("requestBody", {}).get("content", {}).get("application/json")
+                if isinstance(operation, dict)
+                else None
+            )
             if not content:
                 continue
             target = path
             for part in ("{id}", "{job}", "{task}"):
                 target = target.replace(part, "1")
             while "{" in target:
-                target = target[:target.index("{")] + "default" + target[target.index("}") + 1:]
+                target = target[: target.index("{")] + "default" + target[target.index("}") + 1 :]
             for where, value in texts(document, content["schema"]):
                 body = copy.deepcopy(base.get(path, {}))
                 merge(body, value)

@@ -6,21 +6,27 @@ STRING = re.compile(
     r'R"(?P<tag>[^()\s]{0,16})\(.*?\)(?P=tag)"'
     r'|"(?:\\.|[^"\\\n])*"'
     r"|'(?:\\.|[^'\\\n])'|'\\[^']{1,8}'"
-    r"|//[^\n]*|/\*.*?\*/", re.S)
+    r"|//[^\n]*|/\*.*?\*/",
+    re.S,
+)
 
 
 def blank_comments_and_strings(text):
     """The same lines, with the inside of comments and literals gone."""
+
     def blank(match):
         found = match.group(0)
         newlines = "\n" * found.count("\n")
         if found.startswith(("//", "/*")):
             return newlines
         return '""' + newlines if '"' in found[:2] else "' '"
+
     return STRING.sub(blank, text)
 
 
-NOT_FUNCTION = re.compile(r"^(?:template\s*<.*>\s*)?(?:inline\s+)?(?:namespace|struct|class|enum|union|extern)\b")
+NOT_FUNCTION = re.compile(
+    r"^(?:template\s*<.*>\s*)?(?:inline\s+)?(?:namespace|struct|class|enum|union|extern)\b"
+)
 
 
 def functions(code):
@@ -51,7 +57,9 @@ def functions(code):
     return found
 
 
-ASSIGNMENT = re.compile(r"^(?:[\w.:*]|->|\[[^\]]*\]|\(\))+\s*(?:[-+*/|&]?=[^=]|\+\+|--)|^(?:\+\+|--|return\b)")
+ASSIGNMENT = re.compile(
+    r"^(?:[\w.:*]|->|\[[^\]]*\]|\(\))+\s*(?:[-+*/|&]?=[^=]|\+\+|--)|^(?:\+\+|--|return\b)"
+)
 
 
 def comma_statements(code):

@@ -15,18 +15,34 @@ VERSION = "14"
 
 def main(root):
     program = shutil.which("clang-format-" + VERSION) or shutil.which("clang-format")
-    text = subprocess.run([program, "--version"], capture_output=True, text=True).stdout if program else ""
+    text = (
+        subprocess.run([program, "--version"], capture_output=True, text=True).stdout
+        if program
+        else ""
+    )
     if not re.search(rf"version {VERSION}\.", text):
         print(f"skipped: clang-format {VERSION} is not installed (apt-get install clang-format)")
         return 77
-    files = [os.path.join(folder, name)
-             for top in FOLDERS
-             for folder, _, names in os.walk(os.path.join(root, top)) if "node_modules" not in folder
-             for name in names if name.endswith((".cpp", ".h"))]
-    done = subprocess.run([program, "--dry-run", "--Werror", "-ferror-limit=1", *sorted(files)],
-                          capture_output=True, text=True)
-    wrong = sorted({os.path.relpath(line.split(":")[0], root)
-                    for line in done.stderr.splitlines() if "[-Wclang-format" in line})
+    files = [
+        os.path.join(folder, name)
+        for top in FOLDERS
+        for folder, _, names in os.walk(os.path.join(root, top))
+        if "node_modules" not in folder
+        for name in names
+        if name.endswith((".cpp", ".h"))
+    ]
+    done = subprocess.run(
+        [program, "--dry-run", "--Werror", "-ferror-limit=1", *sorted(files)],
+        capture_output=True,
+        text=True,
+    )
+    wrong = sorted(
+        {
+            os.path.relpath(line.split(":")[0], root)
+            for line in done.stderr.splitlines()
+            if "[-Wclang-format" in line
+        }
+    )
     for path in wrong:
         print(f"{path}: not formatted; run ./dev fmt {path}")
     if done.returncode and not wrong:

@@ -21,12 +21,24 @@ FOLDER_FILES_MAX = 42
 
 # A client is built without these, and on systems that have none of what they use. `gpu` lends it
 # the names of GPU types alone.
-CLIENT = ("base", "process", "files", "core/model", "core/wire", "net", "s3", "core/ledger", "advise", "client")
+CLIENT = (
+    "base",
+    "process",
+    "files",
+    "core/model",
+    "core/wire",
+    "net",
+    "s3",
+    "core/ledger",
+    "advise",
+    "client",
+)
 CLIENT_MAY_ALSO = {"gpu/types.h", "gpu/device.h", "gpu/types.cpp"}
 SYSTEM = re.compile(r"_(linux|darwin)\.(cpp|h)$")
 LINUX_ONLY = re.compile(
     r"^(sys/(epoll|signalfd|eventfd|inotify|prctl|sysmacros|random|timerfd|vfs|syscall|capability)\.h"
-    r"|linux/)")
+    r"|linux/)"
+)
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)')
 BANNED_INCLUDES = {"regex": "costs four seconds a file", "coroutine": "miscompiled by g++ 12"}
@@ -35,19 +47,22 @@ BANNED_CODE = [
     (re.compile(r"\bsystem\s*\("), "system(): start a program with process::spawn"),
     (re.compile(r"\bco_(await|return|yield)\b"), "coroutines are miscompiled by g++ 12"),
 ]
-# Starting a program and becoming a user happen in one place, with every guarantee of process/spawn.h.
+# Starting a program and becoming a user happen in one place, with every guarantee of
+# process/spawn.h.
 # billow-supervise is static and starts jobs itself.
 STARTS = ("src/process/", "src/supervise/")
 STARTING = re.compile(
     r"\b(v?fork|forkpty|posix_spawnp?|exec[lv]p?e?|execvpe|fexecve|daemon|popen"
-    r"|set(res|re|e|fs)?[ug]id|setgroups|initgroups)\s*\(")
+    r"|set(res|re|e|fs)?[ug]id|setgroups|initgroups)\s*\("
+)
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
 
 # What a pure room has none of: it is given the time, the files' contents and what was asked.
 PURE = "core/"
 IMPURE_INCLUDES = re.compile(
     r"^(fstream|filesystem|iostream|thread|mutex|unistd\.h|fcntl\.h|sys/.*|poll\.h|signal\.h"
-    r"|base/(file|log|sync|lock_file|platform)\.h|process/.*|net/.*|store/.*)$")
+    r"|base/(file|log|sync|lock_file|platform)\.h|process/.*|net/.*|store/.*)$"
+)
 IMPURE_CODE = [
     (re.compile(r"\b(system_clock|steady_clock|high_resolution_clock)\b"), "reads a clock"),
     (re.compile(r"\bfmt::ptr\b"), "depends on an address"),
@@ -56,7 +71,9 @@ IMPURE_CODE = [
 ]
 
 MAY_DEPEND = re.compile(r"May depend on:(.*?)(?:\.(?:\s|$)|\n\n|\Z)", re.S)
-FROM_OUTSIDE = re.compile(r"Boost|OpenSSL|SQLite|libpq|standard library|fmt|zstd|shim|pugixml|toml", re.I)
+FROM_OUTSIDE = re.compile(
+    r"Boost|OpenSSL|SQLite|libpq|standard library|fmt|zstd|shim|pugixml|toml", re.I
+)
 SOURCE = (".cpp", ".h")
 
 
@@ -94,7 +111,8 @@ class House:
         return rooms
 
     def room_of(self, path):
-        """The room of a path below src/, by the nearest folder with a README; None if there is none."""
+        """The room of a path below src/, by the nearest folder with a README; None if there is
+        none."""
         folder = os.path.dirname(path)
         while folder:
             if folder in self.rooms:
@@ -116,8 +134,9 @@ def check_includes(house):
             if not match:
                 continue
             name = match.group(1) or match.group(2)
-            included.update(os.path.normpath(os.path.join(d, name))
-                            for d in ("src", os.path.dirname(path), ""))
+            included.update(
+                os.path.normpath(os.path.join(d, name)) for d in ("src", os.path.dirname(path), "")
+            )
             if match.group(2) in BANNED_INCLUDES:
                 house.found(path, number, f"<{name}> is banned: {BANNED_INCLUDES[match.group(2)]}")
             if not path.startswith("src/"):
@@ -125,7 +144,9 @@ def check_includes(house):
             if match.group(2) == "iostream" and not path.startswith("src/client"):
                 house.found(path, number, "<iostream> outside the client")
             if path.endswith(".h") and HIDDEN.match(name) and not private_header(house, path):
-                house.found(path, number, f"{name} leaks through a header that another room includes")
+                house.found(
+                    path, number, f"{name} leaks through a header that another room includes"
+                )
             if path.startswith("src/" + PURE) and IMPURE_INCLUDES.match(name):
                 house.found(path, number, f"{name} in {PURE}, which is pure")
             other = house.room_of(name) if match.group(1) else None
@@ -141,8 +162,11 @@ def private_header(house, path):
     """A header that only its own room includes may show what it likes."""
     wanted = f'"{path[4:]}"'
     room = house.room_of(path[4:])
-    return not any(wanted in text for other, text in house.text.items()
-                   if other.startswith("src/") and house.room_of(other[4:]) != room)
+    return not any(
+        wanted in text
+        for other, text in house.text.items()
+        if other.startswith("src/") and house.room_of(other[4:]) != room
+    )
 
 
 def declared(house):
@@ -162,7 +186,9 @@ def check_layers(house, used):
         uses = used[room]
         for other, path, number in sorted(uses):
             if other not in allowed[room]:
-                house.found(path, number, f"{room} may not depend on {other}: its README does not name it")
+                house.found(
+                    path, number, f"{room} may not depend on {other}: its README does not name it"
+                )
         for other in sorted(allowed[room] - {o for o, _, _ in uses}):
             house.found(f"src/{room}/README.md", 0, f"names {other}, which {room} does not use")
     state = {}
@@ -208,8 +234,11 @@ def check_text(house):
                 house.found(path, number, "unfinished work belongs in an issue")
         for name, first, last in functions(code):
             if last - first + 1 > FUNCTION_LINES_MAX:
-                house.found(path, first,
-                            f"{name} has {last - first + 1} lines; {FUNCTION_LINES_MAX} is the limit")
+                house.found(
+                    path,
+                    first,
+                    f"{name} has {last - first + 1} lines; {FUNCTION_LINES_MAX} is the limit",
+                )
         for number in comma_statements(code):
             house.found(path, number, "a statement joined by the comma operator")
 
@@ -258,8 +287,9 @@ def check_client(house):
     """What a client includes is of the client; systems differ by files, not by #if."""
     for path in house.paths:
         inside = path[4:] if path.startswith("src/") else ""
-        if not inside or not (inside.startswith(tuple(c + "/" for c in CLIENT)) or
-                              inside in CLIENT_MAY_ALSO):
+        if not inside or not (
+            inside.startswith(tuple(c + "/" for c in CLIENT)) or inside in CLIENT_MAY_ALSO
+        ):
             continue
         for number, line in enumerate(house.text[path].split("\n"), 1):
             match = INCLUDE.match(line)
@@ -268,10 +298,19 @@ def check_client(house):
                 own = name.startswith(tuple(c + "/" for c in CLIENT)) or name in CLIENT_MAY_ALSO
                 if not own and os.path.exists(os.path.join(house.root, "src", name)):
                     house.found(path, number, f"a client is built without {name}")
-            if match and match.group(2) and LINUX_ONLY.match(match.group(2)) and not SYSTEM.search(path):
-                house.found(path, number, f"<{match.group(2)}> is Linux's: it belongs in a _linux.cpp file")
+            if (
+                match
+                and match.group(2)
+                and LINUX_ONLY.match(match.group(2))
+                and not SYSTEM.search(path)
+            ):
+                house.found(
+                    path, number, f"<{match.group(2)}> is Linux's: it belongs in a _linux.cpp file"
+                )
             if re.match(r"\s*#\s*if.*(__linux__|__APPLE__)", line):
-                house.found(path, number, "systems differ by files (_linux.cpp, _darwin.cpp), not by #if")
+                house.found(
+                    path, number, "systems differ by files (_linux.cpp, _darwin.cpp), not by #if"
+                )
 
 
 def check(root):
@@ -294,7 +333,7 @@ SELF_TEST = {
     "src/loose/README.md": ("Nothing.\n", 'no line "May depend on:"'),
     "src/loose/x.cpp": ("int x;\n", ""),
     "src/base/a.h": ('#pragma once\n#include "net/b.h"\n', "base may not depend on net"),
-    "src/net/b.h": ('#pragma once\n#include <boost/asio.hpp>\n', "leaks"),
+    "src/net/b.h": ("#pragma once\n#include <boost/asio.hpp>\n", "leaks"),
     "src/net/c.cpp": ("#include <regex>\n", "banned"),
     "src/net/d.cpp": ('void f() { system("ls"); }\n', "process::spawn"),
     "src/net/fork.cpp": ("void f() { ::fork(); }\n", "fork(): start programs with process"),
@@ -312,8 +351,10 @@ SELF_TEST = {
     "src/net/sim_dead.h": ("int broken_by_tests_alone();\n", ""),
     "src/net/sim_dead.cpp": ('#include "net/sim_dead.h"\n', ""),
     "src/odd/f.cpp": ("int x;\n", "src/odd: no README.md"),
-    "src/core/sched/g.cpp": ("#include <fstream>\nauto t = std::chrono::system_clock::now();\n",
-                             "fstream in core/"),
+    "src/core/sched/g.cpp": (
+        "#include <fstream>\nauto t = std::chrono::system_clock::now();\n",
+        "fstream in core/",
+    ),
     "src/core/sched/h.cpp": ("auto t = system_clock().wall();\n", "reads a clock"),
     "src/core/sched/i.cpp": ("std::map<const Job*, int> m;\n", "keys on a pointer"),
     "src/head/h.h": ("#pragma once\n", ""),

@@ -28,7 +28,9 @@ def timed(argv, n, env=None):
     out = []
     for _ in range(n):
         begin = time.perf_counter()
-        subprocess.run(argv, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env)
+        subprocess.run(
+            argv, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env
+        )
         out.append((time.perf_counter() - begin) * 1e3)
     return out
 
@@ -43,7 +45,12 @@ class UnixHttp(http.client.HTTPConnection):
         self.sock.connect(self.path)
 
     def call(self, method, target, body=None):
-        self.request(method, target, body, {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"})
+        self.request(
+            method,
+            target,
+            body,
+            {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"},
+        )
         response = self.getresponse()
         data = response.read()
         if response.status >= 400:
@@ -57,7 +64,12 @@ class Head:
         self.data = tempfile.mkdtemp(prefix="billow-bench-")
         self.env = dict(os.environ, BILLOW_DATA=self.data)
         self.env.pop("BILLOW_HEAD", None)
-        subprocess.run([billow, "up", "--background", "--sim", sim, "--listen", "127.0.0.1:0"], env=self.env, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [billow, "up", "--background", "--sim", sim, "--listen", "127.0.0.1:0"],
+            env=self.env,
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
         self.token = open(f"{self.data}/token", encoding="utf-8").read().strip()
         self.pid = json.load(open(f"{self.data}/head.json", encoding="utf-8"))["pid"]
 
@@ -74,14 +86,22 @@ class Head:
         return len(os.listdir(f"/proc/{self.pid}/task"))
 
     def stop(self):
-        subprocess.run([self.billow, "down", "--stop-jobs"], env=self.env, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [self.billow, "down", "--stop-jobs"], env=self.env, stdout=subprocess.DEVNULL
+        )
         shutil.rmtree(self.data, ignore_errors=True)
 
 
 def bench_run(head, slurm, rows):
     timed([head.billow, "run", "--", "true"], 20, head.env)
     ours = timed([head.billow, "run", "--", "true"], 200, head.env)
-    rows.append(("warm `billow run -- true`, 200 runs", f"p50 {percentile(ours, 50):.1f} ms, p99 {percentile(ours, 99):.1f} ms", "p50 ≤ 10, p99 ≤ 30 ms"))
+    rows.append(
+        (
+            "warm `billow run -- true`, 200 runs",
+            f"p50 {percentile(ours, 50):.1f} ms, p99 {percentile(ours, 99):.1f} ms",
+            "p50 ≤ 10, p99 ≤ 30 ms",
+        )
+    )
     if slurm:
         timed(["srun", "true"], 3, slurm.env)
         theirs = timed(["srun", "true"], 30, slurm.env)
@@ -92,21 +112,42 @@ def bench_run(head, slurm, rows):
 def bench_array(head, slurm, rows):
     def ours(n):
         begin = time.perf_counter()
-        out = subprocess.run([head.billow, "submit", "--array", f"0-{n - 1}", "--json", "--", "true"], env=head.env, check=True, capture_output=True, text=True)
+        out = subprocess.run(
+            [head.billow, "submit", "--array", f"0-{n - 1}", "--json", "--", "true"],
+            env=head.env,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
         job = str(json.loads(out.stdout)["id"])
-        subprocess.run([head.billow, "wait", job], env=head.env, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.run(
+            [head.billow, "wait", job],
+            env=head.env,
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         return n / (time.perf_counter() - begin)
 
     ours(50)
     rate = max(ours(1000) for _ in range(2))
-    rows.append(("array of 1,000 `true` jobs, submitted to finished, every event durable", f"{rate:.0f} jobs/s", ""))
+    rows.append(
+        (
+            "array of 1,000 `true` jobs, submitted to finished, every event durable",
+            f"{rate:.0f} jobs/s",
+            "",
+        )
+    )
     if not slurm:
         return
     script = f"{slurm.dir}/true.sh"
     with open(script, "w", encoding="utf-8") as f:
         f.write("#!/bin/sh\nexec true\n")
     begin = time.perf_counter()
-    slurm.run(["sbatch", "--parsable", "--wait", "-o", "/dev/null", "--array", "0-999", script], check=True)
+    slurm.run(
+        ["sbatch", "--parsable", "--wait", "-o", "/dev/null", "--array", "0-999", script],
+        check=True,
+    )
     theirs = 1000 / (time.perf_counter() - begin)
     rows.append(("Slurm, the same array, same run", f"{theirs:.0f} jobs/s", ""))
     rows.append(("ratio", f"{rate / theirs:.1f}", "≥ 20"))
@@ -115,29 +156,69 @@ def bench_array(head, slurm, rows):
 def bench_queue(head, rows):
     http = head.http()
     spec = {"argv": ["true"], "resources": {"gpus": 8, "share": {"milli": 1000}}}
-    hold = http.call("POST", "/v1/jobs", json.dumps({"spec": dict(spec, argv=["sleep", "3600"])}))["id"]
+    hold = http.call("POST", "/v1/jobs", json.dumps({"spec": dict(spec, argv=["sleep", "3600"])}))[
+        "id"
+    ]
     env = {"PATH": os.environ["PATH"], "HOME": "/root", "FILLER": "x" * 2000}
     begin = time.perf_counter()
-    for i in range(20000):  # separate submissions, each with its environment, and the rest as arrays
-        http.call("POST", "/v1/jobs", json.dumps({"spec": dict(spec, argv=["true", str(i)]), "env": env}))
+    for i in range(
+        20000
+    ):  # separate submissions, each with its environment, and the rest as arrays
+        http.call(
+            "POST", "/v1/jobs", json.dumps({"spec": dict(spec, argv=["true", str(i)]), "env": env})
+        )
     single = time.perf_counter() - begin
     for _ in range(8):
-        http.call("POST", "/v1/jobs", json.dumps({"spec": dict(spec, array={"first": 0, "last": 9999, "step": 1}), "env": env}))
+        http.call(
+            "POST",
+            "/v1/jobs",
+            json.dumps(
+                {"spec": dict(spec, array={"first": 0, "last": 9999, "step": 1}), "env": env}
+            ),
+        )
     queued = http.call("GET", "/v1/status")["jobs"]["queued"]
     rows.append((f"{queued:,} queued jobs: RSS of the head", f"{head.rss_mb():.0f} MB", "< 400 MB"))
-    rows.append(("of them 20,000 submitted one by one", f"{20000 / single:.0f} submits/s on one connection", ""))
+    rows.append(
+        (
+            "of them 20,000 submitted one by one",
+            f"{20000 / single:.0f} submits/s on one connection",
+            "",
+        )
+    )
     submits, pages = [], []
     for i in range(300):
         begin = time.perf_counter()
-        http.call("POST", "/v1/jobs", json.dumps({"spec": dict(spec, argv=["true", f"late{i}"]), "env": env}))
+        http.call(
+            "POST",
+            "/v1/jobs",
+            json.dumps({"spec": dict(spec, argv=["true", f"late{i}"]), "env": env}),
+        )
         submits.append((time.perf_counter() - begin) * 1e3)
         begin = time.perf_counter()
         http.call("GET", "/v1/jobs?limit=100")
         pages.append((time.perf_counter() - begin) * 1e3)
-    rows.append(("submit with that queue", f"p50 {percentile(submits, 50):.1f}, p99 {percentile(submits, 99):.1f} ms", "p99 < 20 ms"))
-    rows.append(("a page of 100 with that queue", f"p50 {percentile(pages, 50):.1f}, p99 {percentile(pages, 99):.1f} ms", "p99 < 20 ms"))
+    rows.append(
+        (
+            "submit with that queue",
+            f"p50 {percentile(submits, 50):.1f}, p99 {percentile(submits, 99):.1f} ms",
+            "p99 < 20 ms",
+        )
+    )
+    rows.append(
+        (
+            "a page of 100 with that queue",
+            f"p50 {percentile(pages, 50):.1f}, p99 {percentile(pages, 99):.1f} ms",
+            "p99 < 20 ms",
+        )
+    )
     cli = timed([head.billow, "ps"], 30, head.env)
-    rows.append(("`billow ps` with that queue", f"p50 {percentile(cli, 50):.1f}, p99 {percentile(cli, 99):.1f} ms", "p99 < 20 ms"))
+    rows.append(
+        (
+            "`billow ps` with that queue",
+            f"p50 {percentile(cli, 50):.1f}, p99 {percentile(cli, 99):.1f} ms",
+            "p99 < 20 ms",
+        )
+    )
     http.call("POST", f"/v1/jobs/{hold}/stop", json.dumps({"force": True}))
 
 
@@ -145,14 +226,35 @@ def bench_followers(billow, rows):
     head = Head(billow)
     try:
         http = head.http()
-        job = http.call("POST", "/v1/jobs", json.dumps({"spec": {"argv": ["sh", "-c", "while [ ! -e go ]; do sleep 0.05; done; i=0; while [ $i -lt 50 ]; do echo line $i; i=$((i+1)); sleep 0.02; done"],
-                                                                   "cwd": head.data}, "env": {"PATH": os.environ["PATH"]}}))["id"]
+        job = http.call(
+            "POST",
+            "/v1/jobs",
+            json.dumps(
+                {
+                    "spec": {
+                        "argv": [
+                            "sh",
+                            "-c",
+                            (
+                                "while [ ! -e go ]; do sleep 0.05; done; i=0; while [ $i -lt 50 ];"
+                                " do echo line $i; i=$((i+1)); sleep 0.02; done"
+                            ),
+                        ],
+                        "cwd": head.data,
+                    },
+                    "env": {"PATH": os.environ["PATH"]},
+                }
+            ),
+        )["id"]
         before = head.rss_mb()
         sockets = []
         for _ in range(1000):
             s = socket.socket(socket.AF_UNIX)
             s.connect(f"{head.data}/head.sock")
-            s.sendall(f"GET /v1/jobs/{job}/logs?follow=1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {head.token}\r\n\r\n".encode())
+            s.sendall(
+                f"GET /v1/jobs/{job}/logs?follow=1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer"
+                f" {head.token}\r\n\r\n".encode()
+            )
             s.setblocking(False)
             sockets.append(s)
         open(f"{head.data}/go", "w", encoding="utf-8").close()
@@ -172,7 +274,16 @@ def bench_followers(billow, rows):
                     poller.unregister(fd)
                     left.discard(s)
         whole = sum(1 for d in data.values() if b"line 0\n" in d and b"line 49\n" in d)
-        rows.append(("1,000 log followers of one job at once", f"{whole} got every line; {threads} threads; {(head.rss_mb() - before) / 1000 * 1024:.0f} kB each", "no thread each"))
+        rows.append(
+            (
+                "1,000 log followers of one job at once",
+                (
+                    f"{whole} got every line; {threads} threads;"
+                    f" {(head.rss_mb() - before) / 1000 * 1024:.0f} kB each"
+                ),
+                "no thread each",
+            )
+        )
         for s in sockets:
             s.close()
     finally:

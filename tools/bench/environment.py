@@ -1,4 +1,5 @@
-"""An environment of 2 GB: saved, fetched once by each of two nodes, and mounted warm, beside the same job without one."""
+"""An environment of 2 GB: saved, fetched once by each of two nodes, and mounted warm, beside the
+same job without one."""
 import hashlib
 import os
 import random
@@ -10,7 +11,8 @@ import time
 
 
 def make_tree(root, megabytes):
-    """Like a virtual environment: many small files of text that compresses, and a few large libraries that hardly do."""
+    """Like a virtual environment: many small files of text that compresses, and a few large
+    libraries that hardly do."""
     rng = random.Random(7)
     words = [bytes(rng.randrange(97, 123) for _ in range(rng.randrange(3, 9))) for _ in range(2000)]
     small = 20_000 if megabytes >= 1000 else 1000
@@ -30,7 +32,9 @@ def make_tree(root, megabytes):
         with open(f"{root}/lib/lib{number}.so", "wb") as f:
             left = each
             while left > 0:
-                part = rng.randbytes(min(left, 1 << 19)) + b"\0" * min(max(left - (1 << 19), 0), 1 << 19)
+                part = rng.randbytes(min(left, 1 << 19)) + b"\0" * min(
+                    max(left - (1 << 19), 0), 1 << 19
+                )
                 f.write(part)
                 left -= len(part)
 
@@ -42,48 +46,118 @@ def median(values):
 def environment_figures(head, billow, megabytes=2000, rounds=9):
     root = tempfile.mkdtemp(prefix="billow-bench-env-", dir="/var/tmp")
     agents = []
+
     def timed(*args):
         begin = time.perf_counter()
-        done = subprocess.run([billow, *map(str, args)], env=head.env, cwd=root, text=True, capture_output=True, check=False)
+        done = subprocess.run(
+            [billow, *map(str, args)],
+            env=head.env,
+            cwd=root,
+            text=True,
+            capture_output=True,
+            check=False,
+        )
         if done.returncode != 0:
             raise SystemExit(f"{args}: {done.stderr}")
         return time.perf_counter() - begin
+
     try:
         tree = f"{root}/env"
         make_tree(tree, megabytes)
         for name in ("one", "two"):
             log = open(f"{root}/{name}.log", "w", encoding="utf-8")
-            agents.append((name, subprocess.Popen([billow, "agent", "--head", f"unix:{head.data}/head.sock", "--token-file", f"{head.data}/node-token", "--data", f"{root}/{name}", "--node-name", name, "--sim", "1xH100"], stdout=log, stderr=log, env=head.env)))
+            agents.append(
+                (
+                    name,
+                    subprocess.Popen(
+                        [
+                            billow,
+                            "agent",
+                            "--head",
+                            f"unix:{head.data}/head.sock",
+                            "--token-file",
+                            f"{head.data}/node-token",
+                            "--data",
+                            f"{root}/{name}",
+                            "--node-name",
+                            name,
+                            "--sim",
+                            "1xH100",
+                        ],
+                        stdout=log,
+                        stderr=log,
+                        env=head.env,
+                    ),
+                )
+            )
             log.close()
         deadline = time.monotonic() + 60
-        while subprocess.run([billow, "nodes"], env=head.env, text=True, capture_output=True, check=False).stdout.count("ready") < 2:
+        while (
+            subprocess.run(
+                [billow, "nodes"], env=head.env, text=True, capture_output=True, check=False
+            ).stdout.count("ready")
+            < 2
+        ):
             if time.monotonic() > deadline:
                 raise SystemExit("the nodes did not come")
             time.sleep(0.1)
-        size = sum(os.path.getsize(os.path.join(folder, f)) for folder, _, names in os.walk(tree) for f in names)
+        size = sum(
+            os.path.getsize(os.path.join(folder, f))
+            for folder, _, names in os.walk(tree)
+            for f in names
+        )
         save = timed("env", "save", "big", tree)
         again = timed("env", "save", "big", tree)
-        print(f"environment of {size / 1e9:.2f} GB: saved in {save:.1f} s, again unchanged in {again:.1f} s")
-        # Both nodes at once, with a GPU each; the tree on disk is moved away, so that it can only come from the head.
+        print(
+            f"environment of {size / 1e9:.2f} GB: saved in {save:.1f} s, again unchanged in"
+            f" {again:.1f} s"
+        )
+        # Both nodes at once, with a GPU each; the tree on disk is moved away, so that it can only
+        # come from the head.
         os.rename(tree, f"{root}/moved")
         os.makedirs(tree)
-        cold = timed("run", "--env", "big", "--nodes", 2, "--gpus", 1, "--no-sync", "--cwd", "/", "--", "tool")
+        cold = timed(
+            "run",
+            "--env",
+            "big",
+            "--nodes",
+            2,
+            "--gpus",
+            1,
+            "--no-sync",
+            "--cwd",
+            "/",
+            "--",
+            "tool",
+        )
         warm, bare, mounts = [], [], []
         for _ in range(rounds):
             bare.append(timed("run", "--gpus", 1, "--no-sync", "--cwd", "/", "--", "true"))
-            warm.append(timed("run", "--env", "big", "--gpus", 1, "--no-sync", "--cwd", "/", "--", "tool"))
+            warm.append(
+                timed("run", "--env", "big", "--gpus", 1, "--no-sync", "--cwd", "/", "--", "tool")
+            )
         fetched = {}
         for name, _ in agents:
             with open(f"{root}/{name}.log", encoding="utf-8") as f:
                 fetched[name] = f.read().count("environment big (")
         extra = (median(warm) - median(bare)) * 1e3
-        print(f"first job in it, on two nodes at once: {cold:.1f} s; fetches: {', '.join(f'{n} {c}' for n, c in fetched.items())}")
-        print(f"warm: a whole job in it {median(warm) * 1e3:.0f} ms, the same without {median(bare) * 1e3:.0f} ms: the mount and its programs take {extra:.0f} ms (limit 200)")
+        print(
+            f"first job in it, on two nodes at once: {cold:.1f} s; fetches:"
+            f" {', '.join(f'{n} {c}' for n, c in fetched.items())}"
+        )
+        print(
+            f"warm: a whole job in it {median(warm) * 1e3:.0f} ms, the same without"
+            f" {median(bare) * 1e3:.0f} ms: the mount and its programs take {extra:.0f} ms (limit"
+            " 200)"
+        )
         if any(count != 1 for count in fetched.values()) or extra > 200:
             raise SystemExit("outside its limits")
     finally:
         for name, process in agents:
             process.send_signal(signal.SIGTERM)
             process.wait(30)
-            shutil.rmtree("/var/tmp/billow-" + hashlib.sha256(f"{root}/{name}".encode()).hexdigest()[:12], ignore_errors=True)
+            shutil.rmtree(
+                "/var/tmp/billow-" + hashlib.sha256(f"{root}/{name}".encode()).hexdigest()[:12],
+                ignore_errors=True,
+            )
         shutil.rmtree(root, ignore_errors=True)

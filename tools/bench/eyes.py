@@ -38,12 +38,26 @@ def grow(rig, nodes, gpus):
     with open(path, "w", encoding="utf-8") as f:
         f.write(token)
     for n in range(nodes):
-        rig.start("agent", "--head", "unix:" + rig.data + "/head.sock", "--token-file", path, "--data", rig.file(f"agent{n}"), "--sim", f"{gpus}xH100", "--node-name", f"rack{n // 4}-node{n:02}",
-                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        rig.start(
+            "agent",
+            "--head",
+            "unix:" + rig.data + "/head.sock",
+            "--token-file",
+            path,
+            "--data",
+            rig.file(f"agent{n}"),
+            "--sim",
+            f"{gpus}xH100",
+            "--node-name",
+            f"rack{n // 4}-node{n:02}",
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
 
 
 def cpu_ns(pid):
-    """CPU time of all threads, to the nanosecond: /proc/PID/stat counts in hundredths of a second, which is what is to be measured."""
+    """CPU time of all threads, to the nanosecond: /proc/PID/stat counts in hundredths of a second,
+    which is what is to be measured."""
     total = 0
     for task in os.listdir(f"/proc/{pid}/task"):
         try:
@@ -55,15 +69,39 @@ def cpu_ns(pid):
 
 
 def browser(rig, script, **environment):
-    return {"args": ["node", os.path.join(ROOT, "tests/browser", script)], "stdout": subprocess.PIPE, "text": True,
-            "env": {**rig.environment, "BILLOW_BIN": os.environ["BILLOW_BIN"], "PATH": os.environ["PATH"], "BILLOW_FILES": rig.files,
-                    **{k: v for k, v in os.environ.items() if k in ("BILLOW_WEB", "BILLOW_SHOTS", "SECONDS_EACH")}, **environment}}
+    return {
+        "args": ["node", os.path.join(ROOT, "tests/browser", script)],
+        "stdout": subprocess.PIPE,
+        "text": True,
+        "env": {
+            **rig.environment,
+            "BILLOW_BIN": os.environ["BILLOW_BIN"],
+            "PATH": os.environ["PATH"],
+            "BILLOW_FILES": rig.files,
+            **{
+                k: v
+                for k, v in os.environ.items()
+                if k in ("BILLOW_WEB", "BILLOW_SHOTS", "SECONDS_EACH")
+            },
+            **environment,
+        },
+    }
 
 
 def judge_history(judge, program):
-    filled = json.loads(subprocess.run([program], capture_output=True, text=True, check=True).stdout)
-    judge.say("30 days of series for 1,000 GPUs and 100,000 jobs, every slot written", f"{filled['bytes'] / 1e6:.0f} MB", "at most 550 MB", filled["bytes"] <= 550e6)
-    print(f"       written at {filled['gpu_samples_per_s']:.0f} GPU samples/s; 1,000 GPUs bring 100/s; a month of one GPU is read in {filled['read_ms']:.1f} ms")
+    filled = json.loads(
+        subprocess.run([program], capture_output=True, text=True, check=True).stdout
+    )
+    judge.say(
+        "30 days of series for 1,000 GPUs and 100,000 jobs, every slot written",
+        f"{filled['bytes'] / 1e6:.0f} MB",
+        "at most 550 MB",
+        filled["bytes"] <= 550e6,
+    )
+    print(
+        f"       written at {filled['gpu_samples_per_s']:.0f} GPU samples/s; 1,000 GPUs bring"
+        f" 100/s; a month of one GPU is read in {filled['read_ms']:.1f} ms"
+    )
 
 
 def judge_scrape(judge, rig, few):
@@ -73,7 +111,15 @@ def judge_scrape(judge, rig, few):
     times = sorted(scrape(rig)[0] * 1000 for _ in range(count))
     cpu_ms = (cpu_ns(head) - before) / count / 1e6
     median, p99 = times[count // 2], times[count * 99 // 100]
-    judge.say("a scrape of 1,032 GPUs", f"median {median:.1f} ms, p99 {p99:.1f} ms, {cpu_ms:.1f} ms of CPU ({few * 1000:.1f} ms for 8 GPUs)", "under 100 ms, p99 too", p99 < 100)
+    judge.say(
+        "a scrape of 1,032 GPUs",
+        (
+            f"median {median:.1f} ms, p99 {p99:.1f} ms, {cpu_ms:.1f} ms of CPU ({few * 1000:.1f} ms"
+            " for 8 GPUs)"
+        ),
+        "under 100 ms, p99 too",
+        p99 < 100,
+    )
 
 
 # Works a little and rests, so that what its cards read changes all the time.
@@ -81,7 +127,8 @@ FLICKER = "while true; do i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done; sleep
 
 
 def judge_idle(judge, rig, seconds, what):
-    """Windows with and without the page take turns, so that what the head does anyway falls out. A sleeping waiter costs the head nothing."""
+    """Windows with and without the page take turns, so that what the head does anyway falls out. A
+    sleeping waiter costs the head nothing."""
     head = rig.head_pid()
 
     def cost():
@@ -104,25 +151,74 @@ def judge_idle(judge, rig, seconds, what):
     more = [w - a for a, w in zip(alone, watched)]
     middle = sorted(more)[1]
     told = ", ".join(f"{m:.2f}" for m in more)
-    judge.say(f"an idle open dashboard at 1,032 GPUs, {what}, costs the head", f"{middle:.2f} % of a core (in turns {told}; {sorted(alone)[1]:.2f} % without it, {sorted(watched)[1]:.2f} % with it)", "under 0.5 %", middle < 0.5)
+    judge.say(
+        f"an idle open dashboard at 1,032 GPUs, {what}, costs the head",
+        (
+            f"{middle:.2f} % of a core (in turns {told}; {sorted(alone)[1]:.2f} % without it,"
+            f" {sorted(watched)[1]:.2f} % with it)"
+        ),
+        "under 0.5 %",
+        middle < 0.5,
+    )
 
 
 def judge_browser(judge, rig):
     for i in range(5000):
-        answer = rig.api("POST", "/v1/jobs", rig.spec("sleep", "3600", name=f"job-{i}", resources={"gpus": 64, "share": {"milli": 1000}}))
+        answer = rig.api(
+            "POST",
+            "/v1/jobs",
+            rig.spec(
+                "sleep", "3600", name=f"job-{i}", resources={"gpus": 64, "share": {"milli": 1000}}
+            ),
+        )
         assert answer.status in (200, 201), answer
     call = browser(rig, "big.mjs")
     done = subprocess.run(call.pop("args"), check=True, timeout=400, **call)
     seen = json.loads(done.stdout.strip().splitlines()[-1])
     fleet = "5,000 jobs and 1,032 GPUs"
-    assert seen["jobs"] >= 5000 and seen["squares"] >= 1024, (seen["jobs"], seen["squares"])  # all of it is in the browser
+    assert seen["jobs"] >= 5000 and seen["squares"] >= 1024, (
+        seen["jobs"],
+        seen["squares"],
+    )  # all of it is in the browser
     for page, figures in seen["pages"].items():
-        judge.say(f"{fleet}, page {page}: script per live update", f"{figures['script_ms_per_update']:.1f} ms over {figures['updates']} updates", "at most 8 ms", figures["updates"] > 0 and figures["script_ms_per_update"] <= 8)
-        judge.say(f"{fleet}, page {page}: main-thread tasks over 50 ms of CPU", f"{figures['long_tasks_ms'] or 'none'} of {figures['tasks']}, the longest {figures['longest_ms']:.0f} ms (by the wall clock of this machine: {figures['long_tasks_wall_ms'] or 'none'})", "none", figures["tasks"] > 0 and not figures["long_tasks_ms"])
-    judge.say("searching 5,000 jobs: main-thread tasks over 50 ms of CPU", f"{seen['search_long_tasks_ms'] or 'none'} (by the wall clock: {seen['search_long_tasks_wall_ms'] or 'none'})", "none", not seen["search_long_tasks_ms"])
+        judge.say(
+            f"{fleet}, page {page}: script per live update",
+            f"{figures['script_ms_per_update']:.1f} ms over {figures['updates']} updates",
+            "at most 8 ms",
+            figures["updates"] > 0 and figures["script_ms_per_update"] <= 8,
+        )
+        judge.say(
+            f"{fleet}, page {page}: main-thread tasks over 50 ms of CPU",
+            (
+                f"{figures['long_tasks_ms'] or 'none'} of {figures['tasks']}, the longest"
+                f" {figures['longest_ms']:.0f} ms (by the wall clock of this machine:"
+                f" {figures['long_tasks_wall_ms'] or 'none'})"
+            ),
+            "none",
+            figures["tasks"] > 0 and not figures["long_tasks_ms"],
+        )
+    judge.say(
+        "searching 5,000 jobs: main-thread tasks over 50 ms of CPU",
+        (
+            f"{seen['search_long_tasks_ms'] or 'none'} (by the wall clock:"
+            f" {seen['search_long_tasks_wall_ms'] or 'none'})"
+        ),
+        "none",
+        not seen["search_long_tasks_ms"],
+    )
     paints = sorted(seen["paints_ms"])
-    judge.say(f"first paint on loopback with {fleet}", f"median {paints[len(paints) // 2]:.0f} ms, worst {paints[-1]:.0f} ms of {len(paints)}", "under 300 ms", paints[len(paints) // 2] < 300)
-    judge.say("the bundle, gzipped", f"{seen['bundle_bytes'] / 1000:.1f} kB", "at most 120 kB", seen["bundle_bytes"] <= 120_000)
+    judge.say(
+        f"first paint on loopback with {fleet}",
+        f"median {paints[len(paints) // 2]:.0f} ms, worst {paints[-1]:.0f} ms of {len(paints)}",
+        "under 300 ms",
+        paints[len(paints) // 2] < 300,
+    )
+    judge.say(
+        "the bundle, gzipped",
+        f"{seen['bundle_bytes'] / 1000:.1f} kB",
+        "at most 120 kB",
+        seen["bundle_bytes"] <= 120_000,
+    )
     judge.say("errors in the console", seen["trouble"] or "none", "none", not seen["trouble"])
 
 
@@ -133,7 +229,9 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--billow", required=True)
     parser.add_argument("--history", required=True, help="the program that fills a history")
-    parser.add_argument("--seconds", type=int, default=20, help="how long each window of an idle dashboard is")
+    parser.add_argument(
+        "--seconds", type=int, default=20, help="how long each window of an idle dashboard is"
+    )
     parser.add_argument("--only", default=",".join(parts), help="some of " + ",".join(parts))
     options = parser.parse_args()
     only = options.only.split(",")
@@ -141,6 +239,7 @@ def main():
         parser.error(f"there is no part {', '.join(unknown)}")
     os.environ["BILLOW_BIN"] = os.path.dirname(os.path.abspath(options.billow))
     from rig import Rig, poll  # noqa: the binary's place must be known first
+
     judge = Judge()
     if "history" in only:
         judge_history(judge, options.history)
@@ -157,21 +256,44 @@ def main():
         try:
             grow(rig, 16, 64)
             poll(lambda: len(rig.json("nodes")["nodes"]) == 17, "sixteen more nodes", 120)
-            poll(lambda: scrape(rig)[1].count(b"\nDCGM_FI_DEV_GPU_UTIL{") >= 1024, "a thousand GPUs with readings", 120)
+            poll(
+                lambda: scrape(rig)[1].count(b"\nDCGM_FI_DEV_GPU_UTIL{") >= 1024,
+                "a thousand GPUs with readings",
+                120,
+            )
             if "scrape" in only:
                 judge_scrape(judge, rig, few)
             if "idle" in only:
                 judge_idle(judge, rig, options.seconds, "nothing running")
-                jobs = [rig.api("POST", "/v1/jobs", rig.spec("nice", "-n", "19", "sh", "-c", FLICKER, resources={"gpus": 64, "share": {"milli": 1000}})).json["id"] for _ in range(16)]
+                jobs = [
+                    rig.api(
+                        "POST",
+                        "/v1/jobs",
+                        rig.spec(
+                            "nice",
+                            "-n",
+                            "19",
+                            "sh",
+                            "-c",
+                            FLICKER,
+                            resources={"gpus": 64, "share": {"milli": 1000}},
+                        ),
+                    ).json["id"]
+                    for _ in range(16)
+                ]
                 for job in jobs:
                     rig.wait_for(job, "running")
-                judge_idle(judge, rig, options.seconds, "every one of 1,024 with readings that change")
+                judge_idle(
+                    judge, rig, options.seconds, "every one of 1,024 with readings that change"
+                )
                 for job in jobs:
                     rig.api("POST", f"/v1/jobs/{job}/stop", {"force": True})
             if "browser" in only:
                 judge_browser(judge, rig)
         finally:
-            rig.cli("down", "--stop-jobs", timeout=120)  # while the agents that have the jobs are there
+            rig.cli(
+                "down", "--stop-jobs", timeout=120
+            )  # while the agents that have the jobs are there
             rig.close()
     sys.exit(1 if judge.missed else 0)
 

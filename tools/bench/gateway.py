@@ -86,12 +86,25 @@ class Processes:
     def nginx(self, name, text):
         path = os.path.join(self.dir, name + ".conf")
         with open(path, "w", encoding="ascii") as f:
-            f.write(f"daemon off; pid {self.dir}/{name}.pid; error_log {self.dir}/{name}.err;\nevents {{ worker_connections 8192; }}\n" + text)
+            f.write(
+                f"daemon off; pid {self.dir}/{name}.pid; error_log {self.dir}/{name}.err;\nevents"
+                " { worker_connections 8192; }\n"
+                + text
+            )
         return self.start("nginx", "-p", self.dir, "-c", path)
 
     def gateway(self, upstream_port):
         port = free_port()
-        pid = self.start(self.billow, "gateway", "--serve", f"hello=127.0.0.1:{upstream_port}", "--listen", f"127.0.0.1:{port}", "--data", os.path.join(self.dir, "gateway"))
+        pid = self.start(
+            self.billow,
+            "gateway",
+            "--serve",
+            f"hello=127.0.0.1:{upstream_port}",
+            "--listen",
+            f"127.0.0.1:{port}",
+            "--data",
+            os.path.join(self.dir, "gateway"),
+        )
         await_port(port)
         deadline = time.monotonic() + 20
         while True:  # until it has found the upstream healthy
@@ -106,22 +119,48 @@ class Processes:
 
 def wrk(url, connections, seconds):
     """(requests a second, p99 in ms, errors)"""
-    out = subprocess.run(["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", url], capture_output=True, text=True, check=True).stdout
+    out = subprocess.run(
+        ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", url],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     rate = float(re.search(r"Requests/sec:\s+([\d.]+)", out).group(1))
     value, unit = re.search(r"99%\s+([\d.]+)(us|ms|s)", out).groups()
-    return rate, float(value) * {"us": 0.001, "ms": 1, "s": 1000}[unit], re.findall(r"(?:Socket errors|Non-2xx).*", out)
+    return (
+        rate,
+        float(value) * {"us": 0.001, "ms": 1, "s": 1000}[unit],
+        re.findall(r"(?:Socket errors|Non-2xx).*", out),
+    )
 
 
 def small(options, judge):
     with Processes(options.billow) as run:
         up, px = free_port(), free_port()
-        run.nginx("upstream", "worker_processes 1;\nhttp { access_log off; keepalive_requests 100000000; keepalive_timeout 300;\n"
-                  f"server {{ listen 127.0.0.1:{up}; location / {{ default_type application/json; return 200 '{{\"id\":\"job-1\",\"state\":\"running\",\"gpus\":1,\"text\":\"hello hello hello\"}}\\n'; }} }} }}")
-        # As a reverse proxy is set up for this: keep-alive upstream, an access log like the gateway's, one worker for each core.
-        run.nginx("proxy", f"worker_processes auto;\nhttp {{ access_log {run.dir}/access.log combined buffer=64k flush=1s; keepalive_requests 100000000; keepalive_timeout 300;\n"
-                  f"upstream u {{ server 127.0.0.1:{up}; keepalive 256; keepalive_requests 100000000; }}\n"
-                  f"server {{ listen 127.0.0.1:{px}; location /f/hello/ {{ proxy_pass http://u/; proxy_http_version 1.1; proxy_set_header Connection \"\"; proxy_set_header Host $host;"
-                  " proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; } } }")
+        run.nginx(
+            "upstream",
+            (
+                "worker_processes 1;\nhttp { access_log off; keepalive_requests 100000000;"
+                f" keepalive_timeout 300;\nserver {{ listen 127.0.0.1:{up}; location / {{"
+                " default_type application/json; return 200"
+                ' \'{"id":"job-1","state":"running","gpus":1,"text":"hello hello hello"}\\n\';'
+                " } } }"
+            ),
+        )
+        # As a reverse proxy is set up for this: keep-alive upstream, an access log like the
+        # gateway's, one worker for each core.
+        run.nginx(
+            "proxy",
+            (
+                f"worker_processes auto;\nhttp {{ access_log {run.dir}/access.log combined"
+                " buffer=64k flush=1s; keepalive_requests 100000000; keepalive_timeout"
+                f" 300;\nupstream u {{ server 127.0.0.1:{up}; keepalive 256; keepalive_requests"
+                f" 100000000; }}\nserver {{ listen 127.0.0.1:{px}; location /f/hello/ {{ proxy_pass"
+                ' http://u/; proxy_http_version 1.1; proxy_set_header Connection "";'
+                " proxy_set_header Host $host; proxy_set_header X-Forwarded-For"
+                " $proxy_add_x_forwarded_for; } } }"
+            ),
+        )
         await_port(up)
         await_port(px)
         gw, _ = run.gateway(up)
@@ -134,9 +173,26 @@ def small(options, judge):
                 assert not nginx[2] and not ours[2], (nginx, ours)
                 rates.append(ours[0] / nginx[0])
                 added.append(max(ours[1] - direct[1], 0) / max(nginx[1] - direct[1], 0.001))
-                print(f"       {connections} connections: direct {direct[0]:.0f}/s p99 {direct[1]:.2f} ms, nginx {nginx[0]:.0f}/s p99 {nginx[1]:.2f} ms, gateway {ours[0]:.0f}/s p99 {ours[1]:.2f} ms", flush=True)
-            judge.say(f"throughput at {connections} connections", f"{statistics.median(rates):.2f} x nginx", ">= 0.7", statistics.median(rates) >= 0.7)
-            judge.say(f"p99 added at {connections} connections", f"{statistics.median(added):.2f} x nginx's", "<= 2", statistics.median(added) <= 2)
+                print(
+                    (
+                        f"       {connections} connections: direct {direct[0]:.0f}/s p99"
+                        f" {direct[1]:.2f} ms, nginx {nginx[0]:.0f}/s p99 {nginx[1]:.2f} ms,"
+                        f" gateway {ours[0]:.0f}/s p99 {ours[1]:.2f} ms"
+                    ),
+                    flush=True,
+                )
+            judge.say(
+                f"throughput at {connections} connections",
+                f"{statistics.median(rates):.2f} x nginx",
+                ">= 0.7",
+                statistics.median(rates) >= 0.7,
+            )
+            judge.say(
+                f"p99 added at {connections} connections",
+                f"{statistics.median(added):.2f} x nginx's",
+                "<= 2",
+                statistics.median(added) <= 2,
+            )
 
 
 class Upstream(threading.Thread):
@@ -167,9 +223,12 @@ class Upstream(threading.Thread):
                     left -= len(piece)
                     self.taken += len(piece)
             if "/events" in head.split("\r\n")[0]:
-                writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
+                writer.write(
+                    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection:"
+                    b" close\r\n\r\n"
+                )
                 while not self.stop:
-                    writer.write(b"data: {\"token\": \"hello\"}\n\n")
+                    writer.write(b'data: {"token": "hello"}\n\n')
                     await writer.drain()
                     await asyncio.sleep(1)
             else:
@@ -203,7 +262,12 @@ def streams(options, judge):
         for s in clients:
             s.close()
         upstream.stop = True
-        judge.say(f"{options.streams} event streams at once, gateway memory for each", f"{per_stream:.1f} KiB", "stated; all of them alive", True)
+        judge.say(
+            f"{options.streams} event streams at once, gateway memory for each",
+            f"{per_stream:.1f} KiB",
+            "stated; all of them alive",
+            True,
+        )
 
 
 def upload(options, judge):
@@ -215,14 +279,24 @@ def upload(options, judge):
         piece = bytes(1 << 20)
         began = time.monotonic()
         with socket.create_connection(("127.0.0.1", port), timeout=120) as s:
-            s.sendall(f"POST /f/hello/up HTTP/1.1\r\nHost: x\r\nContent-Length: {total}\r\n\r\n".encode())
+            s.sendall(
+                f"POST /f/hello/up HTTP/1.1\r\nHost: x\r\nContent-Length: {total}\r\n\r\n".encode()
+            )
             for _ in range(options.upload_mib):
                 s.sendall(piece)
             answer = s.recv(65536)
         assert b" 200 " in answer and upstream.taken == total, (answer, upstream.taken)
         grown = memory_kib(pid, "VmHWM") - before
         upstream.stop = True
-        judge.say(f"a body of {options.upload_mib} MiB, {options.upload_mib / (time.monotonic() - began):.0f} MiB/s, gateway grew by", f"{grown} KiB", "<= 4096 KiB", grown <= 4096)
+        judge.say(
+            (
+                f"a body of {options.upload_mib} MiB,"
+                f" {options.upload_mib / (time.monotonic() - began):.0f} MiB/s, gateway grew by"
+            ),
+            f"{grown} KiB",
+            "<= 4096 KiB",
+            grown <= 4096,
+        )
 
 
 SERVER = """import http.server, os
@@ -255,6 +329,7 @@ def server_file(rig):
 
 def zero(options, judge):
     from rig import Rig, poll
+
     rig = Rig()
     try:
         path = server_file(rig)
@@ -263,18 +338,33 @@ def zero(options, judge):
         cold = time.perf_counter() - began
         times = []
         for _ in range(options.wakes):
-            poll(lambda: [r.get("task_state") for r in rig.api("GET", "/v1/endpoints/cold").json["replicas"]] == ["suspended"], "sleep")
+            poll(
+                lambda: [
+                    r.get("task_state")
+                    for r in rig.api("GET", "/v1/endpoints/cold").json["replicas"]
+                ]
+                == ["suspended"],
+                "sleep",
+            )
             times.append(call(rig, "cold") * 1000)
         times.sort()
         p50, p99 = statistics.median(times), times[min(len(times) - 1, int(len(times) * 0.99))]
-        judge.say(f"first byte from a sleeping replica, p50 of {len(times)}", f"{p50:.0f} ms", "<= 100 ms", p50 <= 100)
-        judge.say("p99", f"{p99:.0f} ms (a cold process: {cold * 1000:.0f} ms)", "<= 250 ms", p99 <= 250)
+        judge.say(
+            f"first byte from a sleeping replica, p50 of {len(times)}",
+            f"{p50:.0f} ms",
+            "<= 100 ms",
+            p50 <= 100,
+        )
+        judge.say(
+            "p99", f"{p99:.0f} ms (a cold process: {cold * 1000:.0f} ms)", "<= 250 ms", p99 <= 250
+        )
     finally:
         rig.close()
 
 
 def many(options, judge):
     from rig import Rig, poll
+
     rig = Rig()
     try:
         path = server_file(rig)
@@ -285,7 +375,13 @@ def many(options, judge):
         poll(lambda: all(e["status"] == "serving" for e in seen().values()), "all of them up", 300)
         free = lambda: rig.json("status")["gpus"]["free"]
         poll(lambda: free() == 8, "all of them asleep", 60)
-        billed = lambda: sum(float(x) for x in re.findall(r"(?m)^billow_gpu_seconds_total\{[^}]*\} (\S+)", rig.api("GET", "/metrics").body.decode()))
+        billed = lambda: sum(
+            float(x)
+            for x in re.findall(
+                r"(?m)^billow_gpu_seconds_total\{[^}]*\} (\S+)",
+                rig.api("GET", "/metrics").body.decode(),
+            )
+        )
         before, served, longest = billed(), 0.0, 0.0
         for _ in range(options.turns):
             for name in names:
@@ -294,15 +390,32 @@ def many(options, judge):
         poll(lambda: free() == 8, "all of them asleep again", 60)
         calls = options.turns * len(names)
         seconds, bound = billed() - before, (served + calls) * 1.10
-        judge.say(f"{len(names)} endpoints on 8 GPUs, {calls} calls, the longest {longest * 1000:.0f} ms; billed", f"{seconds:.1f} GPU-s, for {served:.1f} s of waking and service and {calls} s of idle windows",
-                  f"<= {bound:.1f}", seconds <= bound)
+        judge.say(
+            (
+                f"{len(names)} endpoints on 8 GPUs, {calls} calls, the longest"
+                f" {longest * 1000:.0f} ms; billed"
+            ),
+            (
+                f"{seconds:.1f} GPU-s, for {served:.1f} s of waking and service and {calls} s of"
+                " idle windows"
+            ),
+            f"<= {bound:.1f}",
+            seconds <= bound,
+        )
     finally:
         rig.close()
 
 
 def replay(options, judge):
     for trace in options.trace:
-        out = json.loads(subprocess.run([options.billow, "simulate", "endpoints", "--trace", trace, "--json"], capture_output=True, text=True, check=True).stdout)
+        out = json.loads(
+            subprocess.run(
+                [options.billow, "simulate", "endpoints", "--trace", trace, "--json"],
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
+        )
         print(json.dumps(out, indent=1), flush=True)
     if not options.trace:
         judge.say("replay", "no --trace was given", "a trace", False)
@@ -327,6 +440,7 @@ S(("127.0.0.1", int(os.environ["PORT"])), H).serve_forever()
 def live(options, judge):
     from rig import Rig, poll
     import datetime
+
     if not options.trace:
         return judge.say("live", "no --trace was given", "a trace", False)
     calls = []
@@ -334,13 +448,40 @@ def live(options, judge):
         for line in f.read().split("\n")[1:]:
             if line.strip():
                 at, context, generated = line.split(",")
-                calls.append((datetime.datetime.fromisoformat(at[:26]).timestamp(), int(context) / 8000, int(generated) * 0.03))
-    calls = [(at - calls[0][0], first, rest) for at, first, rest in calls if at - calls[0][0] < options.minutes * 60]
+                calls.append(
+                    (
+                        datetime.datetime.fromisoformat(at[:26]).timestamp(),
+                        int(context) / 8000,
+                        int(generated) * 0.03,
+                    )
+                )
+    calls = [
+        (at - calls[0][0], first, rest)
+        for at, first, rest in calls
+        if at - calls[0][0] < options.minutes * 60
+    ]
     rig = Rig(sim="16xH100")
     try:
         with open(rig.file("model.py"), "w", encoding="ascii") as f:
             f.write(MODEL)
-        rig.ok("deploy", "model", "--gpus", 1, "--max", 16, "--concurrency", 8, "--slo", "2s", "--idle", "10s", "--", "python3", rig.file("model.py"), timeout=90)
+        rig.ok(
+            "deploy",
+            "model",
+            "--gpus",
+            1,
+            "--max",
+            16,
+            "--concurrency",
+            8,
+            "--slo",
+            "2s",
+            "--idle",
+            "10s",
+            "--",
+            "python3",
+            rig.file("model.py"),
+            timeout=90,
+        )
         host, port = rig.read("gateway/address").strip().split(",")[0].rsplit(":", 1)
         firsts, dropped, lock = [], [], threading.Lock()
 
@@ -348,7 +489,10 @@ def live(options, judge):
             try:
                 with socket.create_connection((host, int(port)), timeout=90) as s:
                     began = time.perf_counter()
-                    s.sendall(f"GET /f/model/{first},{rest} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+                    s.sendall(
+                        f"GET /f/model/{first},{rest} HTTP/1.1\r\nHost: x\r\nConnection:"
+                        " close\r\n\r\n".encode()
+                    )
                     got = s.recv(4096)
                     took = time.perf_counter() - began
                     while piece := s.recv(4096):
@@ -368,16 +512,42 @@ def live(options, judge):
         for t in threads:
             t.join()
         in_time = 100 * sum(t <= 2 for t in firsts) / max(len(calls), 1)
-        judge.say(f"{options.minutes:g} minutes of {os.path.basename(options.trace[0])}, {len(calls)} requests: dropped", f"{len(dropped)} {dropped[:3] if dropped else ''}", "0", not dropped)
-        poll(lambda: rig.json("status")["gpus"]["free"] == 16, "all of them asleep after their idle time of 10 s", 60)
-        billed = sum(float(x) for x in re.findall(r"(?m)^billow_gpu_seconds_total\{[^}]*\} (\S+)", rig.api("GET", "/metrics").body.decode()))
-        print(f"       first byte within 2 s: {in_time:.2f} %; {billed:.0f} GPU-s billed, {billed / options.minutes / 60:.1f} GPUs on average", flush=True)
+        judge.say(
+            (
+                f"{options.minutes:g} minutes of {os.path.basename(options.trace[0])},"
+                f" {len(calls)} requests: dropped"
+            ),
+            f"{len(dropped)} {dropped[:3] if dropped else ''}",
+            "0",
+            not dropped,
+        )
+        poll(
+            lambda: rig.json("status")["gpus"]["free"] == 16,
+            "all of them asleep after their idle time of 10 s",
+            60,
+        )
+        billed = sum(
+            float(x)
+            for x in re.findall(
+                r"(?m)^billow_gpu_seconds_total\{[^}]*\} (\S+)",
+                rig.api("GET", "/metrics").body.decode(),
+            )
+        )
+        print(
+            (
+                f"       first byte within 2 s: {in_time:.2f} %; {billed:.0f} GPU-s billed,"
+                f" {billed / options.minutes / 60:.1f} GPUs on average"
+            ),
+            flush=True,
+        )
     finally:
         rig.close()
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", nargs="*", default=[])
     parser.add_argument("--billow", required=True)
     parser.add_argument("--seconds", type=int, default=4)
@@ -389,11 +559,24 @@ def main():
     parser.add_argument("--endpoints", type=int, default=50)
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--trace", action="append", default=[], help="a CSV for `replay`: TIMESTAMP,ContextTokens,GeneratedTokens")
+    parser.add_argument(
+        "--trace",
+        action="append",
+        default=[],
+        help="a CSV for `replay`: TIMESTAMP,ContextTokens,GeneratedTokens",
+    )
     options = parser.parse_args()
     options.billow = os.path.abspath(options.billow)
     os.environ["BILLOW_BIN"] = os.path.dirname(options.billow)
-    parts = {"small": small, "streams": streams, "upload": upload, "zero": zero, "many": many, "replay": replay, "live": live}
+    parts = {
+        "small": small,
+        "streams": streams,
+        "upload": upload,
+        "zero": zero,
+        "many": many,
+        "replay": replay,
+        "live": live,
+    }
     judge = Judge()
     for name in options.what or [n for n in parts if n not in ("replay", "live") or options.trace]:
         if name not in parts:

@@ -50,16 +50,34 @@ class Slurm:
         for i in range(1, 5):
             os.makedirs(f"{self.dir}/spool.n{i}", exist_ok=True)
         with open(f"{self.dir}/slurm.conf", "w", encoding="utf-8") as f:
-            f.write(CONF.format(dir=self.dir, host=os.uname().nodename, cpus=cpus, port=self.port, first=self.port + 184, last=self.port + 187,
-                                more="GresTypes=gpu\n" if self.gpus else "", gres=f" Gres=gpu:{self.gpu_type}:{self.gpus}" if self.gpus else ""))
+            f.write(
+                CONF.format(
+                    dir=self.dir,
+                    host=os.uname().nodename,
+                    cpus=cpus,
+                    port=self.port,
+                    first=self.port + 184,
+                    last=self.port + 187,
+                    more="GresTypes=gpu\n" if self.gpus else "",
+                    gres=f" Gres=gpu:{self.gpu_type}:{self.gpus}" if self.gpus else "",
+                )
+            )
         if self.gpus:
             # Slurm wants a file for each card, and looks no further than at its kind.
             os.makedirs(f"{self.dir}/dev", exist_ok=True)
             for i in range(self.gpus):
                 os.mknod(f"{self.dir}/dev/nvidia{i}", 0o666 | 0o020000, os.makedev(1, 3))
             with open(f"{self.dir}/gres.conf", "w", encoding="utf-8") as f:
-                f.write(f"NodeName=n[1-4] Name=gpu Type={self.gpu_type} File={self.dir}/dev/nvidia[0-{self.gpus - 1}]\n")
-        if subprocess.run(["munge", "-n"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode != 0:
+                f.write(
+                    "NodeName=n[1-4] Name=gpu"
+                    f" Type={self.gpu_type} File={self.dir}/dev/nvidia[0-{self.gpus - 1}]\n"
+                )
+        if (
+            subprocess.run(
+                ["munge", "-n"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            ).returncode
+            != 0
+        ):
             os.makedirs("/run/munge", exist_ok=True)
             subprocess.run(["chown", "munge:munge", "/run/munge"], check=True)
             subprocess.run(["runuser", "-u", "munge", "--", "munged"], check=True)
@@ -67,7 +85,11 @@ class Slurm:
         log = self.log
         self.start_controller()
         for i in range(1, 5):
-            self.processes.append(subprocess.Popen(["slurmd", "-D", "-N", f"n{i}"], env=self.env, stdout=log, stderr=log))
+            self.processes.append(
+                subprocess.Popen(
+                    ["slurmd", "-D", "-N", f"n{i}"], env=self.env, stdout=log, stderr=log
+                )
+            )
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             out = self.run(["sinfo", "-h", "-o", "%T %D"]).stdout
@@ -78,11 +100,14 @@ class Slurm:
         raise RuntimeError(f"Slurm did not come up; see {self.dir}/*.log")
 
     def start_controller(self):
-        self.controller = subprocess.Popen(["slurmctld", "-D"], env=self.env, stdout=self.log, stderr=self.log)
+        self.controller = subprocess.Popen(
+            ["slurmctld", "-D"], env=self.env, stdout=self.log, stderr=self.log
+        )
         self.processes.append(self.controller)
 
     def stop_controller(self):
-        self.controller.terminate()  # it saves its state; killed, it may forget jobs, and then kills them itself
+        # it saves its state; killed, it may forget jobs, and then kills them itself
+        self.controller.terminate()
         self.controller.wait(30)
         self.processes.remove(self.controller)
 

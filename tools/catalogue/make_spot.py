@@ -15,7 +15,9 @@ from pathlib import Path
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--prices", required=True, type=Path)
     series = defaultdict(list)
     with gzip.open(parser.parse_args().prices / "aws_spot_daily.csv.gz", "rt") as f:
@@ -38,13 +40,18 @@ def main():
             entry[1] += ratio >= 0.95
             entry[2] += ratio >= 0.95 > before
             before = ratio
-    print(f"# Spot prices of one cloud by day and zone, {first} to {last}, made by tools/catalogue/make_spot.py. Do not edit.")
+    print(
+        f"# Spot prices of one cloud by day and zone, {first} to {last}, made by"
+        " tools/catalogue/make_spot.py. Do not edit."
+    )
     print("# instance ratio_median ratio_p90 scarce_share mtbf_h zone_days")
     for instance, (ratios, scarce, spells) in sorted(by_instance.items()):
         ratios.sort()
         n = len(ratios)
         mtbf = min(168.0, 24.0 * (n - scarce) / spells) if spells else 168.0
-        print(f"{instance} {ratios[n // 2]:.3f} {ratios[n * 9 // 10]:.3f} {scarce / n:.3f} {mtbf:.0f} {n}")
+        print(
+            f"{instance} {ratios[n // 2]:.3f} {ratios[n * 9 // 10]:.3f} {scarce / n:.3f} {mtbf:.0f} {n}"
+        )
 
 
 main()

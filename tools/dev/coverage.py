@@ -20,14 +20,19 @@ def counters(folder):
 
 
 def lines_of(gcno):
-    """(file, line, ran) of one object. An object without counters (.gcda) was linked into nothing that ran."""
-    done = subprocess.run(["gcov", "--json-format", "--stdout", gcno], capture_output=True, cwd=os.path.dirname(gcno))
+    """(file, line, ran) of one object. An object without counters (.gcda) was linked into nothing
+    that ran."""
+    done = subprocess.run(
+        ["gcov", "--json-format", "--stdout", gcno], capture_output=True, cwd=os.path.dirname(gcno)
+    )
     found = []
     for document in done.stdout.splitlines():
         if not document.startswith(b"{"):
             continue
         for file in json.loads(document)["files"]:
-            found += [(file["file"], line["line_number"], line["count"] > 0) for line in file["lines"]]
+            found += [
+                (file["file"], line["line_number"], line["count"] > 0) for line in file["lines"]
+            ]
     return found
 
 

@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""What ctest ran, from its JUnit report: counts, every skipped test with its reason, the slowest tests."""
+"""What ctest ran, from its JUnit report: counts, every skipped test with its reason, the slowest
+tests."""
 import collections
 import re
 import sys
 import xml.etree.ElementTree as ET
 
 # How our tests report a reason: run_cases.py, GoogleTest's GTEST_SKIP, formatted.py.
-REASONS = (re.compile(r"^skipped \S+(?: \S+)?: (.+)$", re.M),
-           re.compile(r"^(?:.*: )?Skipped\n(.+)$", re.M),
-           re.compile(r"^skipped: (.+)$", re.M))
+REASONS = (
+    re.compile(r"^skipped \S+(?: \S+)?: (.+)$", re.M),
+    re.compile(r"^(?:.*: )?Skipped\n(.+)$", re.M),
+    re.compile(r"^skipped: (.+)$", re.M),
+)
 
 
 def reason(case):
@@ -24,12 +27,24 @@ def reason(case):
 def main(path):
     cases = list(ET.parse(path).getroot().iter("testcase"))
     failed = [c for c in cases if c.find("failure") is not None]
-    skipped = [c for c in cases if c.get("status") in ("notrun", "disabled") or c.find("skipped") is not None]
-    # A class of end-to-end cases passes even if some of its cases were skipped; these count here too.
-    partly = [(c, why) for c in cases if c not in skipped
-              for why in re.findall(r"^skipped (.+)$", c.findtext("system-out") or "", re.M)]
-    print(f"\n{len(cases)} tests: {len(cases) - len(failed) - len(skipped)} passed, {len(failed)} failed, "
-          f"{len(skipped)} skipped; {len(partly)} cases skipped within passed tests")
+    skipped = [
+        c
+        for c in cases
+        if c.get("status") in ("notrun", "disabled") or c.find("skipped") is not None
+    ]
+    # A class of end-to-end cases passes even if some of its cases were skipped; these count here
+    # too.
+    partly = [
+        (c, why)
+        for c in cases
+        if c not in skipped
+        for why in re.findall(r"^skipped (.+)$", c.findtext("system-out") or "", re.M)
+    ]
+    print(
+        f"\n{len(cases)} tests: {len(cases) - len(failed) - len(skipped)} passed,"
+        f" {len(failed)} failed, {len(skipped)} skipped; {len(partly)} cases skipped within passed"
+        " tests"
+    )
     why = collections.defaultdict(list)
     for case in skipped:
         why[reason(case)].append(case.get("name"))
@@ -41,7 +56,9 @@ def main(path):
     for case in failed:
         print(f"  failed: {case.get('name')}")
     slow = sorted(cases, key=lambda c: -float(c.get("time") or 0))[:10]
-    print("slowest: " + ", ".join(f"{c.get('name')} {float(c.get('time') or 0):.0f} s" for c in slow))
+    print(
+        "slowest: " + ", ".join(f"{c.get('name')} {float(c.get('time') or 0):.0f} s" for c in slow)
+    )
     return 1 if failed or not cases else 0
 
 

@@ -10,8 +10,22 @@ import os, struct, subprocess, sys, tempfile, time
 
 SUPERVISE = os.path.abspath(sys.argv[1])
 PYTHON = sys.argv[2] if len(sys.argv) > 2 else sys.executable
-TAG = dict(argv=1, env=2, cwd=3, uid=4, gid=5, groups=6, time_limit_ns=12, stop_grace_ns=14, leftover_grace_ns=15, cgroup_v2=16,
-           cgroup_memory=18, hide_device=20, user_namespace=21, no_new_privs=26)
+TAG = dict(
+    argv=1,
+    env=2,
+    cwd=3,
+    uid=4,
+    gid=5,
+    groups=6,
+    time_limit_ns=12,
+    stop_grace_ns=14,
+    leftover_grace_ns=15,
+    cgroup_v2=16,
+    cgroup_memory=18,
+    hide_device=20,
+    user_namespace=21,
+    no_new_privs=26,
+)
 ROOT = tempfile.mkdtemp(prefix="billow-probe-")
 os.chmod(ROOT, 0o755)
 failed = 0
@@ -33,14 +47,23 @@ def run(argv, extra=b"", as_user=None):
     path = f"{ROOT}/{count}"
     os.mkdir(path, 0o700)
     body = b"".join(text("argv", a) for a in argv)
-    body += b"".join(text("env", f"{k}={v}") for k, v in os.environ.items() if k != "CUDA_VISIBLE_DEVICES") + extra
+    body += (
+        b"".join(
+            text("env", f"{k}={v}") for k, v in os.environ.items() if k != "CUDA_VISIBLE_DEVICES"
+        )
+        + extra
+    )
     with open(path + "/spec", "wb") as f:
         f.write(struct.pack("<4sIII", b"BLWS", 1, 16 + len(body), 0) + body)
     prepare = None
     if as_user is not None:
         for p in (path, path + "/spec"):
             os.chown(p, as_user, as_user)
-        prepare = lambda: (os.setgroups([]), os.setresgid(as_user, as_user, as_user), os.setresuid(as_user, as_user, as_user))
+        prepare = lambda: (
+            os.setgroups([]),
+            os.setresgid(as_user, as_user, as_user),
+            os.setresuid(as_user, as_user, as_user),
+        )
     subprocess.run([SUPERVISE, path], preexec_fn=prepare, timeout=120)
     record = open(path + "/exit", "rb").read()
     fields = struct.unpack_from("<IIIiiIII", record, 0)
@@ -51,10 +74,17 @@ def run(argv, extra=b"", as_user=None):
         log = b""
     while log:
         size, stream = struct.unpack_from("<IB", log, 0)
-        streams[stream] += log[16:16 + size]
-        log = log[16 + size:]
-    return dict(kind=fields[2], code=fields[3], signal=fields[4], flags=fields[7], detail=record[112:368].split(b"\0")[0].decode(),
-                out=streams[1].decode(errors="replace"), err=streams[2].decode(errors="replace"))
+        streams[stream] += log[16 : 16 + size]
+        log = log[16 + size :]
+    return dict(
+        kind=fields[2],
+        code=fields[3],
+        signal=fields[4],
+        flags=fields[7],
+        detail=record[112:368].split(b"\0")[0].decode(),
+        out=streams[1].decode(errors="replace"),
+        err=streams[2].decode(errors="replace"),
+    )
 
 
 def check(what, good, seen):
@@ -77,20 +107,46 @@ r = run([PYTHON, "-c", CUDA], text("hide_device", "nvidia7"))
 check("CUDA in a private /dev that keeps its GPU", WORKS in r["out"], r["out"] + r["detail"])
 r = run([PYTHON, "-c", CUDA], text("hide_device", "nvidia0"))
 check("no CUDA where the GPU is hidden", "no cuda" in r["out"], r["out"] + r["detail"])
-r = run(["/bin/sh", "-c", "ls /dev | grep nvidia; ls /dev/null /dev/pts/ptmx /dev/shm -d"], text("hide_device", "nvidia0"))
-check("the hidden node is not there", "nvidia0" not in r["out"] and "nvidiactl" in r["out"], r["out"] + r["err"] + r["detail"])
-nobody = entry("uid", struct.pack("<I", 65534)) + entry("gid", struct.pack("<I", 65534)) + entry("groups", b"") + entry("no_new_privs", b"")
+r = run(
+    ["/bin/sh", "-c", "ls /dev | grep nvidia; ls /dev/null /dev/pts/ptmx /dev/shm -d"],
+    text("hide_device", "nvidia0"),
+)
+check(
+    "the hidden node is not there",
+    "nvidia0" not in r["out"] and "nvidiactl" in r["out"],
+    r["out"] + r["err"] + r["detail"],
+)
+nobody = (
+    entry("uid", struct.pack("<I", 65534))
+    + entry("gid", struct.pack("<I", 65534))
+    + entry("groups", b"")
+    + entry("no_new_privs", b"")
+)
 r = run([PYTHON, "-c", CUDA], nobody + text("hide_device", "nvidia7"))
 check("CUDA as nobody in a private /dev", WORKS in r["out"], r["out"] + r["detail"])
-r = run([PYTHON, "-c", CUDA], text("hide_device", "nvidia7") + entry("user_namespace", b""), as_user=65534)
+r = run(
+    [PYTHON, "-c", CUDA],
+    text("hide_device", "nvidia7") + entry("user_namespace", b""),
+    as_user=65534,
+)
 check("CUDA in a user namespace, without root", WORKS in r["out"], r["out"] + r["detail"])
-r = run([PYTHON, "-c", CUDA], text("hide_device", "nvidia0") + entry("user_namespace", b""), as_user=65534)
-check("no CUDA in a user namespace where the GPU is hidden", "no cuda" in r["out"], r["out"] + r["detail"])
+r = run(
+    [PYTHON, "-c", CUDA],
+    text("hide_device", "nvidia0") + entry("user_namespace", b""),
+    as_user=65534,
+)
+check(
+    "no CUDA in a user namespace where the GPU is hidden",
+    "no cuda" in r["out"],
+    r["out"] + r["detail"],
+)
 
 # Control group v2: born inside, limited, ended whole.
 base = "/sys/fs/cgroup/billow-probe"
 try:
-    with open("/sys/fs/cgroup/cgroup.subtree_control", "r+") as control:  # not there without cgroup v2
+    with open(
+        "/sys/fs/cgroup/cgroup.subtree_control", "r+"
+    ) as control:  # not there without cgroup v2
         control.write("+memory +cpu")
     os.makedirs(base + "/task", exist_ok=True)
     open(base + "/cgroup.subtree_control", "w").write("+memory +cpu")
@@ -116,5 +172,7 @@ for d in (base + "/task", base):
 started = time.monotonic()
 for _ in range(200):
     run(["/bin/true"])
-print(f"note  200 tasks one after another through Python: {200 / (time.monotonic() - started):.0f}/s")
+print(
+    f"note  200 tasks one after another through Python: {200 / (time.monotonic() - started):.0f}/s"
+)
 sys.exit(failed)
