@@ -129,11 +129,12 @@ test('the terminal echoes, and a full-screen program draws', async () => {
     async () => (await rows.locator('> div').nth(4).innerText()).includes('herered'),
     'cursor movements',
   );
-  const colour = await rows
-    .locator('span:has-text("true")')
-    .first()
-    .evaluate((e) => getComputedStyle(e).color);
-  equal(colour, 'rgb(255, 120, 0)', 'colours are shown although the page allows no inline style');
+  // Rows are drawn anew at any moment; a span that was just replaced has no style.
+  const isOrange = (e) => getComputedStyle(e).color === 'rgb(255, 120, 0)';
+  await until(
+    () => rows.locator('span:has-text("true")').first().evaluate(isOrange),
+    'colours, although the page allows no inline style',
+  );
   equal(await rows.locator('b, i, img').count(), 0, 'only text');
   await shot(page, 'terminal');
   await page.keyboard.type('exit\n');

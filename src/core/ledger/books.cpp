@@ -20,15 +20,17 @@ NanoUsd piece(Rate rate, std::int64_t ns, std::int64_t part, std::int64_t whole)
   return {static_cast<std::int64_t>(quotient * part + rest * part / unit)};
 }
 
-// Visits the pieces [from, to) of a map of spans (each until the next begins) that lie before
-// `until`.
+// Visits the pieces [from, to) of a map of spans (each lasts until the next begins) that lie before
+// `until`. Each piece is rounded down by itself, so spans of the same terms that follow each other,
+// such as those around a moment in which a node did not answer, are one piece.
 template <class Spans, class F>
 void for_pieces(const Spans& spans, WallTime until, F visit) {
-  for (auto at = spans.begin(); at != spans.end(); ++at) {
-    const auto next = std::next(at);
-    const std::int64_t to = std::min(until.ns, next == spans.end() ? INT64_MAX : next->first);
-    if (to > at->first)
-      visit(at->second, at->first, to);
+  for (auto at = spans.begin(); at != spans.end() && at->first < until.ns;) {
+    auto next = std::next(at);
+    while (next != spans.end() && next->second.same_terms(at->second))
+      ++next;
+    visit(at->second, at->first, std::min(until.ns, next == spans.end() ? INT64_MAX : next->first));
+    at = next;
   }
 }
 

@@ -194,6 +194,9 @@ class Books {
     WallTime from;
     Rate rate;
     std::int64_t capacity_milli = 0;
+    bool same_terms(const NodeSpan& other) const {
+      return rate == other.rate && capacity_milli == other.capacity_milli;
+    }
     template <class S, class V>
     static constexpr void fields(S& s, V& v) {
       v("from_ns", s.from);
@@ -212,6 +215,10 @@ class Books {
     PriceClass price_class = PriceClass::on_demand;
     std::int64_t milli = 0, charged_milli = 0;
     Rate rate;
+    bool same_terms(const LeaseSpan& other) const {
+      return node == other.node && price_class == other.price_class && milli == other.milli &&
+             charged_milli == other.charged_milli && rate == other.rate;
+    }
     template <class S, class V>
     static constexpr void fields(S& s, V& v) {
       v("from_ns", s.from);

@@ -389,6 +389,37 @@ TEST(Books, ALeaseThatBoughtSomethingIsNeverWithoutAMoment) {
   EXPECT_EQ(BooksProbe::unposted(books).value, 0);
 }
 
+TEST(Books, AChangeToTheSameTermsTakesNothingOffTheCharge) {
+  Books books;
+  const Rate rate{1'000'000};
+  const WallTime from = at_s(0), silent{from.ns + 1'500'000'700}, to{from.ns + 3'000'001'400};
+  Seq seq = 0;
+  const auto put = [&](const Fact& fact) {
+    ASSERT_TRUE(books.apply(++seq, fact));
+  };
+  put(NodePriced{NodeId(1), from, rate, 1000});
+  LeaseOpened opened;
+  opened.lease = LeaseId(1);
+  opened.node = NodeId(1);
+  opened.milli = 1000;
+  opened.rate = rate;
+  opened.at = from;
+  put(opened);
+  // The node did not answer from `silent` on, and then said that it had run all the time.
+  put(LeaseChanged{LeaseId(1), silent, NodeId(1), PriceClass::on_demand, 1000, 0, rate});
+  put(LeaseChanged{LeaseId(1), silent, NodeId(1), PriceClass::on_demand, 1000, 1000, rate});
+  put(NodePriced{NodeId(1), silent, rate, 1000});
+  put(LeaseClosed{LeaseId(1), to});
+  const NanoUsd whole = amount(rate, to - from, 1000);
+  ASSERT_GT(whole.value,
+            (amount(rate, silent - from, 1000) + amount(rate, to - silent, 1000)).value)
+      << "two roundings would lose one nano-dollar here";
+  const Totals sums = books.totals(from, to);
+  EXPECT_EQ(sums.charge.value, whole.value);
+  EXPECT_EQ(sums.active.value + sums.idle.value, whole.value);
+  EXPECT_EQ(books.charge_between(LeaseId(1), from, to).value, whole.value);
+}
+
 TEST(Books, RefuseWhatCannotBe) {
   Books books;
   EXPECT_FALSE(books.apply(1, LeaseClosed{LeaseId(9), at_s(0)}));
