@@ -209,8 +209,7 @@ struct Task {
   std::int64_t mem_mib = 0;
   WallTime lease_from;
   WallTime lease_to;
-  Rate rate;  // of one whole GPU (or of the node's CPU share, for tasks without GPUs) when the
-              // lease began
+  Rate rate;  // of one whole GPU when the lease began; zero for tasks without GPUs
   PriceClass price_class = PriceClass::on_demand;
   ReservationId reservation;  // inside which it was placed
   WallTime started_at;        // as the agent said

@@ -1,8 +1,7 @@
 // The scheduler's interface: an index kept by the core's `apply`, and pure questions about it.
 //
-//   SchedIndex  nodes, running and queued jobs, projects, reservations. Every mutator records a
-//   fact
-//               that already happened.
+//   SchedIndex  nodes, running and queued jobs, projects, reservations. Every mutator records
+//               a fact that already happened.
 //   plan()      what should happen now. It changes nothing: the core turns decisions into events,
 //               whose `apply` calls the mutators. PlanLimits bound the work of a call; `more` says
 //               that another call would find more.
@@ -60,7 +59,7 @@ struct Repair {
 enum class PreemptCause { spot, reclaim, priority, reservation, consolidation };
 struct Preempt {
   JobId victim;
-  Yields mode = Yields::by_requeue;  // by_suspend or by_requeue
+  Yields mode = Yields::by_requeue;  // how it is expected to leave; carry_out decides
   PreemptCause cause = PreemptCause::priority;
   JobId for_job;  // gets the capacity; none for a reservation
   bool operator==(const Preempt&) const = default;

@@ -5,6 +5,9 @@
 // own project). Tier and priority are a strict order, so a victim can never take back from the job
 // it left for: there is no cycle.
 //
+// Only jobs that yield are asked, and today these are spot jobs. A reservation that begins clears
+// its GPUs by Pass::clear_for (promises.cpp).
+//
 // The way of a preemption: Pass::no_capacity (no_capacity.cpp) calls Pass::ask_to_leave
 // (preempt.cpp), which puts the victims into the plan and holds their capacity for the job;
 // control::carry_out (control/decide/decide.cpp) turns each into an order to suspend or to stop.

@@ -4,18 +4,20 @@
 //    (NodeReclaimed), a person announces it (DrainNode with `reclaim`), an allocation ends
 //    (leave_before_end), a machine or its pool is released. One rule holds for all of them: the
 //    node takes no new jobs, and every job on it is asked to stop (with its grace period and a last
-//    checkpoint) and is queued again: send_jobs_away. It needs no --rerun-if-lost. That option is
-//    about jobs of which nobody knows whether they still run; here the agent reports the end of the
-//    process before the job is queued again, so the job never runs twice at the same time. A job
-//    that stayed would be killed with its machine and end as lost.
+//    checkpoint) and is queued again: send_jobs_away. At the end of an allocation the jobs are
+//    asked only `pool_end_grace` before it. It needs no --rerun-if-lost. That option is about jobs
+//    of which nobody knows whether they still run; here the agent reports the end of the process
+//    before the job is queued again, so the job never runs twice at the same time. A job that
+//    stayed would be killed with its machine and end as lost.
 //
 // 2. The node is gone, or does not answer. Nobody knows what still runs there, so nothing is
 //    started a second time without permission:
 //      NodeSilent    no answer for a while: nothing new starts there, jobs keep their leases. Only
-//                    jobs that were to be stopped anyway end at once.
-//      NodeFenced    the agent's own deadline has passed, so it has killed its tasks: jobs with
-//                    --rerun-if-lost end as lost, and react.cpp queues them again.
+//                    jobs that somebody asked to stop end at once.
+//      NodeFenced    the agent's own deadline has passed, so it has killed the tasks of jobs with
+//                    --rerun-if-lost: they end as lost, and react.cpp queues the jobs again.
 //      RemoveNode    a person says that the node does not come back: every task on it is lost.
+//                    Jobs that were already asked to leave are queued again.
 //      machine_gone  the provider says that the machine has ended: the same.
 //    A node that comes back says hello with its tasks (AgentHello in decide_agents.cpp), and both
 //    sides agree again.
