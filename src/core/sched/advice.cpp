@@ -12,18 +12,19 @@ namespace {
 
 using Impl = SchedIndex::Impl;
 
-constexpr std::size_t reservations_named_max = 8;  // looked at one by one…
-constexpr std::size_t short_queue = 50;            // …behind so few
-constexpr std::size_t tried_queue_max = 200;     // behind more the cause is told by where there is
-                                                 // capacity: it is asked for every job that waits
-constexpr Duration submit_margin = seconds(30);  // between reading the advice and following it
+constexpr std::size_t reservations_named_max = 8;  // each is tried alone…
+constexpr std::size_t short_queue = 50;            // …if at most so many jobs are queued
+constexpr std::size_t tried_queue_max = 200;       // longer queues: the cause is read from
+                                                   // the free capacity, because every waiting job
+                                                   // asks
+constexpr Duration submit_margin = seconds(30);    // between reading the advice and following it
 
-// How many plans an answer may cost: long queues make long plans.
+// The number of plans that one answer may cost: long queues make long plans.
 int plans_for(const Impl& index) {
   return index.queued.size() > 50'000 ? 4 : index.queued.size() > 5'000 ? 12 : 40;
 }
 
-// The index with something else in it, for as long as the object lives.
+// Changes the index for as long as the object lives.
 class WhatIf {
  public:
   explicit WhatIf(Impl& index)
@@ -39,7 +40,7 @@ class WhatIf {
   WhatIf(const WhatIf&) = delete;
   WhatIf& operator=(const WhatIf&) = delete;
 
-  // Numbers that no plan has been made for.
+  // A job id that no plan has used.
   bool starts(JobId id, WallTime now) {
     ++index_.version;
     const Plan p = Pass(index_, now, whole_plan).run();
@@ -57,7 +58,7 @@ class Trials {
   Trials(Impl& index, const JobRequest& job, WallTime now)
       : index_(index), job_(job), now_(now), left_(plans_for(index)) {}
 
-  // Whether it would start now, submitted so instead of the one that waits.
+  // Whether the job would start now if it had been submitted with these changes.
   bool would_start(JobRequest changed) {
     if (left_ <= 0 || place(index_, class_of(index_, changed), changed.tasks).empty())
       return false;  // without free capacity no plan helps
@@ -66,7 +67,7 @@ class Trials {
     changed.order = UINT64_MAX;
     changed.submitted = now_;
     changed.eligible_at = {};
-    changed.expected = changed.expected_max = {};  // nothing is known yet of one like it
+    changed.expected = changed.expected_max = {};  // no earlier run of the changed job is known
     WhatIf what_if(index_);
     index_.dequeue(job_.id);
     index_.enqueue(changed);
@@ -84,7 +85,7 @@ class Trials {
   int left_;
 };
 
-// Shorter, and such as a person would write.
+// Rounds down to a duration that a person would write.
 Duration rounded_down(Duration d) {
   const Duration unit = d >= hours(48)     ? hours(1)
                         : d >= hours(2)    ? minutes(10)
@@ -98,8 +99,8 @@ std::string option_text(Duration d) {
   return text;
 }
 
-// Times before which it would have to be gone: reservations that begin, and the start of whoever is
-// first in line.
+// Time limits that would let the job end before a reservation begins or before the first job in
+// line starts.
 std::vector<Duration> time_limits(const Impl& index, const Plan& next, WallTime now) {
   std::vector<Duration> limits;
   const auto before = [&](WallTime at) {
@@ -116,7 +117,7 @@ std::vector<Duration> time_limits(const Impl& index, const Plan& next, WallTime 
   return limits;
 }
 
-// The same job, told when it ends or allowed to be preempted.
+// The same job, with a time limit or as a spot job.
 std::string same_capacity(Impl& index, const JobRequest& job, Trials& trials, WallTime now) {
   std::vector<std::string> cures;
   for (const Duration limit : time_limits(index, Pass(index, now, whole_plan).run(), now)) {
@@ -184,8 +185,8 @@ std::string smaller(const Impl& index, const JobRequest& job, Trials& trials) {
 }  // namespace
 
 std::string what_would_start(const SchedIndex& wrapped, const JobRequest& job, WallTime now) {
-  // What waits for its own place (a suspended image, a reservation that has not begun) cannot be
-  // changed by asking for something else.
+  // A job that waits for a fixed place (a suspended image, a reservation that has not begun) gains
+  // nothing from a different request.
   if (!job.constraints.only_nodes.empty() || job.reservation)
     return {};
   Impl& index = wrapped.impl();
@@ -218,8 +219,7 @@ const Reservation* kept_from_it(Impl& index, const JobRequest& job, WallTime now
   index.reservations.clear();
   ReservationId found;
   if (what_if.starts(job.id, now)) {
-    found =
-        ahead.front();  // it is for all of them together, unless one alone turns out to be enough
+    found = ahead.front();  // blame all of them together, unless one alone turns out to be enough
     const std::size_t tried =
         index.queued.size() > short_queue ? 0 : std::min(ahead.size(), reservations_named_max);
     for (std::size_t i = 0; ahead.size() > 1 && i < tried; ++i) {

@@ -31,8 +31,9 @@ SchedIndex SchedIndex::rebuild(const IndexContents& c) {
     index.upsert_reservation(r);
   for (const Sleeper& s : c.sleepers)
     index.asleep(s);
+  // Last, because restoring jobs has accrued some usage.
   for (const Usage& u : c.usage)
-    index.set_usage(u);  // last: restoring jobs accrued some of its own
+    index.set_usage(u);
   index.set_typical(c.typical);
   index.impl_->learned = c.learned;
   return index;

@@ -101,8 +101,8 @@ struct Largest {
   std::int64_t gpu_mem_mib = 0;
   std::int64_t cpu_milli = 0;
   std::int64_t mem_mib = 0;
-  std::int64_t out_of_service = 0;  // GPUs that would count if they were healthy
-  std::int64_t in_mig_mode = 0;     // GPUs that are given as instances only
+  std::int64_t out_of_service = 0;  // unhealthy GPUs that would otherwise count
+  std::int64_t in_mig_mode = 0;     // GPUs that offer MIG instances only
 };
 
 void add_node(const NodeState& n, const PlacementClass& c, Largest& most) {

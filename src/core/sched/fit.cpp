@@ -1,5 +1,4 @@
-// Whether and where a task fits on one node. These functions see one node at a time; choosing among
-// nodes is place.cpp's.
+// Whether and where a task fits on one node. place.cpp chooses among nodes.
 #include <algorithm>
 
 #include "core/sched/index.h"
@@ -12,9 +11,10 @@ bool any_or_empty(const std::vector<T>& wanted, const T& have) {
   return wanted.empty() || std::ranges::find(wanted, have) != wanted.end();
 }
 
-// The share of a card with both numbers filled in: what the request leaves open follows the other
-// in proportion. Compute is never less than memory's part: who fills a card keeps others off it,
-// and is given (and pays for, and has in their quota) what they then could not use.
+// The share of a card with both numbers filled in: a number missing from the request follows the
+// other in proportion. The compute part is never smaller than the memory part: a job that fills a
+// card's memory keeps others off it, so it gets, pays for and counts in its quota the compute that
+// nobody else could use.
 Share effective_share(const Share& asked, const GpuShape& card) {
   Share s = asked;
   if (s.mem_mib > 0 && card.memory_mib > 0)
@@ -86,7 +86,7 @@ std::optional<Placement> fit_on(const PlacementClass& c,
     return gpus[static_cast<std::size_t>(x.gpu)].free_milli - x.share.milli;
   };
   if (wanted == 1) {
-    // Unless told which, the fullest card, so that whole ones stay whole.
+    // By default the fullest card, so that whole cards stay whole.
     auto best = std::find_if(begin, begin + static_cast<std::ptrdiff_t>(n),
                              [&](const CardChoice& x) { return x.gpu == gpu; });
     if (gpu < 0 || best == begin + static_cast<std::ptrdiff_t>(n))
@@ -96,7 +96,7 @@ std::optional<Placement> fit_on(const PlacementClass& c,
     p.gpus.push_back({best->gpu, best->share, best->mig_start});
     return p;
   }
-  // The tightest NVLink domain that holds all, where one does.
+  // The tightest NVLink domain that can hold the whole task, if one can.
   std::optional<std::pair<std::size_t, std::int32_t>> tightest;
   for (std::size_t i = 0; i < n; ++i) {
     const std::int32_t d = domain(cards[i]);
@@ -147,8 +147,9 @@ std::optional<CardChoice> card_fits(const PlacementClass& c,
                       card.memory_mib * extent->slices / extent->slices_all};
     return CardChoice{gpu, share, start};
   }
+  // Also on a whole card: it is the least memory that the job can use.
   if (c.resources.share.mem_mib > card.memory_mib)
-    return std::nullopt;  // of a whole card too: it is the least memory the job can use
+    return std::nullopt;
   const Share share = effective_share(c.resources.share, card);
   if (share.milli <= 0 || state.free_milli < share.milli || state.free_mem_mib < share.mem_mib)
     return std::nullopt;

@@ -1,9 +1,9 @@
-// When a waiting job will start if nothing new is submitted: the scheduler itself, played forward
-// on a copy, through the ends of jobs as far as time limits and earlier runs tell, and through what
-// time alone changes (reservations that begin and end, jobs that become eligible or have waited
-// long). Where jobs run exactly as long as they say, this is when it starts; where they end
-// earlier, it may start earlier. Bounded: where there is too much to play through, it says what the
-// first plan promised, or that it does not know.
+// Forecasts when a waiting job will start if nothing new is submitted. It runs the scheduler
+// forward on a copy: through the ends of jobs, as far as time limits and earlier runs predict them,
+// and through changes that time alone brings (reservations begin and end, jobs become eligible or
+// starve). If jobs run exactly as long as declared, the forecast is exact; if they end earlier, the
+// job may start earlier. The work is bounded: if there is too much to simulate, the forecast is
+// that of the first plan, or unknown.
 #include <algorithm>
 
 #include "core/sched/plan.h"
@@ -11,14 +11,13 @@
 namespace billow::sched {
 namespace {
 
-constexpr std::size_t jobs_max = 4000;  // queued and running
-constexpr std::size_t steps_max = 400;  // moments played through…
-constexpr std::size_t looks_max =
-    200'000;                   // …and jobs looked at on the way: the head waits for the answer
-constexpr int plans_max = 16;  // per step
-constexpr int starved_moments = 8;  // of each job: when it is lifted
+constexpr std::size_t jobs_max = 4000;      // queued and running
+constexpr std::size_t steps_max = 400;      // moments simulated…
+constexpr std::size_t looks_max = 200'000;  // …and jobs examined: the head waits for the answer
+constexpr int plans_max = 16;               // per step
+constexpr int starved_moments = 8;          // per job: when its level rises
 
-// Zero: nobody knows.
+// Zero if the end is unknown.
 WallTime end_of(const JobRequest& request, WallTime started, WallTime now) {
   if (request.time_limit.ns > 0)
     return std::max(started + request.time_limit, now);
@@ -115,7 +114,7 @@ class Player {
     at_ = at;
     for (; !ends_.empty() && ends_.begin()->first <= at_; ends_.erase(ends_.begin()))
       copy_.ended(ends_.begin()->second, at_);
-    // What waited for capacity inside one that is over does not start by itself any more.
+    // A job that waited for capacity inside an ended reservation no longer starts by itself.
     for (const Reservation& r : contents_.reservations)
       if (r.until <= at_ && over_.insert(r.id).second)
         copy_.remove_reservation(r.id);

@@ -7,8 +7,8 @@
 namespace billow::sched {
 namespace {
 
-constexpr std::size_t asleep_min =
-    1024;  // groups without nodes kept at least; beyond it half as many as have nodes
+// Empty groups always kept; beyond that, half as many as there are groups with nodes.
+constexpr std::size_t asleep_min = 1024;
 
 }  // namespace
 
@@ -23,8 +23,8 @@ void NodeGroups::log(GroupSlot g) {
   log_.push_back(g);
   if (log_.size() <= 4 * groups_.size() + 4096)
     return;
-  const std::size_t half =
-      log_.size() / 2;  // orders that read less than the newer half look at every group once
+  // Orders that fall behind this point examine every group once.
+  const std::size_t half = log_.size() / 2;
   log_.erase(log_.begin(), log_.begin() + static_cast<std::ptrdiff_t>(half));
   log_base_ += half;
 }
@@ -96,7 +96,7 @@ void NodeGroups::evict() {
     asleep_.pop_front();
     NodeGroup& g = groups_[slot];
     if (!g.members.empty() || g.sleeps != sleeps)
-      continue;  // it woke up since
+      continue;  // it has got nodes again since
     by_key_.erase(g.key);
     g.tenant = 0;
     free_.push_back(slot);

@@ -1,12 +1,12 @@
-// Nodes that are alike in everything a placement can see are one group: a decision scores groups,
-// never nodes. Alike means the same cards with the same capacity on them (in whatever order they
-// are plugged in), the same cores and memory free, the same place as far as constraints name it,
-// and the same values of labels that some job asked for.
+// Nodes that look the same to every placement form one group: a decision scores groups, never
+// nodes. Nodes are alike if they have the same cards with the same free capacity (in any slot
+// order), the same free cores and memory, the same location as far as constraints name it, and the
+// same values of labels that some job has asked for.
 //
-// A node that changes moves to another group. A group that loses its last node stays for a while,
+// A node that changes moves to another group. A group that loses its last node is kept for a while,
 // because planning takes capacity and gives it back, and because full nodes empty again; so most
-// moves end in a group that everybody has scored before. When its slot is given away, the new
-// tenant has another number, and scores of the old one no longer count.
+// moves end in a group that every class has already scored. When a group's slot is reused, the new
+// group gets a new tenant number, which invalidates the scores of the old one.
 #pragma once
 
 #include <cstdint>
@@ -23,22 +23,22 @@ namespace billow::sched {
 
 struct NodeGroup {
   std::uint64_t key = 0;
-  std::uint64_t tie = 0;      // decides between groups of one score: what they are, without names
+  std::uint64_t tie = 0;      // breaks ties between equal scores by content, not by name
   std::uint32_t tenant = 0;   // number of the group; 0: the slot is empty
   std::uint32_t sleeps = 0;   // how often it lost its last node
   std::vector<Slot> members;  // last: the first choice
-  PackNode pack;              // what the score sees, of the model of `seen_by`
+  PackNode pack;              // the input of the score, for the model of `seen_by`
   PackView view;
   std::uint64_t seen_by = 0;
 };
 
 class NodeGroups {
  public:
-  // What a node's group is found by, and what orders members: content first, the id only between
+  // The key that finds a node's group and orders its members: content first, the id only between
   // nodes alike in every respect.
   struct Precedence {
-    std::uint64_t awaited =
-        0;  // suspended jobs that must come back to it: others go elsewhere first
+    // Suspended jobs that must resume on it: other jobs prefer other nodes.
+    std::uint64_t awaited = 0;
     std::uint64_t shape_hash = 0, node = 0;
     auto operator<=>(const Precedence&) const = default;
   };
@@ -55,7 +55,8 @@ class NodeGroups {
   // Whether the first choice of `a` comes before that of `b` at equal scores. Both have members.
   bool before(GroupSlot a, GroupSlot b) const;
 
-  // Slots whose group came up (anew or again), in order; position = log_base() + index.
+  // Slots whose group got nodes (for the first time or again), in order; position = log_base() +
+  // index.
   std::uint64_t log_base() const { return log_base_; }
   std::uint64_t log_end() const { return log_base_ + log_.size(); }
   GroupSlot logged(std::uint64_t position) const { return log_[position - log_base_]; }
@@ -66,12 +67,12 @@ class NodeGroups {
   void evict();
 
   std::vector<NodeGroup> groups_;
-  std::vector<std::uint32_t>
-      inhabited_;  // the groups' tenants where they have nodes: read for every entry of the log
+  // Each group's tenant number while it has nodes: read for every entry of the log.
+  std::vector<std::uint32_t> inhabited_;
   std::unordered_map<std::uint64_t, GroupSlot> by_key_;
   std::vector<GroupSlot> free_;
-  std::deque<std::pair<GroupSlot, std::uint32_t>>
-      asleep_;  // slot and its `sleeps` then, oldest first
+  // Slot and its value of `sleeps`, oldest first.
+  std::deque<std::pair<GroupSlot, std::uint32_t>> asleep_;
   std::size_t awake_ = 0;
   std::vector<Precedence> precedence_;  // by node slot
   std::vector<GroupSlot> log_;

@@ -33,7 +33,8 @@ void Holds::show(Slot slot, Held& held) {
   show(slot, held, [](const Part&) { return true; });
 }
 
-// "Showing" a hold makes the node look fuller: every number is cut to the least spare of its parts.
+// "Showing" a hold makes the node look fuller: each number is cut to the smallest spare of the
+// shown parts.
 void Holds::show(Slot slot, Held& held, const std::function<bool(const Part&)>& shown) {
   if (held.shown || std::ranges::none_of(held.parts, shown))
     return;
@@ -159,7 +160,7 @@ std::optional<Placement> Holds::place_short(const PlacementClass& c, const Leave
     if (!allowed(c, node))
       continue;
     FreeCapacity free = true_free(slot, held);
-    for (const Part& part : held.parts) {  // parts it would outlive still bind it
+    for (const Part& part : held.parts) {  // parts that it would outlive still bind it
       if (!binds(part, leaves))
         continue;
       free.tasks = std::max(free.tasks, 1);
@@ -190,8 +191,8 @@ std::optional<Placement> Holds::place_short(const PlacementClass& c, const Leave
 
 namespace {
 
-// The oldest jobs of the node end one after the other until the task fits: when the last of them
-// started, and the capacity then.
+// Lets the oldest jobs of the node end one after the other until the task fits. Returns when the
+// last of them started, and the capacity then.
 std::optional<std::pair<std::int64_t, Drain>> drain(const SchedIndex::Impl& index,
                                                     const PlacementClass& c,
                                                     Slot slot,
@@ -218,9 +219,9 @@ std::optional<std::pair<std::int64_t, Drain>> drain(const SchedIndex::Impl& inde
     cut(free, slot);
     for (const GpuState& g : free.gpus)
       free_milli += std::max(g.free_milli, 0);
-    const bool hopeless = c.resources.takes_node()
-                              ? next < jobs.size()
-                              : !c.mig && free_milli < asked;  // spares the exact look
+    // Skips the exact check.
+    const bool hopeless =
+        c.resources.takes_node() ? next < jobs.size() : !c.mig && free_milli < asked;
     if (auto p = hopeless ? std::nullopt : fit_free(c, node, free)) {
       d.placement = std::move(*p);
       return std::pair(started_ns, std::move(d));

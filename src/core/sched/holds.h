@@ -1,13 +1,13 @@
-// Capacity that a pass keeps for someone: for the first job in line (backfill), for a job whose
-// victims are leaving, for advance reservations.
+// Capacity that a pass keeps: for the first job in line (backfill), for a job whose victims are
+// leaving, for advance reservations.
 //
-// For each node, a hold says when its holder comes, and what other jobs that are still there may
-// use then (`spare`). While holds exist, the index shows only that much of a held node as free, so
-// every other choice respects them; jobs that certainly end before may use the true free capacity.
-// A job that passes a hold never delays it: it has ended by then, or it fits beside what is held.
-// Two exceptions: preemptible jobs may use capacity that is held for a reservation that has not
-// begun, because they leave when it does; and spot jobs may use what is held for a job that waits
-// for the end of a reservation, because that job preempts them.
+// For each node, a hold records when its holder starts and what other jobs still running then may
+// use (`spare`). While holds exist, the index shows only that much of a held node as free, so every
+// other choice respects them; jobs that certainly end earlier may use the true free capacity. A job
+// that passes a hold never delays the holder: it has ended by then, or it fits beside what is held.
+// Two exceptions: preemptible jobs may use capacity held for a reservation that has not begun,
+// because they leave when it begins; and spot jobs may use capacity held for a job that waits for
+// the end of a reservation, because that job preempts them.
 #pragma once
 
 #include <functional>
@@ -26,7 +26,7 @@ class Holds {
     For whom = For::job;
     bool asks_spot = false;  // the holder preempts spot jobs when it comes
   };
-  // When and why a job that is placed would leave again.
+  // When and why a placed job would leave again.
   struct Leaves {
     WallTime end;         // zero: not known
     WallTime asked_from;  // reservations that begin then or later preempt it; zero: none does
@@ -59,7 +59,7 @@ class Holds {
   // A place on a held node for one task that leaves so; only holds that it would meet count.
   std::optional<Placement> place_short(const PlacementClass& c, const Leaves& leaves) const;
 
-  // The true capacity, holds aside, while the object lives.
+  // Shows the true capacity, without holds, while the object lives.
   class Truth {
    public:
     explicit Truth(Holds& holds) : holds_(holds) { holds_.hide_all(); }
@@ -68,8 +68,8 @@ class Holds {
    private:
     Holds& holds_;
   };
-  // Only the holds that a job which leaves so would meet, or only those of jobs, while the object
-  // lives.
+  // Shows only the holds that bind a job which leaves in this way, or only those of jobs, while the
+  // object lives.
   class Met {
    public:
     Met(Holds& holds, const Leaves& leaves)
@@ -112,14 +112,14 @@ class Holds {
   std::map<Slot, Held> nodes_;
 };
 
-// Nodes that are left to run empty for a job that has waited too long, while nobody knows when
-// other jobs end: close together if the job requires it, and such that the jobs that must end first
-// started as long ago as possible.
+// Nodes left to run empty for a job that has waited too long, when no end of other jobs is known:
+// close together if the job requires it, and chosen so that the jobs that must end first started as
+// long ago as possible.
 //
-// Why this comes to an end: jobs that start later beside the held capacity take nothing of it, and
-// on other nodes the newest job only gets newer. So from one pass to the next, the newest job that
-// must end never gets newer, whichever nodes are chosen. The job starts no later than the longest
-// run of any job after the pass that chose first.
+// This terminates: jobs that start later beside the held capacity take none of it, and on other
+// nodes the newest job only gets newer. So from one pass to the next, the newest job that must end
+// never gets newer, whichever nodes are chosen. The job starts no later than the longest run of any
+// job after the first choosing pass.
 struct Drain {
   Slot slot = no_slot;
   Placement placement;

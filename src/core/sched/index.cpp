@@ -1,6 +1,6 @@
-// The mutators of projects, queue and running jobs: each is a fact of the core's journal folded
-// into the derived structures, in time independent of how many nodes and jobs there are (but for
-// changes of a project's settings, which touch its queued jobs).
+// The mutators of projects, queue and running jobs. Each folds one fact of the journal into the
+// derived structures, in time independent of the number of nodes and jobs (except changed project
+// settings, which touch the project's queued jobs).
 #include "core/sched/index.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ std::int64_t gpu_milli_of(const JobRequest& request) {
 std::int64_t asked_milli(const SchedIndex::Impl& index, const JobRequest& request) {
   if (!request.resources.takes_node())
     return gpu_milli_of(request);
-  std::size_t gpus = 0;  // every node is looked at, for the few jobs that ask for whole ones
+  std::size_t gpus = 0;  // visits every node; few jobs ask for whole nodes
   for (const NodeState& n : index.nodes)
     gpus = std::max(gpus, n.shape.gpus.size());
   return static_cast<std::int64_t>(request.tasks) * static_cast<std::int64_t>(gpus) *
@@ -52,7 +52,7 @@ void SchedIndex::upsert_project(const ProjectSettings& settings) {
   ++x.version;
   if (!requeue)
     return;
-  std::vector<JobRequest> again;  // the class and the rank of its jobs may be others now
+  std::vector<JobRequest> again;  // the class and rank of its jobs may have changed
   for (const auto& [id, job] : x.queued) {
     if (job.kind->proto.project == settings.id)
       again.push_back(x.request_of(id, job));
@@ -93,8 +93,8 @@ void SchedIndex::Impl::accrue(const JobRequest& request, WallTime when) {
 }
 
 std::int64_t SchedIndex::Impl::dominant_milli(const JobRequest& r) const {
-  // Resources are compared as parts of the whole installation; the result is in GPU thousandths (or
-  // node thousandths where there is no GPU at all).
+  // Resources are compared as fractions of the whole installation; the result is in GPU thousandths
+  // (or node thousandths in an installation without GPUs).
   const double unit = total_milli > 0
                           ? static_cast<double>(total_milli)
                           : 1000.0 * static_cast<double>(std::max<std::size_t>(1, slot_of.size()));
@@ -155,7 +155,7 @@ std::uint64_t SchedIndex::Impl::rank_of(const JobRequest& job) {
     case OrderPolicy::fifo:
       return job.order;
     case OrderPolicy::shortest: {
-      // The shorter one first, but nobody is passed for ever: a job may be passed only by those
+      // The shorter job first, but no job waits without bound: a job may be passed only by jobs
       // submitted within `shortest_patience` times its own length after it. The rank does not
       // change with time, so nothing is sorted again.
       Duration d = job.expected.ns > 0 ? job.expected : job.time_limit;
@@ -195,8 +195,8 @@ PlacementClass* SchedIndex::Impl::intern_class(const JobRequest& job) {
 }
 
 void SchedIndex::Impl::release_class(PlacementClass* c) {
-  // A class nobody refers to keeps its node order for the next job like it; only many such are
-  // dropped, all at once.
+  // An unused class keeps its node order for the next job like it. If too many are unused, all of
+  // them are dropped at once.
   constexpr std::size_t classes_kept_max = 4096;
   --c->references;
   if (classes.size() > classes_kept_max)
@@ -337,9 +337,9 @@ void count_replica(SchedIndex::Impl& x, const JobRequest& request, NodeId node, 
     x.spread_groups.erase(key);
 }
 
-// The model is made anew at doubling intervals, then every 4096 starts, when older starts also
-// count half: often enough to follow a changing workload, seldom enough that node orders are not
-// remade for every job.
+// The model is rebuilt at doubling intervals, then every 4096 starts, when the weight of older
+// starts is also halved: often enough to follow a changing workload, and seldom enough to keep node
+// orders.
 void learn(SchedIndex::Impl& x, const Resources& resources, std::size_t& hint) {
   constexpr std::int64_t period = 4096;
   constexpr std::size_t kinds_max = 512;
@@ -437,7 +437,7 @@ void SchedIndex::member_lost(JobId id, std::int32_t task_index, WallTime when, b
   if (task_index < 0 || i >= job.placements.size())
     return;
   const auto given_up = std::ranges::lower_bound(job.done, task_index);
-  if (!job.placements[i].node) {  // known already; perhaps it was to be replaced until now
+  if (!job.placements[i].node) {  // already known; perhaps a replacement was due until now
     if (replace || (given_up != job.done.end() && *given_up == task_index))
       return;
     job.done.insert(given_up, task_index);
@@ -452,8 +452,9 @@ void SchedIndex::member_lost(JobId id, std::int32_t task_index, WallTime when, b
   leave_node(x, id, job.placements[i], job.request);
   job.placements[i] = Placement{};
   x.account(job, +1);
+  // Sorted, whatever the order of ends: contents are canonical.
   if (!replace)
-    job.done.insert(given_up, task_index);  // in order, however they ended: contents are canonical
+    job.done.insert(given_up, task_index);
   else if (job.request.elastic)
     x.repairs.insert(id);
   ++x.version;

@@ -1,10 +1,10 @@
-// Inside of SchedIndex: the derived structures that make a decision cost what it touches.
+// The inside of SchedIndex: derived structures that make a decision cost only what it touches.
 //
 // Jobs that ask for the same thing are folded twice. A PlacementClass is everything that decides
 // where a task can go; a Kind is a class plus everything that decides when (project, user,
 // priority, array, gang size). A pass over the queue walks kinds, and a class that found no free
-// capacity is not tried again before the capacity changed. Nodes are folded too, into groups of
-// likes (groups.h); each class reads which groups came up since it last looked, so a decision costs
+// capacity is not tried again until the capacity changes. Nodes are folded into groups of identical
+// nodes (groups.h); each class reads which groups changed since it last looked, so a decision costs
 // the groups touched since, not the nodes.
 //
 // Everything here can be recomputed from IndexContents; check_invariants() does so.
@@ -30,7 +30,7 @@
 namespace billow::sched {
 
 struct GpuState {
-  std::int32_t free_milli = 0;  // 0 where the card is not healthy
+  std::int32_t free_milli = 0;  // 0 if the card is unhealthy
   std::int32_t mig_compute_used = 0;
   std::uint32_t mig_used = 0;
   std::int64_t free_mem_mib = 0;
@@ -45,16 +45,14 @@ struct NodeState {
   std::int64_t free_mem_mib = 0;
   std::int64_t free_milli = 0;  // sum over usable cards
   std::int32_t tasks = 0;
-  std::uint64_t shape_hash = 0;  // of everything but id and name
-  std::uint64_t bare_hash = 0;   // …less labels, rack and switch
-  std::uint64_t hash = 0;        // bare shape and what is free, whichever card it is free on
-  std::vector<JobId> jobs;       // on it, sorted; a job appears once per task
-  std::vector<std::uint8_t>
-      kin;  // per card: equal where the cards are the same but for what is free on them
-  std::vector<std::uint8_t>
-      awaited;  // per card: how many suspended jobs must come back to it; empty: none to any
-  std::vector<std::uint8_t>
-      ranked;  // the cards in an order that does not depend on where they are plugged in
+  std::uint64_t shape_hash = 0;   // of everything but id and name
+  std::uint64_t bare_hash = 0;    // …without labels, rack and switch
+  std::uint64_t hash = 0;         // bare shape and free capacity, whichever card is free
+  std::vector<JobId> jobs;        // on it, sorted; a job appears once per task
+  std::vector<std::uint8_t> kin;  // per card: equal for cards that differ only in free capacity
+  // Per card: how many suspended jobs must resume on it; empty: none on any.
+  std::vector<std::uint8_t> awaited;
+  std::vector<std::uint8_t> ranked;  // the cards in an order independent of their slots
   std::array<std::int32_t, 5> domain{-1, -1, -1, -1,
                                      -1};  // number of its place by Closeness; -1: unknown
   GroupSlot group = no_slot;
@@ -78,25 +76,25 @@ struct PlacementClass {
   std::optional<MigProfile> mig;
   std::string key;
   std::uint64_t references = 0;
-  struct Tried {  // by one pass, as far as it got: what found no free capacity finds none later in
-                  // it
+  struct Tried {  // results of one pass so far: a class without free capacity gets
+                  // none later in the same pass
     std::uint64_t pass = 0;
-    std::int32_t tasks = 0;    // so many found none; 0: not tried
-    struct Short {             // and so many that end by then found none beside what is held
+    std::int32_t tasks = 0;    // this many tasks did not fit; 0: not tried
+    struct Short {             // this many tasks that end by then did not fit beside holds
       std::int32_t tasks = 0;  // 0: not tried
       std::int64_t end_ns = 0;
     };
-    std::array<Short, 3> shorter;  // those that do not give way to reservations, those that do, and
-                                   // spot, which also gives way to jobs
+    std::array<Short, 3> shorter;  // jobs that do not yield to reservations, jobs that do, and
+                                   // spot jobs, which also yield to jobs
   };
   mutable Tried tried;
-  std::size_t learned_at = 0;    // where `learned.recent` probably has its resources
+  std::size_t learned_at = 0;    // probable position of its resources in `learned.recent`
   mutable CandidateOrder order;  // the groups of nodes by score; read through candidates()
 };
 
 using ReadyKey = std::pair<std::uint64_t, JobId>;  // rank, id
 struct Kind {
-  JobRequest proto;  // the per-job fields blank
+  JobRequest proto;  // with the per-job fields empty
   PlacementClass* placement = nullptr;
   std::string key;
   std::set<ReadyKey> ready;
@@ -119,21 +117,21 @@ struct UserRunning {
   std::int64_t milli = 0;
   std::int32_t jobs = 0;
 };
-// What one user of a project has had of it: decides between users where the project shares fairly.
+// The usage of one user of a project: decides between users in a fair project.
 struct UserHad {
   Usage usage;
-  std::int64_t rate_milli = 0;  // dominant milli of what runs
+  std::int64_t rate_milli = 0;  // dominant milli of running jobs
 };
 struct ProjectState {
   ProjectSettings settings;
   Usage usage;
-  std::int64_t rate_milli = 0;     // dominant milli of what runs
-  std::int64_t running_milli = 0;  // GPU milli of what runs
-  std::int64_t spot_milli = 0;     // …of it what is spot, which no guarantee covers
-  std::int64_t firm_milli = 0;     // …of it what cannot be asked to give way
+  std::int64_t rate_milli = 0;     // dominant milli of running jobs
+  std::int64_t running_milli = 0;  // GPU milli of running jobs
+  std::int64_t spot_milli = 0;     // …of these, spot jobs, which no guarantee covers
+  std::int64_t firm_milli = 0;     // …of these, jobs that cannot be preempted
   std::int64_t covered_milli() const {
     return running_milli - spot_milli;
-  }                         // what counts against the guarantee
+  }                         // counts against the guarantee
   std::set<KindKey> kinds;  // with ready jobs
   std::map<UserId, UserRunning> users;
   std::map<UserId, UserHad> had;
@@ -147,8 +145,8 @@ struct SchedIndex::Impl {
   std::map<ProjectId, ProjectState> projects;
   std::unordered_map<JobId, QueuedJob> queued;
   std::unordered_map<JobId, RunningJob> running;
-  std::set<std::pair<std::int64_t, JobId>>
-      ending;  // running jobs by when they end, as far as is known; those told to leave at 0
+  // Running jobs by their known ends; jobs asked to leave at 0.
+  std::set<std::pair<std::int64_t, JobId>> ending;
   std::map<JobId, std::int32_t> array_running;
   std::set<std::pair<std::int64_t, JobId>>
       sleeping;             // eligible_at ns, not yet in a kind's ready set
@@ -158,22 +156,23 @@ struct SchedIndex::Impl {
   std::map<JobId, Sleeper> sleepers;
   std::unordered_map<std::string, std::unique_ptr<PlacementClass>> classes;
   std::unordered_map<std::string, std::unique_ptr<Kind>> kinds;
-  std::vector<std::pair<Resources, double>> typical;  // given; empty: what `learned` says
+  std::vector<std::pair<Resources, double>> typical;  // as configured; empty: use `learned`
   Learned learned;
   std::int64_t total_milli = 0, total_cpu_milli = 0, total_mem_mib = 0;  // of present nodes
   NodeGroups groups;
-  std::set<std::string> labels_asked;  // names some class has asked for; others do not part nodes
+  // Labels that some class has asked for; others do not distinguish nodes.
+  std::set<std::string> labels_asked;
   std::array<std::unordered_map<std::string, std::int32_t>, 5>
       domains;                       // numbers of places, by Closeness
-  std::unique_ptr<PackModel> model;  // made from `typical` or what was learned; null: to be made
+  std::unique_ptr<PackModel> model;  // built from `typical` or `learned`; null: must be built
   std::uint64_t model_version = 0;
-  std::uint64_t version = 1;                     // of anything
-  std::int64_t yielding = 0;                     // running jobs that could be asked to give way
-  std::int64_t movable = 0;                      // …and to go on elsewhere
-  std::map<JobId, std::set<JobId>> leaving_for;  // who waits for whose capacity
-  std::set<JobId> moving;             // told to leave, or queued again, and to go on elsewhere
-  std::uint64_t passes = 0;           // numbers of planning passes, and of parts of them
-  std::uint64_t planned_version = 0;  // the last plan found nothing to do at this version…
+  std::uint64_t version = 1;                     // increases with every change
+  std::int64_t yielding = 0;                     // running jobs that can be preempted
+  std::int64_t movable = 0;                      // …and jobs that can continue elsewhere
+  std::map<JobId, std::set<JobId>> leaving_for;  // waiting job → its victims
+  std::set<JobId> moving;                        // leaving or queued again, to continue elsewhere
+  std::uint64_t passes = 0;                      // counts planning passes and their parts
+  std::uint64_t planned_version = 0;  // at this version the last plan found nothing to do…
   Plan planned;                       // …and this is that plan
 
   // Nodes
@@ -181,16 +180,16 @@ struct SchedIndex::Impl {
   const NodeState* find(NodeId id) const { return const_cast<Impl*>(this)->find(id); }
   void node_changed(NodeState& node);
   void count_sleepers(NodeState& node);
-  // Nodes that could run a task of the class were nothing else there, and the most of them in one
-  // place of its closeness. A node that drains or is away may come back, so it counts. Remembered
+  // Nodes that could run a task of the class if they were empty, and the largest number of them in
+  // one domain of its closeness. A draining or unreachable node may come back, so it counts. Cached
   // until a node's shape changes.
   struct Capacity {
     std::int64_t nodes = 0, together = 0;
   };
   Capacity capacity_of(const PlacementClass& c);
   std::unordered_map<std::string, Capacity> capacities;
-  void ask_labels(const LabelMap& labels);  // nodes that differ in these are not alike from now on
-  const PackModel& packing();               // made when first needed after a change
+  void ask_labels(const LabelMap& labels);  // nodes that differ in these are no longer alike
+  const PackModel& packing();               // rebuilt when first needed after a change
   const PackView& view_of(NodeGroup& group);
   void take(const Placement& placement, const JobRequest& request);  // the node's capacity shrinks
   void give(const Placement& placement, const JobRequest& request);
@@ -206,7 +205,7 @@ struct SchedIndex::Impl {
   std::uint64_t rank_of(const JobRequest& job);
   void make_ready(JobId id, const QueuedJob& job);
   void make_unready(JobId id, const QueuedJob& job);
-  void wake(WallTime now);  // sleeping jobs whose time has come
+  void wake(WallTime now);  // moves sleeping jobs whose time has come
   JobRequest request_of(JobId id, const QueuedJob& job) const;
 
   // Accounts
@@ -214,13 +213,13 @@ struct SchedIndex::Impl {
   void accrue(const JobRequest& request, WallTime when);  // of its project and its user
   std::int64_t dominant_milli(const JobRequest& request) const;
   void account(const RunningJob& job, int sign);
-  void note_end(JobId id, const RunningJob& job);  // …or that it is told to leave
+  void note_end(JobId id, const RunningJob& job);  // …or that it was asked to leave
   void forget_end(JobId id, const RunningJob& job);
 };
 
-// When a running job ends at the latest, or probably; zero: not known.
+// The latest or probable end of a running job; zero: not known.
 WallTime end_of(const RunningJob& job);
-// Whether it can be asked to leave: for an owner, for a reservation that begins.
+// Whether it can be preempted: for a guarantee, or for a reservation that begins.
 inline bool gives_way(const JobRequest& job) {
   return job.spot || job.yields != Yields::never;
 }
@@ -228,17 +227,17 @@ inline bool gives_way(const JobRequest& job) {
 std::int64_t gpu_milli_of(const JobRequest& request, const std::vector<Placement>& placements);
 std::int64_t gpu_milli_of(const JobRequest& request);
 
-// The same before it is placed: of whole nodes, as many GPUs as the largest of them have.
+// The same before placement: whole nodes count the GPUs of the largest of them.
 std::int64_t asked_milli(const SchedIndex::Impl& index, const JobRequest& request);
 
-// Whether the node may host the class at all, whatever is free: labels, place, pool, health of the
-// node; without the lists that name nodes, and with them.
+// Whether the node may host the class at all, whatever is free: labels, location, pool, health. The
+// first ignores the lists that name nodes, the second applies them.
 bool allowed_place(const PlacementClass& c,
-                   const NodeShape& shape);  // …whether or not it takes work now
+                   const NodeShape& shape);  // …whether or not it accepts jobs now
 bool allowed_alike(const PlacementClass& c, const NodeState& node);
 bool allowed_by_id(const PlacementClass& c, NodeId node);
 bool allowed(const PlacementClass& c, const NodeState& node);
-// What a node has left, apart from what it is.
+// The free capacity of a node.
 struct FreeCapacity {
   std::vector<GpuState> gpus;
   std::int64_t cpu_milli = 0, mem_mib = 0;
@@ -254,10 +253,10 @@ void shift_free(FreeCapacity& free,
 std::optional<Placement> fit_free(const PlacementClass& c,
                                   const NodeState& node,
                                   const FreeCapacity& free);
-// Where on the node the task would go, or nothing. `gpu`: the card to take for a single share; -1:
-// the fullest that has free capacity.
+// Where on the node the task would go, if it fits. `gpu`: the card for a single share; -1: the
+// fullest card with enough free capacity.
 std::optional<Placement> fit(const PlacementClass& c, const NodeState& node, std::int32_t gpu = -1);
-// The cards that alone could hold one share (or MIG instance) of the class.
+// The cards that could hold one share (or MIG instance) of the class.
 struct CardChoice {
   std::int32_t gpu = 0;
   Share share;
@@ -267,17 +266,17 @@ std::optional<CardChoice> card_fits(const PlacementClass& c,
                                     const GpuShape& card,
                                     const GpuState& state,
                                     std::int32_t gpu);
-// The same on the node with nothing running: whether it could ever.
+// The same on an empty node: whether it could ever fit.
 std::optional<Placement> fit_empty(const PlacementClass& c, const NodeState& node);
-// What a card has left, in thousandths, by whichever of compute and memory is scarcer.
+// The free part of a card in thousandths: the smaller of compute and memory.
 std::int32_t usable_on(const GpuShape& card, std::int64_t free_milli, std::int64_t free_mem_mib);
 // The groups of nodes by the class's score, brought up to date.
 CandidateOrder& candidates(SchedIndex::Impl& index, const PlacementClass& c);
-// Where all tasks of the job would go now; empty when they cannot.
+// Where all tasks of the job would go now; empty if they do not fit.
 std::vector<Placement> place(SchedIndex::Impl& index, const PlacementClass& c, std::int32_t tasks);
 const std::string& domain_name(const Place& place, Closeness level);
-// A node for a new member of a running gang, near the others: in their domain where there is one,
-// elsewhere only if nearness is a wish.
+// A node for a new member of a running gang, near the others: in their domain if possible,
+// elsewhere only if closeness is merely preferred.
 std::optional<Placement> place_beside(SchedIndex::Impl& index,
                                       const JobRequest& request,
                                       const RunningJob& job);

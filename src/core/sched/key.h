@@ -1,4 +1,4 @@
-// A byte string that is equal exactly when two values are: made from their `fields`, for interning
+// A byte string made from a value's `fields`, equal exactly if the values are equal. For interning
 // and hashing.
 #pragma once
 
@@ -50,7 +50,7 @@ class KeyWriter {
       add(v);
     }
   }
-  // Seven bits a byte: small numbers, of which requests are full, stay small.
+  // Seven bits per byte: small numbers, the common case in requests, stay small.
   void number(std::uint64_t n) {
     while (n >= 0x80) {
       out.push_back(static_cast<char>(n | 0x80));

@@ -22,7 +22,7 @@ double queue_level(std::int32_t priority, Duration waited, Duration starve_after
 
 void LinePart::add(const Front& front) {
   if (!front.fed)
-    return add_again(front);  // by age, which need not be the order of its project
+    return add_again(front);  // by age, which may differ from the project's order
   streams_[static_cast<std::size_t>(-front.tier_down)].fronts.push_back(front);
   ++left_;
 }

@@ -1,13 +1,12 @@
-// The order in which a pass looks at queued jobs. Every project has a line of its kinds of jobs;
+// The order in which a pass examines queued jobs. Every project has a line of its kinds of jobs;
 // the pass takes the line whose first job ranks first: guaranteed, then on-demand, then spot;
 // within each by priority, which grows with long waiting; then starved jobs, longest wait first;
-// then the project that was served least for its weight; then age. A project that shares fairly
-// between its users has a part of the line for each of them, and the user who was served least is
-// first.
+// then the project served least for its weight; then age. In a project that shares fairly between
+// users, each user has a part of the line, and the user served least comes first.
 //
-// A start changes only how much its project and its user have had, and so the place of their line
-// and part. It costs one look at the lines, not at the kinds. Kinds are already sorted in the
-// index.
+// A start changes only the usage of its project and its user, and so the position of their line and
+// part. Its cost grows with the number of lines, not of kinds. The index already keeps kinds
+// sorted.
 #pragma once
 
 #include <array>
@@ -22,18 +21,19 @@ namespace billow::sched {
 
 // The effect of a job's priority. Priorities are compared on a logarithmic scale (±log2(1+|p|),
 // which keeps their order). A job that has waited longer than `starve_after` rises by one for each
-// further `starve_after`. Two jobs rise alike, so a job of priority p is passed by jobs of a higher
-// priority q only if they were submitted before it or within (scale(q) − scale(p) + 1) ×
-// `starve_after` after it. After that time nobody new can pass it, and it is next when those have
-// started.
+// further `starve_after`. All jobs rise at the same rate, so a job of priority p is passed by jobs
+// of a higher priority q only if they were submitted before it or within (scale(q) − scale(p) + 1)
+// × `starve_after` after it. After that time no new job can pass it, and it starts next once those
+// have started.
 double queue_level(std::int32_t priority, Duration waited, Duration starve_after);
 
-// The first job of a kind that has not been looked at.
+// The first job of a kind that the pass has not examined yet.
 struct Front {
-  int tier_down = 0;  // guaranteed, borrowed, spot, as in preempt.h: a victim is never first again
-  double level_down = 0;      // by priority, and by how long it has waited
+  // Guaranteed, borrowed, spot, as in preempt.h: a victim never comes first again.
+  int tier_down = 0;
+  double level_down = 0;      // from priority and waiting time
   bool fed = true;            // not starved
-  std::int64_t since_ns = 0;  // starved: when it was submitted; later jobs can no longer pass it
+  std::int64_t since_ns = 0;  // if starved: submit time; later jobs can no longer pass it
   std::uint64_t rank = 0;
   JobId job;
   Kind* kind = nullptr;
@@ -61,9 +61,9 @@ class LinePart {
   static constexpr int tiers = 3;
   int first_stream() const;  // -1: the first is in `again_`
 
-  double share_;  // what its user has had
-  std::array<Stream, tiers>
-      streams_;  // of jobs that are not starved, by tier: each of them in order as it comes
+  double share_;  // its user's usage
+  // Jobs that are not starved, by tier; each stream is already in order.
+  std::array<Stream, tiers> streams_;
   std::vector<Front> again_;  // a heap
   std::size_t left_ = 0;
 };
@@ -79,8 +79,8 @@ class Line {
   const ProjectState& project() const { return *project_; }
   void set_share(double share) { share_ = share; }
 
-  // The part of a user; the same one for all where the project does not part them. `share` is asked
-  // when it is made.
+  // The part of a user, or one part for all if the project does not distinguish users. `share` is
+  // called when the part is created.
   template <class F>
   LinePart& part(UserId user, F share) {
     auto it = parts_.find(user);
@@ -91,12 +91,12 @@ class Line {
   void close() {
     order_ = {};
     taken_ = nullptr;
-  }  // nothing more of it is looked at in this pass
+  }  // the rest of it is skipped in this pass
   const Front& first() const { return order_.top()->first(); }
-  Front take_first();  // its part is out of the line until put_back()
+  Front take_first();  // removes its part from the line until put_back()
   LinePart& taken() { return *taken_; }
   void put_back();
-  bool operator>(const Line& o) const;  // compares where the first ones stand
+  bool operator>(const Line& o) const;  // compares the ranks of the first jobs
 
  private:
   const ProjectState* project_;
@@ -113,7 +113,7 @@ class Lines {
   }
   void form();  // after all lines have been filled
   bool empty() const { return order_.empty(); }
-  Line& take();  // the line that comes first, to be put back
+  Line& take();  // the line that comes first; put it back afterwards
   void put_back(Line& line);
 
  private:

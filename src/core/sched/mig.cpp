@@ -40,8 +40,8 @@ std::optional<MigExtent> mig_extent(const MigProfile& profile,
   const double card_gb = static_cast<double>(memory_mib) / 1024.0;
   if (card_gb <= 0 || profile.compute > extent.compute_all)
     return std::nullopt;
-  // Profile names round: a slice of a 141 GB card is "18gb", two are "35gb". The nearest run of
-  // slices is meant.
+  // Profile names are rounded: one slice of a 141 GB card is "18gb", two are "35gb". Take the
+  // nearest run of slices.
   double nearest = 1e9;
   for (std::int32_t slices : {1, 2, 4, 8}) {
     if (slices > extent.slices_all)
@@ -54,8 +54,8 @@ std::optional<MigExtent> mig_extent(const MigProfile& profile,
   }
   if (nearest > card_gb / extent.slices_all * 0.45)
     return std::nullopt;
-  // What NVIDIA makes: with eight slices 1g of one or two, 2g of two, 3g and 4g of four, 7g of all;
-  // with four, as many as 2g and 4g say.
+  // The profiles that NVIDIA offers. With eight slices: 1g of one or two, 2g of two, 3g and 4g of
+  // four, 7g of all. With four slices: as many as the profile's compute number.
   const bool made = extent.slices_all == 4 ? extent.slices == profile.compute
                     : profile.compute == 1 ? extent.slices <= 2
                     : profile.compute == 2 ? extent.slices == 2
@@ -85,7 +85,7 @@ bool lies_free(const MigExtent& e, std::int32_t start, std::uint32_t used) {
   return start + e.slices <= e.slices_all && (used & mask) == 0;
 }
 
-// How many instances of every standard size could still be put on a card, each alone.
+// How many instances of each standard size would still fit on a card, each size alone.
 int slices_left(std::uint32_t used, std::int32_t slices_all) {
   static constexpr std::array<MigExtent, 6> standard{
       {{1, 1, 8, 7}, {1, 2, 8, 7}, {2, 2, 8, 7}, {3, 4, 8, 7}, {4, 4, 8, 7}, {7, 8, 8, 7}}};
@@ -154,10 +154,10 @@ std::int32_t mig_start(const GpuShape& card,
       continue;
     const std::uint32_t mask = ((1u << covers->slices) - 1u) << place.start;
     if ((used & mask) != 0)
-      continue;  // somebody has it, and it is counted
+      continue;  // in use, and already counted
     if (place.profile == profile)
       return place.start;
-    taken |= mask;  // of another size, and not ours to take down
+    taken |= mask;  // another size, and not ours to destroy
     compute += covers->compute;
   }
   return card.mig_any ? mig_start(extent, taken, compute) : -1;

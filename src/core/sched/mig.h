@@ -1,9 +1,9 @@
-// MIG instances: what a profile such as "3g.40gb" takes of a card, and where on the card it may
-// lie.
+// MIG instances: which part of a card a profile such as "3g.40gb" takes, and where on the card it
+// may start.
 //
 // A card has eight memory slices and seven compute slices (an A30 four and four). An instance
 // covers a run of memory slices that may begin only at certain places, so two half-empty cards are
-// not one empty one; the start is chosen so that the most other instances still fit beside it.
+// not one empty card. The start is chosen so that the most other instances still fit beside it.
 #pragma once
 
 #include <cstdint>
@@ -32,20 +32,19 @@ struct MigExtent {
   std::int32_t slices_all = 8;  // of the card
   std::int32_t compute_all = 7;
 };
-// None where the card has no such instance (more memory than it has, or a size that is no run of
-// slices).
+// Empty if the card has no such instance (too much memory, or a size that is not a run of slices).
 std::optional<MigExtent> mig_extent(const MigProfile& profile,
                                     std::string_view gpu_type,
                                     std::int64_t memory_mib);
 
-// What a node says of a card's instances: "1g.10gb@6" is one that exists, "any" that more can be
-// made. Older nodes leave the place out and mean both.
+// A node's report about a card's instances: "1g.10gb@6" exists, "any" allows new ones. Older nodes
+// omit the start and mean both.
 struct MigOffer {
   std::vector<MigPlace> places;
   bool any = false;
 };
 MigOffer parse_mig_offer(const std::vector<std::string>& words);
-// The instance that exists and is free, else the best start for a new one where the card allows it,
+// The start of a free existing instance, else the best start for a new one if the card allows it,
 // else -1.
 std::int32_t mig_start(const GpuShape& card,
                        const std::string& profile,

@@ -18,7 +18,7 @@ constexpr std::size_t moments_max = 256;    // start times tried beside reservat
 
 // When running jobs and those just started free their capacity, soonest first, as far as that is
 // known. A job inside a reservation frees it only when the reservation ends. For a job that may
-// preempt spot jobs (`asks_spot`), they free it at once, or when their minimum run time is over.
+// preempt spot jobs (`asks_spot`), these free it at once, or after their minimum run time.
 const std::vector<std::pair<WallTime, const RunningJob*>>& Pass::releases(bool asks_spot) {
   releases_.clear();
   const auto leaves_when_asked = [&](const RunningJob& job) {
@@ -60,9 +60,9 @@ const std::vector<std::pair<WallTime, const RunningJob*>>& Pass::releases(bool a
   return releases_;
 }
 
-// Holds the capacity that the job can have soonest: after how many ends of running jobs does it
-// fit? More ends never hurt, so the number is found by doubling and then by bisection. False if no
-// known end is enough.
+// Holds the capacity that the job can get soonest: after how many ends of running jobs does it fit?
+// More ends never hurt, so the number is found by doubling and bisection. False if no known end is
+// enough.
 bool Pass::hold_soonest(const JobRequest& request, const PlacementClass& c) {
   if (reserved_.any())
     return hold_beside_reservations(request, c);
@@ -109,9 +109,9 @@ bool Pass::hold_soonest(const JobRequest& request, const PlacementClass& c) {
   return enough > 0;
 }
 
-// With reservations, capacity that is free now may be taken later, so every moment at which
-// something ends is tried. If the job waits for the end of a reservation, spot jobs may run
-// meanwhile: they leave when asked, so they do not delay it.
+// With reservations, capacity that is free now may be taken later, so every end of something is
+// tried. If the job waits for the end of a reservation, spot jobs may run meanwhile: they leave
+// when asked, so they do not delay it.
 bool Pass::hold_beside_reservations(const JobRequest& request, const PlacementClass& c) {
   const bool asks_spot = !request.spot && index_.settings.preemption;
   const auto& ends = releases(asks_spot);
@@ -148,8 +148,8 @@ bool Pass::hold_beside_reservations(const JobRequest& request, const PlacementCl
   return found;
 }
 
-// Nobody knows when capacity will be free, so some nodes are left to run empty (holds.h says which,
-// and why that comes to an end).
+// It is unknown when capacity will be free, so some nodes are left to run empty (holds.h explains
+// which ones, and why this terminates).
 void Pass::hold_drained(const JobRequest& request, const PlacementClass& c) {
   Holds::Truth truth(*holds_);
   pending_.clear();
@@ -195,7 +195,7 @@ void Pass::no_capacity(const Front& front) {
   plan_.reserves.push_back(std::move(reserve));
   head_held_ = true;
   commit_hold();
-  forget_tries();  // what was tried must not outlive the capacity that the hold has taken
+  forget_tries();  // the hold has taken capacity, so earlier results are no longer valid
 }
 
 }  // namespace billow::sched

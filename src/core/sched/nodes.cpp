@@ -1,5 +1,5 @@
-// The mutators of nodes, and what is kept of each: its capacity, the order of its cards, the group
-// of nodes it belongs to.
+// The mutators of nodes and the data kept for each: its capacity, the order of its cards, its
+// group.
 #include <algorithm>
 #include <numeric>
 
@@ -22,8 +22,8 @@ NodeState* SchedIndex::Impl::find(NodeId id) {
 
 namespace {
 
-// Cards that are alike in a row, the fullest first among them, and those first to which no
-// suspended job must come back. Few cards change at a time, so this is nearly sorted.
+// Sorts the cards: identical cards together, among them first those that no suspended job must
+// resume on, then the fullest. Few cards change at a time, so the list is nearly sorted.
 void rank_cards(NodeState& node) {
   const auto awaited = [&](std::uint8_t card) {
     return node.awaited.empty() ? std::uint8_t{0} : node.awaited[card];
@@ -46,7 +46,7 @@ void rank_cards(NodeState& node) {
   }
 }
 
-// What follows from the node's shape alone.
+// Fills the fields that depend on the node's shape alone.
 void describe(SchedIndex::Impl& index, NodeState& node) {
   NodeShape anonymous = node.shape;
   anonymous.id = {};
@@ -325,8 +325,9 @@ void SchedIndex::upsert_node(const NodeShape& shape) {
     add_totals(x, node->shape, -1);
   }
   const bool other_cards = !node->present || node->shape.gpus.size() != shape.gpus.size();
+  // The number of GPUs per type has changed.
   if (!node->present || node->shape.gpus != shape.gpus)
-    x.model.reset();  // the GPUs per type are others now
+    x.model.reset();
   NodeShape as_before = shape;
   as_before.use = node->shape.use;
   if (as_before != node->shape)

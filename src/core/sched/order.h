@@ -1,7 +1,7 @@
-// The groups of nodes (groups.h) as one placement class ranks them. A score is kept as long as the
-// group's slot has the same tenant, also while it has no nodes, so reading the best costs the
-// groups that came up since it was last read (most of them known from before, which costs next to
-// nothing), and a walk over the minima of blocks.
+// The groups of nodes (groups.h) ranked by one placement class. A score stays valid as long as the
+// group's slot has the same tenant, even while the group is empty. Reading the best group therefore
+// costs only the groups that got nodes since the last read (most of them already scored, which is
+// nearly free) and a walk over the minima of blocks.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ class CandidateOrder {
   static constexpr double closed =
       std::numeric_limits<double>::infinity();  // no free capacity; lower scores are better
 
-  std::uint64_t cursor = 0;  // log position read up to; 0: never filled
+  std::uint64_t cursor = 0;  // log position read so far; 0: never filled
   std::uint64_t model_version = 0;
 
   std::size_t size() const { return marks_.size(); }
@@ -27,7 +27,7 @@ class CandidateOrder {
   void forget();  // every score is unknown again
   double score(GroupSlot g) const { return scores_[g]; }
   std::int32_t gpu(GroupSlot g) const { return marks_[g].gpu; }
-  // Whether the slot's tenant was scored before: then it is in the order again, as it was.
+  // Returns whether the slot's tenant was scored before; if so, its score is valid again.
   bool reopen(GroupSlot g, std::uint32_t tenant) {
     Mark& m = marks_[g];
     if (m.tenant != tenant)
@@ -39,7 +39,7 @@ class CandidateOrder {
     return true;
   }
   void set(GroupSlot g, std::uint32_t tenant, double score, std::int32_t gpu);
-  // It has no nodes now; what it scored is remembered.
+  // The group is empty now; its score is remembered.
   void close(GroupSlot g) {
     if (!marks_[g].shown)
       return;
@@ -47,7 +47,7 @@ class CandidateOrder {
     show(g, closed);
   }
 
-  // The open groups of the lowest score; empty where none is open.
+  // The open groups with the lowest score; empty if none is open.
   const std::vector<GroupSlot>& best();
 
  private:
@@ -60,10 +60,10 @@ class CandidateOrder {
   };
   void show(GroupSlot g, double score);
 
-  std::vector<double> scores_;  // of those shown, else closed; padded to whole blocks
+  std::vector<double> scores_;  // of groups shown, else closed; padded to whole blocks
   std::vector<Mark> marks_;
   std::vector<double> least_;  // of each block
-  std::vector<bool> stale_;    // blocks whose least is to be found anew
+  std::vector<bool> stale_;    // blocks whose minimum must be found again
   std::vector<std::uint32_t> stale_list_;
   std::vector<GroupSlot> best_;
 };

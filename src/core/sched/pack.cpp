@@ -19,8 +19,8 @@ std::vector<std::pair<Resources, double>> typical_prior() {
 
 namespace {
 
-// The milli a share asks of a typical card; work that names only memory counts by no particular
-// card, as a half.
+// The milli-GPUs that a share takes of a typical card; a share that names only memory counts as
+// half a card.
 std::int32_t milli_of(const Resources& r) {
   if (r.gpus == 0)
     return 0;
@@ -61,8 +61,8 @@ PackModel::PackModel(const Typical& typical,
   }
 }
 
-// Cores per GPU, and how much of each type the type-bound work would take if the typical work
-// filled all GPUs once.
+// Computes cores per GPU, and how much of each type the jobs bound to it would take if the typical
+// workload filled all GPUs once.
 void PackModel::weigh_types(const Typical& typical,
                             const std::map<std::string, std::int64_t>& capacity) {
   double gpus = 0;
@@ -123,8 +123,8 @@ std::vector<PackModel::PopularTask> PackModel::popular_tasks(const Typical& typi
   return popular;
 }
 
-// Expected waste of a card, smallest remainders first: each is what the next share leaves, weighted
-// towards good fits.
+// Expected waste of a card, smallest remainders first: the mean waste after the next share,
+// weighted towards good fits.
 void PackModel::fill_waste(Type& type, const std::map<std::int32_t, double>& shares) const {
   type.waste.resize(whole_gpu_milli + 1);
   for (std::int32_t left = 0; left <= whole_gpu_milli; ++left) {
@@ -168,7 +168,7 @@ void PackModel::fill_usable(Type& type,
     const auto level = static_cast<std::size_t>(std::ranges::lower_bound(type.levels, key.first) -
                                                 type.levels.begin());
     for (const auto& [cpu, w] : by_cpu) {
-      // It can use a card wherever there are its cores or more, and as many cards or more.
+      // It can use a card if at least its cores and at least its number of cards are free.
       for (std::size_t r = type.rank(cpu); r <= type.cpu_steps.size(); ++r) {
         for (auto n = static_cast<std::size_t>(key.second); n < width; ++n)
           type.usable[r * row + level * width + n] += w;
@@ -262,7 +262,7 @@ double PackModel::score_card(const PackView& before,
   for (std::size_t l = 0; l < type.levels.size(); ++l, weight += type.cards_max + 1) {
     PackView::Level level = before.levels[l];
     if (level.cards == 0)
-      break;  // levels rise: none of the rest has a card either
+      break;  // levels are sorted: the rest has no card either
     const std::int32_t milli = type.levels[l];
     if (free >= milli) {
       --level.cards;

@@ -1,13 +1,15 @@
-// How good a place is: the score that keeps GPUs usable for the work that is still to come.
+// The score of a placement: it keeps GPUs usable for future jobs.
 //
-// Four things make idle GPU useless, and each has a term (lower is better, about one GPU = 1.0):
-//   fragment   what typical tasks could no longer use of the node's idle GPU, as FGD (ATC'23)
-//   counts it, unquantised; card       what is expected to stay unused on the card at last, if
-//   typical shares keep filling it, good fits preferred; stranded   idle GPU beyond what the node's
-//   idle cores can feed at the workload's usual cores per GPU; scarce     taking a GPU type that
-//   type-bound work will need.
-// Two small terms prefer nodes that are already nearly full. A tie is decided by what the nodes
-// are, never by names or order.
+// Four things make idle GPU capacity useless, and each has a term (lower is better, about one GPU =
+// 1.0):
+//   fragment   the part of the node's idle GPUs that typical tasks could no longer use, as FGD
+//              (ATC'23) counts it, unquantised;
+//   card       the part of the card expected to stay unused if typical shares keep filling it,
+//              good fits preferred;
+//   stranded   idle GPUs beyond what the node's idle cores can feed at the usual cores per GPU;
+//   scarce     taking a GPU type that jobs bound to it will need.
+// Two small terms prefer nodes that are nearly full. Ties are broken by the nodes' properties,
+// never by names or order.
 #pragma once
 
 #include <array>
@@ -28,22 +30,23 @@ struct PackWeights {
   double cores_left = 0.05;    // per 128 cores
   double gpus_left = 0.05;     // per 8 GPUs
   double cores_per_gpu = 1.1;  // times the workload's mean
-  double fit_bias = 10.0;  // how strongly later shares are expected to choose cards they fill well
-  double typical_part = 0.95;  // of the tasks make up the typical workload
+  // How strongly later shares are expected to choose cards that they fill well.
+  double fit_bias = 10.0;
+  double typical_part = 0.95;  // this part of all tasks makes up the typical workload
 };
 
-// The GPU side of a node as the score sees it. A card's capacity is the smaller of its compute and
+// The GPUs of a node as the score sees them. A card's capacity is the smaller of its compute and
 // its memory.
 struct PackNode {
   static constexpr int gpus_max = 16;
-  int type = -1;  // of the model; -1: unknown to it
+  int type = -1;  // index in the model; -1: unknown
   int gpus = 0;
   std::array<std::int32_t, gpus_max> free{};
   std::int64_t cpu_milli = 0;
 };
 
-// What the model makes of a node's capacity: worked out once per state, so that scoring a change of
-// one card is a short loop.
+// The model's view of a node's capacity, computed once per state so that scoring a change of one
+// card is a short loop.
 struct PackView {
   int type = -1;
   std::int64_t idle_milli = 0;
@@ -54,13 +57,13 @@ struct PackView {
     std::int32_t cards = 0;
     std::int32_t sum = 0;
   };
-  std::vector<Level> levels;  // as the model's, by rising milli
+  std::vector<Level> levels;  // same levels as the model's, by rising milli
 };
 
 class PackModel {
  public:
-  // `typical`: the work to keep capacity free for, weighted by how often it comes. `capacity`: GPUs
-  // per type.
+  // `typical`: the jobs to keep capacity free for, weighted by frequency. `capacity`: GPUs per
+  // type.
   using Typical = std::vector<std::pair<Resources, double>>;
   PackModel(const Typical& typical,
             const std::map<std::string, std::int64_t>& capacity,
@@ -71,8 +74,8 @@ class PackModel {
   double card_waste(int type, std::int32_t free_milli) const;
   void look(const PackNode& node, PackView& out) const;
 
-  // The score of what a task takes: of one card, which has `free` before and `rest` after;
-  // of no card; or of several, so that the node becomes `after`.
+  // The score of a task: on one card, with `free` before and `rest` after; without cards; or on
+  // several cards, so that the node becomes `after`.
   double score_card(const PackView& before,
                     std::int32_t free,
                     std::int32_t rest,
@@ -84,11 +87,11 @@ class PackModel {
 
  private:
   struct Type {
-    std::vector<std::int32_t> levels;     // the shares typical tasks ask for, rising
-    std::vector<std::int64_t> cpu_steps;  // the cores they ask for, rising
-    int cards_max = 0;                    // the most cards one of them asks for
-    // Part of the typical work that can use a card of a level, given how many such cards and how
-    // many cores are free: [cpu rank][level][cards], a rank being the number of steps reached.
+    std::vector<std::int32_t> levels;     // the shares that typical tasks ask for, rising
+    std::vector<std::int64_t> cpu_steps;  // the cores that they ask for, rising
+    int cards_max = 0;                    // the most cards that one of them asks for
+    // The part of the typical workload that can use a card of a level, by free cards of that level
+    // and free cores: [cpu rank][level][cards], where the rank is the number of steps reached.
     std::vector<double> usable;
     std::vector<float> waste;  // by milli left on a card
     double scarcity = 0;
@@ -121,8 +124,8 @@ class PackModel {
   double cpu_per_gpu_ = 0;  // milli-cores per GPU of the typical work; 0: not known
 };
 
-// What is assumed to be typical before anything has run: mostly single GPUs, some parts and some
-// whole nodes.
+// The workload assumed before anything has run: mostly single GPUs, some shares and some whole
+// nodes.
 std::vector<std::pair<Resources, double>> typical_prior();
 
 }  // namespace billow::sched

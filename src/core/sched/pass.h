@@ -1,11 +1,11 @@
-// One planning pass: jobs in order of what they are owed, each kind tried once per state of the
-// nodes. What the pass decides is taken from the index while it goes on and given back at the end,
-// so that the caller sees an unchanged index.
+// One planning pass: jobs in the order of lines.h, each kind tried once per state of the nodes. The
+// pass takes the capacity it assigns from the index and gives it back at the end, so the caller
+// sees an unchanged index.
 //
-// The order is that of lines.h. The first job that finds no free capacity gets a hold (holds.h) on
-// the capacity it will have soonest, and the rest of the pass is backfill around it. In three
-// files: plan.cpp walks the queue and starts jobs, promises.cpp keeps what has been promised before
-// the pass began, no_capacity.cpp looks for capacity when there is none.
+// The first job that finds no free capacity gets a hold (holds.h) on the capacity it will have
+// soonest, and the rest of the pass is backfill around it. Three files: plan.cpp walks the queue
+// and starts jobs, promises.cpp keeps earlier promises, no_capacity.cpp looks for capacity when
+// there is none.
 #pragma once
 
 #include "core/sched/holds.h"
@@ -37,8 +37,8 @@ class Pass {
   void keep_for_moving();
   void keep_reservations();
   void clear_for(const Placement& left, Slot slot);
-  // Keeps `placements`, chosen on the free capacity that the index shows now, for the job from
-  // `from` on; commit_hold() makes it so.
+  // Prepares a hold on `placements`, which were chosen on the free capacity that the index shows
+  // now, for the job from `from` on; commit_hold() puts it into effect.
   void hold_for(const JobRequest& request,
                 std::vector<Placement> placements,
                 WallTime from,
@@ -71,7 +71,7 @@ class Pass {
   Holds::Leaves leaves(const JobRequest& request, WallTime end) const;
   Stay stay_of(const JobRequest& request, WallTime from, WallTime end_if_now) const;
   bool starved(WallTime submitted) const;
-  // What was tried in this pass, as far as it still tells.
+  // Results of this pass that are still valid.
   PlacementClass::Tried& tried(const PlacementClass& c) const;
   void forget_tries() { pass_ = ++index_.passes; }
 
@@ -114,9 +114,9 @@ class Pass {
   std::int32_t tries_ = 0;
   std::uint64_t pass_ = 0;
   int preemptors_ = 0, holds_tried_ = 0;
-  mutable int gangs_tried_ = 0;  // short ones, beside holds
+  mutable int gangs_tried_ = 0;  // short gangs tried beside holds
   bool head_held_ = false, blocked_ = false;
-  bool stuck_ = false;  // what was tried last found no free capacity
+  bool stuck_ = false;  // the last attempt found no free capacity
 };
 
 }  // namespace billow::sched

@@ -1,10 +1,9 @@
-// Choosing nodes for a job: the best single node, or a set of them for a gang, close together when
+// Choosing nodes for a job: the best single node, or a set of nodes for a gang, close together if
 // asked.
 //
-// Every class ranks the groups of nodes (order.h), brought up to date with the groups that came up
-// before it is read. A single task takes the first node of the best group. A gang, or a replica
-// that keeps away from its likes, walks the nodes of all groups that are open to it; that is one
-// pass over small numbers.
+// Every class ranks the groups of nodes (order.h) and updates its ranking before reading it. A
+// single task takes the first node of the best group. A gang, or a replica that keeps apart from
+// its siblings, walks the nodes of all open groups, which is one pass over small numbers.
 #include <algorithm>
 #include <limits>
 
@@ -30,9 +29,10 @@ Scored score_share(Impl& index, const PlacementClass& c, const NodeState& node, 
   const auto shown = static_cast<std::size_t>(PackNode::gpus_max);
   for (std::size_t r = 0; r < node.ranked.size(); ++r) {
     const std::uint8_t i = node.ranked[r];
+    // Skips the exact check.
     if (!c.mig && node.gpus[i].free_milli < c.resources.share.milli)
-      continue;                                      // spares the exact look
-    if (r > 0 && c.constraints.only_gpus.empty()) {  // a card like the one before scores the same
+      continue;
+    if (r > 0 && c.constraints.only_gpus.empty()) {  // an identical card scores the same
       const std::uint8_t before = node.ranked[r - 1];
       if (node.kin[i] == node.kin[before] && node.gpus[i] == node.gpus[before])
         continue;
@@ -52,7 +52,7 @@ Scored score_share(Impl& index, const PlacementClass& c, const NodeState& node, 
   return best;
 }
 
-// `node` is any of the group, but where the class names cards: then it is the one asked about.
+// `node` is any node of the group, except if the class names cards: then it is the exact node.
 Scored score_node(Impl& index, const PlacementClass& c, const NodeState& node, NodeGroup& group) {
   const Resources& r = c.resources;
   if (node.free_cpu_milli < r.cpu_milli || node.free_mem_mib < r.mem_mib || !allowed_alike(c, node))
@@ -126,7 +126,7 @@ CandidateOrder& candidates(Impl& index, const PlacementClass& c) {
 
 namespace {
 
-// A node open to the class, with what decides between it and others.
+// A node open to the class, with the values that rank it.
 struct Open {
   double score = 0;
   GroupSlot group = 0;
@@ -147,7 +147,7 @@ template <class F>
 void each_open(Impl& index, const PlacementClass& c, const CandidateOrder& order, F f) {
   const Constraints& k = c.constraints;
   const bool names_cards =
-      !k.only_gpus.empty();  // a group does not tell one slot of a node from another
+      !k.only_gpus.empty();  // a group does not distinguish the slots of a node
   const auto look = [&](Slot s) {
     const NodeState& node = index.nodes[s];
     if (!node.present || !allowed_by_id(c, node.shape.id))
@@ -214,8 +214,8 @@ Open choose_one(Impl& index, const PlacementClass& c, CandidateOrder& order) {
 }
 
 // The tightest domain of a level that holds the gang: fewest open nodes, then the better best node,
-// never its name. What must be close at one level stays in one domain of that level, even where a
-// nearer one (a switch that serves two racks) reaches beyond.
+// never its name. A gang that must be close at one level stays in one domain of that level, even if
+// a nearer domain (a switch that serves two racks) extends beyond it.
 std::vector<Open> in_one_domain(const Impl& index,
                                 const Constraints& k,
                                 const std::vector<Open>& open,
@@ -270,8 +270,8 @@ std::vector<Open> in_one_domain(const Impl& index,
   return members;
 }
 
-// Members as far apart as there are places: each next one where the fewest are so far, by zone,
-// then by rack.
+// Spreads members as far apart as possible: each next one goes where the fewest are so far, by
+// zone, then by rack.
 std::vector<Open> spread_out(const Impl& index, std::vector<Open> open, std::size_t tasks) {
   std::ranges::sort(open, [&](const Open& a, const Open& b) { return better(index, a, b); });
   std::map<std::string, int> in_zone, in_rack;
@@ -309,7 +309,7 @@ std::vector<Open> choose_gang(Impl& index,
     return {};
   if (c.constraints.spread == Spread::spread && !c.constraints.close_required)
     return spread_out(index, std::move(open), tasks);
-  // From the nearest outwards; what is merely preferred may end up anywhere.
+  // From the nearest level outwards; preferred closeness may end up anywhere.
   static constexpr Closeness outwards[] = {Closeness::switch_, Closeness::rack, Closeness::zone,
                                            Closeness::region, Closeness::anywhere};
   std::vector<Open> chosen;
@@ -331,7 +331,7 @@ std::vector<Open> choose_gang(Impl& index,
   return chosen;
 }
 
-// Fewest of its likes in the zone, then on the node and in the rack, then the score.
+// Fewest siblings in the zone, then on the node and in the rack, then the score.
 Open choose_apart(Impl& index, const PlacementClass& c, const CandidateOrder& order) {
   constexpr auto zone = static_cast<std::size_t>(Closeness::zone),
                  rack = static_cast<std::size_t>(Closeness::rack);

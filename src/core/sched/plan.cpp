@@ -1,4 +1,4 @@
-// One planning pass: the walk over the queue, and what it starts. pass.h says what a pass is.
+// One planning pass: the walk over the queue and the starts. pass.h describes a pass.
 #include "core/sched/plan.h"
 
 #include <algorithm>
@@ -10,9 +10,9 @@ namespace {
 
 constexpr Duration look_again =
     seconds(30);  // while something waits, time alone may help (minimum run times, starvation)
-constexpr std::int32_t gang_depth = 16;  // gangs of one kind looked at
-constexpr int gangs_tried_max =
-    16;  // for which capacity beside holds is sought: each time every held node is looked at
+constexpr std::int32_t gang_depth = 16;  // gangs of one kind examined
+// Gangs that search for capacity beside holds: each search visits every held node.
+constexpr int gangs_tried_max = 16;
 
 }  // namespace
 
@@ -75,7 +75,7 @@ void Pass::repair() {
       if (job.placements[i].node ||
           std::ranges::find(job.done, static_cast<std::int32_t>(i)) != job.done.end())
         continue;
-      // Inside a reservation the new member is inside it too: that is what it pays for.
+      // A new member of a job in a reservation is placed inside the reservation, which pays for it.
       const bool own = index_.reservations.contains(request.reservation);
       std::optional<Placement> found;
       if (!own)
@@ -90,13 +90,13 @@ void Pass::repair() {
       if (own)
         started_now_.push_back({.request = job.request, .placements = {*found}, .started = now_});
       plan_.repairs.push_back({id, static_cast<std::int32_t>(i), std::move(*found)});
-      break;  // one member a pass: the next one must see where this one went
+      break;  // one member per pass: the next one must see where this one went
     }
   }
 }
 
-// By its limit; or, where its project goes by learned durations, by what hardly any run like it
-// exceeded.
+// By its time limit; or, if its project uses learned durations, by a duration that hardly any
+// similar run exceeded.
 WallTime Pass::end_if_started(JobId id) const {
   const QueuedJob& job = index_.queued.at(id);
   if (job.time_limit.ns > 0)
@@ -133,7 +133,7 @@ void Pass::start(const Front& front, JobId job, std::vector<Placement> placement
   plan_.starts.push_back({job, std::move(placements), head_held_ && !own});
 }
 
-// Inside its advance reservation a job sees only what is left of that.
+// A job in an advance reservation sees only what is left of the reservation.
 std::vector<Placement> Pass::place_reserved(const Kind& kind) const {
   return place_reserved(*kind.placement, kind.proto, static_cast<std::size_t>(kind.proto.tasks));
 }
@@ -169,7 +169,7 @@ PlacementClass::Tried& Pass::tried(const PlacementClass& c) const {
   return c.tried;
 }
 
-// Beside holds: a job of the kind that is surely gone before the holder comes.
+// Beside holds: whether a job of the kind certainly ends before the holder starts.
 bool Pass::may_be_short(const Front& front) const {
   return holds_->any() && (front.kind->proto.tasks == 1 || gangs_tried_ < gangs_tried_max);
 }
@@ -187,7 +187,7 @@ bool Pass::start_short(Front& front, std::int32_t depth) {
       continue;
     PlacementClass::Tried::Short& failed = tried(c).shorter[way ? (proto.spot ? 2 : 1) : 0];
     const std::int64_t stays_ns = end ? end.ns : INT64_MAX;
-    // Who is as many and stays as long meets no fewer holds.
+    // A job with at least as many tasks and at least as long a stay meets the same holds.
     if (failed.tasks != 0 && proto.tasks >= failed.tasks && stays_ns >= failed.end_ns)
       continue;
     std::vector<Placement> placements;
@@ -214,9 +214,9 @@ bool Pass::start_short(Front& front, std::int32_t depth) {
 
 // ---- The pass
 
-// Of a project that starts its jobs strictly as they were submitted: who finds no free capacity
-// stops those behind it. Not so jobs that have a place of their own (a reservation, or the node of
-// a suspended image): nobody else could use it.
+// In a fifo project, a job that finds no free capacity blocks those behind it. Jobs with a fixed
+// place (a reservation, or the node of a suspended image) block nobody, because no other job could
+// use that place.
 bool Pass::in_order(const Kind& kind) const {
   return index_.projects.at(kind.proto.project).settings.policy == OrderPolicy::fifo &&
          !kind.proto.reservation && kind.proto.constraints.only_nodes.empty();
@@ -226,7 +226,7 @@ Front Pass::front_of(Kind* kind,
                      const ProjectState& p,
                      WallTime submitted,
                      std::set<ReadyKey>::const_iterator at) const {
-  // What gives way is never lifted: who asked it to leave must come before it when it is back.
+  // Preemptible jobs never rise: the job that preempted one must still come first when it is back.
   const Duration waited =
       starved(submitted) && !gives_way(kind->proto) ? now_ - submitted : Duration{};
   const double level = queue_level(kind->proto.priority, waited, index_.settings.starve_after);
@@ -268,8 +268,7 @@ void Pass::fill() {
 void Pass::look_at(Line& line, Front front) {
   if (started_jobs_.contains(front.job))
     return next_of(front, line);
-  // What started meanwhile may have used up the guarantee it counted on: it stands further back
-  // now.
+  // Jobs started meanwhile may have used up the guarantee it relied on: it now ranks lower.
   const int tier = tally_.tier_down(line.project(), *front.kind);
   if (tier != front.tier_down) {
     front.tier_down = tier;
@@ -330,7 +329,7 @@ bool Pass::try_start(Front& front) {
     if (may_be_short(front) && start_short(front, 1))
       return true;
     no_capacity(front);
-    auto& t = tried(c);  // the pass only takes capacity, so it stays so
+    auto& t = tried(c);  // the pass only takes capacity, so this remains true
     t.tasks = t.tasks == 0 ? kind.proto.tasks : std::min(t.tasks, kind.proto.tasks);
   }
   while (static_cast<std::int32_t>(plan_.starts.size()) < limits_.starts_max &&

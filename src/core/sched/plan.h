@@ -1,10 +1,10 @@
 // The scheduler's interface: an index kept by the core's `apply`, and pure questions about it.
 //
-//   SchedIndex  nodes, running and queued jobs, projects, reservations. Every mutator records
-//               a fact that already happened.
+//   SchedIndex  nodes, running and queued jobs, projects, reservations. Every mutator records a
+//               fact that has already happened.
 //   plan()      what should happen now. It changes nothing: the core turns decisions into events,
-//               whose `apply` calls the mutators. PlanLimits bound the work of a call; `more` says
-//               that another call would find more.
+//               whose `apply` calls the mutators. PlanLimits bounds the work of a call; `more`
+//               means that another call would find more.
 //   explain()   why a queued job waits.
 //   feasible()  whether the hardware could ever run a job; asked at submission.
 //
@@ -27,8 +27,8 @@ namespace billow::sched {
 
 struct SchedSettings {
   Duration usage_half_life = hours(24 * 7);  // of fair-share usage
-  Duration starve_after = hours(24);         // then a job moves to the front and is not passed
-  std::int32_t backfill_depth = 256;         // jobs of one kind looked at behind a reservation
+  Duration starve_after = hours(24);  // after this a job moves to the front and no job passes it
+  std::int32_t backfill_depth = 256;  // jobs of one kind examined behind a hold
   bool preemption = true;
   bool consolidation = true;
 
@@ -46,7 +46,7 @@ struct SchedSettings {
 struct Start {
   JobId job;
   std::vector<Placement> placements;  // one per task, in task order
-  bool backfilled = false;            // passes a job that waits for more
+  bool backfilled = false;            // starts before a job that waits for more
   bool operator==(const Start&) const = default;
 };
 // One lost member of a running elastic gang gets a new place.
@@ -64,7 +64,7 @@ struct Preempt {
   JobId for_job;  // gets the capacity; none for a reservation
   bool operator==(const Preempt&) const = default;
 };
-// The job first in line cannot start now; this is when and where it is expected to.
+// The first job in line cannot start now; this is when and where it is expected to start.
 struct Reserve {
   JobId job;
   WallTime expected_start;  // zero: not known
@@ -77,7 +77,7 @@ struct Plan {
   std::vector<Preempt> preempts;
   std::vector<Reserve> reserves;
   bool more = false;  // the limits ended this plan early; ask again
-  WallTime wake_at;   // time alone changes the answer, but not before this; zero: it does not
+  WallTime wake_at;   // time alone can change the answer, but not before this; zero: it cannot
   bool empty() const { return starts.empty() && repairs.empty() && preempts.empty(); }
   bool operator==(const Plan&) const = default;
 };
@@ -91,7 +91,7 @@ enum class ReasonKind {
   held,  // not eligible yet, or not in the queue
   budget,
   project_limit,
-  quota,  // over the guarantee and not allowed to borrow
+  quota,  // over the guarantee and may not borrow
   user_limit,
   array_limit,
   residency,       // the project's allowed regions and pools have no free capacity
@@ -101,7 +101,7 @@ enum class ReasonKind {
   topology,        // enough is free, but not close together
   reserved,        // the capacity is promised to a reservation
   waiting_behind,  // others come first
-  preempting,      // victims are leaving to free capacity
+  preempting,      // victims are leaving to free capacity for it
   next,            // it starts with the next plan
 };
 const char* reason_name(ReasonKind kind);
@@ -109,21 +109,21 @@ const char* reason_name(ReasonKind kind);
 struct Reason {
   ReasonKind kind = ReasonKind::no_capacity;
   std::string text;
-  JobId behind;  // waiting_behind: who is next in line
+  JobId behind;  // waiting_behind: the next job in line
   bool operator==(const Reason&) const = default;
 };
 struct Explanation {
-  std::vector<Reason> reasons;  // the one that decides first
+  std::vector<Reason> reasons;  // the deciding one first
   WallTime earliest_start;      // as far as time limits and expectations tell; zero: not known
-  std::string would_start_now;  // the smallest change that would; may be empty
+  std::string would_start_now;  // the smallest change that would start it now; may be empty
 };
 
 struct RunningJob {
   JobRequest request;
-  std::vector<Placement> placements;  // a member without node (NodeId 0) is lost or has ended
+  std::vector<Placement> placements;  // a member without a node (NodeId 0) is lost or has ended
   WallTime started;
   std::int64_t dominant_milli = 0;  // for fair share: GPU thousandths of its dominant resource
-  std::vector<std::int32_t> done;   // members that have ended by themselves and are not replaced
+  std::vector<std::int32_t> done;   // members that have ended normally and are not replaced
   bool leaving = false;  // asked to suspend, requeue or stop; its capacity is not free yet
   JobId leaving_for;
   bool operator==(const RunningJob&) const = default;
@@ -156,19 +156,18 @@ struct Usage {
   }
 };
 
-// The workload seen of late, from which placement learns what to keep capacity free for. It changes
-// with starts only, by a fixed rule, so an index restored from a snapshot plans as the one that was
-// saved.
+// The recent workload, from which placement learns what to keep capacity free for. It changes only
+// with starts, by a fixed rule, so an index restored from a snapshot plans like the saved one.
 struct Learned {
-  std::vector<std::pair<Resources, double>> recent;   // starts per kind of task, older ones fading
-  std::vector<std::pair<Resources, double>> typical;  // what the model in use was made from
+  std::vector<std::pair<Resources, double>> recent;   // starts per kind of task, weighted by age
+  std::vector<std::pair<Resources, double>> typical;  // the input of the current model
   std::int64_t starts = 0;
   std::int64_t next_at = 16;  // starts after which the model is rebuilt
   bool operator==(const Learned&) const = default;
 };
 
-// A suspended job: it must resume on the GPUs that its memory came from. Others are placed
-// elsewhere if that is as good.
+// A suspended job: it must resume on the GPUs that its memory came from. Other jobs are placed
+// elsewhere if that is equally good.
 struct Sleeper {
   JobId job;
   NodeId node;
@@ -201,46 +200,44 @@ class SchedIndex {
   static SchedIndex rebuild(const IndexContents& contents);
 
   void upsert_node(const NodeShape& node);  // running tasks on it stay
-  void remove_node(NodeId node);  // jobs on it must have ended, or their members been lost, before
+  void remove_node(NodeId node);  // jobs on it must have ended, or their members been lost
   void upsert_project(const ProjectSettings& project);
   void set_usage(const Usage& usage);  // restores a snapshot's
 
-  void enqueue(const JobRequest& job);  // again with the same id: replaces the queued request
-  void dequeue(JobId job);              // stopped, held; not an error when absent
-  // A queued job starts. Also used to restore running jobs from a snapshot (then it need not be
-  // queued).
+  void enqueue(const JobRequest& job);  // an existing id replaces the queued request
+  void dequeue(JobId job);              // stopped or held; a missing job is no error
+  // A queued job starts. Also restores running jobs from a snapshot (then it need not be queued).
   void started(JobId job, std::vector<Placement> placements, WallTime when);
   void restore_running(const RunningJob& job);
-  // Its capacity is free. A lost member of an elastic job is replaced; one that has ended by itself
-  // is not.
+  // Frees the member's capacity. A lost member of an elastic job is replaced; one that has ended
+  // normally is not.
   void member_lost(JobId job, std::int32_t task_index, WallTime when, bool replace = true);
   void member_replaced(JobId job,
                        std::int32_t task_index,
                        Placement placement);  // a Repair happened
-  // A Preempt (or stop) is under way: its capacity will be free soon. One that moves is queued
-  // again (JobRequest::moves), and goes on elsewhere.
+  // A Preempt (or stop) is under way: the job's capacity will be free soon. A job that moves is
+  // queued again (JobRequest::moves) and continues elsewhere.
   void leaving(JobId job, JobId for_job = {}, bool moves = false);
   void stays(JobId job);  // …or was called off
-  // It no longer holds anything: ended, requeued or suspended (enqueue it again for the latter
-  // two).
+  // The job holds nothing any more: it ended, was requeued or suspended (enqueue it again for the
+  // latter two).
   void ended(JobId job, WallTime when);
 
-  void asleep(const Sleeper&
-                  sleeper);  // it is suspended; whether it is queued to come back is another matter
-  void awake(JobId job);     // …and no longer; not an error when absent
+  void asleep(const Sleeper& sleeper);  // it is suspended, whether or not it is queued to resume
+  void awake(JobId job);                // …no longer suspended; a missing job is no error
 
   void upsert_reservation(const Reservation& reservation);
   void remove_reservation(ReservationId reservation);
-  void left_reservation(JobId running);  // what it holds is its own from now on
-  // What work is typical here, with relative weights; placement keeps capacity free for it. Unless
-  // set, it is learned from what is queued and running.
+  void left_reservation(JobId running);  // it now holds its capacity outside of it
+  // The typical workload with relative weights; placement keeps capacity free for it. By default it
+  // is learned from queued and running jobs.
   void set_typical(std::vector<std::pair<Resources, double>> classes);
 
   std::size_t running_count() const;
   std::size_t queued_count() const;
   const RunningJob* running(JobId job) const;
-  std::optional<JobRequest> queued(
-      JobId job) const;  // stored folded together with its likes, hence by value
+  // By value, because it is stored folded with similar jobs.
+  std::optional<JobRequest> queued(JobId job) const;
   const NodeShape* node(NodeId node) const;
   std::int64_t free_milli(NodeId node) const;  // idle thousandths of its healthy GPUs
   std::int64_t free_cpu_milli(NodeId node) const;
@@ -252,12 +249,11 @@ class SchedIndex {
   std::int64_t running_milli(ProjectId project) const;
 
   IndexContents contents() const;
-  // Equal in everything that happened. What was learned of the workload is a hint kept apart: it
-  // may be lost.
+  // Equal in all recorded facts. The learned workload is only a hint and is not compared.
   bool equals(const SchedIndex& other) const;
   const Learned& learned() const;
   void set_learned(const Learned& learned);
-  // Recomputes every derived number from the contents; an error names the first that differs.
+  // Recomputes every derived number from the contents; the error names the first that differs.
   Status check_invariants() const;
 
   struct Impl;
@@ -268,30 +264,30 @@ class SchedIndex {
 };
 
 Plan plan(const SchedIndex& index, WallTime now, PlanLimits limits = {});
-// Why a queued job waits. What would start it now is optional, because every change that is tried
-// costs a plan.
+// Explains why a queued job waits. Advice on what would start it now is optional, because every
+// change tried costs a plan.
 enum class Advice { none, wanted };
 Explanation explain(const SchedIndex& index,
                     JobId job,
                     WallTime now,
                     Advice advice = Advice::wanted);
-// The explanation for a job that waits inside a reservation that has ended; or for an array with so
-// many such elements.
+// The explanation for a job that waits inside an ended reservation, or for an array with that many
+// such elements.
 Explanation reservation_over(JobId job, ReservationId reservation, std::size_t elements = 1);
-// When the queued job will start if nothing new comes, played forward on a copy; zero: not known.
+// When the queued job will start if nothing new is submitted, simulated on a copy; zero: not known.
 // Slower than explain().
 WallTime forecast(const SchedIndex& index, JobId job, WallTime now);
 Status feasible(const SchedIndex& index, const JobRequest& job);
 
-// Nodes for an advance reservation of `tasks` × `resources` from–until, or why there is no free
-// capacity then.
+// Nodes for an advance reservation of `tasks` × `resources` from–until, or the reason why no
+// capacity is free then.
 struct ReservationRequest {
   ProjectId project;
   Resources resources;
   std::int32_t tasks = 1;
   Constraints constraints;
   WallTime from, until;
-  ReservationId instead_of;  // this one gives up its places
+  ReservationId instead_of;  // assume that this reservation gives up its places
 };
 Result<std::vector<Placement>> place_reservation(const SchedIndex& index,
                                                  const ReservationRequest& request,

@@ -23,7 +23,7 @@ struct NodeChoice {
   std::vector<Preempt> victims;
 };
 
-// The cheapest set of jobs on one node that must leave before the task fits.
+// The cheapest set of jobs that must leave one node before the task fits.
 std::optional<NodeChoice> choose_on(const VictimSearch& search,
                                     const PlacementClass& c,
                                     Slot slot,
@@ -146,12 +146,12 @@ VictimPlan choose(const VictimSearch& search,
 }  // namespace
 
 // In GPU-seconds. Every disturbed job costs something, so one large victim is preferred to many
-// small ones. A suspended job stands still for a moment. A restarted one loses what it has done
-// since it started, and the time to start again.
+// small ones. A suspended job pauses for a moment. A restarted one loses its work since its start,
+// and the time to start again.
 constexpr double disturbance_s = 30;
 constexpr double suspend_s = 10;
 constexpr double restart_s = 60;
-constexpr double gpus_min = 0.1;  // jobs without GPUs are not free to preempt
+constexpr double gpus_min = 0.1;  // so that preempting jobs without GPUs is not free
 
 double cost_of(const RunningJob& job, WallTime now, Yields mode) {
   const double gpus =
@@ -180,7 +180,7 @@ Tier tier_of_running(const Impl& index, const RunningJob& job) {
   const JobRequest& r = job.request;
   if (r.spot)
     return Tier::spot;
-  // Without this job the project must still have its guarantee, or it would be owed it back.
+  // Without this job the project must still have its guarantee, or it could claim it back.
   const ProjectState& p = index.projects.at(r.project);
   const bool needed =
       p.settings.guaranteed_milli > 0 && gpu_milli_of(r) > 0 &&
@@ -196,7 +196,7 @@ bool outranks(const JobRequest& job, Tier tier, const JobRequest& victim, Tier v
          (tier != Tier::guaranteed || victim.project == job.project);
 }
 
-// Each victim was judged alone; together they must not take their project's guarantee.
+// Each victim was judged alone; together they must not cut into their project's guarantee.
 bool leave_guarantees(const Impl& index,
                       const std::vector<Preempt>& victims,
                       ProjectId preemptors_project) {
@@ -300,8 +300,8 @@ VictimPlan find_moves(const VictimSearch& search,
 
 // Asks the cheapest jobs that may be preempted to leave, and holds their capacity for the job.
 bool Pass::ask_to_leave(const JobRequest& request, const PlacementClass& c) {
-  // Behind a hold nobody is asked to leave: the freed capacity would be the holder's, and the
-  // victim might be back first.
+  // Behind a hold no job is preempted: the freed capacity would go to the holder, and the victim
+  // might be back first.
   if (head_held_)
     return false;
   VictimPlan v;

@@ -8,9 +8,9 @@
 // Only jobs that yield are asked, and today these are spot jobs. A reservation that begins clears
 // its GPUs by Pass::clear_for (promises.cpp).
 //
-// The way of a preemption: Pass::no_capacity (no_capacity.cpp) calls Pass::ask_to_leave
+// The path of a preemption: Pass::no_capacity (no_capacity.cpp) calls Pass::ask_to_leave
 // (preempt.cpp), which puts the victims into the plan and holds their capacity for the job;
-// control::carry_out (control/decide/decide.cpp) turns each into an order to suspend or to stop.
+// control::carry_out (control/decide/decide.cpp) turns each into a suspend or stop order.
 #pragma once
 
 #include "core/sched/reserved.h"
@@ -28,16 +28,15 @@ struct VictimPlan {
   std::vector<std::pair<JobId, Placement>> moves;  // victims that continue elsewhere, and where
   bool found() const { return !placements.empty(); }
 };
-// The input of a search. The index has already subtracted what is held for jobs. What is reserved
-// is looked up separately, because a victim may run there.
+// The input of a search. The index has already subtracted what is held for jobs. Reservations are
+// looked up separately, because a victim may run inside one.
 struct VictimSearch {
   SchedIndex::Impl& index;
   const Reserved& reserved;
   WallTime now;
   const std::set<JobId>& spoken_for;  // jobs already asked in this pass
 };
-// The cheapest victims that free capacity for all tasks of the job, which would stay as `stay`
-// says.
+// The cheapest victims that free capacity for all tasks of the job, which would run for `stay`.
 VictimPlan find_victims(const VictimSearch& search,
                         const PlacementClass& c,
                         const JobRequest& job,
@@ -47,11 +46,11 @@ VictimPlan find_moves(const VictimSearch& search,
                       const PlacementClass& c,
                       const JobRequest& job,
                       const Stay& stay);
-// What preempting a job costs, in GPU-seconds: the work that is lost (nearly nothing if it is
-// suspended), and a little for each disturbed job.
+// The cost of preempting a job in GPU-seconds: the lost work (nearly nothing if it is suspended),
+// plus a little for each disturbed job.
 double cost_of(const RunningJob& job, WallTime now, Yields mode);
-// The fewest and cheapest of `asked` (cheapest first) that must leave before something fits: they
-// leave one after the other until it fits, then those that are not needed stay, most expensive
+// Finds the fewest and cheapest of `asked` (cheapest first) that must leave before something fits:
+// they leave one after the other until it fits, then those that are not needed stay, most expensive
 // first. Afterwards `asked` holds those that must leave. `shift` gives or takes their capacity.
 template <class Shift, class Fits>
 std::optional<Placement> least_asked(std::vector<JobId>& asked, Shift shift, Fits fits) {

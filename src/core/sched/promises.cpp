@@ -1,5 +1,5 @@
-// What a pass has to keep before it starts anything: capacity for jobs whose victims are leaving,
-// for jobs that are on their way to another node, and for advance reservations.
+// Capacity that a pass sets aside before it starts anything: for jobs whose victims are leaving,
+// for jobs that move to another node, and for advance reservations.
 #include <algorithm>
 
 #include "core/sched/pass.h"
@@ -33,8 +33,7 @@ void Pass::commit_hold() {
   pending_.clear();
 }
 
-// Victims of an earlier plan are on their way out: their capacity is for the one they were asked
-// for.
+// Victims of an earlier plan are leaving: their capacity is kept for the job that preempted them.
 void Pass::keep_for_waiting() {
   for (const auto& [id, leavers] : index_.leaving_for) {
     auto it = index_.queued.find(id);
@@ -62,8 +61,8 @@ void Pass::keep_for_waiting() {
   }
 }
 
-// Who moves was promised capacity elsewhere when it was asked, and gets it: nobody takes it while
-// it saves its work and starts again.
+// A moving job was promised capacity elsewhere. That capacity stays reserved while the job saves
+// its state and starts again.
 void Pass::keep_for_moving() {
   for (JobId id : index_.moving) {
     const auto queued = index_.queued.find(id);
@@ -118,8 +117,8 @@ void Pass::keep_reservations() {
   }
 }
 
-// A reservation has begun and others are still there: of those that can give way as many are asked
-// to as it takes, cheapest first.
+// A reservation has begun and other jobs still use its capacity: asks as many preemptible jobs as
+// necessary to leave, cheapest first.
 void Pass::clear_for(const Placement& left, Slot slot) {
   const NodeState& node = index_.nodes[slot];
   FreeCapacity free = holds_->true_free(slot);
@@ -134,8 +133,9 @@ void Pass::clear_for(const Placement& left, Slot slot) {
     if (std::exchange(last, id) == id)
       continue;
     const RunningJob& job = index_.running.at(id);
+    // Already counted, or frees nothing here.
     if (holds_for_its_own(index_, job.request, now_))
-      continue;  // of this one it is counted already, and another's frees nothing here
+      continue;
     if (job.leaving || asked_.contains(id))
       shift(job);
     else if (gives_way(job.request))
@@ -158,8 +158,8 @@ void Pass::clear_for(const Placement& left, Slot slot) {
         continue;
       helps = helps || std::ranges::any_of(p.gpus, [&](const GpuShare& g) { return lacks(g.gpu); });
       helps = helps || (free.cpu_milli < left.cpu_milli && p.cpu_milli > 0);
-      helps = helps || (free.mem_mib < left.mem_mib && p.mem_mib > 0 &&
-                        mode != Yields::by_suspend);  // its memory stays with its image
+      // The memory stays with the suspended image.
+      helps = helps || (free.mem_mib < left.mem_mib && p.mem_mib > 0 && mode != Yields::by_suspend);
     }
     if (!helps)
       continue;

@@ -1,10 +1,11 @@
 // Nodes for an advance reservation: capacity that will certainly be free for its whole time.
 //
-// The capacity of a node is what it has, less other reservations of that time, less jobs that may
-// still run when the reservation begins. A job with a time limit has ended by then or not; one
-// without may run on, unless it can be preempted (spot), which the plan does when the reservation
-// begins. Nodes on which nobody must leave come first; otherwise those where it costs least. Every
-// later plan keeps what is chosen (holds.h), so nothing that would be in the way starts meanwhile.
+// The capacity of a node is its total, less other reservations at that time, less jobs that may
+// still run when the reservation begins. A job with a time limit may have ended by then; one
+// without may still run, unless it can be preempted (spot), which the plan does when the
+// reservation begins. Nodes on which no job must leave come first, then those where it costs least.
+// Every later plan keeps the chosen capacity (holds.h), so nothing that would be in the way starts
+// meanwhile.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -29,8 +30,8 @@ struct NodeFree {
   double cost = 0;  // of preempting the jobs that must leave
 };
 
-// The cores and memory that are divided among a node's GPUs if the request does not say. Jobs
-// without GPUs keep one part in eight, and at least one core of two or more.
+// The cores and memory divided among a node's GPUs if the request does not specify them. Jobs
+// without GPUs keep one eighth, and at least one core of two or more.
 constexpr std::int64_t left_to_others = 8;
 constexpr std::int64_t core_milli = 1000;
 std::int64_t cpu_to_share(const NodeShape& node) {
@@ -49,7 +50,7 @@ struct Search {
   WallTime now;
   std::int64_t endless = 0;  // jobs in the way without a known end
 
-  // The node as it is without running jobs, less the other reservations of that time.
+  // The node without running jobs, less the other reservations at that time.
   FreeCapacity without_jobs(const NodeState& node, WallTime from, WallTime until) const {
     FreeCapacity free{.gpus = std::vector<GpuState>(node.gpus.size()),
                       .cpu_milli = node.shape.cpu_milli,
@@ -90,8 +91,8 @@ struct Search {
     return out;
   }
 
-  // GPUs without cores are useless: if the request names no cores or memory, it gets the GPUs' part
-  // of what the node has, as far as that is free.
+  // GPUs without cores are useless: if the request names no cores or memory, it gets its GPUs'
+  // proportion of the node's, as far as free.
   void add_cores(Placement& p, const NodeState& node, const FreeCapacity& free) const {
     if (c.resources.takes_node())
       return;
@@ -164,8 +165,7 @@ struct Search {
     const auto tasks = static_cast<std::size_t>(request.tasks);
     if (candidates.size() < tasks)
       return {};
-    // Nodes that need nobody asked to leave come first, then those it fits most tightly; names
-    // decide nothing.
+    // Nodes that no job must leave come first, then the tightest fits; names decide nothing.
     const auto key = [&](const NodeFree& r) {
       const NodeState& n = index.nodes[r.slot];
       return std::tuple(r.cost, n.shape.gpus.size(), n.shape.cpu_milli, n.hash, n.shape.id);
@@ -224,7 +224,7 @@ Result<std::vector<Placement>> place_reservation(const SchedIndex& wrapped,
   std::vector<Placement> placements = search.at(std::max(r.from, now), r.until);
   if (!placements.empty())
     return placements;
-  // When would it fit? Capacity grows only when something ends.
+  // When would it fit? Free capacity grows only when something ends.
   const std::int64_t endless = search.endless;
   std::set<WallTime> ends;
   for (const auto& [id, other] : index.reservations)

@@ -5,7 +5,7 @@
 namespace billow::sched {
 namespace {
 
-// What several hold together of one node.
+// The sum of several placements on one node.
 struct Sum {
   std::map<std::int32_t, Share> gpus;
   std::int64_t cpu_milli = 0, mem_mib = 0;
@@ -135,8 +135,8 @@ WallTime surely_over(const RunningJob& job, WallTime now) {
 std::optional<Placement> fit_reserved(const PlacementClass& c,
                                       const NodeState& node,
                                       const Placement& reserved) {
-  if (c.resources
-          .takes_node()) {  // that is asked of the node, so what is reserved of it must be all
+  // It needs the whole node, so the reservation must cover all of it.
+  if (c.resources.takes_node()) {
     const auto whole =
         std::ranges::count_if(reserved.gpus, [](const GpuShare& g) { return g.share.whole(); });
     if (static_cast<std::size_t>(whole) < node.gpus.size() ||

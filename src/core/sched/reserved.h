@@ -1,9 +1,9 @@
-// What advance reservations keep on each node, as steps over time. Everything that asks for
-// capacity asks here what a job may use that stays from one moment to another: the plan, the search
-// for the soonest start, for victims, for a place to move to, and for nodes to run empty.
+// What advance reservations keep on each node, as steps over time. Every search for capacity asks
+// here what a job may use during its stay: the plan, and the searches for the soonest start, for
+// victims, for a place to move to, and for nodes to run empty.
 //
-// Preemptible jobs leave when a reservation begins, so they may run where one will be, but not if
-// it begins within moments.
+// Preemptible jobs leave when a reservation begins, so they may run on its capacity before, unless
+// it begins very soon.
 #pragma once
 
 #include <map>
@@ -16,7 +16,7 @@ namespace billow::sched {
 // A job that would be preempted sooner than this is not started.
 inline constexpr Duration spot_before_reservation_min = minutes(2);
 
-// When a job would be there. `until` zero: not known, it may stay.
+// The time that a job would run. `until` zero: no known end.
 struct Stay {
   WallTime from, until;
   bool gives_way = false;
@@ -26,7 +26,7 @@ class Reserved {
  public:
   struct Step {
     WallTime from, until;  // from: not before now
-    Placement used;        // by all that are reserved then, less what their own jobs hold already
+    Placement used;        // by all reservations at that time, less what their own jobs hold
   };
   Reserved(const SchedIndex::Impl& index, WallTime now);
 
@@ -35,14 +35,14 @@ class Reserved {
   static bool meets(const Step& step, const Stay& stay);
   // Reduces the node's free capacity to what a job may use beside reservations during its stay.
   void cut(FreeCapacity& free, Slot slot, const NodeShape& shape, const Stay& stay) const;
-  // When something reserved ends, soonest first.
+  // The ends of reservations, soonest first.
   std::vector<WallTime> ends() const;
 
  private:
   std::map<Slot, std::vector<Step>> steps_;
 };
 
-// While it lives, the index shows of its free capacity now only what a job with this stay may take.
+// While it lives, the index shows only the free capacity that a job with this stay may take.
 class ReservedView {
  public:
   ReservedView(SchedIndex::Impl& index, const Reserved& reserved, const Stay& stay);
@@ -51,21 +51,21 @@ class ReservedView {
   Holds holds_;
 };
 
-// A reservation's placement less what its own jobs hold of it, those just started among them.
+// A reservation's placement less what its own jobs hold, including those just started.
 Placement left_of(const SchedIndex::Impl& index,
                   const Reservation& reservation,
                   const Placement& reserved,
                   const std::deque<RunningJob>& started);
 
-// Where on the node a task of the class would go inside what is reserved of it (all of it, or what
-// is left); nothing: nowhere.
+// Where on the node a task of the class would go inside the reserved capacity (all of it, or what
+// is left), if it fits.
 std::optional<Placement> fit_reserved(const PlacementClass& c,
                                       const NodeState& node,
                                       const Placement& reserved);
 
 // Whether the job's capacity belongs to its reservation at that time: when the job ends, the
-// capacity is free inside the reservation and for nobody else. (Reservations are counted less what
-// their own jobs hold, so that capacity must not be counted as free.)
+// capacity is free only inside the reservation. (Reservations are counted less what their own jobs
+// hold, so that capacity must not be counted as free.)
 bool holds_for_its_own(const SchedIndex::Impl& index, const JobRequest& job, WallTime at);
 
 // When the job has certainly ended; zero: not known.

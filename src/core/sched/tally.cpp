@@ -7,7 +7,7 @@
 namespace billow::sched {
 namespace {
 
-// Running work counts as if it went on for this long: fairness answers to a start at once, not when
+// Running jobs count as if they ran on for this long: fairness reacts to a start at once, not when
 // usage has grown.
 constexpr double foresight_s = 3600;
 
@@ -69,8 +69,8 @@ bool Tally::within_limits(const Kind& kind) const {
     return false;
   if (!s.may_borrow && used + milli > s.guaranteed_milli)
     return false;
-  // What could not be taken back is not lent: work that cannot give way borrows only what nobody is
-  // guaranteed.
+  // Jobs that cannot be preempted borrow only what is not guaranteed to any project, because it
+  // could not be taken back.
   if (guaranteed_ > 0 && !gives_way(kind.proto)) {
     const std::int64_t firm = p.firm_milli + extra.firm;
     const std::int64_t more = std::max<std::int64_t>(0, firm + milli - s.guaranteed_milli) -

@@ -1,5 +1,5 @@
-// What projects, their users and arrays have, together with what a pass has started so far: who is
-// owed most, and who may have more.
+// Usage of projects, users and arrays, including what the pass has started so far: whose turn it
+// is, and who may start more.
 #pragma once
 
 #include <map>
@@ -12,15 +12,15 @@ class Tally {
  public:
   Tally(const SchedIndex::Impl& index, WallTime now);
 
-  // Usage over weight: the project that has had least comes first; inside a fair one, the user who
-  // has had least.
+  // Usage over weight: the project with the least usage comes first; in a fair project, the user
+  // with the least.
   double share_of(const ProjectState& project) const;
   double share_of(const ProjectState& project, UserId user) const;
-  // Between its users only a fair project looks at what each has had.
+  // Only a fair project distinguishes its users by usage.
   static UserId part_of(const ProjectState& project, const Kind& kind);
   int tier_down(const ProjectState& project, const Kind& kind) const;
-  // Whether the limits of project, user and array, and what is guaranteed to others, let one more
-  // of the kind start.
+  // Whether the limits of project, user and array, and the guarantees of other projects, allow one
+  // more job of the kind.
   bool within_limits(const Kind& kind) const;
   void started(const JobRequest& proto, const std::vector<Placement>& placements);
 

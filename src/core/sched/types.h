@@ -1,6 +1,6 @@
-// The values the scheduler speaks in: what a node is, what a job asks for, where its tasks go, and
-// why a job waits. They are plain data, so the head's core, `billow simulate` and the tests hand
-// the scheduler the same thing.
+// The scheduler's values: what a node offers, what a job asks for, where its tasks go. They are
+// plain data, so the head's core, `billow simulate` and the tests pass the scheduler the same
+// values.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace billow::sched {
 
 using LabelMap = std::map<std::string, std::string>;
 
-// An instance that exists on a card: "1g.10gb" from memory slice 6 on.
+// An existing instance on a card: "1g.10gb" from memory slice 6.
 struct MigPlace {
   std::string profile;
   std::int32_t start = 0;
@@ -36,9 +36,9 @@ struct GpuShape {
   std::int32_t nvlink_domain =
       0;  // GPUs of one node with the same number reach each other over NVLink
   bool healthy = true;
-  bool mig_enabled = false;  // takes MIG instances only
-  bool mig_any = true;  // further ones can be made wherever capacity is free; else only those that
-                        // exist are given
+  bool mig_enabled = false;  // offers MIG instances only
+  bool mig_any = true;       // new instances can be created in free capacity; otherwise only
+                             // existing ones are assigned
   std::vector<MigPlace> mig_places;
 
   bool operator==(const GpuShape&) const = default;
@@ -54,8 +54,8 @@ struct GpuShape {
   }
 };
 
-// Where a node stands, outermost first. Empty means unknown: unknown places are never taken for
-// equal ones by a job that requires closeness.
+// The location of a node, outermost first. Empty means unknown: for a job that requires closeness,
+// two unknown locations are never equal.
 struct Place {
   std::string region, zone, rack, switch_name, placement_group;
   std::string fabric;  // "infiniband", "roce", "efa", "tcp"
@@ -74,8 +74,8 @@ struct Place {
 
 enum class NodeUse {
   schedulable,
-  draining,     // what runs may end; nothing new starts
-  unreachable,  // its leases hold, nothing new starts
+  draining,     // running jobs may end; nothing new starts
+  unreachable,  // its leases remain; nothing new starts
 };
 
 struct NodeShape {
@@ -88,9 +88,9 @@ struct NodeShape {
   Place place;
   LabelMap labels;
   NodeUse use = NodeUse::schedulable;
-  bool spot = false;  // the provider may take this node away
-  std::int64_t nano_usd_per_s =
-      0;  // what the node costs; among equally good nodes the cheaper one is taken
+  bool spot = false;  // the provider may reclaim this node
+  // Price of the node; among equally good nodes the cheaper one is taken.
+  std::int64_t nano_usd_per_s = 0;
 
   bool operator==(const NodeShape&) const = default;
   template <class S, class V>
@@ -109,21 +109,21 @@ struct NodeShape {
   }
 };
 
-// Where a job may go, beyond what its resources ask for. Empty lists allow everything.
+// Restrictions on where a job may run, beyond its resources. Empty lists allow everything.
 struct Constraints {
   std::vector<std::string> regions, zones, fabrics;
   std::vector<std::string> pools;
-  std::vector<NodeId> only_nodes;       // a suspended image is here, or the user named a node
-  std::vector<NodeId> avoid_nodes;      // a retry goes elsewhere
-  std::vector<std::int32_t> only_gpus;  // of the one node: the cards a suspended image came from
-  LabelMap labels;                      // every one must match
+  std::vector<NodeId> only_nodes;   // of a suspended image, or named by the user
+  std::vector<NodeId> avoid_nodes;  // a retry runs elsewhere
+  // Of the one node: the cards that a suspended image came from.
+  std::vector<std::int32_t> only_gpus;
+  LabelMap labels;  // all of them must match
   std::string placement_group;
   Closeness close = Closeness::zone;
   bool close_required = false;   // false: preferred
   bool nvlink_required = false;  // the GPUs of one task share an NVLink domain
   Spread spread = Spread::pack;
-  std::uint64_t spread_key =
-      0;  // replicas of one endpoint carry the same non-zero key and keep apart
+  std::uint64_t spread_key = 0;  // replicas of one endpoint share a non-zero key and are spread
 
   bool operator==(const Constraints&) const = default;
   template <class S, class V>
@@ -145,7 +145,7 @@ struct Constraints {
   }
 };
 
-enum class Yields { never, by_suspend, by_requeue };  // how a running job can give way
+enum class Yields { never, by_suspend, by_requeue };  // how a running job can be preempted
 
 // One queued job (or one element of an array). The core enqueues it when its dependencies are met.
 struct JobRequest {
@@ -156,23 +156,23 @@ struct JobRequest {
   WallTime submitted;
   std::uint64_t order = 0;  // submit order; equal priority starts in this order
   Resources resources;      // of each task
-  std::int32_t tasks = 1;   // nodes; all of them or none
+  std::int32_t tasks = 1;   // one per node; all start or none
   Constraints constraints;
   Duration time_limit;    // 0: none
   Duration expected;      // how long it probably runs; 0: unknown
-  Duration expected_max;  // …and hardly ever longer than this
+  Duration expected_max;  // …and hardly ever longer
   bool spot = false;
   Yields yields = Yields::never;
-  Duration moves_after;  // having run so long it can go on elsewhere from a checkpoint, so it may
-                         // be moved to let a larger one in; 0: never
-  Duration run_min;      // once started it is left alone for this long
+  Duration moves_after;  // after this run time it can continue elsewhere from a checkpoint,
+                         // so it may be moved to make space for a larger job; 0: never
+  Duration run_min;      // after a start it is not preempted for this long
   JobId array;           // the array this is an element of
   std::int32_t array_running_max = 0;  // of its array at once; 0: no limit
-  bool elastic = false;                // a lost member is replaced alone
+  bool elastic = false;                // a lost member is replaced without restarting the others
   WallTime eligible_at;                // not before (retry back-off, --begin)
   ReservationId reservation;           // runs inside this advance reservation
-  bool moves = false;  // it was asked to go on elsewhere, where capacity is kept for it until it
-                       // has started there
+  bool moves = false;  // it was asked to continue elsewhere; capacity is kept for it until
+                       // it has started there
 
   bool operator==(const JobRequest&) const = default;
   template <class S, class V>
@@ -204,7 +204,7 @@ struct JobRequest {
 
 struct GpuShare {
   std::int32_t gpu = 0;         // index into the node's gpus
-  Share share;                  // both numbers filled in, whatever the request left open
+  Share share;                  // both numbers filled in
   std::int32_t mig_start = -1;  // first memory slice of a MIG instance; -1: none
 
   bool operator==(const GpuShare&) const = default;
@@ -237,14 +237,14 @@ struct ProjectSettings {
   ProjectId id;
   std::string name;
   std::int64_t weight = 100;           // of fair share
-  std::int64_t guaranteed_milli = 0;   // thousandths of a GPU this project gets back when it asks
-  std::int64_t limit_milli = -1;       // of all its running work; -1: none
-  std::int64_t user_limit_milli = -1;  // of one user's running work in this project
+  std::int64_t guaranteed_milli = 0;   // thousandths of a GPU it can always claim back
+  std::int64_t limit_milli = -1;       // of all its running jobs; -1: none
+  std::int64_t user_limit_milli = -1;  // of one user's running jobs in this project
   std::int32_t user_running_max = -1;  // jobs of one user at once
-  bool may_borrow = true;              // beyond the guarantee, while others leave it idle
-  bool budget_exhausted = false;       // nothing of it starts
+  bool may_borrow = true;              // beyond the guarantee, while others leave capacity idle
+  bool budget_exhausted = false;       // none of its jobs starts
   OrderPolicy policy = OrderPolicy::fair;
-  std::vector<std::string> regions;  // data residency: its work stays in these; empty: anywhere
+  std::vector<std::string> regions;  // data residency: its jobs stay in these; empty: anywhere
   std::vector<std::string> pools;
 
   bool operator==(const ProjectSettings&) const = default;
@@ -265,7 +265,7 @@ struct ProjectSettings {
   }
 };
 
-// Capacity kept for a project from–until, on the nodes chosen when it was made.
+// Capacity kept for a project from–until, on nodes chosen when the reservation was made.
 struct Reservation {
   ReservationId id;
   ProjectId project;

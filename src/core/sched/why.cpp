@@ -1,7 +1,6 @@
-// Why a job waits, in sentences for people. Each reason has a code for programs (reason_name) and a
-// sentence. Sentences give times relative to now, and name no job of a project that the owner of
-// this job may not see. What would start the job now is in advice.cpp, when it will start in
-// forecast.cpp.
+// Why a job waits. Each reason has a code for programs (reason_name) and a sentence for people.
+// Sentences give times relative to now, and name no job of a project that the owner of this job may
+// not see. advice.cpp finds what would start the job now, forecast.cpp when it will start.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -20,7 +19,7 @@ void add(Explanation& e, ReasonKind kind, std::string text, JobId behind = {}) {
   e.reasons.push_back({kind, std::move(text), behind});
 }
 
-// The people of a job may know the jobs of its project and no others.
+// Members of a project may see its jobs and no others.
 bool same_project(const Impl& index, const JobRequest& job, JobId other) {
   if (const auto running = index.running.find(other); running != index.running.end())
     return running->second.request.project == job.project;
@@ -155,7 +154,7 @@ void kept_for_reservation(const Reservation& r,
     return add(e, ReasonKind::reserved,
                fmt::format("The free capacity is kept for reservation {}, which ends in {}.",
                            r.id.value, from_now(r.until, now)));
-  // A preemptible job starts there if it can stay for a while.
+  // A preemptible job may start there if it can stay for a while.
   if (gives_way(job) && r.from < now + spot_before_reservation_min)
     return add(
         e, ReasonKind::reserved,
@@ -183,7 +182,7 @@ void promised(Impl& index, const JobRequest& job, const Plan& next, WallTime now
                       first.value),
           first);
   }
-  // A job that has capacity kept for it does not wait behind itself.
+  // A job with capacity kept for it does not wait behind itself.
   const auto other = [&](const auto& list) {
     for (const auto& entry : list)
       if (entry.job != job.id)
@@ -268,15 +267,15 @@ void waits_for_cards(const Impl& index,
     e.earliest_start = free_at;
 }
 
-// What the nodes that could run the job have, and what of it is free.
+// The capacity of the nodes that could run the job, and how much of it is free.
 struct Supply {
   std::int64_t nodes = 0;
   std::int64_t nodes_that_fit = 0;
   std::int64_t cards = 0;
   std::int64_t free_cards = 0;
   std::int64_t free_milli = 0;
-  std::vector<std::string> closed;  // nodes that could run it and take no jobs
-  std::set<JobId> jobs;             // that run on them
+  std::vector<std::string> closed;  // nodes that could run it but accept no jobs
+  std::set<JobId> jobs;             // running on these nodes
 };
 
 Supply supply_for(const Impl& index, const PlacementClass& c) {

@@ -14,7 +14,7 @@ std::string gpus_text(std::int64_t milli) {
   return fmt::format("{:g}", static_cast<double>(milli) / 1000);
 }
 
-// Rounded down, so that a size that is named as the largest can be had.
+// Rounded down, so that the largest size named is really available.
 std::string size_text(std::int64_t mib) {
   if (mib < 1024)
     return fmt::format("{} MiB", mib);

@@ -1,4 +1,4 @@
-// How the scheduler's answers put numbers, times and names into words.
+// Formats numbers, times and names in the scheduler's answers.
 #pragma once
 
 #include <cstdint>
