@@ -12,8 +12,8 @@ namespace {
 NanoUsd piece(Rate rate, std::int64_t ns, std::int64_t part, std::int64_t whole) {
   if (ns <= 0 || part <= 0 || whole <= 0)
     return {};
-  // 128 bits hold a year of a node at ten thousand dollars an hour with a part of a million;
-  // reduced where they might not.
+  // 128 bits hold a year of a node at ten thousand dollars an hour with a part of a million; larger
+  // values are reduced first.
   const __int128 money = static_cast<__int128>(rate.nano_usd_per_s) * ns;
   const __int128 unit = static_cast<__int128>(1'000'000'000) * whole;
   const __int128 quotient = money / unit, rest = money % unit;
@@ -21,8 +21,8 @@ NanoUsd piece(Rate rate, std::int64_t ns, std::int64_t part, std::int64_t whole)
 }
 
 // Visits the pieces [from, to) of a map of spans (each lasts until the next begins) that lie before
-// `until`. Each piece is rounded down by itself, so spans of the same terms that follow each other,
-// such as those around a moment in which a node did not answer, are one piece.
+// `until`. Each piece is rounded down separately, so adjacent spans with the same terms, such as
+// those around a moment in which a node did not answer, count as one piece.
 template <class Spans, class F>
 void for_pieces(const Spans& spans, WallTime until, F visit) {
   for (auto at = spans.begin(); at != spans.end() && at->first < until.ns;) {
@@ -57,7 +57,7 @@ Status Books::add(const NodeGone& fact) {
   const auto node = nodes_.find(fact.node);
   if (node == nodes_.end())
     return fail(Code::not_found, fmt::format("node {} has no price", fact.node.value));
-  // Whatever was said of it for later does not come true; a node that comes back is priced anew.
+  // Later facts about it no longer apply; a node that comes back gets a new price.
   node->second.spans.erase(node->second.spans.lower_bound(fact.at.ns), node->second.spans.end());
   node->second.spans[fact.at.ns] = {fact.at, {}, 0};
   return {};
@@ -109,8 +109,8 @@ Status Books::add(const LeaseMarked& fact) {
   return {};
 }
 
-// Between marks active time grows evenly; it never grows faster than time itself and never shrinks,
-// whatever the marks say.
+// Between marks active time grows linearly; it never grows faster than time itself and never
+// shrinks, whatever the marks say.
 std::int64_t Books::active_ns_until(const LeaseBook& lease, std::int64_t at_ns) {
   std::int64_t t0 = lease.opened.at.ns, a0 = 0;
   if (at_ns <= t0)
@@ -222,7 +222,7 @@ std::vector<Entry> Books::close(WallTime watermark) {
   std::vector<Entry> out;
   if (watermark < watermark_)
     return out;
-  // First what late facts changed below the old watermark, then the new period.
+  // First corrections below the old watermark, then the new period.
   post_leases(watermark_, true, out);
   post_nodes(watermark_, true, out);
   if (watermark == watermark_)
@@ -233,10 +233,11 @@ std::vector<Entry> Books::close(WallTime watermark) {
   return out;
 }
 
-// Before `before` only the borders count any more: where a price or a share changes, and that
-// moment itself. A mark is put there with the value the others give, and the others go: every
-// amount from then on stays what it is, to the nano-dollar, and a lease of a year holds no more
-// marks than one of two days. Not at the watermark: what comes late still needs the marks below it.
+// Before `before`, only the points where a price or a share changes, and that moment itself, still
+// matter. A mark with the interpolated value is put at each, and the other marks are removed: every
+// later amount stays the same to the nano-dollar, and a lease of a year needs no more marks than
+// one of two days. This is not done at the watermark, because late facts still need the marks below
+// it.
 void Books::thin_marks(LeaseBook& lease, WallTime before) const {
   if (lease.marks.empty() || lease.marks.begin()->first >= before.ns)
     return;
@@ -256,8 +257,8 @@ void Books::thin_marks(LeaseBook& lease, WallTime before) const {
       lease.marks.lower_bound(before.ns), lease.marks.end());
   const std::int64_t last_mark = lease.marks.rbegin()->first;
   for (const std::int64_t at : borders) {
-    // After the last mark time counts as active until the next one says otherwise: nothing may be
-    // fixed there.
+    // After the last mark, time counts as active until the next mark, so no value may be fixed
+    // there.
     if (at > before.ns || at <= lease.opened.at.ns || at > last_mark)
       continue;
     const auto after = lease.marks.upper_bound(at);

@@ -1,16 +1,16 @@
-// The two books. *Cost* says where the money for the hardware went: active + allocated-idle +
-// unallocated = what the nodes cost, to the nano-dollar, for any window below the watermark.
-// *Charge* says what each project pays at the rates its leases began with.
+// The two books. *Cost* shows where the money for the hardware went: active + allocated-idle +
+// unallocated = the cost of the nodes, to the nano-dollar, for any window below the watermark.
+// *Charge* shows what each project pays at the rates its leases began with.
 //
 // Everything is a function of facts (nodes with a price, leases, marks of active time) and of time:
 // an amount up to a moment is rounded down once per piece of constant price and share, and a window
 // is the difference of two such amounts. So windows add up whatever their borders, a crash loses
-// nothing that is in the journal, and facts may arrive in any order. What the rounding leaves over
-// (less than a nano-dollar per piece) falls to unallocated, which is the difference by definition.
+// nothing that is in the journal, and facts may arrive in any order. The rounding remainder (less
+// than a nano-dollar per piece) falls to unallocated, which is the difference by definition.
 //
-// `close` moves the watermark and posts entries. Entries are never changed: a fact that arrives
-// late about closed time makes correction entries at the next close, and the sum of all entries is
-// at any moment what the facts say up to the watermark.
+// `close` moves the watermark and posts entries. Entries never change: a late fact about closed
+// time leads to correction entries at the next close, and the sum of all entries always equals the
+// amounts computed from the facts up to the watermark.
 //
 // Invariants: entries sum to the functions at the watermark; the same facts in the same order give
 // the same entries; a fact seen twice (by its number) counts once; no lease is billed beyond its
@@ -33,8 +33,8 @@
 namespace billow::ledger {
 
 // ---- facts
-// From `at` on the node costs this much a second and has this much to lease (thousandths of a GPU;
-// of a core on nodes without).
+// From `at` on the node costs this much a second and has this much to lease (thousandths of a GPU,
+// or of a core on nodes without GPUs).
 struct NodePriced {
   NodeId node;
   WallTime at;
@@ -86,16 +86,15 @@ struct LeaseClosed {
   LeaseId lease;
   WallTime at;
 };
-// Totals since the lease began. Time after the last mark counts as active until a mark says
-// otherwise.
+// Totals since the lease began. Time after the last mark counts as active until the next mark.
 struct LeaseMarked {
   LeaseId lease;
   WallTime at;
   Duration active;
   std::int64_t energy_mj = 0;
 };
-// Something bought by the piece while a lease ran: traffic. The node cost that much more, all of it
-// for this lease, whose project pays it.
+// A one-off purchase while a lease ran: traffic. It adds to the node's cost, is assigned to this
+// lease, and its project pays it.
 struct LeaseExtra {
   LeaseId lease;
   NodeId node;
@@ -107,13 +106,13 @@ using Fact = std::
     variant<NodePriced, NodeGone, LeaseOpened, LeaseChanged, LeaseClosed, LeaseMarked, LeaseExtra>;
 
 // ---- entries
-// The cost book is active + idle + unallocated, the charge book charge + egress; what traffic cost
-// is part of active.
+// The cost book is active + idle + unallocated, the charge book charge + egress; the cost of
+// traffic is part of active.
 enum class EntryKind { active, idle, unallocated, charge, egress };
 struct Entry {
   std::uint64_t number = 0;
   EntryKind kind = EntryKind::active;
-  NodeId node;    // of unallocated; of a lease, its last
+  NodeId node;    // of unallocated; for a lease, its last node
   LeaseId lease;  // none for unallocated
   JobId job;
   ProjectId project;
@@ -121,7 +120,7 @@ struct Entry {
   std::string gpu_type;
   PriceClass price_class = PriceClass::on_demand;
   WallTime from,
-      to;  // the period it was posted for; corrections: from the beginning of the books to `to`
+      to;  // the posting period; corrections: from the beginning of the books to `to`
   NanoUsd amount;
   bool correction = false;
   bool operator==(const Entry&) const = default;
@@ -145,22 +144,21 @@ struct Entry {
 
 struct Totals {
   NanoUsd fleet, active, idle, unallocated, charge;
-  NanoUsd egress;  // the part of charge, and of active, that traffic came to
+  NanoUsd egress;  // the traffic's part of charge, and of active
   bool operator==(const Totals&) const = default;
 };
 
 class Books {
  public:
-  // Facts are numbered by the journal; one with a number not above the last is passed over. A fact
-  // that contradicts the others (an unknown lease, a capacity below zero) is refused and changes
-  // nothing.
+  // The journal numbers the facts; a fact with a number not above the last is skipped. A fact that
+  // contradicts the others (an unknown lease, a negative capacity) is refused and changes nothing.
   Status apply(Seq seq, const Fact& fact);
   // Posts everything up to the new watermark, which only moves forward. Close at midnight UTC to
   // keep days apart.
   std::vector<Entry> close(WallTime watermark);
   WallTime watermark() const { return watermark_; }
 
-  // From the facts, for any window; final for windows below the watermark.
+  // Computed from the facts for any window; final for windows below the watermark.
   Totals totals(WallTime from, WallTime to) const;
   struct LeaseTotals {
     NanoUsd active, idle, charge;
@@ -170,27 +168,27 @@ class Books {
     std::int64_t egress_bytes = 0;
   };
   LeaseTotals lease_totals(LeaseId lease, WallTime from, WallTime to) const;
-  // What a lease is charged in a window, without looking at nodes; and per second right now.
+  // The charge of a lease in a window, without looking at nodes; and its current charge per second.
   NanoUsd charge_between(LeaseId lease, WallTime from, WallTime to) const;
   Rate burn(LeaseId lease) const;
   bool knows(LeaseId lease) const { return leases_.contains(lease); }
   bool knows(NodeId node) const { return nodes_.contains(node); }
   NanoUsd fleet_between(NodeId node, WallTime from, WallTime to) const;
-  Rate node_rate(NodeId node) const;  // at the newest word
+  Rate node_rate(NodeId node) const;  // the latest known
   std::vector<LeaseId> open_leases() const;
   const LeaseOpened* opened(LeaseId lease) const;
-  // Closed leases that ended before this and are fully posted leave memory, and of the others the
-  // marks before it; windows before it can no longer be asked for.
+  // Removes closed leases that ended before this and are fully posted, and older marks of the
+  // others; earlier windows can no longer be queried.
   void forget(WallTime before);
 
-  // Everything, as plain tables: `restore(image())` goes on exactly as the original would.
+  // Everything as plain tables: `restore(image())` continues exactly as the original would.
   struct Image;
   Image image() const;
   static Books restore(const Image& image);
 
  private:
   friend struct BooksProbe;  // tests/unit/ledger
-  struct NodeSpan {          // until the next; a rate of 0 and no capacity: gone
+  struct NodeSpan {          // until the next; a rate of 0 and no capacity: removed
     WallTime from;
     Rate rate;
     std::int64_t capacity_milli = 0;
@@ -205,8 +203,8 @@ class Books {
     }
   };
   struct NodeBook {
-    std::map<std::int64_t, NodeSpan> spans;  // by when they begin
-    std::map<std::int64_t, NanoUsd> extras;  // by when they were bought
+    std::map<std::int64_t, NodeSpan> spans;  // by their start
+    std::map<std::int64_t, NanoUsd> extras;  // by purchase time
     NanoUsd posted_leases, posted_unallocated;
   };
   struct LeaseSpan {
@@ -242,7 +240,7 @@ class Books {
     std::map<std::int64_t, LeaseSpan> spans;
     std::map<std::int64_t, std::pair<std::int64_t, std::int64_t>>
         marks;                             // at → active ns, energy mJ
-    std::map<std::int64_t, Extra> extras;  // by when they were bought
+    std::map<std::int64_t, Extra> extras;  // by purchase time
     std::optional<WallTime> closed;
     Amounts posted;
     std::map<NodeId, NanoUsd> posted_on;  // cost by node
@@ -259,7 +257,7 @@ class Books {
   void put_extra(LeaseBook& lease, WallTime at, const Extra& extra);
   void close_extras(LeaseBook& lease);
   static Extra bought_until(const LeaseBook& lease, WallTime until, std::map<NodeId, NanoUsd>* on);
-  // Amounts of a lease from its beginning; `on` gets the cost by node.
+  // Amounts of a lease from its beginning; `on` receives the cost by node.
   Amounts amounts_until(const LeaseBook& lease,
                         WallTime until,
                         std::map<NodeId, NanoUsd>* on) const;
@@ -297,7 +295,7 @@ struct Books::Image {
     std::vector<std::int64_t> marks;  // three numbers each: at, active, energy
     bool is_closed = false;
     WallTime closed;
-    std::vector<std::int64_t> posted;  // active, idle, charge; then node and amount by turns
+    std::vector<std::int64_t> posted;  // active, idle, charge; then alternating node and amount
     NanoUsd posted_egress;
     std::vector<std::int64_t> extras;  // four numbers each: at, node, amount, bytes
     template <class S, class V>
@@ -329,13 +327,13 @@ struct Books::Image {
 };
 
 // ---- time for money
-// Bills need a clock that never runs back and never skips. Within one boot it advances by steady
-// time, whatever is done to the wall clock; across a restart, by wall time, and by nothing where
-// that went back.
+// Bills need a clock that never runs backwards and never skips. Within one boot it advances by
+// steady time, whatever happens to the wall clock; across a restart it advances by wall time, or
+// not at all if the wall clock went back.
 class BillingClock {
  public:
   WallTime at(WallTime wall, SteadyTime steady, std::string_view boot_id);
-  // After a crash: goes on from the newest moment in the journal.
+  // After a crash: continues from the newest moment in the journal.
   void resume_from(WallTime newest);
 
  private:
@@ -344,12 +342,12 @@ class BillingClock {
   std::string boot_id_;
 };
 
-// ---- prices of one's own hardware
+// ---- prices of owned hardware
 struct OwnedHardware {
   NanoUsd purchase;                 // of the node
-  std::int64_t years_milli = 4000;  // over which it is written off
+  std::int64_t years_milli = 4000;  // depreciation period
   std::int64_t power_w = 0;         // on average, at the wall
-  std::int64_t pue_milli = 1300;    // what cooling and losses add: 1.3 watts drawn per watt used
+  std::int64_t pue_milli = 1300;    // cooling and losses: 1.3 watts drawn per watt used
   NanoUsd per_kwh;
   NanoUsd upkeep_per_year;  // space, people, support
 };

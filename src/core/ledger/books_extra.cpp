@@ -1,6 +1,6 @@
-// What is bought by the piece while a lease runs, such as traffic: the node cost that much more,
-// all of it for this lease, whose project pays it. A piece belongs to the moment it was heard of,
-// within the lease's life; so windows and days add up as they do for time.
+// One-off purchases while a lease runs, such as traffic: they add to the node's cost, are assigned
+// to this lease, and its project pays them. Each belongs to the moment it was reported, within the
+// lease's life, so windows and days add up as they do for time.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ Status Books::add(const LeaseExtra& fact) {
   return {};
 }
 
-// What is heard of after the lease's end was bought in its last moment.
+// A purchase reported after the lease's end counts at its last moment.
 void Books::put_extra(LeaseBook& lease, WallTime when, const Extra& extra) {
   if (lease.closed)
     when = std::min(when, WallTime{lease.closed->ns - 1});
@@ -35,8 +35,8 @@ void Books::put_extra(LeaseBook& lease, WallTime when, const Extra& extra) {
     nodes_.at(extra.node).extras[at] += extra.amount;
 }
 
-// An end that is heard of late: what was bought after it is moved before it. A lease that bought
-// something is never without a moment.
+// The end of a lease was reported late: purchases after it are moved before it. A lease with a
+// purchase always has at least one moment.
 void Books::close_extras(LeaseBook& lease) {
   if (lease.extras.empty())
     return;
@@ -65,8 +65,8 @@ Books::Extra Books::bought_until(const LeaseBook& lease,
   return sum;
 }
 
-// Windows before `before` are not asked for any more: of what was bought by then only the sums
-// count, each at its latest moment.
+// Windows before `before` are no longer queried: of earlier purchases only the sums are kept, each
+// at its latest moment.
 void Books::thin_extras(WallTime before) {
   for (auto& [id, node] : nodes_) {
     const auto end = node.extras.lower_bound(before.ns);

@@ -43,7 +43,7 @@ std::string already_reserved(const BudgetUse& use) {
 
 }  // namespace
 
-// Rounded down: promises of money err on its side.
+// Rounded down, so that a promise never exceeds the money.
 Duration lasts(NanoUsd amount, Rate rate) {
   if (amount.value <= 0)
     return {};
@@ -116,15 +116,16 @@ NanoUsd forecast(const Budget& budget, const BudgetUse& use) {
 BudgetStep step(const Budget& budget, const BudgetState& before, const BudgetUse& use) {
   BudgetStep out{before, BudgetAction::none, 0, {}};
   const Period period = period_of(budget.period, use.at);
+  // A new period starts from scratch.
   if (before.period_from != period.from)
-    out.state = {.period_from = period.from};  // a new period: all is forgiven
+    out.state = {.period_from = period.from};
 
   const auto pct = static_cast<std::int64_t>(static_cast<__int128>(use.spent.value) * 100 /
                                              std::max<std::int64_t>(1, budget.limit.value));
   const bool capped = use.spent >= budget.limit;
   if (!capped)
     out.state.capped_at = {},
-    out.state.stopped = false;  // the limit was raised, or a correction came
+    out.state.stopped = false;  // the limit was raised, or a correction was posted
   else if (!budget.stops && out.state.capped_at.ns == 0)
     out.state.capped_at = use.at;
 
@@ -214,8 +215,8 @@ Duration paid_for(const std::vector<std::pair<Budget, BudgetUse>>& budgets,
       continue;
     const Rate burn{std::max(use.burn.nano_usd_per_s, own.nano_usd_per_s)};
     Duration fair = lasts(left(budget, use), burn);
-    // A new period brings new money: up to its end today's decides, beyond it tomorrow's limit
-    // does.
+    // A new period brings new money: until the period ends its own remainder decides, after that
+    // the next period's limit.
     const Period period = period_of(budget.period, use.at);
     if (period.to.ns != 0 && use.at + fair >= period.to)
       fair = (period.to - use.at) + lasts(budget.limit, burn);

@@ -47,7 +47,7 @@ Result<std::optional<double>> optional_number(std::string_view text, std::string
 }
 
 // "-" is unknown; anything else must be a price above zero and below ten thousand dollars an hour
-// (a typo beyond that).
+// (more would be a typo).
 Result<std::optional<NanoUsd>> price_field(std::string_view text) {
   if (text == "-" || text.empty())
     return std::optional<NanoUsd>{};
@@ -58,7 +58,7 @@ Result<std::optional<NanoUsd>> price_field(std::string_view text) {
   return std::optional<NanoUsd>(NanoUsd{std::llround(*value * 1e9)});
 }
 
-// Letters and digits only, lower case, without the maker's name: one spelling for "NVIDIA
+// Lower-case letters and digits only, without the maker's name: one spelling for "NVIDIA
 // A100-SXM4-80GB" and "a100_sxm4_80gb".
 std::string squeeze(std::string_view name) {
   std::string text = lower(name), out;
@@ -280,7 +280,7 @@ Result<Catalogue> Catalogue::parse(Texts texts) {
 
 Catalogue Catalogue::embedded() {
   auto parsed = parse({billow_embedded_gpus(), billow_embedded_offers()});
-  // A test reads the embedded tables, so a build that ships has good ones.
+  // A test parses the embedded tables, so a released build always has valid ones.
   if (!parsed)
     check_failed("embedded catalogue", __FILE__, __LINE__, parsed.error().message.c_str());
   return std::move(*parsed);
@@ -290,8 +290,8 @@ Result<const GpuSpec*> Catalogue::gpu(std::string_view name) const {
   auto key = squeeze(name);
   if (auto it = gpu_by_alias_.find(key); it != gpu_by_alias_.end())
     return &gpus_[it->second];
-  // NVML says "A100-SXM4-80GB" or "H100 80GB HBM3": match word by word. The form factor may go
-  // unsaid, everything else may not.
+  // NVML reports "A100-SXM4-80GB" or "H100 80GB HBM3": match word by word. Only the form factor may
+  // be missing.
   auto typed = name_words(name);
   auto said = [&](const std::string& part) {
     return std::any_of(typed.begin(), typed.end(), [&](auto& w) {

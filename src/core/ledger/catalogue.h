@@ -1,6 +1,6 @@
-// What GPUs are and what they cost: the catalogue that comes with the binary (data/gpus.txt,
-// data/offers.txt), overlaid by what the operator imported (`billow prices update`). It sits with
-// the ledger because both the bills and the advice read it.
+// GPUs and their prices: the catalogue that comes with the binary (data/gpus.txt, data/offers.txt),
+// overlaid by imported prices (`billow prices update`). It belongs to the ledger because both the
+// bills and the advice read it.
 //
 // Invariants: hardware facts come from the GPU table alone, never from a price list; a price of
 // zero and a spot price at or above on-demand are refused; an unknown price is absent, never zero;
@@ -22,11 +22,11 @@ namespace billow {
 
 struct GpuSpec {
   std::string name;    // "A100-80GB-SXM"
-  bool is_gpu = true;  // false: an accelerator that runs no CUDA or ROCm (Inferentia, Trainium, …)
-  std::optional<std::int64_t> memory_mib;  // what a process can see
+  bool is_gpu = true;  // false: an accelerator without CUDA or ROCm (Inferentia, Trainium, …)
+  std::optional<std::int64_t> memory_mib;  // visible to a process
   std::optional<double> bandwidth_gb_s;
-  // Dense tensor rates in TFLOP/s (TOP/s for int8); absent where the part has no such unit or it is
-  // unknown.
+  // Dense tensor rates in TFLOP/s (TOP/s for int8); absent if the part has no such unit or the rate
+  // is unknown.
   std::optional<double> bf16_tflops, fp16_tflops, fp8_tflops, fp4_tflops, int8_tops;
   std::optional<double> nvlink_gb_s;  // both directions; 0: none
   std::optional<double> tdp_w;
@@ -36,7 +36,7 @@ struct GpuSpec {
   std::string source;
 };
 
-// How the GPUs of one machine reach each other.
+// How the GPUs of one machine are connected.
 enum class Fabric { single, pcie, bridge, nvlink, nvswitch, nvl72, infinity, neuronlink };
 const char* fabric_name(Fabric fabric);
 
@@ -74,7 +74,7 @@ struct OfferFilter {
   std::vector<std::string> regions;    // prefixes ("us-", "europe"); empty: all
   std::string gpu;                     // name or alias; empty: all
   int gpus_min = 1, gpus_max = 1 << 20;
-  bool gpus_only = true;  // leave out Inferentia and the like
+  bool gpus_only = true;  // leave out Inferentia and similar
   bool with_unknown_price = false;
 };
 
@@ -87,8 +87,7 @@ class Catalogue {
     std::string_view gpus, offers;
   };
   static Result<Catalogue> parse(Texts texts);
-  // The catalogue inside this binary. Parsed anew by each call (about a millisecond); keep the
-  // result.
+  // The catalogue inside this binary. Each call parses it (about a millisecond); keep the result.
   static Catalogue embedded();
 
   Catalogue(Catalogue&&) = default;
@@ -97,15 +96,14 @@ class Catalogue {
   const std::vector<GpuSpec>& gpus() const { return gpus_; }
   const std::vector<Instance>& instances() const { return instances_; }
 
-  // A GPU by name or alias, spelling loosely: "a100-80gb", "NVIDIA A100-SXM4-80GB", "H100_SXM". An
-  // error suggests the nearest.
+  // A GPU by name or alias, with loose spelling: "a100-80gb", "NVIDIA A100-SXM4-80GB", "H100_SXM".
+  // An error suggests the nearest.
   Result<const GpuSpec*> gpu(std::string_view name) const;
-  // Instances by exact name, by what people call them ("ND H100 v5") or by family ("g5", "inf2",
-  // "p5"), smallest first.
+  // Instances by exact name, by common name ("ND H100 v5") or by family ("g5", "inf2", "p5"),
+  // smallest first.
   Result<std::vector<const Instance*>> instances_named(std::string_view name) const;
   std::vector<Offer> offers(const OfferFilter& filter) const;
-  // The cheapest price of this kind for a GPU per GPU-hour over all offers; nothing where none is
-  // known.
+  // The cheapest price of this kind per GPU-hour over all offers; empty if none is known.
   struct GpuHour {
     NanoUsd per_gpu_h;
     Offer offer;
@@ -114,10 +112,10 @@ class Catalogue {
                                            Purchase purchase,
                                            const OfferFilter& filter) const;
 
-  // Fresher prices, as CSV with a header naming at least provider, instance, region,
-  // on_demand_usd_h and date; further columns: spot_usd_h, committed_1y_usd_h, committed_3y_usd_h,
-  // and gpu and gpus for an instance the catalogue does not know. Wrong lines are refused one by
-  // one and named; a file without one good line changes nothing.
+  // Newer prices, as CSV with a header naming at least provider, instance, region, on_demand_usd_h
+  // and date; further columns: spot_usd_h, committed_1y_usd_h, committed_3y_usd_h, and gpu and gpus
+  // for an instance that the catalogue does not know. Invalid lines are refused one by one and
+  // reported; a file without a valid line changes nothing.
   static constexpr std::size_t report_lines_max = 100;  // of each list
   struct UpdateReport {
     int accepted = 0;
@@ -133,7 +131,7 @@ class Catalogue {
   void index();
   Status parse_gpus(std::string_view text);
   Status parse_offers(std::string_view text);
-  // The instance of a price line; one that the catalogue does not know needs the GPU's columns.
+  // The instance of a price line; an unknown instance needs the GPU columns.
   Result<Instance> read_instance(std::string provider,
                                  std::string name,
                                  std::string_view gpu_name,
@@ -146,7 +144,7 @@ class Catalogue {
   std::unordered_map<std::string, std::size_t> instance_by_key_;  // "provider name"
 };
 
-// Days between a price's date and now; nothing where the date cannot be read.
+// Days between a price's date and now; empty if the date cannot be parsed.
 std::optional<std::int64_t> price_age_days(std::string_view date, WallTime now);
 
 double usd(NanoUsd amount);

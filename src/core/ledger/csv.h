@@ -1,5 +1,5 @@
-// Comma-separated values (RFC 4180): quoted where needed, quotes doubled, line breaks inside quotes
-// allowed.
+// Comma-separated values (RFC 4180): quoted if needed, quotes doubled, line breaks allowed inside
+// quotes.
 #pragma once
 
 #include <string>
@@ -20,12 +20,12 @@ struct CsvTable {
 };
 enum class CsvRows {
   complete,      // a row must be as long as the header
-  may_be_short,  // missing fields at its end are empty
+  may_be_short,  // missing trailing fields are empty
 };
 // The first line is the header. An error names the line. At most 5,000,000 rows.
 Result<CsvTable> parse_csv(std::string_view text, CsvRows rows = CsvRows::complete);
 
-// "12.5", "-0.000000001": exact, without needless zeros.
+// "12.5", "-0.000000001": exact, without trailing zeros.
 std::string decimal_usd(NanoUsd amount);
 // Reads amounts as billing files write them, including "1.2E-7" and more than nine decimals (which
 // are rounded half away from zero).

@@ -28,7 +28,7 @@ std::string time_text(std::int64_t ns) {
   return ns == 0 ? "1970-01-01T00:00:00Z" : format_utc(WallTime{ns});
 }
 
-// A row is of the time GPUs were held, or of the traffic that left meanwhile: two services, two
+// A row covers either the time GPUs were held or the traffic sent meanwhile: two services, two
 // units.
 enum class FocusRow { compute, egress };
 
@@ -74,7 +74,7 @@ std::string cell(const std::string& column,
     return egress ? "Networking" : "Compute";
   if (column == "ServiceName")
     return egress ? "Data transfer out" : "GPU compute";
-  return {};  // ChargeClass: empty, as for anything that corrects no earlier invoice
+  return {};  // ChargeClass: empty, because it corrects no earlier invoice
 }
 
 }  // namespace

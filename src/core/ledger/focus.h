@@ -1,6 +1,6 @@
-// FOCUS 1.2 (the FinOps billing format), both ways. Out: what projects are charged, one row per
-// line of the books and day, with Billow's own columns under x_. In: a provider's file, matched to
-// our nodes, and the variance line by line.
+// FOCUS 1.2 (the FinOps billing format), both ways. Export: the charges of projects, one row per
+// line of the books and day, with Billow's additional columns under x_. Import: a provider's file,
+// matched to our nodes, and the variance line by line.
 #pragma once
 
 #include <string>
@@ -19,9 +19,9 @@ struct FocusOptions {
   std::string account_name;
   std::string issuer = "Billow";  // InvoiceIssuerName, ProviderName and PublisherName
 };
-// The mandatory columns, in the order they are written.
+// The mandatory columns, in output order.
 const std::vector<std::string>& focus_columns();
-// Lines must keep at least the day apart.
+// Lines must be separated at least by day.
 std::string focus_csv(const std::vector<CostLine>& lines, const FocusOptions& options);
 
 // ---- the provider's bill
@@ -41,7 +41,7 @@ Result<Bill> parse_focus(std::string_view csv);
 // "2026-11-15T01:29:00Z", "2026-11-15 01:29:00", "2026-11-15"
 Result<WallTime> parse_focus_time(std::string_view text);
 
-// What we think a machine cost in some period.
+// What a machine cost in some period according to the books.
 struct NodeCost {
   std::string node;         // name
   std::string provider_id;  // "i-0abc…", what the provider calls it; may be empty
@@ -51,14 +51,14 @@ struct NodeCost {
 enum class VarianceKind { agrees, differs, only_billed, only_ours };
 struct Variance {
   VarianceKind kind = VarianceKind::agrees;
-  std::string resource;  // node name, or the provider's where no node matches
+  std::string resource;  // node name, or the provider's if no node matches
   WallTime from, to;
   NanoUsd billed, ours;
   std::vector<std::size_t> lines;  // of the bill
   NanoUsd difference() const { return billed - ours; }
 };
-// By resource and day. A provider's id decides, else a name; tax and credits without a resource are
-// one line of their own. Agrees: within a thousandth or a cent.
+// By resource and day. The provider's id matches first, else a name; tax and credits without a
+// resource form a separate line. Agrees: within a thousandth or a cent.
 std::vector<Variance> compare(const Bill& bill, const std::vector<NodeCost>& ours);
 
 }  // namespace billow::ledger

@@ -15,10 +15,10 @@ std::int64_t median(std::vector<std::int64_t>& values) {
   return *middle;
 }
 
-// On demand: the median price of one GPU-hour over all offers that have it, or zero where there is
-// none. Spot and reserved: that, less the median discount of the offers that have both, because
-// those who sell spot are other sellers than those who do not, and a median of theirs alone can be
-// above everybody's price on demand.
+// On demand: the median price of one GPU-hour over all offers, or zero if there is none. Spot and
+// reserved: that price less the median discount of offers that have both prices. Sellers of spot
+// capacity differ from the others, so a median of spot prices alone could exceed the on-demand
+// price.
 Rate market_rate(const Catalogue& catalogue, std::string_view gpu_type, PriceClass price_class) {
   const auto spec = catalogue.gpu(gpu_type);
   if (!spec || price_class == PriceClass::suspended)
@@ -57,8 +57,8 @@ Rate market_rate(const Catalogue& catalogue, std::string_view gpu_type, PriceCla
 PriceBook PriceBook::market() {
   PriceBook book;
   book.catalogue_ = std::make_shared<const Catalogue>(Catalogue::embedded());
-  // The catalogue prices machines, not their memory. Clouds that sell memory by the GiB ask about
-  // $0.003 an hour for it.
+  // The catalogue prices machines, not their memory. Clouds that sell memory by the GiB charge
+  // about $0.003 an hour.
   book.set(memory_type, PriceClass::suspended, Rate{3'000'000 / 3600});
   return book;
 }

@@ -1,9 +1,8 @@
-// Messages to the outside: what a webhook is sent and how it proves where it comes from. Pure; the
-// head does the sending.
+// Webhook messages: their content and their signature. Pure; the head sends them.
 //
-// A message's id is made from the event that caused it, so a message sent again after a crash has
-// the id of the first and a receiver that keeps ids sees each once. The signature covers id, time
-// and body; the time stops replays.
+// A message's id is derived from the event that caused it. A message sent again after a crash keeps
+// its id, so a receiver that remembers ids processes each once. The signature covers id, time and
+// body; the time prevents replays.
 #pragma once
 
 #include <optional>
@@ -32,17 +31,17 @@ struct WebhookMessage {
   std::string body;
   std::vector<std::pair<std::string, std::string>> headers;
 };
-// `installation` keeps the ids of two installations apart.
+// `installation` keeps the ids of different installations distinct.
 WebhookMessage sign(const Notice& notice,
                     std::string_view installation,
                     std::string_view secret,
                     WallTime now);
 
-// When to try again after this many failures: a second, doubling, to an hour; nothing after 16
-// (about 10 hours).
+// The delay before the next try after this many failures: one second, doubling up to an hour; empty
+// after 16 failures (about 10 hours).
 std::optional<Duration> retry_after(std::uint32_t failures);
-// Whether an answer means "do not send this again": any 2xx, and the refusals that asking again
-// cannot change.
+// Whether an answer means "do not send this again": any 2xx, and refusals that a retry cannot
+// change.
 bool delivered_or_refused(int http_status);
 
 }  // namespace billow::ledger

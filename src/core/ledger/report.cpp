@@ -84,7 +84,7 @@ std::int64_t median(std::vector<std::int64_t> values) {
   return *middle;
 }
 
-// "$41", "$163", "$0.42": whole dollars from ten up, as one says it.
+// "$41", "$163", "$0.42": whole dollars from ten up.
 std::string spoken(NanoUsd amount) {
   return amount.value >= 10'000'000'000
              ? fmt::format("${}", (amount.value + 500'000'000) / 1'000'000'000)
@@ -125,7 +125,7 @@ void add_amounts(CostLine& sum, const CostLine& line) {
 }
 
 namespace {
-// Cells in the order a person expects: job 9 before job 10, words as words.
+// Cells in natural order: job 9 before job 10, words alphabetically.
 bool before(const std::string& a, const std::string& b) {
   const auto number = [](const std::string& text) {
     return !text.empty() &&
@@ -156,7 +156,7 @@ std::vector<CostLine> group(const std::vector<CostLine>& lines, const std::vecto
   std::vector<CostLine> out;
   for (auto& [k, line] : sums)
     out.push_back(std::move(line));
-  // By the first dimension: days run on, everything else begins with what costs most.
+  // By the first dimension: days ascending, everything else by cost, highest first.
   if (by.size() == 1 && by[0] != Dimension::day)
     std::stable_sort(out.begin(), out.end(),
                      [](const CostLine& a, const CostLine& b) { return a.charge > b.charge; });
@@ -230,13 +230,13 @@ std::vector<RightSize> right_size(const std::vector<RunPeaks>& runs) {
   }
   std::vector<RightSize> out;
   for (const auto& [what, sum] : by_name) {
-    // A run on several cards is one that was split for a reason; nothing measured here says it
-    // would fit on fewer.
+    // A run on several cards was split on purpose; these measurements do not show that it would fit
+    // on fewer.
     if (!sum.judged || sum.gpus != 1 || sum.p95 >= 40)
       continue;
     for (const std::int64_t milli : {100, 125, 200, 250, 500}) {
       if (milli * 2 > sum.milli)
-        break;  // a step that is not at least a half is not worth a change
+        break;  // a saving below one half is not worth a change
       const bool memory_fits = sum.mem_peak_mib * 1100 <= sum.card_mem_mib * milli;
       const bool engines_fit = std::max(sum.p95, sum.sm / 2) * 10 <= static_cast<double>(milli);
       if (!memory_fits || !engines_fit)
@@ -244,7 +244,7 @@ std::vector<RightSize> right_size(const std::vector<RunPeaks>& runs) {
       const NanoUsd would{
           static_cast<std::int64_t>(static_cast<__int128>(sum.charge.value) * milli / sum.milli)};
       RightSize advice{what, sum.runs, milli, sum.charge, would, {}};
-      // A card without SM counters has told its utilisation alone; the p95 is what there is.
+      // A card without SM counters reports only its utilisation, so its p95 is used.
       advice.text = fmt::format(
           "peak {:.1f} GB and {:.0f} % SM over {} run{}: `--gpus {}` would have cost {} instead of "
           "{}",
@@ -281,7 +281,7 @@ std::vector<WasteLine> waste_by(const std::vector<CostLine>& lines,
                                 const std::vector<Dimension>& by,
                                 const std::map<std::string, NanoUsd>& oversized,
                                 const std::map<std::string, std::string>& names) {
-  // First by job, where both kinds are known, then by what was asked for.
+  // First by job, where both kinds are known, then by the requested dimensions.
   std::vector<Dimension> apart = by;
   if (std::find(apart.begin(), apart.end(), Dimension::job) == apart.end())
     apart.push_back(Dimension::job);
@@ -338,8 +338,9 @@ std::vector<Anomaly> anomalies(const std::vector<std::pair<std::int64_t, NanoUsd
     if (day - from < 7 || day > last)
       continue;
     std::vector<std::int64_t> before, deviation;
+    // A day without spending counts as zero.
     for (std::int64_t d = from; d < day; ++d)
-      before.push_back(spent.contains(d) ? spent.at(d) : 0);  // a day without spending is one too
+      before.push_back(spent.contains(d) ? spent.at(d) : 0);
     const std::int64_t usual = median(before);
     for (const std::int64_t value : before)
       deviation.push_back(std::abs(value - usual));
