@@ -1,5 +1,5 @@
-// What a project has by name and its jobs ask for: secrets, saved environments, volumes. Each is a
-// fact with an event of its own; what jobs do with it stands in src/core/model/surroundings.h.
+// What a project has by name and its jobs refer to: secrets, saved environments, volumes. Each has
+// its own events; src/core/model/surroundings.h describes how jobs use them.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace billow {
 
-// Known by its project and name. The value is sealed with the installation's key before it gets
-// here.
+// Identified by project and name. The value arrives here already sealed with the installation's
+// key.
 struct Secret {
   ProjectId project;
   std::string name;
@@ -31,8 +31,8 @@ struct Secret {
   }
 };
 
-// A directory tree kept by content, or a root file system out of an image. Saving again under the
-// name gives it new content; jobs submitted before keep theirs.
+// A directory tree stored by content, or a root file system extracted from an image. Saving again
+// under the same name replaces the content; jobs submitted before keep the old one.
 struct SavedEnvironment {
   ProjectId project;
   std::string name;
@@ -41,7 +41,7 @@ struct SavedEnvironment {
   std::string origin;      // for people: "/home/ana/venv on gpu-1", "docker.io/library/python:3.12"
   std::int64_t bytes = 0;  // unpacked
   std::int64_t stored_bytes = 0;
-  std::map<std::string, std::string> variables;  // that a job in it gets, unless it has its own
+  std::map<std::string, std::string> variables;  // set for jobs in it; a job's own variables win
   bool shared = false;                           // a template: other projects may use it
   std::string by;
   WallTime at;
@@ -62,13 +62,13 @@ struct SavedEnvironment {
   }
 };
 
-// A path that some nodes have: a disk of theirs or a shared file system. Known by its name.
+// A path that some nodes have: a local disk or a shared file system. Identified by its name.
 struct Volume {
   std::string name;
   std::string path;                                // on those nodes
   std::string pool;                                // only on nodes of this pool; empty: of any
   std::map<std::string, std::string> node_labels;  // only on nodes with these
-  std::vector<std::string> projects;               // whose jobs may have it; empty: everybody's
+  std::vector<std::string> projects;               // whose jobs may use it; empty: all
   bool read_only = false;
   std::string by;
   WallTime at;

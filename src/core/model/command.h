@@ -1,4 +1,4 @@
-// What the core can be asked. A command is a wish plus the facts that the pure core cannot look up
+// The commands of the core. A command is a request plus the facts that the pure core cannot look up
 // itself (secrets made by the shell, the ends of jobs that have left the state); `decide` turns it
 // into events or an error.
 #pragma once
@@ -18,7 +18,7 @@ struct SubmitJob {
   std::string project;  // name; empty: the user's default
   UserId user;
   std::string idempotency_key;
-  std::map<JobId, JobState> finished;  // of the dependencies that have left the state
+  std::map<JobId, JobState> finished;  // dependencies that have left the state
 };
 struct StopJob {
   JobId job;  // a job, an array, or an element
@@ -27,8 +27,8 @@ struct StopJob {
 };
 struct AgentHello {
   NodeOffer offer;
-  std::vector<TaskStatus> tasks;  // every one the agent still has, ended ones included
-  TokenId credential;             // what it showed; zero: the shell vouches for it
+  std::vector<TaskStatus> tasks;  // all that the agent still has, including ended ones
+  TokenId credential;             // what it authenticated with; zero: the shell vouches for it
 };
 struct AgentReport {
   NodeId node;
@@ -45,14 +45,14 @@ struct NodeFenced {
 struct DrainNode {
   NodeId node;
   std::string reason;    // empty: undrain
-  bool reclaim = false;  // the machine goes away: what can go on elsewhere is told to leave
+  bool reclaim = false;  // the machine goes away: jobs that can continue elsewhere leave
 };
-// By a person, or by the head for a card whose health fell; then `fault_at` says when, and a
-// person's later word stands.
+// By a person, or by the head for a card that became unhealthy; then `fault_at` is the time, and a
+// later decision of a person takes precedence.
 struct DrainGpu {
   NodeId node;
   std::int32_t gpu = 0;
-  std::string reason;  // empty: it takes work again
+  std::string reason;  // empty: it takes jobs again
   WallTime fault_at;
 };
 struct RemoveNode {
@@ -69,7 +69,7 @@ struct AddProject {
   std::string name;
   std::uint32_t weight = 100;
 };
-// What is not given stays as it is.
+// Members that are absent stay unchanged.
 struct SetProject {
   std::string name;
   std::optional<std::uint32_t> weight;
@@ -122,10 +122,10 @@ struct RemoveSchedule {
 struct StartHead {
   std::string version;
   Epoch epoch = 0;
-  std::string admin;  // the first user, made with a default project when there is none
+  std::string admin;  // the first user, created with a default project if there is none
   std::string admin_token_hash;
   std::string node_token_hash;  // of this machine's agent
-  std::string token_suffix;     // of their names, where several heads share a store
+  std::string token_suffix;     // of their names, if several heads share a store
 };
 
 struct SuspendJob {
@@ -136,22 +136,22 @@ struct SuspendJob {
 };
 struct ResumeJob {
   JobId job;
-  bool on_demand =
-      false;  // what waits inside a reservation leaves it, for the price of on-demand work
+  // Jobs waiting inside the reservation leave it and pay the on-demand price.
+  bool on_demand = false;
 };
 
-// A machine wants to join: its credential is made, and one it had before is worthless.
+// A machine wants to join: it gets a new credential, and its earlier one becomes invalid.
 struct IssueCredential {
   std::string node;
   std::string hash;
   UserId user;  // who let it join
   PoolId pool;
-  bool replaces_node =
-      false;  // the node may be known already (a pool's machine that is asked for again)
+  // The node may already be known (a pool's machine that is ordered again).
+  bool replaces_node = false;
 };
 
-// Its engine takes the node away soon: nothing new starts there, and what runs there goes back into
-// the queue.
+// The provider takes the node away soon: nothing new starts there, and its running jobs are
+// requeued.
 struct NodeReclaimed {
   NodeId node;
   std::string reason;
@@ -164,13 +164,13 @@ struct AddPool {
 struct RemovePool {
   std::string name;
 };
-// What one look into a pool's engine showed: all machines under our name.
+// The result of listing a pool's machines at the provider: all under our name.
 struct PoolSeen {
   PoolId pool;
   std::vector<MachineSighting> machines;
-  WallTime looked_at;  // when the look began: what was wanted later may be missing from it
+  WallTime looked_at;  // when the listing began: machines ordered later may be missing from it
 };
-// The engine refused to make this machine.
+// The provider refused to create this machine.
 struct OrderFailed {
   std::string machine;
   std::string reason;
@@ -179,12 +179,12 @@ struct ReleaseMachine {
   std::string machine;
   std::string reason;
 };
-// Looks at the queue, the machines and the clock: what to ask for, what to give back.
+// Decides from the queue, the machines and the clock what to order and what to give back.
 struct PlanPools {};
 
 // ---- money
-// Time has passed: budgets are looked at, days closed, idle nodes given back. Apart from Tick
-// because it looks at every lease.
+// Time has passed: checks budgets, closes days, gives back idle nodes. Separate from Tick because
+// it visits every lease.
 struct MoneyTick {};
 struct SetPrice {
   PriceRule rule;
@@ -213,12 +213,12 @@ struct IdleReported {
 struct KeepAlive {
   JobId job;  // or, from an agent, its task
   TaskId task;
-  NodeId node;  // of the agent that says so
+  NodeId node;  // of the reporting agent
   Duration lasts;
   std::string reason;
 };
 struct SetIdlePolicy {
-  std::string project;  // empty: of every project without its own
+  std::string project;  // empty: every project without its own policy
   std::optional<IdlePolicy> policy;
 };
 struct SetIdleFloor {
@@ -246,7 +246,7 @@ struct TagProject {
 };
 struct CloseMonth {
   std::string month;
-  NanoUsd cost, charge;  // what the reports say it came to
+  NanoUsd cost, charge;  // the totals in the reports
 };
 struct RecordBill {
   BillImported bill;
@@ -272,7 +272,7 @@ struct ScaleEndpoint {
   std::string endpoint;
   std::optional<std::uint32_t> min, max, concurrency;
 };
-// To a revision that served before; zero: the last one before what serves.
+// To a revision that has served before; zero: the last one before the current.
 struct RollbackEndpoint {
   std::string endpoint;
   std::uint32_t revision = 0;
@@ -290,7 +290,7 @@ struct StartReplica {
   std::uint32_t revision = 0;
   std::uint16_t port = 0;
   bool spot = false;
-  std::string region = {};  // of those its endpoint is served in; empty: any of them
+  std::string region = {};  // one of the endpoint's regions; empty: any of them
 };
 struct AcceptCall {
   AsyncCall call;

@@ -1,6 +1,5 @@
-// Serverless endpoints as values: what was deployed, in revisions, and the asynchronous calls to
-// them. Replicas are jobs: their numbers, states and costs are the jobs' own, and a label of ours
-// says whose they are.
+// Serverless endpoints as values: deployed revisions and their asynchronous calls. Replicas are
+// jobs: their numbers, states and costs are those of the jobs, and a label names their endpoint.
 #pragma once
 
 #include <map>
@@ -14,12 +13,13 @@
 
 namespace billow {
 
-// Labels that only Billow gives; a submission that brings one is refused.
+// Labels that only Billow sets; a submission with one of them is refused.
 inline constexpr char label_prefix[] = "billow.";
 inline constexpr char label_endpoint[] = "billow.endpoint";
 inline constexpr char label_revision[] = "billow.revision";
 inline constexpr char label_port[] = "billow.port";
-inline constexpr char label_region[] = "billow.region";  // whose gateway it was started for
+// The region whose gateway it was started for.
+inline constexpr char label_region[] = "billow.region";
 
 enum class EndpointAccess {
   local,  // clients on the gateway's own machine; others need a key
@@ -31,26 +31,27 @@ BILLOW_ENUM_NAMES(EndpointAccess,
                   {EndpointAccess::key, "key"},
                   {EndpointAccess::open, "open"});
 
-// How an endpoint scales, whom it serves, and how long things may take.
+// How an endpoint scales, who may call it, and its time limits.
 struct EndpointPolicy {
   std::uint32_t min = 0;
   std::uint32_t max = 1;
-  std::uint32_t concurrency = 8;       // requests at once for one replica; 0: no limit
-  Duration timeout = seconds(60);      // from a request to its answer's first byte, waking included
+  std::uint32_t concurrency = 8;  // concurrent requests per replica; 0: no limit
+  // From a request to the first byte of its answer, including the wake-up.
+  Duration timeout = seconds(60);
   Duration idle = minutes(2);          // until the last replica sleeps
-  Duration keep_suspended = hours(1);  // until a sleeper is stopped; 0: never suspend
-  Duration wait_target = milliseconds(500);  // how long a request should be held at most
+  Duration keep_suspended = hours(1);  // until a suspended replica is stopped; 0: never suspend
+  Duration wait_target = milliseconds(500);  // the longest time that a request should wait
   Duration start_timeout = minutes(10);      // until a started replica must be healthy
-  std::uint32_t base_on_demand = 0;          // with spot: so many are not
+  std::uint32_t base_on_demand = 0;          // with spot: the number that are not spot
   bool spot = false;
-  std::string
-      health;  // a path that answers 2xx when the replica can serve; empty: any answer will do
+  // A path that answers 2xx when the replica can serve; empty: any answer counts.
+  std::string health;
   std::uint32_t queue_max = 1000;
   EndpointAccess access = EndpointAccess::local;
   std::vector<std::string> cors;  // origins; "*" for any
-  std::vector<std::string>
-      regions;  // its replicas stand in these, each for the requests nearest to it; empty: anywhere
-  std::string webhook;  // told when an asynchronous call is over
+  // Replicas run in these, each serving the nearest requests; empty: anywhere.
+  std::vector<std::string> regions;
+  std::string webhook;  // called when an asynchronous call has ended
 
   bool operator==(const EndpointPolicy&) const = default;
   template <class S, class V>
@@ -75,9 +76,9 @@ struct EndpointPolicy {
 };
 
 enum class RevisionState {
-  rolling,  // being brought up; the one before serves meanwhile
+  rolling,  // starting; the previous one serves meanwhile
   serving,
-  retired,  // another took over; it can be rolled back to
+  retired,  // replaced; a rollback can restore it
   failed,   // it never became healthy, and never served
 };
 BILLOW_ENUM_NAMES(RevisionState,
@@ -93,7 +94,7 @@ struct Revision {
   WallTime made_at;
   RevisionState state = RevisionState::rolling;
   std::string reason;  // why it failed
-  JobId failed_job;    // and the replica that did, whose log may say more
+  JobId failed_job;    // the replica that failed; see its log
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("number", s.number);
@@ -126,12 +127,12 @@ struct Endpoint {
   WallTime made_at;
   std::uint32_t next_revision = 1;
   std::uint32_t serving = 0;        // a revision's number; 0: none has been healthy yet
-  std::uint32_t rolling = 0;        // being brought up; 0: none
+  std::uint32_t rolling = 0;        // starting; 0: none
   std::vector<Revision> revisions;  // oldest first
   std::vector<EndpointKey> keys;
-  JobId failed_job;  // the last replica that ended by its own doing, and why
+  JobId failed_job;  // the last replica that failed by itself, and why
   std::string failed_reason;
-  bool failed_port_taken = false;  // because somebody else had its port: the next one gets another
+  bool failed_port_taken = false;  // another process had its port: the next one gets another port
   NanoUsd replicas_cost;           // of the replicas that have ended
 
   const Revision* revision(std::uint32_t number) const {
@@ -140,7 +141,7 @@ struct Endpoint {
         return &r;
     return nullptr;
   }
-  // What is in force: of the revision that serves, or of the first while none does.
+  // The revision in force: the serving one, or the first while none serves.
   const Revision* current() const { return revision(serving != 0 ? serving : rolling); }
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
@@ -167,10 +168,9 @@ BILLOW_ENUM_NAMES(CallState,
                   {CallState::failed, "failed"},
                   {CallState::cancelled, "cancelled"});
 
-// A call that was accepted with 202: it is carried out at least once, and its answer is kept for a
-// time.
+// A call accepted with 202: it is executed at least once, and its answer is kept for a time.
 struct AsyncCall {
-  std::string id;  // not to be guessed: it is all one needs to ask for the answer
+  std::string id;  // unguessable: whoever has it can fetch the answer
   std::string endpoint;
   std::string method;
   std::string target;  // below the endpoint

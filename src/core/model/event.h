@@ -1,7 +1,6 @@
-// The facts of Billow. An event says what has happened, carries every figure that was decided (ids,
-// placements, rates, costs), and is never changed afterwards: replay only folds events, so a newer
-// scheduler or price list cannot rewrite the past. Each event in the journal says when, and who
-// caused it.
+// The facts of Billow. An event records what has happened and every decided figure (ids,
+// placements, rates, costs), and never changes: replay only folds events, so a newer scheduler or
+// price list cannot rewrite the past. Each event in the journal carries its time and who caused it.
 #pragma once
 
 #include <string>
@@ -148,8 +147,8 @@ struct ScheduleRemoved {
     v("schedule", s.schedule);
   }
 };
-// The job it made is in the JobsSubmitted right after it. A zero job: the run was skipped, for the
-// reason given.
+// The JobsSubmitted right after it contains the created job. A zero job: the run was skipped, for
+// the reason given.
 struct ScheduleFired {
   static constexpr const char* kind = "schedule_fired";
   ScheduleId schedule;
@@ -183,7 +182,7 @@ struct PoolRemoved {
   }
 };
 // The provider refused an order and is not asked again before `until`; or, with `removing`, the
-// pool orders nothing any more. Version 0.1 had only `until` and wrote INT64_MAX for the latter.
+// pool no longer orders anything. Version 0.1 had only `until` and wrote INT64_MAX for the latter.
 struct PoolDenied {
   static constexpr const char* kind = "pool_denied";
   PoolId pool;
@@ -198,7 +197,7 @@ struct PoolDenied {
     v("removing", s.removing);
   }
 };
-// Written before the engine is asked.
+// Written before the provider is asked.
 struct MachineWanted {
   static constexpr const char* kind = "machine_wanted";
   Machine machine;
@@ -233,7 +232,7 @@ struct MachineReleased {
     v("reason", s.reason);
   }
 };
-// The engine no longer has it (or never made it).
+// The provider no longer has it (or never created it).
 struct MachineGone {
   static constexpr const char* kind = "machine_gone";
   std::string machine;
@@ -245,8 +244,8 @@ struct MachineGone {
   }
 };
 
-// A card is taken out of service (with the reason) or takes work again (without). What runs on it
-// goes on.
+// A card is taken out of service (with the reason) or takes jobs again (without). Jobs running on
+// it continue.
 struct GpuDrained {
   static constexpr const char* kind = "gpu_drained";
   NodeId node;
@@ -259,7 +258,7 @@ struct GpuDrained {
     v("reason", s.reason);
   }
 };
-// A restart goes on from here.
+// A restart continues from here.
 struct JobCheckpointed {
   static constexpr const char* kind = "job_checkpointed";
   JobId job;
@@ -272,7 +271,7 @@ struct JobCheckpointed {
 };
 
 // ---- sharing
-// A project's weight and quota are these from now on.
+// Sets a project's weight and quota from now on.
 struct ProjectChanged {
   static constexpr const char* kind = "project_changed";
   ProjectId project;
@@ -293,7 +292,7 @@ struct ReservationMade {
     v("reservation", s.reservation);
   }
 };
-// It holds other places now: a node of the old ones is gone.
+// It has new places, because a node of the old ones is gone.
 struct ReservationMoved {
   static constexpr const char* kind = "reservation_moved";
   ReservationId reservation;
@@ -304,17 +303,18 @@ struct ReservationMoved {
     v("places", s.places);
   }
 };
-// Its time is over, or it was cancelled. `unused` is what its jobs did not pay for, closed as a
-// lease of its own.
+// It expired or was cancelled. `unused` is the part that its jobs did not pay for, closed as a
+// separate lease.
 struct ReservationEnded {
   static constexpr const char* kind = "reservation_ended";
   ReservationId reservation;
   std::string reason;
-  Task lease;  // what it held, from–to; its id is taken from the tasks' numbers
+  Task lease;  // its lease, from–to; its id is taken from the numbers of tasks
   NanoUsd unused;
   ProjectId project;  // who pays
   UserId user;
-  std::int64_t unused_milli = 0;  // of a GPU, on average over its time: what its jobs left
+  // Thousandths of a GPU that its jobs did not use, averaged over its time.
+  std::int64_t unused_milli = 0;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("reservation", s.reservation);
@@ -326,7 +326,7 @@ struct ReservationEnded {
     v("unused_milli", s.unused_milli);
   }
 };
-// A lost member of an elastic gang has a new place; the others were not disturbed.
+// A lost member of an elastic gang has a new place; the other members continued.
 struct MemberReplaced {
   static constexpr const char* kind = "member_replaced";
   JobId job;
@@ -338,20 +338,19 @@ struct MemberReplaced {
   }
 };
 
-// A job of a reservation is on-demand work from now on: because somebody asked for that while it
-// waited inside, or because it ran when the reservation was over.
+// A job of a reservation pays the on-demand price from now on: somebody asked for that while it
+// waited inside, or it was still running when the reservation ended.
 struct ReservationLeft {
   static constexpr const char* kind = "reservation_left";
   JobId job;
-  std::string reason;  // of one that runs: what it pays now, and why
+  std::string reason;  // for a running job: its price now, and why
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("job", s.job);
     v("reason", s.reason);
   }
 };
-// A task that runs on has another price from this moment on: its lease ends there and the next
-// begins.
+// The price of a running task changes: its lease ends and the next begins.
 struct TaskRerated {
   static constexpr const char* kind = "task_rerated";
   TaskId task;
@@ -369,7 +368,7 @@ struct TaskRerated {
   }
 };
 
-// Which image a job's room was made of on its node: what runs it again in that very one.
+// The image that a job's container was created from on its node; a rerun uses exactly this one.
 struct JobImageFound {
   static constexpr const char* kind = "job_image_found";
   JobId job;
@@ -473,9 +472,9 @@ using EventBody = OneOf<EventKinds>;
 struct Event {
   Seq seq = 0;
   WallTime at;
-  WallTime billed;    // the same moment by the clock of bills, which no setting of the wall clock
-                      // moves; 0: as `at`
-  std::string actor;  // "user:ana", "node:gpu-1", "head": who caused it
+  WallTime billed;         // the same moment on the billing clock, which changes of the wall clock
+                           // do not affect; 0: same as `at`
+  std::string actor;       // "user:ana", "node:gpu-1", "head": who caused it
   std::string request_id;  // of the API call that caused it
   EventBody body;
   WallTime billed_at() const { return billed ? billed : at; }

@@ -1,4 +1,4 @@
-// What happens to endpoints and to their asynchronous calls. See event.h.
+// Events of endpoints and their asynchronous calls. See event.h.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace billow {
 
-// A new revision, of a new endpoint or of one that is there. It is brought up; what served goes on
-// serving meanwhile.
+// A new revision of a new or an existing endpoint. It starts while the previous one continues to
+// serve.
 struct EndpointDeployed {
   static constexpr const char* kind = "endpoint_deployed";
   std::string endpoint;
@@ -26,7 +26,7 @@ struct EndpointDeployed {
     v("revision", s.revision);
   }
 };
-// A revision takes over, or never will.
+// A revision takes over, or has failed for good.
 struct RevisionJudged {
   static constexpr const char* kind = "revision_judged";
   std::string endpoint;
@@ -99,7 +99,7 @@ struct CallEnded {
     v("reason", s.reason);
   }
 };
-// Their answers were kept for long enough.
+// Their answers have expired.
 struct CallsForgotten {
   static constexpr const char* kind = "calls_forgotten";
   std::vector<std::string> ids;

@@ -22,17 +22,17 @@ struct EnvironmentStored {
     v("env", s.env);
   }
 };
-// One job, or an array: then `first` is the array's own number and its elements follow it.
+// One job, or an array: then `first` is the array's number and its elements follow it.
 struct JobsSubmitted {
   static constexpr const char* kind = "jobs_submitted";
   JobId first;
-  std::uint64_t count = 1;  // numbers taken, the array's own included
+  std::uint64_t count = 1;  // numbers taken, including the array's
   std::shared_ptr<const JobSpec> spec;
   ProjectId project;
   UserId user;
-  std::uint32_t waiting_for = 0;  // dependencies not met yet: held until they are
+  std::uint32_t waiting_for = 0;  // unmet dependencies: held until they are met
   std::string idempotency_key;    // already scoped to its user
-  Expectation expected;           // how long each of them runs, from earlier runs like it
+  Expectation expected;           // run time of each, learned from similar runs
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("first", s.first);
@@ -45,7 +45,7 @@ struct JobsSubmitted {
     v("expected", s.expected);
   }
 };
-// Nothing holds it any more: it enters the queue.
+// Nothing holds it any longer: it enters the queue.
 struct JobReady {
   static constexpr const char* kind = "job_ready";
   JobId job;
@@ -54,7 +54,7 @@ struct JobReady {
     v("job", s.job);
   }
 };
-// One dependency of it is met; others may be left.
+// One of its dependencies is met; others may remain.
 struct DependencyMet {
   static constexpr const char* kind = "dependency_met";
   JobId job;
@@ -65,7 +65,7 @@ struct DependencyMet {
     v("on", s.on);
   }
 };
-// Every task of the next attempt has its place; their leases begin.
+// Every task of the next attempt is placed; their leases begin.
 struct JobPlaced {
   static constexpr const char* kind = "job_placed";
   JobId job;
@@ -86,7 +86,7 @@ struct TaskStarted {
     v("at_ns", s.at);
   }
 };
-// The task is over and its lease with it.
+// The task has ended, and its lease with it.
 struct TaskEnded {
   static constexpr const char* kind = "task_ended";
   TaskId task;
@@ -112,7 +112,7 @@ struct JobStopping {
   std::string reason;
   StopCause cause = StopCause::request;
   bool force = false;  // without grace
-  JobId for_job;       // preempted: who gets its place
+  JobId for_job;       // preempted: the job that gets its capacity
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("job", s.job);
@@ -122,13 +122,13 @@ struct JobStopping {
     v("for_job", s.for_job);
   }
 };
-// The attempt is over and another will come.
+// The attempt has ended and another follows.
 struct JobRequeued {
   static constexpr const char* kind = "job_requeued";
   JobId job;
   WallTime not_before;
   std::string reason;
-  bool failed = false;  // by its own doing: it counts as one of the retries
+  bool failed = false;  // by its own fault: counts as a retry
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("job", s.job);
@@ -153,15 +153,15 @@ struct JobEnded {
 };
 
 // ---- suspend and resume
-// Told to suspend; it keeps its GPUs until TaskSuspended.
+// Ordered to suspend; it keeps its GPUs until TaskSuspended.
 struct JobSuspending {
   static constexpr const char* kind = "job_suspending";
   JobId job;
   std::string reason;
   SuspendCause cause = SuspendCause::request;
   SuspendMode mode = SuspendMode::warm;
-  bool resume_wanted = false;  // as soon as there is room again
-  JobId for_job;               // preempted: who gets its place
+  bool resume_wanted = false;  // as soon as capacity is free again
+  JobId for_job;               // preempted: the job that gets its capacity
   std::uint32_t order = 0;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
@@ -174,7 +174,7 @@ struct JobSuspending {
     v("order", s.order);
   }
 };
-// Its memory is kept and its GPUs are free: the lease of them is closed, one of memory begins. Its
+// Its memory is kept and its GPUs are free: their lease is closed and a lease of memory begins. Its
 // job is suspended.
 struct TaskSuspended {
   static constexpr const char* kind = "task_suspended";
@@ -183,7 +183,7 @@ struct TaskSuspended {
   NanoUsd cost;  // of the lease that ended
   Rate rate;     // of the one that begins, per GiB of memory
   std::int64_t ram_mib = 0;
-  std::string resume_failed;  // it was to resume and could not, and is as it was before
+  std::string resume_failed;  // a resume failed and left it suspended: why
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("task", s.task);
@@ -194,7 +194,7 @@ struct TaskSuspended {
     v("resume_failed", s.resume_failed);
   }
 };
-// It could not be suspended, and runs on.
+// It could not be suspended and continues to run.
 struct SuspendFailed {
   static constexpr const char* kind = "suspend_failed";
   JobId job;
@@ -207,7 +207,7 @@ struct SuspendFailed {
     v("reason", s.reason);
   }
 };
-// Of a job that is suspended or about to be: why, and whether it goes on when there is room.
+// For a job that is suspended or about to be: why, and whether it resumes when capacity is free.
 struct SuspensionChanged {
   static constexpr const char* kind = "suspension_changed";
   JobId job;
@@ -222,7 +222,7 @@ struct SuspensionChanged {
     v("resume_wanted", s.resume_wanted);
   }
 };
-// It has GPUs again: the lease of memory is closed, one of GPUs begins.
+// It has GPUs again: the lease of memory is closed and one of GPUs begins.
 struct JobResuming {
   static constexpr const char* kind = "job_resuming";
   JobId job;
@@ -230,7 +230,7 @@ struct JobResuming {
   std::vector<GpuGrant> gpus;
   std::int64_t cpu_milli = 0;
   std::int64_t mem_mib = 0;
-  WallTime lease_to;  // of the lease of memory, and the beginning of the other
+  WallTime lease_to;  // end of the memory lease and start of the other
   NanoUsd cost;       // of the lease of memory
   Rate rate;
   PriceClass price_class = PriceClass::on_demand;
@@ -257,7 +257,7 @@ struct TaskResumed {
     v("task", s.task);
   }
 };
-// What its agent has found out about suspending it.
+// Its agent's finding whether it can be suspended.
 struct TaskDeclared {
   static constexpr const char* kind = "task_declared";
   TaskId task;

@@ -1,4 +1,4 @@
-// What happens to money: prices, budgets, metering, idleness, and what people keep beside the
+// Events of money: prices, budgets, metering, idleness, and records that people keep beside the
 // books. See event.h.
 #pragma once
 
@@ -13,8 +13,7 @@
 namespace billow {
 
 // ---- money: prices
-// An operator's price; it holds from here on, for leases that begin and for nodes as they are
-// priced anew.
+// An operator's price. It applies from now on to new leases and to nodes when they are next priced.
 struct PriceSet {
   static constexpr const char* kind = "price_set";
   PriceRule rule;
@@ -31,7 +30,7 @@ struct PriceRemoved {
     v("of", s.of);
   }
 };
-// What the whole node costs a second from here on, and how much of it can be leased.
+// The cost of the whole node per second from now on, and how much of it can be leased.
 struct NodePriceSet {
   static constexpr const char* kind = "node_price_set";
   NodeId node;
@@ -49,7 +48,7 @@ struct NodePriceSet {
 struct BudgetSet {
   static constexpr const char* kind = "budget_set";
   Budget budget;
-  NanoUsd spent;  // by leases that ended before, in the period that runs
+  NanoUsd spent;  // by leases that ended before, in the current period
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("budget", s.budget);
@@ -64,7 +63,7 @@ struct BudgetRemoved {
     v("budget", s.budget);
   }
 };
-// A mark was passed (50, 80, 100 %), the cap reached, or a new period begun.
+// A threshold was passed (50, 80, 100 %), the cap was reached, or a new period began.
 struct BudgetWarned {
   static constexpr const char* kind = "budget_warned";
   BudgetKey budget;
@@ -81,12 +80,12 @@ struct BudgetWarned {
     v("text", s.text);
   }
 };
-// It was about to start and its minimum cannot be paid: out of the queue until it can.
+// It was about to start but its minimum cannot be paid: out of the queue until it can.
 struct JobHeld {
   static constexpr const char* kind = "job_held";
   JobId job;
   std::string reason;
-  Rate rate;  // what it would have cost a second
+  Rate rate;  // its cost per second if it had started
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("job", s.job);
@@ -121,7 +120,7 @@ struct DayClosed {
     v("charge", s.charge);
   }
 };
-// No posting is made into this month any more: what comes late is posted into the next.
+// No more postings into this month: late ones go into the next.
 struct MonthClosed {
   static constexpr const char* kind = "month_closed";
   std::string month;  // "2026-11"
@@ -137,8 +136,8 @@ struct MonthClosed {
 // ---- money: idleness
 struct IdlePolicySet {
   static constexpr const char* kind = "idle_policy_set";
-  ProjectId project;                 // none: of every project without its own
-  std::optional<IdlePolicy> policy;  // none: as for everybody
+  ProjectId project;                 // none: every project without its own policy
+  std::optional<IdlePolicy> policy;  // none: the default policy
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("project", s.project);
@@ -153,12 +152,12 @@ struct IdleFloorSet {
     v("floor", s.floor);
   }
 };
-// What a task's agent found, with its reason. `action` is what its ladder has come to.
+// A finding of a task's agent, with its reason. `action` is the step reached on the idle ladder.
 struct IdleWarned {
   static constexpr const char* kind = "idle_warned";
   TaskId task;
   JobId job;
-  IdleState state = IdleState::idle;  // hung: busy by its own word, at the power of an idle card
+  IdleState state = IdleState::idle;  // hung: reports as busy, but draws the power of an idle card
   IdleAction action = IdleAction::warn;
   std::string text;  // "idle 12m: SM 0 %, 71 W (idle 68 W), CPU 0.1 %, no I/O; suspending in 3m"
   template <class S, class V>
@@ -170,7 +169,7 @@ struct IdleWarned {
     v("text", s.text);
   }
 };
-// Every task of the job has come to it.
+// Every task of the job has reached this step.
 struct IdleActed {
   static constexpr const char* kind = "idle_acted";
   JobId job;
@@ -188,7 +187,7 @@ struct KeptAlive {
   JobId job;
   Duration lasts;
   std::string reason;
-  bool by_task = false;  // asked for inside the job: its agent knows already
+  bool by_task = false;  // requested from inside the job: its agent already knows
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("job", s.job);
@@ -209,7 +208,7 @@ struct NodeReleased {
   }
 };
 
-// ---- money: what people keep beside the books
+// ---- money: records that people keep beside the books
 struct WebhookAdded {
   static constexpr const char* kind = "webhook_added";
   Webhook webhook;
@@ -255,7 +254,7 @@ struct CommitmentRemoved {
 struct ProjectTagged {
   static constexpr const char* kind = "project_tagged";
   ProjectId project;
-  std::string key, value;  // an empty value takes the tag away
+  std::string key, value;  // an empty value removes the tag
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("project", s.project);

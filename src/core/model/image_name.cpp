@@ -47,7 +47,7 @@ bool good_tag(std::string_view text) {
          std::all_of(text.begin(), text.end(),
                      [](char c) { return word(c) || c == '.' || c == '-'; });
 }
-// What is shown of a name that may hold anything.
+// A printable form of a name that may contain anything.
 std::string shown(std::string_view text) {
   std::string out;
   for (const char c : text.substr(0, 80))

@@ -1,6 +1,5 @@
-// Names of container images, taken apart before anybody acts on them: a name ends up on another
-// program's command line, on every node, so nothing passes here that could be read as an option, a
-// transport or a path.
+// Names of container images, parsed before use: a name ends up on another program's command line on
+// every node, so anything that could be read as an option, a transport or a path is refused here.
 //
 //   [REGISTRY[:PORT]/]PATH[:TAG][@sha256:DIGEST]      docker.io/pytorch/pytorch:2.4, ubuntu,
 //   localhost/mine, host:5000/a/b@sha256:…
@@ -20,11 +19,11 @@ struct ImageName {
   std::string digest;      // "sha256:…"; empty: none was named
 
   std::string text() const;  // as it was written
-  // With the registry that a name without one means: Docker's, as everybody writes it.
+  // With Docker's registry for a name without one, as is customary.
   std::string qualified() const;
-  // The very image of this digest ("sha256:…"), whatever the tag points to by now.
+  // The exact image with this digest ("sha256:…"), wherever the tag points now.
   std::string pinned(std::string_view image_digest) const;
-  // A registry on this machine itself, which is spoken to without TLS.
+  // A registry on this machine, which is contacted without TLS.
   bool on_loopback() const;
 };
 

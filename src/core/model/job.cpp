@@ -10,7 +10,7 @@
 namespace billow {
 namespace {
 
-// Tasks run on Linux, so their signals are Linux's on every client that shows them.
+// Tasks run on Linux, so clients on any system show Linux signal names.
 const char* linux_signal_name(std::int32_t number) {
   constexpr const char* names[] = {
       "",     "HUP",  "INT",  "QUIT", "ILL",    "TRAP",   "ABRT",  "BUS",  "FPE",  "KILL", "USR1",
@@ -115,8 +115,8 @@ Duration checkpoint_interval(Duration cost, Duration mtbf) {
   if (c <= 0 || m <= 0)
     return {};
   if (c >= 2 * m)
-    return mtbf;  // beyond this no interval helps: the next failure comes before the next
-                  // checkpoint pays
+    return mtbf;  // beyond this no interval helps: the next failure comes before a
+                  // checkpoint pays off
   const double young = std::sqrt(2 * c * m), ratio = c / (2 * m);
   return milliseconds(
       static_cast<std::int64_t>((young * (1 + std::sqrt(ratio) / 3 + ratio / 9) - c) * 1000));

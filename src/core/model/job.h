@@ -1,5 +1,4 @@
-// Jobs and tasks as values. A JobSpec is what was asked and never changes; array elements share
-// one.
+// Jobs and tasks as values. A JobSpec is the request and never changes; array elements share one.
 #pragma once
 
 #include <map>
@@ -22,7 +21,7 @@ namespace billow {
 
 using Environment = std::map<std::string, std::string>;
 
-// When a job that names another may start: after it succeeded, ended at all, or failed.
+// When a job may start after another: after its success, its end, or its failure.
 enum class AfterKind { ok, any, failed };
 BILLOW_ENUM_NAMES(AfterKind,
                   {AfterKind::ok, "ok"},
@@ -62,10 +61,10 @@ struct JobSpec {
   std::string name;
   std::vector<std::string> argv;
   std::string cwd;
-  std::string env_digest;   // the environment is stored once per content, see EnvironmentStored
+  std::string env_digest;   // stored once per content, see EnvironmentStored
   Resources resources;      // per node
   std::uint32_t nodes = 1;  // a gang of this many tasks
-  std::uint32_t procs = 1;  // processes of the command on each node, with ranks of their own
+  std::uint32_t procs = 1;  // processes of the command on each node, each with its rank
   Duration time_limit;      // 0: none
   std::int32_t priority = 0;
   bool spot = false;
@@ -76,26 +75,25 @@ struct JobSpec {
   std::map<std::string, std::string> labels;
   std::map<std::string, std::string> node_labels;  // required of the node: zone, rack, …
   PlaceWish place;
-  ReservationId reservation;  // runs inside this one, at its price
-  bool elastic = false;  // a gang that goes on when a member's node is lost, and takes a new member
-                         // in its place
+  ReservationId reservation;  // the job runs inside it, at its price
+  bool elastic = false;       // a gang that continues when a member's node is lost, and gets a
+                              // replacement
   bool pty = false;
   bool use_stdin = false;              // else the job reads from /dev/null
   std::uint16_t rows = 24, cols = 80;  // of the terminal, at start
   Duration stop_grace = seconds(10);
-  bool rerun_if_lost = false;  // may start again although an earlier attempt may have had effects
+  bool rerun_if_lost = false;  // may restart although an earlier attempt may have had effects
   Suspendable suspendable = Suspendable::automatic;
-  bool strict =
-      false;  // a slice's share of compute is a hard cap, also while others leave theirs unused
-  bool time_sliced =
-      false;  // the share is not enforced: the driver's own time-slicing, for what cannot be gated
-  std::string
-      suspend_hook;  // shell commands of the job's user, before a suspend and after a resume
+  bool strict = false;  // a hard limit on a slice's compute, even while others leave theirs unused
+  // The share is not enforced: the driver's time-slicing, for programs that cannot be gated.
+  bool time_sliced = false;
+  // Shell commands run as the job's user, before a suspend and after a resume.
+  std::string suspend_hook;
   std::string resume_hook;
-  Duration checkpoint_every;           // 0: the job is not asked to checkpoint
-  std::string checkpoint_cmd;          // how it is asked: a shell command of its user…
+  Duration checkpoint_every;           // 0: never asks the job to checkpoint
+  std::string checkpoint_cmd;          // how to ask: a shell command run as its user…
   std::int32_t checkpoint_signal = 0;  // …or a signal to the job
-  std::string checkpoint_dir;          // where they are kept: a directory that every node sees
+  std::string checkpoint_dir;          // a directory that every node sees
   Surroundings surroundings;           // image, environment, volumes, secrets
 
   bool operator==(const JobSpec&) const = default;
@@ -144,11 +142,11 @@ struct ExitStatus {
   std::int32_t code = 0;
   std::int32_t signal = 0;
   std::string message;      // "exec python3: No such file or directory"
-  bool port_taken = false;  // a replica that could not have its port, because somebody else has it
+  bool port_taken = false;  // a replica could not bind its port because another process has it
 
   bool ok() const { return kind == ExitKind::exited && code == 0; }
-  // What a shell would report: the code, 128 + signal, 127 for a command not found, 124 for a time
-  // limit.
+  // The code that a shell would report: the exit code, 128 + signal, 127 for a command not found,
+  // 124 for a time limit.
   int shell_code() const;
   std::string text() const;  // "exit code 3", "killed by SIGSEGV", "out of memory", …
   bool operator==(const ExitStatus&) const = default;
@@ -193,16 +191,16 @@ struct GpuGrant {
   }
 };
 
-// One attempt of one rank of a job, on one node, holding a lease from `lease_from` until `lease_to`
+// One attempt of one rank of a job on one node, holding a lease from `lease_from` until `lease_to`
 // (0: still held). A suspended task holds a lease of class `suspended`: of memory, not of GPUs;
-// `gpus` then says which ones its image came from.
+// `gpus` then lists the GPUs that its image came from.
 struct Task {
   TaskId id;
   JobId job;
   std::uint32_t rank = 0;
   std::uint32_t attempt = 0;
   NodeId node;
-  std::string boot_id;  // of the node when it was placed: after a reboot the task cannot be alive
+  std::string boot_id;  // of the node at placement: after a reboot the task cannot be alive
   TaskState state = TaskState::starting;
   std::vector<GpuGrant> gpus;
   std::int64_t cpu_milli = 0;
@@ -212,14 +210,14 @@ struct Task {
   Rate rate;  // of one whole GPU when the lease began; zero for tasks without GPUs
   PriceClass price_class = PriceClass::on_demand;
   ReservationId reservation;  // inside which it was placed
-  WallTime started_at;        // as the agent said
+  WallTime started_at;        // as reported by the agent
   ExitStatus exit;
   TaskUsage usage;
-  bool never_began = false;        // ended, and known not to have run: not merely never seen to
+  bool never_began = false;        // ended, and certainly never ran (not merely never seen running)
   std::uint32_t lease_number = 0;  // a suspend or resume closes one lease and opens the next
-  std::int64_t ram_mib = 0;  // of a suspended one: what its memory and its GPUs' take of the node's
-  std::string unsuspendable;  // as its agent says: why it cannot be suspended; empty: it can
-  Duration suspended_for;     // until it was last resumed, all told
+  std::int64_t ram_mib = 0;   // suspended: node memory that holds its memory and that of its GPUs
+  std::string unsuspendable;  // reported by its agent: why it cannot be suspended; empty: it can
+  Duration suspended_for;     // total until it was last resumed
 
   bool holds_gpus() const {
     return state != TaskState::ended && price_class != PriceClass::suspended;
@@ -253,11 +251,11 @@ struct Task {
   }
 };
 
-// The newest files a job has left to go on from, where they outlive its node.
+// The newest files from which a job can continue, kept where they outlive its node.
 struct Checkpoint {
   std::string path;  // empty: there are none
   WallTime at;
-  std::int64_t cost_ms = 0;  // how long making and keeping them took
+  std::int64_t cost_ms = 0;  // time to write and keep them
   bool operator==(const Checkpoint&) const = default;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
@@ -266,8 +264,8 @@ struct Checkpoint {
     v("cost_ms", s.cost_ms);
   }
 };
-// How often to checkpoint so that the time spent on checkpoints and on work done twice is least,
-// where a failure comes every `mtbf` on average (Young 1974, with Daly's correction of 2006).
+// The checkpoint interval that minimises the time spent on checkpoints and on repeated work if a
+// failure comes every `mtbf` on average (Young 1974, with Daly's correction of 2006).
 Duration checkpoint_interval(Duration cost, Duration mtbf);
 
 // One task as the agent knows it: from its memory or, after a restart, from the task's directory.
@@ -279,13 +277,12 @@ struct TaskStatus {
   ExitStatus exit;  // when ended
   TaskUsage usage;
   std::uint64_t log_end = 0;  // logical end of its log so far
-  bool never_began = false;   // ended, and no process was ever made for it
-  std::uint32_t order = 0;    // the last suspend or resume order taken up; the state and the next
-                              // four lines are about it
-  std::string
-      order_error;    // why that order could not be carried out; the task is then as it was before
-  WallTime order_at;  // when it was carried out
-  std::int64_t ram_mib = 0;   // suspended: what it holds of the node's memory
+  bool never_began = false;   // ended, and no process was ever created for it
+  std::uint32_t order = 0;   // the last suspend or resume order it received; the state and the next
+                             // four lines are about it
+  std::string order_error;   // why that order failed; the task is then unchanged
+  WallTime order_at;         // when it was carried out
+  std::int64_t ram_mib = 0;  // suspended: the node memory it holds
   std::string unsuspendable;  // why it cannot be suspended; empty: it can
   Checkpoint checkpoint;      // of its newest
   std::string waits_for;  // starting: what for, for people: "pulling python:3.12: 312 of 1,900 MB"
@@ -317,14 +314,14 @@ struct TaskStatus {
   }
 };
 
-// Where a job stands between running and suspended. Orders are numbered, so that a report is never
-// taken for one about another.
+// The state of a job between running and suspended. Orders are numbered, so that a report is never
+// mistaken for one about another order.
 struct Suspension {
   SuspendPhase phase = SuspendPhase::none;
   SuspendCause cause = SuspendCause::none;
   SuspendMode mode = SuspendMode::warm;
-  std::uint32_t order = 0;     // of the last suspend or resume order given
-  bool resume_wanted = false;  // it goes on as soon as its GPUs are free
+  std::uint32_t order = 0;     // the last suspend or resume order issued
+  bool resume_wanted = false;  // it resumes as soon as its GPUs are free
   WallTime since;              // of the phase
   bool operator==(const Suspension&) const = default;
   template <class S, class V>
@@ -338,7 +335,7 @@ struct Suspension {
   }
 };
 
-// How long a job will probably run, learned from runs like it. No runs: nothing is known.
+// How long a job will probably run, learned from similar runs. Zero runs: unknown.
 struct Expectation {
   Duration likely;   // half of them took no longer
   Duration at_most;  // nine of ten took no longer
@@ -363,26 +360,27 @@ struct Job {
   WallTime submitted_at;
   WallTime started_at;  // of the first attempt
   WallTime ended_at;
-  WallTime not_before;            // a retry's back-off
-  std::uint32_t attempt = 0;      // attempts begun
-  std::uint32_t failures = 0;     // of them, those that failed by their own doing and were retried;
-                                  // not the preempted or lost
-  std::uint32_t waiting_for = 0;  // dependencies not met yet
-  StopCause stopping = StopCause::none;  // why its tasks are being ended, while they are
+  WallTime not_before;         // a retry's back-off
+  std::uint32_t attempt = 0;   // attempts begun
+  std::uint32_t failures = 0;  // of these, those that failed by their own fault and were retried;
+                               // preempted and lost ones do not count
+  std::uint32_t waiting_for = 0;         // unmet dependencies
+  StopCause stopping = StopCause::none;  // why its tasks are being stopped, while they are
   bool stop_forced = false;              // without grace
-  JobId gives_way_to;                    // preempted: who gets its place
+  JobId gives_way_to;                    // preempted: the job that gets its capacity
   std::string reason;                    // why it is held, stopped or failed
   ExitStatus exit;
   NanoUsd cost;               // of the leases closed so far
   std::vector<TaskId> tasks;  // of the current attempt
   Suspension suspension;
   Checkpoint checkpoint;      // of any attempt
-  Expectation expected;       // how long it runs, as far as earlier runs tell
+  Expectation expected;       // run time, as far as earlier runs predict it
   std::uint32_t repairs = 0;  // members replaced so far
-  WallTime member_lost_at;  // a member of an elastic gang is gone since then, and not replaced yet
-  bool left_reservation = false;  // it goes on without the reservation its spec names, at the price
-                                  // of on-demand work: somebody asked for that
-  std::string image_digest;  // of the image that its room was made of last, as its node found it
+  WallTime member_lost_at;    // since when a member of an elastic gang is missing and not replaced
+  // It continues without the reservation in its spec, at the on-demand.
+  bool left_reservation = false;
+  // price: somebody asked for that
+  std::string image_digest;  // of the image that its last container was created from
 
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {

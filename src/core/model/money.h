@@ -1,6 +1,5 @@
-// Money as values: prices, budgets, idle rules, commitments, and what a task was measured to use.
-// They stand in events and in messages to agents, so they live here; what follows from them is
-// decided in ledger/, control/ and agent/.
+// Money as values: prices, budgets, idle rules, commitments, and the measured use of tasks. Events
+// and messages to agents contain them, so they live here; ledger/, control/ and agent/ act on them.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +18,7 @@ namespace billow {
 
 // ---- budgets
 enum class BudgetScope { project, user, job };
-enum class BudgetPeriod { daily, monthly, total };  // days and months of UTC
+enum class BudgetPeriod { daily, monthly, total };  // days and months in UTC
 enum class BudgetAction { none, warn, suspend, stop };
 BILLOW_ENUM_NAMES(BudgetScope,
                   {BudgetScope::project, "project"},
@@ -69,7 +68,7 @@ struct Budget {
 };
 struct BudgetState {
   WallTime period_from;         // the warnings below belong to the period that began then
-  std::int32_t warned_pct = 0;  // the highest given: 50, 80, 100
+  std::int32_t warned_pct = 0;  // the highest warning given: 50, 80, 100
   WallTime capped_at;           // 0: below the cap
   bool stopped = false;
   bool operator==(const BudgetState&) const = default;
@@ -96,15 +95,15 @@ BILLOW_ENUM_NAMES(IdleAction,
                   {IdleAction::stop, "stop"},
                   {IdleAction::recovered, "recovered"});
 
-// Times of idleness, counted from the last work.
+// Durations of idleness since the job was last active.
 struct IdlePolicy {
   bool enabled = true;
   Duration warn_after = seconds(9 * 60 + 30);
   Duration suspend_after = minutes(15);
-  Duration stop_after =
-      minutes(22);  // on nodes that bill; with the node's own return, half an hour is not exceeded
-  Duration spin_leash =
-      minutes(3);  // more for a task whose CPU is busy without progress: the verdict's one doubt
+  // On nodes that bill; including the return of the node, at most half an hour.
+  Duration stop_after = minutes(22);
+  // Added if a task's CPU is busy without progress: the only doubtful case.
+  Duration spin_leash = minutes(3);
   Duration keepalive_max = hours(4);  // a keep-alive lasts at most this long
   bool operator==(const IdlePolicy&) const = default;
   template <class S, class V>
@@ -117,10 +116,10 @@ struct IdlePolicy {
     v("keepalive_max_ns", s.keepalive_max);
   }
 };
-// The administrator's. Zero: no bound.
+// The administrator's limits. Zero: no limit.
 struct IdleFloor {
-  Duration suspend_by =
-      hours(12);     // no idleness lasts longer, whatever a project or a keep-alive says
+  // Idleness never lasts longer, whatever a project or a keep-alive says.
+  Duration suspend_by = hours(12);
   Duration stop_by;  // on nodes that bill
   bool operator==(const IdleFloor&) const = default;
   template <class S, class V>
@@ -133,8 +132,9 @@ struct IdleFloor {
 struct IdleRules {
   IdlePolicy policy;
   IdleFloor floor;
-  bool can_suspend = false;  // its work can be kept while its GPUs are given back
-  bool gang = false;  // ranks wait for each other: while the head is there it decides, not one node
+  bool can_suspend = false;  // it can be suspended, which frees its GPUs
+  // Ranks wait for each other: the head decides while it is reachable, not one node.
+  bool gang = false;
   bool operator==(const IdleRules&) const = default;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
@@ -153,9 +153,9 @@ struct TaskMeter {
   std::int64_t gpu_mem_peak_mib = 0;  // on its fullest card
   std::int32_t sm_peak_pct = 0;
   std::int32_t engine_p95_pct = 0;  // of max(SM, memory activity)
-  bool measured = false;            // the card could tell
+  bool measured = false;            // the card could measure it
   std::int64_t egress_bytes = 0;    // sent to public addresses
-  NanoUsd egress;                   // what they came to, as the head reckoned when it heard of them
+  NanoUsd egress;                   // their cost, computed by the head on receipt
   bool operator==(const TaskMeter&) const = default;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
@@ -180,15 +180,15 @@ struct TaskMark {
 };
 
 // ---- prices
-// What an operator set for a kind of GPU ("gpu:H100"), a pool ("pool:aws") or one node
-// ("node:gpu-1"); the narrowest counts. Cost is what the hardware costs, charge what projects pay;
-// a charge that is not set is the cost.
+// Prices that an operator set for a kind of GPU ("gpu:H100"), a pool ("pool:aws") or one node
+// ("node:gpu-1"); the narrowest applies. Cost is what the hardware costs, charge what projects pay;
+// the charge defaults to the cost.
 struct PriceRule {
   std::string of;            // "gpu:H100", "pool:aws", "node:gpu-1"
   std::optional<Rate> cost;  // per GPU-second; on nodes without GPUs per second of the node
   std::optional<Rate> charge;
   std::optional<Rate> charge_spot;
-  NanoUsd storage_gib_month, egress_gib;  // where the pool prices them
+  NanoUsd storage_gib_month, egress_gib;  // if the pool prices them
   std::string how;  // for people: "$250,000 over 4 years, 10.2 kW at $0.15/kWh"
   bool operator==(const PriceRule&) const = default;
   template <class S, class V>
@@ -222,8 +222,8 @@ struct CommitmentTerms {
   }
 };
 
-// Where notices go. The secret it is signed with is made from the installation's own key and is not
-// kept here.
+// Where notices go. The signing secret is derived from the installation's key and is not stored
+// here.
 struct Webhook {
   std::uint64_t id = 0;
   std::string url;
@@ -238,16 +238,16 @@ struct Webhook {
   }
 };
 
-// Limits of money, beside its values so that a change rebuilds only what counts money.
+// Limits of money, kept beside its values so that a change rebuilds only code that handles money.
 namespace limits {
-inline constexpr Duration node_give_back_after =
-    minutes(3);  // without a job, on a node that bills: with the idle ladder under half an hour
-inline constexpr Duration head_gone_after =
-    minutes(10);  // then a node that bills and runs nothing ends itself
-inline constexpr Duration meter_mark_every = minutes(5);    // in the journal, per task
-inline constexpr Duration meter_say_every = minutes(1);     // by an agent, of all its tasks
-inline constexpr Duration lease_renew_every = seconds(30);  // paid time, where a budget limits it
-inline constexpr Duration money_tick = seconds(2);          // budgets are looked at this often
+// Without a job, on a node that bills: with the idle ladder under half an hour.
+inline constexpr Duration node_give_back_after = minutes(3);
+// After this a node that bills and runs nothing shuts itself down.
+inline constexpr Duration head_gone_after = minutes(10);
+inline constexpr Duration meter_mark_every = minutes(5);    // to the journal, per task
+inline constexpr Duration meter_say_every = minutes(1);     // by an agent, for all its tasks
+inline constexpr Duration lease_renew_every = seconds(30);  // paid time, if a budget limits it
+inline constexpr Duration money_tick = seconds(2);          // interval of budget checks
 inline constexpr std::size_t webhooks_max = 64;
 }  // namespace limits
 

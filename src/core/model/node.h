@@ -21,9 +21,9 @@ struct NodeGpu {
   std::string model;   // "NVIDIA H100 80GB HBM3"
   std::string type;    // "H100": what --gpu-type names
   std::int64_t mem_mib = 0;
-  std::int32_t nvlink_domain = -1;  // GPUs of one number reach each other by NVLink; -1: none
+  std::int32_t nvlink_domain = -1;  // GPUs with the same number are connected by NVLink; -1: none
   std::int32_t numa = -1;
-  std::string unhealthy;         // why it takes no work; empty: healthy
+  std::string unhealthy;         // why it takes no jobs; empty: healthy
   std::vector<std::string> mig;  // profiles of existing instances
 
   bool operator==(const NodeGpu&) const = default;
@@ -42,7 +42,7 @@ struct NodeGpu {
   }
 };
 
-// What an agent offers when it says hello.
+// What an agent offers in its hello message.
 struct NodeOffer {
   std::string name;
   std::string boot_id;
@@ -53,7 +53,7 @@ struct NodeOffer {
   std::map<std::string, std::string> labels;
   bool simulated = false;
   std::string arch;
-  std::string address;  // where the nodes of a gang reach it; empty: by its name
+  std::string address;  // where the nodes of a gang reach it; empty: its name
 
   bool operator==(const NodeOffer&) const = default;
   template <class S, class V>
@@ -71,11 +71,11 @@ struct NodeOffer {
   }
 };
 
-// A card taken out of service by its health, or put back by a person. `since` is when that was
-// decided: faults older than a person's decision do not count again.
+// A card taken out of service for its health, or put back by a person. `since` is the time of that
+// decision: faults older than a person's decision do not count again.
 struct GpuMark {
   std::int32_t gpu = 0;
-  std::string drained;  // why it takes no new work; empty: it does
+  std::string drained;  // why it takes no new jobs; empty: it does
   WallTime since;
   bool operator==(const GpuMark&) const = default;
   template <class S, class V>
@@ -91,7 +91,7 @@ struct Node {
   NodeOffer offer;
   bool reachable = true;
   WallTime unreachable_since;
-  std::string drained;  // why it takes no new work; empty: it does
+  std::string drained;  // why it takes no new jobs; empty: it does
   WallTime joined_at;
   PoolId pool;                     // where it came from; zero: it joined by itself
   std::vector<GpuMark> gpu_marks;  // of cards that were ever drained, by index
@@ -102,7 +102,7 @@ struct Node {
         return &m;
     return nullptr;
   }
-  // Why a card takes no new work: the agent's word first, then the mark. Empty: it does.
+  // Why a card takes no new jobs: the agent's reason first, then the mark. Empty: it does.
   std::string gpu_trouble(const NodeGpu& gpu) const {
     if (!gpu.unhealthy.empty())
       return gpu.unhealthy;
@@ -125,7 +125,7 @@ struct Node {
 struct User {
   UserId id;
   std::string name;
-  std::string unix_name;     // whom its jobs run as on the nodes
+  std::string unix_name;     // the Unix user that its jobs run as
   Role role = Role::member;  // on the whole installation
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
@@ -152,7 +152,7 @@ struct Project {
   }
 };
 
-// A token is shown once, when it is made; what is kept is its hash.
+// A token is shown once, when it is created; only its hash is kept.
 struct Token {
   TokenId id;
   std::string name;
@@ -160,8 +160,8 @@ struct Token {
   UserId user;
   TokenScope scope = TokenScope::full;
   ProjectId project;  // for scope submit
-  std::string node;   // for scope node: whom alone it speaks for; empty: this machine's own agent
-  PoolId pool;        // for scopes node and join: where such a node comes from
+  std::string node;   // for scope node: the only node it speaks for; empty: this machine's agent
+  PoolId pool;        // for scopes node and join: the pool of such a node
   WallTime created_at;
   WallTime expires_at;  // 0: never
   template <class S, class V>
@@ -179,7 +179,7 @@ struct Token {
   }
 };
 
-// A job submitted again and again by the clock.
+// A job that is submitted repeatedly by the clock.
 struct Schedule {
   ScheduleId id;
   std::string name;

@@ -1,12 +1,12 @@
-// What an endpoint's latency objective leaves for waiting: one rule, for whoever deploys and for
-// the replays that the rule was judged by.
+// The part of an endpoint's latency objective that a request may wait: one rule, used by
+// deployments and by the replays that validated it.
 #pragma once
 
 #include "base/clock.h"
 
 namespace billow {
 
-// The last third is for the replica, to read the request and begin its answer.
+// The last third is left for the replica to read the request and begin its answer.
 constexpr Duration wait_target_of(Duration first_byte_objective) {
   return {first_byte_objective.ns / 3 * 2};
 }

@@ -1,7 +1,7 @@
-// A value of one type out of a list, as std::variant, for lists of many types. std::variant builds
-// the copy, move and destruction of every alternative in every file that holds one: with 86 events
-// that took 33 s of compile time. Here an object carries a pointer to the operations of the one
-// type it holds, so a file pays only for the alternatives it names. The list is a named struct,
+// A value of one type out of a list, like std::variant, for lists of many types. std::variant
+// instantiates copy, move and destruction of every alternative in every file that holds one: with
+// 86 events that took 33 s of compile time. Here an object carries a pointer to the operations of
+// the type it holds, so a file pays only for the alternatives it names. The list is a named struct,
 // which keeps symbol names short.
 #pragma once
 
@@ -25,7 +25,7 @@ struct Kinds {
   static constexpr std::size_t size_max = std::max({sizeof(T0), sizeof(Ts)...});
   static constexpr std::size_t align_max = std::max({alignof(T0), alignof(Ts)...});
 
-  // The place of T in the list; `count` if it is not in it.
+  // The index of T in the list; `count` if it is not in it.
   template <class T>
   static consteval std::size_t index_of() {
     const bool same[] = {__is_same(T, T0), __is_same(T, Ts)...};
@@ -96,7 +96,7 @@ class OneOf {
     ops_->move(bytes_, other.bytes_);
   }
   OneOf& operator=(const OneOf& other) {
-    return *this = OneOf(other);  // a copy that throws leaves this one as it was
+    return *this = OneOf(other);  // if the copy throws, this object stays unchanged
   }
   OneOf& operator=(OneOf&& other) noexcept {
     if (this == &other)
@@ -142,7 +142,7 @@ class OneOf {
   std::uint32_t index_;
 };
 
-// The functions of std::variant by their names.
+// The functions of std::variant under their usual names.
 template <class T, class List>
 T* get_if(OneOf<List>* value) {
   return value->template get_if<T>();

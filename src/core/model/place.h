@@ -1,6 +1,5 @@
-// Where a job may go beyond what its resources ask for, and how a project shares the installation
-// with others: what people write on the command line, kept as they mean it. The scheduler reads the
-// same values.
+// Where a job may run beyond its resources, and how a project shares the installation with others,
+// as users write it on the command line. The scheduler reads the same values.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +10,7 @@
 
 namespace billow {
 
-// How near to each other the nodes of a gang are.
+// How close together the nodes of a gang are.
 enum class Closeness { anywhere, region, zone, rack, switch_ };
 BILLOW_ENUM_NAMES(Closeness,
                   {Closeness::anywhere, "anywhere"},
@@ -22,7 +21,7 @@ BILLOW_ENUM_NAMES(Closeness,
 enum class Spread { pack, spread };
 BILLOW_ENUM_NAMES(Spread, {Spread::pack, "pack"}, {Spread::spread, "spread"});
 
-// Empty lists allow everything; of several names in one any will do.
+// Empty lists allow everything; any of several names matches.
 struct PlaceWish {
   std::vector<std::string> regions, zones, pools, fabrics;
   std::string placement_group;
@@ -46,22 +45,21 @@ struct PlaceWish {
   }
 };
 
-// In which order a project's own jobs come; between projects weights decide. fair: of the user who
-// has had least; fifo: strictly as they were submitted; shortest: by what is known or learned of
-// their time.
+// The order of jobs inside a project; between projects, weights decide. fair: the user with the
+// least usage first; fifo: strictly in submit order; shortest: by declared or learned duration.
 enum class OrderPolicy { fair, shortest, fifo };
 BILLOW_ENUM_NAMES(OrderPolicy,
                   {OrderPolicy::fair, "fair"},
                   {OrderPolicy::shortest, "shortest"},
                   {OrderPolicy::fifo, "fifo"});
 
-// What a project gets and may take. GPUs are in thousandths.
+// The guarantees and limits of a project. GPUs are in thousandths.
 struct Quota {
-  std::int64_t guaranteed_milli = 0;   // it gets this much back when it asks
-  std::int64_t limit_milli = -1;       // of all its running work; -1: none
-  std::int64_t user_limit_milli = -1;  // of one user's running work in it
+  std::int64_t guaranteed_milli = 0;   // it can always claim this much back
+  std::int64_t limit_milli = -1;       // of all its running jobs; -1: none
+  std::int64_t user_limit_milli = -1;  // of one user's running jobs in it
   std::int32_t user_running_max = -1;  // jobs of one user at once
-  bool may_borrow = true;              // beyond the guarantee, while others leave it idle
+  bool may_borrow = true;              // beyond the guarantee, while others leave capacity idle
   OrderPolicy policy = OrderPolicy::fair;
   std::vector<std::string>
       regions;  // data residency: its jobs, files and images stay in these; empty: anywhere

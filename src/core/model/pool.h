@@ -17,8 +17,8 @@
 namespace billow {
 
 // What the core may assume about the provider behind a pool. The kind of a pool is only a name to
-// the core; these flags are what it decides by. They are journaled with the pool, so a replay does
-// not depend on what the code says about a kind today.
+// the core; it decides by these flags. They are journaled with the pool, so a replay does not
+// depend on the current code for a kind.
 struct PoolCapabilities {
   bool sizes_to_demand = false;        // a machine can be ordered with fewer GPUs than `Pool::gpus`
   bool several_nodes_at_once = false;  // one order can bring all nodes of a gang

@@ -1,9 +1,8 @@
-// GPUs promised to a project from one moment until another, on nodes chosen when the promise was
-// made.
+// GPUs promised to a project for a period, on nodes chosen when the promise was made.
 //
-// It is paid for whether it is used or not, at the reserved price of the day it was made: jobs
-// inside it pay that rate for what they hold while it lasts, and what they leave is charged to the
-// reservation itself when it ends. The two always add up to the whole.
+// A reservation is paid whether it is used or not, at the reserved price of the day it was made:
+// jobs inside it pay that rate for what they hold while it lasts, and the unused rest is charged to
+// the reservation itself when it ends. The two always add up to the whole.
 #pragma once
 
 #include <string>
@@ -16,7 +15,7 @@
 
 namespace billow {
 
-// What it holds on one node.
+// The part of one node that it holds.
 struct ReservedPlace {
   NodeId node;
   std::vector<GpuGrant> gpus;
@@ -44,7 +43,7 @@ struct Reservation {
   std::vector<ReservedPlace> places;
   Rate rate;                       // of one whole GPU
   NanoUsd used;                    // paid by jobs inside it whose leases have closed
-  std::int64_t used_milli_ms = 0;  // and what they held: thousandths of a GPU times milliseconds
+  std::int64_t used_milli_ms = 0;  // and their use: thousandths of a GPU times milliseconds
   WallTime made_at;
 
   std::int64_t gpu_milli() const {

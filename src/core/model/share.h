@@ -1,5 +1,5 @@
-// Shares of GPUs, and what a task asks of a node. Pure values, used alike by the scheduler, the
-// ledger and the agent.
+// Shares of GPUs, and what a task asks of a node. Pure values, shared by the scheduler, the ledger
+// and the agent.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ struct Share {
   }
 };
 
-// What one task asks of one node. `gpus` cards, each with `share` of it (a task of several GPUs
-// takes whole ones).
+// What one task asks of one node: `gpus` cards, each with `share` of it (a task with several GPUs
+// takes whole cards).
 struct Resources {
   std::int32_t gpus = 0;
   Share share;  // per GPU; {1000, 0} for whole cards
@@ -35,8 +35,8 @@ struct Resources {
   std::string mig_profile;  // "1g.10gb"; empty: none. Then gpus counts instances.
   std::int64_t cpu_milli = 0;
   std::int64_t mem_mib = 0;
-  bool whole_node = false;  // bare metal: every GPU and core, nothing beside it, no sandbox
-  bool exclusive = false;   // every GPU and core and nothing beside it, in the usual sandbox
+  bool whole_node = false;  // bare metal: all GPUs and cores, no other job on the node, no sandbox
+  bool exclusive = false;   // all GPUs and cores, no other job on the node, in the usual sandbox
 
   bool takes_node() const { return whole_node || exclusive; }
 

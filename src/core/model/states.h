@@ -1,6 +1,5 @@
 // The two life cycles of Billow. A job is what a user asked for; a task is one attempt of it on one
-// node. They are enums with exhaustive switches: what is not a state here cannot be stored, sent or
-// shown.
+// node. They are enums with exhaustive switches, so only these states can be stored, sent or shown.
 #pragma once
 
 #include "base/enums.h"
@@ -15,10 +14,10 @@ enum class JobState {
   succeeded,
   failed,
   stopped,  // by a person, a budget or a policy
-  lost,     // its node went away and the job may not be started again
+  lost,     // its node disappeared and the job may not be restarted
 };
 enum class TaskState {
-  starting,  // placed; the agent has not said yet that it runs
+  starting,  // placed; the agent has not confirmed yet that it runs
   running,
   suspending,
   suspended,
@@ -63,17 +62,17 @@ constexpr bool is_final(JobState state) {
   return true;
 }
 
-// How a process tree came to its end.
+// How a process tree ended.
 enum class ExitKind {
-  exited,       // with a code of its own
-  signaled,     // by a signal nobody here sent
-  oom,          // the kernel or its memory limit ended it
+  exited,       // with an exit code
+  signaled,     // by a signal that Billow did not send
+  oom,          // killed by the kernel or its memory limit
   timed_out,    // its time limit
   stopped,      // on request
-  exec_failed,  // it never began: no such command, no permission
-  unpaid,       // its paid time ran out while the head was away
-  lost,         // nobody saw its end: the node or its supervisor died
-  idle,         // its node stopped it: it idled, and no head was there to decide
+  exec_failed,  // it never started: no such command, no permission
+  unpaid,       // its paid time ran out while the head was unreachable
+  lost,         // its end was not observed: the node or its supervisor died
+  idle,         // its node stopped it: it was idle and no head was reachable to decide
 };
 BILLOW_ENUM_NAMES(ExitKind,
                   {ExitKind::exited, "exited"},
@@ -86,13 +85,13 @@ BILLOW_ENUM_NAMES(ExitKind,
                   {ExitKind::lost, "lost"},
                   {ExitKind::idle, "idle"});
 
-// Why live tasks are being ended; it decides what becomes of the job when they have.
+// Why live tasks are being stopped; it decides what happens to the job afterwards.
 enum class StopCause {
   none,
   request,      // a person or a policy: the job ends `stopped`
   rank_failed,  // another rank of its gang failed: the attempt counts as failed
-  preempted,    // its place is needed: back into the queue
-  moved,        // the same, but it goes on elsewhere from its checkpoint: room there is kept for it
+  preempted,    // another job needs its capacity: back into the queue
+  moved,        // the same, but it continues elsewhere from its checkpoint: capacity there is kept
 };
 BILLOW_ENUM_NAMES(StopCause,
                   {StopCause::none, "none"},
@@ -101,8 +100,8 @@ BILLOW_ENUM_NAMES(StopCause,
                   {StopCause::preempted, "preempted"},
                   {StopCause::moved, "moved"});
 
-// Why a job is or is being suspended. It decides who brings it back: a preempted one resumes by
-// itself when there is room again, the others when somebody asks.
+// Why a job is suspended or being suspended. It decides who resumes it: a preempted job resumes by
+// itself when capacity is free, the others on request.
 enum class SuspendCause { none, request, preempted, idle, budget };
 BILLOW_ENUM_NAMES(SuspendCause,
                   {SuspendCause::none, "none"},
@@ -110,36 +109,36 @@ BILLOW_ENUM_NAMES(SuspendCause,
                   {SuspendCause::preempted, "preempted"},
                   {SuspendCause::idle, "idle"},
                   {SuspendCause::budget, "budget"});
-// warm: the process keeps its context on the GPU (some hundred MiB) and is back soonest; cold: it
-// holds nothing of the GPU.
+// warm: the process keeps its context on the GPU (a few hundred MiB) and resumes fastest; cold: it
+// holds nothing on the GPU.
 enum class SuspendMode { warm, cold };
 BILLOW_ENUM_NAMES(SuspendMode, {SuspendMode::warm, "warm"}, {SuspendMode::cold, "cold"});
 enum class SuspendPhase {
   none,
-  suspending,  // told to; it holds its GPUs until its agent says that it does not
+  suspending,  // ordered; it holds its GPUs until its agent reports otherwise
   suspended,
-  resuming,  // it has its GPUs again; its agent has not said yet that it runs
+  resuming,  // it has its GPUs again; its agent has not confirmed yet that it runs
 };
 BILLOW_ENUM_NAMES(SuspendPhase,
                   {SuspendPhase::none, "none"},
                   {SuspendPhase::suspending, "suspending"},
                   {SuspendPhase::suspended, "suspended"},
                   {SuspendPhase::resuming, "resuming"});
-// Who answers on the port that a replica was given, as the agent of its node sees it. A gateway
-// calls a replica only where it is the task.
+// Which process listens on the port of a replica, as the agent of its node sees it. A gateway calls
+// a replica only if it is the task.
 enum class PortHolder {
-  unsaid,  // an agent that does not look (of an earlier version), or a task without a port
+  unsaid,  // an agent of an earlier version, which does not check, or a task without a port
   nobody,
-  task,   // a process of the task, and nobody else
-  other,  // somebody else's process: what it answers is not the replica's
+  task,   // a process of the task, and no other
+  other,  // another process: its answers are not the replica's
 };
 BILLOW_ENUM_NAMES(PortHolder,
                   {PortHolder::unsaid, "unsaid"},
                   {PortHolder::nobody, "nobody"},
                   {PortHolder::task, "task"},
                   {PortHolder::other, "other"});
-// Whether a job is prepared for being suspended fast: `automatic` prepares slices and spot jobs,
-// and leaves a dedicated GPU alone.
+// Whether a job is prepared for a fast suspend: `automatic` prepares slices and spot jobs, but not
+// jobs with dedicated GPUs.
 enum class Suspendable { automatic, yes, no };
 BILLOW_ENUM_NAMES(Suspendable,
                   {Suspendable::automatic, "auto"},
@@ -149,13 +148,13 @@ BILLOW_ENUM_NAMES(Suspendable,
 enum class Role { viewer, member, admin };
 BILLOW_ENUM_NAMES(Role, {Role::viewer, "viewer"}, {Role::member, "member"}, {Role::admin, "admin"});
 
-// What a token may be used for, beside the role of its user.
+// What a token may be used for, in addition to the role of its user.
 enum class TokenScope {
-  full,    // whatever its user may do
-  read,    // look, not touch
+  full,    // everything its user may do
+  read,    // read only
   submit,  // jobs of its project only
-  node,    // an agent's credential: speaks for its node, nothing else
-  join,    // lets machines join: each gets a credential of its own for it, nothing else
+  node,    // an agent's credential: speaks only for its node
+  join,    // lets machines join: each gets its own credential; nothing else
 };
 BILLOW_ENUM_NAMES(TokenScope,
                   {TokenScope::full, "full"},

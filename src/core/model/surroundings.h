@@ -1,10 +1,10 @@
-// What a job's node is to bring beside the command.
+// What a job needs from its node besides the command.
 //
 // The tree of its working directory and the paths kept when it ends are variables of the job's
-// environment: they are read by the process that stages them as the job's own user. What the agent
-// or the head must see to (an image, an environment, volumes, secrets) stands in the job's
-// description, and the wire carries it resolved: a secret's value and a volume's source are in no
-// description and in no journal.
+// environment, read by the process that stages them as the job's user. What the agent or the head
+// must provide (an image, an environment, volumes, secrets) is in the job's description, and the
+// wire carries it resolved: the value of a secret and the source of a volume appear in no
+// description and no journal.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,16 @@
 
 namespace billow {
 
-// What a job in an image or an environment sees of the network: its node's, or nothing but a
-// loopback of its own.
+// The network of a job in an image or an environment: its node's, or only a private loopback.
 enum class ContainerNetwork { host, none };
 BILLOW_ENUM_NAMES(ContainerNetwork,
                   {ContainerNetwork::host, "host"},
                   {ContainerNetwork::none, "none"});
 
 namespace surroundings {
-inline constexpr const char* files =
-    "BILLOW_FILES";  // digest of the tree that is its working directory
-inline constexpr const char* outputs =
-    "BILLOW_OUTPUTS";  // paths in it that are kept when it ends, one a line
+inline constexpr const char* files = "BILLOW_FILES";  // digest of the tree in its working directory
+// Paths in it that are kept when it ends, one per line.
+inline constexpr const char* outputs = "BILLOW_OUTPUTS";
 }  // namespace surroundings
 
 // `--volume data:/mnt/data:ro`
@@ -43,8 +41,8 @@ struct VolumeWish {
   }
 };
 
-// `--secret HF_TOKEN`, `--secret HF_TOKEN=TOKEN`, `--secret key:/run/key`: as a variable or as a
-// file, one of the two.
+// `--secret HF_TOKEN`, `--secret HF_TOKEN=TOKEN`, `--secret key:/run/key`: either a variable or a
+// file.
 struct SecretWish {
   std::string name;
   std::string variable;
@@ -71,14 +69,13 @@ struct ObjectWish {
 };
 
 struct Surroundings {
-  std::string image;        // an OCI image's name; empty: on the node as it is
-  std::string environment;  // a saved environment's name…
-  std::string
-      environment_digest;  // …and its content when the job was submitted, which a rerun uses again
+  std::string image;               // name of an OCI image; empty: none, runs directly on the node
+  std::string environment;         // a saved environment's name…
+  std::string environment_digest;  // …and its content at submission, which a rerun uses again
   std::vector<VolumeWish> volumes;
   std::vector<SecretWish> secrets;
-  std::vector<ObjectWish> inputs;   // brought before the command starts
-  std::vector<ObjectWish> outputs;  // sent when it has ended
+  std::vector<ObjectWish> inputs;   // copied before the command starts
+  std::vector<ObjectWish> outputs;  // uploaded when it has ended
   ContainerNetwork network = ContainerNetwork::host;
   std::int64_t processes_max =
       0;  // processes and threads of the job on one node; 0: limits::task_processes_max
@@ -97,7 +94,7 @@ struct Surroundings {
   }
 };
 
-// ---- as a node gets them
+// ---- as sent to a node
 struct BoundVolume {
   std::string source;  // on the node
   std::string path;    // in the job
