@@ -1,6 +1,6 @@
-// Folding's common ground: one struct over the state and the event, with one member per kind of
-// event, defined in the file of its concern (apply.cpp for jobs, apply_nodes.cpp,
-// apply_identity.cpp, …). Internal to this module.
+// The base of folding: one struct over the state and the event, with one member per kind of event,
+// defined in the file of its concern (apply.cpp for jobs, apply_nodes.cpp, apply_identity.cpp, …).
+// Internal to this module.
 #pragma once
 
 #include "base/check.h"
@@ -8,14 +8,14 @@
 
 namespace billow::control {
 
-// What a lease inside a reservation has paid of the reservation's own time.
+// The part of a lease's payment that falls into the period of its reservation.
 NanoUsd paid_inside(const Task& task, const Reservation& reservation);
-// A lease of this task ends there: what it had of its reservation, if it is inside one that lasts,
-// is counted as used.
+// A lease of this task ends: if the task is inside a reservation that still lasts, its use is added
+// to the reservation.
 void count_used(const Task& task, WallTime lease_to, Reservation& reservation);
 
-// Fills in what pools of version 0.1 do not say: the capabilities of the two kinds that it knew,
-// and that a pool is being removed.
+// Fills in what pools of version 0.1 lack: the capabilities of the two kinds it knew, and whether a
+// pool is being removed.
 void complete(Pool& pool);
 
 struct Applier {
@@ -56,7 +56,7 @@ struct Applier {
   void operator()(const JobEnded& e);
 
   // ---- suspend and resume (suspend.cpp)
-  void reshape(NodeId id);  // what suspended jobs hold of its memory changed
+  void reshape(NodeId id);  // the memory that suspended jobs hold on it has changed
   void set_phase(Job& j, SuspendPhase phase);
   void operator()(const JobSuspending& e);
   void operator()(const TaskSuspended& e);
@@ -80,7 +80,7 @@ struct Applier {
   void operator()(const CallEnded& e);
   void operator()(const CallsForgotten& e);
 
-  // ---- what projects have by name (catalogue.cpp)
+  // ---- named things of projects (catalogue.cpp)
   void operator()(const SecretSet& e);
   void operator()(const SecretRemoved& e);
   void operator()(const EnvironmentSaved& e);
@@ -133,7 +133,7 @@ struct Applier {
   // ---- money (apply_money.cpp)
   void operator()(const PriceSet& e);
   void operator()(const PriceRemoved& e);
-  void operator()(const NodePriceSet&) {}  // the books' alone
+  void operator()(const NodePriceSet&) {}  // only the books use it
   void operator()(const BudgetSet& e);
   void operator()(const BudgetRemoved& e);
   void operator()(const BudgetWarned& e);
@@ -144,7 +144,7 @@ struct Applier {
   void operator()(const IdlePolicySet& e);
   void operator()(const IdleFloorSet& e);
   void operator()(const IdleWarned& e);
-  void operator()(const IdleActed&) {}  // what is done about it is an event of its own
+  void operator()(const IdleActed&) {}  // the action follows as a separate event
   void operator()(const KeptAlive& e);
   void operator()(const NodeReleased& e);
   void operator()(const WebhookAdded& e);

@@ -1,5 +1,5 @@
-// Folding events into the state. Nothing here decides: every number an event needs is in the event.
-// What is derived (scheduler index, look-ups, counts) is kept in step, and `restore` proves it by
+// Folding events into the state. Nothing here decides: every number that is needed is in the event.
+// Derived data (scheduler index, look-ups, counts) is kept up to date, and `restore` verifies it by
 // rebuilding.
 #include "core/control/applier.h"
 #include "core/control/elastic.h"
@@ -40,7 +40,8 @@ void Applier::release_environment(const std::string& digest, std::uint64_t uses)
 }
 
 void Applier::operator()(const EnvironmentStored& e) {
-  // Replayed or repeated, the count of uses must stay: only a new digest makes an entry.
+  // Only a new digest creates an entry: a replayed or repeated event must not reset the count of
+  // uses.
   auto& stored = state.environments[e.digest];
   if (!stored.env)
     stored.env = std::make_shared<const Environment>(e.env);
@@ -181,7 +182,7 @@ void Applier::operator()(const TaskEnded& e) {
     if (replace && !j.member_lost_at)
       j.member_lost_at = event.at;
     state.index.member_lost(j.id, static_cast<std::int32_t>(t.rank), event.at, replace);
-    // One that failed at the same time may have been one too many for those before it as well.
+    // A member that failed at the same time may also have exceeded the retries of those before it.
     for (TaskId other : j.tasks)
       if (other != t.id && task(other).state == TaskState::ended &&
           !is_replaceable(state, j, task(other)))
@@ -217,7 +218,7 @@ void Applier::operator()(const JobRequeued& e) {
   Job& j = job(e.job);
   drop_tasks(j);
   j.member_lost_at = {};
-  // Who moves is known by it until it has started again: capacity is kept for it.
+  // A job that moves is marked until it has started again: capacity is kept for it.
   if (j.stopping != StopCause::moved)
     j.gives_way_to = {};
   j.stopping = StopCause::none;
@@ -236,7 +237,7 @@ void Applier::operator()(const JobRequeued& e) {
   }
 }
 
-// How long it ran, for the next one like it. An array's waiting elements hear of it after the
+// Records how long it ran, for similar jobs. The waiting elements of an array are updated after the
 // first, second, fourth … of them.
 void Applier::learn_duration(const Job& j) {
   Duration ran;

@@ -1,4 +1,4 @@
-// Folding who there is, and the schedules.
+// Folding the events of users, projects, tokens and schedules.
 #include "base/restored.h"
 #include "core/control/applier.h"
 

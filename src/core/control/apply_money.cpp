@@ -1,4 +1,4 @@
-// Folding what concerns money: what people set, and every lease, mark and node into the books.
+// Folding the events of money: settings, and every lease, mark and node into the books.
 #include "core/control/applier.h"
 #include "core/control/money.h"
 #include "core/ledger/meter.h"
@@ -18,7 +18,7 @@ void Applier::operator()(const BudgetSet& e) {
   entry.spent_closed = e.spent;
   entry.by = event.actor;
   entry.counted_from = ledger::period_of(e.budget.period, event.billed_at()).from;
-  // Warnings given stay given within the period; a raised limit brings them again at its own marks.
+  // Warnings are not repeated within the period; a raised limit warns again at its own thresholds.
   entry.progress = {.period_from = entry.counted_from};
 }
 void Applier::operator()(const BudgetRemoved& e) {
@@ -38,7 +38,7 @@ void Applier::operator()(const JobHeld& e) {
 
 void Applier::operator()(const DayClosed& e) {
   state.money.posted = state.money.books.close(WallTime{(e.day + 1) * day_ns});
-  state.money.books.forget(WallTime{e.day * day_ns});  // a day more is kept, for what comes late
+  state.money.books.forget(WallTime{e.day * day_ns});  // one more day is kept, for late facts
   state.money.days_closed = e.day + 1;
 }
 void Applier::operator()(const MonthClosed& e) {
@@ -103,7 +103,7 @@ void Applier::operator()(const ProjectTagged& e) {
 
 namespace {
 
-// Facts of one event share its number, so each gets a place of its own below it.
+// Facts of one event share its number, so each gets a separate place below it.
 struct Bookkeeper {
   State& state;
   const Event& event;
@@ -121,9 +121,9 @@ struct Bookkeeper {
     money().node_empty_since.erase(e.node);
     money().released.erase(e.node);
   }
-  // Nobody pays for a time in which nothing can be shown to have run. What did run is charged when
-  // its node says so: then the same moment gets its price back, and days that were posted meanwhile
-  // are corrected.
+  // Time in which nothing can be shown to have run is not charged. What did run is charged when its
+  // node reports it: then the same period gets its price back, and days posted meanwhile are
+  // corrected.
   void operator()(const NodeUnreachable& e) {
     charge_all(e.node, state.nodes.at(e.node).unreachable_since, false);
   }
@@ -149,14 +149,14 @@ struct Bookkeeper {
     tell(ledger::LeaseChanged{lease, from, task.node, opened->price_class, opened->milli,
                               charged ? ledger::charged_milli(task) : 0, opened->rate});
   }
-  // It ended, or changed what it holds, while its node was out of reach: until then it ran.
+  // It ended, or changed what it holds, while its node was unreachable: until then it ran.
   void charge_silence(const Task& task, WallTime until) {
     const auto node = state.nodes.find(task.node);
     if (node != state.nodes.end() && !node->second.reachable &&
         until > node->second.unreachable_since)
       charge_from(task, node->second.unreachable_since, true);
   }
-  // The lease a task holds from here on.
+  // The task's lease from now on.
   void open(const Task& task) {
     const Job& job = state.jobs.at(task.job);
     const auto node = state.nodes.find(task.node);
@@ -178,8 +178,9 @@ struct Bookkeeper {
           task.gpus.empty() ? gpus.size() : static_cast<std::size_t>(task.gpus.front().gpu);
       if (index < gpus.size())
         opened.gpu_type = gpus[index].type;
+      // On a node without GPUs, cores are leased.
       else if (gpus.empty())
-        opened.milli = task.cpu_milli;  // on a node without GPUs it is the cores that are leased
+        opened.milli = task.cpu_milli;
     }
     tell(opened);
     const std::int64_t charged = ledger::charged_milli(task);
@@ -187,8 +188,8 @@ struct Bookkeeper {
       tell(ledger::LeaseChanged{opened.lease, task.lease_from, task.node, task.price_class,
                                 opened.milli, charged, task.rate});
   }
-  // What ended leases were charged counts against the budgets of the period that runs; `since` says
-  // what of it came after a moment.
+  // Charges of ended leases count against the budgets of the current period; `since` returns the
+  // part after a moment.
   template <class Since>
   void count(ProjectId project, UserId user, JobId job, JobId array, Since since) {
     for (auto& [key, entry] : money().budgets) {
@@ -216,7 +217,7 @@ struct Bookkeeper {
     tell(ledger::LeaseMarked{lease, at, std::max(Duration{}, meter.active - base),
                              std::max<std::int64_t>(0, meter.energy_mj - base_mj)});
   }
-  // What the task has sent since its meter was last heard of; bytes without a price are kept too.
+  // What the task has sent since its last meter report; bytes without a price are kept too.
   void buy(const Task& task, const TaskMeter& meter, WallTime at) {
     const auto known = money().meters.find(task.id);
     const TaskMeter before = known == money().meters.end() ? TaskMeter{} : known->second.meter;
@@ -234,8 +235,8 @@ struct Bookkeeper {
     open(e.task);
     money().node_empty_since.erase(e.task.node);
   }
-  // What a reservation held and its jobs did not pay for: charged, though nothing of the node was
-  // leased by it.
+  // The part of a reservation that its jobs did not pay for: charged although it leased nothing of
+  // the node.
   void operator()(const ReservationEnded& e) {
     if (!e.lease.id || e.unused.value <= 0)
       return;
@@ -256,12 +257,12 @@ struct Bookkeeper {
     tell(ledger::LeaseChanged{opened.lease, e.lease.lease_from, e.lease.node, PriceClass::reserved,
                               0, whole_gpu_milli, opened.rate});
     tell(ledger::LeaseClosed{opened.lease, e.lease.lease_to});
-    // To the nano-dollar what was decided, not what the books make of it at a rate in whole ones.
+    // The decided amount to the nano-dollar, not one recomputed at a rate in whole nano-dollars.
     count(e.project, e.user, {}, {}, [&](WallTime since) {
       return part_since(e.unused, e.lease.lease_from, e.lease.lease_to, since);
     });
   }
-  // One lease ends and the task's next begins; `apply` has put the task there already.
+  // One lease ends and the task's next begins; `apply` has already updated the task.
   void change_lease(const Task& task, WallTime at) {
     Task before = task;
     --before.lease_number;
@@ -271,15 +272,16 @@ struct Bookkeeper {
     charge_silence(before, at);
     tell(ledger::LeaseClosed{lease, at});
     spend(state.jobs.at(task.job), lease, from, at);
-    // Since the last mark it counts as having worked; the next lease's marks begin where this one's
+    // Since the last mark it counts as active; the next lease's marks continue where this one's
     // end.
     MeteredTask& metered = money().meters[task.id];
     metered.task = task.id;
     metered.base_active = metered.meter.active;
     const bool held_gpus = opened && opened->price_class != PriceClass::suspended;
     Duration since = at - std::max(metered.at, from);
+    // It is no longer active, whenever it was marked.
     if (task.price_class == PriceClass::suspended)
-      since = std::max(Duration{}, since);  // it does not work any more, whenever it was marked
+      since = std::max(Duration{}, since);
     if (held_gpus)
       metered.base_active = std::max(Duration{}, metered.base_active + since);
     metered.base_energy_mj = metered.meter.energy_mj;

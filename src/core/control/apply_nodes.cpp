@@ -1,4 +1,4 @@
-// Folding what nodes do.
+// Folding the events of nodes.
 #include "core/control/applier.h"
 
 namespace billow::control {
@@ -18,7 +18,7 @@ void Applier::operator()(const NodeOfferChanged& e) {
 
 void Applier::operator()(const NodeReachable& e) {
   Node& n = node(e.node);
-  n.reachable = true;  // since when it was not, the books still ask
+  n.reachable = true;  // the books still ask since when it was unreachable
   state.index.upsert_node(shape_of(state, n));
   const auto on = state.tasks_on.find(e.node);
   if (on == state.tasks_on.end())

@@ -1,7 +1,7 @@
-// What of a node's readings is believed. They come with every heartbeat, feed history, metrics and
-// the idle verdicts' display, and drain cards; an agent that lies or errs may spoil its own
-// figures, and nobody else's: cards it never offered, tasks of other nodes and values that no card
-// has are left out or brought to what can be.
+// Which of a node's readings are believed. They come with every heartbeat, feed history, metrics
+// and the display of idleness, and drain cards. An agent that lies or errs may spoil only its own
+// figures: cards it never offered, tasks of other nodes and impossible values are left out or
+// clamped.
 #pragma once
 
 #include "core/control/state.h"
@@ -9,10 +9,9 @@
 
 namespace billow::control {
 
-// A text of a node as people are shown it: as long as such a text may be, letters on one line.
+// A node's text as shown to people: limited in length, printable, on one line.
 std::string kept_words(std::string_view text);
-// The same for all that a report says in words. A checkpoint whose path is none that can be is left
-// out.
+// The same for all texts of a report. A checkpoint with an impossible path is left out.
 void keep_believed(TaskStatus& status);
 
 // Returns how many readings were left out.

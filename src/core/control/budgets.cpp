@@ -1,7 +1,7 @@
-// What is spent, reserved and burning of every budget, and whether a job may start on what is left.
-// Spent is what ended leases were charged in the period (kept as a sum) and what live ones have
-// been charged since it began. Reserved is also what reservations will still come to, for they are
-// paid for used or not; jobs inside one live on that.
+// The amounts spent, reserved and burning of every budget, and whether a job may start on the rest.
+// Spent is the charge of leases that ended in the period (kept as a sum) plus the charge of live
+// ones since it began. Reserved includes the future cost of reservations, because they are paid
+// whether used or not; jobs inside a reservation are paid from it.
 #include "core/control/money.h"
 
 #include <fmt/format.h>
@@ -20,7 +20,8 @@ namespace billow::control {
 namespace {
 
 constexpr Duration start_minimum = ledger::Ask{}.at_least;
-constexpr Duration paid_at_most = hours(1);  // then the head must have been heard again
+// After this the agent must have heard from the head again.
+constexpr Duration paid_at_most = hours(1);
 
 template <class F>
 void each_budget(
@@ -44,7 +45,7 @@ void each_budget(const State& state, const Job& job, F visit) {
   each_budget(state, job.project, job.user, job.id, job.array, visit);
 }
 
-// ---- what reservations come to
+// ---- the cost of reservations
 
 bool pays(const BudgetKey& key, const Reservation& r) {
   switch (key.scope) {
@@ -58,7 +59,7 @@ bool pays(const BudgetKey& key, const Reservation& r) {
   return false;
 }
 
-// Between two moments, used or not.
+// Between two moments, whether used or not.
 NanoUsd whole_between(const Reservation& r, WallTime from, WallTime to) {
   const auto until = [&](WallTime at) {
     return amount(r.rate, std::clamp(at, r.from, r.until) - r.from, r.gpu_milli());
@@ -69,7 +70,7 @@ WallTime end_of(const ledger::Period& period, const Reservation& r) {
   return period.to ? period.to : r.until;
 }
 
-// What jobs inside have paid of each so far; nobody asks where there is no budget.
+// What jobs inside each reservation have paid so far; empty if there is no budget.
 std::map<ReservationId, NanoUsd> paid_so_far(const State& state, WallTime at) {
   std::map<ReservationId, NanoUsd> out;
   if (state.reservations.empty() || state.money.budgets.empty())
@@ -90,8 +91,8 @@ std::map<ReservationId, NanoUsd> paid_so_far(const State& state, WallTime at) {
   return out;
 }
 
-// What a budget will still be charged for it in a period, by its jobs or at its end: all that is to
-// come and, where it ends in the period, what was not used so far.
+// What the reservation will still charge to a budget in a period, through its jobs or at its end:
+// the future part and, if it ends in the period, the unused past part.
 NanoUsd still_to_pay(const Reservation& r,
                      NanoUsd paid,
                      const ledger::Period& period,
@@ -103,14 +104,14 @@ NanoUsd still_to_pay(const Reservation& r,
   return out;
 }
 
-// Whether what the job costs is held back of this budget already.
+// Whether this budget already holds back the cost of the job.
 bool lives_on_reservation(const State& state, const BudgetKey& key, const Job& job) {
   const Reservation* inside = reservation_of(state, job);
   return inside && pays(key, *inside);
 }
 
-// What a live reservation's budgets need not hold back a second time for a job inside it: all up to
-// its end.
+// The part of a job's minimum time that its reservation already covers: everything up to the
+// reservation's end.
 Duration short_of_minimum(WallTime lease_from, WallTime billed, const Reservation* paid_by) {
   return start_minimum - ((paid_by ? std::max(billed, paid_by->until) : billed) - lease_from);
 }
@@ -216,8 +217,8 @@ Duration task_paid_for(const State& state,
     mine.emplace_back(entry.budget, lives_on_reservation(state, key, job)
                                         ? uses.at(key)
                                         : ledger::outside(uses.at(key)));
-    // At the cap the head suspends first and stops after the grace; an agent alone gives it the
-    // same time.
+    // At the cap the head suspends first and stops after the grace period; an agent alone allows
+    // the same time.
     if (entry.progress.capped_at)
       grace = std::max(grace, entry.progress.capped_at + entry.budget.grace - uses.at(key).at);
   });
@@ -284,8 +285,8 @@ Status Purse::go_on(const Job& job, Rate rate) {
   return paid;
 }
 
-// In each period it touches what falls into it must fit: into what is left of the running one, and
-// of later ones into the limit.
+// The cost in each period must fit: in the current period into what is left, in later ones into the
+// limit.
 Status Purse::reserve(const Reservation& r) const {
   const Rate burn{whole_between(r, r.from, r.from + seconds(1)).value};
   if (uses_.empty() || burn.nano_usd_per_s <= 0)
@@ -323,8 +324,8 @@ Status Purse::reserve(const Reservation& r) const {
 }
 
 namespace {
-// What is held back for reservations is not spent by others: work outside them is put aside when
-// nothing else is left.
+// Money held back for reservations is not spent by other jobs: jobs outside are suspended or
+// stopped when nothing else is left.
 void keep_for_reservations(const State& state,
                            const std::map<BudgetKey, ledger::BudgetUse>& uses,
                            Events& events) {
@@ -420,12 +421,12 @@ void step_budgets(const State& state, const Context& context, Events& events) {
         key, step.state, step.action, step.pct,
         step.text.empty() ? "" : fmt::format("{}: {}", budget_name(state, key), step.text)});
   }
-  if (events.empty())  // what follows from a spent budget comes first
+  if (events.empty())  // consequences of a spent budget come first
     keep_for_reservations(state, uses, events);
 }
 
-// 2a. Jobs that were held for lack of money start when there is some. Of many jobs that wait for
-// the same money one is tried; jobs with a budget of their own are few, and each is tried.
+// 2a. Jobs held for lack of money start when there is some. Of many jobs that wait for the same
+// money one is tried; jobs with a separate budget are few, and each is tried.
 void start_held_jobs(const State& state, const Context& context, Events& events) {
   Purse purse(state, context.billed);
   std::set<std::tuple<ProjectId, UserId, ReservationId, std::int64_t>> refused;

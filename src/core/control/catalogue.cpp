@@ -1,6 +1,6 @@
-// What projects have by name: secrets, saved environments and volumes, decided and folded here; and
-// whether a job may have what it asks for. A job is refused when it is submitted, not when it
-// starts; what is taken away between the two is said at the start.
+// Named things of projects: secrets, saved environments and volumes, decided and folded here; and
+// whether a job may use those it names. A job is refused at submission, not at its start; if
+// something is removed in between, the start reports it.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -13,7 +13,8 @@
 namespace billow::control {
 namespace {
 
-// Fewer would not hold what stands before a job's command; the kernel has no numbers for more.
+// Fewer would not suffice for what runs before a job's command; the kernel has no more process
+// numbers.
 constexpr std::int64_t processes_asked_min = 64, processes_asked_max = 4'194'304;
 
 template <class Map>
@@ -30,7 +31,7 @@ std::string near_hint(const Map& map,
                       : fmt::format("did you mean \"{}\"?", near);
 }
 
-// A path that stays where it says: absolute, without `.` or `..` in it.
+// A path without surprises: absolute, without `.` or `..`.
 Status check_path(std::string_view what, std::string_view path) {
   const auto bad = [&](const char* why) {
     return fail(Code::invalid, fmt::format("{} \"{}\" {}", what, path, why),
@@ -48,7 +49,7 @@ Status check_path(std::string_view what, std::string_view path) {
   return {};
 }
 
-// Whether a path that check_path let pass lies where the system's own files are.
+// Whether a path that passed check_path lies in a system directory.
 bool in_system(std::string_view path) {
   for (const std::string& part : split(path, '/'))
     if (!part.empty())
@@ -65,13 +66,13 @@ bool is_variable(std::string_view name) {
                      [&](char c) { return letter(c) || (c >= '0' && c <= '9'); });
 }
 
-// Names that would make the loader or Billow itself do another's will in the job's place.
+// Variables that would change how the loader or Billow itself behaves.
 bool is_ours(std::string_view variable) {
   return variable.starts_with("BILLOW_") || variable.starts_with("LD_");
 }
 
-// What an endpoint's next replica needs is not taken from under it: at zero it has none that would
-// keep it.
+// What an endpoint's next replica needs cannot be removed, even while the endpoint is scaled to
+// zero.
 template <class Uses>
 Status not_served(const State& state, const std::string& what, Uses uses) {
   for (const auto& [name, e] : state.endpoints)
@@ -304,8 +305,8 @@ Decision Decider::operator()(const SaveEnvironment& c) {
                 fmt::format("{} environments exist already, which is the limit",
                             state.saved_environments.size()),
                 "remove some: billow env rm NAME");
-  // Everybody's jobs may name a shared one: what the name stands for must not change with who else
-  // shares one.
+  // Jobs of all projects may name a shared environment, so its name must be unique among shared
+  // ones.
   if (env.shared)
     for (const auto& [key, other] : state.saved_environments)
       if (other.shared && key.second == env.name && key.first != env.project)
@@ -356,7 +357,7 @@ Decision Decider::operator()(const DeclareVolume& c) {
                   "see `billow project list`");
   if (!volume.pool.empty())
     BILLOW_TRY_VOID(check_name("pool", volume.pool));
-  // Not replaced in silence: that could make what is read-only writable for everybody's next job.
+  // Never replaced silently: that could make a read-only volume writable for later jobs.
   if (state.volumes.contains(volume.name))
     return fail(Code::conflict, fmt::format("volume \"{}\" already exists", volume.name),
                 "remove it first: billow volume rm " + volume.name);
@@ -394,7 +395,7 @@ void Applier::operator()(const VolumeRemoved& e) {
 }
 
 // ---- images
-// Told again by every task of a gang and every attempt: only what is new is a fact.
+// Every task of a gang and every attempt reports it: only a change is a fact.
 Decision Decider::operator()(const ImageFound& c) {
   const Task* task = state.find_task(c.task);
   if (!task || task->state == TaskState::ended)

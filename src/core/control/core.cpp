@@ -22,7 +22,7 @@ Context Core::context_at(WallTime now, WallTime billed) const {
 
 namespace {
 
-// What a lease's row says of its node. Asked for while the node is there.
+// The node's part of a lease's row. Read while the node still exists.
 void name_node(const State& state, ClosedLease& lease) {
   const auto node = state.nodes.find(lease.task.node);
   if (node == state.nodes.end())
@@ -61,7 +61,7 @@ NodeDay node_day(const State& state, const Node& node, std::int64_t day) {
   return {node.id, day, {}, node.offer.name, pool_of(state, node), provider_id(state, node)};
 }
 
-// What a closed day leaves in the store: the postings, every open lease up to midnight, every
+// What a closed day writes to the store: the postings, every open lease up to midnight, every
 // node's cost.
 void post_day(const State& state, const DayClosed& closed, Step& step) {
   const WallTime from{closed.day * day_ns}, midnight{(closed.day + 1) * day_ns};
@@ -73,8 +73,8 @@ void post_day(const State& state, const DayClosed& closed, Step& step) {
       step.node_days.push_back(node_day(state, node, closed.day));
       step.node_days.back().cost = cost;
     }
-  // Traffic that was heard of late belongs to days that are written already: the difference goes on
-  // the one that is closed now.
+  // Traffic reported late belongs to days that are already written: the difference goes to the day
+  // being closed.
   std::map<NodeId, NanoUsd> late;
   for (const ledger::Entry& entry : state.money.posted)
     if (entry.correction && entry.kind != ledger::EntryKind::charge &&
@@ -115,7 +115,7 @@ class ClosingRows {
           }
         },
         event.body);
-    // A node that is removed has cost something today, and is gone when the day is closed.
+    // A removed node has cost something today, but no longer exists when the day is closed.
     if (const auto* removed = get_if<NodeRemoved>(&event.body))
       node_ = node_day(before, before.nodes.at(removed->node), before.money.days_closed);
   }
@@ -138,7 +138,7 @@ class ClosingRows {
   }
 
  private:
-  // What a reservation's jobs used of it stands in their own rows.
+  // The use by a reservation's jobs is in their own rows.
   static void add_unused(const State& after, const ReservationEnded& r, Step& step) {
     if (!r.lease.id || (r.unused.value <= 0 && r.unused_milli <= 0))
       return;
@@ -176,7 +176,7 @@ void Core::follow(std::vector<EventBody> bodies,
                 .request_id = cause.request_id,
                 .body = std::move(pending.front())};
     pending.pop_front();
-    // A replay will read exactly what is applied here.
+    // Replay will read exactly what is applied here.
     visit([](auto& body) { wire::repair_texts(body); }, event.body);
     ClosingRows rows(state_, event);
     apply(state_, event);
@@ -209,8 +209,8 @@ Step Core::catch_up(WallTime now, WallTime billed) {
   static const Cause cause{"head", ""};
   const Context context = context_at(now, billed);
   Step step;
-  // One after the other as they came: what a reservation's end brings is part of the day it ended
-  // on, and of none that was closed before.
+  // In order of time: the consequences of a reservation's end belong to the day on which it ended,
+  // never to a closed day.
   while (!state_.reservation_ends.empty() &&
          state_.reservation_ends.begin()->first <= context.now.ns) {
     const WallTime end{state_.reservation_ends.begin()->first};
@@ -263,8 +263,9 @@ std::string encode_event(const Event& event) {
 Result<Event> decode_event(Seq seq, WallTime at, std::string_view kind, std::string_view payload) {
   const std::string which = fmt::format("journal record {} ({})", seq, kind);
   auto read = parse_json(payload);
+  // Written before texts were checked.
   if (!read && !valid_utf8(payload))
-    read = parse_json(repaired_utf8(payload));  // a text from before texts were checked
+    read = parse_json(repaired_utf8(payload));
   if (!read)
     return pass(read.error(), which);
   const Json json = std::move(*read);

@@ -20,20 +20,20 @@ struct ClosedLease {
   ProjectId project;
   UserId user;
   NanoUsd charge;
-  NanoUsd cost, idle;  // what the hardware cost, and the part of it that was idle
+  NanoUsd cost, idle;  // hardware cost, and the idle part of it
   std::int64_t energy_mj = 0;
   WallTime to;          // the end of the period of these amounts
   bool open = false;    // still held: a day was closed
   NanoUsd egress = {};  // the part of charge and cost that is for traffic
   std::int64_t egress_bytes = 0;
-  // As they were: a node may be gone before the row is written.
+  // Copied, because the node may be gone before the row is written.
   std::string node_name = {};
   std::string gpu_type = {};
   std::int64_t card_mem_mib = 0;
-  // Set if it is not what the task held: the unused part of a reservation.
+  // Set if it differs from what the task held: the unused part of a reservation.
   std::optional<std::int64_t> milli = {};
 };
-// What a node cost on a closed day, or until it was removed.
+// The cost of a node on a closed day, or until it was removed.
 struct NodeDay {
   NodeId node;
   std::int64_t day = 0;
@@ -65,17 +65,16 @@ class Core {
   const State& state() const { return state_; }
   const ledger::PriceBook& prices() const { return prices_; }
 
-  // An error leaves the state as it was. Wall time may step; the core never lets recorded time run
-  // backwards. `billed` is the clock of bills, which does not step; 0: as wall time.
+  // An error leaves the state unchanged. Wall time may jump; recorded time never runs backwards.
+  // `billed` is the billing clock, which does not jump; 0: same as wall time.
   Result<Step> execute(const Command& command,
                        const Cause& cause,
                        WallTime now,
                        WallTime billed = {});
-  // Starts what fits, in bounded portions; `more()` says that another call would find more,
-  // `wake_at()` when time alone will.
+  // Starts what fits, in bounded portions; `more()` means that another call would find more,
+  // `wake_at()` is when time alone will.
   Step plan(WallTime now, WallTime billed = {});
-  // Decides what is due by now before any command: reservations end at their own moment, and days
-  // are posted.
+  // Decides what is due before any command: ends reservations at their exact time and posts days.
   Step catch_up(WallTime now, WallTime billed = {});
   bool more() const { return more_; }
   WallTime wake_at() const { return wake_at_; }
@@ -99,7 +98,7 @@ class Core {
   WallTime wake_at_;
 };
 
-// Events as the journal keeps them: kind, and a JSON document that also names the actor and the
+// Events as stored in the journal: the kind, and a JSON document that also names the actor and the
 // request.
 std::string encode_event(const Event& event);
 Result<Event> decode_event(Seq seq, WallTime at, std::string_view kind, std::string_view payload);

@@ -1,9 +1,9 @@
-// Who waits for whom. Of one job a hundred thousand may wait, and they leave one by one when it
-// ends or they are stopped: each of them must cost little, however many there are.
+// Which jobs wait for which. A hundred thousand jobs may wait for one, and they leave one by one
+// when it ends or they are stopped, so each step must be cheap.
 //
-// Numbers are given out in order, so a list is sorted as it is written: who leaves is found by
-// halving, and its place is emptied; when more places are empty than not, the list is drawn
-// together. So n of them cost n halvings and at most 2 n moves.
+// Numbers are assigned in order, so a list is sorted as it is written: a job that leaves is found
+// by binary search and its slot is emptied; when more than half of the slots are empty, the list is
+// compacted. So n jobs cost n binary searches and at most 2 n moves.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +22,8 @@ class Dependents {
     ++list.live;
     if (list.jobs.empty() || value(list.jobs.back()) < who.value)
       return list.jobs.push_back(who);
-    // A number before the last: only if somebody waits for the same job twice, or jobs come back in
-    // another order.
+    // A number before the last occurs only if a job waits twice for the same job, or jobs are
+    // restored in another order.
     list.draw_together();
     list.jobs.insert(std::upper_bound(list.jobs.begin(), list.jobs.end(), who), who);
     work_ += list.jobs.size();
@@ -50,7 +50,7 @@ class Dependents {
       list.draw_together();
     }
   }
-  // In the order they were submitted.
+  // In submit order.
   std::vector<JobId> of(JobId on) const {
     const auto found = lists_.find(on);
     std::vector<JobId> out;
@@ -63,7 +63,7 @@ class Dependents {
     return out;
   }
   bool empty() const { return lists_.empty(); }
-  // Numbers compared and moved so far.
+  // Numbers compared and moved so far, for tests.
   std::uint64_t work() const { return work_; }
 
  private:

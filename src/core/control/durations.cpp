@@ -8,7 +8,7 @@
 namespace billow::control {
 namespace {
 
-// Stable over versions and machines: the keys are in snapshots.
+// Stable across versions and machines: the keys are in snapshots.
 class Hash {
  public:
   Hash& add(std::string_view text) {
@@ -39,8 +39,8 @@ std::uint64_t command_key(ProjectId project, const JobSpec& spec) {
       .add(spec.nodes);
   return h.value();
 }
-// The program, and the first word after it that is no option: of `python train.py --lr 3` python
-// and train.py.
+// The program and its first argument that is not an option: `python` and `train.py` in `python
+// train.py --lr 3`.
 std::uint64_t program_key(ProjectId project, const JobSpec& spec) {
   Hash h;
   h.add("program").add(project.value).add(spec.argv.front());
@@ -63,7 +63,7 @@ Expectation summary(const std::vector<std::int64_t>& ms) {
   std::vector<std::int64_t> sorted = ms;
   std::ranges::sort(sorted);
   const std::size_t n = sorted.size();
-  // Of few runs the longest, and a quarter more: nine of ten cannot be read off four.
+  // For few runs, the longest plus a quarter: four runs give no 90th percentile.
   const std::int64_t most =
       n >= 10 ? sorted[(n * 9 + 9) / 10 - 1] : sorted.back() + sorted.back() / 4;
   return {.likely = milliseconds(sorted[n / 2]),

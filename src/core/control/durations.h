@@ -1,7 +1,7 @@
-// How long jobs run, learned from those that ended well. A project's runs are remembered by what
-// was run: the exact command with its GPUs, the program (or script) whatever its arguments, and the
-// job's name. The most exact one that has been seen often enough answers. What is kept is bounded,
-// is part of the state's image, and changes with events only.
+// How long jobs run, learned from those that succeeded. A project's runs are remembered by the
+// exact command with its GPUs, by the program (or script) whatever its arguments, and by the job's
+// name. The most specific key with enough runs answers. The memory is bounded, is part of the
+// state's image, and changes only with events.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class Durations {
 
   void learn(ProjectId project, const JobSpec& spec, Duration ran);
   Expectation expect(ProjectId project, const JobSpec& spec) const;
-  // Of an array's later elements, from its earlier ones.
+  // For an array's later elements, from its earlier ones.
   void learn_array(JobId array, Duration ran);
   Expectation expect_array(JobId array) const;
   void forget_array(JobId array);
@@ -40,12 +40,12 @@ class Durations {
  private:
   void add(std::uint64_t key, Duration ran);
   std::map<std::uint64_t, Runs> runs_;
-  std::map<std::uint64_t, std::uint64_t>
-      by_use_;  // used → key: the one longest unused is forgotten first
+  // Used → key: the least recently used is dropped first.
+  std::map<std::uint64_t, std::uint64_t> by_use_;
   std::uint64_t learned_ = 0;
 };
 
-// "high", "medium" or "low": how far apart the runs lie, and how many they are.
+// "high", "medium" or "low", by the spread and the number of runs.
 const char* confidence(const Expectation& expected);
 
 }  // namespace billow::control

@@ -1,6 +1,6 @@
-// Elastic gangs: a member whose node is lost, or that fails while there are retries left, is
-// replaced alone; the others go on. A gang that finds no new member for too long starts again
-// whole, so that it does not hold its other nodes for ever.
+// Elastic gangs: a member whose node is lost, or that fails while retries are left, is replaced
+// alone; the others continue. If no replacement is found for too long, the whole gang restarts, so
+// that it does not hold its other nodes indefinitely.
 #include "core/control/elastic.h"
 
 #include <fmt/format.h>
@@ -44,8 +44,8 @@ bool is_replaceable(const State& state, const Job& job, const Task& task) {
   std::uint32_t failures = job.failures;
   for (TaskId id : job.tasks) {
     const Task& other = state.tasks.at(id);
-    // At one and the same time: all of them or none, for which was heard of first is nowhere to be
-    // seen later.
+    // Members that failed at the same moment: all of them or none, because their order is not
+    // recorded.
     if (other.state == TaskState::ended && failed_itself(other.exit) &&
         other.lease_to <= task.lease_to)
       ++failures;
@@ -83,8 +83,9 @@ void Applier::operator()(const MemberReplaced& e) {
   j.member_lost_at = {};
   for (TaskId id : j.tasks) {
     const Task& t = task(id);
+    // Another one still waits for a replacement.
     if (t.state == TaskState::ended && is_replaceable(state, j, t))
-      j.member_lost_at = event.at;  // another one still waits
+      j.member_lost_at = event.at;
   }
   sched::Placement placement{
       .node = e.task.node, .gpus = {}, .cpu_milli = e.task.cpu_milli, .mem_mib = e.task.mem_mib};

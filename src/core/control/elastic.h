@@ -1,4 +1,4 @@
-// Internal to this module: when a member of a gang that ended is replaced instead of ending the
+// Internal to this module: whether an ended member of a gang is replaced instead of ending the
 // attempt.
 #pragma once
 
@@ -6,8 +6,8 @@
 
 namespace billow::control {
 
-// Its node was lost, or it failed by itself and there are retries left for it. Of several that
-// failed, those that did so first.
+// Its node was lost, or it failed by itself and has retries left. Of several failed members, those
+// that failed first.
 bool is_replaceable(const State& state, const Job& job, const Task& task);
 
 }  // namespace billow::control

@@ -1,10 +1,10 @@
-// Endpoints: what is deployed, in revisions; their replicas, which are jobs with a label of ours;
-// and asynchronous calls.
+// Endpoints: deployed revisions; their replicas, which are jobs with a label of Billow's; and
+// asynchronous calls.
 //
-// The head keeps what must survive (revisions, keys, calls) and makes the jobs; how many there
-// should be, which are healthy and whether a revision may take over, the gateway says, because it
-// alone sees the requests. A gateway that says nonsense can start no more than an endpoint's limit
-// allows and stop nothing but its replicas.
+// The head keeps what must survive (revisions, keys, calls) and creates the jobs. The gateway
+// decides how many there should be, which are healthy and whether a revision may take over, because
+// only it sees the requests. A faulty gateway can start at most as many replicas as the endpoint's
+// limit allows, and can stop only replicas.
 #include <fmt/format.h>
 #include <algorithm>
 #include <set>
@@ -22,8 +22,8 @@
 namespace billow::control {
 namespace {
 
-constexpr std::int32_t replica_priority =
-    100;  // somebody waits for an endpoint's answer, nobody for a batch job's start
+// A client waits for an endpoint's answer, nobody for the start of a batch job.
+constexpr std::int32_t replica_priority = 100;
 
 Status check_policy(const EndpointPolicy& p) {
   const auto bad = [](std::string message, std::string hint = {}) {
@@ -68,7 +68,7 @@ Status check_policy(const EndpointPolicy& p) {
   return {};
 }
 
-// ---- how much waits and is kept
+// ---- limits of waiting calls and kept answers
 
 struct Weight {
   std::size_t calls = 0;
@@ -108,7 +108,7 @@ bool is_open(const Endpoint& endpoint) {
   return current && current->policy.access == EndpointAccess::open;
 }
 
-// A flood of one endpoint's callers leaves the others their capacity.
+// A flood of calls to one endpoint leaves capacity for the others.
 Status room_for(const State& state, const AsyncCall& call) {
   const Endpoint& endpoint = state.endpoints.at(call.endpoint);
   const bool open = is_open(endpoint);
@@ -149,8 +149,8 @@ Status room_for(const State& state, const AsyncCall& call) {
   return {};
 }
 
-// Answers are kept for a time, and as long as capacity is free: then whose endpoint has most loses
-// the oldest.
+// Answers are kept for a time while there is space; after that the endpoint with the most answers
+// loses its oldest.
 std::vector<std::string> answers_to_drop(const State& state, const AsyncCall& ended) {
   std::vector<std::string> out;
   auto kept = weights(state, false);
@@ -183,8 +183,8 @@ std::vector<std::string> answers_to_drop(const State& state, const AsyncCall& en
   return out;
 }
 
-// A gateway that knows its callers gives "bound:WHOSE:WHAT" for a key: whose it is, and a digest of
-// the request it came with.
+// A gateway that authenticates its callers sends the key "bound:CALLER:DIGEST", where the digest is
+// that of the request.
 std::string_view whose_key(std::string_view key) {
   return key.starts_with("bound:") ? key.substr(0, key.rfind(':')) : std::string_view();
 }
@@ -264,7 +264,7 @@ Decision Decider::operator()(const DeployEndpoint& c) {
 Decision Decider::operator()(const JudgeRevision& c) {
   const Endpoint* e = BILLOW_TRY(endpoint_named(c.endpoint));
   if (e->rolling != c.revision)
-    return Events{};  // another was deployed meanwhile
+    return Events{};  // another revision was deployed meanwhile
   return Events{RevisionJudged{c.endpoint, c.revision, c.healthy, c.reason, c.job}};
 }
 
@@ -288,8 +288,8 @@ Decision Decider::operator()(const ScaleEndpoint& c) {
   return Events{EndpointScaled{c.endpoint, std::move(policy)}};
 }
 
-// A rollback is a new revision with what an old one had: history only grows, and the old one is
-// brought up like any other.
+// A rollback is a new revision with the content of an old one: history only grows, and the revision
+// starts like any other.
 Decision Decider::operator()(const RollbackEndpoint& c) {
   const Endpoint* e = BILLOW_TRY(endpoint_named(c.endpoint));
   const Revision* to = nullptr;
@@ -309,8 +309,8 @@ Decision Decider::operator()(const RollbackEndpoint& c) {
                     : fmt::format("endpoint {} has no revision {}", c.endpoint, c.revision),
                 "see `billow endpoints " + c.endpoint + "`");
   }
-  // What it was deployed with may have been removed since: said now, not by replicas that cannot
-  // start.
+  // Something it was deployed with may have been removed since: report that now, not through
+  // replicas that cannot start.
   JobSpec wants = *to->spec;
   BILLOW_TRY_VOID(check_surroundings(wants, e->project));
   Revision again = *to;
@@ -368,7 +368,7 @@ Decision Decider::operator()(const StartReplica& c) {
       !c.region.empty() && std::find(regions.begin(), regions.end(), c.region) == regions.end())
     return fail(Code::conflict,
                 fmt::format("endpoint {} is not served in region {}", c.endpoint, c.region));
-  // In each region as many as the endpoint may have: each follows its own demand.
+  // The limit applies to each region, because each follows its own demand.
   const auto mine = state.replicas.find(c.endpoint);
   std::uint32_t live = 0;
   if (mine != state.replicas.end())
@@ -377,8 +377,8 @@ Decision Decider::operator()(const StartReplica& c) {
       const auto region = job.spec->labels.find(label_region);
       const bool here =
           (region == job.spec->labels.end() ? std::string() : region->second) == c.region;
-      // One that its agent is ending (its port was somebody else's) is on its way out like one that
-      // is told to stop.
+      // A replica that its agent is ending (another process had its port) counts as leaving, like
+      // one ordered to stop.
       const bool leaving =
           job.stopping != StopCause::none ||
           (!job.tasks.empty() && state.tasks.at(job.tasks.front()).state == TaskState::stopping);
@@ -416,8 +416,9 @@ Decision Decider::operator()(const AcceptCall& c) {
     for (const auto& [id, old] : state.calls) {
       if (old.endpoint != c.call.endpoint)
         continue;
+      // The shell answers with the id of the first one.
       if (old.idempotency_key == c.call.idempotency_key)
-        return Events{};  // the shell answers with the first one's id
+        return Events{};
       if (const auto whose = whose_key(c.call.idempotency_key);
           !whose.empty() && whose == whose_key(old.idempotency_key))
         return fail(Code::conflict, "this Idempotency-Key was used with another request",

@@ -9,10 +9,10 @@ namespace billow::control {
 namespace {
 
 constexpr std::int64_t good_part_percent = 60;
-constexpr std::int64_t stream_mbit_s_max =
-    40'000;  // beyond that a few TCP connections are bound by the processors
-constexpr std::int64_t gang_mbit_s_min =
-    10'000;  // less, and GPUs wait for gradients whatever the interface promised
+// Above this a few TCP connections are limited by the processors.
+constexpr std::int64_t stream_mbit_s_max = 40'000;
+// Below this GPUs wait for gradients, whatever the interface promises.
+constexpr std::int64_t gang_mbit_s_min = 10'000;
 constexpr std::size_t named_max = 3;
 
 std::string names(const std::vector<std::string>& all) {
@@ -27,7 +27,7 @@ std::string_view label(const Node& node, std::string_view name) {
   return found == node.offer.labels.end() ? std::string_view() : std::string_view(found->second);
 }
 
-// "19.8" of "19834"; what is no number stays as it is.
+// "19.8" for "19834"; a text that is not a number stays unchanged.
 std::string thousands(std::string_view text) {
   const auto number = parse_int(text, 0, INT64_MAX);
   return number ? fmt::format("{:.3g}", static_cast<double>(*number) / 1000) : std::string(text);
@@ -48,7 +48,7 @@ bool could_take(const Node& node, const JobSpec& spec) {
   });
 }
 
-// Those it has, or those it could get.
+// The nodes that the job has, or those it could get.
 std::vector<const Node*> nodes_of(const State& state, const Job& job) {
   std::vector<const Node*> nodes;
   for (const TaskId id : job.tasks)

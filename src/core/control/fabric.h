@@ -1,5 +1,5 @@
-// What measured links and networks mean: when one is slow, and what to tell whoever is about to run
-// a job over it. Pure.
+// Judges measured links and networks: when one is slow, and what to tell the user of a job that
+// depends on it. Pure.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace billow::control {
 
-// Labels that a node has of its links: by what the driver says when it joins, and by the last
-// `billow check fabric`.
+// A node's labels about its links: from the driver when it joins, and from the last `billow check
+// fabric`.
 inline constexpr std::string_view label_gpu_link = "gpu-link";         // "nvlink4", "pcie5"
 inline constexpr std::string_view label_gpu_mb_s = "fabric-gpu-mb-s";  // the slowest pair
 inline constexpr std::string_view label_gpu_fabric = "fabric-gpu";     // "ok", "slow"
@@ -20,17 +20,17 @@ inline constexpr std::string_view label_net_us = "fabric-net-us";
 inline constexpr std::string_view label_net_fabric = "fabric-net";  // "ok", "slow"
 inline constexpr std::string_view label_fabric_at = "fabric-at";
 
-// Copies and streams never reach the wire's figure; less than this part of it is slow.
+// Copies and streams never reach the wire's nominal rate; below this fraction a link is slow.
 bool is_slow(std::int64_t measured, std::int64_t expected);
-// What a handful of TCP connections should make of an interface; 0: nothing is known of it.
+// What a few TCP connections should reach on an interface; 0: unknown.
 std::int64_t expected_stream_mbit_s(std::int64_t interface_mbit_s);
-// What is wrong with a network for a gang; empty: nothing.
+// What is wrong with a network for a gang; empty if nothing is.
 std::string net_verdict(std::int64_t mbit_s, std::int64_t expected_mbit_s);
 
-// What whoever runs this job over several GPUs or nodes should know of the ways between them, a
-// sentence each: of the nodes it has, or of those it could get.
+// Notes for the user of a job on several GPUs or nodes about the links between them, one sentence
+// each: for its nodes, or for those it could get.
 std::vector<std::string> fabric_notes(const State& state, const Job& job);
-// And what nobody knows of them yet; empty: everything was measured, or it does not matter.
+// Which links have not been measured yet; empty if all have been, or if it does not matter.
 std::string fabric_unmeasured(const State& state, const Job& job);
 
 }  // namespace billow::control

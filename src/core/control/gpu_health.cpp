@@ -1,6 +1,6 @@
-// Cards taken out of service one by one: the head drains a GPU whose health fell, with the reason;
-// a person puts it back. What runs on it goes on. A fault older than a person's word does not drain
-// the card again, or an undrain would last until the next heartbeat.
+// Cards taken out of service one by one: the head drains a GPU that became unhealthy, with the
+// reason; a person puts it back. Jobs on it continue. A fault older than a person's decision does
+// not drain the card again, otherwise an undrain would last only until the next heartbeat.
 #include <algorithm>
 
 #include <fmt/format.h>

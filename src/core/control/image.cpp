@@ -1,6 +1,6 @@
 // The image of the state: what a snapshot stores and replay starts from. It holds the facts as
-// plain tables; what can be derived from them (the scheduler's index, look-ups, counts) is left
-// out, and `restore` rebuilds it.
+// plain tables without derived data (the scheduler's index, look-ups, counts), which `restore`
+// rebuilds.
 #include <algorithm>
 
 #include "base/check.h"
@@ -11,7 +11,6 @@
 namespace billow::control {
 namespace {
 
-// The state as plain tables. Derived parts are left out: `restore` rebuilds them.
 struct EnvironmentImage {
   std::string digest;
   Environment env;
@@ -23,14 +22,13 @@ struct EnvironmentImage {
     v("uses", s.uses);
   }
 };
-// The elements of an array share one description, which an image holds once; jobs name it by its
-// place in the table.
+// The elements of an array share one description, stored once; jobs refer to it by its index in the
+// table.
 struct JobImage {
   Job job;
   std::uint64_t spec = 0;
-  // Of a running job, as the scheduler knows it: its weight in fair share, which was fixed when it
-  // started, and when it started by the wall clock. (Leases use the clock of bills, and members
-  // that were replaced began later.)
+  // For a running job, from the scheduler: its weight in fair share, fixed when it started, and its
+  // start by the wall clock. (Leases use the billing clock, and replaced members began later.)
   std::int64_t dominant_milli = 0;
   WallTime placed_at;
   template <class S, class V>
@@ -96,7 +94,7 @@ struct StateImage {
   std::vector<Durations::Runs> durations;
   std::uint64_t durations_learned = 0;
   std::vector<LearnedKind> recent,
-      typical;  // of the workload, as the scheduler's placement knows it
+      typical;  // the typical workload, as learned by the scheduler's placement
   std::int64_t learned_starts = 0, learned_next_at = 0;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {

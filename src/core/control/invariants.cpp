@@ -192,8 +192,7 @@ Status check_money(const State& state) {
   return {};
 }
 
-// No GPU is given out beyond what it has. This is counted from the tasks, not from the scheduler's
-// index.
+// No GPU is assigned beyond its capacity. Counted from the tasks, not from the scheduler's index.
 Status check_capacity(const State& state) {
   for (const auto& [node_id, node] : state.nodes) {
     std::vector<std::int64_t> milli(node.offer.gpus.size()), mem(node.offer.gpus.size());
@@ -238,7 +237,7 @@ Status check_reservations(const State& state) {
   }
   if (state.reservation_ends.size() != state.reservations.size())
     return broken("reservations and their ends disagree");
-  // The reserved price is paid inside a reservation alone, and by work that has not left it.
+  // Only jobs inside a reservation that they have not left pay the reserved price.
   for (const auto& [id, task] : state.tasks) {
     if (task.state == TaskState::ended || task.price_class != PriceClass::reserved)
       continue;

@@ -1,5 +1,5 @@
-// Prices, and what money brings about: nodes priced as they come, jobs ended when their budget is
-// or nobody works in them, and what agents are told of it.
+// Prices, and the consequences of money: nodes get prices when they join, jobs end when their
+// budget is spent or they are idle, and agents get the resulting orders.
 #include "core/control/money.h"
 
 #include <fmt/format.h>
@@ -33,8 +33,8 @@ const PriceRule* rule(const State& state, const std::string& of) {
   return found == state.money.prices.end() ? nullptr : &found->second;
 }
 
-// Set for this node or its pool; what the pool says of its machines; set for the type. In this
-// order, per GPU.
+// The price per GPU: set for this node or its pool; else the pool's price of its machines; else set
+// for the type.
 template <class Pick>
 std::optional<Rate> narrowest(const State& state,
                               const Node& node,
@@ -55,8 +55,8 @@ std::optional<Rate> narrowest(const State& state,
   return set("gpu:" + std::string(gpu_type));
 }
 
-// A node's storage per second, where its pool or itself has a price for it: the whole file system,
-// for it is there used or not.
+// A node's storage per second, if its pool or the node has a price for it: the whole file system,
+// whether used or not.
 Rate storage_rate(const State& state, const Node& node) {
   const auto label = node.offer.labels.find("disk-gib");
   const std::int64_t disk_gib =
@@ -83,9 +83,9 @@ NanoUsd egress_price(const State& state, NodeId id) {
 
 }  // namespace
 
-// Of all bytes so far and of those before, each rounded down: however often they are told, at one
-// price they come to the same. A node's word for them is believed as far as a line can have carried
-// them since the lease began, and no sum leaves its range.
+// The price of all bytes so far less that of the bytes before, each rounded down, so the result
+// does not depend on how often they are reported. The count is limited to what a network line can
+// have carried since the lease began, and no sum overflows.
 void reckon_egress(const State& state, const Task& task, TaskMeter& meter, WallTime billed) {
   constexpr std::int64_t line_bytes_per_s = 50'000'000'000;  // 400 Gbit/s
   constexpr __int128 most = std::numeric_limits<std::int64_t>::max();
@@ -128,7 +128,7 @@ Rate charge_rate(const State& state,
     return r.charge ? r.charge : r.cost;
   });
   Rate out = set ? *set : prices ? prices->rate(gpu_type, price_class) : Rate{};
-  // Who leases a part of the GPUs pays that part of the disk.
+  // A lease of a part of the GPUs pays that part of the disk.
   if (!node.offer.gpus.empty())
     out.nano_usd_per_s += storage_rate(state, node).nano_usd_per_s /
                           static_cast<std::int64_t>(node.offer.gpus.size());
@@ -153,7 +153,7 @@ Rate cost_rate(const State& state, const Node& node, const ledger::PriceBook* pr
 
 NodePriceSet price_node(const State& state, const Node& node, const ledger::PriceBook* prices) {
   NodePriceSet out{node.id, cost_rate(state, node, prices), 0};
-  // A node that comes back with fewer cards than are leased on it still carries those leases.
+  // A node that comes back with fewer cards than are leased on it keeps those leases.
   std::int64_t leased = 0;
   if (const auto on = state.tasks_on.find(node.id); on != state.tasks_on.end())
     for (TaskId id : on->second)
@@ -174,8 +174,8 @@ bool can_suspend(const State& state, const Job& job) {
 }
 
 namespace {
-// A replica of an endpoint that keeps some awake: it is paid for while it waits for requests, on
-// purpose, and its gateway puts to sleep what is beyond them.
+// A replica within the endpoint's minimum: it is paid for while it waits for requests, on purpose;
+// its gateway suspends replicas beyond the minimum.
 bool waits_on_purpose(const State& state, const Job& job) {
   const auto of = job.spec->labels.find(label_endpoint);
   if (of == job.spec->labels.end())
@@ -211,8 +211,7 @@ bool concerns(const BudgetKey& key, const Job& job) {
   return false;
 }
 
-// Its work is kept where it can be; what cannot be suspended is stopped, for a promise about money
-// that waits is none.
+// Suspends the job if possible; otherwise stops it, because a spending limit must take effect now.
 void put_aside(const State& state,
                Events& events,
                const Job& job,
@@ -224,7 +223,7 @@ void put_aside(const State& state,
                          job.suspension.phase == SuspendPhase::suspended;
   if (under_way && !job.suspension.resume_wanted)
     return;
-  // What was preempted must not come back by itself on money that is not there.
+  // A preempted job must not resume by itself without money.
   if (under_way)
     events.push_back(SuspensionChanged{job.id, cause, reason, false});
   else if (suspendable(state, job))
@@ -277,7 +276,7 @@ struct Consequences {
         end(events, job, "budget: " + e.text);
     }
   }
-  // A gang rests only when each of its ranks does: they wait for each other.
+  // A gang is idle only when all its ranks are, because they wait for each other.
   void operator()(const IdleWarned& e) {
     if (e.action != IdleAction::suspend && e.action != IdleAction::stop)
       return;
@@ -308,8 +307,7 @@ struct Consequences {
     else
       end(events, *job, e.text);
   }
-  // A suspend that a budget or idleness asked for and that could not be done: what it was for still
-  // holds.
+  // A suspend for a budget or for idleness failed; its cause still applies.
   void operator()(const SuspendFailed& e) {
     const Job* job = state.find_job(e.job);
     if (!job || job->stopping != StopCause::none)
@@ -370,8 +368,8 @@ void money_effects(const State& state, const Event& event, std::vector<Effect>& 
     effects.push_back({task.node, SetIdleRules{state.epoch, task.id,
                                                idle_rules(state, state.jobs.at(task.job))}});
   } else if (const auto* budget = get_if<BudgetSet>(&event.body)) {
-    // At once, not with the next renewal: a head that dies now must not leave agents with the time
-    // of a larger budget.
+    // Immediately, not with the next renewal: a head that dies now must not leave agents with the
+    // time of a larger budget.
     const auto uses = budget_uses(state, event.billed_at());
     for (const auto& [id, job] : state.jobs)
       if (concerns(budget->budget.key(), job))
@@ -381,7 +379,7 @@ void money_effects(const State& state, const Event& event, std::vector<Effect>& 
         });
   } else if (const auto* rerated = get_if<TaskRerated>(&event.body);
              rerated && !state.money.budgets.empty()) {
-    // Its money lasts for another time now.
+    // The new price changes how long its money lasts.
     const Task& task = state.tasks.at(rerated->task);
     if (const Duration paid = task_paid_for(state, task, budget_uses(state, event.billed_at()));
         paid.ns > 0)
@@ -395,9 +393,8 @@ std::vector<EventBody> days_due(const State& state, const Context& context) {
   Events events;
   if (state.money.days_closed == 0 || (state.money.days_closed + 1) * day_ns > context.billed.ns)
     return events;
-  ledger::Books books =
-      state.money
-          .books;  // once a day: the figures are decided here, the books themselves closed by apply
+  // Once a day: decides the figures; apply closes the books.
+  ledger::Books books = state.money.books;
   for (std::int64_t day = state.money.days_closed; (day + 1) * day_ns <= context.billed.ns; ++day) {
     DayClosed closed{.day = day};
     for (const ledger::Entry& entry : books.close(WallTime{(day + 1) * day_ns})) {

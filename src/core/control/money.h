@@ -1,6 +1,6 @@
-// Money in the core: what prices, budgets and idleness come to. `keep_books` is apply's; the rest
-// decides and never changes. Internal to this module but for what the API shows (budget_uses,
-// rates).
+// Money in the core: the effects of prices, budgets and idleness. `keep_books` belongs to apply;
+// the rest decides and changes nothing. Internal to this module except for what the API shows
+// (budget_uses, rates).
 #pragma once
 
 #include <map>
@@ -15,11 +15,11 @@ namespace billow::control {
 
 inline constexpr std::int64_t day_ns = 86'400'000'000'000;
 
-// Leases, marks and nodes into the books, budgets' sums, and who idles. Called by `apply` for every
-// event, after its own part.
+// Folds leases, marks and nodes into the books, the budgets' sums and the idle states. `apply`
+// calls it for every event, after its own part.
 void keep_books(State& state, const Event& event);
 
-// What a lease that begins here is charged per whole GPU-second, and what the node costs a second.
+// The charge of a lease that begins now, per whole GPU-second, and the cost of the node per second.
 Rate charge_rate(const State& state,
                  const Node& node,
                  std::string_view gpu_type,
@@ -32,17 +32,17 @@ void reckon_egress(const State& state, const Task& task, TaskMeter& meter, WallT
 // The same of a running task, as far as its agent has reported; part of its charge.
 NanoUsd egress_so_far(const State& state, TaskId task);
 NodePriceSet price_node(const State& state, const Node& node, const ledger::PriceBook* prices);
-// The pool a node came from, by name; nodes that joined by themselves are of the one their label
-// says, or of "local".
+// The name of the pool that a node came from; for nodes that joined by themselves, the value of
+// their label, or "local".
 std::string pool_of(const State& state, const Node& node);
-// What its provider calls it on a bill: its label provider-id, or what the pool's command said when
-// the machine was made.
+// The provider's id for the node on a bill: its label provider-id, or the id that the provider
+// returned when the machine was created.
 std::string provider_id(const State& state, const Node& node);
 // Whether the node is billed for every hour that it exists.
 bool node_bills(const Node& node);
 
-// Every budget with what has been spent, is reserved and burns, at one moment. Looks at each live
-// lease once.
+// Every budget with its spent and reserved amounts and its burn rate at one moment. Visits each
+// live lease once.
 std::map<BudgetKey, ledger::BudgetUse> budget_uses(const State& state, WallTime billed);
 std::string budget_name(const State& state, const BudgetKey& key);  // "project vision, monthly"
 // How long a task may run if its head falls silent; 0: no budget limits it.
@@ -63,7 +63,7 @@ class Purse {
   Status take(const Job& job, const std::vector<Task>& tasks) { return take(job, rate_of(tasks)); }
   Status take(const Job& job, Rate rate);  // reserves, or says which budget is used up
   Status go_on(const Job& job,
-               Rate rate);  // of one that runs and has another price now, all its tasks; as take
+               Rate rate);  // for a running job with a new price, all its tasks; as take
   Status reserve(const Reservation& reservation) const;  // one that is not in the state yet
 
  private:
@@ -72,7 +72,7 @@ class Purse {
   std::map<BudgetKey, ledger::BudgetUse> uses_;
 };
 
-// Which budget keeps one of these jobs from running, as long as it does; empty: none.
+// The budget that prevents one of these jobs from running; empty if none does.
 std::string held_back(const State& state, const std::set<JobId>& jobs, WallTime billed);
 
 // Events that follow from an event, and messages to agents.
@@ -88,7 +88,7 @@ void put_aside(const State& state,
                const Job& job,
                SuspendCause cause,
                const std::string& reason);
-// Whether the work of this job can be kept while its GPUs are given back.
+// Whether this job can be suspended, so that its GPUs are free and its work is kept.
 bool can_suspend(const State& state, const Job& job);
 // Past days that are not posted, oldest first. Decided before any command of a new day.
 std::vector<EventBody> days_due(const State& state, const Context& context);

@@ -1,6 +1,6 @@
-// The part of the state that money is: the two books and what people have set about prices, budgets
-// and idleness. Folded from events like the rest. The books hold open leases and those that closed
-// a short while ago; older ones are rows in the store.
+// The money part of the state: the two books and the settings for prices, budgets and idleness.
+// Folded from events like the rest. The books hold open leases and those that closed recently;
+// older ones are rows in the store.
 #pragma once
 
 #include <map>
@@ -29,7 +29,7 @@ struct BudgetEntry {
   }
 };
 
-// What the agent of a live task has said of it.
+// The last report of a live task's agent.
 struct TaskIdle {
   TaskId task;
   IdleState state = IdleState::idle;
@@ -46,7 +46,7 @@ struct TaskIdle {
   }
 };
 
-// A task's totals at its last mark, and what of them belongs to leases of it that are closed.
+// A task's totals at its last mark, and the part of them that belongs to its closed leases.
 struct MeteredTask {
   TaskId task;
   TaskMeter meter;
@@ -80,17 +80,17 @@ struct Money {
   std::int64_t days_closed =
       0;  // every day before this one (since 1970) is posted; 0: the books are not open yet
   std::set<std::string> months_closed;      // "2026-11"
-  std::map<std::string, PriceRule> prices;  // by what they are of
+  std::map<std::string, PriceRule> prices;  // by their subject
   std::map<BudgetKey, BudgetEntry> budgets;
-  std::map<JobId, Rate> held;  // jobs that wait for money, with what they will cost a second
+  std::map<JobId, Rate> held;  // jobs that wait for money, with their future cost per second
   IdlePolicy idle;
   std::map<ProjectId, IdlePolicy> idle_of;
   IdleFloor floor;
-  bool rules_changed = false;  // ever: then agents are told theirs with every hello
+  bool rules_changed = false;  // ever: then agents get their rules with every hello
   std::map<TaskId, TaskIdle> idling;
   std::map<TaskId, MeteredTask> meters;  // of live tasks, at their last mark
   std::map<JobId, JobKeepAlive> kept_alive;
-  std::map<NodeId, WallTime> node_empty_since;  // by the clock of bills
+  std::map<NodeId, WallTime> node_empty_since;  // on the billing clock
   std::set<NodeId> released;                    // being given back
   std::uint64_t next_webhook = 1;
   std::map<std::uint64_t, Webhook> webhooks;

@@ -1,9 +1,8 @@
-// A reservation is over, and jobs run inside it. They go on, as on-demand work and at its price:
-// from the second of the end each task has a lease of its own for that, so that a short reservation
-// is no cheap way to long work. A budget that does not bear the new price holds them as it holds
-// any job (suspended, or stopped where that cannot be). What only waits inside, or is suspended,
-// goes on when somebody asks for it: that was submitted at the reserved price, and has not begun to
-// pay another.
+// A reservation has ended while jobs run inside it. They continue as on-demand jobs at the
+// on-demand price: from the second of the end each task has a new lease, so that a short
+// reservation is not a cheap way to run long jobs. A budget that cannot bear the new price suspends
+// or stops them like any job. Jobs that wait or are suspended inside continue only on request: they
+// were submitted at the reserved price and have not begun to pay another.
 #include "core/control/outlive.h"
 
 #include <algorithm>
@@ -17,14 +16,15 @@
 namespace billow::control {
 namespace {
 
-// What its task costs where it is, without its reservation.
+// The task's price without its reservation.
 Rate own_rate(const State& state, const Job& job, const Task& task, const Context& context) {
   const auto node = state.nodes.find(task.node);
   if (task.gpus.empty() || !context.prices)
     return {};
   const auto gpu = static_cast<std::size_t>(task.gpus.front().gpu);
+  // The card is no longer offered, so no other price is known.
   if (node == state.nodes.end() || gpu >= node->second.offer.gpus.size())
-    return task.rate;  // the card is not offered any more: nobody knows another price
+    return task.rate;
   return charge_rate(state, node->second, node->second.offer.gpus[gpu].type,
                      job.spec->spot ? PriceClass::spot : PriceClass::on_demand, context.prices);
 }

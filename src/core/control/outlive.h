@@ -1,4 +1,4 @@
-// Internal to this module: what becomes of work that runs when its reservation is over.
+// Internal to this module: jobs that still run when their reservation has ended.
 #pragma once
 
 #include <vector>
@@ -7,15 +7,15 @@
 
 namespace billow::control {
 
-// From when on a lease that outlives its reservation is at another price, by the clock of bills.
+// When the new price of a lease that outlives its reservation begins, on the billing clock.
 WallTime outlives_from(const Task& task, WallTime reservation_end, const Context& context);
-// What its end brings for those that run inside; no reservation: for all whose reservation has been
-// over for long.
+// The events for jobs running inside when it ends; without a reservation: for all jobs whose
+// reservation ended long ago.
 std::vector<EventBody> outlive(const State& state,
                                ReservationId reservation,
                                WallTime at,
                                const Context& context);
-// The ends of the reservations whose time was over then.
+// The ends of all reservations that were due by then.
 std::vector<EventBody> reservations_over(const State& state, WallTime then, const Context& context);
 
 }  // namespace billow::control

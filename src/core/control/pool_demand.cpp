@@ -17,7 +17,8 @@
 namespace billow::control {
 namespace {
 
-// A task without a GPU takes a place on a machine whose cores are not known before it is here.
+// A task without a GPU takes one of these slots on a machine whose cores are unknown until it
+// joins.
 constexpr std::int32_t gpuless_tasks_per_node = 64;
 
 // Capacity that is on its way: one node of a machine that is not here yet, or that waits here for
@@ -153,7 +154,7 @@ class Planner {
     JobId first;
   };
 
-  // Elements of an array are alike; every other job is looked at on its own.
+  // Elements of an array are alike; every other job is considered separately.
   using Kind = std::pair<ProjectId, JobId>;
   static Kind kind_of(const Job& job) { return {job.project, job.array ? job.array : job.id}; }
 

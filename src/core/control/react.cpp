@@ -22,8 +22,8 @@ Duration backoff(const JobSpec& spec, std::uint32_t attempt) {
   return std::min(wait, hours(1));
 }
 
-// The exit that stands for the whole attempt: the first rank that failed by itself, else the first
-// that did not end well.
+// The exit that represents the whole attempt: the first rank that failed by itself, else the first
+// that did not succeed.
 const Task* worst_task(const State& state, const Job& job) {
   const Task* worst = nullptr;
   for (TaskId id : job.tasks) {
@@ -57,7 +57,7 @@ EventBody settle(const State& state, const Job& job, const Context& context) {
     return JobEnded{job.id, JobState::succeeded, exit, ""};
   if (exit.kind == ExitKind::idle)
     return JobEnded{job.id, JobState::stopped, exit, exit.message};
-  // An elastic gang that came to its end without the member it had lost has come to its end.
+  // An elastic gang that ended without its lost member has ended.
   if (exit.kind == ExitKind::lost && is_replaceable(state, job, *worst)) {
     const bool others = std::any_of(job.tasks.begin(), job.tasks.end(),
                                     [&](TaskId id) { return state.tasks.at(id).exit.ok(); });
@@ -70,14 +70,13 @@ EventBody settle(const State& state, const Job& job, const Context& context) {
   }
   const std::string why =
       job.spec->nodes > 1 ? fmt::format("rank {}: {}", worst->rank, exit.text()) : exit.text();
-  // "Not seen to run" is not enough: a start may have been carried out by a node that fell silent
-  // before it could say so.
+  // "Not seen running" is not enough: a node may have started it and become silent before reporting
+  // that.
   const bool never_began = std::all_of(job.tasks.begin(), job.tasks.end(),
                                        [&](TaskId id) { return state.tasks.at(id).never_began; });
   const bool away = exit.kind == ExitKind::lost || exit.kind == ExitKind::unpaid;
   const bool may_run_again = !away || job.spec->rerun_if_lost || never_began;
-  // A node or a head that went away is not the job's failure: with leave to run again it costs no
-  // retry.
+  // A lost node or head is not the job's failure: if the job may run again, it costs no retry.
   if (away && may_run_again && job.attempt <= limits::retries_max)
     return JobRequeued{job.id, context.now + backoff(*job.spec, job.attempt),
                        fmt::format("starts again: {}", why)};
@@ -131,8 +130,7 @@ struct Reactor {
   Events operator()(const JobEnded& e) {
     Events events;
     meet_dependents(state, events, e.job, e.state);
-    // The array an element belonged to has just been finished by `apply` when its last element
-    // ended.
+    // When the last element of an array ended, `apply` has just finished the array.
     for (const FinishedArray& done : state.finished_arrays) {
       const auto& array = done.array;
       if (e.job.value > array.id.value && e.job.value <= array.id.value + array.count)
@@ -142,7 +140,7 @@ struct Reactor {
     return events;
   }
   Events operator()(const SuspendFailed& e) {
-    // Its place is needed: what cannot be suspended is ended and queued again.
+    // Its capacity is needed: a job that cannot be suspended is stopped and queued again.
     if (e.cause != SuspendCause::preempted)
       return {};
     const Job& job = state.jobs.at(e.job);
@@ -154,8 +152,8 @@ struct Reactor {
   Events operator()(const ReservationEnded& e) {
     return outlive(state, e.reservation, e.lease.lease_to, context);
   }
-  // What a head before this one let go on at the price of a reservation that is over goes on at its
-  // own from now on.
+  // Jobs that an earlier head left at the price of an ended reservation continue at their own price
+  // from now on.
   Events operator()(const HeadStarted&) { return outlive(state, {}, context.now, context); }
   Events operator()(const DependencyMet& e) {
     if (state.jobs.at(e.job).waiting_for == 0)
@@ -183,7 +181,7 @@ void set_rank_variables(const State& state, const Job& job, const Task& task, St
     names.push_back(offer.name);
     addresses.push_back(offer.address.empty() ? offer.name : offer.address);
   }
-  // RANK and LOCAL_RANK are of the node's first process; `billow ranks` sets those of the others.
+  // RANK and LOCAL_RANK of the node's first process; `billow ranks` sets those of the others.
   set("RANK", task.rank * spec.procs);
   set("LOCAL_RANK", 0);
   set("WORLD_SIZE", spec.nodes * spec.procs);
@@ -269,7 +267,7 @@ Start start_message(const State& state, const Task& task) {
   return start;
 }
 
-// The order a job's task was given last, as far as it is still to be carried out.
+// The last order for a job's task, if it is still to be carried out.
 void push_order(const State& state, const Job& job, std::vector<Effect>& effects) {
   if (job.stopping != StopCause::none || job.tasks.empty())
     return;
@@ -349,7 +347,7 @@ std::vector<Effect> hello_effects(const State& state,
       effects.push_back({node, start_message(state, task)});
     else if (status->order != job.suspension.order)
       push_order(state, job, effects);
-    // An agent that restarted knows only what holds by default.
+    // A restarted agent knows only the defaults.
     if (known)
       if (const IdleRules rules = idle_rules(state, job);
           rules != IdleRules{} || state.money.rules_changed)

@@ -1,5 +1,5 @@
-// How the installation is shared: what projects are promised and held to, and GPUs reserved ahead
-// of time.
+// How the installation is shared: the guarantees and limits of projects, and advance reservations
+// of GPUs.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -64,8 +64,8 @@ Decision Decider::operator()(const SetProject& c) {
     for (const std::string& name : *names)
       BILLOW_TRY_VOID(check_name("region or pool", name));
   }
-  // What is promised twice is promised to nobody. Before the first node has joined nothing can be
-  // compared.
+  // Guarantees must not exceed the installation. Before the first node has joined there is nothing
+  // to compare with.
   std::int64_t promised = q.guaranteed_milli, there = 0;
   for (const auto& [id, other] : state.projects)
     promised += id == project->id ? 0 : other.quota.guaranteed_milli;
@@ -117,7 +117,7 @@ sched::ReservationRequest request_for(const Reservation& r,
   return request;
 }
 
-// What it holds as one lease, for the bill.
+// The reservation as one lease, for the bill.
 Task lease_of(const Reservation& r, TaskId id, WallTime to) {
   Task lease;
   lease.id = id;
@@ -139,7 +139,7 @@ Task lease_of(const Reservation& r, TaskId id, WallTime to) {
 
 }  // namespace
 
-// What a lease inside a reservation has paid of the reservation's own time.
+// The part of a lease's payment that falls into the period of its reservation.
 NanoUsd paid_inside(const Task& task, const Reservation& r) {
   Task part = task;
   part.lease_from = std::clamp(task.lease_from, r.from, r.until);
@@ -193,7 +193,7 @@ Decision Decider::operator()(const Reserve& c) {
     return fail(Code::invalid, "MIG instances cannot be reserved", "reserve the GPU: --gpus 1");
   if (r.resources.gpus <= 0 && !r.resources.takes_node())
     return fail(Code::invalid, "a reservation needs GPUs", "add --gpus 8");
-  JobSpec spec;  // what could not be asked of a job cannot be reserved either
+  JobSpec spec;  // a reservation must also be valid as a job
   spec.argv = {"-"};
   spec.resources = r.resources;
   spec.nodes = r.nodes;
@@ -205,8 +205,8 @@ Decision Decider::operator()(const Reserve& c) {
   const Quota& quota = state.projects.at(r.project).quota;
   r.places = places_of(BILLOW_TRY(
       sched::place_reservation(state.index, request_for(r, c.node_labels), context.now)));
-  // All it holds at once with the project's other reservations counts against what the project may
-  // use at once.
+  // Together with the project's other reservations at the same time it must stay within the
+  // project's limit.
   std::int64_t held = r.gpu_milli();
   for (const auto& [id, other] : state.reservations)
     if (other.project == r.project && other.from < r.until && r.from < other.until)
@@ -239,7 +239,7 @@ EventBody Decider::end_reservation(const Reservation& r,
                          .project = r.project,
                          .user = r.user};
   if (to <= r.from)
-    return ended;  // it never began: nothing is owed
+    return ended;  // it never began: nothing is due
   ended.lease = lease_of(r, lease, std::min(to, r.until));
   Reservation all = r;
   for (const auto& [id, task] : state.tasks)
@@ -267,7 +267,7 @@ Decision Decider::operator()(const CancelReservation& c) {
                                 TaskId(state.next_task))};
 }
 
-// Each at its own moment, however late that is heard of.
+// Each at its exact time, however late it is processed.
 void Decider::end_reservations(Events& events, WallTime then) const {
   std::uint64_t next_task = state.next_task;
   for (const auto& [until_ns, id] : state.reservation_ends) {
@@ -286,8 +286,8 @@ std::vector<EventBody> reservations_over(const State& state,
   return events;
 }
 
-// With the time: reservations that are over end, and one whose node is gone gets another place,
-// where there is any.
+// On each tick: ends reservations that are over, and moves one whose node is gone to another place,
+// if there is one.
 void Decider::tick_reservations(Events& events) const {
   end_reservations(events, context.now);
   for (const auto& [id, r] : state.reservations) {
@@ -302,7 +302,8 @@ void Decider::tick_reservations(Events& events) const {
       continue;
     auto request = request_for(r, {});
     std::vector<ReservedPlace> places;
-    if (r.from <= context.now) {  // work may stand in the others: only what is gone is replaced
+    if (r.from <=
+        context.now) {  // jobs may run in the other places: only missing ones are replaced
       request.from = context.now;
       std::ranges::copy_if(r.places, std::back_inserter(places), there);
       request.tasks -= static_cast<std::int32_t>(places.size());
@@ -339,8 +340,8 @@ void Applier::operator()(const ReservationEnded& e) {
   state.index.remove_reservation(e.reservation);
   if (e.lease.id)
     state.next_task = std::max(state.next_task, e.lease.id.value + 1);
-  // What waits inside it keeps waiting: it was submitted at the reservation's price. What becomes
-  // of those that run: outlive.cpp.
+  // Jobs that wait inside it keep waiting: they were submitted at the reservation's price. Running
+  // ones: see outlive.cpp.
 }
 
 }  // namespace billow::control

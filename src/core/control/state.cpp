@@ -118,14 +118,14 @@ sched::JobRequest request_of(const State& state, const Job& job) {
   request.tasks = static_cast<std::int32_t>(spec.nodes);
   request.constraints = constraints_of(spec.place);
   request.constraints.labels = spec.node_labels;
-  // Elements of one array that spread keep apart from each other.
+  // Elements of an array with spread placement are kept apart.
   if (job.array && spec.place.spread == Spread::spread)
     request.constraints.spread_key = job.array.value;
-  // Replicas of an endpoint too: one lost node must not take them all.
+  // Replicas of an endpoint too: losing one node must not take them all.
   if (const auto of = spec.labels.find(label_endpoint); of != spec.labels.end()) {
     request.constraints.spread = Spread::spread;
-    request.constraints.spread_key =
-        sched::hash_text(of->second) | (std::uint64_t{1} << 63);  // apart from the keys of arrays
+    // Distinct from the keys of arrays.
+    request.constraints.spread_key = sched::hash_text(of->second) | (std::uint64_t{1} << 63);
   }
   request.time_limit = spec.time_limit;
   request.expected = job.expected.likely;
@@ -135,9 +135,9 @@ sched::JobRequest request_of(const State& state, const Job& job) {
     request.yields =
         could_be_suspended(*job.spec) ? sched::Yields::by_suspend : sched::Yields::by_requeue;
   }
-  // A suspended image stays on its node; a checkpoint is seen by every node. So what checkpoints
-  // can be moved, if it gives way anyway or was said to bear an interruption; when it has run long
-  // enough to have one and not to be moved about all the time.
+  // A suspended image stays on its node, but every node can read a checkpoint. So a job with
+  // checkpoints can be moved if it is preemptible anyway or tolerates an interruption, and if it
+  // has run long enough to have a checkpoint and not to be moved all the time.
   if (spec.checkpoint_every.ns > 0 && spec.nodes == 1 &&
       (spec.spot || spec.suspendable == Suspendable::yes))
     request.moves_after = std::max(move_after_min, spec.checkpoint_every * 2);
@@ -153,9 +153,10 @@ sched::JobRequest request_of(const State& state, const Job& job) {
   request.array = job.array;
   request.array_running_max = job.array ? static_cast<std::int32_t>(spec.array->running_max) : 0;
   request.elastic = spec.elastic;
+  // Even one that has ended: the job does not become another kind.
   if (!job.left_reservation)
-    request.reservation = spec.reservation;  // also one that is over: it does not become another
-                                             // kind of job by itself
+    request.reservation = spec.reservation;
+  // of job by itself
   return request;
 }
 

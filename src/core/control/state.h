@@ -1,6 +1,6 @@
-// Everything the head knows about what is alive. It is folded from events by `apply`, and from
-// nothing else. Finished jobs leave it (their rows are in the store), so its size is bounded by the
-// live jobs, the users and the machines.
+// Everything the head knows about live things. Only `apply` changes it, by folding events. Finished
+// jobs leave it (their rows are in the store), so its size is bounded by the live jobs, the users
+// and the machines.
 #pragma once
 
 #include <deque>
@@ -81,7 +81,7 @@ struct FinishedArray {
 struct State {
   Seq seq = 0;      // of the last event applied
   WallTime at;      // its time: recorded time never runs backwards, even over restarts
-  WallTime billed;  // the same by the clock of bills
+  WallTime billed;  // the same on the billing clock
   Epoch epoch = 0;
   std::uint64_t next_job = 1, next_task = 1, next_node = 1, next_user = 1, next_project = 1,
                 next_token = 1, next_schedule = 1;

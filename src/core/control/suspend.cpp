@@ -1,14 +1,14 @@
-// Suspend and resume: the decisions, their folding, and what the scheduler is told.
+// Suspend and resume: the decisions, their folding, and the updates of the scheduler.
 //
-// A job runs, is told to suspend (it keeps its GPUs until its agent has saved their memory), is
-// suspended (it holds memory of its node and a lease of class `suspended`, no GPU), is given the
-// same GPUs again by the scheduler like any queued job, resumes, runs. Doubt means that it goes on
-// running: an agent that cannot suspend says so, and the job keeps its place. Only a preempted job
-// is then ended and queued again, because its place is needed.
+// A job runs; gets the order to suspend (it keeps its GPUs until its agent has saved their memory);
+// is suspended (it holds memory of its node and a lease of class `suspended`, but no GPU); gets the
+// same GPUs again from the scheduler like any queued job; resumes; runs. In doubt it continues to
+// run: an agent that cannot suspend reports that, and the job keeps its place. Only a preempted job
+// is then stopped and queued again, because its capacity is needed.
 //
-// What holds: orders to a task are numbered and a report counts only for the order it names, so
-// that a late or doubled frame changes nothing; a suspended job waits in the scheduler's queue
-// exactly while `resume_wanted`; its image is pinned to its node and cards. Only jobs of one task
+// Guarantees: orders to a task are numbered and a report counts only for the order it names, so a
+// late or duplicated frame changes nothing; a suspended job waits in the scheduler's queue exactly
+// while `resume_wanted` is set; its image is pinned to its node and cards. Only jobs with one task
 // can be suspended: the ranks of a gang would time out on each other.
 #include <fmt/format.h>
 #include <algorithm>
@@ -20,7 +20,7 @@
 namespace billow::control {
 namespace {
 
-// The lease that ends, at a time both sides' clocks allow.
+// The lease that ends, at a time that both clocks allow.
 std::pair<WallTime, NanoUsd> close_lease(const Task& task, WallTime at, const Context& context) {
   const WallTime to =
       std::max(at ? std::min(at - (context.now - context.billed), context.billed) : context.billed,
@@ -44,7 +44,7 @@ Status suspendable(const State& state, const Job& job) {
     return fail(Code::conflict, fmt::format("job {} cannot be suspended: {}", job.id.value, why),
                 std::move(hint));
   };
-  // First what will not change: that is told of a job that waits, too.
+  // First the permanent reasons, which also apply to a waiting job.
   const JobSpec& spec = *job.spec;
   if (spec.suspendable == Suspendable::no)
     return cannot("it was submitted with --suspendable no");
@@ -99,7 +99,7 @@ JobResuming resume_event(const State& state,
                 .rate = {},
                 .price_class = job.spec->spot ? PriceClass::spot : PriceClass::on_demand,
                 .order = job.suspension.order + 1};
-  // In the order the process knows its cards in.
+  // In the order in which the process knows its cards.
   for (const GpuGrant& old : task.gpus)
     for (const sched::GpuShare& share : placement.gpus)
       if (share.gpu == old.gpu)
@@ -119,7 +119,7 @@ JobResuming resume_event(const State& state,
 
 namespace {
 
-// What runs has its price already.
+// A running job already has its price.
 bool may_leave_reservation(const Job& job) {
   const bool waits = job.state == JobState::queued || job.state == JobState::held ||
                      job.state == JobState::suspended;
@@ -139,7 +139,7 @@ Decision Decider::operator()(const SuspendJob& c) {
     const Suspension& s = job->suspension;
     const bool there = s.phase == SuspendPhase::suspended || s.phase == SuspendPhase::suspending;
     if (there && job->stopping == StopCause::none) {
-      // It is where it should be, but must not come back by itself any more.
+      // It is already suspended, but must no longer resume by itself.
       if (!s.resume_wanted)
         return events;
       events.push_back(SuspensionChanged{
@@ -212,8 +212,8 @@ Decision Decider::operator()(const ResumeJob& c) {
   return events;
 }
 
-// What a report says about the last order. One about an earlier order is late, and says nothing any
-// more.
+// The events of a report about the last order. A report about an earlier order is late and is
+// ignored.
 void Decider::order_events(Events& events, const Task& task, const TaskStatus& status) {
   if (status.unsuspendable != task.unsuspendable)
     events.push_back(TaskDeclared{task.id, status.unsuspendable});
@@ -268,7 +268,7 @@ void Applier::operator()(const TaskSuspended& e) {
   Job& j = job(t.job);
   if (t.state != TaskState::unreachable)
     t.state = TaskState::suspended;
-  // While suspended it holds nothing of its reservation: what it paid of it so far is counted now.
+  // While suspended it holds nothing of its reservation: its payment so far is counted now.
   if (const auto r = state.reservations.find(t.reservation); r != state.reservations.end())
     count_used(t, e.lease_to, r->second);
   t.price_class = PriceClass::suspended;
@@ -301,7 +301,7 @@ void Applier::operator()(const SuspendFailed& e) {
   Task& t = task(j.tasks.front());
   if (t.state == TaskState::suspending)
     t.state = TaskState::running;
-  // It stays, and nobody gets its place; unless that is still wanted, and it is ended for it next.
+  // It stays and keeps its capacity, unless it was preempted: then it is stopped next.
   if (e.cause != SuspendCause::preempted)
     j.gives_way_to = {};
   state.index.stays(j.id);
@@ -341,7 +341,7 @@ void Applier::operator()(const JobResuming& e) {
   set_state(j, JobState::running);
   if (j.spec->resources.mem_mib > 0)
     reshape(t.node);
-  // It was queued as pinned to its place; from now on it is known by what it asked for.
+  // It was queued as pinned to its place; from now on its original request counts.
   state.index.enqueue(request_of(state, j));
   sched::Placement placement{
       .node = t.node, .gpus = {}, .cpu_milli = t.cpu_milli, .mem_mib = t.mem_mib};
@@ -357,7 +357,7 @@ void Applier::operator()(const TaskResumed& e) {
     t.state = TaskState::running;
   set_phase(j, SuspendPhase::none);
   j.suspension.cause = SuspendCause::none;
-  state.index.stays(j.id);  // what could not give way while it was resuming can be asked again
+  state.index.stays(j.id);  // it could not be preempted while resuming; now it can be asked again
 }
 
 void Applier::operator()(const JobCheckpointed& e) {

@@ -1,4 +1,4 @@
-// Whom a token speaks for, and what that person may do in a project.
+// Which user a token belongs to, and what that user may do in a project.
 #include <fmt/format.h>
 
 #include "base/text.h"
@@ -28,7 +28,7 @@ Result<Principal> principal_of(const State& state, TokenId id, WallTime now) {
   if (found == state.tokens.end())
     return refused();
   const Token& token = found->second;
-  // A session lives no longer than the token it came from.
+  // A session never outlives the token that created it.
   if (const auto parent = session_parent(token); parent && !principal_of(state, *parent, now))
     return fail(Code::unauthorized, "the session has ended with the token it came from",
                 "sign in again: billow dashboard");

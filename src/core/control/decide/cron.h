@@ -20,7 +20,7 @@ struct Cron {
   bool days_restricted = false, weekdays_restricted = false;
 };
 Result<Cron> parse_cron(std::string_view text);
-// The first matching minute after `after`; zero where none comes within eight years (30 February).
+// The first matching minute after `after`; zero if none comes within eight years (30 February).
 WallTime next_match(const Cron& cron, WallTime after);
 
 }  // namespace billow::control

@@ -17,8 +17,8 @@ Decision decide(const State& state, const Command& command, const Context& conte
 
 namespace {
 
-// One attempt of one rank, on the place the scheduler chose, with the price of today (or of its
-// reservation) written into it.
+// One attempt of one rank at the chosen place, with the current price (or that of its reservation)
+// written into it.
 Task make_task(const State& state,
                const Job& job,
                TaskId id,
@@ -95,13 +95,13 @@ std::vector<EventBody> carry_out(const State& state,
   }
   for (const sched::Preempt& preempt : plan.preempts) {
     const Job& victim = state.jobs.at(preempt.victim);
-    // One that is between two states is asked when it has arrived.
+    // A job between two states is asked when it has reached the next one.
     if (victim.stopping != StopCause::none || victim.suspension.phase != SuspendPhase::none)
       continue;
     if (preempt.cause == sched::PreemptCause::consolidation &&
         (!victim.checkpoint.path.empty() || !victim.spec->spot)) {
       if (victim.checkpoint.path.empty())
-        continue;  // it has nothing to go on from yet
+        continue;  // it has no checkpoint to continue from yet
       events.push_back(
           JobStopping{preempt.victim,
                       fmt::format("moves, so that {} fits; goes on from its newest checkpoint",

@@ -15,7 +15,7 @@ namespace billow::control {
 
 struct Context {
   WallTime now;
-  WallTime billed;  // the same moment by the clock of bills
+  WallTime billed;  // the same moment on the billing clock
   const ledger::PriceBook* prices = nullptr;
 };
 

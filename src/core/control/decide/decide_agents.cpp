@@ -1,5 +1,5 @@
-// Decisions about what agents report: their hello, and how their tasks fare. What happens when a
-// node goes away is in node_gone.cpp.
+// Decisions about reports of agents: their hello, and the states of their tasks. node_gone.cpp
+// handles nodes that go away.
 #include "core/control/decide/decider.h"
 
 #include <fmt/format.h>
@@ -25,18 +25,18 @@ TaskEnded end_task(const State& state,
                    TaskUsage usage,
                    WallTime ended_at,
                    const Context& context) {
-  // What a node's wall clock says is brought to the clock of bills by as much as the two differ
-  // here and now.
+  // Converts a time of the node's wall clock to the billing clock by the current difference of the
+  // two on the head.
   WallTime to = ended_at ? std::min(ended_at - (context.now - context.billed), context.billed)
                          : context.billed;
-  // Of what nobody saw end on a node that does not answer, nothing is charged after it was last
+  // If nobody saw the end of a task on a silent node, nothing is charged after the node was last
   // heard of.
   if (const auto node = state.nodes.find(task.node);
       !ended_at && node != state.nodes.end() && !node->second.reachable)
     to = std::min(to, node->second.unreachable_since);
   to = std::max(to, task.lease_from);
   reckon_egress(state, task, usage.meter, context.billed);
-  // What was sent was sent within the lease, however the clocks stand.
+  // Traffic counts within the lease, whatever the clocks say.
   if (usage.meter.egress_bytes > 0)
     to = std::max(to, WallTime{task.lease_from.ns + 1});
   return {.task = task.id,
@@ -51,7 +51,7 @@ void Decider::report_events(Events& events, const Task& task, const TaskStatus& 
     return;
   TaskStatus status = said;
   keep_believed(status);
-  // Before an end: whoever starts next goes on from it.
+  // Before the end, so that the next attempt continues from it.
   if (!status.checkpoint.path.empty() && status.checkpoint != state.jobs.at(task.job).checkpoint &&
       status.checkpoint.at >= state.jobs.at(task.job).checkpoint.at)
     events.push_back(JobCheckpointed{task.job, status.checkpoint});
@@ -61,8 +61,8 @@ void Decider::report_events(Events& events, const Task& task, const TaskStatus& 
     case TaskState::ended:
       events.push_back(end_task(state, task, status.exit, status.usage, status.ended_at, context));
       get<TaskEnded>(events.back()).never_began = status.never_began;
-      // The next job must not meet what this one left: the node takes no more work until somebody
-      // has looked.
+      // Something of this job is left on the node, and the next job must not meet it: the node
+      // takes no more jobs until somebody has checked it.
       if (!status.left_behind.empty() && state.nodes.at(task.node).drained.empty())
         events.push_back(NodeDrained{
             task.node, fmt::format("job {} left behind: {}", task.job.value, status.left_behind)});
@@ -85,7 +85,7 @@ Decision Decider::operator()(const AgentReport& c) {
   Events events;
   const Task* task = state.find_task(c.status.task);
   if (!task)
-    return events;  // settled long ago; the shell acknowledges it
+    return events;  // already settled; the shell acknowledges it
   if (task->node != c.node)
     return fail(Code::forbidden, fmt::format("a node reported task {}, which runs on another node",
                                              c.status.task.value));
@@ -94,9 +94,8 @@ Decision Decider::operator()(const AgentReport& c) {
 }
 
 namespace {
-// Tasks that live there and are no longer that node's: given up while nobody heard of them, or the
-// node was removed. They are told to end, and until they have, nothing else may be given what they
-// hold.
+// Live tasks on the node that no longer belong to it: given up while it was silent, or the node was
+// removed. They are ordered to end, and until they have ended, nobody else gets their capacity.
 bool has_strangers(const State& state, const AgentHello& hello, NodeId node) {
   for (const Effect& effect : hello_effects(state, node, hello.tasks))
     if (const auto* settle = get_if<wire::agent_v1::Settle>(&effect.message);
@@ -125,8 +124,8 @@ Decision Decider::operator()(const AgentHello& c) {
     events.push_back(NodeOfferChanged{node->id, c.offer});
   if (!node->reachable)
     events.push_back(NodeReachable{node->id});
-  // The machine that was to be taken away is gone, or was started again; either way the notice was
-  // not about this one.
+  // The machine to be reclaimed is gone or was rebooted; either way the notice does not apply to
+  // this boot.
   if (node->drained.starts_with(taken_away) && node->offer.boot_id != c.offer.boot_id)
     events.push_back(NodeDrained{node->id, ""});
   const auto on = state.tasks_on.find(node->id);
@@ -138,15 +137,13 @@ Decision Decider::operator()(const AgentHello& c) {
       report_events(events, task, *known);
     else if (task.boot_id != c.offer.boot_id) {
       events.push_back(end_task(state, task, lost("its node restarted"), {}, {}, context));
-      // A process leaves a directory, which the hello would have listed: without one, there was
-      // none.
+      // A process leaves a directory, which the hello would have listed: no directory, no process.
       get<TaskEnded>(events.back()).never_began = !task.started_at;
     } else if (task.started_at)
       events.push_back(end_task(state, task, lost("its node no longer knows it"), {}, {}, context));
-    // Placed and never seen: the start is sent again, which the task's directory makes safe.
+    // Placed but never seen: the start is sent again, which the task's directory makes safe.
   }
-  // What is its own is settled up to here; it takes no work before it says hello without the
-  // others.
+  // Its own tasks are settled now; it takes no jobs until a hello without foreign tasks.
   if (stays_closed)
     events.push_back(NodeUnreachable{node->id});
   return events;

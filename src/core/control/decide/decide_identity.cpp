@@ -1,4 +1,4 @@
-// Decisions about who there is: the first start, users, projects, members, tokens.
+// Decisions about identities: the first start, users, projects, members, tokens.
 #include "core/control/decide/decider.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace billow::control {
 Decision Decider::operator()(const StartHead& c) {
   Events events;
   events.push_back(HeadStarted{c.version, c.epoch});
-  // Ids are handed out here one after the other, because none of these events has been applied yet.
+  // Ids are assigned here one by one, because none of these events has been applied yet.
   std::uint64_t next_token = state.next_token;
   UserId admin;
   if (const User* found = state.user_by_name(c.admin))
@@ -46,8 +46,8 @@ Decision Decider::operator()(const StartHead& c) {
   };
   token("local" + c.token_suffix, c.admin_token_hash, TokenScope::full);
   token("local-node" + c.token_suffix, c.node_token_hash, TokenScope::node);
-  // Nobody has said hello to this head. Who does, a moment later, takes work again; who is gone
-  // gets none meanwhile.
+  // No agent has said hello to this head yet. A node that does so takes jobs again; one that is
+  // gone gets none meanwhile.
   for (const auto& [id, node] : state.nodes)
     if (node.reachable)
       events.push_back(NodeUnreachable{id});
@@ -59,7 +59,7 @@ Decision Decider::operator()(const AddUser& c) {
   if (state.user_by_name(c.name))
     return fail(Code::conflict, fmt::format("user \"{}\" already exists", c.name));
   const std::string& unix_name = c.unix_name.empty() ? c.name : c.unix_name;
-  // Root's jobs belong to whoever started Billow as root, and to nobody who is added later.
+  // Only the user who started Billow as root may run jobs as root, and nobody added later.
   if (unix_name == "root" || unix_name == "0")
     return fail(Code::invalid, fmt::format("user {} may not run jobs as root", c.name),
                 "use an ordinary account of the nodes: --unix-name NAME");
@@ -105,7 +105,7 @@ Decision Decider::operator()(const CreateToken& c) {
                 "drop the duration for a token that does not expire");
   if (c.life.ns > 0)
     token.expires_at = context.now + c.life;
-  // A session is what its token is, ends no later, and nothing comes from a session.
+  // A session has the rights of its token, ends no later, and cannot create tokens.
   if (const auto from = session_parent(token)) {
     const auto parent = state.tokens.find(*from);
     if (parent == state.tokens.end() || session_parent(parent->second))

@@ -15,7 +15,7 @@ Result<ProjectId> Decider::project_for(const std::string& name, UserId user) {
     const Project* project = state.project_by_name(name);
     if (!project) {
       std::vector<std::string> names;
-      const User& asks = state.users.at(user);  // who is told of no project but their own
+      const User& asks = state.users.at(user);  // errors name only projects this user may see
       for (const auto& [id, p] : state.projects)
         if (asks.role == Role::admin || p.members.contains(asks.name))
           names.push_back(p.name);
@@ -26,7 +26,7 @@ Result<ProjectId> Decider::project_for(const std::string& name, UserId user) {
     }
     return project->id;
   }
-  // Of several the first one may submit to; one may look at more of them than one may use.
+  // The first project the user may submit to; they may see more projects than they may use.
   const auto& user_name = state.users.at(user).name;
   bool looks = false;
   for (const auto& [id, project] : state.projects) {
@@ -44,7 +44,7 @@ Result<ProjectId> Decider::project_for(const std::string& name, UserId user) {
               "an admin can add you: billow project member PROJECT USER --role member");
 }
 
-// The events of a submission that takes the numbers from `first` on. `spec` is checked already.
+// The events of a submission that takes the numbers from `first` on. `spec` has been checked.
 void Decider::submit_events(Events& events,
                             JobId first,
                             JobSpec spec,
@@ -77,22 +77,23 @@ Decision Decider::operator()(const SubmitJob& c) {
   std::string key;
   if (!c.idempotency_key.empty()) {
     key = fmt::format("{}:{}", user->second.name, c.idempotency_key);
+    // The shell answers with the number of the first submission.
     if (state.job_by_key.contains(key))
-      return Events{};  // the shell answers with the first submission's number
+      return Events{};
   }
   const ProjectId project = BILLOW_TRY(project_for(c.project, c.user));
   JobSpec spec = c.spec;
-  spec.env_digest
-      .clear();  // ours to give: one that was sent could name somebody else's environment
+  // Set by us alone: a submitted one could name another user's environment.
+  spec.env_digest.clear();
   if (spec.elastic)
-    spec.rerun_if_lost = true;  // its members do start again
-  // Far too many GPUs: what the fleet has is the better answer than what a node could have.
+    spec.rerun_if_lost = true;  // its members do restart
+  // Far too many GPUs: naming the fleet's size is a better answer than a node's limit.
   if (spec.resources.gpus > static_cast<std::int32_t>(limits::gpus_per_node_max))
     BILLOW_TRY_VOID(admissible(state, spec, project));
   BILLOW_TRY_VOID(validate(spec));
   BILLOW_TRY_VOID(check_priority(spec, c.user));
   if (spec.checkpoint_every.ns > 0)
-    spec.rerun_if_lost = true;  // that is what the checkpoints are for
+    spec.rerun_if_lost = true;  // the purpose of checkpoints
   if (spec.reservation) {
     const auto r = state.reservations.find(spec.reservation);
     if (r == state.reservations.end() || r->second.project != project)
@@ -138,14 +139,13 @@ void Decider::stop_one(Events& events, const Job& job, const StopJob& c) {
     case JobState::queued:
       events.push_back(JobEnded{job.id, JobState::stopped, {.kind = ExitKind::stopped}, reason});
       return;
-    case JobState::suspended:  // its frozen processes are ended like running ones
+    case JobState::suspended:  // its frozen processes are stopped like running ones
     case JobState::running:
-      // Asking again is how one escalates: a forced stop goes out even when a gentle one is under
-      // way.
+      // A second request escalates: a forced stop is sent even while a gentle one is under way.
       if (job.stopping != StopCause::request || c.force)
         events.push_back(JobStopping{job.id, reason, StopCause::request, c.force});
-      // A node that does not answer is told when it comes back; nobody waits for that, and nothing
-      // is charged meanwhile.
+      // A silent node gets the order when it comes back; nobody waits for that, and nothing is
+      // charged meanwhile.
       for (TaskId id : job.tasks) {
         const Task& task = state.tasks.at(id);
         const Node& node = state.nodes.at(task.node);
@@ -176,7 +176,7 @@ Decision Decider::operator()(const StopJob& c) {
   const auto array = state.arrays.find(c.job);
   if (array == state.arrays.end())
     return fail(Code::not_found, fmt::format("no live job has the number {}", c.job.value));
-  // Waiting elements end first, so that none starts in the capacity its sibling leaves.
+  // Waiting elements end first, so that none starts in the capacity that its sibling frees.
   const auto begin = state.jobs.lower_bound(JobId(c.job.value + 1));
   const auto end = state.jobs.upper_bound(JobId(c.job.value + array->second.count));
   for (auto at = begin; at != end; ++at)

@@ -26,7 +26,7 @@ Decision Decider::operator()(const IssueCredential& c) {
                             "billow node rm {}",
                             c.node));
   Events events;
-  // A name has one credential at a time: an earlier one was never used, or lost on its way.
+  // A name has one credential at a time: an earlier one was never used or got lost.
   revoke_credentials(state, c.node, events);
   Token token{.id = TokenId(state.next_token),
               .name = "node-" + c.node.substr(0, 58),
@@ -53,7 +53,7 @@ Status check_offer(const NodeOffer& offer) {
   std::set<std::string> uuids;
   std::int32_t number = 0;
   for (const NodeGpu& gpu : offer.gpus) {
-    // Grants and readings name a GPU by its place in the offer.
+    // Grants and readings name a GPU by its position in the offer.
     if (gpu.index != number++)
       return fail(Code::invalid,
                   fmt::format("the node offers GPU {} at position {}", gpu.index, number - 1));
@@ -113,7 +113,7 @@ Status check_credential(const State& state, const NodeOffer& offer, TokenId cred
   return token.pool ? check_ordered(state, offer, token, machine) : Status{};
 }
 
-// A GPU cannot be in two machines. (Simulated GPUs are made up on each machine and may be alike.)
+// A GPU cannot be in two machines. (Simulated GPUs are invented on each machine and may collide.)
 Status check_unique_gpus(const State& state, const NodeOffer& offer) {
   std::set<std::string> uuids;
   for (const NodeGpu& gpu : offer.gpus)

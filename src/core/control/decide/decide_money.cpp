@@ -1,4 +1,4 @@
-// Decisions about prices, idleness, metering, and what people keep beside the books.
+// Decisions about prices, idleness, metering, and records that people keep beside the books.
 #include "core/control/decide/decider.h"
 
 #include <fmt/format.h>
@@ -64,7 +64,7 @@ Decision Decider::operator()(const IdleReported& c) {
       return Events{};
   } else if (said != state.money.idling.end() && said->second.action == c.action &&
              said->second.state == c.state) {
-    return Events{};  // heard before; the text only grew older
+    return Events{};  // already known; only the duration in the text has grown
   }
   return Events{IdleWarned{c.task, task->job, c.state, c.action,
                            std::string(utf8_prefix(c.text, limits::words_bytes_max))}};

@@ -22,8 +22,8 @@ const Pool* pool_by_name(const State& state, std::string_view name) {
   return nullptr;
 }
 
-// Whether the provider's list says that this machine, which it does not hold, has ended. A machine
-// that was never seen may still be made. Most providers list a new machine late, so its absence
+// Whether the provider's list, which lacks this machine, shows that it has ended. A machine that
+// was never listed may still be created. Most providers list a new machine late, so its absence
 // counts only after a while; some lists are final.
 bool has_ended(const Machine& machine, const Pool& pool, WallTime listed_at) {
   const bool was_seen = !machine.external.empty();
@@ -107,8 +107,8 @@ Decision Decider::operator()(const RemovePool& c) {
     if (machine.state != MachineState::releasing)
       release(state, machine, fmt::format("pool {} is being removed", pool->name), events);
   }
-  // With machines left, the pool stays until they have ended, and orders no more. The far end of
-  // time tells version 0.1 the same.
+  // With machines left, the pool stays until they have ended, and orders no more. Version 0.1 reads
+  // the far future as the same.
   if (has_machines)
     events.push_back(PoolDenied{pool->id, "is being removed", WallTime{INT64_MAX}, true});
   else

@@ -1,5 +1,4 @@
-// Decisions that time brings: back-offs that end, schedules that fire; and the schedules
-// themselves.
+// Decisions triggered by time: back-offs that end, schedules that fire; and commands on schedules.
 #include "core/control/decide/decider.h"
 
 #include <fmt/format.h>
@@ -13,7 +12,7 @@
 namespace billow::control {
 namespace {
 
-// Who made a schedule may have been taken out of the project since.
+// The creator of a schedule may have been removed from the project since.
 bool may_still_submit(const State& state, const Schedule& schedule) {
   const auto user = state.users.find(schedule.user);
   const auto project = state.projects.find(schedule.project);

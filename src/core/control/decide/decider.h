@@ -1,6 +1,6 @@
-// The decisions' common ground: one struct over the state and the context, with one member per
-// command, defined in the file of the command's concern (decide_jobs.cpp, decide_agents.cpp, …).
-// Internal to this module.
+// The base of decisions: one struct over the state and the context, with one member per command,
+// defined in the file of the command's concern (decide_jobs.cpp, decide_agents.cpp, …). Internal to
+// this module.
 #pragma once
 
 #include "core/control/decide/decide.h"
@@ -10,8 +10,8 @@ namespace billow::control {
 using Events = std::vector<EventBody>;
 using Decision = Result<Events>;
 
-// A TaskEnded with the lease closed at a time that both sides' clocks allow: not before it began,
-// not in the future.
+// A TaskEnded whose lease closes at a time that both clocks allow: not before it began, not in the
+// future.
 TaskEnded end_task(const State& state,
                    const Task& task,
                    ExitStatus exit,
@@ -19,7 +19,7 @@ TaskEnded end_task(const State& state,
                    WallTime ended_at,
                    const Context& context);
 
-// The orders a scheduler's plan comes to (suspend.cpp).
+// The orders that follow from a scheduler's plan (suspend.cpp).
 JobSuspending suspend_event(
     const Job& job, std::string reason, SuspendCause cause, SuspendMode mode, JobId for_job);
 JobResuming resume_event(const State& state,
@@ -65,7 +65,7 @@ struct Decider {
   Decision operator()(const AcceptCall& c);
   Decision operator()(const EndCall& c);
 
-  // ---- what projects have by name (catalogue.cpp)
+  // ---- named things of projects (catalogue.cpp)
   Status check_surroundings(JobSpec& spec, ProjectId project);  // pins the environment's content
   Decision operator()(const SetSecret& c);
   Decision operator()(const RemoveSecret& c);
@@ -113,7 +113,7 @@ struct Decider {
   Decision operator()(const CreateToken& c);
   Decision operator()(const RevokeToken& c);
 
-  // ---- who may be a node (decide_join.cpp)
+  // ---- which machines may be nodes (decide_join.cpp)
   Decision operator()(const IssueCredential& c);
 
   // ---- pools (decide_pools.cpp, pool_demand.cpp)

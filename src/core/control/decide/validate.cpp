@@ -1,6 +1,6 @@
-// Whether a job description makes sense by itself, one function for each concern. Whether the
-// hardware could run it is `admissible`; whether its project has what it names is
-// check_surroundings (catalogue.cpp).
+// Whether a job description is valid by itself, one function for each concern. `admissible` checks
+// it against the hardware; check_surroundings (catalogue.cpp) checks the things of its project that
+// it names.
 #include <fmt/format.h>
 
 #include "base/limits.h"
@@ -12,7 +12,7 @@
 namespace billow::control {
 namespace {
 
-// Linux numbers, as agents send them; no process can catch these two.
+// Linux numbers, as sent by agents; no process can catch these two.
 constexpr int signal_kill = 9;
 constexpr int signal_stop = 19;
 constexpr int signal_max = 64;
@@ -255,7 +255,7 @@ Status admissible(const State& state, const JobSpec& spec, ProjectId project) {
   if (spec.array)
     job.array = job.id;
   const Status here = sched::feasible(state.index, request_of(state, job));
-  // A pool may bring a machine that can run what no machine here could.
+  // A pool may bring a machine that can run it although no present one can.
   if (!here && !spec.reservation && some_pool_could_run(state, spec))
     return {};
   return here;
