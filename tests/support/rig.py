@@ -105,6 +105,7 @@ class Rig:
                 MARK: self.data,
                 "BILLOW_DATA": self.data,
                 "BILLOW_SIM": sim,
+                "XDG_CONFIG_HOME": os.path.join(self.root, "config"),
                 "XDG_STATE_HOME": os.path.join(self.root, "state"),
             },
             **environment,
