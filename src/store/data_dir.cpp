@@ -81,7 +81,7 @@ Result<Fd> lock_data_dir(const std::string& data_dir) {
   Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!fd)
     return fail_file(path, errno);
-  // Commands that look whether a head is alive hold it for a moment (base/lock_file.h).
+  // Commands that check whether a head is alive hold it for a moment (base/lock_file.h).
   constexpr Duration patience = milliseconds(200);
   const SteadyTime deadline = system_clock().steady() + patience;
   while (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
@@ -100,7 +100,7 @@ Result<Fd> lock_data_dir(const std::string& data_dir) {
                 "stop it with `billow down`, or use --data with another directory");
   }
   const std::string pid = fmt::format("{}\n", ::getpid());
-  // The pid is for people; on a full disk the lock holds without it.
+  // The pid is only information for people; on a full disk the lock works without it.
   if (::ftruncate(fd.get(), 0) != 0 || ::pwrite(fd.get(), pid.data(), pid.size(), 0) < 0) {
     log_warn("could not write the pid to {}: {}", path, std::strerror(errno));
   }
@@ -131,7 +131,7 @@ Status Ballast::make() {
   return {};
 }
 void Ballast::release() {
-  // Truncated first: the space comes back even if someone holds the file open.
+  // Truncated first: this frees the space even if another process has the file open.
   if (::truncate(path_.c_str(), 0) != 0 && errno != ENOENT)
     log_warn("could not release {}: {}", path_, std::strerror(errno));
   ::unlink(path_.c_str());

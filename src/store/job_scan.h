@@ -1,7 +1,7 @@
 // The jobs that may be on a page of a listing, in its order; the caller checks each against the
-// whole filter. How they are found is the engine's own affair: SQLite merges lazily stepped index
-// ranges, PostgreSQL gets them in chunks, for there each question costs a round trip. Either way a
-// page costs the same among a thousand jobs and a million.
+// whole filter. Each engine finds them in its own way: SQLite merges lazily stepped index ranges,
+// PostgreSQL fetches chunks, because each query costs a round trip there. Either way a page costs
+// the same with a thousand jobs or a million.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@
 
 namespace billow {
 
-// Where a page begins: after (ended_at, id) in descending order. By id alone, `ended_at` stays at
-// its maximum.
+// Where a page begins: after (ended_at, id) in descending order. For order by id, `ended_at` stays
+// at its maximum.
 struct JobPosition {
   std::int64_t ended_at = INT64_MAX;
   std::int64_t id = INT64_MAX;
@@ -22,16 +22,16 @@ struct JobPosition {
 class JobScan {
  public:
   virtual ~JobScan() = default;
-  virtual Result<bool> next() = 0;  // goes to the next candidate; false: there is none
-  virtual Result<const sql::Query*>
-  row() = 0;  // its row, columns as in job_columns; null: it is gone. Valid until next
+  virtual Result<bool> next() = 0;  // goes to the next candidate; false: there are no more
+  // Its row, columns as in job_columns; null: it was deleted. Valid until next.
+  virtual Result<const sql::Query*> row() = 0;
   const JobPosition& at() const { return at_; }
 
  protected:
   JobPosition at_;
 };
 
-// `from` is where the page before ended; `wanted` is how many will probably be asked for.
+// `from` is where the previous page ended; `wanted` is the probable number of rows.
 Result<std::unique_ptr<JobScan>> open_job_scan(
     sql::Db& db, const JobFilter& filter, JobOrder order, JobPosition from, std::size_t wanted);
 Result<std::unique_ptr<JobScan>> open_sqlite_job_scan(sql::Db& db,

@@ -1,18 +1,18 @@
 // The journal holds the facts: every event of the core, in one sequence without gaps, durable
-// before anything it causes leaves. The head appends on its loop thread and goes on at once; a
+// before anything it causes leaves. The head appends on its loop thread and continues at once; a
 // writer commits everything queued since the last commit in one transaction with one fsync, and
-// says how far the journal is durable. Replies wait for that.
+// reports how far the journal is durable. Replies wait for that.
 //
 // Invariants:
-// - A record's seq is one more than the one before it, from 1, across restarts.
+// - A record's seq is one more than the previous one, from 1, across restarts.
 // - A batch commits whole: its records and the rows they changed, or none of them. Batches commit
-// in the order of append.
-// - What was reported durable survives kill -9 and a power cut. What was not may survive, but only
-// as a prefix of batches.
-// - A full disk loses nothing that was appended: the writer keeps the transaction and tries it
-// again until there is room.
+//   in the order of append.
+// - Whatever was reported durable survives kill -9 and a power cut. The rest may survive, but only
+//   as a prefix of batches.
+// - A full disk loses nothing that was appended: the writer keeps the transaction and retries it
+//   until there is space.
 // - Each opening of a data directory has a higher epoch than all before it, and a head of a lower
-// epoch cannot commit.
+//   epoch cannot commit.
 #pragma once
 
 #include <functional>
@@ -39,7 +39,7 @@ struct Record {
   bool operator==(const Record&) const = default;
 };
 
-// What commits together.
+// Commits together.
 struct Batch {
   std::vector<Record> records;
   std::vector<JobRow> jobs;
@@ -51,10 +51,10 @@ struct Batch {
 
 enum class StoreHealth {
   ok,
-  disk_low,  // the disk is full: the ballast was given up so that running work goes on; refuse new
-             // work until `ok`
-  fatal,  // the journal cannot be written (or another head took over); nothing appended from here
-          // on becomes durable: stop
+  disk_low,  // the disk is full: the ballast was given up so that running jobs
+             // continue; refuse new jobs until `ok`
+  fatal,     // the journal cannot be written (or another head took over); nothing
+             // appended from here on becomes durable: stop
 };
 const char* store_health_name(StoreHealth health);
 
@@ -63,8 +63,8 @@ struct Snapshot {
   std::string bytes;  // the state: opaque here
 };
 
-// Runs a function where the callbacks are to be called: the head gives its loop's post. Empty
-// means: on the writer's thread.
+// Runs a function where the callbacks belong: the head passes its loop's post. Empty: on the
+// writer's thread.
 using Post = std::function<void(std::function<void()>)>;
 
 struct JournalHooks {
@@ -92,28 +92,28 @@ class Journal {
   virtual Seq durable_seq() const = 0;
   virtual StoreHealth health() const = 0;
   virtual Epoch epoch() const = 0;
-  // Appended, not yet durable: what a head would shed load by.
+  // Appended but not yet durable: a head may shed load by this.
   virtual std::size_t queued_bytes() const = 0;
 
-  // Blocks until all that was appended before is durable, or the store is fatal. While the disk is
+  // Blocks until everything appended before is durable, or the store is fatal. While the disk is
   // full it returns storage_full after `patience`. For shutdown and tests; not for the loop thread.
   virtual Status flush(Duration patience) = 0;
 
-  // Records after a seq, ascending, at most `limit`, until `visit` returns false. Returns the seq
-  // of the last one visited (or `after`). Sees durable records only. Any thread; holds no lock and
-  // no long read while it visits.
+  // Visits records after a seq, ascending, at most `limit`, until `visit` returns false. Returns
+  // the seq of the last one visited (or `after`). Sees durable records only. Any thread; holds no
+  // lock and no long read transaction during visits.
   using Visit = std::function<bool(const Record&)>;
   virtual Result<Seq> read(Seq after, std::size_t limit, const Visit& visit) const = 0;
 
-  // Keeps the state after `seq`; the last two are kept, checksummed. Waits until `seq` is durable:
-  // a snapshot ahead of the journal would remember what never happened. For a worker thread.
+  // Stores the state after `seq`; the last two are kept, checksummed. Waits until `seq` is durable:
+  // a snapshot ahead of the journal would contain what never happened. For a worker thread.
   virtual Status save_snapshot(Seq seq, std::string_view bytes) = 0;
-  // The newest snapshot that is whole and not ahead of the journal; none means: replay from seq 0.
+  // The newest intact snapshot that is not ahead of the journal; none: replay from seq 0.
   virtual Result<std::optional<Snapshot>> load_snapshot() const = 0;
 
-  // Forgets records with seq < before. Not done by itself: the journal is the audit trail. Refused
-  // beyond the older of two snapshots, without which a damaged newest one could not be made up for
-  // by replay. For a worker thread.
+  // Deletes records with seq < before. Never automatic: the journal is the audit trail. Refused
+  // beyond the older of two snapshots, because replay could then not make up for a damaged newest
+  // one. For a worker thread.
   virtual Status prune(Seq before) = 0;
 };
 

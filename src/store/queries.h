@@ -1,10 +1,10 @@
-// Reading the query tables. Safe for a pool of workers: each query takes a read connection of its
-// own, and readers do not block the journal's writer. What a query sees is durable, and may be a
-// commit older than the head's state.
+// Reads the query tables. Safe for a pool of workers: each query takes a separate read connection,
+// and readers do not block the journal's writer. Queries see durable data, which may be one commit
+// older than the head's state.
 //
-// Each query does bounded work: a page that found fewer than `limit` matches within
-// limits::query_rows_scanned_max rows comes back short, with a cursor to go on from. Only an empty
-// cursor means that there is no more.
+// Each query does bounded work: a page with fewer than `limit` matches within
+// limits::query_rows_scanned_max rows is returned short, with a cursor to continue. Only an empty
+// cursor marks the end.
 #pragma once
 
 #include <optional>
@@ -21,13 +21,13 @@ enum class JobOrder {
   recently_ended,  // by ended_at, then id, descending; finished jobs only
 };
 
-// All given conditions must hold. State, project, user, array and the first label are found by
-// index; the rest is checked row by row.
+// All given conditions must hold. State, project, user, array and the first label use an index; the
+// rest is checked row by row.
 struct JobFilter {
   std::vector<std::string> states;  // any of these; empty: any state
   ProjectId project;
-  std::optional<std::vector<ProjectId>> visible;  // of these projects only; none given: of any
-  bool elements = true;  // false: elements of arrays are left out, their arrays are not
+  std::optional<std::vector<ProjectId>> visible;  // only these projects; absent: all
+  bool elements = true;  // false: leaves out elements of arrays, but not the arrays
   UserId user;
   JobId array;
   std::string name;           // exact
@@ -54,7 +54,7 @@ struct UsageQuery {
   UserId user;                      // zero: all
   bool by_day = false, by_project = false, by_user = false, by_gpu_type = false, by_class = false;
 };
-// A sum; a dimension that was not asked for is zero or empty.
+// A sum; a dimension that was not requested is zero or empty.
 struct UsageRow {
   std::int64_t day = 0;
   ProjectId project;
@@ -76,18 +76,18 @@ struct LeaseQuery {
   ProjectId project;      // zero: all
   JobId job;              // zero: all
   WallTime from, before;  // overlapping [from, before); before zero: no end
-  LeaseId after;          // page on from here
+  LeaseId after;          // continue after this one
   std::size_t limit = 1000;
 };
 
 struct EntryQuery {
   LeaseId lease;            // zero: all
-  std::uint64_t after = 0;  // page on from this number
-  WallTime from, before;    // posted for a time that ends in [from, before); before zero: no end
+  std::uint64_t after = 0;  // continue after this number
+  WallTime from, before;    // posting periods that end in [from, before); before zero: no end
   std::size_t limit = 1000;
 };
 
-// A lease that has ended, with the name its runs are judged by.
+// A lease that has ended, with the name under which its runs are judged.
 struct RunRow {
   std::string what;  // the job's name, or its command
   LeaseRow lease;
@@ -98,8 +98,8 @@ class Queries {
   virtual ~Queries() = default;
 
   // A page in the given order. `cursor` is empty or a JobPage::next of the same filter and order.
-  // Stable while jobs are added: going on from a cursor neither repeats nor skips a job that
-  // matched throughout. `limit` is held to page_items_max.
+  // Stable while jobs are added: continuing from a cursor neither repeats nor skips a job that
+  // matched throughout. `limit` is capped at page_items_max.
   virtual Result<JobPage> list_jobs(const JobFilter& filter,
                                     JobOrder order,
                                     std::string_view cursor,
@@ -107,15 +107,15 @@ class Queries {
   virtual Result<std::optional<JobRow>> get_job(JobId id) const = 0;
   virtual Result<std::vector<TaskRow>> tasks_of(JobId job) const = 0;               // by id
   virtual Result<std::vector<LeaseRow>> leases(const LeaseQuery& query) const = 0;  // by id
-  virtual Result<std::vector<StateCount>> count_jobs()
-      const = 0;  // by state and project; kept, not counted: cheap
+  // By state and project; maintained, not counted: cheap.
+  virtual Result<std::vector<StateCount>> count_jobs() const = 0;
   virtual Result<std::vector<UsageRow>> usage(
       const UsageQuery& query) const = 0;  // from daily sums: cheap
   virtual Result<std::vector<EntryRow>> entries(const EntryQuery& query) const = 0;  // by number
   virtual Result<std::vector<NodeDayRow>> node_days(std::int64_t day_from,
                                                     std::int64_t day_to) const = 0;
-  // A job's variables as the journal has them: the record that stored what has this digest, found
-  // by an index of its own. Empty: there is none.
+  // A job's environment variables from the journal: the record that stored this digest, found by a
+  // separate index. Empty if there is none.
   virtual Result<std::string> stored_variables(std::string_view digest) const = 0;
   // Leases with GPUs that ended in [from, before), newest first; of one project, or of all.
   virtual Result<std::vector<RunRow>> runs(ProjectId project,

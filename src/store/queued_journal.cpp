@@ -61,7 +61,7 @@ void QueuedJournal::set_hooks(JournalHooks hooks) {
     std::lock_guard inner(mutex_);
     hooks_ = std::make_shared<const JournalHooks>(std::move(hooks));
   }
-  if (health() != StoreHealth::ok) {  // who listens from now on must learn of it
+  if (health() != StoreHealth::ok) {  // a new listener must learn of it
     call(*hooks_, [hooks = hooks_, health = health(), why = why_] {
       if (hooks->on_health)
         hooks->on_health(health, why);
@@ -75,8 +75,7 @@ Seq QueuedJournal::append(Batch batch) {
     record.epoch = epoch_;
   }
   const std::size_t queued = queued_bytes_.fetch_add(bytes_of(batch), std::memory_order_relaxed);
-  // A healthy disk catches up with any burst; a full one may stay full, and memory must not follow
-  // it.
+  // A healthy disk catches up with any burst; a full one may stay full, so memory must be bounded.
   if (queued > limits::journal_queue_bytes_max && health() == StoreHealth::disk_low) {
     become(StoreHealth::fatal,
            Error{Code::exhausted,

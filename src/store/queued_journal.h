@@ -1,7 +1,7 @@
-// What every journal on a database has in common: the loop thread appends to a queue under a short
-// lock, one writer thread takes all that is queued, has the engine commit it in one transaction,
-// moves durable_seq and tells. Reading and waiting for what is durable are here too. An engine says
-// how a group is committed and what it does in quiet moments.
+// The common part of all database journals: the loop thread appends to a queue under a short lock;
+// one writer thread takes everything queued, lets the engine commit it in one transaction, advances
+// durable_seq and reports it. Reading and waiting for durability are here too. An engine defines
+// how to commit a group and what to do in quiet moments.
 #pragma once
 
 #include <atomic>
@@ -35,24 +35,24 @@ class QueuedJournal : public Journal {
     Seq last_seq;
     JournalHooks hooks;
     ReadPool* readers;
-    std::chrono::milliseconds idle_after;  // nothing queued for so long is a quiet moment
+    std::chrono::milliseconds idle_after;  // a quiet moment: nothing queued for this long
   };
   explicit QueuedJournal(Beginning beginning);
   // An engine starts the writer at the end of its constructor and stops it first in its destructor.
   void start_writer();
   void stop_writer();
 
-  // On the writer's thread. False: nothing is committed from here on (fatal, or stopping without
-  // being able to write).
+  // On the writer's thread. False: nothing more is committed (fatal, or stopping without being able
+  // to write).
   virtual bool commit_group(const std::vector<Batch>& group) = 0;
   virtual void quiet_moment() = 0;
   virtual void after_commit() {}
 
   bool pause(std::chrono::milliseconds time);  // for the writer: false when stopping
   void become(StoreHealth health, Error why);
-  // Until `seq` is durable, for what may not be ahead of the journal.
+  // Waits until `seq` is durable, for data that must not be ahead of the journal.
   Status wait_until_durable(Seq seq);
-  // Refuses a journal that begins after what the snapshot covers.
+  // Refuses a journal that begins after the end of the snapshot.
   Status check_beginning(const std::optional<Snapshot>& snapshot) const;
   ReadPool& readers() const { return *readers_; }
 
@@ -69,13 +69,13 @@ class QueuedJournal : public Journal {
   std::atomic<std::size_t> queued_bytes_{0};
 
   mutable std::mutex mutex_;
-  std::condition_variable work_;   // the writer waits: something queued, or stopping
-  std::condition_variable moved_;  // others wait: durable, health or stopping changed
+  std::condition_variable work_;   // wakes the writer: something queued, or stopping
+  std::condition_variable moved_;  // wakes others: durable, health or stopping changed
   std::vector<Batch> queue_;
   std::uint64_t batches_appended_ = 0;
   std::uint64_t batches_committed_ = 0;
   bool stopping_ = false;
-  Error why_;  // of the present health
+  Error why_;  // of the current health
   std::shared_ptr<const JournalHooks> hooks_;
   std::mutex health_mutex_;  // one change of health at a time
   std::thread writer_;

@@ -25,7 +25,7 @@ Result<ReadPool::Taken> ReadPool::take() {
 }
 
 void ReadPool::give_back(std::unique_ptr<sql::Db> db) {
-  db->rollback();  // a query that failed half-way must not pin a snapshot
+  db->rollback();  // a failed query must not keep a snapshot pinned
   {
     std::lock_guard lock(mutex_);
     if (db->usable())

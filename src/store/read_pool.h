@@ -1,4 +1,4 @@
-// A bounded set of read connections, each used by one thread at a time. They are opened when first
+// A bounded set of read connections, each used by one thread at a time and opened when first
 // needed.
 #pragma once
 

@@ -168,7 +168,7 @@ Status RowWriter::write_job(const JobRow& job, Counts& counts) {
     }
   }
   ++counts[{job.state, job.project}];
-  if (same_keys) {  // no index changes: the narrow update leaves them alone
+  if (same_keys) {  // no index changes: the narrow update skips them
     auto q =
         BILLOW_TRY(db_.query("UPDATE jobs SET name=?, submitted_at=?, started_at=?, exit_code=?, "
                              "array_index=?, nodes=?, gpu_type=?, "

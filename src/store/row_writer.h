@@ -1,5 +1,5 @@
-// Writes records and rows into an open transaction, and keeps what is derived from rows (labels,
-// counts, daily sums) in step with them. The journal's writer alone uses it.
+// Writes records and rows into an open transaction, and keeps the data derived from rows (labels,
+// counts, daily sums) consistent with them. Used only by the journal's writer.
 #pragma once
 
 #include <map>
@@ -13,14 +13,14 @@ namespace billow {
 class RowWriter {
  public:
   explicit RowWriter(sql::Db& db) : db_(db) {}
-  // Everything of these batches, inside the caller's transaction. Of several rows of one job or
-  // task only the last is written; leases are written one by one, because each step of a lease
-  // belongs to its own day.
+  // Writes these batches inside the caller's transaction. Of several rows of one job or task only
+  // the last is written; leases are written one by one, because each step of a lease belongs to a
+  // different day.
   Status write(std::span<const Batch> batches);
 
  private:
   Status write_record(const Record& record);
-  // Changes to the numbers of jobs by state and project, added up over a transaction.
+  // Changes in the number of jobs by state and project, summed over a transaction.
   using Counts = std::map<std::pair<std::string, ProjectId>, std::int64_t>;
   Status write_job(const JobRow& job, Counts& counts);
   Status write_counts(const Counts& changes);

@@ -1,5 +1,5 @@
-// The query tables' rows. They are projections: each is written in the transaction of the records
-// that changed it, and each could be made again from the journal. The store knows the columns it
+// The rows of the query tables. They are projections: each is written in the transaction of the
+// records that changed it, and could be rebuilt from the journal. The store knows the columns it
 // indexes; `doc` is JSON that belongs to the head (view/stored.h writes and reads it).
 //
 // A row is an upsert: the whole row replaces the one with its id. Within one commit only the last
@@ -28,7 +28,7 @@ struct JobRow {
   std::string state;  // JobState by name; the store only compares it
   WallTime submitted_at;
   WallTime started_at;  // zero: not yet
-  WallTime ended_at;    // zero: not yet; set, the job counts as finished
+  WallTime ended_at;    // zero: not yet; if set, the job counts as finished
   std::optional<std::int32_t> exit_code;
   JobId array;  // zero: not an element of an array
   std::uint64_t array_index = 0;
@@ -57,10 +57,10 @@ struct TaskRow {
   bool operator==(const TaskRow&) const = default;
 };
 
-// GPU shares held by a task from–to; what is billed. A running lease is written again at each meter
-// mark, with `to` and the amounts moved forward; the difference to the row before is added to the
-// day of the new `to` (see Queries::usage), so a mark at midnight UTC makes the days exact. Amounts
-// may shrink: a correction is a row with less.
+// GPU shares that a task held from–to; the basis of billing. A running lease is written again at
+// each meter mark, with a later `to` and new amounts; the difference from the previous row is added
+// to the day of the new `to` (see Queries::usage), so a mark at midnight UTC makes the days exact.
+// Amounts may shrink: a correction is a row with less.
 struct LeaseRow {
   LeaseId id;
   JobId job;
@@ -76,11 +76,11 @@ struct LeaseRow {
   bool open = true;  // still held
   NanoUsd charge;    // what the project pays
   NanoUsd cost;      // what the hardware cost
-  NanoUsd idle;      // the part of cost in which nothing was done
+  NanoUsd idle;      // the part of cost during which the job was idle
   std::int64_t energy_mj = 0;
-  NanoUsd egress = {};  // the part of charge, and of cost, that traffic came to
+  NanoUsd egress = {};  // the traffic's part of charge, and of cost
   std::int64_t egress_bytes = 0;
-  // What was measured, for right-sizing.
+  // Measurements, for right-sizing.
   std::int32_t gpus = 0;
   std::int64_t card_mem_mib = 0, mem_peak_mib = 0;
   std::int32_t sm_peak_pct = 0, engine_p95_pct = 0;
@@ -89,12 +89,12 @@ struct LeaseRow {
   bool operator==(const LeaseRow&) const = default;
 };
 
-// One posting of the books. Never replaced: a correction is a row of its own.
+// One posting of the books. Never replaced: a correction is a separate row.
 struct EntryRow {
   std::uint64_t number = 0;
   std::string kind;  // "active", "idle", "unallocated", "charge", "egress"
   NodeId node;
-  LeaseId lease;  // zero: of a node alone
+  LeaseId lease;  // zero: of a node only
   JobId job;
   ProjectId project;
   UserId user;
@@ -104,13 +104,13 @@ struct EntryRow {
   bool operator==(const EntryRow&) const = default;
 };
 
-// What a node cost on a day (UTC).
+// The cost of a node on a day (UTC).
 struct NodeDayRow {
   std::int64_t day = 0;
   std::string node_name;
   std::string pool;
   NanoUsd cost;
-  std::string provider_id = {};  // what its provider calls it on a bill; may be empty
+  std::string provider_id = {};  // the provider's id on a bill; may be empty
   bool operator==(const NodeDayRow&) const = default;
 };
 

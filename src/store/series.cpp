@@ -163,7 +163,8 @@ JobSample JobSeries::mean() const {
   return sum;
 }
 
-// version, begin, step, points, then column by column: a column of one value is that value alone.
+// version, begin, step, points, then column by column: a constant column is stored as its one
+// value.
 std::string JobSeries::encode() const {
   JobSeries whole = *this;
   whole.flush();

@@ -1,11 +1,10 @@
-// A number in two bytes, and series made of them. History keeps millions of samples whose last
-// digits nobody looks at: a value is stored with eleven significant bits (exact below 2,048, within
-// 0.05 % above), unsigned, up to 2^42, and "unknown" has a code of its own, because an unknown is
-// never a zero.
+// Numbers packed into two bytes, and series of them. History keeps millions of samples whose last
+// digits do not matter: a value has eleven significant bits (exact below 2,048, within 0.05 %
+// above), unsigned, up to 2^42. "Unknown" has a separate code, because it differs from zero.
 //
 // A JobSeries holds a job's whole life in at most limits::history_job_points_max points: when they
-// are used up, neighbours are merged and each point stands for twice the time. Its text form is one
-// page of the database at most.
+// are used up, neighbours are merged and each point covers twice the time. Its encoded form takes
+// at most one page of the database.
 #pragma once
 
 #include <array>
@@ -23,7 +22,7 @@ inline constexpr std::uint16_t packed_unknown = 0xffff;
 std::uint16_t pack_number(double value);     // NaN and negative: unknown
 double unpack_number(std::uint16_t packed);  // NaN: unknown
 
-// What is kept of a job, in this order.
+// The columns kept for a job, in this order.
 enum JobColumn : std::size_t {
   col_gpu_util,
   col_sm_active,
@@ -41,7 +40,7 @@ enum JobColumn : std::size_t {
   col_net_tx,
   job_column_count
 };
-// Names in the API, with the factor that makes the stored figure the shown one.
+// Names in the API, with the factor that converts stored figures into shown ones.
 struct SeriesColumn {
   const char* name;
   double scale;
@@ -53,7 +52,7 @@ class JobSeries {
  public:
   JobSeries() = default;
   explicit JobSeries(WallTime begin);
-  // A sample at a time not before the last one. Gaps (the job was suspended, the head away) stay
+  // Adds a sample not older than the last one. Gaps (the job was suspended, the head was down) stay
   // unknown.
   void add(WallTime at, const JobSample& sample);
 
@@ -62,7 +61,7 @@ class JobSeries {
   std::size_t size() const;
   // The point with that number; the last may still be filling.
   JobSample point(std::size_t index) const;
-  // Means over all points, NaN where nothing is known.
+  // Means over all points; NaN if nothing is known.
   JobSample mean() const;
 
   std::string encode() const;

@@ -59,7 +59,7 @@ void SimJournal::put(const Batch& batch) {
 bool SimJournal::step() {
   if (crashed_ || health_ == StoreHealth::fatal)
     return false;
-  if (durable_ < committed_) {  // the commit came back: tell
+  if (durable_ < committed_) {  // report the finished commit
     durable_ = committed_;
     if (hooks_.on_durable)
       call([this, durable = durable_] { hooks_.on_durable(durable); });
@@ -91,7 +91,7 @@ bool SimJournal::step() {
   for (; done < group; ++done) {
     const std::size_t bytes = bytes_of(queue_.front());
     if (disk_.full && bytes > ballast_left_)
-      break;  // stays queued until there is room
+      break;  // stays queued until there is space
     if (disk_.full)
       ballast_left_ -= bytes;
     put(queue_.front());
@@ -104,8 +104,8 @@ bool SimJournal::step() {
 void SimJournal::crash() {
   BILLOW_CHECK(!crashed_, "a journal crashes once");
   crashed_ = true;
-  // A commit may have been under way: its batches are on the disk though nobody was told. A full
-  // disk or a lost lock had none.
+  // A commit may have been under way: its batches are on the disk although they were not reported.
+  // On a full disk or with a lost lock there was none.
   if (queue_.empty() || disk_.full || disk_.broken || disk_.epoch != epoch_ ||
       health_ == StoreHealth::fatal)
     return;

@@ -1,10 +1,10 @@
-// The journal on a simulated disk, for the fault simulator and for tests of what stands on the
-// journal. It keeps the promises of journal.h and nothing more: what it reported durable survives a
-// crash, what it did not may survive as a prefix of batches. Single-threaded, no clock; all choices
-// come from its Rng, so a seed repeats a run exactly.
+// The journal on a simulated disk, for the fault simulator and for tests of code that uses the
+// journal. It keeps exactly the promises of journal.h: data reported durable survives a crash, the
+// rest may survive as a prefix of batches. Single-threaded, no clock; all choices come from its
+// Rng, so a seed repeats a run exactly.
 //
-// The writer's work is done in steps that the simulator schedules: a commit, then the report of it.
-// A crash may fall anywhere between them. Hooks are called (or posted) from within step().
+// The writer works in steps that the simulator schedules: a commit, then its report. A crash may
+// happen anywhere between them. Hooks are called (or posted) from within step().
 #pragma once
 
 #include <deque>
@@ -15,7 +15,7 @@
 
 namespace billow {
 
-// What survives a crash: the content of a data directory.
+// Survives a crash: the content of a data directory.
 struct SimDisk {
   std::vector<Record> records;  // by seq
   std::map<JobId, JobRow> jobs;
@@ -26,14 +26,14 @@ struct SimDisk {
   Seq last_seq = 0;
 
   // Faults, set by the simulator at any time.
-  bool full = false;  // no room but the ballast's
-  std::size_t ballast_bytes =
-      64 << 10;         // room for this much when full; made whole again when it is no longer full
+  bool full = false;  // no space but the ballast's
+  // Space when full; restored when the disk is no longer full.
+  std::size_t ballast_bytes = 64 << 10;
   bool broken = false;  // the next commit fails for good
   void damage_newest_snapshot() {
     if (!snapshots.empty())
       snapshots.pop_back();
-  }  // a checksum that fails is passed over
+  }  // a wrong checksum is skipped
 };
 
 class SimJournal final : public Journal {
@@ -41,11 +41,11 @@ class SimJournal final : public Journal {
   // Opens the disk: raises its epoch. A journal opened on it before is fenced from then on.
   SimJournal(SimDisk& disk, std::uint64_t seed);
 
-  // One act of the writer: commits some of what is queued, or reports the last commit, or notices
-  // that there is room again. False: there was nothing to do, or nothing that could be done (full,
+  // One step of the writer: commits some of the queue, or reports the last commit, or notices that
+  // there is space again. False: there was nothing to do, or nothing that could be done (full,
   // fatal).
   bool step();
-  // The process ends here. What is queued is lost, but for a random prefix. The journal takes no
+  // The process ends here. The queue is lost, except for a random prefix. The journal takes no
   // further calls.
   void crash();
 
@@ -59,7 +59,7 @@ class SimJournal final : public Journal {
   Status flush(Duration patience) override;  // steps until all is durable or stuck
   Result<Seq> read(Seq after, std::size_t limit, const Visit& visit) const override;
   Status save_snapshot(Seq seq,
-                       std::string_view bytes) override;  // refuses, where the real one waits
+                       std::string_view bytes) override;  // refuses where the real one waits
   Result<std::optional<Snapshot>> load_snapshot() const override;
   Status prune(Seq before) override;
 

@@ -1,7 +1,7 @@
-// SQL as the store speaks it, whichever engine answers: SQLite in the data directory, or
-// PostgreSQL. One text serves both, written in what the two have in common: `?` and `?N` for
-// parameters, upserts with a named conflict target, and 64-bit integers and text as the only types
-// (a flag is 0 or 1). What differs lies behind these classes. For this module's sources only.
+// The store's SQL on either engine: SQLite in the data directory, or PostgreSQL. One text serves
+// both, in their common dialect: `?` and `?N` for parameters, upserts with a named conflict target,
+// and 64-bit integers and text as the only types (a flag is 0 or 1). These classes hide the
+// differences. For this module's sources only.
 //
 // A Db is one connection, used by one thread at a time; it keeps its prepared statements.
 #pragma once
@@ -17,7 +17,7 @@
 
 namespace billow::sql {
 
-// A prepared statement of an engine, ready to be bound.
+// An engine's prepared statement, ready for binding.
 class Cursor {
  public:
   virtual ~Cursor() = default;
@@ -32,8 +32,8 @@ class Cursor {
   virtual void reset() = 0;
 };
 
-// One use of a prepared statement: bound, stepped, read; the destructor makes the statement ready
-// for its next use. Text is bound without a copy, so it must outlive the Query.
+// One use of a prepared statement: bind, step, read; the destructor resets the statement for its
+// next use. Text is bound without a copy, so it must outlive the Query.
 class Query {
  public:
   explicit Query(Cursor* cursor) : cursor_(cursor) {}
@@ -82,10 +82,10 @@ class Db {
   virtual ~Db() = default;
   virtual Engine engine() const = 0;
   virtual Status exec(const std::string& sql) = 0;  // may hold several statements
-  // A statement from the cache. Queries that run at once with the same text need different slots.
+  // A statement from the cache. Concurrent queries with the same text need different slots.
   virtual Result<Query> query(std::string_view sql, int slot = 0) = 0;
   virtual void rollback() = 0;                  // ends a transaction if one is open
-  virtual bool usable() const { return true; }  // false: not to be kept for later
+  virtual bool usable() const { return true; }  // false: must not be reused
 
   // Prepares, binds and runs.
   template <class... Args>
@@ -96,7 +96,7 @@ class Db {
     prepared->bind_all(args...);
     return prepared->run();
   }
-  // The integer of a statement's first row, or the fallback where there is none.
+  // The integer of the first row, or the fallback if there is no row.
   Result<std::int64_t> scalar(std::string_view sql, std::int64_t fallback = 0) {
     auto q = BILLOW_TRY(query(sql));
     if (!BILLOW_TRY(q.step()))

@@ -1,4 +1,4 @@
-// Queries about money: leases, daily sums, postings, what nodes cost.
+// Queries about money: leases, daily sums, postings, costs of nodes.
 #include "store/sql_queries.h"
 
 #include <fmt/format.h>
@@ -136,8 +136,8 @@ Result<std::vector<UsageRow>> SqlQueries::usage(const UsageQuery& query) const {
   const auto dimension = [](bool asked, std::string_view column, std::string_view none) {
     return asked ? column : none;
   };
-  // Only by what was asked for: in the order of the table's key (day, project, …) the sums need no
-  // sorting.
+  // Group only by the requested dimensions: in the order of the table's key (day, project, …) the
+  // sums need no sorting.
   std::string by;
   for (const auto& [asked, column] :
        {std::pair(query.by_day, "day"), std::pair(query.by_project, "project_id"),

@@ -45,7 +45,7 @@ bool has_label(const std::vector<Label>& labels, const Label& wanted) {
   return std::find(labels.begin(), labels.end(), wanted) != labels.end();
 }
 
-// Whether the row a query stands on passes the filter; columns as in job_columns. Cheap columns
+// Whether the current row of a query passes the filter; columns as in job_columns. Cheap columns
 // first.
 bool matches(const JobFilter& f, const sql::Query& q) {
   if (f.project && q.number(3) != f.project.value)

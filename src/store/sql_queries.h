@@ -1,5 +1,5 @@
-// The query tables read through SQL, on either engine. What only one of them can do well, finding
-// the jobs of a page, is in job_scan.h.
+// The query tables read through SQL, on either engine. Finding the jobs of a page differs by engine
+// and is in job_scan.h.
 #pragma once
 
 #include "store/queries.h"

@@ -1,5 +1,5 @@
-// What the head keeps its facts in: a journal and the query tables made from it, whoever carries
-// them. SQLite in the data directory by default; PostgreSQL where a team wants a standby.
+// Where the head keeps its facts: a journal and the query tables derived from it. SQLite in the
+// data directory by default; PostgreSQL for teams that want a standby.
 #pragma once
 
 #include <string>
@@ -11,11 +11,11 @@ namespace billow {
 
 class Store {
  public:
-  virtual ~Store() = default;  // makes durable what is queued, if it can, and closes
+  virtual ~Store() = default;  // flushes the queue if possible, and closes
   virtual Journal& journal() = 0;
   virtual const Queries& queries() const = 0;
-  // Makes `path` a backup of all that is durable now, while the head runs on: of SQLite a data
-  // directory, of PostgreSQL a file (see store_copy.h). For a worker thread.
+  // Writes a backup of everything durable now to `path`, while the head continues: a data directory
+  // for SQLite, a file for PostgreSQL (see store_copy.h). For a worker thread.
   virtual Status backup_to(const std::string& path) const = 0;
 };
 

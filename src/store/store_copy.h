@@ -1,8 +1,9 @@
-// A whole store as a thing: moved from SQLite to PostgreSQL, backed up while its head runs, made
-// again from a backup. What arrives does so whole or not at all, and nothing is ever written over.
+// Operations on a whole store: move it from SQLite to PostgreSQL, back it up while its head runs,
+// restore it from a backup. Each succeeds completely or not at all, and nothing is ever
+// overwritten.
 //
-// A backup of SQLite is a data directory. One of PostgreSQL is a file: every table in the server's
-// own text form, ended by a hash.
+// A backup of SQLite is a data directory. A backup of PostgreSQL is a file: every table in the
+// server's text format, followed by a hash.
 #pragma once
 
 #include <string>
@@ -17,8 +18,8 @@ struct CopyReport {
   std::uint64_t events = 0, jobs = 0, leases = 0;
 };
 
-// From the store of a head that is down into a database without one. The data directory is marked,
-// so that no head goes on with the old.
+// From the store of a stopped head into a database without a store. The data directory is marked,
+// so that no head continues with the old store.
 Result<CopyReport> migrate_to_postgres(const std::string& data_dir, const std::string& url);
 
 Result<CopyReport> backup_sqlite(const std::string& data_dir, const std::string& path);
@@ -28,7 +29,7 @@ Result<CopyReport> backup_postgres(const std::string& url, const std::string& pa
 Result<CopyReport> restore_sqlite(const std::string& path, const std::string& data_dir);
 Result<CopyReport> restore_postgres(const std::string& path, const std::string& url);
 
-// Where a data directory says that its head keeps the state in a database.
+// The path of the file that marks a data directory whose head keeps its state in a database.
 std::string store_marker(const std::string& data_dir);
 
 }  // namespace billow

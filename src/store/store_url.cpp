@@ -18,12 +18,12 @@ struct Range {
   std::size_t begin = 0, end = 0;
 };
 
-// Where passwords stand in a URL that begins at `scheme_end`: between user and host, and as a
+// The positions of passwords in a URL that begins at `scheme_end`: between user and host, and as a
 // parameter.
 std::vector<Range> passwords_of(std::string_view url, std::size_t scheme_end) {
   std::vector<Range> out;
   const std::size_t authority_end = std::min(url.find_first_of("/?", scheme_end), url.size());
-  // A password with a bare @ or / in it is refused later; it is covered as far as it can be told.
+  // A password with a bare @ or / is refused later; it is covered as far as it can be recognised.
   const std::size_t at = url.rfind('@'), colon = url.find(':', scheme_end);
   if (at != std::string_view::npos && colon < at && (colon < authority_end || at < authority_end))
     out.push_back({colon + 1, at});
@@ -116,8 +116,8 @@ bool cover_passwords_in_arguments() {
   if (!stat)
     return false;
   const auto words = split(stat->substr(std::min(stat->rfind(')') + 2, stat->size())), ' ');
-  constexpr std::size_t arg_start = 45,
-                        arg_end = 46;  // of what follows the name; proc(5) counts them 48 and 49
+  // Counted after the name; proc(5) numbers these fields 48 and 49.
+  constexpr std::size_t arg_start = 45, arg_end = 46;
   if (words.size() <= arg_end)
     return false;
   const auto begin = parse_int(words[arg_start], 1, INT64_MAX),

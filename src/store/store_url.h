@@ -1,7 +1,7 @@
-// How a head is told its database without telling everybody: a URL on the command line can be read
-// by every user of the machine (ps), so the password comes by a file, by a variable or by libpq's
-// own password file; where it stands in the arguments all the same, it is covered there as soon as
-// it has been read. What the head starts (agents, an engine's tools, hooks) never gets it.
+// Passes the database URL to a head without exposing the password: every user of the machine can
+// read command lines (ps), so the password comes from a file, a variable or libpq's password file;
+// if it is in the arguments all the same, it is overwritten there as soon as it has been read.
+// Processes that the head starts (agents, provider tools, hooks) never get it.
 #pragma once
 
 #include <string>
@@ -16,13 +16,13 @@ struct StoreUrlSources {
   std::string file;       // --store-file: one line, the URL
   bool variables = true;  // BILLOW_STORE and PGPASSWORD count
 };
-// Empty where nothing names a database. PGPASSWORD is in the URL from then on; it and BILLOW_STORE
-// leave the environment.
+// Empty if nothing names a database. PGPASSWORD becomes part of the URL; it and BILLOW_STORE are
+// removed from the environment.
 Result<std::string> store_url(const StoreUrlSources& sources);
 
 bool has_password(std::string_view url);
-// Overwrites the passwords of database URLs among the arguments of this process, as ps shows them.
-// True: there was one.
+// Overwrites passwords of database URLs in the arguments of this process, as ps shows them. True if
+// there was one.
 bool cover_passwords_in_arguments();
 // The same in a buffer of arguments with zero bytes between them.
 bool cover_passwords(char* begin, char* end);

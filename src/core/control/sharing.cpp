@@ -302,8 +302,8 @@ void Decider::tick_reservations(Events& events) const {
       continue;
     auto request = request_for(r, {});
     std::vector<ReservedPlace> places;
-    if (r.from <=
-        context.now) {  // jobs may run in the other places: only missing ones are replaced
+    // Jobs may run in the other places: only missing ones are replaced.
+    if (r.from <= context.now) {
       request.from = context.now;
       std::ranges::copy_if(r.places, std::back_inserter(places), there);
       request.tasks -= static_cast<std::int32_t>(places.size());

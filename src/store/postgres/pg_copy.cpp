@@ -1,6 +1,6 @@
-// A PostgreSQL store filled from SQLite, written into a file and filled from one. Tables and
-// columns are those the databases name, so a new one is copied without a word here. The receiving
-// side keeps every head out with one lock and takes everything in one transaction.
+// Fills a PostgreSQL store from SQLite, writes it to a file, and fills it from one. The tables and
+// columns are read from the databases, so a new one needs no change here. The receiving side keeps
+// every head out with one lock and does everything in one transaction.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@
 namespace billow {
 namespace {
 
-constexpr std::size_t block_bytes = 1 << 20;  // what is hashed and sent at a time
+constexpr std::size_t block_bytes = 1 << 20;  // hashed and sent at a time
 constexpr std::string_view magic = "billow-backup 1";
 constexpr std::string_view end_word = "billow-backup-end ";
 constexpr std::size_t end_bytes = end_word.size() + 64 + 1;
@@ -82,12 +82,12 @@ Result<std::unique_ptr<pg::Db>> open_empty(const std::string& url, std::int64_t 
   return db;
 }
 
-// Rows into one table, a block at a time.
+// Writes rows into one table, a block at a time.
 class Loader {
  public:
   static Result<Loader> begin(pg::Db& db, const std::string& table, const std::string& columns) {
-    BILLOW_TRY_VOID(db.exec(
-        fmt::format("DELETE FROM {}", table)));  // kept sums a new store begins with, at most
+    // At most the initial sums of a new store.
+    BILLOW_TRY_VOID(db.exec(fmt::format("DELETE FROM {}", table)));
     BILLOW_TRY_VOID(db.copy_in_begin(fmt::format("COPY {} ({}) FROM STDIN", table, columns)));
     return Loader(db);
   }
@@ -148,7 +148,7 @@ Result<std::uint64_t> copy_table(sqlite::Db& from, pg::Db& to, const std::string
   return loader.rows;
 }
 
-// A file's body, written and read in blocks whose hashes are chained.
+// The body of a file, written and read in blocks whose hashes are chained.
 class Hashed {
  public:
   void add(std::string_view text) {
@@ -182,7 +182,7 @@ Status write_backup(pg::Db& db, int fd, CopyReport& report) {
     pending.clear();
     return {};
   };
-  // One view of the database for all tables; the head goes on writing meanwhile.
+  // One snapshot of the database for all tables; the head continues to write.
   BILLOW_TRY_VOID(db.exec("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"));
   const auto format = BILLOW_TRY(pg::checked_format(db));
   if (format == 0)
@@ -229,7 +229,7 @@ std::unexpected<Error> damaged(const std::string& path, std::string_view why) {
               "use another one");
 }
 
-// Reads the whole file once before anything is believed. Returns the size of its body.
+// Reads and verifies the whole file before using any of it. Returns the size of its body.
 Result<long> checked_body(const std::string& path, FILE* file) {
   ::fseek(file, 0, SEEK_END);
   const long body = ::ftell(file) - static_cast<long>(end_bytes);
@@ -308,7 +308,7 @@ Result<CopyReport> migrate_to_postgres(const std::string& data_dir, const std::s
     note(report, table, BILLOW_TRY(copy_table(*from, *to, table)));
   if (const auto snapshot = BILLOW_TRY(Snapshots(data_dir).load(report.last_seq)))
     BILLOW_TRY_VOID(pg::write_snapshot(*to, snapshot->seq, snapshot->bytes));
-  // Higher than any the agents have seen of the old store's heads.
+  // Higher than any epoch that agents have seen from heads of the old store.
   BILLOW_TRY_VOID(to->run("UPDATE leader SET epoch = GREATEST(epoch, ?) WHERE id = 1",
                           BILLOW_TRY(from->scalar("SELECT value FROM meta WHERE key = 'epoch'"))));
   BILLOW_TRY_VOID(to->exec("COMMIT"));

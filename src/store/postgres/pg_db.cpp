@@ -13,9 +13,9 @@
 namespace billow::pg {
 namespace {
 
-// Durable means durable, whatever the server's default is; everything of ours is in a schema of its
-// own. A head that stops in the middle of a transaction (asleep, cut off) holds the leader's row
-// locked: the server ends its session well before the lease runs out.
+// Commits are synchronous whatever the server's default is; all our tables are in a separate
+// schema. A head that stops in the middle of a transaction (asleep, disconnected) keeps the
+// leader's row locked: the server ends its session well before the lease expires.
 constexpr const char* writer_settings =
     "SET synchronous_commit = on; SET client_min_messages = warning; SET search_path = billow; "
     "SET idle_in_transaction_session_timeout = '3s'";
@@ -23,7 +23,7 @@ constexpr const char* reader_settings =
     "SET client_min_messages = warning; SET search_path = billow; SET "
     "default_transaction_read_only = on; SET statement_timeout = '20s'";
 
-constexpr int pipeline_statements_max = 256;  // answers then wait in the socket, a few kilobytes
+constexpr int pipeline_statements_max = 256;  // their answers wait in the socket, a few kilobytes
 
 std::string one_line(std::string_view text) {
   std::string out(trim(text));
@@ -63,7 +63,7 @@ class Statement final : public sql::Cursor {
   }
   void bind_null(int parameter) override {
     Parameter& p = at(parameter);
-    p.type = type_integer;  // the only columns that may be empty hold numbers
+    p.type = type_integer;  // only number columns may be null
     p.data = nullptr;
     p.size = 0;
   }
@@ -124,7 +124,7 @@ class Statement final : public sql::Cursor {
     binary_.assign(parameters_.size(), 1);
   }
 
-  // Asks and waits for the answer.
+  // Sends the statement and waits for the answer.
   Status ask() {
     forget();
     if (db_.pipelined_) {
@@ -204,7 +204,7 @@ Result<std::unique_ptr<Db>> Db::connect(const std::string& url, Mode mode) {
 }
 
 namespace {
-// libpq repeats what it cannot read, and that may be a password: such a URL never reaches it.
+// libpq repeats text that it cannot parse, which may be a password: such a URL never reaches it.
 bool readable(const std::string& url) {
   const auto scheme = url.find("://");
   if (scheme == std::string::npos)
@@ -224,8 +224,8 @@ Status Db::open() {
   if (!readable(url_))
     return fail(Code::invalid, "the store's URL cannot be read",
                 "write special characters of a password as %XX: @ is %40, % is %25, / is %2F");
-  // A server that is cut off is noticed within seconds, for a standby may be waiting. What the URL
-  // says comes last and wins.
+  // Notices an unreachable server within seconds, because a standby may be waiting. Settings in the
+  // URL come last and win.
   constexpr const char* keys[] = {"connect_timeout",
                                   "keepalives_idle",
                                   "keepalives_interval",
@@ -282,8 +282,8 @@ std::unexpected<Error> Db::failed(pg_result* result, std::string_view doing) {
                                          : "not connected");
   if (result)
     library().clear(result);
-  // 53100 is a full disk; 57P0x and 08xxx are a server or a connection that went; serialization,
-  // deadlock and lock timeouts may be repeated.
+  // 53100 is a full disk; 57P0x and 08xxx are a lost server or connection; serialization, deadlock
+  // and lock timeouts can be retried.
   if (code == "53100")
     return fail(Code::storage_full, fmt::format("no room left on PostgreSQL's disk ({})", message),
                 "free some space there");
@@ -306,7 +306,7 @@ Result<pg_result*> Db::drain() {
   pg_result* last = nullptr;
   for (int nothing = 0;;) {
     pg_result* result = library().get_result(conn_);
-    if (!result) {  // stands between two statements; several in a row are a connection that broke
+    if (!result) {  // separates two statements; several in a row mean a broken connection
       if (!alive() || ++nothing > 3) {
         if (status)
           status = fail(
@@ -334,7 +334,7 @@ Result<pg_result*> Db::drain() {
     }
   }
   unsynced_ = 0;
-  // Whatever was to be prepared behind a statement that failed was not.
+  // Statements queued for preparation behind a failed one were not prepared.
   if (!status)
     for (Statement* statement : unprepared_)
       statement->prepared_on_ = 0;

@@ -2,12 +2,11 @@
 // Values never become part of a statement.
 //
 // A pipelined connection sends statements that return nothing (Query::run) without waiting for the
-// answer; the first error of them comes with the next step or sync. That is what makes a commit of
-// a thousand rows cost a few round trips.
+// answer; the first error among them comes with the next step or sync. Thus a commit of a thousand
+// rows costs a few round trips.
 //
-// A connection outside a transaction that finds the server gone connects again and asks once more;
-// inside one it fails with Code::unavailable, which means: connect again and repeat the
-// transaction.
+// Outside a transaction, a connection that finds the server gone reconnects and asks once more;
+// inside one it fails with Code::unavailable: reconnect and repeat the transaction.
 #pragma once
 
 #include <functional>
@@ -43,8 +42,8 @@ class Db final : public sql::Db {
   bool alive() const;
   bool in_transaction() const;
   Status reconnect();
-  Status pipeline();  // from here on, also after a reconnect
-  Status sync();      // waits for all that was sent; the first error among it
+  Status pipeline();  // from now on, also after a reconnect
+  Status sync();      // waits for everything sent; returns the first error
 
   // For snapshots: the last parameter of the statement is bytes.
   Status run_with_bytes(std::string_view sql,
@@ -66,7 +65,7 @@ class Db final : public sql::Db {
   Db(std::string url, Mode mode);
   Status open();
   std::unexpected<Error> failed(pg_result* result, std::string_view doing);  // takes the result
-  Result<pg_result*> drain();  // of a pipeline, to its sync: the last statement's result
+  Result<pg_result*> drain();  // reads a pipeline up to its sync: the last statement's result
 
   const std::string url_;
   const Mode mode_;
@@ -80,10 +79,10 @@ class Db final : public sql::Db {
 
 // A URL without its password, for messages.
 std::string shown(const std::string& url);
-// "?" and "?2" as PostgreSQL writes them: "$1", "$2".
+// "?" and "?2" in PostgreSQL's form: "$1", "$2".
 std::string numbered_parameters(std::string_view sql);
-// PostgreSQL's text is valid UTF-8 without zero bytes; what is not becomes U+FFFD. Empty when the
-// text is fine as it is.
+// PostgreSQL's text is valid UTF-8 without zero bytes; other bytes become U+FFFD. Empty if the text
+// is already valid.
 std::string repaired_text(std::string_view text);
 std::string bytes_of_hex(std::string_view text);  // "\x…", as bytea is shown
 

@@ -1,6 +1,6 @@
-// Candidates in PostgreSQL, a chunk with its rows for each round trip. A chunk is the top of one
-// short index range per state, which the server merges; chunks grow, because a listing that needs a
-// second one has a filter no index serves.
+// Candidates in PostgreSQL, one chunk of rows per round trip. A chunk is the top of one short index
+// range per state, merged by the server; chunks grow, because a listing that needs a second one has
+// a filter that no index serves.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ class PgJobScan final : public JobScan {
         last_(from),
         chunk_(std::clamp<std::size_t>(wanted + 1, 16, chunk_rows_max)) {
     if (order_ == JobOrder::recently_ended) {
-      // The upper bound of the filter is a better place to begin, if it is the lower of the two.
+      // Begin at the upper bound of the filter if it is lower.
       if (filter_.ended_before)
         last_ = std::min(last_, JobPosition{filter_.ended_before.ns - 1, INT64_MAX});
       floor_ = filter_.ended_from.ns;
@@ -74,7 +74,7 @@ class PgJobScan final : public JobScan {
     return load_ranges(limit);
   }
 
-  // ?1 where it begins, ?2 how many, ?3 and ?4 the key, then one parameter per state.
+  // ?1: where it begins, ?2: how many, ?3 and ?4: the key, then one parameter per state.
   Status load_ranges(std::int64_t limit) {
     const char* where = "?3 = 0 AND ?4 = ''";
     const char *table = "jobs", *id = "id";
@@ -128,7 +128,7 @@ class PgJobScan final : public JobScan {
     std::sort(states_.begin(), states_.end());
     states_.erase(std::unique(states_.begin(), states_.end()), states_.end());
     if (states_.empty())
-      states_.emplace_back();  // no jobs at all: a range of nothing
+      states_.emplace_back();  // no jobs at all: an empty range
     return {};
   }
 

@@ -28,7 +28,7 @@ PgJournal::PgJournal(Parts parts)
 
 PgJournal::~PgJournal() {
   stop_writer();
-  // A standby need not wait for the lease to run out.
+  // So that a standby need not wait for the lease to expire.
   if (health() != StoreHealth::fatal)
     pg::give_up_lease(*parts_.db, parts_.epoch);
 }
@@ -88,7 +88,7 @@ Status PgJournal::write_transaction(const std::vector<Batch>& group) {
           Code::conflict,
           fmt::format("another head has taken over (epoch {}, ours was {})", epoch, parts_.epoch),
           "this one must end");
-    if (q.integer(1) > commits_) {  // this very commit: its answer was lost on the way
+    if (q.integer(1) > commits_) {  // this commit has happened: its answer was lost
       BILLOW_TRY_VOID(db.run("ROLLBACK"));
       return db.sync();
     }
@@ -101,7 +101,7 @@ Status PgJournal::write_transaction(const std::vector<Batch>& group) {
   return db.sync();
 }
 
-// No lock is needed: a snapshot of what is durable is right whoever leads by now.
+// Needs no lock: a snapshot of durable state is valid whichever head leads now.
 Status PgJournal::save_snapshot(Seq seq, std::string_view bytes) {
   if (bytes.size() > limits::snapshot_bytes_max)
     return fail(Code::too_large, "the snapshot is over its limit");
@@ -160,8 +160,8 @@ Status PgJournal::prune(Seq before) {
         fmt::format("records from {} on are still needed: the older of two snapshots is at {}",
                     older + 1, older));
   }
-  const auto end = static_cast<std::int64_t>(std::min(
-      before, durable_seq()));  // the last record stays: it says where the sequence goes on
+  // The last record stays: it defines the next number.
+  const auto end = static_cast<std::int64_t>(std::min(before, durable_seq()));
   while (true) {
     const auto first = BILLOW_TRY(db->scalar("SELECT min(seq) FROM events"));
     if (first == 0 || first >= end)

@@ -1,10 +1,10 @@
-// The journal in PostgreSQL. Each commit locks the leader's row first: whoever's epoch it is not
-// writes nothing, and nobody takes over between that look and the commit. A quiet leader renews its
-// lease every second.
+// The journal in PostgreSQL. Each commit locks the leader's row first: a head with another epoch
+// writes nothing, and no head can take over between that check and the commit. An idle leader
+// renews its lease every second.
 //
-// A server that goes away (a restart, a failover of its own) is waited for, and the same
-// transaction is tried again on a new connection. Whether a commit whose answer was lost had
-// happened is read from its number, which it leaves in the leader's row.
+// If the server goes away (a restart, a failover), the journal waits and retries the same
+// transaction on a new connection. If the answer to a commit was lost, the commit number in the
+// leader's row shows whether it happened.
 #pragma once
 
 #include <mutex>

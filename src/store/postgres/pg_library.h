@@ -1,6 +1,6 @@
-// libpq, loaded when a PostgreSQL store is asked for: whoever keeps the store in the data directory
-// needs no such library, and the bundle stays one binary. As much of its documented C interface as
-// is used here ("libpq — C Library"); the pipeline came with version 14.
+// libpq, loaded only for a PostgreSQL store: with the store in the data directory no such library
+// is needed, and Billow stays one binary. Declares the part of libpq's documented C interface that
+// is used here ("libpq — C Library"); pipelining needs version 14.
 #pragma once
 
 #include <string>
@@ -38,12 +38,12 @@ struct Library {
   int (*getlength)(const pg_result*, int, int) = nullptr;
   int (*getisnull)(const pg_result*, int, int) = nullptr;
   void (*clear)(pg_result*) = nullptr;
-  std::string problem;  // why it cannot be used; empty: it can
+  std::string problem;  // why it cannot be used; empty if it can
 };
 const Library& library();
 
-// Its numbers: ConnStatusType, PGTransactionStatusType, ExecStatusType, PG_DIAG_SQLSTATE, and the
-// types of parameters.
+// libpq's numbers: ConnStatusType, PGTransactionStatusType, ExecStatusType, PG_DIAG_SQLSTATE, and
+// the types of parameters.
 inline constexpr int connection_ok = 0, transaction_idle = 0;
 inline constexpr int empty_query = 0, command_ok = 1, tuples_ok = 2, copy_out = 3, copy_in = 4,
                      pipeline_synced = 10, pipeline_aborted = 11;

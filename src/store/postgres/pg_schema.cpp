@@ -10,7 +10,7 @@
 namespace billow::pg {
 namespace {
 
-// Heads that start at once do this one after the other.
+// Heads that start at the same time do this one after the other.
 constexpr const char* base_tables = R"sql(
   SELECT pg_advisory_xact_lock(4202718063);
   CREATE SCHEMA IF NOT EXISTS billow;
@@ -34,7 +34,7 @@ bool is_word(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (c >= '0' && c <= '9');
 }
 
-// The data directory's tables in PostgreSQL's words. Text sorts by bytes, as in SQLite.
+// The data directory's tables in PostgreSQL's dialect. Text sorts by bytes, as in SQLite.
 std::string in_postgres(std::string_view sql) {
   std::string out;
   for (std::size_t i = 0; i < sql.size();) {

@@ -49,7 +49,7 @@ class PgStoreImpl final : public PgStore {
   std::unique_ptr<PgJournal> journal_;
 };
 
-// Until the lease is ours. A standby outlives its database's restarts.
+// Waits until this head has the lease. A standby survives restarts of its database.
 Result<Epoch> wait_for_lease(pg::Db& db, const PgStoreOptions& options) {
   for (bool said = false;;) {
     auto epoch = pg::take_lease(db, options.holder, options.identity);
@@ -82,10 +82,10 @@ std::string shown_store(const std::string& url) {
 Result<std::unique_ptr<PgStore>> PgStore::open(PgStoreOptions options) {
   auto db = BILLOW_TRY(pg::Db::connect(options.url));
   BILLOW_TRY_VOID(pg::prepare_lease(*db));
-  BILLOW_TRY(
-      pg::checked_format(*db));  // before the wait: a standby that could never lead says so at once
-  BILLOW_TRY_VOID(
-      db->exec("SET lock_timeout = '1s'"));  // a leader in the middle of a commit holds the row
+  // Before the wait, so that a standby that could never lead fails at once.
+  BILLOW_TRY(pg::checked_format(*db));
+  // A leader in the middle of a commit holds the row.
+  BILLOW_TRY_VOID(db->exec("SET lock_timeout = '1s'"));
   const Epoch epoch = BILLOW_TRY(wait_for_lease(*db, options));
   BILLOW_TRY_VOID(db->exec("SET lock_timeout = 0"));
   BILLOW_TRY_VOID(pg::migrate(*db));

@@ -14,12 +14,12 @@ namespace billow {
 
 struct PgStoreOptions {
   std::string url;       // "postgres://user@host/database"
-  std::string holder;    // who we are, for messages
-  std::string identity;  // of a head that can have no other beside it: it need not wait for its own
-                         // lease; empty: none
+  std::string holder;    // the name of this head, for messages
+  std::string identity;  // set if this head can have no twin: it need not wait for its own
+                         // lease to expire; empty: none
   bool standby = false;  // wait for the lease instead of failing with `conflict`
-  std::function<bool()>
-      keep_waiting;  // asked several times a second; false ends the wait (Code::unavailable)
+  // Called several times a second; false ends the wait (Code::unavailable).
+  std::function<bool()> keep_waiting;
   std::function<void(const std::string& holder)> on_waiting;  // once, when another head leads
   JournalHooks hooks;
   std::size_t read_connections_max = limits::store_read_connections_max;
@@ -27,10 +27,9 @@ struct PgStoreOptions {
 
 class PgStore : public Store {
  public:
-  // Waits, or fails with `conflict` naming who leads; then brings an older format up to this one.
+  // Waits, or fails with `conflict` naming the leader; then migrates an older format.
   static Result<std::unique_ptr<PgStore>> open(PgStoreOptions options);
-  // A secret all heads of this database have in common: the one that is there, or `candidate` from
-  // now on.
+  // A secret that all heads of this database share: the existing one, else `candidate` is stored.
   virtual Result<std::string> shared_secret(const std::string& name,
                                             const std::string& candidate) = 0;
 };

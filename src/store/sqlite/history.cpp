@@ -54,8 +54,8 @@ constexpr std::size_t ring_count = 3;
 
 #pragma pack(push, 1)
 struct Slot {
-  std::uint32_t number =
-      0;  // seconds since 1970 through the step, plus one: 0 is a slot never written
+  // Seconds since 1970 through the step, plus one: 0 is a slot never written.
+  std::uint32_t number = 0;
   std::uint16_t values[gpu_columns] = {};
 };
 #pragma pack(pop)
@@ -84,7 +84,7 @@ class FileHistory final : public History {
       return fail_errno(directory + "/rings", errno);
     auto opened = made->open_jobs();
     if (!opened) {
-      // Samples are no facts: rather begin anew than keep a head from starting.
+      // Samples are not facts: starting with an empty history is better than not starting.
       log_warn("the history cannot be read and begins anew: {}", opened.error().message);
       made->db_.reset();
       for (const char* end : {"", "-wal", "-shm"})
@@ -101,7 +101,7 @@ class FileHistory final : public History {
     for (const Sample& sample : samples) {
       const auto region = BILLOW_TRY(region_of(sample.key, second, true));
       if (!region)
-        continue;  // more GPUs than there is room for
+        continue;  // more GPUs than there is space for
       Slot slot;
       slot.number = number_of(second, rings[0]);
       for (std::size_t c = 0; c < gpu_columns; ++c)
@@ -218,7 +218,7 @@ class FileHistory final : public History {
  private:
   Status open_jobs() {
     db_ = BILLOW_TRY(sqlite::Db::open(directory_ + "/jobs.db", sqlite::Mode::read_write, 512));
-    // The space is promised with the log included, so the log is kept to a batch of jobs.
+    // The promised space includes the log, so the log is limited to one batch of jobs.
     BILLOW_TRY_VOID(db_->exec("PRAGMA synchronous=OFF; PRAGMA journal_size_limit=4194304"));
     BILLOW_TRY_VOID(db_->exec(
         "CREATE TABLE IF NOT EXISTS jobs (id INTEGER PRIMARY KEY, series BLOB NOT NULL)"));
@@ -232,8 +232,8 @@ class FileHistory final : public History {
     return {};
   }
 
-  // Where a key's rings lie. A new one takes a free region, or that of a GPU unseen for longer than
-  // its longest ring.
+  // The location of a key's rings. A new key takes a free region, or that of a GPU unseen for
+  // longer than its longest ring.
   Result<std::optional<std::int64_t>> region_of(const std::string& key,
                                                 std::int64_t second,
                                                 bool make) {
@@ -276,14 +276,14 @@ class FileHistory final : public History {
                                                        : fail_errno(directory_ + "/rings", errno);
   }
 
-  // The slot of a coarser ring that `second` lies in, made again from all the finer ones of its
-  // time.
+  // Recomputes the slot of a coarser ring that contains `second` from the finer slots of its
+  // period.
   Status condense(std::int64_t region, std::size_t ring, std::int64_t second) {
     const Ring &fine = rings[ring - 1], &coarse = rings[ring];
     const std::int64_t first = second / coarse.step_s * coarse.step_s / fine.step_s,
                        count = coarse.step_s / fine.step_s;
     std::array<Slot, 16> slots{};
-    for (std::int64_t i = 0; i < count;) {  // in one read, or two where the ring begins anew
+    for (std::int64_t i = 0; i < count;) {  // in one read, or two if the ring wraps
       const std::int64_t place = (first + i) % fine.slots,
                          run = std::min(count - i, fine.slots - place);
       (void)!::pread(rings_.get(), &slots[static_cast<std::size_t>(i)],

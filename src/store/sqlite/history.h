@@ -1,11 +1,11 @@
-// What GPUs, jobs and the fleet did, so that charts of last week exist without Prometheus. Samples,
-// not events: nothing here is needed to go on after a crash, so nothing is synced, and a damaged
-// file is begun anew.
+// History of GPUs, jobs and the fleet, so that last week's charts exist without Prometheus.
+// Samples, not events: nothing here is needed after a crash, so nothing is synced, and a damaged
+// file is started over.
 //
-// Space is known beforehand (limits::history_*). GPUs and the fleet lie in rings in one file,
-// `history/rings`: a slot's place follows from its time, and it carries that time, so there is no
-// position to keep and a restart costs nothing. Coarser rings are made from the finer ones as
-// samples come. Jobs lie in `history/jobs.db`, one row each, the oldest thrown out first.
+// Its size is known in advance (limits::history_*). GPUs and the fleet are in rings in one file,
+// `history/rings`: a slot's position follows from its time, and it carries that time, so there is
+// no position to store and a restart costs nothing. Coarser rings are computed from the finer ones
+// as samples arrive. Jobs are in `history/jobs.db`, one row each, the oldest deleted first.
 //
 // Safe for any thread: one mutex. Meant for workers: it reads and writes files.
 #pragma once
@@ -20,7 +20,7 @@
 
 namespace billow {
 
-// What is kept of a GPU, in this order; the fleet keeps its own figures in the same slots.
+// The columns kept for a GPU, in this order; the fleet keeps its own figures in the same slots.
 enum GpuColumn : std::size_t {
   gpu_util,
   gpu_sm_active,
@@ -52,7 +52,7 @@ extern const std::array<SeriesColumn, fleet_columns> fleet_series_columns;
 struct SeriesAnswer {
   WallTime from;  // the beginning of the first point
   Duration step;
-  std::vector<GpuSampleRow> points;  // one each step; all unknown where there was nothing
+  std::vector<GpuSampleRow> points;  // one per step; all unknown if there was nothing
 };
 
 class History {
@@ -64,10 +64,10 @@ class History {
     std::string key;  // "NODE/UUID"; "fleet"
     GpuSampleRow values;
   };
-  // Samples of one moment. Kept in ten-second slots: a second one within the same slot replaces the
-  // first.
+  // Samples of one moment, kept in ten-second slots: a second sample within the same slot replaces
+  // the first.
   virtual Status add(WallTime at, const std::vector<Sample>& samples) = 0;
-  // The finest ring that reaches back to `from` and has no more than `points_max` points after
+  // Reads the finest ring that reaches back to `from`, with at most `points_max` points after
   // merging neighbours.
   virtual Result<SeriesAnswer> read(const std::string& key,
                                     WallTime from,

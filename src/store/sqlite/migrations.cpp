@@ -8,8 +8,8 @@ namespace {
 constexpr std::int64_t application_id =
     0x42696c6c;  // "Bill" in the file's header: tells ours from any other SQLite file
 
-// Columns are named as the rows' fields. Listing merges one ordered index range per state, hence
-// (…, state, id) everywhere.
+// Columns are named like the fields of the rows. A listing merges one ordered index range per
+// state, hence (…, state, id) everywhere.
 constexpr Migration steps[] = {
     {1, "the journal", R"sql(
       CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
@@ -103,8 +103,8 @@ constexpr Migration steps[] = {
       CREATE INDEX events_variables ON events (json_extract(payload,
         '$.event.digest')) WHERE kind = 'environment_stored';
     )sql"},
-    // No table changes. Older programs take the text of a finished job for the document that they
-    // show, so they must not open a database with the new records in it.
+    // No table changes. Older programs would show the text of a finished job as its document, so
+    // they must not open a database with the new records.
     {7, "finished jobs stored as records of their own form", ""},
 };
 

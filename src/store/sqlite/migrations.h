@@ -1,6 +1,6 @@
-// The data directory's format, as a list of steps from nothing to the present. Each step is one
-// transaction, so a crash between steps leaves a directory of a definite format, which the next
-// start brings further. A released step is never edited.
+// The format of the data directory as a list of steps from nothing to the current one. Each step is
+// one transaction, so a crash between steps leaves a directory with a definite format, from which
+// the next start continues. A released step is never edited.
 #pragma once
 
 #include <span>
@@ -17,7 +17,7 @@ struct Migration {
 std::span<const Migration> migrations();
 std::int64_t format_newest();
 
-// Refuses a foreign database and one of a newer format; else applies what is missing.
+// Refuses a foreign database and one with a newer format; otherwise applies the missing steps.
 Status migrate(sqlite::Db& db, const std::string& data_dir);
 
 }  // namespace billow

@@ -1,4 +1,4 @@
-// Backups of a data directory, and data directories out of backups.
+// Backs up data directories and restores them.
 #include <errno.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,8 +16,8 @@
 namespace billow {
 namespace {
 
-// What a head on another machine needs to be the same installation: agents trust the authority,
-// rented machines know the name.
+// What a head on another machine needs to be the same installation: agents trust its certificate
+// authority, rented machines know its name.
 constexpr const char* kept_files[] = {"token",        "node-token", "notify-key",
                                       "installation", "tls/ca.pem", "tls/ca.key"};
 
@@ -35,7 +35,7 @@ Status copy_files(const std::string& from, const std::string& to) {
 Result<CopyReport> copy_into(const std::string& from, const std::string& to) {
   const auto db = BILLOW_TRY(sqlite::Db::open(from + "/billow.db", sqlite::Mode::read_only, 4096));
   const auto last = static_cast<Seq>(BILLOW_TRY(db->scalar("SELECT max(seq) FROM events")));
-  // The snapshot first: the database copied after it reaches at least as far.
+  // The snapshot first: the database copied after it is at least as recent.
   const auto snapshot = BILLOW_TRY(Snapshots(from).load(last));
   if (snapshot)
     BILLOW_TRY_VOID(Snapshots(to).save(snapshot->seq, snapshot->bytes));
@@ -91,7 +91,7 @@ Result<CopyReport> restore_sqlite(const std::string& path, const std::string& da
   BILLOW_TRY_VOID(make_directories(data_dir, 0700));
   const Fd lock = BILLOW_TRY(lock_data_dir(data_dir));
   const std::string staged = data_dir + "/restoring";
-  // Gone again whichever way this ends: a restore that failed leaves the directory as it found it.
+  // Removed in any case: a failed restore leaves the directory unchanged.
   struct Staged {
     std::string path;
     ~Staged() { (void)remove_tree(path); }
@@ -113,7 +113,7 @@ Result<CopyReport> restore_sqlite(const std::string& path, const std::string& da
         db->run("UPDATE meta SET value = value + ? WHERE key = 'epoch'", restored_epoch_leap));
     BILLOW_TRY_VOID(db->checkpoint());
   }
-  // The database last: with it the directory holds a store.
+  // The database last: it makes the directory a store.
   BILLOW_TRY_VOID(copy_files(staged, data_dir));
   BILLOW_TRY_VOID(remove_tree(data_dir + "/snapshots"));
   for (const char* name : {"/snapshots", "/billow.db"})

@@ -11,8 +11,9 @@
 namespace billow::sqlite {
 namespace {
 
-// ENOSPC reaches us as SQLITE_FULL from a write, but as an I/O error from fsync, from growing the
-// shared-memory file, and for quotas and file size limits; the system's error number tells.
+// ENOSPC arrives as SQLITE_FULL from a write, but as an I/O error from fsync, from growing the
+// shared-memory file, and for quotas and file size limits; the system's error number distinguishes
+// them.
 bool means_full(int rc, int system_error) {
   if ((rc & 0xff) == SQLITE_FULL)
     return true;
@@ -99,16 +100,16 @@ class Statement final : public sql::Cursor {
 }  // namespace
 
 Result<std::unique_ptr<Db>> Db::open(const std::string& path, Mode mode, int cache_kib) {
-  // Without its memory statistics SQLite takes no global lock at each allocation. It counts only
-  // before the first use.
+  // Without memory statistics SQLite takes no global lock at each allocation. The setting works
+  // only before the first use.
   static const int configured = sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
   (void)configured;
   std::unique_ptr<Db> db(new Db(path));
-  // Read-only connections open the file for writing too, because WAL readers share its index;
-  // query_only holds them to it.
+  // Read-only connections also open the file for writing, because WAL readers share its index;
+  // query_only keeps them from writing.
   const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX |
                     (mode == Mode::read_write ? SQLITE_OPEN_CREATE : 0);
-  // SQLite would make it readable for everybody; its WAL and index take the mode of the file.
+  // SQLite would make it world-readable; its WAL and index copy the mode of the file.
   if (mode == Mode::read_write)
     Fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   const int rc = sqlite3_open_v2(path.c_str(), &db->db_, flags, nullptr);
@@ -116,8 +117,8 @@ Result<std::unique_ptr<Db>> Db::open(const std::string& path, Mode mode, int cac
     return sqlite_fail(db->db_, rc, path);
   sqlite3_extended_result_codes(db->db_, 1);
   sqlite3_busy_timeout(db->db_, 10'000);
-  // No mmap and a small cache: what SQLite keeps in memory counts against the head. The kernel's
-  // page cache serves reads.
+  // No mmap and a small cache: SQLite's memory counts against the head. The kernel's page cache
+  // serves reads.
   BILLOW_TRY_VOID(db->exec(fmt::format(
       "PRAGMA cache_size=-{}; PRAGMA mmap_size=0; PRAGMA temp_store=MEMORY;", cache_kib)));
   if (mode == Mode::read_only) {
@@ -126,8 +127,7 @@ Result<std::unique_ptr<Db>> Db::open(const std::string& path, Mode mode, int cac
   }
   BILLOW_TRY_VOID(db->exec(
       "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA journal_size_limit=33554432;"));
-  // A hook of our own replaces SQLite's checkpoint at commit: the journal's writer chooses a quiet
-  // moment.
+  // This hook replaces SQLite's checkpoint at commit: the journal's writer chooses a quiet moment.
   sqlite3_wal_hook(
       db->db_,
       [](void* self, sqlite3*, const char*, int pages) {
@@ -189,7 +189,7 @@ Status Db::copy_to(const std::string& path) const {
     status = sqlite_fail(target, sqlite3_errcode(target), path);
   } else {
     // All in one step: a step reads one snapshot of the source, so writers neither wait for it nor
-    // make it start again.
+    // force a restart.
     sqlite3_backup_step(backup, -1);
     rc = sqlite3_backup_finish(backup);
     if (rc != SQLITE_OK)

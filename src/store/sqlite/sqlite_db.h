@@ -1,6 +1,6 @@
 // A thin RAII layer over SQLite's C interface, for this module's sources only. A Db is one
 // connection, used by one thread at a time; it keeps its prepared statements. Errors become our
-// Error, and every way a full disk shows becomes storage_full, which the journal's writer acts on.
+// Error, and every form of a full disk becomes storage_full, to which the journal's writer reacts.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ enum class Mode { read_write, read_only };
 
 class Db final : public sql::Db {
  public:
-  // Sets up WAL, synchronous=FULL, foreign keys off, a page cache of `cache_kib` and no checkpoint
-  // on its own.
+  // Sets WAL, synchronous=FULL, foreign keys off, a page cache of `cache_kib` and no automatic
+  // checkpoint.
   static Result<std::unique_ptr<Db>> open(const std::string& path, Mode mode, int cache_kib);
   ~Db() override;
   Db(const Db&) = delete;
@@ -33,7 +33,7 @@ class Db final : public sql::Db {
   Result<Query> query(std::string_view sql, int slot = 0) override;
 
   void rollback() override;
-  void release_memory();  // gives the page cache back, as far as no transaction holds it
+  void release_memory();  // frees the page cache, except pages of an open transaction
   Status checkpoint();    // as much as readers allow, without waiting for them
   std::int64_t wal_pages() const {
     return wal_pages_;
@@ -46,7 +46,7 @@ class Db final : public sql::Db {
   explicit Db(std::string path) : path_(std::move(path)) {}
   std::string path_;
   sqlite3* db_ = nullptr;
-  struct TextHash {  // looks a statement up without making a string of it
+  struct TextHash {  // looks up a statement without constructing a string
     using is_transparent = void;
     std::size_t operator()(std::string_view text) const {
       return std::hash<std::string_view>{}(text);

@@ -1,5 +1,5 @@
-// Candidates in SQLite: index ranges stepped through lazily and merged here. Which index serves is
-// said in the statement, for SQLite's planner would sort.
+// Candidates in SQLite: index ranges stepped lazily and merged here. The statement names its index,
+// because SQLite's planner would sort.
 #include <fmt/format.h>
 
 #include "store/job_scan.h"
@@ -27,7 +27,7 @@ class Candidates {
           BILLOW_TRY(db.query("SELECT ended_at, id FROM jobs INDEXED BY jobs_ended WHERE ended_at "
                               "> 0 AND (ended_at, id) < (?, ?) "
                               "ORDER BY ended_at DESC, id DESC"));
-      // The upper bound of the filter is a better place to begin, if it is the lower of the two.
+      // Begin at the upper bound of the filter if it is lower.
       if (f.ended_before)
         from = std::min(from, JobPosition{f.ended_before.ns - 1, INT64_MAX});
       q.bind_all(from.ended_at, from.id);
@@ -69,14 +69,14 @@ class Candidates {
   }
 
  private:
-  Source* highest() const {  // there are about as many as states: a handful
+  Source* highest() const {  // about as many as states: a handful
     const auto it = std::max_element(sources_.begin(), sources_.end(),
                                      [](const auto& a, const auto& b) { return a->at < b->at; });
     return it == sources_.end() ? nullptr : it->get();
   }
 
-  using States =
-      std::shared_ptr<const std::vector<std::string>>;  // outlives the queries that have them bound
+  // Outlives the queries that bind them.
+  using States = std::shared_ptr<const std::vector<std::string>>;
   static Result<States> states_to_merge(sql::Db& db, const JobFilter& f) {
     std::vector<std::string> states = f.states;
     if (states.empty()) {

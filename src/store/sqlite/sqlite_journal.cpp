@@ -7,8 +7,8 @@ namespace billow {
 namespace {
 
 // 4 KiB pages. A checkpoint copies the WAL's pages into the database and syncs it, some
-// milliseconds per thousand pages: from the first bound on it is done when nothing was queued for a
-// while, from the second between two commits.
+// milliseconds per thousand pages: above the first bound it runs when nothing was queued for a
+// while, above the second between two commits.
 constexpr std::int64_t checkpoint_pages_when_idle = 1'000;
 constexpr std::int64_t checkpoint_pages_always = 8'000;
 constexpr auto idle_after = std::chrono::milliseconds(250);
@@ -113,10 +113,9 @@ Status SqliteJournal::prune(Seq before) {
         fmt::format("records from {} on are still needed: the older of two snapshots is at {}",
                     older + 1, older));
   }
-  before =
-      std::min(before, durable_seq());  // the last record stays: it says where the sequence goes on
+  before = std::min(before, durable_seq());  // the last record stays: it defines the next number
   auto db = BILLOW_TRY(sqlite::Db::open(parts_.db->path(), sqlite::Mode::read_write, 256));
-  while (true) {  // in small steps, so that commits get in between
+  while (true) {  // in small steps, with commits in between
     const auto first = BILLOW_TRY(db->scalar("SELECT min(seq) FROM events", 0));
     if (first == 0 || static_cast<Seq>(first) >= before)
       return {};

@@ -1,9 +1,10 @@
-// The journal in SQLite. Its writer also does the WAL's checkpoints in quiet moments, so that a
-// commit seldom waits for one, and carries the store through a full disk:
+// The journal in SQLite. Its writer also checkpoints the WAL in quiet moments, so that a commit
+// seldom waits for one, and handles a full disk:
 //
-//   ok ──commit finds no room──► give up the ballast, disk_low ──retry the same transaction until
-//   it fits──► commit disk_low ──room for the ballast and half again──► allocate it, ok any other
-//   failure, or a higher epoch in the database ──► fatal: nothing is committed from there on
+//   ok        a commit finds no space: give up the ballast, go to disk_low, and retry the same
+//             transaction until it fits
+//   disk_low  there is space for the ballast and half again: allocate it, go to ok
+//   fatal     after any other failure, or a higher epoch in the database: nothing is committed
 #pragma once
 
 #include <mutex>

@@ -13,7 +13,7 @@ namespace billow {
 namespace {
 
 constexpr int reader_cache_kib = 1 << 10;
-constexpr int writer_cache_kib = 16 << 10;  // a bound for bursts; quiet moments give it back
+constexpr int writer_cache_kib = 16 << 10;  // a limit for bursts; quiet moments free it
 
 class SqliteStoreImpl final : public SqliteStore {
  public:
@@ -32,14 +32,14 @@ class SqliteStoreImpl final : public SqliteStore {
   Status backup_to(const std::string& path) const override;
 
   const std::string data_dir_;
-  Fd lock_;  // held until all else is closed
+  Fd lock_;  // held until everything else is closed
   mutable ReadPool readers_;
   SqlQueries queries_;
   std::unique_ptr<SqliteJournal> journal_;
 };
 
 // Opens the database, migrates it and raises the epoch. Each of these writes; on a full disk the
-// ballast of the last run makes the room they need.
+// ballast of the last run provides the space.
 Result<std::unique_ptr<sqlite::Db>> open_database(const std::string& data_dir, Ballast& ballast) {
   const auto attempt = [&]() -> Result<std::unique_ptr<sqlite::Db>> {
     auto db = BILLOW_TRY(

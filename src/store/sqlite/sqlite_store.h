@@ -2,8 +2,8 @@
 // `snapshots/`, `ballast`, `lock`. Durable means after the fsync of the WAL (synchronous=FULL). One
 // head per data directory, by flock.
 //
-// Open it after the process has become a daemon: neither the lock nor SQLite's own survive a fork
-// into the child. And nothing else in the process may open and close `billow.db`: POSIX would drop
+// Open it after the process has become a daemon: neither the lock nor SQLite's locks survive a fork
+// into the child. Nothing else in the process may open and close `billow.db`: POSIX would drop
 // SQLite's locks with that descriptor.
 #pragma once
 
@@ -16,19 +16,19 @@
 namespace billow {
 
 struct SqliteStoreOptions {
-  std::string data_dir;  // made if missing, 0700
+  std::string data_dir;  // created if missing, 0700
   std::uint64_t ballast_bytes = limits::ballast_bytes;
   JournalHooks hooks;  // or set_hooks later, before the first append; on_health may be called
                        // before open returns
-  // Queries and reads that may run at once; more wait for their turn.
+  // Concurrent queries and reads; more wait for their turn.
   std::size_t read_connections_max = limits::store_read_connections_max;
 };
 
 class SqliteStore : public Store {
  public:
-  // Locks the directory, brings an older format up to this one and raises the epoch. Fails with
-  // `conflict` where another head runs (naming its pid), and with `unsupported` where a newer
-  // Billow wrote the directory.
+  // Locks the directory, migrates an older format and raises the epoch. Fails with `conflict` if
+  // another head runs (naming its pid), and with `unsupported` if a newer Billow wrote the
+  // directory.
   static Result<std::unique_ptr<SqliteStore>> open(SqliteStoreOptions options);
 };
 
