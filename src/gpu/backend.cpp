@@ -1,5 +1,4 @@
-// Which library stands behind the interface: an explicit path, $BILLOW_NVML, the simulated one, or
-// the driver's own.
+// Chooses the library: an explicit path, $BILLOW_NVML, the simulated one, or the driver's.
 #include "gpu/backend.h"
 
 #include <cstdlib>
@@ -19,7 +18,7 @@ constexpr int folders_up_max = 4;
 Result<std::string> find_sim_library() {
   std::string folder = executable_dir();
   const std::string first = folder;
-  // An empty folder is the root, which is looked at last: /bin/billow finds /lib.
+  // An empty folder is the root, which is checked last: /bin/billow finds /lib.
   for (int up = 0; up < folders_up_max; ++up) {
     for (const char* sub : {"/", "/lib/", "/lib/billow/"}) {
       if (std::string path = folder + sub + sim_library_name; file_exists(path))
@@ -39,8 +38,8 @@ Result<std::string> find_sim_library() {
 
 Result<std::unique_ptr<GpuBackend>> GpuBackend::open(Options options) {
   NvmlLibrary::Options load{options.library, options.sim, options.sim_state_dir};
-  // A wrong specification is told before any library is looked for: the same words with and without
-  // one.
+  // Report a wrong specification before looking for a library, so that the error is the same with
+  // and without one.
   if (!options.sim.empty())
     load.sim = sim_spec_text(BILLOW_TRY(parse_sim_spec(options.sim)));
   if (load.path.empty()) {

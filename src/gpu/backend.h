@@ -1,10 +1,9 @@
-// The one door to the GPUs of this machine. A backend is opened once by the agent (or by `doctor`),
-// answers from any thread, and never changes a card's settings unless it was opened with permission
-// to.
+// The only interface to the GPUs of this machine. The agent (or `doctor`) opens one backend, which
+// answers from any thread and never changes a card's settings unless it was opened with permission.
 //
-// The NVML backend is the first. The simulated library has the same ABI and comes through the same
-// loader, so what runs on a laptop is what runs on a DGX; it can also pose as an AMD node, which is
-// why no caller may assume a vendor.
+// NVML is the first backend. The simulated library has the same ABI and comes through the same
+// loader, so a laptop runs the same code as a DGX; it can also simulate an AMD node, so no caller
+// may assume a vendor.
 #pragma once
 
 #include <memory>
@@ -21,10 +20,10 @@ struct GpuBackendOptions {
   std::string library;  // path of the library; empty: $BILLOW_NVML, else libnvidia-ml.so.1
   std::string
       sim;  // "8xH100", "2xA100-40,4xL4" or a JSON file: simulated GPUs instead of real ones
-  std::string
-      sim_state_dir;  // where the agent writes who holds what (sim/sim_holders.h); may be empty
-  bool allow_mig_changes =
-      false;  // MIG instances may be created and destroyed: an administrator's explicit setting
+  // Where the agent records which task holds what (sim/sim_holders.h); may be empty.
+  std::string sim_state_dir;
+  // MIG instances may be created and destroyed: an administrator's setting.
+  bool allow_mig_changes = false;
   const Clock* clock = nullptr;  // null: the machine's
 };
 
@@ -37,26 +36,26 @@ struct GpuSampleOptions {
 struct MigCreate {
   std::uint32_t index = 0;                // which card
   std::string profile;                    // "1g.10gb"
-  std::optional<MigPlacement> placement;  // empty: where it spoils least (mig.h)
+  std::optional<MigPlacement> placement;  // empty: where it blocks the fewest others (mig.h)
 };
 
 class GpuBackend {
  public:
   using Options = GpuBackendOptions;
-  // Code::unsupported where there is no driver or no library, with what to do about it;
-  // Code::invalid for a bad `sim`.
+  // Code::unsupported without a driver or library, with what to do about it; Code::invalid for a
+  // bad `sim`.
   static Result<std::unique_ptr<GpuBackend>> open(Options options);
   virtual ~GpuBackend() = default;
 
   virtual std::size_t count() const = 0;
-  // What there is, with present health and MIG instances. Costs some milliseconds a card on real
+  // The inventory, with current health and MIG instances. Costs a few milliseconds per card on real
   // hardware.
   virtual Result<GpuInventory> inventory() = 0;
-  // A lost GPU is a sample that says so, not an error.
+  // A lost GPU gives a sample marked lost, not an error.
   virtual Result<GpuSample> sample(std::uint32_t index, GpuSampleOptions options = {}) = 0;
   virtual Result<std::vector<GpuProcess>> processes(std::uint32_t index) = 0;
-  // Waits at most that long for the first event, then takes what else is there. Empty where the
-  // card reports none.
+  // Waits at most this long for the first event, then takes all others. Empty if the card reports
+  // none.
   virtual Result<std::vector<GpuEvent>> poll_events(Duration wait) = 0;
 
   virtual Result<std::vector<MigProfile>> mig_profiles(std::uint32_t index) = 0;
@@ -64,7 +63,7 @@ class GpuBackend {
   virtual Result<MigInstance> create_mig(const MigCreate& request) = 0;
   virtual Status destroy_mig(std::uint32_t index, std::uint32_t gpu_instance) = 0;
 
-  // What the loaded library lacks, as sentences for `doctor`; empty where it has all.
+  // Features that the loaded library lacks, as sentences for `doctor`.
   virtual std::vector<std::string> missing_features() const = 0;
 };
 

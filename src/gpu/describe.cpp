@@ -26,7 +26,7 @@ std::vector<NodeGpu> node_gpus(const GpuInventory& inventory, bool mig_changes) 
     switch (gpu.health) {
       case GpuHealth::ok:
       case GpuHealth::degraded:
-        break;  // it works; what waits for a reset is for the administrator
+        break;  // it works; a pending reset is up to the administrator
       case GpuHealth::failed:
       case GpuHealth::lost:
         node.unhealthy = gpu.health_reason.empty() ? enum_name(gpu.health) : gpu.health_reason;
@@ -80,7 +80,7 @@ std::vector<GpuFinding> diagnose_gpus(const GpuBackendOptions& options) {
   }
   for (const std::string& sentence : (*backend)->missing_features())
     findings.push_back({true, sentence, "a newer driver has it"});
-  // Cards of one kind lack the same things; say each once.
+  // Cards of one kind lack the same features; report each once.
   std::map<std::string, std::vector<std::string>> lacking;
   for (const GpuInfo& gpu : inventory->gpus)
     for (const std::string& what : gpu.missing)

@@ -1,10 +1,9 @@
-// What Billow knows about an accelerator, in words that belong to no vendor. Everything above gpu/
-// (agent, scheduler, ledger, CLI) speaks these types; which library they were read from is decided
-// in backend.cpp and nowhere else.
+// What Billow knows about an accelerator, vendor-neutral. Everything above gpu/ (agent, scheduler,
+// ledger, CLI) uses these types; only backend.cpp decides which library they are read from.
 //
-// A figure a card or driver cannot give is an empty optional, never zero: "0 %" is a fact on which
-// a job may be called idle, "unknown" is not. Values that are stored or sent are declared once in
-// `fields`.
+// A figure that a card or driver cannot report is an empty optional, never zero: "0 %" is a fact
+// that may mark a job as idle, "unknown" is not. Values that are stored or sent are declared once
+// in `fields`.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +20,13 @@ enum class Vendor { unknown, nvidia, amd };
 
 enum class GpuHealth {
   ok,
-  degraded,  // works, but asked for attention: uncorrected ECC errors, a row remap that waits for a
-             // reset
+  degraded,  // works, but needs attention: uncorrected ECC errors, or a row remap that
+             // waits for a reset
   failed,    // a hardware error was reported; nothing new is placed here
-  lost,      // fell off the bus: no call about it answers any more
+  lost,      // fell off the bus: no call about it succeeds any more
 };
 
-// How two GPUs of one node reach each other, best first. `fabric` is NVLink or xGMI.
+// How two GPUs of one node are connected, best first. `fabric` is NVLink or xGMI.
 enum class LinkLevel {
   self,
   fabric,
@@ -40,8 +39,8 @@ enum class LinkLevel {
 };
 
 enum class GpuEventKind { xid, ecc_corrected, ecc_uncorrected, lost };
-// Whose fault an error most likely is, which decides what the agent does: fail the job, or take the
-// card out of service.
+// The likely culprit of an error, which decides what the agent does: fail the job, or take the card
+// out of service.
 enum class FaultClass { application, hardware, driver, informational };
 
 // Start and length on the card's memory slices (8 on every MIG-capable card so far).
@@ -56,11 +55,11 @@ struct MigPlacement {
   }
 };
 
-// A shape this card can be cut into, with every place it may lie at (whether or not that is free
-// now).
+// A shape that this card can be partitioned into, with every place it may start at (whether or not
+// it is free now).
 struct MigProfile {
   std::string name;      // "1g.10gb", "1g.10gb+me"
-  std::uint32_t id = 0;  // the driver's own number, needed to create one
+  std::uint32_t id = 0;  // the driver's number, needed to create one
   std::uint32_t compute_slices = 0;
   std::uint32_t memory_slices = 0;
   std::uint32_t instances_max = 0;
@@ -80,7 +79,7 @@ struct MigProfile {
 };
 
 struct MigInstance {
-  std::uint32_t gpu_instance = 0;  // the driver's id of it, unique on its card
+  std::uint32_t gpu_instance = 0;  // the driver's id, unique on its card
   std::uint32_t compute_instance = 0;
   std::string uuid;  // "MIG-…": what a job is given; empty while it has no compute instance
   std::string profile;
@@ -103,7 +102,7 @@ struct MigInstance {
 struct MigState {
   bool capable = false;
   bool enabled = false;
-  bool pending = false;  // the mode after the next reset, where it differs from `enabled`
+  bool pending = false;  // the mode after the next reset, if it differs from `enabled`
   std::vector<MigInstance> instances;
   bool operator==(const MigState&) const = default;
   template <class S, class V>
@@ -130,30 +129,29 @@ struct GpuPeer {
 
 struct GpuInfo {
   std::uint32_t index = 0;  // the library's order: stable while the driver stays loaded
-  std::string uuid;         // stable for ever; what jobs are given
+  std::string uuid;         // permanent; jobs are given this
   Vendor vendor = Vendor::unknown;
   std::string model;  // "NVIDIA H100 80GB HBM3"
   std::string type;   // "H100", "A100-40", "L4": what users ask for and prices are listed by
   std::int64_t memory_mib = 0;
   std::string pci_bus_id;  // "00000000:1B:00.0"
   std::optional<std::int32_t> numa_node;
-  std::optional<std::uint32_t> minor;  // N of /dev/nvidiaN, or of /dev/dri/renderD(128+N)
-  std::vector<std::string>
-      device_files;                 // those of this card alone; shared ones come from visibility()
-  std::uint32_t fabric_links = 0;   // active NVLink or xGMI links
-  bool fabric_switched = false;     // they end in a switch: every GPU of the node is one hop away
+  std::optional<std::uint32_t> minor;     // N of /dev/nvidiaN, or of /dev/dri/renderD(128+N)
+  std::vector<std::string> device_files;  // of this card only; visibility() adds the shared ones
+  std::uint32_t fabric_links = 0;         // active NVLink or xGMI links
+  bool fabric_switched = false;     // connected to a switch: every GPU of the node is one hop away
   std::vector<GpuPeer> peers;       // every other GPU of the node
   std::string driver_version;       // "580.65.06"
   std::string runtime_version;      // highest CUDA or ROCm the driver can run: "13.0"
   std::string compute_capability;   // "9.0"; "gfx942"
   std::int64_t power_limit_mw = 0;  // 0: unknown
-  std::int64_t power_idle_mw =
-      0;  // typical of the type, a hint to compare samples with; 0: unknown
+  std::int64_t power_idle_mw = 0;   // typical of the type, for comparison with samples; 0: unknown
   MigState mig;
   GpuHealth health = GpuHealth::ok;
   std::string health_reason;  // empty while ok
   bool simulated = false;
-  std::vector<std::string> missing;  // what this driver or card cannot tell, in words, for `doctor`
+  // What this driver or card cannot report, as sentences for `doctor`.
+  std::vector<std::string> missing;
 
   bool operator==(const GpuInfo&) const = default;
   template <class S, class V>
@@ -188,7 +186,7 @@ struct GpuProcess {
   std::int64_t pid = 0;
   std::optional<std::int64_t> mem_mib;
   std::optional<std::int32_t> sm_util_pct;
-  std::optional<std::uint32_t> gpu_instance;  // where the card is cut up
+  std::optional<std::uint32_t> gpu_instance;  // if the card is partitioned
   bool operator==(const GpuProcess&) const = default;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
@@ -218,25 +216,25 @@ struct GpuEvent {
   }
 };
 
-// One look at one GPU. Percentages are 0–100 over the time since the look before (GPM) or the
-// driver's own last window.
+// One sample of one GPU. Percentages are 0–100 over the time since the previous sample (GPM) or the
+// driver's last window.
 struct GpuSample {
   std::uint32_t index = 0;
   WallTime time;
   SteadyTime steady;
   GpuHealth health = GpuHealth::ok;
-  std::optional<std::int32_t>
-      util_pct;  // time with any kernel running: 100 says little, 0 says much
+  // Time with any kernel running: 100 says little, 0 says much.
+  std::optional<std::int32_t> util_pct;
   std::optional<std::int32_t> mem_util_pct;  // time the memory controller was busy
   std::optional<double> sm_active_pct;       // GPM, Hopper and later
   std::optional<double> dram_active_pct;     // GPM
   std::optional<double> tensor_active_pct;   // GPM
   std::optional<std::int64_t> mem_used_mib;
   std::optional<std::int64_t> power_mw;
-  std::optional<std::int64_t>
-      power_idle_mw;  // the type's usual idle draw, repeated here so that a sample explains itself
-  std::optional<std::int64_t>
-      energy_mj;  // since the driver was loaded; differences are what a job used
+  // The type's usual idle draw, repeated so that a sample is self-contained.
+  std::optional<std::int64_t> power_idle_mw;
+  // Since the driver was loaded; differences are the use of a job.
+  std::optional<std::int64_t> energy_mj;
   std::optional<std::int32_t> temperature_c;
   std::optional<std::int32_t> sm_clock_mhz;
   std::optional<std::int64_t> pcie_tx_kib_s;
@@ -244,7 +242,7 @@ struct GpuSample {
   std::optional<std::int64_t> nvlink_tx_kib_s;  // GPM
   std::optional<std::int64_t> nvlink_rx_kib_s;
   std::optional<std::int64_t> link_errors;    // of all NVLinks, since the driver was loaded
-  std::optional<bool> thermal_slowdown;       // its clocks are held back because it is too hot
+  std::optional<bool> thermal_slowdown;       // its clocks are reduced because it is too hot
   std::optional<std::int64_t> ecc_corrected;  // since the driver was loaded
   std::optional<std::int64_t> ecc_uncorrected;
   std::vector<GpuProcess> processes;
@@ -284,8 +282,8 @@ struct GpuTopology {
   std::uint32_t gpus = 0;
   std::vector<LinkLevel> levels;
   std::vector<std::int32_t> numa_nodes;       // -1 where unknown
-  std::vector<std::uint32_t> fabric_domains;  // GPUs with the same number are joined by the fabric,
-                                              // directly or through others
+  std::vector<std::uint32_t> fabric_domains;  // GPUs with the same number are connected by the
+                                              // fabric, directly or through others
   LinkLevel between(std::uint32_t a, std::uint32_t b) const { return levels[a * gpus + b]; }
   bool operator==(const GpuTopology&) const = default;
   template <class S, class V>
@@ -298,7 +296,7 @@ struct GpuTopology {
 };
 
 struct GpuInventory {
-  std::string library;  // path or name of what was loaded
+  std::string library;  // path or name of the loaded library
   bool simulated = false;
   std::vector<GpuInfo> gpus;
   GpuTopology topology;

@@ -24,7 +24,7 @@ std::string read_trimmed(const std::string& path) {
   return text ? std::string(trim(*text)) : std::string();
 }
 
-// The number after "Name:" in a file of such lines, in KiB there, in MiB here.
+// The number after "Name:" in a file of such lines, converted from KiB to MiB.
 std::optional<std::int64_t> memory_line(std::string_view text, std::string_view name) {
   for (const std::string& line : split(text, '\n')) {
     const auto at = line.find(name);
@@ -76,7 +76,7 @@ std::vector<NumaNode> numa_nodes(const std::string& root) {
   return nodes;
 }
 
-// This process's cgroup v2 directory, where the unified hierarchy is mounted.
+// This process's cgroup v2 directory, if the unified hierarchy is mounted.
 std::string cgroup_folder(const std::string& root) {
   for (const std::string& line : split(read_trimmed(root + "/proc/self/cgroup"), '\n')) {
     if (line.starts_with("0::/"))
@@ -87,7 +87,7 @@ std::string cgroup_folder(const std::string& root) {
 
 void apply_cgroup_limits(const std::string& root, HostInfo& host) {
   const std::string top = root + "/sys/fs/cgroup";
-  // A limit on any folder above binds as well.
+  // A limit on any parent directory applies too.
   for (std::string folder = cgroup_folder(root); folder.size() >= top.size() && !folder.empty();) {
     const auto quota = split(read_trimmed(folder + "/cpu.max"), ' ');
     if (quota.size() == 2) {

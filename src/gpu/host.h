@@ -1,5 +1,5 @@
-// What the node is besides its GPUs: processors, memory, identity. Read from /proc and /sys,
-// through a root prefix so that tests can show it another machine.
+// The node besides its GPUs: processors, memory, identity. Read from /proc and /sys, through a root
+// prefix so that tests can simulate another machine.
 #pragma once
 
 #include <cstdint>
@@ -27,16 +27,15 @@ struct NumaNode {
 
 struct HostInfo {
   std::string hostname;
-  std::string kernel;     // "6.1.0-28-amd64"
-  std::string arch;       // "x86_64", "aarch64"
-  std::string os;         // "Debian GNU/Linux 12 (bookworm)"
-  std::string boot_id;    // changes with every boot: a lease of another boot is over
-  std::string cpu_model;  // empty where the kernel does not say
-  std::int32_t cpus = 0;  // online
-  std::int32_t cpus_usable =
-      0;  // this process may run on: affinity and, where set, the cgroup's quota, rounded up
+  std::string kernel;            // "6.1.0-28-amd64"
+  std::string arch;              // "x86_64", "aarch64"
+  std::string os;                // "Debian GNU/Linux 12 (bookworm)"
+  std::string boot_id;           // changes with every boot: a lease of another boot has ended
+  std::string cpu_model;         // empty if the kernel does not report it
+  std::int32_t cpus = 0;         // online
+  std::int32_t cpus_usable = 0;  // available to this process: affinity and cgroup quota, rounded up
   std::int64_t memory_mib = 0;
-  std::int64_t memory_usable_mib = 0;  // less where a cgroup limits this process
+  std::int64_t memory_usable_mib = 0;  // less if a cgroup limits this process
   std::vector<NumaNode> numa;
   bool operator==(const HostInfo&) const = default;
   template <class S, class V>
@@ -55,8 +54,8 @@ struct HostInfo {
   }
 };
 
-// What cannot be read stays empty or zero, save the processors and the memory: without them there
-// is no node to offer.
+// Unreadable values stay empty or zero, except processors and memory: without them there is no node
+// to offer.
 Result<HostInfo> read_host(const std::string& root = "");
 
 struct HostLoad {

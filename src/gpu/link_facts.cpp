@@ -10,7 +10,8 @@
 namespace billow {
 namespace {
 
-// By compute capability, which the driver tells: each architecture brought one generation of both.
+// By compute capability, reported by the driver: each architecture introduced one generation of
+// both.
 struct Architecture {
   const char* capability;  // the beginning of it
   std::uint32_t nvlink, pcie;
@@ -58,7 +59,7 @@ LinkFacts link_facts(const GpuInfo& gpu, const std::string& sys) {
     facts.nvlink_version = known->nvlink;
   const std::string slot = gpu.simulated ? "" : kernel_name(gpu.pci_bus_id);
   if (!slot.empty()) {
-    // What the slot can do: a card that idles lowers its link, and raises it when there is work.
+    // The slot's maximum: an idle card lowers its link speed and raises it under load.
     const std::string path = sys + "/bus/pci/devices/" + slot;
     const auto speed = read_file(path + "/max_link_speed", 64),
                width = read_file(path + "/max_link_width", 64);
@@ -74,17 +75,17 @@ LinkFacts link_facts(const GpuInfo& gpu, const std::string& sys) {
   return facts;
 }
 
-// By link: 20 GB/s at first, 25 from the second generation to the fourth, 50 in the fifth.
-// (NVIDIA's data sheets give both ways together: 300 GB/s of a V100 with six links, 600 of an A100
-// with twelve, 900 of an H100 and 1800 of a B200 with eighteen.)
+// Per link: 20 GB/s in the first generation, 25 in the second to fourth, 50 in the fifth. (NVIDIA's
+// data sheets add both directions: 300 GB/s for a V100 with six links, 600 for an A100 with twelve,
+// 900 for an H100 and 1800 for a B200 with eighteen.)
 std::int64_t nvlink_mb_s(std::uint32_t version, std::uint32_t links) {
   if (version == 0 || links == 0)
     return 0;
   return std::int64_t{links} * (version == 1 ? 20'000 : version <= 4 ? 25'000 : 50'000);
 }
 
-// After encoding: a lane of the third generation carries 985 MB/s, and each generation twice that
-// of the one before.
+// After encoding: a lane of the third generation carries 985 MB/s, and each generation doubles
+// that.
 std::int64_t pcie_mb_s(std::uint32_t generation, std::uint32_t width) {
   constexpr std::array<std::int64_t, 7> lane = {0, 250, 500, 985, 1969, 3938, 7563};
   return lane[std::min<std::uint32_t>(generation, 6)] * width;

@@ -22,8 +22,8 @@ MigInstance instance_of(const MigProfile& profile, MigPlacement placement) {
   return instance;
 }
 
-// How many more of this profile would fit, taken greedily from the left; exact, since one profile's
-// places are intervals of one length.
+// How many more instances of this profile would fit, filled greedily from the left. This is exact,
+// because the places of one profile are intervals of one length.
 std::size_t how_many_fit(const MigProfile& profile, std::vector<MigInstance> instances) {
   std::size_t n = 0;
   for (;; ++n) {
@@ -98,7 +98,7 @@ Result<MigPlacement> best_placement(std::span<const MigProfile> profiles,
     std::vector<std::size_t> left;
     for (const MigProfile* p : by_size)
       left.push_back(how_many_fit(*p, after));
-    // Later places win ties: the 4g shape lives only at the left end.
+    // Later places win ties: the 4g shape fits only at the left end.
     if (left >= best_left) {
       best_left = std::move(left);
       best = place;

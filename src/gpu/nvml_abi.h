@@ -1,10 +1,10 @@
 // The part of NVML's binary interface that Billow uses, declared here because Debian ships no NVML
-// header and because the library is found at run time. Both sides include this file: the binding
-// (nvml_library.cpp) and the simulated library (sim/), so the compiler holds them to one another,
-// and the sizes below hold both to the real thing.
+// header and because the library is loaded at run time. The binding (nvml_library.cpp) and the
+// simulated library (sim/) both include this file, so the compiler checks them against each other,
+// and the sizes below check both against the real library.
 //
-// Versioned structs carry `sizeof | version << 24` in their first member, which is why a size that
-// is off by one byte is an error at run time and a static_assert here. Handles are opaque pointers.
+// Versioned structs carry `sizeof | version << 24` in their first member, so a size that is off by
+// one byte is an error at run time and a static_assert here. Handles are opaque pointers.
 #pragma once
 
 #include <cstddef>
@@ -49,8 +49,8 @@ inline constexpr unsigned uuid_bytes = 96;
 inline constexpr unsigned version_bytes = 80;
 inline constexpr unsigned nvlinks_max =
     18;  // a GPU's links; the constant of newer headers counts switches too
-inline constexpr unsigned gpu_profiles_max =
-    0x12;  // GPU instance profiles are asked for by number below this
+// GPU instance profiles are queried by numbers below this.
+inline constexpr unsigned gpu_profiles_max = 0x12;
 inline constexpr unsigned compute_profiles_max = 0x8;  // likewise compute instance profiles
 inline constexpr unsigned gpm_metrics_max =
     512;  // more than any header's NVML_GPM_METRIC_MAX (98, 210, 333): only numMetrics are read
@@ -87,7 +87,7 @@ enum : unsigned {
   gpm_nvlink_rx = 60,
   gpm_nvlink_tx = 61
 };
-// Why a card holds its clocks back; the thermal ones say that it is too hot.
+// Why a card reduces its clocks; the thermal reasons mean that it is too hot.
 enum : unsigned long long { slow_hardware_thermal = 0x40, slow_software_thermal = 0x20 };
 enum : unsigned { nvlink_error_counters = 4 };  // replay, recovery, CRC of flits, CRC of data
 
@@ -197,9 +197,8 @@ constexpr unsigned struct_version(unsigned version) {
 
 }  // namespace billow::nvml
 
-// Every function used: X(symbol, parameters). The first group is what no NVML of the last ten years
-// lacks and what nothing works without; the rest is optional, and its absence is a sentence in
-// `doctor`.
+// Every function used: X(symbol, parameters). The first group exists in every NVML of the last ten
+// years, and nothing works without it; the rest is optional, and `doctor` reports what is missing.
 // clang-format off
 #define BILLOW_NVML_REQUIRED(X) \
   X(nvmlInit_v2, (void)) \
@@ -311,8 +310,8 @@ constexpr unsigned struct_version(unsigned version) {
   X(nvmlComputeInstanceGetInfo_v2, \
     (billow::nvml::ComputeInstance compute, billow::nvml::ComputeInstanceInfo* info))
 
-// Only the simulated library has these: how it is configured, why it refused, and whom it poses as.
-// They return success or an NVML error like the rest.
+// Only the simulated library has these: its configuration, why it refused, and which vendor it
+// simulates. They return success or an NVML error like the rest.
 #define BILLOW_NVML_SIMULATED(X) \
   X(billowSimConfigure, (const char* spec, const char* state_dir)) \
   X(billowSimLastError, (char* text, unsigned length)) \

@@ -1,9 +1,9 @@
 // The GpuBackend over an NVML library. Internal to gpu/: others include backend.h. The class is
-// spread over nvml_inventory.cpp (what there is), nvml_sample.cpp (what it does) and nvml_mig.cpp
-// (how it is cut up).
+// implemented in nvml_inventory.cpp (inventory), nvml_sample.cpp (activity) and nvml_mig.cpp
+// (partitions).
 //
-// Handles are taken once, at open. A card that falls off the bus later keeps its index and says
-// `lost`.
+// Handles are taken once, at open. A card that later falls off the bus keeps its index and is
+// reported as `lost`.
 #pragma once
 
 #include "base/sync.h"
@@ -38,13 +38,13 @@ class NvmlBackend final : public GpuBackend {
     bool gpm = false;
     nvml::Return opened = nvml::success;
   };
-  // State between two samples: GPM measures between them, process utilisation since a time stamp.
+  // State between two samples: GPM measures between them, process utilisation since a timestamp.
   struct Looks {
     std::vector<nvml::GpmSample> gpm_before;
     std::vector<nvml::GpmSample> gpm_spare;
     std::vector<bool> gpm_primed;
     std::vector<unsigned long long> process_seen_us;
-    // pid → %, of the last window that had samples, and when that was
+    // pid → %, of the last window with samples, and its time
     std::vector<std::vector<std::pair<unsigned, int>>> process_util;
     std::vector<SteadyTime> process_util_at;
   };
@@ -62,7 +62,7 @@ class NvmlBackend final : public GpuBackend {
   void read_health(const DeviceEntry& entry, GpuInfo& info) const;
   void start_gpm(std::uint32_t index);
   void start_events();
-  // The return code of the first query, which shows whether the card answers.
+  // The return code of the first query, which shows whether the card responds.
   nvml::Return sample_memory(const DeviceEntry& device, GpuSample& sample) const;
   void sample_counters(const DeviceEntry& device, GpuSample& sample) const;
   void sample_gpm(std::uint32_t index, GpuSample& sample);
@@ -82,7 +82,7 @@ class NvmlBackend final : public GpuBackend {
   const Clock* clock_ = nullptr;
 };
 
-// Which fault an XID speaks of, and in words (NVIDIA's XID catalogue).
+// The class of fault that an XID indicates, and a text for it (NVIDIA's XID catalogue).
 struct XidMeaning {
   FaultClass fault;
   const char* text;

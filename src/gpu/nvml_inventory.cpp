@@ -1,4 +1,4 @@
-// What there is: names, memory, places on the bus, links between cards, health.
+// The inventory: names, memory, PCI addresses, links between cards, health.
 #include <fmt/format.h>
 
 #include "base/file.h"
@@ -12,8 +12,8 @@ namespace {
 
 constexpr unsigned gpus_max = 128;
 
-// Calls an optional function: `not found` where the library lacks it, so that callers test one
-// thing.
+// Calls an optional function; returns `not found` if the library lacks it, so that callers check
+// one thing.
 template <class F, class... Args>
 nvml::Return call(F function, Args... args) {
   return function ? function(args...) : nvml::error_function_not_found;
@@ -34,7 +34,7 @@ std::optional<std::int32_t> numa_from_kernel(const std::string& bus_id) {
   const auto text = read_file("/sys/bus/pci/devices/" + kernel_bus_id(bus_id) + "/numa_node", 64);
   if (!text)
     return std::nullopt;
-  const auto node = parse_int(trim(*text), 0, 4096);  // the kernel writes -1 where it does not know
+  const auto node = parse_int(trim(*text), 0, 4096);  // the kernel writes -1 if unknown
   return node ? std::optional(static_cast<std::int32_t>(*node)) : std::nullopt;
 }
 
@@ -137,7 +137,7 @@ void NvmlBackend::read_fixed(DeviceEntry& entry, std::uint32_t index) {
   read_links(entry);
 }
 
-// Where the card sits: PCI address, device files, NUMA node.
+// The card's location: PCI address, device files, NUMA node.
 void NvmlBackend::read_place(DeviceEntry& entry) {
   const NvmlFunctions& nvml = library_->call();
   GpuInfo& info = entry.fixed;
@@ -213,7 +213,7 @@ void NvmlBackend::read_links(DeviceEntry& entry) {
   }
 }
 
-// Links that end at that very card; through a switch every link reaches every card.
+// Links that end at exactly this card; through a switch every link reaches every card.
 std::uint32_t NvmlBackend::links_between(const DeviceEntry& a, const DeviceEntry& b) const {
   if (a.fixed.fabric_switched && b.fixed.fabric_switched)
     return std::min(a.fixed.fabric_links, b.fixed.fabric_links);

@@ -76,8 +76,7 @@ Result<std::unique_ptr<NvmlLibrary>> NvmlLibrary::load(const Options& options) {
 NvmlLibrary::~NvmlLibrary() {
   if (initialised_)
     functions_.nvmlShutdown();
-  // The handle stays open: NVML keeps threads and thread-local state that do not survive being
-  // unmapped.
+  // The handle stays open: NVML keeps threads and thread-local state that do not survive unmapping.
 }
 
 Status NvmlLibrary::resolve() {

@@ -1,6 +1,6 @@
-// Loads an NVML, real or simulated, and holds its functions. A missing library is an Error that
-// says what to do; a missing function is a null pointer that callers test and `missing_features`
-// puts into words.
+// Loads a real or simulated NVML and holds its functions. A missing library is an Error that says
+// what to do; a missing function is a null pointer that callers check and `missing_features`
+// reports.
 #pragma once
 
 #include <memory>
@@ -25,7 +25,7 @@ class NvmlLibrary {
  public:
   struct Options {
     std::string path;  // a path, or a name for the dynamic loader to find
-    std::string sim;   // passed on to a simulated library; an Error where the library is a real one
+    std::string sim;   // passed to a simulated library; an Error if the library is a real one
     std::string sim_state_dir;
   };
   // Loads and initialises. The destructor shuts it down again.

@@ -1,6 +1,6 @@
-// MIG through NVML: which shapes a card has, which instances exist, and (only with permission)
-// making and ending them. The card's MIG mode itself is never changed here: that needs a reset, and
-// a person's decision.
+// MIG through NVML: the shapes of a card, the existing instances, and (only with permission)
+// creating and destroying them. The card's MIG mode is never changed here: that needs a reset and a
+// person's decision.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ nvml::Return call(F function, Args... args) {
   return function ? function(args...) : nvml::error_function_not_found;
 }
 
-// "1g.10gb" from slices and memory, the way NVIDIA names them; drivers before 5xx do not give the
+// "1g.10gb" from slices and memory, as NVIDIA names them; drivers before 5xx do not report the
 // name.
 std::string profile_name(const nvml::GpuInstanceProfile& info, unsigned number) {
   const unsigned long long gb = (info.memory_mb + 1023) / 1024;
@@ -144,8 +144,8 @@ Result<std::vector<MigInstance>> NvmlBackend::mig_instances(std::uint32_t index)
   return instances;
 }
 
-// A GPU instance and one compute instance that fills it: what a job calls a MIG device. Both or
-// neither.
+// A GPU instance and one compute instance that fills it: together they are a job's MIG device. Both
+// or neither.
 Result<MigInstance> NvmlBackend::create_mig(const MigCreate& request) {
   const DeviceEntry* device = BILLOW_TRY(mig_entry(request.index, true));
   const NvmlFunctions& nvml = library_->call();

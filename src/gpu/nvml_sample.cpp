@@ -1,4 +1,4 @@
-// What the cards do: one look at a time, processes, and errors as they are reported.
+// The activity of the cards: samples, processes, and reported errors.
 #include <algorithm>
 #include <map>
 
@@ -9,18 +9,18 @@
 namespace billow {
 namespace {
 
-constexpr unsigned processes_max = 4096;  // per card; what is beyond is cut off
-// The library makes a sample per process about once a second; looks that come faster find none,
-// which is not idleness.
+constexpr unsigned processes_max = 4096;  // per card; more are ignored
+// The library makes about one sample per process and second; faster queries find none, which does
+// not mean idle.
 constexpr Duration process_util_life = seconds(2);
-constexpr int events_per_poll_max = 256;  // a storm of errors is taken in portions
+constexpr int events_per_poll_max = 256;  // a storm of errors is read in portions
 
 template <class F, class... Args>
 nvml::Return call(F function, Args... args) {
   return function ? function(args...) : nvml::error_function_not_found;
 }
 
-// Where the answer is `unsupported` or `unknown`, the field stays empty.
+// The field stays empty if the answer is `unsupported` or `unknown`.
 template <class T, class Value, class F, class... Args>
 void read(std::optional<T>& field, F function, Args... args) {
   Value value{};
@@ -28,7 +28,7 @@ void read(std::optional<T>& field, F function, Args... args) {
     field = static_cast<T>(value);
 }
 
-// NVML wants a buffer of unknown size: ask, enlarge, ask again while processes come and go.
+// NVML needs a buffer of unknown size: ask, enlarge, ask again while processes come and go.
 template <class Info, class F>
 std::vector<Info> running(F function, nvml::Device device) {
   std::vector<Info> infos;
@@ -89,8 +89,7 @@ void NvmlBackend::start_gpm(std::uint32_t index) {
       call(nvml.nvmlGpmSampleGet, entry.handle, looks->gpm_before[index]) == nvml::success;
 }
 
-// The activity between the look before and this one. GPM's PCIe rates are MiB/s and cost nothing
-// extra.
+// The activity since the previous sample. GPM's PCIe rates are in MiB/s and cost nothing extra.
 void NvmlBackend::sample_gpm(std::uint32_t index, GpuSample& sample) {
   const NvmlFunctions& nvml = library_->call();
   const DeviceEntry& entry = devices_[index];
@@ -151,7 +150,7 @@ std::vector<GpuProcess> NvmlBackend::read_processes(std::uint32_t index) {
           to_process({info.pid, info.used_gpu_memory, nvml::not_available, nvml::not_available}));
     }
   }
-  // Renderers are users of the card too; a process that is both is listed once.
+  // Graphics processes use the card too; a process that is both is listed once.
   for (const auto& info :
        running<nvml::ProcessInfo>(nvml.nvmlDeviceGetGraphicsRunningProcesses_v3, device)) {
     const bool known =
@@ -181,7 +180,7 @@ void NvmlBackend::read_process_util(std::uint32_t index, std::vector<GpuProcess>
     std::map<unsigned, std::pair<std::uint64_t, std::uint64_t>> sums;
     for (const auto& s : samples) {
       if (s.timestamp_us <= seen || s.sm_util > 100)
-        continue;  // slots not filled in hold rubbish
+        continue;  // unused slots contain garbage
       auto& [sum, n] = sums[s.pid];
       sum += s.sm_util;
       ++n;
@@ -224,7 +223,7 @@ nvml::Return NvmlBackend::sample_memory(const DeviceEntry& device, GpuSample& s)
     s.mem_used_mib = static_cast<std::int64_t>(memory.used >> 20);
   if (code != nvml::success && code != nvml::error_not_supported)
     return code;
-  // The first version counts the driver's reserved memory as used; the second does not.
+  // Version 1 counts the driver's reserved memory as used; version 2 does not.
   nvml::MemoryV2 memory2{};
   memory2.version = nvml::struct_version<nvml::MemoryV2>(2);
   if (call(nvml.nvmlDeviceGetMemoryInfo_v2, device.handle, &memory2) == nvml::success)
@@ -311,7 +310,7 @@ void NvmlBackend::start_events() {
     unsigned long long supported = 0;
     if (call(nvml.nvmlDeviceGetSupportedEventTypes, entry.handle, &supported) != nvml::success)
       continue;
-    // Corrected errors are routine and many; the counters carry them.
+    // Corrected errors are routine and frequent; the counters include them.
     const unsigned long long wanted = supported & (nvml::event_xid | nvml::event_double_bit_ecc);
     if (wanted &&
         call(nvml.nvmlDeviceRegisterEvents, entry.handle, wanted, events_) == nvml::success)
@@ -359,8 +358,9 @@ Result<std::vector<GpuEvent>> NvmlBackend::poll_events(Duration wait) {
     const nvml::Return code = call(function, events_, &data, timeout_ms);
     if (code == nvml::error_timeout)
       break;
+    // A card of the set is gone; its next sample shows which.
     if (code == nvml::error_gpu_is_lost)
-      break;  // some card of the set is gone; its next sample says which
+      break;
     if (code != nvml::success)
       return fail(Code::unavailable, fmt::format("GPU events: {}", library_->error_text(code)));
     events.push_back(describe_event(data));

@@ -139,7 +139,7 @@ class Copies {
   }
 
   // One copy to warm up, then groups until the time is over. The fastest group counts, because
-  // other traffic may slow the rest down.
+  // other traffic may slow down the rest.
   template <class Copy>
   Result<std::int64_t> rate(Stream stream, Copy copy) {
     constexpr int group = 4;

@@ -1,9 +1,9 @@
-// How fast bytes go between the GPUs of this machine, and between each and the host: measured with
-// the driver's own copies, which take the same way as a collective's. The CUDA driver is loaded at
-// run time (BILLOW_CUDA names another library, for tests).
+// Measures the bandwidth between the GPUs of this machine, and between each GPU and the host, with
+// the driver's copies, which take the same path as collectives. The CUDA driver is loaded at run
+// time (BILLOW_CUDA names another library, for tests).
 //
-// Meant for a process of its own: contexts take memory on every card and go only with the process,
-// and a card in a bad state may take the process with it.
+// Run it in a separate process: contexts take memory on every card until the process ends, and a
+// card in a bad state may crash the process.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@
 namespace billow {
 
 struct PeerCopy {
-  std::uint32_t from = 0, to = 0;  // by the order of the bus, among those visible
-  bool direct = false;             // without a detour through the host's memory
+  std::uint32_t from = 0, to = 0;  // in bus order, among the visible ones
+  bool direct = false;             // not through the host's memory
   std::int64_t mb_s = 0;
 };
 struct HostCopy {
@@ -31,7 +31,7 @@ struct CopyFigures {
 };
 struct CopyOptions {
   std::uint64_t bytes = 64 << 20;     // of one copy
-  Duration each = milliseconds(100);  // how long one pair is watched
+  Duration each = milliseconds(100);  // measuring time per pair
 };
 Result<CopyFigures> measure_copies(const CopyOptions& options);
 

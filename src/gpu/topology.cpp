@@ -23,8 +23,8 @@ GpuTopology make_topology(const std::vector<GpuInfo>& gpus) {
       if (peer.index < n)
         topology.levels[i * n + peer.index] = peer.level;
   }
-  // A domain takes the smallest index it can reach over the fabric; n is small enough to repeat
-  // until nothing changes.
+  // A domain takes the smallest index that it can reach over the fabric; n is small enough to
+  // repeat until nothing changes.
   for (bool changed = true; changed;) {
     changed = false;
     for (std::size_t i = 0; i < n; ++i) {
@@ -55,8 +55,8 @@ std::vector<std::string> gpu_device_files(Vendor vendor, std::uint32_t minor) {
 
 namespace {
 
-// Whoever opens a MIG instance must also open the capability files of its GPU and compute instance;
-// their minor numbers are the driver's and are read where it keeps them.
+// A process that opens a MIG instance must also open the capability files of its GPU and compute
+// instance; their minor numbers are read from the driver.
 void add_mig_capabilities(const GpuInfo& gpu,
                           const MigInstance& instance,
                           std::vector<std::string>& files) {
@@ -114,9 +114,9 @@ Visibility visibility(const VisibilityRequest& request) {
     result.device_files.emplace_back("/dev/kfd");
   result.hidden_patterns = {"/dev/nvidia*", "/dev/nvidia-caps/*", "/dev/kfd", "/dev/dri/*"};
 
-  // "-1" names no device in every one of these; an empty value would mean "all" to some versions of
-  // HIP. UUIDs rather than numbers, because numbering differs between libraries and restarts. HIP
-  // counts within what ROCR leaves visible.
+  // "-1" names no device in all of these; an empty value would mean "all" to some versions of HIP.
+  // UUIDs instead of numbers, because numbering differs between libraries and restarts. HIP counts
+  // within what ROCR leaves visible.
   const auto list = [](const std::vector<std::string>& items) {
     return items.empty() ? std::string("-1") : join(items, ",");
   };

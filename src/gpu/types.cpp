@@ -1,7 +1,7 @@
-// Memory, power and links: the project's price data (gpu_specs.csv, with its sources); visible
-// memory is what drivers report. Idle power is what such cards commonly draw with the driver loaded
-// and nothing running (78 W was read on an H200 with driver 580; the others are common reports): a
-// hint to compare a sample with, never a bill.
+// Memory, power and links come from the project's price data (gpu_specs.csv, with its sources);
+// visible memory is what drivers report. Idle power is the usual draw of such cards with the driver
+// loaded and nothing running (78 W was measured on an H200 with driver 580; the others are common
+// reports): a hint to compare a sample with, never used for billing.
 #include "gpu/types.h"
 
 #include <array>
@@ -110,7 +110,7 @@ std::string normalise_gpu_type(std::string_view model, std::int64_t memory_mib) 
         return true;
     return false;
   };
-  // Two memory sizes under one family name are two types: they neither cost nor hold the same.
+  // Two memory sizes under one family name are two types: their prices and capacities differ.
   if (family == "A100") {
     const std::string sized = memory_mib > 50'000 ? "A100-80" : "A100-40";
     return has("PCIe") ? sized + "-PCIe" : sized;

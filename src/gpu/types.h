@@ -1,5 +1,5 @@
-// Names and plain facts of GPU types. The short names are what users write, schedulers match and
-// prices are listed by, so one card has exactly one of them whatever its driver calls it.
+// Names and plain facts of GPU types. Users, schedulers and price lists use the short names, so
+// each card has exactly one, whatever its driver calls it.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ enum class FabricKind { none, mesh, switched };
 
 struct GpuTypeFacts {
   const char* type;   // "A100-40"
-  const char* model;  // what the vendor's library calls it
+  const char* model;  // the name in the vendor's library
   Vendor vendor;
-  std::int64_t memory_mib;  // as the driver shows it, which is less than the box says
+  std::int64_t memory_mib;  // as the driver reports it, which is less than advertised
   std::int32_t power_max_w;
-  std::int32_t power_idle_w;  // typical, with a context loaded and no work
+  std::int32_t power_idle_w;  // typical, with a context loaded and no load
   FabricKind fabric;
   std::uint32_t fabric_links;
   std::int32_t sm_clock_mhz_max;

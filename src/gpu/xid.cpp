@@ -1,4 +1,4 @@
-// What an XID means for the job and for the card. The numbers and causes are NVIDIA's ("XID
+// The meaning of an XID for the job and for the card. The numbers and causes are NVIDIA's ("XID
 // Errors", GPU deployment and management documentation); the classes are ours: `hardware` takes the
 // card out of service, `application` does not.
 #include "gpu/nvml_backend.h"

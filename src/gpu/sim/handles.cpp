@@ -6,7 +6,7 @@
 namespace billow::sim {
 
 Library& Library::instance() {
-  static Library* library = new Library;  // never destroyed: calls may come while the process ends
+  static Library* library = new Library;  // never destroyed: calls may come during process exit
   return *library;
 }
 

@@ -1,6 +1,6 @@
-// The opaque objects behind NVML's handles, and the library's one global: NVML has a process-wide
-// state by its design. Handles are interned and never freed before the last shutdown, and every
-// pointer that comes in is looked up, so a stale or made-up one is an error code and not a crash.
+// The opaque objects behind NVML's handles, and the library's only global: NVML has process-wide
+// state by design. Handles are interned and freed only at the last shutdown, and every incoming
+// pointer is looked up, so a stale or invalid one gives an error code instead of a crash.
 #pragma once
 
 #include <map>
@@ -67,13 +67,13 @@ class Library {
   Library() = default;
 };
 
-// What a call about a device begins with: the lock, the model brought up to date, and the card; or
-// why not.
+// The start of every call about a device: takes the lock, updates the model, finds the card; or the
+// error.
 struct Call {
   std::unique_lock<std::mutex> lock;
   Library& library = Library::instance();
   SimCard* card = nullptr;
-  SimMigInstance* instance = nullptr;  // where the handle is a MIG device's
+  SimMigInstance* instance = nullptr;  // if the handle is a MIG device
   nvml::Return code = nvml::success;
   explicit operator bool() const { return code == nvml::success; }
   Simulator& simulator() const { return *library.simulator; }
@@ -86,7 +86,7 @@ const SimMigProfile& profile_of(const Call& call);
 
 }  // namespace billow::sim
 
-// Declares every function with the very signature the binding calls it by.
+// Declares every function with exactly the signature that the binding calls.
 #define BILLOW_SIM_DECLARE(name, parameters) \
   extern "C" __attribute__((visibility("default"))) billow::nvml::Return name parameters;
 BILLOW_NVML_REQUIRED(BILLOW_SIM_DECLARE)

@@ -51,7 +51,7 @@ void each_number(const char* text, F f) {
   }
 }
 
-// Lists of processes, which may be longer than a small file holds.
+// Lists of processes, which may exceed a small file.
 template <class F>
 void each_pid_in(const char* path, F f) {
   SmallFile file;
@@ -84,7 +84,7 @@ std::vector<std::int64_t> threads_of(std::int64_t pid) {
   return ids;
 }
 
-// Nanoseconds since boot at which the process began (field 22 of stat, after the name in
+// The start of the process in nanoseconds since boot (field 22 of stat, after the name in
 // parentheses).
 std::int64_t started_ns(std::int64_t pid) {
   char path[64];
@@ -137,7 +137,7 @@ bool children_listed() {
   return listed;
 }
 
-// Kernels without lists of children: every process says who its parent is.
+// Kernels without lists of children: every process names its parent.
 std::multimap<std::int64_t, std::int64_t> parents_of_all() {
   std::multimap<std::int64_t, std::int64_t> children;
   each_entry("/proc", [&](const dirent& entry) {
@@ -217,8 +217,8 @@ bool SimMeter::read_process(std::int64_t pid, bool first_look, SimTreeLoad& load
     });
     const std::int64_t total = values[0] + values[1];
     Thread& thread = threads_[id];
-    // A thread first met began after the last look, or the whole tree is new: all its time falls
-    // into the window. A number that fell means the id was given to another thread.
+    // A new thread began after the last refresh, or the whole tree is new: all its time falls into
+    // the window. A total that fell means that the id was reused by another thread.
     const bool known = thread.round != 0 && total >= thread.total_ns && !first_look;
     process.busy_ns += known ? total - thread.total_ns : total;
     thread = {total, round_};
@@ -253,7 +253,8 @@ SimTreeLoad SimMeter::look(const SimHoldEntry& entry) {
     }
   }
   target = {now_ns_, round_};
-  // Start times are counted in hundredths of a second; a shorter window would divide by noise.
+  // Start times have a resolution of a hundredth of a second; a shorter window would divide by
+  // noise.
   const std::int64_t window_ns = std::max<std::int64_t>(now_ns_ - since_ns, 20'000'000);
   std::int64_t busy_ns = 0;
   for (const SimProcess& process : load.processes)

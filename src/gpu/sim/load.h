@@ -1,10 +1,10 @@
-// How busy a tree of processes is, by the kernel's own scheduler statistics: the time its threads
-// ran plus the time they were ready and waited for a core. Waiting counts, so that a busy loop
-// reads as busy on a machine with more loops than cores; a sleeping thread does neither.
+// The load of a process tree from the kernel's scheduler statistics: the time its threads ran plus
+// the time they were ready and waited for a core. Waiting counts, so that a busy loop is busy even
+// with more loops than cores; a sleeping thread does neither.
 //
-// A Meter looks at targets (a pid or a cgroup) again and again and reports what happened since its
-// last look. A target seen for the first time is judged over its life so far. Time of threads that
-// began and ended between two looks is not seen.
+// A Meter samples its targets (a pid or a cgroup) repeatedly and reports the activity since the
+// last sample. A new target is judged over its life so far. Threads that began and ended between
+// two samples are not counted.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,12 @@ namespace billow {
 struct SimProcess {
   std::int64_t pid = 0;
   std::int64_t rss_mib = 0;
-  std::int64_t busy_ns = 0;  // ran or waited, in the window
+  std::int64_t busy_ns = 0;  // running or waiting, in the window
 };
 struct SimTreeLoad {
-  double busy = 0;                 // 0–1: cores' worth of the tree, at most one
-  std::int64_t declared_mib = -1;  // the largest BILLOW_SIM_GPU_MEM of its processes; -1: none says
+  double busy = 0;  // 0–1: cores used by the tree, at most one
+  // The largest BILLOW_SIM_GPU_MEM of its processes; -1: none is set.
+  std::int64_t declared_mib = -1;
   std::vector<SimProcess> processes;
 };
 

@@ -24,7 +24,7 @@ const std::vector<Shape>& shapes() {
   return table;
 }
 
-// Gigabytes in the names of an eighth, a quarter, a half and the whole card: sold figures, not
+// Gigabytes in the names of an eighth, a quarter, a half and the whole card: marketing figures, not
 // visible memory.
 struct Names {
   int eighth, quarter, half, whole;
@@ -43,8 +43,8 @@ Names names_of(const std::string& type) {
   return {10, 20, 40, 80};
 }
 
-// Visible memory of an instance. A slice of a card that is cut up is a little less than its part of
-// the whole; the figures of the H200 were read from one (driver 580), the others are taken as
+// Visible memory of an instance. A slice of a partitioned card has a little less than its fraction
+// of the whole; the figures of the H200 are measured (driver 580), the others are assumed
 // proportional.
 long long memory_of(const GpuTypeFacts& facts, unsigned slices) {
   if (std::string_view(facts.type) == "H200")

@@ -10,8 +10,8 @@
 namespace billow {
 
 struct SimMigProfile {
-  unsigned number;  // NVML_GPU_INSTANCE_PROFILE_…: what the profile is asked for by
-  unsigned id;      // what it is created by
+  unsigned number;  // NVML_GPU_INSTANCE_PROFILE_…: for queries
+  unsigned id;      // for creating one
   std::string name;
   unsigned compute_slices;
   unsigned memory_slices;

@@ -1,4 +1,4 @@
-// What the cards do: load, memory, power, processes, activity counters and errors.
+// Metrics of the cards: load, memory, power, processes, activity counters and errors.
 #include <algorithm>
 #include <chrono>
 #include <thread>
@@ -13,10 +13,10 @@ namespace {
 
 constexpr long long mib = 1 << 20;
 constexpr auto event_poll = std::chrono::milliseconds(10);
-constexpr double pcie_mib_s_busy = 200;  // what a busy card moves each way
+constexpr double pcie_mib_s_busy = 200;  // of a busy card, in each direction
 constexpr double nvlink_mib_s_busy = 4000;
 
-// The memory a handle sees: the card's, or its instance's part of it.
+// The memory that a handle sees: the card's, or its instance's part of it.
 struct MemoryView {
   long long total_mib = 0, used_mib = 0;
 };
@@ -79,7 +79,7 @@ Return nvmlDeviceGetUtilizationRates(Device device, Utilization* utilization) {
   if (!utilization)
     return error_invalid_argument;
   if (call.card->spec.mig)
-    return error_not_supported;  // as on real cards that are cut up
+    return error_not_supported;  // as on real partitioned cards
   utilization->gpu = static_cast<unsigned>(call.card->util_pct());
   utilization->memory = call.card->hung ? 0 : static_cast<unsigned>(call.card->load * 60);
   return success;
@@ -325,8 +325,8 @@ Return nvmlGpmSampleGet(Device device, GpmSample sample) {
     return error_not_supported;
   if (!call.library.gpm_samples.contains(sample))
     return error_invalid_argument;
-  // The counters stand at the last refresh; a sample is stamped with that moment, so differences
-  // are exact.
+  // The counters are those of the last refresh; a sample carries that timestamp, so differences are
+  // exact.
   *sample = {call.card->index,
              true,
              call.simulator().refreshed_ns(),

@@ -10,7 +10,7 @@ using namespace billow::nvml;
 
 namespace {
 
-// A card that can be cut up, and for what needs it, is switched to that mode.
+// A card that supports MIG and, if required, has MIG mode enabled.
 Call enter_mig(Device device, bool enabled) {
   Call call = enter(device);
   if (!call)
@@ -182,7 +182,7 @@ Return nvmlDeviceGetGpuInstanceRemainingCapacity(Device device,
   const int found = call.simulator().profile_by_id(*call.card, profile_id);
   if (found < 0 || !count)
     return error_invalid_argument;
-  // How many could be made one after the other, from the left.
+  // How many could be created one after the other, from the left.
   SimCard trial = *call.card;
   unsigned n = 0;
   for (std::vector<unsigned> starts;
@@ -319,7 +319,7 @@ Return nvmlGpuInstanceGetComputeInstances(GpuInstance instance,
   return success;
 }
 
-// One compute instance per GPU instance, as large as it: all that Billow makes.
+// One compute instance per GPU instance, of the same size: the only kind that Billow creates.
 Return nvmlGpuInstanceCreateComputeInstance(GpuInstance instance,
                                             unsigned profile_id,
                                             ComputeInstance* compute) {

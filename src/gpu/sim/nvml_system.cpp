@@ -1,4 +1,4 @@
-// The library's life, what the cards are, and how they are joined.
+// The library's life cycle, properties of the cards, and their links.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -188,7 +188,7 @@ Return nvmlDeviceGetUUID(Device device, char* uuid, unsigned length) {
     return call.code;
   if (!call.instance)
     return copy_text(call.card->uuid, uuid, length);
-  // A MIG device's identity: the card's, with the instance in its last part.
+  // The UUID of a MIG device: the card's, with the instance in its last part.
   std::string text = "MIG-" + call.card->uuid.substr(4);
   text.replace(text.size() - 4, 4,
                fmt::format("{:04x}", 0xA000 + call.instance->id * 16 + call.instance->profile));

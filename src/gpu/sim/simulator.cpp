@@ -15,8 +15,8 @@
 namespace billow {
 namespace {
 
-constexpr std::int64_t refresh_ns =
-    100'000'000;  // a window short enough to follow, long enough to mean something
+// Short enough to follow changes, long enough to be meaningful.
+constexpr std::int64_t refresh_ns = 100'000'000;
 constexpr std::int64_t faults_refresh_ns = 5'000'000;
 constexpr std::size_t hold_files_max = 4096;
 constexpr std::size_t events_max = 65'536;  // later ones are not reported
@@ -32,7 +32,7 @@ FileId file_id(const std::string& path) {
   return {s.st_mtim.tv_sec * 1'000'000'000LL + s.st_mtim.tv_nsec, s.st_ino};
 }
 
-// FNV-1a: a card's identity must be the same in every process that loads the library, and differ
+// FNV-1a: a card's UUID must be the same in every process that loads the library, and differ
 // between nodes.
 std::uint64_t hash(std::string_view text, std::uint64_t seed) {
   std::uint64_t h = 14695981039346656037ull ^ seed;
@@ -54,8 +54,8 @@ std::string make_uuid(const std::string& identity, Vendor vendor) {
 
 double SimCard::power_w() const {
   const double idle = spec.facts->power_idle_w, max = spec.facts->power_max_w;
-  // A hung kernel spins on one SM at full clocks. Read on an H200: utilisation 100 %, SM activity
-  // 0.8 %, 122 W where idle is 78 W and the limit 700 W.
+  // A hung kernel spins on one SM at full clocks. Measured on an H200: utilisation 100 %, SM
+  // activity 0.8 %, 122 W with 78 W idle and a limit of 700 W.
   return hung ? idle + 0.07 * (max - idle) : idle + load * 0.95 * (max - idle);
 }
 
@@ -63,7 +63,8 @@ Result<std::unique_ptr<Simulator>> Simulator::create(SimSpec spec, std::string s
   std::unique_ptr<Simulator> simulator(new Simulator(std::move(spec), std::move(state_dir)));
   simulator->lay_out();
   simulator->read_mig();
-  // What an earlier run left in the state directory outranks the instances a new node begins with.
+  // Instances that an earlier run left in the state directory replace the initial ones of a new
+  // node.
   const bool fresh = simulator->mig_mtime_ns_ < 0;
   for (SimCard& card : simulator->cards_) {
     for (const std::string& name : card.spec.mig_instances) {
@@ -93,9 +94,9 @@ std::int64_t Simulator::now_ns() const {
   return t.tv_sec * 1'000'000'000LL + t.tv_nsec;
 }
 
-// Where the cards sit. Two to a PCIe switch, half of them on each of two sockets from five cards
-// on. Cards of one type with a fabric are joined by it: through switches, or directly (eight in two
-// squares, as on a DGX-1, unless a card has a link for every other).
+// The layout of the cards: two per PCIe switch; with five or more cards, half of them on each of
+// two sockets. Cards of one type with a fabric are connected by it: through switches, or directly
+// (eight in two squares, as on a DGX-1, unless a card has a link to every other).
 void Simulator::lay_out() {
   const std::size_t n = spec_.gpus.size();
   char host[256] = {};
@@ -180,7 +181,7 @@ void Simulator::apply_loads() {
     card.mem_used_mib = 0;
     card.processes.clear();
   }
-  std::map<std::string, SimTreeLoad> loads;  // one look per target, however many cards it holds
+  std::map<std::string, SimTreeLoad> loads;  // one sample per target, however many cards it holds
   for (const auto& [task, file] : holds_) {
     for (const SimHoldEntry& entry : file.entries) {
       if (entry.gpu >= cards_.size())
@@ -204,7 +205,7 @@ void Simulator::apply_loads() {
         busy_ns += process.busy_ns;
       bool root = true;
       for (const SimProcess& process : tree.processes) {
-        // A declared figure is the whole tree's and is shown at its root.
+        // A declared figure applies to the whole tree and is shown at its root.
         const std::int64_t wanted =
             tree.declared_mib >= 0 ? (root ? tree.declared_mib : 0) : process.rss_mib;
         const std::int64_t mem = std::min(room, wanted);
@@ -247,7 +248,7 @@ void Simulator::refresh() {
   refreshed_ns_ = now;
 }
 
-// Errors that were there when the library started are a state, not news: only lines added later are
+// Errors that existed when the library started are a state, not news: only lines added later are
 // reported.
 void Simulator::read_faults(bool first) {
   if (state_dir_.empty())
@@ -373,8 +374,8 @@ bool Simulator::set_compute(SimCard& card, unsigned id, bool present) {
   return false;
 }
 
-// `<state>/mig`: one line per instance, "gpu id profile start compute". Written by whoever changes
-// it, read by all.
+// `<state>/mig`: one line per instance, "gpu id profile start compute". Written on every change,
+// read by all processes.
 void Simulator::write_mig() {
   if (state_dir_.empty())
     return;

@@ -1,10 +1,9 @@
-// The simulated node behind the NVML functions: cards, who holds them, what they draw, how they are
-// cut up, what is broken. One object per initialised library, behind one mutex.
+// The simulated node behind the NVML functions: cards, their holders, power, partitions, faults.
+// One object per initialised library, behind one mutex.
 //
-// Nothing here runs by itself: every question first brings the model up to date, at most every
-// `refresh_ns`, from the state directory and /proc. Load is what happened between two refreshes;
-// energy and activity are its integral, so that two counters read at any two times agree with the
-// load between them.
+// Nothing here runs by itself: every query first updates the model from the state directory and
+// /proc, at most every `refresh_ns`. Load is the activity between two refreshes; energy and
+// activity are its integral, so counters read at any two times agree with the load between them.
 #pragma once
 
 #include <condition_variable>
@@ -39,7 +38,7 @@ struct SimMigInstance {
 
 struct SimEvent {
   unsigned gpu = 0;
-  bool xid = true;  // else a double-bit memory error
+  bool xid = true;  // false: a double-bit memory error
   std::int64_t value = 0;
 };
 
@@ -55,7 +54,7 @@ struct SimCard {
   std::vector<SimMigInstance> instances;
   bool lost = false;
   bool hung = false;
-  bool hot = false;  // holds its clocks back
+  bool hot = false;  // reduces its clocks
   std::int64_t link_errors = 0;
   std::int64_t ecc_uncorrected = 0;
   double load = 0;         // 0–1
@@ -75,7 +74,7 @@ class Simulator {
  public:
   static Result<std::unique_ptr<Simulator>> create(SimSpec spec, std::string state_dir);
 
-  std::mutex mutex;  // held by every caller of what follows
+  std::mutex mutex;  // held by every caller of the functions below
 
   std::vector<SimCard>& cards() { return cards_; }
   const SimSpec& spec() const { return spec_; }
@@ -87,7 +86,7 @@ class Simulator {
   const std::vector<SimEvent>& events() const { return events_; }
 
   bool fabric(const SimCard& a, const SimCard& b) const;
-  // How many PCIe hops: NVML's topology numbers.
+  // The number of PCIe hops, as NVML's topology levels.
   unsigned pcie_level(const SimCard& a, const SimCard& b) const;
 
   // MIG: the number of the profile with that id on the card, or -1. Created instances are kept in

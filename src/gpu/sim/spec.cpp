@@ -22,7 +22,7 @@ std::unexpected<Error> unknown_type(std::string_view type, std::string_view wher
                             : fmt::format("did you mean {}?", close));
 }
 
-// Short family names people type, for the size the price catalogue means by them.
+// Common short family names, mapped to the size that the price catalogue uses.
 std::string_view alias(std::string_view type) {
   const std::string low = lower(type);
   if (low == "a100")

@@ -1,7 +1,6 @@
-// What a simulated node consists of, as people write it: "8xH100", "2xA100-40,4xL4",
-// "2xH100+mig=1g.10gb/3g.40gb", or the path of a JSON file that says the same at length. Used by
-// the product, to refuse a bad specification in plain words before anything starts, and by the
-// simulated library itself.
+// The specification of a simulated node: "8xH100", "2xA100-40,4xL4", "2xH100+mig=1g.10gb/3g.40gb",
+// or the path of a JSON file with the same content. Used by Billow, to refuse a bad specification
+// with a clear error before anything starts, and by the simulated library.
 #pragma once
 
 #include <cstdint>
@@ -30,11 +29,14 @@ struct SimSpec {
   Vendor vendor() const { return gpus.empty() ? Vendor::unknown : gpus.front().facts->vendor; }
 };
 
-// The compact form:  ITEM,ITEM…   ITEM = [COUNTx]TYPE[+mig[=PROFILE/PROFILE…]][+mem=MIB] |
-// driver=VERSION | runtime=VERSION The JSON form:     {"driver": "…", "runtime": "…", "gpus":
-// [{"type": "H100", "count": 8, "mig": true | ["1g.10gb"], "memory_mib": N}]}
+// The compact form:
+//   ITEM,ITEM…  ITEM = [COUNTx]TYPE[+mig[=PROFILE/PROFILE…]][+mem=MIB] | driver=VERSION |
+//               runtime=VERSION
+// The JSON form:
+//   {"driver": "…", "runtime": "…",
+//    "gpus": [{"type": "H100", "count": 8, "mig": true | ["1g.10gb"], "memory_mib": N}]}
 Result<SimSpec> parse_sim_spec(std::string_view text);
-// The compact form of it, complete: parse_sim_spec of this gives the same specification.
+// The complete compact form: parse_sim_spec of it gives the same specification.
 std::string sim_spec_text(const SimSpec& spec);
 
 }  // namespace billow
