@@ -8,9 +8,9 @@
  * and write. The connection stays open: it carries suspend and resume, and its end shows that the
  * process has ended.
  *
- * Plain C, fixed sizes, little-endian, no pointers: the three sides may be built apart. A change of
- * any layout raises BILLOW_ABI_VERSION; a shim and a GPU memory service of different versions
- * refuse each other.
+ * Plain C, fixed sizes, little-endian, no pointers: the three sides may be built separately. A
+ * change of any layout raises BILLOW_ABI_VERSION; a shim and a GPU memory service of different
+ * versions refuse each other.
  */
 #ifndef BILLOW_SHIM_ABI_H
 #define BILLOW_SHIM_ABI_H
@@ -37,17 +37,16 @@ enum {
 #define BILLOW_JOB_SUSPENDABLE \
   1u /* device memory is backed so that it can be taken away and given back */
 
-/* The gate word of the limit page, written by the arbiter. 0: open, nobody to share with. */
-#define BILLOW_GATE_CLOSED 1u /* it is somebody else's turn: launches wait */
+/* The gate word of the limit page, written by the arbiter. 0: open, the GPU is not shared. */
+#define BILLOW_GATE_CLOSED 1u /* it is another job's turn: launches wait */
 #define BILLOW_GATE_METERED \
   2u /* open, but work is measured and kept short, so that a turn can end */
 
 typedef struct billow_device_limit {
   uint8_t uuid[16];
-  uint64_t memory_bytes; /* 0: no limit */
-  uint64_t
-      context_bytes; /* charged once for each process that makes a context; measured by the agent */
-  uint32_t share_milli; /* 1000: the whole device's time */
+  uint64_t memory_bytes;  /* 0: no limit */
+  uint64_t context_bytes; /* charged once per process with a context; measured by the agent */
+  uint32_t share_milli;   /* 1000: the whole device's time */
   uint32_t reserved;
 } billow_device_limit;
 
@@ -87,15 +86,15 @@ typedef struct billow_process_slot {
   uint32_t generation; /* raised by the GPU memory service at each assignment */
   uint64_t used_bytes[BILLOW_DEVICES_MAX];
   uint64_t features;      /* BILLOW_USES_… */
-  uint64_t residue_bytes; /* device memory that only the driver's own checkpoint can move */
+  uint64_t residue_bytes; /* device memory that only the driver's checkpoint can move */
   uint64_t backed_bytes;  /* device memory the GPU memory service can move */
   uint64_t launches;      /* counted while metered */
   uint64_t refused;       /* allocations refused because of the limit */
   uint64_t passed_by;     /* entry points handed out that the shim knows but could not hook */
   uint64_t metered_ns;    /* GPU time between markers, measured by events */
-  uint32_t waiters;       /* threads that stand before the closed gate */
+  uint32_t waiters;       /* threads that wait at the closed gate */
   uint32_t contexts;
-  uint64_t passed_ns; /* CLOCK_MONOTONIC when a thread that had waited last went through the gate */
+  uint64_t passed_ns; /* CLOCK_MONOTONIC when a waiting thread last passed the gate */
   uint64_t reserved[7];
 } billow_process_slot;
 
@@ -113,17 +112,17 @@ typedef struct billow_usage_page {
 enum billow_message_type {
   BILLOW_HELLO =
       1, /* shim -> service: billow_hello; answer: billow_welcome + 2 descriptors (limit, usage) */
-  BILLOW_DRAIN = 2, /* the turn is over: wait for what is on the GPU; answer: arg0 = CLOCK_MONOTONIC
-                       ns when it was at rest */
-  BILLOW_PREPARE = 3, /* close the gate, wait for the GPU (arg0 ms at most); answer: arg0 chunks to
-                         move, arg1 bytes of residue */
-  BILLOW_LIST = 4,    /* arg0: first index; answer: billow_chunk items */
-  BILLOW_EXPORT = 5,  /* items: uint64 chunk ids; answer: the same ids, one descriptor each */
-  BILLOW_RELEASE = 6, /* items: chunk ids whose content is safe: unmap and give the memory back */
-  BILLOW_CREATE =
-      7, /* items: chunk ids: make memory, map it where it was; answer with one descriptor each */
-  BILLOW_OPEN = 8,     /* all is back (or the suspend is called off): open the gate */
-  BILLOW_SUSPENDED = 9 /* all chunks are out: the job is suspended now */
+  BILLOW_DRAIN = 2,    /* the turn is over: wait for the GPU; answer: arg0 = CLOCK_MONOTONIC
+                          ns when it became idle */
+  BILLOW_PREPARE = 3,  /* close the gate, wait for the GPU (arg0 ms at most); answer: arg0 chunks to
+                          move, arg1 bytes of residue */
+  BILLOW_LIST = 4,     /* arg0: first index; answer: billow_chunk items */
+  BILLOW_EXPORT = 5,   /* items: uint64 chunk ids; answer: the same ids, one descriptor each */
+  BILLOW_RELEASE = 6,  /* items: ids of chunks that are saved: unmap and free the memory */
+  BILLOW_CREATE = 7,   /* items: chunk ids: allocate memory, map it at the old address; answer: one
+                          descriptor each */
+  BILLOW_OPEN = 8,     /* all is restored (or the suspend is cancelled): open the gate */
+  BILLOW_SUSPENDED = 9 /* all chunks are saved: the job is suspended now */
 };
 
 typedef struct billow_message {
@@ -155,8 +154,8 @@ typedef struct billow_chunk {
   uint32_t flags;
 } billow_chunk;
 
-/* The hash the GPU makes of each 2 MiB piece: 128 bits, and whether any bit is set.
- * billow_hash_piece in hash.h says how. */
+/* The GPU hashes each 2 MiB piece: 128 bits, and whether any bit is set. See billow_hash_piece in
+ * hash.h. */
 #define BILLOW_PIECE_BYTES (2u << 20)
 
 #endif

@@ -1,10 +1,9 @@
-/* The job's limit and usage pages, and the one way memory is reserved.
+/* The job's limit and usage pages, and the only function that reserves memory.
  *
- * reserve() adds to this process's slot and then sums all slots of the job. Of any number of racing
- * processes at least the last sees all the others, so the sum never stays above the limit; a
- * process that is refused undoes its addition. Two processes that refuse each other at the limit
- * retry one after the other. A process that is killed in between leaves nothing: its slot is
- * cleared. */
+ * reserve() adds to this process's slot and then sums all slots of the job. If processes race, at
+ * least the last one sees all the others, so the sum never stays above the limit; a process that
+ * exceeds it undoes its addition. Two processes that refuse each other at the limit retry one after
+ * the other. A process that is killed in between leaves nothing: its slot is cleared. */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -18,8 +17,8 @@ namespace shim {
 Pages pages;
 
 namespace {
-int index_of_device[BILLOW_DEVICES_MAX];  // by the process's own ordinal
-CUdevice device_of[BILLOW_DEVICES_MAX];   // by place in the limit page
+int index_of_device[BILLOW_DEVICES_MAX];  // by the process's device number
+CUdevice device_of[BILLOW_DEVICES_MAX];   // by index in the limit page
 bool devices_known;
 
 void reap_dead() {
@@ -85,9 +84,8 @@ void account_attach(const billow_limit_page* limit, billow_usage_page* usage, ui
   billow_process_slot* before = pages.slot;
   billow_process_slot* mine = &usage->slots[slot];
   mine->pid = static_cast<uint32_t>(getpid());
-  if (before &&
-      before !=
-          mine) {  // a new GPU memory service: what this process holds moves into the new page
+  // A new GPU memory service: this process's reservations move into the new page.
+  if (before && before != mine) {
     for (int i = 0; i < BILLOW_DEVICES_MAX; i++)
       __atomic_store_n(&mine->used_bytes[i], before->used_bytes[i], __ATOMIC_SEQ_CST);
     mine->features = before->features;
@@ -176,7 +174,7 @@ bool current_device(CUdevice* device, int* index) {
 }
 
 void account_after_fork() {
-  pages = Pages{};  // the slot is the parent's; a child that uses CUDA joins anew
+  pages = Pages{};  // the slot is the parent's; a child that uses CUDA joins again
   devices_known = false;
 }
 

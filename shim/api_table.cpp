@@ -1,5 +1,5 @@
-/* cuda_api.def as a table. A class other than `none` must have a hook of that very name somewhere
- * in this library: the link fails otherwise, which is how the list and the code stay together. */
+/* cuda_api.def as a table. Every class except `none` needs a hook of that name in this library;
+ * otherwise linking fails, which keeps the list and the code in step. */
 #include "shim/internal.h"
 
 #define HOOK(symbol) reinterpret_cast<::shim::AnyFunction>(&symbol)
@@ -17,7 +17,7 @@
 #define HOOK_share HOOK
 #define HOOK_none(symbol) nullptr
 
-// Declared without their arguments: only their addresses are wanted here.
+// Declared without arguments: only their addresses are needed here.
 #define BILLOW_API(symbol, name, since, arguments, kind, stream) extern "C" void symbol();
 #include "shim/cuda_api.def"
 #undef BILLOW_API

@@ -1,10 +1,10 @@
 /* Physical device memory that the GPU memory service can save and restore.
  *
  * A chunk is one cuMemCreate: ours behind a plain allocation, or the program's own (PyTorch's
- * expandable segments, NCCL), whose handle we translate, because the driver's handle changes when
- * the memory is restored. The addresses stay reserved, so every pointer in the program is valid
- * again afterwards. All functions here are called with memory_lock held, or with the gate closed
- * and no thread inside. */
+ * expandable segments, NCCL). We translate the program's handles, because the driver's handle
+ * changes when the memory is restored. The addresses stay reserved, so every pointer in the program
+ * is valid again afterwards. All functions here are called with memory_lock held, or with the gate
+ * closed and no thread inside. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +38,7 @@ uint32_t new_slot() {
   return count++;
 }
 
-// Among the program's own mappings only: ours are reached through the allocation they back.
+// Among the program's own mappings only: ours are found through the allocation they back.
 bool find_mapping(uint64_t address, uint32_t* id, uint32_t* at) {
   for (uint32_t i = 0; i < count; i++) {
     if (!chunks[i].used || chunks[i].own)
@@ -98,7 +98,7 @@ CUresult chunk_create(
   memset(&c, 0, sizeof c);
   c.prop = *prop;
   c.asked_handle_types = prop->requestedHandleTypes;
-  c.prop.requestedHandleTypes |= HANDLE_POSIX_FD;  // how it gets to the GPU memory service
+  c.prop.requestedHandleTypes |= HANDLE_POSIX_FD;  // for sending it to the GPU memory service
   const CUresult r = REAL(cuMemCreate, &c.handle, static_cast<size_t>(bytes), &c.prop,
                           static_cast<unsigned long long>(0));
   if (r != CUDA_OK) {
@@ -139,7 +139,7 @@ CUresult chunk_map(uint32_t id, uint64_t address, uint64_t bytes, uint64_t offse
 }
 
 namespace {
-// One entry for each place that may look; a later one replaces an earlier.
+// One entry for each location that may access it; a later one replaces an earlier.
 void note_access(Mapping& m, const CUmemAccessDesc* access, size_t access_count) {
   for (size_t a = 0; a < access_count; a++) {
     uint32_t k = 0;
@@ -279,7 +279,7 @@ int chunk_restore(uint32_t id, int* fd) {
   return to_errno(r);
 }
 
-// A device may now read another's memory. Plain allocations become accessible by that alone; mapped
+// A device may now read another's memory. Plain allocations become accessible automatically; mapped
 // ones need an explicit grant.
 void chunks_peer(CUdevice owner, CUdevice reader) {
   if (owner < 0 || reader < 0 || owner >= BILLOW_DEVICES_MAX || reader >= BILLOW_DEVICES_MAX)

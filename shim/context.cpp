@@ -23,8 +23,7 @@ Known* find(CUcontext context) {
   return nullptr;
 }
 
-// Reserves the context's own memory before it is made; a context that is known already is not
-// charged again.
+// Reserves the context's memory before it is created; a known context is not charged again.
 template <class Create>
 CUresult create(CUcontext* out, CUdevice device, Create make) {
   Entry entry(false);
@@ -35,7 +34,7 @@ CUresult create(CUcontext* out, CUdevice device, Create make) {
   const int index = device_index(device);
   const uint64_t bytes = index >= 0 ? pages.limit->devices[index].context_bytes : 0;
   const bool limited = limit_of(index) != 0;
-  // Retaining a primary context again is common and free: ask whether it is there before reserving.
+  // Retaining a primary context again is common and free: check whether it exists before reserving.
   unsigned flags = 0;
   int active = 0;
   const bool reserved = !(REAL(cuDevicePrimaryCtxGetState, device, &flags, &active) == CUDA_OK &&
@@ -175,8 +174,8 @@ EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
 
 // ---- captures
 namespace {
-// Counted before the driver knows, so that nothing synchronises in between; taken back when it
-// refuses.
+// Counted before the driver is called, so that nothing synchronises in between; undone if the
+// driver refuses.
 template <class Begin>
 CUresult begin(Begin real) {
   capture_began();
@@ -188,7 +187,7 @@ CUresult begin(Begin real) {
 template <class End>
 CUresult end(CUgraph* graph, End real) {
   const CUresult r = real();
-  // Whatever it answers, this stream captures no longer, unless it never did.
+  // Whatever the answer, this stream no longer captures, unless it never did.
   if (r != CUDA_ILLEGAL_STATE && r != CUDA_INVALID_VALUE && r != CUDA_INVALID_HANDLE)
     capture_ended();
   if (!any_capture())

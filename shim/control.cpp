@@ -25,7 +25,7 @@ namespace {
 pthread_mutex_t join_lock = PTHREAD_MUTEX_INITIALIZER;
 int service_socket = -1;
 bool thread_started, joined_devices, out_of_service;
-uint32_t chunks_out;  // in the GPU memory service, not on the device
+uint32_t chunks_out;  // saved in the GPU memory service, not on the device
 
 struct Packet {
   billow_message head;
@@ -168,8 +168,8 @@ void answer_batch(Packet* packet, int s, Each each, bool with_descriptors) {
     if (with_descriptors)
       fds[fd_count++] = fd;
   }
-  // Report what was done before a failure too: the GPU memory service must know where each chunk
-  // is.
+  // Report the completed chunks even after a failure: the GPU memory service must know where each
+  // chunk is.
   packet->head.count = static_cast<uint16_t>(done);
   send_packet(s, *packet, sizeof(uint64_t) * static_cast<size_t>(done), fds, fd_count);
   for (int i = 0; i < fd_count; i++)
@@ -298,7 +298,7 @@ void serve(int s) {
 }
 
 void* control_thread(void*) {
-  int mode = CAPTURE_MODE_RELAXED;  // what this thread does must not end a capture of another
+  int mode = CAPTURE_MODE_RELAXED;  // calls of this thread must not end a capture of another thread
   REAL(cuThreadExchangeStreamCaptureMode, &mode);
   for (;;) {
     serve(service_socket);

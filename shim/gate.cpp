@@ -38,8 +38,8 @@ namespace {
 
 constexpr int threads_max = 4096;
 Thread threads[threads_max];
-uint32_t too_many_threads;  // beyond the limit threads cannot be watched: the process runs on, but
-                            // is not suspended
+uint32_t too_many_threads;  // threads beyond the limit are not tracked: the process continues, but
+                            // cannot be suspended
 int threads_high;
 pthread_key_t thread_key;
 uint32_t captures;
@@ -92,9 +92,9 @@ struct Meter {
   CUstream stream;
   Thread* owner;  // of a per-thread default stream; null for every other stream
   CUcontext context;
-  CUevent marks[3];  // recorded and not yet known to be over, oldest first
+  CUevent marks[3];  // recorded and not known to be complete, oldest first
   uint32_t outstanding;
-  CUevent last;  // the newest one known to be over
+  CUevent last;  // the newest one known to be complete
   CUevent spare;
   uint32_t launches, batch;
   uint64_t marked_ns;
@@ -114,7 +114,7 @@ Meter* meter_of(CUstream stream, Thread* owner) {
     if (meters[i].stream == stream && meters[i].owner == owner && meters[i].context == context)
       return &meters[i];
   Meter* m = &meters[meter_count < meters_max ? meter_count++ : meters_max - 1];
-  *m = Meter{};  // the events of a displaced meter are left to the context's end: there are at most
+  *m = Meter{};  // the events of a displaced meter live until the context ends: at most
                  // five
   m->stream = stream;
   m->owner = owner;
@@ -132,7 +132,7 @@ bool capturing(CUstream stream, bool per_thread) {
   return r != CUDA_OK || status != 0;
 }
 
-// The oldest mark is over: learn from it how many launches make up one interval.
+// The oldest mark is complete: derive how many launches fill one interval.
 void learn(Meter* m, CUevent done) {
   float elapsed_ms = 0;
   if (m->last && REAL(cuEventElapsedTime, &elapsed_ms, m->last, done) == CUDA_OK &&
@@ -315,7 +315,7 @@ bool gate_close(int timeout_ms) {
   __atomic_store_n(&local_gate, static_cast<uint32_t>(local_closed), __ATOMIC_SEQ_CST);
   barrier_everywhere();
   while (nobody_inside(deadline)) {
-    // A capture in progress is let through to its end; only then may the contexts be synchronised.
+    // A capture in progress may finish; only then may the contexts be synchronised.
     if (!any_capture()) {
       if (settle(deadline))
         return true;
@@ -372,7 +372,7 @@ void gate_after_fork() {
   arbiter_gate = &always_open;
   meter_count = 0;
   pthread_mutex_init(&meter_lock, nullptr);
-  // The registration for membarrier belongs to the memory map and is inherited with it.
+  // The membarrier registration belongs to the memory map and is inherited with it.
 }
 
 }  // namespace shim

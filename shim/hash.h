@@ -3,7 +3,7 @@
  *
  * 256 lanes read 16 bytes at a time, lane l the words l, l+256, …; each folds what it reads into
  * two 64-bit states by multiply and rotate, starting from its lane number, so that swapping two
- * words anywhere changes the result. The lanes are then folded in order. It is no cryptographic
+ * words anywhere changes the result. The lanes are then folded in order. It is not a cryptographic
  * hash: pieces are only ever compared within one job. */
 #ifndef BILLOW_SHIM_HASH_H
 #define BILLOW_SHIM_HASH_H

@@ -60,11 +60,11 @@ extern HIDDEN const ApiEntry api_table[api_count];
 
 // ---- resolve.cpp: the real functions
 extern HIDDEN AnyFunction real_table[api_count];
-HIDDEN AnyFunction
-resolve_real(Api api);  // loads libcuda if need be; nullptr when the driver has no such export
+// Loads libcuda if necessary; nullptr if the driver has no such export.
+HIDDEN AnyFunction resolve_real(Api api);
 HIDDEN void* real_dlsym(void* handle, const char* name);
 HIDDEN AnyFunction nvml_hook(const char* name,
-                             void* real);  // query.cpp; nullptr for a name we leave alone
+                             void* real);  // query.cpp; nullptr for a name that is not hooked
 
 template <class... A>
 inline CUresult call(Api api, A... arguments) {
@@ -81,31 +81,31 @@ inline bool have(Api api) {
 #define REAL(symbol, ...) ::shim::call(::shim::api_##symbol __VA_OPT__(, ) __VA_ARGS__)
 
 // ---- gate.cpp: who may call the driver now
-struct Thread {  // one per thread that ever called in; scanned by whoever closes the gate
+struct Thread {  // one per thread that ever called in; scanned to close the gate
   uint32_t in_call;
   uint32_t depth;
-  uint32_t captures;  // stream captures this thread began: it is never held up, because a capture
-                      // puts nothing on the GPU
+  uint32_t captures;  // stream captures this thread began: it never waits, because a
+                      // capture puts nothing on the GPU
   uint32_t metered;
   uint32_t taken;
 } __attribute__((aligned(64)));
 
 enum : uint32_t { local_open = 0, local_closed = 1, local_lost = 2 };
 extern HIDDEN uint32_t local_gate;  // closed while suspending, suspended or resuming
-extern HIDDEN const volatile uint32_t* volatile arbiter_gate;  // into the limit page, or a zero of
-                                                               // our own
+extern HIDDEN const volatile uint32_t* volatile arbiter_gate;  // into the limit page, or a
+                                                               // local zero
 extern HIDDEN __thread Thread* this_thread;
 
 HIDDEN Thread* register_thread();
 HIDDEN CUresult gate_slow(Thread* thread, bool waits_for_turn);
 HIDDEN void meter(Thread* thread, CUstream stream, bool per_thread_stream);
-HIDDEN bool gate_close(int timeout_ms);  // false: the GPU or a thread did not come to rest in time,
+HIDDEN bool gate_close(int timeout_ms);  // false: the GPU or a thread did not become idle in time,
                                          // and the gate is open again
 HIDDEN void gate_open();
-HIDDEN void gate_lose();  // the image is gone: calls fail with CUDA_DEVICE_UNAVAILABLE from now on
+HIDDEN void gate_lose();  // the image is lost: all calls now fail with CUDA_DEVICE_UNAVAILABLE
 HIDDEN void gate_wake();
-HIDDEN void gate_attach(
-    const volatile uint32_t* word);  // null: no arbiter, or it is gone: its gate is open
+// Null: no arbiter, or it has ended: its gate is open.
+HIDDEN void gate_attach(const volatile uint32_t* word);
 HIDDEN bool drain(int timeout_ms);
 HIDDEN void gate_after_fork();
 HIDDEN void gate_init();
@@ -113,11 +113,10 @@ HIDDEN void capture_began();
 HIDDEN void capture_ended();
 HIDDEN bool any_capture();
 HIDDEN void meter_reset();
-extern HIDDEN bool fence_on_entry;  // where membarrier is missing
+extern HIDDEN bool fence_on_entry;  // if membarrier is missing
 
-// Held for the length of a call into the driver that touches device memory. `turn` says whether the
-// arbiter's turn is waited for too (work on the GPU) or only the end of a suspend (everything
-// else).
+// Held during a call into the driver that touches device memory. `turn`: whether it also waits for
+// the arbiter's turn (work on the GPU) or only for the end of a suspend (everything else).
 class Entry {
  public:
   explicit Entry(bool turn) {
@@ -159,11 +158,11 @@ struct Pages {
 };
 extern HIDDEN Pages pages;  // all null until the process has joined a job
 HIDDEN bool suspendable();
-HIDDEN int device_index(CUdevice device);  // place in the limit page, or -1
+HIDDEN int device_index(CUdevice device);  // index in the limit page, or -1
 HIDDEN CUdevice device_of_index(int index);
 HIDDEN uint64_t limit_of(int index);  // 0: none
 HIDDEN uint64_t used_by_job(int index);
-HIDDEN bool reserve(int index, uint64_t bytes);  // false: over the limit; nothing is changed then
+HIDDEN bool reserve(int index, uint64_t bytes);  // false: over the limit, nothing changed
 HIDDEN void unreserve(int index, uint64_t bytes);
 HIDDEN void add_residue(int64_t bytes);
 HIDDEN void add_backed(int64_t bytes);
@@ -171,17 +170,17 @@ HIDDEN void uses(uint64_t features);
 HIDDEN bool current_device(CUdevice* device, int* index);
 HIDDEN void account_attach(const billow_limit_page* limit, billow_usage_page* usage, uint32_t slot);
 HIDDEN void account_after_fork();
-HIDDEN void account_devices();  // asks the driver for the devices' identities, after cuInit
+HIDDEN void account_devices();  // asks the driver for the devices' UUIDs, after cuInit
 HIDDEN int visible_devices(uint8_t (*uuids)[16], int max);
 
 // ---- table.cpp: sorted tables by address
 struct Region {
   uint64_t base, bytes;
   enum Kind : uint32_t { backed, slab_part, plain, managed, array, graph, graph_exec } kind;
-  int device;  // index into the limit page, -1 when not charged
+  int device;  // index into the limit page, -1 if not charged
   uint64_t charged;
   CUcontext context;
-  uint32_t* chunks;  // backed: ids, in address order; owned by whoever holds the region
+  uint32_t* chunks;  // backed: ids, in address order; owned by the region's owner
   uint32_t chunk_count;
   uint32_t slab;  // slab_part: which slab
 };
@@ -201,19 +200,19 @@ class RegionTable {
   size_t count_ = 0, capacity_ = 0;
 };
 
-// ---- chunks.cpp: physical memory the GPU memory service can take and bring back
+// ---- chunks.cpp: physical memory that the GPU memory service can save and restore
 struct Mapping {
   uint64_t address, bytes, offset;
   uint32_t access_count;
   CUmemAccessDesc access[BILLOW_DEVICES_MAX];
 };
 struct Chunk {
-  CUmemHandle handle;  // the driver's; changes over a suspend
+  CUmemHandle handle;  // the driver's; changes with a suspend
   uint64_t bytes;
   CUmemAllocationProp prop;
   int asked_handle_types;
   int device;
-  uint32_t references;  // of the program's own handle (cuMemRelease, cuMemRetainAllocationHandle);
+  uint32_t references;  // of the program's handle (cuMemRelease, cuMemRetainAllocationHandle);
                         // 1 for our own
   bool used, resident, own;
   Mapping* mappings;
@@ -228,8 +227,8 @@ HIDDEN CUresult chunk_access(uint64_t address,
                              size_t count);
 HIDDEN CUresult chunk_access_own(uint32_t id, const CUmemAccessDesc* access, size_t count);
 HIDDEN CUresult chunk_unmap(uint64_t address, uint64_t bytes);
-HIDDEN CUresult chunk_drop(uint32_t id);   // one of our own: unmap and give back
-HIDDEN CUresult chunk_unref(uint32_t id);  // at no reference and no mapping the memory goes back
+HIDDEN CUresult chunk_drop(uint32_t id);   // one of ours: unmap and free
+HIDDEN CUresult chunk_unref(uint32_t id);  // without references and mappings the memory is freed
 HIDDEN Chunk* chunk_at(uint32_t id);
 HIDDEN bool chunk_of_address(uint64_t address, uint32_t* id);  // the program's own chunks only
 HIDDEN uint32_t chunk_slots();
@@ -241,7 +240,7 @@ HIDDEN void chunks_peer(CUdevice owner, CUdevice peer);
 HIDDEN bool chunk_peers(CUdevice owner, CUmemAccessDesc* access, uint32_t* count);
 
 // ---- memory.cpp
-struct Guard {  // the one lock of the memory tables; never held over a wait for the GPU
+struct Guard {  // the only lock of the memory tables; never held while waiting for the GPU
   explicit Guard(pthread_mutex_t* m) : m_(m) { pthread_mutex_lock(m_); }
   ~Guard() { pthread_mutex_unlock(m_); }
   pthread_mutex_t* m_;
@@ -252,15 +251,15 @@ HIDDEN CUresult backed_alloc(uint64_t bytes, CUdeviceptr* out);
 HIDDEN CUresult release_region(uint64_t base, bool* ours);
 HIDDEN void release_context(CUcontext context);
 HIDDEN void memory_after_fork();
-HIDDEN void trim_caches(int index);  // gives back what pools and graphs keep for later
+HIDDEN void trim_caches(int index);  // frees memory cached by pools and graphs
 HIDDEN void pools_after_fork();
-HIDDEN void pools_trim_all();  // before a suspend: what pools hold for later leaves the device
+HIDDEN void pools_trim_all();  // before a suspend: memory cached by pools leaves the device
 HIDDEN void reconcile_pools();
 HIDDEN void graph_captured(CUgraph graph);
 
 // ---- control.cpp
-HIDDEN CUresult join_job();  // after cuInit; CUDA_OK when there is no job to join
-HIDDEN bool join_pages();    // the limit and usage pages alone: all that NVML's answers need
+HIDDEN CUresult join_job();  // after cuInit; CUDA_OK if there is no job to join
+HIDDEN bool join_pages();    // only the limit and usage pages, which suffice for NVML's answers
 HIDDEN void control_after_fork();
 
 // ---- context.cpp

@@ -1,6 +1,6 @@
-/* The program's own virtual memory management. In a suspendable job its handles are ours: the
- * driver's change when memory leaves and comes back. A handle that is not ours goes to the driver
- * as it is. */
+/* The program's own virtual memory management. In a suspendable job we return our own
+ * handles, because the driver's change when memory is saved and restored. Other handles are passed
+ * to the driver unchanged. */
 #include <string.h>
 
 #include "shim/internal.h"
@@ -8,8 +8,7 @@
 using namespace shim;
 
 namespace {
-// Handles we give out carry a mark in the upper half that the driver's pointers and counters never
-// have.
+// Our handles carry a mark in the upper half that the driver's pointers and counters never have.
 constexpr uint64_t mark = 0xb110ull << 48;
 CUmemHandle give(uint32_t id) {
   return mark | id;
@@ -75,8 +74,8 @@ EXPORT CUresult cuMemRelease(CUmemHandle handle) {
     return chunk_unref(id);
   const CUresult r = REAL(cuMemRelease, handle);
   Region region;
-  // The driver keeps the memory until its last mapping goes; the charge goes with the handle, and
-  // the watchdog sees the rest.
+  // The driver keeps the memory until its last mapping is gone; the charge ends with the handle,
+  // and the watchdog sees the rest.
   if (r == CUDA_OK && regions.remove(handle, &region)) {
     unreserve(region.device, region.charged);
     add_residue(-static_cast<int64_t>(region.charged));
@@ -137,8 +136,8 @@ EXPORT CUresult cuMemRetainAllocationHandle(CUmemHandle* out, void* address) {
     *out = give(id);
     return CUDA_OK;
   }
-  // Behind an allocation of ours there is a handle, but the program asked for plain memory and
-  // would not find one there.
+  // Our allocation has a handle behind it, but the program asked for plain memory and must not find
+  // one.
   const Region* region = regions.containing(reinterpret_cast<uint64_t>(address));
   if (region && (region->kind == Region::backed || region->kind == Region::slab_part))
     return CUDA_INVALID_VALUE;

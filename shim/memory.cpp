@@ -1,10 +1,10 @@
 /* Plain device allocations. In a suspendable job they are backed by chunks (see chunks.cpp): large
  * ones of up to 256 MiB each, small ones share 2 MiB slabs in units of 512 bytes. In other jobs
- * they stay the driver's own and are only counted.
+ * they remain driver allocations and are only counted.
  *
- * What the job is charged is what the device really holds: chunk sizes, and for the driver's own
- * allocations their size rounded up to its 2 MiB. Order: reserve, allocate, and on failure roll
- * back; CUDA's own out-of-memory error is all a program sees. */
+ * The job is charged what the device really holds: chunk sizes, and for driver allocations their
+ * size rounded up to 2 MiB. Order: reserve, allocate, and roll back on failure; the program sees
+ * only CUDA's usual out-of-memory error. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,7 +71,7 @@ CUresult back(
 }
 
 // Memory of `bytes` (whole granules) at a fresh address; already reserved in the account.
-// chunk_drop gives the charge back, so on failure only what was not yet made is unreserved here.
+// chunk_drop returns the charge, so on failure only the part not yet created is unreserved here.
 CUresult back_fresh(uint64_t bytes,
                     CUdevice device,
                     int index,
@@ -205,8 +205,8 @@ void drop(const Region& region) {
   }
 }
 
-// Memory that was freed during a stream capture, when nothing may synchronise: it is released at
-// the next opportunity.
+// Memory freed during a stream capture, when nothing may synchronise: it is released at the next
+// opportunity.
 uint64_t* late;
 uint32_t late_count, late_capacity;
 
@@ -327,7 +327,7 @@ void memory_after_fork() {
 using namespace shim;
 
 namespace {
-// An allocation the driver keeps as its own: counted, and residue for a suspend.
+// An allocation that remains the driver's: counted, and residue for a suspend.
 void note_plain(uint64_t base, uint64_t bytes, Region::Kind kind, int index, uint64_t charged) {
   Region region{};
   region.base = base;
@@ -445,8 +445,7 @@ EXPORT CUresult cuMemAllocManaged(CUdeviceptr* out, size_t bytes, unsigned flags
                      [&] { return REAL(cuMemAllocManaged, out, bytes, flags); });
 }
 
-// The 32-bit functions of CUDA 2 are still exported; they allocate the driver's own memory, counted
-// by size.
+// The 32-bit functions of CUDA 2 are still exported; they allocate driver memory, counted by size.
 EXPORT CUresult cuMemAlloc(unsigned* out, unsigned bytes) {
   Entry entry(false);
   if (entry.error())
@@ -495,7 +494,7 @@ EXPORT CUresult cuMemFree(unsigned base) {
   return forget_plain(base, REAL(cuMemFree, base));
 }
 
-// ---- arrays: always the driver's own
+// ---- arrays: always the driver's
 namespace {
 template <class Create>
 CUresult create_array(CUarray* out, uint64_t bytes, Create create) {

@@ -1,7 +1,8 @@
-/* Stream-ordered pools and the memory nodes of graphs. Both stay the driver's: it keeps memory for
- * later and shares it between streams, so what counts is what a pool has reserved now, not what was
- * asked of it. Before an allocation the worst growth is reserved in the account; afterwards the
- * account is set to what the pool says. At the limit, caches are trimmed before refusing. */
+/* Stream-ordered pools and the memory nodes of graphs. The driver manages both: it caches memory
+ * and shares it between streams, so the charge is what a pool has reserved now, not what the
+ * program requested. Before an allocation the worst-case growth is reserved in the account;
+ * afterwards the account is set to the pool's size. At the limit, caches are trimmed before an
+ * allocation is refused. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +12,7 @@ namespace shim {
 
 namespace {
 constexpr uint64_t mib = 1u << 20;
-constexpr uint64_t pool_step = 32 * mib;  // how far a pool grows at once
+constexpr uint64_t pool_step = 32 * mib;  // growth step of a pool
 constexpr int pools_max = 256;
 struct Pool {
   CUmempool pool;
@@ -21,8 +22,7 @@ struct Pool {
 Pool pools[pools_max];
 int pool_count;
 pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;
-uint64_t
-    captured_bytes[BILLOW_DEVICES_MAX];  // of memory allocated in captures that have not ended yet
+uint64_t captured_bytes[BILLOW_DEVICES_MAX];  // allocated in captures that have not ended yet
 
 uint64_t whole(uint64_t bytes) {
   return (bytes + 2 * mib - 1) / (2 * mib) * (2 * mib);
@@ -80,7 +80,7 @@ CUresult pool_alloc(Pool* p, CUdeviceptr* out, uint64_t bytes, Allocate allocate
     trim_locked(p->index);
     ahead = worst();
     if (!reserve(p->index, ahead)) {
-      // The exact size may still fit where the worst case does not.
+      // The exact size may fit although the worst case does not.
       ahead = whole(bytes);
       if (!reserve(p->index, ahead))
         return CUDA_OUT_OF_MEMORY;

@@ -56,8 +56,8 @@ EXPORT CUresult cuDeviceTotalMem(unsigned* bytes, CUdevice device) {
   return r;
 }
 
-// A small allocation shares its 2 MiB with others, and a large one is made of pieces: the driver
-// would answer with those.
+// A small allocation shares its 2 MiB with others, and a large one consists of pieces: the driver
+// would report those.
 EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
   if (pages.slot) {
     Guard guard(&memory_lock);
@@ -140,8 +140,8 @@ int hex(char c) {
                                 : -1;
 }
 
-// The place in the limit page of an NVML device: by its UUID ("GPU-8a3c…"), or by number where
-// limits bear no name.
+// The index in the limit page of an NVML device: by its UUID ("GPU-8a3c…"), or by number if limits
+// have no UUID.
 int place_of(void* device) {
   if (!join_pages() || !pages.limit)
     return -1;

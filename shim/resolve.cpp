@@ -1,15 +1,16 @@
-/* How a program finds the driver's functions, and how each way leads to our hooks.
+/* How a program finds the driver's functions, and how each way returns our hooks.
  *
  *   linked against libcuda     the loader binds to us, because we are preloaded and export the same
  *                              names
  *   dlsym, dlvsym              exported here; every other name goes to the C library, by a jump
- * that keeps the caller's return address, because RTLD_NEXT and RTLD_DEFAULT depend on the caller
+ *                              that keeps the caller's return address, because RTLD_NEXT and
+ *                              RTLD_DEFAULT depend on the caller
  *   cuGetProcAddress (v1, v2)  the driver is asked first; its answer is looked up by address, and
  *                              only a function known under exactly that address is replaced by its
  *                              hook, so ABIs are never mixed up
  *
  * The C library's dlsym is found by reading the loaded objects' symbol tables: asking dlsym for
- * dlsym would find ourselves. */
+ * dlsym would find our own. */
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
@@ -72,7 +73,7 @@ int search_object(struct dl_phdr_info* info, size_t, void* data) {
       continue;
     for (auto* d = reinterpret_cast<const ElfW(Dyn)*>(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
          d->d_tag != DT_NULL; d++) {
-      // Some loaders leave these relative to the object, some have added its base already.
+      // Some loaders leave these relative to the object, some have already added its base.
       ElfW(Addr) p =
           d->d_un.d_ptr < info->dlpi_addr ? d->d_un.d_ptr + info->dlpi_addr : d->d_un.d_ptr;
       if (d->d_tag == DT_SYMTAB)
@@ -140,8 +141,8 @@ int hook_of_address(AnyFunction real) {
   return low < by_address_count && by_address[low].real == real ? by_address[low].api : -1;
 }
 
-// The newest ABI of `name` that a caller who knows CUDA `version` can mean, in the flavour of
-// default stream it asked for.
+// The newest ABI of `name` that a caller with CUDA `version` can mean, with the requested kind of
+// default stream.
 int hook_of_name(const char* name, int version, uint64_t flags) {
   int best = -1;
   const bool per_thread = flags & PROC_ADDRESS_PER_THREAD;
@@ -160,7 +161,7 @@ int hook_of_name(const char* name, int version, uint64_t flags) {
   return best;
 }
 
-// Exchanges what the driver answered for our hook.
+// Replaces the driver's answer with our hook.
 void exchange(const char* name, void** function, int version, uint64_t flags) {
   if (!name || !function || !*function)
     return;
@@ -169,9 +170,9 @@ void exchange(const char* name, void** function, int version, uint64_t flags) {
     *function = reinterpret_cast<void*>(api_table[api].hook);
     return;
   }
-  // An address we do not know of a name we do: the driver's own table differs from its exports.
-  // Where exactly one ABI fits and the driver exports none under that symbol, the answer is that
-  // function; else the driver's answer stands, and is counted.
+  // An unknown address for a known name: the driver's table differs from its exports. If exactly
+  // one ABI fits and the driver exports nothing under that symbol, the answer is that function;
+  // otherwise the driver's answer is kept and counted.
   const int named = hook_of_name(name, version, flags);
   if (named < 0)
     return;
@@ -200,8 +201,8 @@ AnyFunction resolve_real(Api api) {
 
 using namespace shim;
 
-// Called by the assembly below for every dlsym and dlvsym of the process: our hook, or null for
-// "ask the C library".
+// Called by the assembly below for every dlsym and dlvsym of the process: returns our hook, or null
+// for "ask the C library".
 extern "C" HIDDEN void* billow_dlsym_ours(void* handle, const char* name, const char* version) {
   if (!name || handle == RTLD_NEXT)
     return nullptr;
@@ -210,8 +211,8 @@ extern "C" HIDDEN void* billow_dlsym_ours(void* handle, const char* name, const 
   if (!cuda && !nvml)
     return nullptr;
   pthread_once(&libc_once, find_libc);
-  // Global lookups would find our own export even where no driver is loaded; what comes after us in
-  // the order is the answer.
+  // A global lookup would find our own export even without a loaded driver; the answer is the next
+  // one in the search order.
   void* where = handle == RTLD_DEFAULT ? RTLD_NEXT : handle;
   void* real = version && libc_dlvsym ? libc_dlvsym(where, name, version) : real_dlsym(where, name);
   if (!real)
@@ -222,7 +223,7 @@ extern "C" HIDDEN void* billow_dlsym_ours(void* handle, const char* name, const 
   for (int i = 0; i < api_count; i++) {
     if (!api_table[i].hook || strcmp(api_table[i].symbol, name))
       continue;
-    // Another library's function that happens to bear the name is not ours to replace.
+    // Another library's function with the same name must not be replaced.
     const bool same = reinterpret_cast<void*>(real_table[i]) == real ||
                       reinterpret_cast<void*>(api_table[i].hook) == real;
     return same ? reinterpret_cast<void*>(api_table[i].hook) : nullptr;
@@ -239,7 +240,7 @@ extern "C" HIDDEN void* billow_libc_dlvsym() {
 }
 
 // dlsym(handle, name) and dlvsym(handle, name, version): ask billow_dlsym_ours, else jump to the C
-// library's with everything as it was.
+// library's function with all registers unchanged.
 #if defined(__x86_64__)
 #define FORWARDER(function, third, real)                                            \
   asm(".text\n.globl " #function "\n.type " #function ",@function\n" #function      \

@@ -35,7 +35,7 @@ void end_context(Context* c) {
   World& w = world();
   give(c->device, w.context_bytes);
   std::erase(w.contexts, c);
-  for (auto i = w.plain.begin(); i != w.plain.end();)  // the context's own allocations end with it
+  for (auto i = w.plain.begin(); i != w.plain.end();)  // the context's allocations end with it
     if (i->second.second == c->device) {
       munmap(reinterpret_cast<void*>(i->first), i->second.first);
       give(c->device, round_up(i->second.first, 2u << 20));

@@ -1,5 +1,5 @@
-/* Every export that has no model of its own: it records its arguments and succeeds. Weak, so that a
- * model replaces it. */
+/* The exports without a model: each records its arguments and succeeds. They are weak symbols, so a
+ * model replaces them. */
 #include <unistd.h>
 #include <cstdlib>
 #include <cstring>

@@ -148,7 +148,7 @@ cuMemAddressReserve(CUdeviceptr* out, size_t bytes, size_t, CUdeviceptr, unsigne
   if (!out || !bytes || bytes % granule)
     return CUDA_INVALID_VALUE;
   LOCKED();
-  // Over-reserve and cut, so that addresses are aligned as the driver's are.
+  // Over-reserve and trim, so that addresses are aligned like the driver's.
   char* p = static_cast<char*>(mmap(nullptr, bytes + granule, PROT_NONE,
                                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
   if (p == MAP_FAILED)
@@ -488,7 +488,7 @@ SIM_EXPORT CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_
   std::memcpy(at(to), at(from), bytes);
   return CUDA_OK;
 }
-// Between devices a copy takes time: BILLOW_SIM_CUDA_PEER_GB_S (300), so that what measures it has
+// A copy between devices takes time, BILLOW_SIM_CUDA_PEER_GB_S (300), so that bandwidth tests have
 // something to measure.
 SIM_EXPORT CUresult cuMemcpyPeerAsync(
     CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, size_t bytes, CUstream stream) {
@@ -500,8 +500,7 @@ SIM_EXPORT CUresult cuMemcpyPeerAsync(
     const double given = text ? std::atof(text) : 0;
     return given > 0 ? given : 300.0;
   }();
-  std::memcpy(at(to), at(from),
-              std::min<size_t>(bytes, 4096));  // enough to see that it went the right way
+  std::memcpy(at(to), at(from), std::min<size_t>(bytes, 4096));  // enough to check the direction
   if (auto* s = static_cast<Stream*>(stream))
     s->done_ns = std::max<uint64_t>(s->done_ns, now_ns()) +
                  static_cast<uint64_t>(static_cast<double>(bytes) / bytes_per_ns);

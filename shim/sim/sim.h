@@ -2,13 +2,12 @@
  * memory service run without a GPU.
  *
  * Device memory is memfds and anonymous memory; addresses are real addresses of the process, so
- * tests can look at "device" memory directly. Time on a device is one line that all processes share
- * (through BILLOW_SIM_CUDA_STATE): a kernel takes the device for its length, after whatever was
- * given to it before. What a kernel writes is written when it is launched; only its time passes
- * later. Every export of cuda_api.def exists; those without a model record their arguments and
- * succeed.
+ * tests can look at "device" memory directly. All processes share one queue per device (through
+ * BILLOW_SIM_CUDA_STATE): a kernel occupies the device for its duration, after all earlier work.
+ * Its results are written at launch; only its time passes later. Every export of cuda_api.def
+ * exists; those without a model record their arguments and succeed.
  *
- * It proves logic, never performance.
+ * It tests logic, never performance.
  *
  * Environment: BILLOW_SIM_CUDA_STATE (file shared by the processes of one "node"),
  * BILLOW_SIM_CUDA_DEVICES (1), BILLOW_SIM_CUDA_MEMORY (bytes per device, 1 GiB),
@@ -121,13 +120,13 @@ struct World {  // this process's driver
   std::map<uint64_t, uint64_t> reserved;                     // address -> bytes
   std::map<void*, std::pair<uint64_t, int>> arrays;
   uint64_t next_handle = 0x1000;
-  uint64_t violations = 0;  // synchronised or recorded where a capture forbids it
+  uint64_t violations = 0;  // synchronised or recorded although a capture forbids it
 };
 World& world();
 Context*& current();
 
-// Counts the call, waits while the process is checkpointed, and gives the injected error, if any is
-// due.
+// Counts the call, waits while the process is checkpointed, and returns the injected error, if one
+// is due.
 CUresult enter(Api api);
 #define SIM_ENTER(symbol)                                                                       \
   if (const CUresult injected = ::simcuda::enter(::simcuda::api_##symbol); injected != CUDA_OK) \

@@ -1,5 +1,5 @@
-/* The simulated driver's own functions by number. Linked with -Bsymbolic: these are its own,
- * whatever is preloaded. */
+/* The simulated driver's functions by number. -Bsymbolic binds them to this library, whatever is
+ * preloaded. */
 namespace simcuda {
 enum {
   api_total = 0

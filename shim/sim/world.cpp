@@ -91,7 +91,7 @@ void give(int device, uint64_t bytes) {
 Stream* stream_of(CUstream handle) {
   World& w = world();
   if (reinterpret_cast<uintptr_t>(handle) > 2) {
-    // A handle this driver never gave out is refused, as the real one does.
+    // A handle that this driver never returned is refused, as by the real one.
     return std::find(w.streams.begin(), w.streams.end(), handle) == w.streams.end()
                ? nullptr
                : static_cast<Stream*>(handle);
@@ -123,7 +123,7 @@ void execute(const Node& node, Stream* stream) {
     for (uint64_t i = 0; i < node.words[1]; i++)
       at[i] += 1;
   }
-  const auto scrambled = [](uint64_t i) {  // as tests/gpu/kernels.cu has it
+  const auto scrambled = [](uint64_t i) {  // same as tests/gpu/kernels.cu
     i += 0x9e3779b97f4a7c15ull;
     i = (i ^ (i >> 30)) * 0xbf58476d1ce4e5b9ull;
     i = (i ^ (i >> 27)) * 0x94d049bb133111ebull;
