@@ -20,8 +20,7 @@ SteadyTime at_time(double s) {
   return {static_cast<std::int64_t>(std::llround(s * 1e9)) + 1};
 }
 
-// "2023-11-16 18:17:03.9799600" as seconds; the day is taken into account so that a trace may cross
-// midnight.
+// "2023-11-16 18:17:03.9799600" as seconds; the day counts, because a trace may cross midnight.
 Result<double> seconds_of(std::string_view text, std::size_t line) {
   const auto bad = [&] {
     return fail(Code::invalid, fmt::format("line {}: \"{}\" is not a time", line, text),
@@ -60,8 +59,8 @@ class World {
         knative_(options.knative_utilization * options.model.concurrency) {}
 
   ReplayResult run() {
-    // What exists has been started at some time: that is counted, beyond the one that everybody
-    // begins with.
+    // Existing replicas were started at some time: that cost is counted, except for the one that
+    // every variant begins with.
     const std::uint32_t most =
         options_.scaling == Scaling::fixed ? options_.fixed_replicas : UINT32_MAX;
     const std::uint32_t existing = std::clamp(options_.existing, 1u, std::max(most, 1u));
@@ -147,7 +146,7 @@ class World {
         break;
       }
       case What::asleep:
-        // Called back while it fell asleep, it goes through with it and wakes again.
+        // A replica called back while falling asleep finishes that first and wakes again.
         if (const Replica* r = router_.find(e.id); r && r->phase == Phase::resuming) {
           release(e.id);
           hold(e.id);
@@ -254,7 +253,8 @@ class World {
     const std::uint32_t want = std::min(knative_.decide(now_, ready), options_.replicas_max);
     for (; all < want; ++all)
       start(options_.knative_start_s, now);
-    // Kubernetes would choose among them by age and chance; the least busy is the kindest choice.
+    // Kubernetes would choose among them by age and chance; the least busy is the most favourable
+    // choice for it.
     std::sort(idle_first.begin(), idle_first.end(),
               [](const Replica* a, const Replica* b) { return a->in_flight < b->in_flight; });
     for (const Replica* r : idle_first) {
@@ -288,7 +288,7 @@ class World {
   std::uint64_t order_ = 0;
   double now_ = 0;
   ReplicaKey last_key_ = 0;
-  std::map<ReplicaKey, double> holds_;  // who holds a GPU, since when
+  std::map<ReplicaKey, double> holds_;  // replicas that hold a GPU, since when
   std::vector<Running> calls_;
   std::vector<double> first_token_;
   std::size_t left_ = 0;

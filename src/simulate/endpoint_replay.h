@@ -1,11 +1,11 @@
 // Request traces of language models replayed in virtual time: the autoscaler of the gateway, a
-// fixed fleet, and Knative's default algorithm, on one model of a serving replica. What is compared
-// is how many requests got their first token in time and how many GPU-seconds were held for it.
+// fixed fleet, and Knative's default algorithm, on one model of a serving replica. The comparison
+// counts requests that got their first token in time, and the GPU-seconds held for that.
 //
-// The replica: up to `concurrency` requests at once; a request first reads its prompt
-// (`prefill_tokens_s`) and then makes a token every `step_ms`, a little slower the more share the
-// replica when it begins. A replica holds its GPU from when its start or wake begins until its stop
-// or sleep has ended.
+// The replica handles up to `concurrency` requests at once; a request first reads its prompt
+// (`prefill_tokens_s`) and then generates a token every `step_ms`, a little slower the more
+// requests share the replica when it begins. A replica holds its GPU from the beginning of its
+// start or wake-up until the end of its stop or sleep.
 #pragma once
 
 #include <string>
@@ -30,8 +30,8 @@ struct ServiceModel {
   double step_ms = 30;
   double step_ms_per_neighbour = 0.5;
   double start_s = 40;   // a cold start: process, weights, warm-up
-  double wake_s = 0.7;   // a sleeper's GPU memory comes back
-  double sleep_s = 0.5;  // and goes
+  double wake_s = 0.7;   // restores the GPU memory of a sleeping replica
+  double sleep_s = 0.5;  // saves it
   double slo_first_token_s = 2;
 };
 
@@ -42,11 +42,11 @@ struct ReplayOptions {
   std::uint32_t replicas_max = 64;
   std::uint32_t fixed_replicas = 4;
   double knative_utilization = 0.7;  // its target, as a part of the concurrency
-  double knative_start_s = 40;       // what bringing up a replica takes it; it has no sleepers
+  double knative_start_s = 40;       // its time to start a replica; it has no sleeping ones
   Duration keep_suspended = hours(1);
-  // How many replicas exist when the trace begins, as after an earlier day of it. Billow's and all
-  // but one of a fixed fleet's beyond it are started with the first request; Billow's sleep but for
-  // one, Knative's are up. What starting them took is counted.
+  // How many replicas exist when the trace begins, as after an earlier day. Billow's, and all but
+  // one of a fixed fleet's, are started with the first request; Billow's sleep except one,
+  // Knative's are up. The time to start them is counted.
   std::uint32_t existing = 1;
 };
 

@@ -15,8 +15,7 @@
 namespace billow::control {
 namespace {
 
-constexpr WallTime epoch{
-    1'700'000'000'000'000'000};  // the virtual beginning; only differences matter
+constexpr WallTime epoch{1'700'000'000'000'000'000};  // the virtual start; only differences matter
 WallTime at(double s) {
   return epoch + nanoseconds(static_cast<std::int64_t>(s * 1e9));
 }
@@ -61,7 +60,7 @@ Result<std::vector<ReplayJob>> read_openb(const std::string& path) {
   return jobs;
 }
 
-// What `billow ps -a --json` (or the API's list of jobs) says of jobs that have ended.
+// Finished jobs from `billow ps -a --json` (or the API's list of jobs).
 Result<std::vector<ReplayJob>> read_history(const std::string& path) {
   const Json document = BILLOW_TRY(parse_json(BILLOW_TRY(read_file(path, std::size_t{1} << 30))));
   const auto& list = document.is_array() ? document.items() : document["jobs"].items();
@@ -84,7 +83,7 @@ Result<std::vector<ReplayJob>> read_history(const std::string& path) {
     j.submit_s = moment(doc["submitted_at"]);
     const double begun = moment(doc["started_at"]), ended = moment(doc["ended_at"]);
     if (j.submit_s < 0 || begun < 0 || ended < begun)
-      continue;  // never ran, or still does
+      continue;  // never ran, or still runs
     j.run_s = std::max(ended - begun, 0.5);
     j.resources.gpus = static_cast<std::int32_t>(doc["gpus"].int_or(0));
     const std::int64_t milli = doc["gpu_milli"].int_or(0);
@@ -138,7 +137,7 @@ class Replay {
           !(next >= arrivals_.size() && ends_.empty() && stuck_ > 64))
         t = std::min(t, since(wake));
       if (t >= forever)
-        break;  // what is left waits for something that never comes
+        break;  // the remaining jobs wait for something that never comes
       stuck_ = t > now_s_ && ends_.empty() && next >= arrivals_.size() ? stuck_ + 1 : 0;
       account(t);
       now_s_ = t;
@@ -219,8 +218,7 @@ class Replay {
            (j.resources.gpus > 1 ? 1000.0 : j.resources.share.milli) / 1000.0;
   }
 
-  // The agents' part: whatever was started ends after its time; whatever is told to stop ends at
-  // once.
+  // Simulates the agents: a started task ends after its run time; a stopped one ends at once.
   void take(Step step) {
     for (const Event& event : step.events) {
       if (const auto* placed = get_if<JobPlaced>(&event.body)) {

@@ -22,7 +22,8 @@ Result<std::vector<TraceJob>> read_muri(const std::string& path) {
     if (t.has(name))
       phases.push_back(BILLOW_TRY(t.column(name)));
   }
-  constexpr double alone_slowdown = 1.015;  // of running under the published system at all
+  // Overhead of the published system, even for a single job.
+  constexpr double alone_slowdown = 1.015;
   std::vector<TraceJob> jobs;
   for (std::size_t r = 0; r < t.rows(); ++r) {
     TraceJob j;

@@ -1,7 +1,7 @@
-// Knative's pod autoscaler with its defaults, as its documentation describes it: concurrency
-// averaged over 60 s and over 6 s, a decision every 2 s, panic when the short average asks for
-// twice what is ready, no scale-down while panicking, at most halving otherwise, and 30 s of grace
-// before zero. It is here to be compared with, not used.
+// Knative's pod autoscaler with its defaults, as documented: concurrency averaged over 60 s and
+// over 6 s, a decision every 2 s, panic when the short average asks for twice what is ready, no
+// scale-down while panicking, at most halving otherwise, and 30 s of grace before zero. Only for
+// comparison.
 #pragma once
 
 #include <cstdint>

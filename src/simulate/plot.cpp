@@ -19,7 +19,7 @@ double nice_step(double most) {
   return 10 * base;
 }
 
-// Seconds are hard to read beyond some minutes.
+// Seconds are hard to read beyond a few minutes.
 std::pair<double, const char*> time_unit(double seconds) {
   if (seconds > 4 * 86400.0)
     return {86400.0, "days"};
@@ -76,9 +76,9 @@ std::vector<double> means_by_column(const Series& series, double x_max, std::siz
   return means;
 }
 
-// Where values lie on the page.
+// Maps values to page coordinates.
 struct Frame {
-  double x_max, y_max;  // in seconds (or whatever x is), and in units of y
+  double x_max, y_max;  // in seconds (or the unit of x), and in units of y
   double unit = 1;      // of the x axis
   const char* unit_name = "";
 
@@ -108,7 +108,7 @@ std::string axes(const Frame& frame, const std::string& x_label, const std::stri
         "<path d=\"M{:.1f} {:.1f}H{:.1f}\" stroke=\"#e4e4e4\"/><text x=\"{:.1f}\" y=\"{:.1f}\" "
         "text-anchor=\"end\">{:g}</text>\n",
         left, frame.y(v), width - right, left - 6, frame.y(v) + 4, v);
-  // The maximum gets its own label where no step of the scale is near it.
+  // The maximum gets a separate label if no step of the scale is near it.
   out += fmt::format("<path d=\"M{:.1f} {:.1f}H{:.1f}\" stroke=\"#999\" stroke-dasharray=\"4 3\"/>",
                      left, frame.y(y_max), width - right);
   if (y_max - std::floor(y_max / y_step * 1.0001) * y_step > 0.35 * y_step)

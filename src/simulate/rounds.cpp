@@ -8,7 +8,7 @@ namespace {
 
 constexpr double no_round = 1e18;
 
-// Four slots a round; a storage phase may stretch over two. Two rounds, then the steady length.
+// Four slots per round; a storage phase may extend over two. Two rounds, then the steady length.
 double cycle(const std::vector<const std::vector<double>*>& order) {
   const std::size_t n = order.size();
   std::array<double, 9> at{};
@@ -46,7 +46,7 @@ double compute(const Group& group) {
     const auto &a = *order[0], &b = *order[1];
     best = std::min(best, std::max(a[0], b[1] + b[2]) + std::max(b[0], a[1] + a[2]));
   }
-  // Sharing never makes a job faster than it is alone, whatever its phases add up to.
+  // Sharing never makes a job faster than running alone, whatever the sum of its phases.
   return std::max(best * slowdown[order.size()], longest);
 }
 std::vector<double> profile_key(const TraceJob& job) {

@@ -12,9 +12,10 @@ namespace billow::sched {
 
 struct Live {
   const TraceJob* job = nullptr;
-  double left_s = 0;   // of service, alone
-  double held_s = 0;   // on GPUs, overhead included: all a scheduler sees that knows no durations
-  double end_s = 0;    // if nothing happens before
+  double left_s = 0;  // remaining service time, running alone
+  // On GPUs, including overhead: all that a scheduler without known durations sees.
+  double held_s = 0;
+  double end_s = 0;    // if nothing changes before
   double round_s = 0;  // per iteration, now
   double overhead_s = 0;
   double own_overhead_s = 0;

@@ -1,5 +1,5 @@
-// `billow simulate`: published traces and one's own history replayed in virtual time, with the
-// scheduler the head uses.
+// `billow simulate`: published traces and your own history replayed in virtual time, with the
+// head's scheduler.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct OpenbNode {
 struct OpenbTask {
   std::int64_t cpu_milli = 0, mem_mib = 0;
   std::int32_t gpus = 0, milli = 0;
-  std::vector<std::string> types;  // any of; empty: any
+  std::vector<std::string> types;  // any of these; empty: any
 };
 struct OpenbStream {
   std::string seed;
@@ -57,7 +57,7 @@ struct TraceJob {
   std::int32_t gpus = 1;
   double submit_s = 0;
   double service_s = 0;  // alone, without overhead
-  std::string model;     // what is learned from: jobs of one model are alike
+  std::string model;     // the key for learning: jobs of one model are alike
   std::vector<double>
       phases;  // seconds per iteration on storage, CPU and GPU, network; empty: not known
   double iteration_s = 0;
@@ -75,15 +75,14 @@ struct QueueOptions {
 struct QueueResult {
   double jct_avg_s = 0, jct_p50_s = 0, jct_p99_s = 0, makespan_s = 0, slowdown_max = 0,
          wait_avg_s = 0, gpu_use_pct = 0;
-  double first_run_max_s = 0;  // the longest any job waited before it ran at all
+  double first_run_max_s = 0;  // the longest wait of any job before its first run
   std::int64_t jobs = 0, preemptions = 0;
   std::vector<std::pair<double, double>> use;  // time, GPUs in use: for the plot
 };
 QueueResult run_queue(const std::vector<TraceJob>& jobs, const QueueOptions& options);
 
-// An SVG of a step curve: allocation over time. An x_label of "time" says that x is seconds; the
-// plot chooses a unit to show it in. `waiting`, where given, is a second curve of what is asked for
-// and not there yet.
+// An SVG of a step curve: allocation over time. If x_label is "time", x is in seconds and the plot
+// chooses a unit. `waiting` is an optional second curve of unmet demand.
 std::string plot_svg(const std::vector<std::pair<double, double>>& steps,
                      double y_max,
                      const std::string& title,

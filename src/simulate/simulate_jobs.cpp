@@ -92,10 +92,10 @@ class QueueSim {
   bool levels() const { return o_.policy == QueuePolicy::best && !o_.durations_known; }
   double level_base() const { return o_.interleave ? 8 : 5; }
   static constexpr double level_first = 20000;  // GPU-seconds
-  static constexpr std::array<double, 2> first_turns_s = {
-      60, 300};  // of time on GPUs, before the levels
+  static constexpr std::array<double, 2> first_turns_s = {60,
+                                                          300};  // time on GPUs, before the levels
 
-  // Which of its first turns a job is in; past the last: none.
+  // Which of its first turns a job is in; past the last one: none.
   static std::size_t turn_of(const Live& l) {
     std::size_t turn = 0;
     while (turn < first_turns_s.size() && l.held_s >= first_turns_s[turn] * (1 - 1e-9))
@@ -103,7 +103,7 @@ class QueueSim {
     return turn;
   }
 
-  // When a running job leaves its level, unless something happens before.
+  // When a running job leaves its level, if nothing happens before.
   double next_level_change() const {
     if (!levels())
       return forever;
@@ -159,8 +159,7 @@ class QueueSim {
       case QueuePolicy::las:
         return l.held_s * gpus;
       case QueuePolicy::fair:
-        return l.held_s /
-               std::max(now_ - l.job->submit_s, 1.0);  // the part of its life it was served
+        return l.held_s / std::max(now_ - l.job->submit_s, 1.0);  // the served part of its life
       case QueuePolicy::best:
         break;
     }
@@ -177,7 +176,7 @@ class QueueSim {
     return level * 1e12 + gpus * 1e9 - l.held_s * gpus * 0.1;
   }
 
-  // How the jobs at hand would end (sum of completion times) were width weighted so; stops when
+  // How the present jobs would end (sum of completion times) with this weight of width; stops when
   // worse than `bound`.
   double look_ahead(double weight, double bound) const {
     struct Item {
@@ -296,8 +295,8 @@ class QueueSim {
     return groups;
   }
 
-  // Completions per second a group is good for, each job by what it has left (or, unknown, by what
-  // it has had).
+  // Completions per second that a group achieves, each job by its remaining time (or, if unknown,
+  // by its time so far).
   double worth(const Group& group) {
     const double round = rounds_.seconds(group);
     double sum = 0;
@@ -335,9 +334,8 @@ class QueueSim {
           best = {likes[a]};
         }
       }
-      if (best.empty() &&
-          group.size() ==
-              2) {  // three are slower than four: two at once may pay where one does not
+      // Three are slower than four: adding two may pay off where one does not.
+      if (best.empty() && group.size() == 2) {
         for (std::size_t a = 0; a < std::min<std::size_t>(likes.size(), 12); ++a) {
           for (std::size_t b = a + 1; b < std::min<std::size_t>(likes.size(), 12); ++b) {
             if (used[likes[a]] || used[likes[b]])
@@ -392,7 +390,7 @@ class QueueSim {
       free -= g[0]->job->gpus;
       groups.push_back(std::move(g));
     }
-    while (free > 0) {  // idle GPUs: let the job out that gains most by running alone
+    while (free > 0) {  // idle GPUs: release the job that gains most by running alone
       double gain = 0;
       std::size_t group = 0, member = 0;
       for (std::size_t x = 0; x < groups.size(); ++x) {

@@ -1,10 +1,10 @@
-// The packing experiment of FGD (ATC'23) on the openb traces: arrival only, a task that cannot be
-// placed is dropped, measured is the allocated part of all GPUs as demand arrives. `best` is
-// Billow's own scheduler through plan(); the others are baselines, as published: BestFit and FGD
-// with their scores cut to whole numbers, and Random. The published simulator gives a tie to the
-// smallest node name after it has put a random number, drawn anew for each seed, in front of every
-// name: ties follow a random order of the nodes that stays for the run, and BestFit's figures
-// depend on it (by their own names it comes out 0.1 to 0.2 points lower on most traces).
+// The packing experiment of FGD (ATC'23) on the openb traces: arrivals only, a task that cannot be
+// placed is dropped, and the result is the allocated part of all GPUs as demand arrives. `best` is
+// Billow's own scheduler through plan(); the others are the published baselines: BestFit and FGD
+// with scores truncated to integers, and Random. The published simulator breaks ties by node name
+// after prefixing each name with a random number, drawn again for each seed: ties follow a random
+// node order that is fixed for the run, and BestFit's figures depend on it (with the original names
+// they are 0.1 to 0.2 points lower on most traces).
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -133,15 +133,15 @@ Workload workload_of(const std::vector<OpenbTask>& tasks) {
   return out;
 }
 
-// Places one task at a time; says whether it found room.
+// Places one task at a time; returns whether it fitted.
 class Placer {
  public:
   virtual ~Placer() = default;
   virtual bool place(const OpenbTask& task, std::uint32_t row) = 0;
 };
 
-// Billow itself: a job is queued, planned and started, as in the head; what finds no room is taken
-// out again.
+// Billow itself: a job is queued, planned and started, as in the head; a job that does not fit is
+// removed again.
 class BillowPlacer : public Placer {
  public:
   BillowPlacer(const std::vector<OpenbNode>& nodes, const std::vector<OpenbTask>& tasks) {
@@ -179,13 +179,13 @@ struct PlainNode {
   PackNode pack;
   std::int64_t mem_mib = 0;
   std::string_view type;
-  std::size_t turn = 0;  // among nodes of equal score
+  std::size_t turn = 0;  // rotates among nodes of equal score
   double fragment = 0;
   std::uint32_t version = 1;
 };
 
-// The baselines share one loop over all nodes, with each kind of task remembering the scores of
-// nodes that did not change.
+// The baselines share one loop over all nodes; each kind of task caches the scores of unchanged
+// nodes.
 class BaselinePlacer : public Placer {
  public:
   BaselinePlacer(const std::vector<OpenbNode>& nodes,
@@ -205,8 +205,8 @@ class BaselinePlacer : public Placer {
       p.fragment = model_.fragment(p.pack);
       nodes_.push_back(p);
     }
-    std::vector<std::size_t> turns(
-        nodes.size());  // by name before they are mixed: the order of the file does not count
+    // Sorted by name before shuffling: the order of the file does not matter.
+    std::vector<std::size_t> turns(nodes.size());
     std::iota(turns.begin(), turns.end(), std::size_t{0});
     std::ranges::sort(turns, {},
                       [&](std::size_t i) -> const std::string& { return nodes[i].name; });
@@ -337,7 +337,7 @@ class BaselinePlacer : public Placer {
     n.pack.cpu_milli -= t.cpu_milli;
     n.mem_mib -= t.mem_mib;
     if (t.gpus == 1) {
-      if (gpu < 0) {  // the fullest card that has room; for Random any
+      if (gpu < 0) {  // the fullest card with enough free capacity; any card for Random
         std::uint64_t seen = 0;
         for (int i = 0; i < n.pack.gpus; ++i) {
           const std::int32_t free = n.pack.free[static_cast<std::size_t>(i)];
