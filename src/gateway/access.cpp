@@ -1,4 +1,4 @@
-// Who may call an endpoint: keys, the machine's own clients, browsers of other sites.
+// Who may call an endpoint: holders of keys, clients on this machine, browsers of other sites.
 #include <fmt/format.h>
 
 #include "base/crypto.h"
@@ -13,8 +13,8 @@ struct Offered {
   const char* header = "";
 };
 
-// A key comes as a bearer token (what OpenAI's clients send), as X-Api-Key, or as the password of a
-// browser's sign-in box.
+// A key comes as a bearer token (as OpenAI's clients send it), as X-Api-Key, or as the password of
+// a browser's sign-in dialog.
 Offered offered_key(const net::Headers& headers) {
   if (const auto key = headers.get("X-Api-Key"); !key.empty())
     return {std::string(key), "X-Api-Key"};
@@ -40,7 +40,7 @@ std::optional<net::Response> check_access(Front& front,
     if (!equal_constant_time(peer, peer_key))
       return net::problem(403, fmt::format("{} is not for clients", peer_header), "",
                           front.request_id());
-    front.ticket.from_peer = true;  // who let the client in
+    front.ticket.from_peer = true;  // the other gateway has admitted the client
     front.ticket.strip_header = peer_header;
     return std::nullopt;
   }
@@ -66,8 +66,7 @@ std::optional<net::Response> check_access(Front& front,
     return std::nullopt;
   }
   if (access == EndpointAccess::local && front.local()) {
-    // A page of another site can make a browser on this machine call us; only origins that were
-    // named may.
+    // A page of another site can make a browser on this machine call us; only named origins may.
     const auto origin = headers.get("Origin");
     if (origin.empty() || !front.ticket.allow_origin.empty() ||
         origin.ends_with(std::string("://") + std::string(headers.get("Host"))))

@@ -44,8 +44,8 @@ void AccessLog::add(const Front& front, std::string_view endpoint, End end, Stea
   const auto us = [&](SteadyTime to, SteadyTime from) {
     return to.ns == 0 ? -1 : (to - from).ns / 1000;
   };
-  // The path may hold anything a client sends but spaces and control characters, which the parser
-  // has refused.
+  // The path may contain anything except spaces and control characters, which the parser has
+  // refused.
   fmt::format_to(std::back_inserter(buffer_),
                  "{} {} {} {} \"{} {}\" {} {} in={} out={} held_us={} first_us={} total_us={} "
                  "replica={} tries={}\n",

@@ -1,6 +1,6 @@
-// One line for each request, in order of their ends. Lines gather in memory and are written a few
-// times a second; a file that grows beyond its limit is renamed aside once, so that two of them are
-// the most there is. No query strings and no header values: keys and tokens travel there.
+// One line for each request, in order of completion. Lines are buffered and written a few times a
+// second; a file that exceeds its limit is renamed once, so that there are at most two. No query
+// strings and no header values: they may contain keys and tokens.
 #pragma once
 
 #include <string>

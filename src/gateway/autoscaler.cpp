@@ -6,14 +6,14 @@
 namespace billow::gateway {
 namespace {
 constexpr Duration panic_hold = seconds(6);
-constexpr Duration rest_min = milliseconds(500);  // nobody sleeps sooner than this after a request
-// Of an endpoint that has hardly been seen. Chosen on the conversation trace from a single cold
-// replica (see docs/endpoints.md).
-constexpr double stream_min = 3;  // arrivals, fading: fewer are single calls
+constexpr Duration rest_min = milliseconds(500);  // no replica sleeps sooner after a request
+// For an endpoint without much history. Chosen on the conversation trace from a single cold replica
+// (see docs/endpoints.md).
+constexpr double stream_min = 3;  // arrivals, decaying: fewer are single calls
 constexpr double growth_max = 8, growth_per_lead = 2;
 constexpr double service_guess_s = 5;  // of a request, until this many have ended
 constexpr std::uint64_t service_known = 20;
-constexpr Duration forgotten = minutes(10);  // after such a silence it is new again
+constexpr Duration forgotten = minutes(10);  // after such a silence the history is discarded
 }  // namespace
 
 void Learned::add(Duration d) {
@@ -41,7 +41,7 @@ double Rate::per_second(SteadyTime now) const {
   if (!any_)
     return 0;
   const double faded = weight(now);
-  // A window that has only begun to fill is not as long as its constant; within the first seconds
+  // A window that has only begun to fill is shorter than its constant; within the first seconds
   // nothing is known.
   const double seen_s = std::max((now - first_).seconds(), 1.0);
   return faded / (constant_s_ * (1 - std::exp(-seen_s / constant_s_)));
@@ -63,13 +63,12 @@ void Autoscaler::arrived(SteadyTime now) {
 std::uint32_t Autoscaler::replicas_for(double load) const {
   if (load <= 0)
     return 0;
-  // Without a limit of requests at once a replica is reckoned to bear 64.
+  // Without a concurrency limit a replica is assumed to serve 64 requests.
   const double each = policy_.concurrency == 0 ? 64 : policy_.concurrency;
   return static_cast<std::uint32_t>(std::ceil(load / each - 1e-9));
 }
 
-// The load (requests being served at once) after `horizon`: what is there fades as it is served,
-// what comes fills up.
+// The load (concurrent requests) after `horizon`: present requests finish, new ones arrive.
 double Autoscaler::load_ahead(const Router& router, Duration horizon, SteadyTime now) const {
   const double here =
       static_cast<double>(router.in_flight()) + static_cast<double>(router.held()) + router.lent();
@@ -79,24 +78,25 @@ double Autoscaler::load_ahead(const Router& router, Duration horizon, SteadyTime
   const double settled = here * faded + rate * service_s * (1 - faded);
   if (router.held() == 0)
     return settled;
-  // Somebody waits: every slot is taken, so what comes beyond what leaves piles up until help is
-  // there. A few requests at once are no rate yet: their number less its own spread is.
+  // Requests wait, so every slot is taken, and arrivals beyond departures pile up until help comes.
+  // A few simultaneous requests are not a rate yet, so their number is reduced by its standard
+  // deviation.
   const double certain =
       rate * std::max(0.0, 1 - 1 / std::sqrt(std::max(short_rate_.weight(now), 1.0)));
   return std::max(settled,
                   here + std::max(0.0, certain - short_done_.per_second(now)) * horizon.seconds());
 }
 
-// Nothing is expected beyond the endpoint's own idle time: who set it knows when it is over, and a
-// rate that only fades would keep the last one awake, and others coming, for minutes more.
+// No requests are expected beyond the endpoint's idle time, which its owner chose. A rate that only
+// decays would keep the last replica awake, and start others, for minutes more.
 bool Autoscaler::silent(const Router& router, SteadyTime now) const {
   return router.in_flight() == 0 && router.held() == 0 && router.lent() == 0 &&
          now - last_arrival_ >= policy_.idle;
 }
 
-// What a load may have become when a replica started now is there. Who has watched for a shorter
-// time than a start takes knows little about it: it may grow by a multiple, the more the shorter it
-// has been seen. What turns out not to be needed sleeps, and has cost a start.
+// The load when a replica started now would be ready. An endpoint observed for a shorter time than
+// a start takes may grow by a multiple: the shorter the observation, the larger. A replica that
+// turns out to be unnecessary sleeps and has cost one start.
 double Autoscaler::may_become(const Router& router, SteadyTime now) const {
   if (long_rate_.weight(now) < stream_min)
     return 0;
@@ -116,8 +116,8 @@ std::uint32_t Autoscaler::awake_needed(const Router& router, bool sleepers, Stea
   const Duration lead = sleepers ? resume_lead() : start_lead();
   double load = serving;
   if (held > 0) {
-    // Slots that become free until a replica called now would be there, or until the oldest has
-    // waited its target: whichever is later has passed for nobody's harm.
+    // Slots that become free before a replica called now would be ready, or before the oldest
+    // request has waited its target, whichever is later.
     const double spare_s =
         std::max(0.0, (policy_.wait_target - router.oldest_wait(now) - lead).seconds());
     const double freed = serving / std::max(service_.seconds(), 1e-3) * spare_s;
@@ -126,7 +126,8 @@ std::uint32_t Autoscaler::awake_needed(const Router& router, bool sleepers, Stea
   std::uint32_t need = replicas_for(load);
   if (held > 0 && need == 0)
     need = 1;
-  // Where coming takes longer than a request may wait, capacity has to be there before the load is.
+  // If a replica takes longer to come than a request may wait, capacity must be ready before the
+  // load arrives.
   if (lead > policy_.wait_target && !silent(router, now)) {
     const double ahead = load_ahead(router, lead, now);
     if (ahead > 0.5)
@@ -145,13 +146,13 @@ void Autoscaler::put_to_sleep(const Router& router,
   for (const auto& [key, r] : router.replicas()) {
     if (!r.current)
       continue;
-    // One that is starting is not there yet: nobody goes to sleep in its favour.
+    // A starting replica is not ready yet: no other goes to sleep in its favour.
     if (r.phase == Phase::ready || r.phase == Phase::resuming)
       ++awake;
     if (r.phase == Phase::ready && Router::releasable(r))
       idle.push_back(&r);
   }
-  // Spot first (it is the burst), then who has been idle longest.
+  // Spot replicas first (they serve bursts), then the longest idle.
   std::sort(idle.begin(), idle.end(), [](const Replica* a, const Replica* b) {
     if (a->spot != b->spot)
       return a->spot;
@@ -196,9 +197,9 @@ std::vector<ScaleAction> Autoscaler::decide(const Router& router,
   const std::uint32_t need = awake_needed(router, !sleepers.empty(), now);
   wanted_ = std::min(std::max(need, policy_.min), max);
 
-  // 1. Awake. Who fell asleep last is woken first: its memory is likeliest to be warm. One that is
-  // still falling asleep is called back when nobody else can come: a request that meets it must not
-  // start a cold one.
+  // 1. Awake. The replica that fell asleep last is woken first: its memory is most likely still
+  // warm. One that is still falling asleep is called back if no other can come: a request for it
+  // must not cause a cold start.
   std::sort(sleepers.begin(), sleepers.end(), [](const Replica* a, const Replica* b) {
     if (a->phase != b->phase)
       return a->phase == Phase::suspended;
@@ -214,12 +215,13 @@ std::vector<ScaleAction> Autoscaler::decide(const Router& router,
       ++on_demand;
     ++all;
   };
-  // One that is starting counts for what a start could bring, not for what a sleeper brings sooner.
+  // A starting replica counts as capacity from a start, not as one that a sleeper would bring
+  // sooner.
   for (awake += starting; awake < wanted_ && all < max; ++awake)
     start();
 
-  // 2. In existence: enough for what may come while a cold one starts. They sleep as soon as they
-  // are not needed.
+  // 2. Existing: enough for the load that may come during a cold start. Replicas sleep as soon as
+  // they are not needed.
   const double ahead = load_ahead(router, start_lead(), now);
   if (policy_.keep_suspended.ns > 0 && ahead > 0.5 && !silent(router, now)) {
     const std::uint32_t pool =
@@ -231,7 +233,7 @@ std::vector<ScaleAction> Autoscaler::decide(const Router& router,
   if (!actions.empty() || panicking(now))
     return actions;
   put_to_sleep(router, need, now, actions);
-  // 3. Sleepers nobody wanted for their keep time.
+  // 3. Sleeping replicas that were not needed for their keep time.
   for (const Replica* r : sleepers)
     if (r->phase == Phase::suspended && now - r->since >= policy_.keep_suspended)
       actions.push_back({ScaleAction::Kind::stop, r->key});

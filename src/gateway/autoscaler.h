@@ -4,12 +4,10 @@
 // The idea. A suspended replica (its memory kept, its GPU given back) wakes in well under a second,
 // while a cold start takes minutes. So there are two questions:
 //   1. How many must be awake now? The fewest that keep waiting times within the target: the
-//   requests
-//      being served, plus held requests that free slots will not serve in time. As long as waking
-//      is faster than the allowed wait, no replica is kept awake for requests that may come.
+//      requests being served, plus held requests that free slots will not serve in time. As long as
+//      waking is faster than the allowed wait, no replica is kept awake for requests that may come.
 //   2. How many must exist? Enough for the load that may come within the time of a cold start. It
-//   is
-//      estimated from the arrival rate over a short and a long window (a burst counts at once, a
+//      is estimated from the arrival rate over a short and a long window (a burst counts at once, a
 //      lull only after a while), with a margin for chance, and a larger one for an endpoint that
 //      has been observed for less time than a start takes.
 // A replica that is not needed is suspended after it has been idle for about as long as waking it
@@ -32,16 +30,16 @@ struct ScalePolicy {
   std::uint32_t min = 0;
   std::uint32_t max = 1;
   std::uint32_t concurrency = 8;
-  Duration wait_target = milliseconds(500);  // a request should not be held longer; two thirds of a
-                                             // latency objective, where one is set
-  Duration idle = minutes(2);                // until the last one sleeps
-  Duration keep_suspended =
-      hours(1);                      // until a sleeper is stopped; 0: idle ones are stopped at once
-  std::uint32_t base_on_demand = 0;  // the first so many never on spot
-  bool spot_burst = false;           // what is beyond them is
+  // A request should not be held longer; two thirds of the latency objective, if one is set.
+  Duration wait_target = milliseconds(500);
+  Duration idle = minutes(2);  // until the last one sleeps
+  // Until a sleeping replica is stopped; 0: idle ones are stopped at once.
+  Duration keep_suspended = hours(1);
+  std::uint32_t base_on_demand = 0;  // this many are never spot
+  bool spot_burst = false;           // the others are
 };
 
-// What others allow: quota, budget, and how many of its replicas the machines could hold.
+// External limits: quota, budget, and how many replicas the machines could hold.
 struct ScaleCaps {
   std::uint32_t replicas_max = UINT32_MAX;
   std::string reason;  // why not more, for people
@@ -50,11 +48,11 @@ struct ScaleCaps {
 struct ScaleAction {
   enum class Kind { start, resume, suspend, stop };
   Kind kind = Kind::start;
-  ReplicaKey replica = 0;  // of all but start
-  bool spot = false;       // of start
+  ReplicaKey replica = 0;  // for all but start
+  bool spot = false;       // for start
 };
 
-// A mean that forgets: each observation counts `weight`, the first ones more.
+// A decaying mean: each observation counts `weight`, the first ones more.
 class Learned {
  public:
   explicit Learned(Duration initial, double weight = 0.1)
@@ -70,13 +68,13 @@ class Learned {
   std::uint64_t count_ = 0;
 };
 
-// Arrivals per second, fading with a time constant.
+// Arrivals per second, decaying with a time constant.
 class Rate {
  public:
   explicit Rate(Duration constant) : constant_s_(constant.seconds()) {}
   void add(SteadyTime now);
   double per_second(SteadyTime now) const;
-  double weight(SteadyTime now) const;  // how many arrivals the rate rests on
+  double weight(SteadyTime now) const;  // the number of arrivals behind the rate
 
  private:
   double constant_s_;
@@ -97,14 +95,14 @@ class Autoscaler {
   void woke(Duration lead) { resume_lead_.add(lead); }
   void came_up(Duration lead) { start_lead_.add(lead); }
 
-  // What to do now. Idempotent: asked again before anything has happened, it asks for nothing it
-  // has already asked for, because the caller has put the replicas into their new phases by then.
+  // What to do now. Idempotent: called again before anything has happened, it requests nothing
+  // twice, because the caller has already put the replicas into their new phases.
   std::vector<ScaleAction> decide(const Router& router, const ScaleCaps& caps, SteadyTime now);
 
   Duration service_time() const { return service_.value(); }
   Duration resume_lead() const { return resume_lead_.value(); }
   Duration start_lead() const { return start_lead_.value(); }
-  std::uint32_t wanted() const { return wanted_; }  // as last decided, for people
+  std::uint32_t wanted() const { return wanted_; }  // the last decision, for display
   bool panicking(SteadyTime now) const { return now < panic_until_; }
 
  private:

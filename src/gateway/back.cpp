@@ -1,4 +1,4 @@
-// The replica's side of the proxy, and the listening.
+// The replica's side of the proxy, and the listeners.
 #include <sys/socket.h>
 
 #include <ctime>
@@ -67,7 +67,7 @@ void Back::set_paused(bool paused) {
 void Back::stream_data(std::string_view data) {
   const auto keep = shared_from_this();
   if (!front_)
-    return close();  // nobody asked for it: this connection is not to be trusted with a request
+    return close();  // unsolicited data: the connection is not safe for another request
   const auto front = front_->shared_from_this();
   if (tunnel_)
     return front->tunnel_data(data);
@@ -94,7 +94,7 @@ void Back::stream_data(std::string_view data) {
       }
       if (head.status == 101)
         return lost("it switched protocols without a request");
-      if (head.status < 200) {  // interim; the answer itself follows
+      if (head.status < 200) {  // interim; the final answer follows
         parser_.emplace(net::HttpParser::Kind::response);
         if (head_only_)
           parser_->expect_no_body();
@@ -224,8 +224,8 @@ void Proxy::accept_some(Listening& listening) {
   }
 }
 
-// The first byte tells: a TLS handshake begins with 22, a request with a letter. Mostly it is there
-// already when the connection is.
+// The first byte decides: a TLS handshake begins with 22, a request with a letter. It has usually
+// arrived with the connection.
 void Proxy::sort_out(Fd fd) {
   if (sort(fd))
     return;
@@ -244,7 +244,7 @@ void Proxy::sort_out(Fd fd) {
   });
 }
 
-// False: nothing has come.
+// False: nothing has arrived.
 bool Proxy::sort(Fd& fd) {
   unsigned char first = 0;
   if (::recv(fd.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&

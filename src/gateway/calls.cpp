@@ -14,8 +14,8 @@ namespace {
 
 constexpr Duration again_max = seconds(30);
 constexpr std::uint32_t webhook_tries_max = 6;
-constexpr Duration full_for =
-    seconds(1);  // after the head said so, nobody else's body is read to hear the same
+// After a refusal by the head, no further body is read during this time.
+constexpr Duration full_for = seconds(1);
 
 net::Response away(const std::string& request_id) {
   auto answer =
@@ -39,7 +39,7 @@ constexpr std::string_view full_hint =
 net::Response refused_by_head(const Reply& reply, const std::string& request_id) {
   if (reply.code == code_name(Code::exhausted))
     return come_back(reply.error, reply.hint, "5", request_id);
-  // What RFC drafts of Idempotency-Key ask for.
+  // As the RFC draft of Idempotency-Key requires.
   const int status = reply.code == code_name(Code::conflict)    ? 422
                      : reply.code == code_name(Code::not_found) ? 404
                      : reply.code == code_name(Code::too_large) ? 413
@@ -51,7 +51,7 @@ net::Response problem_of(const Error& error, const std::string& request_id) {
   return net::problem(error, request_id);
 }
 
-// Ours, not the application's: worth another try.
+// A failure of Billow's, not of the application: worth a retry.
 bool try_again(const Result<net::Response>& answer) {
   if (!answer)
     return true;
@@ -60,7 +60,8 @@ bool try_again(const Result<net::Response>& answer) {
                   answer->status == 504);
 }
 
-// A field may have any byte above 0x7f; what is kept is UTF-8. No name has a semicolon.
+// A field may contain any byte above 0x7f; stored text is UTF-8. No header name contains a
+// semicolon.
 constexpr std::string_view as_base64 = ";base64";
 
 void keep_field(std::map<std::string, std::string>& fields,
@@ -81,15 +82,15 @@ void kept_field(std::string_view name, std::string_view value, Fn fn) {
     fn(std::string(name.substr(0, name.size() - as_base64.size())), std::move(bytes));
 }
 
-// Who asks, as far as an Idempotency-Key is concerned: the key of the endpoint that let them in.
-// Without one, nobody in particular.
+// The caller for the purpose of an Idempotency-Key: the endpoint key that was used. Without one,
+// the caller is anonymous.
 std::string caller_of(const Front& front) {
   const auto& with = front.ticket.strip_header;
   return with.empty() ? std::string() : sha256_hex(front.head().headers.get(with));
 }
 
-// An Idempotency-Key is its caller's alone, and stands for one request. Of callers without a key
-// nobody knows who is who: theirs is the same call only when it is the same request to the byte.
+// An Idempotency-Key belongs to one caller and one request. Anonymous callers cannot be told apart:
+// their calls are the same only if the requests are identical to the byte.
 std::string bound_key(const AsyncCall& call,
                       std::string_view key,
                       const std::string& caller,
@@ -114,8 +115,9 @@ std::size_t answer_bytes(const AsyncCall& call) {
 
 }  // namespace
 
-// Room for a call on its way to the head, given back when the place is; none: others are on their
-// way. An endpoint that has nothing on the line gets its first place where others have to wait.
+// Reserves space for a call on the connection to the head, freed with the returned object; null:
+// the connection is full. An endpoint with nothing in transit gets a first slot even while others
+// have to wait.
 std::shared_ptr<void> Calls::place_on_the_line(const LiveEndpoint& endpoint, std::size_t bytes) {
   const bool open = endpoint.policy().access == EndpointAccess::open;
   const auto found = accepting_->of_endpoint.find(endpoint.name());
@@ -145,7 +147,7 @@ void Calls::accept(const std::shared_ptr<Front>& front, LiveEndpoint& endpoint) 
       return front->refuse(come_back(full->second.why, full_hint, "5", front->request_id()));
     full_.erase(full);
   }
-  // Before the body is read: bodies on their way in are memory too.
+  // Before the body is read: incoming bodies use memory too.
   const std::size_t bytes =
       1024 + std::min<std::size_t>(front->head().content_length.value_or(
                                        front->head().chunked ? limits::async_body_bytes_max : 0),
@@ -175,7 +177,7 @@ void Calls::accept_body(const std::shared_ptr<Front>& front,
   call.method = front->head().method;
   call.target = front->head().target.substr(front->ticket.prefix_bytes);
   for (const auto& [field, value] : headers) {
-    // What is about this connection, or proves who asks, is not kept.
+    // Headers about this connection or with credentials are not stored.
     static constexpr std::string_view dropped[] = {"Host",
                                                    "Connection",
                                                    "Content-Length",
@@ -267,7 +269,7 @@ void Calls::ask(const std::shared_ptr<Front>& front, const std::string& id) {
   gateway_.link()->ask(AskCall{number, id}, number, [this, front](Result<Reply> reply) {
     --asked_;
     answer_page(front, std::move(reply));
-    // Posted, for the line may be ending what was asked on it.
+    // Posted, because the connection may be completing a request right now.
     if (!asking_.empty())
       gateway_.loop().post([this, alive = std::weak_ptr(accepting_)] {
         if (alive.expired() || asking_.empty() || asked_ >= limits::async_asked_at_once_max ||
@@ -291,7 +293,7 @@ void Calls::answer_page(const std::shared_ptr<Front>& front, Result<Reply> reply
   const Json& call = reply->document;
   if (call["status"].str_or("") != "done")
     return front->respond(net::Response::json(200, call.dump()));
-  // The answer as the application gave it.
+  // The application's answer, unchanged.
   net::Response answer;
   answer.status = static_cast<int>(call["answer_status"].int_or(200));
   for (const auto& [name, value] : call["headers"].members())
@@ -318,7 +320,7 @@ void Calls::take(const std::vector<WaitingCall>& waiting) {
       ++at;
       continue;
     }
-    // Recorded, or cancelled.
+    // Recorded or cancelled.
     if (at->second.fetch && !at->second.over)
       at->second.fetch->cancel();
     if (at->second.under_way())
@@ -344,8 +346,8 @@ void Calls::tick(SteadyTime now) {
     }
     if (running.under_way() || now < running.again_at)
       continue;
-    // Endpoints of which nothing is under way come first, and are not held up by those that have
-    // taken all there is.
+    // Endpoints without a running call come first and do not wait for those that have taken all
+    // slots.
     if (under_way_.contains(running.call.endpoint))
       others.push_back(&running);
     else
@@ -358,33 +360,33 @@ void Calls::tick(SteadyTime now) {
   }
 }
 
-// The table has names only; the call itself comes when it is its turn.
+// The table contains only names; the call itself is fetched when its turn comes.
 void Calls::take_whole(Running& running) {
   running.taking = true;
   ++taking_;
   ++under_way_all_;
   ++under_way_[running.call.endpoint];
   const auto number = gateway_.next_number();
-  gateway_.link()->ask(
-      TakeCall{number, running.call.id}, number, [this, id = running.call.id](Result<Reply> reply) {
-        --taking_;
-        const auto found = calls_.find(id);
-        if (found != calls_.end() && found->second.taking) {
-          Running& running = found->second;
-          not_under_way(running);
-          running.taking = false;
-          if (!reply || !reply->error.empty()) {
-            running.again_at =
-                gateway_.loop().steady() + seconds(1);  // the next table has it, or has not
-          } else {
-            running.call = std::move(reply->call);
-            running.here = true;
-            begin(running);
-          }
-        }
-        if (taking_ == 0 && reply)
-          tick(gateway_.loop().steady());
-      });
+  gateway_.link()->ask(TakeCall{number, running.call.id}, number,
+                       [this, id = running.call.id](Result<Reply> reply) {
+                         --taking_;
+                         const auto found = calls_.find(id);
+                         if (found != calls_.end() && found->second.taking) {
+                           Running& running = found->second;
+                           not_under_way(running);
+                           running.taking = false;
+                           if (!reply || !reply->error.empty()) {
+                             // The next table shows whether it still waits.
+                             running.again_at = gateway_.loop().steady() + seconds(1);
+                           } else {
+                             running.call = std::move(reply->call);
+                             running.here = true;
+                             begin(running);
+                           }
+                         }
+                         if (taking_ == 0 && reply)
+                           tick(gateway_.loop().steady());
+                       });
 }
 
 void Calls::not_under_way(const Running& running) {
@@ -459,7 +461,7 @@ void Calls::answered(const std::string& id, Result<net::Response> answer) {
     record(running);
 }
 
-// When there is room on the line; the next tick looks again.
+// Only when there is space on the connection; the next tick checks again.
 void Calls::record(Running& running) {
   const std::size_t bytes = answer_bytes(running.call);
   if (recording_bytes_ > 0 && recording_bytes_ + bytes > limits::async_recorded_at_once_bytes_max)

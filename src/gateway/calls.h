@@ -1,16 +1,16 @@
-// Asynchronous calls: `Prefer: respond-async` is answered with 202 once the call is in the journal,
-// and an address where its answer will be. The gateway carries calls out by calling itself, so that
+// Asynchronous calls: `Prefer: respond-async` is answered with 202 and the address of the future
+// answer once the call is in the journal. The gateway executes calls by calling itself, so that
 // holding, scaling and retries are the same for both kinds.
 //
-// What holds: a call that was accepted is carried out at least once. It is carried out again only
-// when its answer could not be recorded (a gateway that died between the two), so it should be
-// harmless to repeat, or bring an Idempotency-Key that the application knows. A failure of ours (no
-// replica in time, a replica that died) is tried again until the call is a day old; an answer of
-// the application, also one of status 500, is the answer.
+// Guarantees: an accepted call is executed at least once. It is executed again only if its answer
+// could not be recorded (a gateway that died between the two), so it should be harmless to repeat,
+// or carry an Idempotency-Key that the application understands. A failure of Billow's (no replica
+// in time, a replica that died) is retried until the call is a day old; an answer of the
+// application, even with status 500, is final.
 //
-// Bodies and answers share one line to the head with the tables that everybody's endpoints live by.
-// How much of them is on it at once has a limit for each way they take (core/model/call_limits.h):
-// what is beyond it is refused, or waits here for its turn.
+// Bodies and answers share one connection to the head with the tables that all endpoints depend on.
+// The amount in transit is limited for each direction (core/model/call_limits.h): more is refused,
+// or waits here for its turn.
 #pragma once
 
 #include <deque>
@@ -26,16 +26,16 @@ class Calls {
   explicit Calls(Gateway& gateway) : gateway_(gateway) {}
   void accept(const std::shared_ptr<Front>& front, LiveEndpoint& endpoint);
   void page(const std::shared_ptr<Front>& front,
-            std::string_view id);  // GET: how it stands or its answer; DELETE: cancel
-  void take(const std::vector<WaitingCall>&
-                waiting);  // of each endpoint the oldest that the head knows to be waiting
+            std::string_view id);  // GET: its status or answer; DELETE: cancel
+  // The oldest waiting call of each endpoint, from the head.
+  void take(const std::vector<WaitingCall>& waiting);
   void tick(SteadyTime now);
 
  private:
   struct Running {
     AsyncCall call;
-    bool here = false;    // all of it; else only its name and its endpoint's are known
-    bool taking = false;  // the head is asked for it
+    bool here = false;    // complete; otherwise only its name and endpoint are known
+    bool taking = false;  // requested from the head
     std::shared_ptr<net::HttpClient::Call> fetch;
     bool over = false;  // answered; being recorded
     bool recording = false;
@@ -77,7 +77,7 @@ class Calls {
   std::map<std::string, Full> full_;  // endpoints that the head takes no more calls for
   std::size_t recording_bytes_ = 0;
   std::size_t asked_ = 0;
-  std::deque<std::function<void()>> asking_;  // clients whose turn to ask has not come
+  std::deque<std::function<void()>> asking_;  // clients that wait for their turn to ask
   std::vector<net::Timer> timers_;
 };
 

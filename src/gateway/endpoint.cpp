@@ -14,8 +14,9 @@ namespace billow::gateway {
 namespace {
 constexpr Duration check_delay_min = milliseconds(20);
 constexpr Duration check_delay_max = seconds(1);
-constexpr Duration crash_habit = seconds(10);  // two crashes within this time are a habit
-constexpr std::uint32_t ports_lost_max = 5;    // further replicas without a port are failed starts
+constexpr Duration crash_habit = seconds(10);  // two crashes within this time are a pattern
+// After this, replicas without a port are failed starts.
+constexpr std::uint32_t ports_lost_max = 5;
 
 ScalePolicy scale_policy(const EndpointPolicy& p) {
   return {.min = std::max(p.min, p.base_on_demand),
@@ -122,7 +123,7 @@ void LiveEndpoint::replica_failed(SteadyTime now) {
   }
   if (row_.rolling != 0 && known && found->second.row.revision == row_.rolling) {
     rolling_failed_job_ = row_.failed_job;
-    rolling_failure_ = row_.failed_reason;  // concerns the new revision, not the serving one
+    rolling_failure_ = row_.failed_reason;  // belongs to the new revision, not to the serving one
     return;
   }
   const bool was_healthy = known && found->second.was_healthy;
@@ -209,8 +210,8 @@ void LiveEndpoint::follow_task(LiveReplica& live, const Replica& r, SteadyTime n
       router.set_phase(row.job, Phase::resuming, now);
       return;
     case TaskState::running:
-      // It was called back before the order to sleep was followed. This table may be older than
-      // that order, so it is not believed yet.
+      // It was called back before it followed the order to sleep. This table may be older than that
+      // order, so it is not trusted yet.
       if (live.fell && now - live.asked_at < call_back_patience)
         return;
       if (!believed(live)) {
@@ -294,7 +295,7 @@ void LiveEndpoint::checked(ReplicaKey key, bool healthy, SteadyTime now) {
     return;
   LiveReplica& live = found->second;
   live.checking = false;
-  // An answer counts only while the port is known to be the replica's.
+  // An answer counts only while the port is confirmed to be the replica's.
   if (!healthy || !believed(live)) {
     live.check_at = now + live.check_delay;
     live.check_delay = std::min(live.check_delay * 3 / 2, check_delay_max);

@@ -12,8 +12,7 @@
 //   failed and the old one continues. A replica of a revision that no longer serves is stopped when
 //   its last request has ended.
 // - Failed starts are retried at growing intervals. While the last start has failed and no replica
-// is
-//   awake or coming, callers get the reason.
+//   is awake or starting, callers get the reason.
 #pragma once
 
 #include <functional>
@@ -45,12 +44,12 @@ struct LiveReplica {
   ReplicaRow row;
   std::shared_ptr<Upstream> upstream;
   bool healthy = false;
-  bool was_healthy = false;  // once
+  bool was_healthy = false;  // at least once
   bool checking = false;
   bool told_to_stop = false;
   SteadyTime first_seen, check_at, asked_at;
   Duration check_delay = milliseconds(20);
-  bool waking = false;     // asked to wake; the time is measured
+  bool waking = false;     // asked to wake; its time is measured
   bool fell = false;       // called back before it was seen falling asleep
   std::uint64_t look = 0;  // number of the last question about its port
   SteadyTime look_asked;
@@ -82,11 +81,11 @@ class LiveEndpoint {
   // it has none.
   bool yield_one(SteadyTime now);
   bool awake(ReplicaKey but = 0) const;  // some replica other than that one can serve
-  bool waits_for_capacity() const;       // a replica of ours was ordered and has no place yet
+  bool waits_for_capacity() const;       // a replica was ordered and is not placed yet
   SteadyTime waits_since() const;
 
-  // Why no request can be served now: a start has failed and no replica is awake or coming. Empty:
-  // one is, or will be tried.
+  // Why no request can be served now: a start has failed and no replica is awake or starting. Empty
+  // if one is, or will be tried.
   std::string hopeless(SteadyTime now) const;
   int retry_after_s(SteadyTime now) const;
   std::shared_ptr<Upstream> upstream(ReplicaKey key);
@@ -97,12 +96,12 @@ class LiveEndpoint {
 
   Router router;
   Autoscaler scaler{ScalePolicy{}};
-  EndpointFigures totals;  // the counters of it
+  EndpointFigures totals;  // its counters
   Histogram first_byte, held_time, wake_time, start_time;
   void close();
 
  private:
-  // An order that nobody followed is given again after this.
+  // An order without effect is repeated after this time.
   static constexpr Duration move_patience = seconds(5);
   // A replica that was called back from sleep and still runs counts as awake after this.
   static constexpr Duration call_back_patience = seconds(1);
@@ -131,24 +130,24 @@ class LiveEndpoint {
   std::string name_;
   Say say_;
   FreePort free_port_;
-  std::function<bool()> head_is_here_;  // missing: it is
+  std::function<bool()> head_is_here_;  // missing: always true
   EndpointRow row_;
   bool known_ = false;
   std::map<ReplicaKey, LiveReplica> replicas_;
   std::vector<std::shared_ptr<Upstream>> ended_;
-  std::vector<std::pair<ReplicaKey, std::uint32_t>>
-      asked_;  // starts not seen in a table yet: placeholder and revision
+  // Starts not yet seen in a table: placeholder and revision.
+  std::vector<std::pair<ReplicaKey, std::uint32_t>> asked_;
   ReplicaKey next_placeholder_ = std::uint64_t{1} << 63;
-  std::uint32_t failures_ = 0;  // starts that failed one after the other
+  std::uint32_t failures_ = 0;  // consecutive failed starts
   std::string failure_;
   std::uint32_t ports_lost_ = 0;  // consecutive replicas whose port was taken
   SteadyTime start_again_at_;
   SteadyTime crashed_at_;     // the last replica that ended after it had been healthy
   std::uint32_t judged_ = 0;  // the revision judged last; repeated for a head that missed it
   SteadyTime judged_at_;
-  std::uint32_t rolled_ = 0;  // the one being brought up, and what had failed before it
+  std::uint32_t rolled_ = 0;  // the one being started, and the failure known before it
   std::uint64_t failed_before_ = 0;
-  std::string rolling_failure_;  // of one of its own replicas
+  std::string rolling_failure_;  // of one of its replicas
   std::uint64_t rolling_failed_job_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// What the gateway does for an endpoint: it starts, wakes, suspends and stops replicas, brings up a
-// new revision beside the old one, and tells callers why nobody can serve them.
+// The actions of the gateway for an endpoint: it starts, wakes, suspends and stops replicas, starts
+// a new revision beside the old one, and explains to callers why no replica can serve them.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 namespace billow::gateway {
 namespace {
 
-constexpr Duration placeholder_life = seconds(10);  // after that, a start counts as lost
+constexpr Duration placeholder_life = seconds(10);  // after that a start counts as lost
 constexpr Duration look_patience = seconds(1);      // until an agent is asked about a port again
 
 }  // namespace
@@ -28,7 +28,7 @@ std::string LiveEndpoint::hopeless(SteadyTime now) const {
   if (row_.serving == 0 && row_.rolling == 0)
     return row_.failed_reason.empty() ? "no revision has been healthy" : row_.failed_reason;
   if (!row_.held_back.empty()) {
-    // Replicas that are asleep cannot wake without money; the table will say when there is some.
+    // Sleeping replicas cannot wake without money; the table reports when there is some.
     const auto& all = router.replicas();
     if (std::none_of(all.begin(), all.end(), [](const auto& each) {
           return each.second.phase == Phase::ready || each.second.in_flight > 0;
@@ -80,8 +80,8 @@ void LiveEndpoint::move(ReplicaKey key, const char* what, const char* reason, St
   say_(MoveReplica{name_, key, what, reason});
 }
 
-// Starts that were refused, or asked for while the head was away, are forgotten; they are asked for
-// again if they are still wanted.
+// Starts that were refused, or requested while the head was away, are discarded and requested again
+// if still needed.
 void LiveEndpoint::forget_lost_starts(SteadyTime now) {
   for (auto at = asked_.begin(); at != asked_.end();) {
     const Replica* r = router.find(at->first);
@@ -94,7 +94,7 @@ void LiveEndpoint::forget_lost_starts(SteadyTime now) {
   }
 }
 
-// Orders that nobody followed: a suspend that was not possible, a resume that was lost on its way.
+// Orders without effect: a suspend that was not possible, a resume that got lost.
 void LiveEndpoint::forget_lost_orders(SteadyTime now) {
   for (auto& [key, live] : replicas_) {
     const Replica* r = router.find(key);
@@ -104,7 +104,7 @@ void LiveEndpoint::forget_lost_orders(SteadyTime now) {
         now - live.look_asked > look_patience)
       ask_who_has_port(live, now);
     const bool runs = live.healthy && live.row.task_state == TaskState::running;
-    // It was called back in time, or refused to sleep: it was awake all the time.
+    // It was called back in time, or refused to sleep: it has been awake all the time.
     if (live.fell && r->phase == Phase::resuming && runs &&
         now - live.asked_at >= call_back_patience) {
       live.fell = false;
@@ -126,7 +126,7 @@ void LiveEndpoint::resume(ReplicaKey key, SteadyTime now) {
   const auto found = replicas_.find(key);
   if (found == replicas_.end())
     return;
-  // Its order to sleep may be on its way; this one follows on the same connection.
+  // Its order to sleep may be under way; this one follows on the same connection.
   found->second.fell = found->second.row.task_state == TaskState::running;
   found->second.waking = true;
   router.set_phase(key, Phase::resuming, now);

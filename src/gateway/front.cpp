@@ -22,8 +22,8 @@ bool sane_request_id(std::string_view id) {
   return true;
 }
 
-// The answer's bytes on their way out. Small pieces that come together leave together; always empty
-// between two callbacks.
+// The outgoing bytes of the answer. Small pieces are sent together; always empty between two
+// callbacks.
 std::string& out() {
   static thread_local std::string buffer;
   return buffer;
@@ -111,7 +111,7 @@ void Front::stream_data(std::string_view data) {
       stream_->pause_reading();
     return;
   }
-  // What is complete is parsed where it lies; only the beginning of something is kept.
+  // Complete data is parsed in place; only an incomplete beginning is kept.
   if (processing_ || !pending_.empty()) {
     pending_.append(data);
     return process();
@@ -140,8 +140,8 @@ void Front::process() {
   stream_data(all);
 }
 
-// Takes what it can: heads while no request is being answered, the body of the one that is. Returns
-// how much.
+// Consumes what it can: heads while no request is being answered, and the body of the current one.
+// Returns the number of bytes.
 std::size_t Front::parse(std::string_view data) {
   std::size_t used = 0;
   while (used < data.size()) {
@@ -158,8 +158,8 @@ std::size_t Front::parse(std::string_view data) {
       return data.size();
     }
     used += fed->consumed;
-    // Either call may answer the request and begin the next: nothing of this one is looked at after
-    // it.
+    // Either call may answer the request and begin the next, so this request must not be accessed
+    // afterwards.
     if (in_head && parser_->head_done()) {
       take_head();
     } else if (!in_head && (parser_->done() || !fed->body.empty())) {
@@ -350,8 +350,7 @@ void Front::answer_body(std::string_view data) {
   buffer.clear();
 }
 
-// After each batch from the replica: what is left leaves, and a client that does not keep up holds
-// its replica back.
+// After each batch from the replica: sends the rest, and pauses the replica if the client is slow.
 void Front::back_drained() {
   if (!out().empty()) {
     stream_->send_views({out()});
@@ -392,7 +391,7 @@ void Front::back_failed(const std::string& why, bool sent_anything) {
                         .body_kept = body_kept_,
                         .tries = ticket.tries};
   if (answer_began_) {
-    // Cut, so that the client can tell a broken answer from a whole one.
+    // Cut off, so that the client can distinguish a broken answer from a complete one.
     out().clear();
     state_ = State::closed;
     done(End::replica_failed);
@@ -435,8 +434,8 @@ void Front::tunnel_open(net::HttpParser::Head& head) {
     stream_data(early);
 }
 
-// A client that sends no more may still read, and has mostly just gone: a replica that has heard so
-// gets no long silence.
+// A client that has closed its sending side may still read, but has usually gone: the tunnel gets a
+// shorter idle limit.
 SteadyTime Front::tunnel_deadline() const {
   const auto& options = proxy_.options();
   const bool told = peer_eof_ && back_ && back_->stream().queued() == 0;
@@ -489,7 +488,7 @@ void Front::respond(net::Response response) {
   end_of_answer();
 }
 
-// The framing cannot be trusted any more: one answer, then the end.
+// The framing can no longer be trusted: send one answer, then close.
 void Front::bad_request(int status, std::string_view detail) {
   const auto keep = shared_from_this();
   if (active() && answer_began_)

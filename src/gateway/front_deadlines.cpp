@@ -11,8 +11,8 @@ void Front::check_deadlines(SteadyTime now) {
   const auto& options = proxy_.options();
   if (state_ == State::closed)
     return;
-  // While reading is paused, the loop does not report that the client has gone. What it has sent
-  // into a tunnel still goes to the replica, unless it hung up.
+  // While reading is paused, the loop does not report that the client has disconnected. What it has
+  // sent into a tunnel still goes to the replica, unless it hung up.
   if (stream_->paused_peer_has_gone(state_ == State::tunnel))
     return close();
   if (stream_->queued() > 0 && now - stream_->last_write_progress() > options.write_stall_timeout)
@@ -30,7 +30,7 @@ void Front::check_deadlines(SteadyTime now) {
     case State::waiting:
       if (!body_complete_ && kept_body_.size() < limits::gateway_held_body_bytes_max)
         return bad_request(408, "the request's body did not arrive in time");
-      return;  // the gateway decides how long it is held
+      return;  // the gateway decides how long it may wait
     case State::serving:
       if (answer_began_)
         return close();

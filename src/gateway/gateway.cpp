@@ -73,9 +73,9 @@ Result<std::unique_ptr<Gateway>> Gateway::create(net::Loop& loop, Options option
   return out;
 }
 
-// By it other gateways know this one: they are told its fingerprint by the head, so that nobody has
-// to trust an authority. It lives as long as this process; the one a user has given is used where
-// there is one.
+// Other gateways identify this one by this certificate: the head announces its fingerprint, so no
+// certificate authority is needed. It lives as long as this process; a certificate from the user
+// takes precedence.
 Status Gateway::prepare_certificate() {
   if (!options_.proxy.tls.cert_path.empty()) {
     peer_pin_ = BILLOW_TRY(
@@ -131,8 +131,9 @@ void Gateway::take_table(Table table) {
       endpoint = std::make_shared<LiveEndpoint>(
           row.name,
           [this](FromGateway m) {
+            // Before the notification that callers wait for.
             if (std::holds_alternative<RevisionJudged>(m))
-              tell_changes();  // before the word that somebody waits for
+              tell_changes();
             if (link_)
               link_->say(m);
           },
@@ -166,7 +167,7 @@ void Gateway::take_table(Table table) {
   for (const auto& [name, endpoint] : all) {
     for (ReplicaKey key : endpoint->due_checks(now))
       check_health(endpoint, key);
-    // Who waits is served first: one that has just woken must not look idle.
+    // Waiting requests are served first: a replica that has just woken must not look idle.
     give_out(*endpoint);
     endpoint->steer(now);
   }
@@ -186,10 +187,10 @@ void Gateway::take_table(Table table) {
   kept_table_ = std::move(text);
 }
 
-// The head knows that these have ended. A process's own end resets its connections, but a node that
-// is gone resets none, and behind the port of a replica that never came to bind it may be somebody
-// else's sleeping process, which takes a connection and says nothing. What has been answered
-// already is on its way and gets a moment to arrive.
+// The head knows that these have ended. The end of a process resets its connections, but the loss
+// of a node resets none, and another sleeping process may listen on the port of a replica that
+// never bound it; such a process accepts a connection and sends nothing. An answer that is already
+// on its way gets a moment to arrive.
 void Gateway::give_up_on_ended(SteadyTime now) {
   const auto due = std::partition(ended_.begin(), ended_.end(), [&](const auto& each) {
     return now - each.first < last_words_patience;
@@ -267,7 +268,7 @@ void Gateway::hold_or_give(const std::shared_ptr<Front>& front,
     case Router::Verdict::go:
       if (auto upstream = endpoint.upstream(answer.replica))
         return front->give(upstream);
-      // Nobody knows where it is: it gets nothing until that is known, and the next one is asked.
+      // Its address is unknown: it gets nothing until that changes, and the next one is tried.
       endpoint.router.finished(answer.replica, now);
       endpoint.unreachable(answer.replica, now);
       return hold_or_give(front, endpoint, answer.replica);
@@ -288,9 +289,9 @@ void Gateway::hold_or_give(const std::shared_ptr<Front>& front,
   endpoint.steer(now);
 }
 
-// What this region cannot serve now goes to the nearest that is awake, and to one that sleeps when
-// ours does not come soon or must not. It stays this region's demand: what is served elsewhere on
-// its behalf wakes a replica here.
+// A request that this region cannot serve now goes to the nearest region with an awake replica, or
+// to one that sleeps if ours does not come soon or may not start. It still counts as demand of this
+// region, so a replica is woken here.
 bool Gateway::pass_on(const std::shared_ptr<Front>& front,
                       LiveEndpoint& endpoint,
                       Duration waited) {
@@ -354,8 +355,8 @@ bool Gateway::failed(const std::shared_ptr<Front>& front,
   const auto now = loop_.steady();
   const ReplicaKey from = front->ticket.upstream ? front->ticket.upstream->key : 0;
   log_debug("endpoint {}: replica {}: {}", endpoint->name(), from, why);
-  // It is asked first whether it is still there, and whether it is still itself: one that has just
-  // died would use up every try, and somebody else may have bound its port since.
+  // First it must confirm that it is alive and still owns its port: a replica that has just died
+  // would use up every retry, and another process may have bound its port since.
   endpoint->unreachable(from, now);
   if (Peers::is_peer(from))
     peers_->lost(from);
@@ -368,11 +369,11 @@ bool Gateway::failed(const std::shared_ptr<Front>& front,
   front->ticket.upstream = nullptr;
   for (ReplicaKey key : endpoint->due_checks(now))
     check_health(endpoint, key);
-  // Posted: this runs inside the failing connection's own callback.
+  // Posted: this runs inside the callback of the failing connection.
   loop_.post([this, front, endpoint, from] {
     if (!front->active() || closing_)
       return;
-    // Nobody looks after the queue of an endpoint that was deleted meanwhile.
+    // The queue of an endpoint that was deleted meanwhile is no longer processed.
     if (const auto at = endpoints_.find(endpoint->name());
         at == endpoints_.end() || at->second != endpoint)
       return front->refuse(net::problem(
@@ -473,8 +474,8 @@ void Gateway::tick() {
   }
 }
 
-// Many endpoints share few GPUs: when one waits for a place, another's idle replica sleeps before
-// its time.
+// Many endpoints share few GPUs: if one waits for capacity, an idle replica of another is suspended
+// early.
 void Gateway::free_capacity() {
   const auto now = loop_.steady();
   std::size_t wanted = 0;
@@ -483,7 +484,7 @@ void Gateway::free_capacity() {
       ++wanted;
   if (wanted == 0)
     return;
-  // Who has been idle longest gives way first; those under way to sleep already count.
+  // The longest idle goes first; replicas that are already falling asleep count.
   std::vector<std::pair<SteadyTime, LiveEndpoint*>> idle;
   std::size_t leaving = 0;
   for (const auto& [name, endpoint] : endpoints_) {
@@ -517,7 +518,7 @@ void Gateway::check_health(const std::shared_ptr<LiveEndpoint>& endpoint, Replic
   request.timeout = seconds(5);
   request.headers = {{"User-Agent", "billow-gateway health"}, {"Connection", "close"}};
   request.on_chunk = [](std::string_view) {
-  };  // whatever it says, only the status counts
+  };  // only the status counts
   client_->fetch(std::move(request), [this, weak = std::weak_ptr(endpoint), key,
                                       any = path.empty()](Result<net::Response> answer) {
     const auto live = weak.lock();
@@ -533,8 +534,8 @@ void Gateway::check_health(const std::shared_ptr<LiveEndpoint>& endpoint, Replic
   });
 }
 
-// A port that no replica has and nobody on this machine just now. On other machines it is as good a
-// guess as any: a replica that finds it taken fails, and its successor gets another.
+// A port that no replica has and that is free on this machine now. On other machines it is a guess:
+// a replica that finds it taken fails, and its successor gets another.
 Result<std::uint16_t> Gateway::free_port() {
   std::set<std::uint16_t> taken;
   for (const auto& [name, endpoint] : endpoints_)

@@ -23,7 +23,7 @@ class HeadLink {
   virtual ~HeadLink() = default;
   virtual bool connected() const = 0;
   virtual void say(const FromGateway& message) = 0;
-  // A message that is answered; `done` comes once, with an error when the head is or goes away.
+  // A message with an answer; `done` is called once, with an error if the head is or goes away.
   virtual void ask(FromGateway message,
                    std::uint64_t number,
                    std::function<void(Result<Reply>)> done) = 0;
@@ -35,10 +35,10 @@ class Gateway final : public ProxyHost {
  public:
   struct Options {
     Proxy::Options proxy;
-    std::string data_dir;   // table.json and access.log; empty: neither
+    std::string data_dir;   // table.json and access.log; empty: neither is written
     std::string advertise;  // where other gateways reach this one; empty: where it listens
-    std::vector<std::string>
-        webhook_hosts;  // called although they are of this machine or its networks
+    // Allowed although they are on this machine or its networks.
+    std::vector<std::string> webhook_hosts;
   };
   static Result<std::unique_ptr<Gateway>> create(net::Loop& loop, Options options);
   ~Gateway() override;
@@ -46,17 +46,17 @@ class Gateway final : public ProxyHost {
   void set_link(HeadLink* link) { link_ = link; }
   HeadLink* link() { return link_; }
   void take_table(Table table);
-  Status load_table();  // the one kept, if there is one
+  Status load_table();  // the saved one, if any
   Figures figures() const;
-  // Tells the head how its endpoints stand if that has changed since it was told: who has just
-  // deployed one looks at once.
+  // Reports the state of the endpoints to the head if it has changed: after a deployment the user
+  // checks at once.
   void tell_changes();
   Proxy& proxy() { return *proxy_; }
   net::Loop& loop() { return loop_; }
   net::HttpClient& client() { return *client_; }
   net::HttpClient& webhook_client() {
     return *webhook_client_;
-  }  // goes where the Internet is, and where an admin has said
+  }  // reaches public addresses, and those an admin has allowed
   const std::string& secret() const { return secret_; }
   std::shared_ptr<LiveEndpoint> find(std::string_view name) const;
   std::uint64_t next_number() { return ++last_number_; }
@@ -111,23 +111,23 @@ class Gateway final : public ProxyHost {
   RequestId last_request_ = 0;
   std::uint64_t last_number_ = 0;
   std::string id_prefix_, secret_, peer_key_, peer_pin_;
-  std::string told_;  // how many of each endpoint's replicas are ready, asleep and coming, as the
-                      // head was told last
-  std::string kept_table_;                        // as written last
-  std::map<std::string, EndpointFigures> saved_;  // counters of before this process
+  std::string told_;        // the last report to the head: how many replicas of each endpoint are
+                            // ready, asleep and starting
+  std::string kept_table_;  // as written last
+  std::map<std::string, EndpointFigures> saved_;  // counters from before this process
   SteadyTime saved_at_;
   bool closing_ = false;
   std::function<void()> on_leave_;
   net::Timer tick_timer_;
 };
 
-// Whether a client may call an endpoint, and what of its request is for the gateway alone. An
-// answer means: no.
+// Checks whether a client may call an endpoint, and removes the parts of its request meant for the
+// gateway. An answer means refusal.
 std::optional<net::Response> check_access(Front& front,
                                           const LiveEndpoint& endpoint,
                                           std::string_view secret,
                                           std::string_view peer_key);
-// The answer to a browser's question before a call from another site; none: it is no such question.
+// The answer to a browser's CORS preflight; none: it is not one.
 std::optional<net::Response> cors_preflight(Front& front, const EndpointPolicy& policy);
 // Tokens that a model's answer reports in its "usage".
 struct TokenUsage {
@@ -135,17 +135,17 @@ struct TokenUsage {
 };
 TokenUsage usage_of(std::string_view tail);
 
-// The header by which the gateway knows its own asynchronous calls.
+// The header by which the gateway recognises its own asynchronous calls.
 inline constexpr char internal_header[] = "X-Billow-Internal";
 
 struct GatewayOptions {
   std::vector<std::string> listen = {"127.0.0.1:7071"};
   net::TlsServerOptions tls;
   std::string data_dir;
-  std::string head;  // unix:…, http://…; empty: only what `serve` names
+  std::string head;  // unix:…, http://…; empty: only the endpoints in `serve`
   std::string token_path;
-  net::TlsClientOptions head_tls;  // how an https:// head is known
-  std::string region;              // whose replicas it steers
+  net::TlsClientOptions head_tls;  // how to verify an https:// head
+  std::string region;              // of the replicas it controls
   std::string advertise;
   std::vector<std::string> webhook_hosts;
   std::vector<std::string> serve;  // NAME=HOST:PORT[,HOST:PORT]: fixed endpoints without a head

@@ -1,4 +1,4 @@
-// The gateway's figures: what it reports to the head, saves on disk and shows on its own pages.
+// The gateway's figures: reported to the head, saved on disk and shown on its own pages.
 #include <fmt/format.h>
 
 #include "base/file.h"

@@ -1,5 +1,4 @@
-// Heads rewritten on their way through: what belongs to one hop stays with it, what the next must
-// know is added.
+// Rewrites HTTP heads in transit: drops hop-by-hop fields, and adds those that the next hop needs.
 #include <array>
 
 #include "base/text.h"
@@ -11,7 +10,7 @@ namespace {
 
 using net::equal_nocase;
 
-// Fields about one connection, and the framing, which is stated anew.
+// Fields about one connection, and the framing, which is written again.
 bool hop_by_hop(std::string_view name) {
   switch (name.size()) {
     case 2:
@@ -37,7 +36,7 @@ bool hop_by_hop(std::string_view name) {
   }
 }
 
-// What the proxy itself says about the client; a client's own words about it are not believed.
+// Fields that the proxy sets about the client; the client's own values are discarded.
 bool ours(std::string_view name) {
   switch (name.size()) {
     case 9:
@@ -120,7 +119,7 @@ bool repeatable_method(std::string_view method) {
 
 void write_request_head(std::string& out, const Front& front) {
   const auto& head = front.head();
-  // Another gateway is shown what the client asked for; a replica its own part of it.
+  // Another gateway sees the client's full path; a replica only its own part.
   const bool to_peer = front.ticket.upstream && !front.ticket.upstream->peer_key.empty();
   const std::size_t prefix_bytes = to_peer ? 0 : front.ticket.prefix_bytes;
   const std::string_view prefix = std::string_view(head.target).substr(0, prefix_bytes);
@@ -199,8 +198,8 @@ void write_answer_head(std::string& out,
       continue;
     if (name.size() == 10 && equal_nocase(name, "Set-Cookie") && sets_session(value))
       continue;
-    // A redirect within the replica's own paths leads to where the client sees them. One that knows
-    // its prefix has said so itself.
+    // A redirect within the replica's paths is rewritten to the paths that the client sees. A
+    // replica that knows its prefix has already done so.
     const std::string_view prefix =
         std::string_view(front.head().target).substr(0, front.ticket.prefix_bytes);
     if (equal_nocase(name, "Location") && value.starts_with('/') && !value.starts_with("//") &&
@@ -250,7 +249,7 @@ void write_whole_head(std::string& out,
   }
   if (!front.request_id().empty() && !response.headers.has("X-Request-Id"))
     append_field(out, "X-Request-Id", front.request_id());
-  // Tells an error of the gateway from one of the application.
+  // Distinguishes an error of the gateway from one of the application.
   if (response.status >= 400)
     append_field(out, "X-Billow-Problem", "1");
   append_cors(out, front);

@@ -1,4 +1,4 @@
-// The words between head and gateway as text: one JSON object each, with its kind.
+// The messages between head and gateway as text: one JSON object each, with its kind.
 #pragma once
 
 #include "base/json.h"

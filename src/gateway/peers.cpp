@@ -95,7 +95,8 @@ void Peers::ask(const std::shared_ptr<Peer>& peer) {
         live->asking = false;
         live->ask_at = now + ask_every;
         const bool there = answer && answer->status == 200;
-        // The newest counts for half: distances change slowly, single answers are late by chance.
+        // The newest counts for half: distances change slowly, and single answers are late by
+        // chance.
         if (there)
           live->round_trip = live->there ? (live->round_trip + (now - began)) / 2 : now - began;
         if (there != live->there)

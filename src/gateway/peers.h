@@ -18,8 +18,8 @@
 
 namespace billow::gateway {
 
-// The header by which a gateway knows what another has passed on: checked already, and not to be
-// passed on again.
+// The header that marks a request from another gateway: already checked, and not to be passed on
+// again.
 inline constexpr char peer_header[] = "X-Billow-Peer";
 
 class Peers {
@@ -28,10 +28,10 @@ class Peers {
   ~Peers();
   void take(const std::vector<PeerRow>& rows);
   void tick(SteadyTime now);
-  // The nearest that answers, of those whose region `fits`. None: null.
+  // The nearest reachable one whose region `fits`; null if there is none.
   std::shared_ptr<Upstream> nearest(
       const std::function<bool(const std::string& region)>& fits) const;
-  // It could not be reached: not until it answers again.
+  // It could not be reached: skipped until it answers again.
   void lost(ReplicaKey key);
   static bool is_peer(ReplicaKey key) { return (key & first_key) != 0; }
 
@@ -40,8 +40,7 @@ class Peers {
   struct Peer {
     PeerRow row;
     std::shared_ptr<Upstream> upstream;
-    std::unique_ptr<net::HttpClient>
-        client;  // that believes in its certificate alone; null: it has none
+    std::unique_ptr<net::HttpClient> client;  // trusts only its certificate; null: it has none
     bool there = false, asking = false;
     Duration round_trip;
     SteadyTime ask_at;
@@ -51,7 +50,7 @@ class Peers {
   net::Loop& loop_;
   net::HttpClient& client_;
   std::vector<std::shared_ptr<Peer>> peers_;
-  std::set<std::string> warned_;  // tables come often: once about each
+  std::set<std::string> warned_;  // tables come often: one warning for each
   ReplicaKey last_key_ = first_key;
 };
 

@@ -6,11 +6,10 @@
 
 namespace billow::gateway {
 namespace {
-constexpr Duration remembered =
-    seconds(60);  // longer than a wish takes to become a replica of the table
+constexpr Duration remembered = seconds(60);  // longer than a start takes to appear in the table
 constexpr std::uint32_t kernel_asked_max = 4096;
-constexpr std::uint32_t step =
-    7919;  // from one candidate to the next: whoever takes ports takes them in a row
+// Step between candidates: other programs take consecutive ports.
+constexpr std::uint32_t step = 7919;
 }  // namespace
 
 Result<std::uint16_t> Ports::propose(const std::set<std::uint16_t>& taken,

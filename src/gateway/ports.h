@@ -1,8 +1,8 @@
-// Ports proposed to replicas. A replica binds its port long after it was asked for (it may be
-// queued for minutes), so that a port is free now says little: two endpoints that are given one
-// port would fight over it, and the first to bind would answer the other's health check. Known as
-// taken are those of every replica in the table, whatever its state, and those proposed lately.
-// Where nothing is left nothing is proposed: a port that is taken is somebody else's to answer on.
+// Proposes ports for replicas. A replica binds its port long after it was chosen (it may be queued
+// for minutes), so a port that is free now may not be later: two endpoints with the same port would
+// fight over it, and the first to bind would answer the other's health check. The ports of all
+// replicas in the table, whatever their state, and recently proposed ones count as taken. If none
+// is left, none is proposed, because another process would answer on a taken port.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,11 @@ namespace billow::gateway {
 class Ports {
  public:
   struct Range {
-    std::uint16_t from = 20000, to = 32000;  // below those that the kernel hands out by itself
+    std::uint16_t from = 20000, to = 32000;  // below the kernel's ephemeral ports
   };
   Ports() = default;
   explicit Ports(Range range) : range_(range) {}
-  // `taken`: of replicas that exist. `bindable`: whether this machine's kernel would give it just
-  // now.
+  // `taken`: ports of existing replicas. `bindable`: whether the port is free on this machine now.
   Result<std::uint16_t> propose(const std::set<std::uint16_t>& taken,
                                 const std::function<bool(std::uint16_t)>& bindable,
                                 std::uint64_t random,

@@ -4,12 +4,10 @@
 //
 // Guarantees
 // - One strict parser (net/http/http_parser.h) reads both sides, and every head is written again
-// from
-//   the parsed values. Anything ambiguous never reaches a replica.
+//   from the parsed values. Anything ambiguous never reaches a replica.
 // - Bodies stream: at most limits::gateway_flow_bytes_max are buffered, then the sender is paused.
-// Of
-//   a request that waits for a replica, limits::gateway_held_body_bytes_max are read and kept until
-//   the answer begins, so that it can be sent to another replica.
+//   Of a request that waits for a replica, limits::gateway_held_body_bytes_max are read and kept
+//   until the answer begins, so that it can be sent to another replica.
 // - If the client disconnects, its request is cancelled: the connection to the replica is closed.
 // - Every wait has a deadline: for a head, a body, an answer, a reader, the next request.
 // - Connections to replicas are reused, but only if nothing unexpected has arrived on them.
@@ -36,30 +34,30 @@ class Front;
 class Back;
 class Proxy;
 
-// A replica as the proxy reaches it, with its kept connections.
+// A replica as seen by the proxy, with its idle connections.
 struct Upstream {
   ReplicaKey key = 0;
   std::string name;  // "127.0.0.1:20017", for the log
   net::RawAddress address;
-  std::string peer_key;  // another gateway, and the key it knows us by; empty: a replica
-  std::shared_ptr<net::TlsContext> tls;  // by which that gateway is known; null: without
+  std::string peer_key;  // of another gateway: authenticates us to it; empty: a replica
+  std::shared_ptr<net::TlsContext> tls;  // verifies that gateway; null: without TLS
   std::vector<std::shared_ptr<Back>> idle;
   static Result<std::shared_ptr<Upstream>> create(ReplicaKey key, const std::string& address);
-  void close();  // its kept connections
+  void close();  // its idle connections
 };
 
-// What the host decides about a request; it stays with it until its end.
+// The host's decision about a request, kept until the request ends.
 struct Ticket {
   RequestId id = 0;
-  std::shared_ptr<void> endpoint;  // the host's own
+  std::shared_ptr<void> endpoint;  // owned by the host
   std::size_t prefix_bytes = 0;    // of the target, not shown to the replica: "/f/NAME"
   Duration timeout = seconds(60);  // from its arrival to the answer's head
-  std::string strip_header;        // carried the endpoint's key: not the replica's business
+  std::string strip_header;        // carried the endpoint's key, which the replica must not see
   std::string allow_origin;        // CORS
   bool from_peer = false;          // another gateway passed it on
   std::uint32_t tries = 0;
   std::shared_ptr<Upstream> upstream;         // while one serves it
-  SteadyTime arrived, given, first_byte;      // given: when a replica was
+  SteadyTime arrived, given, first_byte;      // given: to a replica
   std::uint64_t bytes_in = 0, bytes_out = 0;  // of the bodies
   int status = 0;
   std::string usage_tail;  // the end of a JSON or event-stream answer, where models report tokens
@@ -68,18 +66,18 @@ struct Ticket {
 
 enum class End { answered, refused, client_gone, replica_failed, timed_out };
 
-// Told by the proxy, on the loop's thread.
+// Callbacks of the proxy, on the loop's thread.
 class ProxyHost {
  public:
   virtual ~ProxyHost() = default;
-  // A head is here. Call give(), refuse(), or keep the front and do so later.
+  // A head has arrived. Call give(), refuse(), or keep the front and do so later.
   virtual void arrived(const std::shared_ptr<Front>& front) = 0;
-  // Its replica failed before the answer began. True: the host will give() another; false: the
-  // client is told.
+  // The replica failed before the answer began. True: the host will give() another; false: the
+  // client gets an error.
   virtual bool failed(const std::shared_ptr<Front>& front,
                       const Failure& failure,
                       const std::string& why) = 0;
-  // It is over, one way or another: its slot is free. Called once for every arrival.
+  // The request has ended in some way: its slot is free. Called once for every arrival.
   virtual void over(Front& front, End end) = 0;
   virtual std::string next_request_id() = 0;
 };
@@ -105,9 +103,9 @@ class Front final : public net::StreamOwner, public std::enable_shared_from_this
   bool active() const { return state_ == State::waiting || state_ == State::serving; }
   Ticket ticket;
   void give(const std::shared_ptr<Upstream>& upstream);
-  void refuse(
-      net::Response response);  // before an answer has begun; the body is not read any further
-  // A whole answer with the request's body read first, for what the gateway answers by itself.
+  // Before an answer has begun; the rest of the body is not read.
+  void refuse(net::Response response);
+  // Reads the request's body first, for answers by the gateway itself.
   void read_body(std::size_t bytes_max, std::function<void(std::string)> done);
   void respond(net::Response response);
 
@@ -118,8 +116,8 @@ class Front final : public net::StreamOwner, public std::enable_shared_from_this
   void tunnel_open(net::HttpParser::Head& head);
   void tunnel_data(std::string_view data);
   void back_failed(const std::string& why, bool sent_anything);
-  void back_drained();  // a batch of the answer has been taken in
-  void body_drained();  // the replica has taken what was queued for it
+  void back_drained();  // a batch of the answer has been processed
+  void body_drained();  // the replica has taken everything queued for it
   bool congested() const { return stream_->queued() > limits::gateway_flow_bytes_max; }
   bool head_only() const { return head_only_; }
   bool wants_upgrade() const { return upgrade_; }
@@ -132,10 +130,10 @@ class Front final : public net::StreamOwner, public std::enable_shared_from_this
  private:
   enum class State {
     idle,     // between two requests, or within a head
-    waiting,  // a head is here, no replica is
-    serving,  // a replica has it
+    waiting,  // a head has arrived, no replica is assigned
+    serving,  // a replica is assigned
     tunnel,   // a WebSocket: bytes both ways
-    goodbye,  // the last answer is on its way
+    goodbye,  // the last answer is being sent
     closed,
   };
   void process();
@@ -156,7 +154,7 @@ class Front final : public net::StreamOwner, public std::enable_shared_from_this
   State state_ = State::idle;
   std::optional<net::HttpParser> parser_;
   net::HttpParser::Head head_;
-  std::string pending_;  // received and not parsed
+  std::string pending_;  // received but not parsed
   bool processing_ = false;
   std::string peer_;
   bool local_ = false;
@@ -220,22 +218,22 @@ class Proxy {
   struct Options {
     std::vector<std::string> listen;
     net::TlsServerOptions tls;
-    // For listeners without TLS: whoever begins with a TLS handshake (other gateways do) is served
-    // with this certificate on the same port.
+    // For listeners without TLS: a client that begins with a TLS handshake (other gateways do) is
+    // served with this certificate on the same port.
     net::TlsServerOptions also_tls;
     std::size_t connections_max = limits::http_connections_max;
     Duration idle_timeout = limits::http_idle_timeout;
     Duration header_timeout = limits::http_header_timeout;
     Duration body_idle_timeout = limits::http_body_idle_timeout;
     Duration write_stall_timeout = limits::http_write_stall_timeout;
-    Duration stream_idle_timeout = minutes(30);  // of an answer that has begun
+    Duration stream_idle_timeout = minutes(30);  // for an answer that has begun
     Duration connect_timeout = limits::gateway_connect_timeout;
   };
   static Result<std::unique_ptr<Proxy>> create(net::Loop& loop, Options options, ProxyHost& host);
   ~Proxy();
   std::vector<std::string> bound_addresses() const;
-  std::size_t connections() const { return fronts_.size(); }  // that have said something
-  void stop_listening();                                      // answers what is under way
+  std::size_t connections() const { return fronts_.size(); }  // that have sent something
+  void stop_listening();                                      // current requests are still answered
 
   net::Loop& loop() { return loop_; }
   const Options& options() const { return options_; }
@@ -245,8 +243,8 @@ class Proxy {
   std::string_view date();
   std::shared_ptr<Back> connect(const std::shared_ptr<Upstream>& upstream, std::string& why);
   void keep(const std::shared_ptr<Upstream>& upstream, std::shared_ptr<Back> back);
-  void give_up(const Upstream& upstream);  // it has ended: whoever has no byte of an answer from it
-                                           // yet is told, or tried again
+  // It has ended: requests without any byte of an answer from it fail or are retried.
+  void give_up(const Upstream& upstream);
 
  private:
   struct Listening;
@@ -267,8 +265,8 @@ class Proxy {
     SteadyTime since;
     net::Watch watch;
   };
-  std::map<int, Undecided>
-      undecided_;  // connections of which not a byte has come: whether it is TLS is not known
+  // Connections without any data yet: whether they use TLS is unknown.
+  std::map<int, Undecided> undecided_;
   std::vector<std::unique_ptr<Listening>> listening_;
   std::unordered_map<Front*, std::shared_ptr<Front>> fronts_;
   std::vector<std::weak_ptr<Upstream>> upstreams_;
@@ -278,13 +276,14 @@ class Proxy {
   net::Timer sweep_timer_, accept_again_;
 };
 
-// The dashboard's own cookie. Browsers do not tell ports apart, so one who is signed in sends it to
-// endpoints of the same host too: it is no replica's business, and no replica may set it.
+// The dashboard's cookie. Browsers do not distinguish ports, so a signed-in user sends it to
+// endpoints on the same host too: no replica may see it or set it.
 inline constexpr std::string_view session_cookie = "billow_session";
-std::string without_session(std::string_view cookies);  // of a Cookie field; empty: nothing is left
+// For a Cookie field; empty: nothing is left.
+std::string without_session(std::string_view cookies);
 bool sets_session(std::string_view set_cookie);
 
-// Heads as they go on, written into `out`.
+// Writes the rewritten heads into `out`.
 void write_request_head(std::string& out, const Front& front);
 void write_answer_head(std::string& out,
                        const net::HttpParser::Head& head,

@@ -20,7 +20,7 @@ ReplicaKey Router::pick(ReplicaKey avoid) const {
         best = &r;
       continue;
     }
-    // Without a limit packing would put everything on one: there the least busy is taken.
+    // Without a limit, packing would put everything on one replica, so the least busy is taken.
     if (options_.concurrency == 0 ? r.in_flight < best->in_flight : r.in_flight > best->in_flight)
       best = &r;
   }
@@ -37,7 +37,7 @@ Router::Answer Router::arrive(RequestId request,
       ++replicas_.at(to).in_flight;
       return {Verdict::go, to};
     }
-  // Who was served before and failed is never refused: its place was its own already.
+  // A request that was assigned before and failed is never refused: it already had its slot.
   if (held_.size() >= options_.queue_max && avoid == 0)
     return {Verdict::full, 0};
   held_.emplace(request, Held{now, deadline, avoid});

@@ -1,19 +1,16 @@
-// Which replica a request goes to, and who waits for one: the pure half of the gateway, one Router
-// for each endpoint. It has no clock and no socket; the proxy and the trace replay drive the same
-// class.
+// Which replica a request goes to, and which requests wait: the pure half of the gateway, one
+// Router for each endpoint. It has no clock and no socket; the proxy and the trace replay drive the
+// same class.
 //
 // Rules
 // - A request goes to the fullest replica that still has a free slot. Packed this way the others
-// become idle and can sleep; spread
-//   evenly none ever would.
-// - Nobody overtakes: while anybody is held, a newcomer is held behind them. A request that is
-// tried again keeps its place.
-// - The queue is bounded and everybody in it has a deadline. Beyond the bound a request is refused
-// at once, with an estimate of when
-//   to come back.
-// - A replica that leaves (drains, sleeps, stops) gets no new request; what it is serving it
-// finishes. `releasable` says when it may
-//   be put to sleep or ended: never while it serves.
+//   become idle and can sleep; spread evenly none ever would.
+// - First come, first served: while a request is held, new ones are held behind it. A retried
+//   request keeps its place.
+// - The queue is bounded and every request in it has a deadline. Beyond the bound a request is
+//   refused at once, with an estimate of when to retry.
+// - A replica that leaves (drains, sleeps, stops) gets no new request and finishes its current
+//   ones. `releasable` tells when it may be suspended or stopped: never while it serves.
 #pragma once
 
 #include <cstdint>
@@ -26,14 +23,14 @@
 
 namespace billow::gateway {
 
-using RequestId = std::uint64_t;   // given out in order of arrival
+using RequestId = std::uint64_t;   // assigned in order of arrival
 using ReplicaKey = std::uint64_t;  // the number of its job
 
 enum class Phase {
-  starting,  // a job that has not answered its health check yet
+  starting,  // has not passed its health check yet
   ready,
-  leaving,    // serves what it has and takes no more
-  falling,    // on its way to sleep, idle: it takes no more, and can be called back
+  leaving,    // finishes its requests and takes no more
+  falling,    // idle and being suspended: takes no more, but can be called back
   suspended,  // sleeps in memory
   resuming,
 };
@@ -41,7 +38,7 @@ enum class Phase {
 struct Replica {
   ReplicaKey key = 0;
   Phase phase = Phase::starting;
-  bool current = true;  // of the revision that serves; others get no new requests
+  bool current = true;  // has the serving revision; others get no new requests
   bool spot = false;
   std::uint32_t in_flight = 0;
   SteadyTime since;       // of its phase
@@ -51,13 +48,13 @@ struct Replica {
 struct Held {
   SteadyTime since;
   SteadyTime deadline;
-  ReplicaKey avoid = 0;  // the replica that failed it, unless no other is there
+  ReplicaKey avoid = 0;  // the replica that failed it; used only if there is no other
 };
 
 class Router {
  public:
   struct Options {
-    std::uint32_t concurrency = 8;  // requests at once for one replica; 0: no limit
+    std::uint32_t concurrency = 8;  // concurrent requests per replica; 0: no limit
     std::size_t queue_max = limits::endpoint_queue_max;
   };
   enum class Verdict { go, held, full };
@@ -76,19 +73,19 @@ class Router {
   void configure(Options options) { options_ = options; }
   const Options& options() const { return options_; }
 
-  // A new request, or one that is tried again (then `avoid` names who failed it, and its first
-  // arrival counts).
+  // A new request, or a retry (then `avoid` names the failed replica, and the first arrival
+  // counts).
   Answer arrive(RequestId request, SteadyTime now, SteadyTime deadline, ReplicaKey avoid = 0);
-  // The client has gone, or the caller gives up. True: it was held.
+  // The client has disconnected, or the caller gives up. True: it was held.
   bool cancel(RequestId request) { return held_.erase(request) > 0; }
-  // One request of a replica is over. Free slots are handed out by `dispatch`.
+  // One request of a replica has ended. `dispatch` assigns the free slot.
   void finished(ReplicaKey replica, SteadyTime now);
-  // Hands free slots to those who wait, oldest first.
+  // Assigns free slots to held requests, oldest first.
   std::vector<Assigned> dispatch(SteadyTime now);
-  // Takes out whose deadline has passed.
+  // Removes requests whose deadline has passed.
   std::vector<RequestId> expire(SteadyTime now);
 
-  Replica& replica(ReplicaKey key, SteadyTime now);  // made on first use
+  Replica& replica(ReplicaKey key, SteadyTime now);  // created on first use
   Replica* find(ReplicaKey key);
   void set_phase(ReplicaKey key, Phase phase, SteadyTime now);
   void remove(ReplicaKey key) { replicas_.erase(key); }
@@ -102,12 +99,12 @@ class Router {
   void lent(bool more) { more ? ++lent_ : lent_ -= lent_ > 0; }
   std::uint32_t lent() const { return lent_; }
   Duration oldest_wait(SteadyTime now) const;
-  // Seconds until a refused client should come back: how long the queue takes at the measured
+  // Seconds until a refused client should retry: the time to work off the queue at the measured
   // service time, 1 to 60.
   int retry_after_s(Duration service_time) const;
 
  private:
-  ReplicaKey pick(ReplicaKey avoid) const;  // zero: nobody has room
+  ReplicaKey pick(ReplicaKey avoid) const;  // zero: no free slot
 
   Options options_;
   std::map<ReplicaKey, Replica> replicas_;
@@ -115,16 +112,16 @@ class Router {
   std::map<RequestId, Held> held_;  // numbers rise with arrival, so this is the queue in order
 };
 
-// Whether a failed request may be sent to another replica. Nothing that a client has begun to read
-// can be taken back, and what a replica may have carried out already is repeated only where that is
-// harmless: by its method, by a key that the application understands, or because not one byte had
-// left.
+// Whether a failed request may be sent to another replica. An answer that the client has begun to
+// read cannot be taken back, and a request that a replica may have executed is repeated only if
+// that is harmless: by its method, by a key that the application understands, or because not one
+// byte was sent.
 struct Failure {
-  bool answer_began = false;       // a byte of the answer has gone to the client
+  bool answer_began = false;       // a byte of the answer was sent to the client
   bool sent_anything = false;      // a byte of the request may have reached the replica
   bool repeatable_method = false;  // GET, HEAD, PUT, DELETE, OPTIONS
   bool has_idempotency_key = false;
-  bool body_kept = true;  // the body, or all of it so far, is still here
+  bool body_kept = true;  // the body, or all of it so far, is still available
   std::uint32_t tries = 1;
 };
 bool may_retry(const Failure& failure);

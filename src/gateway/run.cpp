@@ -1,4 +1,4 @@
-// The gateway as a process: its loop, its signals, and its line to the head.
+// The gateway as a process: its loop, its signals, and its connection to the head.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
@@ -110,8 +110,8 @@ class Line final : public HeadLink {
 
   net::Loop& loop_;
   Gateway& gateway_;
-  std::unique_ptr<net::HttpClient>
-      client_;  // believes in the head's certificate, and speaks to it alone
+  // Trusts only the head's certificate, and connects only to it.
+  std::unique_ptr<net::HttpClient> client_;
   net::Endpoint head_;
   std::string token_path_, region_;
   std::shared_ptr<net::WebSocket> socket_;
@@ -120,7 +120,7 @@ class Line final : public HeadLink {
   bool complained_ = false;
 };
 
-// "NAME=127.0.0.1:8000,127.0.0.1:8001" as a table of endpoints that are always there.
+// "NAME=127.0.0.1:8000,127.0.0.1:8001" as a table of permanent endpoints.
 Result<Table> fixed_table(const std::vector<std::string>& serve) {
   Table table;
   std::uint64_t key = 0;
@@ -158,8 +158,8 @@ Result<Fd> lock_directory(const std::string& directory) {
   return lock;
 }
 
-// If the port is taken and any port will do: the one it had before, because callers know it, else a
-// free one.
+// If the port is taken and any port is allowed: the one it had before, because callers know it,
+// else a free one.
 Result<std::unique_ptr<Gateway>> open_gateway(net::Loop& loop, const GatewayOptions& options) {
   Gateway::Options made;
   made.proxy.listen = options.listen;

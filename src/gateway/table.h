@@ -1,6 +1,6 @@
-// What the head and a gateway say to each other, over one WebSocket: the head sends the whole table
-// whenever something in it changes, the gateway sends wishes and figures. Whole tables, because a
-// gateway that has been away must be right after one message, and because it keeps the last one on
+// The messages between the head and a gateway, over one WebSocket: the head sends the whole table
+// whenever something in it changes, the gateway sends requests and figures. Whole tables, so that
+// one message brings a gateway up to date after a disconnect, and because it keeps the last one on
 // disk to serve from while the head is away.
 #pragma once
 
@@ -17,16 +17,17 @@ struct ReplicaRow {
   std::uint64_t job = 0;
   std::uint32_t revision = 0;
   std::string address;     // empty until it has a node
-  std::uint16_t port = 0;  // which it has before that
+  std::uint16_t port = 0;  // known before the address
   JobState job_state = JobState::queued;
   TaskState task_state = TaskState::starting;
   bool stopping = false;
   bool spot = false;
-  bool resume_wanted = false;                   // asleep, and on its way back
-  std::string unsuspendable;                    // why it cannot sleep; empty: it can
-  PortHolder port_holder = PortHolder::unsaid;  // who answers on its port, by its node's agent;
-                                                // `unsaid`: that one does not look
-  std::uint64_t port_look = 0;                  // of the last LookAtReplica that this answers
+  bool resume_wanted = false;  // suspended and about to resume
+  std::string unsuspendable;   // why it cannot be suspended; empty: it can
+  // Who listens on its port, according to its node's agent;.
+  PortHolder port_holder = PortHolder::unsaid;
+  // `unsaid`: the agent does not check
+  std::uint64_t port_look = 0;  // number of the last LookAtReplica that this answers
   bool operator==(const ReplicaRow&) const = default;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
@@ -45,7 +46,7 @@ struct ReplicaRow {
   }
 };
 
-// How an endpoint stands in another gateway's hands.
+// The state of an endpoint at another gateway.
 struct Elsewhere {
   std::string region;
   std::uint32_t awake = 0;
@@ -63,9 +64,9 @@ struct EndpointRow {
   std::vector<std::string> keys;  // hashes
   std::uint64_t failed_job = 0;
   std::string failed_reason;
-  bool failed_port_taken = false;  // somebody else had its port
+  bool failed_port_taken = false;  // another process had its port
   std::string held_back;  // why no replica may be started (a budget, a quota); empty: they may
-  std::string waiting;    // why a replica of it has no place yet, when it has waited for a while
+  std::string waiting;    // why a replica is not placed yet, if it has waited for a while
   std::vector<ReplicaRow> replicas;  // this gateway's
   bool steered = true;               // whether this gateway may have replicas of it
   std::vector<Elsewhere> elsewhere;  // other gateways that may
@@ -91,7 +92,7 @@ struct EndpointRow {
 struct PeerRow {
   std::string region;
   std::string address;  // HOST:PORT
-  std::string key;      // by which it knows its peers
+  std::string key;      // its credential for peers
   bool operator==(const PeerRow&) const = default;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
@@ -101,8 +102,8 @@ struct PeerRow {
   }
 };
 
-// A call that waits to be carried out. Whoever carries it out asks for the rest of it: what waits
-// does not travel with every table.
+// A call that waits to be executed. The gateway fetches the rest when it executes it: bodies do not
+// travel with every table.
 struct WaitingCall {
   std::string id;
   std::string endpoint;
@@ -117,8 +118,7 @@ struct WaitingCall {
 struct Table {
   static constexpr const char* kind = "table";
   std::vector<EndpointRow> endpoints;
-  std::vector<WaitingCall>
-      waiting;  // to be carried out by this gateway: the oldest of each endpoint
+  std::vector<WaitingCall> waiting;  // to be executed by this gateway: the oldest of each endpoint
   std::vector<PeerRow> peers;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
@@ -127,16 +127,16 @@ struct Table {
     v("peers", s.peers);
   }
 };
-// The answer to a message that carried a number: it is durable, or why not.
+// The answer to a numbered message: it is durable, or an error.
 struct Reply {
   static constexpr const char* kind = "reply";
   std::uint64_t number = 0;
   std::string error;  // empty: done
   std::string code;
-  std::string id;  // of a call that was accepted (perhaps an earlier one with the same key)
+  std::string id;  // of an accepted call (perhaps an earlier one with the same key)
   std::string hint;
-  Json document;   // of a call that was asked for
-  AsyncCall call;  // to carry out
+  Json document;   // of a requested call
+  AsyncCall call;  // to execute
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("number", s.number);
@@ -148,7 +148,7 @@ struct Reply {
     v("call", s.call);
   }
 };
-// The installation goes down: finish and end.
+// The installation shuts down: finish and exit.
 struct Leave {
   static constexpr const char* kind = "leave";
   template <class S, class V>
@@ -156,8 +156,8 @@ struct Leave {
 };
 using ToGateway = std::variant<Table, Reply, Leave>;
 
-// One more replica of a revision. The port is the gateway's proposal, so that two heads on one
-// machine do not meet.
+// Requests one more replica of a revision. The gateway proposes the port, so that two heads on one
+// machine do not collide.
 struct StartReplica {
   static constexpr const char* kind = "start_replica";
   std::string endpoint;
@@ -186,8 +186,8 @@ struct MoveReplica {
     v("reason", s.reason);
   }
 };
-// A connection to a replica failed: who has its port now? The next table has the number, beside the
-// answer.
+// A connection to a replica failed: who has its port now? The next table contains this number
+// beside the answer.
 struct LookAtReplica {
   static constexpr const char* kind = "look_at_replica";
   std::string endpoint;
@@ -210,7 +210,7 @@ struct AcceptCall {
     v("call", s.call);
   }
 };
-// A call is over: answered, failed, or cancelled by its client.
+// A call has ended: answered, failed, or cancelled by its client.
 struct EndCall {
   static constexpr const char* kind = "end_call";
   std::uint64_t number = 0;
@@ -221,7 +221,7 @@ struct EndCall {
     v("call", s.call);
   }
 };
-// To carry it out: the whole of a call that waits.
+// Fetches a waiting call completely, to execute it.
 struct TakeCall {
   static constexpr const char* kind = "take_call";
   std::uint64_t number = 0;
@@ -243,7 +243,7 @@ struct AskCall {
   }
 };
 
-// Figures of one endpoint since the gateway began, and how it stands. Samples: the head keeps the
+// Figures of one endpoint since the gateway began, and its state. Samples: the head keeps the
 // newest and journals none.
 struct EndpointFigures {
   std::string name;
@@ -253,8 +253,7 @@ struct EndpointFigures {
   std::uint64_t held = 0, in_flight = 0;
   std::uint32_t ready = 0, sleeping = 0, coming = 0, wanted = 0;
   std::int64_t first_byte_p50_us = 0, first_byte_p99_us = 0, held_p99_us = 0, wake_us = 0;
-  std::uint64_t recovered_from =
-      0;  // the last replica that failed, where another has become healthy since
+  std::uint64_t recovered_from = 0;  // the last failed replica, if another has become healthy since
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("name", s.name);
@@ -293,8 +292,8 @@ struct Figures {
     v("peer_key", s.peer_key);
   }
 };
-// That a revision is healthy and takes over, or never will be, is said in the words of the event it
-// becomes.
+// A gateway reports that a revision is healthy and takes over, or has failed, with the event that
+// it becomes.
 using FromGateway = std::variant<StartReplica,
                                  MoveReplica,
                                  LookAtReplica,

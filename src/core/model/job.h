@@ -377,9 +377,8 @@ struct Job {
   Expectation expected;       // run time, as far as earlier runs predict it
   std::uint32_t repairs = 0;  // members replaced so far
   WallTime member_lost_at;    // since when a member of an elastic gang is missing and not replaced
-  // It continues without the reservation in its spec, at the on-demand.
+  // On request it continues without the reservation in its spec, at the on-demand price.
   bool left_reservation = false;
-  // price: somebody asked for that
   std::string image_digest;  // of the image that its last container was created from
 
   template <class S, class V>
