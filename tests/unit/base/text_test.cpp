@@ -104,7 +104,7 @@ TEST(Crypto, KnownAnswers) {
   EXPECT_NE(random_token(), random_token());
 }
 
-TEST(Text, WhatIsNoLetterIsRepairedAndNoLetterIsCut) {
+TEST(Text, InvalidUtf8IsRepairedAndNoCharacterIsCut) {
   EXPECT_TRUE(valid_utf8("né\xf0\x9f\x8c\x8a"));
   for (const char* bad :
        {"\xc3", "a\xff", "\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\x80"}) {
@@ -126,7 +126,7 @@ TEST(Text, WhateverIsWrittenAsJsonCanBeReadAgain) {
   }
 }
 
-TEST(Text, TimesTooLongToCountAreTheLongestThereIs) {
+TEST(Text, DurationsTooLongSaturate) {
   EXPECT_EQ(seconds(INT64_MAX).ns, INT64_MAX);
   EXPECT_EQ(seconds(18'446'744'074).ns, INT64_MAX);
   EXPECT_EQ(hours(-INT64_MAX).ns, -INT64_MAX);

@@ -44,7 +44,7 @@ TEST(Believed, OnlyCardsThatWereOfferedAndTasksThatRunThere) {
   EXPECT_TRUE(copy.gpus.empty() && copy.tasks.empty());
 }
 
-TEST(Believed, ValuesThatNoCardHasAreBroughtToWhatCanBe) {
+TEST(Believed, ImpossibleValuesAreClamped) {
   World w;
   w.must(AgentHello{offer("n1", 1), {}});
   const NodeId node = w.core.state().node_by_name("n1")->id;
@@ -78,7 +78,7 @@ TEST(Believed, CardsAreNumberedAsTheyAreOffered) {
   w.must(AgentHello{offer("n1", 2), {}});
 }
 
-TEST(Believed, WordsOfAReportAreShortLettersOnOneLine) {
+TEST(Believed, TextsOfAReportAreShortPrintableLines) {
   TaskStatus status;
   status.waits_for = std::string(100'000, 'x') + "\xff";
   status.exit.message = "a\nb\x1b[31m\xff";
@@ -91,7 +91,7 @@ TEST(Believed, WordsOfAReportAreShortLettersOnOneLine) {
   EXPECT_TRUE(status.checkpoint.path.empty());
 }
 
-TEST(Believed, WhatANodeSaysItSentIsNoMoreThanALineCarries) {
+TEST(Believed, ReportedTrafficIsLimitedToTheLineRate) {
   World w;
   w.must(AgentHello{offer("liar", 1), {}});
   w.must(SetPrice{{.of = "node:liar", .egress_gib = {5'000'000'000}}});

@@ -48,7 +48,7 @@ struct Calls : testing::Test {
 
 constexpr std::size_t mib = 1 << 20;
 
-TEST_F(Calls, WhatWaitsHasALimitForEachEndpointForOpenOnesAndForAll) {
+TEST_F(Calls, WaitingCallsAreLimitedPerEndpointOpenAndOverall) {
   w.must(AddProject{"other"});
   deploy("open", EndpointAccess::open);
   deploy("closed", EndpointAccess::key);
@@ -86,7 +86,7 @@ TEST_F(Calls, ManySmallOnesHaveALimitToo) {
   EXPECT_EQ(fill("open", 10), static_cast<int>(limits::async_waiting_of_open_endpoint_max));
 }
 
-TEST_F(Calls, AKeyIsItsCallersAndStandsForOneRequest) {
+TEST_F(Calls, AnIdempotencyKeyBelongsToOneCallerAndRequest) {
   deploy("app", EndpointAccess::key);
   const auto accept = [&](std::string key) {
     return w.core.execute(AcceptCall{call("app", 1, std::move(key))}, {"gateway", ""}, w.now);
@@ -102,7 +102,7 @@ TEST_F(Calls, AKeyIsItsCallersAndStandsForOneRequest) {
   EXPECT_EQ(accept("order:2")->events.size(), 1U);
 }
 
-TEST_F(Calls, KeptAnswersMakeRoomAndWhoHasMostLosesTheOldest) {
+TEST_F(Calls, TheEndpointWithMostAnswersLosesItsOldest) {
   deploy("loud", EndpointAccess::open);
   deploy("quiet", EndpointAccess::key);
   const auto serve = [&](const std::string& endpoint, std::size_t bytes) {

@@ -21,7 +21,7 @@ struct Catalogue : testing::Test {
   }
 };
 
-TEST_F(Catalogue, ASecretIsOfItsProjectAndItsValueInNoDescription) {
+TEST_F(Catalogue, ASecretBelongsToItsProjectAndIsInNoDescription) {
   w.must(SetSecret{"", ana, "HF_TOKEN", "sealed-bytes"});
   SubmitJob job = w.job();
   job.spec.surroundings.secrets = {{"HF_TOKEN", "HF_TOKEN", ""}};
@@ -50,7 +50,7 @@ TEST_F(Catalogue, ASecretIsOfItsProjectAndItsValueInNoDescription) {
   w.check_replay();
 }
 
-TEST_F(Catalogue, WhatAnEndpointIsServedWithCannotBeRemoved) {
+TEST_F(Catalogue, ThingsThatAnEndpointUsesCannotBeRemoved) {
   SavedEnvironment env;
   env.name = "torch";
   env.digest = "d1";
@@ -93,7 +93,7 @@ TEST_F(Catalogue, WhatAnEndpointIsServedWithCannotBeRemoved) {
   w.check_replay();
 }
 
-TEST_F(Catalogue, ASharedNameIsGivenOnceAndAProjectsOwnGoesFirst) {
+TEST_F(Catalogue, ASharedNameIsUniqueAndAProjectsOwnComesFirst) {
   SavedEnvironment env;
   env.name = "torch";
   env.digest = "shared";
@@ -150,7 +150,7 @@ TEST_F(Catalogue, AJobKeepsTheEnvironmentItWasSubmittedWith) {
   w.check_replay();
 }
 
-TEST_F(Catalogue, AnImageIsRememberedByItsDigestAndOnlyOfAJobThatRunsInOne) {
+TEST_F(Catalogue, AnImageDigestIsRecordedOnlyForItsJob) {
   const std::string one = "sha256:" + std::string(64, '1'), two = "sha256:" + std::string(64, '2');
   SubmitJob job = w.job();
   w.must(job);

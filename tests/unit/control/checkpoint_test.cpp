@@ -38,7 +38,7 @@ TEST(Reclaimed, ANodeThatBootsAnewTakesWorkAgainUnlessAPersonDrainedIt) {
   EXPECT_EQ(drained(), "a bad fan");
 }
 
-TEST(Checkpoints, TheNextStartIsToldTheNewest) {
+TEST(Checkpoints, TheNextStartGetsTheNewest) {
   World w;
   w.must(AgentHello{offer("n1", 1), {}});
   w.must(checkpointing(w));

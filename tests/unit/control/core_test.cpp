@@ -346,7 +346,7 @@ TEST(Core, ASessionIsItsTokenForATime) {
   w.check_replay();
 }
 
-TEST(Core, NobodyWhoIsAddedRunsJobsAsRoot) {
+TEST(Core, AddedUsersCannotRunJobsAsRoot) {
   World w;
   for (const AddUser& command :
        {AddUser{"eve", "root", Role::member}, AddUser{"eve", "root", Role::admin},

@@ -4,7 +4,7 @@
 namespace billow::control::sharing_tests {
 namespace {
 
-TEST(Elastic, ALostMemberIsReplacedAndTheOthersGoOn) {
+TEST(Elastic, ALostMemberIsReplacedAndTheOthersContinue) {
   World w;
   for (const char* name : {"a", "b", "c"})
     w.must(AgentHello{offer(name, 8), {}});
@@ -52,7 +52,7 @@ TEST(Elastic, AMemberThatEndsByItselfIsNotReplaced) {
   w.check_replay();
 }
 
-TEST(Elastic, OfMembersThatFailAtTheSameTimeNoMoreAreReplacedThanThereAreRetries) {
+TEST(Elastic, SimultaneousFailuresAreReplacedWithinTheRetries) {
   World w;
   for (const char* name : {"a", "b", "c"})
     w.must(AgentHello{offer(name, 8), {}});
@@ -78,7 +78,7 @@ TEST(Elastic, OfMembersThatFailAtTheSameTimeNoMoreAreReplacedThanThereAreRetries
   EXPECT_TRUE(w.core.state().index.waiting_for_members().empty());
 }
 
-TEST(Elastic, WithoutAFreeNodeItStartsAgainWholeAfterAWhile) {
+TEST(Elastic, WithoutAFreeNodeTheWholeGangRestarts) {
   World w;
   for (const char* name : {"a", "b"})
     w.must(AgentHello{offer(name, 8), {}});

@@ -24,7 +24,7 @@ TEST(Money, ANodeCostsWhatItsPriceSaysAndALeasePartOfIt) {
   w.check_replay();
 }
 
-TEST(Money, APriceHoldsForLeasesThatBeginAfterItAndForNodesAtOnce) {
+TEST(Money, APriceAppliesToNewLeasesAndToNodesAtOnce) {
   World w;
   w.must(AgentHello{offer("n1", 2), {}});
   const JobId before = w.submit(1);
@@ -48,7 +48,7 @@ TEST(Money, APriceHoldsForLeasesThatBeginAfterItAndForNodesAtOnce) {
   w.check_replay();
 }
 
-TEST(Money, AJobWhoseMinimumCannotBePaidIsHeldWithTheReasonAndGoesOnWhenThereIsMoney) {
+TEST(Money, AJobWithoutMoneyForItsMinimumIsHeldUntilThereIsSome) {
   World w;
   w.must(AgentHello{offer("n1", 4), {}});
   project_budget(w, {500'000'000});  // ten minutes of one GPU cost 600,000,000
@@ -69,7 +69,7 @@ TEST(Money, AJobWhoseMinimumCannotBePaidIsHeldWithTheReasonAndGoesOnWhenThereIsM
   w.check_replay();
 }
 
-TEST(Money, ABudgetWarnsThreeTimesAndEndsWhatItPaysFor) {
+TEST(Money, ABudgetWarnsThreeTimesAndStopsItsJobs) {
   World w;
   w.must(AgentHello{offer("n1", 4), {}});
   const JobId id = w.submit(1);
@@ -133,7 +133,7 @@ TEST(Money, AtTheCapARunningJobIsSuspendedAndAfterTheGraceStopped) {
   w.check_replay();
 }
 
-TEST(Money, WhatABudgetSuspendedGoesOnWhenTheBudgetIsRaised) {
+TEST(Money, SuspendedJobsResumeWhenTheBudgetIsRaised) {
   World w;
   w.must(AgentHello{offer("n1", 4), {}});
   const JobId id = w.submit(1);
@@ -151,7 +151,7 @@ TEST(Money, WhatABudgetSuspendedGoesOnWhenTheBudgetIsRaised) {
   w.check_replay();
 }
 
-TEST(Money, ALeaseSaysHowLongItIsPaidFor) {
+TEST(Money, ALeaseCarriesItsPaidTime) {
   World w;
   w.must(AgentHello{offer("n1", 4), {}});
   w.submit(1);
@@ -262,7 +262,7 @@ TEST(Money, ABillingNodeIsGivenBackWhenEmptyAndAnOwnedOneStays) {
   w.check_replay();
 }
 
-TEST(Money, ANodeThatLeftIsKnownByItsNameAndItsProvidersWordForIt) {
+TEST(Money, ARemovedNodeKeepsItsNameAndProviderId) {
   World w;
   NodeOffer rented = offer("gpu-7", 1, true);
   rented.labels["provider-id"] = "i-0abc";

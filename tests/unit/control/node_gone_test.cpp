@@ -64,7 +64,7 @@ TEST(NodeGone, AnUnreachableNodeKeepsItsLeasesUntilItsAgentHasFencedItself) {
   w.check_replay();
 }
 
-TEST(NodeGone, ARebootedNodeHasLostItsTasksAndARestartedAgentIsToldAgain) {
+TEST(NodeGone, ARebootLosesTasksAndARestartedAgentGetsItsOrdersAgain) {
   World w;
   w.must(AgentHello{offer("n1", 2), {}});
   w.must(w.job(1));
@@ -111,7 +111,7 @@ TEST(NodeGone, PreemptionAndLossUseNoRetries) {
   w.check_replay();
 }
 
-TEST(NodeGone, WhatMayHaveBegunOnARemovedNodeDoesNotBeginAgain) {
+TEST(NodeGone, JobsThatMayHaveStartedOnARemovedNodeDoNotRestart) {
   World w;
   w.must(AgentHello{offer("n1", 1), {}});
   w.must(w.job(1));  // the start goes out; whether it was carried out, nobody hears

@@ -58,7 +58,7 @@ TEST(Nodes, NothingStartsOnANodeThatHasNotSaidHelloToThisHead) {
   w.check_replay();
 }
 
-TEST(Nodes, WhatRanOnWhileNobodyHeardOfItIsChargedWhenItIsHeardOf) {
+TEST(Nodes, JobsThatRanDuringSilenceAreChargedAfterwards) {
   Nodes w;
   w.must(AgentHello{offer("n1", 1), {}});
   w.must(w.job(1));
@@ -76,7 +76,7 @@ TEST(Nodes, WhatRanOnWhileNobodyHeardOfItIsChargedWhenItIsHeardOf) {
   w.check_replay();
 }
 
-TEST(Nodes, WhatEndedMeanwhileIsChargedUntilItsEndAndWhatWasLostUntilItWasHeardOf) {
+TEST(Nodes, EndedJobsAreChargedToTheirEndAndLostOnesToTheLastContact) {
   Nodes w;
   w.must(AgentHello{offer("n1", 2), {}});
   w.must(w.job(1));
@@ -98,7 +98,7 @@ TEST(Nodes, WhatEndedMeanwhileIsChargedUntilItsEndAndWhatWasLostUntilItWasHeardO
   w.check_replay();
 }
 
-TEST(Nodes, AStopOnANodeThatDoesNotAnswerIsOverAtOnceAndTheNodeTakesNoWorkBeforeItHasObeyed) {
+TEST(Nodes, AStopOnASilentNodeEndsAtOnceAndBlocksTheNodeUntilObeyed) {
   Nodes w;
   w.must(AgentHello{offer("n1", 1), {}});
   w.must(w.job(1));
@@ -122,7 +122,7 @@ TEST(Nodes, AStopOnANodeThatDoesNotAnswerIsOverAtOnceAndTheNodeTakesNoWorkBefore
   w.check_replay();
 }
 
-TEST(Nodes, AStopThatTheNodeDidNotHearOfIsOverWhenTheNodeIsGivenUp) {
+TEST(Nodes, AnUndeliveredStopEndsWhenTheNodeIsGivenUp) {
   Nodes w;
   w.must(AgentHello{offer("n1", 1), {}});
   w.must(w.job(1));

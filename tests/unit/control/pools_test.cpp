@@ -166,7 +166,7 @@ TEST(Pools, AGangDoesNotOrderAgainWhileItsNodesArriveOneByOne) {
   w.check_replay();
 }
 
-TEST(Pools, OrderEachNodeOfAGangAloneWhereTheProviderCannotDoMore) {
+TEST(Pools, OrderGangNodesOneByOneIfTheProviderNeedsThat) {
   World w;
   w.must(AddPool{w.pool("aws", "cloud")});
   const JobId gang = w.submit(8, 3);
@@ -271,7 +271,7 @@ TEST(Pools, AMachineIsGivenBackWhenIdleAndNotBefore) {
   w.check_replay();
 }
 
-TEST(Pools, ANoSendsTheOrderToTheNextPoolAndTheFirstIsAskedAgainLater) {
+TEST(Pools, ARefusalGoesToTheNextPoolAndTheFirstIsRetriedLater) {
   World w;
   Pool cheap = w.pool("cheap", "command"), dear = w.pool("dear", "command");
   cheap.price = {100};
@@ -295,7 +295,7 @@ TEST(Pools, ANoSendsTheOrderToTheNextPoolAndTheFirstIsAskedAgainLater) {
   w.check_replay();
 }
 
-TEST(Pools, ASlowOneIsNotWaitedFor) {
+TEST(Pools, TheNextPoolIsAskedIfOneIsSlow) {
   World w;
   Pool first = w.pool("first", "command"), second = w.pool("second", "command");
   first.order = -1;
@@ -310,7 +310,7 @@ TEST(Pools, ASlowOneIsNotWaitedFor) {
   EXPECT_EQ(w.machines("first").size(), 1u);
 }
 
-TEST(Pools, AMachineNobodyWaitsForAnyMoreIsCalledOff) {
+TEST(Pools, AnUnneededOrderIsCancelled) {
   World w;
   w.must(AddPool{w.pool("fast")});
   const JobId job = w.submit(8);
@@ -366,7 +366,7 @@ TEST(Pools, BeforeAnAllocationEndsNothingNewStartsAndTheRestGoesBackIntoTheQueue
   w.check_replay();
 }
 
-TEST(Pools, AMachineThatVanishesTakesItsWorkWithItAndOneThatNeverSpokePausesThePool) {
+TEST(Pools, AVanishedMachineLosesItsJobsAndOneThatNeverJoinedPausesThePool) {
   World w;
   w.must(AddPool{w.pool("fast")});
   const JobId job = w.submit(8);

@@ -13,7 +13,7 @@ namespace {
 
 using wire::agent_v1::Suspend;
 
-TEST(Moving, TheRoomItWasPromisedIsKeptUntilItIsThere) {
+TEST(Moving, PromisedCapacityIsKeptUntilTheJobArrives) {
   Fleet w;
   w.join("n1", 2);
   w.join("n2", 2);
@@ -45,7 +45,7 @@ TEST(Moving, TheRoomItWasPromisedIsKeptUntilItIsThere) {
   w.check_replay();
 }
 
-TEST(Moving, ASnapshotInBetweenKnowsIt) {
+TEST(Moving, ASnapshotKeepsTheMove) {
   Fleet w;
   w.join("n1", 2);
   w.join("n2", 2);
@@ -87,7 +87,7 @@ TEST(Snapshot, KnowsWhenAJobWasPlacedByTheWallsClock) {
   w.check_replay();
 }
 
-TEST(Snapshot, KnowsWhichMembersHaveEndedInWhateverOrderTheyDid) {
+TEST(Snapshot, KeepsEndedMembersInAnyOrder) {
   Fleet w;
   for (const char* name : {"n1", "n2", "n3"})
     w.join(name, 1);
@@ -100,7 +100,7 @@ TEST(Snapshot, KnowsWhichMembersHaveEndedInWhateverOrderTheyDid) {
   w.check_replay();
 }
 
-TEST(Reservations, SpotWorkRunsUntilOneBeginsAndTheOthersHearTheCure) {
+TEST(Reservations, SpotJobsRunUntilOneBeginsAndOthersGetAdvice) {
   Fleet w;
   w.join("n1", 2);
   w.must(w.reserve(2, hours(20), hours(4)));
@@ -139,7 +139,7 @@ TEST(Reservations, AJobThatOutlivesItsOwnCountsForTheNext) {
       << "when its reservation is over it goes on, and nobody knows how long";
 }
 
-TEST(Residency, ContentGoesOnlyToWhereAJobThatBringsItMayBe) {
+TEST(Residency, ContentIsSentOnlyToNodesOfItsJobs) {
   Fleet w;
   w.join("us", 8, {{"region", "us-1"}});
   w.join("eu", 8, {{"region", "eu-1"}});
@@ -163,7 +163,7 @@ TEST(Residency, ContentGoesOnlyToWhereAJobThatBringsItMayBe) {
   EXPECT_FALSE(may_send(w.core.state(), NodeId(2), digest)) << "nobody needs it there any more";
 }
 
-TEST(Residency, NothingThatRunsOrIsSuspendedOutsideBecomesForbiddenUnnoticed) {
+TEST(Residency, ARestrictionIsRefusedWhileJobsAreOutsideIt) {
   Fleet w;
   w.join("us", 1, {{"region", "us-1"}});
   const JobId id = w.submit(w.job());

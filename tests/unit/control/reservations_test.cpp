@@ -19,7 +19,7 @@ const Reservation& made(const Fleet& w) {
   return w.core.state().reservations.rbegin()->second;
 }
 
-TEST(Reservations, TakeFreeRoomBeforeTheyAskAnybodyToLeave) {
+TEST(Reservations, TakeFreeCapacityBeforePreempting) {
   Fleet w;
   w.join("n1", 4);
   SubmitJob spot = w.job(2);
@@ -42,7 +42,7 @@ TEST(Reservations, TakeFreeRoomBeforeTheyAskAnybodyToLeave) {
   w.check_replay();
 }
 
-TEST(Reservations, AskThoseToLeaveWhoLoseLeast) {
+TEST(Reservations, PreemptJobsThatLoseLeast) {
   Fleet w;
   w.join("n1", 1);
   w.join("n2", 1);
@@ -60,7 +60,7 @@ TEST(Reservations, AskThoseToLeaveWhoLoseLeast) {
   EXPECT_EQ(made(w).places.at(0).node, there) << "five hours of work are on the other";
 }
 
-TEST(Reservations, OfAllGpusLeaveCoresAndMemoryToOthers) {
+TEST(Reservations, LeaveCoresAndMemoryForJobsWithoutGpus) {
   Fleet w;
   w.join("n1", 2);  // 16 cores, 64 GiB
   w.must(w.reserve(2, Duration{}, hours(1)));
@@ -76,7 +76,7 @@ TEST(Reservations, OfAllGpusLeaveCoresAndMemoryToOthers) {
   EXPECT_FALSE(w.run(all)) << "a job without a time limit is on two of them";
 }
 
-TEST(Reservations, RefuseWhatTheyCouldNeverHold) {
+TEST(Reservations, RefuseJobsThatCouldNeverFit) {
   Fleet w;
   w.join("n1", 4);
   w.must(part(w.reserve(1, Duration{}, hours(1)), 500));
@@ -109,7 +109,7 @@ TEST(Reservations, RefuseWhatTheyCouldNeverHold) {
 
 // Its job was submitted at one price; when the reservation is over nobody decides for its user that
 // another will do.
-TEST(Reservations, WhatStillWaitsInsideWhenItIsOverDoesNotBecomeOnDemand) {
+TEST(Reservations, JobsWaitingInsideDoNotBecomeOnDemandAtItsEnd) {
   Fleet w;
   w.join("n1", 2);
   w.must(w.reserve(1, Duration{}, hours(1)));
@@ -148,7 +148,7 @@ TEST(Reservations, WhatStillWaitsInsideWhenItIsOverDoesNotBecomeOnDemand) {
 
 // A job may also leave one that lasts; and what was suspended inside comes back inside, or not by
 // itself.
-TEST(Reservations, AreLeftOnlyByThoseWhoAsk) {
+TEST(Reservations, JobsLeaveThemOnlyOnRequest) {
   Fleet w;
   w.join("n1", 2);
   w.must(w.reserve(1, Duration{}, hours(1)));
@@ -193,7 +193,7 @@ TEST(Reservations, AreLeftOnlyByThoseWhoAsk) {
 
 // It was to come back and waited for its card when the reservation ended: it says what it waits
 // for, and comes back once that is given.
-TEST(Reservations, WhatWaitsToComeBackWhenItIsOverIsNotForgotten) {
+TEST(Reservations, SuspendedJobsInsideSurviveItsEnd) {
   Fleet w;
   w.join("n1", 1);
   w.must(w.reserve(1, Duration{}, hours(1)));
@@ -225,7 +225,7 @@ TEST(Reservations, WhatWaitsToComeBackWhenItIsOverIsNotForgotten) {
   w.check_replay();
 }
 
-TEST(Reservations, AMemberThatIsReplacedWhenItIsOverPaysWhatTheOthersPay) {
+TEST(Reservations, AMemberReplacedAfterItsEndPaysTheSamePrice) {
   Fleet w;
   for (const char* name : {"n1", "n2", "n3"})
     w.join(name, 1);
@@ -252,7 +252,7 @@ TEST(Reservations, AMemberThatIsReplacedWhenItIsOverPaysWhatTheOthersPay) {
 
 // A short reservation is no cheap way to long work: from the second of its end on what runs inside
 // pays as on-demand work does.
-TEST(Reservations, WhatRunsWhenTheyAreOverGoesOnAtThePriceOfOnDemandWork) {
+TEST(Reservations, RunningJobsContinueAtTheOnDemandPriceAfterItsEnd) {
   Fleet w;
   w.join("n1", 4);
   w.must(w.reserve(2, Duration{}, hours(1)));
@@ -282,7 +282,7 @@ TEST(Reservations, WhatRunsWhenTheyAreOverGoesOnAtThePriceOfOnDemandWork) {
   w.check_replay();
 }
 
-TEST(Reservations, ACancelledOneEndsAtThatMomentForThoseInside) {
+TEST(Reservations, CancellingEndsItForItsJobsAtOnce) {
   Fleet w;
   w.join("n1", 2);
   w.must(w.reserve(1, Duration{}, hours(4)));
@@ -321,7 +321,7 @@ ledger::BudgetUse use_of(const Fleet& w, const BudgetKey& key) {
   return budget_uses(w.core.state(), w.now).at(key);
 }
 
-TEST(Reservations, AreMadeOnlyWhereAllOfThemFitsTheBudgetsThatStop) {
+TEST(Reservations, AreAcceptedOnlyIfTheyFitTheBudget) {
   for (const BudgetScope scope : {BudgetScope::project, BudgetScope::user}) {
     Fleet w;
     w.join("n1", 8);
@@ -342,7 +342,7 @@ TEST(Reservations, AreMadeOnlyWhereAllOfThemFitsTheBudgetsThatStop) {
   }
 }
 
-TEST(Reservations, CountAsSpentOnceWhetherTheirJobsPayOrTheirEnd) {
+TEST(Reservations, AreChargedExactlyOnce) {
   Fleet w;
   w.join("n1", 4);
   const BudgetKey project = budget(w, 100),
@@ -375,7 +375,7 @@ TEST(Reservations, CountAsSpentOnceWhetherTheirJobsPayOrTheirEnd) {
   w.check_replay();
 }
 
-TEST(Reservations, KeepTheirMoneyForThemAndForWhatRunsInside) {
+TEST(Reservations, HoldBackMoneyForThemselvesAndTheirJobs) {
   Fleet w;
   w.join("n1", 8);
   const BudgetKey key = budget(w, 10);
@@ -403,7 +403,7 @@ TEST(Reservations, KeepTheirMoneyForThemAndForWhatRunsInside) {
 
 // What runs outside does not eat what is held back: else the reservation's own jobs would be
 // suspended at the cap.
-TEST(Reservations, AreNotRobbedOfTheirMoneyByWhatRunsOutside) {
+TEST(Reservations, JobsOutsideDoNotSpendTheirMoney) {
   Fleet w;
   w.join("n1", 8);
   const BudgetKey key = budget(w, 10);
@@ -447,7 +447,7 @@ TEST(Reservations, AreNotRobbedOfTheirMoneyByWhatRunsOutside) {
 
 // The reserved price was paid for to the end; the other one must be affordable like that of any job
 // that starts.
-TEST(Reservations, WhatABudgetDoesNotBearWhenTheyAreOverIsHeldAsAnyOther) {
+TEST(Reservations, JobsBeyondTheBudgetAreHeldAtItsEnd) {
   Fleet w;
   w.join("n1", 4);
   const BudgetKey key = budget(w, 10);
@@ -482,7 +482,7 @@ TEST(Reservations, WhatABudgetDoesNotBearWhenTheyAreOverIsHeldAsAnyOther) {
   w.check_replay();
 }
 
-TEST(Reservations, AreMeasuredDayByDayAgainstABudgetByDay) {
+TEST(Reservations, CountPerDayAgainstADailyBudget) {
   Fleet w;  // it is 08:00
   w.join("n1", 2);
   const BudgetKey key = budget(w, 51, BudgetScope::project, BudgetPeriod::daily);

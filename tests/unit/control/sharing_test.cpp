@@ -30,7 +30,7 @@ TEST(Endpoints, ReplicasKeepApartByDefault) {
   w.check_replay();
 }
 
-TEST(Endpoints, AReplicaRunsInWhatItsRevisionWasDeployedWith) {
+TEST(Endpoints, AReplicaRunsInTheEnvironmentOfItsRevision) {
   World w;
   w.must(AgentHello{offer("n1", 4), {}});
   DeployEndpoint deploy;
@@ -82,7 +82,7 @@ TEST(Endpoints, AReplicaIsPlacedInTheRegionItIsFor) {
 }
 
 // Two half-used nodes, and a job that needs a whole one.
-TEST(Consolidation, AJobThatCheckpointsMovesAndGoesOnElsewhere) {
+TEST(Consolidation, AJobWithCheckpointsMovesAndContinuesElsewhere) {
   for (const bool has_checkpoint : {true, false}) {
     World w;
     w.must(AgentHello{offer("n1", 2), {}});
@@ -131,7 +131,7 @@ TEST(Consolidation, AJobThatCheckpointsMovesAndGoesOnElsewhere) {
   }
 }
 
-TEST(Policy, FairSharesBetweenUsersAndASnapshotKnowsWhatEachHasHad) {
+TEST(Policy, FairSharesBetweenUsersAndASnapshotKeepsTheirUsage) {
   World w;
   w.must(AgentHello{offer("n1", 1), {}});
   w.must(AddUser{"bo", "bo", Role::member});
@@ -152,7 +152,7 @@ TEST(Policy, FairSharesBetweenUsersAndASnapshotKnowsWhatEachHasHad) {
 
 // ---- reservations
 
-TEST(Reservations, KeepTheRoomAndLetShortWorkPass) {
+TEST(Reservations, KeepTheCapacityAndLetShortJobsPass) {
   World w;
   w.must(AgentHello{offer("n1", 8), {}});
   w.must(w.reserve(8, hours(2), hours(4)));
@@ -226,7 +226,7 @@ TEST(Reservations, NeverPromiseACardTwiceAndSayWhenItWouldFit) {
   w.check_replay();
 }
 
-TEST(Reservations, CountJobsWithoutALimitAsStillThere) {
+TEST(Reservations, CountJobsWithoutALimitAsStillRunning) {
   World w;
   w.must(AgentHello{offer("n1", 8), {}});
   const JobId endless = w.submit(w.job(4));
@@ -290,7 +290,7 @@ TEST(Quota, GuaranteedWorkTakesBackWhatSpotBorrowed) {
   w.check_replay();
 }
 
-TEST(Quota, WhatCannotGiveWayIsNotLentBeyondGuaranteesAndExplainSaysSo) {
+TEST(Quota, JobsWithoutSpotDoNotBorrowGuaranteesAndExplainSaysSo) {
   World w;
   w.must(AgentHello{offer("n1", 8), {}});
   w.must(AddProject{"research", 100});
@@ -417,7 +417,7 @@ TEST(Policy, ShortestGoesByWhatWasLearnedAndFifoDoesNot) {
   }
 }
 
-TEST(WholeNode, WhatItLeavesBehindDrainsTheNode) {
+TEST(WholeNode, LeftoversOfTheJobDrainTheNode) {
   World w;
   w.must(AgentHello{offer("n1", 8), {}});
   auto bare = w.job(8);

@@ -4,7 +4,7 @@
 namespace billow::control::money_tests {
 namespace {
 
-TEST(Money, StorageIsPartOfWhatANodeCostsAndALeaseIsChargedWhereThePoolPricesIt) {
+TEST(Money, StorageIsChargedIfThePoolHasAPrice) {
   World w;
   NodeOffer rented = offer("n1", 2, true);
   rented.labels["disk-gib"] = "1000";
@@ -28,7 +28,7 @@ TEST(Money, StorageIsPartOfWhatANodeCostsAndALeaseIsChargedWhereThePoolPricesIt)
   w.check_replay();
 }
 
-TEST(Money, EgressIsChargedWhereThePoolPricesIt) {
+TEST(Money, EgressIsChargedIfThePoolHasAPrice) {
   World w;
   w.must(AgentHello{offer("n1", 2, true), {}});
   w.must(SetPrice{{.of = "pool:cloud",
@@ -68,7 +68,7 @@ TEST(Money, EgressIsChargedWhereThePoolPricesIt) {
   w.check_replay();
 }
 
-TEST(Money, EgressWithoutAPriceIsKeptAndNotChargedAndCountsAgainstABudgetWhereItHasOne) {
+TEST(Money, EgressCountsAgainstABudgetOnlyIfItHasAPrice) {
   World w;
   w.must(AgentHello{offer("n1", 1), {}});
   const JobId free = w.submit(1);

@@ -143,7 +143,7 @@ TEST(Suspend, ComesBackToTheCardsItsImageCameFrom) {
   EXPECT_EQ(w.the_task(1).node, before.node);
 }
 
-TEST(Suspend, WhatCannotBeSuspendedRunsOnAndSaysSo) {
+TEST(Suspend, AFailedSuspendKeepsTheJobRunningWithTheReason) {
   SuspendWorld w;
   w.submit(1);
   w.must(SuspendJob{.job = JobId(1)});
@@ -250,7 +250,7 @@ TEST(Suspend, ASuspendedJobCanBeStopped) {
   w.check_replay();
 }
 
-TEST(Suspend, WithItsNodeGoesItsImage) {
+TEST(Suspend, TheImageIsLostWithItsNode) {
   for (const bool may_rerun : {false, true}) {
     SuspendWorld w;
     SubmitJob c = w.job(1);
@@ -292,7 +292,7 @@ TEST(Suspend, OrdersAreRepeatedToANodeThatComesBack) {
   EXPECT_EQ(w.at(1).state, JobState::suspended);
 }
 
-TEST(Suspend, ItsMemoryStaysTaken) {
+TEST(Suspend, ASuspendedJobKeepsItsNodeMemory) {
   SuspendWorld w;
   SubmitJob c = w.job(1);
   c.spec.resources.mem_mib = 60'000;

@@ -180,7 +180,7 @@ TEST_F(Files, ScanLeavesOutWhatIsIgnoredAndWarnsOfSecrets) {
   ::unlink(at("../cache-" + root_.substr(root_.rfind('/') + 1)).c_str());
 }
 
-TEST_F(Files, ASecretGoesAlongOnlyWhereItIsAskedForByName) {
+TEST_F(Files, ASecretIsIncludedOnlyByName) {
   for (const char* name : {".env", ".env.local", "keys/id_rsa", "tls/server.key", ".netrc"})
     write(name, "secret");
   for (const char* name : {".env.example", "envs/env", "monkey"})
@@ -348,7 +348,7 @@ TEST_F(Files, TheLongestUnusedGoesButNothingThatIsNeeded) {
 }
 
 // One pack holds pieces of both; what the other tree has stays, wherever it lay.
-TEST_F(Files, WhatIsForgottenLeavesWithAllThatNobodyElseHas) {
+TEST_F(Files, ForgettingATreeRemovesItsUnsharedPieces) {
   Store::Needed needed;
   const Store::Options options{.directory = at("store"), .bytes_max = 1 << 30, .needed = [&] {
                                  return needed;

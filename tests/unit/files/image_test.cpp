@@ -106,7 +106,7 @@ TEST_F(ImageTest, WritesNothingThroughALink) {
   EXPECT_FALSE(file_exists(path("inside")));
 }
 
-TEST_F(ImageTest, RefusesPlacesThatAreNone) {
+TEST_F(ImageTest, RefusesInvalidPlaces) {
   for (const char* bad : {"", "opt/x", "/opt/../etc", "/a//b", "/a/."})
     EXPECT_FALSE(take_manifest({.place = bad})) << bad;
 }

@@ -50,7 +50,7 @@ TEST(Router, FillsOneReplicaBeforeTheNextSoThatOthersCanSleep) {
   EXPECT_NE(f.arrive(0).replica, first);
 }
 
-TEST(Router, NobodyOvertakesWhoWaits) {
+TEST(Router, WaitingRequestsAreServedInOrder) {
   Fixture f;
   EXPECT_EQ(f.arrive(0).verdict, Router::Verdict::held);
   EXPECT_EQ(f.arrive(1).verdict, Router::Verdict::held);
@@ -73,7 +73,7 @@ TEST(Router, AFullQueueRefusesAndSaysWhenToComeBack) {
   EXPECT_LE(router.retry_after_s(hours(1)), 60);
 }
 
-TEST(Router, DeadlinesTakeOutWhoWaitedTooLong) {
+TEST(Router, RequestsPastTheirDeadlineAreRemoved) {
   Router router({.concurrency = 1, .queue_max = 10});
   (void)router.arrive(1, at(0), at(5));
   (void)router.arrive(2, at(1), at(6));
@@ -84,7 +84,7 @@ TEST(Router, DeadlinesTakeOutWhoWaitedTooLong) {
   EXPECT_EQ(router.held(), 0u);
 }
 
-TEST(Router, ARetryAvoidsWhoFailedItUnlessNobodyElseIsThere) {
+TEST(Router, ARetryAvoidsTheFailedReplicaIfPossible) {
   Router router({.concurrency = 4, .queue_max = 10});
   router.set_phase(1, Phase::ready, at(0));
   EXPECT_EQ(router.arrive(1, at(0), at(60), 1).replica, 1u);
@@ -92,7 +92,7 @@ TEST(Router, ARetryAvoidsWhoFailedItUnlessNobodyElseIsThere) {
   EXPECT_EQ(router.arrive(2, at(0), at(60), 1).replica, 2u);
 }
 
-TEST(Retry, OnlyWhatCannotHaveBeenSeenOrMayBeRepeated) {
+TEST(Retry, OnlyUnsentOrRepeatableRequests) {
   EXPECT_TRUE(may_retry({.sent_anything = false}));
   EXPECT_FALSE(may_retry({.sent_anything = true}));
   EXPECT_TRUE(may_retry({.sent_anything = true, .repeatable_method = true}));
@@ -127,7 +127,7 @@ TEST(Autoscaler, OneThatFallsAsleepIsCalledBackAndNoneIsStarted) {
   EXPECT_EQ(actions[0].replica, 7u);
 }
 
-TEST(Autoscaler, NobodySleepsInFavourOfOneThatIsOnlyStarting) {
+TEST(Autoscaler, NoReplicaSleepsInFavourOfAStartingOne) {
   Fixture f;
   f.policy.idle = {};
   f.scaler.configure(f.policy);
@@ -205,7 +205,7 @@ TEST(Autoscaler, AYoungStreamHasMoreReplicasMadeThanItNeedsYet) {
   EXPECT_EQ(Fixture::count(old.decide(2000), Kind::start), 0u);
 }
 
-TEST(Autoscaler, WhatAnotherRegionServesForUsIsOurDemand) {
+TEST(Autoscaler, RequestsServedElsewhereCountAsOwnDemand) {
   Fixture f;
   f.add(7, Phase::suspended, 0);
   EXPECT_TRUE(f.decide(1).empty());

@@ -67,7 +67,7 @@ TEST(EndedReplica, ARequestThatMayBeRepeatedGoesToItsSuccessor) {
   EXPECT_EQ(s.gateway->find("app")->totals.retried, 1u);
 }
 
-TEST(EndedReplica, OneThatMayHaveBeenCarriedOutIsTold) {
+TEST(EndedReplica, ARequestThatMayHaveBeenExecutedFails) {
   Stage s;
   auto c = s.ask("POST /f/app/ HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nok");
   s.show(2, s.app.server->bound_addresses()[0]);

@@ -25,7 +25,7 @@ TEST(Proxy, AHeldRequestIsAnsweredWhenAReplicaComes) {
   ASSERT_TRUE(rig.run_until([&] { return c.has("hello 3"); }));
 }
 
-TEST(Proxy, AReplicaNobodyCanReachHasNoRequestInItsKeeping) {
+TEST(Proxy, AnUnreachableReplicaKeepsNoRequest) {
   Rig rig;
   Table t;
   EndpointRow row{.name = "lost"};
@@ -87,7 +87,7 @@ TEST(Proxy, AFailedStartIs503WithTheReason) {
   EXPECT_TRUE(c.has("exit code 3"));
 }
 
-TEST(Proxy, ADeadReplicaIsNotTheClientsProblemWhenAnotherIsThere) {
+TEST(Proxy, ARequestToADeadReplicaGoesToAnother) {
   Rig rig;
   Table t;
   EndpointRow row{.name = "two"};

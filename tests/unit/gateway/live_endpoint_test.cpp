@@ -101,7 +101,7 @@ TEST(LiveEndpoint, ABrokenRevisionOfSeveralReplicasFailsWithTheFirstThatEnds) {
   EXPECT_EQ(s.endpoint.figures().ready, 2u) << "the old ones serve on";
 }
 
-TEST(LiveEndpoint, AVerdictThatNobodyHeardIsSaidAgain) {
+TEST(LiveEndpoint, AnUnacknowledgedVerdictIsRepeated) {
   Stage s;
   s.row.rolling = 1;
   s.show();
@@ -127,7 +127,7 @@ TEST(LiveEndpoint, AHeadThatDoesNotKnowItsNodesYetTakesNoReplicaAway) {
   EXPECT_EQ(s.endpoint.row().replicas[0].address, "127.0.0.1:9") << "it is kept on disk too";
 }
 
-TEST(LiveEndpoint, WithoutMoneyCallersAreToldAndWithItTheyAreHeld) {
+TEST(LiveEndpoint, WithoutMoneyCallersGetTheReasonAndWithItTheyWait) {
   Stage s;
   s.row.serving = 1;
   s.add(1, 1);
@@ -144,7 +144,7 @@ TEST(LiveEndpoint, WithoutMoneyCallersAreToldAndWithItTheyAreHeld) {
   EXPECT_EQ(s.endpoint.hopeless(s.now), "");
 }
 
-TEST(LiveEndpoint, AnAnswerFromBeforeItFellAsleepMakesNobodyReady) {
+TEST(LiveEndpoint, AStaleHealthAnswerMakesNoReplicaReady) {
   Stage s;
   s.row.serving = 1;
   s.add(1, 1);
@@ -162,7 +162,7 @@ TEST(LiveEndpoint, AnAnswerFromBeforeItFellAsleepMakesNobodyReady) {
 
 // Fifty endpoints that are deployed together are given their ports before any of their replicas has
 // bound its own.
-TEST(Ports, NobodyIsGivenThePortOfAnother) {
+TEST(Ports, NoPortIsAssignedTwice) {
   Ports ports({.from = 20000, .to = 20060});
   SteadyTime now{1'000'000'000'000};
   std::set<std::uint16_t> given;
@@ -220,7 +220,7 @@ TEST(LiveEndpoint, AReplicaIsAskedAndCalledOnlyOnceItsAgentVouchesForItsPort) {
   EXPECT_TRUE(s.endpoint.awake());
 }
 
-TEST(LiveEndpoint, OfAnAgentThatDoesNotLookTheAnswerIsBelieved) {
+TEST(LiveEndpoint, OlderAgentsAreTrustedWithoutAPortCheck) {
   Stage s;
   s.row.serving = 1;
   s.add(1, 1, PortHolder::unsaid);
@@ -252,7 +252,7 @@ TEST(LiveEndpoint, AfterAFailedConnectionThePortIsLookedAtAgainFirst) {
   EXPECT_TRUE(s.endpoint.awake());
 }
 
-TEST(LiveEndpoint, AQuestionThatNobodyAnswersIsAskedAgainAndWithoutAHeadTheLastWordStands) {
+TEST(LiveEndpoint, PortChecksAreRepeatedAndWithoutAHeadTheLastAnswerCounts) {
   Stage s;
   bool head = true;
   s.endpoint.set_head_is_here([&] { return head; });
@@ -304,7 +304,7 @@ TEST(LiveEndpoint, AReplicaThatLosesItsPortIsOutOfServiceAtOnceAlsoWhenItWakes) 
   EXPECT_FALSE(s.endpoint.awake());
 }
 
-TEST(LiveEndpoint, AHeadThatHasJustComeBackDoesNotTakeBackAnAgentsWord) {
+TEST(LiveEndpoint, ARestartedHeadDoesNotRevokeAConfirmedPort) {
   Stage s;
   s.row.serving = 1;
   s.add(1, 1, PortHolder::task);
@@ -317,7 +317,7 @@ TEST(LiveEndpoint, AHeadThatHasJustComeBackDoesNotTakeBackAnAgentsWord) {
   EXPECT_EQ(s.all<LookAtReplica>().size(), 1u) << "it is still known as one whose agent looks";
 }
 
-TEST(LiveEndpoint, APortThatSomebodyElseHasIsNoFaultOfTheRevisionUntilItIsTheFifth) {
+TEST(LiveEndpoint, ARevisionFailsOnlyAfterFiveTakenPorts) {
   Stage s;
   s.row.rolling = 1;
   s.show();
@@ -334,7 +334,7 @@ TEST(LiveEndpoint, APortThatSomebodyElseHasIsNoFaultOfTheRevisionUntilItIsTheFif
   EXPECT_NE(s.all<RevisionJudged>()[0].reason.find("20001"), std::string::npos);
 }
 
-TEST(LiveEndpoint, WhereNoPortIsFreeNothingIsStartedAndTheReasonIsSaid) {
+TEST(LiveEndpoint, WithoutAFreePortNothingStartsAndTheReasonIsShown) {
   std::vector<FromGateway> said;
   LiveEndpoint endpoint{"app", [&](FromGateway m) { said.push_back(std::move(m)); },
                         []() -> Result<std::uint16_t> {
@@ -353,7 +353,7 @@ TEST(LiveEndpoint, WhereNoPortIsFreeNothingIsStartedAndTheReasonIsSaid) {
 // The request that meets a replica on its way to sleep: the order to wake follows the order to
 // sleep at once, no other replica is asked for, and nothing that was said before the order to sleep
 // is taken for an answer to it.
-TEST(LiveEndpoint, ARequestCallsBackWhoIsOnItsWayToSleep) {
+TEST(LiveEndpoint, ARequestCallsBackAReplicaFallingAsleep) {
   Stage s;
   s.row.serving = 1;
   s.row.policy.max = 4;
@@ -410,7 +410,7 @@ TEST(LiveEndpoint, AnOrderToSleepThatWasRefusedIsForgottenWhenItIsCalledBack) {
   EXPECT_EQ(s.endpoint.figures().ready, 1u);
 }
 
-TEST(LiveEndpoint, WhatOtherRegionsSteerIsNeitherStartedNorJudgedHere) {
+TEST(LiveEndpoint, ReplicasOfOtherRegionsAreLeftAlone) {
   Stage s;
   s.row.rolling = 1;
   s.row.steered = false;

@@ -90,7 +90,7 @@ TEST(Peers, ARequestIsPassedOnToTheGatewayWithTheNamedCertificate) {
   EXPECT_EQ(two.served, 1);
 }
 
-TEST(Peers, WhoHasAnotherCertificateGetsNothing) {
+TEST(Peers, AGatewayWithAnotherCertificateGetsNothing) {
   Two two;
   const Figures told = two.far->figures();
   two.introduce(told.peer_address, plain(told.peer_key) + ":" + std::string(64, '0'));

@@ -148,7 +148,7 @@ TEST(ProxyFuzz, ReadersThatTellLiesFromMessages) {
     EXPECT_NE(read_message(bad, false, false).wrong, "") << bad;
 }
 
-TEST(ProxyFuzz, WhateverBothSidesSay) {
+TEST(ProxyFuzz, AnyBytesFromBothSides) {
   const char* given = std::getenv("BILLOW_FUZZ_SEED");
   const char* seconds_given = std::getenv("BILLOW_FUZZ_SECONDS");
   const auto until = std::chrono::steady_clock::now() +

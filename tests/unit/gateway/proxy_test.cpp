@@ -16,7 +16,7 @@ TEST(Proxy, PassesARequestAndItsAnswer) {
   EXPECT_EQ(rig.seen[0], "POST /a/b?q=1 12345");
 }
 
-TEST(Proxy, TellsTheReplicaWhoAsksAndBelievesNoClientAboutIt) {
+TEST(Proxy, SetsClientHeadersAndDropsTheClientsOwn) {
   Rig rig;
   const auto answer = rig.exchange(
       "GET /f/app/headers HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 6.6.6.6\r\nX-Custom: "
@@ -160,7 +160,7 @@ TEST(Proxy, HeaderFloodsAreCutOff) {
   EXPECT_TRUE(rig.seen.empty());
 }
 
-TEST(Proxy, ASlowlorisIsTold408) {
+TEST(Proxy, ASlowlorisGets408) {
   Proxy::Options options;
   options.header_timeout = milliseconds(50);
   options.body_idle_timeout = milliseconds(50);
@@ -208,7 +208,7 @@ TEST(Proxy, EventsPassAsTheyCome) {
   ASSERT_TRUE(rig.run_until([&] { return c.has("\r\n0\r\n\r\n"); }));
 }
 
-TEST(Proxy, AClientThatGoesTakesItsRequestAlong) {
+TEST(Proxy, ADisconnectCancelsTheRequest) {
   Rig rig;
   auto c = rig.client();
   c.send("GET /f/app/stream HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -221,7 +221,7 @@ TEST(Proxy, AClientThatGoesTakesItsRequestAlong) {
 
 // More was sent than is read ahead of an answer: the client's end lies behind bytes that stay in
 // the kernel.
-TEST(Proxy, AClientThatGoesIsNoticedWhileNothingOfItIsRead) {
+TEST(Proxy, ADisconnectIsNoticedWhileReadingIsPaused) {
   for (const bool abrupt : {false, true}) {
     SCOPED_TRACE(abrupt);
     Rig rig;
@@ -239,7 +239,7 @@ TEST(Proxy, AClientThatGoesIsNoticedWhileNothingOfItIsRead) {
   }
 }
 
-TEST(Proxy, AClientThatGoesWhileItsLargeBodyIsHeldIsNotWaitedFor) {
+TEST(Proxy, ADisconnectDuringAHeldBodyIsNoticed) {
   Rig rig;
   Table t;
   EndpointRow row{.name = "late"};

@@ -151,7 +151,7 @@ TEST_F(SimAbi, VersionedStructuresMustSayTheirVersion) {
   EXPECT_EQ(f.nvmlGpmQueryDeviceSupport(card, &support), nvml::error_argument_version);
 }
 
-TEST_F(SimAbi, ProcessListsTellHowMuchRoomTheyNeed) {
+TEST_F(SimAbi, ProcessListsReportTheSizeTheyNeed) {
   const auto f = all();
   const TempDir state;
   const Child child(rest);

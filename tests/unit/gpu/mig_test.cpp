@@ -40,7 +40,7 @@ TEST(Mig, ABadlyPlacedOneBlocksAThree) {
   EXPECT_TRUE(backend->create_mig(at("2g.20gb", 2, 2)));
 }
 
-TEST(Mig, LeftToItselfItKeepsRoomForLargeShapes) {
+TEST(Mig, TheDefaultPlacementKeepsSpaceForLargeShapes) {
   const auto backend = open_sim("1xH100+mig", "", true);
   const auto first = backend->create_mig({0, "1g.10gb", std::nullopt});
   ASSERT_TRUE(first) << first.error().message;
@@ -63,7 +63,7 @@ TEST(Mig, SevenSmallOnesFillTheCard) {
   EXPECT_EQ(backend->inventory()->gpus[0].mig.instances.size(), 7u);
 }
 
-TEST(Mig, DestroyGivesTheRoomBack) {
+TEST(Mig, DestroyFreesTheSpace) {
   const auto backend = open_sim("1xH100+mig", "", true);
   const auto whole = backend->create_mig({0, "7g.80gb", std::nullopt});
   ASSERT_TRUE(whole);

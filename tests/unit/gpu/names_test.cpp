@@ -33,7 +33,7 @@ TEST(GpuTypes, EveryTypeOfTheTableIsReadBackFromItsModel) {
     EXPECT_EQ(normalise_gpu_type(facts.model, facts.memory_mib), facts.type) << facts.model;
 }
 
-TEST(SimSpec, WhatPeopleWrite) {
+TEST(SimSpec, ParsesTheCompactForm) {
   EXPECT_EQ(parse_sim_spec("8xH100")->gpus.size(), 8u);
   EXPECT_EQ(parse_sim_spec("L4")->gpus.size(), 1u);
   EXPECT_EQ(parse_sim_spec(" 2xa100-40 , 4xl4 ")->gpus.size(), 6u);

@@ -29,7 +29,7 @@ TEST(Arena, GivesOutEverySlotOnce) {
   EXPECT_EQ(a->take(3, 10).size(), 10u);
 }
 
-TEST(Arena, AnotherTenantNeverSeesWhatWasThere) {
+TEST(Arena, AnotherTenantNeverSeesOldContent) {
   auto a = arena(4);
   for (std::uint32_t slot : a->take(1, 4))
     std::memset(a->at(slot), 0xee, Arena::slot_bytes);
@@ -39,7 +39,7 @@ TEST(Arena, AnotherTenantNeverSeesWhatWasThere) {
       ASSERT_EQ(a->at(slot)[i], 0);
 }
 
-TEST(Arena, GivingWhatIsNotYoursChangesNothing) {
+TEST(Arena, FreeingAForeignSlotChangesNothing) {
   auto a = arena(4);
   const auto mine = a->take(1, 2);
   a->give(2, mine);

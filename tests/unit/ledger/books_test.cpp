@@ -250,7 +250,7 @@ TEST(Books, ReconcileToZeroForRandomHistories) {
   }
 }
 
-TEST(Books, ReplayGivesTheIdenticalEntriesAndOrderTheIdenticalTotals) {
+TEST(Books, ReplayGivesTheSameEntriesAndAnyOrderTheSameTotals) {
   for (std::uint64_t seed = 100; seed < 120; ++seed) {
     SCOPED_TRACE(seed);
     Rng rng(seed);
@@ -307,7 +307,7 @@ TEST(Books, ForgettingEndedLeasesChangesNothingThatCanStillBeAsked) {
   EXPECT_EQ(BooksProbe::unposted(thrifty).value, 0);
 }
 
-TEST(Books, WhatIsBoughtByThePieceCostsTheNodeAndIsChargedToTheLeaseOnce) {
+TEST(Books, ExtrasAreChargedOnceToTheirLease) {
   Books books;
   Seq seq = 0;
   ASSERT_TRUE(books.apply(++seq, NodePriced{NodeId(1), at_s(0), {1000}, capacity}));
@@ -362,7 +362,7 @@ TEST(Books, WhatIsBoughtByThePieceCostsTheNodeAndIsChargedToTheLeaseOnce) {
   EXPECT_EQ(BooksProbe::unposted(books).value, 0);
 }
 
-TEST(Books, ALeaseThatBoughtSomethingIsNeverWithoutAMoment) {
+TEST(Books, ALeaseWithExtrasHasAtLeastOneMoment) {
   Books books;
   ASSERT_TRUE(books.apply(1, NodePriced{NodeId(1), at_s(0), {1000}, 1000}));
   ASSERT_TRUE(books.apply(2, LeaseOpened{LeaseId(1),
@@ -420,14 +420,14 @@ TEST(Books, AChangeToTheSameTermsTakesNothingOffTheCharge) {
   EXPECT_EQ(books.charge_between(LeaseId(1), from, to).value, whole.value);
 }
 
-TEST(Books, RefuseWhatCannotBe) {
+TEST(Books, RefuseContradictoryFacts) {
   Books books;
   EXPECT_FALSE(books.apply(1, LeaseClosed{LeaseId(9), at_s(0)}));
   EXPECT_FALSE(books.apply(1, NodePriced{NodeId(1), at_s(0), {-1}, 1000}));
   EXPECT_FALSE(books.apply(1, NodeGone{NodeId(1), at_s(0)}));
 }
 
-TEST(BillingClock, NoSettingOfTheWallClockBillsOrLosesASecond) {
+TEST(BillingClock, ChangesOfTheWallClockDoNotAffectBills) {
   for (std::uint64_t seed = 1; seed <= 50; ++seed) {
     Rng rng(seed);
     BillingClock clock;

@@ -88,7 +88,7 @@ TEST(Budget, AJobWhoseMinimumCannotBePaidIsHeldWithTheReason) {
   EXPECT_TRUE(may_start({{budget, use}}, ask));
 }
 
-TEST(Budget, WhatIsPaidForNeverExceedsWhatIsLeft) {
+TEST(Budget, PaidTimeNeverExceedsTheRemainingMoney) {
   for (std::uint64_t seed = 1; seed <= 500; ++seed) {
     Rng rng(seed);
     const Budget budget{.scope = BudgetScope::user,

@@ -78,7 +78,7 @@ TEST(Catalogue, ResolvesEveryInstanceOfTheField) {
   EXPECT_FALSE(shipped().instances_named("p99.48xlarge"));
 }
 
-TEST(Catalogue, NoShippedPriceIsZeroOrASpotThatIsNone) {
+TEST(Catalogue, NoShippedPriceIsZeroAndSpotIsBelowOnDemand) {
   std::size_t offers = 0, spot = 0, committed = 0;
   for (auto& offer : shipped().offers({.gpus_only = false})) {
     ++offers;

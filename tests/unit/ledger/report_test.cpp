@@ -113,7 +113,7 @@ TEST(Report, SumsByAnyDimensions) {
   EXPECT_FALSE(parse_dimensions("colour"));
 }
 
-TEST(RightSizing, SaysWhatWouldHaveDone) {
+TEST(RightSizing, FindsTheSmallestSufficientShare) {
   std::vector<RunPeaks> runs;
   for (int i = 0; i < 14; ++i)
     runs.push_back({"train-small", 1000, 1, 81559, 9318, 22, 22, true, dollars(163.0 / 14)});
@@ -132,7 +132,7 @@ TEST(RightSizing, SaysWhatWouldHaveDone) {
   EXPECT_TRUE(right_size(runs).empty());
 }
 
-TEST(RightSizing, NeverBelowWhatTheEnginesNeeded) {
+TEST(RightSizing, NeverGoesBelowMeasuredActivity) {
   const auto milli = [](double p95, double peak) {
     const auto advice = right_size({{"x", 1000, 1, 80'000, 2'000, p95, peak, true, dollars(100)}});
     return advice.empty() ? 0 : advice[0].milli;
@@ -148,7 +148,7 @@ TEST(RightSizing, NeverBelowWhatTheEnginesNeeded) {
   }
 }
 
-TEST(WasteReport, ListsWhatWastedMostFirstAndAddsUp) {
+TEST(WasteReport, ListsTheLargestWasteFirstAndAddsUp) {
   const auto line = [](const char* job, const char* user, double cost, double idle) {
     CostLine out;
     out.day = november_15;
@@ -191,7 +191,7 @@ TEST(WasteReport, KeepsTheThreeKindsApart) {
   EXPECT_NE(w.text().find("15.0 %"), std::string::npos);
 }
 
-TEST(Anomalies, TellsTheDayThatStandsOut) {
+TEST(Anomalies, ReportsTheUnusualDay) {
   std::vector<std::pair<std::int64_t, NanoUsd>> days;
   for (int d = 0; d < 20; ++d)
     days.emplace_back(november_15 + d, dollars(100 + d % 5 * 8));
@@ -246,7 +246,7 @@ TEST(Focus, ExportHasEveryMandatoryColumnAndNoNullWhereNoneIsAllowed) {
         << name;
 }
 
-TEST(Focus, TrafficIsALineOfItsOwn) {
+TEST(Focus, TrafficIsASeparateLine) {
   std::vector<CostLine> with = lines();
   with[0].egress = dollars(2.5), with[0].egress_bytes = 30ll << 30;
   const auto plain = parse_csv(focus_csv(lines(), {})), exported = parse_csv(focus_csv(with, {}));
@@ -310,7 +310,7 @@ TEST(Focus, TheProvidersBillIsComparedByMachineAndDay) {
   EXPECT_EQ(found[3].resource, "Tax without a resource");
 }
 
-TEST(Focus, RefusesWhatIsNoBill) {
+TEST(Focus, RefusesFilesThatAreNotBills) {
   EXPECT_FALSE(parse_focus("a,b\n1,2\n"));
   EXPECT_FALSE(
       parse_focus("BilledCost,BillingCurrency,ChargePeriodStart,ChargePeriodEnd\n1,EUR,2026-11-15,"

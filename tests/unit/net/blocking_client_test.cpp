@@ -59,7 +59,7 @@ TEST(BlockingClient, SpeaksOverUnixSockets) {
   EXPECT_EQ(answer->body, "over unix");
 }
 
-TEST(BlockingClient, StreamsPiecesAndStopsWhenTold) {
+TEST(BlockingClient, StreamsPiecesAndStopsOnRequest) {
   ThreadedServer s(mixed());
   BlockingClient client({.endpoint = s.endpoint()});
   std::string all;

@@ -12,7 +12,7 @@ bool inwards(const char* host) {
   return found && !found->empty() && leads_inwards(found->front());
 }
 
-TEST(Guard, WhatIsNotOfTheInternetLeadsInwards) {
+TEST(Guard, NonPublicAddressesLeadInwards) {
   for (const char* host : {"127.0.0.1",
                            "127.9.9.9",
                            "0.0.0.0",

@@ -277,7 +277,7 @@ std::string mutate(Rng& rng, std::string s) {
   return s;
 }
 
-TEST(HttpParser, WhatItAcceptsBeastReadsTheSameWayHoweverItIsCut) {
+TEST(HttpParser, AgreesWithBeastOnAcceptedMessages) {
   const std::uint64_t seed = random_u64();
   Rng rng(seed);
   int accepted = 0, cuts_checked = 0;

@@ -42,7 +42,7 @@ TEST(HttpServer, PipelinedRequestsWaitForALateAnswer) {
 
 // It has sent more ahead of its answer than is read: the stream is not in the poll, and its end
 // must be asked for.
-TEST(HttpServer, AClientThatGoesIsNoticedWhileNothingOfItIsRead) {
+TEST(HttpServer, ADisconnectIsNoticedWhileReadingIsPaused) {
   for (const bool streaming : {false, true})
     for (const bool abrupt : {false, true}) {
       SCOPED_TRACE(
@@ -448,7 +448,7 @@ TEST(HttpServer, AnswerHeadersCannotSplitTheResponse) {
   EXPECT_NE(c.received.find("X-Good: b"), std::string::npos);
 }
 
-TEST(HttpServer, StopListeningAnswersWhatIsUnderWay) {
+TEST(HttpServer, StopListeningAnswersRunningRequests) {
   std::shared_ptr<Exchange> x;
   ServerFixture f([&](std::shared_ptr<Exchange> e) { x = std::move(e); });
   RawClient busy(f), idle(f);

@@ -70,7 +70,7 @@ bool started_by(const Plan& p, JobId id) {
   return std::ranges::any_of(p.starts, [&](const Start& s) { return s.job == id; });
 }
 
-TEST(Advice, CountsWhatIsReserved) {
+TEST(Advice, RespectsReservations) {
   SchedIndex index;
   index.upsert_node(node(1, 8));
   index.enqueue(job(1, 1));
@@ -86,7 +86,7 @@ TEST(Advice, CountsWhatIsReserved) {
   EXPECT_EQ(forecast(index, JobId{2}, t0), t0 + hours(3));
 }
 
-TEST(Advice, WithoutSpotOrTimeToSpareItIsFewerGpus) {
+TEST(Advice, SuggestsFewerGpusIfSpotOrTimeDoNotHelp) {
   SchedIndex index;
   index.upsert_node(node(1, 8));
   index.enqueue(job(1, 1));
@@ -154,7 +154,7 @@ class Fleet {
   std::uint64_t next = 0;
 };
 
-TEST(AdviceProperty, WhatWouldStartNowDoes) {
+TEST(AdviceProperty, EverySuggestedChangeStartsTheJob) {
   int followed = 0, by_time = 0, silent = 0;
   for (std::uint64_t seed = 1; seed <= 120; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -249,7 +249,7 @@ WallTime starts_at(SchedIndex& index, JobId id, WallTime now) {
   return {};
 }
 
-TEST(ForecastProperty, IsWhenTheJobStartsIfDurationsAreKnown) {
+TEST(ForecastProperty, IsExactIfDurationsAreKnown) {
   int waited = 0, beside_reservations = 0;
   for (std::uint64_t seed = 500; seed < 620; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -282,7 +282,7 @@ TEST(ForecastProperty, IsWhenTheJobStartsIfDurationsAreKnown) {
 
 // Room that a reservation keeps is never taken by what would still be there, and spot work uses it
 // until then.
-TEST(ReservationProperty, NothingThatCannotLeaveIsThereWhenItBegins) {
+TEST(ReservationProperty, OnlyPreemptibleJobsRunOnItWhenItBegins) {
   int spot_before = 0, cleared = 0;
   for (std::uint64_t seed = 900; seed < 930; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -349,7 +349,7 @@ TEST(ReservationProperty, NothingThatCannotLeaveIsThereWhenItBegins) {
 }
 
 // Where a reservation has room that nobody must leave, it takes that.
-TEST(ReservationProperty, NobodyIsAskedToLeaveWhereThereIsRoom) {
+TEST(ReservationProperty, NoJobIsPreemptedIfCapacityIsFree) {
   int beside = 0, asked = 0;
   for (std::uint64_t seed = 1200; seed < 1260; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -412,7 +412,7 @@ TEST(Reservation, GangsWithALimitRunBeforeIt) {
 }
 
 // Two reservations of one node at once: what they keep of its cores adds up.
-TEST(Reservation, ThoseOfOneTimeAddUp) {
+TEST(Reservation, OverlappingReservationsAddUp) {
   SchedIndex index;
   index.upsert_node(node(1, 8));  // 64 cores
   reserve(index, 1, 4, t0 + hours(1), t0 + hours(2));

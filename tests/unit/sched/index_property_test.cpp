@@ -224,7 +224,7 @@ TEST(IndexProperty, TheOrderOfCardsInANodeDoesNotMatter) {
 }
 
 // Nodes that differ only in what nobody asked for are one group; once somebody asks, they are not.
-TEST(IndexProperty, LabelsPartNodesOnlyWhenSomebodyAsksForThem) {
+TEST(IndexProperty, LabelsDistinguishNodesOnlyIfAJobAsks) {
   SchedIndex index;
   for (std::uint64_t i = 1; i <= 100; ++i) {
     NodeShape n = node(i);
@@ -251,7 +251,7 @@ TEST(IndexProperty, LabelsPartNodesOnlyWhenSomebodyAsksForThem) {
 
 // A suspended image goes back to the very cards it came from, also where another card of the node
 // looks the same.
-TEST(IndexProperty, NamedCardsAreFoundAmongTheirLikes) {
+TEST(IndexProperty, NamedCardsAreFoundAmongIdenticalOnes) {
   SchedIndex index;
   index.upsert_node(node(1, 8));
   for (std::int32_t card : {5, 0, 7}) {
@@ -267,7 +267,7 @@ TEST(IndexProperty, NamedCardsAreFoundAmongTheirLikes) {
 }
 
 // A node named twice is still one node.
-TEST(IndexProperty, AGangTakesANodeOnceHoweverOftenItIsNamed) {
+TEST(IndexProperty, AGangUsesANodeNamedTwiceOnlyOnce) {
   SchedIndex index;
   index.upsert_node(node(1, 8));
   index.upsert_node(node(2, 8));

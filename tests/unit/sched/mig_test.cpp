@@ -68,7 +68,7 @@ JobRequest instance(std::uint64_t id, const std::string& profile) {
 
 // Random comings and goings: every instance lies where the table allows, none overlaps another, and
 // one is refused only if the table leaves it no place.
-TEST(Mig, EveryInstanceLiesWhereTheTableAllowsAndNoneIsRefusedWithoutReason) {
+TEST(Mig, EveryPlacementIsInTheTableAndEveryFreeOneIsUsed) {
   int placed = 0, refused = 0;
   for (const Card& card : cards()) {
     for (std::uint64_t seed = 1; seed <= 15; ++seed) {
@@ -132,7 +132,7 @@ TEST(Mig, EveryInstanceLiesWhereTheTableAllowsAndNoneIsRefusedWithoutReason) {
   EXPECT_GT(refused, 200);
 }
 
-TEST(Mig, InstancesAndSharesNeverMeetOnACard) {
+TEST(Mig, InstancesAndSharesNeverShareACard) {
   SchedIndex index;
   NodeShape n = node(1, 2);
   n.gpus[1].mig_enabled = true;

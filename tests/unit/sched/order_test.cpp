@@ -43,7 +43,7 @@ TEST(OrderPolicy, FairSharesBetweenTheUsersOfAProjectAndFifoDoesNot) {
   EXPECT_EQ(first_starts(OrderPolicy::fifo, 80), std::pair(80, 0));
 }
 
-TEST(OrderPolicy, AUserWhoHadMoreComesLaterThoughNothingOfHisRuns) {
+TEST(OrderPolicy, PastUsageCountsEvenWithoutRunningJobs) {
   SchedIndex index;
   index.upsert_node(node(1, 1));
   index.enqueue(job(1));
@@ -60,7 +60,7 @@ TEST(OrderPolicy, AUserWhoHadMoreComesLaterThoughNothingOfHisRuns) {
                     t0 + hours(3)));  // what users have had is part of the contents
 }
 
-TEST(OrderPolicy, FifoLetsNobodyPassWhoeverFindsNoRoom) {
+TEST(OrderPolicy, FifoBlocksJobsBehindOneWithoutCapacity) {
   for (const OrderPolicy policy : {OrderPolicy::fifo, OrderPolicy::fair}) {
     SchedIndex index;
     index.upsert_node(node(1, 4));
@@ -93,7 +93,7 @@ TEST(OrderPolicy, FifoLetsNobodyPassWhoeverFindsNoRoom) {
   }
 }
 
-TEST(OrderPolicy, FifoIsNotHeldUpByWhoeverIsAtHisOwnLimit) {
+TEST(OrderPolicy, FifoSkipsJobsAtTheirUsersLimit) {
   SchedIndex index;
   index.upsert_node(node(1, 4));
   index.upsert_project({.id = ProjectId{1}, .user_running_max = 1, .policy = OrderPolicy::fifo});
@@ -107,7 +107,7 @@ TEST(OrderPolicy, FifoIsNotHeldUpByWhoeverIsAtHisOwnLimit) {
   EXPECT_EQ(p.starts[1].job, JobId{3});
 }
 
-TEST(Starvation, StarvedJobsComeByAgeWhateverTheirProjectsHaveHad) {
+TEST(Starvation, StarvedJobsStartByAgeRegardlessOfUsage) {
   SchedIndex index;
   index.upsert_node(node(1, 1));
   index.set_usage({.project = ProjectId{1},
@@ -217,7 +217,7 @@ TEST(Starvation, PriorityCountsLessTheLongerTheOtherHasWaited) {
 // last of those that are before it then has started, it starts within the longest run of the
 // others. However wide it is, whatever streams past it, and though nobody knows how long anything
 // runs.
-TEST(Starvation, NoGangOfLowPriorityIsPassedForEver) {
+TEST(Starvation, ALowPriorityGangStartsEventually) {
   int streams_that_would_starve_it = 0;
   for (std::uint64_t seed = 1; seed <= 16; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

@@ -81,7 +81,7 @@ TEST(Plan, ALostMemberOfAnElasticGangIsReplacedAlone) {
   ASSERT_TRUE(index.check_invariants());
 }
 
-TEST(Plan, NotBeforeItsTime) {
+TEST(Plan, AJobDoesNotStartBeforeItIsEligible) {
   SchedIndex index;
   index.upsert_node(node(1));
   JobRequest later = job(1);
@@ -93,7 +93,7 @@ TEST(Plan, NotBeforeItsTime) {
   EXPECT_EQ(plan(index, t0 + seconds(30)).starts.size(), 1u);
 }
 
-TEST(Plan, ArrayRunsAtMostSoManyAtOnce) {
+TEST(Plan, AnArrayRespectsItsRunningLimit) {
   SchedIndex index;
   index.upsert_node(node(1));
   for (std::uint64_t i = 1; i <= 5; ++i) {
@@ -160,7 +160,7 @@ TEST(Index, RebuiltEqualsKept) {
 }
 
 // A suspended job comes back to its cards or not at all: what is as well off elsewhere goes there.
-TEST(Sleepers, TheirCardsAreTakenLast) {
+TEST(Sleepers, CardsOfSuspendedJobsAreTakenLast) {
   SchedIndex index;
   for (std::uint64_t n : {1, 2})
     index.upsert_node(node(n, 2));
@@ -214,7 +214,7 @@ TEST(Sleepers, TheirCardsAreTakenLast) {
 }
 
 // Cards of another type are no fragments of this one, and a node that takes no work is named.
-TEST(Reasons, CountOnlyWhatCouldRunIt) {
+TEST(Reasons, CountOnlyNodesThatCouldRunTheJob) {
   SchedIndex index;
   index.upsert_node(node(1, 8));
   NodeShape drained = node(2, 4, "A100");
@@ -244,7 +244,7 @@ TEST(Reasons, CountOnlyWhatCouldRunIt) {
             "Only 3 of 4 A100 GPUs are free; the job needs 4.");
 }
 
-TEST(Reasons, SayWhatIsInUseAndWhenSomeOfItIsFree) {
+TEST(Reasons, NameTheGpusInUseAndTheNextEnd) {
   SchedIndex index;
   index.upsert_node(node(1, 2));
   JobRequest brief = job(1);
@@ -262,7 +262,7 @@ TEST(Reasons, SayWhatIsInUseAndWhenSomeOfItIsFree) {
             "No GPU is free: all 2 are in use. Another project's job ends in at most 4 min.");
 }
 
-TEST(Reasons, EveryOneHasACodeForProgramsAndIsASentence) {
+TEST(Reasons, EveryReasonHasACodeAndASentence) {
   SchedIndex index;
   index.enqueue(job(1));
   const Reason no_node = explain(index, JobId{1}, t0).reasons.at(0);

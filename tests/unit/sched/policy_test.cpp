@@ -5,7 +5,7 @@ namespace billow::sched {
 using namespace test;
 namespace {
 
-TEST(Preemption, SpotGivesWayToOnDemandAndIsNotAskedTwice) {
+TEST(Preemption, OnDemandPreemptsSpotOnlyOnce) {
   SchedIndex index;
   index.upsert_node(node(1, 2));
   for (std::uint64_t i = 1; i <= 2; ++i) {
@@ -45,7 +45,7 @@ TEST(Preemption, RespectsTheMinimumRunTime) {
   EXPECT_EQ(plan(index, t0 + minutes(10)).preempts.size(), 1u);
 }
 
-TEST(Preemption, PrefersWhoLosesLeast) {
+TEST(Preemption, PrefersTheVictimThatLosesLeast) {
   SchedIndex index;
   index.upsert_node(node(1, 2));
   for (std::uint64_t i = 1; i <= 2; ++i) {
@@ -63,7 +63,7 @@ TEST(Preemption, PrefersWhoLosesLeast) {
   EXPECT_EQ(p.preempts[0].victim, JobId{2});  // an hour of work rather than two
 }
 
-TEST(Quota, BorrowedRoomIsReclaimedButGuaranteedIsNot) {
+TEST(Quota, BorrowedCapacityIsReclaimedButGuaranteedIsNot) {
   SchedIndex index;
   index.upsert_node(node(1, 4));
   index.upsert_project({.id = ProjectId{1}, .guaranteed_milli = 2000});
@@ -91,7 +91,7 @@ TEST(Quota, BorrowedRoomIsReclaimedButGuaranteedIsNot) {
   EXPECT_EQ(index.running_milli(ProjectId{2}), 2000);
 }
 
-TEST(Quota, WhatCannotBeTakenBackIsNotLent) {
+TEST(Quota, JobsThatCannotBePreemptedDoNotBorrow) {
   SchedIndex index;
   index.upsert_node(node(1, 4));
   index.upsert_project({.id = ProjectId{2}, .guaranteed_milli = 3000});
@@ -100,7 +100,7 @@ TEST(Quota, WhatCannotBeTakenBackIsNotLent) {
   EXPECT_EQ(plan(index, t0).starts.size(), 1u);
 }
 
-TEST(Backfill, ShortWorkPassesAndLongWorkDoesNot) {
+TEST(Backfill, ShortJobsPassAndLongJobsDoNot) {
   SchedIndex index;
   index.upsert_node(node(1, 2));
   JobRequest first = job(1);
@@ -125,7 +125,7 @@ TEST(Backfill, ShortWorkPassesAndLongWorkDoesNot) {
   EXPECT_TRUE(p.starts[0].backfilled);
 }
 
-TEST(Reservation, KeepsItsRoomAndIsUsedByItsJobs) {
+TEST(Reservation, KeepsItsCapacityForItsJobs) {
   SchedIndex index;
   index.upsert_node(node(1, 2));
   ReservationRequest ask{.project = ProjectId{1},
@@ -195,7 +195,7 @@ TEST(Reservation, SpotRunsWhileALargeJobWaitsForItsEnd) {
 }
 
 // A member that is lost inside a reservation is replaced inside it, or waits.
-TEST(Reservation, ANewMemberOfItsGangIsInsideItToo) {
+TEST(Reservation, AReplacedGangMemberStaysInside) {
   SchedIndex index;
   for (std::uint64_t n = 1; n <= 4; ++n)
     index.upsert_node(node(n, 1));
@@ -266,7 +266,7 @@ SchedIndex with_a_job_inside() {
 
 // Its job's time is up, or it was told to stop, and it is still there: what it leaves is the
 // reservation's, and so is what lay beside it.
-TEST(Reservation, WhatItsOwnJobLeavesIsNobodyElses) {
+TEST(Reservation, CapacityFreedByItsJobStaysReserved) {
   for (const bool told : {false, true}) {
     SchedIndex index = with_a_job_inside();
     if (told)
@@ -281,7 +281,7 @@ TEST(Reservation, WhatItsOwnJobLeavesIsNobodyElses) {
   }
 }
 
-TEST(Reservation, NobodyIsPromisedItsRoomBeforeItEnds) {
+TEST(Reservation, ItsCapacityIsNotPromisedBeforeItEnds) {
   SchedIndex index = with_a_job_inside();
   index.enqueue(job(3, 1, 750));
   const Plan p = plan(index, t0 + minutes(1));
@@ -304,7 +304,7 @@ TEST(Reservation, ItsJobsAreNotMovedOutOfItForOthers) {
 
 // A job that gives way stands in it beside its own, which is leaving: it is asked at once, for the
 // room is all the reservation's.
-TEST(Reservation, WhoStandsInItIsAskedAlsoWhileItsOwnJobLeaves) {
+TEST(Reservation, OtherJobsArePreemptedEvenWhileItsOwnJobLeaves) {
   SchedIndex index = with_a_job_inside();
   JobRequest spot = job(3, 1, 250);
   spot.spot = true;
@@ -322,7 +322,7 @@ TEST(Reservation, WhoStandsInItIsAskedAlsoWhileItsOwnJobLeaves) {
   EXPECT_EQ(p.preempts[0].cause, PreemptCause::reservation);
 }
 
-TEST(Consolidation, MovesAJobThatCanGoOnElsewhereToLetALargeOneIn) {
+TEST(Consolidation, MovesAJobToMakeSpaceForALargerOne) {
   SchedIndex index;
   index.upsert_node(node(1, 2));
   index.upsert_node(node(2, 2));
@@ -346,7 +346,7 @@ TEST(Consolidation, MovesAJobThatCanGoOnElsewhereToLetALargeOneIn) {
   EXPECT_EQ(index.running_count(), 3u);
 }
 
-TEST(Consolidation, MovesSeveralToLetAGangInAndNobodyWhoHasNowhereToGo) {
+TEST(Consolidation, MovesSeveralJobsForAGangOnlyIfAllFitElsewhere) {
   for (const bool capacity_elsewhere : {true, false}) {
     SchedIndex index;
     for (std::uint64_t i = 1; i <= 4; ++i) {
@@ -452,7 +452,7 @@ TEST(Mig, InstancesFollowThePlacementRules) {
       ask(4, "1g.10gb"));  // what is left is the eighth memory slice, where no instance may begin
 }
 
-TEST(WholeNode, TakesEverythingAndNothingIsBesideIt) {
+TEST(WholeNode, TakesTheNodeExclusively) {
   SchedIndex index;
   index.upsert_node(node(1));
   JobRequest whole = job(1, 0);
@@ -502,7 +502,7 @@ TEST(FairShare, ConvergesToTheWeights) {
   EXPECT_NEAR(index.usage(ProjectId{2}, now) / index.usage(ProjectId{1}, now), 3.0, 0.3);
 }
 
-TEST(Starvation, ALargeGangOvertakesAStreamOfSmallJobsOfUnknownLength) {
+TEST(Starvation, ALargeGangStartsDespiteAStreamOfSmallJobs) {
   SchedSettings settings;
   settings.starve_after = hours(2);
   SchedIndex index(settings);

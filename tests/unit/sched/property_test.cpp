@@ -243,7 +243,7 @@ TEST(Property, BackfillNeverDelaysTheReservation) {
 // With reservations ahead and spot work that uses what they and their victims wait for: what was
 // promised holds, for reservations find their room when they begin, and whoever does not give way
 // starts no later than any plan said.
-TEST(Property, SpotWorkDelaysNeitherReservationsNorWhomTheyHoldUp) {
+TEST(Property, SpotJobsDelayNoReservationAndNoJobBehindOne) {
   int passed = 0, kept = 0;
   for (std::uint64_t seed = 900; seed < 930; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -402,7 +402,7 @@ bool exhaustive(const SchedIndex& index, const IndexContents& contents, const Jo
   return false;
 }
 
-TEST(Property, ASingleTaskIsPlacedWheneverThereIsAnyWay) {
+TEST(Property, ASingleTaskIsPlacedIfItFitsAnywhere) {
   int placed = 0, refused = 0;
   for (std::uint64_t seed = 300; seed < 700; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

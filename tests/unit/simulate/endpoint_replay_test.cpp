@@ -129,7 +129,7 @@ TEST(Replay, BetterOnBothAxesOnThePublishedTraces) {
   }
 }
 
-TEST(Replay, ATraceThatIsNoneIsRefusedByLine) {
+TEST(Replay, AnInvalidTraceIsRefusedWithItsLine) {
   const std::string path = ::testing::TempDir() + "/trace.csv";
   ASSERT_TRUE(write_file_atomic(
       path,

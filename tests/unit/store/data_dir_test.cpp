@@ -144,7 +144,7 @@ TEST(Snapshots, TheNewestIsLoadedAndTwoAreKept) {
   EXPECT_EQ(loaded->bytes, binary);
 }
 
-TEST(Snapshots, ADamagedOneIsMadeUpForByTheOlderOneAndReplay) {
+TEST(Snapshots, ADamagedOneIsReplacedByTheOlderOneAndReplay) {
   TempDir dir;
   {
     auto store = open_store(dir.path());

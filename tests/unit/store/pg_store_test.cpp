@@ -23,7 +23,7 @@ TEST(PgText, PasswordsAreNotShown) {
             "postgres://db/billow?user=me&password=…&sslmode=require");
   EXPECT_EQ(pg::shown("postgres://db:5432/b?x=a@b:c"), "postgres://db:5432/b?x=a@b:c");
 }
-TEST(PgText, WhatPostgresCannotHoldIsRepaired) {
+TEST(PgText, TextThatPostgresRejectsIsRepaired) {
   EXPECT_EQ(pg::repaired_text("grüße"), "");
   EXPECT_EQ(pg::repaired_text(std::string_view("a\0ü", 4)), "a\xef\xbf\xbdü");
   EXPECT_EQ(pg::repaired_text("a\xff"), "a\xef\xbf\xbd");
@@ -52,7 +52,7 @@ void broken_connections() {
       "backend_type = 'client backend'");
 }
 
-TEST_P(PgOnly, ASecondHeadIsToldWhoLeads) {
+TEST_P(PgOnly, ASecondHeadLearnsWhichOneLeads) {
   auto first = try_open("the head on alpha");
   ASSERT_TRUE(first) << first.error().message;
   auto second = try_open("the head on beta");

@@ -73,7 +73,7 @@ TEST_P(QueryContract, ARowComesBackAsItWasWrittenAndAnUpsertReplacesIt) {
   EXPECT_EQ(store->queries().get_job(JobId(9))->value(), changed);
 }
 
-TEST_P(QueryContract, WhatIsNotToBeSeenIsLeftOutBeforeItIsCounted) {
+TEST_P(QueryContract, InvisibleRowsAreFilteredBeforeCounting) {
   auto store = open();
   Batch batch = batch_of(1);
   for (std::uint64_t id = 1; id <= 60; ++id) {

@@ -118,7 +118,7 @@ TEST(AgentProtocol, FramesRoundTripAndBadOnesAreRefused) {
 
 // The version is read before anything is agreed on, perhaps by a program much older or newer: what
 // is not written must mean the first version on both sides, and every other must be written.
-TEST(AgentProtocol, AVersionThatIsNotSaidIsTheFirstAndEveryOtherIsSaid) {
+TEST(AgentProtocol, AMissingVersionIsTheFirst) {
   const auto framed = [](const std::string& json) {
     const auto size = static_cast<std::uint32_t>(json.size());
     std::string out;
