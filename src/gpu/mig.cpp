@@ -79,7 +79,7 @@ Result<MigPlacement> best_placement(std::span<const MigProfile> profiles,
     for (const MigInstance& i : instances)
       present.push_back(fmt::format("{} at {}", i.profile, i.placement.start));
     return fail(Code::exhausted,
-                fmt::format("no room for a {} beside {}", profile.name,
+                fmt::format("no space for a {} beside {}", profile.name,
                             present.empty() ? "nothing" : join(present, ", ")),
                 "wait for an instance to end, or ask for a smaller profile");
   }

@@ -179,7 +179,7 @@ Status Arena::reserve(std::uint64_t tenant, std::uint64_t bytes) {
   if (bytes > bytes_ - std::min(bytes_, sum))
     return fail(
         Code::exhausted,
-        "the node's suspend arena has no room for " + std::to_string(bytes >> 20) + " MiB more (" +
+        "the node's suspend arena has no space for " + std::to_string(bytes >> 20) + " MiB more (" +
             std::to_string(bytes_ >> 20) + " MiB, " + std::to_string(sum >> 20) + " MiB promised)",
         "start the GPU memory service with a larger --arena, or run this job without suspend");
   reserved_[tenant] = bytes;

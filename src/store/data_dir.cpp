@@ -21,7 +21,7 @@ namespace {
 
 std::unexpected<Error> fail_file(const std::string& what, int error_number) {
   if (error_number == ENOSPC || error_number == EDQUOT) {
-    return fail(Code::storage_full, fmt::format("no room left on the disk of {}", what),
+    return fail(Code::storage_full, fmt::format("no space left on the disk of {}", what),
                 "free some space there");
   }
   return fail_errno(what, error_number);
@@ -137,7 +137,7 @@ void Ballast::release() {
   ::unlink(path_.c_str());
   held_ = false;
 }
-bool Ballast::room_again() const {
+bool Ballast::space_again() const {
   struct statvfs info = {};
   const std::string dir = path_.substr(0, path_.rfind('/'));
   if (::statvfs(dir.c_str(), &info) != 0)

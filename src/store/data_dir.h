@@ -23,8 +23,8 @@ class Ballast {
   Status make();  // allocates it unless it exists; leaves nothing behind if the space is missing
   void release();
   bool held() const { return held_; }
-  bool room_again() const;  // free space for it and half as much again, so that allocating it
-                            // does not fill the disk at once
+  bool space_again() const;  // free space for it and half as much again, so that allocating it
+                             // does not fill the disk at once
 
  private:
   std::string path_;

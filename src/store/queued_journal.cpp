@@ -175,7 +175,7 @@ void QueuedJournal::become(StoreHealth health, Error why) {
   }
   moved_.notify_all();
   if (health == StoreHealth::disk_low)
-    log_warn("store: {}; new work is refused until there is room", why.message);
+    log_warn("store: {}; new jobs are refused until the disk has space", why.message);
   if (health == StoreHealth::fatal)
     log_error("store: {}", why.message);
   if (hooks->on_health)

@@ -83,7 +83,7 @@ bool SimJournal::step() {
   if (disk_.full && health_ == StoreHealth::ok) {
     ballast_left_ = disk_.ballast_bytes;
     become(StoreHealth::disk_low,
-           Error{Code::storage_full, "no room left on the simulated disk", "free some space"});
+           Error{Code::storage_full, "no space left on the simulated disk", "free some space"});
     return true;
   }
   const std::size_t group = 1 + rng_.below(queue_.size());
@@ -140,7 +140,7 @@ Status SimJournal::save_snapshot(Seq seq, std::string_view bytes) {
   if (health_ != StoreHealth::ok)
     return pass(why_, "no snapshot is saved now");
   if (disk_.full)
-    return fail(Code::storage_full, "no room left on the simulated disk");
+    return fail(Code::storage_full, "no space left on the simulated disk");
   if (seq > durable_)
     return fail(Code::unavailable, "the journal is not yet durable up to the snapshot");
   std::erase_if(disk_.snapshots, [&](const Snapshot& s) { return s.seq == seq; });

@@ -287,11 +287,11 @@ void Supervisor::on_stdin(std::uint64_t offset, const char* data, std::uint32_t 
     else
       data += known, bytes -= static_cast<std::uint32_t>(known);
   }
-  const std::uint64_t room = sizeof(stdin_ring) - (stdin_accepted_ - stdin_consumed_);
+  const std::uint64_t free_bytes = sizeof(stdin_ring) - (stdin_accepted_ - stdin_consumed_);
   if (stdin_ended_)
     bytes = 0;
-  if (bytes > room)
-    bytes = static_cast<std::uint32_t>(room);
+  if (bytes > free_bytes)
+    bytes = static_cast<std::uint32_t>(free_bytes);
   for (std::uint32_t i = 0; i < bytes; ++i)
     stdin_ring[(stdin_accepted_ + i) % sizeof(stdin_ring)] = data[i];
   stdin_accepted_ += bytes;

@@ -109,7 +109,7 @@ bool is_open(const Endpoint& endpoint) {
 }
 
 // A flood of calls to one endpoint leaves capacity for the others.
-Status room_for(const State& state, const AsyncCall& call) {
+Status check_call_space(const State& state, const AsyncCall& call) {
   const Endpoint& endpoint = state.endpoints.at(call.endpoint);
   const bool open = is_open(endpoint);
   const Weight one = weight(call);
@@ -426,7 +426,7 @@ Decision Decider::operator()(const AcceptCall& c) {
     }
   if (c.call.body.size() > limits::async_body_bytes_max * 4 / 3 + 4)
     return fail(Code::too_large, "the call's body is too large");
-  BILLOW_TRY_VOID(room_for(state, c.call));
+  BILLOW_TRY_VOID(check_call_space(state, c.call));
   AsyncCall call = c.call;
   call.made_at = context.now;
   call.state = CallState::waiting;

@@ -21,7 +21,7 @@ inline constexpr std::size_t tunnel_piece_bytes_max = 64 << 10;
 inline constexpr std::size_t tunnels_per_node_max =
     200;  // with full windows less than the queue of the connection that carries them
 inline constexpr std::size_t tunnels_per_task_max =
-    64;  // so that one job's users leave room for those of the others
+    64;  // so that one job's users do not take all tunnels
 
 // head → agent
 struct TunnelOpen {

@@ -142,9 +142,9 @@ Return nvmlDeviceGetComputeRunningProcesses_v3(Device device, unsigned* count, P
     if (!call.instance || p.gpu_instance == call.instance->id)
       list.push_back(&p);
   }
-  const unsigned room = infos ? *count : 0;
+  const unsigned capacity = infos ? *count : 0;
   *count = static_cast<unsigned>(list.size());
-  if (list.size() > room)
+  if (list.size() > capacity)
     return error_insufficient_size;
   for (std::size_t i = 0; i < list.size(); ++i) {
     const unsigned instance =
@@ -194,9 +194,9 @@ Return nvmlDeviceGetProcessUtilization(Device device,
     *count = 0;
     return error_not_found;
   }
-  const unsigned room = samples ? *count : 0;
+  const unsigned capacity = samples ? *count : 0;
   *count = static_cast<unsigned>(list.size());
-  if (list.size() > room)
+  if (list.size() > capacity)
     return error_insufficient_size;
   for (std::size_t i = 0; i < list.size(); ++i) {
     const double util = call.card->hung ? 1.0 / static_cast<double>(list.size()) : list[i].util;

@@ -162,11 +162,11 @@ Return nvmlDeviceGetGpuInstancePossiblePlacements_v2(Device device,
   if (found < 0 || !count)
     return error_invalid_argument;
   const SimMigProfile& profile = call.card->profiles[static_cast<std::size_t>(found)];
-  const unsigned room = *count;
+  const unsigned capacity = *count;
   *count = static_cast<unsigned>(profile.starts.size());
   if (!placements)
     return success;
-  if (room < *count)
+  if (capacity < *count)
     return error_insufficient_size;
   for (std::size_t i = 0; i < profile.starts.size(); ++i)
     placements[i] = {profile.starts[i], profile.memory_slices};

@@ -127,7 +127,7 @@ const char* nvmlErrorString(Return code) {
     case error_in_use:
       return "in use";
     case error_insufficient_resources:
-      return "no room for it on the card";
+      return "no space for it on the card";
     case error_argument_version:
       return "the version of a structure is not known";
     default:

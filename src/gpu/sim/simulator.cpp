@@ -76,7 +76,7 @@ Result<std::unique_ptr<Simulator>> Simulator::create(SimSpec spec, std::string s
         const auto starts = simulator->free_starts(card, p);
         if (starts.empty())
           return fail(Code::invalid,
-                      fmt::format("GPU {}: no room for MIG instance {} beside those before it",
+                      fmt::format("GPU {}: no space for MIG instance {} beside those before it",
                                   card.index, name));
         const SimMigInstance* made = simulator->create_instance(card, p, starts.front());
         simulator->set_compute(card, made->id, true);
@@ -196,7 +196,7 @@ void Simulator::apply_loads() {
         continue;
       const double share = entry.milli / 1000.0;
       card.load += share * tree.busy;
-      std::int64_t room =
+      std::int64_t left_mib =
           entry.mem_mib > 0
               ? entry.mem_mib
               : static_cast<std::int64_t>(static_cast<double>(card.spec.memory_mib) * share);
@@ -208,9 +208,9 @@ void Simulator::apply_loads() {
         // A declared figure applies to the whole tree and is shown at its root.
         const std::int64_t wanted =
             tree.declared_mib >= 0 ? (root ? tree.declared_mib : 0) : process.rss_mib;
-        const std::int64_t mem = std::min(room, wanted);
+        const std::int64_t mem = std::min(left_mib, wanted);
         root = false;
-        room -= mem;
+        left_mib -= mem;
         card.mem_used_mib += mem;
         const double part =
             busy_ns > 0 ? static_cast<double>(process.busy_ns) / static_cast<double>(busy_ns) : 0;

@@ -285,7 +285,7 @@ std::unexpected<Error> Db::failed(pg_result* result, std::string_view doing) {
   // 53100 is a full disk; 57P0x and 08xxx are a lost server or connection; serialization, deadlock
   // and lock timeouts can be retried.
   if (code == "53100")
-    return fail(Code::storage_full, fmt::format("no room left on PostgreSQL's disk ({})", message),
+    return fail(Code::storage_full, fmt::format("no space left on PostgreSQL's disk ({})", message),
                 "free some space there");
   const bool again = !alive() || code.starts_with("57P") || code.starts_with("08") ||
                      code.starts_with("53") || code == "40001" || code == "40P01" ||

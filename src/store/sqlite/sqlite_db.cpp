@@ -25,7 +25,7 @@ std::unexpected<Error> sqlite_fail(sqlite3* db, int rc, std::string_view path) {
   const int system_error = db ? sqlite3_system_errno(db) : 0;
   const char* text = db ? sqlite3_errmsg(db) : sqlite3_errstr(rc);
   if (means_full(rc, system_error)) {
-    return fail(Code::storage_full, fmt::format("no room left on the disk of {}", path),
+    return fail(Code::storage_full, fmt::format("no space left on the disk of {}", path),
                 "free some space there");
   }
   const int basic = rc & 0xff;

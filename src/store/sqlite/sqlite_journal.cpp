@@ -24,7 +24,7 @@ SqliteJournal::SqliteJournal(Parts parts)
       rows_(*parts_.db) {
   if (!parts_.ballast.held())
     become(StoreHealth::disk_low,
-           Error{Code::storage_full, "no room for the ballast file", "free some space"});
+           Error{Code::storage_full, "no space for the ballast file", "free some space"});
   start_writer();
 }
 
@@ -50,7 +50,7 @@ bool SqliteJournal::commit_group(const std::vector<Batch>& group) {
     if (parts_.ballast.held()) {
       parts_.ballast.release();
       become(StoreHealth::disk_low, written.error());
-    } else if (!wait_for_room()) {
+    } else if (!wait_for_space()) {
       log_error("stopping with a full disk: {} batches of events are not durable", group.size());
       return false;
     }
@@ -70,7 +70,7 @@ Status SqliteJournal::write_transaction(const std::vector<Batch>& group) {
   return parts_.db->run("COMMIT");
 }
 
-bool SqliteJournal::wait_for_room() {
+bool SqliteJournal::wait_for_space() {
   // A WAL that was copied into the database is written again from its start, which needs no new
   // space.
   if (auto done = parts_.db->checkpoint(); !done && done.error().code != Code::storage_full)
@@ -79,8 +79,8 @@ bool SqliteJournal::wait_for_room() {
 }
 
 void SqliteJournal::quiet_moment() {
-  if (health() == StoreHealth::disk_low && parts_.ballast.room_again() && parts_.ballast.make()) {
-    log_info("there is room on the disk again");
+  if (health() == StoreHealth::disk_low && parts_.ballast.space_again() && parts_.ballast.make()) {
+    log_info("the disk has free space again");
     become(StoreHealth::ok, {});
   }
   if (parts_.db->wal_pages() < checkpoint_pages_when_idle)

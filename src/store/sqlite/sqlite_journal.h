@@ -40,7 +40,7 @@ class SqliteJournal final : public QueuedJournal {
   void quiet_moment() override;
   void after_commit() override;
   Status write_transaction(const std::vector<Batch>& group);
-  bool wait_for_room();  // false: stopping
+  bool wait_for_space();  // false: stopping
 
   Parts parts_;
   RowWriter rows_;
