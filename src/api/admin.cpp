@@ -6,6 +6,7 @@
 #include "api/files.h"
 #include "base/crypto.h"
 #include "base/limits.h"
+#include "base/relative_time.h"
 #include "base/text.h"
 #include "core/wire/codec.h"
 #include "view/fleet_documents.h"
@@ -311,8 +312,8 @@ void create_token(CallPtr call) {
     if (body->life_s > left)
       return call->fail(
           {Code::forbidden,
-           fmt::format("your token expires at {}; tokens created with it cannot outlive it",
-                       format_utc(end)),
+           fmt::format("your token expires {}; tokens created with it cannot outlive it",
+                       relative_time(end, call->host.now(), Zone::utc)),
            "ask for a shorter life, or use a token that does not expire"});
     if (body->life_s == 0)
       body->life_s = left;

@@ -6,6 +6,7 @@
 #include "api/call.h"
 #include "api/report.h"
 #include "base/crypto.h"
+#include "base/relative_time.h"
 #include "base/text.h"
 #include "core/ledger/csv.h"
 #include "core/ledger/focus.h"
@@ -350,7 +351,9 @@ void close_month(CallPtr call) {
   const ledger::Period period = ledger::period_of(BudgetPeriod::monthly, {*first * day_ns});
   if (call->host.state().money.days_closed * day_ns < period.to.ns)
     return call->fail({Code::conflict, fmt::format("{} has not ended yet", call->parts[0]),
-                       fmt::format("it can be closed after {}", format_utc(period.to))});
+                       now < period.to
+                           ? fmt::format("it ends {}", relative_time(period.to, now, Zone::utc))
+                           : "its last day is being closed: try again in a minute"});
   const Status queued = call->host.workers().submit(
       [&queries = call->host.queries(), period] {
         return queries.usage({.day_from = period.from.ns / day_ns,

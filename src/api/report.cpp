@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/relative_time.h"
 #include "base/text.h"
 #include "core/ledger/focus.h"
 
@@ -180,7 +181,7 @@ Fleet fleet_now(const Host& host) {
 std::string job_name(const LeaseRow& row) {
   return row.job
              ? fmt::format("{}", row.job.value)
-             : fmt::format("reserved {} to {}, unused", format_utc(row.from), format_utc(row.to));
+             : fmt::format("reserved {} to {}, unused", utc_minute(row.from), utc_minute(row.to));
 }
 
 Result<Report> read_report(const Queries& queries,

@@ -236,6 +236,8 @@ test('a job is suspended, gives its GPU back, and goes on where it was', async (
     async () => /ran \d+ s, suspended \d+ s/.test(await text(page, '.timeline .note')),
     'both are told apart on the page',
   );
+  const submitted = await text(page, '.timeline li');
+  ok(/\d+ (s|min) ago, \d\d:\d\d$/.test(submitted), `a relative time: ${submitted}`);
   const ticks = async () =>
     Number((await page.locator('.log .ll').last().innerText()).split(' ')[1]);
   await until(async () => {

@@ -131,8 +131,8 @@ function words(e: Said, name: (kind: string, id: number) => string): Words {
       const count = plural((r.resources?.gpus ?? 0) * (r.nodes ?? 1), 'GPU');
       return {
         text:
-          `${count} reserved for ${name('project', r.project)} ` +
-          `from ${moment((r.from_ns ?? 0) / 1e6)}${r.name ? ` (${r.name})` : ''}`,
+          `${count} reserved for ${name('project', r.project)}` +
+          `${r.name ? ` (${r.name})` : ''}, beginning ${moment((r.from_ns ?? 0) / 1e6)}`,
         href: '#/nodes',
       };
     }

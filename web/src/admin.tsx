@@ -116,7 +116,7 @@ function Tokens({
                   }
                   aria-label={
                     t.name === session
-                      ? `End the session of ${moment(t.created_at)}`
+                      ? `End the session created ${moment(t.created_at)}`
                       : `Revoke ${t.name}`
                   }
                 >
@@ -180,7 +180,7 @@ export function Admin() {
     <section>
       <h1>Admin</h1>
       <p class="lead">
-        Billow {s.version}, epoch {s.epoch}, up since {moment(s.started_at)}, data in{' '}
+        Billow {s.version}, epoch {s.epoch}, started {moment(s.started_at)}, data in{' '}
         <code>{s.data_dir}</code>, store {s.store}. You are {s.you.user} ({s.you.role}).
       </p>
       {error.value && (

@@ -21,13 +21,6 @@ export function span(
   const end = ms(to);
   return ago(from, Number.isNaN(end) ? now : end);
 }
-const wholeFormat = new Intl.DateTimeFormat(undefined, {
-  year: 'numeric',
-  month: 'short',
-  day: 'numeric',
-  hour: '2-digit',
-  minute: '2-digit',
-});
 const clockFormat = new Intl.DateTimeFormat(undefined, {
   hour: '2-digit',
   minute: '2-digit',
@@ -38,9 +31,23 @@ const dayFormat = new Intl.DateTimeFormat(undefined, {
   month: 'short',
   day: 'numeric',
 });
-export function moment(t: string | number | null | undefined): string {
+const dateFormat = new Intl.DateTimeFormat(undefined, {
+  year: 'numeric',
+  month: 'short',
+  day: 'numeric',
+});
+// A time relative to now, then the clock, and the date unless it is today: "in 39 s, 14:02",
+// "3 d 4 h ago, Nov 13, 2026, 09:57".
+export function moment(t: string | number | null | undefined, now = Date.now()): string {
   const at = ms(t);
-  return Number.isNaN(at) ? '–' : wholeFormat.format(at);
+  if (Number.isNaN(at)) return '–';
+  const span = lasting(Math.abs(at - now) / 1000);
+  const today = dateFormat.format(at) === dateFormat.format(now);
+  return (
+    (at > now ? `in ${span}` : `${span} ago`) +
+    (today ? '' : `, ${dateFormat.format(at)}`) +
+    `, ${clockFormat.format(at)}`
+  );
 }
 const secondsFormat = new Intl.DateTimeFormat(undefined, {
   hour: '2-digit',

@@ -372,7 +372,7 @@ export function NodePage({ name }: { name: string }) {
         {node.arch}
         {node.simulated ? ', simulated' : ''} · {node.cpu_milli / 1000} CPUs
         {host ? ` (${(host.cpu_milli / 1000).toFixed(1)} busy)` : ''} · {gib(node.mem_mib)}
-        {host ? ` (${gib(host.mem_mib)} used)` : ''} · Billow {node.version} · since{' '}
+        {host ? ` (${gib(host.mem_mib)} used)` : ''} · Billow {node.version} · joined{' '}
         {moment(node.joined_at)}
       </p>
       {node.reason && <p class="finding">{node.reason}</p>}

@@ -70,11 +70,11 @@ export async function loadBudgets(): Promise<void> {
       const part = b.limit_nano_usd ? b.spent_nano_usd / b.limit_nano_usd : 0;
       const tone = b.capped || part >= 1 ? 'over' : part >= 0.5 || b.warned_pct >= 50 ? 'near' : '';
       const end = b.runs_out_at
-        ? `used up ${moment(b.runs_out_at)} at the current rate`
+        ? `used up ${moment(b.runs_out_at)}, at the current rate`
         : b.forecast_nano_usd > b.spent_nano_usd
           ? `about ${usd(b.forecast_nano_usd)} expected by the end`
           : '';
-      const since = b.spent_since ? ` since ${moment(b.spent_since)}` : '';
+      const since = b.spent_since ? ` ${moment(b.spent_since)}` : '';
       return {
         name: `${b.scope} ${b.of}`,
         period: b.period,

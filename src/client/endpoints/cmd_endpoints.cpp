@@ -76,12 +76,12 @@ void show_endpoint(const Json& e) {
   for (const Json& r : e["revisions"].items())
     text += fmt::format(
         "  revision  {} {}  {}  {}{}\n", r["number"].uint_or(0), r["state"].str_or("?"),
-        r["made_at"].str_or(""), printable(r["command"].str_or("")),
+        time_text(r["made_at"], now(), "?"), printable(r["command"].str_or("")),
         r["reason"].str_or("").empty() ? ""
                                        : fmt::format("  ({})", printable(r["reason"].str_or(""))));
   for (const Json& k : e["keys"].items())
     text += fmt::format("       key  {}  {}\n", printable(k["name"].str_or("?")),
-                        k["made_at"].str_or(""));
+                        time_text(k["made_at"], now(), "?"));
   print(text);
 }
 

@@ -285,7 +285,7 @@ int drain_or_undrain(const Parsed& parsed, const char* verb) {
 void print_event(const Json& e, bool json, EventNames& names) {
   if (json)
     return print(e.dump() + "\n");
-  const std::string line = event_line(e, names);
+  const std::string line = event_line(e, names, now());
   const Look look = look_at(STDOUT_FILENO);
   print((look.terminal && look.columns ? clipped(line, look.columns) : line) + "\n");
 }

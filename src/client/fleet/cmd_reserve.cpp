@@ -55,14 +55,6 @@ constexpr OptionSpec project_set_options[] = {
     {"pools", 0, "A,B", "jobs and data stay in these pools; any: everywhere"},
 };
 
-// "2026-11-16 08:00", of what is written with seconds and zone.
-std::string minute_text(const Json& at) {
-  std::string text(at.str_or("?").substr(0, 16));
-  if (text.size() == 16)
-    text[10] = ' ';
-  return text;
-}
-
 std::string gpus_text(std::int64_t milli) {
   return fmt::format("{:g}", static_cast<double>(milli) / 1000);
 }
@@ -200,8 +192,8 @@ int reserve_list(const Parsed& p) {
                {"PROJECT"},
                {"GPUS", Table::Align::right},
                {"USED", Table::Align::right, 0, 2},
-               {"FROM (UTC)"},
-               {"UNTIL (UTC)"},
+               {"FROM"},
+               {"UNTIL"},
                {"COST", Table::Align::right, 0, 1},
                {"STATE"},
                {"ON", Table::Align::left, 8}});
@@ -216,8 +208,8 @@ int reserve_list(const Parsed& p) {
                std::string(r["project"].str_or("?")),
                gpus_text(r["gpu_milli"].int_or(0)),
                gpus_text(r["used_milli"].int_or(0)),
-               minute_text(r["from"]),
-               minute_text(r["until"]),
+               time_text(r["from"], now(), "?"),
+               time_text(r["until"], now(), "?"),
                std::string(r["cost"].str_or("?")),
                {state, state == "active" ? Colour::green : Colour::none},
                where});

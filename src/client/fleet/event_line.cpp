@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/money.h"
+#include "base/relative_time.h"
 #include "base/text.h"
 #include "client/frame/table.h"
 
@@ -397,16 +398,16 @@ std::string event_text(const Json& event, EventNames& names) {
   return printable(found == sentences().end() ? plain(reader, kind) : found->second(reader));
 }
 
-std::string event_line(const Json& event, EventNames& names) {
-  std::string at = event["at"].is_string() ? event["at"].as_string()
-                                           : format_utc(WallTime{event["at"].int_or(0)});
-  if (at.size() == 20)
-    at = at.substr(0, 10) + " " + at.substr(11, 8);  // without the T and Z of machines
+std::string event_line(const Json& event, EventNames& names, WallTime now) {
+  const WallTime at = event["at"].is_string() ? parse_utc(event["at"].as_string())
+                                              : WallTime{event["at"].int_or(0)};
+  const std::string when =
+      at ? fmt::format("{} ago, {}", rough_duration(now - at), clock_or_date(at, now)) : "-";
   std::string who(event["actor"].str_or("-"));
   for (const char* kind : {"user:", "node:"})
     if (who.starts_with(kind))
       who.erase(0, 5);
-  return fmt::format("{:>6}  {}  {:<10}  {}", event["seq"].uint_or(0), at, printable(who),
+  return fmt::format("{:>6}  {:>25}  {:<10}  {}", event["seq"].uint_or(0), when, printable(who),
                      clipped(event_text(event, names), text_columns_max));
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "client/frame/client.h"
 
@@ -20,7 +21,7 @@ EventNames names_for_events(Client& client);
 
 // "job 12 placed on box1, 2 GPUs, at $4.19/h"
 std::string event_text(const Json& event, EventNames& names);
-// With its number, when, and who.
-std::string event_line(const Json& event, EventNames& names);
+// With its number, its time ("5 min ago, 13:57:05") and who caused it.
+std::string event_line(const Json& event, EventNames& names, WallTime now);
 
 }  // namespace billow::client

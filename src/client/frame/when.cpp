@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <ctime>
 
+#include "base/relative_time.h"
 #include "base/text.h"
 #include "client/frame/table.h"
 
@@ -101,33 +101,9 @@ Result<WallTime> parse_when(std::string_view given, WallTime now) {
   return WallTime{(*days * day_s + of_day) * 1'000'000'000};
 }
 
-namespace {
-
-std::tm local_of(WallTime time) {
-  const auto s = static_cast<std::time_t>(time.ns / 1'000'000'000);
-  std::tm local{};
-  ::localtime_r(&s, &local);
-  return local;
-}
-
-}  // namespace
-
-std::string time_text(WallTime at, WallTime now) {
-  const bool ahead = now < at;
-  // Whole seconds: a person does not read milliseconds of a time to come.
-  const Duration span = seconds((ahead ? at - now : now - at).ns / 1'000'000'000);
-  const std::tm then = local_of(at), today = local_of(now);
-  const bool same_day = then.tm_year == today.tm_year && then.tm_yday == today.tm_yday;
-  const std::string date = same_day ? std::string{}
-                                    : fmt::format("on {:04}-{:02}-{:02} ", then.tm_year + 1900,
-                                                  then.tm_mon + 1, then.tm_mday);
-  return fmt::format("{}{}{}, {}at {:02}:{:02}", ahead ? "in " : "", format_duration(span),
-                     ahead ? "" : " ago", date, then.tm_hour, then.tm_min);
-}
-
 std::string time_text(const Json& utc, WallTime now, std::string_view fallback) {
   const WallTime at = parse_utc(utc.str_or(""));
-  return at ? time_text(at, now) : std::string(fallback);
+  return at ? relative_time(at, now, Zone::local) : std::string(fallback);
 }
 
 }  // namespace billow::client

@@ -14,10 +14,8 @@ namespace billow::client {
 // "2026-11-16T18:00:00Z". All in UTC.
 Result<WallTime> parse_when(std::string_view text, WallTime now);
 
-// Relative first, then the local clock: "in 39s, at 14:02", "5m 3s ago, at 13:57", and with the
-// date where it is another day: "in 3d 4h, on 2026-11-19 at 18:00".
-std::string time_text(WallTime at, WallTime now);
-// The same for a UTC time of an API document; the fallback where it has none.
+// A UTC time of an API document for people (base/relative_time.h), in local time; the fallback if
+// the document has none.
 std::string time_text(const Json& utc, WallTime now, std::string_view fallback);
 
 }  // namespace billow::client

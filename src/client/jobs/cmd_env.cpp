@@ -12,6 +12,7 @@
 #include "client/frame/console.h"
 #include "client/frame/progress.h"
 #include "client/frame/table.h"
+#include "client/frame/when.h"
 #include "client/request/environments.h"
 #include "client/request/job_names.h"
 #include "client/request/job_request.h"
@@ -136,7 +137,7 @@ int cmd_env_list(const Parsed& parsed) {
                            e["shared"].bool_or(false) ? " (shared)" : ""),
                format_bytes(e["bytes"].uint_or(0)), format_bytes(e["stored_bytes"].uint_or(0)),
                printable(e["path"].str_or("")), printable(e["origin"].str_or("")),
-               std::string(e["at"].str_or(""))});
+               time_text(e["at"], now(), "-")});
   print(table.text(look_at(STDOUT_FILENO)));
   return 0;
 }
@@ -167,7 +168,7 @@ int cmd_env_show(const Parsed& parsed) {
                           format_bytes((*e)["stored_bytes"].uint_or(0))));
   for (const auto& [name, value] : (*e)["variables"].members())
     add("sets", fmt::format("{}={}", name, value.str_or("")));
-  add("saved", fmt::format("{} by {}", (*e)["at"].str_or(""), (*e)["by"].str_or("")));
+  add("saved", fmt::format("{} by {}", time_text((*e)["at"], now(), "?"), (*e)["by"].str_or("")));
   add("in use by", fmt::format("{} jobs", (*e)["jobs"].uint_or(0)));
   print(text);
   return 0;

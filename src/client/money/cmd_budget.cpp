@@ -125,7 +125,7 @@ int budget_show(const Parsed& p) {
                      {"AT THE LIMIT", Table::Align::left, 0, 1}});
         for (const Json& b : list_in(answer, "budgets")) {
           const double pct = b["spent_pct"].double_or(0);
-          const std::string spent_since(b["spent_since"].str_or(""));
+          const std::string spent_since = time_text(b["spent_since"], now(), "");
           const Colour colour = pct >= 100  ? Colour::red
                                 : pct >= 80 ? Colour::yellow
                                             : Colour::none;
@@ -139,7 +139,7 @@ int budget_show(const Parsed& p) {
                      std::string(b["burn"].str_or("-")),
                      std::string(b["forecast"].str_or("-")),
                      spent_since.empty() ? time_text(b["runs_out_at"], now(), "-")
-                                         : "spent since " + spent_since,
+                                         : "spent " + spent_since,
                      b["stops"].bool_or(true)
                          ? (b["capped"].bool_or(false) ? "stopped" : "suspend, then stop")
                          : "warn only"});

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "client/frame/ask.h"
 #include "client/frame/commands.h"
+#include "client/frame/when.h"
 #include "client/request/job_names.h"
 
 namespace billow::client {
@@ -109,7 +110,7 @@ int job_cost(const Parsed& p) {
               l["gpu"].str_or("").empty()
                   ? "-"
                   : fmt::format("{:g}×{}", static_cast<double>(milli) / 1000, l["gpu"].str_or(""));
-          table.row({std::string(l["from"].str_or("-")), std::string(l["to"].str_or("now")),
+          table.row({time_text(l["from"], now(), "-"), time_text(l["to"], now(), "now"),
                      format_duration(seconds(static_cast<std::int64_t>(l["held_s"].double_or(0)))),
                      std::string(l["node"].str_or("-")), gpu, std::string(l["class"].str_or("-")),
                      fmt::format("{:.0f} %", l["idle_pct"].double_or(0)),

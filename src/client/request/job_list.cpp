@@ -7,6 +7,7 @@
 
 #include "base/limits.h"
 #include "base/text.h"
+#include "client/frame/when.h"
 
 namespace billow::client {
 namespace {
@@ -281,9 +282,8 @@ void describe_progress(Facts& facts, const Json& job, WallTime now) {
     facts.add("checkpoint", text);
   }
   if (const Json& s = job["suspension"]; s.is_object()) {
-    std::string text =
-        fmt::format("{} ({}, {}) since {}", s["phase"].str_or("?"), s["cause"].str_or("?"),
-                    s["mode"].str_or("?"), s["since"].str_or("?"));
+    std::string text = fmt::format("{} ({}, {}) {}", s["phase"].str_or("?"), s["cause"].str_or("?"),
+                                   s["mode"].str_or("?"), time_text(s["since"], now, "?"));
     if (s["phase"].str_or("") != "resuming")
       text += s["resumes_by_itself"].bool_or(false)
                   ? "; resumes as soon as its GPUs are free"
@@ -341,10 +341,9 @@ void describe_request(Facts& facts, const Json& job) {
 }
 
 void describe_times_and_cost(Facts& facts, const Json& job, WallTime now) {
-  facts.add("submitted", fmt::format("{} ({} ago)", job["submitted_at"].str_or("?"),
-                                     age(job["submitted_at"], now)));
-  facts.add("started", job["started_at"].str_or(""));
-  facts.add("ended", job["ended_at"].str_or(""));
+  facts.add("submitted", time_text(job["submitted_at"], now, "?"));
+  facts.add("started", time_text(job["started_at"], now, ""));
+  facts.add("ended", time_text(job["ended_at"], now, ""));
   facts.add("ran for", run_time(job, now));
   if (const auto s = job["suspended_s"].int_or(0); s > 0)
     facts.add("suspended", fmt::format("for {} in total, not included above", whole_seconds(s)));

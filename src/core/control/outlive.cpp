@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "base/relative_time.h"
 #include "base/text.h"
 #include "core/control/applier.h"
 #include "core/control/money.h"
@@ -55,7 +56,7 @@ void go_on(const State& state,
       rate.nano_usd_per_s > 0 ? fmt::format(", {}", format_rate_per_hour(rate)) : "";
   events.push_back(ReservationLeft{
       job.id, fmt::format("its reservation {} has ended: since {} it runs at the on-demand price{}",
-                          over.value, format_utc(at), price)});
+                          over.value, utc_minute(at), price)});
   if (job.stopping != StopCause::none)
     return;
   if (const Status paid = purse.go_on(job, rate); !paid)

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/relative_time.h"
 #include "base/text.h"
 
 namespace billow::ledger {
@@ -156,8 +157,8 @@ BudgetStep step(const Budget& budget, const BudgetState& before, const BudgetUse
     out.text = fmt::format("{} % of {} {} is spent", mark, period_word(budget.period),
                            format_usd(budget.limit));
     if (const auto gone = runs_out(budget, use); gone && mark < 100)
-      out.text += fmt::format("; at {} it lasts until {}", format_rate_per_hour(use.burn),
-                              format_utc(*gone));
+      out.text += fmt::format("; at {} it lasts {}, until {}", format_rate_per_hour(use.burn),
+                              rough_duration(*gone - use.at), utc_minute(*gone));
     break;
   }
   return out;
@@ -175,7 +176,7 @@ Status may_start(const std::vector<std::pair<Budget, BudgetUse>>& budgets, const
     std::string hint =
         period.to.ns != 0
             ? fmt::format("a new period begins at {}; or raise it with `billow budget set`",
-                          format_utc(period.to))
+                          utc_minute(period.to))
             : std::string("raise it with `billow budget set`");
     return fail(Code::exhausted,
                 fmt::format("{} leaves {}{}; {} at {} needs {}", name_of(budget, use.who),
@@ -191,7 +192,7 @@ Error too_dear(const Budget& budget, const BudgetUse& use, NanoUsd need, Duratio
   const Period period = period_of(budget.period, use.at);
   const std::string when =
       period.to.ns != 0
-          ? fmt::format(" between {} and {}", format_utc(period.from), format_utc(period.to))
+          ? fmt::format(" between {} and {}", utc_minute(period.from), utc_minute(period.to))
           : "";
   const std::int64_t m = fits.ns / minutes(1).ns;
   const std::string shorter = m >= 600 ? fmt::format("{}h", m / 60) : fmt::format("{}m", m);

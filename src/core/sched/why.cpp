@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/relative_time.h"
 #include "base/text.h"
 #include "core/sched/advice.h"
 #include "core/sched/reserved.h"
@@ -126,7 +127,8 @@ void inside_reservation(const Impl& index, const JobRequest& job, WallTime now, 
   if (r.from > now) {
     e.earliest_start = r.from;
     return add(e, ReasonKind::reserved,
-               fmt::format("Its reservation {} begins in {}.", r.id.value, from_now(r.from, now)));
+               fmt::format("Its reservation {} begins {}.", r.id.value,
+                           relative_time(r.from, now, Zone::utc)));
   }
   std::set<JobId> inside;
   for (const Placement& reserved : r.placements)
@@ -140,9 +142,9 @@ void inside_reservation(const Impl& index, const JobRequest& job, WallTime now, 
                            "leaving it.",
                            r.id.value));
   add(e, ReasonKind::no_capacity,
-      sentence(fmt::format("{} use{} too much of reservation {}, which ends in {}",
-                           list_jobs(inside), inside.size() == 1 ? "s" : "", r.id.value,
-                           from_now(r.until, now))),
+      sentence(fmt::format("{} use{} too much of reservation {}, which ends {}", list_jobs(inside),
+                           inside.size() == 1 ? "s" : "", r.id.value,
+                           relative_time(r.until, now, Zone::utc))),
       inside.size() == 1 ? *inside.begin() : JobId{});
 }
 
@@ -152,18 +154,19 @@ void kept_for_reservation(const Reservation& r,
                           Explanation& e) {
   if (r.from <= now)
     return add(e, ReasonKind::reserved,
-               fmt::format("The free capacity is kept for reservation {}, which ends in {}.",
-                           r.id.value, from_now(r.until, now)));
+               fmt::format("The free capacity is kept for reservation {}, which ends {}.",
+                           r.id.value, relative_time(r.until, now, Zone::utc)));
   // A preemptible job may start there if it can stay for a while.
   if (gives_way(job) && r.from < now + spot_before_reservation_min)
-    return add(
-        e, ReasonKind::reserved,
-        fmt::format("Reservation {} begins in {}; jobs that would have to leave then are not "
-                    "started in the last {} before.",
-                    r.id.value, from_now(r.from, now), about(spot_before_reservation_min)));
+    return add(e, ReasonKind::reserved,
+               fmt::format("Reservation {} begins {}; jobs that would have to leave then are not "
+                           "started in the last {} before.",
+                           r.id.value, relative_time(r.from, now, Zone::utc),
+                           rough_duration(spot_before_reservation_min)));
   add(e, ReasonKind::reserved,
-      fmt::format("The free capacity is kept for reservation {}, which begins in {} and lasts {}.",
-                  r.id.value, from_now(r.from, now), about(r.until - r.from)));
+      fmt::format("The free capacity is kept for reservation {}, which begins {} and lasts {}.",
+                  r.id.value, relative_time(r.from, now, Zone::utc),
+                  rough_duration(r.until - r.from)));
 }
 
 // Capacity is free, but it is kept for a reservation or for jobs that come first.
@@ -210,7 +213,7 @@ std::string end_text(const RunningJob& job, WallTime now) {
   if (!end)
     return "has no time limit";
   return fmt::format("ends in {} {}", job.request.time_limit.ns > 0 ? "at most" : "about",
-                     about(end - now));
+                     rough_duration(end - now));
 }
 
 // A suspended job can resume only on the GPUs that its memory came from.
@@ -470,7 +473,8 @@ Explanation explain(const SchedIndex& wrapped, JobId id, WallTime now, Advice ad
   }
   if (job.eligible_at > now) {
     add(e, ReasonKind::held,
-        fmt::format("It starts in {} at the earliest.", from_now(job.eligible_at, now)));
+        fmt::format("It starts {} at the earliest.",
+                    relative_time(job.eligible_at, now, Zone::utc)));
     e.earliest_start = job.eligible_at;
   }
   limits_of(index, job, e);

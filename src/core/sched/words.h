@@ -1,20 +1,15 @@
-// Formats numbers, times and names in the scheduler's answers.
+// Formats numbers and names in the scheduler's answers.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 
-#include "base/clock.h"
-
 namespace billow::sched {
 
 std::string plural(std::int64_t n, std::string_view what);  // "1 node", "3 nodes"
 std::string gpus_text(std::int64_t milli);                  // "0.5", "4"
 std::string size_text(std::int64_t mib);                    // "500 GiB", "512 MiB"
-std::string about(Duration d);                              // "35 s", "4 min", "2 h 10 min", "3 d"
-// Relative first: "4 min (14:02 UTC)"; with the date if it is more than a day away.
-std::string from_now(WallTime at, WallTime now);
-std::string sentence(std::string text);  // capitalised, with a full stop
+std::string sentence(std::string text);                     // capitalised, with a full stop
 
 }  // namespace billow::sched

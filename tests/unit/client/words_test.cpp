@@ -2,8 +2,10 @@
 // events in words.
 #include <gtest/gtest.h>
 
+#include "base/relative_time.h"
 #include "client/fleet/event_line.h"
 #include "client/frame/commands.h"
+#include "client/frame/table.h"
 #include "client/request/job_names.h"
 #include "client/request/job_request.h"
 
@@ -76,14 +78,16 @@ Json event(const char* kind, Json body) {
 TEST(Events, AreOneLineInWords) {
   EventNames names;
   names.nodes[1] = "box1";
+  const WallTime at = parse_utc("2026-11-15T16:28:33Z"), now = at + minutes(5);
   const Json task = Json::object({{"id", 40},
                                   {"node", 1},
                                   {"rate", 1'000'000},
                                   {"gpus", Json(Json::Array{Json::object(), Json::object()})}});
   EXPECT_EQ(event_line(event("job_placed",
                              Json::object({{"job", 12}, {"tasks", Json(Json::Array{task})}})),
-                       names),
-            "     7  2026-11-15 16:28:33  ana         job 12 placed on box1, 2 GPUs, $3.60/h each");
+                       names, now),
+            "     7        5 min ago, " + clock_or_date(at, now) +
+                "  ana         job 12 placed on box1, 2 GPUs, $3.60/h each");
   EXPECT_EQ(event_text(event("task_started", Json::object({{"task", 40}})), names),
             "job 12 started")
       << "the task is known from its placing";

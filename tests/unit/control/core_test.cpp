@@ -292,7 +292,10 @@ TEST(Core, TokensAuthenticateUntilTheyExpireOrAreRevoked) {
                      .project = "",
                      .life = hours(1)});
   EXPECT_EQ(authenticate(w.core.state(), "hash-bo", w.now)->name, "bo");
-  EXPECT_FALSE(authenticate(w.core.state(), "hash-bo", w.now + hours(2)));
+  const auto expired = authenticate(w.core.state(), "hash-bo", w.now + hours(3));
+  ASSERT_FALSE(expired);
+  EXPECT_TRUE(expired.error().message.starts_with("the token \"laptop\" expired 2 h ago ("))
+      << expired.error().message;
   EXPECT_FALSE(authenticate(w.core.state(), "nonsense", w.now));
   w.must(RevokeToken{w.core.state().token_by_hash.at("hash-bo")});
   EXPECT_FALSE(authenticate(w.core.state(), "hash-bo", w.now));

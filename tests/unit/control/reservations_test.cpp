@@ -268,7 +268,7 @@ TEST(Reservations, RunningJobsContinueAtTheOnDemandPriceAfterItsEnd) {
   EXPECT_EQ(task.lease_number, 1u);
   const Job& job = *w.core.state().find_job(runs);
   EXPECT_EQ(job.cost.value, 2 * 3600ll * 600'000);
-  EXPECT_NE(job.reason.find("its reservation 1 has ended: since 2027-01-15T09:00:00"),
+  EXPECT_NE(job.reason.find("its reservation 1 has ended: since 2027-01-15 09:00 UTC"),
             std::string::npos)
       << job.reason;
   EXPECT_NE(job.reason.find("$7.20/h"), std::string::npos) << job.reason;

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "base/relative_time.h"
 #include "base/rng.h"
 #include "core/ledger/budget.h"
 
@@ -66,8 +67,9 @@ TEST(Budget, ForecastsTheBurnAndSaysWhenTheMoneyIsGone) {
   const Budget budget = monthly(500);
   const BudgetUse use{.spent = dollars(400), .burn = per_hour(4), .at = november_15};
   EXPECT_EQ(format_utc(*runs_out(budget, use)).substr(0, 13), "2026-11-16T01");
-  EXPECT_EQ(step(budget, {}, use).text.substr(0, 55),
-            "80 % of this month's $500.00 is spent; at $4.00/h it la");
+  EXPECT_EQ(step(budget, {}, use).text,
+            "80 % of this month's $500.00 is spent; at $4.00/h it lasts 25 h, until " +
+                utc_minute(november_15 + hours(25)));
   EXPECT_NEAR(static_cast<double>(forecast(budget, use).value) / 1e9, 400 + 4 * 24 * 16, 0.01);
   EXPECT_FALSE(runs_out(budget, {.spent = dollars(1), .burn = {1}, .at = november_15}));
   EXPECT_FALSE(runs_out(budget, {.spent = budget.limit, .burn = {1'000'000}, .at = november_15}))

@@ -1,6 +1,7 @@
 // Which user a token belongs to, and what that user may do in a project.
 #include <fmt/format.h>
 
+#include "base/relative_time.h"
 #include "base/text.h"
 #include "core/control/decide/decide.h"
 
@@ -33,10 +34,10 @@ Result<Principal> principal_of(const State& state, TokenId id, WallTime now) {
     return fail(Code::unauthorized, "the session has ended with the token it came from",
                 "sign in again: billow dashboard");
   if (token.expires_at && token.expires_at <= now)
-    return fail(
-        Code::unauthorized,
-        fmt::format("the token \"{}\" expired at {}", token.name, format_utc(token.expires_at)),
-        "ask an admin for a new one: billow token create");
+    return fail(Code::unauthorized,
+                fmt::format("the token \"{}\" expired {}", token.name,
+                            relative_time(token.expires_at, now, Zone::utc)),
+                "ask an admin for a new one: billow token create");
   const auto user = state.users.find(token.user);
   if (user == state.users.end())
     return refused();

@@ -32,6 +32,7 @@
 #include <set>
 
 #include "base/limits.h"
+#include "base/relative_time.h"
 #include "base/text.h"
 
 namespace billow::control {
@@ -105,7 +106,7 @@ void leave_before_end(const State& state, const Machine& machine, WallTime now, 
   for (NodeId id : nodes) {
     if (state.nodes.at(id).drained.empty())
       events.push_back(
-          NodeDrained{id, fmt::format("its allocation ends at {}", format_utc(machine.ends_at))});
+          NodeDrained{id, fmt::format("its allocation ends at {}", utc_minute(machine.ends_at))});
     busy = busy || state.tasks_on.contains(id);
   }
   if (!busy)
