@@ -11,6 +11,7 @@
 #include <map>
 
 #include "api/call.h"
+#include "base/append_format.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "core/ledger/meter.h"
@@ -34,11 +35,6 @@ std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
 }
 std::uint64_t mix(std::uint64_t hash, std::string_view text) {
   return mix(hash, std::hash<std::string_view>{}(text));
-}
-
-template <class... Args>
-void put(std::string& out, fmt::format_string<Args...> format, Args&&... args) {
-  fmt::format_to(std::back_inserter(out), format, std::forward<Args>(args)...);
 }
 
 // What a placed job that has not started waits for, such as its image. There is no event for it.
@@ -260,7 +256,7 @@ struct Live : std::enable_shared_from_this<Live> {
     std::string ended;
     std::size_t documents = 0;
     for (std::size_t i = 0; i < gone.size(); ++i) {
-      put(out, "{}{}", i ? "," : "", gone[i].value);
+      append_format(out, "{}{}", i ? "," : "", gone[i].value);
       jobs.erase(gone[i]);
       held.erase(gone[i]);
       if (documents >= ended_max)
@@ -270,12 +266,12 @@ struct Live : std::enable_shared_from_this<Live> {
           document ? state().project_by_name((*document)["project"].str_or("")) : nullptr;
       if (!project || !visible(project->id))
         continue;
-      put(ended, "{}{}", ended.empty() ? "" : ",", document->dump());
+      append_format(ended, "{}{}", ended.empty() ? "" : ",", document->dump());
       ++documents;
     }
     out += "]";
     if (!ended.empty())
-      put(out, ",\"ended\":[{}]", ended);
+      append_format(out, ",\"ended\":[{}]", ended);
   }
 
   bool add_jobs(std::string& out, view::Moment at) {
@@ -288,7 +284,7 @@ struct Live : std::enable_shared_from_this<Live> {
     put_arrays(list, rows);
     put_jobs(list, rows, at);
     if (!list.empty())
-      put(out, ",\"jobs\":[{}]", list);
+      append_format(out, ",\"jobs\":[{}]", list);
     if (!gone.empty())
       put_gone(out, gone);
     return !list.empty() || !gone.empty();
@@ -320,11 +316,11 @@ struct Live : std::enable_shared_from_this<Live> {
       list += view::node_document(state(), node, nullptr).dump();
     }
     if (!list.empty())
-      put(out, ",\"nodes\":[{}]", list);
+      append_format(out, ",\"nodes\":[{}]", list);
     if (!gone.empty()) {
       out += ",\"nodes_gone\":[";
       for (std::size_t i = 0; i < gone.size(); ++i) {
-        put(out, "{}{}", i ? "," : "", gone[i].value);
+        append_format(out, "{}{}", i ? "," : "", gone[i].value);
         nodes.erase(gone[i]);
         readings.erase(gone[i]);
       }
@@ -354,7 +350,8 @@ struct Live : std::enable_shared_from_this<Live> {
           continue;
         cards[gpu].milli += grant.share.milli;
         if (shown)
-          put(cards[gpu].jobs, "{}{}", cards[gpu].jobs.empty() ? "" : ",", task.job.value);
+          append_format(cards[gpu].jobs, "{}{}", cards[gpu].jobs.empty() ? "" : ",",
+                        task.job.value);
       }
     }
     return cards;
@@ -382,9 +379,9 @@ struct Live : std::enable_shared_from_this<Live> {
     if (sent == hash)
       return;
     sent = hash;
-    put(list, "{}[{},{},{},{},{},{},{},{},[{}]", list.empty() ? "" : ",", node.value, gpu,
-        card.milli, r ? r->util_pct : -1, mem, watts, r ? r->temperature_c : -1, r ? r->score : -1,
-        card.jobs);
+    append_format(list, "{}[{},{},{},{},{},{},{},{},[{}]", list.empty() ? "" : ",", node.value, gpu,
+                  card.milli, r ? r->util_pct : -1, mem, watts, r ? r->temperature_c : -1,
+                  r ? r->score : -1, card.jobs);
     if (r && !r->fault.empty()) {
       list += ',';
       append_json_string(list, r->fault);
@@ -401,8 +398,8 @@ struct Live : std::enable_shared_from_this<Live> {
     if (sent == hash)
       return;
     sent = hash;
-    put(hosts, "{}[{},{},{}]", hosts.empty() ? "" : ",", node.value, beat.cpu_used_milli,
-        beat.mem_used_mib);
+    append_format(hosts, "{}[{},{},{}]", hosts.empty() ? "" : ",", node.value, beat.cpu_used_milli,
+                  beat.mem_used_mib);
   }
 
   bool add_readings(std::string& out) {
@@ -420,9 +417,9 @@ struct Live : std::enable_shared_from_this<Live> {
         put_host(hosts, sent.back(), id, *beat);
     }
     if (!list.empty())
-      put(out, ",\"gpus\":[{}]", list);
+      append_format(out, ",\"gpus\":[{}]", list);
     if (!hosts.empty())
-      put(out, ",\"hosts\":[{}]", hosts);
+      append_format(out, ",\"hosts\":[{}]", hosts);
     return !list.empty() || !hosts.empty();
   }
 
@@ -451,7 +448,7 @@ struct Live : std::enable_shared_from_this<Live> {
         continue;
       idle += job.nano_usd_per_s;
       if (++listed <= limits::live_jobs_max)
-        put(idle_list, "{}{}", idle_list.empty() ? "" : ",", id.value);
+        append_format(idle_list, "{}{}", idle_list.empty() ? "" : ",", id.value);
     }
     std::map<JobState, std::uint64_t> counts;
     if (sees_all())
@@ -470,7 +467,7 @@ struct Live : std::enable_shared_from_this<Live> {
         store_health_name(call->host.journal().health()));
     if (text == summary)
       return false;
-    put(out, ",\"summary\":{}", text);
+    append_format(out, ",\"summary\":{}", text);
     summary = std::move(text);
     return true;
   }

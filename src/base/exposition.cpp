@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "base/append_format.h"
+
 namespace billow {
 
 Exposition::Family& Exposition::family(const char* name, const char* type, const char* help) {
@@ -19,17 +21,16 @@ void Exposition::add(
   out += name;
   if (!labels.empty())
     out.append("{").append(labels).append("}");
-  fmt::format_to(std::back_inserter(out), " {}\n", value);
+  append_format(out, " {}\n", value);
 }
 
 void Exposition::add(const char* name, const char* help, const Histogram& histogram) {
   std::string& out = family(name, "histogram", help).samples;
   for (std::size_t i = 0; i < Histogram::bounds.size(); ++i)
-    fmt::format_to(std::back_inserter(out), "{}_bucket{{le=\"{}\"}} {}\n", name,
-                   Histogram::bounds[i], histogram.up_to(i));
-  fmt::format_to(std::back_inserter(out),
-                 "{0}_bucket{{le=\"+Inf\"}} {1}\n{0}_sum {2}\n{0}_count {1}\n", name,
-                 histogram.count(), histogram.sum());
+    append_format(out, "{}_bucket{{le=\"{}\"}} {}\n", name, Histogram::bounds[i],
+                  histogram.up_to(i));
+  append_format(out, "{0}_bucket{{le=\"+Inf\"}} {1}\n{0}_sum {2}\n{0}_count {1}\n", name,
+                histogram.count(), histogram.sum());
 }
 
 std::string Exposition::text() const {
@@ -39,8 +40,7 @@ std::string Exposition::text() const {
     bytes += f.samples.size() + 160;
   out.reserve(bytes);
   for (const Family& f : families_) {
-    fmt::format_to(std::back_inserter(out), "# HELP {} {}\n# TYPE {} {}\n", f.name, f.help, f.name,
-                   f.type);
+    append_format(out, "# HELP {} {}\n# TYPE {} {}\n", f.name, f.help, f.name, f.type);
     out += f.samples;
   }
   return out;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <unordered_map>
 
+#include "base/append_format.h"
 #include "base/platform.h"
 #include "base/text.h"
 
@@ -300,13 +301,24 @@ void append_json_string(std::string& out, std::string_view text) {
   out += '"';
 }
 
+Json::Json(const Json&) = default;
+Json::Json(Json&&) noexcept = default;
+Json& Json::operator=(const Json&) = default;
+Json& Json::operator=(Json&&) noexcept = default;
+Json::~Json() = default;
+bool Json::operator==(const Json& other) const = default;
+
+Json Json::object(std::initializer_list<Member> members) {
+  return Json(Object(members));
+}
+
 void Json::dump_to(std::string& out) const {
   struct Visitor {
     std::string& out;
     void operator()(std::nullptr_t) { out += "null"; }
     void operator()(bool b) { out += b ? "true" : "false"; }
-    void operator()(std::int64_t i) { fmt::format_to(std::back_inserter(out), "{}", i); }
-    void operator()(std::uint64_t u) { fmt::format_to(std::back_inserter(out), "{}", u); }
+    void operator()(std::int64_t i) { append_format(out, "{}", i); }
+    void operator()(std::uint64_t u) { append_format(out, "{}", u); }
     void operator()(double d) {
       if (!std::isfinite(d)) {
         out += "null";

@@ -42,7 +42,14 @@ class Json {
   Json(Object o) : value_(std::move(o)) {}
   static Json array() { return Json(Array{}); }
   static Json object() { return Json(Object{}); }
-  static Json object(std::initializer_list<Member> members) { return Json(Object(members)); }
+  static Json object(std::initializer_list<Member> members);
+
+  // Defined in json.cpp, so that each file that holds a Json does not compile them again.
+  Json(const Json&);
+  Json(Json&&) noexcept;
+  Json& operator=(const Json&);
+  Json& operator=(Json&&) noexcept;
+  ~Json();
 
   bool is_null() const { return std::holds_alternative<std::nullptr_t>(value_); }
   bool is_bool() const { return std::holds_alternative<bool>(value_); }
@@ -85,7 +92,7 @@ class Json {
   void set(std::string_view key, Json value);  // replaces or appends; turns null into an object
   void push(Json value);                       // turns null into an array
 
-  bool operator==(const Json& other) const = default;
+  bool operator==(const Json& other) const;
 
   std::string dump() const;         // compact, deterministic
   std::string dump_pretty() const;  // two spaces, for people

@@ -40,6 +40,38 @@ const char* code_name(Code code) {
   return "internal";
 }
 
+Error::Error() = default;
+Error::Error(Code c, std::string text, std::string advice)
+    : code(c), message(std::move(text)), hint(std::move(advice)) {}
+Error::Error(const Error&) = default;
+Error::Error(Error&&) noexcept = default;
+Error& Error::operator=(const Error&) = default;
+Error& Error::operator=(Error&&) noexcept = default;
+Error::~Error() = default;
+
+Error Error::in(std::string_view context) && {
+  message = std::string(context) + ": " + message;
+  return std::move(*this);
+}
+
+std::unexpected<Error> fail(Code code, const char* message, const char* hint) {
+  return std::unexpected<Error>(std::in_place, code, message, hint);
+}
+std::unexpected<Error> fail(Code code, std::string message) {
+  return std::unexpected<Error>(std::in_place, code, std::move(message));
+}
+std::unexpected<Error> fail(Code code, std::string message, std::string hint) {
+  return std::unexpected<Error>(std::in_place, code, std::move(message), std::move(hint));
+}
+std::unexpected<Error> pass(Error&& error) {
+  return std::unexpected<Error>(std::move(error));
+}
+std::unexpected<Error> pass(const Error& error) {
+  return std::unexpected<Error>(error);
+}
+std::unexpected<Error> pass(Error error, std::string_view context) {
+  return std::unexpected<Error>(std::move(error).in(context));
+}
 std::unexpected<Error> fail_errno(std::string_view what, int error_number) {
   Code code = Code::internal;
   if (error_number == ENOENT)

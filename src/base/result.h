@@ -4,6 +4,7 @@
 
 #include <expected>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace billow {
@@ -33,11 +34,18 @@ struct Error {
   std::string message;  // what was wrong, as a sentence a user can act on
   std::string hint;     // what to do; may be empty
 
+  // Defined in result.cpp: an Error is made, moved and destroyed in thousands of places, none of
+  // them on a path that has to be fast.
+  Error();
+  Error(Code code, std::string message, std::string hint = {});
+  Error(const Error&);
+  Error(Error&&) noexcept;
+  Error& operator=(const Error&);
+  Error& operator=(Error&&) noexcept;
+  ~Error();
+
   // The same error with context in front: "context: message".
-  Error in(std::string_view context) && {
-    message = std::string(context) + ": " + message;
-    return std::move(*this);
-  }
+  Error in(std::string_view context) &&;
   bool operator==(const Error&) const = default;
 };
 
@@ -45,18 +53,13 @@ template <class T>
 using Result = std::expected<T, Error>;
 using Status = std::expected<void, Error>;
 
-[[nodiscard]] inline std::unexpected<Error> fail(Code code,
-                                                 std::string message,
-                                                 std::string hint = {}) {
-  return std::unexpected<Error>(Error{code, std::move(message), std::move(hint)});
-}
+[[nodiscard]] std::unexpected<Error> fail(Code code, const char* message, const char* hint = "");
+[[nodiscard]] std::unexpected<Error> fail(Code code, std::string message);
+[[nodiscard]] std::unexpected<Error> fail(Code code, std::string message, std::string hint);
 // Returns the error of one Result as that of another, optionally with context in front.
-[[nodiscard]] inline std::unexpected<Error> pass(Error error) {
-  return std::unexpected<Error>(std::move(error));
-}
-[[nodiscard]] inline std::unexpected<Error> pass(Error error, std::string_view context) {
-  return std::unexpected<Error>(std::move(error).in(context));
-}
+[[nodiscard]] std::unexpected<Error> pass(Error&& error);
+[[nodiscard]] std::unexpected<Error> pass(const Error& error);
+[[nodiscard]] std::unexpected<Error> pass(Error error, std::string_view context);
 // The error of a failed system call: "what: No such file or directory".
 [[nodiscard]] std::unexpected<Error> fail_errno(std::string_view what, int error_number);
 

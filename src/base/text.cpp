@@ -6,6 +6,7 @@
 #include <cmath>
 #include <optional>
 
+#include "base/append_format.h"
 #include "base/platform.h"
 
 namespace billow {
@@ -368,6 +369,10 @@ std::string shell_join(const std::vector<std::string>& argv) {
     out += shell_quote(word);
   }
   return out;
+}
+
+void append_formatted(std::string& out, fmt::string_view format, fmt::format_args args) {
+  fmt::vformat_to(std::back_inserter(out), format, args);
 }
 
 }  // namespace billow

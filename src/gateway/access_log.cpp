@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "base/append_format.h"
+
 namespace billow::gateway {
 namespace {
 constexpr std::uint64_t file_bytes_max = 64 << 20;
@@ -46,13 +48,13 @@ void AccessLog::add(const Front& front, std::string_view endpoint, End end, Stea
   };
   // The path may contain anything except spaces and control characters, which the parser has
   // refused.
-  fmt::format_to(std::back_inserter(buffer_),
-                 "{} {} {} {} \"{} {}\" {} {} in={} out={} held_us={} first_us={} total_us={} "
-                 "replica={} tries={}\n",
-                 format_utc(system_clock().wall()), front.request_id(), front.peer(), endpoint,
-                 front.head().method, front.path(), t.status, end_name(end), t.bytes_in,
-                 t.bytes_out, us(t.given, t.arrived), us(t.first_byte, t.arrived),
-                 us(now, t.arrived), t.upstream ? t.upstream->name : "-", t.tries);
+  append_format(buffer_,
+                "{} {} {} {} \"{} {}\" {} {} in={} out={} held_us={} first_us={} total_us={} "
+                "replica={} tries={}\n",
+                format_utc(system_clock().wall()), front.request_id(), front.peer(), endpoint,
+                front.head().method, front.path(), t.status, end_name(end), t.bytes_in, t.bytes_out,
+                us(t.given, t.arrived), us(t.first_byte, t.arrived), us(now, t.arrived),
+                t.upstream ? t.upstream->name : "-", t.tries);
 }
 
 void AccessLog::flush() {

@@ -1,6 +1,7 @@
 // The gateway's figures: reported to the head, saved on disk and shown on its own pages.
 #include <fmt/format.h>
 
+#include "base/append_format.h"
 #include "base/file.h"
 #include "core/wire/codec.h"
 #include "gateway/calls.h"
@@ -42,8 +43,7 @@ void Gateway::tell_changes() {
   std::string now;
   for (const auto& [name, endpoint] : endpoints_) {
     const EndpointFigures f = endpoint->counts();
-    fmt::format_to(std::back_inserter(now), "{} {} {} {} {}\n", name, f.ready, f.sleeping, f.coming,
-                   f.recovered_from);
+    append_format(now, "{} {} {} {} {}\n", name, f.ready, f.sleeping, f.coming, f.recovered_from);
   }
   if (now == told_)
     return;
@@ -68,12 +68,11 @@ void Gateway::own_page(const std::shared_ptr<Front>& front) {
 std::string Gateway::metrics() const {
   std::string out;
   const auto family = [&](const char* name, const char* type, const char* help, auto value) {
-    fmt::format_to(std::back_inserter(out),
-                   "# HELP billow_endpoint_{} {}\n# TYPE billow_endpoint_{} {}\n", name, help, name,
-                   type);
+    append_format(out, "# HELP billow_endpoint_{} {}\n# TYPE billow_endpoint_{} {}\n", name, help,
+                  name, type);
     for (const auto& [endpoint_name, endpoint] : endpoints_)
-      fmt::format_to(std::back_inserter(out), "billow_endpoint_{}{{endpoint=\"{}\"}} {}\n", name,
-                     endpoint_name, value(*endpoint));
+      append_format(out, "billow_endpoint_{}{{endpoint=\"{}\"}} {}\n", name, endpoint_name,
+                    value(*endpoint));
   };
   family("requests_total", "counter", "Requests received.",
          [](const LiveEndpoint& e) { return e.totals.requests; });

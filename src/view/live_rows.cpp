@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/append_format.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "core/ledger/meter.h"
@@ -14,14 +15,9 @@ namespace {
 // The whole command is in the job's own document.
 constexpr std::size_t command_bytes_max = 160;
 
-template <class... Args>
-void put(std::string& out, fmt::format_string<Args...> format, Args&&... args) {
-  fmt::format_to(std::back_inserter(out), format, std::forward<Args>(args)...);
-}
-
 void put_time(std::string& out, const char* name, WallTime at) {
   if (at)
-    put(out, ",\"{}\":{}", name, at.ns / 1'000'000);
+    append_format(out, ",\"{}\":{}", name, at.ns / 1'000'000);
 }
 
 }  // namespace
@@ -32,7 +28,7 @@ void put_job(std::string& out,
              std::string_view reason,
              const JobTimes* closed,
              Moment at) {
-  put(out, "{{\"id\":{},\"label\":", job.id.value);
+  append_format(out, "{{\"id\":{},\"label\":", job.id.value);
   append_json_string(out, job_label(job));
   out += ",\"name\":";
   append_json_string(out, job.spec->name);
@@ -42,18 +38,18 @@ void put_job(std::string& out,
   append_json_string(out, user_name(state, job.user));
   out += ",\"project\":";
   append_json_string(out, project_name(state, job.project));
-  put(out, ",\"state\":\"{}\",\"reason\":", enum_name(job.state));
+  append_format(out, ",\"state\":\"{}\",\"reason\":", enum_name(job.state));
   append_json_string(out, reason);
   const auto& spec = *job.spec;
-  put(out, ",\"gpu_milli\":{},\"spot\":{},\"pty\":{},\"attempt\":{}",
-      spec.resources.gpus
-          ? spec.resources.share.milli * spec.resources.gpus * static_cast<std::int64_t>(spec.nodes)
-          : 0,
-      spec.spot, spec.pty, job.attempt);
+  append_format(out, ",\"gpu_milli\":{},\"spot\":{},\"pty\":{},\"attempt\":{}",
+                spec.resources.gpus ? spec.resources.share.milli * spec.resources.gpus *
+                                          static_cast<std::int64_t>(spec.nodes)
+                                    : 0,
+                spec.spot, spec.pty, job.attempt);
   put_time(out, "submitted", job.submitted_at);
   put_time(out, "started", job.started_at);
   if (job.started_at && closed)
-    put(out, ",\"ran\":{},\"suspended\":{}", closed->ran.ms(), closed->suspended.ms());
+    append_format(out, ",\"ran\":{},\"suspended\":{}", closed->ran.ms(), closed->suspended.ms());
   if (!job.tasks.empty())
     put_time(out, "since", state.tasks.at(job.tasks.front()).lease_from + (at.now - at.billed));
   out += ",\"where\":[";
@@ -62,19 +58,20 @@ void put_job(std::string& out,
     const Task& task = state.tasks.at(id);
     if (task.state == TaskState::ended)
       continue;
-    put(out, "{}[{}", first ? "" : ",", task.node.value);
+    append_format(out, "{}[{}", first ? "" : ",", task.node.value);
     if (ledger::gpu_milli(task))
       for (const GpuGrant& grant : task.gpus)
-        put(out, ",{}", grant.gpu);
+        append_format(out, ",{}", grant.gpu);
     out += ']';
     first = false;
   }
-  put(out, "],\"cost_nano\":{},\"rate_nano\":{},\"at\":{}}}",
-      cost_so_far(state, job, at.billed).value, charge_rate_now(state, job), at.now.ns / 1'000'000);
+  append_format(out, "],\"cost_nano\":{},\"rate_nano\":{},\"at\":{}}}",
+                cost_so_far(state, job, at.billed).value, charge_rate_now(state, job),
+                at.now.ns / 1'000'000);
 }
 
 void put_array(std::string& out, const control::State& state, const control::ArrayState& array) {
-  put(out, "{{\"id\":{},\"label\":\"{}\",\"name\":", array.id.value, array.id.value);
+  append_format(out, "{{\"id\":{},\"label\":\"{}\",\"name\":", array.id.value, array.id.value);
   append_json_string(out, array.spec->name);
   out += ",\"command\":";
   append_json_string(out, utf8_prefix(shell_join(array.spec->argv), command_bytes_max));
@@ -82,7 +79,8 @@ void put_array(std::string& out, const control::State& state, const control::Arr
   append_json_string(out, user_name(state, array.user));
   out += ",\"project\":";
   append_json_string(out, project_name(state, array.project));
-  put(out,
+  append_format(
+      out,
       ",\"state\":\"{}\",\"reason\":\"{} of {} done, {} "
       "running\",\"gpu_milli\":{},\"spot\":{},\"pty\":false,\"attempt\":0",
       array.running ? "running" : "queued", array.count - array.left, array.count, array.running,
@@ -90,7 +88,7 @@ void put_array(std::string& out, const control::State& state, const control::Arr
                                  : 0,
       array.spec->spot);
   put_time(out, "submitted", array.submitted_at);
-  put(out, ",\"where\":[],\"cost_nano\":{},\"rate_nano\":0,\"at\":0}}", array.cost.value);
+  append_format(out, ",\"where\":[],\"cost_nano\":{},\"rate_nano\":0,\"at\":0}}", array.cost.value);
 }
 
 }  // namespace billow::view

@@ -1,5 +1,6 @@
 #include "net/http/http.h"
 
+#include "base/append_format.h"
 #include "base/json.h"
 #include "base/text.h"
 
@@ -341,7 +342,7 @@ std::string percent_encode(std::string_view text) {
     if (plain)
       out += c;
     else
-      fmt::format_to(std::back_inserter(out), "%{:02X}", static_cast<unsigned char>(c));
+      append_format(out, "%{:02X}", static_cast<unsigned char>(c));
   }
   return out;
 }

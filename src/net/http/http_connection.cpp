@@ -1,5 +1,6 @@
 #include "net/http/http_connection.h"
 
+#include "base/append_format.h"
 #include "base/log_fields.h"
 #include "net/address.h"
 #include "net/http/ws_frame.h"
@@ -397,8 +398,7 @@ std::string Connection::response_head(int status,
                                       bool chunked) {
   std::string out;
   out.reserve(256);
-  fmt::format_to(std::back_inserter(out), "HTTP/1.1 {} {}\r\nDate: {}\r\n", status,
-                 status_text(status), host_->date());
+  append_format(out, "HTTP/1.1 {} {}\r\nDate: {}\r\n", status, status_text(status), host_->date());
   for (const auto& [name, value] : headers) {
     if (equal_nocase(name, "Content-Length") || equal_nocase(name, "Transfer-Encoding") ||
         equal_nocase(name, "Connection"))
@@ -414,7 +414,7 @@ std::string Connection::response_head(int status,
   if (chunked)
     out += "Transfer-Encoding: chunked\r\n";
   else if (body_bytes)
-    fmt::format_to(std::back_inserter(out), "Content-Length: {}\r\n", *body_bytes);
+    append_format(out, "Content-Length: {}\r\n", *body_bytes);
   if (!request_id_.empty() && !headers.has("X-Request-Id"))
     out.append("X-Request-Id: ").append(request_id_).append("\r\n");
   if (!keep_alive_)
@@ -539,7 +539,7 @@ bool Connection::write_stream(std::string_view data) {
   }
   std::string chunk;
   chunk.reserve(data.size() + 12);
-  fmt::format_to(std::back_inserter(chunk), "{:x}\r\n", data.size());
+  append_format(chunk, "{:x}\r\n", data.size());
   chunk.append(data).append("\r\n");
   stream_->send(std::move(chunk));
   return true;

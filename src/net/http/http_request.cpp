@@ -1,5 +1,7 @@
 #include "net/http/http_request.h"
 
+#include "base/append_format.h"
+
 namespace billow::net {
 
 Result<std::string> request_head(const Endpoint& endpoint,
@@ -30,7 +32,7 @@ Result<std::string> request_head(const Endpoint& endpoint,
   const bool usual_body =
       method == Method::post || method == Method::put || method == Method::patch;
   if (body_bytes && (*body_bytes > 0 || usual_body))
-    fmt::format_to(std::back_inserter(out), "Content-Length: {}\r\n", *body_bytes);
+    append_format(out, "Content-Length: {}\r\n", *body_bytes);
   out += "\r\n";
   return out;
 }
