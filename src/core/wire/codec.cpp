@@ -2,15 +2,45 @@
 
 #include <fmt/format.h>
 
+#include "base/append_format.h"
 #include "base/text.h"
 
 namespace billow::wire {
 
 void JsonWriter::write_integer(std::string& out, std::int64_t value) {
-  fmt::format_to(std::back_inserter(out), "{}", value);
+  append_format(out, "{}", value);
 }
 void JsonWriter::write_integer(std::string& out, std::uint64_t value) {
-  fmt::format_to(std::back_inserter(out), "{}", value);
+  append_format(out, "{}", value);
+}
+
+void JsonWriter::member(const char* name) {
+  out += first ? "\"" : ",\"";
+  first = false;
+  out += name;
+  out += "\":";
+}
+
+void JsonWriter::write_object(
+    std::string& out, const void* value, const void* usual, WriteFields write_fields, Omit omit) {
+  out += '{';
+  JsonWriter inner{out, static_cast<const char*>(value), static_cast<const char*>(usual), omit};
+  write_fields(value, inner);
+  out += '}';
+}
+
+void JsonWriter::write_member(const char* name,
+                              const void* value,
+                              const void* usual,
+                              WriteFields write_fields) {
+  const std::size_t before = out.size();
+  const bool was_first = first;
+  member(name);
+  write_object(out, value, usual, write_fields, omit);
+  if (omit == Omit::zeros && out.ends_with(":{}")) {
+    out.resize(before);
+    first = was_first;
+  }
 }
 
 std::string JsonPath::text() const {
@@ -45,7 +75,7 @@ void JsonReader::read_text(const Json& json, std::string& value, const JsonPath&
     wrong(where, "a string", json);
 }
 
-void JsonReader::wrong(const JsonPath& where, const std::string& wanted, const Json& got) {
+void JsonReader::wrong(const JsonPath& where, std::string_view wanted, const Json& got) {
   if (error)
     return;
   std::string shown = got.dump();
@@ -56,6 +86,49 @@ void JsonReader::wrong(const JsonPath& where, const std::string& wanted, const J
                 fmt::format("{} must be {}, not {} ({})", place.empty() ? "the document" : place,
                             wanted, shown, got.kind()),
                 ""};
+}
+
+void JsonReader::wrong_name(const JsonPath& where,
+                            const Json& got,
+                            std::size_t names,
+                            const char* (*name)(std::size_t)) {
+  std::string wanted = "one of ";
+  for (std::size_t i = 0; i < names; ++i)
+    wanted += std::string(i > 0 ? ", " : "") + name(i);
+  wrong(where, wanted, got);
+}
+
+void JsonReader::read_fields(const Json& json,
+                             void* object_at,
+                             ReadFields fields,
+                             const JsonPath& where) {
+  if (!json.is_object())
+    return wrong(where, "an object", json);
+  JsonReader inner{json, strict, &where, {}, {}};
+  fields(inner, object_at);
+  inner.finish();
+  if (inner.error)
+    error = std::move(inner.error);
+}
+
+void JsonReader::read_items(
+    const Json& json, void* first, std::size_t item_bytes, ReadAt read, const JsonPath& where) {
+  char* at = static_cast<char*>(first);
+  std::ptrdiff_t index = 0;
+  for (const Json& item : json.items()) {
+    read(*this, item, at, {&where, "", index++});
+    at += item_bytes;
+  }
+}
+
+std::optional<Error> JsonReader::read_document(const Json& json,
+                                               bool strict,
+                                               void* at,
+                                               ReadAt read) {
+  static const Json nothing;
+  JsonReader reader{nothing, strict, nullptr, {}, {}};
+  read(reader, json, at, {});
+  return std::move(reader.error);
 }
 
 bool JsonReader::integer_in_range(const Json& json,

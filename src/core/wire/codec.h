@@ -104,14 +104,8 @@ struct JsonWriter {
     if (omit == Omit::defaults && same_as_default(value, usual))
       return;
     if constexpr (HasFields<T>) {
-      const std::size_t before = out.size();
-      const bool was_first = first;
-      member(name);
-      write_object(out, value, usual, omit);
-      if (omit == Omit::zeros && out.ends_with(":{}")) {
-        out.resize(before);
-        first = was_first;
-      }
+      static_assert(fields_complete<T>);
+      write_member(name, &value, &usual, write_fields<T>);
     } else {
       if (omit == Omit::zeros && same_as_default(value, usual) && is_zero(usual))
         return;
@@ -119,12 +113,7 @@ struct JsonWriter {
       write(out, value, omit);
     }
   }
-  void member(const char* name) {
-    out += first ? "\"" : ",\"";
-    first = false;
-    out += name;
-    out += "\":";
-  }
+  void member(const char* name);
   // Asked only of a default that the value equals: containers are empty then.
   template <class T>
   static bool is_zero(const T& usual) {
@@ -134,15 +123,19 @@ struct JsonWriter {
     else
       return usual == T{};
   }
+  // What is the same for every struct is in codec.cpp and gets the struct's own part as a function:
+  // as templates these took a tenth of the compile time of the rooms that use them.
+  using WriteFields = void (*)(const void* object, JsonWriter& writer);
   template <class T>
-  static void write_object(std::string& out, const T& value, const T& usual, Omit omit) {
-    static_assert(fields_complete<T>);
-    out += '{';
-    JsonWriter inner{out, reinterpret_cast<const char*>(&value),
-                     reinterpret_cast<const char*>(&usual), omit};
-    T::fields(value, inner);
-    out += '}';
+  static void write_fields(const void* object, JsonWriter& writer) {
+    T::fields(*static_cast<const T*>(object), writer);
   }
+  void write_member(const char* name,
+                    const void* value,
+                    const void* usual,
+                    WriteFields write_fields);
+  static void write_object(
+      std::string& out, const void* value, const void* usual, WriteFields write_fields, Omit omit);
 
   template <class T>
   static void write(std::string& out, const T& value, Omit omit = Omit::defaults) {
@@ -201,8 +194,9 @@ struct JsonWriter {
       out += '}';
     } else {
       static_assert(HasFields<T>, "declare fields as codec.h shows");
+      static_assert(fields_complete<T>);
       static const T standard{};
-      write_object(out, value, standard, omit);
+      write_object(out, &value, &standard, write_fields<T>, omit);
     }
   }
   static void write_integer(std::string& out, std::int64_t value);
@@ -256,7 +250,8 @@ struct JsonReader {
       if (const auto parsed = enum_value<T>(json.str_or("")))
         value = *parsed;
       else
-        wrong(where, "one of " + enum_names<T>(), json);
+        wrong_name(where, json, EnumNames<T>::table.size(),
+                   [](std::size_t i) { return EnumNames<T>::table[i].second; });
     } else if constexpr (std::is_same_v<T, std::string>)
       read_text(json, value, where);
     else if constexpr (std::is_same_v<T, Json>)
@@ -286,22 +281,34 @@ struct JsonReader {
   }
   const Json* find(const char* name);  // none: absent, null, or nothing is read after an error
   void finish();  // in strict mode: an error for a member that no field is named after
-  void wrong(const JsonPath& where, const std::string& wanted, const Json& got);
+  void wrong(const JsonPath& where, std::string_view wanted, const Json& got);
+
+  // Reads a value whose type only the function knows (see JsonWriter::WriteFields for the reason).
+  using ReadAt = void (*)(JsonReader& reader, const Json& json, void* at, const JsonPath& where);
+  template <class T>
+  static void read_at(JsonReader& reader, const Json& json, void* at, const JsonPath& where) {
+    reader.read(json, *static_cast<T*>(at), where);
+  }
+  static std::optional<Error> read_document(const Json& json, bool strict, void* at, ReadAt read);
 
  private:
+  using ReadFields = void (*)(JsonReader& reader, void* object);
+  void read_fields(const Json& json, void* object, ReadFields fields, const JsonPath& where);
+  void read_items(
+      const Json& json, void* first, std::size_t item_bytes, ReadAt read, const JsonPath& where);
+  void wrong_name(const JsonPath& where,
+                  const Json& got,
+                  std::size_t names,
+                  const char* (*name)(std::size_t));
   void read_bool(const Json& json, bool& value, const JsonPath& where);
   void read_text(const Json& json, std::string& value, const JsonPath& where);
   template <class T>
   void read_vector(const Json& json, T& value, const JsonPath& where) {
     if (!json.is_array())
       return wrong(where, "an array", json);
-    value.clear();
-    value.reserve(json.size());
-    for (const Json& item : json.items()) {
-      const auto index = static_cast<std::ptrdiff_t>(value.size());
-      value.emplace_back();
-      read(item, value.back(), {&where, "", index});
-    }
+    using Item = typename T::value_type;
+    value = T(json.size());
+    read_items(json, value.data(), sizeof(Item), read_at<Item>, where);
   }
   template <class T>
   void read_map(const Json& json, T& value, const JsonPath& where) {
@@ -314,14 +321,10 @@ struct JsonReader {
   template <class T>
   void read_object(const Json& json, T& value, const JsonPath& where) {
     static_assert(HasFields<T>, "declare fields as codec.h shows");
-    if (!json.is_object())
-      return wrong(where, "an object", json);
-    JsonReader inner{json, strict, &where, {}, {}};
     static_assert(fields_complete<T>);
-    T::fields(value, inner);
-    inner.finish();
-    if (inner.error)
-      error = std::move(inner.error);
+    read_fields(
+        json, &value,
+        [](JsonReader& inner, void* object) { T::fields(*static_cast<T*>(object), inner); }, where);
   }
   bool integer_in_range(const Json& json,
                         std::int64_t min,
@@ -339,13 +342,6 @@ struct JsonReader {
     else
       value = static_cast<I>(json.uint_or(0));
   }
-  template <class T>
-  static std::string enum_names() {
-    std::string names;
-    for (const auto& [e, text] : EnumNames<T>::table)
-      names += (names.empty() ? "" : ", ") + std::string(text);
-    return names;
-  }
 };
 
 template <class T>
@@ -357,13 +353,10 @@ std::string to_json_text(const T& value, Omit omit = Omit::defaults) {
 
 template <class T>
 Result<T> from_json(const Json& json, bool strict = false) {
-  T value{};
-  static const Json nothing;
-  JsonReader reader{nothing, strict, nullptr, {}, {}};
-  reader.read(json, value, {});
-  if (reader.error)
-    return pass(std::move(*reader.error));
-  return value;
+  Result<T> result(std::in_place);
+  if (auto error = JsonReader::read_document(json, strict, &*result, JsonReader::read_at<T>))
+    result = pass(std::move(*error));
+  return result;
 }
 
 template <class T>
@@ -385,17 +378,19 @@ namespace detail {
 template <class V>
 struct VariantReader {
   const char* kind;
-  Result<V> (*read)(const Json& json);
+  V (*make)();
+  JsonReader::ReadAt read;  // into the V that make() returned
   template <class T>
-  static Result<V> read_as(const Json& json) {
-    auto value = from_json<T>(json);
-    if (!value)
-      return pass(std::move(value.error()), T::kind);
-    return V(std::move(*value));
+  static V make_as() {
+    return V(T{});
+  }
+  template <class T>
+  static void read_as(JsonReader& reader, const Json& json, void* at, const JsonPath& where) {
+    reader.read(json, *get_if<T>(static_cast<V*>(at)), where);
   }
   template <class T>
   static consteval VariantReader of() {
-    return {T::kind, read_as<T>};
+    return {T::kind, make_as<T>, read_as<T>};
   }
 };
 template <class V>
@@ -412,9 +407,14 @@ inline constexpr auto variant_readers = VariantList<V>::type::template table<Var
 
 template <class V>
 Result<V> variant_from_json(std::string_view kind, const Json& json) {
-  for (const auto& reader : detail::variant_readers<V>)
-    if (kind == reader.kind)
-      return reader.read(json);
+  for (const auto& reader : detail::variant_readers<V>) {
+    if (kind != reader.kind)
+      continue;
+    V value = reader.make();
+    if (auto error = JsonReader::read_document(json, false, &value, reader.read))
+      return pass(std::move(*error), reader.kind);
+    return value;
+  }
   return fail(Code::invalid, "unknown kind \"" + std::string(kind) + "\"");
 }
 
