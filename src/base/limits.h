@@ -62,8 +62,9 @@ inline constexpr std::int64_t task_cpu_milli_assumed = 25;
 inline constexpr std::uint32_t nodes_per_job_max = 4096;
 inline constexpr std::uint32_t procs_per_node_max = 256;
 // Processes and threads of one job on one node, unless it asks for another number: far more than
-// data loaders need, and far fewer than a fork bomb needs to bring a machine down.
-inline constexpr std::int64_t task_processes_max = 32'768;
+// data loaders need, and far fewer than a fork bomb needs to bring a machine down. At most an
+// eighth of what the kernel has for the whole node.
+inline constexpr std::int64_t task_processes_max = 4'096;
 inline constexpr Duration stop_grace_default = seconds(10);
 inline constexpr Duration stop_grace_max = hours(1);
 inline constexpr std::size_t idempotency_keys_max = 100'000;  // oldest forgotten first

@@ -31,16 +31,17 @@ Json mount(const char* target,
       {{"destination", target}, {"type", type}, {"source", source}, {"options", strings(options)}});
 }
 
-// The system mounts. /proc is the node's, because process ids are; /dev/shm too, because the
-// processes of a gang communicate through it.
-Json system_mounts() {
+// The system mounts. /proc shows the node's processes only if process ids are the node's.
+Json system_mounts(bool own_processes, bool own_memory) {
   Json out = Json::array();
-  out.push(mount("/proc", "bind", "/proc", {"rbind", "nosuid", "noexec", "nodev"}));
+  out.push(own_processes ? mount("/proc", "proc", "proc", {"nosuid", "noexec", "nodev"})
+                         : mount("/proc", "bind", "/proc", {"rbind", "nosuid", "noexec", "nodev"}));
   out.push(mount("/dev", "tmpfs", "tmpfs",
                  {"nosuid", "noexec", "strictatime", "mode=755", "size=65536k"}));
   out.push(mount("/dev/pts", "devpts", "devpts",
                  {"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"}));
-  out.push(mount("/dev/shm", "bind", "/dev/shm", {"rbind", "nosuid", "nodev", "rw"}));
+  if (own_memory)
+    out.push(mount("/dev/shm", "tmpfs", "shm", {"nosuid", "nodev", "mode=1777"}));
   out.push(mount("/sys", "bind", "/sys", {"rbind", "nosuid", "noexec", "nodev", "ro"}));
   return out;
 }
@@ -78,6 +79,38 @@ Json capabilities() {
                              "CAP_KILL", "CAP_NET_BIND_SERVICE", "CAP_SETFCAP", "CAP_SETGID",
                              "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT"});
   return Json::object({{"bounding", list}, {"effective", list}, {"permitted", list}});
+}
+
+Json mounts_of(const Plan& plan, const BundleParts& parts) {
+  const bool shown_memory = std::any_of(plan.mounts.begin(), plan.mounts.end(),
+                                        [](const Mount& m) { return m.target == shared_memory; });
+  Json mounts = system_mounts(parts.own_processes, !shown_memory);
+  for (const Mount& m : plan.mounts) {
+    Json options = strings({"rbind", "rprivate"});
+    options.push(m.read_only ? "ro" : "rw");
+    mounts.push(Json::object({{"destination", m.target},
+                              {"type", "bind"},
+                              {"source", m.source},
+                              {"options", std::move(options)}}));
+  }
+  // Device files cannot be created in a user namespace, only bind-mounted.
+  for (const std::string& device : plan.devices)
+    mounts.push(Json::object({{"destination", device},
+                              {"type", "bind"},
+                              {"source", device},
+                              {"options", strings({"bind", "rw", "nosuid", "noexec"})}}));
+  return mounts;
+}
+
+Json namespaces_of(const BundleParts& parts) {
+  Json spaces = Json::array();
+  spaces.push(Json::object({{"type", "mount"}}));
+  if (!parts.hostname.empty())
+    spaces.push(Json::object({{"type", "uts"}}));
+  for (const char* type : {"pid", "ipc"})
+    if (parts.own_processes)
+      spaces.push(Json::object({{"type", type}}));
+  return spaces;
 }
 
 }  // namespace
@@ -159,6 +192,8 @@ Result<Json> make_bundle(const Plan& plan, const BundleParts& parts) {
   if (const ImageUser user = BILLOW_TRY(user_of(plan.config.user, parts.passwd, parts.groups));
       !user.root())
     argv.insert(argv.begin(), {as_user_path, std::to_string(user.uid), std::to_string(user.gid)});
+  if (parts.own_processes)
+    argv.insert(argv.begin(), {as_user_path, init_word});
 
   Variables env;
   env.set("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
@@ -179,22 +214,6 @@ Result<Json> make_bundle(const Plan& plan, const BundleParts& parts) {
   for (const std::string& directory : plan.library_dirs)
     env.append_path("LD_LIBRARY_PATH", directory);
 
-  Json mounts = system_mounts();
-  for (const Mount& m : plan.mounts) {
-    Json options = strings({"rbind", "rprivate"});
-    options.push(m.read_only ? "ro" : "rw");
-    mounts.push(Json::object({{"destination", m.target},
-                              {"type", "bind"},
-                              {"source", m.source},
-                              {"options", std::move(options)}}));
-  }
-  // Device files cannot be created in a user namespace, only bind-mounted.
-  for (const std::string& device : plan.devices)
-    mounts.push(Json::object({{"destination", device},
-                              {"type", "bind"},
-                              {"source", device},
-                              {"options", strings({"bind", "rw", "nosuid", "noexec"})}}));
-
   std::string directory = plan.directory;
   if (directory.empty())
     directory = plan.config.directory.empty() ? parts.default_directory : plan.config.directory;
@@ -205,19 +224,19 @@ Result<Json> make_bundle(const Plan& plan, const BundleParts& parts) {
                                {"cwd", directory},
                                {"capabilities", capabilities()},
                                {"noNewPrivileges", true}});
-  Json spaces = Json::array();
-  spaces.push(Json::object({{"type", "mount"}}));
   Json bundle = Json::object(
       {{"ociVersion", "1.0.2"},
        {"process", std::move(process)},
        {"root", Json::object({{"path", parts.root}, {"readonly", false}})},
-       {"mounts", std::move(mounts)},
+       {"mounts", mounts_of(plan, parts)},
        {"linux",
-        Json::object({{"namespaces", std::move(spaces)},
+        Json::object({{"namespaces", namespaces_of(parts)},
                       {"maskedPaths", strings({"/proc/kcore", "/proc/keys", "/proc/timer_list",
                                                "/sys/firmware", "/sys/fs/selinux"})},
                       {"readonlyPaths", strings({"/proc/sys", "/proc/sysrq-trigger", "/proc/irq",
                                                  "/proc/bus"})}})}});
+  if (!parts.hostname.empty())
+    bundle.set("hostname", parts.hostname);
   return bundle;
 }
 

@@ -1,10 +1,10 @@
 // Turns a plan into the description of a job's container (config.json of the OCI runtime
 // specification). Pure.
 //
-// Only the file system differs from the node's: the container shares the node's network, process
-// ids, host name and shared memory, as if the program had been started beside the others. Inside,
-// the job's user is root, or the user that the image names; outside it gains nothing. The limits
-// are those of the job's control group.
+// The container has its own file system, process ids, IPC objects, host name and /dev/shm, and the
+// node's network. The ranks of a task share process ids, IPC and /dev/shm. Inside, the job's user
+// is root, or the user that the image names; outside it gains nothing. The limits are those of the
+// job's control group.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,8 @@ struct BundleParts {
   std::vector<std::string> env;      // of the job, NAME=value
   std::string passwd, groups;        // of the image: its lists of users and groups
   std::string default_directory = "/";
+  std::string hostname = {};  // empty: the node's
+  bool own_processes = true;  // process ids and IPC objects of its own
 };
 // invalid: neither the job nor the image names a command.
 Result<Json> make_bundle(const Plan& plan, const BundleParts& parts);

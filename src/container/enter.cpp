@@ -21,6 +21,7 @@
 #include "container/bundle.h"
 #include "container/no_sftp.h"
 #include "process/spawn.h"
+#include "process/user_namespace.h"
 
 namespace billow::container {
 namespace {
@@ -30,6 +31,10 @@ constexpr int capabilities_end = 64;
 constexpr int kept_capabilities[] = {CAP_CHOWN,   CAP_DAC_OVERRIDE,     CAP_FOWNER,    CAP_FSETID,
                                      CAP_KILL,    CAP_NET_BIND_SERVICE, CAP_SETFCAP,   CAP_SETGID,
                                      CAP_SETPCAP, CAP_SETUID,           CAP_SYS_CHROOT};
+
+// A process stays in its own pid namespace; its children are in the one it entered.
+constexpr std::pair<const char*, int> shared_kinds[] = {
+    {"pid", CLONE_NEWPID}, {"ipc", CLONE_NEWIPC}, {"uts", CLONE_NEWUTS}};
 
 Result<Fd> namespace_of(int pid, const char* kind) {
   const std::string path = fmt::format("/proc/{}/ns/{}", pid, kind);
@@ -59,8 +64,18 @@ Status enter(int pid) {
   const Fd owner(::ioctl(mounts.get(), NS_GET_USERNS));
   if (!owner)
     return fail_errno("find the owner of the job's container", errno);
+  const bool was_root = ::geteuid() == 0;
   if (!same(owner.get(), our_user.get()) && ::setns(owner.get(), CLONE_NEWUSER) != 0)
     return fail_errno("enter the job's user namespace", errno);
+  // In a container of root, root is another user outside.
+  if (was_root && ::geteuid() != 0)
+    BILLOW_TRY_VOID(process::become_namespace_root());
+  for (const auto& [kind, flag] : shared_kinds) {
+    const Fd its = BILLOW_TRY(namespace_of(pid, kind)),
+             ours = BILLOW_TRY(namespace_of(::getpid(), kind));
+    if (!same(its.get(), ours.get()) && ::setns(its.get(), flag) != 0)
+      return fail_errno(fmt::format("enter the job's {} namespace", kind), errno);
+  }
   if (!same(network.get(), our_network.get()) && ::setns(network.get(), CLONE_NEWNET) != 0)
     return fail_errno("enter the job's network namespace", errno);
   if (::setns(mounts.get(), CLONE_NEWNS) != 0)
@@ -156,8 +171,16 @@ Status enter_container(const Entry& entry, const std::string& command) {
   } else {
     argv = {shell, "-c", command};
   }
-  return process::replace_this_program(
-      {.argv = std::move(argv), .program = command.empty() ? shell : "", .env = std::move(env)});
+  process::Spawn request{.argv = std::move(argv),
+                         .program = command.empty() ? shell : "",
+                         .env = std::move(env),
+                         .in = process::inherited,
+                         .out = process::inherited,
+                         .err = process::inherited,
+                         .group = process::Group::ours};
+  // Only a child has the container's process ids.
+  process::Child child = BILLOW_TRY(process::spawn(request));
+  ::_exit(child.wait().code());
 }
 
 }  // namespace billow::container

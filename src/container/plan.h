@@ -3,15 +3,18 @@
 // does not contain the values of the job's variables.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 namespace billow::container {
 
 inline constexpr const char* plan_variable = "BILLOW_BOX_PLAN";
-// Paths inside the container: the program that switches to the image's user, and the GPU driver's
-// libraries.
+// Paths inside the container: the program that switches to the image's user and that is its first
+// process, and the GPU driver's libraries.
 inline constexpr const char* as_user_path = "/usr/lib/billow/billow-as-user";
+inline constexpr const char* init_word = "init";  // its argument as the first process
+inline constexpr const char* shared_memory = "/dev/shm";
 inline constexpr const char* driver_dir = "/usr/lib/billow-driver";
 
 // A directory or file of the node that is mounted in the container.
@@ -93,6 +96,11 @@ struct Plan {
   std::string directory;                  // working directory; empty: the image's
   bool terminal = false;
   bool no_network = false;  // only a loopback device
+  // The containers of the task's ranks work together: they share the node's process ids and IPC
+  // objects, and one /dev/shm, which is among the mounts. Otherwise a container has its own.
+  bool shared = false;
+  // The unprivileged user of the node that is root in a container of root; 0: the job's own user.
+  std::uint32_t outside_uid = 0, outside_gid = 0;
   bool operator==(const Plan&) const = default;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
@@ -111,6 +119,9 @@ struct Plan {
     v("directory", s.directory);
     v("terminal", s.terminal);
     v("no_network", s.no_network);
+    v("shared", s.shared);
+    v("outside_uid", s.outside_uid);
+    v("outside_gid", s.outside_gid);
   }
 };
 

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 #include <limits.h>
 #include <linux/openat2.h>
+#include <sched.h>
 #include <stdlib.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -16,9 +18,11 @@
 #include "base/text.h"
 #include "container/bundle.h"
 #include "container/image_store.h"
+#include "container/mapped_mounts.h"
 #include "container/namespaces.h"
 #include "container/podman.h"
 #include "process/spawn.h"
+#include "process/user_namespace.h"
 
 namespace billow::container {
 namespace {
@@ -67,10 +71,12 @@ std::string read_inside(const std::string& root, const char* path) {
 // exit code for every error.
 Status check_command(const std::string& root, const Json& process) {
   const auto& words = process["args"].items();
-  const bool other_user =
-      !words.empty() &&
-      words.front().str_or("") == as_user_path;  // followed by a uid, a gid and the command
-  const std::size_t first = other_user ? 3 : 0;
+  const auto is = [&](std::size_t at, const char* word) {
+    return at < words.size() && words[at].str_or("") == word;
+  };
+  std::size_t first = is(0, as_user_path) && is(1, init_word) ? 2 : 0;
+  if (is(first, as_user_path))
+    first += 3;  // a uid and a gid follow
   const std::string command(first < words.size() ? words[first].str_or("") : "");
   if (command.empty())
     return fail(Code::invalid, "neither the image nor the job names a command",
@@ -100,12 +106,92 @@ void add_network_files(Plan& plan) {
   }
 }
 
+// What comes with every container, and what does not exist on this node.
+Status complete_mounts(Plan& plan) {
+  add_network_files(plan);
+  plan.mounts.push_back({.source = executable_dir() + "/billow-supervise",
+                         .target = as_user_path,
+                         .read_only = true});
+  std::erase_if(plan.mounts, [](const Mount& m) { return m.optional && !file_exists(m.source); });
+  for (const Mount& m : plan.mounts)
+    if (!file_exists(m.source))
+      return fail(
+          Code::unavailable,
+          fmt::format("{}, which is to be seen at {}, is not on this node", m.source, m.target));
+  std::erase_if(plan.devices, [](const std::string& path) { return !file_exists(path); });
+  return {};
+}
+
+// The path to the task's own directories can be passed through; only their user can look into them.
+Status give_scratch(const Plan& plan, const Scratch& scratch) {
+  for (const std::string& path : {plan.store, plan.store + "/scratch"}) {
+    const Fd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!fd || ::fchmod(fd.get(), 0711) != 0)
+      return fail_errno(path, errno);
+  }
+  for (const std::string& path : {scratch.upper, scratch.work, scratch.root, scratch.bundle,
+                                  scratch.top + "/seen", scratch.top}) {
+    const Fd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!fd || ::fchown(fd.get(), plan.outside_uid, plan.outside_gid) != 0)
+      return fail_errno(path, errno);
+  }
+  return {};
+}
+
+// Root's container gets an unprivileged user, to whom the files it may use are shown as its own.
+Status enter_as_outside_user(Plan& plan, const Scratch& scratch) {
+  const Fd space =
+      BILLOW_TRY(process::make_user_namespace({.uid = plan.outside_uid, .gid = plan.outside_gid}));
+  BILLOW_TRY_VOID(enter_mount_namespace());
+  const MappedMounts mapped = BILLOW_TRY(MappedMounts::prepare(plan, space.get()));
+  BILLOW_TRY_VOID(mapped.show(scratch.top + "/seen", plan));
+  BILLOW_TRY_VOID(give_scratch(plan, scratch));
+  BILLOW_TRY_VOID(process::enter_user_namespace(space.get()));
+  return enter_mount_namespace();
+}
+
+Status enter_for_image(Plan& plan, const Scratch& scratch) {
+  if (plan.outside_uid == 0)
+    return enter_namespaces(Identity::as_root);
+  const Status entered = enter_as_outside_user(plan, scratch);
+  // Where the kernel or file system cannot do it: `billow doctor` says so.
+  if (!entered && entered.error().code == Code::unsupported)
+    return enter_namespaces(Identity::as_root);
+  return entered;
+}
+
+// A node that hides parts of its own /proc (one that is a container itself) lets nobody mount a new
+// one.
+bool can_own_processes(const std::string& target) {
+  process::Spawn inner;
+  inner.body = [&target] {
+    return ::unshare(CLONE_NEWNS) == 0 && ::mount("proc", target.c_str(), "proc", 0, nullptr) == 0
+               ? 0
+               : 1;
+  };
+  process::Spawn outer;
+  outer.body = [&inner] {
+    if (::unshare(CLONE_NEWPID) != 0)
+      return 1;
+    auto child = process::spawn(inner);
+    return child && child->wait().ok() ? 0 : 1;
+  };
+  auto child = process::spawn(outer);
+  return child && child->wait().ok();
+}
+
+std::string node_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+
 Status run_in_image(Plan plan,
                     const std::vector<std::string>& command,
                     const std::vector<std::string>& env) {
   const std::string runc = BILLOW_TRY(find_program("runc"));
   const Scratch scratch = BILLOW_TRY(make_scratch(plan));
-  BILLOW_TRY_VOID(enter_namespaces(Identity::as_root));
+  BILLOW_TRY_VOID(complete_mounts(plan));
+  BILLOW_TRY_VOID(enter_for_image(plan, scratch));
   if (plan.no_network)
     BILLOW_TRY_VOID(enter_empty_network());
   BILLOW_TRY_VOID(lock_control_groups());
@@ -117,23 +203,16 @@ Status run_in_image(Plan plan,
   // In memory, and in this mount namespace alone: it holds the job's variables, and goes with its
   // last process.
   BILLOW_TRY_VOID(mount_memory(scratch.bundle, "mode=0700,size=16m"));
-  add_network_files(plan);
   const std::string passwd = read_inside(scratch.root, "/etc/passwd"),
                     groups = read_inside(scratch.root, "/etc/group");
-  if (!BILLOW_TRY(user_of(plan.config.user, passwd, groups)).root())
-    plan.mounts.push_back({.source = executable_dir() + "/billow-supervise",
-                           .target = as_user_path,
-                           .read_only = true});
-  std::erase_if(plan.mounts, [](const Mount& m) { return m.optional && !file_exists(m.source); });
-  for (const Mount& m : plan.mounts)
-    if (!file_exists(m.source))
-      return fail(
-          Code::unavailable,
-          fmt::format("{}, which is to be seen at {}, is not on this node", m.source, m.target));
-  std::erase_if(plan.devices, [](const std::string& path) { return !file_exists(path); });
-  const Json bundle = BILLOW_TRY(make_bundle(
-      plan,
-      {.root = scratch.root, .command = command, .env = env, .passwd = passwd, .groups = groups}));
+  const Json bundle = BILLOW_TRY(
+      make_bundle(plan, {.root = scratch.root,
+                         .command = command,
+                         .env = env,
+                         .passwd = passwd,
+                         .groups = groups,
+                         .hostname = node_name(),
+                         .own_processes = !plan.shared && can_own_processes(scratch.bundle)}));
   BILLOW_TRY_VOID(check_command(scratch.root, bundle["process"]));
   BILLOW_TRY_VOID(write_file_atomic(scratch.bundle + "/config.json", bundle.dump(), 0600));
   BILLOW_TRY_VOID(make_directories(scratch.bundle + "/state", 0700));

@@ -14,9 +14,15 @@
 
 namespace billow::net {
 
-std::pair<sockaddr_un, socklen_t> abstract_address(const std::string& name) {
+std::pair<sockaddr_un, socklen_t> socket_address(const std::string& name) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
+  if (name.starts_with('/')) {
+    if (name.size() >= sizeof(address.sun_path))
+      return {address, 0};
+    std::memcpy(address.sun_path, name.data(), name.size());
+    return {address, static_cast<socklen_t>(sizeof address)};
+  }
   const std::size_t n = std::min(name.size(), sizeof(address.sun_path) - 1);
   std::memcpy(address.sun_path + 1, name.data(), n);
   return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + n)};
@@ -29,7 +35,7 @@ Result<Duration> ask_keepalive(const std::string& name, Duration lasts, const st
   ::fcntl(fd.get(), F_SETFD, FD_CLOEXEC);
   const timeval patience{10, 0};
   ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-  const auto [address, size] = abstract_address(name);
+  const auto [address, size] = socket_address(name);
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0)
     return fail(Code::unavailable, "the agent of this node does not answer",
                 "try again in a moment");

@@ -13,11 +13,30 @@ namespace {
 using V4 = std::array<unsigned char, 4>;
 using V6 = std::array<unsigned char, 16>;
 
+constexpr AddressRange ranges[] = {
+    {Family::v4, {169, 254, 0, 0}, 16},    // link-local (RFC 3927): AWS, Google, Azure, and others
+    {Family::v4, {168, 63, 129, 16}, 32},  // Azure
+    {Family::v4, {100, 100, 100, 200}, 32},      // Alibaba
+    {Family::v4, {192, 0, 0, 192}, 32},          // Oracle (old)
+    {Family::v6, {0xfe, 0x80, 0, 0}, 10},        // link-local
+    {Family::v6, {0xfd, 0x00, 0x0e, 0xc2}, 32},  // AWS
+    {Family::v6, {0xfd, 0x20, 0x00, 0xce}, 32},  // Google
+};
+
+std::uint32_t word(const unsigned char* bytes) {
+  return static_cast<std::uint32_t>(bytes[0]) << 24 | static_cast<std::uint32_t>(bytes[1]) << 16 |
+         static_cast<std::uint32_t>(bytes[2]) << 8 | static_cast<std::uint32_t>(bytes[3]);
+}
+
+bool in_cloud_range(Family family, const unsigned char* address) {
+  return std::any_of(std::begin(ranges), std::end(ranges), [&](const AddressRange& range) {
+    const int rest = 32 - range.bits;
+    return range.family == family && word(address) >> rest == word(range.bytes) >> rest;
+  });
+}
+
 bool is_clouds(const V4& a) {
-  if (a[0] == 169 && a[1] == 254)
-    return true;  // link-local (RFC 3927): AWS, Google, Azure, Oracle, and most others
-  return a == V4{168, 63, 129, 16} || a == V4{100, 100, 100, 200} ||
-         a == V4{192, 0, 0, 192};  // Azure, Alibaba, Oracle (old)
+  return in_cloud_range(Family::v4, a.data());
 }
 
 // Private and special-purpose addresses (RFC 6890).
@@ -37,10 +56,8 @@ bool is_clouds(const V6& a) {
   const auto turned = [](const V4& v4) {
     return is_clouds(v4) || is_private(v4);
   };
-  if (a[0] == 0xfe && (a[1] & 0xc0) == 0x80)
-    return true;  // link-local
-  if (begins(a, {0xfd, 0x00, 0x0e, 0xc2}) || begins(a, {0xfd, 0x20, 0x00, 0xce}))
-    return true;  // AWS, Google
+  if (in_cloud_range(Family::v6, a.data()))
+    return true;
   const bool zero8 = std::all_of(a.begin(), a.begin() + 8, [](unsigned char c) { return c == 0; });
   // IPv4-mapped: the same host, judged by its IPv4 address.
   if (zero8 && begins(a, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff}))
@@ -108,6 +125,10 @@ bool judge(const RawAddress& raw, OnV4 on_v4, OnV6 on_v6, bool otherwise) {
 }
 
 }  // namespace
+
+std::span<const AddressRange> cloud_ranges() {
+  return ranges;
+}
 
 bool leads_to_the_machines_cloud(const RawAddress& raw) {
   return judge(

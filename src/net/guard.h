@@ -2,9 +2,21 @@
 // offers to its machines (credentials, user data), in every form such an address can be written.
 #pragma once
 
+#include <span>
+
 #include "net/address.h"
 
 namespace billow::net {
+
+// The addresses at which clouds serve their machines: link-local ones, and the fixed addresses of
+// some clouds. Only the first four bytes of an IPv6 address are used.
+enum class Family { v4, v6 };
+struct AddressRange {
+  Family family = Family::v4;
+  unsigned char bytes[4] = {};  // the address begins with these
+  int bits = 32;                // as many of them as count
+};
+std::span<const AddressRange> cloud_ranges();
 
 // True for link-local addresses, for the fixed metadata addresses of some clouds, and for IPv6
 // addresses that a gateway or tunnel translates to such IPv4 addresses. Translated addresses of

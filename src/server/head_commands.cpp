@@ -40,6 +40,7 @@ constexpr OptionSpec up_options[] = {
      "on)"},
     {"images-max", 0, "SIZE", images_max_help},
     {"pull-patience", 0, "T", pull_patience_help},
+    {"allow-metadata", 0, nullptr, allow_metadata_help},
     {"secrets-key", 0, "FILE",
      "key that encrypts secrets (default: secrets.key in the data directory); heads of one store "
      "share it",
@@ -99,6 +100,7 @@ constexpr OptionSpec agent_options[] = {
     {"allow-mig-changes", 0, nullptr, "create and remove MIG instances as jobs need them"},
     {"images-max", 0, "SIZE", images_max_help},
     {"pull-patience", 0, "T", pull_patience_help},
+    {"allow-metadata", 0, nullptr, allow_metadata_help},
     {"node-name", 0, "NAME", "name of the node"},
     {"label", 'l', "K=V",
      "label of the node: region, zone, rack, switch, fabric, placement-group, pool, or any other",

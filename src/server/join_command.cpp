@@ -48,6 +48,7 @@ constexpr OptionSpec join_options[] = {
      "size limit of the cache of uploaded working directories (default 20G)"},
     {"images-max", 0, "SIZE", images_max_help},
     {"pull-patience", 0, "T", pull_patience_help},
+    {"allow-metadata", 0, nullptr, allow_metadata_help},
     {"register-only", 0, nullptr,
      "get the credential and exit; then run `billow join` without a token, or the systemd unit"},
     {"log-json", 0, nullptr, "log as JSON lines"},

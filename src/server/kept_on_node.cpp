@@ -31,6 +31,9 @@ Status read_kept_on_node(const Parsed& parsed, agent::NodeOptions& options) {
   BILLOW_TRY_VOID(read_bytes("files-max", parsed.get("files-max"), options.files_bytes_max));
   BILLOW_TRY_VOID(read_bytes("images-max", given(parsed, "images-max", "BILLOW_IMAGES_MAX"),
                              options.images_bytes_max));
+  if (const char* set = ::getenv("BILLOW_ALLOW_METADATA");
+      parsed.has("allow-metadata") || (set && std::string_view(set) == "1"))
+    options.allow_metadata = true;
   if (const std::string text = given(parsed, "pull-patience", "BILLOW_PULL_PATIENCE");
       !text.empty()) {
     const auto patience = parse_duration(text);
@@ -48,6 +51,8 @@ Status pass_kept_on_node(const Parsed& parsed) {
   BILLOW_TRY_VOID(read_kept_on_node(parsed, checked));
   if (parsed.has("images-max"))
     ::setenv("BILLOW_IMAGES_MAX", parsed.get("images-max").c_str(), 1);
+  if (parsed.has("allow-metadata"))
+    ::setenv("BILLOW_ALLOW_METADATA", "1", 1);
   if (parsed.has("pull-patience"))
     ::setenv("BILLOW_PULL_PATIENCE", parsed.get("pull-patience").c_str(), 1);
   return {};

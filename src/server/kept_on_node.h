@@ -1,5 +1,5 @@
-// How much a node keeps, and for how long it waits for what it brings, as `join`, `agent` and `up`
-// are told it in the same words.
+// How much a node keeps, how long it waits for what it fetches, and what its jobs may reach:
+// options that `join`, `agent` and `up` have in common.
 #pragma once
 
 #include "agent/node/node.h"
@@ -14,8 +14,12 @@ inline constexpr const char* images_max_help =
 inline constexpr const char* pull_patience_help =
     "give up fetching an image or environment that makes no progress for this long (default 10m)";
 
-// What was not given, nor stands in the surroundings (BILLOW_IMAGES_MAX, BILLOW_PULL_PATIENCE),
-// stays as it is.
+inline constexpr const char* allow_metadata_help =
+    "let jobs use the cloud's metadata service, which hands out the machine's credentials "
+    "(default: they cannot reach it)";
+
+// What was not given, nor stands in the surroundings (BILLOW_IMAGES_MAX, BILLOW_PULL_PATIENCE,
+// BILLOW_ALLOW_METADATA), stays as it is.
 Status read_kept_on_node(const Parsed& parsed, agent::NodeOptions& options);
 // For this machine's agent, which the head starts.
 Status pass_kept_on_node(const Parsed& parsed);

@@ -1,6 +1,8 @@
 // `billow simulate replay`: a trace, or the jobs this head has run, through the whole core of a
 // head in virtual time.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -50,8 +52,11 @@ Result<std::string> own_history(const Parsed& parsed, std::int64_t most) {
     if (cursor.empty())
       break;
   }
-  const std::string path = fmt::format("/tmp/billow-history-{}.json", ::getpid());
-  BILLOW_TRY_VOID(write_file_atomic(path, Json::object({{"jobs", std::move(jobs)}}).dump()));
+  std::string path = "/tmp/billow-history-XXXXXX";
+  const Fd file(::mkostemp(path.data(), O_CLOEXEC));
+  if (!file)
+    return fail_errno(path, errno);
+  BILLOW_TRY_VOID(write_all(file.get(), Json::object({{"jobs", std::move(jobs)}}).dump()));
   return path;
 }
 

@@ -205,7 +205,6 @@ class Given(EndpointTest):
         """The replica is in the image, its port is reached from outside, and it sleeps and wakes
         like any other."""
         registry = images.Registry(self.rig.root)
-        self.addCleanup(images.forget, os.path.join(self.rig.data, "agent"))
         try:
             image = registry.push("web:1", images.root_tar(), "ENV FLAVOUR=plain", "WORKDIR /srv")
             serve = "exec busybox httpd -f -p 127.0.0.1:$PORT -h /etc"

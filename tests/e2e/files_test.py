@@ -16,7 +16,7 @@ MAGIC = b"billow-tree-1\n"
 # Takes every connection that a job may have, and sends a byte of a long list now and then.
 DAWDLE = """
 import os, socket, sys, time
-name = b"\\0" + os.environ["BILLOW_FILES_SOCKET"].encode()
+name = os.environ["BILLOW_FILES_SOCKET"]
 open_ones = []
 for _ in range(8):
     s = socket.socket(socket.AF_UNIX)
@@ -38,7 +38,7 @@ while True:
 ASK = """
 import os, socket, sys
 s = socket.socket(socket.AF_UNIX)
-s.connect(b"\\0" + os.environ["BILLOW_FILES_SOCKET"].encode())
+s.connect(os.environ["BILLOW_FILES_SOCKET"])
 s.sendall(b"get " + sys.argv[1].encode() + b"\\n")
 print(s.makefile().readline())
 """

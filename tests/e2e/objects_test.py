@@ -8,6 +8,7 @@ import threading
 import unittest
 import urllib.request
 
+import images
 import s3
 from rig import Rig, poll
 
@@ -323,7 +324,6 @@ class CacheLimit(unittest.TestCase):
         self.rig = Rig(sim="1xH100", args=("--no-agent",))
         self.addCleanup(self.rig.close)
         data = os.path.join(self.rig.root, "node")
-        self.kept = f"/var/tmp/billow-{hashlib.sha256(f'{data}/node'.encode()).hexdigest()[:12]}/objects/objects"
         address = self.rig.json("status")["addresses"][0]
         self.rig.start(
             "join",
@@ -367,7 +367,10 @@ class CacheLimit(unittest.TestCase):
         )
 
     def held(self):
-        return sum(os.stat(os.path.join(self.kept, name)).st_size for name in os.listdir(self.kept))
+        kept = os.path.join(
+            images.work_place(os.path.join(self.rig.root, "node", "node")), "objects", "objects"
+        )
+        return sum(os.stat(os.path.join(kept, name)).st_size for name in os.listdir(kept))
 
     def test_the_longest_unused_goes_but_nothing_that_a_job_has(self):
         for name in ("a", "b", "c"):

@@ -17,7 +17,7 @@ MAGIC = b"billow-tree-1\n"
 PUT = """
 import os, socket, sys
 s = socket.socket(socket.AF_UNIX)
-s.connect(b"\\0" + os.environ["BILLOW_FILES_SOCKET"].encode())
+s.connect(os.environ["BILLOW_FILES_SOCKET"])
 listed, content = open(sys.argv[1], "rb").read(), open(sys.argv[2], "rb").read()
 s.sendall(b"put %d\\n" % len(listed) + listed + content)
 print(s.makefile().readline().strip())

@@ -156,7 +156,7 @@ class Rooms(ImageTest):
             " done; true"
         )
         done = self.rig.cli("run", "--", "sh", "-c", look)  # which asks for no limit at all
-        self.assertIn("32768", done.text.split(), done)
+        self.assertIn("4096", done.text.split(), done)
 
     def test_what_images_take_is_shown(self):
         self.assertEqual(self.sh("true").code, 0)

@@ -64,7 +64,6 @@ class SlowPulls(unittest.TestCase):
             cls.silent.close()
         finally:
             cls.rig.close()
-            images.forget(os.path.join(cls.rig.data, "agent"))
 
     def cli(self, who, *args, **options):
         return self.rig.cli(*args, env={"BILLOW_TOKEN": self.tokens[who]}, **options)

@@ -7,7 +7,7 @@ from rig import RigTest, poll
 ASK = """
 import os, socket
 s = socket.socket(socket.AF_UNIX)
-s.connect(b"\\0" + os.environ["BILLOW_AGENT_SOCKET"].encode())
+s.connect(os.environ["BILLOW_AGENT_SOCKET"])
 s.sendall(b"60 bad\\xff\\n")
 print(s.recv(100).decode().split()[0])
 """

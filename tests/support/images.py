@@ -1,7 +1,6 @@
 """Container images without a network: root file systems made of busybox, and a registry on
 loopback."""
 import contextlib
-import hashlib
 import io
 import json
 import os
@@ -255,16 +254,19 @@ class Registry:
         self.log.close()
 
 
+def work_place(agent_data):
+    """The agent's own directory for what jobs must reach; its name is recorded."""
+    try:
+        with open(os.path.join(agent_data, "place-var-tmp"), encoding="utf-8") as f:
+            return f.read().strip()
+    except FileNotFoundError:
+        return "/nonexistent"
+
+
 def boxes(agent_data):
     """Where an agent with this data directory keeps images, environments and what jobs write into
     them."""
-    return os.path.join(
-        "/var/tmp", "billow-" + hashlib.sha256(agent_data.encode()).hexdigest()[:12], "boxes"
-    )
-
-
-def forget(agent_data):
-    shutil.rmtree(os.path.dirname(boxes(agent_data)), ignore_errors=True)
+    return os.path.join(work_place(agent_data), "boxes")
 
 
 def manifest_digest(registry, image, tag):

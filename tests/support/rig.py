@@ -4,6 +4,7 @@ A rig marks every process it causes (head, agent, supervisors, jobs) with a vari
 can prove that nothing was left behind. Nothing here sleeps to wait: `poll` looks at a condition until a deadline.
 """
 import base64
+import glob
 import http.client
 import json
 import os
@@ -224,7 +225,16 @@ class Rig:
             if os.environ.get("BILLOW_KEEP"):
                 print("kept:", self.root)
             else:
+                self.remove_places()
                 shutil.rmtree(self.root, ignore_errors=True)
+
+    def remove_places(self):
+        """The directories that agents of this rig made in shared places, by their records."""
+        for record in glob.glob(os.path.join(self.root, "**", "place-*"), recursive=True):
+            with open(record, encoding="utf-8") as f:
+                path = f.read().strip()
+            if os.path.basename(path).startswith("billow-"):
+                shutil.rmtree(path, ignore_errors=True)
 
     # ---- commands
     def command(self, *args):

@@ -15,6 +15,7 @@
 #include "container/cdi.h"
 #include "container/image_store.h"
 #include "core/wire/codec.h"
+#include "net/ask_keepalive.h"
 
 namespace billow::agent {
 namespace {
@@ -58,14 +59,14 @@ void add_environment(const container::Environment& environment, std::vector<std:
 // Mounts the node's files that the job's variables name at the same path: the shim, the GPU memory
 // service's socket, simulated devices.
 void add_named_files(const std::vector<std::string>& env, container::Plan& plan) {
-  const auto add = [&](std::string_view path) {
+  const auto add = [&](std::string_view path, bool read_only) {
     if (!path.starts_with('/') ||
         std::any_of(plan.mounts.begin(), plan.mounts.end(),
                     [&](const container::Mount& m) { return m.target == path; }))
       return;
     plan.mounts.push_back({.source = std::string(path),
                            .target = std::string(path),
-                           .read_only = false,
+                           .read_only = read_only,
                            .optional = true});
   };
   for (const std::string& entry : env) {
@@ -74,12 +75,13 @@ void add_named_files(const std::vector<std::string>& env, container::Plan& plan)
                            value = std::string_view(entry).substr(equals + 1);
     if (name == "LD_PRELOAD")
       for (const std::string& path : split(value, ':'))
-        add(path);
+        add(path, true);
     else if (name == "BILLOW_VAULT_SOCKET" || name == "BILLOW_HOSTFILE" || name == "BILLOW_CUDA" ||
-             name == "BILLOW_NVML" || name == "BILLOW_SIM_CUDA_STATE" ||
-             name == "BILLOW_CHECKPOINT_DIR" || name == "BILLOW_CACHE" ||
-             name == "BILLOW_CHECKPOINT")
-      add(value);
+             name == "BILLOW_NVML" || name == net::keepalive_variable)
+      add(value, true);  // our own files; a socket can be used through a read-only mount
+    else if (name == "BILLOW_SIM_CUDA_STATE" || name == "BILLOW_CHECKPOINT_DIR" ||
+             name == "BILLOW_CACHE" || name == "BILLOW_CHECKPOINT")
+      add(value, false);
   }
 }
 
@@ -118,38 +120,29 @@ bool Containers::needed(const wire::agent_v1::Start& start) {
   return !start.surroundings.image.empty() || !start.surroundings.environment_digest.empty();
 }
 
+bool Containers::works_together(const wire::agent_v1::Start& start) {
+  return start.gang || start.procs > 1;
+}
+
 std::string Containers::key_of(TaskId task) const {
   return fmt::format("{}-{}", options_.owner, task.value);
 }
 
 Result<std::string> Containers::store_of(const UserRecord& user) {
-  BILLOW_TRY_VOID(make_directories(options_.directory, 0711));
-  // The parent may be writable by everyone, so another user may have created these first.
-  for (const std::string& path :
-       {options_.directory.substr(0, options_.directory.rfind('/')), options_.directory}) {
-    struct stat made {};
-    if (::lstat(path.c_str(), &made) != 0)
-      return fail_errno(path, errno);
-    if (!S_ISDIR(made.st_mode) || made.st_uid != ::geteuid() || (made.st_mode & 022))
-      return fail(Code::conflict,
-                  fmt::format("{} is not a directory that only this agent can write", path),
-                  "remove it and try again");
-  }
-  if (!held_) {
-    held_ = Fd(::open(options_.directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (held_)
-      (void)::flock(held_.get(), LOCK_SH | LOCK_NB);
-  }
-  const std::string store = fmt::format("{}/{}", options_.directory, user.identity.uid);
-  if (::mkdir(store.c_str(), 0700) != 0 && errno != EEXIST)
-    return fail_errno(store, errno);
+  const auto slash = options_.directory.rfind('/');
+  const OwnPlace work = BILLOW_TRY(OwnPlace::at(options_.directory.substr(0, slash)));
+  const std::string name = options_.directory.substr(slash + 1);
+  held_ = BILLOW_TRY(work.directory({.relative = name, .mode = 0711}));
+  (void)::flock(held_.get(), LOCK_SH | LOCK_NB);
+  const std::string relative = fmt::format("{}/{}", name, user.identity.uid);
+  const Fd store =
+      BILLOW_TRY(work.directory({.relative = relative, .mode = 0700, .owner = user.identity}));
   struct stat info {};
-  if (::lstat(store.c_str(), &info) != 0 || !S_ISDIR(info.st_mode))
-    return fail(Code::conflict, store + " is not a directory");
-  if (::geteuid() == 0 && info.st_uid != user.identity.uid &&
-      ::lchown(store.c_str(), user.identity.uid, user.identity.gid) != 0)
-    return fail_errno(store, errno);
-  return store;
+  if (::fstat(store.get(), &info) != 0 ||
+      (::geteuid() == 0 && info.st_uid != user.identity.uid &&
+       ::fchown(store.get(), user.identity.uid, user.identity.gid) != 0))
+    return fail_errno(work.below(relative), errno);
+  return work.below(relative);
 }
 
 std::function<Containers::Fetched()> Containers::make_fetch(
@@ -337,10 +330,16 @@ void Containers::cancel(TaskId task) {
 Status Containers::wrap_command(const Prepared& prepared,
                                 const wire::agent_v1::Start& start,
                                 const std::vector<std::uint32_t>& granted,
-                                const std::vector<SecretFiles::Written>& secrets,
+                                const InMemory& in_memory,
                                 TaskSpec& spec) const {
   container::Plan plan = prepared.plan;
   plan.terminal = start.pty;
+  plan.shared = works_together(start);
+  if (::geteuid() == 0 && !spec.identity) {
+    const Identity outside = container_user(start.task);
+    plan.outside_uid = outside.uid;
+    plan.outside_gid = outside.gid;
+  }
   if (!plan.root)
     add_environment(prepared.environment, spec.env);
   if (plan.root) {
@@ -352,7 +351,9 @@ Status Containers::wrap_command(const Prepared& prepared,
       names.push_back(std::to_string(card));
     BILLOW_TRY_VOID(container::add_devices(cdi_, names, plan));
     add_named_files(spec.env, plan);
-    for (const SecretFiles::Written& secret : secrets)
+    if (!in_memory.shared.empty())
+      plan.mounts.push_back({.source = in_memory.shared, .target = container::shared_memory});
+    for (const SecretFiles::Written& secret : in_memory.secrets)
       plan.mounts.push_back(
           {.source = secret.file,
            .target = secret.wanted.empty() ? SecretFiles::usual_place(secret.name) : secret.wanted,

@@ -64,12 +64,19 @@ class Containers {
   bool preparing(TaskId task) const { return wanted_.contains(task); }
   void cancel(TaskId task);
 
+  // Whether the task has several containers on this node, which share what is otherwise each one's.
+  static bool works_together(const wire::agent_v1::Start& start);
+  // The task's files in memory, which must also be visible in another root.
+  struct InMemory {
+    const std::vector<SecretFiles::Written>& secrets;
+    std::string shared;  // the /dev/shm of containers that work together; empty: each has its own
+  };
   // Completes the plan and adds it to a spec that is otherwise complete. `granted` are the indices
-  // of the task's GPUs; `secrets` are its secret files, which must also be visible in another root.
+  // of the task's GPUs.
   Status wrap_command(const Prepared& prepared,
                       const wire::agent_v1::Start& start,
                       const std::vector<std::uint32_t>& granted,
-                      const std::vector<SecretFiles::Written>& secrets,
+                      const InMemory& in_memory,
                       TaskSpec& spec) const;
   // Removes the task's writable layer.
   void ended(TaskId task);

@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "files/scan.h"
+#include "net/ask_keepalive.h"
 
 namespace billow::agent {
 namespace {
@@ -36,7 +37,7 @@ Result<Fd> ask(const std::string& socket,
   SteadyTime deadline = system_clock().steady() + away_patience;
   while (true) {
     Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    const auto [address, size] = address_of(socket);
+    const auto [address, size] = net::socket_address(socket);
     Error trouble{Code::unavailable, "this node's agent does not answer", ""};
     if (fd && ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0) {
       Status sent = send_all(fd.get(), line);

@@ -31,6 +31,7 @@ constexpr int peer_patience_s = 120;     // a job that neither reads nor writes 
 constexpr std::size_t per_task_max = 2;  // connections; a slow job delays only itself
 constexpr std::size_t served_max = 512;
 constexpr std::size_t copies_max = 32;
+constexpr int accepted_per_turn_max = 16;  // the rest waits in the queue of the socket
 constexpr const char* owner_file = ".owner";
 
 // Calls the head with this node's credential.
@@ -74,7 +75,7 @@ FileService::FileService(net::Loop& loop, Options options)
           loop, net::Workers::Options{.threads = 1, .queue_max = 1 << 16})) {}
 
 FileService::~FileService() {
-  watch_.cancel();
+  doors_.clear();
   {
     std::unique_lock lock(serving_mutex_);
     for (const int fd : peers_)
@@ -85,26 +86,19 @@ FileService::~FileService() {
   // Remove our directory if no job's files are left in it.
   bool empty = true;
   if (DIR* dir = ::opendir(options_.work_dir.c_str())) {
-    while (const dirent* item = ::readdir(dir))
-      empty = empty && (item->d_name[0] == '.' &&
-                        (item->d_name[1] == 0 || !std::strcmp(item->d_name, "..") ||
-                         !std::strcmp(item->d_name, owner_file)));
+    while (const dirent* item = ::readdir(dir)) {
+      const std::string_view name = item->d_name;
+      empty = empty && (name == "." || name == ".." || name == owner_file || name == options_.door);
+    }
     ::closedir(dir);
   }
   if (empty)
     (void)remove_tree(options_.work_dir);
 }
 
-// The parent directory is writable by everyone, so another user may have created our directory
-// first; then it is not used.
 Status FileService::prepare_work_dir() {
   const std::string& own = options_.work_dir;
-  BILLOW_TRY_VOID(make_directories(own, 0711));
-  struct stat info {};
-  if (::lstat(own.c_str(), &info) != 0)
-    return fail_errno(own, errno);
-  if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid())
-    return fail(Code::conflict, fmt::format("{} belongs to another user", own), "remove it");
+  place_ = BILLOW_TRY(OwnPlace::at(own));
   BILLOW_TRY_VOID(write_file_atomic(own + "/" + owner_file, options_.directory + "\n", 0600));
   // Remove what agents left whose data directories no longer exist.
   const std::string above = own.substr(0, own.rfind('/'));
@@ -115,7 +109,7 @@ Status FileService::prepare_work_dir() {
     const std::string path = above + "/" + item->d_name;
     if (!std::string_view(item->d_name).starts_with("billow-") || path == own)
       continue;
-    if (::lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != ::geteuid())
+    if (!open_own_directory(path))
       continue;
     const auto owner = read_file(path + "/" + owner_file, 4096);
     if (owner && !file_exists(std::string(trim(*owner))))
@@ -138,14 +132,13 @@ Result<std::unique_ptr<FileService>> FileService::create(net::Loop& loop, Option
   BILLOW_TRY_VOID(service->prepare_work_dir());
   service->objects_ = BILLOW_TRY(ObjectCache::open(
       {service->options_.work_dir + "/objects", service->options_.cache_bytes_max}));
-  service->listener_ = Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const auto [address, size] = address_of(service->options_.socket);
-  const int fd = service->listener_.get();
-  if (fd < 0 || ::bind(fd, reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
-      ::listen(fd, 256) != 0)
-    return fail_errno("listen on the file service's socket", errno);
-  service->watch_ = loop.on_readable(fd, [raw] { raw->accept(); });
+  service->serve_also(std::move(service->options_.listener));
   return service;
+}
+
+void FileService::serve_also(Fd listener) {
+  const int fd = listener.get();
+  doors_.push_back({std::move(listener), loop_.on_readable(fd, [this, fd] { accept(fd); })});
 }
 
 files::Store::Needed FileService::needed() {
@@ -157,17 +150,13 @@ files::Store::Needed FileService::needed() {
 }
 
 // One thread per connection, so that a slow job delays no other; each task may have few.
-void FileService::accept() {
-  while (true) {
-    Fd peer(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+void FileService::accept(int listener) {
+  for (int i = 0; i < accepted_per_turn_max; ++i) {
+    Fd peer(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
     if (!peer)
       return;
-    ucred who{};
-    socklen_t size = sizeof who;
-    const auto task =
-        ::getsockopt(peer.get(), SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.pid > 0
-            ? options_.task_of(who.pid)
-            : std::nullopt;
+    const auto who = peer_of(peer.get());
+    const auto task = who ? options_.task_of(*who) : std::nullopt;
     if (!task) {
       (void)send_all(peer.get(), "again\n");
       continue;

@@ -1,9 +1,10 @@
 // Files for the jobs of this node. Files from the head are fetched once, cached up to a limit, and
 // given to `billow stage`, which writes them as the job's user. Outputs go back the same way.
 //
-// A job connects to a socket in the abstract namespace, on which the kernel identifies the peer:
-// the job needs no credential and can only act for its own task. The node's credential stays with
-// the agent.
+// A job connects to a socket, on which the kernel identifies the peer: the job needs no credential
+// and can only act for its own task. The node's credential stays with the agent. The socket is in a
+// directory whose name only jobs get; a process of a user without a job on this node is refused
+// before anything is read, and a turn of the loop accepts a few connections at most.
 //
 // Request                        Answer
 //   "get DIGEST\n"                 "ok BYTES\n", the file list, then all pieces in the list's order
@@ -26,6 +27,8 @@
 #include <vector>
 
 #include "agent/content/object_cache.h"
+#include "agent/isolate/own_place.h"
+#include "agent/isolate/peer.h"
 #include "agent/isolate/task_spec.h"
 #include "base/file.h"
 #include "base/result.h"
@@ -51,13 +54,14 @@ class FileService {
   struct Options {
     std::string directory;  // of the cache
     std::uint64_t bytes_max = 0;
-    std::string socket;                   // its name
+    Fd listener;                          // of the socket, see Doors
     std::function<net::Endpoint()> head;  // the current leader; called on the loop
     net::TlsClientOptions tls;
     std::string token_file;
-    std::string work_dir;  // where jobs' directories are
+    std::string work_dir;  // the agent's own; jobs' directories are in it
+    std::string door;      // the directory in it that holds the socket
     // Called on the loop:
-    std::function<std::optional<TaskId>(int pid)> task_of;
+    std::function<std::optional<TaskId>(const SocketPeer&)> task_of;
     std::function<Result<TaskRecord>(TaskId)> record_of;
     // Limit for fetched objects, and separately for all projects' cache directories.
     std::uint64_t cache_bytes_max = 0;
@@ -65,6 +69,8 @@ class FileService {
   static Result<std::unique_ptr<FileService>> create(net::Loop& loop, Options options);
   ~FileService();
 
+  // Serves another socket too: one whose name older jobs have.
+  void serve_also(Fd listener);
   // Removes the directory of a task, in the background.
   void forget(TaskId task);
   // Copies files into or out of the directory of a running task, in the background. `done` is
@@ -79,7 +85,7 @@ class FileService {
 
  private:
   FileService(net::Loop& loop, Options options);
-  void accept();
+  void accept(int listener);
   Status prepare_work_dir();
   files::Store::Needed needed();
   void serve(int peer, TaskId task, const TaskRecord& record, const net::Endpoint& head);
@@ -95,10 +101,14 @@ class FileService {
 
   net::Loop& loop_;
   Options options_;
+  std::optional<OwnPlace> place_;  // of work_dir
   std::unique_ptr<files::Store> store_;
   std::unique_ptr<ObjectCache> objects_;
-  Fd listener_;
-  net::Watch watch_;
+  struct Door {
+    Fd listener;
+    net::Watch watch;
+  };
+  std::list<Door> doors_;
   std::mutex fetching_mutex_;
   std::condition_variable fetched_;
   std::set<Sha256> fetching_;
@@ -116,7 +126,9 @@ class FileService {
 // Adds the variables that tell `billow stage` and the job where its files and caches are. An error
 // if this node cannot provide files.
 struct FilePlaces {
-  std::string socket, work_dir, data_dir;
+  std::string socket;
+  const OwnPlace& work;
+  std::string data_dir;
 };
 Status add_file_variables(const wire::agent_v1::Start& start,
                           const FilePlaces& places,

@@ -2,20 +2,9 @@
 
 #include <sys/time.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <cstddef>
-#include <cstring>
 
 namespace billow::agent::file_socket {
-
-std::pair<sockaddr_un, socklen_t> address_of(const std::string& name) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  const std::size_t n = std::min(name.size(), sizeof(address.sun_path) - 1);
-  std::memcpy(address.sun_path + 1, name.data(), n);  // a leading zero byte means abstract
-  return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + n)};
-}
 
 Status send_all(int fd, std::string_view data) {
   while (!data.empty()) {

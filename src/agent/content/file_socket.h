@@ -3,11 +3,9 @@
 #pragma once
 
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "base/result.h"
 
@@ -15,8 +13,6 @@ namespace billow::agent::file_socket {
 
 inline constexpr std::size_t line_bytes_max = 4096;
 
-// An address in the abstract namespace, without a file.
-std::pair<sockaddr_un, socklen_t> address_of(const std::string& name);
 // Sets the timeout of every read and write.
 void be_patient(int fd, int seconds);
 Status send_all(int fd, std::string_view data);

@@ -16,27 +16,23 @@
 
 namespace billow::agent {
 
-Result<std::string> project_cache(const std::string& work_dir,
-                                  const std::string& data_dir,
-                                  const std::string& project) {
+Result<std::string> unguessable_name(const std::string& data_dir, const std::string& purpose) {
   const std::string key_path = data_dir + "/cache-key";
   auto key = read_file(key_path, 256);
   if (!key) {
     BILLOW_TRY_VOID(write_file_atomic(key_path, random_token(24), 0600));
     key = BILLOW_TRY(read_file(key_path, 256));
   }
+  return hmac_sha256_hex(*key, purpose).substr(0, 40);
+}
+
+Result<std::string> project_cache(const OwnPlace& work,
+                                  const std::string& data_dir,
+                                  const std::string& project) {
   // The parent directory cannot be listed, so only the name gives access.
-  const std::string above = work_dir + "/caches",
-                    path = above + "/" + hmac_sha256_hex(*key, project).substr(0, 40);
-  BILLOW_TRY_VOID(make_directories(work_dir, 0711));
-  BILLOW_TRY_VOID(make_directories(above, 0711));
-  if (::mkdir(path.c_str(), 0700) == 0) {
-    if (::chmod(path.c_str(), 01777) != 0)
-      return fail_errno(path, errno);
-  } else if (errno != EEXIST) {
-    return fail_errno(path, errno);
-  }
-  return path;
+  const std::string relative = "caches/" + BILLOW_TRY(unguessable_name(data_dir, project));
+  BILLOW_TRY(work.directory({.relative = relative, .mode = 01777}));
+  return work.below(relative);
 }
 
 // Never follows links: jobs created what is in there.
@@ -105,7 +101,7 @@ Status add_file_variables(const wire::agent_v1::Start& start,
   list(inputs_variable, wishes.inputs);
   list(object_outputs_variable, wishes.outputs);
   if (const auto project = env.find("BILLOW_PROJECT"); project != env.end())
-    if (const auto cache = project_cache(places.work_dir, places.data_dir, project->second))
+    if (const auto cache = project_cache(places.work, places.data_dir, project->second))
       env["BILLOW_CACHE"] = *cache;
   if (start.env.contains(surroundings::files))
     env[files_socket_variable] = places.socket;

@@ -6,13 +6,16 @@
 #include <cstdint>
 #include <string>
 
+#include "agent/isolate/own_place.h"
 #include "base/result.h"
 
 namespace billow::agent {
 
-Result<std::string> project_cache(const std::string& work_dir,
+Result<std::string> project_cache(const OwnPlace& work,
                                   const std::string& data_dir,
                                   const std::string& project);
+// A name that only holders of this agent's key can derive from `purpose`.
+Result<std::string> unguessable_name(const std::string& data_dir, const std::string& purpose);
 // Removes the least recently read files of all projects until they are within the limit.
 void trim_project_caches(const std::string& work_dir, std::uint64_t bytes_max);
 

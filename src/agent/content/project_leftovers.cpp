@@ -135,9 +135,9 @@ Status remove_leftovers(const CachePlaces& places, const std::vector<std::string
       places.objects.forget_unused();
   }
   BILLOW_TRY_VOID(places.store.forget(trees));
+  const OwnPlace work = BILLOW_TRY(OwnPlace::at(places.work_dir));
   for (const Note& note : going) {
-    const std::string cache =
-        BILLOW_TRY(project_cache(places.work_dir, places.data_dir, note.project));
+    const std::string cache = BILLOW_TRY(project_cache(work, places.data_dir, note.project));
     BILLOW_TRY_VOID(remove_tree(cache));
     if (::unlink(note_path(places.data_dir, note.project).c_str()) != 0 && errno != ENOENT)
       return fail_errno(note_path(places.data_dir, note.project), errno);

@@ -6,12 +6,14 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/limits.h"
 #include "base/text.h"
 
 namespace billow::agent {
 namespace {
 
 constexpr std::int64_t cpu_period_us = 100'000;
+constexpr std::int64_t least_fair_mib = 4096;
 constexpr const char* no_mount_why = "no cgroup hierarchy with this controller is mounted";
 constexpr const char* no_mount_hint =
     "boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1) or mount the controller";
@@ -50,6 +52,19 @@ bool lists(const std::string& words, std::string_view word) {
 }
 
 }  // namespace
+
+std::int64_t fair_memory_mib(const FairMemory& of) {
+  const auto part = [&](std::int64_t mine, std::int64_t all) {
+    return all > 0 ? of.node_mib * std::min(mine, all) / all : 0;
+  };
+  return std::max({part(of.gpu_milli, of.node_gpu_milli), part(of.cpu_milli, of.node_cpu_milli),
+                   std::min<std::int64_t>(least_fair_mib, of.node_mib / 8)});
+}
+
+std::int64_t default_processes_max() {
+  const std::int64_t all = get_number("/proc/sys/kernel/pid_max");
+  return all > 0 ? std::min(limits::task_processes_max, all / 8) : limits::task_processes_max;
+}
 
 void TaskCgroup::apply_to(TaskSpec& spec) const {
   spec.cgroup_v2 = v2;
@@ -230,6 +245,17 @@ TaskCgroup Cgroups::find(TaskId id) const {
   if (group.memory.empty() && memory_ == CgroupKind::v2)
     group.memory = group.v2;
   return group;
+}
+
+std::optional<TaskId> Cgroups::task_at(std::string_view path) const {
+  const std::string begins = "/" + name_ + leaf_;
+  if (v2_parent_.empty() || !path.starts_with(begins))
+    return std::nullopt;
+  path.remove_prefix(begins.size());
+  const auto id = parse_int(path.substr(0, path.find('/')), 1, INT64_MAX);
+  if (!id)
+    return std::nullopt;
+  return TaskId(static_cast<std::uint64_t>(*id));
 }
 
 CgroupUsage Cgroups::usage(const TaskCgroup& group) const {

@@ -23,6 +23,18 @@ struct CgroupLimits {
   std::int64_t mem_mib = 0;    // 0: none; swap is not allowed on top
   std::int64_t pids_max = 0;   // 0: none
 };
+// The memory limit of a task that asks for none: the part of the node's memory that its GPUs, or
+// its cores, are of the node's; at least 4 GiB or an eighth of the node, whichever is less. 0:
+// unknown.
+struct FairMemory {
+  std::int64_t node_mib = 0;
+  std::int64_t gpu_milli = 0, node_gpu_milli = 0;
+  std::int64_t cpu_milli = 0, node_cpu_milli = 0;
+};
+std::int64_t fair_memory_mib(const FairMemory& of);
+// The process limit of a task that asks for none.
+std::int64_t default_processes_max();
+
 struct CgroupUsage {
   std::int64_t cpu_ns = 0;
   std::int64_t mem_bytes = 0, mem_peak_bytes = 0;
@@ -62,6 +74,8 @@ class Cgroups {
   Result<TaskCgroup> create(TaskId id, const CgroupLimits& limits) const;
   // The existing groups of a task: for adoption and cleaning up.
   TaskCgroup find(TaskId id) const;
+  // The task whose v2 group has this path, or contains it, as /proc/PID/cgroup shows it.
+  std::optional<TaskId> task_at(std::string_view path) const;
   CgroupUsage usage(const TaskCgroup& group) const;
   // Kills the processes inside and removes the groups. unavailable while a process has not ended
   // yet.

@@ -32,9 +32,10 @@ std::string SecretFiles::place() {
   return "/tmp";
 }
 
-SecretFiles::SecretFiles(std::string directory, const std::string& owner)
-    : prefix_(std::move(directory) + "/secrets-"),
-      old_prefix_(fmt::format("{}/billow-secrets-{}-", place(), owner)) {}
+SecretFiles::SecretFiles(const std::string& directory, const std::string& owner)
+    : prefix_(directory + "/secrets-"),
+      old_prefix_(fmt::format("{}/billow-secrets-{}-", place(), owner)),
+      shm_prefix_(directory + "/shm-") {}
 
 std::string SecretFiles::path(TaskId task) const {
   return prefix_ + std::to_string(task.value);
@@ -112,13 +113,26 @@ Result<std::vector<SecretFiles::Written>> SecretFiles::write(
   return out;
 }
 
+Result<std::string> SecretFiles::make_shared_memory(const OwnPlace& memory,
+                                                    TaskId task,
+                                                    const UserRecord& user) const {
+  const std::string name = fmt::format("shm-{}", task.value);
+  (void)remove_tree(memory.below(name));  // left by an earlier task of the same number
+  BILLOW_TRY(memory.directory({.relative = name,
+                               .mode = 0700,
+                               .owner = user.identity,
+                               .existing = OwnPlace::If::exists_fail}));
+  return memory.below(name);
+}
+
 void SecretFiles::remove(TaskId task) const {
-  if (const Status gone = remove_tree(path(task)); !gone)
-    log_warn("task {}: its secret files: {}", task.value, gone.error().message);
+  for (const std::string& path : {path(task), shm_prefix_ + std::to_string(task.value)})
+    if (const Status gone = remove_tree(path); !gone)
+      log_warn("task {}: its files in memory: {}", task.value, gone.error().message);
 }
 
 void SecretFiles::remove_others(const std::vector<TaskId>& live) const {
-  for (const std::string& prefix : {prefix_, old_prefix_}) {
+  for (const std::string& prefix : {prefix_, old_prefix_, shm_prefix_}) {
     const auto slash = prefix.rfind('/');
     const std::string directory = prefix.substr(0, slash), begins = prefix.substr(slash + 1);
     DIR* dir = ::opendir(directory.c_str());

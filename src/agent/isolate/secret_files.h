@@ -1,12 +1,13 @@
-// Secrets that a job gets as files: in memory (a tmpfs), in a directory of the task that only the
-// job's user can enter, removed with the task. A file that the job wants at another path lies there
-// too, and is mounted at that path. The directory of a task that ended while no agent ran is
-// removed when the next agent starts.
+// What a task has in memory. Secrets that a job gets as files: in memory (a tmpfs), in a directory
+// of the task that only the job's user can enter, removed with the task. A file that the job wants
+// at another path lies there too, and is mounted at that path. The directory of a task that ended
+// while no agent ran is removed when the next agent starts.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "agent/isolate/own_place.h"
 #include "agent/isolate/users.h"
 #include "base/ids.h"
 #include "base/result.h"
@@ -18,7 +19,7 @@ class SecretFiles {
  public:
   // `directory` is the agent's own, in memory (`place`). `owner` distinguishes this agent's tasks
   // from another agent's in the names that older agents used.
-  SecretFiles(std::string directory, const std::string& owner);
+  SecretFiles(const std::string& directory, const std::string& owner);
   static std::string place();
 
   struct Written {
@@ -38,6 +39,10 @@ class SecretFiles {
   std::string path(TaskId task, const std::string& secret) const;
   // Where `--secret NAME:file` puts a secret in an image.
   static std::string usual_place(const std::string& secret) { return "/run/secrets/" + secret; }
+  // The /dev/shm that the containers of a task share; removed with the task.
+  Result<std::string> make_shared_memory(const OwnPlace& memory,
+                                         TaskId task,
+                                         const UserRecord& user) const;
   void remove(TaskId task) const;
   void remove_others(const std::vector<TaskId>& live) const;
 
@@ -45,6 +50,7 @@ class SecretFiles {
   std::string path(TaskId task) const;
   std::string prefix_;      // "/dev/shm/billow-…/secrets-"
   std::string old_prefix_;  // "/dev/shm/billow-secrets-OWNER-"
+  std::string shm_prefix_;  // "/dev/shm/billow-…/shm-"
 };
 
 }  // namespace billow::agent

@@ -4,6 +4,8 @@
 #include <pwd.h>
 #include <unistd.h>
 
+#include "base/file.h"
+#include "base/text.h"
 #include "supervise/spec.h"
 
 namespace billow::agent {
@@ -27,7 +29,32 @@ Result<UserRecord> from_passwd(const passwd& entry) {
   return user;
 }
 
+struct Range {
+  std::uint64_t first = 1'878'982'656, count = 65'536;
+};
+// "billow:FIRST:COUNT"
+Range range_in(const char* file) {
+  const auto text = read_file(file, 1 << 20);
+  for (const std::string& line : split(text ? *text : "", '\n')) {
+    const auto words = split(line, ':');
+    if (words.size() != 3 || words[0] != "billow")
+      continue;
+    const auto first = parse_int(words[1], 1, UINT32_MAX - 1),
+               count = parse_int(words[2], 1, UINT32_MAX - 1);
+    if (first && count && *first + *count < UINT32_MAX)
+      return {static_cast<std::uint64_t>(*first), static_cast<std::uint64_t>(*count)};
+  }
+  return {};
+}
+
 }  // namespace
+
+Identity container_user(TaskId task) {
+  static const Range uids = range_in("/etc/subuid"), gids = range_in("/etc/subgid");
+  return {static_cast<std::uint32_t>(uids.first + task.value % uids.count),
+          static_cast<std::uint32_t>(gids.first + task.value % gids.count),
+          {}};
+}
 
 Result<UserRecord> look_up_user(const std::string& name) {
   std::vector<char> buffer(16 << 10);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "agent/isolate/task_spec.h"
+#include "base/ids.h"
 #include "base/result.h"
 
 namespace billow::agent {
@@ -28,5 +29,10 @@ struct JobUser {
   bool allow_root = false;
 };
 Result<UserRecord> resolve_job_user(const JobUser& user);
+
+// The unprivileged user of this machine that is root in a container of root's task: from the range
+// of "billow" in /etc/subuid and /etc/subgid, otherwise from the end of the range that systemd sets
+// aside for containers. Tasks that run at the same time have different ones.
+Identity container_user(TaskId task);
 
 }  // namespace billow::agent

@@ -8,7 +8,6 @@
 #include "agent/node/offer.h"
 #include "agent/observe/egress.h"
 #include "agent/task/task_status.h"
-#include "base/crypto.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "core/wire/codec.h"
@@ -42,11 +41,6 @@ NodeAgent::NodeAgent(NodeOptions options)
 void NodeAgent::run() {
   loop_.run();
   tasks_->leave();
-}
-
-// Outside the data directory, which only the agent's user can enter.
-std::string NodeAgent::files_work_dir() const {
-  return "/var/tmp/billow-" + sha256_hex(options_.data_dir).substr(0, 12);
 }
 
 ContentSource NodeAgent::content_source() const {
@@ -264,8 +258,8 @@ void NodeAgent::give_back(const std::string& why) {
     log_error("could not give this node back: {}", started.error().message);
 }
 
-Result<Duration> NodeAgent::keep_alive(int pid, Duration lasts, std::string reason) {
-  const auto task = tasks_->task_of(pid);
+Result<Duration> NodeAgent::keep_alive(const SocketPeer& peer, Duration lasts, std::string reason) {
+  const auto task = tasks_->task_of(peer);
   if (!task)
     return fail(Code::not_found, "this process does not belong to a running task");
   Effects effects;

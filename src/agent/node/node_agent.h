@@ -11,6 +11,7 @@
 
 #include "agent/content/file_service.h"
 #include "agent/content/project_leftovers.h"
+#include "agent/isolate/own_place.h"
 #include "agent/node/gpu_readings.h"
 #include "agent/node/head_link.h"
 #include "agent/node/node.h"
@@ -37,10 +38,12 @@ class NodeAgent {
  private:
   // node_start.cpp: the parts, in the order in which start() creates them
   Status lock_data_dir();
+  Status open_work_place();
   Status open_link();
   Status open_gpus();
   void choose_arena_bytes();
   void open_keepalive();
+  void open_older_doors(const std::vector<TaskId>& live);
   void open_files();
   Status open_tasks();
   Tasks::Callbacks task_callbacks();
@@ -51,7 +54,6 @@ class NodeAgent {
   Status watch_for_reclaim();
 
   // node_agent.cpp
-  std::string files_work_dir() const;
   std::string memory_path() const { return options_.data_dir + "/memory.json"; }
   ContentSource content_source() const;
   NodeOffer offer() const;
@@ -73,7 +75,8 @@ class NodeAgent {
   void tick();
   void perform(const Effects& effects);
   void give_back(const std::string& why);
-  Result<Duration> keep_alive(int pid, Duration lasts, std::string reason);
+  std::unique_ptr<KeepAliveSocket> keepalive_on(Fd listener);
+  Result<Duration> keep_alive(const SocketPeer& peer, Duration lasts, std::string reason);
 
   void sample();
   void sampled(NodeSample sample);
@@ -89,10 +92,13 @@ class NodeAgent {
   std::unique_ptr<GpuBackend> backend_;
   GpuInventory inventory_;
   std::unique_ptr<FileService> files_;
-  std::string files_socket_, keepalive_socket_;  // names; empty: not available
+  // The agent's own, outside the data directory: what jobs must reach is here.
+  std::optional<OwnPlace> work_;
+  std::string door_;                             // the directory of the sockets in it
+  std::string files_socket_, keepalive_socket_;  // paths; empty: not available
   std::string node_name_;
   std::unique_ptr<LeftoverWatch> leftovers_;  // uses files_
-  std::unique_ptr<KeepAliveSocket> keepalive_;
+  std::unique_ptr<KeepAliveSocket> keepalive_, older_keepalive_;
   std::unique_ptr<ReclaimWatch> reclaim_;
   std::unique_ptr<Fabric> fabric_;
   std::unique_ptr<GpuReadings> readings_;  // used by the worker

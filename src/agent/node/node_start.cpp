@@ -6,8 +6,11 @@
 #include <signal.h>
 #include <sys/file.h>
 #include <unistd.h>
+#include <algorithm>
 #include <cstdlib>
 
+#include "agent/content/project_cache.h"
+#include "agent/isolate/doors.h"
 #include "agent/node/node_agent.h"
 #include "agent/node/offer.h"
 #include "agent/reach/port_watch.h"
@@ -32,7 +35,9 @@ constexpr Duration allocation_linger = seconds(30);
 
 Status NodeAgent::start() {
   BILLOW_TRY_VOID(make_directories(options_.data_dir, 0700));
+  BILLOW_TRY(open_own_directory(options_.data_dir));
   BILLOW_TRY_VOID(lock_data_dir());
+  BILLOW_TRY_VOID(open_work_place());
   BILLOW_TRY_VOID(open_link());
   BILLOW_TRY_VOID(open_gpus());
   open_keepalive();
@@ -104,16 +109,58 @@ Status NodeAgent::open_gpus() {
   return keep_listed_gpus(options_.only_gpus, inventory_);
 }
 
-void NodeAgent::open_keepalive() {
-  const std::string name = "billow-agent-" + sha256_hex(options_.data_dir).substr(0, 16);
-  auto socket =
-      KeepAliveSocket::listen(loop_, name, [this](int pid, Duration lasts, std::string reason) {
-        return keep_alive(pid, lasts, std::move(reason));
+// Files that jobs reach are outside the data directory, which only the agent's user can enter.
+Status NodeAgent::open_work_place() {
+  const std::string under = "/var/tmp";
+  work_ = BILLOW_TRY(OwnPlace::open(
+      {.data_dir = options_.data_dir,
+       .under = under,
+       .earlier = under + "/billow-" + sha256_hex(options_.data_dir).substr(0, 12)}));
+  door_ = BILLOW_TRY(unguessable_name(options_.data_dir, "the agent's sockets"));
+  return {};
+}
+
+std::unique_ptr<KeepAliveSocket> NodeAgent::keepalive_on(Fd listener) {
+  return std::make_unique<KeepAliveSocket>(
+      loop_, std::move(listener),
+      [this](const SocketPeer& peer) { return tasks_ && tasks_->has_user(peer.uid); },
+      [this](const SocketPeer& peer, Duration lasts, std::string reason) {
+        return keep_alive(peer, lasts, std::move(reason));
       });
-  if (!socket)
-    return log_warn("jobs cannot ask to be kept alive: {}", socket.error().message);
-  keepalive_ = std::move(*socket);
-  keepalive_socket_ = name;
+}
+
+void NodeAgent::open_keepalive() {
+  const Door door{door_, "keepalive"};
+  auto listener = listen_at(*work_, door);
+  if (!listener)
+    return log_warn("jobs cannot ask to be kept alive: {}", listener.error().message);
+  keepalive_ = keepalive_on(std::move(*listener));
+  keepalive_socket_ = door.path(*work_);
+}
+
+// Jobs that an older agent started know its sockets by names in the abstract namespace. These are
+// opened only as long as such a job runs.
+void NodeAgent::open_older_doors(const std::vector<TaskId>& live) {
+  const std::string data = sha256_hex(options_.data_dir).substr(0, 16),
+                    files = "billow-files-" + data, keepalive = "billow-agent-" + data;
+  const auto known_to_a_job = [&](const char* variable, const std::string& name) {
+    return std::any_of(live.begin(), live.end(), [&](TaskId task) {
+      const auto record = tasks_->recorded(task);
+      return record && record->variable(variable) == name;
+    });
+  };
+  if (files_ && known_to_a_job(files_socket_variable, files)) {
+    if (auto listener = listen_abstract(files))
+      files_->serve_also(std::move(*listener));
+    else
+      log_warn("older jobs cannot send their files: {}", listener.error().message);
+  }
+  if (known_to_a_job(net::keepalive_variable, keepalive)) {
+    if (auto listener = listen_abstract(keepalive))
+      older_keepalive_ = keepalive_on(std::move(*listener));
+    else
+      log_warn("older jobs cannot ask to be kept alive: {}", listener.error().message);
+  }
 }
 
 void NodeAgent::choose_arena_bytes() {
@@ -128,22 +175,28 @@ void NodeAgent::choose_arena_bytes() {
 }
 
 void NodeAgent::open_files() {
-  const std::string name = "billow-files-" + sha256_hex(options_.data_dir).substr(0, 16);
+  const Door door{door_, "files"};
+  auto listener = listen_at(*work_, door);
+  if (!listener)
+    return log_warn("this node cannot provide jobs with files: {}", listener.error().message);
   auto files = FileService::create(
-      loop_, {.directory = options_.data_dir + "/files",
-              .bytes_max = options_.files_bytes_max,
-              .socket = name,
-              .head = [this] { return link_->endpoint(); },
-              .tls = options_.tls,
-              .token_file = options_.token_file,
-              .work_dir = files_work_dir(),
-              .task_of = [this](int pid) { return tasks_ ? tasks_->task_of(pid) : std::nullopt; },
-              .record_of = [this](TaskId task) { return tasks_->recorded(task); },
-              .cache_bytes_max = options_.cache_bytes_max});
+      loop_,
+      {.directory = options_.data_dir + "/files",
+       .bytes_max = options_.files_bytes_max,
+       .listener = std::move(*listener),
+       .head = [this] { return link_->endpoint(); },
+       .tls = options_.tls,
+       .token_file = options_.token_file,
+       .work_dir = work_->path(),
+       .door = door_,
+       .task_of =
+           [this](const SocketPeer& peer) { return tasks_ ? tasks_->task_of(peer) : std::nullopt; },
+       .record_of = [this](TaskId task) { return tasks_->recorded(task); },
+       .cache_bytes_max = options_.cache_bytes_max});
   if (!files)
     return log_warn("this node cannot provide jobs with files: {}", files.error().message);
   files_ = std::move(*files);
-  files_socket_ = name;
+  files_socket_ = door.path(*work_);
 }
 
 Status NodeAgent::open_tasks() {
@@ -158,11 +211,12 @@ Status NodeAgent::open_tasks() {
                        .keepalive_socket = keepalive_socket_,
                        .migs = std::move(migs),
                        .files_socket = files_socket_,
-                       .work_dir = files_work_dir(),
+                       .work_dir = work_->path(),
                        .head = [this] { return content_source(); },
                        .environment_bytes_max = options_.files_bytes_max,
                        .image_bytes_max = options_.images_bytes_max,
                        .pull_patience = options_.pull_patience,
+                       .allow_metadata = options_.allow_metadata,
                        .reach =
                            [this] {
                              return reach_of(link_->endpoint().address);
@@ -223,6 +277,7 @@ void NodeAgent::open_core() {
   if (files_)
     files_->forget_others(live);
   tasks_->forget_other_containers(live);
+  open_older_doors(live);
   core.protocol = wire::spoken_protocol(std::getenv("BILLOW_TEST_PROTOCOL"));
   if (options_.in_allocation)
     core.tasks_outlive_us = allocation_linger;
@@ -234,7 +289,7 @@ void NodeAgent::watch_leftovers() {
   if (!files_)
     return;
   leftovers_ = std::make_unique<LeftoverWatch>(
-      loop_, CachePlaces{options_.data_dir, files_work_dir(), files_->store(), files_->objects()},
+      loop_, CachePlaces{options_.data_dir, work_->path(), files_->store(), files_->objects()},
       LeftoverWatch::Options{.head = [this] { return content_source(); },
                              .node =
                                  [this] {

@@ -15,46 +15,38 @@ namespace {
 
 constexpr std::size_t peers_max = 64;
 constexpr std::size_t line_max = 512;
+constexpr int accepted_per_turn_max = 16;  // the rest waits in the queue of the socket
 
 }  // namespace
 
 struct KeepAliveSocket::Peer {
   Fd fd;
+  SocketPeer who;
   std::string line;
   net::Watch watch;
   bool done = false;
 };
 
-KeepAliveSocket::KeepAliveSocket(net::Loop& loop, Fd fd, Ask ask)
-    : loop_(loop), fd_(std::move(fd)), ask_(std::move(ask)) {
+KeepAliveSocket::KeepAliveSocket(net::Loop& loop, Fd listener, Admits admits, Ask ask)
+    : loop_(loop), fd_(std::move(listener)), admits_(std::move(admits)), ask_(std::move(ask)) {
   watch_ = loop_.on_readable(fd_.get(), [this] { accept(); });
 }
 KeepAliveSocket::~KeepAliveSocket() = default;
 
-Result<std::unique_ptr<KeepAliveSocket>> KeepAliveSocket::listen(net::Loop& loop,
-                                                                 const std::string& name,
-                                                                 Ask ask) {
-  Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd)
-    return fail_errno("socket", errno);
-  const auto [address, size] = net::abstract_address(name);
-  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0)
-    return fail_errno("bind the keepalive socket", errno);
-  if (::listen(fd.get(), 16) != 0)
-    return fail_errno("listen on the keepalive socket", errno);
-  return std::unique_ptr<KeepAliveSocket>(new KeepAliveSocket(loop, std::move(fd), std::move(ask)));
-}
-
 void KeepAliveSocket::accept() {
   std::erase_if(peers_, [](const auto& peer) { return peer->done; });
-  while (true) {
+  for (int i = 0; i < accepted_per_turn_max; ++i) {
     Fd fd(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd)
       return;
+    auto who = peer_of(fd.get());
+    if (!who || !admits_(*who))
+      continue;
     if (peers_.size() >= peers_max)
       peers_.erase(peers_.begin());
     auto peer = std::make_unique<Peer>();
     peer->fd = std::move(fd);
+    peer->who = std::move(*who);
     Peer* raw = peer.get();
     peer->watch = loop_.on_readable(raw->fd.get(), [this, raw] { read(*raw); });
     peers_.push_back(std::move(peer));
@@ -73,18 +65,13 @@ void KeepAliveSocket::read(Peer& peer) {
     return;
   peer.done = true;
   if (end != std::string::npos) {
-    ucred who{};
-    socklen_t size = sizeof who;
-    std::string answer = "error the kernel did not identify the calling process\n";
-    if (::getsockopt(peer.fd.get(), SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.pid > 0) {
-      const auto blank = peer.line.find(' ');
-      const auto lasts = parse_int(peer.line.substr(0, std::min(blank, end)), 1, 30 * 86400);
-      const std::string reason = blank < end ? peer.line.substr(blank + 1, end - blank - 1) : "";
-      const Result<Duration> kept =
-          lasts ? ask_(who.pid, seconds(*lasts), reason) : Result<Duration>(pass(lasts.error()));
-      answer = kept ? fmt::format("ok {}\n", kept->ns / 1'000'000'000)
-                    : fmt::format("error {}\n", kept.error().message);
-    }
+    const auto blank = peer.line.find(' ');
+    const auto lasts = parse_int(peer.line.substr(0, std::min(blank, end)), 1, 30 * 86400);
+    const std::string reason = blank < end ? peer.line.substr(blank + 1, end - blank - 1) : "";
+    const Result<Duration> kept =
+        lasts ? ask_(peer.who, seconds(*lasts), reason) : Result<Duration>(pass(lasts.error()));
+    const std::string answer = kept ? fmt::format("ok {}\n", kept->ns / 1'000'000'000)
+                                    : fmt::format("error {}\n", kept.error().message);
     (void)!::send(peer.fd.get(), answer.data(), answer.size(), MSG_NOSIGNAL);
   }
   ::shutdown(peer.fd.get(), SHUT_RDWR);

@@ -139,8 +139,9 @@ Result<Tunnels::Target> SshServers::open(const SshPlace& place, const std::strin
     if (!place.place.image_entry.empty())
       BILLOW_TRY_VOID(write_private(dir + "/entry", place.place.image_entry, place));
     BILLOW_TRY_VOID(write_private(config, config_of(place, dir, authorized), place));
-    if (place.other_user() &&
-        ::lchown(dir.c_str(), place.user.identity.uid, place.user.identity.gid) != 0)
+    const Fd made(::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!made || (place.other_user() &&
+                  ::fchown(made.get(), place.user.identity.uid, place.user.identity.gid) != 0))
       return fail_errno(dir, errno);
     return {};
   };

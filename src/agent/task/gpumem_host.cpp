@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "agent/isolate/own_place.h"
 #include "base/crypto.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -71,10 +72,13 @@ GpumemHost::GpumemHost(Options options) : options_(std::move(options)) {
   const char* shim = std::getenv("BILLOW_SHIM");
   shim_ = shim && *shim ? shim : find_near("libbillow-cuda.so");
   const bool root = ::geteuid() == 0;
-  // The directory keeps the name that 0.1 gave it: a newer agent then finds the service that an
-  // older one started, and with it the jobs suspended there.
-  dir_ = fmt::format("{}/billow-vault-{}", root && file_exists("/run") ? "/run" : "/tmp",
-                     options_.owner);
+  // Only root can create files in /run. The name is the one that 0.1 used: a newer agent then finds
+  // the service that an older one started, and with it the jobs suspended there. In /tmp that name
+  // is used only if the directory is our own.
+  const bool in_run = root && file_exists("/run");
+  dir_ = fmt::format("{}/billow-vault-{}", in_run ? "/run" : "/tmp", options_.owner);
+  if (!in_run && !open_own_directory(dir_))
+    dir_ = options_.temporary + "/vault";
   if (program_.empty())
     unavailable_ = "billow-gpumem is not installed beside billow on this node";
   else if (shim_.empty())
@@ -87,15 +91,15 @@ Status GpumemHost::ensure() {
   if (!unavailable_.empty())
     return fail(Code::unavailable, unavailable_);
   const std::string admin = dir_ + "/admin";
+  const bool made = ::mkdir(dir_.c_str(), 0700) == 0;
+  if (!made && errno != EEXIST)
+    return fail_errno("create " + dir_, errno);
+  // Another user's directory could hold another user's sockets.
+  const Fd directory = BILLOW_TRY(open_own_directory(dir_));
+  if (made && ::fchmod(directory.get(), 0711) != 0)
+    return fail_errno(dir_, errno);
   if (gpumem::call_service(admin, "ping", 5000))
     return {};
-  // Another user may have created a directory of this name and could put its own sockets there.
-  if (::mkdir(dir_.c_str(), 0711) != 0 && errno != EEXIST)
-    return fail_errno("create " + dir_, errno);
-  struct stat info {};
-  if (::lstat(dir_.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != ::geteuid())
-    return fail(Code::forbidden, fmt::format("{} belongs to another user", dir_), "remove it");
-  (void)::chmod(dir_.c_str(), 0711);
   const std::string log = options_.data_dir + "/gpumem.log";
   const Fd log_fd(::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!log_fd)

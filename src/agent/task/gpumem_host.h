@@ -28,6 +28,7 @@ class GpumemHost {
     std::string owner;       // distinguishes the services of several agents on one machine
     bool simulated = false;  // simulated GPUs; BILLOW_CUDA names their driver, if there is one
     std::int64_t arena_bytes = 0;  // 0: limits are enforced, but no task can be suspended
+    std::string temporary = {};    // the agent's own directory in /tmp
   };
   explicit GpumemHost(Options options);
 

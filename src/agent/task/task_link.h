@@ -58,6 +58,10 @@ struct Tasks::Link final : LinkEvents {
   SupervisorLink link;
   std::unique_ptr<net::FdWatch> watch;
   std::string cgroup;
+  unsigned uid = ::geteuid();  // the job's user
+  bool has_user(unsigned one) const {
+    return uid == one || (uid == 0 && one == container_user(task).uid);
+  }
   std::vector<GpuGrant> gpus;
   int pid = 0;             // of the job's first process
   int supervisor_pid = 0;  // as it reported

@@ -18,18 +18,34 @@ std::string assignment_of_plan() {
   return std::string(container::plan_variable) + "=";
 }
 
+// The first process of a container with its own process ids is ours, and does not have the user
+// that the image names.
+bool is_first_process(int pid) {
+  const auto status = read_file(fmt::format("/proc/{}/status", pid), 64 << 10);
+  for (const std::string& line : split(status ? *status : "", '\n'))
+    if (line.starts_with("NSpid:"))
+      return line.ends_with("\t1");
+  return false;
+}
+
 // A process of the task whose root is not the node's: the program in the container, and not the
 // runtime that starts it.
 Result<int> inside_container(const std::vector<int>& pids) {
   struct stat ours {};
   if (::stat("/", &ours) != 0)
     return fail_errno("/", errno);
+  int first = 0;
   for (const int pid : pids) {
     struct stat its {};
-    if (::stat(fmt::format("/proc/{}/root/", pid).c_str(), &its) == 0 &&
-        (its.st_ino != ours.st_ino || its.st_dev != ours.st_dev))
+    if (::stat(fmt::format("/proc/{}/root/", pid).c_str(), &its) != 0 ||
+        (its.st_ino == ours.st_ino && its.st_dev == ours.st_dev))
+      continue;
+    if (!is_first_process(pid))
       return pid;
+    first = pid;
   }
+  if (first > 0)
+    return first;
   return fail(Code::conflict,
               "the job's program does not run in its image yet; try again in a moment");
 }

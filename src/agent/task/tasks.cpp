@@ -10,7 +10,6 @@
 
 #include <fmt/format.h>
 
-#include "agent/isolate/own_place.h"
 #include "agent/observe/proc_stats.h"
 #include "agent/task/gang.h"
 #include "agent/task/task_link.h"
@@ -26,22 +25,13 @@ namespace billow::agent {
 
 namespace {
 
+constexpr int ancestors_max = 64;
+
 // Distinguishes this agent's tasks from those of another agent on the same machine, which may have
 // the same numbers.
 std::string owner_of(const std::string& data_dir) {
   char resolved[PATH_MAX];
   return sha256_hex(::realpath(data_dir.c_str(), resolved) ? resolved : data_dir).substr(0, 12);
-}
-
-// Without one, features that need it fail when they are used: the returned directory does not
-// exist, and no other user can create it.
-std::string place_or_none(const std::string& data_dir, const std::string& under) {
-  auto made = own_place(data_dir, under);
-  if (made)
-    return std::move(*made);
-  log_warn("secret files, checkpoints and SSH are not available to jobs on this node: {}",
-           made.error().message);
-  return data_dir + "/no-place";
 }
 
 }  // namespace
@@ -51,23 +41,34 @@ Result<std::unique_ptr<Tasks>> Tasks::create(net::Loop& loop,
                                              Callbacks callbacks) {
   auto dirs = BILLOW_TRY(TaskDirs::open(options.data_dir + "/tasks"));
   auto launcher = BILLOW_TRY(Launcher::create({}));
+  Places places{BILLOW_TRY(OwnPlace::at(options.work_dir)),
+                BILLOW_TRY(OwnPlace::open({options.data_dir, "/tmp", {}})),
+                BILLOW_TRY(OwnPlace::open({options.data_dir, SecretFiles::place(), {}}))};
   return std::unique_ptr<Tasks>(new Tasks(loop, std::move(options), std::move(callbacks),
-                                          std::move(dirs), std::move(launcher)));
+                                          std::move(dirs), std::move(launcher), std::move(places)));
 }
 
-Tasks::Tasks(
-    net::Loop& loop, Options options, Callbacks callbacks, TaskDirs dirs, Launcher launcher)
+Tasks::Tasks(net::Loop& loop,
+             Options options,
+             Callbacks callbacks,
+             TaskDirs dirs,
+             Launcher launcher,
+             Places places)
     : loop_(loop),
       options_(std::move(options)),
       callbacks_(std::move(callbacks)),
       dirs_(std::move(dirs)),
       launcher_(std::move(launcher)),
       owner_(owner_of(options_.data_dir)),
-      temporary_(place_or_none(options_.data_dir, "/tmp")),
+      work_(std::move(places.work)),
+      temporary_(std::move(places.temporary)),
+      memory_(std::move(places.memory)),
       cgroups_(Cgroups::detect({.owner = owner_})),
       sandbox_(Sandbox::detect()),
+      host_(read_host().value_or(HostInfo{})),
       suspender_(loop,
-                 {options_.data_dir, owner_, !options_.sim_state_dir.empty(), options_.arena_bytes},
+                 {options_.data_dir, owner_, !options_.sim_state_dir.empty(), options_.arena_bytes,
+                  temporary_.path()},
                  suspender_callbacks()),
       checkpointer_(loop,
                     {.event = [this](const TaskEvent& event) { callbacks_.event(event); },
@@ -81,8 +82,8 @@ Tasks::Tasks(
                            return links_.contains(task) && !suspender_.frozen(task);
                          }}),
       migs_(std::move(options_.migs)),
-      secret_files_(place_or_none(options_.data_dir, SecretFiles::place()), owner_),
-      ssh_(temporary_),
+      secret_files_(memory_.path(), owner_),
+      ssh_(temporary_.path()),
       tunnels_(loop,
                {.open = [this](const TunnelOpen& request) { return open_door(request); },
                 .send = [this](const Tunnelled& message,
@@ -105,6 +106,12 @@ Tasks::Tasks(
                   {.note = [this](TaskId task, std::string text) {
                     callbacks_.event(task_event::Waiting{task, std::move(text)});
                   }}) {
+  if (!options_.allow_metadata) {
+    if (auto guard = NetworkGuard::create())
+      network_guard_ = std::move(*guard);
+    else
+      log_info("jobs can reach the cloud's metadata service: {}", guard.error().message);
+  }
   ports_.set_processes([this](TaskId task) {
     // Processes that the job moved to another control group are still descendants of its
     // supervisor.
@@ -229,7 +236,7 @@ void Tasks::ended(TaskId task, const supervise::ExitRecord& record) {
   checkpointer_.ended(task);
   migs_.release(task);
   close_doors(task);
-  remove_hostfile(temporary_, task);
+  remove_hostfile(temporary_.path(), task);
   containers_.ended(task);
   if (callbacks_.files_done)
     callbacks_.files_done(task);
@@ -385,23 +392,27 @@ std::vector<WatchedTask> Tasks::watched() const {
   return out;
 }
 
-std::optional<TaskId> Tasks::task_of(int pid) const {
-  for (const auto& [id, l] : links_) {
-    if (!l->cgroup.empty()) {
-      const std::vector<int> pids = cgroup_pids(l->cgroup);
-      if (std::find(pids.begin(), pids.end(), pid) != pids.end())
-        return id;
-    }
-    if (l->job_pid == pid)
-      return id;
+bool Tasks::has_user(unsigned uid) const {
+  return std::any_of(links_.begin(), links_.end(),
+                     [&](const auto& one) { return one.second->has_user(uid); });
+}
+
+// By its control group. Where that says nothing, because there is none or the job's program left
+// it, by its ancestors: orphans of a job are children of its supervisor.
+std::optional<TaskId> Tasks::task_of(const SocketPeer& peer) const {
+  if (!has_user(peer.uid))
+    return std::nullopt;
+  std::optional<TaskId> found = cgroups_.task_at(cgroup_of(peer.pid));
+  int pid = peer.pid;
+  for (int i = 0; !found && pid > 1 && i < ancestors_max; ++i) {
+    for (const auto& [id, l] : links_)
+      if (l->job_pid == pid || l->supervisor_pid == pid)
+        found = id;
+    pid = parent_of(pid);
   }
-  const ProcessTable table = ProcessTable::read();
-  for (const auto& [id, l] : links_) {
-    const std::vector<int> pids = table.descendants(l->job_pid);
-    if (l->job_pid > 0 && std::find(pids.begin(), pids.end(), pid) != pids.end())
-      return id;
-  }
-  return std::nullopt;
+  if (!found || !links_.contains(*found) || !peer.alive())
+    return std::nullopt;
+  return found;
 }
 
 Result<TaskRecord> Tasks::recorded(TaskId task) const {

@@ -13,6 +13,9 @@
 #include "agent/content/containers.h"
 #include "agent/isolate/cgroup.h"
 #include "agent/isolate/mig_claims.h"
+#include "agent/isolate/network_guard.h"
+#include "agent/isolate/own_place.h"
+#include "agent/isolate/peer.h"
 #include "agent/isolate/sandbox.h"
 #include "agent/isolate/secret_files.h"
 #include "agent/observe/egress.h"
@@ -29,6 +32,7 @@
 #include "container/plan.h"
 #include "core/agent/core.h"
 #include "gpu/backend.h"
+#include "gpu/host.h"
 #include "net/loop.h"
 
 namespace billow::agent {
@@ -51,6 +55,7 @@ class Tasks {
     std::uint64_t environment_bytes_max = 0;  // unpacked environments, for each user
     std::uint64_t image_bytes_max = 0;        // container images, for each user
     Duration pull_patience = limits::container_quiet_max;
+    bool allow_metadata = false;   // jobs may use the cloud's metadata service
     std::function<Reach()> reach;  // how gateways reach replicas here; missing: from this machine
   };
   struct Callbacks {
@@ -89,7 +94,9 @@ class Tasks {
   void perform(const effect::SaveMeter& e);
   std::vector<WatchedTask> watched() const;
   // The task that a process belongs to, if any.
-  std::optional<TaskId> task_of(int pid) const;
+  // The task that this process belongs to. Reads a few files of that process, whatever runs here.
+  std::optional<TaskId> task_of(const SocketPeer& peer) const;
+  bool has_user(unsigned uid) const;  // a task that runs here belongs to this user
   // What was recorded when the task started.
   Result<TaskRecord> recorded(TaskId task) const;
   void forget_readers();  // the connection to the head ended, and its readers of logs with it
@@ -111,7 +118,15 @@ class Tasks {
     std::uint64_t offset = 0;
     bool follow = false;
   };
-  Tasks(net::Loop& loop, Options options, Callbacks callbacks, TaskDirs dirs, Launcher launcher);
+  struct Places {
+    OwnPlace work, temporary, memory;
+  };
+  Tasks(net::Loop& loop,
+        Options options,
+        Callbacks callbacks,
+        TaskDirs dirs,
+        Launcher launcher,
+        Places places);
   // A task on its way to its supervisor (tasks_start.cpp).
   struct Granted {
     std::vector<GpuInfo> cards;
@@ -137,6 +152,7 @@ class Tasks {
                             const Granted& granted,
                             Environment& env);
   void limit(Starting& starting);
+  std::int64_t fair_memory(const wire::agent_v1::Start& start) const;
   void begin(const effect::StartTask& e, const Containers::Prepared* prepared);
   void end_unstarted(TaskId task, ExitStatus exit);
   Suspender::Callbacks suspender_callbacks();
@@ -162,6 +178,7 @@ class Tasks {
   void recover_running(TaskId task, TaskStatus& status);
   void ended(TaskId task, const supervise::ExitRecord& record);
   void count_egress(TaskId task, const std::string& cgroup, const std::string& inside = {});
+  void close_metadata(TaskId task, const std::string& cgroup);
   std::int64_t all_sent(TaskId task, const std::string& cgroup);  // at its end
   void hold_gpus(TaskId task,
                  int pid,
@@ -178,9 +195,13 @@ class Tasks {
   TaskDirs dirs_;
   Launcher launcher_;
   std::string owner_;
-  std::string temporary_;  // this agent's own directory in /tmp
+  OwnPlace work_;       // of work_dir
+  OwnPlace temporary_;  // this agent's own directory in /tmp
+  OwnPlace memory_;     // and in memory
   Cgroups cgroups_;
   Sandbox sandbox_;
+  HostInfo host_;                              // as it was when the agent started
+  std::optional<NetworkGuard> network_guard_;  // none: not wanted, or not possible here
   std::unordered_map<TaskId, std::unique_ptr<Link>> links_;
   std::unordered_map<TaskId, net::Timer> seeking_;  // for supervisors that do not answer yet
   std::map<std::uint64_t, Reader> readers_;         // by subscription

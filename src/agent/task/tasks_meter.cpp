@@ -30,6 +30,15 @@ void Tasks::count_egress(TaskId task, const std::string& cgroup, const std::stri
   egress_.insert_or_assign(task, std::move(*counter));
 }
 
+// Before its first process, and for a task that an older agent started.
+void Tasks::close_metadata(TaskId task, const std::string& cgroup) {
+  if (!network_guard_ || cgroup.empty())
+    return;
+  if (const Status closed = network_guard_->attach(cgroup); !closed)
+    log_warn("task {} can reach the cloud's metadata service: {}", task.value,
+             closed.error().message);
+}
+
 // The final count of its traffic; 0 if the kernel did not count all of it.
 std::int64_t Tasks::all_sent(TaskId task, const std::string& cgroup) {
   std::int64_t bytes = 0;

@@ -71,6 +71,9 @@ void Tasks::adopt(TaskId task, SupervisorLink supervisor) {
   Link* l = link(task);
   l->input_known = false;
   l->cgroup = cgroups_.find(task).v2;
+  if (const auto record = recorded(task); record && record->identity)
+    l->uid = record->identity->uid;
+  close_metadata(task, l->cgroup);
   count_egress(task, l->cgroup);
   if (const auto found = dirs_.find(task))
     if (const auto meta = wire::from_json_text<TaskMeta>(found->meta)) {

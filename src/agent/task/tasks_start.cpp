@@ -25,18 +25,15 @@
 namespace billow::agent {
 namespace {
 
-// It belongs to the job's user. Others cannot look into it, but can pass through `work_dir` to
+// It belongs to the job's user. Others cannot look into it, but can pass through the work place to
 // their own.
-Result<std::string> make_work_dir(const std::string& work_dir,
-                                  TaskId task,
-                                  const UserRecord& user) {
-  BILLOW_TRY_VOID(make_directories(work_dir, 0711));
-  const std::string path = work_path(work_dir, task);
-  if (::mkdir(path.c_str(), 0700) != 0)
-    return fail_errno(path, errno);
-  if (::geteuid() == 0 && ::lchown(path.c_str(), user.identity.uid, user.identity.gid) != 0)
-    return fail_errno(path, errno);
-  return path;
+Result<std::string> make_work_dir(const OwnPlace& work, TaskId task, const UserRecord& user) {
+  const std::string name = std::to_string(task.value);
+  BILLOW_TRY(work.directory({.relative = name,
+                             .mode = 0700,
+                             .owner = user.identity,
+                             .existing = OwnPlace::If::exists_fail}));
+  return work.below(name);
 }
 
 // On the node's own file system a secret is shown by mounting a whole directory, at a path that
@@ -130,7 +127,7 @@ Result<Environment> Tasks::environment_of(Starting& s) {
     env["USER"] = env["LOGNAME"] = s.user.name;
   }
   describe_gpus(start, s.granted, env);
-  if (const std::string hosts = write_hostfile(temporary_, start); !hosts.empty())
+  if (const std::string hosts = write_hostfile(temporary_.path(), start); !hosts.empty())
     env["BILLOW_HOSTFILE"] = hosts;
   // A job that submits another passes its own environment on.
   for (const char* name : {"BILLOW_VAULT_SOCKET", "BILLOW_JOB_TOKEN", "BILLOW_TASK_KEY"})
@@ -143,9 +140,9 @@ Result<Environment> Tasks::environment_of(Starting& s) {
     s.plan.gid = s.spec.identity->gid;
     s.plan.groups = s.spec.identity->groups;
   }
-  BILLOW_TRY_VOID(Checkpointer::prepare(s.plan, start.task, start.job, temporary_, env));
-  BILLOW_TRY_VOID(add_file_variables(
-      start, {options_.files_socket, options_.work_dir, options_.data_dir}, env));
+  BILLOW_TRY_VOID(Checkpointer::prepare(s.plan, start.task, start.job, temporary_.path(), env));
+  BILLOW_TRY_VOID(
+      add_file_variables(start, {options_.files_socket, work_, options_.data_dir}, env));
   if (!options_.keepalive_socket.empty())
     env[net::keepalive_variable] = options_.keepalive_socket;
   return env;
@@ -171,7 +168,11 @@ Status Tasks::furnish(Starting& s) {
     std::vector<std::uint32_t> numbers;
     for (const GpuGrant& grant : s.start.gpus)
       numbers.push_back(card_index(grant));
-    BILLOW_TRY_VOID(containers_.wrap_command(*s.prepared, s.start, numbers, secrets, s.spec));
+    Containers::InMemory in_memory{secrets, {}};
+    if (s.other_root() && Containers::works_together(s.start))
+      in_memory.shared =
+          BILLOW_TRY(secret_files_.make_shared_memory(memory_, s.start.task, s.user));
+    BILLOW_TRY_VOID(containers_.wrap_command(*s.prepared, s.start, numbers, in_memory, s.spec));
   }
   // A job that has the whole node has nothing between it and the hardware.
   if (options_.sim_state_dir.empty() && !s.start.bare) {
@@ -184,16 +185,29 @@ Status Tasks::furnish(Starting& s) {
   return s.other_root() ? Status{} : sandbox_.bind_to(s.spec, mounts);
 }
 
+// The memory of a task that asks for none: its part of the node, by GPUs or by cores.
+std::int64_t Tasks::fair_memory(const Start& start) const {
+  std::int64_t gpu_milli = 0;
+  for (const GpuGrant& grant : start.gpus)
+    gpu_milli += grant.share.milli;
+  return fair_memory_mib({.node_mib = host_.memory_usable_mib,
+                          .gpu_milli = gpu_milli,
+                          .node_gpu_milli = static_cast<std::int64_t>(options_.gpus.size()) * 1000,
+                          .cpu_milli = start.cpu_milli,
+                          .node_cpu_milli = host_.cpus_usable * 1000ll});
+}
+
 // The control group of a job that has the whole node has no limits: it only tells which processes
 // are the job's.
 void Tasks::limit(Starting& s) {
   const Start& start = s.start;
   const std::int64_t processes = start.surroundings.processes_max;
   auto made = cgroups_.create(
-      start.task,
-      {.cpu_milli = start.bare ? 0 : start.cpu_milli,
-       .mem_mib = start.bare ? 0 : start.mem_mib,
-       .pids_max = processes > 0 || start.bare ? processes : limits::task_processes_max});
+      start.task, {.cpu_milli = start.bare ? 0 : start.cpu_milli,
+                   .mem_mib = start.bare          ? 0
+                              : start.mem_mib > 0 ? start.mem_mib
+                                                  : fair_memory(start),
+                   .pids_max = processes > 0 || start.bare ? processes : default_processes_max()});
   if (!made)
     return log_warn("task {}: no control group: {}", start.task.value, made.error().message);
   s.group = std::move(*made);
@@ -213,7 +227,7 @@ Status Tasks::specify(Starting& s, SteadyTime paid_until) {
   if (start.env.contains(surroundings::files)) {
     if (options_.files_socket.empty())
       return fail(Code::unavailable, "files cannot follow a job to this node: see the agent's log");
-    spec.cwd = BILLOW_TRY(make_work_dir(options_.work_dir, start.task, s.user));
+    spec.cwd = BILLOW_TRY(make_work_dir(work_, start.task, s.user));
     spec.argv.insert(spec.argv.begin(), {executable_dir() + "/billow", "stage", "--"});
   }
   const UserRecord self = BILLOW_TRY(current_user());
@@ -306,6 +320,7 @@ void Tasks::begin(const effect::StartTask& e, const Containers::Prepared* prepar
     return;
   }
   const auto gang = e.start.env.find("BILLOW_ADDRESSES");
+  close_metadata(id, group.v2);
   count_egress(id, group.v2, gang == e.start.env.end() ? std::string() : gang->second);
   born_here_.insert(id);
   std::string secrets;
@@ -323,6 +338,7 @@ void Tasks::begin(const effect::StartTask& e, const Containers::Prepared* prepar
   watch(id, std::move(*launched));
   Link* l = link(id);
   l->cgroup = group.v2;
+  l->uid = starting.user.identity.uid;
   l->gpus = e.start.gpus;
   watch_port(id, e.start.port);
 }

@@ -219,7 +219,7 @@ constexpr JobOption job_option_table[] = {
        return {};
      }},
     {{"cpus", 'c', "N", "CPU cores per node, e.g. 4 or 0.5"}, cpus},
-    {{"mem", 0, "SIZE", "memory per node, e.g. 32G"},
+    {{"mem", 0, "SIZE", "memory per node, e.g. 32G (default: the job's part of the node's memory)"},
      [](const Given& g) {
        return set_mib(g.spec.resources.mem_mib, g);
      }},
@@ -313,7 +313,7 @@ constexpr JobOption job_option_table[] = {
      [](const Given& g) {
        return set_choice(g.spec.surroundings.network, g, "host or none");
      }},
-    {{"max-processes", 0, "N", "limit of processes and threads per node (default 32768)"},
+    {{"max-processes", 0, "N", "limit of processes and threads per node (default 4096)"},
      [](const Given& g) {
        return set_int(g.spec.surroundings.processes_max, g, 1, INT64_MAX);
      }},

@@ -231,33 +231,78 @@ TEST_F(Secret, RemovesALinkAndNotWhatItLeadsTo) {
 }
 
 // ---- directories of the agent's own
-TEST_F(Attack, ADirectoryOfTheAgentsOwnIsFoundAgainAndNeverTakenFromOthers) {
-  const std::string data = root_ + "/data", under = root_ + "/open";
-  for (const std::string& dir : {data, under})
-    ASSERT_EQ(::mkdir(dir.c_str(), 0700), 0);
-  ASSERT_EQ(::chmod(under.c_str(), 01777), 0);
-  const auto first = own_place(data, under);
-  ASSERT_TRUE(first) << first.error().message;
-  EXPECT_EQ(look(*first).st_mode & 0777, 0711u);
-  EXPECT_EQ(own_place(data, under).value(), *first);  // the next life of the agent
+struct Place : Attack {
+  void SetUp() override {
+    Attack::SetUp();
+    if (::testing::Test::IsSkipped())
+      return;
+    data = root_ + "/data";
+    under = root_ + "/open";
+    for (const std::string& dir : {data, under})
+      ASSERT_EQ(::mkdir(dir.c_str(), 0700), 0);
+    ASSERT_EQ(::chmod(under.c_str(), 01777), 0);
+  }
+  std::string open(const std::string& earlier = {}) {
+    const auto place = OwnPlace::open({data, under, earlier});
+    EXPECT_TRUE(place) << place.error().message;
+    return place ? place->path() : "";
+  }
+  std::string data, under;
+};
+
+TEST_F(Place, ADirectoryOfTheAgentsOwnIsFoundAgainAndNeverTakenFromOthers) {
+  const std::string first = open();
+  EXPECT_EQ(look(first).st_mode & 0777, 0711u);
+  EXPECT_EQ(open(), first);  // the next life of the agent
   // It went (a reboot clears such places), and somebody who had seen the name is first there.
   for (const bool linked : {false, true}) {
-    const std::string before = own_place(data, under).value();
+    const std::string before = open();
     ASSERT_TRUE(remove_tree(before));
     if (linked)
       ASSERT_EQ(::symlink(victim_.c_str(), before.c_str()), 0);
     else
       ASSERT_EQ(::mkdir(before.c_str(), 0777) | ::lchown(before.c_str(), nobody, nobody), 0);
-    const auto after = own_place(data, under);
-    ASSERT_TRUE(after) << after.error().message;
-    EXPECT_NE(*after, before);
-    EXPECT_EQ(look(*after).st_uid, ::geteuid());
+    const std::string after = open();
+    EXPECT_NE(after, before);
+    EXPECT_EQ(look(after).st_uid, ::geteuid());
     expect_victim_untouched();
   }
   // One that others can write into is nobody's to trust.
-  const std::string opened = own_place(data, under).value();
+  const std::string opened = open();
   ASSERT_EQ(::chmod(opened.c_str(), 0777), 0);
-  EXPECT_NE(own_place(data, under).value(), opened);
+  EXPECT_NE(open(), opened);
+}
+
+TEST_F(Place, APredictableNameIsKeptOnlyWhereItIsOurs) {
+  const std::string earlier = under + "/billow-old";
+  ASSERT_EQ(::mkdir(earlier.c_str(), 0711), 0);
+  EXPECT_EQ(open(earlier), earlier);
+  ASSERT_EQ(::lchown(earlier.c_str(), nobody, nobody), 0);
+  EXPECT_NE(open(earlier), earlier);
+}
+
+TEST_F(Place, ADirectoryInWhichOthersCanReplaceFilesIsRefused) {
+  ASSERT_EQ(::chmod(under.c_str(), 0777), 0);
+  EXPECT_FALSE(OwnPlace::open({data, under, {}}));
+  ASSERT_EQ(::chmod(under.c_str(), 01777), 0);
+  ASSERT_EQ(::lchown(under.c_str(), nobody, nobody), 0);
+  EXPECT_FALSE(OwnPlace::open({data, under, {}}));
+}
+
+TEST_F(Place, NothingBelowItIsMadeThroughALink) {
+  const auto place = OwnPlace::at(open());
+  ASSERT_TRUE(place);
+  ASSERT_TRUE(place->directory({.relative = "caches/one", .mode = 01777}));
+  EXPECT_EQ(look(place->below("caches")).st_mode & 07777, 0711u);
+  EXPECT_EQ(look(place->below("caches/one")).st_mode & 07777, 01777u);
+  ASSERT_EQ(::symlink(victim_.c_str(), place->below("link").c_str()), 0);
+  EXPECT_FALSE(place->directory({.relative = "link", .mode = 01777}));
+  EXPECT_FALSE(place->directory({.relative = "link/below", .mode = 01777}));
+  // What others can write is no place for anything of ours.
+  EXPECT_FALSE(place->directory({.relative = "caches/one/below"}));
+  EXPECT_FALSE(
+      place->directory({.relative = "caches/one", .existing = OwnPlace::If::exists_fail}));
+  expect_victim_untouched();
 }
 
 TEST_F(Attack, WhatTheJobsUserCannotSeeIsNotSeenForIt) {

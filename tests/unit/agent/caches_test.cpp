@@ -24,8 +24,11 @@ struct ProjectCaches : ::testing::Test {
     root = ::mkdtemp(name);
     work = root + "/work";
     ASSERT_TRUE(make_directories(root + "/data", 0700));
-    one = project_cache(work, root + "/data", "one").value_or("");
-    two = project_cache(work, root + "/data", "two").value_or("");
+    ASSERT_TRUE(make_directories(work, 0711));
+    const auto place = OwnPlace::at(work);
+    ASSERT_TRUE(place) << place.error().message;
+    one = project_cache(*place, root + "/data", "one").value_or("");
+    two = project_cache(*place, root + "/data", "two").value_or("");
     ASSERT_FALSE(one.empty());
     ASSERT_NE(one, two);
   }
