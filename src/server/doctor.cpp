@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "agent/isolate/cgroup.h"
+#include "agent/isolate/device_guard.h"
 #include "agent/isolate/network_guard.h"
 #include "agent/isolate/sandbox.h"
 #include "base/file.h"
@@ -41,6 +42,7 @@ void check_gpus(std::vector<Finding>& out, const std::string& sim) {
 void check_node(std::vector<Finding>& out) {
   const agent::Cgroups groups = agent::Cgroups::detect({});
   std::vector<std::string> lines = groups.report();
+  lines.push_back(agent::describe_device_guard(groups.tracks()));
   lines.push_back(agent::describe_network_guard(groups.tracks()));
   for (const std::string& line : lines) {
     const bool fine = line.find("not available") == std::string::npos;

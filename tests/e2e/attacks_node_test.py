@@ -457,3 +457,63 @@ class Limits(RigTest):
         self.assertTrue([n for n in half if all_of_it * 0.4 < n <= all_of_it * 0.52], half)
         with open("/proc/sys/kernel/pid_max", encoding="ascii") as f:
             self.assertIn(min(4096, int(f.read()) // 8), one)
+
+
+@NEEDS_ROOT
+class Devices(unittest.TestCase):
+    """A job opens the GPU of another job, by a device file that it finds or makes elsewhere."""
+
+    # A /dev with the files of four GPUs, in a mount namespace of the test's own.
+    DEV = (
+        "d=$(mktemp -d) && mount -t tmpfs none $d && cp -a /dev/null /dev/zero /dev/full"
+        " /dev/random /dev/urandom /dev/tty /dev/ptmx $d && mkdir $d/pts $d/shm && mount --rbind"
+        " /dev/pts $d/pts && mount --rbind /dev/shm $d/shm && ln -s /proc/self/fd $d/fd && for i in"
+        " 0 1 2 3; do mknod -m 666 $d/nvidia$i c 195 $i; done && mount --move $d /dev && rmdir $d"
+    )
+
+    def test_a_gpu_that_is_not_the_jobs_cannot_be_opened_by_any_path(self):
+        library = os.path.join(
+            os.path.dirname(os.path.dirname(BILLOW)), "lib/libbillow-nvml-sim.so"
+        )
+        if not os.path.exists(library):
+            self.skipTest("the simulated NVML is not built")
+        keeper = subprocess.Popen(
+            ["unshare", "-m", "sh", "-c", self.DEV + " && echo ready && exec cat"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        self.addCleanup(lambda: (keeper.stdin.close(), keeper.wait(), keeper.stdout.close()))
+        if keeper.stdout.readline() != b"ready\n":
+            self.skipTest("no /dev of its own can be made here")
+        rig = Rig(sim="4xH100", args=("--no-agent",))
+        self.addCleanup(rig.close)
+        if "device control: not available" in rig.ok("doctor").text:
+            self.skipTest("this kernel attaches no BPF programs to control groups")
+        # To this agent the cards are real: only the library behind them is simulated.
+        agent = subprocess.Popen(
+            [
+                *("nsenter", "-t", str(keeper.pid), "-m", BILLOW, "agent"),
+                *("--head", f"unix:{rig.data}/head.sock", "--token-file", f"{rig.data}/node-token"),
+                *("--data", f"{rig.root}/agent"),
+            ],
+            env={**rig.environment, "BILLOW_NVML": library},
+            stderr=subprocess.DEVNULL,
+        )
+        self.addCleanup(lambda: (agent.terminate(), agent.wait()))
+        poll(lambda: rig.json("nodes")["nodes"], "the node")
+        elsewhere = os.path.join(rig.root, "nodes")
+        os.makedirs(elsewhere)
+        for i in range(4):
+            os.mknod(f"{elsewhere}/gpu{i}", 0o666 | 0o020000, os.makedev(195, i))
+            os.chmod(f"{elsewhere}/gpu{i}", 0o666)
+        look = (
+            "import errno\nfor i in range(4):\n  try: open('%s/gpu%d' % (r'"
+            + elsewhere
+            + "', i))\n  except OSError as e: print(errno.errorcode[e.errno])\n  else:"
+            " print('opened')"
+        )
+        got = rig.ok("run", "--gpus", "1", "--", "python3", "-c", look, timeout=60).text.split()
+        # A device without a driver answers ENXIO; one that is denied EPERM.
+        self.assertEqual(sorted(got), ["ENXIO", "EPERM", "EPERM", "EPERM"], got)
+        got = rig.ok("run", "--", "python3", "-c", look, timeout=60).text.split()
+        self.assertEqual(got, ["EPERM"] * 4)

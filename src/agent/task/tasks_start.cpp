@@ -8,6 +8,7 @@
 
 #include "agent/content/file_service.h"
 #include "agent/content/project_leftovers.h"
+#include "agent/isolate/device_guard.h"
 #include "agent/isolate/look_as_user.h"
 #include "agent/isolate/secret_files.h"
 #include "agent/isolate/users.h"
@@ -320,6 +321,10 @@ void Tasks::begin(const effect::StartTask& e, const Containers::Prepared* prepar
     return;
   }
   const auto gang = e.start.env.find("BILLOW_ADDRESSES");
+  if (const Status denied = deny_devices(group.v2, device_numbers(starting.spec.hide_devices));
+      !denied && !group.v2.empty())
+    log_warn("task {}: only its private /dev keeps it from other GPUs: {}", id.value,
+             denied.error().message);
   close_metadata(id, group.v2);
   count_egress(id, group.v2, gang == e.start.env.end() ? std::string() : gang->second);
   born_here_.insert(id);
