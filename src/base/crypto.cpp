@@ -3,8 +3,10 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
+#include <openssl/pem.h>
 
 #include <cstring>
+#include <memory>
 
 #include "base/check.h"
 #include "base/platform.h"
@@ -56,8 +58,10 @@ std::string random_bytes(std::size_t count) {
   return out;
 }
 
-std::string random_token(std::size_t bytes) {
-  std::string text = base64(random_bytes(bytes));
+namespace {
+
+std::string base64_url(std::string_view bytes) {
+  std::string text = base64(bytes);
   while (!text.empty() && text.back() == '=')
     text.pop_back();
   for (char& c : text) {
@@ -67,6 +71,31 @@ std::string random_token(std::size_t bytes) {
       c = '_';
   }
   return text;
+}
+
+// Empty: not URL-safe base64 of exactly that many bytes.
+std::string base64_url_decode(std::string_view text, std::size_t bytes) {
+  std::string padded(text);
+  for (char& c : padded) {
+    if (c == '+' || c == '/' || c == '=')
+      return {};
+    if (c == '-')
+      c = '+';
+    if (c == '_')
+      c = '/';
+  }
+  while (padded.size() % 4 != 0)
+    padded += '=';
+  std::string out;
+  if (!base64_decode(padded, out) || out.size() != bytes || base64_url(out) != text)
+    return {};
+  return out;
+}
+
+}  // namespace
+
+std::string random_token(std::size_t bytes) {
+  return base64_url(random_bytes(bytes));
 }
 
 std::uint64_t random_u64() {
@@ -136,6 +165,92 @@ bool equal_constant_time(std::string_view a, std::string_view b) {
   for (std::size_t i = 0; i < a.size(); ++i)
     difference |= static_cast<unsigned char>(a[i] ^ b[i]);
   return difference == 0;
+}
+
+void wipe(std::string& secret) {
+  OPENSSL_cleanse(secret.data(), secret.size());
+  secret.clear();
+}
+
+namespace {
+
+constexpr std::size_t public_key_bytes = 32, signature_bytes = 64;
+
+struct FreeKey {
+  void operator()(EVP_PKEY* key) const { EVP_PKEY_free(key); }
+  void operator()(BIO* bio) const { BIO_free_all(bio); }
+  void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
+};
+using Key = std::unique_ptr<EVP_PKEY, FreeKey>;
+
+Key read_signing_key(std::string_view pem) {
+  const std::unique_ptr<BIO, FreeKey> bio(
+      BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
+  Key key(bio ? PEM_read_bio_PrivateKey(bio.get(), nullptr, nullptr, nullptr) : nullptr);
+  return key && EVP_PKEY_get_id(key.get()) == EVP_PKEY_ED25519 ? std::move(key) : Key();
+}
+
+std::unexpected<Error> no_signing_key() {
+  return fail(Code::invalid, "this is not an Ed25519 key");
+}
+
+}  // namespace
+
+std::string make_signing_key() {
+  const Key key(EVP_PKEY_Q_keygen(nullptr, nullptr, "ED25519"));
+  const std::unique_ptr<BIO, FreeKey> bio(BIO_new(BIO_s_mem()));
+  BILLOW_CHECK(key && bio &&
+                   PEM_write_bio_PrivateKey(bio.get(), key.get(), nullptr, nullptr, 0, nullptr,
+                                            nullptr) == 1,
+               "a key could not be created");
+  char* text = nullptr;
+  const long size = BIO_get_mem_data(bio.get(), &text);
+  return std::string(text, static_cast<std::size_t>(size));
+}
+
+Result<std::string> public_key_of(std::string_view private_pem) {
+  const Key key = read_signing_key(private_pem);
+  std::string out(public_key_bytes, '\0');
+  std::size_t size = out.size();
+  if (!key || EVP_PKEY_get_raw_public_key(key.get(), reinterpret_cast<unsigned char*>(out.data()),
+                                          &size) != 1)
+    return no_signing_key();
+  return base64_url(out);
+}
+
+Result<std::string> sign(std::string_view private_pem, std::string_view data) {
+  const Key key = read_signing_key(private_pem);
+  const std::unique_ptr<EVP_MD_CTX, FreeKey> context(EVP_MD_CTX_new());
+  std::string out(signature_bytes, '\0');
+  std::size_t size = out.size();
+  if (!key || !context ||
+      EVP_DigestSignInit(context.get(), nullptr, nullptr, nullptr, key.get()) != 1 ||
+      EVP_DigestSign(context.get(), reinterpret_cast<unsigned char*>(out.data()), &size,
+                     reinterpret_cast<const unsigned char*>(data.data()), data.size()) != 1)
+    return no_signing_key();
+  return base64_url(out);
+}
+
+bool is_public_key(std::string_view text) {
+  return !base64_url_decode(text, public_key_bytes).empty();
+}
+
+bool signature_is_valid(std::string_view public_key,
+                        std::string_view data,
+                        std::string_view signature) {
+  const std::string raw = base64_url_decode(public_key, public_key_bytes);
+  const std::string signed_bytes = base64_url_decode(signature, signature_bytes);
+  if (raw.empty() || signed_bytes.empty())
+    return false;
+  const Key key(EVP_PKEY_new_raw_public_key(
+      EVP_PKEY_ED25519, nullptr, reinterpret_cast<const unsigned char*>(raw.data()), raw.size()));
+  const std::unique_ptr<EVP_MD_CTX, FreeKey> context(EVP_MD_CTX_new());
+  return key && context &&
+         EVP_DigestVerifyInit(context.get(), nullptr, nullptr, nullptr, key.get()) == 1 &&
+         EVP_DigestVerify(context.get(),
+                          reinterpret_cast<const unsigned char*>(signed_bytes.data()),
+                          signed_bytes.size(), reinterpret_cast<const unsigned char*>(data.data()),
+                          data.size()) == 1;
 }
 
 }  // namespace billow

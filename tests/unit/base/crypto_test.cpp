@@ -55,6 +55,26 @@ TEST(Crypto, Base64RefusesWhatItDidNotWrite) {
   EXPECT_FALSE(base64_decode(std::string_view("Zm\0v", 4), out)) << "a zero byte is no letter";
 }
 
+TEST(Crypto, ASignatureIsForItsKeyAndText) {
+  const std::string key = make_signing_key(), other = make_signing_key();
+  const std::string public_key = *public_key_of(key);
+  const std::string signature = *sign(key, "text");
+  EXPECT_TRUE(is_public_key(public_key));
+  EXPECT_TRUE(signature_is_valid(public_key, "text", signature));
+  EXPECT_FALSE(signature_is_valid(public_key, "Text", signature));
+  EXPECT_FALSE(signature_is_valid(*public_key_of(other), "text", signature));
+  std::string changed = signature;
+  changed[0] = changed[0] == 'A' ? 'B' : 'A';
+  EXPECT_FALSE(signature_is_valid(public_key, "text", changed));
+  for (const char* bad : {"", "A", "not base64!", "AAAA"}) {
+    EXPECT_FALSE(is_public_key(bad)) << bad;
+    EXPECT_FALSE(signature_is_valid(bad, "text", signature)) << bad;
+    EXPECT_FALSE(signature_is_valid(public_key, "text", bad)) << bad;
+  }
+  EXPECT_FALSE(public_key_of("no key"));
+  EXPECT_FALSE(sign("no key", "text"));
+}
+
 TEST(Crypto, TokensAreUrlSafeAndDiffer) {
   std::set<std::string> seen;
   for (int i = 0; i < 500; ++i) {
