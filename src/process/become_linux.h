@@ -6,11 +6,14 @@
 
 #include <errno.h>
 #include <grp.h>
+#include <linux/capability.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
 #include <unistd.h>
 
 #include <cstddef>
+#include <cstdint>
 
 #include "process/signals.h"
 
@@ -40,6 +43,19 @@ inline const char* become_user(const BecomeUser& user) {
     return "drop root";
   }
   return nullptr;
+}
+
+// Gives up every capability that PR_SET_KEEPCAPS kept, except the one to listen on ports below
+// 1024.
+inline const char* keep_low_ports() {
+  constexpr std::uint32_t kept = 1u << CAP_NET_BIND_SERVICE;
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  const __user_cap_data_struct sets[2] = {{kept, kept, kept}, {0, 0, 0}};
+  if (syscall(SYS_capset, &header, sets) != 0)
+    return "drop the capabilities";
+  return prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_NET_BIND_SERVICE, 0, 0) == 0
+             ? nullptr
+             : "keep the right to listen on low ports";
 }
 
 // Programs with a set-user-id bit or file capabilities gain nothing from here on.

@@ -138,11 +138,17 @@ void limit_open_files(std::uint64_t limit) {
 
 void become(const Parts& parts) {
   const Spawn& request = parts.prepared.request;
+  const bool low_ports = request.low_ports && request.identity && ::geteuid() == 0;
+  if (low_ports)
+    ::prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0);
   if (request.identity)
     if (const char* step = become_user({.uid = request.identity->uid,
                                         .gid = request.identity->gid,
                                         .groups = parts.groups.data(),
                                         .groups_count = parts.groups.size()}))
+      give_up(parts, step);
+  if (low_ports)
+    if (const char* step = keep_low_ports())
       give_up(parts, step);
   if (request.identity || request.no_new_privs)
     if (const char* step = forbid_new_privileges())

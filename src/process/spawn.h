@@ -62,6 +62,7 @@ struct Spawn {
   std::string cwd;                              // empty: ours
   bool cwd_or_root = false;                     // start in / if cwd cannot be entered
   std::optional<Identity> identity;             // none: ours; with one, no_new_privs is set
+  bool low_ports = false;                       // of root's right, the identity keeps ports < 1024
   std::vector<std::string> cgroups;             // directories, of v1 and v2, that the child enters
   NamespacesOf namespaces;
   int in = null_device, out = null_device, err = null_device;
