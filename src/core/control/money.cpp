@@ -83,10 +83,22 @@ NanoUsd egress_price(const State& state, NodeId id) {
 
 }  // namespace
 
+namespace {
+
+// What the cards of a task can have used: a node may report anything.
+std::int64_t energy_mj_max(const Task& task, std::int64_t before_lease_mj, WallTime billed) {
+  constexpr std::int64_t card_mj_per_s = 2'000'000;  // 2 kW, more than any card
+  const std::int64_t lasted_s =
+      std::max<std::int64_t>(0, billed.ns - task.lease_from.ns) / 1'000'000'000 + 2;
+  return before_lease_mj + lasted_s * card_mj_per_s * static_cast<std::int64_t>(task.gpus.size());
+}
+
+}  // namespace
+
 // The price of all bytes so far less that of the bytes before, each rounded down, so the result
 // does not depend on how often they are reported. The count is limited to what a network line can
 // have carried since the lease began, and no sum overflows.
-void reckon_egress(const State& state, const Task& task, TaskMeter& meter, WallTime billed) {
+void settle_meter(const State& state, const Task& task, TaskMeter& meter, WallTime billed) {
   constexpr std::int64_t line_bytes_per_s = 50'000'000'000;  // 400 Gbit/s
   constexpr __int128 most = std::numeric_limits<std::int64_t>::max();
   const auto known = state.money.meters.find(task.id);
@@ -96,6 +108,9 @@ void reckon_egress(const State& state, const Task& task, TaskMeter& meter, WallT
   const auto carried =
       static_cast<std::int64_t>(std::min(most, lasted_ns * line_bytes_per_s / 1'000'000'000));
   meter.egress_bytes = std::max(std::min(meter.egress_bytes, carried), before.egress_bytes);
+  const std::int64_t before_lease_mj =
+      known == state.money.meters.end() ? 0 : known->second.base_energy_mj;
+  meter.energy_mj = std::min(meter.energy_mj, energy_mj_max(task, before_lease_mj, billed));
   const __int128 price = egress_price(state, task.node).value;
   const __int128 sum = before.egress.value + (price * meter.egress_bytes >> 30) -
                        (price * before.egress_bytes >> 30);

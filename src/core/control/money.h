@@ -26,9 +26,9 @@ Rate charge_rate(const State& state,
                  PriceClass price_class,
                  const ledger::PriceBook* prices);
 Rate cost_rate(const State& state, const Node& node, const ledger::PriceBook* prices);
-// The price of the traffic that a task's agent has reported: the amount so far, plus the new bytes
-// at today's price.
-void reckon_egress(const State& state, const Task& task, TaskMeter& meter, WallTime billed);
+// Limits what a task's agent has reported to what its hardware can have done, and prices its
+// traffic: the amount so far, plus the new bytes at today's price.
+void settle_meter(const State& state, const Task& task, TaskMeter& meter, WallTime billed);
 // The same of a running task, as far as its agent has reported; part of its charge.
 NanoUsd egress_so_far(const State& state, TaskId task);
 NodePriceSet price_node(const State& state, const Node& node, const ledger::PriceBook* prices);

@@ -24,6 +24,18 @@ TEST(Money, ANodeCostsWhatItsPriceSaysAndALeasePartOfIt) {
   w.check_replay();
 }
 
+// A node may report anything; the bills show what its cards can have used.
+TEST(Money, ANodeReportsNoMoreEnergyThanItsCardsCanUse) {
+  World w;
+  w.must(AgentHello{offer("n1", 4), {}});
+  const JobId id = w.submit(1);
+  w.pass_time(seconds(50));
+  w.end(w.job(id)->tasks.front(), 0,
+        {.active = seconds(1), .energy_mj = 9'000'000'000'000'000'000, .measured = true});
+  ASSERT_EQ(w.leases.size(), 1u);
+  EXPECT_LE(w.leases[0].energy_mj, 60 * 2'000'000) << "a card of 2 kW for a minute";
+}
+
 TEST(Money, APriceAppliesToNewLeasesAndToNodesAtOnce) {
   World w;
   w.must(AgentHello{offer("n1", 2), {}});

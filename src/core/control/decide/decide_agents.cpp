@@ -35,7 +35,7 @@ TaskEnded end_task(const State& state,
       !ended_at && node != state.nodes.end() && !node->second.reachable)
     to = std::min(to, node->second.unreachable_since);
   to = std::max(to, task.lease_from);
-  reckon_egress(state, task, usage.meter, context.billed);
+  settle_meter(state, task, usage.meter, context.billed);
   // Traffic counts within the lease, whatever the clocks say.
   if (usage.meter.egress_bytes > 0)
     to = std::max(to, WallTime{task.lease_from.ns + 1});

@@ -45,7 +45,7 @@ Decision Decider::operator()(const MeterMarks& c) {
     if (task && task->node == c.node && task->state != TaskState::ended &&
         mark.meter.active.ns >= 0 && mark.meter.energy_mj >= 0) {
       marked.marks.push_back(mark);
-      reckon_egress(state, *task, marked.marks.back().meter, context.billed);
+      settle_meter(state, *task, marked.marks.back().meter, context.billed);
     }
   }
   if (marked.marks.empty())
