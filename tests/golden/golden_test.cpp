@@ -1,71 +1,16 @@
 // The format is frozen: what 0.1 wrote, today's program reads to the same values. Each file under
 // 0.1/ was written by that release (see README.md) and is never written again.
-#include <gtest/gtest.h>
-#include <stdlib.h>
-
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <set>
 
 #include "agent/task/order_record.h"
-#include "base/file.h"
 #include "core/control/core.h"
 #include "core/wire/agent_v1.h"
-#include "core/wire/codec.h"
-#include "store/sqlite/sqlite_store.h"
+#include "tests/golden/golden_support.h"
 
 namespace billow {
 namespace {
-
-const std::string golden = BILLOW_GOLDEN "/0.1/";
-
-std::vector<Json> lines_of(const std::string& name) {
-  std::ifstream in(golden + name);
-  std::vector<Json> lines;
-  for (std::string line; std::getline(in, line);) {
-    auto json = parse_json(line);
-    EXPECT_TRUE(json) << name << ": " << line;
-    if (json)
-      lines.push_back(std::move(*json));
-  }
-  EXPECT_FALSE(lines.empty()) << name << " is missing or empty";
-  return lines;
-}
-
-// The first place where today's document does not say what the old one said; empty if it says all
-// of it. Fields that were added since are ignored.
-std::string missing_from(const Json& today, const Json& old, const std::string& path) {
-  if (old.is_object()) {
-    for (const auto& [name, value] : old.members()) {
-      const Json* member = today.find(name);
-      const bool nothing = value.is_object() && value.members().empty();
-      if (!member && nothing)
-        continue;
-      if (!member)
-        return path + "." + name + " is gone; it was " + value.dump();
-      if (std::string found = missing_from(*member, value, path + "." + name); !found.empty())
-        return found;
-    }
-    return "";
-  }
-  if (old.is_array() && today.is_array() && today.size() == old.size()) {
-    for (std::size_t i = 0; i < old.size(); ++i)
-      if (std::string found =
-              missing_from(today.items()[i], old.items()[i], path + "[" + std::to_string(i) + "]");
-          !found.empty())
-        return found;
-    return "";
-  }
-  return today.dump() == old.dump() ? "" : path + " is " + today.dump() + "; it was " + old.dump();
-}
-
-template <class T>
-Json whole(const T& value) {
-  auto json = parse_json(wire::to_json_text(value, wire::Omit::nothing));
-  EXPECT_TRUE(json);
-  return json ? std::move(*json) : Json();
-}
+using namespace golden_test;
 
 TEST(Golden, EveryFieldOfEveryEventReadsBack) {
   std::set<std::string> kinds;
@@ -107,11 +52,10 @@ TEST(Golden, EveryMessageOfAnAgentReadsBack) {
 }
 
 TEST(Golden, AnOrderInATaskDirectoryReadsBack) {
-  const auto text = read_file(golden + "order", 1 << 20);
-  ASSERT_TRUE(text);
-  const auto order = wire::from_json_text<agent::OrderRecord>(*text);
+  const std::string text = text_of("order");
+  const auto order = wire::from_json_text<agent::OrderRecord>(text);
   ASSERT_TRUE(order) << order.error().message;
-  EXPECT_EQ(missing_from(whole(*order), *parse_json(*text), "order"), "");
+  EXPECT_EQ(missing_from(whole(*order), *parse_json(text), "order"), "");
 }
 
 // ---- defaults
@@ -177,64 +121,6 @@ TEST(Golden, DefaultsAreThoseOf01) {
     EXPECT_EQ(missing_from(found->second, line["default"], name), "");
   }
   EXPECT_EQ(compared, 169u);
-}
-
-// ---- a data directory
-class DataDir {
- public:
-  DataDir() {
-    std::string pattern = ::testing::TempDir() + "/billow-golden-XXXXXX";
-    path_ = ::mkdtemp(pattern.data());
-    std::filesystem::copy(golden + "store", path_, std::filesystem::copy_options::recursive);
-    std::filesystem::permissions(path_, std::filesystem::perms::owner_all);
-  }
-  ~DataDir() { std::filesystem::remove_all(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-TEST(Golden, ADataDirectoryReplaysToTheSnapshotOf01) {
-  DataDir dir;
-  auto store = SqliteStore::open({.data_dir = dir.path(), .ballast_bytes = 4096});
-  ASSERT_TRUE(store) << store.error().message;
-  const Journal& journal = (*store)->journal();
-  const auto snapshot = journal.load_snapshot();
-  ASSERT_TRUE(snapshot && *snapshot);
-
-  control::Core core(control::State{}, {});
-  std::set<std::string> kinds;
-  Seq last = 0;
-  const auto read = journal.read(0, 100'000, [&](const Record& record) {
-    if (record.seq > (*snapshot)->seq)
-      return false;
-    auto event = control::decode_event(record.seq, record.at, record.kind, record.payload);
-    EXPECT_TRUE(event) << event.error().message;
-    if (!event)
-      return false;
-    kinds.insert(record.kind);
-    core.replay(*event);
-    last = record.seq;
-    return true;
-  });
-  ASSERT_TRUE(read) << read.error().message;
-  EXPECT_EQ(last, (*snapshot)->seq);
-  EXPECT_GE(kinds.size(), 81u);
-  const Status sound = control::check_invariants(core.state());
-  EXPECT_TRUE(sound) << sound.error().message;
-
-  const auto restored = control::restore((*snapshot)->bytes);
-  ASSERT_TRUE(restored) << restored.error().message;
-  EXPECT_EQ(control::image(core.state()), control::image(*restored))
-      << "the journal and the snapshot of 0.1 now give different states";
-  const auto old = parse_json((*snapshot)->bytes);
-  const auto today = parse_json(control::image(core.state()));
-  ASSERT_TRUE(old && today);
-  EXPECT_EQ(missing_from(*today, *old, "state"), "");
-  const auto again = control::restore(control::image(core.state()));
-  ASSERT_TRUE(again) << again.error().message;
-  EXPECT_EQ(control::image(*again), control::image(core.state()));
 }
 
 }  // namespace
