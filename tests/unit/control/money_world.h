@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "core/control/core.h"
 #include "core/control/money.h"
+#include "tests/unit/control/plan_all.h"
 
 namespace billow::control::money_tests {
 namespace {
@@ -85,9 +86,7 @@ struct World {
     if (!step)
       return pass(step.error());
     take(std::move(*step));
-    do
-      take(core.plan(wall, billed));
-    while (core.more());
+    plan_all(core, [&] { take(core.plan(wall, billed)); });
     return {};
   }
   void must(const Command& command) {

@@ -5,6 +5,7 @@
 #include "base/limits.h"
 #include "base/rng.h"
 #include "core/control/core.h"
+#include "tests/unit/control/plan_all.h"
 
 namespace billow::control::pool_tests {
 namespace {
@@ -42,9 +43,7 @@ struct World {
     if (!step)
       return pass(step.error());
     keep(std::move(*step));
-    do
-      keep(core.plan(now));
-    while (core.more());
+    plan_all(core, [&] { keep(core.plan(now)); });
     return {};
   }
   void keep(Step step) {

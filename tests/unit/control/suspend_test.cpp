@@ -126,6 +126,7 @@ TEST(Suspend, ComesBackToTheCardsItsImageCameFrom) {
   SubmitJob other = w.job(1);
   std::vector<JobId> others;
   while (w.core.state().index.free_milli(before.node) > 0) {
+    ASSERT_LT(others.size(), 16u) << "jobs are submitted, and none takes the free cards";
     others.push_back(JobId(w.core.state().next_job));
     w.must(other);
   }

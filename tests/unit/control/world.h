@@ -6,6 +6,7 @@
 
 #include "base/rng.h"
 #include "core/control/core.h"
+#include "tests/unit/control/plan_all.h"
 
 namespace billow::control {
 
@@ -86,9 +87,7 @@ struct World {
     if (!step)
       return pass(step.error());
     take(std::move(*step));
-    do
-      take(core.plan(now));
-    while (core.more());
+    plan_all(core, [&] { take(core.plan(now)); });
     return {};
   }
   void must(const Command& command) {

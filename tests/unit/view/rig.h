@@ -6,6 +6,7 @@
 
 #include "base/crypto.h"
 #include "core/control/core.h"
+#include "tests/unit/control/plan_all.h"
 #include "view/job_document.h"
 
 namespace billow::view {
@@ -69,9 +70,7 @@ struct Rig {
     auto step = core.execute(command, {"user:ana", "r"}, wall, billed);
     ASSERT_TRUE(step) << step.error().message;
     take(std::move(*step));
-    do
-      take(core.plan(wall, billed));
-    while (core.more());
+    control::plan_all(core, [&] { take(core.plan(wall, billed)); });
   }
   void pass_time(Duration d) {
     wall = wall + d;
