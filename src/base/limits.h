@@ -14,6 +14,27 @@ inline constexpr std::size_t http_header_bytes_max = 32 << 10;
 // Enough for an array of 100,000 jobs or a large job file; more is answered with 413.
 inline constexpr std::size_t api_body_bytes_max = 8 << 20;
 inline constexpr std::size_t http_connections_max = 16384;
+// Connections whose caller is not known (yet): of all peers, and of one remote address or local
+// user. A full peer loses its own oldest waiting connection.
+inline constexpr std::size_t http_strangers_max = 4096;
+inline constexpr std::size_t http_connections_per_peer_max = 256;
+inline constexpr std::size_t http_connections_per_user_max = 2048;
+// Connections that only Unix sockets, and only nodes and gateways, can use.
+inline constexpr std::size_t http_unix_reserve = 512;
+inline constexpr std::size_t http_nodes_reserve = 4096;
+// Bodies received and not yet answered: of all callers, of one user, of one unknown peer.
+inline constexpr std::size_t http_body_bytes_in_flight_max = 256 << 20;
+inline constexpr std::size_t http_body_bytes_per_user_max = 64 << 20;
+inline constexpr std::size_t http_body_bytes_per_peer_max = 256 << 10;
+// Of a request without a valid token, such as signing in.
+inline constexpr std::size_t http_unknown_body_bytes_max = 4 << 10;
+inline constexpr std::uint64_t http_body_bytes_per_s_min = 32 << 10;
+// Requests a second on average; a burst may have four times as many.
+inline constexpr double http_requests_per_s_per_user_max = 500;
+inline constexpr double http_requests_per_s_per_peer_max = 100;
+inline constexpr double http_requests_burst_factor = 4;
+// A larger JSON body is parsed by a worker, not on the loop.
+inline constexpr std::size_t json_on_loop_bytes_max = 64 << 10;
 // Per follower. A follower that overflows it is disconnected and resumes by offset.
 inline constexpr std::size_t stream_buffer_bytes_max = 1 << 20;
 inline constexpr Duration http_idle_timeout = seconds(75);
@@ -53,6 +74,16 @@ inline constexpr std::size_t reason_bytes_max = 256;  // reasons that people giv
 inline constexpr std::size_t words_bytes_max = 500;
 inline constexpr std::uint64_t array_elements_max = 100'000;
 inline constexpr std::uint64_t queued_jobs_max = 2'000'000;
+// Quotas (core/control/quotas.h): what one user, and one project, may hold of the head by default.
+// Installation admins have no default, only what is set for them.
+inline constexpr std::int64_t user_queued_jobs_max = 200'000;
+inline constexpr std::int64_t project_queued_jobs_max = 500'000;
+inline constexpr std::int64_t user_spec_bytes_max = 256 << 20;
+inline constexpr std::int64_t project_spec_bytes_max = std::int64_t{1} << 30;
+inline constexpr std::int64_t user_file_bytes_max = std::int64_t{20} << 30;
+// Jobs looked at, and elements of an array stopped, before other requests get a turn.
+inline constexpr std::size_t jobs_walked_per_turn = 4'000;
+inline constexpr std::size_t jobs_stopped_per_turn = 500;
 inline constexpr std::size_t dependencies_max = 256;
 inline constexpr std::uint32_t retries_max = 100;
 // CPU share assumed for placing a task that requests no CPU: forty tasks per core. Without it an

@@ -272,6 +272,24 @@ std::string peer_of(int fd, std::optional<unsigned>& unix_uid) {
   return unix_uid ? fmt::format("unix:uid={}", *unix_uid) : "unix";
 }
 
+std::string network_of_peer(std::string_view peer) {
+  const auto colon = peer.rfind(':');
+  if (!peer.starts_with('[') || colon == std::string_view::npos)
+    return std::string(peer.substr(0, colon));
+  const std::string host(peer.substr(1, peer.find(']') - 1));
+  in6_addr v6{};
+  if (inet_pton(AF_INET6, host.c_str(), &v6) != 1)
+    return host;
+  if (IN6_IS_ADDR_V4MAPPED(&v6))
+    return host.substr(host.rfind(':') + 1);
+  if (IN6_IS_ADDR_LOOPBACK(&v6))
+    return host;
+  std::fill(v6.s6_addr + 8, v6.s6_addr + 16, 0);
+  char text[INET6_ADDRSTRLEN] = "";
+  inet_ntop(AF_INET6, &v6, text, sizeof text);
+  return fmt::format("{}/64", text);
+}
+
 void tune_tcp(int fd) {
   const auto set = [fd](int level, int option, int value) {
     ::setsockopt(fd, level, option, &value, sizeof value);

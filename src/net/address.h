@@ -60,6 +60,9 @@ Result<Listener> listen_on(const Address& address);
 Result<Fd> start_connect(const RawAddress& address);
 int connect_error(int fd);
 std::string peer_of(int fd, std::optional<unsigned>& unix_uid);
+// The part of a peer's address ("10.0.0.7:4711") that one sender cannot change at will: an IPv4
+// address, or the first half of an IPv6 address, of which one machine commonly has all of the rest.
+std::string network_of_peer(std::string_view peer);
 // Sends small answers at once and detects a vanished peer (power, cable) within about a minute.
 // Accepted sockets inherit these options from the listening one.
 void tune_tcp(int fd);

@@ -14,6 +14,9 @@ Fd make(int family);
 Fd accept_one(int listening);
 // The user id of the process at the other end of a Unix socket.
 std::optional<unsigned> peer_uid(int fd);
+// The user id of the process at the other end of a TCP connection within this machine. None: the
+// other end is elsewhere, or the system does not tell.
+std::optional<unsigned> loopback_peer_uid(int fd);
 // How long a connection without an answer lives. Keep-alive itself is already enabled.
 void set_patience(int fd, int idle_s, int interval_s, int count, int unanswered_ms);
 // The poll() event that reports the end of the peer's data without reading it. 0: not available.

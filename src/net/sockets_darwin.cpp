@@ -37,6 +37,10 @@ std::optional<unsigned> peer_uid(int fd) {
   return user;
 }
 
+std::optional<unsigned> loopback_peer_uid(int) {
+  return std::nullopt;
+}
+
 void set_patience(int fd, int idle_s, int interval_s, int count, int unanswered_ms) {
   const auto set = [fd](int option, int value) {
     ::setsockopt(fd, IPPROTO_TCP, option, &value, sizeof value);

@@ -192,6 +192,7 @@ std::string_view status_text(int status) {
       {415, "Unsupported Media Type"},
       {416, "Range Not Satisfiable"},
       {417, "Expectation Failed"},
+      {421, "Misdirected Request"},
       {422, "Unprocessable Content"},
       {426, "Upgrade Required"},
       {428, "Precondition Required"},

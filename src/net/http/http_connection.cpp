@@ -3,6 +3,7 @@
 #include "base/append_format.h"
 #include "base/log_fields.h"
 #include "net/address.h"
+#include "net/http/server_exchange.h"
 #include "net/http/ws_frame.h"
 #include "net/http/ws_socket.h"
 
@@ -41,86 +42,14 @@ bool may_have_body(int status) {
 
 }  // namespace
 
-// The handler's side of one request. It owns the connection, not the other way round.
-class ServerExchange final : public Exchange {
- public:
-  ServerExchange(std::shared_ptr<Connection> connection, Request request)
-      : connection_(std::move(connection)), request_(std::move(request)) {}
-  ~ServerExchange() override {
-    if (connection_ && connection_->exchange_ == this)
-      connection_->abandoned();
-  }
-  Request& request() override { return request_; }
-  void respond(Response response) override {
-    if (active())
-      connection_->respond(std::move(response));
-  }
-  void start_stream(int status, Headers headers) override {
-    if (active())
-      connection_->start_stream(status, std::move(headers));
-  }
-  bool write(std::string_view data) override { return active() && connection_->write_stream(data); }
-  std::size_t buffered() const override { return active() ? connection_->stream_->queued() : 0; }
-  void finish() override {
-    if (active())
-      connection_->finish_stream();
-  }
-  void abort() override {
-    if (active())
-      connection_->close();
-  }
-  bool open() const override { return active() && !gone_; }
-  void on_close(std::function<void()> fn) override {
-    if (gone_)
-      connection_->loop_.post(std::move(fn));
-    else if (active())
-      on_close_ = std::move(fn);
-  }
-  void on_drain(std::function<void()> fn) override {
-    if (active())
-      on_drain_ = std::make_shared<std::function<void()>>(std::move(fn));
-  }
-  Result<std::shared_ptr<WebSocket>> upgrade_websocket(WebSocket::Options options) override {
-    if (!active())
-      return fail(Code::unavailable, "the client has disconnected");
-    return connection_->upgrade(std::move(options));
-  }
-
-  void client_gone() {
-    if (gone_)
-      return;
-    gone_ = true;
-    // Posted, not called: this may run during one of the handler's calls.
-    if (on_close_)
-      connection_->loop_.post(std::exchange(on_close_, nullptr));
-  }
-  void drained() {
-    if (const auto fn = on_drain_)
-      (*fn)();
-  }
-  // The callbacks may own this exchange; dropping them breaks the cycle.
-  void detach() {
-    on_close_ = nullptr;
-    on_drain_ = nullptr;
-  }
-
- private:
-  bool active() const { return connection_->exchange_ == this; }
-  std::shared_ptr<Connection> connection_;
-  Request request_;
-  std::function<void()> on_close_;
-  std::shared_ptr<std::function<void()>> on_drain_;
-  bool gone_ = false;
-};
-
 Connection::Connection(Loop& loop,
                        ConnectionHost& host,
                        Transport transport,
-                       std::shared_ptr<void> token)
-    : loop_(loop), host_(&host) {
+                       std::shared_ptr<Admission::Place> place)
+    : loop_(loop), host_(&host), place_(std::move(place)) {
   peer_ = peer_of(transport.fd(), peer_uid_);
   stream_ = std::make_shared<Stream>(loop, std::move(transport), this);
-  stream_->token = std::move(token);
+  stream_->token = place_;
   deadline_ = loop.steady() + host.options().header_timeout;
 }
 
@@ -138,6 +67,7 @@ void Connection::close() {
     return;
   const auto keep = shared_from_this();
   state_ = State::closed;
+  place_->detach();
   if (stream_)
     stream_->close();
   plan_ = {};
@@ -179,12 +109,15 @@ void Connection::check_deadlines(SteadyTime now) {
     return;
   switch (state_) {
     case State::head:
-      if (parser_ && parser_->started())
+      if (parser_ && parser_->started()) {
+        host_->refused(Refused::slow_head, place_->peer());
         refuse(408, "the request's header did not arrive in time");
-      else
+      } else {
         close();
+      }
       return;
     case State::body:
+      host_->refused(Refused::slow_body, place_->peer());
       return refuse(408, "the request's body did not arrive in time");
     case State::draining:
       return close();
@@ -223,6 +156,7 @@ void Connection::stream_failed(std::string reason) {
 
 void Connection::stream_drained() {
   const auto keep = shared_from_this();
+  (void)place_->set_unsent(0, loop_.steady());
   if (state_ == State::streaming && exchange_)
     exchange_->drained();
 }
@@ -291,6 +225,8 @@ bool Connection::head_arrived() {
   state_ = State::body;
   plan_ = {};
   body_bytes_ = 0;
+  if (!admit())
+    return false;
   const auto expect = request_.headers.get("Expect");
   if (!expect.empty() && !equal_nocase(expect, "100-continue")) {
     refuse(417, "the only supported expectation is 100-continue");
@@ -298,7 +234,8 @@ bool Connection::head_arrived() {
   }
   if (!head.has_body())
     return true;
-  deadline_ = loop_.steady() + host_->options().body_idle_timeout;
+  body_began_at_ = loop_.steady();
+  deadline_ = body_began_at_ + host_->options().body_idle_timeout;
   if (!choose_body_plan())
     return false;
   if (!expect.empty())
@@ -306,13 +243,26 @@ bool Connection::head_arrived() {
   return true;
 }
 
+// Whether the caller's share of the server allows another request.
+bool Connection::admit() {
+  Caller caller;
+  if (const auto& identify = host_->options().identify) {
+    const auto found = guarded([&]() -> Result<Caller> { return identify(request_); });
+    if (found)
+      caller = std::move(*found);
+  }
+  const Status admitted = place_->begin(caller, loop_.steady());
+  if (!admitted)
+    refuse(admitted.error());
+  return admitted.has_value();
+}
+
 bool Connection::choose_body_plan() {
   if (const auto& policy = host_->options().body_policy) {
     auto plan = guarded([&] { return policy(request_); });
     if (!plan) {
-      keep_alive_ = false;
-      head_only_ = false;
-      send_whole(problem(plan.error(), request_id_), false);
+      host_->refused(Refused::body, place_->peer());
+      refuse(plan.error());
       return false;
     }
     plan_ = std::move(*plan);
@@ -333,14 +283,22 @@ bool Connection::take_body(std::string_view data) {
     refuse(413, fmt::format("the body exceeds the limit of {} bytes", plan_.bytes_max));
     return false;
   }
-  deadline_ = loop_.steady() + host_->options().body_idle_timeout;
+  // A sender must not only send something now and then: that would hold the connection for ages.
+  const auto& options = host_->options();
+  const Duration earned = milliseconds(static_cast<std::int64_t>(
+      body_bytes_ * 1000 / std::max<std::uint64_t>(options.body_bytes_per_s_min, 1)));
+  deadline_ = std::min(loop_.steady() + options.body_idle_timeout,
+                       body_began_at_ + options.body_idle_timeout + earned);
   if (!plan_.on_chunk) {
+    if (const Status held = place_->add_body(data.size(), loop_.steady()); !held) {
+      refuse(held.error());
+      return false;
+    }
     request_.body.append(data);
     return true;
   }
   if (const auto taken = guarded([&] { return plan_.on_chunk(data); }); !taken) {
-    keep_alive_ = false;
-    send_whole(problem(taken.error(), request_id_), false);
+    refuse(taken.error());
     return false;
   }
   return true;
@@ -348,6 +306,7 @@ bool Connection::take_body(std::string_view data) {
 
 void Connection::dispatch() {
   state_ = State::handling;
+  place_->engage();
   dispatched_at_ = loop_.steady();
   deadline_.reset();
   parser_.reset();
@@ -390,6 +349,15 @@ void Connection::refuse(int status, std::string_view detail, std::string_view hi
   head_only_ = false;
   keep_alive_ = false;
   send_whole(problem(status, detail, hint, request_id_), false);
+}
+
+void Connection::refuse(const Error& error) {
+  head_only_ = false;
+  keep_alive_ = false;
+  Response answer = problem(error, request_id_);
+  if (answer.status == 429 || answer.status == 503)
+    answer.headers.set("Retry-After", "1");
+  send_whole(std::move(answer), false);
 }
 
 std::string Connection::response_head(int status,
@@ -460,6 +428,8 @@ void Connection::send_whole(Response response, bool keep_alive) {
     response.body.clear();
   }
   stream_->send(std::move(head), std::move(response.body));
+  if (!place_->set_unsent(stream_->queued(), loop_.steady()))
+    return close();
   answered();
 }
 
@@ -476,6 +446,8 @@ void Connection::answered() {
     return;
   parser_.reset();
   plan_ = {};
+  request_ = {};
+  place_->end();
   if (!keep_alive_)
     return say_goodbye();
   state_ = State::head;
@@ -525,6 +497,12 @@ bool Connection::write_stream(std::string_view data) {
   if (stream_->queued() > 0 &&
       stream_->queued() + data.size() > host_->options().stream_buffer_bytes_max)
     return false;
+  // With an empty queue nothing would tell the writer to go on.
+  if (!place_->set_unsent(stream_->queued() + data.size(), loop_.steady()) &&
+      stream_->queued() > 0) {
+    (void)place_->set_unsent(stream_->queued(), loop_.steady());
+    return false;
+  }
   if (stream_bytes_left_) {
     if (data.size() > *stream_bytes_left_) {
       log_error("request {}: the streamed answer is longer than its Content-Length", request_id_);

@@ -7,6 +7,7 @@
 // could lose the answer.
 #pragma once
 
+#include "net/http/admission.h"
 #include "net/http/http_parser.h"
 #include "net/http/http_server.h"
 #include "net/stream.h"
@@ -25,13 +26,17 @@ class ConnectionHost {
   virtual bool stopping() const = 0;
   virtual std::string_view date() = 0;  // for the Date header
   virtual std::string next_request_id() = 0;
+  virtual void refused(Refused reason, const std::string& peer) = 0;
   virtual void forget(Connection& connection) = 0;
   virtual void upgraded(const std::shared_ptr<WebSocket>& socket) = 0;
 };
 
 class Connection : public StreamOwner, public std::enable_shared_from_this<Connection> {
  public:
-  Connection(Loop& loop, ConnectionHost& host, Transport transport, std::shared_ptr<void> token);
+  Connection(Loop& loop,
+             ConnectionHost& host,
+             Transport transport,
+             std::shared_ptr<Admission::Place> place);
   ~Connection() override;
   void start();
   void check_deadlines(SteadyTime now);
@@ -50,10 +55,12 @@ class Connection : public StreamOwner, public std::enable_shared_from_this<Conne
 
   void process();
   bool head_arrived();
+  bool admit();
   bool choose_body_plan();
   bool take_body(std::string_view data);
   void dispatch();
   void refuse(int status, std::string_view detail, std::string_view hint = {});
+  void refuse(const Error& error);
   void respond(Response response);
   void answered();  // the current exchange is over
   void say_goodbye();
@@ -78,6 +85,7 @@ class Connection : public StreamOwner, public std::enable_shared_from_this<Conne
   std::string pending_;  // received, from consumed_ on not yet parsed
   std::size_t consumed_ = 0;
   bool processing_ = false;
+  std::shared_ptr<Admission::Place> place_;
   std::string peer_;
   std::optional<unsigned> peer_uid_;
 
@@ -85,6 +93,7 @@ class Connection : public StreamOwner, public std::enable_shared_from_this<Conne
   Request request_;
   BodyPlan plan_;
   std::uint64_t body_bytes_ = 0;
+  SteadyTime body_began_at_;
   ServerExchange* exchange_ = nullptr;
   std::string request_id_;
   SteadyTime dispatched_at_;

@@ -15,6 +15,10 @@ namespace billow::net {
 namespace {
 constexpr int accepts_per_wakeup_max = 64;
 constexpr Duration accept_pause = milliseconds(100);  // when the process is out of descriptors
+// Answers that clients do not read: of a peer without a token, a few times the dashboard's files.
+constexpr std::uint64_t unsent_bytes_per_peer_max = 8 << 20;
+constexpr std::uint64_t unsent_bytes_per_user_max = 256 << 20;
+constexpr Duration accept_quiet = seconds(10);  // between two log lines about that
 
 // Often enough for the shortest timeout, but at most a few times a second.
 Duration sweep_period(const HttpServer::Options& o) {
@@ -24,6 +28,78 @@ Duration sweep_period(const HttpServer::Options& o) {
 }
 }  // namespace
 
+namespace {
+// A server that knows nobody cannot tell strangers from callers: all of them get a caller's share,
+// at any rate.
+ServerLimits limits_for(const HttpServer::Options& options) {
+  ServerLimits limits = options.limits;
+  if (options.identify)
+    return limits;
+  limits.strangers_max = limits.connections_max;
+  limits.per_peer = limits.per_caller;
+  limits.per_peer.requests_per_s = limits.per_peer.requests_burst = 1e9;
+  return limits;
+}
+}  // namespace
+
+ShareLimits ServerLimits::limits_of_peers() {
+  const double rate = limits::http_requests_per_s_per_peer_max;
+  return {.connections_max = limits::http_connections_per_peer_max,
+          .requests_max = limits::http_connections_per_peer_max,
+          .body_bytes_max = limits::http_body_bytes_per_peer_max,
+          .unsent_bytes_max = unsent_bytes_per_peer_max,
+          .requests_per_s = rate,
+          .requests_burst = rate * limits::http_requests_burst_factor};
+}
+
+ShareLimits ServerLimits::limits_of_callers() {
+  const double rate = limits::http_requests_per_s_per_user_max;
+  return {.connections_max = limits::http_connections_per_user_max,
+          .requests_max = limits::http_connections_per_user_max,
+          .body_bytes_max = limits::http_body_bytes_per_user_max,
+          .unsent_bytes_max = unsent_bytes_per_user_max,
+          .requests_per_s = rate,
+          .requests_burst = rate * limits::http_requests_burst_factor};
+}
+
+std::string_view refused_name(Refused reason) {
+  switch (reason) {
+    case Refused::connection:
+      return "connection";
+    case Refused::displaced:
+      return "displaced";
+    case Refused::requests:
+      return "requests";
+    case Refused::rate:
+      return "rate";
+    case Refused::body_bytes:
+      return "body_bytes";
+    case Refused::body:
+      return "body";
+    case Refused::slow_head:
+      return "slow_head";
+    case Refused::slow_body:
+      return "slow_body";
+    case Refused::unsent_bytes:
+      return "unsent_bytes";
+  }
+  return "";
+}
+
+std::string_view caller_kind_name(CallerKind kind) {
+  switch (kind) {
+    case CallerKind::stranger:
+      return "stranger";
+    case CallerKind::user:
+      return "user";
+    case CallerKind::node:
+      return "node";
+    case CallerKind::local:
+      return "unix";
+  }
+  return "";
+}
+
 struct HttpServer::Impl final : ConnectionHost {
   struct Listening {
     Listener listener;
@@ -32,7 +108,11 @@ struct HttpServer::Impl final : ConnectionHost {
   };
 
   Impl(Loop& l, Options o, Handler h)
-      : loop(l), settings(std::move(o)), on_request(std::move(h)), id_prefix(random_token(6)) {}
+      : loop(l),
+        settings(std::move(o)),
+        on_request(std::move(h)),
+        admission(std::make_shared<Admission>(limits_for(settings))),
+        id_prefix(random_token(6)) {}
   ~Impl() override {
     auto gone = std::exchange(connections, {});
     for (auto& [key, connection] : gone)
@@ -50,6 +130,9 @@ struct HttpServer::Impl final : ConnectionHost {
   const Handler& handler() const override { return on_request; }
   bool stopping() const override { return is_stopping; }
   std::string next_request_id() override { return fmt::format("{}-{:x}", id_prefix, ++id_counter); }
+  void refused(Refused reason, const std::string& peer) override {
+    admission->note(reason, peer, loop.steady());
+  }
   void forget(Connection& connection) override { connections.erase(&connection); }
   void upgraded(const std::shared_ptr<WebSocket>& socket) override {
     // Closed ones are removed whenever the list has doubled: constant cost on average.
@@ -94,8 +177,11 @@ struct HttpServer::Impl final : ConnectionHost {
       Fd fd = sockets::accept_one(item.listener.fd.get());
       if (!fd) {
         if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-          log_error("cannot accept connections: {}; raise the limit of open files",
-                    ::strerror(errno));
+          if (loop.steady() - accept_failed_at > accept_quiet) {
+            log_error("cannot accept connections: {}; raise the limit of open files",
+                      ::strerror(errno));
+            accept_failed_at = loop.steady();
+          }
           item.watch.cancel();
           accept_again = loop.after(accept_pause, [this] {
             for (auto& each : listening)
@@ -110,7 +196,8 @@ struct HttpServer::Impl final : ConnectionHost {
   }
 
   void serve(Fd fd, bool with_tls) {
-    if (*live >= settings.connections_max) {
+    auto place = admission->enter(peer_at(fd.get()), loop.steady());
+    if (!place) {
       // Best effort: the answer fits the socket's buffer, and a TLS client sees a broken handshake.
       static constexpr std::string_view busy =
           "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: "
@@ -119,8 +206,6 @@ struct HttpServer::Impl final : ConnectionHost {
           ::send(fd.get(), busy.data(), busy.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
       return;
     }
-    ++*live;
-    std::shared_ptr<void> token(nullptr, [count = live](void*) { --*count; });
     auto open = [&]() -> Result<Transport> {
       if (with_tls)
         return Transport::with_tls(std::move(fd), tls);
@@ -129,8 +214,11 @@ struct HttpServer::Impl final : ConnectionHost {
     auto transport = open();
     if (!transport)
       return log_error("{}", transport.error().message);
-    auto connection =
-        std::make_shared<Connection>(loop, *this, std::move(*transport), std::move(token));
+    auto connection = std::make_shared<Connection>(loop, *this, std::move(*transport), place);
+    place->wait_with([weak = std::weak_ptr(connection)] {
+      if (const auto dropped = weak.lock())
+        dropped->close();
+    });
     connections.emplace(connection.get(), connection);
     connection->start();
   }
@@ -144,6 +232,7 @@ struct HttpServer::Impl final : ConnectionHost {
     for (const auto& connection : swept)
       connection->check_deadlines(now);
     swept.clear();
+    admission->report(now);
   }
 
   void close_listeners() {
@@ -164,8 +253,7 @@ struct HttpServer::Impl final : ConnectionHost {
   std::vector<std::shared_ptr<Connection>> swept;
   std::vector<std::weak_ptr<WebSocket>> sockets;
   std::size_t sockets_sweep_at = 64;
-  std::shared_ptr<std::size_t> live =
-      std::make_shared<std::size_t>(0);  // outlives the server with its WebSockets
+  std::shared_ptr<Admission> admission;  // outlives the server with its WebSockets
   std::string id_prefix;
   std::uint64_t id_counter = 0;
   std::time_t date_second = 0;
@@ -173,6 +261,7 @@ struct HttpServer::Impl final : ConnectionHost {
   bool is_stopping = false;
   Timer sweep;
   Timer accept_again;
+  SteadyTime accept_failed_at;
 };
 
 Result<std::unique_ptr<HttpServer>> HttpServer::create(Loop& loop,
@@ -193,7 +282,11 @@ std::vector<std::string> HttpServer::bound_addresses() const {
 }
 
 std::size_t HttpServer::connections() const {
-  return *impl_->live;
+  return impl_->admission->connections();
+}
+
+ServerFigures HttpServer::figures() const {
+  return impl_->admission->figures();
 }
 
 void HttpServer::stop_listening() {
