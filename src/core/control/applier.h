@@ -135,6 +135,8 @@ struct Applier {
   void operator()(const PriceRemoved& e);
   void operator()(const NodePriceSet&) {}  // only the books use it
   void operator()(const BudgetSet& e);
+  void operator()(const QuotaSet& e);
+  void operator()(const QuotaRemoved& e);
   void operator()(const BudgetRemoved& e);
   void operator()(const BudgetWarned& e);
   void operator()(const JobHeld& e);

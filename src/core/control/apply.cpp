@@ -4,6 +4,7 @@
 #include "core/control/applier.h"
 #include "core/control/elastic.h"
 #include "core/control/money.h"
+#include "core/control/quotas.h"
 
 #include <fmt/format.h>
 
@@ -89,6 +90,7 @@ void Applier::operator()(const JobsSubmitted& e) {
     if (at->second.state == JobState::queued)
       state.index.enqueue(request_of(state, at->second));
   }
+  hold(state, e.user, e.project, elements, spec_bytes(*e.spec));
   state.next_job = std::max(state.next_job, e.first.value + e.count);
   if (!e.idempotency_key.empty()) {
     state.idempotency.push_back({e.idempotency_key, e.first, event.at});
@@ -299,11 +301,13 @@ void Applier::operator()(const JobEnded& e) {
     else if (a.worst_code == 0)
       a.worst_code = e.state == JobState::failed ? e.exit.shell_code() : 125;
     if (a.left == 0) {
+      release(state, j.user, j.project, 0, spec_bytes(*a.spec));
       state.finished_arrays.push_back({std::move(a), event.at});
       state.durations.forget_array(j.array);
       state.arrays.erase(j.array);
     }
   }
+  release(state, j.user, j.project, 1, j.array ? 0 : spec_bytes(*j.spec));
   replica_ended(j);
   finished.job = std::move(j);
   state.jobs.erase(found);

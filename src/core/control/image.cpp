@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "core/control/applier.h"
 #include "core/control/elastic.h"
+#include "core/control/quotas.h"
 #include "core/wire/codec.h"
 
 namespace billow::control {
@@ -89,6 +90,7 @@ struct StateImage {
   std::vector<Secret> secrets;
   std::vector<SavedEnvironment> saved_environments;
   std::vector<Volume> volumes;
+  std::vector<HeadQuota> quotas;
   std::vector<Reservation> reservations;
   std::uint64_t next_reservation = 1;
   std::vector<Durations::Runs> durations;
@@ -130,6 +132,7 @@ struct StateImage {
     v("secrets", s.secrets);
     v("saved_environments", s.saved_environments);
     v("volumes", s.volumes);
+    v("quotas", s.quotas);
   }
 };
 
@@ -235,6 +238,7 @@ void rebuild_derived(State& state,
     state.job_by_key[key.key] = key.first;
   for (const auto& [id, job] : state.jobs)
     derive_job(state, job, placed);
+  derive_holdings(state);
   for (const auto& u : usage)
     state.index.set_usage(u);
 }
@@ -298,6 +302,8 @@ void restore_tables(StateImage& in, State& state) {
     state.saved_environments[{x.project, x.name}] = std::move(x);
   for (auto& x : in.volumes)
     state.volumes[x.name] = std::move(x);
+  for (const auto& x : in.quotas)
+    state.quotas[x.key] = x.limit;
   for (auto& x : in.environments)
     state.environments[x.digest] = {std::make_shared<const Environment>(std::move(x.env)), x.uses};
   for (auto& x : in.pools.pools) {
@@ -343,6 +349,8 @@ std::string image(const State& state) {
   out.secrets = values_of(state.secrets);
   out.saved_environments = values_of(state.saved_environments);
   out.volumes = values_of(state.volumes);
+  for (const auto& [key, limit] : state.quotas)
+    out.quotas.push_back({key, limit});
   for (const auto& [digest, stored] : std::map<std::string, StoredEnvironment>(
            state.environments.begin(), state.environments.end()))
     out.environments.push_back({digest, stored.env ? *stored.env : Environment{}, stored.uses});

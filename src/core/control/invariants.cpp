@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <algorithm>
 
+#include "core/control/quotas.h"
 #include "core/control/state.h"
 #include "core/ledger/meter.h"
 
@@ -264,6 +265,8 @@ Status check_invariants(const State& state) {
   }
   if (count != state.count)
     return broken("the counts by state are wrong");
+  if (!holdings_agree(state))
+    return broken("what users and projects hold was counted wrong");
   for (const auto& [at, id] : state.backing_off) {
     const Job* job = state.find_job(id);
     if (!job || job->not_before.ns != at)

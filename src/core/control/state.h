@@ -78,6 +78,13 @@ struct FinishedArray {
   WallTime ended_at;
 };
 
+// What a user or a project holds of the head (quotas.h).
+struct Holding {
+  std::uint64_t jobs = 0;
+  std::uint64_t spec_bytes = 0;
+  bool operator==(const Holding&) const = default;
+};
+
 struct State {
   Seq seq = 0;      // of the last event applied
   WallTime at;      // its time: recorded time never runs backwards, even over restarts
@@ -106,7 +113,8 @@ struct State {
   std::map<std::pair<ProjectId, std::string>, Secret> secrets;
   std::map<std::pair<ProjectId, std::string>, SavedEnvironment> saved_environments;
   std::map<std::string, Volume> volumes;
-  std::deque<IdempotencyKey> idempotency;  // oldest first
+  std::deque<IdempotencyKey> idempotency;   // oldest first
+  std::map<QuotaKey, std::int64_t> quotas;  // set by admins; -1: no limit
   Money money;
 
   // Derived: rebuilt from the above by `rebuild_derived`, kept up to date by `apply`.
@@ -120,6 +128,8 @@ struct State {
   std::map<std::string, std::set<JobId>>
       replicas;                             // live ones, by endpoint; also of one just deleted
   std::map<JobState, std::uint64_t> count;  // live jobs by state
+  std::map<UserId, Holding> held_by_user;
+  std::map<ProjectId, Holding> held_by_project;
 
   // Output of the last `apply` calls, taken by the shell; not part of the state.
   std::vector<FinishedJob> finished_jobs;

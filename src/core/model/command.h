@@ -24,6 +24,9 @@ struct StopJob {
   JobId job;  // a job, an array, or an element
   std::string reason;
   bool force = false;  // without grace
+  // Waiting elements of an array that are stopped at once; the caller asks again for the others.
+  // 0: all of them.
+  std::uint64_t elements_max = 0;
 };
 struct AgentHello {
   NodeOffer offer;
@@ -80,6 +83,13 @@ struct SetProject {
   std::optional<bool> may_borrow;
   std::optional<OrderPolicy> policy;
   std::optional<std::vector<std::string>> regions, pools;
+};
+// By an admin. RemoveQuota: the default applies again.
+struct SetQuota {
+  HeadQuota quota;
+};
+struct RemoveQuota {
+  QuotaKey quota;
 };
 struct Reserve {
   std::string name;  // may be empty
@@ -369,7 +379,9 @@ struct CommandKinds : Kinds<StartHead,
                             RemoveEnvironment,
                             DeclareVolume,
                             RemoveVolume,
-                            ImageFound> {};
+                            ImageFound,
+                            SetQuota,
+                            RemoveQuota> {};
 using Command = OneOf<CommandKinds>;
 
 }  // namespace billow

@@ -15,6 +15,7 @@
 #include "core/model/node.h"
 #include "core/model/one_of.h"
 #include "core/model/pool.h"
+#include "core/model/quota.h"
 #include "core/model/reservation.h"
 
 namespace billow {
@@ -284,6 +285,23 @@ struct ProjectChanged {
     v("quota", s.quota);
   }
 };
+struct QuotaSet {
+  static constexpr const char* kind = "quota_set";
+  HeadQuota quota;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("quota", s.quota);
+  }
+};
+// The default applies again.
+struct QuotaRemoved {
+  static constexpr const char* kind = "quota_removed";
+  QuotaKey quota;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("quota", s.quota);
+  }
+};
 struct ReservationMade {
   static constexpr const char* kind = "reservation_made";
   Reservation reservation;
@@ -466,7 +484,9 @@ struct EventKinds : Kinds<HeadStarted,
                           VolumeRemoved,
                           ReservationLeft,
                           JobImageFound,
-                          TaskRerated> {};
+                          TaskRerated,
+                          QuotaSet,
+                          QuotaRemoved> {};
 using EventBody = OneOf<EventKinds>;
 
 struct Event {

@@ -1,5 +1,6 @@
 // Decisions about jobs: submitting and stopping them.
 #include "core/control/decide/decider.h"
+#include "core/control/quotas.h"
 
 #include <fmt/format.h>
 
@@ -108,6 +109,10 @@ Decision Decider::operator()(const SubmitJob& c) {
   if (state.jobs.size() + (spec.array ? spec.array->count() : 1) > limits::queued_jobs_max)
     return fail(Code::exhausted, fmt::format("the queue is full ({} jobs)", state.jobs.size()),
                 "wait for some to finish");
+  BILLOW_TRY_VOID(check_quotas(state, {.user = c.user,
+                                       .project = project,
+                                       .jobs = spec.array ? spec.array->count() : 1,
+                                       .spec_bytes = spec_bytes(spec) + env_bytes(c.env)}));
 
   std::uint32_t waiting_for = 0;
   for (const Dependency& d : spec.after) {
@@ -179,9 +184,14 @@ Decision Decider::operator()(const StopJob& c) {
   // Waiting elements end first, so that none starts in the capacity that its sibling frees.
   const auto begin = state.jobs.lower_bound(JobId(c.job.value + 1));
   const auto end = state.jobs.upper_bound(JobId(c.job.value + array->second.count));
-  for (auto at = begin; at != end; ++at)
-    if (at->second.state != JobState::running)
-      stop_one(events, at->second, c);
+  std::uint64_t waiting = 0;
+  for (auto at = begin; at != end; ++at) {
+    if (at->second.state == JobState::running)
+      continue;
+    stop_one(events, at->second, c);
+    if (++waiting == c.elements_max)
+      return events;
+  }
   for (auto at = begin; at != end; ++at)
     if (at->second.state == JobState::running)
       stop_one(events, at->second, c);

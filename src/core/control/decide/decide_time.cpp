@@ -7,6 +7,7 @@
 #include "base/spoken_name.h"
 #include "base/text.h"
 #include "core/control/decide/cron.h"
+#include "core/control/quotas.h"
 #include "core/wire/codec.h"
 
 namespace billow::control {
@@ -53,8 +54,16 @@ Decision Decider::operator()(const Tick&) {
       events.push_back(ScheduleFired{id, {}, next, "its user may no longer submit to the project"});
       continue;
     }
-    events.push_back(ScheduleFired{id, JobId(next_job), next, ""});
     JobSpec spec = *schedule.spec;
+    if (const Status fits = check_quotas(state, {.user = schedule.user,
+                                                 .project = schedule.project,
+                                                 .jobs = spec.array ? spec.array->count() : 1,
+                                                 .spec_bytes = spec_bytes(spec)});
+        !fits) {
+      events.push_back(ScheduleFired{id, {}, next, fits.error().message});
+      continue;
+    }
+    events.push_back(ScheduleFired{id, JobId(next_job), next, ""});
     spec.labels["schedule"] = schedule.name;
     const std::uint64_t count = spec.array ? spec.array->count() + 1 : 1;
     submit_events(events, JobId(next_job), std::move(spec), {}, schedule.project, schedule.user, 0,

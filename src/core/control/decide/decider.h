@@ -95,6 +95,8 @@ struct Decider {
 
   // ---- sharing: quotas and reservations (sharing.cpp), elastic gangs (elastic.cpp)
   Decision operator()(const SetProject& c);
+  Decision operator()(const SetQuota& c);
+  Decision operator()(const RemoveQuota& c);
   Decision operator()(const Reserve& c);
   Decision operator()(const CancelReservation& c);
   EventBody end_reservation(const Reservation& reservation,

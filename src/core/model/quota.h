@@ -1,0 +1,52 @@
+// Quotas: how much of the head one user or one project may hold, so that nobody fills it for
+// everybody. (GPUs are shared by `Quota` in place.h.)
+#pragma once
+
+#include <cstdint>
+
+#include "base/enums.h"
+
+namespace billow {
+
+enum class QuotaScope { user, project };
+BILLOW_ENUM_NAMES(QuotaScope, {QuotaScope::user, "user"}, {QuotaScope::project, "project"});
+
+enum class QuotaKind {
+  queued_jobs,     // jobs that have not ended, each element of an array counted
+  spec_bytes,      // texts of their descriptions and variables
+  file_bytes,      // uploaded files; of a user only
+  connections,     // to the head, at a time; of a user only
+  requests_per_s,  // to the head, on average; of a user only
+};
+BILLOW_ENUM_NAMES(QuotaKind,
+                  {QuotaKind::queued_jobs, "queued-jobs"},
+                  {QuotaKind::spec_bytes, "spec-bytes"},
+                  {QuotaKind::file_bytes, "file-bytes"},
+                  {QuotaKind::connections, "connections"},
+                  {QuotaKind::requests_per_s, "requests-per-s"});
+
+struct QuotaKey {
+  QuotaScope scope = QuotaScope::user;
+  std::uint64_t of = 0;  // UserId or ProjectId; 0: everybody without a quota of their own
+  QuotaKind kind = QuotaKind::queued_jobs;
+  auto operator<=>(const QuotaKey&) const = default;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("scope", s.scope);
+    v("of", s.of);
+    v("kind", s.kind);
+  }
+};
+
+struct HeadQuota {
+  QuotaKey key;
+  std::int64_t limit = -1;  // -1: none
+  bool operator==(const HeadQuota&) const = default;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("key", s.key);
+    v("limit", s.limit);
+  }
+};
+
+}  // namespace billow
