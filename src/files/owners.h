@@ -25,6 +25,7 @@ class Owners {
  public:
   explicit Owners(std::string directory) : directory_(std::move(directory)) {}
   bool has(const std::string& owner, const Sha256& digest) { return of(owner).contains(digest); }
+  const DigestSet& all_of(const std::string& owner) { return of(owner); }
   Status add(const std::string& owner, const std::vector<Sha256>& digests);
   // Drops digests for which `kept` returns false, for all owners in memory.
   void prune(const std::function<bool(const Sha256&)>& kept);

@@ -122,19 +122,39 @@ std::vector<Sha256> Store::missing(const std::string& owner, const std::vector<S
   return out;
 }
 
-Status Store::add(const std::string& owner, std::string_view pack) {
+std::uint64_t Store::bytes_of(const std::string& owner) {
+  std::lock_guard lock(mutex_);
+  return bytes_of_locked(owner);
+}
+
+std::uint64_t Store::bytes_of_locked(const std::string& owner) {
+  const auto [found, fresh] = owned_bytes_.try_emplace(owner, 0);
+  if (fresh)
+    for (const Sha256& digest : owners_.all_of(owner))
+      if (const auto place = places_.find(digest); place != places_.end())
+        found->second += place->second.size;
+  return found->second;
+}
+
+Status Store::add(const std::string& owner, std::string_view pack, const OwnerLimit& limit) {
   std::vector<Sha256> brought;
+  std::uint64_t newly_owned = 0;
   std::string fresh;  // the pieces that are new, as a pack
   std::vector<std::pair<Sha256, std::pair<std::uint64_t, std::uint32_t>>> pieces;
   bool all_fresh = true;
   BILLOW_TRY_VOID(each_piece(pack, [&](const Sha256& digest, std::string_view bytes) -> Status {
     brought.push_back(digest);
+    if (!owner.empty() && !owned(owner, digest))
+      newly_owned += bytes.size();
     pieces.push_back({digest,
                       {static_cast<std::uint64_t>(bytes.data() - pack.data()),
                        static_cast<std::uint32_t>(bytes.size())}});
     all_fresh = all_fresh && !has(digest);
     return {};
   }));
+  if (limit.error)
+    if (const std::uint64_t wanted = bytes_of(owner) + newly_owned; wanted > limit.bytes_max)
+      return pass(limit.error(wanted));
   if (!all_fresh) {
     std::erase_if(pieces, [&](const auto& piece) { return has(piece.first); });
     for (auto& [digest, where] : pieces) {
@@ -168,6 +188,8 @@ Status Store::add(const std::string& owner, std::string_view pack) {
   if (owner.empty())
     return {};
   std::lock_guard lock(mutex_);
+  if (const auto counted = owned_bytes_.find(owner); counted != owned_bytes_.end())
+    counted->second += newly_owned;
   return owners_.add(owner, brought);
 }
 
@@ -289,6 +311,7 @@ Status Store::remove_from_pack(Packs::iterator pack, const DigestSet& removed) {
 }
 
 void Store::prune_owners() {
+  owned_bytes_.clear();
   owners_.prune([this](const Sha256& digest) {
     return places_.contains(digest) || file_exists(tree_path(digest));
   });

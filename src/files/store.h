@@ -33,6 +33,12 @@ inline constexpr std::uint64_t head_files_bytes_max = 50ull << 30;
 
 namespace billow::files {
 
+// What one owner may bring, and the error beyond it.
+struct OwnerLimit {
+  std::uint64_t bytes_max = UINT64_MAX;
+  std::function<Error(std::uint64_t wanted)> error;
+};
+
 class Store {
  public:
   // Content that is never removed, regardless of the limit.
@@ -55,7 +61,8 @@ class Store {
   std::vector<Sha256> missing(const std::string& owner, const std::vector<Sha256>& digests);
   // Checks every piece and rejects the whole pack if one is wrong. Stores only new pieces. The
   // owner then owns all of them.
-  Status add(const std::string& owner, std::string_view pack);
+  Status add(const std::string& owner, std::string_view pack, const OwnerLimit& limit = {});
+  std::uint64_t bytes_of(const std::string& owner);  // of what it has brought and is still kept
   Result<std::string> read(const Sha256& digest) const;
 
   // Lists of trees by digest. Add a list after its pieces.
@@ -92,6 +99,7 @@ class Store {
   void touch(Packs::iterator pack) const;
   void trim_locked();
   void prune_owners();
+  std::uint64_t bytes_of_locked(const std::string& owner);
   Status each_piece_of(const Sha256& tree, const std::function<void(const Sha256&)>& visit) const;
   Result<DigestSet> pieces_only_of(const std::vector<Sha256>& trees) const;
   Status remove_from_pack(Packs::iterator pack, const DigestSet& removed);
@@ -108,6 +116,7 @@ class Store {
   std::unordered_map<Sha256, Place, DigestHash> places_;
   std::uint64_t bytes_ = 0;
   Owners owners_;
+  std::unordered_map<std::string, std::uint64_t> owned_bytes_;  // counted when first asked for
   SteadyTime trim_again_;  // after an attempt that could not free enough
 };
 
