@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -11,6 +12,20 @@
 
 namespace billow::supervise {
 namespace {
+// Free space is looked at after so many bytes: twenty tasks write at most 20 MiB in between.
+constexpr std::uint64_t space_checked_every = 1u << 20;
+
+// Whether less than a twentieth of the disk is free, or 512 MiB of a large one.
+bool below_reserve(int fd) {
+  struct statvfs disk {};
+  if (fstatvfs(fd, &disk) != 0)
+    return false;
+  const std::uint64_t all = static_cast<std::uint64_t>(disk.f_blocks) * disk.f_frsize;
+  const std::uint64_t free = static_cast<std::uint64_t>(disk.f_bavail) * disk.f_frsize;
+  const std::uint64_t most = 512u << 20;
+  return free < (all / 20 < most ? all / 20 : most);
+}
+
 Text<64> segment_name(std::uint64_t base) {
   Text<64> name;
   name << "out." << base << ".log";
@@ -50,11 +65,30 @@ bool LogWriter::rotate() {
   close(fd_);
   fd_ = -1;
   old_bases_[old_count_++] = base_;
-  if (old_count_ >= segments_max_) {
-    unlink(segment_name(old_bases_[0]).data);
-    memmove(old_bases_, old_bases_ + 1, --old_count_ * sizeof(old_bases_[0]));
-  }
+  if (old_count_ >= segments_max_)
+    drop_oldest_segment();
   return open_segment();
+}
+
+void LogWriter::drop_oldest_segment() {
+  unlink(segment_name(old_bases_[0]).data);
+  memmove(old_bases_, old_bases_ + 1, --old_count_ * sizeof(old_bases_[0]));
+}
+
+bool LogWriter::leaves_the_reserve(std::uint64_t bytes) {
+  if (unchecked_bytes_ + bytes < space_checked_every) {
+    unchecked_bytes_ += bytes;
+    return true;
+  }
+  while (below_reserve(fd_)) {
+    if (old_count_ == 0) {
+      error_ = ENOSPC;
+      return false;
+    }
+    drop_oldest_segment();
+  }
+  unchecked_bytes_ = 0;
+  return true;
 }
 
 bool LogWriter::write_records(const Record* records, int count, std::int64_t wall) {
@@ -71,6 +105,8 @@ bool LogWriter::write_records(const Record* records, int count, std::int64_t wal
     total += sizeof(heads[i]) + records[i].bytes;
   }
   if (end_ > base_ && end_ - base_ + total > segment_bytes_ && !rotate())
+    return false;
+  if (!leaves_the_reserve(total))
     return false;
   ssize_t n;
   do

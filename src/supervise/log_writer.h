@@ -1,9 +1,11 @@
 // The job's output on disk: framed records, in the order they were read, in segments of which the
 // oldest are dropped first.
 //
-// A full disk never stops the job. If a record cannot be written whole, the file is truncated to
-// its last whole record and the lost bytes are counted. When records fit again, a notice before the
-// first one says how many bytes are missing and why.
+// A full disk never stops the job, and logs never fill it: below a reserve of free space the log
+// gives up its own oldest segment, then loses records after its first MiB, so that the head's
+// journal and everybody else can still write. If a record cannot be written whole, the file is
+// truncated to its last whole record and the lost bytes are counted. When records fit again, a
+// notice before the first one says how many bytes are missing and why.
 #pragma once
 
 #include <cstddef>
@@ -29,6 +31,8 @@ class LogWriter {
  private:
   bool open_segment();
   bool rotate();
+  void drop_oldest_segment();
+  bool leaves_the_reserve(std::uint64_t bytes);
   // Writes one record, or a notice of a loss and one record, whole or not at all.
   struct Record {
     Stream stream;
@@ -48,6 +52,7 @@ class LogWriter {
   std::uint32_t old_count_ = 0;
   std::uint64_t dropped_bytes_ = 0;
   std::uint64_t dropped_untold_ = 0;
+  std::uint64_t unchecked_bytes_ = 0;  // written since the free space was looked at
   int error_ = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "agent/node/node_agent.h"
 
 #include <fmt/format.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +21,17 @@ namespace billow::agent {
 using namespace wire::agent_v1;
 
 namespace {
+
+// Whether the tasks' disk has little more than the reserve that supervisors leave free
+// (supervise/log_writer.cpp): half as much again.
+bool disk_is_low(const std::string& data_dir) {
+  struct statvfs disk {};
+  if (::statvfs(data_dir.c_str(), &disk) != 0)
+    return false;
+  const std::uint64_t all = static_cast<std::uint64_t>(disk.f_blocks) * disk.f_frsize;
+  const std::uint64_t free = static_cast<std::uint64_t>(disk.f_bavail) * disk.f_frsize;
+  return free < std::min<std::uint64_t>(768 << 20, all / 40 * 3);
+}
 
 constexpr Duration allocation_patience = seconds(20);  // Slurm kills 30 s after its signal
 // An engine signals every process of an allocation, in no fixed order: a task may be seen to end
@@ -215,6 +227,8 @@ void NodeAgent::tick() {
   tasks_->reap();
   Effects effects;
   core_->tick(now(), effects);
+  if (disk_is_low(options_.data_dir))
+    core_->on_disk_low(effects);
   perform(effects);
 }
 

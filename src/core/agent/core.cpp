@@ -198,12 +198,22 @@ void Core::tick(Now now, Effects& out) {
   say_marks(now, out);
   give_back_if_abandoned(now, out);
   while (!retained_.empty() &&
-         (retained_.front().first <= now.steady || retained_.size() > limits::tasks_retained_max)) {
-    const TaskId id = retained_.front().second;
-    retained_.pop_front();
-    out.push_back(effect::RemoveTask{id});
-    bury(id);
-  }
+         (retained_.front().first <= now.steady || retained_.size() > limits::tasks_retained_max))
+    remove_oldest(out);
+}
+
+void Core::on_disk_low(Effects& out) {
+  constexpr int removed_at_once_max = 8;
+  constexpr std::size_t kept_min = 4;  // somebody is probably looking at the newest
+  for (int i = 0; i < removed_at_once_max && retained_.size() > kept_min; ++i)
+    remove_oldest(out);
+}
+
+void Core::remove_oldest(Effects& out) {
+  const TaskId id = retained_.front().second;
+  retained_.pop_front();
+  out.push_back(effect::RemoveTask{id});
+  bury(id);
 }
 
 void Core::bury(TaskId id) {

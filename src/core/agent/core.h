@@ -267,6 +267,9 @@ class Core {
   Result<Duration> keep_alive(
       TaskId task, Duration lasts, std::string reason, Now now, Effects& out);
   void tick(Now now, Effects& out);
+  // The disk is almost full: the tasks that ended first are removed with their logs, before the
+  // logs of running tasks lose anything. A few per call; called until there is space again.
+  void on_disk_low(Effects& out);
   // The node is being reclaimed: the head is informed and moves its work; nothing new starts.
   void on_reclaimed(std::string reason, Now now, Effects& out);
   // The head has removed this node: its tasks end, then this agent ends.
@@ -344,6 +347,7 @@ class Core {
   void send_report(std::uint64_t number, Pending& pending, Now now, Effects& out);
   void acknowledge(Held& held, Now now, Effects& out);
   void bury(TaskId id);
+  void remove_oldest(Effects& out);
   std::uint64_t next_report_number(Effects& out);
   bool was_removed(TaskId id) const;
 

@@ -239,6 +239,27 @@ TEST_F(AgentCore, KeepsAcknowledgedDirectoriesForTheirRetentionAndNeverStartsThe
   EXPECT_TRUE(only<effect::StartTask>(say(start_of(5))).empty());
 }
 
+TEST_F(AgentCore, OnAFullDiskTheTasksThatEndedFirstGoAndTheNewestStay) {
+  connect();
+  for (std::uint64_t task = 1; task <= 14; ++task) {
+    say(start_of(task));
+    const auto end = sent<v1::Report>(happen(task_event::Ended{ended(task)}));
+    say(v1::Ack{end[0].number}, 10);
+  }
+  const auto removed = [&] {
+    Effects out;
+    core.on_disk_low(out);
+    std::vector<std::uint64_t> ids;
+    for (const auto& one : only<effect::RemoveTask>(out))
+      ids.push_back(one.task.value);
+    return ids;
+  };
+  EXPECT_EQ(removed(), (std::vector<std::uint64_t>{1, 2, 3, 4, 5, 6, 7, 8}));
+  EXPECT_EQ(removed(), (std::vector<std::uint64_t>{9, 10}));
+  EXPECT_TRUE(removed().empty());
+  EXPECT_TRUE(only<effect::StartTask>(say(start_of(1))).empty()) << "never run twice";
+}
+
 TEST_F(AgentCore, AStopThatOvertakesItsStartWins) {
   connect();
   const auto reports = sent<v1::Report>(say(v1::Stop{1, TaskId(5), seconds(1)}));

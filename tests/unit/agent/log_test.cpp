@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 
 #include "base/rng.h"
@@ -226,6 +227,37 @@ TEST(TaskLog, AFullDiskLosesBytesButNotTheJobNorItsExit) {
     EXPECT_EQ(told, heard.exit->log_dropped_bytes);
     EXPECT_EQ(out.size() + heard.exit->log_dropped_bytes, 2'000'006u);
     EXPECT_TRUE(read_exit(dirs->path(TaskId(1))));
+  }
+  EXPECT_TRUE(Rig::pump_until([&] { return ::umount(small.c_str()) == 0; }));
+}
+
+// One job's output must not take the space that the head's journal needs.
+TEST(TaskLog, LogsLeaveAReserveOfTheDiskFree) {
+  if (::geteuid() != 0)
+    GTEST_SKIP() << "needs root to mount a small filesystem";
+  Rig rig;
+  const std::string small = rig.root() + "/small";
+  ASSERT_EQ(::mkdir(small.c_str(), 0755), 0);
+  if (::mount("tmpfs", small.c_str(), "tmpfs", 0, "size=60m") != 0)
+    GTEST_SKIP() << "cannot mount a tmpfs: " << strerrordesc_np(errno);
+  {
+    auto dirs = TaskDirs::open(small + "/tasks");
+    ASSERT_TRUE(dirs);
+    TaskSpec spec = shell("head -c 100000000 /dev/zero | tr '\\0' x; echo last");
+    spec.cwd = rig.root();
+    auto task = dirs->create(TaskId(1), spec);
+    ASSERT_TRUE(task) << task.error().message;
+    auto link = rig.launcher().launch(std::move(*task));
+    ASSERT_TRUE(link);
+    Heard heard;
+    ASSERT_TRUE(rig.until(*link, heard, [&] { return heard.closed; }));
+    ASSERT_TRUE(heard.exit);
+    EXPECT_EQ(heard.exit->code, 0);
+    struct statvfs disk {};
+    ASSERT_EQ(::statvfs(small.c_str(), &disk), 0);
+    // A twentieth, less what is written between two looks.
+    EXPECT_GT(disk.f_bavail * disk.f_frsize, 1'500'000u);
+    EXPECT_EQ(heard.exit->log_dropped_bytes, 0u) << "its own oldest segments go first";
   }
   EXPECT_TRUE(Rig::pump_until([&] { return ::umount(small.c_str()) == 0; }));
 }
