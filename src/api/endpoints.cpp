@@ -86,9 +86,18 @@ Json document(const CallPtr& call, const Endpoint& e) {
 }  // namespace
 
 void deploy(CallPtr call) {
-  auto body = read_body<DeployBody>(call);
+  const auto json = call->body();
+  auto body =
+      json ? wire::from_json<DeployBody>(*json, true) : Result<DeployBody>(pass(json.error()));
   if (!body)
-    return;
+    return call->fail(body.error());
+  // Whoever does not say who may call gets the safest answer, or what the endpoint has.
+  if (!(*json)["policy"].find("access")) {
+    const auto found = call->host.state().endpoints.find(body->name);
+    const Revision* before =
+        found == call->host.state().endpoints.end() ? nullptr : found->second.current();
+    body->policy.access = before ? before->policy.access : EndpointAccess::key;
+  }
   DeployEndpoint command;
   if (const auto found = call->host.state().endpoints.find(body->name);
       found != call->host.state().endpoints.end()) {

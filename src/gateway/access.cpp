@@ -1,4 +1,8 @@
-// Who may call an endpoint: holders of keys, clients on this machine, browsers of other sites.
+// Who may call an endpoint: holders of keys, its owner on this machine, browsers of other sites.
+#include <arpa/inet.h>
+#include <pwd.h>
+#include <unistd.h>
+
 #include <fmt/format.h>
 
 #include "base/crypto.h"
@@ -27,6 +31,43 @@ Offered offered_key(const net::Headers& headers) {
     if (const auto colon = plain.find(':'); colon != std::string::npos)
       return {plain.substr(colon + 1), "Authorization"};
   return {};
+}
+
+// Whether a Host header names this machine by an address. A name could be one that an attacker
+// lets point here (DNS rebinding), so that pages of the attacker count as ours.
+bool is_own_name(std::string_view host) {
+  std::string name(host.substr(
+      0, host.rfind(':') == host.npos || host.ends_with(']') ? host.size() : host.rfind(':')));
+  if (name.starts_with('[') && name.ends_with(']'))
+    name = name.substr(1, name.size() - 2);
+  unsigned char bytes[sizeof(in6_addr)];
+  return ::inet_pton(AF_INET, name.c_str(), bytes) == 1 ||
+         ::inet_pton(AF_INET6, name.c_str(), bytes) == 1 || net::equal_nocase(name, "localhost");
+}
+
+// The owner of the endpoint, root, and whoever runs the gateway need no key on this machine. All
+// users of a machine share its loopback address, and so do the jobs of others.
+bool may_call_locally(unsigned uid, const std::string& account) {
+  if (uid == 0 || uid == ::geteuid())
+    return true;
+  const passwd* owner = account.empty() ? nullptr : ::getpwnam(account.c_str());
+  return owner && owner->pw_uid == uid;
+}
+
+// A page of another site can make a browser on this machine call us; only origins that were named
+// may.
+std::optional<net::Response> check_local(const Front& front) {
+  const auto& headers = front.head().headers;
+  const auto host = headers.get("Host"), origin = headers.get("Origin");
+  if (!is_own_name(host))
+    return net::problem(421, fmt::format("this gateway is not called {}", host),
+                        "without a key, call it by its address, e.g. http://127.0.0.1",
+                        front.request_id());
+  if (origin.empty() || !front.ticket.allow_origin.empty() ||
+      origin.ends_with(std::string("://") + std::string(host)))
+    return std::nullopt;
+  return net::problem(403, fmt::format("calls from pages of {} are not allowed", origin),
+                      "deploy the endpoint with --cors " + std::string(origin), front.request_id());
 }
 
 }  // namespace
@@ -65,16 +106,9 @@ std::optional<net::Response> check_access(Front& front,
     front.ticket.strip_header = offered.header;
     return std::nullopt;
   }
-  if (access == EndpointAccess::local && front.local()) {
-    // A page of another site can make a browser on this machine call us; only named origins may.
-    const auto origin = headers.get("Origin");
-    if (origin.empty() || !front.ticket.allow_origin.empty() ||
-        origin.ends_with(std::string("://") + std::string(headers.get("Host"))))
-      return std::nullopt;
-    return net::problem(403, fmt::format("calls from pages of {} are not allowed", origin),
-                        "deploy the endpoint with --cors " + std::string(origin),
-                        front.request_id());
-  }
+  if (access == EndpointAccess::local)
+    if (const auto uid = front.local_user(); uid && may_call_locally(*uid, endpoint.row().account))
+      return check_local(front);
   auto answer = net::problem(
       401,
       offered.key.empty() ? "this endpoint needs a key" : "the key is not valid for this endpoint",

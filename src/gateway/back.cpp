@@ -10,6 +10,24 @@ namespace billow::gateway {
 namespace {
 constexpr int accepts_per_wakeup_max = 64;
 constexpr Duration accept_pause = milliseconds(100);
+
+// Callers of endpoints are strangers to the gateway. One address may be a proxy with many clients
+// behind it, so it may have most of the connections, but never all of them.
+net::ServerLimits limits_of(const Proxy::Options& options) {
+  net::ServerLimits limits;
+  limits.connections_max = limits.strangers_max = options.connections_max;
+  limits.unix_reserve = limits.nodes_reserve = 0;
+  limits.per_peer.connections_max = std::max<std::size_t>(1, options.connections_max / 4 * 3);
+  return limits;
+}
+
+void refuse(int fd) {
+  static constexpr std::string_view busy =
+      "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: "
+      "1\r\nContent-Length: 0\r\n\r\n";
+  [[maybe_unused]] const auto sent =
+      ::send(fd, busy.data(), busy.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
 }  // namespace
 
 Result<std::shared_ptr<Upstream>> Upstream::create(ReplicaKey key, const std::string& address) {
@@ -158,7 +176,10 @@ struct Proxy::Listening {
 };
 
 Proxy::Proxy(net::Loop& loop, Options options, ProxyHost& host)
-    : loop_(loop), options_(std::move(options)), host_(host) {}
+    : loop_(loop),
+      options_(std::move(options)),
+      host_(host),
+      admission_(std::make_shared<net::Admission>(limits_of(options_))) {}
 
 Result<std::unique_ptr<Proxy>> Proxy::create(net::Loop& loop, Options options, ProxyHost& host) {
   auto out = std::unique_ptr<Proxy>(new Proxy(loop, std::move(options), host));
@@ -215,54 +236,50 @@ void Proxy::accept_some(Listening& listening) {
       }
       return;
     }
-    if (listening.tls)
-      serve(std::move(fd), tls_);
+    const Place place = admission_->enter(net::peer_at(fd.get()), loop_.steady());
+    if (!place)
+      refuse(fd.get());
+    else if (listening.tls)
+      serve(std::move(fd), tls_, place);
     else if (also_tls_ && !listening.listener.bound.is_unix())
-      sort_out(std::move(fd));
+      sort_out(std::move(fd), place);
     else
-      serve(std::move(fd), nullptr);
+      serve(std::move(fd), nullptr, place);
   }
 }
 
 // The first byte decides: a TLS handshake begins with 22, a request with a letter. It has usually
 // arrived with the connection.
-void Proxy::sort_out(Fd fd) {
-  if (sort(fd))
+void Proxy::sort_out(Fd fd, Place place) {
+  if (sort(fd, place))
     return;
   const int number = fd.get();
-  if (fronts_.size() + undecided_.size() >= options_.connections_max)
-    return;
+  place->wait_with([this, number] { undecided_.erase(number); });
   auto& waiting = undecided_[number];
-  waiting = {std::move(fd), loop_.steady(), {}};
+  waiting = {std::move(fd), loop_.steady(), {}, std::move(place)};
   waiting.watch = loop_.on_readable(number, [this, number] {
     auto node = undecided_.extract(number);
     if (node.empty())
       return;
     node.mapped().watch.cancel();
-    if (!sort(node.mapped().fd))
-      serve(std::move(node.mapped().fd), nullptr);
+    Undecided& decided = node.mapped();
+    decided.place->detach();
+    if (!sort(decided.fd, decided.place))
+      serve(std::move(decided.fd), nullptr, decided.place);
   });
 }
 
 // False: nothing has arrived.
-bool Proxy::sort(Fd& fd) {
+bool Proxy::sort(Fd& fd, const Place& place) {
   unsigned char first = 0;
   if (::recv(fd.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
       (errno == EAGAIN || errno == EWOULDBLOCK))
     return false;
-  serve(std::move(fd), first == 22 ? also_tls_ : nullptr);
+  serve(std::move(fd), first == 22 ? also_tls_ : nullptr, place);
   return true;
 }
 
-void Proxy::serve(Fd fd, const std::shared_ptr<net::TlsContext>& tls) {
-  if (fronts_.size() >= options_.connections_max) {
-    static constexpr std::string_view busy =
-        "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: "
-        "1\r\nContent-Length: 0\r\n\r\n";
-    [[maybe_unused]] const auto sent =
-        ::send(fd.get(), busy.data(), busy.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    return;
-  }
+void Proxy::serve(Fd fd, const std::shared_ptr<net::TlsContext>& tls, const Place& place) {
   auto open = [&]() -> Result<net::Transport> {
     if (tls)
       return net::Transport::with_tls(std::move(fd), tls);
@@ -271,8 +288,12 @@ void Proxy::serve(Fd fd, const std::shared_ptr<net::TlsContext>& tls) {
   auto transport = open();
   if (!transport)
     return log_error("{}", transport.error().message);
-  auto front = std::make_shared<Front>(*this, std::move(*transport), nullptr);
+  auto front = std::make_shared<Front>(*this, std::move(*transport), place);
   fronts_.emplace(front.get(), front);
+  place->wait_with([weak = std::weak_ptr(front)] {
+    if (const auto dropped = weak.lock())
+      dropped->close();
+  });
   front->start();
 }
 
@@ -291,6 +312,7 @@ void Proxy::sweep() {
   std::erase_if(undecided_, [&](const auto& each) {
     return now - each.second.since > options_.header_timeout;
   });
+  admission_->report(now);
   std::erase_if(upstreams_, [](const auto& weak) { return weak.expired(); });
   for (const auto& weak : upstreams_) {
     const auto upstream = weak.lock();

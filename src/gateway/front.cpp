@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "net/sockets.h"
 
 namespace billow::gateway {
 namespace {
@@ -41,17 +42,24 @@ bool may_have_body(int status) {
 
 }  // namespace
 
-Front::Front(Proxy& proxy, net::Transport transport, std::shared_ptr<void> token) : proxy_(proxy) {
-  std::optional<unsigned> uid;
-  peer_ = net::peer_of(transport.fd(), uid);
-  local_ = uid.has_value() || peer_.starts_with("127.") || peer_.starts_with("[::1]");
+Front::Front(Proxy& proxy, net::Transport transport, std::shared_ptr<net::Admission::Place> place)
+    : proxy_(proxy), place_(std::move(place)) {
+  peer_ = net::peer_of(transport.fd(), unix_uid_);
   stream_ = std::make_shared<net::Stream>(proxy.loop(), std::move(transport), this);
-  stream_->token = std::move(token);
+  stream_->token = place_;
   deadline_ = proxy.loop().steady() + proxy.options().header_timeout;
 }
 
 Front::~Front() {
   stream_->close();
+}
+
+std::optional<unsigned> Front::local_user() const {
+  for (const char* passed_on :
+       {"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"})
+    if (head_.headers.has(passed_on))
+      return std::nullopt;
+  return unix_uid_ ? unix_uid_ : net::sockets::loopback_peer_uid(stream_->fd());
 }
 
 std::string_view Front::path() const {
@@ -64,6 +72,7 @@ void Front::close() {
     return;
   const auto keep = shared_from_this();
   state_ = State::closed;
+  place_->detach();
   on_body_ = nullptr;
   drop_back(false);
   done(End::client_gone);
@@ -200,6 +209,7 @@ void Front::take_head() {
     return bad_request(405, "this method is not supported");
   }
   state_ = State::waiting;
+  place_->engage();
   over_told_ = false;
   ticket.arrived = proxy_.loop().steady();
   deadline_ = ticket.arrived + proxy_.options().body_idle_timeout;
@@ -512,6 +522,7 @@ void Front::end_of_answer() {
 
 void Front::next_request() {
   state_ = State::idle;
+  place_->end();
   parser_.reset();
   ticket.upstream = nullptr;
   ticket.endpoint = nullptr;

@@ -59,7 +59,7 @@ void Gateway::own_page(const std::shared_ptr<Front>& front) {
     return front->respond(net::Response::json(200, R"({"ok":true})"));
   if (path.starts_with("/calls/"))
     return calls_->page(front, path.substr(7));
-  if (path == "/metrics" && front->local())
+  if (path == "/metrics" && front->local_user())
     return front->respond({200, {{"Content-Type", "text/plain; version=0.0.4"}}, metrics()});
   front->refuse(net::problem(404, "endpoints are at /f/NAME/…", "see `billow endpoints`",
                              front->request_id()));

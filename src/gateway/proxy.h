@@ -23,6 +23,7 @@
 #include "base/limits.h"
 #include "gateway/router.h"
 #include "net/address.h"
+#include "net/http/admission.h"
 #include "net/http/http_parser.h"
 #include "net/loop.h"
 #include "net/stream.h"
@@ -85,7 +86,7 @@ class ProxyHost {
 // One client's connection and the request on it.
 class Front final : public net::StreamOwner, public std::enable_shared_from_this<Front> {
  public:
-  Front(Proxy& proxy, net::Transport transport, std::shared_ptr<void> token);
+  Front(Proxy& proxy, net::Transport transport, std::shared_ptr<net::Admission::Place> place);
   ~Front() override;
   void start() { stream_->start(); }
   void close();
@@ -98,7 +99,9 @@ class Front final : public net::StreamOwner, public std::enable_shared_from_this
   std::string_view path() const;  // of the target, without its query
   const std::string& peer() const { return peer_; }
   const std::string& request_id() const { return request_id_; }
-  bool local() const { return local_; }  // the client is on this machine
+  // The user on this machine who calls. None: the client is elsewhere, or a proxy passes its call
+  // on, so that nobody can tell.
+  std::optional<unsigned> local_user() const;
   bool tls() const { return stream_ && stream_->tls(); }
   bool active() const { return state_ == State::waiting || state_ == State::serving; }
   Ticket ticket;
@@ -150,6 +153,7 @@ class Front final : public net::StreamOwner, public std::enable_shared_from_this
   SteadyTime tunnel_deadline() const;
 
   Proxy& proxy_;
+  std::shared_ptr<net::Admission::Place> place_;
   std::shared_ptr<net::Stream> stream_;
   State state_ = State::idle;
   std::optional<net::HttpParser> parser_;
@@ -157,7 +161,7 @@ class Front final : public net::StreamOwner, public std::enable_shared_from_this
   std::string pending_;  // received but not parsed
   bool processing_ = false;
   std::string peer_;
-  bool local_ = false;
+  std::optional<unsigned> unix_uid_;
   std::string request_id_;
 
   std::shared_ptr<Back> back_;
@@ -251,19 +255,22 @@ class Proxy {
   Proxy(net::Loop& loop, Options options, ProxyHost& host);
   Status listen();
   void accept_some(Listening& listening);
-  void sort_out(Fd fd);
-  bool sort(Fd& fd);
-  void serve(Fd fd, const std::shared_ptr<net::TlsContext>& tls);
+  using Place = std::shared_ptr<net::Admission::Place>;
+  void sort_out(Fd fd, Place place);
+  bool sort(Fd& fd, const Place& place);
+  void serve(Fd fd, const std::shared_ptr<net::TlsContext>& tls, const Place& place);
   void sweep();
 
   net::Loop& loop_;
   Options options_;
   ProxyHost& host_;
+  std::shared_ptr<net::Admission> admission_;
   std::shared_ptr<net::TlsContext> tls_, also_tls_;
   struct Undecided {
     Fd fd;
     SteadyTime since;
     net::Watch watch;
+    Place place;
   };
   // Connections without any data yet: whether they use TLS is unknown.
   std::map<int, Undecided> undecided_;

@@ -70,6 +70,7 @@ struct EndpointRow {
   std::vector<ReplicaRow> replicas;  // this gateway's
   bool steered = true;               // whether this gateway may have replicas of it
   std::vector<Elsewhere> elsewhere;  // other gateways that may
+  std::string account;               // the Unix account of its owner, for access `local`
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("steered", s.steered);
@@ -85,6 +86,7 @@ struct EndpointRow {
     v("held_back", s.held_back);
     v("waiting", s.waiting);
     v("replicas", s.replicas);
+    v("account", s.account);
   }
 };
 

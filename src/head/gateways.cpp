@@ -234,6 +234,8 @@ std::string Gateways::table(const Link& link) const {
     if (const auto why = waiting_.find(name); why != waiting_.end())
       row.waiting = why->second;
     row.steered = steers(link, endpoint);
+    if (const auto owner = state.users.find(endpoint.user); owner != state.users.end())
+      row.account = owner->second.unix_name;
     for (const auto& other : links_)
       if (other.get() != &link && steers(*other, endpoint))
         row.elsewhere.push_back({other->region, 0});

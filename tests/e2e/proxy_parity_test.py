@@ -10,7 +10,7 @@ import unittest
 
 from rig import BILLOW, poll
 
-H = "Host: h\r\n"
+H = "Host: localhost\r\n"
 
 
 def get(target="/a", more="", version="1.1", method="GET", host=H):
@@ -28,10 +28,10 @@ CORPUS = {
     "query": get("/a?b=c&d=%20e"),
     "escaped": get("/a%20b"),
     "head": get(method="HEAD"),
-    "put": "PUT {}/p HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc",
+    "put": "PUT {}/p HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc",
     "delete": get(method="DELETE"),
     "options": get(method="OPTIONS"),
-    "patch": "PATCH {}/p HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nx",
+    "patch": "PATCH {}/p HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx",
     "post": post("hello", "Content-Length: 5\r\n"),
     "empty post": post("", "Content-Length: 0\r\n"),
     "http/1.0": get(version="1.0"),
@@ -77,7 +77,7 @@ CORPUS = {
     "0x chunk": post("0x3\r\nabc\r\n0\r\n\r\n", "Transfer-Encoding: chunked\r\n"),
     # heads that are none
     "obs-fold": get(more="X-A: 1\r\n  folded\r\n"),
-    "bare lf": "GET {}/a HTTP/1.1\nHost: h\n\n",
+    "bare lf": "GET {}/a HTTP/1.1\nHost: localhost\n\n",
     "bare cr in value": get(more="X-A: 1\r2\r\n"),
     "nul in value": get(more="X-A: 1\x002\r\n"),
     "nul in name": get(more="X\x00A: 1\r\n"),
@@ -88,14 +88,14 @@ CORPUS = {
     "space in name": get(more="X A: 1\r\n"),
     "control character in target": get("/a\x01b"),
     "space in target": get("/a b"),
-    "two spaces": "GET  {}/a HTTP/1.1\r\nHost: h\r\n\r\n",
+    "two spaces": "GET  {}/a HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "no version": "GET {}/a\r\n\r\n",
     "http/2.0": get(version="2.0"),
     "http/1.2": get(version="1.2"),
-    "http/9": "GET {}/a HTTP/9\r\nHost: h\r\n\r\n",
-    "lower case version": "GET {}/a http/1.1\r\nHost: h\r\n\r\n",
-    "method of signs": "G(T {}/a HTTP/1.1\r\nHost: h\r\n\r\n",
-    "connect": "CONNECT {}/a HTTP/1.1\r\nHost: h\r\n\r\n",
+    "http/9": "GET {}/a HTTP/9\r\nHost: localhost\r\n\r\n",
+    "lower case version": "GET {}/a http/1.1\r\nHost: localhost\r\n\r\n",
+    "method of signs": "G(T {}/a HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "connect": "CONNECT {}/a HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "trace": get(method="TRACE"),
     "header flood": get(more="".join(f"X-{i}: {'v' * 100}\r\n" for i in range(2000))),
     "endless header": get(more="X: " + "v" * 200_000 + "\r\n"),
@@ -289,7 +289,7 @@ class Parity(unittest.TestCase):
             self.assertNotIn(plain, stricter, "what everybody sends must pass")
 
     def test_what_is_hidden_behind_a_request_stays_hidden(self):
-        hidden = "GET /f/app/hidden HTTP/1.1\r\nHost: h\r\n\r\n"
+        hidden = "GET /f/app/hidden HTTP/1.1\r\nHost: localhost\r\n\r\n"
         for name, text in CORPUS.items():
             with self.subTest(name):
                 status, _, seen = self.through(self.gateway_port, text.replace("{}", "/f/app"))

@@ -114,6 +114,7 @@ class Rig:
         self.args = list(args)
         self.connections = {}
         self.started = []
+        self.deployed = set()  # endpoints
         if up:
             self.up()
 
@@ -238,6 +239,11 @@ class Rig:
 
     # ---- commands
     def command(self, *args):
+        # Tests call their endpoints from this machine without a key, unless they say who may call.
+        if len(args) > 1 and args[0] == "deploy" and args[1] not in self.deployed:
+            self.deployed.add(args[1])
+            if "--access" not in args:
+                args = (*args[:2], "--access", "local", *args[2:])
         return [BILLOW, *map(str, args)]
 
     def cli(self, *args, stdin=None, timeout=60, cwd=None, env=None, user=None):

@@ -43,9 +43,9 @@ constexpr OptionSpec deploy_options[] = {
     {"base-on-demand", 0, "N", "with --spot: this many replicas always run on-demand"},
     {"queue", 0, "N", "maximum number of held requests; further ones get 429 (default 1000)"},
     {"access", 0, "WHO",
-     "local (default): no key from this machine, a key from elsewhere; key: always a key; open: no "
-     "key",
-     false, Completes::choice, "local,key,open"},
+     "key (default): always a key; local: also without one by the owner on the gateway's machine; "
+     "open: no key",
+     false, Completes::choice, "key,local,open"},
     {"cors", 0, "ORIGIN", "let pages of this site call the endpoint; * for all (repeatable)", true},
     {"webhook", 0, "URL", "URL to notify when an asynchronous call is finished"},
     {"no-wait", 0, nullptr, "return at once instead of waiting until it serves"},
@@ -101,7 +101,7 @@ Status read_policy(const Parsed& parsed, EndpointPolicy& p) {
   if (parsed.has("access")) {
     const auto access = enum_value<EndpointAccess>(parsed.get("access"));
     if (!access)
-      return fail(Code::invalid, "--access must be local, key or open");
+      return fail(Code::invalid, "--access must be key, local or open");
     p.access = *access;
   }
   return {};
@@ -111,7 +111,8 @@ Status read_policy(const Parsed& parsed, EndpointPolicy& p) {
 // endpoint behind a key must not become open because a new version was deployed. The kept options
 // are printed.
 std::string kept_options(const Parsed& parsed, const EndpointPolicy& p) {
-  const EndpointPolicy fresh;
+  EndpointPolicy fresh;
+  fresh.access = EndpointAccess::key;
   std::vector<std::string> kept;
   const auto keep = [&](const char* option, bool differs, const std::string& value) {
     if (differs && !parsed.has(option))
@@ -147,6 +148,10 @@ std::string awaited(const Json& e) {
   return "its replica is not healthy yet";
 }
 
+bool needs_a_key(const Json& endpoint) {
+  return endpoint["access"].str_or("") == "key" && endpoint["keys"].items().empty();
+}
+
 // The end of a revision's rollout: printed; nothing while it is still under way.
 std::optional<int> rollout_end(const Json& endpoint,
                                const std::string& name,
@@ -172,7 +177,11 @@ std::optional<int> rollout_end(const Json& endpoint,
       if (json)
         print_json(endpoint);
       else
-        print(fmt::format("{} is serving at {} (revision {})\n", name, url_of(endpoint), revision));
+        print(
+            fmt::format("{} is serving at {} (revision {})\n{}", name, url_of(endpoint), revision,
+                        needs_a_key(endpoint)
+                            ? fmt::format("create a key to call it: billow endpoint-key {}\n", name)
+                            : ""));
       return 0;
     }
   }
@@ -266,6 +275,8 @@ Result<EndpointPolicy> policy_of(const Parsed& parsed, Client& client, const std
   const bool exists = before && (*before)["policy"].is_object();
   if (exists)
     policy = BILLOW_TRY(wire::from_json_text<EndpointPolicy>((*before)["policy"].dump()));
+  else
+    policy.access = EndpointAccess::key;
   BILLOW_TRY_VOID(read_policy(parsed, policy));
   if (const std::string kept = exists ? kept_options(parsed, policy) : "";
       !kept.empty() && !parsed.has("quiet"))
@@ -287,7 +298,10 @@ Result<Json> create_revision(const Parsed& parsed,
     BILLOW_TRY_VOID(sync_for_job(client, request, parsed.has("quiet"), env));
   std::string body = "{\"name\":";
   append_json_string(body, name);
-  body += ",\"policy\":" + wire::to_json_text(policy) + "," + submit_body(request, env).substr(1);
+  // Who may call is always said: what a head assumes otherwise is not what every version means.
+  Json said = BILLOW_TRY(parse_json(wire::to_json_text(policy)));
+  said.set("access", enum_name(policy.access));
+  body += ",\"policy\":" + said.dump() + "," + submit_body(request, env).substr(1);
   return client.post("/v1/endpoints", body);
 }
 

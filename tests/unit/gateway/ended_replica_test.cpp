@@ -59,7 +59,7 @@ struct Stage {
 
 TEST(EndedReplica, ARequestThatMayBeRepeatedGoesToItsSuccessor) {
   Stage s;
-  auto c = s.ask("GET /f/app/ HTTP/1.1\r\nHost: h\r\n\r\n");
+  auto c = s.ask("GET /f/app/ HTTP/1.1\r\nHost: localhost\r\n\r\n");
   s.t.endpoints[0].failed_job = 1;
   s.t.endpoints[0].failed_reason = "exit code 1";
   s.show(2, s.app.server->bound_addresses()[0]);
@@ -69,7 +69,7 @@ TEST(EndedReplica, ARequestThatMayBeRepeatedGoesToItsSuccessor) {
 
 TEST(EndedReplica, ARequestThatMayHaveBeenExecutedFails) {
   Stage s;
-  auto c = s.ask("POST /f/app/ HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nok");
+  auto c = s.ask("POST /f/app/ HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nok");
   s.show(2, s.app.server->bound_addresses()[0]);
   EXPECT_TRUE(s.app.run_until([&] { return c.has("502") && c.has("it has ended"); })) << c.received;
   EXPECT_EQ(s.gateway->find("app")->router.in_flight(), 0u);
@@ -77,7 +77,7 @@ TEST(EndedReplica, ARequestThatMayHaveBeenExecutedFails) {
 
 TEST(EndedReplica, AReplicaThatIsSomewhereElseNowAnswersFromThere) {
   Stage s;
-  auto c = s.ask("GET /f/app/ HTTP/1.1\r\nHost: h\r\n\r\n");
+  auto c = s.ask("GET /f/app/ HTTP/1.1\r\nHost: localhost\r\n\r\n");
   s.show(
       1,
       s.app.server->bound_addresses()[0]);  // its node was lost, and the same job runs on another

@@ -13,7 +13,7 @@ TEST(Proxy, AHeldRequestIsAnsweredWhenAReplicaComes) {
   t.endpoints = {row};
   rig.gateway->take_table(t);
   auto c = rig.client();
-  c.send("POST /f/late/x HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc");
+  c.send("POST /f/late/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc");
   ASSERT_TRUE(rig.run_until([&] { return rig.gateway->find("late")->router.held() == 1; }));
   EXPECT_EQ(c.received, "");
   t.endpoints[0].replicas = {{.job = 9,
@@ -42,7 +42,7 @@ TEST(Proxy, AnUnreachableReplicaKeepsNoRequest) {
   rig.gateway->find("lost")->checked(3, true,
                                      rig.app.loop.steady());  // healthy, as far as anybody knows
   auto c = rig.client();
-  c.send("GET /f/lost/ HTTP/1.1\r\nHost: h\r\n\r\n");
+  c.send("GET /f/lost/ HTTP/1.1\r\nHost: localhost\r\n\r\n");
   ASSERT_TRUE(rig.run_until([&] { return c.has("504"); }))
       << "its deadline is kept: " << c.received;
   EXPECT_EQ(rig.gateway->find("lost")->router.in_flight(), 0u);
@@ -59,9 +59,9 @@ TEST(Proxy, AFullQueueIs429AndADeadlineIs504) {
   rig.gateway->take_table(t);
   auto a = rig.client(), b = rig.client(), c = rig.client();
   for (auto* each : {&a, &b})
-    each->send("GET /f/full/ HTTP/1.1\r\nHost: h\r\n\r\n");
+    each->send("GET /f/full/ HTTP/1.1\r\nHost: localhost\r\n\r\n");
   ASSERT_TRUE(rig.run_until([&] { return rig.gateway->find("full")->router.held() == 2; }));
-  c.send("GET /f/full/ HTTP/1.1\r\nHost: h\r\n\r\n");
+  c.send("GET /f/full/ HTTP/1.1\r\nHost: localhost\r\n\r\n");
   ASSERT_TRUE(rig.run_until([&] { return c.has("429"); }));
   EXPECT_TRUE(c.has("Retry-After: "));
   ASSERT_TRUE(rig.run_until([&] { return a.has("504") && b.has("504"); }));
@@ -75,7 +75,7 @@ TEST(Proxy, AFailedStartIs503WithTheReason) {
   t.endpoints = {row};
   rig.gateway->take_table(t);
   auto c = rig.client();
-  c.send("GET /f/bad/ HTTP/1.1\r\nHost: h\r\n\r\n");
+  c.send("GET /f/bad/ HTTP/1.1\r\nHost: localhost\r\n\r\n");
   ASSERT_TRUE(rig.run_until([&] { return rig.gateway->find("bad")->router.held() == 1; }));
   t.endpoints[0].replicas = {{.job = 5, .revision = 1}};
   rig.gateway->take_table(t);
@@ -122,7 +122,7 @@ TEST(Proxy, ARequestToADeadReplicaGoesToAnother) {
     two->router.replica(7, rig.app.loop.steady()).in_flight =
         3;  // the fuller one: it is chosen first
   const auto answer =
-      rig.exchange("POST /f/two/x HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nok");
+      rig.exchange("POST /f/two/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nok");
   EXPECT_NE(answer.find("hello 2"), std::string::npos) << answer;
   EXPECT_EQ(two->totals.retried, 1u);
 }

@@ -69,7 +69,7 @@ struct Two {
     pollfd p{fd.get(), POLLOUT, 0};
     ::poll(&p, 1, 5000);
     RawClient c(std::move(fd));
-    c.send("GET /f/app/asked HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    c.send("GET /f/app/asked HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     EXPECT_TRUE(app.run_until([&] { return c.pull(); }));
     return c.received;
   }

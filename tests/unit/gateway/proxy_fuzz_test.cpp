@@ -18,42 +18,46 @@ std::string req(std::string_view head, std::string_view body = {}) {
 // smuggling lives on.
 const std::vector<std::string>& requests() {
   static const std::vector<std::string> all = {
-      req("GET /a HTTP/1.1\r\nHost: h"),
-      req("HEAD /a HTTP/1.1\r\nHost: h"),
+      req("GET /a HTTP/1.1\r\nHost: localhost"),
+      req("HEAD /a HTTP/1.1\r\nHost: localhost"),
       req("GET /a HTTP/1.0"),
-      req("GET /a?b=%20 HTTP/1.1\r\nHost: h\r\nConnection: close"),
-      req("POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: 5", "hello"),
-      req("POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: 0"),
-      req("POST /p HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked",
+      req("GET /a?b=%20 HTTP/1.1\r\nHost: localhost\r\nConnection: close"),
+      req("POST /p HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5", "hello"),
+      req("POST /p HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0"),
+      req("POST /p HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked",
           "3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"),
-      req("POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nExpect: 100-continue", "abc"),
-      req("POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nTransfer-Encoding: chunked",
+      req("POST /p HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nExpect: 100-continue",
+          "abc"),
+      req("POST /p HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked",
           "0\r\n\r\n"),
-      req("POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nContent-Length: 4", "abcd"),
-      req("POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: 3, 3", "abc"),
-      req("POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: +3", "abc"),
-      req("POST /p HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked", "0\r\n\r\n"),
-      req("POST /p HTTP/1.1\r\nHost: h\r\nTransfer-Encoding : chunked", "0\r\n\r\n"),
-      req("POST /p HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked", "zz\r\nabc\r\n0\r\n\r\n"),
-      req("POST /p HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked",
+      req("POST /p HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nContent-Length: 4", "abcd"),
+      req("POST /p HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3, 3", "abc"),
+      req("POST /p HTTP/1.1\r\nHost: localhost\r\nContent-Length: +3", "abc"),
+      req("POST /p HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip, chunked", "0\r\n\r\n"),
+      req("POST /p HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding : chunked", "0\r\n\r\n"),
+      req("POST /p HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked",
+          "zz\r\nabc\r\n0\r\n\r\n"),
+      req("POST /p HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked",
           "fffffffffffffffff\r\nabc\r\n"),
-      req("GET /a HTTP/1.1\r\nHost: h\r\nX-A: 1\r\n folded"),
-      "GET /a HTTP/1.1\nHost: h\n\n",
+      req("GET /a HTTP/1.1\r\nHost: localhost\r\nX-A: 1\r\n folded"),
+      "GET /a HTTP/1.1\nHost: localhost\n\n",
       req("GET /a HTTP/1.1\r\nHost: a\r\nHost: b"),
-      req("GET /a HTTP/1.1\r\nHost: h\r\nX A: 1"),
-      req("GET  /a HTTP/1.1\r\nHost: h"),
-      req("GET /a HTTP/2.0\r\nHost: h"),
+      req("GET /a HTTP/1.1\r\nHost: localhost\r\nX A: 1"),
+      req("GET  /a HTTP/1.1\r\nHost: localhost"),
+      req("GET /a HTTP/2.0\r\nHost: localhost"),
       "\r\n\r\n\r\n",
       "\x16\x03\x01\x02",
-      req("GET /ws HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: "
+      req("GET /ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: "
           "websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13",
           "\x81\x85____hello"),
-      req("GET /a HTTP/1.1\r\nHost: h\r\nConnection: X-Secret, keep-alive\r\nX-Secret: 1\r\nTE: "
+      req("GET /a HTTP/1.1\r\nHost: localhost\r\nConnection: X-Secret, keep-alive\r\nX-Secret: "
+          "1\r\nTE: "
           "trailers"),
-      req("POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: 6", "0\r\n\r\nG") +
-          req("GET /admin HTTP/1.1\r\nHost: h"),
-      req("POST /big HTTP/1.1\r\nHost: h\r\nContent-Length: 60000", std::string(60000, 'z')),
-      req("GET /a HTTP/1.1\r\nHost: h\r\nX-Long: " + std::string(9000, 'v')),
+      req("POST /p HTTP/1.1\r\nHost: localhost\r\nContent-Length: 6", "0\r\n\r\nG") +
+          req("GET /admin HTTP/1.1\r\nHost: localhost"),
+      req("POST /big HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000",
+          std::string(60000, 'z')),
+      req("GET /a HTTP/1.1\r\nHost: localhost\r\nX-Long: " + std::string(9000, 'v')),
   };
   return all;
 }
@@ -104,7 +108,7 @@ std::string mutated(Rng& rng, const std::vector<std::string>& corpus) {
                                             "\t",
                                             ":",
                                             "HTTP/1.1",
-                                            "GET /x HTTP/1.1\r\nHost: h\r\n\r\n",
+                                            "GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n",
                                             "ffffffff\r\n",
                                             "\xff",
                                             "100",
@@ -137,8 +141,8 @@ std::string mutated(Rng& rng, const std::vector<std::string>& corpus) {
 }
 
 TEST(ProxyFuzz, ReadersThatTellLiesFromMessages) {
-  EXPECT_EQ(read_message("GET /a HTTP/1.1\r\nHost: h\r\n\r\n", false, false).used, 28u);
-  EXPECT_EQ(read_message("GET /a HTTP/1.1\r\nHost: h\r\n", false, false).used, 0u);
+  EXPECT_EQ(read_message("GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n", false, false).used, 28u);
+  EXPECT_EQ(read_message("GET /a HTTP/1.1\r\nHost: localhost\r\n", false, false).used, 0u);
   for (const char* bad :
        {"GET /a b HTTP/1.1\r\n\r\n", "GET /a HTTP/1.1\r\nA\r\n\r\n",
         "GET /a HTTP/1.1\r\nA: b\nC: d\r\n\r\n",

@@ -7,8 +7,8 @@ namespace {
 
 TEST(Proxy, PassesARequestAndItsAnswer) {
   Rig rig;
-  const auto answer =
-      rig.exchange("POST /f/app/a/b?q=1 HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n12345");
+  const auto answer = rig.exchange(
+      "POST /f/app/a/b?q=1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n12345");
   EXPECT_NE(answer.find("200 OK"), std::string::npos);
   EXPECT_NE(answer.find("hello 5"), std::string::npos);
   EXPECT_NE(answer.find("X-Request-Id: "), std::string::npos);
@@ -19,7 +19,7 @@ TEST(Proxy, PassesARequestAndItsAnswer) {
 TEST(Proxy, SetsClientHeadersAndDropsTheClientsOwn) {
   Rig rig;
   const auto answer = rig.exchange(
-      "GET /f/app/headers HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 6.6.6.6\r\nX-Custom: "
+      "GET /f/app/headers HTTP/1.1\r\nHost: localhost\r\nX-Forwarded-For: 6.6.6.6\r\nX-Custom: "
       "yes\r\nConnection: X-Secret\r\nX-Secret: 1\r\nTE: trailers\r\n\r\n");
   EXPECT_NE(answer.find("X-Forwarded-For: 127.0.0.1"), std::string::npos);
   EXPECT_EQ(answer.find("6.6.6.6"), std::string::npos);
@@ -32,10 +32,10 @@ TEST(Proxy, SetsClientHeadersAndDropsTheClientsOwn) {
 
 TEST(Proxy, RedirectsStayBelowTheEndpoint) {
   Rig rig;
-  EXPECT_NE(rig.exchange("GET /f/app/redirect HTTP/1.1\r\nHost: h\r\n\r\n")
+  EXPECT_NE(rig.exchange("GET /f/app/redirect HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 .find("Location: /f/app/there\r\n"),
             std::string::npos);
-  EXPECT_NE(rig.exchange("GET /f/app/knows HTTP/1.1\r\nHost: h\r\n\r\n")
+  EXPECT_NE(rig.exchange("GET /f/app/knows HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 .find("Location: /f/app/there\r\n"),
             std::string::npos);
 }
@@ -45,8 +45,8 @@ TEST(Proxy, PipelinedRequestsAreAnsweredInOrderOverOneConnection) {
   auto c = rig.client();
   std::string all;
   for (int i = 0; i < 20; ++i)
-    all += fmt::format("POST /f/app/{} HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n{}", i, i,
-                       std::string(static_cast<std::size_t>(i), 'x'));
+    all += fmt::format("POST /f/app/{} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{}",
+                       i, i, std::string(static_cast<std::size_t>(i), 'x'));
   c.send(all);
   ASSERT_TRUE(rig.run_until([&] { return c.has("hello 19"); }));
   EXPECT_EQ(occurrences(c.received, "200 OK"), 20u);
@@ -60,7 +60,7 @@ TEST(Proxy, PipelinedRequestsAreAnsweredInOrderOverOneConnection) {
 
 TEST(Proxy, AChunkedBodyIsPassedOnInChunks) {
   Rig rig;
-  EXPECT_NE(rig.exchange("POST /f/app/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: "
+  EXPECT_NE(rig.exchange("POST /f/app/x HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: "
                          "chunked\r\n\r\n3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n")
                 .find("hello 7"),
             std::string::npos);
@@ -70,7 +70,9 @@ TEST(Proxy, AChunkedBodyIsPassedOnInChunks) {
 TEST(Proxy, HeadAndNoContentHaveNoBody) {
   Rig rig;
   auto c = rig.client();
-  c.send("HEAD /f/app/x HTTP/1.1\r\nHost: h\r\n\r\nGET /f/app/y HTTP/1.1\r\nHost: h\r\n\r\n");
+  c.send(
+      "HEAD /f/app/x HTTP/1.1\r\nHost: localhost\r\n\r\nGET /f/app/y HTTP/1.1\r\nHost: "
+      "localhost\r\n\r\n");
   ASSERT_TRUE(rig.run_until([&] { return c.has("hello 0"); }));
   EXPECT_EQ(occurrences(c.received, "hello"), 1u);
 }
@@ -78,41 +80,49 @@ TEST(Proxy, HeadAndNoContentHaveNoBody) {
 // Every case must be refused, and nothing of it may reach the replica: neither the request nor what
 // is hidden behind it.
 TEST(Proxy, SmugglingIsRefusedAndNothingReachesTheReplica) {
-  const std::string hidden = "GET /f/app/hidden HTTP/1.1\r\nHost: h\r\n\r\n";
+  const std::string hidden = "GET /f/app/hidden HTTP/1.1\r\nHost: localhost\r\n\r\n";
   const std::string cases[] = {
-      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\nTransfer-Encoding: "
+      "POST /f/app/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\nTransfer-Encoding: "
       "chunked\r\n\r\n0\r\n\r\n" +
           hidden,
-      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nContent-Length: "
+      "POST /f/app/x HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nContent-Length: "
       "4\r\n\r\n0\r\n\r\n" +
           hidden,
-      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nContent-Length: 44\r\n\r\n" +
+      "POST /f/app/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nContent-Length: "
+      "44\r\n\r\n" +
           hidden,
-      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nContent-Length: 0\r\n\r\n" +
+      "POST /f/app/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nContent-Length: "
+      "0\r\n\r\n" +
           hidden,
-      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nContent-Length: +5\r\n\r\n12345" + hidden,
-      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nContent-Length: 5, 5\r\n\r\n12345" + hidden,
-      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nContent-Length: 0x5\r\n\r\n12345" + hidden,
-      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n" + hidden,
-      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n" + hidden,
-      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: "
+      "POST /f/app/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: +5\r\n\r\n12345" + hidden,
+      "POST /f/app/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5, 5\r\n\r\n12345" + hidden,
+      "POST /f/app/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0x5\r\n\r\n12345" + hidden,
+      "POST /f/app/x HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n" +
+          hidden,
+      "POST /f/app/x HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n" +
+          hidden,
+      "POST /f/app/x HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: "
+      "chunked\r\nTransfer-Encoding: "
       "identity\r\n\r\n0\r\n\r\n" +
           hidden,
-      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n" +
+      "POST /f/app/x HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip, "
+      "chunked\r\n\r\n0\r\n\r\n" +
           hidden,
-      "POST /f/app/x HTTP/1.0\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + hidden,
-      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nX: 1\r\n Transfer-Encoding: chunked\r\n\r\n" + hidden,
-      "POST /f/app/x HTTP/1.1\nHost: h\nContent-Length: 0\n\n" + hidden,
-      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nContent-Length: 0\n\r\n" + hidden,
-      "GET /f/app/x HTTP/1.1\r\nHost: h\r\nHost: other\r\n\r\n" + hidden,
+      "POST /f/app/x HTTP/1.0\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" +
+          hidden,
+      "POST /f/app/x HTTP/1.1\r\nHost: localhost\r\nX: 1\r\n Transfer-Encoding: chunked\r\n\r\n" +
+          hidden,
+      "POST /f/app/x HTTP/1.1\nHost: localhost\nContent-Length: 0\n\n" + hidden,
+      "POST /f/app/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\n\r\n" + hidden,
+      "GET /f/app/x HTTP/1.1\r\nHost: localhost\r\nHost: other\r\n\r\n" + hidden,
       "GET /f/app/x HTTP/1.1\r\n\r\n" + hidden,
-      "GET /f/app/x\x01 HTTP/1.1\r\nHost: h\r\n\r\n" + hidden,
-      "GET /f/app/x HTTP/1.1\r\nHost: h\r\nX: a\rb\r\n\r\n" + hidden,
-      std::string("GET /f/app/x HTTP/1.1\r\nHost: h\r\nX: a\0b\r\n\r\n", 42) + hidden,
-      "GET /f/app/x HTTP/2.0\r\nHost: h\r\n\r\n" + hidden,
-      "GET  /f/app/x HTTP/1.1\r\nHost: h\r\n\r\n" + hidden,
-      "CONNECT /f/app/x HTTP/1.1\r\nHost: h\r\n\r\n" + hidden,
-      "TRACE /f/app/x HTTP/1.1\r\nHost: h\r\n\r\n" + hidden,
+      "GET /f/app/x\x01 HTTP/1.1\r\nHost: localhost\r\n\r\n" + hidden,
+      "GET /f/app/x HTTP/1.1\r\nHost: localhost\r\nX: a\rb\r\n\r\n" + hidden,
+      std::string("GET /f/app/x HTTP/1.1\r\nHost: localhost\r\nX: a\0b\r\n\r\n", 42) + hidden,
+      "GET /f/app/x HTTP/2.0\r\nHost: localhost\r\n\r\n" + hidden,
+      "GET  /f/app/x HTTP/1.1\r\nHost: localhost\r\n\r\n" + hidden,
+      "CONNECT /f/app/x HTTP/1.1\r\nHost: localhost\r\n\r\n" + hidden,
+      "TRACE /f/app/x HTTP/1.1\r\nHost: localhost\r\n\r\n" + hidden,
   };
   for (const auto& attack : cases) {
     SCOPED_TRACE(attack);
@@ -138,8 +148,8 @@ TEST(Proxy, ABrokenChunkCutsTheRequestAndHidesNothing) {
     SCOPED_TRACE(broken);
     Rig rig;
     auto c = rig.client();
-    c.send("POST /f/app/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" + broken +
-           "GET /f/app/hidden HTTP/1.1\r\nHost: h\r\n\r\n");
+    c.send("POST /f/app/x HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" +
+           broken + "GET /f/app/hidden HTTP/1.1\r\nHost: localhost\r\n\r\n");
     ASSERT_TRUE(rig.run_until([&] { return c.has("HTTP/1.1 400"); }));
     c.end_writing();
     ASSERT_TRUE(rig.run_until([&] { return c.pull(); }));
@@ -150,13 +160,14 @@ TEST(Proxy, ABrokenChunkCutsTheRequestAndHidesNothing) {
 
 TEST(Proxy, HeaderFloodsAreCutOff) {
   Rig rig;
-  std::string many = "GET /f/app/x HTTP/1.1\r\nHost: h\r\n";
+  std::string many = "GET /f/app/x HTTP/1.1\r\nHost: localhost\r\n";
   for (int i = 0; i < 500; ++i)
     many += fmt::format("X-{}: y\r\n", i);
   EXPECT_NE(rig.exchange(many + "\r\n").find("431"), std::string::npos);
-  EXPECT_NE(rig.exchange("GET /f/app/x HTTP/1.1\r\nHost: h\r\nX: " + std::string(100'000, 'a'))
-                .find("431"),
-            std::string::npos);
+  EXPECT_NE(
+      rig.exchange("GET /f/app/x HTTP/1.1\r\nHost: localhost\r\nX: " + std::string(100'000, 'a'))
+          .find("431"),
+      std::string::npos);
   EXPECT_TRUE(rig.seen.empty());
 }
 
@@ -169,12 +180,12 @@ TEST(Proxy, ASlowlorisGets408) {
   c.send("GET /f/app/x HTTP/1.1\r\nHos");
   ASSERT_TRUE(rig.run_until([&] { return c.has("408"); }));
   auto d = rig.client();
-  d.send("POST /f/app/x HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n123");
+  d.send("POST /f/app/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n123");
   EndpointPolicy quick;
   quick.timeout = milliseconds(100);
   rig.table(1, quick);
   auto e = rig.client();
-  e.send("POST /f/app/x HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n123");
+  e.send("POST /f/app/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n123");
   ASSERT_TRUE(rig.run_until([&] { return e.has("408"); }));
   auto idle = rig.client();
   EXPECT_TRUE(rig.run_until([&] { return idle.pull(); }))
@@ -189,7 +200,7 @@ TEST(Proxy, AnAnswerThatNeverComesIsATypedTimeout) {
   quick.timeout = milliseconds(100);
   rig.table(1, quick);
   auto c = rig.client();
-  c.send("GET /f/app/hang HTTP/1.1\r\nHost: h\r\n\r\n");
+  c.send("GET /f/app/hang HTTP/1.1\r\nHost: localhost\r\n\r\n");
   ASSERT_TRUE(rig.run_until([&] { return c.has("HTTP/1.1 504"); }));
   EXPECT_TRUE(c.has("timed_out"));
   EXPECT_TRUE(rig.run_until([&] { return rig.gone; })) << "the replica's connection is closed too";
@@ -198,7 +209,7 @@ TEST(Proxy, AnAnswerThatNeverComesIsATypedTimeout) {
 TEST(Proxy, EventsPassAsTheyCome) {
   Rig rig;
   auto c = rig.client();
-  c.send("GET /f/app/stream HTTP/1.1\r\nHost: h\r\n\r\n");
+  c.send("GET /f/app/stream HTTP/1.1\r\nHost: localhost\r\n\r\n");
   ASSERT_TRUE(rig.run_until([&] { return rig.open && c.has("text/event-stream"); }));
   for (int i = 0; i < 5; ++i) {
     ASSERT_TRUE(rig.open->write(fmt::format("data: {}\n\n", i)));
@@ -211,7 +222,7 @@ TEST(Proxy, EventsPassAsTheyCome) {
 TEST(Proxy, ADisconnectCancelsTheRequest) {
   Rig rig;
   auto c = rig.client();
-  c.send("GET /f/app/stream HTTP/1.1\r\nHost: h\r\n\r\n");
+  c.send("GET /f/app/stream HTTP/1.1\r\nHost: localhost\r\n\r\n");
   ASSERT_TRUE(rig.run_until([&] { return rig.open && c.has("text/event-stream"); }));
   c.close();
   EXPECT_TRUE(rig.run_until([&] { return rig.gone; }));
@@ -226,7 +237,7 @@ TEST(Proxy, ADisconnectIsNoticedWhileReadingIsPaused) {
     SCOPED_TRACE(abrupt);
     Rig rig;
     auto c = rig.client();
-    c.send("GET /f/app/hang HTTP/1.1\r\nHost: h\r\n\r\n" + std::string(100'000, 'x'));
+    c.send("GET /f/app/hang HTTP/1.1\r\nHost: localhost\r\n\r\n" + std::string(100'000, 'x'));
     ASSERT_TRUE(rig.run_until([&] { return rig.open != nullptr; }));
     c.send(std::string(30'000, 'x'));
     (void)rig.app.loop.run_until([] { return false; }, milliseconds(50));
@@ -247,7 +258,7 @@ TEST(Proxy, ADisconnectDuringAHeldBodyIsNoticed) {
   t.endpoints = {row};
   rig.gateway->take_table(t);
   auto c = rig.client();
-  c.send("POST /f/late/x HTTP/1.1\r\nHost: h\r\nContent-Length: 200000\r\n\r\n" +
+  c.send("POST /f/late/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200000\r\n\r\n" +
          std::string(100'000, 'x'));
   ASSERT_TRUE(rig.run_until([&] { return rig.gateway->find("late")->router.held() == 1; }));
   (void)rig.app.loop.run_until([] { return false; }, milliseconds(50));
@@ -278,7 +289,8 @@ struct BareTunnel {
     rig.gateway->take_table(t);
     rig.gateway->find("bare")->checked(3, true, rig.app.loop.steady());
     c.send(
-        "GET /f/bare/ws HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
+        "GET /f/bare/ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: "
+        "websocket\r\n\r\n");
     EXPECT_TRUE(rig.run_until([&] {
       pollfd p{listener.fd.get(), POLLIN, 0};
       if (::poll(&p, 1, 0) == 1)
@@ -336,7 +348,7 @@ TEST(Proxy, AReplicaThatDoesNotHearOfATunnelsEndIsCutOff) {
 TEST(Proxy, AReplicaThatDiesMidwayCutsTheAnswerSoThatTheClientCanTell) {
   Rig rig;
   auto c = rig.client();
-  c.send("GET /f/app/stream HTTP/1.1\r\nHost: h\r\n\r\n");
+  c.send("GET /f/app/stream HTTP/1.1\r\nHost: localhost\r\n\r\n");
   ASSERT_TRUE(rig.run_until([&] { return rig.open && c.has("text/event-stream"); }));
   ASSERT_TRUE(rig.open->write("data: 1\n\n"));
   ASSERT_TRUE(rig.run_until([&] { return c.has("data: 1"); }));
@@ -371,7 +383,7 @@ TEST(Proxy, ASlowReaderHoldsItsReplicaBackInsteadOfFillingMemory) {
   auto c = rig.client();
   const int small = 4096;
   ::setsockopt(c.fd(), SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
-  c.send("GET /f/app/stream HTTP/1.1\r\nHost: h\r\n\r\n");
+  c.send("GET /f/app/stream HTTP/1.1\r\nHost: localhost\r\n\r\n");
   ASSERT_TRUE(rig.run_until([&] { return rig.open != nullptr; }));
   const std::string piece(64 << 10, 'z');
   std::size_t taken = 0;
@@ -415,21 +427,39 @@ TEST(Proxy, KeysAreAskedForAndNotPassedOn) {
                    .task_state = TaskState::running}};
   t.endpoints = {row};
   rig.gateway->take_table(t);
-  EXPECT_NE(rig.exchange("GET /f/app/headers HTTP/1.1\r\nHost: h\r\n\r\n").find("401"),
+  EXPECT_NE(rig.exchange("GET /f/app/headers HTTP/1.1\r\nHost: localhost\r\n\r\n").find("401"),
             std::string::npos);
-  EXPECT_NE(
-      rig.exchange("GET /f/app/headers HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer wrong\r\n\r\n")
-          .find("401"),
-      std::string::npos);
+  EXPECT_NE(rig.exchange("GET /f/app/headers HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "
+                         "wrong\r\n\r\n")
+                .find("401"),
+            std::string::npos);
   for (const std::string header : {"Authorization: Bearer the-key", "X-Api-Key: the-key",
                                    "Authorization: Basic "
                                    "dTp0aGUta2V5"}) {
     const auto answer =
-        rig.exchange("GET /f/app/headers HTTP/1.1\r\nHost: h\r\n" + header + "\r\n\r\n");
+        rig.exchange("GET /f/app/headers HTTP/1.1\r\nHost: localhost\r\n" + header + "\r\n\r\n");
     EXPECT_NE(answer.find("200 OK"), std::string::npos) << header;
     EXPECT_EQ(answer.find("the-key"), std::string::npos);
     EXPECT_EQ(answer.find("Authorization"), std::string::npos);
   }
+}
+
+// What a browser or a proxy on this machine passes on is not a call of its user.
+TEST(Proxy, OnlyItsOwnUsersCallALocalEndpointWithoutAKey) {
+  Rig rig;  // the caller runs as the gateway does
+  const auto status = [&](const std::string& headers) {
+    return rig.exchange("GET /f/app/headers HTTP/1.1\r\n" + headers + "\r\n").substr(9, 3);
+  };
+  EXPECT_EQ(status("Host: 127.0.0.1:7071\r\n"), "200");
+  EXPECT_EQ(status("Host: [::1]:7071\r\n"), "200");
+  EXPECT_EQ(status("Host: LOCALHOST\r\n"), "200");
+  EXPECT_EQ(status("Host: evil.example\r\n"), "421");
+  EXPECT_EQ(status("Host: evil.example\r\nOrigin: http://evil.example\r\n"), "421");
+  EXPECT_EQ(status("Host: 127.0.0.1.evil.example\r\n"), "421");
+  EXPECT_EQ(status("Host: localhost\r\nOrigin: http://evil.example\r\n"), "403");
+  for (const char* passed_on : {"X-Forwarded-For: 10.0.0.1", "Forwarded: for=10.0.0.1",
+                                "Via: 1.1 p", "X-Real-IP: 127.0.0.1", "X-Forwarded-For: 127.0.0.1"})
+    EXPECT_EQ(status(fmt::format("Host: localhost\r\n{}\r\n", passed_on)), "401") << passed_on;
 }
 
 TEST(Proxy, CorsForTheOriginsThatWereNamed) {
@@ -438,16 +468,19 @@ TEST(Proxy, CorsForTheOriginsThatWereNamed) {
   policy.cors = {"https://a.example"};
   rig.table(1, policy);
   const auto yes = rig.exchange(
-      "OPTIONS /f/app/x HTTP/1.1\r\nHost: h\r\nOrigin: "
+      "OPTIONS /f/app/x HTTP/1.1\r\nHost: localhost\r\nOrigin: "
       "https://a.example\r\nAccess-Control-Request-Method: POST\r\n\r\n");
   EXPECT_NE(yes.find("204"), std::string::npos);
   EXPECT_NE(yes.find("Access-Control-Allow-Origin: https://a.example"), std::string::npos);
-  EXPECT_NE(rig.exchange("GET /f/app/x HTTP/1.1\r\nHost: h\r\nOrigin: https://a.example\r\n\r\n")
-                .find("Access-Control-Allow-Origin: https://a.example"),
-            std::string::npos);
-  EXPECT_NE(rig.exchange("GET /f/app/x HTTP/1.1\r\nHost: h\r\nOrigin: https://evil.example\r\n\r\n")
-                .find("403"),
-            std::string::npos);
+  EXPECT_NE(
+      rig.exchange("GET /f/app/x HTTP/1.1\r\nHost: localhost\r\nOrigin: https://a.example\r\n\r\n")
+          .find("Access-Control-Allow-Origin: https://a.example"),
+      std::string::npos);
+  EXPECT_NE(
+      rig.exchange(
+             "GET /f/app/x HTTP/1.1\r\nHost: localhost\r\nOrigin: https://evil.example\r\n\r\n")
+          .find("403"),
+      std::string::npos);
 }
 
 TEST(Usage, IsReadWhereAnswersReportIt) {
@@ -467,7 +500,7 @@ TEST(Proxy, SurvivesWhateverIsSentToIt) {
                                                 " HTTP/1.1",
                                                 "\r\n",
                                                 "\r\n\r\n",
-                                                "Host: h",
+                                                "Host: localhost",
                                                 "Content-Length: 5",
                                                 "Transfer-Encoding: chunked",
                                                 "0\r\n\r\n",
@@ -492,7 +525,7 @@ TEST(Proxy, SurvivesWhateverIsSentToIt) {
     SCOPED_TRACE(seed);
     Rng rng(seed);
     auto c = rig.client();
-    std::string bytes = rng.below(2) == 0 ? "GET /f/app/x HTTP/1.1\r\nHost: h\r\n" : "";
+    std::string bytes = rng.below(2) == 0 ? "GET /f/app/x HTTP/1.1\r\nHost: localhost\r\n" : "";
     const auto n = 1 + rng.below(30);
     for (std::uint64_t i = 0; i < n; ++i)
       bytes += pieces[rng.below(std::size(pieces))];
@@ -508,7 +541,7 @@ TEST(Proxy, SurvivesWhateverIsSentToIt) {
     else
       c.close();
     if (rng.below(8) == 0) {
-      const auto answer = rig.exchange("GET /f/app/still HTTP/1.1\r\nHost: h\r\n\r\n");
+      const auto answer = rig.exchange("GET /f/app/still HTTP/1.1\r\nHost: localhost\r\n\r\n");
       ASSERT_NE(answer.find("hello 0"), std::string::npos) << answer;
     }
   }
