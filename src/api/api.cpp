@@ -7,8 +7,11 @@
 #include "api/dashboard.h"
 #include "api/files.h"
 #include "base/crypto.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "core/control/quotas.h"
+#include "net/address.h"
 
 std::string_view billow_embedded_page();
 std::string_view billow_embedded_script();
@@ -117,12 +120,14 @@ const Route job_routes[] = {
     {{Method::get, "/v1/jobs/{id}/history", Need::look}, history::job},
     {{Method::get, "/v1/jobs/{id}/outputs", Need::look}, files::outputs},
     {{Method::post, "/v1/jobs/{id}/files", Need::work}, files::copy},
-    {{Method::post, "/v1/files/trees", Need::files, Adds::work}, files::add_tree},
+    {{Method::post, "/v1/files/trees", Need::files, Adds::work, Body::octets}, files::add_tree},
     {{Method::get, "/v1/files/trees/{digest}", Need::files}, files::get_tree},
-    {{Method::post, "/v1/files/packs", Need::files, Adds::work}, files::add_pack},
-    {{Method::post, "/v1/files/pieces", Need::files}, files::get_pieces},
+    {{Method::post, "/v1/files/packs", Need::files, Adds::work, Body::octets}, files::add_pack},
+    {{Method::post, "/v1/files/pieces", Need::files, Adds::nothing, Body::octets},
+     files::get_pieces},
     {{Method::post, "/v1/files/residency", Need::node}, files::residency},
-    {{Method::put, "/v1/tasks/{id}/outputs", Need::node}, files::set_outputs},
+    {{Method::put, "/v1/tasks/{id}/outputs", Need::node, Adds::nothing, Body::octets},
+     files::set_outputs},
     {{Method::get, "/v1/volumes", Need::look}, volumes::list},
     {{Method::post, "/v1/volumes", Need::admin, Adds::work}, volumes::add},
     {{Method::del, "/v1/volumes/{name}", Need::admin}, volumes::remove},
@@ -131,14 +136,18 @@ const Route job_routes[] = {
     {{Method::put, "/v1/environments/{name}", Need::work, Adds::work}, environments::save},
     {{Method::del, "/v1/environments/{name}", Need::work}, environments::remove},
     {{Method::post, "/v1/jobs/{id}/rerun", Need::work, Adds::work}, jobs::rerun},
-    {{Method::put, "/v1/tasks/{id}/image", Need::node}, jobs::set_image},
+    {{Method::put, "/v1/tasks/{id}/image", Need::node, Adds::nothing, Body::octets},
+     jobs::set_image},
     {{Method::get, "/v1/schedules", Need::look}, admin::schedules},
     {{Method::post, "/v1/schedules", Need::work, Adds::work}, admin::add_schedule},
     {{Method::del, "/v1/schedules/{name}", Need::work}, admin::remove_schedule},
 };
 
-// Endpoints and reservations.
+// Endpoints, reservations and quotas.
 const Route endpoint_routes[] = {
+    {{Method::get, "/v1/quotas", Need::look}, quotas::list},
+    {{Method::put, "/v1/quotas", Need::admin}, quotas::set},
+    {{Method::del, "/v1/quotas/{scope}/{of}/{kind}", Need::admin}, quotas::remove},
     {{Method::get, "/v1/reservations", Need::look}, reservations::list},
     {{Method::post, "/v1/reservations", Need::full, Adds::work}, reservations::make},
     {{Method::del, "/v1/reservations/{id}", Need::full}, reservations::cancel},
@@ -183,7 +192,7 @@ const Route money_routes[] = {
     {{Method::get, "/v1/invoices", Need::look}, money::invoice},
     {{Method::get, "/v1/anomalies", Need::look}, money::anomalies},
     {{Method::get, "/v1/entries", Need::admin}, money::entries},
-    {{Method::post, "/v1/bills", Need::admin, Adds::work}, money::import_bill},
+    {{Method::post, "/v1/bills", Need::admin, Adds::work, Body::octets}, money::import_bill},
     {{Method::get, "/v1/months", Need::look}, money::months},
     {{Method::post, "/v1/months/{month}/close", Need::admin}, money::close_month},
     {{Method::get, "/v1/budgets", Need::look}, money::budgets},
@@ -241,6 +250,7 @@ bool matches(std::string_view pattern, std::string_view path, std::vector<std::s
 struct Api::Impl {
   Host& host;
   SignInCodes codes;
+  std::optional<net::Turns> turns;  // from the first request on: the loop comes after the API
 
   Result<control::Principal> authenticate(const net::Request& request) const {
     const std::string_view header = request.headers.get("Authorization");
@@ -262,46 +272,122 @@ struct Api::Impl {
     return control::authenticate(host.state(), sha256_hex(secret_of(header.substr(7))), host.now());
   }
 
-  void dispatch(std::shared_ptr<net::Exchange> exchange) {
-    const net::Request& request = exchange->request();
-    auto call = std::make_shared<Call>(Call{host, exchange, {}, Need::nothing, {}, &codes});
+  // The route of a request. Null: none; `path_known` then says whether the path has other methods.
+  static const Route* find(const net::Request& request,
+                           std::vector<std::string>& parts,
+                           bool& path_known) {
     const Method method = request.method == Method::head ? Method::get : request.method;
-    bool path_known = false;
+    path_known = false;
     for (const Route& route : table()) {
-      if (!matches(route.info.pattern, request.path, call->parts))
+      if (!matches(route.info.pattern, request.path, parts))
         continue;
       path_known = true;
-      if (route.info.method != method)
-        continue;
-      if (route.info.need != Need::nothing) {
-        auto who = authenticate(request);
-        if (!who)
-          return call->fail(who.error());
-        call->principal = std::move(*who);
-        if (const Status ok = allowed(call->principal, route.info.need); !ok)
-          return call->fail(ok.error());
-      }
-      call->need = route.info.need;
-      if (route.info.adds == Adds::work)
-        if (const Status open = host.accepting_work(); !open)
-          return call->fail(open.error());
-      return route.run(call);
+      if (route.info.method == method)
+        return &route;
     }
-    if (path_known)
+    return nullptr;
+  }
+
+  void dispatch(std::shared_ptr<net::Exchange> exchange) {
+    net::Request& request = exchange->request();
+    if (!turns)
+      turns.emplace(host.loop());
+    auto call =
+        std::make_shared<Call>(Call{host, exchange, {}, Need::nothing, {}, &codes, &*turns});
+    bool path_known = false;
+    const Route* route = find(request, call->parts, path_known);
+    if (!route && path_known)
       return call->exchange->respond(net::problem(
           405,
           fmt::format("{} does not support {}", request.path, net::method_name(request.method)), "",
           request.request_id));
-    call->fail({Code::not_found, fmt::format("no such path: {}", request.path),
-                "the routes are listed in /v1/openapi.json"});
+    if (!route)
+      return call->fail({Code::not_found, fmt::format("no such path: {}", request.path),
+                         "the routes are listed in /v1/openapi.json"});
+    if (route->info.need != Need::nothing) {
+      auto who = authenticate(request);
+      if (!who)
+        return call->fail(who.error());
+      call->principal = std::move(*who);
+      if (const Status ok = allowed(call->principal, route->info.need); !ok)
+        return call->fail(ok.error());
+    }
+    call->need = route->info.need;
+    if (route->info.adds == Adds::work)
+      if (const Status open = host.accepting_work(); !open)
+        return call->fail(open.error());
+    if (route->info.body == Body::json && request.body.size() > limits::json_on_loop_bytes_max)
+      return parse_on_worker(std::move(call), *route, std::move(request.body));
+    route->run(call);
+  }
+
+  void parse_on_worker(CallPtr call, const Route& route, std::string text) {
+    const Status queued = host.workers().submit(
+        [text = std::move(text)] { return std::make_shared<Result<Json>>(parse_body(text)); },
+        [call, run = route.run](std::shared_ptr<Result<Json>> parsed) {
+          call->parsed = std::move(parsed);
+          // Meanwhile the token may have been revoked.
+          if (const Status still = call->need == Need::nothing ? Status{} : call->still_allowed();
+              !still)
+            return call->fail(still.error());
+          run(call);
+        });
+    if (!queued)
+      call->fail(queued.error());
   }
 };
 
-Api::Api(Host& host) : impl_(new Impl{host, {}}) {}
+Api::Api(Host& host) : impl_(new Impl{host, {}, {}}) {}
 Api::~Api() = default;
 
 void Api::handle(std::shared_ptr<net::Exchange> exchange) {
   impl_->dispatch(std::move(exchange));
+}
+
+net::Caller Api::identify(const net::Request& head) const {
+  const auto who = impl_->authenticate(head);
+  if (!who)
+    return {};
+  net::ShareLimits share = net::ServerLimits::limits_of_callers();
+  // Nodes that share one credential are told apart by where they are. There may be thousands behind
+  // one address.
+  if (who->scope == TokenScope::node || who->scope == TokenScope::join) {
+    share.connections_max = share.requests_max = limits::http_connections_max;
+    return {.kind = net::CallerKind::node,
+            .name = fmt::format("node token {} at {}", who->token.value,
+                                net::network_of_peer(head.peer)),
+            .share = share};
+  }
+  const auto& state = impl_->host.state();
+  const auto limit = [&](QuotaKind kind) {
+    return control::quota_of(state, QuotaScope::user, who->user.value, kind).limit;
+  };
+  if (const std::int64_t most = limit(QuotaKind::connections); most >= 0)
+    share.connections_max = share.requests_max = static_cast<std::size_t>(most);
+  else
+    share.connections_max = share.requests_max = limits::http_connections_max;
+  if (const std::int64_t most = limit(QuotaKind::requests_per_s); most >= 0) {
+    share.requests_per_s = static_cast<double>(most);
+    share.requests_burst =
+        std::max(1.0, static_cast<double>(most) * limits::http_requests_burst_factor);
+  } else {
+    share.requests_per_s = share.requests_burst = 1e9;
+  }
+  return {.kind = net::CallerKind::user, .name = "user " + who->name, .share = share};
+}
+
+Result<net::BodyPlan> Api::body_policy(const net::Request& head) const {
+  std::vector<std::string> parts;
+  bool path_known = false;
+  const Route* route = Impl::find(head, parts, path_known);
+  net::BodyPlan plan;
+  if (!route || route->info.need == Need::nothing) {
+    plan.bytes_max = limits::http_unknown_body_bytes_max;
+    return plan;
+  }
+  const control::Principal who = BILLOW_TRY(impl_->authenticate(head));
+  BILLOW_TRY_VOID(allowed(who, route->info.need));
+  return plan;
 }
 
 std::vector<RouteInfo> Api::routes() {

@@ -12,11 +12,15 @@
 
 namespace billow::api {
 
+// What a route's body is. JSON that is large is parsed by a worker.
+enum class Body { json, octets };
+
 struct RouteInfo {
   net::Method method;
   std::string pattern;  // "/v1/jobs/{id}/stop"
   Need need;
   Adds adds = Adds::nothing;
+  Body body = Body::json;
 };
 
 class Api {
@@ -24,6 +28,10 @@ class Api {
   explicit Api(Host& host);
   ~Api();
   void handle(std::shared_ptr<net::Exchange> exchange);
+  // Of a request's head, before its body is read: who sends it, and whether its body may come.
+  // Without a valid token it may have few bytes, and only on routes that need none.
+  net::Caller identify(const net::Request& head) const;
+  Result<net::BodyPlan> body_policy(const net::Request& head) const;
   static std::vector<RouteInfo> routes();  // what the OpenAPI file is held against
 
  private:

@@ -69,18 +69,21 @@ Status Call::still_allowed() {
 }
 
 Result<Json> Call::body() const {
-  if (trim(request().body).empty())
+  return parsed ? std::move(*parsed) : parse_body(request().body);
+}
+
+Result<Json> parse_body(const std::string& text) {
+  if (trim(text).empty())
     return Json::object();
-  auto json = parse_json(request().body);
+  auto json = parse_json(text);
   if (json && !json->is_object())
-    return billow::fail(Code::invalid,
-                        fmt::format("the body must be a JSON object, not {}", json->kind()));
+    return fail(Code::invalid, fmt::format("the body must be a JSON object, not {}", json->kind()));
   // No name, path or argument can contain one, and not every store can keep it. JSON has one way to
   // write it.
-  if (json && request().body.find("\\u0000") != std::string::npos)
+  if (json && text.find("\\u0000") != std::string::npos)
     if (const std::string where = zero_byte_in(*json, ""); !where.empty())
-      return billow::fail(Code::invalid, fmt::format("{} contains a zero byte", where),
-                          "encode binary data as base64 where a field accepts it");
+      return fail(Code::invalid, fmt::format("{} contains a zero byte", where),
+                  "encode binary data as base64 where a field accepts it");
   return json;
 }
 

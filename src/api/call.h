@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "core/wire/codec.h"
 #include "net/http/http_server.h"
+#include "net/turns.h"
 
 namespace billow::api {
 
@@ -21,6 +22,8 @@ struct Call {
   Need need = Need::nothing;       // what the route asks of the caller
   std::vector<std::string> parts;  // the values of the pattern's {names}, in order
   SignInCodes* codes = nullptr;
+  net::Turns* turns = nullptr;                // for work that would hold the loop for long
+  std::shared_ptr<Result<Json>> parsed = {};  // the body, if a worker has parsed it
 
   const net::Request& request() const { return exchange->request(); }
   // An admin of the installation, with a full token.
@@ -43,6 +46,8 @@ struct Call {
   Result<Json> body() const;
 };
 using CallPtr = std::shared_ptr<Call>;
+// A body as JSON: an object without zero bytes. May be called by a worker.
+Result<Json> parse_body(const std::string& text);
 
 // The body as T, without unknown members. None: the call has been answered with an error.
 template <class T>
@@ -54,6 +59,10 @@ std::optional<T> read_body(const CallPtr& call) {
   call->fail(body.error());
   return std::nullopt;
 }
+
+// Explaining why a job waits walks the whole queue; behind a longer queue than this, only `explain`
+// does it.
+inline constexpr std::size_t reason_queue_max = 1'000;
 
 // A job as a URL names it: "12", or "12.3" for the element of array 12 with index 3.
 struct JobRef {
@@ -159,6 +168,11 @@ void make(CallPtr call);
 void list(CallPtr call);
 void cancel(CallPtr call);
 }  // namespace reservations
+namespace quotas {
+void list(CallPtr call);
+void set(CallPtr call);
+void remove(CallPtr call);
+}  // namespace quotas
 namespace streams {
 void logs(CallPtr call);
 void attach(CallPtr call);

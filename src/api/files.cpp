@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "core/control/quotas.h"
 #include "core/control/residency.h"
 #include "core/model/surroundings.h"
 #include "files/pack.h"
@@ -124,12 +125,23 @@ void add_tree(CallPtr call) {
 }
 
 void add_pack(CallPtr call) {
-  on_worker(
-      call,
-      [owner = owner_of(*call)](Store& store, const std::string& body) -> Result<std::string> {
-        BILLOW_TRY_VOID(store.add(owner, body));
-        return std::string();
-      });
+  content::OwnerLimit limit;
+  const UserId user = call->principal.user;
+  const QuotaKey key{QuotaScope::user, user.value, QuotaKind::file_bytes};
+  const std::int64_t most =
+      control::quota_of(call->host.state(), key.scope, key.of, key.kind).limit;
+  if (call->principal.scope != TokenScope::node && most >= 0)
+    limit = {static_cast<std::uint64_t>(most),
+             [most, owner = control::quota_owner(call->host.state(), key.scope, key.of),
+              kind = key.kind](std::uint64_t wanted) {
+               return control::quota_error(owner, kind, static_cast<std::int64_t>(wanted), most);
+             }};
+  on_worker(call,
+            [owner = owner_of(*call), limit](Store& store,
+                                             const std::string& body) -> Result<std::string> {
+              BILLOW_TRY_VOID(store.add(owner, body, limit));
+              return std::string();
+            });
 }
 
 // A node tells whose data it has in its caches, and hears whose must go.

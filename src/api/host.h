@@ -17,6 +17,7 @@
 #include "core/wire/tunnel.h"
 #include "files/store.h"
 #include "gateway/table.h"
+#include "net/http/http_server.h"
 #include "net/http/websocket.h"
 #include "net/loop.h"
 #include "net/subscription.h"
@@ -114,6 +115,7 @@ class Host {
   virtual std::vector<std::string> gateway_addresses() const = 0;
 
   // ---- the head itself
+  virtual net::ServerFigures server_figures() const = 0;
   // The certificate of the head's own authority and its fingerprint; empty if it has none (plain
   // HTTP, or a certificate was given).
   virtual std::string authority() const = 0;

@@ -170,6 +170,22 @@ void add_head(Exposition& out, const Host& host) {
           static_cast<double>(host.history().bytes()));
 }
 
+// Who holds the head's HTTP server, and what it has refused.
+void add_server(Exposition& out, const Host& host) {
+  const net::ServerFigures figures = host.server_figures();
+  for (std::size_t i = 0; i < net::caller_kinds; ++i)
+    out.add("billow_http_connections", "gauge", "Open connections to the head, by kind of caller.",
+            metric_label("caller", net::caller_kind_name(static_cast<net::CallerKind>(i))),
+            static_cast<double>(figures.connections[i]));
+  for (std::size_t i = 0; i < net::refused_reasons; ++i)
+    out.add("billow_http_refused_total", "counter",
+            "Connections and requests refused because of a limit, by limit.",
+            metric_label("limit", net::refused_name(static_cast<net::Refused>(i))),
+            static_cast<double>(figures.refused[i]));
+  out.add("billow_http_body_bytes", "gauge", "Bytes of request bodies in memory.", "",
+          static_cast<double>(figures.body_bytes));
+}
+
 // The newest figures from the gateways, under the names that a gateway's own /metrics uses.
 void add_endpoints(Exposition& out, const Call& call) {
   const Host& host = call.host;
@@ -236,6 +252,7 @@ void metrics(CallPtr call) {
         Exposition out;
         add_fleet(out, call->host);
         add_head(out, call->host);
+        add_server(out, call->host);
         add_money(out, *call);
         add_endpoints(out, *call);
         if (rows)

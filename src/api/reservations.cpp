@@ -1,9 +1,10 @@
-// The routes of reservations, and the documents of what projects share: quotas and reserved GPUs.
+// The routes of reservations, and of quotas: how much of the head users and projects may hold.
 #include <fmt/format.h>
 #include <algorithm>
 
 #include "api/call.h"
 #include "base/text.h"
+#include "core/control/quotas.h"
 #include "core/ledger/meter.h"
 #include "core/wire/codec.h"
 #include "view/fleet_documents.h"
@@ -165,4 +166,133 @@ void cancel(CallPtr call) {
 }
 
 }  // namespace reservations
+
+namespace quotas {
+namespace {
+
+constexpr QuotaKind all_kinds[] = {QuotaKind::queued_jobs, QuotaKind::spec_bytes,
+                                   QuotaKind::file_bytes, QuotaKind::connections,
+                                   QuotaKind::requests_per_s};
+
+struct QuotaBody {
+  QuotaScope scope = QuotaScope::user;
+  std::string of;  // a name; empty: the default of all users or projects
+  QuotaKind kind = QuotaKind::queued_jobs;
+  std::int64_t limit = -1;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("scope", s.scope);
+    v("of", s.of);
+    v("kind", s.kind);
+    v("limit", s.limit);
+  }
+};
+
+Result<QuotaKey> key_of(const Call& call, QuotaScope scope, const std::string& of, QuotaKind kind) {
+  if (of.empty())
+    return QuotaKey{scope, 0, kind};
+  if (scope == QuotaScope::project)
+    return QuotaKey{scope, BILLOW_TRY(visible_project(call, of))->id.value, kind};
+  const User* user = call.host.state().user_by_name(of);
+  if (!user)
+    return fail(Code::not_found, fmt::format("there is no user \"{}\"", of),
+                "see `billow user list`");
+  return QuotaKey{scope, user->id.value, kind};
+}
+
+Json used_of(const Call& call,
+             QuotaScope scope,
+             std::uint64_t of,
+             const control::Holding& held,
+             QuotaKind kind) {
+  switch (kind) {
+    case QuotaKind::queued_jobs:
+      return Json(held.jobs);
+    case QuotaKind::spec_bytes:
+      return Json(held.spec_bytes);
+    case QuotaKind::file_bytes:
+      if (scope == QuotaScope::user)
+        return Json(call.host.files().bytes_of(fmt::format("user:{}", of)));
+      break;
+    case QuotaKind::connections:
+    case QuotaKind::requests_per_s:
+      break;
+  }
+  return Json();
+}
+
+void add_owner(Json& list,
+               const Call& call,
+               QuotaScope scope,
+               std::uint64_t of,
+               const std::string& name,
+               const control::Holding& held) {
+  for (const QuotaKind kind : all_kinds) {
+    if (!control::has_scope(kind, scope))
+      continue;
+    const control::QuotaLimit quota = control::quota_of(call.host.state(), scope, of, kind);
+    list.push(Json::object({{"scope", enum_name(scope)},
+                            {"of", name},
+                            {"kind", enum_name(kind)},
+                            {"limit", quota.limit < 0 ? Json() : Json(quota.limit)},
+                            {"used", used_of(call, scope, of, held, kind)},
+                            {"set", quota.set_by_admin}}));
+  }
+}
+
+template <class Map, class Id>
+control::Holding held_by(const Map& map, Id id) {
+  const auto found = map.find(id);
+  return found == map.end() ? control::Holding{} : found->second;
+}
+
+Json document(const Call& call) {
+  const auto& state = call.host.state();
+  const bool everybody = allowed(call.principal, Need::oversee).has_value();
+  Json list = Json::array();
+  for (const auto& [id, user] : state.users)
+    if (everybody || id == call.principal.user)
+      add_owner(list, call, QuotaScope::user, id.value, user.name, held_by(state.held_by_user, id));
+  for (const ProjectId id : visible_projects(call))
+    add_owner(list, call, QuotaScope::project, id.value, state.projects.at(id).name,
+              held_by(state.held_by_project, id));
+  return Json::object({{"quotas", std::move(list)}});
+}
+
+void answer_with_all(const CallPtr& call, Command command) {
+  call->execute(std::move(command), 200,
+                [call](const std::vector<Event>&) { return document(*call); });
+}
+
+}  // namespace
+
+void list(CallPtr call) {
+  call->reply_durable(200, document(*call));
+}
+
+void set(CallPtr call) {
+  const auto body = read_body<QuotaBody>(call);
+  if (!body)
+    return;
+  const auto key = key_of(*call, body->scope, body->of, body->kind);
+  if (!key)
+    return call->fail(key.error());
+  answer_with_all(call, SetQuota{{*key, body->limit}});
+}
+
+void remove(CallPtr call) {
+  const auto scope = enum_value<QuotaScope>(call->parts[0]);
+  const auto kind = enum_value<QuotaKind>(call->parts[2]);
+  if (!scope || !kind)
+    return call->fail({Code::invalid,
+                       fmt::format("no quota is called {} {}", call->parts[0], call->parts[2]),
+                       "see `billow quota list`"});
+  const std::string of = call->parts[1] == "*" ? "" : call->parts[1];
+  const auto key = key_of(*call, *scope, of, *kind);
+  if (!key)
+    return call->fail(key.error());
+  answer_with_all(call, RemoveQuota{*key});
+}
+
+}  // namespace quotas
 }  // namespace billow::api

@@ -21,6 +21,7 @@ CommandTable client_commands() {
   add_login_commands(table);
   add_access_commands(table);
   add_secret_commands(table);
+  add_quota_commands(table);
   add_reserve_commands(table);
   add_cost_commands(table);
   add_budget_commands(table);

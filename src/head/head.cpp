@@ -76,10 +76,10 @@ Status Head::start() {
   return {};
 }
 
-Status Head::serve(net::Handler handler) {
+Status Head::serve(Service service) {
   BILLOW_TRY_VOID(begin_epoch());
   BILLOW_TRY_VOID(prepare_tls());
-  BILLOW_TRY_VOID(listen(std::move(handler)));
+  BILLOW_TRY_VOID(listen(std::move(service)));
   BILLOW_TRY_VOID(prepare_pools());
   started_at_ = clock_.wall();
   set_own_address();
@@ -238,7 +238,7 @@ Status Head::prepare_tls() {
   return {};
 }
 
-Status Head::listen(net::Handler handler) {
+Status Head::listen(Service service) {
   const std::uint64_t open_files_before = raise_open_files();
   local_ = std::make_unique<LocalProcesses>(
       LocalProcesses::Options{&options_, "unix:" + socket_path(), open_files_before, &clock_});
@@ -246,11 +246,14 @@ Status Head::listen(net::Handler handler) {
   server.tls = server_tls_;
   server.listen = options_.listen;
   server.listen.insert(server.listen.begin(), "unix:" + socket_path());
-  auto made = net::HttpServer::create(loop_, server, handler);
+  server.body_policy = std::move(service.body_policy);
+  server.identify = std::move(service.identify);
+  server.limits.connections_max = connections_within_open_files();
+  auto made = net::HttpServer::create(loop_, server, service.handler);
   if (!made && made.error().code == Code::conflict && options_.listen_any_port_if_taken) {
     log_warn("{}; listening on another port", made.error().message);
     server.listen = {"unix:" + socket_path(), "127.0.0.1:0"};
-    made = net::HttpServer::create(loop_, server, handler);
+    made = net::HttpServer::create(loop_, server, service.handler);
   }
   if (!made)
     return pass(made.error());

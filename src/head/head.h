@@ -1,5 +1,5 @@
 // The running head, made of its parts: store, engine, agents, gateways, pools, notices. It serves
-// no API itself: serve() takes the handler that answers HTTP requests, and the handler reaches the
+// no API itself: serve() takes the service that answers HTTP requests, and the service reaches the
 // parts through the accessors below.
 //
 // Order of life: start() restores the state and creates the parts, serve() listens and starts the
@@ -38,13 +38,20 @@
 
 namespace billow::head {
 
+// What answers HTTP requests: net::HttpServer::Options says when each part is called.
+struct Service {
+  net::Handler handler;
+  net::BodyPolicy body_policy;
+  std::function<net::Caller(const net::Request& head)> identify;
+};
+
 class Head {
  public:
   explicit Head(HeadOptions options);
   ~Head();
 
   Status start();
-  Status serve(net::Handler handler);
+  Status serve(Service service);
   Status run();
   void shutdown(bool stop_jobs);
 
@@ -69,6 +76,7 @@ class Head {
 
   // An error while new work is refused: the disk is full, or the head is shutting down.
   Status accepting_work() const;
+  net::ServerFigures server_figures() const { return server_->figures(); }
   Json about() const;  // version, addresses, pid, data directory, …
 
  private:
@@ -80,7 +88,7 @@ class Head {
   Status begin_epoch();
   Status prepare_tls();
   Status prepare_pools();
-  Status listen(net::Handler handler);
+  Status listen(Service service);
   void set_own_address();
   void start_timers();
   void start_reviews();

@@ -21,4 +21,12 @@ std::uint64_t raise_open_files() {
   return before;
 }
 
+std::size_t connections_within_open_files() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY)
+    return limits::http_connections_max;
+  return static_cast<std::size_t>(
+      std::clamp<rlim_t>(files.rlim_cur / 2, 64, limits::http_connections_max));
+}
+
 }  // namespace billow::head

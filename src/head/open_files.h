@@ -10,4 +10,6 @@ namespace billow::head {
 
 // Returns the limit as it was; 0 where it cannot be told.
 std::uint64_t raise_open_files();
+// How many connections the server may take: half of the files that this process may open.
+std::size_t connections_within_open_files();
 }  // namespace billow::head

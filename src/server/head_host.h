@@ -25,6 +25,7 @@ class HeadHost final : public api::Host {
     head_.engine().when_durable(std::move(fn));
   }
   Status accepting_work() const override { return head_.accepting_work(); }
+  net::ServerFigures server_figures() const override { return head_.server_figures(); }
   std::optional<Json> recently_finished(JobId job) const override {
     return head_.engine().recently_finished(job);
   }

@@ -25,7 +25,13 @@ Status run_head(head::HeadOptions options) {
   Composition parts(std::move(options));
   BILLOW_TRY_VOID(parts.head.start());
   BILLOW_TRY_VOID(parts.head.serve(
-      [&](std::shared_ptr<net::Exchange> exchange) { parts.api.handle(std::move(exchange)); }));
+      {.handler =
+           [&](std::shared_ptr<net::Exchange> exchange) { parts.api.handle(std::move(exchange)); },
+       .body_policy = [&](const net::Request& head) { return parts.api.body_policy(head); },
+       .identify =
+           [&](const net::Request& head) {
+             return parts.api.identify(head);
+           }}));
   return parts.head.run();
 }
 

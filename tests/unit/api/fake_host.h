@@ -1,6 +1,6 @@
 // An API without a head: a core driven by hand (tests/unit/view/rig.h) stands for it, a store in a
-// directory that goes away answers queries, and requests are made without a socket. Agents,
-// gateways and files do not exist; a route that needs them fails its test.
+// directory that goes away answers queries, and requests are made without a socket. Agents
+// and gateways do not exist; a route that needs them fails its test.
 #pragma once
 
 #include "api/api.h"
@@ -58,6 +58,7 @@ class FakeHost final : public Host {
   }
   void when_durable(std::function<void()> fn) override { fn(); }
   Status accepting_work() const override { return {}; }
+  net::ServerFigures server_figures() const override { return {}; }
   std::optional<Json> recently_finished(JobId) const override { return std::nullopt; }
   std::unique_ptr<net::Subscription> watch_job(JobId, std::function<void(const Event&)>) override {
     return nullptr;
@@ -134,7 +135,8 @@ class FakeHost final : public Host {
   store_test::TempDir dir_;
   std::unique_ptr<SqliteStore> store_ = *SqliteStore::open({.data_dir = dir_ / "store"});
   std::unique_ptr<History> history_ = *History::open(dir_ / "history");
-  std::unique_ptr<billow::files::Store> files_;
+  std::unique_ptr<billow::files::Store> files_ =
+      *billow::files::Store::open({.directory = dir_ / "files"});
   net::Loop loop_;
   net::Workers workers_{loop_, {}};
   Telemetry telemetry_;
