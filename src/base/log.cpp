@@ -1,4 +1,4 @@
-#include "base/log_fields.h"
+#include "base/log.h"
 
 #include <unistd.h>
 

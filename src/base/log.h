@@ -4,8 +4,10 @@
 
 #include <fmt/format.h>
 
+#include <initializer_list>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace billow {
 
@@ -39,5 +41,12 @@ void log_error(fmt::format_string<Args...> f, Args&&... args) {
   if (log_enabled(LogLevel::error))
     log_line(LogLevel::error, fmt::format(f, std::forward<Args>(args)...));
 }
+
+// A line with named fields, so that a program finds "request_id" without parsing the sentence. In
+// text output they follow the sentence as name=value.
+using LogField = std::pair<std::string_view, std::string>;
+// Names are lower_snake_case and must not be time, level, component or message. Values must not be
+// secrets.
+void log_line(LogLevel level, std::string_view message, std::initializer_list<LogField> fields);
 
 }  // namespace billow

@@ -1,7 +1,7 @@
 #include "net/http/http_connection.h"
 
 #include "base/append_format.h"
-#include "base/log_fields.h"
+#include "base/log.h"
 #include "net/address.h"
 #include "net/http/server_exchange.h"
 #include "net/http/ws_frame.h"

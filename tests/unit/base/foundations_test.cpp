@@ -10,7 +10,7 @@
 #include "base/histogram.h"
 #include "base/ids.h"
 #include "base/json.h"
-#include "base/log_fields.h"
+#include "base/log.h"
 #include "base/result.h"
 #include "base/rng.h"
 #include "base/spoken_name.h"
