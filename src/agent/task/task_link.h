@@ -131,12 +131,12 @@ struct Tasks::Link final : LinkEvents {
     if (!input_known)
       return;
     while (input_sent - input_base < input.size()) {
-      const std::uint64_t room =
+      const std::uint64_t window_left =
           supervise::stdin_window_bytes -
           std::min<std::uint64_t>(supervise::stdin_window_bytes, input_sent - input_consumed);
       const std::size_t from = input_sent - input_base;
-      const std::size_t n =
-          std::min<std::size_t>({room, input.size() - from, supervise::record_data_bytes_max});
+      const std::size_t n = std::min<std::size_t>(
+          {window_left, input.size() - from, supervise::record_data_bytes_max});
       if (n == 0)
         break;
       link.send_stdin(input_sent, std::string_view(input).substr(from, n));

@@ -158,7 +158,7 @@ class Tasks {
   Suspender::Callbacks suspender_callbacks();
   std::vector<int> processes_of(TaskId task) const;
   void watch(TaskId task, SupervisorLink link);
-  Result<Tunnels::Target> open_door(const wire::agent_v1::TunnelOpen& request);  // task_doors.cpp
+  Result<Tunnels::Target> open_door(const wire::agent_v1::TunnelOpen& request);  // task_tunnels.cpp
   Result<JobPlace> place_of(TaskId task) const;                                  // task_place.cpp
   std::optional<container::Plan> image_plan(TaskId task) const;
   void close_doors(TaskId task);
