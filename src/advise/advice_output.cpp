@@ -1,4 +1,4 @@
-// Answers as text for people and as JSON for everything else. Both say the same.
+// Answers as text for people and as JSON for programs, with the same content.
 #include <cmath>
 
 #include "advise/recommend.h"
@@ -267,7 +267,7 @@ Json age_json(const std::string& date, WallTime now) {
   return age ? Json(*age) : Json("unknown");
 }
 
-// What each way of cutting it up needs on the GPUs of one candidate: why the plan is what it is.
+// What each way of splitting the model needs on the GPUs of one candidate; this explains the plan.
 struct Stage {
   TrainingPlan plan;
   double bytes = 0;

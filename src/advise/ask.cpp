@@ -14,7 +14,7 @@ constexpr const char* fields[] = {
     "model", "config", "precision", "context", "input", "output", "ttft_ms", "tps", "users", "rps",
     "engine", "engine_version", "providers", "regions", "spot", "mine", "train", "tuning",
     "sequence", "micro_batch", "tokens", "checkpoint_s", "interruptions_h",
-    // other words for precision, input, output, rps and (as its inverse) tps
+    // other names for precision, input, output, rps and (as its inverse) tps
     "weights", "input_tokens", "output_tokens", "requests_per_s", "tpot_ms"};
 
 Result<double> number(const Json& q, const char* name, double fallback, double min, double max) {
@@ -71,7 +71,7 @@ Result<ModelShape> model_of(const Json& q) {
   return shape;
 }
 
-// One candidate in a row, for tables.
+// One candidate as a table row.
 Json row_of(const Candidate& c) {
   Json row = Json::object({{"gpu", c.gpu->name},
                            {"gpus", c.gpus},

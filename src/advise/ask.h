@@ -1,5 +1,5 @@
-// Advice asked for as a JSON document, for the API: the same fields as the options of `billow
-// advise`, no file ever read by name.
+// Advice requested as a JSON document, for the API: the same fields as the options of `billow
+// advise`. No file is ever read by name.
 #pragma once
 
 #include "advise/recommend.h"

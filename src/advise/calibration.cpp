@@ -11,7 +11,7 @@ std::string_view billow_embedded_calibration();
 namespace billow::advise {
 namespace {
 
-// The rates a row's kernels run at, in operations and bytes per second.
+// The rates at which a row's kernels run, in operations and bytes per second.
 struct Rates {
   double bandwidth = 0, matrix = 0, half = 0, link = 0;
 };
@@ -70,9 +70,9 @@ Keys keys_of(const ServingRow& row) {
           word(row.engine + "/" + row.version)};
 }
 
-// Effects on each physical term. The spreads say how far an efficiency is believed to vary between
-// engines, GPUs, families … before anything was measured; they were chosen by leaving models and
-// GPUs out, once, and are not fitted.
+// Effects on each physical term. The spreads state how far an efficiency may vary between engines,
+// GPUs, families … before any measurement; they were chosen once by leaving models and GPUs out,
+// and are not fitted.
 std::vector<Effect> term_effects(const Keys& k) {
   return {{"all", 20},
           {"engine=" + k.engine, 0.22},
@@ -158,8 +158,8 @@ Terms terms_of(const ServingRow& row) {
   double ranks = row.parallelism.tensor, ring = ranks > 1 ? 2 * (ranks - 1) / ranks : 0;
   double prefill_ms =
       (w.prefill_flops / r.matrix / 0.5 + w.prefill_attention_flops / r.half / 0.4) * 1e3;
-  // In a shared engine each step also carries the prefills of those who arrive: concurrency/output
-  // of them a step.
+  // In a shared engine each step also carries the prefills of arriving requests: concurrency/output
+  // of them per step.
   double arrivals = row.disaggregated ? 0 : traffic.concurrency / row.output;
   constexpr double floor_ms = 1e-9;
   Terms t;
@@ -176,8 +176,8 @@ Terms terms_of(const ServingRow& row) {
   double waiting = traffic.concurrency;
   if (row.disaggregated) {
     prefill_ms *= ranks / std::max(1.0, row.prefill_rank_gpus);
-    // Where the number of prefill workers is unknown, assume that larger loads had more of them,
-    // but not in proportion.
+    // If the number of prefill workers is unknown, assume that larger loads had more of them, but
+    // not in proportion.
     double workers = row.prefill_told ? row.prefill_gpus / std::max(1.0, row.prefill_rank_gpus)
                                       : std::pow(row.concurrency / 64, 0.45);
     waiting = row.concurrency / std::max(1.0, workers);
@@ -204,11 +204,12 @@ Sample ttft_sample(const ServingRow& row) {
            term_effects(k),
            {{"version=" + k.version, 0.15}, {"group-version=" + k.group + "/" + k.version, 0.1}},
            row.ttft_ms.value_or(0)};
+  // First tokens depend on queueing, which differs greatly between engines.
   for (auto& g : s.groups)
     if (g.key != "all")
-      g.spread *= 2.2;  // first tokens depend on queueing that engines do very differently
-  // Chunking and the order of prompts are settings an engine keeps for a mix of lengths, whatever
-  // the model.
+      g.spread *= 2.2;
+  // An engine keeps its settings for chunking and prompt order for a mix of lengths, whatever the
+  // model.
   s.groups.push_back(
       {fmt::format("engine-lengths={}/{:.0f}x{:.0f}", k.engine, row.input, row.output), 0.35});
   if (row.disaggregated)
@@ -227,8 +228,8 @@ void Calibration::remember(const std::vector<ServingRow>& rows) {
   }
 }
 
-// Errors on what was held out: series of known combinations for "known"; whole models and whole
-// GPUs for "new".
+// Errors on held-out data: series of known combinations for "known"; whole models and whole GPUs
+// for "new".
 void Calibration::measure_errors(const std::vector<ServingRow>& rows, Intervals intervals) {
   std::map<std::string, std::vector<double>> errors;
   auto hold_out = [&](bool known, auto part_of) {
@@ -254,8 +255,8 @@ void Calibration::measure_errors(const std::vector<ServingRow>& rows, Intervals 
       }
     }
   };
-  // A tenth at a time: a fit that misses more of the few configurations with prefill apart errs
-  // more than the one that is used.
+  // A tenth at a time: leaving out more of the few configurations with separate prefill would
+  // overstate the errors of the fit in use.
   hold_out(true,
            [](const ServingRow& r) { return fmt::format("{}", stable_hash(series_key(r)) % 10); });
   if (intervals == Intervals::all) {
@@ -268,7 +269,7 @@ void Calibration::measure_errors(const std::vector<ServingRow>& rows, Intervals 
 
 Result<Calibration> Calibration::fit(const std::vector<ServingRow>& all, Intervals intervals) {
   std::vector<ServingRow> rows;
-  std::set<std::string> twice;  // lists that were copied into each other must not count double
+  std::set<std::string> twice;  // lists copied into each other must not count twice
   for (auto& row : all)
     if (row.ttft_ms && row.tpot_ms && *row.ttft_ms > 0 && *row.tpot_ms > 0 &&
         rates_of(row).bandwidth > 0 && rates_of(row).half > 0 &&
@@ -381,7 +382,7 @@ Calibration Calibration::with_local(const std::vector<ServingRow>& measured) con
                    std::map<std::string, double>& into) {
     for (auto& [key, list] : from) {
       double n = static_cast<double>(list.size()), middle = quantile(list, 0.5);
-      into[key] += middle * n / (n + 1);  // one measurement is believed by half
+      into[key] += middle * n / (n + 1);  // one measurement has a weight of one half
     }
   };
   shrink(tpot, c.local_tpot_);
@@ -442,7 +443,7 @@ Result<Calibration> Calibration::parse(std::string_view text) {
 
 Calibration Calibration::embedded() {
   auto parsed = parse(billow_embedded_calibration());
-  // A test reads the embedded calibration, so a build that ships has a good one.
+  // A test parses the embedded calibration, so a released build always has a valid one.
   if (!parsed)
     check_failed("embedded calibration", __FILE__, __LINE__, parsed.error().message.c_str());
   return std::move(*parsed);

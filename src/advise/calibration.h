@@ -1,5 +1,5 @@
-// Time to first token and time per output token of a served configuration, with an interval and
-// where it comes from.
+// Time to first token and time per output token of a served configuration, with an interval and its
+// origin.
 //
 // A calibration is two efficiency models (efficiency.h), the spread of their errors on data they
 // had not seen, and which configurations were measured. It is fitted from measurements
@@ -31,7 +31,7 @@ struct Prediction {
   std::vector<std::pair<std::string, double>> tpot_parts;  // "weights" → ms: the arithmetic
 };
 
-// What a calibration is fitted and used by: the physical terms and the effects of one row.
+// The inputs of fitting and prediction: the physical terms and the effects of one row.
 Sample tpot_sample(const ServingRow& row);
 Sample ttft_sample(const ServingRow& row);
 const std::vector<std::string>& tpot_term_names();
@@ -54,8 +54,7 @@ class Calibration {
   static Calibration embedded();
   std::string dump() const;
 
-  // An error (infeasible) where the weights alone do not fit, and where the GPU's rates are
-  // unknown.
+  // An error (infeasible) if the weights alone do not fit, or if the GPU's rates are unknown.
   Result<Prediction> predict(const ServingRow& row) const;
   Kind kind_of(const ServingRow& row) const;
   // The effects of everything but the load, looked up once: for scanning many loads of one
@@ -70,8 +69,8 @@ class Calibration {
   };
   static Quick quick(const Prepared& prepared, const ServingRow& row);
 
-  // The same calibration, bent to what this installation measured: shrunk towards what it said
-  // before.
+  // The same calibration, adjusted towards this installation's measurements and shrunk towards its
+  // earlier predictions.
   Calibration with_local(const std::vector<ServingRow>& measured) const;
 
   std::size_t parameters() const { return tpot_.parameters() + ttft_.parameters(); }
@@ -92,7 +91,7 @@ class Calibration {
   std::map<std::string, Spread> spread_;  // "tpot interpolated moe"
   std::map<std::string, Range>
       seen_;  // a series (model, GPU, engine, precision, ranks, lengths) → loads measured
-  std::set<std::string> groups_;  // model, GPU, engine and precision measured at all
+  std::set<std::string> groups_;  // model, GPU, engine and precision with any measurement
   std::map<std::string, double> local_tpot_, local_ttft_;  // log corrections of this installation
 };
 

@@ -18,7 +18,7 @@ std::size_t choose(const std::vector<Choice>& options, const ChoiceRule& rule) {
   }
   if (cheapest == options.size())
     return surest;
-  // Certainty is bought while it gains more chance than it costs in shares of the price.
+  // Certainty is bought while it gains more probability than it costs as a share of the price.
   std::size_t best = cheapest;
   double base = options[cheapest].cost, worth = options[cheapest].chance;
   for (std::size_t i = 0; i < options.size(); ++i) {

@@ -1,6 +1,6 @@
-// Choosing under doubt: of options with a cost and a chance of doing what is asked, which one to
-// take. The cheapest with a fair chance; but when a little more money buys much more certainty,
-// that. Two options at nearly one price are not alike when one works half the time and the other
+// Choosing under uncertainty: which of several options to take, given their cost and their chance
+// of success. The cheapest with a fair chance; but if a little more money buys much more certainty,
+// that one. Two options at nearly the same price differ if one works half the time and the other
 // always.
 //
 // Invariants: the choice is an option; without a fair one it is the surest.
@@ -17,7 +17,7 @@ struct Choice {
 };
 
 struct ChoiceRule {
-  double chance_min = 0.3;  // below it an option is not considered while another is above
+  double chance_min = 0.3;  // options below this are ignored while another is above it
   double extra_max = 0.2;   // of the cheapest fair option's cost, for certainty
 };
 

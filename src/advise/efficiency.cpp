@@ -67,7 +67,7 @@ struct Problem {
 };
 
 // Pseudo-Huber: quadratic near zero, linear in the tails, so that a stalled measurement does not
-// bend the rest.
+// distort the rest.
 double robust_loss(double e) {
   return 4 * (std::sqrt(1 + e * e / 4) - 1);
 }
@@ -85,8 +85,8 @@ double cost(const Problem& problem, const std::vector<double>& theta, double noi
   return sum;
 }
 
-// One Gauss-Newton step by conjugate gradients: the Jacobian is a few dozen numbers a row, so the
-// normal matrix is never made.
+// One Gauss-Newton step by conjugate gradients: the Jacobian has a few dozen entries per row, so
+// the normal matrix is never formed.
 std::vector<double> newton_step(const Problem& problem,
                                 const std::vector<double>& theta,
                                 double noise,
@@ -236,7 +236,7 @@ std::size_t EfficiencyModel::parameters() const {
 std::string EfficiencyModel::dump(std::string_view name) const {
   std::vector<std::string> lines{fmt::format("{} power p {}", name, power_)};
   for (auto& [key, values] : groups_) {
-    // An effect of less than a percent on every term says nothing and is not kept.
+    // An effect below one percent on every term is negligible and is not kept.
     if (std::all_of(values.begin(), values.end(), [](double v) { return std::fabs(v) < 0.01; }))
       continue;
     std::string line = fmt::format("{} group {}", name, key);

@@ -1,15 +1,14 @@
-// The one statistical model of the advisor: a time is a sum of physical terms (bytes over
-// bandwidth, operations over rate, a cost per layer, …), each divided by an efficiency, and the
-// efficiencies are learned. An efficiency is a product of effects: one for all, one for the engine,
-// one for the GPU, one for the model family, down to the exact combination. Each effect is pulled
-// towards none (a Gaussian prior), so that little data moves little, a combination never seen falls
-// back on its parts, and nothing remembers single rows. Fitted by Gauss-Newton on log time with a
-// robust loss.
+// The statistical model of the advisor: a time is a sum of physical terms (bytes over bandwidth,
+// operations over rate, a cost per layer, …), each divided by a learned efficiency. An efficiency
+// is a product of effects: one for all, one for the engine, one for the GPU, one for the model
+// family, down to the exact combination. Each effect is shrunk towards zero (a Gaussian prior), so
+// that few data have little influence, an unseen combination falls back on its parts, and no single
+// row is memorised. Fitted by Gauss-Newton on log time with a robust loss.
 //
 //   log T = 1/p · log Σ_j (φ_j · exp(Σ_groups θ[group][j]))^p  +  Σ_offsets δ
 //
-// p = 1 is the plain sum; p slightly below lets terms that are alike hinder each other, as they do
-// on a busy GPU.
+// p = 1 is the plain sum; p slightly below 1 lets similar terms hinder each other, as on a busy
+// GPU.
 //
 // Invariants: the terms φ_j are ≥ 0 and one is > 0; a prediction is finite; unknown groups
 // contribute nothing.
@@ -31,9 +30,9 @@ struct Effect {
 
 struct Sample {
   std::vector<double> terms;    // in ms
-  std::vector<Effect> groups;   // scale every term of their own
+  std::vector<Effect> groups;   // scale each term separately
   std::vector<Effect> offsets;  // scale the sum
-  double measured = 0;          // ms; what is fitted
+  double measured = 0;          // ms; the fitted value
 };
 
 class EfficiencyModel {
@@ -46,7 +45,7 @@ class EfficiencyModel {
   };
   static EfficiencyModel fit(const std::vector<Sample>& samples, const Options& options);
 
-  // Milliseconds. `terms_out`, where given, gets each term's part of it.
+  // Milliseconds. `terms_out`, if given, receives each term's part.
   double predict(const Sample& sample, std::vector<double>* terms_out = nullptr) const;
   // The effects of a sample looked up once, for many predictions that differ only in their terms.
   struct Resolved {

@@ -7,8 +7,8 @@
 namespace billow::advise {
 namespace {
 
-// "70B at INT8 on an A100-80": true of the weights; what is left for the cache is what people
-// forget.
+// "70B at INT8 on an A100-80": true for the weights, but people forget how little is left for the
+// cache.
 Check seventy_on_eighty(const Request& request) {
   constexpr double card = 81920.0 * 1048576;
   double context = request.context > 0 ? request.context : request.input + request.output;

@@ -1,5 +1,4 @@
-// The rules of thumb of the field, checked against an answer: each says whether it holds here, and
-// why.
+// Common rules of thumb, checked against an answer: each states whether it applies here, and why.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// The GPUs of this Billow as the advisor sees them: kinds of machines with their cards, what each
-// card is or can be cut into.
+// The GPUs of this installation as the advisor sees them: kinds of machines with their cards, and
+// how each card is or can be partitioned.
 #pragma once
 
 #include "advise/recommend.h"
@@ -8,14 +8,13 @@ namespace billow::advise {
 
 struct FleetCard {
   std::string type;              // as the node names it: "H100"
-  std::vector<std::string> mig;  // profiles of the instances it is cut into now; empty: it is whole
+  std::vector<std::string> mig;  // profiles of its current instances; empty: not partitioned
   bool operator<(const FleetCard& o) const { return type != o.type ? type < o.type : mig < o.mig; }
 };
 using FleetNode = std::vector<FleetCard>;
 
-// Machines with the same cards count as one kind. A card already cut into MIG instances offers
-// those alone; a whole one that could be cut offers the shapes it could have, beside slices and
-// itself.
+// Machines with the same cards count as one kind. A partitioned card offers only its MIG instances;
+// a whole card that supports MIG offers its possible shapes, slices, and itself.
 std::vector<FleetGpu> fleet_of(const std::vector<FleetNode>& nodes, const Catalogue& catalogue);
 
 }  // namespace billow::advise

@@ -39,7 +39,8 @@ std::string without_comments(const std::string& text) {
   return data;
 }
 
-// The lines of one CSV text in our order of columns; later lines replace earlier ones of one key.
+// The lines of one CSV text in our column order; later lines replace earlier ones with the same
+// key.
 Status add_lines(const std::string& text, std::map<Key, std::string>& lines) {
   const std::string data = without_comments(text);
   if (data.empty())

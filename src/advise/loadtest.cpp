@@ -130,8 +130,9 @@ Result<std::vector<Arrival>> trace_arrivals(std::string_view csv, double seconds
     if (!when)
       return fail(Code::invalid, fmt::format("line {} of the trace has no timestamp", line),
                   "columns: timestamp, input_tokens, output_tokens");
+    // No tokens requested, or invalid.
     if (!(in >= 1 && in <= 1e6) || !(o >= 1 && o <= 1e6))
-      continue;  // nothing to ask for, or nonsense
+      continue;
     if (!begin)
       begin = *when;
     double t = (*when - *begin) / speed;
@@ -172,7 +173,7 @@ void AnswerStream::line(std::string_view text, double now_s) {
     text_came |= !choice["text"].str_or("").empty() || !delta["content"].str_or("").empty() ||
                  !delta["reasoning_content"].str_or("").empty();
   }
-  // Others than OpenAI's: {"token": …}, {"text": …}, {"content": …}.
+  // Formats other than OpenAI's: {"token": …}, {"text": …}, {"content": …}.
   text_came |= !(*doc)["content"].str_or("").empty() || !(*doc)["text"].str_or("").empty() ||
                (*doc)["token"].is_object() || (*doc)["token"].is_string();
   if (!text_came)
@@ -196,7 +197,7 @@ void AnswerStream::feed(std::string_view bytes, double now_s) {
       return;
     auto text = std::string_view(head_).substr(begin);
     sse_ = text.starts_with("data:") || text.starts_with("event:") || text.starts_with(":");
-    // A network may cut anywhere: "dat" is not yet an answer to what this is.
+    // Data may be split anywhere: "dat" does not yet reveal the format.
     if (!sse_ && (std::string_view("data:").starts_with(text) ||
                   std::string_view("event:").starts_with(text)))
       return;
@@ -247,7 +248,7 @@ void AnswerStream::finish(double now_s) {
 
 namespace {
 
-// What the service level misses, and what a reader must know about the figures.
+// Which parts of the service level were missed, and caveats about the figures.
 void judge(LoadReport& r, const ServiceLevel& level) {
   if (r.failed > level.errors_share_max * r.requests)
     r.missed.push_back(fmt::format("{} of {} requests failed", r.failed, r.requests));

@@ -1,9 +1,9 @@
-// The arithmetic of a load test: when requests leave, how a streamed answer becomes times, and what
-// all of them say against a service level. Sockets and clocks are the caller's
-// (client/advice/cmd_loadtest.cpp); here time comes in.
+// The arithmetic of a load test: when requests are sent, how a streamed answer becomes times, and
+// how the results compare with a service level. Sockets and clocks belong to the caller
+// (client/advice/cmd_loadtest.cpp); time is an argument here.
 //
-// Requests leave when they are due, whether or not earlier ones were answered: a slow server must
-// not slow down the load it is judged by.
+// Requests are sent when due, whether or not earlier ones were answered: a slow server must not
+// reduce the load that it is judged by.
 #pragma once
 
 #include <optional>
@@ -21,8 +21,8 @@ struct Arrival {
   int input = 0, output = 0;  // tokens
 };
 
-// A time in a trace: seconds, or "2023-11-16 18:15:46.68" as seconds since 1970. Nothing where it
-// is neither.
+// A time in a trace: seconds, or "2023-11-16 18:15:46.68" as seconds since 1970; empty if it is
+// neither.
 std::optional<double> trace_time_s(const std::string& text);
 
 // Evenly random arrivals at a mean rate, the same for the same seed.
@@ -39,8 +39,8 @@ struct TraceLoad {
 };
 TraceLoad load_of(const std::vector<Arrival>& arrivals);
 
-// One answer on its way. Server-sent events with OpenAI's documents are counted token by token (an
-// event with text is one, unless a usage count at the end says better); any other body gives a
+// One answer in transit. Server-sent events with OpenAI's documents are counted token by token (an
+// event with text is one, unless a usage count at the end is more accurate); any other body gives a
 // first byte and an end.
 class AnswerStream {
  public:
@@ -54,7 +54,7 @@ class AnswerStream {
 
  private:
   void line(std::string_view text, double now_s);
-  std::string head_, rest_, plain_;  // head_: the first bytes, while they do not tell what comes
+  std::string head_, rest_, plain_;  // head_: the first bytes, until the format is known
   double begun_s_ = -1, first_s_ = -1, last_s_ = -1;
   int counted_ = 0, events_ = 0, usage_ = 0;
   bool known_ = false, sse_ = false;
@@ -84,9 +84,9 @@ struct LoadReport {
   double offered_rps = 0, rps = 0, tokens_per_s = 0;
   double concurrency = 0;  // mean requests in flight
   double input_mean = 0, output_mean = 0;
-  double late_ms_p99 = 0;  // how late requests left: the client's own fault
+  double late_ms_p99 = 0;  // how late requests were sent: the client's own delay
   Percentiles ttft_ms;
-  std::optional<Percentiles> tpot_ms;  // unknown where answers were not streamed
+  std::optional<Percentiles> tpot_ms;  // empty if answers were not streamed
   std::vector<std::string> missed;  // "TTFT p95 812 ms > 500 ms"; empty: the service level is met
   std::vector<std::string> notes;
   bool meets() const { return missed.empty(); }

@@ -1,9 +1,9 @@
-// What this installation measured of its own serving (`billow loadtest`): kept as CSV in the
-// columns `billow advise --batch` reads, so that anyone can look at it, mend it or take it
-// elsewhere. `advise` bends its calibration to it.
+// Measurements of this installation's own serving (`billow loadtest`): kept as CSV in the columns
+// that `billow advise --batch` reads, so that anyone can inspect, correct or move it. `advise`
+// adjusts its calibration to them.
 //
-// Invariants: a line that cannot be read is left out and named, the others count; appending never
-// loses what was there.
+// Invariants: an unreadable line is skipped and reported, the others count; appending never loses
+// existing lines.
 #pragma once
 
 #include <string>
@@ -29,7 +29,7 @@ struct Measurements {
   std::vector<ServingRow> rows;
   std::vector<std::string> left_out;  // "measurements.csv line 3: …"
 };
-// Nothing where there is no file. The rows point into `catalogue`.
+// Empty if there is no file. The rows point into `catalogue`.
 Result<Measurements> read_measurements(const std::string& data_dir,
                                        const std::string& models_dir,
                                        const Catalogue& catalogue);

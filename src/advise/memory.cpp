@@ -6,17 +6,18 @@
 namespace billow::advise {
 namespace {
 
-constexpr double kv_block_tokens = 16;  // caches are handed out in blocks
+constexpr double kv_block_tokens = 16;  // caches are allocated in blocks
 
 double kv_element_bytes(Precision kv) {
   return kv == Precision::fp8 || kv == Precision::int8 ? 1 : kv == Precision::fp32 ? 4 : 2;
 }
-// The indexer keeps its keys in FP8 with one float scale per 128, whatever the cache is in.
+// The indexer keeps its keys in FP8 with one float scale per 128, whatever the precision of the
+// cache.
 double index_token_bytes(int dim) {
   return dim * (1 + 4.0 / 128);
 }
 
-// Elements one token leaves in this layer while inside the window.
+// Elements that one token adds in this layer while inside the window.
 double token_elements(const Attention& a) {
   switch (a.kind) {
     case AttentionKind::none:
@@ -39,8 +40,8 @@ bool windowed(const Attention& a) {
   return a.kind == AttentionKind::sliding || a.kind == AttentionKind::chunked;
 }
 
-// Heads are dealt out to the tensor ranks; with more ranks than heads, ranks keep copies. Latents
-// are kept whole by each.
+// Heads are distributed over the tensor ranks; with more ranks than heads, ranks keep copies. Each
+// rank keeps all latents.
 double rank_share(const Attention& a, int tensor) {
   if (tensor <= 1)
     return 1;
@@ -176,15 +177,15 @@ Memory serving_memory(const ModelShape& shape,
   m.usable = capacity_bytes * options.utilisation;
   m.weights = weight_bytes_per_gpu(shape, p);
   int attention_ranks = std::max(1, p.tensor / std::max(1, p.attention_data));
-  // Stages deal out the layers, and with them the cache.
+  // Stages split the layers, and with them the cache.
   double stage = p.pipeline > 1 ? std::ceil(static_cast<double>(shape.layers.size()) / p.pipeline) /
                                       static_cast<double>(shape.layers.size())
                                 : 1;
   double one = kv_bytes(shape, kv, load.context, attention_ranks) * stage;
   double here = std::ceil(load.sequences / std::max(1, p.attention_data));
   m.kv = one * here;
-  // The widest intermediate of a full prefill step, its input and output, and logits. Engines set
-  // this aside for the largest step they may ever take, so it does not depend on the load.
+  // The widest intermediate of a full prefill step, its input and output, and logits. Engines
+  // reserve this for the largest possible step, so it does not depend on the load.
   constexpr double logits_sequences = 256;
   double tokens = load.batched_tokens_max;
   double width = 4.0 * shape.hidden + static_cast<double>(shape.query_width_max) / attention_ranks;
@@ -224,8 +225,8 @@ TrainingMemory training_memory(const ModelShape& shape, const TrainingPlan& plan
                 (plan.zero == Zero::gradients || plan.zero == Zero::parameters ? ranks : 1);
   m.optimizer = trained * 12 / tensor / (plan.zero != Zero::none ? ranks : 1);
   // Per layer and token: about 34 widths of bytes with fused attention (Korthikanti et al. 2022),
-  // 10 of them outside the tensor-parallel part; two when only the layer's input is kept and the
-  // rest made again. A gated MLP or experts widen it.
+  // 10 of them outside the tensor-parallel part; two if only the layer's input is kept and the rest
+  // is recomputed. A gated MLP or experts widen it.
   double layers = static_cast<double>(shape.layers.size()), h = shape.hidden;
   double widest = std::max(1.0, shape.query_width_max / (8.0 * h));
   double whole_layer = (10 + 24 * widest / tensor) * h;

@@ -1,5 +1,5 @@
-// What a model needs of a GPU's memory, part by part. Every number errs upward: "fits" must never
-// be wrong.
+// How much GPU memory a model needs, part by part. Every number is rounded up: "fits" must never be
+// wrong.
 #pragma once
 
 #include "advise/shape/model_shape.h"
@@ -12,14 +12,14 @@ struct Parallelism {
   int attention_data =
       1;           // ranks with their own attention and their own sequences, sharing the experts
   int expert = 1;  // ranks the experts are spread over
-  int expert_tensor = 0;  // ranks one expert is cut over; 0: whatever is left of the tensor ranks
+  int expert_tensor = 0;  // ranks that one expert is split over; 0: the remaining tensor ranks
   int gpus() const { return tensor * pipeline; }
   bool operator==(const Parallelism&) const = default;
 };
 std::string parallelism_name(const Parallelism& p);
 
-// The cache of one token over all layers, while it is inside every window; and what stays once it
-// has left the windows.
+// The cache of one token over all layers while it is inside every window, and the part that remains
+// once it has left the windows.
 struct KvPerToken {
   double bytes = 0;        // keys and values (or latents) of all attention layers
   double bytes_far = 0;    // of layers without a window
@@ -27,8 +27,8 @@ struct KvPerToken {
   double state_bytes = 0;  // per sequence, not per token: recurrent and convolution states
 };
 KvPerToken kv_per_token(const ModelShape& shape, Precision kv);
-// The cache of one whole sequence of `tokens`, windows capped, states and index included, on one of
-// `tensor` ranks: heads are dealt out, latents are not.
+// The cache of one whole sequence of `tokens`, with windows capped and states and index included,
+// on one of `tensor` ranks: heads are distributed, latents are not.
 double kv_bytes(const ModelShape& shape, Precision kv, double tokens, int tensor = 1);
 // Bytes of cache that one decode step reads for one sequence of `tokens`: sparse attention reads
 // what its indexer selected.
@@ -61,7 +61,7 @@ struct Memory {  // bytes, per GPU
 };
 
 struct MemoryOptions {
-  double utilisation = 0.9;  // of the GPU's memory an engine takes
+  double utilisation = 0.9;  // the fraction of GPU memory that an engine takes
   double overhead_bytes =
       2.5e9;  // CUDA context, graphs, allocator slack; engines reserve 1.5 to 3.5 GB
   double communication_bytes = 0.35e9;
@@ -86,7 +86,7 @@ struct TrainingPlan {
   int tensor = 1;
   double sequence = 4096;
   double micro_batch = 1;
-  double lora_fraction = 0.005;  // of the parameters that train
+  double lora_fraction = 0.005;  // the trained fraction of the parameters
 };
 struct TrainingMemory {  // bytes, per GPU
   double weights = 0, gradients = 0, optimizer = 0, activations = 0, overhead = 0;
@@ -95,7 +95,7 @@ struct TrainingMemory {  // bytes, per GPU
 // Mixed precision with Adam: 2 bytes of weights, 2 of gradients, 12 of master copy and moments for
 // every trained parameter.
 TrainingMemory training_memory(const ModelShape& shape, const TrainingPlan& plan);
-// Bytes one step moves per GPU between the ranks, the reason NVLink or InfiniBand is asked for.
+// Bytes that one step moves per GPU between the ranks; this decides about NVLink and InfiniBand.
 double training_traffic_bytes(const ModelShape& shape, const TrainingPlan& plan);
 
 }  // namespace billow::advise

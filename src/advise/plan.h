@@ -1,8 +1,8 @@
 // The purchase plan: how many GPUs to commit to, what to leave to on-demand and spot, what that
-// costs against the alternatives, and whether owning pays. `billow plan` shows it.
+// costs compared with the alternatives, and whether owning pays off. `billow plan` shows it.
 //
-// Invariants: demand is hour by hour, and hours without a job count as demand of zero; a price that
-// the catalogue does not have is an error, never a guess; assumed ratios say that they are assumed.
+// Invariants: demand is hourly, and hours without a job count as zero; a price missing from the
+// catalogue is an error, never a guess; assumed ratios are marked as assumed.
 #pragma once
 
 #include <optional>
@@ -16,12 +16,13 @@
 
 namespace billow::advise {
 
-inline constexpr std::size_t plan_hours_min = 24;  // less demand than a day supports no commitment
+// Less than a day of demand supports no commitment.
+inline constexpr std::size_t plan_hours_min = 24;
 
 // A CSV of jobs: timestamp (seconds, or "2026-01-31 23:58:00"), duration in seconds, num_gpus. Rows
 // without work are skipped; text where a number belongs is an error that names the line.
 Result<std::vector<JobSpan>> read_job_trace(std::string_view csv);
-// GPUs in use hour by hour until the last arrival: jobs that run on after it only drain.
+// GPUs in use hour by hour until the last arrival: after it no new work arrives.
 std::vector<double> demand_of_trace(const std::vector<JobSpan>& jobs);
 
 // GPUs in use hour by hour from the first job until now, of one GPU type or ("") of all.
@@ -36,7 +37,7 @@ struct PlanRequest {
   std::vector<double> demand;  // GPUs, hour by hour
   OfferFilter offers;
   Market market;                          // its committed_ratio is replaced by the price's
-  std::optional<double> committed_ratio;  // given by the user: wins over the catalogue
+  std::optional<double> committed_ratio;  // given by the user: takes precedence over the catalogue
   double price_drop = 0.44;               // fall of on-demand prices during the term
   std::optional<double> buy_usd;          // price of one owned GPU
 };

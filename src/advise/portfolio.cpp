@@ -7,14 +7,14 @@
 namespace billow::advise {
 namespace {
 
-// What one more GPU above the commitment costs in this hour, for the part that may be interrupted.
+// The price of one more GPU above the commitment in this hour, for interruptible work.
 double spot_price(const Hour& h, const Market& m) {
   if (!(h.spot > 0) || h.spot >= m.scarce_ratio * h.on_demand)
     return h.on_demand;
   return std::min(h.on_demand, h.spot * (1 + m.spot_overhead));
 }
 
-// What a GPU-hour above the commitment costs on average: part on spot, part on demand.
+// The average price of a GPU-hour above the commitment: part on spot, part on demand.
 double alternative(const Hour& h, const Market& m) {
   return m.spot_share * spot_price(h, m) + (1 - m.spot_share) * h.on_demand;
 }
@@ -31,7 +31,7 @@ double mean_of_last(const std::vector<Hour>& hours, std::size_t n, Value value) 
 constexpr std::size_t four_weeks = 24 * 28, two_weeks = 24 * 14;
 constexpr double term_hours = 8760, shrinks_to = 0.5;
 
-// The share of the newest four weeks' demand that the term may be left with.
+// The fraction of the last four weeks' demand that may remain during the term.
 double lean_share(const std::vector<Hour>& hours) {
   auto demand = [](const Hour& h) {
     return h.demand;
@@ -94,9 +94,9 @@ double best_commitment(const std::vector<Hour>& hours,
   double peak = 0;
   for (auto& h : hours)
     peak = std::max(peak, h.demand);
-  // The R-th GPU is worth committing to while the hours that would use it, at what it would cost
-  // otherwise, outweigh its price over all hours. Both fall together as R grows, so the first R
-  // that is not worth it ends the search.
+  // The R-th GPU is worth committing to while the hours that would use it, at the alternative
+  // price, outweigh its price over all hours. This only falls as R grows, so the first R that is
+  // not worth it ends the search.
   auto top = static_cast<std::size_t>(std::ceil(peak));
   std::vector<double> worth(
       top + 2);  // worth[r]: sum over hours with demand ≥ r of the alternative's price
@@ -133,13 +133,13 @@ double baseline_commitment(const std::vector<Hour>& hours,
   for (double share : {lean_share(hours), 1.0})
     for (double price :
          {mean_of_last(hours, two_weeks, other), mean_of_last(hours, hours.size(), other)}) {
-      // Committed GPUs are paid always; demand above them at the other price. Counted down from the
-      // peak: one GPU less adds the hours that had needed it.
+      // Committed GPUs are always paid; demand above them at the other price. Counted down from the
+      // peak: one GPU less adds the hours that needed it.
       std::vector<double> left;
       for (std::size_t i = hours.size() - shown; i < hours.size(); ++i)
         left.push_back(hours[i].demand * share);
       std::sort(left.begin(), left.end(), std::greater<>());
-      double above = 0, sum = 0;  // how many hours are above r, and their demand together
+      double above = 0, sum = 0;  // number of hours above r, and their total demand
       std::size_t next = 0;
       for (std::size_t r = cost.size(); r-- > 0;) {
         for (; next < left.size() && left[next] > static_cast<double>(r); ++next)

@@ -1,11 +1,11 @@
 // How to buy: the mix of committed, on-demand and spot capacity that costs least for a demand,
 // replayed hour by hour against history; and when owning beats renting.
 //
-// The model, stated: committed GPUs are paid every hour of the term. Above them, the share of
-// demand that tolerates interruption takes spot while spot with its overhead is cheaper than
-// on-demand and not scarce (at 95 % of on-demand or more it counts as sold out); the rest takes
-// on-demand. Spot loses a fraction of its work to interruptions and checkpoints. How many to commit
-// is the newsvendor's answer generalised to two alternatives, taken over several futures.
+// The model: committed GPUs are paid every hour of the term. Above them, the share of demand that
+// tolerates interruption uses spot while spot with its overhead is cheaper than on-demand and not
+// scarce (at 95 % of on-demand or more it counts as sold out); the rest uses on-demand. Spot loses
+// a fraction of its work to interruptions and checkpoints. The commitment is the newsvendor
+// solution generalised to two alternatives, averaged over several futures.
 #pragma once
 
 #include <optional>
@@ -19,14 +19,14 @@ namespace billow::advise {
 struct Market {
   double committed_ratio = 0.63;  // of on-demand, one year
   double spot_share = 0.7;        // of the demand above the commitment that tolerates interruption
-  double spot_overhead = 0.06;    // work lost and done again, and checkpoints
-  double scarce_ratio = 0.95;     // at or above it spot is taken as sold out
+  double spot_overhead = 0.06;    // repeated work and checkpoints
+  double scarce_ratio = 0.95;     // at or above this, spot counts as sold out
 };
 
 struct Hour {
   double demand = 0;     // GPUs
   double on_demand = 1;  // USD per GPU-hour
-  double spot = 0;       // USD per GPU-hour; 0: none to be had
+  double spot = 0;       // USD per GPU-hour; 0: unavailable
 };
 
 struct Bill {
@@ -36,32 +36,32 @@ struct Bill {
 };
 
 // What a policy would have cost. `committed_price` is fixed at the start of the term, whatever
-// on-demand does later.
+// on-demand prices do later.
 Bill replay(const std::vector<Hour>& hours,
             const Market& market,
             double committed_gpus,
             double committed_price);
 Bill replay_on_demand(const std::vector<Hour>& hours);
-// Spot whenever there is any, else waiting: unserved hours are billed at on-demand later, with the
+// Spot whenever available, otherwise wait: unserved hours are billed at on-demand later, with the
 // overhead.
 Bill replay_spot_only(const std::vector<Hour>& hours, const Market& market);
 
-// The commitment that costs least on these hours (whole GPUs): the clairvoyant's.
+// The commitment that costs least on these hours (whole GPUs), with perfect foresight.
 double best_commitment(const std::vector<Hour>& hours,
                        const Market& market,
                        double committed_price);
 
-// The baseline only. A commitment outlives the demand and the prices it was made for, so it is
-// judged on four futures: the newest four weeks' demand again, or what it may shrink to; at what
-// the alternative cost in the newest two weeks, or over the whole past. The commitment whose cost,
-// averaged over the four, is least above what would have been best in each. A past of less than
-// half the term cannot say how far demand may shrink: then by half; a past as long as the term is
-// believed (its leanest four weeks).
+// Only the baseline. A commitment outlives the demand and the prices it was made for, so it is
+// judged on four futures: the last four weeks' demand again, or what it may shrink to; at the
+// alternative price of the last two weeks, or of the whole past. The result is the commitment with
+// the smallest average regret over the four. A past of less than half the term cannot show how far
+// demand may shrink, so half is assumed; a past as long as the term is trusted (its leanest four
+// weeks).
 double baseline_commitment(const std::vector<Hour>& hours,
                            const Market& market,
                            double committed_price);
 
-// What is lost on a commitment when on-demand falls by `drop` in the middle of the term.
+// The loss on a commitment if on-demand falls by `drop` in the middle of the term.
 double price_drop_regret(const std::vector<Hour>& hours,
                          const Market& market,
                          double committed_gpus,
@@ -73,8 +73,8 @@ struct Owning {
   double life_years = 4, residual = 0.15;
   double power_kw = 0.9;  // GPU, share of the host, cooling
   double usd_kwh = 0.12;
-  double hosting_usd_month = 120;  // space, hands, spares
-  double capital_rate = 0.08;      // a year
+  double hosting_usd_month = 120;  // space, labour, spares
+  double capital_rate = 0.08;      // per year
 };
 struct OwnVersusRent {
   double own_usd_h = 0;  // every hour, used or not

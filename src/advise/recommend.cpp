@@ -76,7 +76,7 @@ struct Limits {
   double context, tpot_ms, ttft_ms;
 };
 
-// The row that predictions of a candidate are made for, at no load yet.
+// The row for predictions of a candidate, without load yet.
 ServingRow row_of(const Candidate& c,
                   const Request& request,
                   const std::shared_ptr<const ModelShape>& shape,
@@ -95,8 +95,8 @@ ServingRow row_of(const Candidate& c,
   return row;
 }
 
-// The heaviest load of one replica that fits and meets the service level; nothing where not even
-// one sequence does.
+// The heaviest load of one replica that fits and meets the service level; empty if not even one
+// sequence does.
 struct Fit {
   Candidate candidate;
   bool fits = false, meets = false;
@@ -154,7 +154,7 @@ Fit try_place(const Request& request,
     if (rps < c.rps_replica * 1.02) {
       c.binding = "throughput";
       break;
-    }  // more at once serves no more
+    }  // higher concurrency serves no more
     c.concurrency = load;
     c.rps_replica = rps;
     fit.meets = true;
@@ -165,8 +165,8 @@ Fit try_place(const Request& request,
   return fit;
 }
 
-// Where the replicas will really run: the load asked for, shared among them, not the most each
-// could carry. Latencies are told at this point; the capacity stays what it was.
+// The real operating point of the replicas: the requested load shared among them, not the most that
+// each could carry. Latencies are reported at this point; the capacity stays.
 double operating_point(const Candidate& c,
                        const Request& request,
                        const Calibration& calibration,
@@ -225,8 +225,8 @@ std::optional<double> month(const std::optional<NanoUsd>& price, int instances) 
   return usd(*price) * hours_month * instances;
 }
 
-// The cheapest way to rent a candidate's replicas. Tensor parallelism beyond one GPU wants a
-// fabric; on PCIe it is taken only for two ranks, and said so by the checks.
+// The cheapest way to rent a candidate's replicas. Tensor parallelism beyond one GPU needs a
+// fabric; on PCIe it is used only for two ranks, and the checks mention it.
 void price_candidate(Candidate& c, const Request& request, const std::vector<Offer>& offers) {
   double best = 1e300;
   for (auto& offer : offers) {
@@ -271,7 +271,7 @@ double rank_cost(const Candidate& c, const Request& request) {
   return 1e12 + c.gpus;  // unknown prices come after every known one
 }
 
-// Fewer bits than the checkpoint's cost quality, so they win only when asked for.
+// Fewer bits than the checkpoint cost quality, so they are chosen only on request.
 bool acceptable(const Candidate& c, const Request& request) {
   return !request.precisions.empty() || c.native || weight_bytes(c.precision) >= 1;
 }
@@ -307,8 +307,8 @@ std::vector<Place> places(const Request& request,
   return out;
 }
 
-// Our own hardware goes by what it costs here, or else by what the same would rent for: so that a
-// small card is preferred to a large one, and a slice to a card.
+// Own hardware counts at its cost here, or else at the rent of the same hardware: so a small card
+// is preferred to a large one, and a slice to a card.
 void fleet_price(Candidate& c, const Place& place, const Catalogue& catalogue) {
   double used = c.gpus * place.bandwidth_share;
   Offered o{.instances = c.replicas};
@@ -427,7 +427,8 @@ class Scan {
       look_at(place);
   }
 
-  // Why nothing was found: where nothing fits, the largest place; else the last that was too slow.
+  // Why nothing was found: if nothing fits, the largest place; otherwise the last that was too
+  // slow.
   std::unexpected<Error> nothing_found() const {
     if (!unmet_.empty())
       return fail(Code::infeasible,
@@ -467,8 +468,8 @@ class Scan {
          why.empty() ? "it supports none of these precisions" : why});
   }
 
-  // The cheapest tensor parallelism of one precision here. `why` says why one did not fit; `any`
-  // becomes true where one did.
+  // The cheapest tensor parallelism of one precision here. `why` is the reason if one did not fit;
+  // `any` becomes true if one did.
   std::optional<Candidate> best_at(const Place& place,
                                    Precision precision,
                                    const std::shared_ptr<const ModelShape>& shape,
@@ -497,7 +498,7 @@ class Scan {
     return best;
   }
 
-  // False where the fleet does not have as many GPUs as the load needs.
+  // False if the fleet does not have as many GPUs as the load needs.
   bool size_and_price(Candidate& c, const Place& place) {
     double needed = request_.rps > 0     ? request_.rps / c.rps_replica / 0.85
                     : request_.users > 0 ? request_.users / c.concurrency

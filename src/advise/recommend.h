@@ -1,5 +1,5 @@
-// From a model, a service level and a load to a GPU, a count, an instance and a price: the whole
-// catalogue scanned, each candidate with its arithmetic, the cheapest that meets everything, the
+// From a model, a service level and a load to a GPU, a count, an instance and a price: scans the
+// whole catalogue, computes each candidate, and returns the cheapest that meets everything, the
 // runner-up, and what would change the answer.
 //
 // Invariants: nothing is recommended that does not fit or that has no latency; a missing price is
@@ -16,7 +16,7 @@ struct FleetGpu {
   int per_node = 1, nodes = 1;
   double usd_per_gpu_h = 0;  // 0: unknown
   bool slices = true;        // may be shared
-  bool whole = true;         // may be had whole; false: it is cut into MIG instances
+  bool whole = true;         // may be used whole; false: partitioned into MIG instances
   struct Mig {
     std::string name;
     double memory_gb = 0;
@@ -63,8 +63,8 @@ struct Candidate {
   std::string slice;             // of the fleet: "0.5 of H100", "MIG 2g.20gb", "whole"
   std::string binding;           // "memory", "ttft", "tokens per second", "throughput"
   bool sure = false;             // the upper bounds meet the service level too
-  double chance = 1;             // of meeting the service level, by the errors of the prediction
-  double worth_month = 0;  // of our own hardware: what it would rent for; 0: unknown or rented
+  double chance = 1;             // of meeting the service level, from the errors of the prediction
+  double worth_month = 0;        // own hardware: what it would cost to rent; 0: unknown or rented
 };
 
 struct Check {
@@ -87,8 +87,8 @@ struct Advice {
   std::string reserved_mix;
 };
 
-// infeasible where nothing in the catalogue (or the fleet) holds the model or meets the service
-// level, saying what is nearest.
+// infeasible if nothing in the catalogue (or the fleet) holds the model or meets the service level;
+// the error names the nearest.
 Result<Advice> recommend(const Request& request,
                          const Catalogue& catalogue,
                          const Calibration& calibration);
@@ -98,8 +98,8 @@ struct TrainingRequest {
   Tuning tuning = Tuning::full;
   double sequence = 4096, micro_batch = 1;
   double tokens = 0;                      // to train on; 0: unknown, rates only
-  std::optional<double> checkpoint_s;     // what writing one checkpoint took, where it was measured
-  std::optional<double> interruptions_h;  // between interruptions, where the buyer knows better
+  std::optional<double> checkpoint_s;     // time to write one checkpoint, if measured
+  std::optional<double> interruptions_h;  // between interruptions, if the buyer knows better
                                           // than the price history
   OfferFilter offers;
   WallTime now;
@@ -122,7 +122,7 @@ struct TrainingAdvice {
   std::vector<Check> checks;
   std::vector<std::string> notes;
 };
-// What training may fill of a GPU.
+// The part of a GPU's memory that training may use.
 double training_usable_bytes(const GpuSpec& gpu);
 Result<TrainingAdvice> recommend_training(const TrainingRequest& request,
                                           const Catalogue& catalogue);
@@ -130,8 +130,8 @@ Result<TrainingAdvice> recommend_training(const TrainingRequest& request,
 // Young's and Daly's interval between checkpoints: sqrt(2 · cost · mean time between
 // interruptions).
 double checkpoint_interval_s(double cost_s, double mtbf_s);
-// Hours between interruptions of spot capacity that an instance family's price history suggests; a
-// guess where there is none.
+// Hours between spot interruptions, from the price history of an instance family; a guess if there
+// is none.
 struct SpotHistory {
   double mtbf_h = 24;
   double ratio_median = 0.4, scarce_share = 0.1;

@@ -66,7 +66,7 @@ struct Priced {
   double hours, months;
 
   double paid() const { return usage.paid_usd > 0 ? usage.paid_usd / hours : 0; }
-  // The price that savings are counted against: the rate paid, or the market's where none was.
+  // The price that savings are measured against: the rate paid, or the market's if none was paid.
   double base() const { return paid() > 0 ? paid() : on_demand; }
 };
 

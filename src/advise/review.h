@@ -1,10 +1,9 @@
-// The monthly review: what changed among prices and instances, what to do about it, and what that
-// saves, for what this Billow used. A pure function of usage and two catalogues; `billow plan
-// --review` shows it, and the head makes it by itself on the 1st.
+// The monthly review: changes of prices and instances, what to do about them, and what that saves
+// for this installation's usage. A pure function of usage and two catalogues; `billow plan
+// --review` shows it, and the head creates it on the 1st.
 //
-// Invariants: every saving is counted against what was really used in the period; nothing is saved
-// twice (for one GPU type the best single action counts in the total); an unknown price saves
-// nothing.
+// Invariants: every saving is measured against real usage in the period; nothing is counted twice
+// (for one GPU type the best single action counts in the total); an unknown price saves nothing.
 #pragma once
 
 #include <map>
@@ -16,7 +15,7 @@
 
 namespace billow::advise {
 
-// What was used of one GPU type.
+// The usage of one GPU type.
 struct TypeUsage {
   std::string gpu;                  // as nodes name it: "H100"
   std::vector<double> hourly_gpus;  // GPUs in use, hour by hour
@@ -24,7 +23,7 @@ struct TypeUsage {
   double paid_usd = 0;  // by the rates of its leases; 0: unknown
 };
 
-// One job's lease of GPUs, as the head's history tells it.
+// One job's lease of GPUs, from the head's history.
 struct UsedSpan {
   std::string gpu;
   double start_s = 0, end_s = 0, gpus = 0, paid_usd = 0;
@@ -39,8 +38,8 @@ struct ReviewAction {
 struct Review {
   std::string period;  // "2026-10"
   double days = 0;
-  std::vector<std::string>
-      changes;  // prices that changed for GPU types in use, newest import against what came before
+  // Changed prices of GPU types in use, newest import compared with before.
+  std::vector<std::string> changes;
   std::vector<ReviewAction> actions;  // largest first
   double usd_month = 0;               // saved in all
   double gpu_hours = 0, paid_usd = 0;

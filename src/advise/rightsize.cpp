@@ -9,12 +9,12 @@ namespace billow::advise {
 namespace {
 
 constexpr double headroom = 1.10,
-                 headroom_mib = 512;  // allocators round up, and the next run is not this one
+                 headroom_mib = 512;  // allocators round up, and the next run may differ
 constexpr double slowdown_max = 1.10;
 constexpr double slowdown_listed_max = 20;  // slower options are not worth listing
 constexpr int samples_min = 5;
 
-// How fast `to` is beside `from`: by the scarcer of arithmetic and bandwidth. Nothing where either
+// The speed of `to` relative to `from`: by the scarcer of arithmetic and bandwidth. Empty if either
 // is unknown.
 std::optional<double> speed_ratio(const GpuSpec& from, const GpuSpec& to) {
   auto rate = [](const GpuSpec& g) {
@@ -64,8 +64,8 @@ class Options {
       return;
     SizeOption o;
     o.memory_mib = memory_mib;
-    // Work that kept a share `activity` of the old GPU busy needs that much of it; beyond what the
-    // new one has, it waits.
+    // Work that kept a share `activity` of the old GPU busy needs that much of it; if the new one
+    // has less, it runs longer.
     o.slowdown = std::max(1.0, size_.activity / (*ratio * share));
     if (o.slowdown > slowdown_listed_max)
       return;
@@ -149,7 +149,7 @@ void read_activity(const RunMeasured& run, RightSize& s) {
         fmt::format("the run used {} GPUs; the advice applies to each of them", run.gpus));
 }
 
-// Our own first, then by price, and by size where there is none.
+// Own hardware first, then by price, or by size if there is no price.
 void sort_options(std::vector<SizeOption>& options) {
   std::stable_sort(options.begin(), options.end(), [](auto& a, auto& b) {
     if (a.ours != b.ours)

@@ -1,10 +1,10 @@
-// The right card or slice for work that was measured once: how much memory it peaked at, how busy
-// it kept the card, how long a step took. Memory decides what it fits; activity decides what it
-// would lose on less.
+// The right card or slice for work that was measured once: its memory peak, how busy it kept the
+// card, how long a step took. Memory decides what it fits; activity decides how much slower it
+// would be on less.
 //
-// Invariants: nothing is recommended that the measured peak (with headroom) does not fit; where
-// only utilisation is known it is taken as an upper bound of activity, since it reads 100 %
-// whenever any kernel runs, and the answer says so.
+// Invariants: nothing is recommended that the measured peak (with headroom) does not fit; if only
+// utilisation is known, it is an upper bound of activity, because it reads 100 % whenever any
+// kernel runs, and the answer says so.
 #pragma once
 
 #include "advise/recommend.h"
@@ -22,13 +22,13 @@ struct RunMeasured {
   int samples = 0;
   std::optional<double> step_s;  // between two lines of progress
   int steps = 0;
-  bool shared = false;  // others were on the same card: the figures are of the card
+  bool shared = false;  // other jobs used the same card: the figures are the card's
 };
 
 struct SizeOption {
   std::string what;   // "0.25 of a H100-SXM", "MIG 2g.20gb of a H100-SXM", "1 × L4"
   std::string ask;    // "--gpus 0.25 --gpu-type H100": how to ask this Billow for it
-  bool ours = false;  // this Billow has it
+  bool ours = false;  // this installation has it
   double memory_mib = 0;
   double slowdown = 1;  // expected, against the run measured; 1: as fast
   std::optional<double> usd_h;
@@ -41,7 +41,7 @@ struct RightSize {
   std::string activity_from;  // "SM and DRAM activity", "utilisation, an upper bound", "unknown"
   bool trusted = true;        // enough samples, alone on the card
   std::vector<SizeOption> options;  // that fit, cheapest first
-  std::optional<SizeOption> best;   // none: what it ran on is right
+  std::optional<SizeOption> best;   // none: the current one is right
   std::string verdict;
   std::vector<std::string> notes;
 };

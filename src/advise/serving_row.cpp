@@ -25,13 +25,13 @@ Result<double> number(const CsvRow& row, const std::string& column, double fallb
   return *v;
 }
 
-// The number that a text begins with: "64_tp8" is 64. 0 where it begins with none.
+// The number at the start of a text: "64_tp8" is 64; 0 if there is none.
 double leading_number(std::string_view text) {
   return parse_double(text.substr(0, text.find_first_not_of("0123456789."))).value_or(0);
 }
 
-// "silicon_concurrency=64" in the source, or "_c64_" in the id: the load, where the batch columns
-// are empty.
+// "silicon_concurrency=64" in the source, or "_c64_" in the id: the load, if the batch columns are
+// empty.
 double concurrency_named(const CsvRow& row) {
   auto source = value(row, "silicon_data_source");
   constexpr std::string_view tag = "concurrency=";
@@ -57,7 +57,7 @@ struct Ranks {
 
 // Some listings multiply the tensor ranks by the expert ranks ("tp 64" on eight GPUs, with moe_tp 8
 // and moe_ep 8) or give tensor and data ranks for the same GPUs ("tp 4, attention dp 4" on four).
-// Both are told by their columns.
+// Their columns reveal both cases.
 Result<Ranks> ranks(const CsvRow& row, const std::string& prefix) {
   double tp = BILLOW_TRY(number(row, prefix + "tp_size", 1, 4096)),
          dp = BILLOW_TRY(number(row, prefix + "attention_dp_size", 1, 4096));
@@ -98,8 +98,8 @@ Result<std::shared_ptr<const ModelShape>> ModelShelf::get(const std::string& mod
   if (auto it = shelf_.find(key); it != shelf_.end())
     return it->second;
   auto found = find_model(model, directory_);
-  // A checkpoint that is not on the shelf under its own name may be there as its base: the same
-  // layers, stored otherwise.
+  // A checkpoint that is missing under its own name may exist as its base: the same layers, stored
+  // differently.
   static const std::pair<const char*, const char*> spellings[] = {
       {"meta-llama/Llama-", "meta-llama/Meta-Llama-"},
       {"nvidia/Llama-3.1-8B", "meta-llama/Meta-Llama-3.1-8B"},
@@ -120,14 +120,14 @@ Result<std::shared_ptr<const ModelShape>> ModelShelf::get(const std::string& mod
   auto shape = std::move(*found);
   if (!precision.empty()) {
     auto p = BILLOW_TRY(parse_precision(precision));
-    // "fp4" is what the checkpoint means by it: MXFP4 where it is stored so, NVFP4 otherwise.
+    // "fp4" depends on the checkpoint: MXFP4 if it is stored so, NVFP4 otherwise.
     if (p == Precision::fp4 && shape.native != Precision::fp4)
       p = Precision::nvfp4;
     bool stays = shape.native == Precision::fp4 &&
                  p == Precision::fp8;  // FP8 activations over MXFP4 experts
     if (p == Precision::nvfp4 && shape.native != Precision::nvfp4 && !precision.empty()) {
-      // Published NVFP4 checkpoints leave attention in BF16 for latent attention; take theirs where
-      // it is on the shelf.
+      // Published NVFP4 checkpoints leave attention in BF16 for latent attention; use theirs if it
+      // is available.
       auto name = shape.name.substr(shape.name.find('/') + 1);
       if (auto own = find_model("nvidia/" + name + "-NVFP4", directory_))
         shape = std::move(*own);

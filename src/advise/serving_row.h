@@ -1,6 +1,6 @@
-// A served configuration: which model, on what, how it is cut up and how it is loaded. The common
-// language of predictions, of measurements the calibration is fitted on, and of `billow advise
-// --batch`, whose CSV it reads.
+// A served configuration: which model, on which GPUs, how it is split and how it is loaded. Shared
+// by predictions, by the measurements behind the calibration, and by `billow advise --batch`, whose
+// CSV it reads.
 #pragma once
 
 #include <map>
@@ -25,15 +25,15 @@ struct ServingRow {
   double prefill_gpus = 0;       // disaggregated: all prefill ranks
   double prefill_rank_gpus = 0;  // of one prefill worker
   bool prefill_data = false;     // its attention is data-parallel
-  bool prefill_told =
-      false;  // the number of prefill workers was told; otherwise prefill_gpus counts one
+  // The number of prefill workers is known; otherwise prefill_gpus counts one.
+  bool prefill_told = false;
   double concurrency = 1;  // over the whole deployment
   double decode_workers = 1;
   double input = 1024, output = 1024;
   std::optional<double> ttft_ms, tpot_ms;  // measured
 };
 
-// The family of a shape: what decides how its kernels behave. Two checkpoints with the same layers
+// The family of a shape, which decides how its kernels behave. Two checkpoints with the same layers
 // are one family.
 std::string family_of(const ModelShape& shape);
 
@@ -41,11 +41,11 @@ std::string family_of(const ModelShape& shape);
 // known keeps its name.
 std::string engine_word(std::string_view name);
 
-// Models found once, each precision made once.
+// Finds each model once and creates each precision once.
 class ModelShelf {
  public:
   explicit ModelShelf(std::string directory) : directory_(std::move(directory)) {}
-  // `precision` as a row names it; empty means what the checkpoint is in (BF16 where it is not
+  // `precision` as named in a row; empty means that of the checkpoint (BF16 if it is not
   // quantized).
   Result<std::shared_ptr<const ModelShape>> get(const std::string& model,
                                                 const std::string& precision);
@@ -55,12 +55,12 @@ class ModelShelf {
   std::map<std::string, std::shared_ptr<const ModelShape>> shelf_;
 };
 
-// Who says no version means any: it gets no version's effect. (Published rows without one are a
-// batch of their own, with its own effect.)
+// Without a version any version is meant: no version effect applies. (Published rows without one
+// form a separate batch with its own effect.)
 inline constexpr const char* version_unsaid = "any";
 
-// One row of a CSV in the columns of the public serving measurements, by column name. Columns that
-// are not there are empty.
+// One row of a CSV in the columns of the public serving measurements, by column name. Missing
+// columns are empty.
 using CsvRow = std::map<std::string, std::string>;
 Result<ServingRow> read_serving_row(const CsvRow& fields,
                                     ModelShelf& shelf,

@@ -1,5 +1,5 @@
-// Training: the smallest number of GPUs that hold it, single nodes before many, and what the ranks
-// must exchange.
+// Training: the smallest number of GPUs that hold it, single nodes before several, and what the
+// ranks must exchange.
 #include <algorithm>
 #include <cmath>
 
@@ -11,8 +11,8 @@ std::string_view billow_embedded_spot();
 namespace billow::advise {
 namespace {
 
-constexpr double model_flops_utilisation =
-    0.38;  // of dense BF16 rate: what well-tuned runs on one node reach
+// Of the dense BF16 rate: reached by well-tuned runs on one node.
+constexpr double model_flops_utilisation = 0.38;
 constexpr double checkpoint_write_bytes_s =
     2e9;  // to a parallel file system or object store, per node
 
@@ -30,7 +30,7 @@ Step step_of(const ModelShape& shape,
   s.tokens = plan.sequence * plan.micro_batch * replicas;
   double passes = plan.tuning == Tuning::full ? 6 : 4;  // no weight gradients for frozen layers
   if (plan.checkpointing == Checkpointing::full)
-    passes += 2;  // the forward pass again
+    passes += 2;  // repeats the forward pass
   double rate =
       gpu.bf16_tflops.value_or(gpu.fp16_tflops.value_or(1)) * 1e12 * model_flops_utilisation;
   s.compute_s = passes * shape.active_parameters() * s.tokens / rate / plan.gpus;
@@ -90,7 +90,7 @@ SpotHistory spot_history(std::string_view instance) {
 
 namespace {
 
-// One way to train: this offer, this many nodes, cut up by this plan.
+// One way to train: this offer, this many nodes, split by this plan.
 TrainingCandidate candidate_of(const TrainingRequest& request,
                                const Offer& offer,
                                int nodes,
@@ -122,14 +122,15 @@ TrainingCandidate candidate_of(const TrainingRequest& request,
   return c;
 }
 
-// The fewest nodes of an offer that hold the training; nothing where none do.
+// The fewest nodes of an offer that hold the training; empty if none do.
 std::optional<TrainingCandidate> smallest_gang(const TrainingRequest& request, const Offer& offer) {
   if (!offer.price || !offer.price->on_demand_h || !offer.gpu->memory_mib ||
       !(offer.gpu->bf16_tflops || offer.gpu->fp16_tflops))
     return std::nullopt;
   for (int nodes : {1, 2, 4, 8, 16, 32, 64}) {
+    // No gang over slow links.
     if (nodes > 1 && (offer.instance->gpus < 8 || offer.instance->network_gbps < 100))
-      break;  // no gang over thin links
+      break;
     if (auto plan = plan_for(request, *offer.gpu, offer.instance->gpus * nodes))
       return candidate_of(request, offer, nodes, *plan);
   }
@@ -167,9 +168,9 @@ std::vector<TrainingCandidate> ranked_candidates(const TrainingRequest& request,
 // Whether spot pays for this training, with checkpoints at the interval of Young and Daly.
 Check spot_check(const TrainingRequest& request, const TrainingCandidate& b) {
   auto history = spot_history(b.instance->name);
+  // Writing, and the same again for repeated work.
   double minutes = std::max(1.0, b.checkpoint_minutes),
-         lost = 2 * b.checkpoint_cost_s /
-                std::max(60.0, minutes * 60);  // writing, and as much again done twice
+         lost = 2 * b.checkpoint_cost_s / std::max(60.0, minutes * 60);
   return {
       "spot for training, with checkpoints", lost < 0.2,
       fmt::format(

@@ -6,7 +6,7 @@
 namespace billow::advise {
 namespace {
 
-// Of E experts, how many distinct ones do `tokens` tokens wake, k each and drawn evenly?
+// How many distinct ones of E experts `tokens` tokens activate, with k each drawn evenly.
 double distinct_experts(double experts, double per_token, double tokens) {
   return experts * (1 - std::pow(1 - per_token / experts, tokens));
 }

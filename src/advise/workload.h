@@ -1,6 +1,6 @@
-// What serving makes each GPU do: bytes and operations of one decode step and of one request's
-// prefill. These are counts that follow from the model and the parallelism alone; turning them into
-// time is the calibration's part (latency.h).
+// The work of each GPU when serving: bytes and operations of one decode step and of one request's
+// prefill. These counts follow from the model and the parallelism alone; the calibration turns them
+// into time (calibration.h).
 #pragma once
 
 #include "advise/memory.h"
@@ -16,7 +16,7 @@ struct Work {  // per GPU unless said
   // One decode step.
   double weight_bytes =
       0;  // read once a step, whatever the batch: attention, dense MLPs, shared experts, the head
-  double expert_bytes = 0;    // of the distinct experts the batch wakes
+  double expert_bytes = 0;    // of the distinct experts that the batch activates
   double kv_bytes = 0;        // cache read for all sequences of this rank
   double step_flops = 0;      // two per active parameter and token, and attention over the cache
   double exchange_bytes = 0;  // activations exchanged between ranks in a step

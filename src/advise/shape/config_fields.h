@@ -18,8 +18,8 @@ class Fields {
   explicit Fields(const Json& json) : json_(json) {}
   const Json& json() const { return json_; }
 
-  // The first of the names that holds a number; `fallback` where none does. Out of bounds is an
-  // error, never clamped.
+  // The first of the names that holds a number; `fallback` if none does. Out of bounds is an error,
+  // never clamped.
   std::int64_t number(std::initializer_list<const char*> names,
                       std::int64_t fallback,
                       std::int64_t min,

@@ -153,7 +153,7 @@ void read_layers(ModelShape& shape, Fields& f, const Dims& d, const std::string&
   }
 }
 
-// The stored precision: of the whole checkpoint, of its quantization, or as the name says.
+// The stored precision: of the whole checkpoint, of its quantization, or from the name.
 Result<ModelShape> with_precision(ModelShape shape,
                                   const Fields& f,
                                   const Json& root,

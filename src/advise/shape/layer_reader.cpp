@@ -1,5 +1,5 @@
 // Each kind of attention is recognised by the fields that define it, not by a list of model names:
-// a new model of a known kind is read without a change here.
+// a new model of a known kind needs no change here.
 #include "advise/shape/layer_reader.h"
 
 #include <algorithm>
@@ -214,8 +214,8 @@ void moe_mlp(Layer& layer, double hidden, const Moe& m) {
     add(layer, "mlp.shared_experts", hidden * m.shared_inner * m.matrices);
 }
 
-// Which layers are mixtures: by list, by first dense layers, by step; all where the config says
-// nothing.
+// Which layers are mixtures: by list, by first dense layers, by step; all of them if the config
+// does not say.
 bool is_moe_layer(Fields& f, std::int64_t i) {
   auto& json = f.json();
   for (auto name : {"moe_layer_freq", "mlp_layer_types"})

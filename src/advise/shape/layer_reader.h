@@ -21,7 +21,7 @@ void ordinary_layer(Layer& layer,
                     const Moe& moe,
                     const std::string& type,
                     std::int64_t i);
-// Hybrid models name the kind of each layer by one letter; empty where the model is not one.
+// Hybrid models name the kind of each layer by one letter; empty for other models.
 std::string hybrid_pattern(const Json& json);
 void hybrid_layer(Layer& layer, char symbol, Fields& f, const Dims& d, const Moe& moe);
 // A layer whose shape was found by architecture search and is listed in block_configs.

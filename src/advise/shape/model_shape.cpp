@@ -35,7 +35,7 @@ Result<Precision> parse_precision(std::string_view text) {
                       Precision::int8, Precision::int4, Precision::fp4, Precision::nvfp4})
     if (name == precision_name(p))
       return p;
-  // As engines and checkpoints name them. W8A8 with no more said is INT8.
+  // As engines and checkpoints name them. Plain W8A8 is INT8.
   if (name.find("nvfp4") != std::string::npos)
     return Precision::nvfp4;
   if (name.find("mxfp4") != std::string::npos)
@@ -227,7 +227,7 @@ Result<ModelShape> model_of_size(std::string_view text) {
   best.embedding_parameters = best.head_parameters =
       static_cast<double>(best.vocabulary) * best.hidden;
   best.query_width_max = static_cast<int>(2 * inner);
-  // Scale what remains, so that the total is exactly what was asked.
+  // Scale the rest so that the total is exactly the requested size.
   double body = best.layer_parameters(""), scale = (wanted - 2 * best.embedding_parameters) / body;
   if (scale > 0)
     for (auto& layer : best.layers)

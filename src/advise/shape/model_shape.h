@@ -1,11 +1,10 @@
-// A language model as the arithmetic needs it: for every layer, which tensors it holds, what it
-// keeps per token and per sequence, and how many of its experts a token wakes. Read from a Hugging
-// Face config.json (config_reader.cpp) or made from a bare parameter count. Everything downstream
-// (memory, latency, advice) sees only this.
+// A language model as the arithmetic needs it: for every layer, its tensors, what it keeps per
+// token and per sequence, and how many of its experts a token activates. Read from a Hugging Face
+// config.json (config_reader.cpp) or made from a parameter count. All other code (memory, latency,
+// advice) sees only this.
 //
-// Invariants: every count is positive and bounded (a hostile config is refused by the reader); what
-// the reader did not know and how it treated it stands in `notes`; nothing here is ever guessed
-// silently.
+// Invariants: every count is positive and bounded (the reader refuses a hostile config); `notes`
+// records what the reader did not know and how it treated it; nothing is guessed silently.
 #pragma once
 
 #include <cstdint>
@@ -76,7 +75,8 @@ struct ModelShape {
 
   double parameters() const;  // the text model with embeddings, without vision and draft heads
   double active_parameters() const;  // that one token passes through, embeddings of one row
-  double layer_parameters(std::string_view prefix) const;  // of all tensors whose name begins so
+  // Of all tensors whose name begins with this.
+  double layer_parameters(std::string_view prefix) const;
   bool is_moe() const;
   bool has(AttentionKind kind) const;
   int attention_layers() const;
@@ -90,8 +90,8 @@ Result<ModelShape> read_model_config(std::string_view config_json,
 // From a file, with hf_quant_config.json beside it (or `X_hf_quant_config.json` for
 // `X_config.json`) where there is one.
 Result<ModelShape> read_model_file(const std::string& path);
-// "7B", "70b", "1.5T", "350M": a dense model of that size in the usual proportions, said so in the
-// notes.
+// "7B", "70b", "1.5T", "350M": a dense model of that size in the usual proportions, which the notes
+// mention.
 Result<ModelShape> model_of_size(std::string_view text);
 // FILE, a name found in `models_dir` (org/name → org--name_config.json, or any file of that model),
 // or a size.
@@ -101,8 +101,8 @@ Result<ModelShape> find_model(std::string_view file_or_name, const std::string& 
 // where p is native).
 ModelShape at_precision(ModelShape shape, Precision p);
 
-// Applies "quantization_config" / hf_quant_config to the tensors. Used by the reader; apart for its
-// size.
+// Applies "quantization_config" / hf_quant_config to the tensors. Used by the reader; separate
+// because of its size.
 Status apply_quantization(ModelShape& shape, const Json& quantization);
 
 }  // namespace billow::advise

@@ -1,6 +1,6 @@
-// Which tensors a checkpoint stores in fewer bits. Quantizers name what they left alone by module
-// paths, globs or expressions; each is matched against the canonical names, layer by layer, so that
-// "attention of layers 0 to 3 in BF16" costs what it does.
+// Which tensors a checkpoint stores in fewer bits. Quantizers name the modules they left unchanged
+// by paths, globs or expressions; each is matched against the canonical names, layer by layer, so
+// that "attention of layers 0 to 3 in BF16" is counted exactly.
 #include <cmath>
 
 #include "advise/shape/model_shape.h"
@@ -17,8 +17,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
     text.replace(at, from.size(), to);
 }
 
-// One spelling for the modules that families name differently, and without whatever stands before
-// "layers.".
+// One spelling for modules that families name differently, without the part before "layers.".
 std::string canonical(std::string pattern) {
   replace_all(pattern, "block_sparse_moe", "mlp");
   replace_all(pattern, ".ffn", ".mlp");
@@ -33,8 +32,8 @@ std::string canonical(std::string pattern) {
   return pattern;
 }
 
-// "re:.*mlp\.(gate|up)_proj.*" as globs. Only what quantizers write: ".*", escaped dots, one group
-// of alternatives.
+// Converts "re:.*mlp\.(gate|up)_proj.*" to globs. Only the forms that quantizers write: ".*",
+// escaped dots, one group of alternatives.
 void expand_expression(std::string_view expression, std::vector<std::string>& out) {
   std::string text(expression);
   replace_all(text, "\\.", "\x01");
@@ -99,7 +98,7 @@ Result<Precision> algorithm(const Json& q) {
   return fail(Code::unsupported, fmt::format("quantization \"{}\"", algo.substr(0, 60)));
 }
 
-// Patterns of the modules that the quantizer left alone.
+// Patterns of the modules that the quantizer left unchanged.
 Result<std::vector<std::string>> excluded_modules(const Json& q) {
   std::vector<std::string> kept;
   for (auto list : {"ignore", "exclude_modules", "modules_to_not_convert", "ignored_layers"})
@@ -137,8 +136,7 @@ void quantize_layer(Layer& layer,
                     const std::vector<std::string>& kept,
                     const NamedModules& named) {
   auto prefix = fmt::format("layers.{}.", index);
-  // Where a dense MLP runs beside the experts, "mlp" is the dense one and the experts are its
-  // sibling.
+  // If a dense MLP runs beside the experts, "mlp" is the dense one and the experts are its sibling.
   bool beside = layer.experts > 0 && std::any_of(layer.tensors.begin(), layer.tensors.end(),
                                                  [](auto& t) { return t.name == "mlp.down_proj"; });
   for (auto& tensor : layer.tensors) {
