@@ -2,10 +2,10 @@
 // and endpoint documents, the dashboard's stream) asks here, so that all of them agree with each
 // other and with the bill.
 //
-// `billed` is the moment by the clock of bills (ADR 10), on which leases begin and end: a step of
+// `billed` is the moment on the billing clock (ADR 10), by which leases begin and end: a change of
 // the wall clock changes no cost. Closing a lease at `billed` charges exactly the amount shown
-// here, traffic included. A task on a node that does not answer has cost what it had cost when its
-// node was last heard of.
+// here, including traffic. A task on an unreachable node costs what it had cost when its node was
+// last heard from.
 #pragma once
 
 #include "base/money.h"
@@ -13,15 +13,15 @@
 
 namespace billow::view {
 
-// What the lease that the task holds comes to; nothing once the task has ended.
+// The cost of the lease that the task holds; zero once the task has ended.
 NanoUsd cost_so_far(const control::State& state, const Task& task, WallTime billed);
-// The closed leases of a job and the ones that its tasks hold.
+// The closed leases of a job and those that its tasks hold.
 NanoUsd cost_so_far(const control::State& state, const Job& job, WallTime billed);
-// All replicas of an endpoint, those that have ended included.
+// All replicas of an endpoint, including ended ones.
 NanoUsd cost_so_far(const control::State& state, const Endpoint& endpoint, WallTime billed);
 
-// What a job is charged per second at this moment, in nano-dollars. Tasks on nodes that do not
-// answer are not charged.
+// The current charge of a job per second, in nano-dollars. Tasks on unreachable nodes are not
+// charged.
 std::int64_t charge_rate_now(const control::State& state, const Job& job);
 
 }  // namespace billow::view

@@ -9,9 +9,8 @@
 namespace billow::view {
 namespace {
 
-constexpr std::size_t points_min = 10;  // fewer say nothing
-constexpr double busy_enough =
-    60;  // mean GPU use from which on input is not the problem worth naming
+constexpr std::size_t points_min = 10;  // fewer are not conclusive
+constexpr double busy_enough = 60;      // mean GPU use above which input is not worth mentioning
 constexpr double idle_below = 3;
 constexpr double cpu_near_limit = 0.85;  // of its cores
 constexpr double reading_hard_kib_s = 100 * 1024;
@@ -21,7 +20,7 @@ std::string rate(double kib_s) {
                           : fmt::format("{:.0f} MiB/s", kib_s / 1024);
 }
 
-// What a job's series says, over enough known points.
+// The summary of a job's series, over enough known points.
 struct Observed {
   double util = 0;              // mean, in percent
   double cpu = 0;               // mean, in cores
@@ -68,8 +67,8 @@ Finding idle_finding(const Observed& o) {
           "if this step needs no GPU, run it without --gpus, and the next step with"};
 }
 
-// Input-bound: the GPU is busy part of the time, while what feeds it is at its limit: all cores are
-// busy, or much is being read. A GPU that does nothing at all is idle, which is another finding.
+// Input-bound: the GPU is busy part of the time, while its input is at the limit: all cores are
+// busy, or much is being read. A GPU without any activity is idle, which is a different finding.
 std::optional<Finding> input_finding(const Observed& o, double cores) {
   if (cores > 0 && o.cpu >= cores * cpu_near_limit)
     return Finding{"input_bound",
@@ -87,8 +86,8 @@ std::optional<Finding> input_finding(const Observed& o, double cores) {
   return std::nullopt;
 }
 
-// A slice has less of the card's engines, too: it must hold the peak memory with a tenth to spare,
-// and the engines that were at work 95 % of the time.
+// A slice also has less of the card's engines: it must hold the peak memory with a tenth to spare,
+// and the engine activity of 95 % of the time.
 Finding headroom_finding(Observed o, double gpu_mem_mib, int cards) {
   std::sort(o.engines.begin(), o.engines.end());
   const double p95 = o.engines[(o.engines.size() * 95 + 99) / 100 - 1];

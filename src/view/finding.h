@@ -1,6 +1,6 @@
-// What a job's series say about where its time goes: is the GPU waiting for its input? Pure; the
-// rules and their reasons are in the source. A finding is only made over enough known points, and
-// names the figures it rests on.
+// Where a job's time goes, according to its series: does the GPU wait for its input? Pure; the
+// rules and their reasons are in the source. A finding needs enough known points, and names its
+// figures.
 #pragma once
 
 #include <string>

@@ -1,7 +1,7 @@
-// Which jobs do nothing right now: one definition for every page, list, metric and chart. A job
-// idles when each of its tasks has shown its node no work for a minute (shorter silences are part
-// of the work, in the books as well), or its idle ladder has said so already. The verdict is the
-// node's, from all its signals; a node that says nothing about a task counts as work.
+// Which jobs are idle right now: one definition for every page, list, metric and chart. A job is
+// idle if each of its tasks has shown no activity for a minute (shorter pauses count as active, in
+// the books too), or if its idle ladder has already warned. The node decides from all its signals;
+// a task without a report counts as active.
 #pragma once
 
 #include <functional>
@@ -26,8 +26,8 @@ struct IdleJob {
 using Readings = std::function<const wire::agent_v1::Heartbeat*(NodeId)>;
 std::map<JobId, IdleJob> idle_jobs(const control::State& state, const Readings& readings);
 
-// What its node says of a task's idleness at this moment, the countdown included; else what was
-// written down when it was warned.
+// The node's current text about a task's idleness, including the countdown; otherwise the text of
+// the recorded warning.
 std::string idle_text(const control::State& state,
                       TaskId task,
                       const wire::agent_v1::Heartbeat* beat);

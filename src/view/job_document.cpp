@@ -72,7 +72,7 @@ std::string array_text(const ArraySpec& a) {
   return out;
 }
 
-// Whether it can be suspended at all, whatever it does just now, and if not why.
+// Whether it can be suspended at all, whatever it is doing now, and if not why.
 Json suspendable_document(const control::State& state, const Job& job) {
   bool never = !control::could_be_suspended(*job.spec);
   for (const TaskId id : job.tasks)
@@ -153,7 +153,7 @@ struct Spent {
   std::int64_t nano_usd_per_s = 0;
 };
 
-// What live and finished jobs show alike. `live` has what only the state of a live job can tell.
+// The part that live and finished jobs share. `live` holds what only the state of a live job knows.
 Json job_document(const StoredJob& stored, WallTime now, const Spent& spent, const Json& live) {
   const Job& job = stored.job;
   Json doc = Json::object({{"id", job.id.value}, {"label", job_label(job)}});

@@ -9,19 +9,19 @@
 
 namespace billow::view {
 
-// The two clocks of a head (ADR 10): what people call now, and the clock that leases are billed by.
+// The two clocks of a head (ADR 10): the wall clock, and the clock by which leases are billed.
 struct Moment {
   WallTime now;
   WallTime billed;
 };
 
-// A job that has not ended, with its cost so far. `readings` adds what its agents say of a job that
-// does nothing.
+// A job that has not ended, with its cost so far. `readings` adds its agents' reports about an idle
+// job.
 Json live_job_document(const control::State& state,
                        const Job& job,
                        Moment at,
                        const Readings& readings);
-// A job that has ended; with the spec it was submitted with, so that it can be run again.
+// A job that has ended, with its original spec, so that it can be run again.
 Json finished_job_document(const StoredJob& stored);
 Json array_document(const StoredArray& stored);
 // An array that has not ended.

@@ -1,9 +1,9 @@
-// The rows of GET /v1/live. They are written as text, because a fleet's whole queue goes out at
-// once and a tree of values for each job would cost more than everything else the stream does.
+// The rows of GET /v1/live. They are written as text, because the whole queue of a fleet is sent at
+// once, and building a tree of values for each job would dominate the cost of the stream.
 //
-// Times are milliseconds since 1970. `cost_nano` is the cost at the moment `at`, `rate_nano` what
-// is charged per second from there on, both in nano-dollars. `since` is when the lease began, by
-// today's wall clock.
+// Times are milliseconds since 1970. `cost_nano` is the cost at the moment `at`, `rate_nano` the
+// charge per second from then on, both in nano-dollars. `since` is when the lease began, by today's
+// wall clock.
 #pragma once
 
 #include <string>
