@@ -27,7 +27,7 @@ _billow() {
     simulate) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "openb jobs replay endpoints" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     store) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "migrate backup restore" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     token) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "create list revoke" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
-    user) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "create list" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
+    user) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "create set rm list" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     volume) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "add list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     webhook) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "add list rm test" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
   esac
@@ -510,7 +510,7 @@ _billow() {
         --fingerprint) return ;;
         --ca) COMPREPLY=($(compgen -f -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--token --fingerprint --ca --json --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--token --fingerprint --ca --insecure --json --help -h" -- "$cur")); return; fi
       return ;;
     "logout")
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--help -h" -- "$cur")); return; fi
@@ -567,6 +567,23 @@ _billow() {
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--role --unix-name --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
+    "user set")
+      case $prev in
+        --role) COMPREPLY=($(compgen -W "admin member viewer" -- "$cur")); return ;;
+        --jobs) COMPREPLY=($(compgen -W "stop keep" -- "$cur")); return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--role --disable --enable --jobs --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "user rm")
+      case $prev in
+        --jobs) COMPREPLY=($(compgen -W "stop keep" -- "$cur")); return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--jobs --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
     "user list")
       case $prev in
         --head) return ;;
@@ -577,13 +594,14 @@ _billow() {
     "token create")
       case $prev in
         --user|-u) return ;;
-        --scope) COMPREPLY=($(compgen -W "full read submit join node" -- "$cur")); return ;;
+        --scope) COMPREPLY=($(compgen -W "full read submit join node gateway" -- "$cur")); return ;;
         --project|-p) return ;;
         --life) return ;;
+        --node-name) return ;;
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--user -u --scope --project -p --life --node --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--user -u --scope --project -p --life --node --reusable --node-name --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "token list")
       case $prev in
@@ -630,6 +648,7 @@ _billow() {
         --max) return ;;
         --weight) return ;;
         --borrow) COMPREPLY=($(compgen -W "yes no" -- "$cur")); return ;;
+        --enter) COMPREPLY=($(compgen -W "owner admins" -- "$cur")); return ;;
         --policy) COMPREPLY=($(compgen -W "fair shortest fifo" -- "$cur")); return ;;
         --user-max) return ;;
         --user-jobs) return ;;
@@ -638,7 +657,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--guarantee --max --weight --borrow --policy --user-max --user-jobs --regions --pools --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--guarantee --max --weight --borrow --enter --policy --user-max --user-jobs --regions --pools --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "reserve")
       case $prev in
@@ -1335,7 +1354,7 @@ _billow() {
         --images-max) return ;;
         --pull-patience) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--token --token-file --node-name --label --data --sim --only-gpus --allow-mig-changes --in-allocation --cache-max --reclaim-notices --metadata-url --files-max --images-max --pull-patience --allow-metadata --register-only --log-json --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--token --token-file --insecure --node-name --label --data --sim --only-gpus --allow-mig-changes --in-allocation --cache-max --reclaim-notices --metadata-url --files-max --images-max --pull-patience --register-only --log-json --help -h" -- "$cur")); return; fi
       return ;;
     "check gpus")
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --help -h" -- "$cur")); return; fi
@@ -1400,6 +1419,7 @@ _billow() {
         --notify-command) return ;;
         --label|-l) return ;;
         --gateway) return ;;
+        --gateway-user) return ;;
         --webhook-host) return ;;
         --tls-cert) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --tls-key) COMPREPLY=($(compgen -f -- "$cur")); return ;;
@@ -1411,7 +1431,7 @@ _billow() {
         --backup-every) return ;;
         --backup-keep) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --vault-arena --allow-mig-changes --images-max --pull-patience --allow-metadata --secrets-key --notify-command --label -l --gateway --webhook-host --no-agent --tls --tls-cert --tls-key --tls-name --store --store-file --standby --files-dir --backup-dir --backup-every --backup-keep --plain-http --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --vault-arena --allow-mig-changes --images-max --pull-patience --secrets-key --notify-command --label -l --gateway --gateway-user --webhook-host --no-agent --tls --tls-cert --tls-key --tls-name --store --store-file --standby --files-dir --backup-dir --backup-every --backup-keep --plain-http --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
       return ;;
     "down")
       case $prev in

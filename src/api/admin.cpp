@@ -1,12 +1,9 @@
-// The routes of the installation: status, nodes, projects, users, tokens, schedules, shutdown.
+// The routes of the installation: status, nodes, projects, schedules, shutdown.
 #include <fmt/format.h>
 #include <algorithm>
 
 #include "api/call.h"
 #include "api/files.h"
-#include "base/crypto.h"
-#include "base/limits.h"
-#include "base/relative_time.h"
 #include "base/text.h"
 #include "core/wire/codec.h"
 #include "view/fleet_documents.h"
@@ -44,15 +41,6 @@ bool may_manage(const CallPtr& call, const std::string& project_name) {
   return false;
 }
 
-// When a token expires, or the token that a session came from; 0: never.
-WallTime end_of(const control::State& state, TokenId id) {
-  const auto token = state.tokens.find(id);
-  if (token == state.tokens.end())
-    return {};
-  const auto parent = control::session_parent(token->second);
-  return parent ? end_of(state, *parent) : token->second.expires_at;
-}
-
 struct ScheduleBody {
   std::string name, cron, project;
   JobSpec spec;
@@ -64,29 +52,6 @@ struct ScheduleBody {
     v("spec", s.spec);
     v("env", s.env);
     v("project", s.project);
-  }
-};
-struct TokenBody {
-  std::string name, user, project;
-  TokenScope scope = TokenScope::full;
-  std::int64_t life_s = 0;
-  template <class S, class V>
-  static constexpr void fields(S& s, V& v) {
-    v("name", s.name);
-    v("user", s.user);
-    v("scope", s.scope);
-    v("project", s.project);
-    v("life_s", s.life_s);
-  }
-};
-struct UserBody {
-  std::string name, unix_name;
-  Role role = Role::member;
-  template <class S, class V>
-  static constexpr void fields(S& s, V& v) {
-    v("name", s.name);
-    v("unix_name", s.unix_name);
-    v("role", s.role);
   }
 };
 struct ProjectBody {
@@ -105,6 +70,7 @@ struct SetProjectBody {
   std::optional<bool> may_borrow;
   std::optional<OrderPolicy> policy;
   std::optional<std::vector<std::string>> regions, pools;
+  std::optional<bool> admins_enter;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("weight", s.weight);
@@ -116,6 +82,7 @@ struct SetProjectBody {
     v("policy", s.policy);
     v("regions", s.regions);
     v("pools", s.pools);
+    v("admins_enter", s.admins_enter);
   }
 };
 struct MemberBody {
@@ -214,6 +181,7 @@ void projects(CallPtr call) {
     Json document = Json::object({{"id", id.value},
                                   {"name", project.name},
                                   {"weight", project.weight},
+                                  {"admins_enter", project.admins_enter},
                                   {"members", std::move(members)}});
     view::add_quota(document, call->host.state(), project, call->host.now());
     list.push(std::move(document));
@@ -237,10 +205,13 @@ void set_project(CallPtr call) {
                      .may_borrow = body->may_borrow,
                      .policy = body->policy,
                      .regions = body->regions,
-                     .pools = body->pools};
+                     .pools = body->pools,
+                     .admins_enter = body->admins_enter};
   call->execute(std::move(command), 200, [call](const std::vector<Event>&) {
     const Project* project = call->host.state().project_by_name(call->parts[0]);
-    Json document = Json::object({{"name", project->name}, {"weight", project->weight}});
+    Json document = Json::object({{"name", project->name},
+                                  {"weight", project->weight},
+                                  {"admins_enter", project->admins_enter}});
     view::add_quota(document, call->host.state(), *project, call->host.now());
     return document;
   });
@@ -253,98 +224,6 @@ void set_member(CallPtr call) {
 void remove_member(CallPtr call) {
   if (may_manage(call, call->parts[0]))
     answer_ok(call, SetMember{call->parts[0], call->parts[1], std::nullopt});
-}
-
-void users(CallPtr call) {
-  Json list = Json::array();
-  for (const auto& [id, user] : call->host.state().users)
-    list.push(Json::object({{"id", id.value},
-                            {"name", user.name},
-                            {"unix_name", user.unix_name},
-                            {"role", enum_name(user.role)}}));
-  call->reply_durable(200, Json::object({{"users", std::move(list)}}));
-}
-void add_user(CallPtr call) {
-  if (auto body = read_body<UserBody>(call))
-    answer_ok(call, AddUser{body->name, body->unix_name, body->role}, 201);
-}
-
-void tokens(CallPtr call) {
-  const auto& state = call->host.state();
-  Json list = Json::array();
-  for (const auto& [id, token] : state.tokens) {
-    if (!call->as_admin() && token.user != call->principal.user)
-      continue;
-    Json document = Json::object({{"id", id.value},
-                                  {"name", token.name},
-                                  {"user", state.users.at(token.user).name},
-                                  {"scope", enum_name(token.scope)},
-                                  {"created_at", format_utc(token.created_at)}});
-    document.set("expires_at", token.expires_at ? Json(format_utc(token.expires_at)) : Json());
-    if (const auto project = state.projects.find(token.project); project != state.projects.end())
-      document.set("project", project->second.name);
-    list.push(std::move(document));
-  }
-  call->reply_durable(200, Json::object({{"tokens", std::move(list)}}));
-}
-void create_token(CallPtr call) {
-  auto body = read_body<TokenBody>(call);
-  if (!body)
-    return;
-  if (body->user.empty())
-    body->user = call->principal.name;
-  if (body->life_s < 0 || body->life_s > 3650ll * 86400)
-    return call->fail(
-        {Code::invalid, "life_s must be between 0 (never expires) and ten years", ""});
-  if (!call->as_admin() && (body->user != call->principal.name || body->scope == TokenScope::node ||
-                            body->scope == TokenScope::join))
-    return call->fail(
-        {Code::forbidden, "you can create tokens only for yourself, and none for nodes", ""});
-  if (body->scope == TokenScope::join && body->life_s == 0)
-    body->life_s = limits::join_token_life_default.ns / 1'000'000'000;
-  // A token with an expiry date cannot create tokens of its user that outlive it. (Only admins
-  // create tokens for machines and for others.)
-  if (const WallTime end = end_of(call->host.state(), call->principal.token);
-      end && body->user == call->principal.name && body->scope != TokenScope::join &&
-      body->scope != TokenScope::node) {
-    const std::int64_t left =
-        std::max<std::int64_t>(1, (end - call->host.now()).ns / 1'000'000'000);
-    if (body->life_s > left)
-      return call->fail(
-          {Code::forbidden,
-           fmt::format("your token expires {}; tokens created with it cannot outlive it",
-                       relative_time(end, call->host.now(), Zone::utc)),
-           "ask for a shorter life, or use a token that does not expire"});
-    if (body->life_s == 0)
-      body->life_s = left;
-  }
-  std::string secret = (body->scope == TokenScope::join ? "bwj_" : "bw_") + random_token(30);
-  CreateToken command{body->name,  sha256_hex(secret), body->user,
-                      body->scope, body->project,      seconds(body->life_s)};
-  // If the head is its own authority, the token carries the fingerprint to trust.
-  if (const std::string pin = call->host.authority_fingerprint(); !pin.empty())
-    secret += "." + pin;
-  call->execute(std::move(command), 201, [secret](const std::vector<Event>& events) {
-    Json document = Json::object({{"token", secret}});
-    for (const Event& event : events)
-      if (const auto* made = get_if<TokenCreated>(&event.body))
-        document.set("id", made->token.id.value);
-    return document;
-  });
-}
-void revoke_token(CallPtr call) {
-  const auto id = parse_int(call->parts[0], 1, INT64_MAX);
-  if (!id)
-    return call->fail({Code::invalid, fmt::format("\"{}\" is not a token number", call->parts[0]),
-                       "see `billow token list`"});
-  const auto& tokens = call->host.state().tokens;
-  const auto found = tokens.find(TokenId(static_cast<std::uint64_t>(*id)));
-  const bool visible =
-      found != tokens.end() && (call->as_admin() || found->second.user == call->principal.user);
-  if (!visible)
-    return call->fail(
-        {Code::not_found, fmt::format("there is no token {}", *id), "see `billow token list`"});
-  answer_ok(call, RevokeToken{found->first});
 }
 
 void schedules(CallPtr call) {

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "core/control/quotas.h"
 #include "net/address.h"
+#include "net/http/node_credential.h"
 
 std::string_view billow_embedded_page();
 std::string_view billow_embedded_script();
@@ -93,14 +94,17 @@ const Route people_routes[] = {
     {{Method::put, "/v1/projects/{project}/members/{user}", Need::full, Adds::work},
      admin::set_member},
     {{Method::del, "/v1/projects/{project}/members/{user}", Need::full}, admin::remove_member},
-    {{Method::get, "/v1/users", Need::look}, admin::users},
-    {{Method::post, "/v1/users", Need::admin, Adds::work}, admin::add_user},
+    {{Method::get, "/v1/users", Need::look}, people::users},
+    {{Method::post, "/v1/users", Need::admin, Adds::work}, people::add_user},
+    {{Method::put, "/v1/users/{user}", Need::admin}, people::set_user},
+    {{Method::del, "/v1/users/{user}", Need::admin}, people::remove_user},
+    {{Method::post, "/v1/users/{user}/tokens", Need::admin, Adds::work}, people::create_token_for},
     {{Method::get, "/v1/secrets", Need::look}, secrets::list},
     {{Method::put, "/v1/secrets/{name}", Need::full, Adds::work}, secrets::set},
     {{Method::del, "/v1/secrets/{name}", Need::full}, secrets::remove},
-    {{Method::get, "/v1/tokens", Need::look}, admin::tokens},
-    {{Method::post, "/v1/tokens", Need::full, Adds::work}, admin::create_token},
-    {{Method::del, "/v1/tokens/{id}", Need::full}, admin::revoke_token},
+    {{Method::get, "/v1/tokens", Need::look}, people::tokens},
+    {{Method::post, "/v1/tokens", Need::full, Adds::work}, people::create_token},
+    {{Method::del, "/v1/tokens/{id}", Need::full}, people::revoke_token},
 };
 
 // Jobs, their files and surroundings.
@@ -172,7 +176,7 @@ const Route machine_routes[] = {
     {{Method::get, "/v1/nodes/{name}/gpus/{index}/history", Need::look}, history::gpu},
     {{Method::post, "/v1/nodes/{name}/gpus/{index}/drain", Need::admin}, history::drain_gpu},
     {{Method::post, "/v1/nodes/{name}/gpus/{index}/undrain", Need::admin}, history::undrain_gpu},
-    {{Method::get, "/v1/gateway", Need::admin}, endpoints::gateway},
+    {{Method::get, "/v1/gateway", Need::gateway}, endpoints::gateway},
     {{Method::get, "/v1/agent", Need::node}, agent},
     {{Method::post, "/v1/join", Need::join}, fleet::join},
     {{Method::post, "/v1/fabric/check", Need::admin}, fabric::check},
@@ -251,9 +255,16 @@ struct Api::Impl {
   Host& host;
   SignInCodes codes;
   std::optional<net::Turns> turns;  // from the first request on: the loop comes after the API
+  DeniedCalls denied;
+  NodeSignatures signatures;
 
-  Result<control::Principal> authenticate(const net::Request& request) const {
+  // A request is looked at before its body comes, and answered once: only then is a node's
+  // signature spent.
+  Result<control::Principal> authenticate(const net::Request& request,
+                                          NodeSignatures::Use use = NodeSignatures::Use::look) {
     const std::string_view header = request.headers.get("Authorization");
+    if (starts_with_nocase(header, net::node_scheme))
+      return signatures.authenticate(host.state(), request, host.now(), use);
     if (const std::string session = header.empty() ? session_token(request) : "";
         !session.empty()) {
       if (!asked_by_our_page(request))
@@ -292,8 +303,8 @@ struct Api::Impl {
     net::Request& request = exchange->request();
     if (!turns)
       turns.emplace(host.loop());
-    auto call =
-        std::make_shared<Call>(Call{host, exchange, {}, Need::nothing, {}, &codes, &*turns});
+    auto call = std::make_shared<Call>(
+        Call{host, exchange, {}, Need::nothing, {}, &codes, &*turns, {}, &denied});
     bool path_known = false;
     const Route* route = find(request, call->parts, path_known);
     if (!route && path_known)
@@ -305,7 +316,7 @@ struct Api::Impl {
       return call->fail({Code::not_found, fmt::format("no such path: {}", request.path),
                          "the routes are listed in /v1/openapi.json"});
     if (route->info.need != Need::nothing) {
-      auto who = authenticate(request);
+      auto who = authenticate(request, NodeSignatures::Use::spend);
       if (!who)
         return call->fail(who.error());
       call->principal = std::move(*who);
@@ -337,7 +348,7 @@ struct Api::Impl {
   }
 };
 
-Api::Api(Host& host) : impl_(new Impl{host, {}, {}}) {}
+Api::Api(Host& host) : impl_(new Impl{host, {}, {}, {}, {}}) {}
 Api::~Api() = default;
 
 void Api::handle(std::shared_ptr<net::Exchange> exchange) {
@@ -351,7 +362,8 @@ net::Caller Api::identify(const net::Request& head) const {
   net::ShareLimits share = net::ServerLimits::limits_of_callers();
   // Nodes that share one credential are told apart by where they are. There may be thousands behind
   // one address.
-  if (who->scope == TokenScope::node || who->scope == TokenScope::join) {
+  if (who->scope == TokenScope::node || who->scope == TokenScope::join ||
+      who->scope == TokenScope::gateway) {
     share.connections_max = share.requests_max = limits::http_connections_max;
     return {.kind = net::CallerKind::node,
             .name = fmt::format("node token {} at {}", who->token.value,

@@ -14,7 +14,7 @@ using wire::agent_v1::LogChunk;
 bool may_type_into(const Call& call, JobId job) {
   const auto owner = owner_of(call.host.state(), job);
   return owner && call.principal.scope != TokenScope::read &&
-         may_act(call, owner->project, owner->user).has_value();
+         may_enter(call, owner->project, owner->user).has_value();
 }
 
 constexpr std::size_t input_ahead_bytes_max = 256 << 10;
@@ -400,6 +400,11 @@ void attach(CallPtr call) {
     if (!socket)
       return attachment->call->fail(socket.error());
     attachment->socket = std::move(*socket);
+    // Not the owner's own, which every `billow run` is.
+    if (const auto owner = owner_of(attachment->call->host.state(), attachment->job);
+        owner && owner->user != attachment->call->principal.user)
+      record_entry(*attachment->call, attachment->job,
+                   attachment->may_type ? "attach" : "attach (watches only)");
     attachment->begin();
   });
 }

@@ -39,6 +39,9 @@ void Call::reply(int status, const Json& body) const {
   exchange->respond(net::Response::json(status, body.dump()));
 }
 void Call::fail(const Error& error) const {
+  if (denied)
+    for (AccessDenied& event : denied->note(request(), principal.name, error, host.loop().steady()))
+      host.execute(RecordDenied{std::move(event)}, {"head", request().request_id}, {});
   exchange->respond(net::problem(error, request().request_id));
 }
 
@@ -238,6 +241,22 @@ Status may_act(const Call& call, ProjectId project, UserId owner) {
               "its owner or an admin of the project may do this");
 }
 
+Status may_enter(const Call& call, ProjectId project, UserId owner) {
+  BILLOW_TRY_VOID(may_act(call, project, owner));
+  if (owner == call.principal.user || call.host.state().projects.at(project).admins_enter)
+    return {};
+  return fail(Code::forbidden,
+              "this job belongs to another user; admins can stop it and read its log, not enter it",
+              fmt::format("if the project agrees, allow it: billow project set {} --enter admins",
+                          call.host.state().projects.at(project).name));
+}
+
+void record_entry(const Call& call, JobId job, std::string how) {
+  call.host.execute(
+      RecordEntry{{job, call.principal.user, std::move(how), peer_host(call.request().peer)}},
+      call.cause(), {});
+}
+
 // What a placed job that has not started waits for, such as its image.
 void add_start_note(Json& document, const Host& host, const Job& job) {
   if (job.state != JobState::running)
@@ -257,13 +276,9 @@ Result<const Task*> task_of_caller(const Call& call) {
     return fail(Code::not_found, fmt::format("task {} no longer exists", number));
   const auto node = state.nodes.find(task->node);
   const auto token = state.tokens.find(call.principal.token);
-  const std::string speaks_for = token == state.tokens.end() ? "" : token->second.node;
-  const bool own = node != state.nodes.end() &&
-                   (speaks_for.empty() || node->second.offer.name == speaks_for ||
-                    (token->second.pool && node->second.pool == token->second.pool));
-  if (!own)
-    return fail(Code::forbidden,
-                fmt::format("task {} does not run on node {}", number, speaks_for));
+  if (node == state.nodes.end() || token == state.tokens.end() ||
+      !control::speaks_for(state, token->second, node->second.offer.name))
+    return fail(Code::forbidden, fmt::format("task {} does not run on this node", number));
   return task;
 }
 

@@ -24,6 +24,7 @@ struct Call {
   SignInCodes* codes = nullptr;
   net::Turns* turns = nullptr;                // for work that would hold the loop for long
   std::shared_ptr<Result<Json>> parsed = {};  // the body, if a worker has parsed it
+  DeniedCalls* denied = nullptr;
 
   const net::Request& request() const { return exchange->request(); }
   // An admin of the installation, with a full token.
@@ -78,8 +79,7 @@ Error no_job(JobId id);
 
 // Adds what a starting job waits for.
 void add_start_note(Json& document, const Host& host, const Job& job);
-// The task that the path names. A node may only speak for its own tasks; the local agent's
-// credential names no node and may speak for all.
+// The task that the path names. A node may only speak for its own tasks.
 Result<const Task*> task_of_caller(const Call& call);
 // Finds a job or array, live or finished, checks that the caller may see it, and passes on its
 // document. A worker reads finished jobs from the store.
@@ -95,6 +95,11 @@ void with_times(CallPtr call,
 // admins: all).
 Status may_see(const Call& call, ProjectId project);
 Status may_act(const Call& call, ProjectId project, UserId owner);
+// Whether the caller may enter the job (shell, terminal, port, files): its owner, and admins if
+// the project allows that.
+Status may_enter(const Call& call, ProjectId project, UserId owner);
+// Records that the caller entered a job.
+void record_entry(const Call& call, JobId job, std::string how);
 // A project by name. One that the caller may not see answers like one that does not exist.
 Result<const Project*> visible_project(const Call& call, std::string_view name);
 std::vector<ProjectId> visible_projects(const Call& call);
@@ -204,6 +209,16 @@ void create(CallPtr call);
 void end(CallPtr call);
 void code(CallPtr call);
 }  // namespace session
+namespace people {
+void users(CallPtr call);
+void add_user(CallPtr call);
+void set_user(CallPtr call);
+void remove_user(CallPtr call);
+void tokens(CallPtr call);
+void create_token(CallPtr call);
+void create_token_for(CallPtr call);
+void revoke_token(CallPtr call);
+}  // namespace people
 namespace secrets {
 void list(CallPtr call);
 void set(CallPtr call);
@@ -236,11 +251,6 @@ void add_project(CallPtr call);
 void set_member(CallPtr call);
 void remove_member(CallPtr call);
 void set_project(CallPtr call);
-void users(CallPtr call);
-void add_user(CallPtr call);
-void tokens(CallPtr call);
-void create_token(CallPtr call);
-void revoke_token(CallPtr call);
 void schedules(CallPtr call);
 void add_schedule(CallPtr call);
 void remove_schedule(CallPtr call);

@@ -46,6 +46,7 @@ Json document(const Call& call, const SavedEnvironment& e) {
                        {"stored_bytes", e.stored_bytes},
                        {"variables", std::move(variables)},
                        {"shared", e.shared},
+                       {"published", e.published},
                        {"by", e.by},
                        {"at", format_utc(e.at)},
                        {"jobs", jobs}});
@@ -71,19 +72,27 @@ void get(CallPtr call) {
   const auto& state = call->host.state();
   const std::string wanted(call->request().param("project"));
   const SavedEnvironment* found = nullptr;
+  std::string elsewhere = "see `billow env list`";
   for (const auto& [key, e] : state.saved_environments) {
     if (key.second != call->parts[0] || !visible(*call, e))
       continue;
     const auto project = state.projects.find(e.project);
     if (!wanted.empty() && (project == state.projects.end() || project->second.name != wanted))
       continue;
+    // Other projects' need their project's name, unless an admin has published them.
+    const bool own =
+        control::role_in(state, call->principal, e.project).has_value() || !wanted.empty();
+    if (!own && !e.published) {
+      elsewhere = fmt::format("project {0} shares one; to use it, write {0}/{1}",
+                              project->second.name, e.name);
+      continue;
+    }
     if (!found || (found->shared && !e.shared))
       found = &e;
   }
   if (!found)
     return call->fail({Code::not_found,
-                       fmt::format("there is no environment \"{}\"", call->parts[0]),
-                       "see `billow env list`"});
+                       fmt::format("there is no environment \"{}\"", call->parts[0]), elsewhere});
   call->reply_durable(200, document(*call, *found));
 }
 
@@ -114,26 +123,29 @@ void save(CallPtr call) {
                        .shared = body->shared,
                        .by = {},
                        .at = {}};
-  call->execute(
-      SaveEnvironment{
-          .project = *project, .user = call->principal.user, .environment = std::move(env)},
-      200, [call](const std::vector<Event>& events) {
-        for (const Event& event : events)
-          if (const auto* saved = get_if<EnvironmentSaved>(&event.body))
-            return document(*call, saved->environment);
-        return Json::object();
-      });
+  call->execute(SaveEnvironment{.project = *project,
+                                .user = call->principal.user,
+                                .environment = std::move(env),
+                                .by_admin = call->as_admin()},
+                200, [call](const std::vector<Event>& events) {
+                  for (const Event& event : events)
+                    if (const auto* saved = get_if<EnvironmentSaved>(&event.body))
+                      return document(*call, saved->environment);
+                  return Json::object();
+                });
 }
 
 void remove(CallPtr call) {
   const auto project = project_to_submit_to(*call, std::string(call->request().param("project")));
   if (!project)
     return call->fail(project.error());
-  call->execute(
-      RemoveEnvironment{.project = *project, .user = call->principal.user, .name = call->parts[0]},
-      200, [](const std::vector<Event>&) {
-        return Json::object({{"ok", true}});
-      });
+  call->execute(RemoveEnvironment{.project = *project,
+                                  .user = call->principal.user,
+                                  .name = call->parts[0],
+                                  .by_admin = call->as_admin()},
+                200, [](const std::vector<Event>&) {
+                  return Json::object({{"ok", true}});
+                });
 }
 
 }  // namespace billow::api::environments

@@ -80,31 +80,32 @@ std::string outputs_path(const Host& host, JobId job, std::uint32_t rank) {
   return fmt::format("{}/{}.{}", host.outputs_dir(), job.value, rank);
 }
 
+// The node that the caller's credential speaks for; null: none.
+const Node* node_of_caller(const Call& call) {
+  const auto& state = call.host.state();
+  const auto token = state.tokens.find(call.principal.token);
+  if (token == state.tokens.end())
+    return nullptr;
+  for (const auto& [id, node] : state.nodes)
+    if (control::speaks_for(state, token->second, node.offer.name))
+      return &node;
+  return nullptr;
+}
+
 // A node gets the list of a tree, without which nobody knows what to ask for, only for a job that
 // is on it: one that names the tree, or one of a project that the tree was given to; and only where
-// that project's data may be. The local agent's credential names no node: it is the head's own,
-// where everything is anyway.
+// that project's data may be.
 Status may_bring(const Call& call, Store& store, const Sha256& digest) {
   if (call.principal.scope != TokenScope::node)
     return {};
   const auto& state = call.host.state();
-  const auto token = state.tokens.find(call.principal.token);
-  if (token == state.tokens.end() || (token->second.node.empty() && !token->second.pool))
-    return {};
-  Status answer =
-      fail(Code::forbidden, "this credential does not belong to a node that has joined", "");
-  for (const auto& [id, node] : state.nodes) {
-    if (node.offer.name != token->second.node &&
-        !(token->second.pool && node.pool == token->second.pool))
-      continue;
-    answer = control::may_send(state, id, content::digest_hex(digest));
-    for (ProjectId project : control::projects_at(state, id))
-      if (store.owned(project_owner(project), digest))
-        answer = {};
-    if (answer)
-      break;
-  }
-  return answer;
+  const Node* node = node_of_caller(call);
+  if (!node)
+    return fail(Code::forbidden, "this credential does not belong to a node that has joined", "");
+  for (ProjectId project : control::projects_at(state, node->id))
+    if (store.owned(project_owner(project), digest))
+      return {};
+  return control::may_send(state, node->id, content::digest_hex(digest));
 }
 
 }  // namespace
@@ -153,10 +154,7 @@ void residency(CallPtr call) {
   const std::string name((*body)["node"].str_or(""));
   const Node* node = state.node_by_name(name);
   const auto token = state.tokens.find(call->principal.token);
-  const bool own = token != state.tokens.end() &&
-                   (token->second.node.empty()
-                        ? !token->second.pool || (node && node->pool == token->second.pool)
-                        : token->second.node == name);
+  const bool own = token != state.tokens.end() && control::speaks_for(state, token->second, name);
   if (!node || !own)
     return call->fail(
         {Code::forbidden, fmt::format("this credential does not belong to node \"{}\"", name), ""});
@@ -279,8 +277,8 @@ void outputs(CallPtr call) {
   });
 }
 
-// Into or out of a job that runs. Its owner's and its project's admins' alone: what a job has in
-// its directory it did not declare.
+// Into or out of a job that runs, for those who may enter it: what a job has in its directory it
+// did not declare.
 void copy(CallPtr call) {
   const auto ref = parse_job_ref(*call, call->parts[0]);
   if (!ref)
@@ -302,6 +300,8 @@ void copy(CallPtr call) {
                   "its outputs (--output) can be fetched: billow cp JOB: DIRECTORY"});
     });
   if (const Status may = may_act_on(*call, ref->id, {job->second.project, job->second.user}); !may)
+    return call->fail(may.error());
+  if (const Status may = may_enter(*call, job->second.project, job->second.user); !may)
     return call->fail(may.error());
   Store& store = call->host.files();
   const std::int64_t rank = (*body)["rank"].int_or(0);
@@ -329,6 +329,7 @@ void copy(CallPtr call) {
     if (const Status given = store.give(project_owner(job->second.project), *digest); !given)
       return call->fail(given.error());
   }
+  record_entry(*call, ref->id, request.tree.empty() ? "cp out" : "cp in");
   call->host.copy_files(task->node, std::move(request),
                         [call, &store, owner = owner_of(*call)](Result<std::string> tree) {
                           if (!tree)

@@ -4,7 +4,6 @@
 #include <cstdlib>
 
 #include "api/call.h"
-#include "base/crypto.h"
 #include "base/text.h"
 #include "core/wire/codec.h"
 #include "core/wire/spoken.h"
@@ -14,11 +13,12 @@ namespace billow::api::fleet {
 namespace {
 
 struct JoinBody {
-  std::string name, version;
+  std::string name, version, key;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("name", s.name);
     v("version", s.version);
+    v("key", s.key);
   }
 };
 
@@ -82,17 +82,14 @@ void join(CallPtr call) {
   auto body = read_body<JoinBody>(call);
   if (!body)
     return;
-  const std::string secret = "bw_" + random_token(30);
-  IssueCredential command{.node = body->name,
-                          .hash = sha256_hex(secret),
-                          .user = call->principal.user,
-                          .pool = call->principal.pool};
+  if (body->key.empty())
+    return call->fail({Code::invalid, "this machine's version of billow is too old to join",
+                       "install the head's version of billow on it"});
   const std::string authority = call->host.authority();
-  call->execute(std::move(command), 201,
-                [secret, name = body->name, authority](const std::vector<Event>&) {
+  call->execute(JoinNode{call->principal.token, body->name, body->key}, 201,
+                [name = body->name, authority](const std::vector<Event>&) {
                   return Json::object(
                       {{"node", name},
-                       {"credential", secret},
                        {"authority", authority},
                        {"protocol", wire::spoken_protocol(std::getenv("BILLOW_TEST_PROTOCOL"))}});
                 });
@@ -116,6 +113,14 @@ void add_pool(CallPtr call) {
         {Code::invalid, "the number of a pool must not be given; the head assigns it", ""});
   if (const Status ok = pool::complete_new_pool(*pool); !ok)
     return call->fail(ok.error());
+  // Its commands run with the head's rights, which may be root's.
+  if (const auto& user = call->host.state().users.at(call->principal.user);
+      !user.starts_heads && (!pool->create_command.empty() || !pool->list_command.empty() ||
+                             !pool->delete_command.empty() || !pool->sbatch_args.empty()))
+    return call->fail({Code::forbidden,
+                       "the commands of a pool run with the head's rights; only the user who "
+                       "started the head may add them",
+                       "ask that user, or add the pool on the head's machine"});
   // Together with the idle rules, a forgotten machine is gone within half an hour, unless its pool
   // says otherwise.
   if (given["idle_ns"].is_null())

@@ -20,6 +20,8 @@ Status allowed(const control::Principal& who, Need need) {
     case Need::look:
       if (who.scope == TokenScope::join)
         return forbidden("a join token can only let machines join");
+      if (who.scope == TokenScope::gateway)
+        return forbidden("a gateway's token can only be used by a gateway");
       return who.scope != TokenScope::node
                  ? Status{}
                  : forbidden("a node's credential can only be used by its agent");
@@ -43,6 +45,11 @@ Status allowed(const control::Principal& who, Need need) {
                  : forbidden("only an admin may see this");
     case Need::files:
       return who.scope == TokenScope::node ? Status{} : allowed(who, Need::work);
+    case Need::gateway:
+      return who.scope == TokenScope::gateway || allowed(who, Need::admin)
+                 ? Status{}
+                 : forbidden("only a gateway's token may do this",
+                             "an admin can create one: billow token create NAME --scope gateway");
     case Need::admin:
       return who.scope == TokenScope::full && who.role == Role::admin
                  ? Status{}

@@ -10,7 +10,7 @@ namespace billow::api {
 // Who may call a route. The route may ask for more (membership of a job's project).
 enum class Need {
   nothing,  // no token
-  look,     // any token but a node's
+  look,     // any person's token: not a node's, a gateway's or one to join with
   work,     // a token that may submit and steer jobs: scopes submit and full
   full,     // a full token: for decisions about others or money, and for creating tokens
   oversee,  // an installation admin's token that may read: scopes read and full
@@ -18,6 +18,7 @@ enum class Need {
   node,     // an agent's credential
   join,     // a join token
   files,    // like work, and nodes
+  gateway,  // a gateway's token, or an installation admin's full token
 };
 
 // Whether a route adds something, which is refused while the disk is full. Requests that end, free

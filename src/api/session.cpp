@@ -1,12 +1,15 @@
 #include "api/session.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include <fmt/format.h>
 
 #include "api/call.h"
 #include "base/crypto.h"
+#include "base/log.h"
 #include "base/text.h"
+#include "net/http/node_credential.h"
 
 namespace billow::api {
 namespace {
@@ -40,6 +43,92 @@ TokenId SignInCodes::take(const std::string& code, SteadyTime now) {
   const Code taken = found->second;
   codes_.erase(found);
   return taken.until >= now ? taken.from : TokenId{};
+}
+
+namespace {
+
+constexpr Duration denied_every = minutes(1);
+constexpr int denied_records_max = 20;  // a minute
+constexpr std::size_t denied_peers_max = 1000;
+constexpr std::size_t signatures_max = 200'000;
+
+}  // namespace
+
+std::string peer_host(const std::string& peer) {
+  return peer.starts_with("unix") ? peer : peer.substr(0, peer.rfind(':'));
+}
+
+std::vector<AccessDenied> DeniedCalls::note(const net::Request& request,
+                                            const std::string& user,
+                                            const Error& error,
+                                            SteadyTime now) {
+  const bool showed = request.headers.has("Authorization") || !session_token(request).empty() ||
+                      request.path == "/v1/session";
+  if (!showed || (error.code != Code::forbidden && error.code != Code::unauthorized))
+    return {};
+  std::vector<AccessDenied> due;
+  if (now - minute_ >= denied_every) {
+    minute_ = now;
+    this_minute_ = 0;
+  }
+  // Counted earlier and not recorded yet.
+  for (auto at = peers_.begin(); at != peers_.end();) {
+    if (now - at->second.recorded_at < denied_every) {
+      ++at;
+      continue;
+    }
+    if (at->second.last.count > 0 && this_minute_++ < denied_records_max)
+      due.push_back(std::move(at->second.last));
+    at = peers_.erase(at);
+  }
+  const std::string peer = peer_host(request.peer);
+  if (peers_.size() >= denied_peers_max)
+    return due;
+  const auto [at, fresh] = peers_.try_emplace(peer + " " + user);
+  Peer& known = at->second;
+  known.last = {.peer = peer,
+                .user = user,
+                .what = fmt::format("{} {}", net::method_name(request.method),
+                                    utf8_prefix(repaired_utf8(request.path), 200)),
+                .reason = error.message,
+                .count = known.last.count + 1};
+  if (!fresh)
+    return due;
+  known.recorded_at = now;
+  if (this_minute_++ < denied_records_max) {
+    log_warn("refused: {} from {}{}: {}", known.last.what, peer, user.empty() ? "" : " as " + user,
+             error.message);
+    due.push_back(known.last);
+    known.last.count = 0;
+  }
+  return due;
+}
+
+Result<control::Principal> NodeSignatures::authenticate(const control::State& state,
+                                                        const net::Request& request,
+                                                        WallTime now,
+                                                        Use use) {
+  const auto signature = BILLOW_TRY(net::read_node_signature(request.headers.get("Authorization"),
+                                                             request.method, request.target));
+  auto who = BILLOW_TRY(control::authenticate(state, control::node_key_hash(signature.key), now));
+  const std::int64_t life_s = net::node_signature_life.ns / 1'000'000'000;
+  const std::int64_t now_s = now.ns / 1'000'000'000;
+  // Not "unauthorized": an agent that hears that for long believes that its node was removed.
+  if (std::abs(signature.time_s - now_s) > life_s)
+    return fail(
+        Code::invalid,
+        fmt::format("the node's clock differs from the head's by {} s", signature.time_s - now_s),
+        "the agent corrects this by itself and tries again");
+  used_.erase(used_.begin(), used_.lower_bound({now_s - life_s, ""}));
+  const std::pair one(signature.time_s, signature.key + signature.nonce);
+  if (used_.contains(one))
+    return fail(Code::unauthorized, "the node's signature was used before");
+  if (use == Use::look)
+    return who;
+  if (used_.size() >= signatures_max)
+    used_.erase(used_.begin());
+  used_.insert(one);
+  return who;
 }
 
 std::string_view secret_of(std::string_view token) {

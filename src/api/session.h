@@ -8,10 +8,13 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/ids.h"
+#include "core/control/decide/decide.h"
 #include "net/http/http.h"
 
 namespace billow::api {
@@ -31,6 +34,44 @@ class SignInCodes {
   };
   std::map<std::string, Code> codes_;
 };
+
+// Calls that were refused, gathered by address: the first of a minute is recorded at once, those
+// that follow are counted in the next record. The number of records is limited, so that nobody can
+// fill the journal without a token.
+class DeniedCalls {
+ public:
+  // What is to be recorded now. Refusals of callers that showed no credential are not counted:
+  // that is what a browser does before it signs in.
+  std::vector<AccessDenied> note(const net::Request& request,
+                                 const std::string& user,
+                                 const Error& error,
+                                 SteadyTime now);
+
+ private:
+  struct Peer {
+    AccessDenied last;
+    SteadyTime recorded_at;
+  };
+  std::map<std::string, Peer> peers_;  // by address and user
+  SteadyTime minute_;
+  int this_minute_ = 0;
+};
+
+// Checks the signatures of nodes: fresh by the head's clock, of a known key, and used once.
+class NodeSignatures {
+ public:
+  enum class Use { look, spend };
+  Result<control::Principal> authenticate(const control::State& state,
+                                          const net::Request& request,
+                                          WallTime now,
+                                          Use use);
+
+ private:
+  std::set<std::pair<std::int64_t, std::string>> used_;  // time in seconds, key and nonce
+};
+
+// "10.0.0.7" of "10.0.0.7:51234"; the peer of a Unix socket stays as it is.
+std::string peer_host(const std::string& peer);
 
 // A token without the fingerprint of the head's authority behind a dot, which is for its holder.
 std::string_view secret_of(std::string_view token);

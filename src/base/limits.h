@@ -156,6 +156,10 @@ inline constexpr Duration pool_end_grace = seconds(60);
 inline constexpr Duration pool_command_timeout = minutes(10);
 inline constexpr std::size_t pool_command_output_bytes_max = 4 << 20;
 inline constexpr Duration join_token_life_default = hours(24);
+// A machine that joined and never connected keeps its name for this long.
+inline constexpr Duration join_unconnected_kept = minutes(10);
+// Tokens of people, unless another life is asked for.
+inline constexpr Duration token_life_default = hours(24 * 90);
 
 // Agent protocol
 inline constexpr std::size_t agent_frame_bytes_max = 4 << 20;

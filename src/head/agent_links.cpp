@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/crypto.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -19,7 +20,9 @@ using namespace wire::agent_v1;
 
 namespace {
 constexpr std::size_t frame_margin = 4096;  // for the frame around a message
-}
+// A hello may be this late. One that seems later follows a hello whose time was wrong.
+constexpr Duration hello_late_max = minutes(10);
+}  // namespace
 
 void AgentLinks::refuse(const AgentLinkPtr& link, std::string message, std::string hint) {
   log_warn("agent at {} refused: {}", link->peer(), message);
@@ -54,7 +57,8 @@ void AgentLinks::hello(const AgentLinkPtr& link, const Hello& h) {
       !believed)
     return refuse(link, believed.error().message, believed.error().hint);
   LastHello& last = last_hello_[h.offer.name];
-  if (last.boot_id == h.offer.boot_id && h.sent_at < last.sent_at) {
+  if (last.boot_id == h.offer.boot_id && last.credential == link->credential &&
+      h.sent_at < last.sent_at && last.sent_at - h.sent_at < hello_late_max) {
     log_info("node {}: a late hello of an earlier connection is ignored", h.offer.name);
     return link->close("the node has a newer connection");
   }
@@ -62,15 +66,16 @@ void AgentLinks::hello(const AgentLinkPtr& link, const Hello& h) {
       known && links_.contains(known->id)) {
     const AgentLinkPtr old = links_.at(known->id);
     // Either the same machine connects again while its old connection is not known to be dead, or
-    // another machine uses its name.
-    if (known->offer.boot_id != h.offer.boot_id)
+    // another machine uses its name. The boot id is no secret: only the credential tells.
+    const bool same = old->credential == link->credential || credential_gone(*old);
+    if (known->offer.boot_id != h.offer.boot_id || !same)
       return refuse(link, fmt::format("a node named {} is already connected", h.offer.name),
                     "give this one another name with --node-name");
     old->node = {};
     links_.erase(known->id);
     old->close("connected again");
   }
-  last = {h.offer.boot_id, h.sent_at};
+  last = {h.offer.boot_id, h.sent_at, link->credential};
   link->name = h.offer.name;
   arriving_[h.offer.name] = link;
   engine.execute(AgentHello{h.offer, h.tasks, link->credential}, {"node:" + h.offer.name, ""},
@@ -90,7 +95,8 @@ void AgentLinks::accepted(const AgentLinkPtr& link, const Hello& h) {
   Engine& engine = engine_();
   const Node* node = engine.state().node_by_name(h.offer.name);
   const LastHello& last = last_hello_[h.offer.name];
-  if (!node || !link->open() || last.boot_id != h.offer.boot_id || last.sent_at != h.sent_at)
+  if (!node || !link->open() || last.boot_id != h.offer.boot_id || last.sent_at != h.sent_at ||
+      last.credential != link->credential)
     return;
   link->node = node->id;
   links_[node->id] = link;
@@ -180,8 +186,12 @@ void AgentLinks::reclaimed(const AgentLinkPtr& link, const Reclaimed& notice) {
                     {"node:" + link->name, ""}, {});
 }
 
+bool AgentLinks::credential_gone(const AgentLink& link) const {
+  return link.credential && !engine_().state().tokens.contains(link.credential);
+}
+
 bool AgentLinks::revoked(const AgentLinkPtr& link) {
-  if (!link->credential || engine_().state().tokens.contains(link->credential))
+  if (!credential_gone(*link))
     return false;
   link->send(Refused{"this node's credential has been revoked",
                      "an admin can let it join again: billow token create --node"},
@@ -285,6 +295,8 @@ void AgentLinks::deliver(const control::Effect& effect) {
     return;
   }
   found->second->send(completed, {});
+  for (auto& secret : completed.secrets)
+    wipe(secret.value);
 }
 
 // Ends tasks without charge that no node has ever heard of. If some tasks of a gang were sent, all

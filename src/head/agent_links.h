@@ -116,6 +116,7 @@ class AgentLinks {
 
  private:
   void accepted(const AgentLinkPtr& link, const wire::agent_v1::Hello& hello);
+  bool credential_gone(const AgentLink& link) const;
   bool revoked(const AgentLinkPtr& link);
   void take_port(NodeId node, const TaskStatus& status);
   void take_back_unsent(NodeId node);
@@ -139,6 +140,7 @@ class AgentLinks {
   struct LastHello {
     std::string boot_id;
     SteadyTime sent_at;  // by the agent's clock, which never goes back within a boot
+    TokenId credential;
   };
   std::unordered_map<std::string, LastHello> last_hello_;  // by node name
 };

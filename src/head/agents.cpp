@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/crypto.h"
 #include "base/limits.h"
 #include "base/log.h"
 
@@ -16,7 +17,10 @@ struct Agents::Link final : AgentLink {
   bool warned = false;  // a warning about its readings was logged
 
   bool send(const ToAgent& message, std::string_view blob) override {
-    return socket->send_binary(encode(message, blob));
+    std::string frame = encode(message, blob);
+    const bool sent = socket->send_binary(frame);
+    wipe(frame);  // an order to start a task holds its secrets
+    return sent;
   }
   bool send_raw(std::string_view frame) override { return socket->send_binary(frame); }
   bool open() const override { return socket->open(); }

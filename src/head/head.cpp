@@ -12,6 +12,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "head/local_agent.h"
 #include "head/needed_files.h"
 #include "head/open_files.h"
 #include "net/address.h"
@@ -55,6 +56,7 @@ Head::~Head() {
   if (listening_) {
     ::unlink(path("head.json").c_str());
     ::unlink(socket_path().c_str());
+    ::unlink(gateway_socket(options_.data_dir).c_str());
   }
   if (pointed_)
     ::unlink(options_.pointer.c_str());
@@ -215,9 +217,13 @@ void Head::look_at_needed_files() {
 Status Head::begin_epoch() {
   const std::string token = BILLOW_TRY(store_->secret(path("token"), "", new_token));
   const std::string node_token = BILLOW_TRY(store_->secret(path("node-token"), "", new_token));
-  engine_->execute(StartHead{BILLOW_VERSION, journal().epoch(), unix_user(), sha256_hex(token),
-                             sha256_hex(node_token), store_->token_suffix()},
-                   {"head", "start"}, {});
+  const std::string gateway_token =
+      BILLOW_TRY(store_->secret(path("gateway-token"), "", new_token));
+  BILLOW_TRY_VOID(prepare_for_gateway(options_.data_dir, gateway_token));
+  engine_->execute(
+      StartHead{BILLOW_VERSION, journal().epoch(), unix_user(), sha256_hex(token),
+                sha256_hex(node_token), store_->token_suffix(), sha256_hex(gateway_token)},
+      {"head", "start"}, {});
   return {};
 }
 
@@ -245,20 +251,26 @@ Status Head::listen(Service service) {
   net::HttpServer::Options server;
   server.tls = server_tls_;
   server.listen = options_.listen;
-  server.listen.insert(server.listen.begin(), "unix:" + socket_path());
+  const std::vector<std::string> sockets = {"unix:" + socket_path(),
+                                            "unix:" + gateway_socket(options_.data_dir)};
+  server.listen.insert(server.listen.begin(), sockets.begin(), sockets.end());
   server.body_policy = std::move(service.body_policy);
   server.identify = std::move(service.identify);
   server.limits.connections_max = connections_within_open_files();
   auto made = net::HttpServer::create(loop_, server, service.handler);
   if (!made && made.error().code == Code::conflict && options_.listen_any_port_if_taken) {
     log_warn("{}; listening on another port", made.error().message);
-    server.listen = {"unix:" + socket_path(), "127.0.0.1:0"};
+    server.listen = sockets;
+    server.listen.emplace_back("127.0.0.1:0");
     made = net::HttpServer::create(loop_, server, service.handler);
   }
   if (!made)
     return pass(made.error());
   server_ = std::move(*made);
   listening_ = true;
+  // Its directory can be entered by the gateway alone.
+  if (::chmod(gateway_socket(options_.data_dir).c_str(), 0666) != 0)
+    return fail_errno(gateway_socket(options_.data_dir), errno);
   for (const std::string& address : server_->bound_addresses())
     if (!address.starts_with("unix:"))
       addresses_.push_back((server_tls_.cert_path.empty() ? "http://" : "https://") +

@@ -1,7 +1,13 @@
 #include "head/local_agent.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <pwd.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include <memory>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -18,53 +24,117 @@ bool local_gateway_alive(const std::string& data_dir) {
   return lock_is_held(data_dir + "/gateway/lock");
 }
 
-Status start_detached(std::vector<std::string> args, int log_fd, std::uint64_t open_files) {
-  process::Spawn request;
-  request.argv = std::move(args);
+namespace {
+
+// Runs a program detached from this process.
+Status start_detached(process::Spawn request) {
   // Jobs inherit the agent's environment, and must not find the credentials of the head's database.
   request.env.emplace();
   for (std::string& variable : process::our_environment())
     if (!variable.starts_with("BILLOW_STORE=") && !variable.starts_with("PGPASS"))
       request.env->push_back(std::move(variable));
-  request.out = request.err = log_fd;
   request.group = process::Group::session;
   request.detached = true;
-  request.open_files = open_files;
   if (auto started = process::spawn(request); !started)
     return fail(Code::internal, fmt::format("`billow {}` could not be started: {}", request.argv[1],
                                             started.error().message));
   return {};
 }
 
-Status ensure_local_gateway(const std::string& data_dir,
-                            const std::string& head_address,
-                            const std::vector<std::string>& listen,
-                            const std::string& region,
-                            const std::vector<std::string>& webhook_hosts) {
-  if (local_gateway_alive(data_dir))
+// Who the gateway runs as; none: as the head, which is not root.
+Result<std::optional<process::Identity>> gateway_identity(const std::string& name) {
+  if (::geteuid() != 0)
+    return std::optional<process::Identity>();
+  for (const char* user : {name.empty() ? "billow-gateway" : name.c_str(), "nobody"}) {
+    if (const passwd* entry = ::getpwnam(user); entry && entry->pw_uid != 0)
+      return std::optional(process::Identity{entry->pw_uid, entry->pw_gid, {}});
+    if (!name.empty())
+      return fail(Code::invalid,
+                  fmt::format("the gateway cannot run as {}: it is root, or no account of this "
+                              "machine",
+                              name),
+                  "choose another with --gateway-user");
+  }
+  return fail(Code::not_found, "this machine has no account nobody for the gateway",
+              "create one for it (useradd -r billow-gateway), or choose one with --gateway-user");
+}
+
+// Files of a gateway that still ran as root. Only while the directory is root's, so that nobody
+// else can have put links there.
+Status hand_over(const Fd& directory, const process::Identity& to) {
+  struct stat info {};
+  if (::fstat(directory.get(), &info) != 0)
+    return fail_errno("the gateway's directory", errno);
+  if (info.st_uid == to.uid)
     return {};
-  BILLOW_TRY_VOID(make_directories(data_dir + "/gateway", 0700));
-  Fd log(
-      ::open((data_dir + "/gateway.log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  std::unique_ptr<DIR, int (*)(DIR*)> list(
+      ::fdopendir(::openat(directory.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)), ::closedir);
+  while (const dirent* entry = list ? ::readdir(list.get()) : nullptr)
+    if (entry->d_type == DT_REG)
+      (void)!::fchownat(directory.get(), entry->d_name, to.uid, to.gid, AT_SYMLINK_NOFOLLOW);
+  if (::fchown(directory.get(), to.uid, to.gid) != 0)
+    return fail_errno("the gateway's directory", errno);
+  return {};
+}
+
+Result<Fd> open_directory(const std::string& path) {
+  Fd directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!directory)
+    return fail_errno(path, errno);
+  return directory;
+}
+
+constexpr int fd_for_gateway = 3, fd_gateway = 4;
+
+}  // namespace
+
+std::string gateway_socket(const std::string& data_dir) {
+  return data_dir + "/for-gateway/head.sock";
+}
+
+Status prepare_for_gateway(const std::string& data_dir, const std::string& token) {
+  const std::string directory = data_dir + "/for-gateway";
+  BILLOW_TRY_VOID(make_directories(directory, 0755));
+  ::chmod(directory.c_str(), 0755);  // the data directory around it is closed to everybody else
+  return write_file_atomic(directory + "/token", token + "\n", 0644, true);
+}
+
+Status ensure_local_gateway(const LocalGatewayOptions& options) {
+  if (local_gateway_alive(options.data_dir))
+    return {};
+  BILLOW_TRY_VOID(make_directories(options.data_dir + "/gateway", 0700));
+  const Fd own = BILLOW_TRY(open_directory(options.data_dir + "/gateway"));
+  const Fd shared = BILLOW_TRY(open_directory(options.data_dir + "/for-gateway"));
+  Fd log(::open((options.data_dir + "/gateway.log").c_str(),
+                O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!log)
-    return fail_errno(data_dir + "/gateway.log", errno);
-  std::vector<std::string> args = {executable_dir() + "/billow",
-                                   "gateway",
-                                   "--head",
-                                   head_address,
-                                   "--token-file",
-                                   data_dir + "/token",
-                                   "--data",
-                                   data_dir + "/gateway"};
-  for (const auto& address : listen)
-    args.insert(args.end(), {"--listen", address});
-  if (listen.empty())
-    args.emplace_back("--any-port");
-  if (!region.empty())
-    args.insert(args.end(), {"--region", region});
-  for (const auto& host : webhook_hosts)
-    args.insert(args.end(), {"--webhook-host", host});
-  return start_detached(std::move(args), log.get());
+    return fail_errno(options.data_dir + "/gateway.log", errno);
+  process::Spawn request;
+  request.identity = BILLOW_TRY(gateway_identity(options.user));
+  if (request.identity)
+    BILLOW_TRY_VOID(hand_over(own, *request.identity));
+  const std::string head = fmt::format("/proc/self/fd/{}", fd_for_gateway);
+  request.argv = {executable_dir() + "/billow",
+                  "gateway",
+                  "--head",
+                  fmt::format("unix:{}/head.sock", head),
+                  "--token-file",
+                  head + "/token",
+                  "--data",
+                  fmt::format("/proc/self/fd/{}", fd_gateway)};
+  for (const auto& address : options.listen)
+    request.argv.insert(request.argv.end(), {"--listen", address});
+  if (options.listen.empty())
+    request.argv.emplace_back("--any-port");
+  if (!options.region.empty())
+    request.argv.insert(request.argv.end(), {"--region", options.region});
+  for (const auto& host : options.webhook_hosts)
+    request.argv.insert(request.argv.end(), {"--webhook-host", host});
+  request.fds = {{shared.get(), fd_for_gateway}, {own.get(), fd_gateway}};
+  request.out = request.err = log.get();
+  request.cwd = "/";
+  request.low_ports = true;
+  return start_detached(std::move(request));
 }
 
 Result<int> ensure_local_agent(const LocalAgentOptions& options) {
@@ -85,7 +155,11 @@ Result<int> ensure_local_agent(const LocalAgentOptions& options) {
     args.insert(args.end(), {"--node-name", options.node_name});
   for (const std::string& label : options.labels)
     args.insert(args.end(), {"--label", label});
-  BILLOW_TRY_VOID(start_detached(std::move(args), log.get(), options.open_files));
+  process::Spawn request;
+  request.argv = std::move(args);
+  request.out = request.err = log.get();
+  request.open_files = options.open_files;
+  BILLOW_TRY_VOID(start_detached(std::move(request)));
   return 1;
 }
 

@@ -26,13 +26,20 @@ Result<int> ensure_local_agent(const LocalAgentOptions& options);
 bool local_agent_alive(const std::string& data_dir);
 
 // The same for this machine's gateway, which outlives the head so that endpoints are still served.
-Status ensure_local_gateway(const std::string& data_dir,
-                            const std::string& head_address,
-                            const std::vector<std::string>& listen,
-                            const std::string& region,
-                            const std::vector<std::string>& webhook_hosts);
+// It serves strangers, so a head that is root starts it as another user. It reaches nothing of the
+// head's data directory but two directories that it gets as descriptors: its own (gateway/), and
+// one with the head's socket and its token (for-gateway/), which it cannot change.
+struct LocalGatewayOptions {
+  std::string data_dir;
+  std::vector<std::string> listen;
+  std::string region;
+  std::vector<std::string> webhook_hosts;
+  std::string user;  // empty: billow-gateway if this machine has it, else nobody
+};
+Status ensure_local_gateway(const LocalGatewayOptions& options);
 bool local_gateway_alive(const std::string& data_dir);
-// Runs a program detached from this process, with its output in a log.
-Status start_detached(std::vector<std::string> args, int log_fd, std::uint64_t open_files = 0);
+// What the gateway needs of the head, before the head listens there: the directory and the token.
+Status prepare_for_gateway(const std::string& data_dir, const std::string& token);
+std::string gateway_socket(const std::string& data_dir);
 
 }  // namespace billow::head

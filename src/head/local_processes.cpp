@@ -37,8 +37,8 @@ void LocalProcesses::watch_gateway() {
   for (const std::string& label : head.labels)
     if (label.starts_with("region="))
       region = label.substr(7);
-  const auto started = ensure_local_gateway(head.data_dir, options_.head_address,
-                                            head.gateway_listen, region, head.webhook_hosts);
+  const auto started = ensure_local_gateway(
+      {head.data_dir, head.gateway_listen, region, head.webhook_hosts, head.gateway_user});
   if (!started)
     log_error("{}", started.error().message);
   gateway_looks_to_skip_ = 5;

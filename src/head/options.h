@@ -40,6 +40,7 @@ struct HeadOptions {
   bool local_gateway = true;                // started when the first endpoint is deployed
   std::vector<std::string> gateway_listen;  // empty: 127.0.0.1:7071, or any port if it is taken
   std::vector<std::string> webhook_hosts;   // passed on to the gateway
+  std::string gateway_user;                 // its account, if the head is root
 
   std::string
       secrets_key;  // file with the key of secrets; empty: secrets.key in the data directory

@@ -47,7 +47,7 @@ struct Pools::Round {
   std::vector<pool::Order> wanted;
   std::set<std::string> released, known;
   WallTime began;
-  std::size_t credentials_left = 0;
+  std::size_t tokens_left = 0;
   bool lists =
       true;  // false: none of the wanted machines can exist yet, so they are ordered at once
 
@@ -201,21 +201,22 @@ void Pools::begin(PoolId id, const Pool& settings) {
   round->began = clock_.wall();
   if (round->wanted.empty())
     return run(id, round);
-  issue_credentials(id, round);
+  issue_tokens(id, pool::token_life(settings.kind), round);
 }
 
-// Each machine gets its own credential, which is durable before the machine can use it.
-void Pools::issue_credentials(PoolId id, const std::shared_ptr<Round>& round) {
-  round->credentials_left = round->wanted.size();
+// Each machine gets a join token for one use, which is durable before the machine can use it. What
+// a job on the machine can read of its user data is worthless once the machine has joined.
+void Pools::issue_tokens(PoolId id, Duration life, const std::shared_ptr<Round>& round) {
+  round->tokens_left = round->wanted.size();
   for (pool::Order& order : round->wanted) {
-    const std::string secret = "bw_" + random_token(30);
+    const std::string secret = "bwj_" + random_token(30);
     order.token = options_.fingerprint.empty() ? secret : secret + "." + options_.fingerprint;
     engine_().execute(
-        IssueCredential{.node = order.machine.name,
-                        .hash = sha256_hex(secret),
-                        .user = options_.owner,
-                        .pool = id,
-                        .replaces_node = true},
+        OrderToken{.machine = order.machine.name,
+                   .hash = sha256_hex(secret),
+                   .user = options_.owner,
+                   .pool = id,
+                   .life = life},
         {"head", ""},
         [this, id, round, name = order.machine.name](Result<std::vector<Event>> events) {
           if (!events) {
@@ -223,7 +224,7 @@ void Pools::issue_credentials(PoolId id, const std::shared_ptr<Round>& round) {
             std::erase_if(round->wanted,
                           [&](const pool::Order& o) { return o.machine.name == name; });
           }
-          if (--round->credentials_left == 0)
+          if (--round->tokens_left == 0)
             run(id, round);
         });
   }

@@ -44,7 +44,7 @@ class Pools {
   bool answers(PoolId pool, const std::string& machine) const;
   Demand demand_of(PoolId id, const Pool& settings, const Running& running, Round& round);
   void begin(PoolId id, const Pool& settings);
-  void issue_credentials(PoolId id, const std::shared_ptr<Round>& round);
+  void issue_tokens(PoolId id, Duration life, const std::shared_ptr<Round>& round);
   void run(PoolId id, std::shared_ptr<Round> round);
   void finished(PoolId id, const Round& round);
   static void ask(pool::Pool& engine, const std::vector<pool::Order>& orders, Round& round);

@@ -128,6 +128,7 @@ void SecretKeeper::fill(const control::State& state,
       return refuse(value.error().message);
     start.secrets.push_back({wish.variable, wish.file,
                              base64(*value)});  // a value may be any bytes, and the frame is text
+    wipe(*value);
   }
 }
 

@@ -93,8 +93,7 @@ bool is_loopback(const std::string& address) {
   const auto parsed = net::parse_address(address);
   if (!parsed)
     return true;  // whoever listens says what is wrong with it
-  return parsed->is_unix() || parsed->host.starts_with("127.") || parsed->host == "localhost" ||
-         parsed->host == "::1";
+  return parsed->is_loopback();
 }
 
 std::string reachable_address(const std::string& bound) {

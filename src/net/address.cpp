@@ -90,6 +90,11 @@ std::string Address::text() const {
                                      : fmt::format("[{}]:{}", host, port);
 }
 
+bool Address::is_loopback() const {
+  const bool numbers = host.find_first_not_of("0123456789.") == std::string::npos;
+  return is_unix() || (numbers && host.starts_with("127.")) || host == "localhost" || host == "::1";
+}
+
 Result<Address> parse_address(std::string_view text) {
   const auto wrong = [&](std::string_view why) {
     return fail(Code::invalid, fmt::format("\"{}\" is not an address: {}", text, why),

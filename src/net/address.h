@@ -18,6 +18,7 @@ struct Address {
   std::uint16_t port = 0;
   std::string unix_path;  // empty for TCP
   bool is_unix() const { return !unix_path.empty(); }
+  bool is_loopback() const;  // also a Unix socket: nothing leaves this machine
   std::string text() const;
   bool operator==(const Address&) const = default;
 };

@@ -14,6 +14,9 @@ std::string cloud_init(const Order& order, const billow::Pool& settings) {
   std::string join = fmt::format(
       "billow join {} --token-file /etc/billow/token --node-name {} --data /var/lib/billow",
       shell_quote(order.head_url), shell_quote(order.machine.name));
+  // The head's address is an admin's word, also that it is not encrypted.
+  if (order.head_url.find("http://") != std::string::npos)
+    join += " --insecure";
   if (settings.spot)
     join += " --reclaim-notices auto";
   for (const auto& [key, value] : settings.labels)
@@ -58,7 +61,7 @@ Status CommandPool::want(const Order& order) {
                                             {"BILLOW_USER_DATA", user_data},
                                             {"BILLOW_NODES", std::to_string(order.machine.nodes)}},
                                     .input = {}});
-  ::unlink(user_data.c_str());  // it holds the credential
+  ::unlink(user_data.c_str());  // it holds the join token
   if (!done)
     return pass(done.error(), "create");
   if (done->code != 0)
@@ -131,6 +134,7 @@ const Kind command_kind = {
                      .several_nodes_at_once = true,
                      .list_is_final = false},
     .options = {},
+    .token_life = hours(1),
     .check = check_command_pool,
     .make = make_command_pool,
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/limits.h"
 #include "base/text.h"
 
 namespace billow::pool {
@@ -51,6 +52,11 @@ const Kind* find_kind(std::string_view name) {
     if (kind->name == name)
       return kind;
   return nullptr;
+}
+
+Duration token_life(std::string_view name) {
+  const Kind* kind = find_kind(name);
+  return kind ? kind->token_life : limits::join_token_life_default;
 }
 
 Status complete_new_pool(billow::Pool& settings) {

@@ -24,6 +24,8 @@ struct Kind {
   std::string_view name;
   PoolCapabilities capabilities;  // journaled with each new pool of this kind
   std::vector<KindOption> options;
+  // How long a machine's join token is valid: until it has started, at the latest.
+  Duration token_life;
   // What the general checks cannot know: whether the options fit together.
   Status (*check)(const billow::Pool& settings);
   std::unique_ptr<Pool> (*make)(const billow::Pool& settings, const Options& options);
@@ -34,6 +36,8 @@ extern const Kind slurm_kind;    // slurm_pool.cpp
 
 std::span<const Kind* const> kinds();
 const Kind* find_kind(std::string_view name);
+// How long the join tokens of machines of this kind are valid.
+Duration token_life(std::string_view kind);
 
 // Checks the kind and its options, and gives the pool the capabilities of its kind.
 Status complete_new_pool(billow::Pool& settings);

@@ -18,7 +18,7 @@ namespace billow::pool {
 struct Order {
   Machine machine;
   std::string head_url;  // "https://10.0.0.1:7070"
-  std::string token;     // secret: its credential, a dot, the fingerprint of the head's authority
+  std::string token;     // secret: its join token, a dot, the fingerprint of the head's authority
 };
 
 struct Options {

@@ -82,6 +82,8 @@ std::string SlurmPool::node_script(const Order& order) const {
       "\"$billow\" join " + shell_quote(order.head_url) +
       " --token-file \"$dir/token\" --data \"$dir/data\" --in-allocation --only-gpus \"" +
       (m.gpus > 0 ? std::string("${CUDA_VISIBLE_DEVICES:-none}") : std::string("none")) + "\"";
+  if (order.head_url.find("http://") != std::string::npos)
+    join += " --insecure";
   for (const auto& [key, value] : settings_.labels)
     join += " --label " + shell_quote(key + "=" + value);
   join += " --label " + shell_quote("pool=" + settings_.name) +
@@ -92,7 +94,7 @@ std::string SlurmPool::node_script(const Order& order) const {
     join += " --sim " + shell_quote(settings_.sim);
   join += m.nodes > 1 ? " --node-name " + shell_quote(m.name) + ".\"$SLURM_PROCID\""
                       : " --node-name " + shell_quote(m.name);
-  // Each node gets a directory that is deleted with the allocation, and the credential in a file.
+  // Each node gets a directory that is deleted with the allocation, and the join token in a file.
   return fmt::format(
       "umask 077\n"
       "dir=$(mktemp -d \"${{TMPDIR:-/tmp}}/billow-{}.XXXXXX\") || exit 1\n"
@@ -227,6 +229,7 @@ const Kind slurm_kind = {
     .name = "slurm",
     .capabilities = {.sizes_to_demand = true, .several_nodes_at_once = true, .list_is_final = true},
     .options = {},
+    .token_life = hours(24 * 7),  // an allocation may wait long in the queue
     .check = check_slurm_pool,
     .make = make_slurm_pool,
 };

@@ -53,6 +53,9 @@ constexpr OptionSpec up_options[] = {
      true},
     {"gateway", 0, "ADDR", "address to serve endpoints at (default 127.0.0.1:7071; repeatable)",
      true},
+    {"gateway-user", 0, "NAME",
+     "account of the gateway if the head is root (default: billow-gateway if it exists, or "
+     "nobody)"},
     {"webhook-host", 0, "HOST",
      "allow webhooks of endpoints to this host although it is on this machine or a private network "
      "(repeatable)",
@@ -151,6 +154,7 @@ head::HeadOptions head_options_of(const Parsed& parsed) {
   options.labels = parsed.all("label");
   options.local_agent = !parsed.has("no-agent");
   options.gateway_listen = parsed.all("gateway");
+  options.gateway_user = parsed.get("gateway-user");
   options.webhook_hosts = parsed.all("webhook-host");
   options.tls = parsed.has("tls");
   options.plain_http = parsed.has("plain-http");

@@ -1,9 +1,11 @@
 // A machine that becomes a node of a head elsewhere, and serves it.
 #include <fmt/format.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include "agent/node/node.h"
 #include "agent/node/reclaim_watch.h"
+#include "base/crypto.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -13,6 +15,7 @@
 #include "client/frame/shown_token.h"
 #include "core/wire/agent_v1.h"
 #include "net/address.h"
+#include "net/http/node_credential.h"
 #include "server/kept_on_node.h"
 
 namespace billow::client {
@@ -25,6 +28,7 @@ constexpr OptionSpec join_options[] = {
     {"token", 0, "TOKEN",
      "join token from `billow token create --node` (BILLOW_JOIN_TOKEN; \"-\" reads stdin)"},
     {"token-file", 0, "FILE", "file that contains the token", false, Completes::file},
+    {"insecure", 0, nullptr, insecure_help},
     {"node-name", 0, "NAME", "name of this machine as a node (default: its host name)"},
     {"label", 0, "KEY=VALUE",
      "label of this node: zone=a, rack=7, switch=s3, or any other that jobs may ask for", true},
@@ -87,15 +91,10 @@ Result<Joined> read_joined(const std::string& dir) {
   return joined;
 }
 
-Status write_joined(const std::string& dir,
-                    const Joined& joined,
-                    const std::string& credential,
-                    const std::string& authority) {
+Status write_joined(const std::string& dir, const Joined& joined, const std::string& authority) {
   Json labels = Json::object();
   for (const auto& [key, value] : joined.labels)
     labels.set(key, value);
-  BILLOW_TRY_VOID(make_directories(dir, 0700));
-  BILLOW_TRY_VOID(write_file_atomic(dir + "/credential", credential + "\n", 0600, true));
   if (!authority.empty())
     BILLOW_TRY_VOID(write_file_atomic(dir + "/authority.pem", authority, 0644, true));
   return write_file_atomic(dir + "/join.json",
@@ -115,8 +114,42 @@ std::string host_name() {
   return out.substr(0, out.find('.'));
 }
 
-// Shows the token, gets a credential for this machine alone. A credential made beforehand (a pool's
-// machine has one) is taken as it is.
+// The key that this machine joins with. It is on the disk before the head hears of it, so that a
+// machine that did not get the answer joins again with the same one; and beside the credential of
+// an earlier join, which stays until the new one is accepted.
+std::string pending_key(const std::string& dir) {
+  return dir + "/credential.new";
+}
+
+Result<std::string> own_key(const std::string& dir) {
+  BILLOW_TRY_VOID(make_directories(dir, 0700));
+  if (const auto text = read_file(pending_key(dir), 4096))
+    if (auto key = public_key_of(*text))
+      return key;
+  const std::string key = make_signing_key();
+  BILLOW_TRY_VOID(write_file_atomic(pending_key(dir), key, 0600, true));
+  return public_key_of(key);
+}
+
+Result<net::Response> ask_to_join(const std::vector<net::Endpoint>& endpoints,
+                                  const PinnedToken& token,
+                                  const std::string& body) {
+  Result<net::Response> response = fail(Code::invalid, "no head given");
+  for (const net::Endpoint& endpoint : endpoints) {  // of several heads the one that leads answers
+    net::BlockingClient http(
+        {.endpoint = endpoint, .tls = {.ca_path = "", .pinned_fingerprint = token.fingerprint}});
+    response = http.request({.method = net::Method::post,
+                             .target = "/v1/join",
+                             .headers = {{"Authorization", "Bearer " + token.token},
+                                         {"Content-Type", "application/json"}},
+                             .body = body});
+    if (response)
+      break;
+  }
+  return response;
+}
+
+// Shows the token and makes this machine's key its credential.
 Result<Joined> join_head(const Parsed& parsed,
                          const std::string& dir,
                          const std::string& url,
@@ -125,30 +158,18 @@ Result<Joined> join_head(const Parsed& parsed,
   std::vector<net::Endpoint> endpoints;
   for (const std::string& one : split(url, ','))
     endpoints.push_back(BILLOW_TRY(net::parse_endpoint(trim(one))));
+  BILLOW_TRY_VOID(check_encrypted(endpoints, parsed.has("insecure")));
   const PinnedToken token = split_pin(text);
   Joined joined{url, parsed.get("node-name", name), token.fingerprint,
                 BILLOW_TRY(labels_of(parsed))};
   BILLOW_TRY_VOID(check_name("node", joined.node));
-  if (!token.token.starts_with("bwj_") && !token.token.starts_with("bw_"))
+  if (!token.token.starts_with("bwj_"))
     return fail(Code::invalid, "this is not a join token: those begin with bwj_",
                 "create one on the head: billow token create --node");
-  if (!token.token.starts_with("bwj_")) {
-    BILLOW_TRY_VOID(write_joined(dir, joined, token.token, ""));
-    return joined;
-  }
-  Result<net::Response> response = fail(Code::invalid, "no head given");
-  for (const net::Endpoint& endpoint : endpoints) {  // of several heads the one that leads answers
-    net::BlockingClient http(
-        {.endpoint = endpoint, .tls = {.ca_path = "", .pinned_fingerprint = token.fingerprint}});
-    response = http.request(
-        {.method = net::Method::post,
-         .target = "/v1/join",
-         .headers = {{"Authorization", "Bearer " + token.token},
-                     {"Content-Type", "application/json"}},
-         .body = Json::object({{"name", joined.node}, {"version", version()}}).dump()});
-    if (response)
-      break;
-  }
+  const std::string key = BILLOW_TRY(own_key(dir));
+  auto response = ask_to_join(
+      endpoints, token,
+      Json::object({{"name", joined.node}, {"version", version()}, {"key", key}}).dump());
   if (!response)
     return pass(explain_connection(std::move(response.error()), url, !token.fingerprint.empty()));
   if (response->status == 404)
@@ -156,7 +177,7 @@ Result<Joined> join_head(const Parsed& parsed,
                 "the head is older than this program: upgrade it");
   if (response->status >= 300) {
     Error error = error_of(*response);
-    if (error.code == Code::unauthorized)
+    if (error.code == Code::unauthorized && error.hint.find("--node") == std::string::npos)
       error.hint = "create a new token on the head: billow token create --node";
     return pass(std::move(error));
   }
@@ -166,16 +187,18 @@ Result<Joined> join_head(const Parsed& parsed,
                 fmt::format("the head at {} uses protocol {}, this program needs {} or newer", url,
                             answer["protocol"].int_or(0), wire::agent_v1::protocol_version_min),
                 "upgrade the head, or install its version of billow here");
-  BILLOW_TRY_VOID(write_joined(dir, joined, std::string(answer["credential"].str_or("")),
-                               std::string(answer["authority"].str_or(""))));
+  if (::rename(pending_key(dir).c_str(), (dir + "/credential").c_str()) != 0)
+    return fail_errno(dir + "/credential", errno);
+  BILLOW_TRY_VOID(write_joined(dir, joined, std::string(answer["authority"].str_or(""))));
   return joined;
 }
 
 // Whether the head answers and does not know the credential that is kept here: the node was
 // removed, or its credential revoked.
 bool is_forgotten(const Joined& joined, const std::string& dir) {
-  const auto credential = read_file(dir + "/credential", 4096);
-  if (!credential)
+  const net::NodeCredential credential(dir + "/credential");
+  const auto proof = credential.authorization(net::Method::get, "/v1/agent");
+  if (!proof)
     return false;
   for (const std::string& one : split(joined.head, ',')) {
     const auto endpoint = net::parse_endpoint(trim(one));
@@ -183,12 +206,11 @@ bool is_forgotten(const Joined& joined, const std::string& dir) {
       continue;
     net::BlockingClient http(
         {.endpoint = *endpoint, .tls = {.ca_path = "", .pinned_fingerprint = joined.fingerprint}});
-    const auto answer =
-        http.request({.method = net::Method::get,
-                      .target = "/v1/agent",
-                      .headers = {{"Authorization", "Bearer " + std::string(trim(*credential))}},
-                      .body = "",
-                      .timeout = seconds(10)});
+    const auto answer = http.request({.method = net::Method::get,
+                                      .target = "/v1/agent",
+                                      .headers = {{"Authorization", *proof}},
+                                      .body = "",
+                                      .timeout = seconds(10)});
     if (answer)
       return answer->status == 401;
   }
@@ -313,9 +335,10 @@ void add_join_commands(CommandTable& table) {
        .example = "billow join https://head:7070 --token bwj_… --label zone=a --label rack=7",
        .run = cmd_join,
        .usage = "[URL[,URL…]]",
-       .details = "The machine connects to the head, so it needs no open port. It gets its own "
-                  "credential, which `billow node rm` revokes, and needs no\ntoken when it is "
-                  "started again. packaging/systemd/billow-node.service keeps it running.",
+       .details = "The machine connects to the head, so it needs no open port. It makes a key, "
+                  "which becomes its credential and which `billow node rm` revokes,\nand needs no "
+                  "token when it is started again. packaging/systemd/billow-node.service keeps it "
+                  "running.",
        .options = {join_options},
        .operands = Operands::some,
        .group = "machines",

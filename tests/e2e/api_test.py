@@ -226,7 +226,14 @@ class OpenApi(RigTest):
                 "/v1/projects/vision/members/ana",
                 None,
             ),
-            ("POST", "/v1/tokens", "/v1/tokens", {"name": "t", "user": "ana", "scope": "read"}),
+            ("POST", "/v1/tokens", "/v1/tokens", {"name": "t", "scope": "read"}),
+            (
+                "POST",
+                "/v1/users/{user}/tokens",
+                "/v1/users/ana/tokens",
+                {"name": "t", "scope": "read"},
+            ),
+            ("PUT", "/v1/users/{user}", "/v1/users/ana", {"role": "viewer"}),
             ("GET", "/v1/tokens", "/v1/tokens", None),
             ("DELETE", "/v1/tokens/{id}", "/v1/tokens/999", None),
             (

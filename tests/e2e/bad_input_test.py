@@ -205,7 +205,9 @@ class Requests(RigTest):
 
 class Access(RigTest):
     def token(self, **fields):
-        answer = self.rig.api("POST", "/v1/tokens", fields)
+        user = fields.pop("user", None)
+        path = f"/v1/users/{user}/tokens" if user else "/v1/tokens"
+        answer = self.rig.api("POST", path, fields)
         self.assertEqual(answer.status, 201, answer)
         return answer.json["token"]
 
@@ -236,7 +238,7 @@ class Access(RigTest):
         token = self.token(name="short", user="ana", scope="read", life_s=1)
         self.assertEqual(self.rig.api("GET", "/v1/status", token=token).status, 200)
         poll(lambda: self.rig.api("GET", "/v1/status", token=token).status == 401, "its end")
-        made = self.rig.api("POST", "/v1/tokens", {"name": "gone", "user": "ana"}).json
+        made = self.rig.api("POST", "/v1/users/ana/tokens", {"name": "gone"}).json
         self.assertEqual(self.rig.api("DELETE", f"/v1/tokens/{made['id']}").status, 200)
         self.assertEqual(self.rig.api("GET", "/v1/status", token=made["token"]).status, 401)
 
@@ -274,7 +276,7 @@ class Access(RigTest):
         self.rig.ok("run", "--", "true")
         for folder, _, names in os.walk(self.rig.data):
             for name in names:
-                if name in ("token", "node-token", "head.sock"):
+                if name in ("token", "node-token", "gateway-token", "head.sock"):
                     continue
                 path = os.path.join(folder, name)
                 if os.path.isfile(path):
@@ -368,8 +370,8 @@ class Starting(unittest.TestCase):
 class Agents(RigTest):
     options = {"args": ("--node-name", "box")}
 
-    def connect(self):
-        peer = WebSocket(self.rig, "/v1/agent", self.rig.read("node-token").strip())
+    def connect(self, node="other"):
+        peer = WebSocket(self.rig, "/v1/agent", self.rig.node_token(node))
         self.assertEqual(peer.status, 101)
         return peer
 
@@ -428,7 +430,7 @@ class Agents(RigTest):
             ({"version": 1, "offer": self.offer(name="box")}, "named box"),
             ({"version": 1, "offer": self.offer(name="../etc")}, "../etc"),
         ):
-            peer = self.connect()
+            peer = self.connect("box" if word == "named box" else "other")
             peer.send(agent_frame({"type": "hello", **hello}))
             kind, document = self.answer(peer)
             self.assertEqual(kind, "refused", document)
@@ -438,7 +440,7 @@ class Agents(RigTest):
     def test_a_node_says_nothing_about_tasks_of_others(self):
         job = self.rig.json("submit", "--cpus", "0.1", "--", "sleep", "600")["id"]
         poll(lambda: self.rig.json("ps")["jobs"][0]["state"] == "running", "the job running")
-        peer = self.connect()
+        peer = self.connect("stranger")
         peer.send(
             agent_frame(
                 {"type": "hello", "version": 1, "offer": self.offer(name="stranger", cpu_milli=0)}
@@ -490,7 +492,7 @@ class Agents(RigTest):
     def test_a_stranger_cannot_speak_for_another_nodes_task(self):
         job = self.rig.submit("--", "sleep", "600")
         task = self.rig.wait_for(job, "running")["tasks"][0]["id"]
-        peer = self.connect()
+        peer = self.connect("stranger")
         peer.send(
             agent_frame(
                 {"type": "hello", "version": 1, "offer": self.offer(name="stranger", cpu_milli=0)}
@@ -521,7 +523,7 @@ class Agents(RigTest):
         task it was never given."""
         job = self.rig.submit("--gpus", 1, "--", "sleep", "600")
         task = self.rig.wait_for(job, "running")["tasks"][0]["id"]
-        peer = self.connect()
+        peer = self.connect("stranger")
         peer.send(
             agent_frame(
                 {"type": "hello", "version": 1, "offer": self.offer(name="stranger", cpu_milli=0)}

@@ -34,7 +34,7 @@ class Checkpoints(RigTest):
                 "--head",
                 f"unix:{self.rig.data}/head.sock",
                 "--token-file",
-                self.rig.data + "/node-token",
+                self.rig.node_token_file(name),
                 "--data",
                 data,
                 "--sim",

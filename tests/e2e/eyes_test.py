@@ -226,9 +226,7 @@ class Live(unittest.TestCase):
             )
             # A reader of another project sees none of it.
             rig.ok("user", "create", "eve")
-            token = rig.api(
-                "POST", "/v1/tokens", {"name": "e", "user": "eve", "scope": "read"}
-            ).json["token"]
+            token = rig.token_for("eve", scope="read")
             other = rig.submit("--gpus", 1, "--name", "secret", "--", "sleep", 100)
             rig.wait_for(other, "running")
             seen = subprocess.run(
@@ -255,17 +253,13 @@ class Live(unittest.TestCase):
     def test_a_fleet_that_comes_in_pieces_has_all_its_readings(self):
         rig = Rig(sim="2xH100")
         try:
-            write(
-                rig.file("fleet.token"),
-                rig.api("POST", "/v1/tokens", {"name": "fleet", "scope": "node"}).json["token"],
-            )
             for n in range(8):  # more GPUs than one piece holds
                 rig.start(
                     "agent",
                     "--head",
                     "unix:" + rig.data + "/head.sock",
                     "--token-file",
-                    rig.file("fleet.token"),
+                    rig.node_token_file(f"node{n}"),
                     "--data",
                     rig.file(f"agent{n}"),
                     "--sim",
@@ -341,7 +335,9 @@ class Top(unittest.TestCase):
                 frame = (
                     frames[-1]
                     if frames[-1].count("\r\n") >= 23
-                    else frames[-2] if len(frames) > 1 else ""
+                    else frames[-2]
+                    if len(frames) > 1
+                    else ""
                 )
                 return [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in frame.split("\r\n")]
 
@@ -584,16 +580,12 @@ class Prometheus(unittest.TestCase):
             token = rig.api("POST", "/v1/tokens", {"name": "prom", "scope": "read"}).json["token"]
             write(rig.file("token"), token)
             host, port = rig.address()
-            write(
-                rig.file("node.token"),
-                rig.api("POST", "/v1/tokens", {"name": "n2", "scope": "node"}).json["token"],
-            )
             agent = rig.start(
                 "agent",
                 "--head",
                 f"http://{host}:{port}",
                 "--token-file",
-                rig.file("node.token"),
+                rig.node_token_file("second"),
                 "--data",
                 rig.file("n2"),
                 "--sim",

@@ -8,6 +8,7 @@ import unittest
 
 import net
 from far import FarCase, FarRig
+from node_key import Key
 from rig import WebSocket, agent_frame, poll
 
 
@@ -134,11 +135,10 @@ class Join(FarCase):
         self.assertIn("--node-name", done.stderr)
 
     def credential(self, host):
-        with open(os.path.join(self.rig.node_dir(host), "node/credential"), encoding="ascii") as f:
-            return f.read().strip()
+        return Key(os.path.join(self.rig.node_dir(host), "node/credential"))
 
-    def hello(self, token, **offer):
-        peer = WebSocket(self.rig, "/v1/agent", token)
+    def hello(self, key, **offer):
+        peer = WebSocket(self.rig, "/v1/agent", None, authorization=key.authorization())
         self.assertEqual(peer.status, 101)
         peer.send(
             agent_frame(
@@ -193,8 +193,7 @@ class Join(FarCase):
             "--register-only",
         )
         self.assertEqual(done.returncode, 0, done)
-        with open(self.rig.file("liar/node/credential"), encoding="ascii") as f:
-            credential = f.read().strip()
+        credential = Key(self.rig.file("liar/node/credential"))
         gpu = lambda i, uuid: {
             "index": i,
             "uuid": uuid,
@@ -244,8 +243,8 @@ class Join(FarCase):
             self.rig.file("liar2"),
             "--register-only",
         )
-        with open(self.rig.file("liar2/node/credential"), encoding="ascii") as f:
-            second, answer = self.hello(f.read().strip(), name="liar2", gpus=[gpu(0, "GPU-real-1")])
+        other = Key(self.rig.file("liar2/node/credential"))
+        second, answer = self.hello(other, name="liar2", gpus=[gpu(0, "GPU-real-1")])
         self.assertEqual(answer["type"], "refused", answer)
         self.assertIn("node liar already offers", answer["message"])
         second.close()
@@ -267,7 +266,8 @@ class Join(FarCase):
 
     def test_an_older_and_a_newer_agent_are_told_what_to_do(self):
         for version, word in ((0, "install billow"), (99, "upgrade the head")):
-            peer = WebSocket(self.rig, "/v1/agent", self.credential("a"))
+            proof = self.credential("a").authorization()
+            peer = WebSocket(self.rig, "/v1/agent", None, authorization=proof)
             peer.send(
                 agent_frame(
                     {

@@ -30,7 +30,7 @@ class Regions(EndpointTest):
             "--head",
             "unix:" + cls.rig.data + "/head.sock",
             "--token-file",
-            cls.rig.data + "/node-token",
+            cls.rig.node_token_file("us1"),
             "--data",
             os.path.join(cls.rig.root, "us-node"),
             "--sim",

@@ -51,7 +51,9 @@ class TwoPeople(RigTest):
         return self.rig.api(method, path, body, token=self.tokens.get(who, who), **options)
 
     def make(self, **fields):
-        answer = self.rig.api("POST", "/v1/tokens", {"name": "t", **fields})
+        user = fields.pop("user", None)
+        path = f"/v1/users/{user}/tokens" if user else "/v1/tokens"
+        answer = self.rig.api("POST", path, {"name": "t", **fields})
         self.assertEqual(answer.status, 201, answer)
         return answer.json
 
@@ -308,14 +310,18 @@ class Content(TwoPeople):
 
     def test_a_shared_name_is_given_once(self):
         first, second = self.upload("alice", b"f", b"one"), self.upload("bob", b"f", b"two")
+        self.rig.ok("user", "set", "bob", "--role", "admin")  # publishes for all
         self.assertEqual(self.save("bob", "torch", second, shared=True).status, 200)
+        self.rig.ok("user", "set", "alice", "--role", "admin")
         answer = self.save("alice", "torch", first, shared=True)
         self.assertEqual(answer.status, 409, answer)
         self.assertIn("pb", answer.json["detail"])
+        for who in ("alice", "bob"):
+            self.rig.ok("user", "set", who, "--role", "member")
         # For their own project they may, and for its jobs it is theirs; for everybody else it is
-        # the shared one.
+        # the published one, which is an admin's.
         self.assertEqual(self.save("alice", "torch", first).status, 200)
-        self.assertEqual(self.save("bob", "torch", second, shared=True).status, 200)
+        self.assertEqual(self.save("bob", "torch", second, shared=True).status, 403)
         for who, digest in (("alice", first), ("bob", second)):
             job = self.submit(who, "true", surroundings={"environment": "torch"})
             self.assertEqual(
@@ -421,6 +427,7 @@ class Open(TwoPeople):
         )
         self.rig.wait_for(job, "running")
         self.rig.ok("project", "member", "pa", "bob", "--role", "admin")
+        self.rig.ok("project", "set", "pa", "--enter", "admins")
         socket, seen, ended = self.attach(job, self.tokens["bob"])
         logs, logs_ended = self.follow(
             f"/v1/jobs/{job}/logs?follow=1&format=sse", self.tokens["bob"]

@@ -72,7 +72,7 @@ class OnPostgres(postgres.PostgresTest):
             ):
                 self.assertLess(rig.api("GET", f"/v1/jobs?{query}").status, 500, query)
             # What a node says is not refused, it is repaired: the node is not the one to ask.
-            peer = WebSocket(rig, "/v1/agent", rig.read("node-token").strip())
+            peer = WebSocket(rig, "/v1/agent", rig.node_token("zero"))
             peer.send(
                 agent_frame(
                     {

@@ -278,7 +278,7 @@ class Upgrade(unittest.TestCase):
         # As every agent of the first protocol says it, to a head that speaks the second.
         rig = Rig(sim="1xH100", args=("--no-agent",), **NEW)
         try:
-            peer = WebSocket(rig, "/v1/agent", rig.read("node-token").strip())
+            peer = WebSocket(rig, "/v1/agent", rig.node_token("old"))
             peer.send(
                 agent_frame(
                     {

@@ -12,6 +12,7 @@
 #include <filesystem>
 
 #include "agent/task/task_status.h"
+#include "base/crypto.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "core/agent/core.h"
@@ -182,11 +183,11 @@ struct Weekend {
       const auto there = std::find_if(listed.begin(), listed.end(),
                                       [&](const MachineSighting& s) { return s.name == name; });
       if (m.state == MachineState::wanted && there == listed.end()) {
-        execute(IssueCredential{.node = name,
-                                .hash = "hash-" + name,
-                                .user = engine->state().users.begin()->first,
-                                .pool = m.pool,
-                                .replaces_node = true});
+        execute(OrderToken{.machine = name,
+                           .hash = "hash-" + name,
+                           .user = engine->state().users.begin()->first,
+                           .pool = m.pool,
+                           .life = hours(1)});
         ASSERT_TRUE(provider.want({m, "https://head", "secret"}));
         machine = name;
         boots_at_s = now_s() + 90;
@@ -256,8 +257,11 @@ struct Weekend {
   void dial() {
     wire = std::make_shared<Wire>(*this);
     wire->heard = clock.steady();
+    for (const auto& [id, token] : std::map(engine->state().tokens))
+      if (token.scope == TokenScope::join && token.node == machine && token.joined.empty())
+        execute(JoinNode{id, machine, *public_key_of(make_signing_key())});
     for (const auto& [id, token] : engine->state().tokens)
-      if (token.node == machine)
+      if (token.scope == TokenScope::node && token.node == machine)
         wire->credential = id;
     agent::Effects effects;
     agent->on_connected(now(), effects);

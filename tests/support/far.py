@@ -38,7 +38,7 @@ class FarRig(Rig):
         return f"https://{self.net.address(self.host)}:7070"
 
     def join_token(self, *options):
-        return self.ok("token", "create", "--node", *options).text.strip()
+        return self.ok("token", "create", "--node", "--reusable", *options).text.strip()
 
     def join_all(self, hosts):
         token = self.join_token()

@@ -166,6 +166,21 @@ class Rig:
     def token(self):
         return self.read("token").strip()
 
+    def token_for(self, user, **fields):
+        """A token that an admin makes for somebody else."""
+        return self.api("POST", f"/v1/users/{user}/tokens", {"name": "t", **fields}).json["token"]
+
+    def node_token(self, node):
+        """The secret of a new token that speaks for this node."""
+        body = {"name": node[:60], "scope": "node", "node": node}
+        return self.api("POST", "/v1/tokens", body).json["token"]
+
+    def node_token_file(self, node):
+        path = os.path.join(self.root, f"token-of-{node}")
+        with open(path, "w", encoding="ascii") as f:
+            f.write(self.node_token(node))
+        return path
+
     def kill(self, pid):
         """kill -9 of a process of this rig, and its end."""
         if pid and pid in self.processes():
@@ -372,7 +387,8 @@ def stream_bytes(body, stream):
 class WebSocket:
     """As much of RFC 6455 as a test needs to be rude with."""
 
-    def __init__(self, rig, target, token):
+    def __init__(self, rig, target, token, authorization=None):
+        authorization = authorization or f"Bearer {token}"
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(20)
         self.sock.connect(rig.data + "/head.sock")
@@ -381,7 +397,7 @@ class WebSocket:
             (
                 f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade:"
                 " websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key:"
-                f" {key}\r\nAuthorization: Bearer {token}\r\n\r\n"
+                f" {key}\r\nAuthorization: {authorization}\r\n\r\n"
             ).encode()
         )
         self.buffer = b""

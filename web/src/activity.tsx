@@ -37,7 +37,7 @@ const quiet = new RegExp(
     'call',
     'day_closed',
     'machine_seen',
-    'token_revoked',
+    'token_(revoked|bound|used)',
     'budget_warned',
     'revision_judged',
     'project_tagged',
@@ -65,6 +65,22 @@ function words(e: Said, name: (kind: string, id: number) => string): Words {
       return { text: `the head started (version ${b.version})` };
     case 'user_added':
       return { text: `user ${b.user?.name ?? ''} was added`, href: '#/admin' };
+    case 'user_changed':
+      return {
+        text: `user ${name('user', b.user)} is ${b.role ?? 'member'}, ${b.state ?? 'active'}`,
+        href: '#/admin',
+      };
+    case 'job_entered':
+      return {
+        text: `${name('user', b.user)} entered job ${b.job} by ${b.how} from ${b.peer}`,
+        href: `#/jobs/${b.job}`,
+      };
+    case 'access_denied':
+      return {
+        text: `refused: ${b.what} from ${b.peer}${b.user ? ` as ${b.user}` : ''}${
+          (b.count ?? 1) > 1 ? ` (${b.count} calls)` : ''
+        }: ${b.reason}`,
+      };
     case 'project_added':
       return { text: `project ${b.project?.name ?? ''} was added`, href: '#/admin' };
     case 'project_changed':

@@ -27,8 +27,9 @@ interface Project {
 }
 interface User {
   name: string;
-  unix_name: string;
-  role: string;
+  unix_name?: string; // of others: admins only
+  role?: string;
+  state?: string;
 }
 interface IdleRules {
   default: { enabled: boolean; warn_s: number; suspend_s: number; stop_s: number };
@@ -280,14 +281,16 @@ export function Admin() {
               <th>Name</th>
               <th>Unix user</th>
               <th>Role</th>
+              <th>State</th>
             </tr>
           </thead>
           <tbody>
             {users.value.map((u) => (
               <tr>
                 <td>{u.name}</td>
-                <td>{u.unix_name}</td>
-                <td>{u.role}</td>
+                <td>{u.unix_name ?? ''}</td>
+                <td>{u.role ?? ''}</td>
+                <td>{u.state ?? ''}</td>
               </tr>
             ))}
           </tbody>
@@ -420,7 +423,6 @@ export function Admin() {
               await post<{ token: string }>('/v1/tokens', {
                 name: f.get('name'),
                 scope: f.get('scope'),
-                life_s: Number(f.get('days')) * 86400,
               })
             ).token;
           }, 'The token was created');
@@ -436,10 +438,11 @@ export function Admin() {
             <option value="read">read only</option>
           </select>
         </label>
-        <label>
-          Expires in days <input name="days" type="number" min="1" value="30" />
-        </label>
         <button>Create token</button>
+        <span class="quiet small">
+          It ends with this session, after 12 hours at the latest. For longer ones: billow token
+          create
+        </span>
       </form>
       {secret.value && (
         <p class="secret" role="status">

@@ -189,7 +189,7 @@ std::function<Containers::Fetched()> Containers::make_fetch(
     plan.config = found->config;
     // The head records the digest so that a restarted job uses exactly this image. The task starts
     // even if that fails.
-    if (!source.token_file.empty() && !found->digest.empty())
+    if (source.credential && !found->digest.empty())
       if (const Status told = tell_image(source, task.value, found->digest); !told)
         log_warn("task {}: could not report its image digest to the head: {}", task.value,
                  told.error().message);

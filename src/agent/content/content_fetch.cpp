@@ -17,14 +17,16 @@ namespace {
 
 class HeadClient {
  public:
-  HeadClient(const ContentSource& source, std::string token)
-      : http_({.endpoint = source.head, .tls = source.tls}), token_(std::move(token)) {}
+  explicit HeadClient(const ContentSource& source)
+      : http_({.endpoint = source.head, .tls = source.tls}), credential_(source.credential) {}
   Result<std::string> call(net::Method method, std::string target, std::string body = {}) {
     net::BlockingClient::Call call{.method = method,
                                    .target = std::move(target),
                                    .body = std::move(body),
                                    .timeout = seconds(120)};
-    call.headers.set("Authorization", "Bearer " + token_);
+    if (credential_)
+      call.headers.set("Authorization",
+                       BILLOW_TRY(credential_->authorization(method, call.target)));
     if (!call.body.empty())
       call.headers.set("Content-Type", "application/octet-stream");
     auto response = BILLOW_TRY(http_.request(call));
@@ -38,7 +40,7 @@ class HeadClient {
 
  private:
   net::BlockingClient http_;
-  std::string token_;
+  std::shared_ptr<const net::NodeCredential> credential_;
 };
 
 }  // namespace
@@ -47,7 +49,7 @@ Result<std::string> ask_head(const ContentSource& source,
                              net::Method method,
                              std::string target,
                              std::string body) {
-  HeadClient head(source, std::string(trim(BILLOW_TRY(read_file(source.token_file, 4096)))));
+  HeadClient head(source);
   return head.call(method, std::move(target), std::move(body));
 }
 
@@ -61,7 +63,7 @@ Status fetch_content(const ContentSource& source,
                      const std::string& digest,
                      const ContentSink& sink) {
   const Sha256 wanted = BILLOW_TRY(files::parse_digest(digest));
-  HeadClient head(source, std::string(trim(BILLOW_TRY(read_file(source.token_file, 4096)))));
+  HeadClient head(source);
   const std::string list = BILLOW_TRY(head.call(net::Method::get, "/v1/files/trees/" + digest));
   if (sha256(list) != wanted)
     return fail(Code::invalid, "the list of files does not match its digest");

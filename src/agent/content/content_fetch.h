@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "base/result.h"
 #include "net/address.h"
 #include "net/http/http.h"
+#include "net/http/node_credential.h"
 #include "net/tls.h"
 
 namespace billow::agent {
@@ -17,7 +19,7 @@ namespace billow::agent {
 struct ContentSource {
   net::Endpoint head;
   net::TlsClientOptions tls;
-  std::string token_file;
+  std::shared_ptr<const net::NodeCredential> credential;  // null: none
 };
 struct ContentSink {
   std::function<Status(std::string_view list)> list;

@@ -37,14 +37,16 @@ constexpr const char* owner_file = ".owner";
 // Calls the head with this node's credential.
 class HeadClient {
  public:
-  HeadClient(const net::Endpoint& head, const net::TlsClientOptions& tls, std::string token)
-      : http_({.endpoint = head, .tls = tls}), token_(std::move(token)) {}
+  HeadClient(const net::Endpoint& head,
+             const net::TlsClientOptions& tls,
+             std::shared_ptr<const net::NodeCredential> credential)
+      : http_({.endpoint = head, .tls = tls}), credential_(std::move(credential)) {}
   Result<std::string> call(net::Method method, std::string target, std::string body = {}) {
     net::BlockingClient::Call call{.method = method,
                                    .target = std::move(target),
                                    .body = std::move(body),
                                    .timeout = seconds(120)};
-    call.headers.set("Authorization", "Bearer " + token_);
+    call.headers.set("Authorization", BILLOW_TRY(credential_->authorization(method, call.target)));
     if (!call.body.empty())
       call.headers.set("Content-Type", "application/octet-stream");
     auto response = BILLOW_TRY(http_.request(call));
@@ -59,7 +61,7 @@ class HeadClient {
 
  private:
   net::BlockingClient http_;
-  std::string token_;
+  std::shared_ptr<const net::NodeCredential> credential_;
 };
 
 }  // namespace
@@ -242,8 +244,7 @@ Status FileService::fetch(const Sha256& digest,
       service.fetched_.notify_all();
     }
   } turn(*this, digest);
-  const std::string token = BILLOW_TRY(read_file(options_.token_file, 4096));
-  HeadClient head(at, options_.tls, std::string(trim(token)));
+  HeadClient head(at, options_.tls, options_.credential);
   if (auto known = store_->read_tree(digest))
     list = std::move(*known);
   else
@@ -329,8 +330,7 @@ Result<std::string> FileService::put(int peer, std::uint64_t list_bytes, const n
   std::string list(list_bytes, '\0');
   BILLOW_TRY_VOID(receive(peer, list.data(), list.size()));
   const files::Tree tree = BILLOW_TRY(files::decode(list));
-  const std::string token = BILLOW_TRY(read_file(options_.token_file, 4096));
-  HeadClient head(at, options_.tls, std::string(trim(token)));
+  HeadClient head(at, options_.tls, options_.credential);
   const auto missing = BILLOW_TRY(
       files::decode_digests(BILLOW_TRY(head.call(net::Method::post, "/v1/files/trees", list))));
   files::DigestSet wanted(missing.begin(), missing.end());
@@ -367,8 +367,7 @@ Status FileService::outputs(int peer,
                             std::uint64_t list_bytes,
                             const net::Endpoint& at) {
   const std::string digest = BILLOW_TRY(put(peer, list_bytes, at));
-  const std::string token = BILLOW_TRY(read_file(options_.token_file, 4096));
-  HeadClient head(at, options_.tls, std::string(trim(token)));
+  HeadClient head(at, options_.tls, options_.credential);
   BILLOW_TRY_VOID(
       head.call(net::Method::put, fmt::format("/v1/tasks/{}/outputs", task.value), digest));
   return send_all(peer, "ok\n");

@@ -38,6 +38,7 @@
 #include "core/wire/copy.h"
 #include "files/store.h"
 #include "net/address.h"
+#include "net/http/node_credential.h"
 #include "net/loop.h"
 #include "net/tls.h"
 #include "net/workers.h"
@@ -57,7 +58,7 @@ class FileService {
     Fd listener;                          // of the socket, see Doors
     std::function<net::Endpoint()> head;  // the current leader; called on the loop
     net::TlsClientOptions tls;
-    std::string token_file;
+    std::shared_ptr<const net::NodeCredential> credential;
     std::string work_dir;  // the agent's own; jobs' directories are in it
     std::string door;      // the directory in it that holds the socket
     // Called on the loop:

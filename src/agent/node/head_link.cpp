@@ -35,16 +35,16 @@ Result<std::unique_ptr<HeadLink>> HeadLink::create(net::Loop& loop,
 void HeadLink::dial() {
   if (dialing_ || socket_)
     return;
-  const auto token = read_file(options_.token_file, 4096);
-  if (!token) {
-    log_warn("{}", token.error().message);
-    return redial();
-  }
-  dialing_ = true;
   net::ClientRequest request;
   request.endpoint = endpoint();
   request.target = "/v1/agent";
-  request.headers.set("Authorization", "Bearer " + std::string(trim(*token)));
+  const auto proof = options_.credential->authorization(net::Method::get, request.target);
+  if (!proof) {
+    log_warn("{}", proof.error().message);
+    return redial();
+  }
+  dialing_ = true;
+  request.headers.set("Authorization", *proof);
   call_ = client_->connect_websocket(
       std::move(request),
       {.message_bytes_max = limits::agent_frame_bytes_max, .queue_bytes_max = 64 << 20},
@@ -58,6 +58,8 @@ void HeadLink::dialled(Result<std::shared_ptr<net::WebSocket>> socket) {
     if (attempts_ % 20 == 0 && !unknown_credential)
       log_warn("cannot reach the head at {}: {}", options_.heads, socket.error().message);
     refused(unknown_credential);
+    if (socket.error().code == Code::invalid)
+      return ask_time();
     return redial();
   }
   refused_since_ = {};
@@ -65,6 +67,20 @@ void HeadLink::dialled(Result<std::shared_ptr<net::WebSocket>> socket) {
   socket_->on_message([this](std::string_view frame, bool) { callbacks_.frame(frame); });
   socket_->on_close([this](const net::WebSocket::Closed&) { disconnected(); });
   callbacks_.connected();
+}
+
+// The head could not accept the time of our signature: our clock may be wrong. Any answer of the
+// head says what its clock shows.
+void HeadLink::ask_time() {
+  net::ClientRequest request;
+  request.endpoint = endpoint();
+  request.target = "/healthz";
+  request.timeout = seconds(10);
+  call_ = client_->fetch(std::move(request), [this](Result<net::Response> answer) {
+    if (answer)
+      options_.credential->set_head_time(answer->headers.get("Date"), system_clock().wall());
+    redial();
+  });
 }
 
 // Not believed at once, so that an operator can correct a mistake.

@@ -14,6 +14,7 @@
 #include "base/rng.h"
 #include "net/address.h"
 #include "net/http/http_client.h"
+#include "net/http/node_credential.h"
 #include "net/loop.h"
 #include "net/tls.h"
 
@@ -23,7 +24,7 @@ class HeadLink {
  public:
   struct Options {
     std::string heads;  // "unix:/…", "http://…", "https://…"; several separated by commas
-    std::string token_file;
+    std::shared_ptr<net::NodeCredential> credential;
     net::TlsClientOptions tls;
   };
   struct Callbacks {
@@ -51,6 +52,7 @@ class HeadLink {
   void redial();
   void disconnected();
   void refused(bool unknown_credential);
+  void ask_time();
 
   net::Loop& loop_;
   Options options_;

@@ -48,7 +48,9 @@ Now now() {
 }  // namespace
 
 NodeAgent::NodeAgent(NodeOptions options)
-    : options_(std::move(options)), workers_(loop_, {.threads = 1, .queue_max = 16}) {}
+    : options_(std::move(options)),
+      credential_(std::make_shared<net::NodeCredential>(options_.token_file)),
+      workers_(loop_, {.threads = 1, .queue_max = 16}) {}
 
 void NodeAgent::run() {
   loop_.run();
@@ -56,7 +58,7 @@ void NodeAgent::run() {
 }
 
 ContentSource NodeAgent::content_source() const {
-  return {link_->endpoint(), options_.tls, options_.token_file};
+  return {link_->endpoint(), options_.tls, credential_};
 }
 
 NodeOffer NodeAgent::offer() const {

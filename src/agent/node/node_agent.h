@@ -86,6 +86,7 @@ class NodeAgent {
 
   Fd lock_;  // first, so that it is released last: an agent whose workers still run is alive
   NodeOptions options_;
+  const std::shared_ptr<net::NodeCredential> credential_;
   net::Loop loop_;
   net::Workers workers_;
   std::unique_ptr<HeadLink> link_;

@@ -78,7 +78,7 @@ Status NodeAgent::lock_data_dir() {
 
 Status NodeAgent::open_link() {
   link_ = BILLOW_TRY(HeadLink::create(
-      loop_, {.heads = options_.head, .token_file = options_.token_file, .tls = options_.tls},
+      loop_, {.heads = options_.head, .credential = credential_, .tls = options_.tls},
       {.connected = [this] { connected(); },
        .frame = [this](std::string_view frame) { on_frame(frame); },
        .disconnected = [this] { disconnected(); },
@@ -186,7 +186,7 @@ void NodeAgent::open_files() {
        .listener = std::move(*listener),
        .head = [this] { return link_->endpoint(); },
        .tls = options_.tls,
-       .token_file = options_.token_file,
+       .credential = credential_,
        .work_dir = work_->path(),
        .door = door_,
        .task_of =

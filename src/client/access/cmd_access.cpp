@@ -21,14 +21,30 @@ constexpr OptionSpec project_options[] = {
 constexpr OptionSpec user_options[] = {
     {"unix-name", 0, "NAME",
      "Unix account that runs the user's jobs on the nodes (default: the same name)"}};
+constexpr OptionSpec user_set_options[] = {
+    {"role", 0, "ROLE", "admin, member or viewer", false, Completes::choice, "admin,member,viewer"},
+    {"disable", 0, nullptr, "end the user's tokens and sessions and accept no new ones"},
+    {"enable", 0, nullptr, "let a disabled user back in; new tokens are needed"},
+    {"jobs", 0, "stop|keep", "the user's jobs with --disable: stop (default) or keep", false,
+     Completes::choice, "stop,keep"},
+};
+constexpr OptionSpec user_rm_options[] = {
+    {"jobs", 0, "stop|keep", "the user's jobs: stop (default) or keep", false, Completes::choice,
+     "stop,keep"},
+};
 constexpr OptionSpec token_options[] = {
-    {"user", 'u', "NAME", "owner of the token (default: you)"},
+    {"user", 'u', "NAME",
+     "create it for this user (admins; the user's token then names you as its maker)"},
     {"scope", 0, "SCOPE",
-     "full, read, submit (jobs of one project), join (machines may join) or node (for an agent)",
-     false, Completes::choice, "full,read,submit,join,node"},
+     "full (default), read, submit (jobs of one project), join (a machine may join), node (for an "
+     "agent) or gateway (for a gateway)",
+     false, Completes::choice, "full,read,submit,join,node,gateway"},
     {"project", 'p', "NAME", "project for --scope submit"},
-    {"life", 0, "T", "validity, e.g. 30d (default: until revoked; join tokens: one day)"},
-    {"node", 0, nullptr, "create a join token: machines that present it become nodes"},
+    {"life", 0, "T",
+     "validity, e.g. 30d, or never (default: 90d; join tokens: one day; node and gateway: never)"},
+    {"node", 0, nullptr, "create a join token: the machine that presents it becomes a node"},
+    {"reusable", 0, nullptr, "with --node: any number of machines may join (default: one)"},
+    {"node-name", 0, "NAME", "the only node that a join or node token is for"},
 };
 
 std::string text_or_number(const Json& value) {
@@ -135,12 +151,65 @@ int user_list(const Parsed& p) {
   return ask(
       p, [](Client& c) { return c.get("/v1/users"); },
       [](const Json& answer) {
-        Table table({{"USER"}, {"ROLE"}, {"RUNS AS"}});
+        Table table({{"USER"}, {"ROLE"}, {"RUNS AS"}, {"STATE"}});
         for (const Json& user : list_in(answer, "users"))
-          table.row({std::string(user["name"].str_or("?")), std::string(user["role"].str_or("?")),
-                     std::string(user["unix_name"].str_or("-"))});
+          table.row({std::string(user["name"].str_or("?")), std::string(user["role"].str_or("-")),
+                     std::string(user["unix_name"].str_or("-")),
+                     std::string(user["state"].str_or("-"))});
         show_table(table, "there are no users");
       });
+}
+
+int show_change(const Parsed& p,
+                const std::string& done,
+                Result<Json> (*ask_head)(Client&, const Parsed&)) {
+  return ask(
+      p, [&](Client& c) { return ask_head(c, p); },
+      [&](const Json& answer) {
+        print(fmt::format("{}; {} tokens revoked, {} jobs stopped\n", done,
+                          answer["tokens_revoked"].uint_or(0), answer["jobs_stopped"].uint_or(0)));
+        for (const Json& name : answer["endpoints"].items())
+          say(
+              fmt::format("note: endpoint {} still runs as this user; deploy it again as another "
+                          "one",
+                          name.str_or("?")));
+      });
+}
+
+int user_set(const Parsed& p) {
+  const auto name = one_operand(p, "user set", "name");
+  if (!name)
+    return report_usage(name.error());
+  if (p.has("disable") && p.has("enable"))
+    return report_usage({Code::invalid, "--disable and --enable exclude each other", ""});
+  if (!p.has("disable") && !p.has("enable") && !p.has("role"))
+    return report_usage({Code::invalid, "nothing to set",
+                         "for example: billow user set ana --role admin, or --disable"});
+  std::string done = "changed user " + *name;
+  if (p.has("disable"))
+    done = "disabled user " + *name;
+  else if (p.has("enable"))
+    done = "enabled user " + *name;
+  return show_change(p, done, [](Client& c, const Parsed& q) -> Result<Json> {
+    Json body = Json::object();
+    if (q.has("role"))
+      body.set("role", q.get("role"));
+    if (q.has("disable") || q.has("enable"))
+      body.set("disabled", q.has("disable"));
+    if (q.has("jobs"))
+      body.set("jobs", q.get("jobs"));
+    return c.put("/v1/users/" + net::percent_encode(q.operands[0]), body.dump());
+  });
+}
+
+int user_rm(const Parsed& p) {
+  const auto name = one_operand(p, "user rm", "name");
+  if (!name)
+    return report_usage(name.error());
+  return show_change(p, "removed user " + *name, [](Client& c, const Parsed& q) -> Result<Json> {
+    return c.del("/v1/users/" + net::percent_encode(q.operands[0]) +
+                 (q.has("jobs") ? "?jobs=" + net::percent_encode(q.get("jobs")) : ""));
+  });
 }
 
 int token_create(const Parsed& p) {
@@ -153,11 +222,17 @@ int token_create(const Parsed& p) {
     return report_usage(
         {Code::invalid, "--node creates a join token and excludes --scope", "omit --scope"});
   Json body = Json::object({{"name", *name}, {"scope", joins ? "join" : p.get("scope", "full")}});
-  if (p.has("user"))
-    body.set("user", p.get("user"));
   if (p.has("project"))
     body.set("project", p.get("project"));
-  if (p.has("life")) {
+  if (p.has("node-name"))
+    body.set("node", p.get("node-name"));
+  if (p.has("reusable"))
+    body.set("reusable", true);
+  const std::string path =
+      p.has("user") ? "/v1/users/" + net::percent_encode(p.get("user")) + "/tokens" : "/v1/tokens";
+  if (p.get("life") == "never") {
+    body.set("life_s", -1);
+  } else if (p.has("life")) {
     const auto life = parse_duration(p.get("life"));
     if (!life)
       return report_usage(Error(life.error()).in("--life"));
@@ -167,7 +242,7 @@ int token_create(const Parsed& p) {
   return ask(
       p,
       [&](Client& c) -> Result<Json> {
-        auto made = c.post("/v1/tokens", body.dump());
+        auto made = c.post(path, body.dump());
         // Where another machine finds this head: its https address, or any that is not this
         // machine's alone.
         if (const auto status = made && joins ? c.get("/v1/status") : Result<Json>(Json::object()))
@@ -191,12 +266,15 @@ int token_create(const Parsed& p) {
                 "other machines cannot join: this head listens on this machine only. Restart it "
                 "with `billow down` and `billow up --background --listen 0.0.0.0:7070`, then "
                 "create the token again (it carries the fingerprint of the new certificate)");
-          say(fmt::format("run on each machine that joins: billow join {} --token {}", address,
-                          shown));
+          say(fmt::format("run on {}: billow join {} --token {}",
+                          p.has("reusable") ? "each machine that joins" : "the machine that joins",
+                          address, shown));
           return;
         }
-        say(fmt::format("this is token {} ({}); it is shown only once. Use it as BILLOW_TOKEN.",
-                        text_or_number(made["id"]), *name));
+        say(fmt::format(
+            "this is token {} ({}); it is shown only once and expires {}. Use it as "
+            "BILLOW_TOKEN.",
+            text_or_number(made["id"]), *name, time_text(made["expires_at"], now(), "never")));
       });
 }
 
@@ -266,6 +344,48 @@ int schedule_rm(const Parsed& p) {
 
 }  // namespace
 
+namespace {
+
+constexpr const char* access_group = "people and access";
+
+void add_user_commands(CommandTable& table) {
+  table.push_back({.name = "user create",
+                   .summary = "create a user",
+                   .example = "billow user create ana --role member",
+                   .run = user_create,
+                   .usage = "NAME",
+                   .options = {role_option, user_options},
+                   .operands = Operands::some,
+                   .group = access_group});
+  table.push_back({.name = "user set",
+                   .summary = "change a user's role, or disable or enable the user",
+                   .example = "billow user set ana --role admin\nbillow user set ana --disable",
+                   .run = user_set,
+                   .usage = "NAME",
+                   .details = "--disable ends the user's tokens, sessions and open streams at "
+                              "once, and stops the user's jobs unless --jobs keep is given.\n"
+                              "Nodes that the user let join stay. Endpoints stay: they belong to "
+                              "their project.",
+                   .options = {user_set_options},
+                   .operands = Operands::some,
+                   .group = access_group});
+  table.push_back({.name = "user rm",
+                   .summary = "remove a user with all tokens, memberships and schedules",
+                   .example = "billow user rm ana --jobs keep",
+                   .run = user_rm,
+                   .usage = "NAME",
+                   .options = {user_rm_options},
+                   .operands = Operands::some,
+                   .group = access_group});
+  table.push_back({.name = "user list",
+                   .summary = "list users",
+                   .example = "billow user list",
+                   .run = user_list,
+                   .group = access_group});
+}
+
+}  // namespace
+
 void add_schedule_commands(CommandTable& table) {
   table.push_back(
       {.name = "schedule add",
@@ -294,7 +414,6 @@ void add_schedule_commands(CommandTable& table) {
 }
 
 void add_access_commands(CommandTable& table) {
-  constexpr const char* group = "people and access";
   table.push_back({.name = "project create",
                    .summary = "create a project",
                    .example = "billow project create vision --weight 200",
@@ -302,12 +421,12 @@ void add_access_commands(CommandTable& table) {
                    .usage = "NAME",
                    .options = {project_options},
                    .operands = Operands::some,
-                   .group = group});
+                   .group = access_group});
   table.push_back({.name = "project list",
                    .summary = "list projects and their members",
                    .example = "billow project list",
                    .run = project_list,
-                   .group = group});
+                   .group = access_group});
   table.push_back({.name = "project member",
                    .summary = "add a user to a project, or change the user's role",
                    .example = "billow project member vision ana --role admin",
@@ -315,47 +434,38 @@ void add_access_commands(CommandTable& table) {
                    .usage = "PROJECT USER",
                    .options = {role_option},
                    .operands = Operands::some,
-                   .group = group});
+                   .group = access_group});
   table.push_back({.name = "project remove",
                    .summary = "remove a user from a project",
                    .example = "billow project remove vision ana",
                    .run = [](const Parsed& p) { return project_member(p, false); },
                    .usage = "PROJECT USER",
                    .operands = Operands::some,
-                   .group = group});
-  table.push_back({.name = "user create",
-                   .summary = "create a user",
-                   .example = "billow user create ana --role member",
-                   .run = user_create,
-                   .usage = "NAME",
-                   .options = {role_option, user_options},
-                   .operands = Operands::some,
-                   .group = group});
-  table.push_back({.name = "user list",
-                   .summary = "list users",
-                   .example = "billow user list",
-                   .run = user_list,
-                   .group = group});
+                   .group = access_group});
+  add_user_commands(table);
   table.push_back({.name = "token create",
                    .summary = "create a token; it is shown once",
                    .example = "billow token create ci --scope submit --project vision --life 30d",
                    .run = token_create,
                    .usage = "NAME",
+                   .details = "A token cannot outlive the token or browser session that created "
+                              "it. Tokens for another user (--user) are for admins, and never for "
+                              "root\nor for the user who started the head.",
                    .options = {token_options},
                    .operands = Operands::some,
-                   .group = group});
+                   .group = access_group});
   table.push_back({.name = "token list",
                    .summary = "list tokens, without their secrets",
                    .example = "billow token list",
                    .run = token_list,
-                   .group = group});
+                   .group = access_group});
   table.push_back({.name = "token revoke",
                    .summary = "revoke a token",
                    .example = "billow token revoke 3",
                    .run = token_revoke,
                    .usage = "ID",
                    .operands = Operands::some,
-                   .group = group});
+                   .group = access_group});
 }
 
 }  // namespace billow::client

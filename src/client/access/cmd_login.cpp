@@ -18,6 +18,7 @@ constexpr OptionSpec login_options[] = {
     {"fingerprint", 0, "HEX",
      "fingerprint of the head's certificate authority, if the token does not carry it"},
     {"ca", 0, "FILE", "certificate authority to trust instead (PEM file)", false, Completes::file},
+    {"insecure", 0, nullptr, insecure_help},
 };
 
 int cmd_node_rm(const Parsed& parsed) {
@@ -48,6 +49,8 @@ int cmd_login(const Parsed& parsed) {
       return report_usage(endpoint.error());
     endpoints.push_back(std::move(*endpoint));
   }
+  if (const Status encrypted = check_encrypted(endpoints, parsed.has("insecure")); !encrypted)
+    return report(encrypted.error());
   std::string text = parsed.get("token", variable("BILLOW_TOKEN"));
   if (text.empty() || text == "-") {
     auto typed = secret_from_stdin("token");

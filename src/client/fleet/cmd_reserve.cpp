@@ -46,6 +46,9 @@ constexpr OptionSpec project_set_options[] = {
     {"borrow", 0, "YES|NO",
      "use idle GPUs of other projects beyond the guarantee: yes (default) or no", false,
      Completes::choice, "yes,no"},
+    {"enter", 0, "owner|admins",
+     "who may enter a job (ssh, attach, cp): its owner only (default), or admins too", false,
+     Completes::choice, "owner,admins"},
     {"policy", 0, "POLICY",
      "order of its jobs: fair between users, fifo, or shortest (by known or learned duration)",
      false, Completes::choice, "fair,shortest,fifo"},
@@ -325,6 +328,12 @@ Result<Json> quota_body(const Parsed& p) {
                   "choose one of fair, shortest, fifo");
     body.set("policy", p.get("policy"));
   }
+  if (p.has("enter")) {
+    const std::string text = p.get("enter");
+    if (text != "owner" && text != "admins")
+      return fail(Code::invalid, fmt::format("--enter must be owner or admins, not {}", text));
+    body.set("admins_enter", text == "admins");
+  }
   if (p.has("regions"))
     body.set("regions", names_or_any(p.get("regions")));
   if (p.has("pools"))
@@ -367,6 +376,8 @@ std::string quota_text(const Json& project) {
                   limit("limit_milli"), project["weight"].int_or(0), project["policy"].str_or("?"));
   if (!project["may_borrow"].bool_or(true))
     text += ", does not borrow";
+  if (project["admins_enter"].bool_or(false))
+    text += ", admins may enter jobs";
   if (project["user_limit_milli"].is_number())
     text += fmt::format(", {} GPUs per user", limit("user_limit_milli"));
   if (project["user_running_max"].is_number())

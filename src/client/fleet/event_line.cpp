@@ -25,6 +25,7 @@ struct Reader {
   std::string job() const { return fmt::format("job {}", body["job"].uint_or(0)); }
   std::string node() const { return named(names.nodes, body["node"], "node"); }
   std::string project(const Json& id) const { return named(names.projects, id, "project"); }
+  std::string user(const Json& id) const { return named(names.users, id, "user"); }
   std::string task() const {
     const std::uint64_t id = body["task"].uint_or(0);
     const auto found = names.jobs.find(id);
@@ -124,8 +125,40 @@ std::string member_set(Reader& r) {
 }
 
 std::string token_created(Reader& r) {
-  return fmt::format("token \"{}\" created, {}", r.body.at("token", "name").str_or("?"),
-                     r.body.at("token", "scope").str_or("full"));
+  std::string text = fmt::format("token \"{}\" created, {}", r.body.at("token", "name").str_or("?"),
+                                 r.body.at("token", "scope").str_or("full"));
+  if (!r.body.at("token", "made_by").str_or("").empty())
+    text += fmt::format(", for {}", r.user(r.body.at("token", "user")));
+  return text;
+}
+
+std::string user_changed(Reader& r) {
+  return fmt::format("user {} is {}, {}", r.user(r.body["user"]),
+                     r.body["role"].str_or("member"), r.body["state"].str_or("active"));
+}
+
+std::string token_bound(Reader& r) {
+  return fmt::format("token {} speaks for node {}", r.body["token"].uint_or(0),
+                     r.body["node"].str_or("none"));
+}
+
+std::string token_used(Reader& r) {
+  return fmt::format("{} joined with token {}", r.body["node"].str_or("?"),
+                     r.body["token"].uint_or(0));
+}
+
+std::string job_entered(Reader& r) {
+  return fmt::format("{} entered {} by {} from {}", r.user(r.body["user"]), r.job(),
+                     r.body["how"].str_or("?"), r.body["peer"].str_or("?"));
+}
+
+std::string access_denied(Reader& r) {
+  const auto user = r.body["user"].str_or("");
+  const std::uint64_t count = r.body["count"].uint_or(1);
+  return fmt::format("refused: {} from {}{}{}: {}", r.body["what"].str_or("?"),
+                     r.body["peer"].str_or("?"), user.empty() ? "" : fmt::format(" as {}", user),
+                     count > 1 ? fmt::format(" ({} calls)", count) : "",
+                     r.body["reason"].str_or("?"));
 }
 
 std::string token_revoked(Reader& r) {
@@ -300,6 +333,11 @@ const std::map<std::string_view, Sentence>& sentences() {
       {"member_set", member_set},
       {"token_created", token_created},
       {"token_revoked", token_revoked},
+      {"user_changed", user_changed},
+      {"token_bound", token_bound},
+      {"token_used", token_used},
+      {"job_entered", job_entered},
+      {"access_denied", access_denied},
       {"environment_stored", environment_stored},
       {"jobs_submitted", submitted},
       {"job_ready", job_ready},

@@ -44,6 +44,17 @@ PinnedToken split_pin(const std::string& text) {
                                   : PinnedToken{text.substr(0, dot), text.substr(dot + 1)};
 }
 
+Status check_encrypted(const std::vector<net::Endpoint>& heads, bool insecure) {
+  for (const net::Endpoint& head : heads)
+    if (!insecure && !head.tls && !head.address.is_loopback())
+      return fail(Code::forbidden,
+                  fmt::format("{} is not encrypted: everybody on the way could read the token",
+                              head.text()),
+                  fmt::format("use https://{}, or say --insecure if you trust the network",
+                              head.address.text()));
+  return {};
+}
+
 Error explain_connection(Error error, const std::string& url, bool pinned) {
   const bool certificate = error.message.find("certificate") != std::string::npos ||
                            error.message.find("verify") != std::string::npos;

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/result.h"
+#include "net/address.h"
 
 namespace billow::client {
 
@@ -19,6 +21,12 @@ struct PinnedToken {
   std::string token, fingerprint;
 };
 PinnedToken split_pin(const std::string& text);
+
+// Refuses to send a token unencrypted to another machine. Addresses of this machine are allowed.
+Status check_encrypted(const std::vector<net::Endpoint>& heads, bool insecure);
+inline constexpr const char insecure_help[] =
+    "send the token unencrypted (http://) although the head is another machine: everybody on the "
+    "way can read it";
 
 // What went wrong on the way to a head, said so that it can be put right.
 Error explain_connection(Error error, const std::string& url, bool pinned);

@@ -24,7 +24,8 @@ namespace {
 
 constexpr OptionSpec save_options[] = {
     {"project", 'p', "NAME", "project of the environment (default: your first project)"},
-    {"shared", 0, nullptr, "share it with all projects"},
+    {"shared", 0, nullptr,
+     "share it with all projects, as PROJECT/NAME (from an admin: by its name alone)"},
 };
 constexpr OptionSpec project_option[] = {{"project", 'p', "NAME", "project of the environment"}};
 
@@ -108,11 +109,14 @@ int cmd_env_save(const Parsed& parsed) {
                      fmt::format("{} on {}", resolved, host), variables);
 }
 
-std::string query_of(const Parsed& parsed, const std::string& name) {
+// An environment by its name, or by "audio/torch".
+std::string query_of(const std::string& name, const std::string& project) {
   std::vector<std::pair<std::string, std::string>> query;
-  if (parsed.has("project"))
-    query.emplace_back("project", parsed.get("project"));
-  return with_query("/v1/environments/" + name, query);
+  const auto slash = name.find('/');
+  if (slash != std::string::npos || !project.empty())
+    query.emplace_back("project", slash != std::string::npos ? name.substr(0, slash) : project);
+  return with_query("/v1/environments/" + name.substr(slash == std::string::npos ? 0 : slash + 1),
+                    query);
 }
 
 int cmd_env_list(const Parsed& parsed) {
@@ -134,7 +138,9 @@ int cmd_env_list(const Parsed& parsed) {
   for (const Json& e : (*all)["environments"].items())
     table.row({std::string(e["name"].str_or("?")),
                fmt::format("{}{}", e["project"].str_or(""),
-                           e["shared"].bool_or(false) ? " (shared)" : ""),
+                           e["published"].bool_or(false) ? " (published)"
+                           : e["shared"].bool_or(false)  ? " (shared)"
+                                                         : ""),
                format_bytes(e["bytes"].uint_or(0)), format_bytes(e["stored_bytes"].uint_or(0)),
                printable(e["path"].str_or("")), printable(e["origin"].str_or("")),
                time_text(e["at"], now(), "-")});
@@ -148,7 +154,7 @@ int cmd_env_show(const Parsed& parsed) {
   auto client = connect(parsed, true);
   if (!client)
     return report(client.error());
-  auto e = client->get(query_of(parsed, parsed.operands[0]));
+  auto e = client->get(query_of(parsed.operands[0], parsed.get("project")));
   if (!e)
     return report(e.error());
   if (parsed.has("json"))
@@ -180,7 +186,7 @@ int cmd_env_rm(const Parsed& parsed) {
   auto client = connect(parsed, true);
   if (!client)
     return report(client.error());
-  auto gone = client->del(query_of(parsed, parsed.operands[0]));
+  auto gone = client->del(query_of(parsed.operands[0], parsed.get("project")));
   if (!gone)
     return report(gone.error());
   if (parsed.has("json"))
@@ -218,8 +224,7 @@ Status prepare_environment(Client& client, JobRequest& request) {
   const std::string& name = request.spec.surroundings.environment;
   if (name.empty())
     return {};
-  std::vector<std::pair<std::string, std::string>> query;
-  const Json found = BILLOW_TRY(client.get(with_query("/v1/environments/" + name, query)));
+  const Json found = BILLOW_TRY(client.get(query_of(name, "")));
   // Another root file system has its own programs and users: variables that describe this machine
   // would mislead there.
   if (found["path"].str_or("") == "/")

@@ -156,7 +156,11 @@ Status environment(const Given& g) {
     return fail(Code::invalid,
                 fmt::format("--env {}: --env takes the name of a saved environment", g.value),
                 fmt::format("to set a variable, use --env-var {}", g.value));
-  BILLOW_TRY_VOID(check_name("environment", g.value));
+  const auto slash = g.value.find('/');  // "audio/torch": of project audio
+  if (slash != std::string_view::npos)
+    BILLOW_TRY_VOID(check_name("project", g.value.substr(0, slash)));
+  BILLOW_TRY_VOID(
+      check_name("environment", g.value.substr(slash == std::string_view::npos ? 0 : slash + 1)));
   g.spec.surroundings.environment = std::string(g.value);
   return {};
 }

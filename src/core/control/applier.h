@@ -114,6 +114,11 @@ struct Applier {
   void operator()(const MemberSet& e);
   void operator()(const TokenCreated& e);
   void operator()(const TokenRevoked& e);
+  void operator()(const UserChanged& e);
+  void operator()(const TokenBound& e);
+  void operator()(const TokenUsed& e);
+  void operator()(const JobEntered&) {}
+  void operator()(const AccessDenied&) {}
   void operator()(const ScheduleAdded& e);
   void operator()(const ScheduleRemoved& e);
   void operator()(const ScheduleFired& e);

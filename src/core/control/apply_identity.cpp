@@ -11,6 +11,8 @@ void Applier::operator()(const HeadStarted& e) {
       *next += restored_number_leap;
   }
   state.epoch = e.epoch;
+  if (const auto by = state.users.find(e.by); by != state.users.end())
+    by->second.starts_heads = true;
 }
 
 void Applier::operator()(const UserAdded& e) {
@@ -44,6 +46,22 @@ void Applier::operator()(const TokenRevoked& e) {
     return;
   state.token_by_hash.erase(found->second.hash);
   state.tokens.erase(found);
+}
+
+void Applier::operator()(const UserChanged& e) {
+  User& user = state.users.at(e.user);
+  user.role = e.role;
+  user.state = e.state;
+}
+
+void Applier::operator()(const TokenBound& e) {
+  if (const auto found = state.tokens.find(e.token); found != state.tokens.end())
+    found->second.node = e.node;
+}
+
+void Applier::operator()(const TokenUsed& e) {
+  if (const auto found = state.tokens.find(e.token); found != state.tokens.end())
+    found->second.joined[e.node] = e.key;
 }
 
 void Applier::operator()(const ScheduleAdded& e) {

@@ -90,8 +90,15 @@ Status not_served(const State& state, const std::string& what, Uses uses) {
 // ---- what a job asks for
 namespace {
 
+// The project of "audio/torch"; zero: there is none.
+ProjectId project_named(const State& state, std::string_view environment) {
+  const Project* project = state.project_by_name(environment.substr(0, environment.find('/')));
+  return project ? project->id : ProjectId{};
+}
+
 // An environment's name stands for its content at the time of submission. A rerun names the content
-// that it ran with, which may be older.
+// that it ran with, which may be older. Content of other projects runs with the job's rights and
+// secrets, so its name says whose it is ("audio/torch"), unless an admin has published it.
 Status pin_environment(const State& state, Surroundings& s, ProjectId project) {
   if (s.environment.empty()) {
     s.environment_digest.clear();
@@ -100,17 +107,25 @@ Status pin_environment(const State& state, Surroundings& s, ProjectId project) {
   if (!s.environment_digest.empty())
     return {};
   const SavedEnvironment* found = nullptr;
-  if (const auto own = state.saved_environments.find({project, s.environment});
-      own != state.saved_environments.end())
-    found = &own->second;
-  for (const auto& [key, other] : state.saved_environments)
-    if (!found && other.shared && key.second == s.environment)
-      found = &other;
+  const SavedEnvironment* elsewhere = nullptr;  // shared, but not under its name alone
+  const auto slash = s.environment.find('/');
+  const ProjectId of = slash == std::string::npos ? project : project_named(state, s.environment);
+  const std::string name = s.environment.substr(slash == std::string::npos ? 0 : slash + 1);
+  if (const auto named = state.saved_environments.find({of, name});
+      named != state.saved_environments.end() && (of == project || named->second.shared))
+    found = &named->second;
+  for (const auto& [key, other] : state.saved_environments) {
+    if (found || slash != std::string::npos || !other.shared || key.second != s.environment)
+      continue;
+    (other.published ? found : elsewhere) = &other;
+  }
   if (!found)
     return fail(Code::not_found,
                 fmt::format("project {} has no environment \"{}\"", state.projects.at(project).name,
                             s.environment),
-                near_hint(state.saved_environments, project, s.environment, "env"));
+                elsewhere ? fmt::format("project {0} shares one; to use it, write {0}/{1}",
+                                        state.projects.at(elsewhere->project).name, name)
+                          : near_hint(state.saved_environments, project, s.environment, "env"));
   s.environment_digest = found->digest;
   return {};
 }
@@ -289,6 +304,14 @@ void Applier::operator()(const SecretRemoved& e) {
 }
 
 // ---- environments
+namespace {
+std::unexpected<Error> only_admins(const std::string& name) {
+  return fail(Code::forbidden,
+              fmt::format("environment \"{}\" is published for all projects", name),
+              "only an admin may change it; save yours under another name");
+}
+}  // namespace
+
 Decision Decider::operator()(const SaveEnvironment& c) {
   SavedEnvironment env = c.environment;
   BILLOW_TRY_VOID(check_name("environment", env.name));
@@ -305,13 +328,17 @@ Decision Decider::operator()(const SaveEnvironment& c) {
                 fmt::format("{} environments exist already, which is the limit",
                             state.saved_environments.size()),
                 "remove some: billow env rm NAME");
-  // Jobs of all projects may name a shared environment, so its name must be unique among shared
-  // ones.
-  if (env.shared)
+  const auto old = state.saved_environments.find({env.project, env.name});
+  env.published = env.shared && c.by_admin;
+  if (old != state.saved_environments.end() && old->second.published && !c.by_admin)
+    return only_admins(env.name);
+  // Everybody's jobs may name a published one: what the name stands for must not change with who
+  // else publishes one.
+  if (env.published)
     for (const auto& [key, other] : state.saved_environments)
-      if (other.shared && key.second == env.name && key.first != env.project)
+      if (other.published && key.second == env.name && key.first != env.project)
         return fail(Code::conflict,
-                    fmt::format("project {} already shares an environment \"{}\"",
+                    fmt::format("project {} already publishes an environment \"{}\"",
                                 state.projects.at(key.first).name, env.name),
                     "choose another name, or drop --shared to save it for your project only");
   env.by = state.users.at(c.user).name;
@@ -327,12 +354,16 @@ Decision Decider::operator()(const RemoveEnvironment& c) {
                             c.name),
                 near_hint(state.saved_environments, project, c.name, "env"));
   const SavedEnvironment& saved = state.saved_environments.at({project, c.name});
+  if (saved.published && !c.by_admin)
+    return only_admins(c.name);
   BILLOW_TRY_VOID(not_served(
       state, fmt::format("environment \"{}\"", c.name),
       [&](const Endpoint& e, const Surroundings& s) {
+        if (s.environment == state.projects.at(project).name + "/" + c.name)
+          return true;
         return s.environment == c.name &&
                (e.project == project ||
-                (saved.shared && !state.saved_environments.contains({e.project, c.name})));
+                (saved.published && !state.saved_environments.contains({e.project, c.name})));
       }));
   return Events{SavedEnvironmentRemoved{project, c.name}};
 }

@@ -25,7 +25,8 @@ Decision Decider::operator()(const SetProject& c) {
         fmt::format("see `billow project list`, or create it: billow project create {}", c.name));
   ProjectChanged changed{.project = project->id,
                          .weight = c.weight.value_or(project->weight),
-                         .quota = project->quota};
+                         .quota = project->quota,
+                         .admins_enter = c.admins_enter.value_or(project->admins_enter)};
   Quota& q = changed.quota;
   if (c.guaranteed_milli)
     q.guaranteed_milli = *c.guaranteed_milli;
@@ -77,7 +78,8 @@ Decision Decider::operator()(const SetProject& c) {
         fmt::format("the guarantees of all projects would be {:g} GPUs, but only {:g} exist",
                     static_cast<double>(promised) / 1000, static_cast<double>(there) / 1000),
         "lower the guarantee of another project first: billow project list");
-  if (changed.weight == project->weight && q == project->quota)
+  if (changed.weight == project->weight && q == project->quota &&
+      changed.admins_enter == project->admins_enter)
     return Events{};
   BILLOW_TRY_VOID(nothing_outside(state, project->id, q));
   return Events{std::move(changed)};
@@ -87,6 +89,7 @@ void Applier::operator()(const ProjectChanged& e) {
   Project& project = state.projects.at(e.project);
   project.weight = e.weight;
   project.quota = e.quota;
+  project.admins_enter = e.admins_enter;
   state.index.upsert_project(settings_of(project));
 }
 

@@ -19,7 +19,7 @@ const Task* State::find_task(TaskId id) const {
 }
 const User* State::user_by_name(std::string_view name) const {
   for (const auto& [id, user] : users)
-    if (user.name == name)
+    if (user.name == name && user.state != UserState::removed)
       return &user;
   return nullptr;
 }

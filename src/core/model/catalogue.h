@@ -42,9 +42,10 @@ struct SavedEnvironment {
   std::int64_t bytes = 0;  // unpacked
   std::int64_t stored_bytes = 0;
   std::map<std::string, std::string> variables;  // set for jobs in it; a job's own variables win
-  bool shared = false;                           // a template: other projects may use it
+  bool shared = false;                           // other projects may use it, as PROJECT/NAME
   std::string by;
   WallTime at;
+  bool published = false;  // by an admin: other projects may use it by its name alone
   bool operator==(const SavedEnvironment&) const = default;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
@@ -59,6 +60,7 @@ struct SavedEnvironment {
     v("shared", s.shared);
     v("by", s.by);
     v("at_ns", s.at);
+    v("published", s.published);
   }
 };
 
@@ -156,11 +158,13 @@ struct SaveEnvironment {
   std::string project;
   UserId user;
   SavedEnvironment environment;
+  bool by_admin = false;  // of the installation: may publish it, and replace a published one
 };
 struct RemoveEnvironment {
   std::string project;
   UserId user;
   std::string name;
+  bool by_admin = false;
 };
 struct DeclareVolume {
   UserId user;

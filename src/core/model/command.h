@@ -68,6 +68,15 @@ struct AddUser {
   std::string unix_name;
   Role role = Role::member;
 };
+enum class JobsOfUser { stop, keep };
+BILLOW_ENUM_NAMES(JobsOfUser, {JobsOfUser::stop, "stop"}, {JobsOfUser::keep, "keep"});
+// What is not given stays as it is. A user that is disabled or removed loses all tokens.
+struct SetUser {
+  std::string name;
+  std::optional<Role> role;
+  std::optional<UserState> state;
+  JobsOfUser jobs = JobsOfUser::stop;  // of a user that is disabled or removed
+};
 struct AddProject {
   std::string name;
   std::uint32_t weight = 100;
@@ -83,6 +92,7 @@ struct SetProject {
   std::optional<bool> may_borrow;
   std::optional<OrderPolicy> policy;
   std::optional<std::vector<std::string>> regions, pools;
+  std::optional<bool> admins_enter;
 };
 // By an admin. RemoveQuota: the default applies again.
 struct SetQuota {
@@ -116,7 +126,10 @@ struct CreateToken {
   std::string user;
   TokenScope scope = TokenScope::full;
   std::string project;
-  Duration life;  // 0: never expires
+  Duration life;        // 0: never expires
+  std::string node;     // for scopes node and join: the node or machine that it is for
+  bool once = false;    // for scope join
+  std::string made_by;  // the user who creates it for another
 };
 struct RevokeToken {
   TokenId token;
@@ -134,8 +147,9 @@ struct StartHead {
   Epoch epoch = 0;
   std::string admin;  // the first user, created with a default project if there is none
   std::string admin_token_hash;
-  std::string node_token_hash;  // of this machine's agent
-  std::string token_suffix;     // of their names, if several heads share a store
+  std::string node_token_hash;          // of this machine's agent
+  std::string token_suffix;             // of their names, where several heads share a store
+  std::string gateway_token_hash = {};  // of this machine's gateway
 };
 
 struct SuspendJob {
@@ -150,14 +164,29 @@ struct ResumeJob {
   bool on_demand = false;
 };
 
-// A machine wants to join: it gets a new credential, and its earlier one becomes invalid.
-struct IssueCredential {
-  std::string node;
+// A pool orders a machine: it gets a join token for one use. If it has an earlier one, the first
+// that is used ends the other.
+struct OrderToken {
+  std::string machine;
   std::string hash;
-  UserId user;  // who let it join
+  UserId user;
   PoolId pool;
-  // The node may already be known (a pool's machine that is ordered again).
-  bool replaces_node = false;
+  Duration life;
+};
+// A machine joins with a join token. From now on its key is its credential. Repeated by the same
+// machine (same token, name and key) it succeeds again, because the answer may have been lost.
+struct JoinNode {
+  TokenId token;
+  std::string node;
+  std::string key;  // public, Ed25519
+};
+
+// Somebody enters a running job, or was refused: recorded, nothing else.
+struct RecordEntry {
+  JobEntered entry;
+};
+struct RecordDenied {
+  AccessDenied denied;
 };
 
 // The provider takes the node away soon: nothing new starts there, and its running jobs are
@@ -334,7 +363,11 @@ struct CommandKinds : Kinds<StartHead,
                             RemoveSchedule,
                             SuspendJob,
                             ResumeJob,
-                            IssueCredential,
+                            OrderToken,
+                            JoinNode,
+                            SetUser,
+                            RecordEntry,
+                            RecordDenied,
                             AddPool,
                             RemovePool,
                             PoolSeen,

@@ -24,10 +24,12 @@ struct HeadStarted {
   static constexpr const char* kind = "head_started";
   std::string version;
   Epoch epoch = 0;
+  UserId by;  // who started it
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("version", s.version);
     v("epoch", s.epoch);
+    v("by", s.by);
   }
 };
 
@@ -74,6 +76,76 @@ struct TokenRevoked {
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("token", s.token);
+  }
+};
+
+struct UserChanged {
+  static constexpr const char* kind = "user_changed";
+  UserId user;
+  Role role = Role::member;
+  UserState state = UserState::active;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("user", s.user);
+    v("role", s.role);
+    v("state", s.state);
+  }
+};
+// A node's token speaks for this node from now on.
+struct TokenBound {
+  static constexpr const char* kind = "token_bound";
+  TokenId token;
+  std::string node;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("token", s.token);
+    v("node", s.node);
+  }
+};
+// A join token for one use was used by this node.
+struct TokenUsed {
+  static constexpr const char* kind = "token_used";
+  TokenId token;
+  std::string node;
+  std::string key;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("token", s.token);
+    v("node", s.node);
+    v("key", s.key);
+  }
+};
+// Somebody opened a shell, a terminal, a port or the files of a running job. Changes no state: it
+// is recorded so that its owner and admins can see it.
+struct JobEntered {
+  static constexpr const char* kind = "job_entered";
+  JobId job;
+  UserId user;
+  std::string how;   // "ssh", "port 8888", "attach", "cp in", "cp out"
+  std::string peer;  // the address that the request came from
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("job", s.job);
+    v("user", s.user);
+    v("how", s.how);
+    v("peer", s.peer);
+  }
+};
+// Calls that were refused because of a wrong token or missing rights, gathered by address.
+struct AccessDenied {
+  static constexpr const char* kind = "access_denied";
+  std::string peer;
+  std::string user;  // empty: the token was not valid
+  std::string what;  // the last call: "POST /v1/jobs"
+  std::string reason;
+  std::uint64_t count = 1;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("peer", s.peer);
+    v("user", s.user);
+    v("what", s.what);
+    v("reason", s.reason);
+    v("count", s.count);
   }
 };
 
@@ -278,11 +350,13 @@ struct ProjectChanged {
   ProjectId project;
   std::uint32_t weight = 100;
   Quota quota;
+  bool admins_enter = false;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("project", s.project);
     v("weight", s.weight);
     v("quota", s.quota);
+    v("admins_enter", s.admins_enter);
   }
 };
 struct QuotaSet {
@@ -486,7 +560,12 @@ struct EventKinds : Kinds<HeadStarted,
                           JobImageFound,
                           TaskRerated,
                           QuotaSet,
-                          QuotaRemoved> {};
+                          QuotaRemoved,
+                          UserChanged,
+                          TokenBound,
+                          TokenUsed,
+                          JobEntered,
+                          AccessDenied> {};
 using EventBody = OneOf<EventKinds>;
 
 struct Event {

@@ -127,12 +127,16 @@ struct User {
   std::string name;
   std::string unix_name;     // the Unix user that its jobs run as
   Role role = Role::member;  // on the whole installation
+  UserState state = UserState::active;
+  bool starts_heads = false;  // started a head of this installation: has its rights on the machine
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("id", s.id);
     v("name", s.name);
     v("unix_name", s.unix_name);
     v("role", s.role);
+    v("state", s.state);
+    v("starts_heads", s.starts_heads);
   }
 };
 
@@ -142,6 +146,7 @@ struct Project {
   std::map<std::string, Role> members;  // by user name
   std::uint32_t weight = 100;
   Quota quota;
+  bool admins_enter = false;  // admins may enter the jobs of others (ssh, attach, cp)
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("id", s.id);
@@ -149,6 +154,7 @@ struct Project {
     v("members", s.members);
     v("weight", s.weight);
     v("quota", s.quota);
+    v("admins_enter", s.admins_enter);
   }
 };
 
@@ -156,14 +162,19 @@ struct Project {
 struct Token {
   TokenId id;
   std::string name;
-  std::string hash;  // SHA-256, hex
+  std::string hash;  // SHA-256, hex; of a node with a key: node_key_hash
   UserId user;
   TokenScope scope = TokenScope::full;
   ProjectId project;  // for scope submit
-  std::string node;   // for scope node: the only node it speaks for; empty: this machine's agent
-  PoolId pool;        // for scopes node and join: the pool of such a node
+  // For scope node: the only node it speaks for; empty: none yet, the first hello decides. For
+  // scope join: the machine that may join with it; empty: any.
+  std::string node;
+  PoolId pool;  // for scopes node and join: the pool of such a node
   WallTime created_at;
   WallTime expires_at;  // 0: never
+  bool once = false;    // for scope join: each node of its machine may join once
+  std::map<std::string, std::string> joined;  // by a token for one use: the nodes, and their keys
+  std::string made_by;                        // the user who created it, if it is not the owner
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("id", s.id);
@@ -176,6 +187,9 @@ struct Token {
     v("pool", s.pool);
     v("created_at_ns", s.created_at);
     v("expires_at_ns", s.expires_at);
+    v("once", s.once);
+    v("joined", s.joined);
+    v("made_by", s.made_by);
   }
 };
 

@@ -150,18 +150,28 @@ BILLOW_ENUM_NAMES(Role, {Role::viewer, "viewer"}, {Role::member, "member"}, {Rol
 
 // What a token may be used for, in addition to the role of its user.
 enum class TokenScope {
-  full,    // everything its user may do
-  read,    // read only
-  submit,  // jobs of its project only
-  node,    // an agent's credential: speaks only for its node
-  join,    // lets machines join: each gets its own credential; nothing else
+  full,     // everything its user may do
+  read,     // read only
+  submit,   // jobs of its project only
+  node,     // an agent's credential: speaks only for its node
+  join,     // lets machines join: each gets its own credential; nothing else
+  gateway,  // a gateway: it is sent the endpoints and asks for replicas, nothing else
 };
 BILLOW_ENUM_NAMES(TokenScope,
                   {TokenScope::full, "full"},
                   {TokenScope::read, "read"},
                   {TokenScope::submit, "submit"},
                   {TokenScope::node, "node"},
-                  {TokenScope::join, "join"});
+                  {TokenScope::join, "join"},
+                  {TokenScope::gateway, "gateway"});
+
+// A disabled user can do nothing until an admin enables it again. A removed one stays known only
+// because its jobs and bills name it.
+enum class UserState { active, disabled, removed };
+BILLOW_ENUM_NAMES(UserState,
+                  {UserState::active, "active"},
+                  {UserState::disabled, "disabled"},
+                  {UserState::removed, "removed"});
 
 enum class PriceClass { on_demand, spot, reserved, suspended };
 BILLOW_ENUM_NAMES(PriceClass,

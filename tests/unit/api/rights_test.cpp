@@ -16,24 +16,25 @@ control::Principal principal(TokenScope scope, Role role = Role::member) {
   return who;
 }
 
-// "read submit full node join", as far as they may.
+// "read submit full node join gateway", as far as they may.
 std::string scopes_that_may(Need need, Role role) {
   std::string out;
-  for (const TokenScope scope :
-       {TokenScope::read, TokenScope::submit, TokenScope::full, TokenScope::node, TokenScope::join})
+  for (const TokenScope scope : {TokenScope::read, TokenScope::submit, TokenScope::full,
+                                 TokenScope::node, TokenScope::join, TokenScope::gateway})
     if (allowed(principal(scope, role), need))
       out += std::string(out.empty() ? "" : " ") + enum_name(scope);
   return out;
 }
 
 TEST(Rights, AMembersTokenMayDoWhatItsScopeSays) {
-  EXPECT_EQ(scopes_that_may(Need::nothing, Role::member), "read submit full node join");
+  EXPECT_EQ(scopes_that_may(Need::nothing, Role::member), "read submit full node join gateway");
   EXPECT_EQ(scopes_that_may(Need::look, Role::member), "read submit full");
   EXPECT_EQ(scopes_that_may(Need::work, Role::member), "submit full");
   EXPECT_EQ(scopes_that_may(Need::full, Role::member), "full");
   EXPECT_EQ(scopes_that_may(Need::files, Role::member), "submit full node");
   EXPECT_EQ(scopes_that_may(Need::node, Role::member), "node");
   EXPECT_EQ(scopes_that_may(Need::join, Role::member), "join");
+  EXPECT_EQ(scopes_that_may(Need::gateway, Role::member), "gateway");
   EXPECT_EQ(scopes_that_may(Need::oversee, Role::member), "");
   EXPECT_EQ(scopes_that_may(Need::admin, Role::member), "");
 }
@@ -41,6 +42,7 @@ TEST(Rights, AMembersTokenMayDoWhatItsScopeSays) {
 TEST(Rights, AnAdminsReadTokenOverseesAndChangesNothing) {
   EXPECT_EQ(scopes_that_may(Need::oversee, Role::admin), "read full");
   EXPECT_EQ(scopes_that_may(Need::admin, Role::admin), "full");
+  EXPECT_EQ(scopes_that_may(Need::gateway, Role::admin), "full gateway");
   EXPECT_EQ(scopes_that_may(Need::work, Role::admin), "submit full");
 }
 

@@ -93,19 +93,19 @@ TEST_F(Catalogue, ThingsThatAnEndpointUsesCannotBeRemoved) {
   w.check_replay();
 }
 
-TEST_F(Catalogue, ASharedNameIsUniqueAndAProjectsOwnComesFirst) {
+TEST_F(Catalogue, APublishedNameIsGivenOnceAndAProjectsOwnGoesFirst) {
   SavedEnvironment env;
   env.name = "torch";
   env.digest = "shared";
   env.path = "/opt/venv";
   env.shared = true;
-  w.must(SaveEnvironment{"other", ana, env});
+  w.must(SaveEnvironment{"other", ana, env, true});
   SubmitJob job = w.job(0);
   job.spec.surroundings.environment = "torch";
   w.must(job);
   EXPECT_EQ(w.core.state().find_job(JobId(1))->spec->surroundings.environment_digest, "shared");
   env.digest = "another";
-  const Status second = w.run(SaveEnvironment{"default", ana, env});
+  const Status second = w.run(SaveEnvironment{"default", ana, env, true});
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code, Code::conflict);
   EXPECT_NE(second.error().message.find("other"), std::string::npos) << second.error().message;
@@ -114,8 +114,46 @@ TEST_F(Catalogue, ASharedNameIsUniqueAndAProjectsOwnComesFirst) {
   w.must(job);
   EXPECT_EQ(w.core.state().find_job(JobId(2))->spec->surroundings.environment_digest, "another");
   env.shared = true;
-  w.must(SaveEnvironment{"other", ana, env});  // again, by who has the name
+  w.must(SaveEnvironment{"other", ana, env, true});  // again, by who has the name
   w.check_replay();
+}
+
+// Content of another project runs with the job's rights and secrets: its name says whose it is.
+TEST_F(Catalogue, WhatAMemberSharesIsUsedOnlyUnderItsProjectsName) {
+  SavedEnvironment env;
+  env.name = "torch";
+  env.digest = "theirs";
+  env.path = "/opt/venv";
+  env.shared = true;
+  w.must(SaveEnvironment{"other", ana, env});
+  SubmitJob job = w.job(0);
+  job.spec.surroundings.environment = "torch";
+  const Status bare = w.run(job);
+  ASSERT_FALSE(bare);
+  EXPECT_EQ(bare.error().code, Code::not_found);
+  EXPECT_NE(bare.error().hint.find("other/torch"), std::string::npos) << bare.error().hint;
+  job.spec.surroundings.environment = "other/torch";
+  w.must(job);
+  EXPECT_EQ(w.core.state().find_job(JobId(1))->spec->surroundings.environment_digest, "theirs");
+  env.shared = false;
+  w.must(SaveEnvironment{"other", ana, env});
+  EXPECT_FALSE(w.run(job)) << "it is no longer shared";
+  w.check_replay();
+}
+
+TEST_F(Catalogue, OnlyAnAdminChangesAPublishedEnvironment) {
+  SavedEnvironment env;
+  env.name = "torch";
+  env.digest = "good";
+  env.path = "/opt/venv";
+  env.shared = true;
+  w.must(SaveEnvironment{"other", ana, env, true});
+  env.digest = "evil";
+  const Status replaced = w.run(SaveEnvironment{"other", ana, env});
+  ASSERT_FALSE(replaced);
+  EXPECT_EQ(replaced.error().code, Code::forbidden);
+  EXPECT_FALSE(w.run(RemoveEnvironment{"other", ana, "torch"}));
+  w.must(RemoveEnvironment{"other", ana, "torch", true});
 }
 
 TEST_F(Catalogue, AJobKeepsTheEnvironmentItWasSubmittedWith) {
@@ -140,12 +178,12 @@ TEST_F(Catalogue, AJobKeepsTheEnvironmentItWasSubmittedWith) {
   elsewhere.project = "other";
   EXPECT_FALSE(w.run(elsewhere));
   env.shared = true;
-  w.must(SaveEnvironment{"", ana, env});
+  w.must(SaveEnvironment{"", ana, env, true});
   w.must(elsewhere);
   for (const char* path : {"opt", "/opt/../etc", "", "/a\nb"}) {
     SavedEnvironment bad = env;
     bad.path = path;
-    EXPECT_FALSE(w.run(SaveEnvironment{"", ana, bad})) << path;
+    EXPECT_FALSE(w.run(SaveEnvironment{"", ana, bad, true})) << path;
   }
   w.check_replay();
 }

@@ -2,6 +2,7 @@
 // agents may connect.
 #include <gtest/gtest.h>
 
+#include "base/crypto.h"
 #include "base/limits.h"
 #include "base/rng.h"
 #include "core/control/core.h"
@@ -96,17 +97,30 @@ struct World {
         out.push_back(m);
     return out;
   }
+  // The credential of a node whose machine was ordered, or that joins by itself.
+  TokenId credential(const std::string& node, const Machine* m = nullptr) {
+    const std::string hash = "hash-" + (m ? m->name : node);
+    if (m && !state().token_by_hash.contains(hash))
+      must(OrderToken{
+          .machine = m->name, .hash = hash, .user = ana(), .pool = m->pool, .life = hours(1)});
+    if (!m)
+      must(CreateToken{.name = "join",
+                       .hash = hash,
+                       .user = "ana",
+                       .scope = TokenScope::join,
+                       .life = hours(1)});
+    const std::string key = *public_key_of(make_signing_key());
+    must(JoinNode{state().token_by_hash.at(hash), node, key});
+    const auto made = state().token_by_hash.find(node_key_hash(key));
+    return made == state().token_by_hash.end() ? TokenId{} : made->second;
+  }
   // The engine made it, and its agents say hello.
   void arrives(const Machine& m) {
-    must(IssueCredential{.node = m.name,
-                         .hash = "hash-" + m.name,
-                         .user = ana(),
-                         .pool = m.pool,
-                         .replaces_node = true});
-    const TokenId token = state().token_by_hash.at("hash-" + m.name);
-    for (std::uint32_t i = 0; i < m.nodes; ++i)
-      must(AgentHello{
-          offer(m.nodes > 1 ? m.name + "." + std::to_string(i) : m.name, m.gpus), {}, token});
+    for (std::uint32_t i = 0; i < m.nodes; ++i) {
+      const std::string node = m.nodes > 1 ? m.name + "." + std::to_string(i) : m.name;
+      const TokenId token = credential(node, &m);
+      must(AgentHello{offer(node, m.gpus), {}, token});
+    }
   }
   void check_replay() {
     Core again(State{}, {});
@@ -149,16 +163,10 @@ TEST(Pools, AGangDoesNotOrderAgainWhileItsNodesArriveOneByOne) {
   w.must(PlanPools{});
   ASSERT_EQ(w.machines().size(), 1u);
   const Machine m = w.machines()[0];
-  w.must(IssueCredential{.node = m.name,
-                         .hash = "hash-" + m.name,
-                         .user = w.ana(),
-                         .pool = m.pool,
-                         .replaces_node = true});
-  const TokenId token = w.state().token_by_hash.at("hash-" + m.name);
-  w.must(AgentHello{offer(m.name + ".0", m.gpus), {}, token});
+  w.must(AgentHello{offer(m.name + ".0", m.gpus), {}, w.credential(m.name + ".0", &m)});
   w.must(PlanPools{});
   EXPECT_EQ(w.machines().size(), 1u) << "the other half is on its way";
-  w.must(AgentHello{offer(m.name + ".1", m.gpus), {}, token});
+  w.must(AgentHello{offer(m.name + ".1", m.gpus), {}, w.credential(m.name + ".1", &m)});
   EXPECT_EQ(w.state().find_job(gang)->state, JobState::running);
   w.must(PlanPools{});
   EXPECT_EQ(w.machines().size(), 1u);
@@ -459,19 +467,17 @@ TEST(Pools, AFleetOfRandomEventsKeepsItsBooks) {
 
 TEST(Joining, ACredentialSpeaksForOneNameAndForWhatWasAskedFor) {
   World w;
-  w.must(IssueCredential{.node = "box", .hash = "x", .user = w.ana()});
-  const TokenId token = w.state().token_by_hash.at("x");
+  const TokenId token = w.credential("box");
   EXPECT_FALSE(w.run(AgentHello{offer("other", 1), {}, token}));
   w.must(AgentHello{offer("box", 1), {}, token});
-  EXPECT_FALSE(w.run(IssueCredential{.node = "box", .hash = "y", .user = w.ana()}))
+  EXPECT_FALSE(w.run(
+      JoinNode{w.state().token_by_hash.at("hash-box"), "box", *public_key_of(make_signing_key())}))
       << "the name is taken";
   w.must(AddPool{w.pool("fast")});
   w.submit(2);
   w.must(PlanPools{});
   const Machine m = w.machines()[0];
-  w.must(IssueCredential{
-      .node = m.name, .hash = "m", .user = w.ana(), .pool = m.pool, .replaces_node = true});
-  const TokenId pooled = w.state().token_by_hash.at("m");
+  const TokenId pooled = w.credential(m.name, &m);
   EXPECT_FALSE(w.run(AgentHello{offer(m.name, 8), {}, pooled})) << "more GPUs than were asked for";
   EXPECT_FALSE(w.run(AgentHello{offer(m.name, 2, "A100"), {}, pooled})) << "of another type";
   EXPECT_FALSE(w.run(AgentHello{offer(m.name + ".0", 2), {}, pooled}));
@@ -484,13 +490,12 @@ TEST(Joining, ACredentialSpeaksForOneNameAndForWhatWasAskedFor) {
 
 TEST(Joining, ACardIsInOneMachineOnly) {
   World w;
-  w.must(IssueCredential{.node = "a", .hash = "a", .user = w.ana()});
-  w.must(IssueCredential{.node = "b", .hash = "b", .user = w.ana()});
-  w.must(AgentHello{offer("a", 2), {}, w.state().token_by_hash.at("a")});
+  const TokenId a = w.credential("a"), b = w.credential("b");
+  w.must(AgentHello{offer("a", 2), {}, a});
   NodeOffer liar = offer("b", 1);
   liar.gpus[0].uuid = "a-1";
-  EXPECT_FALSE(w.run(AgentHello{liar, {}, w.state().token_by_hash.at("b")}));
-  w.must(AgentHello{offer("b", 1), {}, w.state().token_by_hash.at("b")});
+  EXPECT_FALSE(w.run(AgentHello{liar, {}, b}));
+  w.must(AgentHello{offer("b", 1), {}, b});
 }
 
 }  // namespace

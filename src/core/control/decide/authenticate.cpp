@@ -41,6 +41,11 @@ Result<Principal> principal_of(const State& state, TokenId id, WallTime now) {
   const auto user = state.users.find(token.user);
   if (user == state.users.end())
     return refused();
+  // A node goes on when the admin who let it join has left.
+  if (user->second.state != UserState::active && token.scope != TokenScope::node)
+    return fail(Code::unauthorized,
+                fmt::format("user {} is {}", user->second.name, enum_name(user->second.state)),
+                "ask an admin: billow user set NAME --enable");
   return Principal{.user = token.user,
                    .name = user->second.name,
                    .role = user->second.role,
@@ -63,6 +68,10 @@ std::optional<TokenId> session_parent(const Token& token) {
   const auto number = parse_int(
       text.substr(session_mark.size(), text.rfind(':') - session_mark.size()), 1, INT64_MAX);
   return number ? std::optional(TokenId(static_cast<std::uint64_t>(*number))) : std::nullopt;
+}
+
+std::string node_key_hash(std::string_view public_key) {
+  return fmt::format("key:{}", public_key);
 }
 
 std::optional<Role> role_in(const State& state, const Principal& principal, ProjectId project) {

@@ -61,6 +61,11 @@ Status admissible(const State& state, const JobSpec& spec, ProjectId project = {
 // Whether a hello is accepted: its credential allows the name, and its offer is possible.
 Status check_hello(const State& state, const AgentHello& hello);
 
+// Whether a node's credential speaks for the node of this name.
+bool speaks_for(const State& state, const Token& token, std::string_view node);
+// The stored hash of a node's credential that is a key, which no hash of a secret can equal.
+std::string node_key_hash(std::string_view public_key);
+
 // What pools do for a waiting job, one sentence each; for `explain`.
 std::vector<std::string> pool_notes(const State& state, const Job& job, WallTime now);
 

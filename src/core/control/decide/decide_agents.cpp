@@ -115,11 +115,13 @@ Decision Decider::operator()(const AgentHello& c) {
       joined.pool = token->second.pool;
     const NodeId id = joined.id;
     events.push_back(NodeJoined{std::move(joined)});
+    bind_credential(events, c);
     if (has_strangers(state, c, id))
       events.push_back(NodeUnreachable{id});
     return events;
   }
   const bool stays_closed = has_strangers(state, c, node->id);
+  bind_credential(events, c);
   if (node->offer != c.offer)
     events.push_back(NodeOfferChanged{node->id, c.offer});
   if (!node->reachable)

@@ -12,16 +12,19 @@ namespace billow::control {
 
 Decision Decider::operator()(const StartHead& c) {
   Events events;
-  events.push_back(HeadStarted{c.version, c.epoch});
   // Ids are assigned here one by one, because none of these events has been applied yet.
   std::uint64_t next_token = state.next_token;
   UserId admin;
   if (const User* found = state.user_by_name(c.admin))
     admin = found->id;
+  events.push_back(HeadStarted{c.version, c.epoch, admin});
   if (!admin) {
     admin = UserId(state.next_user);
-    events.push_back(
-        UserAdded{{.id = admin, .name = c.admin, .unix_name = c.admin, .role = Role::admin}});
+    events.push_back(UserAdded{{.id = admin,
+                                .name = c.admin,
+                                .unix_name = c.admin,
+                                .role = Role::admin,
+                                .starts_heads = true}});
   }
   if (state.projects.empty()) {
     Project project{.id = ProjectId(state.next_project),
@@ -46,6 +49,7 @@ Decision Decider::operator()(const StartHead& c) {
   };
   token("local" + c.token_suffix, c.admin_token_hash, TokenScope::full);
   token("local-node" + c.token_suffix, c.node_token_hash, TokenScope::node);
+  token("local-gateway" + c.token_suffix, c.gateway_token_hash, TokenScope::gateway);
   // No agent has said hello to this head yet. A node that does so takes jobs again; one that is
   // gone gets none meanwhile.
   for (const auto& [id, node] : state.nodes)
@@ -87,11 +91,31 @@ Decision Decider::operator()(const SetMember& c) {
   return Events{MemberSet{project->id, c.user, c.role}};
 }
 
+namespace {
+
+// Whoever has a token of the user who started the head, or of root, has the head's own rights on
+// its machine and root's on the nodes. Both have a token in the head's data directory.
+Status check_impersonation(const User& user) {
+  if (user.starts_heads || user.unix_name == "root" || user.unix_name == "0")
+    return fail(Code::forbidden,
+                fmt::format("nobody can create tokens for {}, who {}", user.name,
+                            user.starts_heads ? "started this head" : "runs jobs as root"),
+                "this user creates tokens with the token in the head's data directory");
+  return {};
+}
+
+}  // namespace
+
 Decision Decider::operator()(const CreateToken& c) {
   BILLOW_TRY_VOID(check_name("token", c.name));
   const User* user = state.user_by_name(c.user);
   if (!user)
     return fail(Code::not_found, fmt::format("no user is named \"{}\"", c.user));
+  if (user->state != UserState::active)
+    return fail(Code::conflict, fmt::format("user {} is disabled", c.user),
+                fmt::format("enable it first: billow user set {} --enable", c.user));
+  if (!c.made_by.empty() && c.made_by != c.user)
+    BILLOW_TRY_VOID(check_impersonation(*user));
   Token token{.id = TokenId(state.next_token),
               .name = c.name,
               .hash = c.hash,
@@ -119,6 +143,18 @@ Decision Decider::operator()(const CreateToken& c) {
   } else if (c.scope == TokenScope::submit) {
     token.project = BILLOW_TRY(project_for(c.project, user->id));
   }
+  if (c.scope == TokenScope::node && c.node.empty())
+    return fail(Code::invalid, "a node's token needs the name of the node that it is for",
+                "add --node-name NAME, or let the machine join: billow token create --node");
+  if (!c.node.empty()) {
+    if (c.scope != TokenScope::node && c.scope != TokenScope::join)
+      return fail(Code::invalid, "only tokens of the scopes node and join are for one node");
+    BILLOW_TRY_VOID(check_name("node", c.node));
+    token.node = c.node;
+  }
+  token.once = c.scope == TokenScope::join && c.once;
+  if (c.made_by != c.user)
+    token.made_by = c.made_by;
   return Events{TokenCreated{std::move(token)}};
 }
 
@@ -129,6 +165,47 @@ Decision Decider::operator()(const RevokeToken& c) {
   for (const auto& [id, token] : state.tokens)
     if (session_parent(token) == c.token)
       events.push_back(TokenRevoked{id});
+  return events;
+}
+
+Decision Decider::operator()(const SetUser& c) {
+  const User* user = state.user_by_name(c.name);
+  if (!user)
+    return fail(Code::not_found, fmt::format("no user is named \"{}\"", c.name),
+                "see `billow user list`");
+  UserChanged changed{user->id, c.role.value_or(user->role), c.state.value_or(user->state)};
+  if (changed.role == user->role && changed.state == user->state)
+    return Events{};
+  if (user->starts_heads && (changed.role != Role::admin || changed.state != UserState::active))
+    return fail(Code::forbidden,
+                fmt::format("user {} started this head and stays an active admin", c.name));
+  Events events{changed};
+  if (changed.state == UserState::active)
+    return events;
+  for (const auto& [id, token] : state.tokens)
+    if (token.user == user->id && token.scope != TokenScope::node)
+      events.push_back(TokenRevoked{id});
+  if (changed.state == UserState::removed) {
+    for (const auto& [id, project] : state.projects)
+      if (project.members.contains(user->name))
+        events.push_back(MemberSet{id, user->name, std::nullopt});
+    for (const auto& [id, schedule] : state.schedules)
+      if (schedule.user == user->id)
+        events.push_back(ScheduleRemoved{id});
+  }
+  if (c.jobs == JobsOfUser::keep)
+    return events;
+  // Waiting jobs end first, so that none starts in the capacity that a running one leaves.
+  // Replicas stay: an endpoint belongs to its project.
+  const StopJob stop{{}, fmt::format("user {} was {}", c.name, enum_name(changed.state))};
+  std::set<JobId> replicas;
+  for (const auto& [endpoint, jobs] : state.replicas)
+    replicas.insert(jobs.begin(), jobs.end());
+  for (const bool running : {false, true})
+    for (const auto& [id, job] : state.jobs)
+      if (job.user == user->id && (job.state == JobState::running) == running &&
+          !replicas.contains(id))
+        stop_one(events, job, stop);
   return events;
 }
 

@@ -1,43 +1,172 @@
-// Which agents are accepted as nodes. A machine joins with a join token and gets its own
+// Which agents are accepted as nodes. A machine joins with a join token and makes its own key its
 // credential, which is valid for one name and can be revoked separately. An agent's hello is
 // accepted only if its credential and its pool allow it: its own name, GPUs that no other node has,
 // and no more of them than were ordered.
 #include <fmt/format.h>
 
+#include "base/crypto.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "core/control/decide/decider.h"
 
 namespace billow::control {
 
-void revoke_credentials(const State& state, std::string_view node, Events& events) {
-  for (const auto& [id, token] : state.tokens)
-    if (token.scope == TokenScope::node && token.node == node)
-      events.push_back(TokenRevoked{id});
+namespace {
+
+// The credential of this head's own agent, which is in the head's data directory. Its node may be
+// renamed while the agent is away.
+bool is_local(const State& state, const Token& token) {
+  const auto user = state.users.find(token.user);
+  return token.scope == TokenScope::node && token.name.starts_with("local-node") &&
+         user != state.users.end() && user->second.starts_heads;
 }
 
-Decision Decider::operator()(const IssueCredential& c) {
-  BILLOW_TRY_VOID(check_name("node", c.node));
+bool answers(const State& state, std::string_view name) {
+  const Node* node = name.empty() ? nullptr : state.node_by_name(name);
+  return node && node->reachable;
+}
+
+}  // namespace
+
+bool speaks_for(const State& state, const Token& token, std::string_view node) {
+  if (token.scope != TokenScope::node || node.empty())
+    return false;
+  if (token.node == node)
+    return true;
+  const auto machine = state.machines.find(token.node);
+  return machine != state.machines.end() && machine->second.pool == token.pool &&
+         node_of_machine(node, machine->second);
+}
+
+void revoke_credentials(const State& state, std::string_view node, Events& events) {
+  for (const auto& [id, token] : state.tokens) {
+    if ((token.scope != TokenScope::node && token.scope != TokenScope::join) || token.node != node)
+      continue;
+    if (is_local(state, token))
+      events.push_back(TokenBound{id, ""});
+    else
+      events.push_back(TokenRevoked{id});
+  }
+}
+
+Decision Decider::operator()(const OrderToken& c) {
+  BILLOW_TRY_VOID(check_name("machine", c.machine));
   if (!state.users.contains(c.user))
-    return fail(Code::unauthorized, "the user who let this node join no longer exists");
-  if (state.node_by_name(c.node) && !c.replaces_node)
+    return fail(Code::unauthorized, "the user who let this machine join no longer exists");
+  Events events;
+  // A machine that was ordered by a head that died may have an earlier token and still be starting:
+  // it stays valid. Whichever is used first, the others are used too.
+  for (const auto& [id, token] : state.tokens)
+    if (token.scope == TokenScope::join && token.node == c.machine &&
+        token.expires_at <= context.now)
+      events.push_back(TokenRevoked{id});
+  Token token{.id = TokenId(state.next_token),
+              .name = "join-" + c.machine.substr(0, 58),
+              .hash = c.hash,
+              .user = c.user,
+              .scope = TokenScope::join};
+  token.node = c.machine;
+  token.pool = c.pool;
+  token.once = true;
+  token.created_at = context.now;
+  token.expires_at = context.now + c.life;
+  events.push_back(TokenCreated{std::move(token)});
+  return events;
+}
+
+namespace {
+
+// Whether the join token is for this node and was not used by another machine.
+Status check_join_token(const State& state, const Token& token, const JoinNode& c) {
+  const auto machine = state.machines.find(token.node);
+  if (!token.node.empty() && c.node != token.node &&
+      !(machine != state.machines.end() && node_of_machine(c.node, machine->second)))
+    return fail(Code::forbidden,
+                fmt::format("this join token is for {}, not for {}", token.node, c.node),
+                "use the name that the token was made for: --node-name");
+  if (!token.once)
+    return {};
+  const auto used = token.joined.find(c.node);
+  if (used != token.joined.end() ? used->second != c.key
+                                 : token.node.empty() && !token.joined.empty())
+    return fail(Code::unauthorized,
+                fmt::format("this join token was already used by {}",
+                            used != token.joined.end() ? used->first : token.joined.begin()->first),
+                "create another: billow token create --node (--reusable for several machines)");
+  return {};
+}
+
+// A credential for this name that another machine has. One that was never used, because its
+// machine did not get the answer or was set up anew, is replaced after a while.
+Status check_name_free(const State& state, const Token& token, const JoinNode& c, WallTime now) {
+  const Node* known = state.node_by_name(c.node);
+  const auto taken = [&] {
     return fail(Code::conflict, fmt::format("a node named {} has already joined", c.node),
                 fmt::format("choose another name (--node-name), or remove the old node: "
                             "billow node rm {}",
                             c.node));
+  };
+  if (token.pool)
+    return known && known->pool != token.pool ? Status(taken()) : Status{};
+  if (known)
+    return taken();
+  for (const auto& [id, other] : state.tokens)
+    if (other.scope == TokenScope::node && other.node == c.node &&
+        now - other.created_at < limits::join_unconnected_kept)
+      return taken();
+  return {};
+}
+
+}  // namespace
+
+Decision Decider::operator()(const JoinNode& c) {
+  BILLOW_TRY_VOID(check_name("node", c.node));
+  const auto found = state.tokens.find(c.token);
+  if (found == state.tokens.end() || found->second.scope != TokenScope::join)
+    return fail(Code::unauthorized, "the join token is not valid any more",
+                "create another: billow token create --node");
+  if (!is_public_key(c.key))
+    return fail(Code::invalid, "the machine sent no valid key",
+                "install the head's version of billow on it");
+  const Token& token = found->second;
+  BILLOW_TRY_VOID(check_join_token(state, token, c));
+  if (const auto known = state.token_by_hash.find(node_key_hash(c.key));
+      known != state.token_by_hash.end()) {
+    if (state.tokens.at(known->second).node == c.node)
+      return Events{};  // the answer was lost, and the machine asks again
+    return fail(Code::conflict, "this key is the credential of another node",
+                "delete the machine's credential file and join again");
+  }
+  if (token.once && token.joined.contains(c.node))
+    return fail(Code::unauthorized, fmt::format("{} was removed after it had joined", c.node),
+                "create another join token: billow token create --node");
+  BILLOW_TRY_VOID(check_name_free(state, token, c, context.now));
   Events events;
-  // A name has one credential at a time: an earlier one was never used or got lost.
-  revoke_credentials(state, c.node, events);
-  Token token{.id = TokenId(state.next_token),
-              .name = "node-" + c.node.substr(0, 58),
-              .hash = c.hash,
-              .user = c.user,
-              .scope = TokenScope::node};
-  token.node = c.node;
-  token.pool = c.pool;
-  token.created_at = context.now;
-  events.push_back(TokenCreated{std::move(token)});
+  for (const auto& [id, old] : state.tokens)
+    if (old.scope == TokenScope::node && old.node == c.node)
+      events.push_back(TokenRevoked{id});
+  Token credential{.id = TokenId(state.next_token),
+                   .name = "node-" + c.node.substr(0, 58),
+                   .hash = node_key_hash(c.key),
+                   .user = token.user,
+                   .scope = TokenScope::node};
+  credential.node = c.node;
+  credential.pool = token.pool;
+  credential.created_at = context.now;
+  events.push_back(TokenCreated{std::move(credential)});
+  for (const auto& [id, other] : state.tokens)
+    if (other.scope == TokenScope::join && other.once &&
+        (id == c.token || (!token.node.empty() && other.node == token.node)))
+      events.push_back(TokenUsed{id, c.node, c.key});
   return events;
+}
+
+// A credential without a node (made by version 0.1, or the local agent's) speaks for the first node
+// that says hello with it.
+void Decider::bind_credential(Events& events, const AgentHello& c) {
+  const auto token = state.tokens.find(c.credential);
+  if (token != state.tokens.end() && !speaks_for(state, token->second, c.offer.name))
+    events.push_back(TokenBound{c.credential, c.offer.name});
 }
 
 namespace {
@@ -65,12 +194,19 @@ Status check_offer(const NodeOffer& offer) {
   return {};
 }
 
+// The machine that a node with this name belongs to.
+const Machine* machine_of(const State& state, std::string_view node) {
+  auto found = state.machines.find(std::string(node));
+  if (found == state.machines.end() && node.rfind('.') != std::string_view::npos)
+    found = state.machines.find(std::string(node.substr(0, node.rfind('.'))));
+  return found != state.machines.end() && node_of_machine(node, found->second) ? &found->second
+                                                                               : nullptr;
+}
+
 // Whether the node is what its pool ordered.
-Status check_ordered(const State& state,
-                     const NodeOffer& offer,
-                     const Token& token,
-                     const Machine* machine) {
-  if (!machine)
+Status check_ordered(const State& state, const NodeOffer& offer, const Token& token) {
+  const Machine* machine = machine_of(state, offer.name);
+  if (!machine || machine->pool != token.pool)
     return fail(Code::conflict, fmt::format("machine {} has been given back", token.node),
                 "stop its agent");
   if (machine->state == MachineState::releasing)
@@ -98,19 +234,23 @@ Status check_credential(const State& state, const NodeOffer& offer, TokenId cred
     return fail(Code::unauthorized, "this node's credential has been revoked",
                 "join again with a new token: billow token create --node");
   const Token& token = found->second;
-  const auto at = state.machines.find(token.node);
-  const Machine* machine = at == state.machines.end() ? nullptr : &at->second;
-  const bool own = token.node.empty() || offer.name == token.node ||
-                   (machine && node_of_machine(offer.name, *machine));
-  if (!own)
-    return fail(Code::forbidden,
-                fmt::format("this credential is for node {}, not for {}", token.node, offer.name),
-                "let every machine join by itself: billow join");
+  const bool renamed =
+      token.node.empty() || (is_local(state, token) && !answers(state, token.node));
+  if (!speaks_for(state, token, offer.name)) {
+    if (!renamed)
+      return fail(Code::forbidden,
+                  fmt::format("this credential is for node {}, not for {}", token.node, offer.name),
+                  "let every machine join by itself: billow join");
+    for (const auto& [id, other] : state.tokens)
+      if (id != credential && speaks_for(state, other, offer.name))
+        return fail(Code::forbidden, fmt::format("node {} has a credential of its own", offer.name),
+                    "choose another name: --node-name");
+  }
   if (const Node* known = state.node_by_name(offer.name); known && known->pool != token.pool)
     return fail(Code::conflict,
                 fmt::format("a node named {} from another pool has already joined", offer.name),
                 "choose another name: --node-name");
-  return token.pool ? check_ordered(state, offer, token, machine) : Status{};
+  return token.pool ? check_ordered(state, offer, token) : Status{};
 }
 
 // A GPU cannot be in two machines. (Simulated GPUs are invented on each machine and may collide.)

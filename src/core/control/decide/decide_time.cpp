@@ -19,6 +19,8 @@ bool may_still_submit(const State& state, const Schedule& schedule) {
   const auto project = state.projects.find(schedule.project);
   if (user == state.users.end() || project == state.projects.end())
     return false;
+  if (user->second.state != UserState::active)
+    return false;
   if (user->second.role == Role::admin)
     return true;
   const auto member = project->second.members.find(user->second.name);

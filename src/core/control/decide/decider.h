@@ -114,9 +114,14 @@ struct Decider {
   Decision operator()(const SetMember& c);
   Decision operator()(const CreateToken& c);
   Decision operator()(const RevokeToken& c);
+  Decision operator()(const SetUser& c);
+  Decision operator()(const RecordEntry& c) { return Events{c.entry}; }
+  Decision operator()(const RecordDenied& c) { return Events{c.denied}; }
 
   // ---- which machines may be nodes (decide_join.cpp)
-  Decision operator()(const IssueCredential& c);
+  Decision operator()(const OrderToken& c);
+  Decision operator()(const JoinNode& c);
+  void bind_credential(Events& events, const AgentHello& c);
 
   // ---- pools (decide_pools.cpp, pool_demand.cpp)
   Decision operator()(const AddPool& c);
@@ -150,7 +155,7 @@ struct Decider {
 // The reason of a drain begins like this if it came from a provider's reclaim notice. Such a drain
 // ends when the machine boots again; a person's drain ends only when a person ends it.
 inline constexpr std::string_view taken_away = "taken away: ";
-// A node's credentials are revoked when the node is removed.
+// A node's credentials, and the join tokens for its machine, are revoked when it is removed.
 void revoke_credentials(const State& state, std::string_view node, Events& events);
 // Whether machines of this pool could run the job.
 bool could_run(const JobSpec& spec, const Pool& pool);

@@ -178,6 +178,8 @@ void machine_gone(const State& state,
       events.push_back(end_task(state, state.tasks.at(task), lost("its machine is gone: " + reason),
                                 {}, {}, context));
     events.push_back(NodeRemoved{id});
+    if (const std::string& name = state.nodes.at(id).offer.name; name != machine.name)
+      revoke_credentials(state, name, events);
   }
   revoke_credentials(state, machine.name, events);
   events.push_back(MachineGone{machine.name, reason});

@@ -1,0 +1,288 @@
+// The routes of users and their tokens.
+#include <fmt/format.h>
+#include <pwd.h>
+
+#include <algorithm>
+
+#include "api/call.h"
+#include "base/crypto.h"
+#include "base/limits.h"
+#include "base/relative_time.h"
+#include "base/text.h"
+#include "core/wire/codec.h"
+
+namespace billow::api::people {
+namespace {
+
+constexpr std::int64_t life_s_max = 3650ll * 86400;
+
+const Json ok = Json::object({{"ok", true}});
+
+struct TokenBody {
+  std::string name, user, project, node;
+  TokenScope scope = TokenScope::full;
+  std::int64_t life_s = 0;  // -1: never expires
+  bool reusable = false;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("name", s.name);
+    v("user", s.user);
+    v("scope", s.scope);
+    v("project", s.project);
+    v("life_s", s.life_s);
+    v("node", s.node);
+    v("reusable", s.reusable);
+  }
+};
+struct UserBody {
+  std::string name, unix_name;
+  Role role = Role::member;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("name", s.name);
+    v("unix_name", s.unix_name);
+    v("role", s.role);
+  }
+};
+struct SetUserBody {
+  std::optional<Role> role;
+  std::optional<bool> disabled;
+  JobsOfUser jobs = JobsOfUser::stop;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("role", s.role);
+    v("disabled", s.disabled);
+    v("jobs", s.jobs);
+  }
+};
+
+// Whether the account has root's number under another name.
+bool is_root_account(const std::string& unix_name) {
+  const passwd* entry = ::getpwnam(unix_name.c_str());
+  return entry && entry->pw_uid == 0;
+}
+
+// Whether the caller shares a project with the user.
+bool shares_project(const Call& call, const User& user) {
+  for (const auto& [id, project] : call.host.state().projects)
+    if (project.members.contains(user.name) &&
+        control::role_in(call.host.state(), call.principal, id))
+      return true;
+  return false;
+}
+
+// When the token that makes another one ends; 0: never. A browser's session ends by itself, however
+// long the token it came from is valid.
+WallTime end_of(const control::State& state, TokenId id) {
+  const auto token = state.tokens.find(id);
+  return token == state.tokens.end() ? WallTime{} : token->second.expires_at;
+}
+
+// The life of a new token in seconds, 0: never expires. The default has an end, and no token
+// outlives the one that made it.
+Result<std::int64_t> life_of(const Call& call, const TokenBody& body) {
+  if (body.life_s < -1 || body.life_s > life_s_max)
+    return fail(Code::invalid, "life_s must be between 1 and ten years, or -1: never expires");
+  const bool joins = body.scope == TokenScope::join;
+  if (joins && body.life_s == -1)
+    return fail(Code::invalid, "a join token must expire", "give its life: --life 7d");
+  const bool machine = body.scope == TokenScope::node || body.scope == TokenScope::gateway;
+  std::int64_t life = body.life_s;
+  if (life == 0)
+    life = joins     ? limits::join_token_life_default.ns / 1'000'000'000
+           : machine ? -1
+                     : limits::token_life_default.ns / 1'000'000'000;
+  const WallTime end = end_of(call.host.state(), call.principal.token);
+  if (!end)
+    return life == -1 ? 0 : life;
+  const std::int64_t left = std::max<std::int64_t>(1, (end - call.host.now()).ns / 1'000'000'000);
+  if (body.life_s > left || body.life_s == -1)
+    return fail(
+        Code::forbidden,
+        fmt::format("your {} expires {}; tokens created with it cannot outlive it",
+                    control::session_parent(call.host.state().tokens.at(call.principal.token))
+                        ? "session"
+                        : "token",
+                    relative_time(end, call.host.now(), Zone::utc)),
+        "ask for a shorter life, or use a token that does not expire");
+  return life == -1 ? left : std::min(life, left);
+}
+
+void create(const CallPtr& call, TokenBody body) {
+  const bool other = body.user != call->principal.name;
+  const bool machine = body.scope == TokenScope::node || body.scope == TokenScope::join ||
+                       body.scope == TokenScope::gateway;
+  if (machine && !call->as_admin())
+    return call->fail({Code::forbidden, "only an admin may create tokens for machines", ""});
+  if (other)
+    if (const User* user = call->host.state().user_by_name(body.user);
+        user && is_root_account(user->unix_name))
+      return call->fail(
+          {Code::forbidden,
+           fmt::format("nobody can create tokens for {}, who runs jobs as root", body.user),
+           "this user creates tokens with the token in the head's data directory"});
+  const auto life = life_of(*call, body);
+  if (!life)
+    return call->fail(life.error());
+  std::string secret = (body.scope == TokenScope::join ? "bwj_" : "bw_") + random_token(30);
+  CreateToken command{.name = body.name,
+                      .hash = sha256_hex(secret),
+                      .user = body.user,
+                      .scope = body.scope,
+                      .project = body.project,
+                      .life = seconds(*life),
+                      .node = body.node,
+                      .once = !body.reusable,
+                      .made_by = call->principal.name};
+  // If the head is its own authority, the token carries the fingerprint to trust.
+  if (const std::string pin = call->host.authority_fingerprint(); !pin.empty())
+    secret += "." + pin;
+  call->execute(std::move(command), 201, [secret](const std::vector<Event>& events) {
+    Json document = Json::object({{"token", secret}});
+    for (const Event& event : events)
+      if (const auto* made = get_if<TokenCreated>(&event.body)) {
+        document.set("id", made->token.id.value);
+        document.set("expires_at",
+                     made->token.expires_at ? Json(format_utc(made->token.expires_at)) : Json());
+      }
+    return document;
+  });
+}
+
+void change(const CallPtr& call, SetUser command) {
+  call->execute(std::move(command), 200, [call](const std::vector<Event>& events) {
+    std::uint64_t tokens = 0, jobs = 0;
+    for (const Event& event : events) {
+      tokens += holds_alternative<TokenRevoked>(event.body);
+      jobs += holds_alternative<JobStopping>(event.body) || holds_alternative<JobEnded>(event.body);
+    }
+    Json endpoints = Json::array();
+    for (const auto& [name, endpoint] : call->host.state().endpoints)
+      if (const auto user = call->host.state().users.find(endpoint.user);
+          user != call->host.state().users.end() && user->second.name == call->parts[0])
+        endpoints.push(name);
+    return Json::object({{"ok", true},
+                         {"tokens_revoked", tokens},
+                         {"jobs_stopped", jobs},
+                         {"endpoints", std::move(endpoints)}});
+  });
+}
+
+}  // namespace
+
+void users(CallPtr call) {
+  Json list = Json::array();
+  const bool all = allowed(call->principal, Need::oversee).has_value();
+  for (const auto& [id, user] : call->host.state().users) {
+    if (user.state == UserState::removed)
+      continue;
+    if (!all && id != call->principal.user && !shares_project(*call, user))
+      continue;
+    Json document = Json::object({{"id", id.value}, {"name", user.name}});
+    if (all || id == call->principal.user) {
+      document.set("unix_name", user.unix_name);
+      document.set("role", enum_name(user.role));
+      document.set("state", enum_name(user.state));
+    }
+    list.push(std::move(document));
+  }
+  call->reply_durable(200, Json::object({{"users", std::move(list)}}));
+}
+
+void add_user(CallPtr call) {
+  const auto body = read_body<UserBody>(call);
+  if (!body)
+    return;
+  const std::string& account = body->unix_name.empty() ? body->name : body->unix_name;
+  if (is_root_account(account))
+    return call->fail(
+        {Code::invalid,
+         fmt::format("user {} may not run jobs as root: {} is root", body->name, account),
+         "use an ordinary account of the nodes: --unix-name NAME"});
+  call->execute(AddUser{body->name, body->unix_name, body->role}, 201,
+                [](const std::vector<Event>&) { return ok; });
+}
+
+void set_user(CallPtr call) {
+  const auto body = read_body<SetUserBody>(call);
+  if (!body)
+    return;
+  SetUser command{.name = call->parts[0], .role = body->role, .jobs = body->jobs};
+  if (body->disabled)
+    command.state = *body->disabled ? UserState::disabled : UserState::active;
+  change(call, std::move(command));
+}
+
+void remove_user(CallPtr call) {
+  SetUser command{.name = call->parts[0], .state = UserState::removed};
+  if (const auto given = call->request().param("jobs"); !given.empty()) {
+    const auto jobs = enum_value<JobsOfUser>(given);
+    if (!jobs)
+      return call->fail({Code::invalid, "jobs must be stop or keep", ""});
+    command.jobs = *jobs;
+  }
+  change(call, std::move(command));
+}
+
+void tokens(CallPtr call) {
+  const auto& state = call->host.state();
+  Json list = Json::array();
+  for (const auto& [id, token] : state.tokens) {
+    if (!call->as_admin() && token.user != call->principal.user)
+      continue;
+    Json document = Json::object({{"id", id.value},
+                                  {"name", token.name},
+                                  {"user", state.users.at(token.user).name},
+                                  {"scope", enum_name(token.scope)},
+                                  {"created_at", format_utc(token.created_at)}});
+    document.set("expires_at", token.expires_at ? Json(format_utc(token.expires_at)) : Json());
+    if (const auto project = state.projects.find(token.project); project != state.projects.end())
+      document.set("project", project->second.name);
+    if (!token.node.empty())
+      document.set("node", token.node);
+    if (!token.made_by.empty())
+      document.set("made_by", token.made_by);
+    list.push(std::move(document));
+  }
+  call->reply_durable(200, Json::object({{"tokens", std::move(list)}}));
+}
+
+void create_token(CallPtr call) {
+  auto body = read_body<TokenBody>(call);
+  if (!body)
+    return;
+  if (!body->user.empty() && body->user != call->principal.name)
+    return call->fail({Code::forbidden, "you can create tokens only for yourself",
+                       fmt::format("an admin can: POST /v1/users/{}/tokens", body->user)});
+  body->user = call->principal.name;
+  create(call, std::move(*body));
+}
+
+// The first token of a new user. It lets its maker act as that user, so it is an admin's act, named
+// in the token and in the journal.
+void create_token_for(CallPtr call) {
+  auto body = read_body<TokenBody>(call);
+  if (!body)
+    return;
+  if (!body->user.empty() && body->user != call->parts[0])
+    return call->fail({Code::invalid, "the body and the path name different users", ""});
+  body->user = call->parts[0];
+  create(call, std::move(*body));
+}
+
+void revoke_token(CallPtr call) {
+  const auto id = parse_int(call->parts[0], 1, INT64_MAX);
+  if (!id)
+    return call->fail({Code::invalid, fmt::format("\"{}\" is not a token number", call->parts[0]),
+                       "see `billow token list`"});
+  const auto& tokens = call->host.state().tokens;
+  const auto found = tokens.find(TokenId(static_cast<std::uint64_t>(*id)));
+  const bool visible =
+      found != tokens.end() && (call->as_admin() || found->second.user == call->principal.user);
+  if (!visible)
+    return call->fail(
+        {Code::not_found, fmt::format("there is no token {}", *id), "see `billow token list`"});
+  call->execute(RevokeToken{found->first}, 200, [](const std::vector<Event>&) { return ok; });
+}
+
+}  // namespace billow::api::people
