@@ -231,7 +231,7 @@ TEST_F(Secret, RemovesALinkAndNotWhatItLeadsTo) {
 }
 
 // ---- directories of the agent's own
-struct Place : Attack {
+struct OwnDirectory : Attack {
   void SetUp() override {
     Attack::SetUp();
     if (::testing::Test::IsSkipped())
@@ -250,7 +250,7 @@ struct Place : Attack {
   std::string data, under;
 };
 
-TEST_F(Place, ADirectoryOfTheAgentsOwnIsFoundAgainAndNeverTakenFromOthers) {
+TEST_F(OwnDirectory, IsFoundAgainAndNeverTakenFromOthers) {
   const std::string first = open();
   EXPECT_EQ(look(first).st_mode & 0777, 0711u);
   EXPECT_EQ(open(), first);  // the next life of the agent
@@ -273,7 +273,7 @@ TEST_F(Place, ADirectoryOfTheAgentsOwnIsFoundAgainAndNeverTakenFromOthers) {
   EXPECT_NE(open(), opened);
 }
 
-TEST_F(Place, APredictableNameIsKeptOnlyWhereItIsOurs) {
+TEST_F(OwnDirectory, APredictableNameIsKeptOnlyWhereItIsOurs) {
   const std::string earlier = under + "/billow-old";
   ASSERT_EQ(::mkdir(earlier.c_str(), 0711), 0);
   EXPECT_EQ(open(earlier), earlier);
@@ -281,7 +281,7 @@ TEST_F(Place, APredictableNameIsKeptOnlyWhereItIsOurs) {
   EXPECT_NE(open(earlier), earlier);
 }
 
-TEST_F(Place, ADirectoryInWhichOthersCanReplaceFilesIsRefused) {
+TEST_F(OwnDirectory, ADirectoryInWhichOthersCanReplaceFilesIsRefused) {
   ASSERT_EQ(::chmod(under.c_str(), 0777), 0);
   EXPECT_FALSE(OwnPlace::open({data, under, {}}));
   ASSERT_EQ(::chmod(under.c_str(), 01777), 0);
@@ -289,7 +289,7 @@ TEST_F(Place, ADirectoryInWhichOthersCanReplaceFilesIsRefused) {
   EXPECT_FALSE(OwnPlace::open({data, under, {}}));
 }
 
-TEST_F(Place, NothingBelowItIsMadeThroughALink) {
+TEST_F(OwnDirectory, NothingBelowItIsMadeThroughALink) {
   const auto place = OwnPlace::at(open());
   ASSERT_TRUE(place);
   ASSERT_TRUE(place->directory({.relative = "caches/one", .mode = 01777}));
@@ -300,8 +300,7 @@ TEST_F(Place, NothingBelowItIsMadeThroughALink) {
   EXPECT_FALSE(place->directory({.relative = "link/below", .mode = 01777}));
   // What others can write is no place for anything of ours.
   EXPECT_FALSE(place->directory({.relative = "caches/one/below"}));
-  EXPECT_FALSE(
-      place->directory({.relative = "caches/one", .existing = OwnPlace::If::exists_fail}));
+  EXPECT_FALSE(place->directory({.relative = "caches/one", .existing = OwnPlace::If::exists_fail}));
   expect_victim_untouched();
 }
 

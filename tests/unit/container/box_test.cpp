@@ -98,10 +98,10 @@ TEST(Bundle, StartsTheJobsCommandBehindTheImagesEntrypoint) {
                          .passwd = "root:x:0:0::/root:/bin/sh\napp:x:5:5::/home/app:/bin/sh\n"});
   ASSERT_TRUE(bundle);
   const Json& process = (*bundle)["process"];
-  EXPECT_EQ(
-      process["args"].dump(),
-      R"(["/usr/lib/billow/billow-as-user","5","5","/entry","python","x.py"])");  // as the image's
-                                                                                  // user
+  // Behind the container's first process, as the image's user.
+  EXPECT_EQ(process["args"].dump(),
+            R"(["/usr/lib/billow/billow-as-user","init",)"
+            R"("/usr/lib/billow/billow-as-user","5","5","/entry","python","x.py"])");
   EXPECT_EQ(process["cwd"].str_or(""), "/srv");
   EXPECT_TRUE(holds(process["env"], "PATH=/opt/bin"));
   EXPECT_TRUE(holds(process["env"], "A=job"));
@@ -110,23 +110,35 @@ TEST(Bundle, StartsTheJobsCommandBehindTheImagesEntrypoint) {
   EXPECT_FALSE(make_bundle(
       plan, {.root = "/r", .command = {}, .env = {}, .passwd = ""}));  // whom it does not know
   plan.config.user = "";
-  const auto own = make_bundle(plan, {.root = "/r", .command = {}, .env = {}, .passwd = ""});
+  const auto own = make_bundle(
+      plan, {.root = "/r", .command = {}, .env = {}, .passwd = "", .own_processes = false});
   EXPECT_EQ((*own)["process"]["args"].dump(), R"(["/entry","serve"])");
   EXPECT_FALSE(make_bundle(Plan{}, {.root = "/r", .command = {}, .env = {}, .passwd = ""}));
 }
 
-TEST(Bundle, MakesNoNamespaceButOfMountsAndMakesNoDevice) {
+TEST(Bundle, HasProcessesAndMemoryOfItsOwnAndMakesNoDevice) {
   Plan plan;
   plan.devices = {"/dev/nvidia0"};
   plan.mounts = {{.source = "/data", .target = "/data", .read_only = true}};
-  const auto bundle =
-      make_bundle(plan, {.root = "/r", .command = {"true"}, .env = {}, .passwd = ""});
+  const auto bundle = make_bundle(
+      plan, {.root = "/r", .command = {"true"}, .env = {}, .passwd = "", .hostname = "node1"});
   ASSERT_TRUE(bundle);
-  EXPECT_EQ(bundle->at("linux", "namespaces").dump(), R"([{"type":"mount"}])");
+  EXPECT_EQ(bundle->at("linux", "namespaces").dump(),
+            R"([{"type":"mount"},{"type":"uts"},{"type":"pid"},{"type":"ipc"}])");
+  EXPECT_EQ((*mount_at(*bundle, "/proc"))["type"].str_or(""), "proc");
+  EXPECT_EQ((*mount_at(*bundle, "/dev/shm"))["type"].str_or(""), "tmpfs");
   ASSERT_NE(mount_at(*bundle, "/dev/nvidia0"), nullptr);
   ASSERT_NE(mount_at(*bundle, "/data"), nullptr);
   EXPECT_TRUE(holds((*mount_at(*bundle, "/data"))["options"], "ro"));
   EXPECT_TRUE(bundle->at("linux", "resources").is_null());  // limits are the job's control group's
+  // Ranks work together: the node's processes, and the memory they are given.
+  plan.mounts.push_back({.source = "/dev/shm/x/shm-7", .target = "/dev/shm"});
+  const auto shared = make_bundle(
+      plan, {.root = "/r", .command = {"true"}, .env = {}, .passwd = "", .own_processes = false});
+  ASSERT_TRUE(shared);
+  EXPECT_EQ(shared->at("linux", "namespaces").dump(), R"([{"type":"mount"}])");
+  EXPECT_EQ((*mount_at(*shared, "/proc"))["source"].str_or(""), "/proc");
+  EXPECT_EQ((*mount_at(*shared, "/dev/shm"))["source"].str_or(""), "/dev/shm/x/shm-7");
 }
 
 TEST(ImageUser, IsWhomTheImageNames) {
