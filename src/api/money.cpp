@@ -2,9 +2,12 @@
 // commitments, cost centres.
 #include <fmt/format.h>
 
+#include <set>
+
 #include "api/call.h"
 #include "base/text.h"
 #include "core/control/money.h"
+#include "core/ledger/meter.h"
 #include "core/ledger/report.h"
 #include "core/wire/codec.h"
 
@@ -499,6 +502,29 @@ void tag_project(CallPtr call) {
                        ""});
   if (auto body = read_body<TagBody>(call))
     answer_ok(call, TagProject{call->parts[0], call->parts[1], std::move(body->value)});
+}
+
+// What a GPU second costs now, by GPU type: for forms that show a price before anything runs. A
+// lease would begin with the same rates: the operator's where they are set, otherwise the market's.
+void rates(CallPtr call) {
+  static const ledger::PriceBook book = ledger::PriceBook::market();
+  const auto& state = call->host.state();
+  std::set<std::string> seen;
+  Json list = Json::array();
+  for (const auto& [id, node] : state.nodes) {
+    for (const NodeGpu& gpu : node.offer.gpus) {
+      if (!seen.insert(gpu.type).second)
+        continue;
+      for (const PriceClass price_class :
+           {PriceClass::on_demand, PriceClass::spot, PriceClass::reserved})
+        list.push(Json::object(
+            {{"gpu_type", gpu.type},
+             {"class", enum_name(price_class)},
+             {"nano_usd_per_s",
+              control::charge_rate(state, node, gpu.type, price_class, &book).nano_usd_per_s}}));
+    }
+  }
+  call->reply(200, Json::object({{"rates", std::move(list)}}));
 }
 
 }  // namespace billow::api::money

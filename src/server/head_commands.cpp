@@ -133,8 +133,7 @@ Status check_labels(const std::vector<std::string>& labels) {
 head::HeadOptions head_options_of(const Parsed& parsed) {
   head::HeadOptions options;
   if (parsed.has("vault-arena"))
-    ::setenv("BILLOW_VAULT_ARENA", parsed.get("vault-arena").c_str(),
-             1);  // for this machine's agent
+    ::setenv("BILLOW_VAULT_ARENA", parsed.get("vault-arena").c_str(), 1);
   if (parsed.has("allow-mig-changes"))
     ::setenv("BILLOW_ALLOW_MIG_CHANGES", "1", 1);
   options.data_dir = data_directory(parsed.get("data"));
