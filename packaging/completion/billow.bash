@@ -1519,7 +1519,7 @@ _billow() {
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --help -h" -- "$cur")); return; fi
       return ;;
     "help")
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--markdown --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--markdown --job-schemas --help -h" -- "$cur")); return; fi
       return ;;
   esac
 }

@@ -1413,4 +1413,5 @@ complete -c billow -n '__fish_seen_subcommand_from completion' -f -a 'bash zsh f
 complete -c billow -n '__fish_seen_subcommand_from version' -l json -d 'print JSON'
 complete -c billow -n '__fish_seen_subcommand_from version' -l help -s h -d 'show this help'
 complete -c billow -n '__fish_seen_subcommand_from help' -l markdown -d 'print the whole reference (docs/cli.md)'
+complete -c billow -n '__fish_seen_subcommand_from help' -l job-schemas -d 'print the API\'s schemas of a job (src/api/job_schemas.json)'
 complete -c billow -n '__fish_seen_subcommand_from help' -l help -s h -d 'show this help'

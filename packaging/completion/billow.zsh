@@ -245,7 +245,7 @@ _billow() {
     "box") _arguments -s '--image[fetch this image and describe it]:NAME:' '--environment[unpack this environment from standard input]:DIGEST:' '--hold[keep an unpacked environment for the task; do not unpack]' '--limit[how much space unpacked environments, or images, may use]:BYTES:' '--key[key of the task that will run in it]:KEY:' '--enter[enter the container that this file describes and run COMMAND, SSH_ORIGINAL_COMMAND or a shell there]:FILE:' '--store[where images and environments are stored]:DIR:' '--help[show this help]' '-h[show this help]' '*::command:_normal' ;;
     "completion") _arguments -s '--help[show this help]' '-h[show this help]' '*:operand:(bash zsh fish)' ;;
     "version") _arguments -s '--json[print JSON]' '--help[show this help]' '-h[show this help]' ;;
-    "help") _arguments -s '--markdown[print the whole reference (docs/cli.md)]' '--help[show this help]' '-h[show this help]' '*:operand:' ;;
+    "help") _arguments -s '--markdown[print the whole reference (docs/cli.md)]' '--job-schemas[print the API'\''s schemas of a job (src/api/job_schemas.json)]' '--help[show this help]' '-h[show this help]' '*:operand:' ;;
   esac
 }
 if [ "$funcstack[1]" = _billow ]; then _billow "$@"; else compdef _billow billow; fi

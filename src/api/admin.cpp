@@ -8,8 +8,6 @@
 #include "core/wire/codec.h"
 #include "view/fleet_documents.h"
 
-std::string_view billow_embedded_openapi();
-
 namespace billow::api::admin {
 namespace {
 
@@ -280,11 +278,6 @@ void shutdown(CallPtr call) {
   call->reply(
       202, Json::object({{"ok", true}, {"running", running == count.end() ? 0 : running->second}}));
   call->host.shutdown((*body)["stop_jobs"].bool_or(false));
-}
-
-void openapi(CallPtr call) {
-  net::Response response = net::Response::json(200, std::string(billow_embedded_openapi()));
-  call->exchange->respond(std::move(response));
 }
 
 }  // namespace billow::api::admin

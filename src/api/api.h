@@ -8,6 +8,8 @@
 
 #include "api/host.h"
 #include "api/rights.h"
+#include "base/json.h"
+#include "base/result.h"
 #include "net/http/http_server.h"
 
 namespace billow::api {
@@ -38,5 +40,8 @@ class Api {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// What /v1/openapi.json answers with.
+Result<Json> openapi_document();
 
 }  // namespace billow::api

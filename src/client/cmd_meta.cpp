@@ -4,12 +4,14 @@
 #include "base/text.h"
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
+#include "client/request/job_request.h"
 
 namespace billow::client {
 namespace {
 
 constexpr OptionSpec help_options[] = {
-    {"markdown", 0, nullptr, "print the whole reference (docs/cli.md)"}};
+    {"markdown", 0, nullptr, "print the whole reference (docs/cli.md)"},
+    {"job-schemas", 0, nullptr, "print the API's schemas of a job (src/api/job_schemas.json)"}};
 
 int cmd_completion(const Parsed& parsed) {
   const auto shell = one_operand(parsed, "completion", "shell (bash, zsh or fish)");
@@ -34,6 +36,10 @@ int cmd_help(const Parsed& parsed) {
   const CommandTable table = all_commands();
   if (parsed.has("markdown")) {
     print(markdown(table));
+    return 0;
+  }
+  if (parsed.has("job-schemas")) {
+    print(job_schemas().dump_pretty() + "\n");
     return 0;
   }
   if (parsed.operands.empty()) {

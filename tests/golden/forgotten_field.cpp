@@ -19,3 +19,20 @@ struct Kept {
 };
 
 static_assert(billow::wire::fields_complete<Kept>);
+
+// The same for a struct that takes members from a base.
+struct Derived : Kept {
+  using FieldsBase = Kept;
+  std::string more;
+  std::map<std::string, Kept> nested;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    Kept::fields(s, v);
+    v("more", s.more);
+#ifndef FORGOTTEN_IN_DERIVED
+    v("nested", s.nested);
+#endif
+  }
+};
+
+static_assert(billow::wire::fields_complete<Derived>);

@@ -33,12 +33,7 @@ TaskPlan Suspender::prepare(const wire::agent_v1::Start& start,
                             Environment& env) {
   TaskPlan plan;
   plan.gpus = !start.gpus.empty() && !simulated;
-  plan.suspend_hook = start.suspend_hook;
-  plan.resume_hook = start.resume_hook;
-  plan.checkpoint_every = start.checkpoint_every;
-  plan.checkpoint_cmd = start.checkpoint_cmd;
-  plan.checkpoint_signal = start.checkpoint_signal;
-  plan.checkpoint_dir = start.checkpoint_dir;
+  static_cast<TaskHooks&>(plan) = start;
   if (start.gpus.empty())
     return plan;
   const bool mig = std::any_of(start.gpus.begin(), start.gpus.end(),

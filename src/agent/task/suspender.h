@@ -25,17 +25,14 @@
 namespace billow::agent {
 
 // What the agent must know about a task beyond the supervisor's spec.
-struct TaskPlan {
+struct TaskPlan : TaskHooks {
+  using FieldsBase = TaskHooks;
   bool has_shim = false;      // registered with the GPU memory service, and the shim is preloaded
   bool enforced = false;      // and it has a slice whose limits are enforced
   bool gpus = false;          // real ones, not simulated
   std::string unsuspendable;  // why it cannot be suspended, if known from the start
-  std::string suspend_hook, resume_hook;
-  Duration checkpoint_every;
-  std::string checkpoint_cmd;
-  std::string checkpoint_local;  // where the job writes its files
-  std::string checkpoint_dir;    // where they are copied to
-  std::int32_t checkpoint_signal = 0;
+  std::string
+      checkpoint_local;  // where the job writes its files; they are copied to checkpoint_dir
   std::vector<std::string> env;  // of the job
   std::string cwd = "/";
   bool other_user = false;
@@ -49,13 +46,8 @@ struct TaskPlan {
     v("enforced", s.enforced);
     v("gpus", s.gpus);
     v("unsuspendable", s.unsuspendable);
-    v("suspend_hook", s.suspend_hook);
-    v("resume_hook", s.resume_hook);
-    v("checkpoint_every_ns", s.checkpoint_every);
-    v("checkpoint_cmd", s.checkpoint_cmd);
-    v("checkpoint_dir", s.checkpoint_dir);
+    TaskHooks::fields(s, v);
     v("checkpoint_local", s.checkpoint_local);
-    v("checkpoint_signal", s.checkpoint_signal);
     v("env", s.env);
     v("cwd", s.cwd);
     v("other_user", s.other_user);

@@ -1,10 +1,12 @@
-// The one declaration of every job option: its name, how it is shown and completed, its help and
-// what its value does to the request. Command line, job files, help, completion and docs/cli.md
-// come from this table.
+// The one declaration of every job option: its name, how it is shown and completed, its help, which
+// member of the request it sets, its bounds, and what its value does. Command line, job files,
+// help, completion, docs/cli.md and the API's schemas of a job (job_schemas.cpp) come from this
+// table.
 //
-// A new option takes three places: a row here, the member of JobSpec with its line in `fields`, and
-// the code that uses it. If the agent needs it, Start has a member of the same name and type, which
-// control fills by itself (core/control/react.cpp).
+// A new option takes three places: a row here, the member with its line in `fields`
+// (core/model/job.h), and the code that uses it. If the agent needs it, the member goes into
+// TaskOptions, which the agent's `Start` shares, or into TaskHooks if the agent needs it as long as
+// the task runs.
 #include "client/request/job_request.h"
 
 #include <fmt/format.h>
@@ -28,11 +30,14 @@ struct Given {
   std::string_view name;
   std::string_view value;
   const std::string& relative_to;
+  Bounds bounds;
 };
 
 struct JobOption {
   OptionSpec shown;
+  const char* field;  // the member it sets, by its schema; null: it is no part of the spec
   Status (*set)(const Given&);
+  Bounds bounds = {};
 };
 
 // ---- what most options do: set one member
@@ -55,16 +60,16 @@ Status duration(const Given& g) {
   return {};
 }
 template <class I>
-Status set_int(I& into, const Given& g, std::int64_t min, std::int64_t max) {
-  const auto parsed = parse_int(g.value, min, max);
+Status set_int(I& into, const Given& g, Bounds bounds) {
+  const auto parsed = parse_int(g.value, bounds.min, bounds.max);
   if (!parsed)
     return in_option(parsed.error(), g.name, g.value);
   into = static_cast<I>(*parsed);
   return {};
 }
-template <auto member, std::int64_t min, std::int64_t max>
+template <auto member>
 Status number(const Given& g) {
-  return set_int(g.spec.*member, g, min, max);
+  return set_int(g.spec.*member, g, g.bounds);
 }
 // Sizes are kept in MiB, rounded up.
 Status set_mib(std::int64_t& mib, const Given& g) {
@@ -198,57 +203,77 @@ Status checkpoint_signal(const Given& g) {
 
 constexpr JobOption job_option_table[] = {
     {{"gpus", 'g', "N", "GPUs per node: a whole number, or a fraction of one GPU such as 0.25"},
+     "Resources.gpus",
      [](const Given& g) {
        return set_gpus(g.spec.resources, g.value);
      }},
     {{"gpu-mem", 0, "SIZE", "GPU memory for a slice of one GPU, e.g. 20G"},
+     "Share.mem_mib",
      [](const Given& g) {
        return set_mib(g.spec.resources.share.mem_mib, g);
      }},
     {{"gpu-type", 0, "A,B", "use any of these GPU types, as listed by `billow nodes`: H100, L4"},
+     "Resources.gpu_types",
      gpu_types},
-    {{"mig", 0, "PROFILE", "use a MIG instance, e.g. 1g.10gb"}, mig_profile},
+    {{"mig", 0, "PROFILE", "use a MIG instance, e.g. 1g.10gb"},
+     "Resources.mig_profile",
+     mig_profile},
     {{"nodes", 'N', "N", "run on N nodes at once, as one gang"},
-     number<&JobSpec::nodes, 1, limits::nodes_per_job_max>},
+     "JobSpec.nodes",
+     number<&JobSpec::nodes>,
+     {1, limits::nodes_per_job_max}},
     {{"procs", 0, "N", "processes per node, each with its own RANK and LOCAL_RANK (default 1)"},
-     number<&JobSpec::procs, 1, limits::procs_per_node_max>},
+     "JobSpec.procs",
+     number<&JobSpec::procs>,
+     {1, limits::procs_per_node_max}},
     {{"whole-node", 0, nullptr, "bare metal: the whole node, without a sandbox"},
+     "Resources.whole_node",
      [](const Given& g) -> Status {
        g.spec.resources.whole_node = true;
        return {};
      }},
     {{"exclusive", 0, nullptr, "the whole node, with the usual sandbox"},
+     "Resources.exclusive",
      [](const Given& g) -> Status {
        g.spec.resources.exclusive = true;
        return {};
      }},
-    {{"cpus", 'c', "N", "CPU cores per node, e.g. 4 or 0.5"}, cpus},
+    {{"cpus", 'c', "N", "CPU cores per node, e.g. 4 or 0.5"}, "Resources.cpu_milli", cpus},
     {{"mem", 0, "SIZE", "memory per node, e.g. 32G (default: the job's part of the node's memory)"},
+     "Resources.mem_mib",
      [](const Given& g) {
        return set_mib(g.spec.resources.mem_mib, g);
      }},
     {{"node-label", 0, "K=V", "use only nodes with this label", true},
+     "JobSpec.node_labels",
      [](const Given& g) {
        return set_label(g.spec.node_labels, g);
      }},
     {{"constraint", 0, "K=V", "same as --node-label", true},
+     "JobSpec.node_labels",
      [](const Given& g) {
        return set_label(g.spec.node_labels, g);
      }},
     {{"region", 0, "A,B", "use only nodes in one of these regions"},
+     "PlaceWish.regions",
      [](const Given& g) {
        return set_names(g.spec.place.regions, g);
      }},
     {{"zone", 0, "A,B", "use only nodes in one of these zones"},
+     "PlaceWish.zones",
      [](const Given& g) {
        return set_names(g.spec.place.zones, g);
      }},
     {{"pool", 0, "A,B", "use only nodes of one of these pools"},
+     "PlaceWish.pools",
      [](const Given& g) {
        return set_names(g.spec.place.pools, g);
      }},
-    {{"fabric", 0, "A,B", "use only nodes with this network: infiniband, roce, efa, tcp"}, fabrics},
+    {{"fabric", 0, "A,B", "use only nodes with this network: infiniband, roce, efa, tcp"},
+     "PlaceWish.fabrics",
+     fabrics},
     {{"placement-group", 0, "NAME", "use only nodes of this placement group"},
+     "PlaceWish.placement_group",
      [](const Given& g) -> Status {
        g.spec.place.placement_group = std::string(g.value);
        return {};
@@ -256,15 +281,18 @@ constexpr JobOption job_option_table[] = {
     {{"topology", 0, "LEVEL[:required]",
       "how close the nodes of a gang must be: switch, rack, zone (default), region, anywhere; or "
       "nvlink between the GPUs of one node"},
+     "PlaceWish.close",
      [](const Given& g) {
        return set_topology(g.spec.place, g.value);
      }},
     {{"spread", 0, nullptr, "place the nodes of a gang, or the jobs of an array, far apart"},
+     "PlaceWish.spread",
      [](const Given& g) -> Status {
        g.spec.place.spread = Spread::spread;
        return {};
      }},
     {{"pack", 0, nullptr, "place them close together (default)"},
+     "PlaceWish.spread",
      [](const Given& g) -> Status {
        g.spec.place.spread = Spread::pack;
        return {};
@@ -272,61 +300,79 @@ constexpr JobOption job_option_table[] = {
     {{"elastic", 0, nullptr,
       "if a gang loses a node, or a member fails and --retries are left, replace only that member; "
       "the others keep running"},
+     "JobSpec.elastic",
      [](const Given& g) -> Status {
        g.spec.elastic = true;
        g.spec.rerun_if_lost = true;
        return {};
      }},
     {{"reservation", 0, "ID", "run inside this reservation (number or name)"},
+     "JobSpec.reservation",
      [](const Given& g) -> Status {
        g.request.reservation = std::string(g.value);
        return {};
      }},
     {{"time", 0, "T", "stop the job after this time, e.g. 90m or 2h (default: no limit)"},
+     "JobSpec.time_limit_ns",
      time_limit},
-    {{"name", 'n', "NAME", "name of the job"}, text<&JobSpec::name>},
+    {{"name", 'n', "NAME", "name of the job"}, "JobSpec.name", text<&JobSpec::name>},
     {{"label", 'l', "K=V", "label to find the job by", true},
+     "JobSpec.labels",
      [](const Given& g) {
        return set_label(g.spec.labels, g);
      }},
     {{"project", 'p', "NAME", "project that pays (default: your first project)"},
+     nullptr,
      [](const Given& g) -> Status {
        g.request.project = std::string(g.value);
        return {};
      }},
     {{"priority", 0, "N",
       "jobs with a higher priority start first: -1000 to 1000 (default 0), more for admins"},
-     number<&JobSpec::priority, -1'000'000, 1'000'000>},
-    {{"spot", 0, nullptr, "cheaper, but can be preempted"}, flag<&JobSpec::spot>},
+     "JobSpec.priority",
+     number<&JobSpec::priority>,
+     {-1'000'000, 1'000'000}},
+    {{"spot", 0, nullptr, "cheaper, but can be preempted"}, "JobSpec.spot", flag<&JobSpec::spot>},
     {{"retries", 0, "N", "restart the job up to N times if it fails (default 0)"},
-     number<&JobSpec::retries, 0, limits::retries_max>},
+     "JobSpec.retries",
+     number<&JobSpec::retries>,
+     {0, limits::retries_max}},
     {{"backoff", 0, "T", "delay before the first retry, doubled each time (default 1s)"},
+     "JobSpec.retry_backoff_ns",
      duration<&JobSpec::retry_backoff>},
     {{"after", 0, "[KIND:]JOB",
       "start after this job (number or name) has succeeded; any:JOB after it has ended, failed:JOB "
       "after it has failed",
       true, Completes::job},
+     "JobSpec.after",
      after},
     {{"image", 0, "NAME",
       "run in this container image; only variables given with --env-var are passed on"},
+     "Surroundings.image",
      image},
-    {{"env", 0, "NAME", "run in this saved environment (see `billow env save`)"}, environment},
+    {{"env", 0, "NAME", "run in this saved environment (see `billow env save`)"},
+     "Surroundings.environment",
+     environment},
     {{"network", 0, "host|none",
       "network of a job in an image or environment: that of its node (host) or only a loopback "
       "(none)"},
+     "Surroundings.network",
      [](const Given& g) {
        return set_choice(g.spec.surroundings.network, g, "host or none");
      }},
     {{"max-processes", 0, "N", "limit of processes and threads per node (default 4096)"},
+     "Surroundings.processes_max",
      [](const Given& g) {
-       return set_int(g.spec.surroundings.processes_max, g, 1, INT64_MAX);
+       return set_int(g.spec.surroundings.processes_max, g, {1, INT64_MAX});
      }},
     {{"env-var", 'e', "K[=V]", "set a variable, or pass on the one set here", true},
+     nullptr,
      [](const Given& g) -> Status {
        g.request.env.named.emplace_back(g.value);
        return {};
      }},
     {{"no-env", 0, nullptr, "pass on no variables except those given with --env-var"},
+     nullptr,
      [](const Given& g) -> Status {
        g.request.env.none = true;
        return {};
@@ -335,20 +381,24 @@ constexpr JobOption job_option_table[] = {
       "give the job a secret of the project: NAME as a variable, NAME:file as a file whose path is "
       "in NAME_FILE, NAME:/path as that file",
       true},
+     "Surroundings.secrets",
      [](const Given& g) -> Status {
        g.spec.surroundings.secrets.push_back(BILLOW_TRY(parse_secret(g.value)));
        return {};
      }},
     {{"cwd", 'C', "DIR", "working directory (default: the current one)", false,
       Completes::directory},
+     "JobSpec.cwd",
      directory},
     {{"sync", 0, nullptr,
       "copy the working directory to the node (default if the head runs on another machine)"},
+     nullptr,
      [](const Given& g) -> Status {
        g.request.sync = Sync::yes;
        return {};
      }},
     {{"no-sync", 0, nullptr, "do not copy the working directory; it is already on the node"},
+     nullptr,
      [](const Given& g) -> Status {
        g.request.sync = Sync::no;
        return {};
@@ -357,54 +407,69 @@ constexpr JobOption job_option_table[] = {
       "keep this path of the working directory when the job ends: fetch it with `billow cp`, or "
       "upload it to s3://bucket/prefix",
       true},
+     "Surroundings.outputs",
      output},
     {{"input", 0, "URL[:PATH]",
       "download s3://bucket/prefix or https://… to PATH before the job starts; the node caches it",
       true},
+     "Surroundings.inputs",
      [](const Given& g) -> Status {
        g.spec.surroundings.inputs.push_back(BILLOW_TRY(object_input(g.value)));
        return {};
      }},
     {{"volume", 0, "NAME:DIR[:ro]", "mount this volume at DIR (see `billow volume list`)", true},
+     "Surroundings.volumes",
      [](const Given& g) -> Status {
        g.spec.surroundings.volumes.push_back(BILLOW_TRY(volume_wish(g.value)));
        return {};
      }},
     {{"suspendable", 0, "auto|yes|no",
       "prepare the job for fast suspension (auto, the default: slices and spot jobs only)"},
+     "JobSpec.suspendable",
      [](const Given& g) {
        return set_choice(g.spec.suspendable, g, "auto, yes or no");
      }},
     {{"strict", 0, nullptr,
       "never give a slice more than its share of compute, even while the GPU is otherwise idle"},
+     "JobSpec.strict",
      flag<&JobSpec::strict>},
     {{"share", 0, "time",
       "share the GPU by the driver's time-slicing, without an enforced limit, for programs that "
       "cannot be limited (Vulkan, OptiX)"},
+     "JobSpec.time_sliced",
      time_sliced},
     {{"suspend-hook", 0, "CMD", "shell command to run before the job is suspended"},
+     "JobSpec.suspend_hook",
      text<&JobSpec::suspend_hook>},
     {{"resume-hook", 0, "CMD", "shell command to run after the job is resumed"},
+     "JobSpec.resume_hook",
      text<&JobSpec::resume_hook>},
     {{"checkpoint-every", 0, "T",
       "ask the job for a checkpoint this often; if its node is lost, it restarts from the newest "
       "one (BILLOW_CHECKPOINT)"},
+     "JobSpec.checkpoint_every_ns",
      duration<&JobSpec::checkpoint_every>},
     {{"checkpoint-cmd", 0, "CMD",
       "shell command that writes a checkpoint to $BILLOW_CHECKPOINT_DIR"},
+     "JobSpec.checkpoint_cmd",
      text<&JobSpec::checkpoint_cmd>},
     {{"checkpoint-signal", 0, "SIG", "signal that makes the job write a checkpoint, e.g. USR1"},
+     "JobSpec.checkpoint_signal",
      checkpoint_signal},
     {{"checkpoint-dir", 0, "DIR", "directory for checkpoints, visible on every node", false,
       Completes::directory},
+     "JobSpec.checkpoint_dir",
      text<&JobSpec::checkpoint_dir>},
     {{"stop-grace", 0, "T",
       "time between SIGTERM and SIGKILL when the job is stopped (default 10s)"},
+     "JobSpec.stop_grace_ns",
      duration<&JobSpec::stop_grace>},
     {{"rerun-if-lost", 0, nullptr,
       "restart the job on another node if its node is lost; it may then run twice"},
+     "JobSpec.rerun_if_lost",
      flag<&JobSpec::rerun_if_lost>},
     {{"idempotency-key", 0, "KEY", "submitting again with the same key returns the same job"},
+     nullptr,
      [](const Given& g) -> Status {
        g.request.idempotency_key = std::string(g.value);
        return {};
@@ -413,11 +478,13 @@ constexpr JobOption job_option_table[] = {
 constexpr JobOption batch_option_table[] = {
     {{"array", 'a', "0-99[%10]",
       "submit one job per index (BILLOW_ARRAY_INDEX), at most 10 running at a time"},
+     "JobSpec.array",
      [](const Given& g) -> Status {
        g.spec.array = BILLOW_TRY(parse_array(g.value));
        return {};
      }},
     {{"cron", 0, "\"M H D M W\"", "submit the job on this schedule, in UTC"},
+     nullptr,
      [](const Given& g) -> Status {
        g.request.cron = std::string(g.value);
        return {};
@@ -444,17 +511,27 @@ std::span<const OptionSpec> batch_options() {
   return job_option::batch_options_shown;
 }
 
+std::vector<OptionField> option_fields() {
+  using namespace job_option;
+  std::vector<OptionField> out;
+  for (const std::span<const JobOption> table : {std::span<const JobOption>(job_option_table),
+                                                 std::span<const JobOption>(batch_option_table)})
+    for (const JobOption& option : table)
+      if (option.field)
+        out.push_back({option.shown, option.field, option.bounds});
+  return out;
+}
+
 Status set_option(JobRequest& request,
                   std::string_view name,
                   std::string_view value,
                   const std::string& relative_to) {
   using namespace job_option;
-  const Given given{request, request.spec, name, value, relative_to};
   for (const std::span<const JobOption> table : {std::span<const JobOption>(job_option_table),
                                                  std::span<const JobOption>(batch_option_table)})
     for (const JobOption& option : table)
       if (name == option.shown.name)
-        return option.set(given);
+        return option.set({request, request.spec, name, value, relative_to, option.bounds});
   return fail(Code::internal, fmt::format("there is no job option --{}", name));
 }
 

@@ -2,10 +2,12 @@
 // through set_option, so a key in a job file means exactly what the option of that name means.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "base/result.h"
 #include "client/frame/command.h"
 #include "client/request/env_filter.h"
@@ -46,6 +48,22 @@ struct JobRequest {
 std::span<const OptionSpec> job_options();
 // Options only of those that do not wait on a terminal: --array, --cron.
 std::span<const OptionSpec> batch_options();
+
+// What a number may be.
+struct Bounds {
+  std::int64_t min = INT64_MIN;
+  std::int64_t max = INT64_MAX;
+};
+// An option that sets a member of the spec, and which: "Resources.mem_mib".
+struct OptionField {
+  OptionSpec shown;
+  std::string_view field;
+  Bounds bounds;
+};
+std::vector<OptionField> option_fields();
+// The schemas of a job's spec for the API's description, made from the structs' `fields` (names,
+// types, defaults) and from the options (help, bounds): src/api/job_schemas.json.
+Json job_schemas();
 
 // `relative_to`: where a relative --cwd begins; empty: the current directory.
 Status set_option(JobRequest& request,

@@ -8,7 +8,6 @@
 #include "core/control/elastic.h"
 #include "core/control/money.h"
 #include "core/control/outlive.h"
-#include "core/wire/same_fields.h"
 
 namespace billow::control {
 namespace {
@@ -241,7 +240,8 @@ Start start_message(const State& state, const Task& task) {
   const Job& job = state.jobs.at(task.job);
   const JobSpec& spec = *job.spec;
   Start start;
-  wire::copy_same_fields(spec, start);  // the options that the agent carries out
+  static_cast<TaskOptions&>(start) = spec;  // the options that the agent carries out
+  start.stop_grace = spec.stop_grace;
   start.epoch = state.epoch;
   start.task = task.id;
   start.job = job.id;

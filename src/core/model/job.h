@@ -57,15 +57,69 @@ struct ArraySpec {
 // "0-99", "0-99%10", "1-9:2"
 Result<ArraySpec> parse_array(std::string_view text);
 
-struct JobSpec {
-  std::string name;
+// The options of a job that its agent needs for as long as the task runs: it keeps them in the
+// task's directory.
+struct TaskHooks {
+  // Shell commands run as the job's user, before a suspend and after a resume.
+  std::string suspend_hook;
+  std::string resume_hook;
+  Duration checkpoint_every;           // 0: never asks the job to checkpoint
+  std::string checkpoint_cmd;          // how to ask: a shell command run as its user…
+  std::int32_t checkpoint_signal = 0;  // …or a signal to the job
+  std::string checkpoint_dir;          // a directory that every node sees
+
+  bool operator==(const TaskHooks&) const = default;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("suspend_hook", s.suspend_hook);
+    v("resume_hook", s.resume_hook);
+    v("checkpoint_every_ns", s.checkpoint_every);
+    v("checkpoint_cmd", s.checkpoint_cmd);
+    v("checkpoint_signal", s.checkpoint_signal);
+    v("checkpoint_dir", s.checkpoint_dir);
+  }
+};
+
+// The options of a job that the agent of its task carries out. JobSpec and the agent's `Start`
+// share this struct, so an option added here reaches the agent without another line.
+struct TaskOptions : TaskHooks {
+  using FieldsBase = TaskHooks;
   std::vector<std::string> argv;
   std::string cwd;
+  std::uint32_t procs = 1;  // processes of the command on each node, each with its rank
+  Duration time_limit;      // 0: none
+  bool pty = false;
+  bool use_stdin = false;              // else the job reads from /dev/null
+  std::uint16_t rows = 24, cols = 80;  // of the terminal, at start
+  bool strict = false;  // a hard limit on a slice's compute, even while others leave theirs unused
+  // The share is not enforced: the driver's time-slicing, for programs that cannot be gated.
+  bool time_sliced = false;
+  Surroundings surroundings;  // image, environment, volumes, secrets
+
+  bool operator==(const TaskOptions&) const = default;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("argv", s.argv);
+    v("cwd", s.cwd);
+    v("procs", s.procs);
+    v("time_limit_ns", s.time_limit);
+    v("pty", s.pty);
+    v("use_stdin", s.use_stdin);
+    v("rows", s.rows);
+    v("cols", s.cols);
+    v("strict", s.strict);
+    v("time_sliced", s.time_sliced);
+    TaskHooks::fields(s, v);
+    v("surroundings", s.surroundings);
+  }
+};
+
+struct JobSpec : TaskOptions {
+  using FieldsBase = TaskOptions;
+  std::string name;
   std::string env_digest;   // stored once per content, see EnvironmentStored
   Resources resources;      // per node
   std::uint32_t nodes = 1;  // a gang of this many tasks
-  std::uint32_t procs = 1;  // processes of the command on each node, each with its rank
-  Duration time_limit;      // 0: none
   std::int32_t priority = 0;
   bool spot = false;
   std::uint32_t retries = 0;
@@ -78,35 +132,20 @@ struct JobSpec {
   ReservationId reservation;  // the job runs inside it, at its price
   bool elastic = false;       // a gang that continues when a member's node is lost, and gets a
                               // replacement
-  bool pty = false;
-  bool use_stdin = false;              // else the job reads from /dev/null
-  std::uint16_t rows = 24, cols = 80;  // of the terminal, at start
+  // Not in TaskOptions: 0.1 gave it another default in `Start`, and a default is part of the
+  // format.
   Duration stop_grace = seconds(10);
   bool rerun_if_lost = false;  // may restart although an earlier attempt may have had effects
   Suspendable suspendable = Suspendable::automatic;
-  bool strict = false;  // a hard limit on a slice's compute, even while others leave theirs unused
-  // The share is not enforced: the driver's time-slicing, for programs that cannot be gated.
-  bool time_sliced = false;
-  // Shell commands run as the job's user, before a suspend and after a resume.
-  std::string suspend_hook;
-  std::string resume_hook;
-  Duration checkpoint_every;           // 0: never asks the job to checkpoint
-  std::string checkpoint_cmd;          // how to ask: a shell command run as its user…
-  std::int32_t checkpoint_signal = 0;  // …or a signal to the job
-  std::string checkpoint_dir;          // a directory that every node sees
-  Surroundings surroundings;           // image, environment, volumes, secrets
 
   bool operator==(const JobSpec&) const = default;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("name", s.name);
-    v("argv", s.argv);
-    v("cwd", s.cwd);
+    TaskOptions::fields(s, v);
     v("env_digest", s.env_digest);
     v("resources", s.resources);
     v("nodes", s.nodes);
-    v("procs", s.procs);
-    v("time_limit_ns", s.time_limit);
     v("priority", s.priority);
     v("spot", s.spot);
     v("retries", s.retries);
@@ -115,25 +154,12 @@ struct JobSpec {
     v("array", s.array);
     v("labels", s.labels);
     v("node_labels", s.node_labels);
-    v("pty", s.pty);
-    v("use_stdin", s.use_stdin);
-    v("rows", s.rows);
-    v("cols", s.cols);
     v("stop_grace_ns", s.stop_grace);
     v("rerun_if_lost", s.rerun_if_lost);
     v("suspendable", s.suspendable);
-    v("strict", s.strict);
-    v("time_sliced", s.time_sliced);
-    v("suspend_hook", s.suspend_hook);
-    v("resume_hook", s.resume_hook);
-    v("checkpoint_every_ns", s.checkpoint_every);
-    v("checkpoint_cmd", s.checkpoint_cmd);
-    v("checkpoint_signal", s.checkpoint_signal);
-    v("checkpoint_dir", s.checkpoint_dir);
     v("place", s.place);
     v("reservation", s.reservation);
     v("elastic", s.elastic);
-    v("surroundings", s.surroundings);
   }
 };
 

@@ -278,40 +278,26 @@ struct Refused {
   }
 };
 
-struct Start {
+struct Start : TaskOptions {
+  using FieldsBase = TaskOptions;
   static constexpr const char* kind = "start";
   Epoch epoch = 0;
   TaskId task;
   JobId job;
   std::uint32_t rank = 0;
-  std::vector<std::string> argv;
   Environment
       env;  // complete, with Billow's own variables but for the devices', which the agent adds
-  std::string cwd;
   std::string unix_user;  // whom it runs as; empty: as the agent itself
   std::vector<GpuGrant> gpus;
   std::int64_t cpu_milli = 0;  // 0: no limit
   std::int64_t mem_mib = 0;
-  bool pty = false;
-  bool use_stdin = false;
-  std::uint16_t rows = 24, cols = 80;
-  Duration time_limit;
   Duration stop_grace;
-  Duration paid_for;        // from receipt; 0: without limit
-  std::uint32_t procs = 1;  // with ranks; beyond one, or in a gang, `billow ranks` starts them
-  bool gang = false;
+  Duration paid_for;         // from receipt; 0: without limit
+  bool gang = false;         // `billow ranks` starts its processes, as for procs > 1
   bool fenced = false;       // must end when the head has been away for limits::agent_self_fence
   bool suspendable = false;  // to be prepared for being suspended fast
-  bool strict = false;       // the share of compute is a hard cap
-  bool time_sliced = false;  // no limit is enforced
-  std::string suspend_hook, resume_hook;
-  Duration checkpoint_every;
-  std::string checkpoint_cmd;
-  std::int32_t checkpoint_signal = 0;
-  std::string checkpoint_dir;
   IdleRules idle;
-  Surroundings surroundings;     // what was asked; the next three are what came of it
-  std::string environment_path;  // where the environment is mounted
+  std::string environment_path;  // where the environment of `surroundings` is mounted
   std::vector<BoundVolume> volumes;
   std::vector<GivenSecret> secrets;
   bool bare = false;  // has the node to itself: no sandbox, no shim, no limits; the node is looked
@@ -323,36 +309,20 @@ struct Start {
     v("task", s.task);
     v("job", s.job);
     v("rank", s.rank);
-    v("argv", s.argv);
+    TaskOptions::fields(s, v);
     v("env", s.env);
-    v("cwd", s.cwd);
     v("unix_user", s.unix_user);
     v("gpus", s.gpus);
     v("cpu_milli", s.cpu_milli);
     v("mem_mib", s.mem_mib);
-    v("pty", s.pty);
-    v("use_stdin", s.use_stdin);
-    v("rows", s.rows);
-    v("cols", s.cols);
-    v("time_limit_ns", s.time_limit);
     v("stop_grace_ns", s.stop_grace);
     v("paid_for_ns", s.paid_for);
-    v("procs", s.procs);
     v("gang", s.gang);
     v("fenced", s.fenced);
     v("suspendable", s.suspendable);
-    v("strict", s.strict);
-    v("time_sliced", s.time_sliced);
-    v("suspend_hook", s.suspend_hook);
-    v("resume_hook", s.resume_hook);
-    v("checkpoint_every_ns", s.checkpoint_every);
-    v("checkpoint_cmd", s.checkpoint_cmd);
-    v("checkpoint_signal", s.checkpoint_signal);
-    v("checkpoint_dir", s.checkpoint_dir);
     v("idle", s.idle);
     v("bare", s.bare);
     v("port", s.port);
-    v("surroundings", s.surroundings);
     v("environment_path", s.environment_path);
     v("volumes", s.volumes);
     v("secrets", s.secrets);

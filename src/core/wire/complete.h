@@ -5,9 +5,14 @@
 //
 // A member left out stops the build with "N names provided for structured binding, while 'T'
 // decomposes into N+1 elements".
+//
+// A struct may take members from a base, which it names as `FieldsBase` and whose `fields` it
+// calls. A structured binding cannot see both, so its own members are counted by how many
+// initialisers it takes.
 #pragma once
 
 #include <cstddef>
+#include <utility>
 
 namespace billow::wire {
 
@@ -221,11 +226,37 @@ constexpr bool members_are([[maybe_unused]] T& it) {
   return true;
 }
 
+struct AnyInitialiser {
+  template <class M>
+  operator M() const;
+};
+// Whether T can be made of its base and so many more initialisers: it has at least as many members.
+template <class T, std::size_t... own>
+consteval bool takes(std::index_sequence<own...>) {
+  return requires {
+    T{typename T::FieldsBase(), (static_cast<void>(own), AnyInitialiser())...};
+  };
+}
+
+template <class T>
+consteval bool every_member_is_named() {
+  if constexpr (requires { typename T::FieldsBase; }) {
+    using Base = typename T::FieldsBase;
+    constexpr std::size_t own = field_count<T>() - field_count<Base>();
+    static_assert(takes<T>(std::make_index_sequence<own>()),
+                  "`fields` names more members than the struct has");
+    static_assert(!takes<T>(std::make_index_sequence<own + 1>()),
+                  "`fields` leaves a member of the struct out");
+    return every_member_is_named<Base>();
+  } else {
+    return members_are<field_count<T>()>(undefined_object<T>);
+  }
+}
+
 }  // namespace detail
 
 // True, or it does not compile.
 template <class T>
-inline constexpr bool fields_complete =
-    detail::members_are<field_count<T>()>(detail::undefined_object<T>);
+inline constexpr bool fields_complete = detail::every_member_is_named<T>();
 
 }  // namespace billow::wire

@@ -27,6 +27,13 @@ TEST(Program, ReferenceInDocsIsCurrent) {
       << "write it again: build/bin/billow help --markdown > docs/cli.md";
 }
 
+TEST(Program, TheSchemasOfAJobAreCurrent) {
+  const auto committed = read_file(std::string(BILLOW_SOURCE_ROOT) + "/src/api/job_schemas.json");
+  ASSERT_TRUE(committed) << committed.error().message;
+  EXPECT_EQ(run({"help", "--job-schemas"}).out, *committed)
+      << "write it again: build/bin/billow help --job-schemas > src/api/job_schemas.json";
+}
+
 TEST(Program, PackagedCompletionIsCurrent) {
   for (const char* shell : {"bash", "zsh", "fish"}) {
     const auto committed =

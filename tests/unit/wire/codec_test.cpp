@@ -5,7 +5,6 @@
 
 #include "core/model/event.h"
 #include "core/wire/agent_v1.h"
-#include "core/wire/same_fields.h"
 
 namespace billow::wire {
 namespace {
@@ -52,23 +51,6 @@ TEST(Codec, ErrorsNameTheWholePath) {
   ASSERT_FALSE(deep);
   EXPECT_TRUE(deep.error().message.starts_with("after[1].kind must be one of "))
       << deep.error().message;
-}
-
-// One declaration per option: what the agent carries out travels without a line per option.
-TEST(Codec, JobOptionsTravelToTheAgentByNameAndType) {
-  JobSpec spec;
-  spec.argv = {"python", "train.py"};
-  spec.checkpoint_signal = 10;
-  spec.stop_grace = seconds(3);
-  spec.surroundings.image = "docker.io/library/python:3.12";
-  spec.suspendable = Suspendable::yes;
-  agent_v1::Start start;
-  copy_same_fields(spec, start);
-  EXPECT_EQ(start.argv, spec.argv);
-  EXPECT_EQ(start.checkpoint_signal, 10);
-  EXPECT_EQ(start.stop_grace, seconds(3));
-  EXPECT_EQ(start.surroundings, spec.surroundings);
-  EXPECT_FALSE(start.suspendable) << "another type, decided by the head";
 }
 
 TEST(OneOf, CopiesMovesAndVisitsWhatItHolds) {
