@@ -18,7 +18,8 @@ struct Life {
 
   explicit Life(const std::string& data_dir) {
     ::setenv("BILLOW_SUPERVISE", BILLOW_SUPERVISE_PATH, 1);
-    auto made = Tasks::create(loop, {.data_dir = data_dir},
+    EXPECT_TRUE(make_directories(data_dir + "/work", 0711));
+    auto made = Tasks::create(loop, {.data_dir = data_dir, .work_dir = data_dir + "/work"},
                               {.event = [this](const TaskEvent& e) { events.push_back(e); },
                                .send =
                                    [](const auto&, auto) {
