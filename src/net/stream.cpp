@@ -1,5 +1,6 @@
 #include "net/stream.h"
 #include "net/sockets.h"
+#include "net/wipe.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -120,6 +121,7 @@ void Stream::do_read() {
       case Io::done:
         if (owner_)
           owner_->stream_data({buffer, result.bytes});
+        wipe_used(buffer, result.bytes);
         // Without TLS the kernel reports further data. It does not know of bytes that are already
         // decrypted, so TLS is asked again.
         if (!transport_.tls())

@@ -1,5 +1,6 @@
 """Attacks on a node, by accounts of the machine and by jobs: each is carried out as somebody else
 would, and must fail."""
+import base64
 import hashlib
 import json
 import os
@@ -517,3 +518,46 @@ class Devices(unittest.TestCase):
         self.assertEqual(sorted(got), ["ENXIO", "EPERM", "EPERM", "EPERM"], got)
         got = rig.ok("run", "--", "python3", "-c", look, timeout=60).text.split()
         self.assertEqual(got, ["EPERM"] * 4)
+
+
+@NEEDS_ROOT
+class Memory(RigTest):
+    """Whoever reads the agent's memory finds no secret of a job that was started."""
+
+    options = {"sim": "1xH100"}
+
+    def found(self, *texts):
+        """Where in the agent's memory one of these texts is."""
+        pid, out = self.rig.agent_pid(), []
+        with open(f"/proc/{pid}/maps", encoding="utf-8") as maps:
+            with open(f"/proc/{pid}/mem", "rb", 0) as memory:
+                for line in maps:
+                    words = line.split()
+                    if "rw" not in words[1] or words[-1].startswith("[v"):
+                        continue
+                    begin, end = (int(part, 16) for part in words[0].split("-"))
+                    try:
+                        memory.seek(begin)
+                        data = memory.read(end - begin)
+                    except OSError:
+                        continue
+                    for text in texts:
+                        at = data.find(text)
+                        if at >= 0:
+                            out.append((words[-1], data[max(0, at - 40) : at + 60]))
+        return out
+
+    def test_secrets_are_gone_once_the_job_has_them(self):
+        value = "hf_" + os.urandom(24).hex()
+        self.rig.ok("secret", "set", "TOKEN", stdin=value.encode())
+        for option in ("TOKEN", "TOKEN:file"):
+            job = self.rig.submit("--secret", option, "--", "sleep", "600")
+            self.rig.wait_for(job, "running")
+            texts = (value.encode(), base64.b64encode(value.encode())[:-4])
+            poll(
+                lambda texts=texts: not self.found(*texts),
+                f"{option} gone: {self.found(*texts)}",
+                5,
+            )
+            self.rig.ok("stop", "--force", "--wait", job)
+            self.assertEqual(self.found(*texts), [], option)

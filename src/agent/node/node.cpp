@@ -3,11 +3,13 @@
 #include <signal.h>
 
 #include "agent/node/node_agent.h"
+#include "net/wipe.h"
 
 namespace billow::agent {
 
 Status run_node(NodeOptions options) {
   ::signal(SIGPIPE, SIG_IGN);
+  net::wipe_freed_memory();  // start orders hold secrets
   NodeAgent agent(std::move(options));
   BILLOW_TRY_VOID(agent.start());
   agent.run();

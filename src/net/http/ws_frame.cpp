@@ -4,6 +4,7 @@
 
 #include "base/crypto.h"
 #include "base/text.h"
+#include "net/wipe.h"
 
 namespace billow::net {
 namespace {
@@ -118,6 +119,7 @@ Result<std::optional<WsReader::Message>> WsReader::next() {
       std::memcpy(key, at + header_bytes - 4, sizeof key);
       apply_mask(payload.data(), payload.size(), key);
     }
+    wipe_used(buffer_.data() + offset_, header_bytes + static_cast<std::size_t>(length));
     offset_ += header_bytes + static_cast<std::size_t>(length);
     auto message = BILLOW_TRY(take_frame(fin, op, std::move(payload)));
     if (message)
