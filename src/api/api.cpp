@@ -4,7 +4,6 @@
 #include <span>
 
 #include "api/call.h"
-#include "api/dashboard.h"
 #include "api/files.h"
 #include "base/crypto.h"
 #include "base/limits.h"

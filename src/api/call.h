@@ -173,6 +173,10 @@ void make(CallPtr call);
 void list(CallPtr call);
 void cancel(CallPtr call);
 }  // namespace reservations
+// Parts of the dashboard that the browser loads when a page needs them.
+namespace dashboard {
+void asset(CallPtr call);
+}  // namespace dashboard
 namespace quotas {
 void list(CallPtr call);
 void set(CallPtr call);

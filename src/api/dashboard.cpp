@@ -1,9 +1,9 @@
 // web/build.mjs packs these files into one: a line of JSON that lists their names, types and sizes,
 // then their contents. A name contains a hash of the content, so browsers may cache it
 // indefinitely.
-#include "api/dashboard.h"
-
 #include <fmt/format.h>
+
+#include "api/call.h"
 
 std::string_view billow_embedded_assets();
 

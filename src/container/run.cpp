@@ -154,7 +154,8 @@ Status enter_for_image(Plan& plan, const Scratch& scratch) {
   if (plan.outside_uid == 0)
     return enter_namespaces(Identity::as_root);
   const Status entered = enter_as_outside_user(plan, scratch);
-  // Where the kernel or file system cannot do it: `billow doctor` says so.
+  // Where the kernel or file system cannot do it, the container keeps root's uid, and only its
+  // namespaces separate it from the node (docs/environments.md).
   if (!entered && entered.error().code == Code::unsupported)
     return enter_namespaces(Identity::as_root);
   return entered;
