@@ -43,6 +43,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(billow_flags INTERFACE
     -Wall -Wextra -Wswitch-enum -Wno-missing-field-initializers -Werror -fPIC -fno-plt
     "$<$<COMPILE_LANGUAGE:CXX>:${cxx_warnings}>")
+  # The compiler collects its garbage from 128 MB on by default; from 500 MB on saves 5 to 10 % of its time.
+  target_compile_options(billow_flags INTERFACE --param=ggc-min-heapsize=500000)
 else()
   # The warnings of other compilers are not known beforehand: they are shown, but are no errors.
   target_compile_options(billow_flags INTERFACE -Wall -Wextra -Wswitch-enum -Wno-missing-field-initializers -fPIC)
@@ -69,15 +71,31 @@ if(BILLOW_COVERAGE)
   target_link_options(billow_flags INTERFACE --coverage)
 endif()
 
-# One precompiled header of standard types for every room. A target with other flags would silently not use it.
-file(WRITE ${CMAKE_BINARY_DIR}/pch_anchor.cpp "")
-add_library(billow_pch OBJECT ${CMAKE_BINARY_DIR}/pch_anchor.cpp)
-target_link_libraries(billow_pch PRIVATE billow_flags)
+# The rooms through which every request, decision and transferred byte passes are compiled at -O2. The others wait for
+# processes, networks and people; they are compiled at -O1, which takes two thirds of the time.
+set(fast_rooms base files model wire net s3 sched ledger control store gateway view)
+if(CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo" AND NOT BILLOW_SANITIZE AND NOT BILLOW_COVERAGE)
+  set(other_rooms_options -O1)
+endif()
+
+# One precompiled header of standard types for each of the two. A target with other flags would silently not use it.
 set(usual_headers
   <algorithm> <array> <chrono> <cstdint> <cstring> <deque> <expected> <functional> <map> <memory> <mutex> <optional>
   <set> <span> <string> <string_view> <tuple> <unordered_map> <unordered_set> <utility> <variant> <vector>
   <fmt/format.h>)
-target_precompile_headers(billow_pch PRIVATE ${usual_headers})
+function(billow_precompiled target)
+  file(WRITE ${CMAKE_BINARY_DIR}/pch_anchor.cpp "")
+  add_library(${target} OBJECT ${CMAKE_BINARY_DIR}/pch_anchor.cpp)
+  target_compile_options(${target} PRIVATE ${ARGN})
+  target_link_libraries(${target} PRIVATE billow_flags)
+  target_precompile_headers(${target} PRIVATE ${usual_headers})
+endfunction()
+billow_precompiled(billow_pch)
+set(other_rooms_pch billow_pch)
+if(other_rooms_options)
+  set(other_rooms_pch billow_pch_other)
+  billow_precompiled(billow_pch_other ${other_rooms_options})
+endif()
 
 # billow_sources(VAR [FOLDER...]): every .cpp of the current folder and the named folders below it,
 # except those for another system.
@@ -104,7 +122,12 @@ function(billow_module name)
   foreach(dep ${M_UNPARSED_ARGUMENTS})
     target_link_libraries(billow_${name} PUBLIC billow_${dep})
   endforeach()
-  target_precompile_headers(billow_${name} REUSE_FROM billow_pch)
+  if(name IN_LIST fast_rooms)
+    target_precompile_headers(billow_${name} REUSE_FROM billow_pch)
+  else()
+    target_compile_options(billow_${name} PRIVATE ${other_rooms_options})
+    target_precompile_headers(billow_${name} REUSE_FROM ${other_rooms_pch})
+  endif()
   billow_batches(billow_${name})
 endfunction()
 
