@@ -15,7 +15,8 @@ from rig import RigTest, poll
 # Opens connections as another account, sends what it is told on each, and holds them.
 HOLDER = """
 import os, resource, select, socket, sys, time
-address, count, sent = (sys.argv[1], int(sys.argv[2])), int(sys.argv[3]), sys.argv[4].encode()
+address, count = (sys.argv[1], int(sys.argv[2])), int(sys.argv[3])
+sent = bytes.fromhex(sys.argv[4])
 resource.setrlimit(resource.RLIMIT_NOFILE, (count + 100, count + 100))
 os.setgid(65534)
 os.setuid(65534)
@@ -26,7 +27,7 @@ for _ in range(count):
     try:
         s.connect(address)
         if sent:
-            s.sendall(sent.decode("unicode_escape").encode("latin-1"))
+            s.sendall(sent)
     except OSError:
         pass
     held.append(s)
@@ -41,9 +42,9 @@ def resident_kib(pid):
 
 
 class Attack(RigTest):
-    def hold(self, count, sent=""):
+    def hold(self, count, sent=b""):
         process = subprocess.Popen(
-            [sys.executable, "-c", HOLDER, *map(str, self.rig.address()), str(count), sent],
+            [sys.executable, "-c", HOLDER, *map(str, self.rig.address()), str(count), sent.hex()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -138,7 +139,7 @@ class Strangers(Attack):
 
     @unittest.skipUnless(os.geteuid() == 0, "needs root, to attack as somebody else")
     def test_heads_that_never_end_lock_nobody_out(self):
-        self.hold(2_000, "GET / HTTP/1.1\\r\\nX-Slow:")
+        self.hold(2_000, b"GET / HTTP/1.1\r\nX-Slow:")
         self.assertEqual(self.rig.api("GET", "/v1/status", tcp=True).status, 200)
         self.assertLess(self.metric('billow_http_connections{caller="stranger"}'), 300)
 
@@ -160,7 +161,7 @@ class Members(Attack):
         return self.rig.api("POST", "/v1/jobs", body, token=self.tokens[who], timeout=120)
 
     def test_one_member_cannot_fill_the_queue(self):
-        gpus = {"resources": {"gpus": 8}}
+        gpus = {"resources": {"gpus": 8, "share": {"milli": 1000}}}
         array = {"array": {"first": 0, "last": 99_999}, **gpus}
         first = [self.submit("mallory", **array) for _ in range(2)]
         self.assertEqual([a.status for a in first], [201, 201], first)

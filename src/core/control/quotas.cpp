@@ -146,6 +146,28 @@ std::uint64_t env_bytes(const Environment& env) {
   return bytes;
 }
 
+namespace {
+struct Holdings {
+  std::map<UserId, Holding> by_user;
+  std::map<ProjectId, Holding> by_project;
+};
+
+Holdings counted(const State& state) {
+  Holdings out;
+  const auto add = [&out](UserId user, ProjectId project, std::uint64_t jobs, std::uint64_t bytes) {
+    for (Holding* held : {&out.by_user[user], &out.by_project[project]}) {
+      held->jobs += jobs;
+      held->spec_bytes += bytes;
+    }
+  };
+  for (const auto& [id, job] : state.jobs)
+    add(job.user, job.project, 1, job.array ? 0 : spec_bytes(*job.spec));
+  for (const auto& [id, array] : state.arrays)
+    add(array.user, array.project, 0, spec_bytes(*array.spec));
+  return out;
+}
+}  // namespace
+
 void hold(State& state, UserId user, ProjectId project, std::uint64_t jobs, std::uint64_t bytes) {
   for (Holding* held : {&state.held_by_user[user], &state.held_by_project[project]}) {
     held->jobs += jobs;
@@ -160,22 +182,14 @@ void release(
 }
 
 void derive_holdings(State& state) {
-  state.held_by_user.clear();
-  state.held_by_project.clear();
-  for (const auto& [id, job] : state.jobs)
-    hold(state, job.user, job.project, 1, job.array ? 0 : spec_bytes(*job.spec));
-  for (const auto& [id, array] : state.arrays)
-    hold(state, array.user, array.project, 0, spec_bytes(*array.spec));
+  Holdings all = counted(state);
+  state.held_by_user = std::move(all.by_user);
+  state.held_by_project = std::move(all.by_project);
 }
 
 bool holdings_agree(const State& state) {
-  State counted;
-  for (const auto& [id, job] : state.jobs)
-    hold(counted, job.user, job.project, 1, job.array ? 0 : spec_bytes(*job.spec));
-  for (const auto& [id, array] : state.arrays)
-    hold(counted, array.user, array.project, 0, spec_bytes(*array.spec));
-  return counted.held_by_user == state.held_by_user &&
-         counted.held_by_project == state.held_by_project;
+  const Holdings all = counted(state);
+  return all.by_user == state.held_by_user && all.by_project == state.held_by_project;
 }
 
 // ---- decisions and events

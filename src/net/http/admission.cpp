@@ -55,14 +55,17 @@ Peer peer_at(int fd) {
 std::shared_ptr<Admission::Party> Admission::party(const std::string& name,
                                                    CallerKind kind,
                                                    SteadyTime now) {
-  // Parties that nobody belongs to are removed whenever the table has doubled.
+  // Whenever the table has doubled, parties without connections are forgotten, but not before their
+  // rate of requests: who reconnects must not begin anew.
   if (parties_.size() >= parties_sweep_at_) {
-    std::erase_if(parties_, [](const auto& entry) { return entry.second.expired(); });
+    std::erase_if(parties_, [now](const auto& entry) {
+      return entry.second->connections == 0 && entry.second->full_at <= now;
+    });
     parties_sweep_at_ = std::max<std::size_t>(1024, parties_.size() * 2);
   }
-  std::weak_ptr<Party>& known = parties_[name];
-  if (auto found = known.lock())
-    return found;
+  std::shared_ptr<Party>& known = parties_[name];
+  if (known)
+    return known;
   auto made = std::make_shared<Party>();
   made->name = name;
   made->kind = kind;
@@ -278,8 +281,12 @@ Status Admission::Place::begin(const Caller& caller, SteadyTime now) {
                             share_.requests_per_s),
                 "send fewer, or ask an admin to raise the quota: billow quota set");
   }
-  if (counted)
+  if (counted) {
     party.allowance -= 1;
+    party.full_at =
+        now + milliseconds(static_cast<std::int64_t>((most - party.allowance) * 1000 /
+                                                     std::max(share_.requests_per_s, 0.001)));
+  }
   requesting_ = true;
   ++party.requests;
   return {};

@@ -45,6 +45,7 @@ class Admission : public std::enable_shared_from_this<Admission> {
     std::uint64_t unsent_bytes = 0;
     double allowance = 0;  // requests that may come now
     SteadyTime filled_at;
+    SteadyTime full_at;         // then it has its whole burst again, and may be forgotten
     std::list<Place*> waiting;  // the oldest first
   };
   struct Noted {
@@ -64,7 +65,7 @@ class Admission : public std::enable_shared_from_this<Admission> {
   void log_refusals(Refused reason, Noted& noted, SteadyTime now);
 
   ServerLimits limits_;
-  std::unordered_map<std::string, std::weak_ptr<Party>> parties_;
+  std::unordered_map<std::string, std::shared_ptr<Party>> parties_;
   std::size_t parties_sweep_at_ = 1024;
   std::array<std::list<Place*>, caller_kinds> waiting_;  // of each kind, the oldest first
   std::array<std::size_t, caller_kinds> counts_{};

@@ -249,15 +249,14 @@ TEST(TaskLog, LogsLeaveAReserveOfTheDiskFree) {
     ASSERT_TRUE(task) << task.error().message;
     auto link = rig.launcher().launch(std::move(*task));
     ASSERT_TRUE(link);
-    Heard heard;
-    ASSERT_TRUE(rig.until(*link, heard, [&] { return heard.closed; }));
-    ASSERT_TRUE(heard.exit);
-    EXPECT_EQ(heard.exit->code, 0);
+    ASSERT_TRUE(Rig::pump_until([&] { return read_exit(dirs->path(TaskId(1))).has_value(); }));
+    const auto exit = read_exit(dirs->path(TaskId(1)));
+    EXPECT_EQ(exit->code, 0);
     struct statvfs disk {};
     ASSERT_EQ(::statvfs(small.c_str(), &disk), 0);
     // A twentieth, less what is written between two looks.
     EXPECT_GT(disk.f_bavail * disk.f_frsize, 1'500'000u);
-    EXPECT_EQ(heard.exit->log_dropped_bytes, 0u) << "its own oldest segments go first";
+    EXPECT_EQ(exit->log_dropped_bytes, 0u) << "its own oldest segments go first";
   }
   EXPECT_TRUE(Rig::pump_until([&] { return ::umount(small.c_str()) == 0; }));
 }

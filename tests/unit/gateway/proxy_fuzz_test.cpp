@@ -141,7 +141,7 @@ std::string mutated(Rng& rng, const std::vector<std::string>& corpus) {
 }
 
 TEST(ProxyFuzz, ReadersThatTellLiesFromMessages) {
-  EXPECT_EQ(read_message("GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n", false, false).used, 28u);
+  EXPECT_EQ(read_message("GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n", false, false).used, 36u);
   EXPECT_EQ(read_message("GET /a HTTP/1.1\r\nHost: localhost\r\n", false, false).used, 0u);
   for (const char* bad :
        {"GET /a b HTTP/1.1\r\n\r\n", "GET /a HTTP/1.1\r\nA\r\n\r\n",

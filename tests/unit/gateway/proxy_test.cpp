@@ -18,6 +18,9 @@ TEST(Proxy, PassesARequestAndItsAnswer) {
 
 TEST(Proxy, SetsClientHeadersAndDropsTheClientsOwn) {
   Rig rig;
+  EndpointPolicy open;
+  open.access = EndpointAccess::open;
+  rig.table(1, open);
   const auto answer = rig.exchange(
       "GET /f/app/headers HTTP/1.1\r\nHost: localhost\r\nX-Forwarded-For: 6.6.6.6\r\nX-Custom: "
       "yes\r\nConnection: X-Secret\r\nX-Secret: 1\r\nTE: trailers\r\n\r\n");

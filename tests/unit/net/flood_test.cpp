@@ -184,6 +184,12 @@ TEST(Flood, OneUsersRequestsInFlightAndRateAreLimited) {
   EXPECT_TRUE(many.has("ok /2"));
   EXPECT_TRUE(many.has("Retry-After: 1"));
   EXPECT_EQ(refused(g, Refused::rate), 1u);
+  many.close();
+  EXPECT_TRUE(g.run_until([&] { return g.server->connections() == 0; }));
+  RawClient again(g);
+  again.send(get("/4", "mallory") + get("/5", "mallory"));
+  EXPECT_TRUE(g.run_until([&] { return again.has("HTTP/1.1 429"); }))
+      << "a new connection does not begin anew";
 }
 
 TEST(Flood, BodyBytesInFlightAreLimitedAndGivenBack) {
