@@ -471,17 +471,40 @@ void Head::shutdown(bool stop_jobs) {
   ending_jobs_ = stop_jobs;
   log_info("shutting down{}", stop_jobs ? "; all jobs are being stopped" : "");
   gateways_->leave();  // first, or it would ask for new replicas in place of those that end
-  if (stop_jobs) {
-    std::vector<JobId> live;
-    for (const auto& [id, job] : state().jobs)
-      live.push_back(id);
-    for (JobId id : live)
-      engine_->execute(StopJob{id, "the head was asked to stop all jobs", false}, {"head", ""}, {});
-  }
   every(milliseconds(20), [this] {
+    if (ending_jobs_ && stop_some_jobs())
+      return;
     if (!left_ && jobs_have_ended() && !agent_on_its_way())
       leave();
   });
+}
+
+// Stops a few of the jobs that have not been stopped yet. False: none is left.
+bool Head::stop_some_jobs() {
+  const auto next = [this] {
+    return state().jobs.upper_bound(stopped_to_);
+  };
+  std::size_t stopped = 0;
+  for (auto at = next(); at != state().jobs.end() && stopped < limits::jobs_stopped_per_turn;
+       at = next()) {
+    StopJob command{.job = at->first,
+                    .reason = "the head was asked to stop all jobs",
+                    .force = false,
+                    .elements_max = limits::jobs_stopped_per_turn};
+    // Waiting elements of an array end together, which plans once and not for each of them.
+    const bool together = at->second.array && at->second.state != JobState::running;
+    const std::size_t before = state().jobs.size();
+    if (together)
+      command.job = at->second.array;
+    else
+      stopped_to_ = at->first;
+    const JobId looked_at = at->first;
+    engine_->execute(command, {"head", ""}, {});
+    stopped += together ? limits::jobs_stopped_per_turn : 1;
+    if (together && state().jobs.size() == before)
+      stopped_to_ = looked_at;
+  }
+  return stopped > 0;
 }
 
 // Waits for at most a minute.

@@ -103,6 +103,7 @@ class Head {
   void save_snapshot();
   void health_changed(StoreHealth health, const Error& why);
   bool ready() const;
+  bool stop_some_jobs();
   bool jobs_have_ended();
   bool agent_on_its_way() const;
   void leave();
@@ -149,6 +150,7 @@ class Head {
   bool stopping_ = false;
   bool ending_jobs_ = false;  // shutting down, and jobs are still being stopped
   int ending_looks_ = 0;
+  JobId stopped_to_;   // jobs up to this number have been stopped
   bool left_ = false;  // agents have been told to leave
   bool listening_ = false;
   bool pointed_ = false;

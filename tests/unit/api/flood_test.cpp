@@ -69,7 +69,7 @@ TEST_F(FloodTest, LargeBodiesAreParsedByAWorkerWithTheSameAnswer) {
 TEST_F(FloodTest, AListingGoesOnWhereItsLastTurnEnded) {
   SubmitJob array;
   array.spec.argv = {"true"};
-  array.spec.resources.gpus = 8;
+  array.spec.resources.gpus = 4;
   array.spec.resources.share = {1000, 0};
   array.spec.array = ArraySpec{.first = 0, .last = limits::jobs_walked_per_turn * 3, .step = 1};
   array.user = host.state().users.begin()->first;
