@@ -34,8 +34,11 @@ Offered offered_key(const net::Headers& headers) {
 }
 
 // Whether a Host header names this machine by an address. A name could be one that an attacker
-// lets point here (DNS rebinding), so that pages of the attacker count as ours.
+// lets point here (DNS rebinding), so that pages of the attacker count as ours. Browsers always
+// send one; programs that speak HTTP/1.0 need not.
 bool is_own_name(std::string_view host) {
+  if (host.empty())
+    return true;
   std::string name(host.substr(
       0, host.rfind(':') == host.npos || host.ends_with(']') ? host.size() : host.rfind(':')));
   if (name.starts_with('[') && name.ends_with(']'))

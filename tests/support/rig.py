@@ -255,6 +255,8 @@ class Rig:
     # ---- commands
     def command(self, *args):
         # Tests call their endpoints from this machine without a key, unless they say who may call.
+        if len(args) > 1 and args[0] == "delete":
+            self.deployed.discard(args[1])
         if len(args) > 1 and args[0] == "deploy" and args[1] not in self.deployed:
             self.deployed.add(args[1])
             if "--access" not in args:

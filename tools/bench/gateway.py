@@ -248,7 +248,7 @@ def streams(options, judge):
         clients = []
         for _ in range(options.streams):
             s = socket.create_connection(("127.0.0.1", port), timeout=60)
-            s.sendall(b"GET /f/hello/events HTTP/1.1\r\nHost: x\r\n\r\n")
+            s.sendall(b"GET /f/hello/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
             clients.append(s)
         for s in clients:
             got = b""
@@ -280,7 +280,8 @@ def upload(options, judge):
         began = time.monotonic()
         with socket.create_connection(("127.0.0.1", port), timeout=120) as s:
             s.sendall(
-                f"POST /f/hello/up HTTP/1.1\r\nHost: x\r\nContent-Length: {total}\r\n\r\n".encode()
+                "POST /f/hello/up HTTP/1.1\r\nHost: localhost\r\n"
+                f"Content-Length: {total}\r\n\r\n".encode()
             )
             for _ in range(options.upload_mib):
                 s.sendall(piece)
@@ -314,7 +315,7 @@ def call(rig, name):
     host, port = rig.read("gateway/address").strip().split(",")[0].rsplit(":", 1)
     with socket.create_connection((host, int(port)), timeout=60) as s:
         began = time.perf_counter()
-        s.sendall(f"GET /f/{name}/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        s.sendall(f"GET /f/{name}/ HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
         first = s.recv(4096)
         took = time.perf_counter() - began
     assert b" 200 " in first.split(b"\r\n")[0], first
@@ -490,7 +491,7 @@ def live(options, judge):
                 with socket.create_connection((host, int(port)), timeout=90) as s:
                     began = time.perf_counter()
                     s.sendall(
-                        f"GET /f/model/{first},{rest} HTTP/1.1\r\nHost: x\r\nConnection:"
+                        f"GET /f/model/{first},{rest} HTTP/1.1\r\nHost: localhost\r\nConnection:"
                         " close\r\n\r\n".encode()
                     )
                     got = s.recv(4096)

@@ -456,6 +456,7 @@ TEST(Proxy, OnlyItsOwnUsersCallALocalEndpointWithoutAKey) {
   EXPECT_EQ(status("Host: 127.0.0.1:7071\r\n"), "200");
   EXPECT_EQ(status("Host: [::1]:7071\r\n"), "200");
   EXPECT_EQ(status("Host: LOCALHOST\r\n"), "200");
+  EXPECT_EQ(rig.exchange("GET /f/app/headers HTTP/1.0\r\n\r\n").substr(9, 3), "200");
   EXPECT_EQ(status("Host: evil.example\r\n"), "421");
   EXPECT_EQ(status("Host: evil.example\r\nOrigin: http://evil.example\r\n"), "421");
   EXPECT_EQ(status("Host: 127.0.0.1.evil.example\r\n"), "421");
