@@ -133,8 +133,8 @@ std::string token_created(Reader& r) {
 }
 
 std::string user_changed(Reader& r) {
-  return fmt::format("user {} is {}, {}", r.user(r.body["user"]),
-                     r.body["role"].str_or("member"), r.body["state"].str_or("active"));
+  return fmt::format("user {} is {}, {}", r.user(r.body["user"]), r.body["role"].str_or("member"),
+                     r.body["state"].str_or("active"));
 }
 
 std::string token_bound(Reader& r) {
