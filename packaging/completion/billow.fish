@@ -1287,7 +1287,7 @@ complete -c billow -n '__fish_seen_subcommand_from volume; and __fish_seen_subco
 complete -c billow -n '__fish_seen_subcommand_from volume; and __fish_seen_subcommand_from rm' -l data -r -f -a '(__fish_complete_directories)' -d 'data directory of the local head (BILLOW_DATA)'
 complete -c billow -n '__fish_seen_subcommand_from volume; and __fish_seen_subcommand_from rm' -l help -s h -d 'show this help'
 complete -c billow -n '__fish_seen_subcommand_from join' -l token -r -f -d 'join token from `billow token create --node` (BILLOW_JOIN_TOKEN; "-" reads stdin)'
-complete -c billow -n '__fish_seen_subcommand_from join' -l token-file -r -F -d 'file that contains the token'
+complete -c billow -n '__fish_seen_subcommand_from join' -l token-file -r -F -d 'file that contains the token; the machine then waits an hour for a head that does not answer'
 complete -c billow -n '__fish_seen_subcommand_from join' -l insecure -d 'send the token unencrypted (http://) although the head is another machine: everybody on the way can read it'
 complete -c billow -n '__fish_seen_subcommand_from join' -l node-name -r -f -d 'name of this machine as a node (default: its host name)'
 complete -c billow -n '__fish_seen_subcommand_from join' -l label -r -f -d 'label of this node: zone=a, rack=7, switch=s3, or any other that jobs may ask for'

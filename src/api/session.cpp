@@ -91,7 +91,7 @@ std::vector<AccessDenied> DeniedCalls::note(const net::Request& request,
                 .what = fmt::format("{} {}", net::method_name(request.method),
                                     utf8_prefix(repaired_utf8(request.path), 200)),
                 .reason = error.message,
-                .count = known.last.count + 1};
+                .count = fresh ? 1 : known.last.count + 1};
   if (!fresh)
     return due;
   known.recorded_at = now;

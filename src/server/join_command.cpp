@@ -3,8 +3,12 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <thread>
+
 #include "agent/node/node.h"
 #include "agent/node/reclaim_watch.h"
+#include "base/backoff.h"
 #include "base/crypto.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -27,7 +31,9 @@ constexpr int exit_removed =
 constexpr OptionSpec join_options[] = {
     {"token", 0, "TOKEN",
      "join token from `billow token create --node` (BILLOW_JOIN_TOKEN; \"-\" reads stdin)"},
-    {"token-file", 0, "FILE", "file that contains the token", false, Completes::file},
+    {"token-file", 0, "FILE",
+     "file that contains the token; the machine then waits an hour for a head that does not answer",
+     false, Completes::file},
     {"insecure", 0, nullptr, insecure_help},
     {"node-name", 0, "NAME", "name of this machine as a node (default: its host name)"},
     {"label", 0, "KEY=VALUE",
@@ -149,6 +155,27 @@ Result<net::Response> ask_to_join(const std::vector<net::Endpoint>& endpoints,
   return response;
 }
 
+// A machine that a pool ordered has its token in a file, and nobody watches it start: it waits for
+// a head that is just restarting.
+Result<net::Response> ask_patiently(const std::vector<net::Endpoint>& endpoints,
+                                    const PinnedToken& token,
+                                    const std::string& body) {
+  constexpr Duration patience = hours(1);
+  Backoff backoff(seconds(1), seconds(15));
+  Rng rng(random_u64());
+  const SteadyTime began = system_clock().steady();
+  for (bool first = true;; first = false) {
+    auto response = ask_to_join(endpoints, token, body);
+    if (response || response.error().code != Code::unavailable ||
+        system_clock().steady() - began > patience)
+      return response;
+    if (first)
+      say(fmt::format("{}; trying again for {}", response.error().message,
+                      format_duration(patience)));
+    std::this_thread::sleep_for(std::chrono::nanoseconds(backoff.next(rng).ns));
+  }
+}
+
 // Shows the token and makes this machine's key its credential.
 Result<Joined> join_head(const Parsed& parsed,
                          const std::string& dir,
@@ -167,11 +194,12 @@ Result<Joined> join_head(const Parsed& parsed,
     return fail(Code::invalid, "this is not a join token: those begin with bwj_",
                 "create one on the head: billow token create --node");
   const std::string key = BILLOW_TRY(own_key(dir));
-  auto response = ask_to_join(
-      endpoints, token,
-      Json::object({{"name", joined.node}, {"version", version()}, {"key", key}}).dump());
+  const std::string body =
+      Json::object({{"name", joined.node}, {"version", version()}, {"key", key}}).dump();
+  const auto response = parsed.has("token-file") ? ask_patiently(endpoints, token, body)
+                                                 : ask_to_join(endpoints, token, body);
   if (!response)
-    return pass(explain_connection(std::move(response.error()), url, !token.fingerprint.empty()));
+    return pass(explain_connection(response.error(), url, !token.fingerprint.empty()));
   if (response->status == 404)
     return fail(Code::unsupported, fmt::format("the head at {} does not let machines join", url),
                 "the head is older than this program: upgrade it");
@@ -291,18 +319,25 @@ Result<agent::NodeOptions> node_options(const Parsed& parsed,
   options.in_allocation = parsed.has("in-allocation");
   BILLOW_TRY_VOID(read_kept_on_node(parsed, options));
   options.reclaim_notices = parsed.get("reclaim-notices");
-  if (const std::string& cloud = options.reclaim_notices;
-      !cloud.empty() && cloud != "auto" && !enum_value<agent::Cloud>(cloud))
-    return fail(Code::invalid, fmt::format("--reclaim-notices: unknown cloud \"{}\"", cloud),
-                "choose one of auto, aws, gcp, azure");
   options.metadata_url = parsed.get("metadata-url");
   return options;
 }
 
-int cmd_join(const Parsed& parsed) {
+// Before the token is used: it works only once.
+Status check_options(const Parsed& parsed) {
   if (parsed.operands.size() > 1)
-    return report_usage({Code::invalid, "join needs one head",
-                         "for example: billow join https://head:7070 --token TOKEN"});
+    return fail(Code::invalid, "join needs one head",
+                "for example: billow join https://head:7070 --token TOKEN");
+  if (const std::string cloud = parsed.get("reclaim-notices");
+      !cloud.empty() && cloud != "auto" && !enum_value<agent::Cloud>(cloud))
+    return fail(Code::invalid, fmt::format("--reclaim-notices: unknown cloud \"{}\"", cloud),
+                "choose one of auto, aws, gcp, azure");
+  return {};
+}
+
+int cmd_join(const Parsed& parsed) {
+  if (const Status ok = check_options(parsed); !ok)
+    return report_usage(ok.error());
   configure_log({.level = LogLevel::info, .json = parsed.has("log-json"), .component = "agent"});
   const std::string dir = data_directory(parsed.get("data")) + "/node";
   const auto joined = joined_head(parsed, dir);

@@ -34,7 +34,8 @@ class Recipes(EndpointTest):
             ("vllm.sh", "some/model", "vllm"),
         ):
             done = subprocess.run(
-                [os.path.join(self.EXAMPLES, script), argument, "--queue", "7", "--max", "3"],
+                [os.path.join(self.EXAMPLES, script), argument, "--access", "local", "--queue", "7"]
+                + ["--max", "3"],
                 env={**self.rig.environment, **environment},
                 cwd=self.rig.files,
                 capture_output=True,
@@ -122,7 +123,14 @@ class AutoPipelineForText2Image:
             "PYTHONPATH": modules,
         }
         done = subprocess.run(
-            [os.path.join(self.EXAMPLES, "image-model.sh"), "some/model", "--idle", "1s"],
+            [
+                os.path.join(self.EXAMPLES, "image-model.sh"),
+                "some/model",
+                "--access",
+                "local",
+                "--idle",
+                "1s",
+            ],
             env={**self.rig.environment, **environment},
             cwd=self.rig.files,
             capture_output=True,

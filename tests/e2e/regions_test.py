@@ -133,7 +133,7 @@ class Regions(EndpointTest):
             t.join()
 
     def test_where_nobody_is_awake_the_nearest_region_serves_and_one_is_woken(self):
-        self.serve("--idle", "1m")
+        self.serve("--idle", "1m", "--access", "open")  # one that proxies may call
         replicas = self.replicas()
         mine, other = next(iter(replicas["us"])), next(iter(replicas["eu"]))
         self.at("eu")

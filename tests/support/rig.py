@@ -4,7 +4,6 @@ A rig marks every process it causes (head, agent, supervisors, jobs) with a vari
 can prove that nothing was left behind. Nothing here sleeps to wait: `poll` looks at a condition until a deadline.
 """
 import base64
-import glob
 import http.client
 import json
 import os
@@ -246,11 +245,14 @@ class Rig:
 
     def remove_places(self):
         """The directories that agents of this rig made in shared places, by their records."""
-        for record in glob.glob(os.path.join(self.root, "**", "place-*"), recursive=True):
-            with open(record, encoding="utf-8") as f:
-                path = f.read().strip()
-            if os.path.basename(path).startswith("billow-"):
-                shutil.rmtree(path, ignore_errors=True)
+        for folder, _, names in os.walk(self.root):  # which does not follow links out of it
+            for name in names:
+                if not name.startswith("place-"):
+                    continue
+                with open(os.path.join(folder, name), encoding="utf-8") as f:
+                    path = f.read().strip()
+                if os.path.basename(path).startswith("billow-"):
+                    shutil.rmtree(path, ignore_errors=True)
 
     # ---- commands
     def command(self, *args):

@@ -129,6 +129,21 @@ TEST_F(Identity, TheLocalAgentsTokenSpeaksForTheNodeThatItSaidHelloFor) {
   w.check_replay();
 }
 
+// A standby on the same machine, or a head that starts on a restored store in another directory.
+TEST_F(Identity, TheAgentOfAnotherHeadOfTheSameMachineTakesTheNodeOver) {
+  w.must(AgentHello{offer("here", 1), {}, token("n")});
+  StartHead second = w.start;
+  second.node_token_hash = "n2";
+  second.token_suffix = "-second";
+  w.must(second);
+  w.must(AgentHello{offer("here", 1), {}, token("n2")});
+  EXPECT_TRUE(speaks_for(state(), state().tokens.at(token("n2")), "here"));
+  EXPECT_FALSE(speaks_for(state(), state().tokens.at(token("n")), "here"));
+  EXPECT_FALSE(w.run(AgentHello{offer("here", 1), {}, token("n")}))
+      << "not while the other one answers";
+  w.check_replay();
+}
+
 TEST_F(Identity, NobodyMakesTokensForWhoStartedTheHeadOrForRoot) {
   w.must(AddUser{"ops", "ops", Role::admin});
   const auto make = [&](const char* user) {

@@ -58,13 +58,9 @@ struct World {
     book.set(ledger::PriceBook::memory_type, PriceClass::suspended, Rate{1'000});
     return book;
   }
-  World() {
-    must(StartHead{.version = "1",
-                   .epoch = 1,
-                   .admin = "ana",
-                   .admin_token_hash = "h",
-                   .node_token_hash = "n"});
-  }
+  const StartHead start{
+      .version = "1", .epoch = 1, .admin = "ana", .admin_token_hash = "h", .node_token_hash = "n"};
+  World() { must(start); }
 
   void take(Step step) {
     for (auto& e : step.events) {

@@ -165,8 +165,12 @@ Decision Decider::operator()(const JoinNode& c) {
 // that says hello with it.
 void Decider::bind_credential(Events& events, const AgentHello& c) {
   const auto token = state.tokens.find(c.credential);
-  if (token != state.tokens.end() && !speaks_for(state, token->second, c.offer.name))
-    events.push_back(TokenBound{c.credential, c.offer.name});
+  if (token == state.tokens.end() || speaks_for(state, token->second, c.offer.name))
+    return;
+  for (const auto& [id, other] : state.tokens)
+    if (id != c.credential && is_local(state, other) && speaks_for(state, other, c.offer.name))
+      events.push_back(TokenBound{id, ""});
+  events.push_back(TokenBound{c.credential, c.offer.name});
 }
 
 namespace {
@@ -241,8 +245,12 @@ Status check_credential(const State& state, const NodeOffer& offer, TokenId cred
       return fail(Code::forbidden,
                   fmt::format("this credential is for node {}, not for {}", token.node, offer.name),
                   "let every machine join by itself: billow join");
+    // Heads that share a store, or start on a restored one, have an agent each. On one machine
+    // these have the same name, and the node is the agent's that runs.
+    const bool taken_over = is_local(state, token) && !answers(state, offer.name);
     for (const auto& [id, other] : state.tokens)
-      if (id != credential && speaks_for(state, other, offer.name))
+      if (id != credential && speaks_for(state, other, offer.name) &&
+          !(taken_over && is_local(state, other)))
         return fail(Code::forbidden, fmt::format("node {} has a credential of its own", offer.name),
                     "choose another name: --node-name");
   }
