@@ -396,9 +396,12 @@ Result<net::BodyPlan> Api::body_policy(const net::Request& head) const {
     plan.bytes_max = limits::http_unknown_body_bytes_max;
     return plan;
   }
-  const control::Principal who = BILLOW_TRY(impl_->authenticate(head));
-  BILLOW_TRY_VOID(allowed(who, route->info.need));
-  return plan;
+  const auto who = impl_->authenticate(head);
+  const Status ok = who ? allowed(*who, route->info.need) : Status(pass(who.error()));
+  if (ok)
+    return plan;
+  record_denied(impl_->host, impl_->denied, head, who ? who->name : "", ok.error());
+  return pass(ok.error());
 }
 
 std::vector<RouteInfo> Api::routes() {

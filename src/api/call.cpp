@@ -35,13 +35,21 @@ std::string zero_byte_in(const Json& value, const std::string& path) {
 
 }  // namespace
 
+void record_denied(Host& host,
+                   DeniedCalls& denied,
+                   const net::Request& request,
+                   const std::string& user,
+                   const Error& error) {
+  for (AccessDenied& event : denied.note(request, user, error, host.loop().steady()))
+    host.execute(RecordDenied{std::move(event)}, {"head", request.request_id}, {});
+}
+
 void Call::reply(int status, const Json& body) const {
   exchange->respond(net::Response::json(status, body.dump()));
 }
 void Call::fail(const Error& error) const {
   if (denied)
-    for (AccessDenied& event : denied->note(request(), principal.name, error, host.loop().steady()))
-      host.execute(RecordDenied{std::move(event)}, {"head", request().request_id}, {});
+    record_denied(host, *denied, request(), principal.name, error);
   exchange->respond(net::problem(error, request().request_id));
 }
 

@@ -47,6 +47,12 @@ struct Call {
   Result<Json> body() const;
 };
 using CallPtr = std::shared_ptr<Call>;
+// Records that a request was refused, if it is due.
+void record_denied(Host& host,
+                   DeniedCalls& denied,
+                   const net::Request& request,
+                   const std::string& user,
+                   const Error& error);
 // A body as JSON: an object without zero bytes. May be called by a worker.
 Result<Json> parse_body(const std::string& text);
 
