@@ -44,6 +44,23 @@ bool log_enabled(LogLevel level) {
   return level >= threshold.load(std::memory_order_relaxed);
 }
 
+namespace {
+
+// A line stays one line, and a terminal that shows it is safe: some of the text is a stranger's.
+std::string one_line(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f)
+      out += fmt::format("\\x{:02x}", byte);
+    else
+      out += c;
+  }
+  return out;
+}
+
+}  // namespace
+
 void log_line(LogLevel level, std::string_view message) {
   log_line(level, message, {});
 }
@@ -62,9 +79,9 @@ void log_line(LogLevel level, std::string_view message, std::initializer_list<Lo
     line = object.dump();
   } else {
     line = fmt::format("{} {:<5} {}{}{}", format_utc(now), level_name(level), locked->component,
-                       locked->component.empty() ? "" : ": ", message);
+                       locked->component.empty() ? "" : ": ", one_line(message));
     for (const auto& [name, value] : fields)
-      line += fmt::format(" {}={}", name, value);
+      line += fmt::format(" {}={}", name, one_line(value));
   }
   line += '\n';
   (void)write_all(STDERR_FILENO, line);

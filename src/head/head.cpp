@@ -468,7 +468,7 @@ void Head::shutdown(bool stop_jobs) {
   if (stopping_)
     return;
   stopping_ = true;
-  ending_jobs_ = stop_jobs;
+  stop_jobs_ = ending_jobs_ = stop_jobs;
   log_info("shutting down{}", stop_jobs ? "; all jobs are being stopped" : "");
   gateways_->leave();  // first, or it would ask for new replicas in place of those that end
   every(milliseconds(20), [this] {
@@ -530,9 +530,9 @@ bool Head::agent_on_its_way() const {
 
 void Head::leave() {
   left_ = true;
-  // If a standby may take over, agents elsewhere wait for it.
+  // Agents elsewhere wait for the next head. They leave with the jobs, unless a standby takes over.
   for (const auto& [id, node] : state().nodes)
-    if (!store_->shared() || agents_->is_own(id))
+    if (agents_->is_own(id) || (stop_jobs_ && !store_->shared()))
       agents_->send(id, wire::agent_v1::Leave{}, {});
   timers_.push_back(loop_.after(milliseconds(30), [this] {
     (void)journal().flush(seconds(2));

@@ -148,6 +148,7 @@ class Head {
   WallTime started_at_;
   std::optional<Error> ended_by_;  // the journal failed, or another head leads now
   bool stopping_ = false;
+  bool stop_jobs_ = false;    // shutting down together with all jobs
   bool ending_jobs_ = false;  // shutting down, and jobs are still being stopped
   int ending_looks_ = 0;
   JobId stopped_to_;   // jobs up to this number have been stopped

@@ -249,6 +249,10 @@ int cmd_run(const Parsed& parsed) {
 }
 
 int cmd_shell(const Parsed& parsed) {
+  // Nobody could end such a shell, and it would hold its GPUs.
+  if (::isatty(STDIN_FILENO) != 1)
+    return report_usage({Code::invalid, "shell needs a terminal, and the input is not one",
+                         "to run a command, use: billow run -- COMMAND"});
   JobRequest request;
   const char* shell = std::getenv("SHELL");
   request.spec.argv = parsed.operands;

@@ -198,6 +198,15 @@ Decision Decider::operator()(const SetQuota& c) {
   BILLOW_TRY_VOID(check_key(state, c.quota.key));
   if (c.quota.limit < -1)
     return fail(Code::invalid, "a quota must not be negative", "use none for no limit");
+  const bool of_requests =
+      c.quota.key.kind == QuotaKind::connections || c.quota.key.kind == QuotaKind::requests_per_s;
+  if (of_requests && c.quota.limit == 0)
+    return fail(Code::invalid, "a quota of 0 would lock users out", "use at least 1");
+  // Whoever started the head must always be able to repair it.
+  const auto user = state.users.find(UserId(c.quota.key.of));
+  if (of_requests && user != state.users.end() && user->second.starts_heads)
+    return fail(Code::forbidden, fmt::format("{} started the head, whose requests are not limited",
+                                             user->second.name));
   const auto found = state.quotas.find(c.quota.key);
   if (found != state.quotas.end() && found->second == c.quota.limit)
     return Events{};

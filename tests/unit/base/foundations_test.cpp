@@ -149,6 +149,16 @@ TEST_F(Log, LinesBelowTheLevelAreNotWritten) {
   EXPECT_NE(text.find("warn  head: shown 2\n"), std::string::npos) << text;
 }
 
+TEST_F(Log, NobodyForgesALineOrSpeaksToATerminal) {
+  configure_log({.level = LogLevel::info, .json = false, .component = "head"});
+  testing::internal::CaptureStderr();
+  log_line(LogLevel::warn, "GET /1\n2026 info head: all is well\x1b[2J", {{"path", "a\nb"}});
+  const std::string text = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(text.find('\n'), text.size() - 1) << text;
+  EXPECT_EQ(text.find('\x1b'), std::string::npos) << text;
+  EXPECT_NE(text.find("/1\\x0a2026"), std::string::npos) << text;
+}
+
 TEST_F(Log, AJsonLineIsOneObjectWithItsFields) {
   configure_log({.level = LogLevel::info, .json = true, .component = "agent"});
   testing::internal::CaptureStderr();

@@ -94,6 +94,10 @@ TEST(Quotas, AdminsHaveNoDefaultsButWhatIsSetCounts) {
   w.set(QuotaScope::user, ana.value, QuotaKind::queued_jobs, 1);
   w.must(w.array(ana, "audio", 1));
   EXPECT_FALSE(w.run(w.array(ana, "audio", 1)));
+  EXPECT_FALSE(w.run(SetQuota{{{QuotaScope::user, ana.value, QuotaKind::connections}, 5}}))
+      << "she started the head, and must be able to repair it";
+  EXPECT_FALSE(w.run(SetQuota{{{QuotaScope::user, 0, QuotaKind::requests_per_s}, 0}}))
+      << "nobody could undo it";
   EXPECT_FALSE(w.run(SetQuota{{{QuotaScope::project, 0, QuotaKind::connections}, 5}}))
       << "connections belong to users";
   EXPECT_FALSE(w.run(SetQuota{{{QuotaScope::user, 4711, QuotaKind::queued_jobs}, 5}}));
