@@ -29,8 +29,12 @@ class AbsentTest(FarCase):
         token = self.rig.join_token()
         agent = self.rig.join("b", token)
         self.rig.node_here("b")
-        self.rig.ok("down")  # the agents end with it; one is started again
-        agent.wait(30)
+        self.rig.ok("down")
+        with self.assertRaises(subprocess.TimeoutExpired):
+            agent.wait(3)  # agents of other machines wait for the next head
+        for process in self.rig.started:  # both end; one is started again
+            process.terminate()
+            process.wait(30)
         self.rig.up()
         self.assertEqual({n["state"] for n in self.rig.nodes().values()}, {"unreachable"})
         self.rig.join("a", token)
