@@ -50,7 +50,8 @@ class FakeHost final : public Host {
   WallTime billed() const override { return rig.billed; }
   void execute(Command command, control::Cause cause, Done done) override {
     if (!done)
-      done = [](Result<std::vector<Event>>) {};
+      done = [](Result<std::vector<Event>>) {
+      };
     auto step = rig.core.execute(command, cause, rig.wall, rig.billed);
     if (!step)
       return done(pass(step.error()));

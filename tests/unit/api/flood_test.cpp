@@ -1,4 +1,5 @@
 // What the API decides from a request's head, and what it does not do on the loop.
+#include "base/crypto.h"
 #include "base/limits.h"
 #include "tests/unit/api/fake_host.h"
 
@@ -45,11 +46,12 @@ TEST_F(FloodTest, CallersAreUsersWithTheirQuotas) {
   token = "bw_wrong";
   EXPECT_EQ(api.identify(head(net::Method::get, "/v1/jobs")).kind, net::CallerKind::stranger);
   token = "bw_admin";
-  const std::string name(admin.name.substr(5));
-  const auto set =
-      ask(net::Method::put, "/v1/quotas",
-          R"({"scope":"user","of":")" + name + R"(","kind":"requests-per-s","limit":7})");
+  host.execute(AddUser{.name = "bob", .role = Role::member}, {}, {});
+  host.execute(CreateToken{.name = "t", .hash = sha256_hex("bw_bob"), .user = "bob"}, {}, {});
+  const auto set = ask(net::Method::put, "/v1/quotas",
+                       R"({"scope":"user","of":"bob","kind":"requests-per-s","limit":7})");
   EXPECT_EQ(set.status, 200) << set.body;
+  token = "bw_bob";
   EXPECT_EQ(api.identify(head(net::Method::get, "/v1/jobs")).share->requests_per_s, 7);
 }
 
