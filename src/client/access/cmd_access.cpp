@@ -448,9 +448,10 @@ void add_access_commands(CommandTable& table) {
                    .example = "billow token create ci --scope submit --project vision --life 30d",
                    .run = token_create,
                    .usage = "NAME",
-                   .details = "A token cannot outlive the token or browser session that created "
-                              "it. Tokens for another user (--user) are for admins, and never for "
-                              "root\nor for the user who started the head.",
+                   .details =
+                       "A token expires no later than the token or browser session that "
+                       "created it. Tokens for another user (--user) are for admins, and never for "
+                       "root\nor for the user who started the head.",
                    .options = {token_options},
                    .operands = Operands::some,
                    .group = access_group});

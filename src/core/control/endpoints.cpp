@@ -227,6 +227,16 @@ Decision Decider::operator()(const DeployEndpoint& c) {
   if (const auto found = state.endpoints.find(c.name); found != state.endpoints.end()) {
     project = found->second.project;
     number = found->second.next_revision;
+    // Replicas of every revision run as the endpoint's user, so another's deploy or roll-back would
+    // run their commands under a foreign account.
+    const auto owner = state.users.find(found->second.user), user = state.users.find(c.user);
+    if (user != state.users.end() &&
+        (owner == state.users.end() || owner->second.unix_name != user->second.unix_name))
+      return fail(
+          Code::forbidden,
+          fmt::format("endpoint {} runs under the account of {}", c.name,
+                      owner == state.users.end() ? "a user who was removed" : owner->second.name),
+          fmt::format("let that user deploy it, or delete it first: billow delete {}", c.name));
   } else {
     if (state.endpoints.size() >= limits::endpoints_max)
       return fail(Code::exhausted, fmt::format("{} endpoints exist already, which is the limit",

@@ -210,5 +210,18 @@ TEST_F(Identity, WhoStartedTheHeadCannotBeDemotedOrRemoved) {
   EXPECT_EQ(state().user_by_name("ops")->role, Role::member);
 }
 
+// Replicas of older revisions run as the endpoint's user: whoever took it over would run their
+// code.
+TEST_F(Identity, NobodyDeploysARevisionOfAnEndpointUnderAnotherAccount) {
+  w.must(AddUser{"bo"});
+  w.must(SetMember{"default", "bo", Role::member});
+  DeployEndpoint deploy{.name = "chat", .user = state().user_by_name("bo")->id};
+  deploy.spec.argv = {"serve"};
+  w.must(deploy);
+  deploy.user = state().user_by_name("ana")->id;
+  EXPECT_FALSE(w.run(deploy)) << "an admin either";
+  EXPECT_EQ(state().endpoints.at("chat").user, state().user_by_name("bo")->id);
+}
+
 }  // namespace
 }  // namespace billow::control
