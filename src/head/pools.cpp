@@ -234,7 +234,7 @@ void Pools::issue_tokens(PoolId id, Duration life, const std::shared_ptr<Round>&
 void Pools::ask(pool::Pool& engine, const std::vector<pool::Order>& orders, Round& round) {
   for (std::size_t from = 0; from < orders.size(); from += asked_at_once) {
     const std::size_t to = std::min(orders.size(), from + asked_at_once);
-    std::vector<Status> made(to - from);
+    std::vector<pool::Ordered> made(to - from);
     std::vector<std::thread> threads;
     for (std::size_t i = from + 1; i < to; ++i)
       threads.emplace_back([&, i] { made[i - from] = engine.want(orders[i]); });
@@ -242,13 +242,13 @@ void Pools::ask(pool::Pool& engine, const std::vector<pool::Order>& orders, Roun
     for (std::thread& thread : threads)
       thread.join();
     for (std::size_t i = from; i < to; ++i) {
-      const Status& one = made[i - from];
+      const pool::Ordered& one = made[i - from];
       if (one)
         round.made.push_back(orders[i].machine.name);
-      else if (one.error().code == Code::unavailable)
+      else if (one.error().kind == RefusalKind::no_answer)
         round.error = one.error().message;
       else
-        round.refused.push_back({orders[i].machine.name, one.error().message});
+        round.refused.push_back({orders[i].machine.name, one.error().message, one.error().kind});
     }
   }
 }

@@ -46,10 +46,12 @@ runcmd:
                      order.token, order.machine.name, join);
 }
 
-Status CommandPool::want(const Order& order) {
+Ordered CommandPool::want(const Order& order) {
   const std::string user_data =
       fmt::format("{}/{}.cloud-init", options_.work_dir, order.machine.name);
-  BILLOW_TRY_VOID(write_file_atomic(user_data, cloud_init(order, settings_), 0600));
+  if (const Status written = write_file_atomic(user_data, cloud_init(order, settings_), 0600);
+      !written)
+    return refusal(written.error());
   auto done = process::run_command({.argv = {"/bin/sh", "-c", settings_.create_command},
                                     .env = {{"BILLOW_MACHINE", order.machine.name},
                                             {"BILLOW_POOL", settings_.name},
@@ -63,9 +65,9 @@ Status CommandPool::want(const Order& order) {
                                     .input = {}});
   ::unlink(user_data.c_str());  // it holds the join token
   if (!done)
-    return pass(done.error(), "create");
+    return refusal(std::move(done.error()).in("create"));
   if (done->code != 0)
-    return fail(Code::exhausted, done->complaint());
+    return std::unexpected(Refusal{RefusalKind::capacity, done->complaint()});
   return {};
 }
 

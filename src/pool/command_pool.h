@@ -13,7 +13,7 @@ class CommandPool final : public Pool {
  public:
   CommandPool(billow::Pool settings, Options options)
       : settings_(std::move(settings)), options_(std::move(options)) {}
-  Status want(const Order& order) override;
+  Ordered want(const Order& order) override;
   Result<std::vector<MachineSighting>> nodes() override;
   Status release(const MachineSighting& machine) override;
 

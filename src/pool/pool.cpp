@@ -5,6 +5,20 @@
 
 namespace billow::pool {
 
+std::unexpected<Refusal> refusal(const Error& error) {
+  return std::unexpected(
+      Refusal{error.code == Code::unavailable ? RefusalKind::no_answer : RefusalKind::capacity,
+              error.message});
+}
+
+Result<std::vector<Offer>> Pool::offers() {
+  return std::vector<Offer>{};
+}
+
+Result<Account> Pool::account() {
+  return fail(Code::unsupported, "pools of this kind have no account");
+}
+
 std::vector<std::string> Pool::reconcile(const std::vector<MachineSighting>& listed,
                                          const std::set<std::string>& known) {
   std::vector<std::string> strays;

@@ -4,6 +4,7 @@
 // was journaled before the provider was asked.
 #pragma once
 
+#include <expected>
 #include <memory>
 #include <set>
 #include <string>
@@ -27,17 +28,35 @@ struct Options {
   std::string billow;        // path of the program, for machines that share our file system
 };
 
+struct Refusal {
+  RefusalKind kind = RefusalKind::capacity;
+  std::string message;  // the provider's own words, with its error code
+};
+using Ordered = std::expected<void, Refusal>;
+// Code::unavailable: no answer; any other error: no capacity.
+std::unexpected<Refusal> refusal(const Error& error);
+
+// Whose account the credentials open, and what is wrong with it.
+struct Account {
+  std::string id;                     // "123456789012"
+  std::string identity;               // "arn:aws:iam::123456789012:user/billow"
+  std::string source;                 // where the credentials were found: "profile default"
+  std::vector<std::string> problems;  // missing rights and quotas, each with its remedy
+};
+
 class Pool {
  public:
   virtual ~Pool() = default;
-  // Orders a machine. Code::unavailable means that the provider did not answer and is asked again
-  // later; any other error means that it refused.
-  virtual Status want(const Order& order) = 0;
+  // Orders a machine. May be repeated with the same name and must not create a second one.
+  virtual Ordered want(const Order& order) = 0;
   // Lists every machine with our names, including those that have not started yet. An error is
   // never an empty list: all machines would be considered gone.
   virtual Result<std::vector<MachineSighting>> nodes() = 0;
   // Ends a machine. Ending one that no longer exists is not an error.
   virtual Status release(const MachineSighting& machine) = 0;
+  // What the provider rents at present, with prices. None: it has no list.
+  virtual Result<std::vector<Offer>> offers();
+  virtual Result<Account> account();
   // Releases the listed machines that were never ordered, and returns their names.
   std::vector<std::string> reconcile(const std::vector<MachineSighting>& listed,
                                      const std::set<std::string>& known);

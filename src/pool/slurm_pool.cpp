@@ -139,15 +139,15 @@ void SlurmPool::reap() {
                 [](int pid) { return ::waitpid(pid, nullptr, WNOHANG) != 0; });
 }
 
-Status SlurmPool::want(const Order& order) {
+Ordered SlurmPool::want(const Order& order) {
   if (start_at_once(order))
     return {};
   auto done = process::run_command(
       {.argv = arguments(order), .env = {}, .input = script(order), .timeout = slurm_timeout});
   if (!done)
-    return pass(done.error());
+    return refusal(done.error());
   if (done->code != 0)
-    return failed("sbatch", *done);
+    return refusal(failed("sbatch", *done).error());
   return {};
 }
 

@@ -17,7 +17,7 @@ class SlurmPool final : public Pool {
  public:
   SlurmPool(billow::Pool settings, Options options)
       : settings_(std::move(settings)), options_(std::move(options)) {}
-  Status want(const Order& order) override;
+  Ordered want(const Order& order) override;
   Result<std::vector<MachineSighting>> nodes() override;
   Status release(const MachineSighting& machine) override;
 

@@ -213,6 +213,7 @@ struct PoolSeen {
 struct OrderFailed {
   std::string machine;
   std::string reason;
+  RefusalKind kind = RefusalKind::capacity;
 };
 struct ReleaseMachine {
   std::string machine;

@@ -13,6 +13,7 @@
 #include "base/enums.h"
 #include "base/ids.h"
 #include "base/money.h"
+#include "core/model/offer.h"
 
 namespace billow {
 
@@ -65,8 +66,9 @@ struct Pool {
   std::vector<std::string> sbatch_args;
   std::string create_command, list_command, delete_command;
   // ---- the provider's last refusal
-  WallTime denied_until;  // the provider is not asked again before
-  std::string denied;     // why
+  WallTime denied_until;      // the provider is not asked again before
+  std::string denied;         // why
+  std::vector<Offer> offers;  // what may be ordered; empty: machines of `gpus` × `gpu_type`
 
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
@@ -97,6 +99,7 @@ struct Pool {
     v("delete_command", s.delete_command);
     v("denied_until_ns", s.denied_until);
     v("denied", s.denied);
+    v("offers", s.offers);
   }
 };
 
@@ -119,11 +122,12 @@ struct Machine {
   MachineState state = MachineState::wanted;
   WallTime wanted_at;
   WallTime here_at;
-  WallTime idle_since;   // since when none of its nodes has work; zero: busy, or not here
-  WallTime ends_at;      // when the provider ends it; zero: not known
-  std::string external;  // the provider's name for it: a Slurm job number, an instance id
-  std::string note;      // the provider's status of it: "PENDING (Resources)"
-  std::string reason;    // why it is released
+  WallTime idle_since;         // since when none of its nodes has work; zero: busy, or not here
+  WallTime ends_at;            // when the provider ends it; zero: not known
+  std::string external;        // the provider's name for it: a Slurm job number, an instance id
+  std::string note;            // the provider's status of it: "PENDING (Resources)"
+  std::string reason;          // why it is released
+  std::optional<Offer> offer;  // which of its pool's offers was ordered; absent: the pool has none
 
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
@@ -139,6 +143,7 @@ struct Machine {
     v("external", s.external);
     v("note", s.note);
     v("reason", s.reason);
+    v("offer", s.offer);
   }
 };
 
