@@ -11,8 +11,8 @@ std::unexpected<Refusal> refusal(const Error& error) {
               error.message});
 }
 
-Result<std::vector<Offer>> Pool::offers() {
-  return std::vector<Offer>{};
+Result<std::vector<MachineOffer>> Pool::offers() {
+  return std::vector<MachineOffer>{};
 }
 
 Result<Account> Pool::account() {

@@ -55,7 +55,7 @@ class Pool {
   // Ends a machine. Ending one that no longer exists is not an error.
   virtual Status release(const MachineSighting& machine) = 0;
   // What the provider rents at present, with prices. None: it has no list.
-  virtual Result<std::vector<Offer>> offers();
+  virtual Result<std::vector<MachineOffer>> offers();
   virtual Result<Account> account();
   // Releases the listed machines that were never ordered, and returns their names.
   std::vector<std::string> reconcile(const std::vector<MachineSighting>& listed,

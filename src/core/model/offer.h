@@ -11,7 +11,7 @@
 
 namespace billow {
 
-struct Offer {
+struct MachineOffer {
   std::string instance;  // the provider's name for this kind of machine: "p5.48xlarge"
   std::string region;    // "us-east-1"
   std::string zone;      // "us-east-1a"; empty: the provider chooses
@@ -23,7 +23,7 @@ struct Offer {
   Rate price;                   // of one machine; zero: not known
   WallTime priced_at;           // when the price was read; zero: not known
   std::string reservation;      // capacity that is paid for already; ordered before all others
-  bool operator==(const Offer&) const = default;
+  bool operator==(const MachineOffer&) const = default;
 
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {

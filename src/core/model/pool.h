@@ -66,9 +66,9 @@ struct Pool {
   std::vector<std::string> sbatch_args;
   std::string create_command, list_command, delete_command;
   // ---- the provider's last refusal
-  WallTime denied_until;      // the provider is not asked again before
-  std::string denied;         // why
-  std::vector<Offer> offers;  // what may be ordered; empty: machines of `gpus` × `gpu_type`
+  WallTime denied_until;             // the provider is not asked again before
+  std::string denied;                // why
+  std::vector<MachineOffer> offers;  // what may be ordered; empty: machines of `gpus` × `gpu_type`
 
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
@@ -122,12 +122,13 @@ struct Machine {
   MachineState state = MachineState::wanted;
   WallTime wanted_at;
   WallTime here_at;
-  WallTime idle_since;         // since when none of its nodes has work; zero: busy, or not here
-  WallTime ends_at;            // when the provider ends it; zero: not known
-  std::string external;        // the provider's name for it: a Slurm job number, an instance id
-  std::string note;            // the provider's status of it: "PENDING (Resources)"
-  std::string reason;          // why it is released
-  std::optional<Offer> offer;  // which of its pool's offers was ordered; absent: the pool has none
+  WallTime idle_since;   // since when none of its nodes has work; zero: busy, or not here
+  WallTime ends_at;      // when the provider ends it; zero: not known
+  std::string external;  // the provider's name for it: a Slurm job number, an instance id
+  std::string note;      // the provider's status of it: "PENDING (Resources)"
+  std::string reason;    // why it is released
+  std::optional<MachineOffer>
+      offer;  // which of its pool's offers was ordered; absent: the pool has none
 
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
