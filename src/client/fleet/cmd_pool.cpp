@@ -194,7 +194,7 @@ int pool_list(const Parsed& p) {
                   {"STATE"},
                   {"NODES", Table::Align::right},
                   {"GPUS", Table::Align::right},
-                  {"ENGINE NAME"},
+                  {"PROVIDER NAME"},
                   {"NOTE", Table::Align::left, 20}});
   for (const Json& pool : (*answer)["pools"].items()) {
     std::int64_t nodes = 0;
