@@ -154,6 +154,10 @@ struct MachineSighting {
   std::string external;
   std::string note;
   WallTime ends_at;
+  // Set if the provider accepted the order and then could not keep the machine; `note` says why.
+  // The order counts as refused, and the machine is released until it is no longer listed.
+  std::optional<RefusalKind> failed;
+  bool ended = false;  // nothing of it is left: it costs nothing and needs no release
   bool operator==(const MachineSighting&) const = default;
 };
 
