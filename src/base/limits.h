@@ -144,11 +144,25 @@ inline constexpr std::uint32_t pool_machines_max = 10'000;
 // Queued jobs examined for missing capacity; the rest waits behind them anyway.
 inline constexpr std::size_t pool_jobs_looked_at_max = 20'000;
 inline constexpr std::size_t pool_kinds_explained_max = 64;
+// A pool whose settings or credentials are wrong is asked again this seldom: somebody may have
+// mended them on the provider's side.
+inline constexpr Duration pool_settings_pause = minutes(15);
+// How long a refused offer is not ordered again (docs/adr/0017).
+inline constexpr Duration offer_capacity_pause = minutes(3);
+inline constexpr Duration offer_quota_pause = minutes(10);
+inline constexpr Duration offer_missing_pause = hours(23);
+inline constexpr std::size_t pool_offers_max = 4096;
+inline constexpr Duration pool_offers_every = hours(6);  // prices change
+inline constexpr Duration pool_offers_retry = minutes(1);
+inline constexpr std::size_t pool_program_bytes_max = std::size_t{1} << 30;
+inline constexpr std::size_t pool_refusals_max = 512;
+inline constexpr Duration pool_refusal_kept = hours(1);  // for `explain`
+// A rented machine whose agent has not connected by then is given back. The machine ends itself a
+// little earlier (pool/boot.h).
+inline constexpr Duration pool_join_max = minutes(20);
 inline constexpr Duration pool_denied_pause = minutes(5);  // after the provider refused
 // A requested machine is kept at least this long.
 inline constexpr Duration pool_second_thoughts = seconds(10);
-// The provider may list a new machine this late.
-inline constexpr Duration pool_list_lag = seconds(15);
 // Before an allocation ends, nothing new starts in it for this long.
 inline constexpr Duration pool_end_margin = minutes(5);
 // Before an allocation ends, jobs that still run are requeued.

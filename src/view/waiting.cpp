@@ -152,6 +152,8 @@ Json explain_document(const control::State& state,
     answer.because(job.state == JobState::running ? "running" : "held", job.reason);
     answer.earliest = time_or_null(job.not_before);
   }
+  for (const std::string& note : control::order_notes(state, job, at.now))
+    answer.because("order", note);
   if (std::string away = away_note(state, job, at.billed); !away.empty())
     answer.because("node", std::move(away));
   for (const std::string& note : control::fabric_notes(state, job))

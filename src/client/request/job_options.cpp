@@ -130,6 +130,19 @@ Status cpus(const Given& g) {
   g.spec.resources.cpu_milli = *milli;
   return {};
 }
+// "3.00", "$3.00" or "3.00/gpu-h".
+Status max_price(const Given& g) {
+  std::string_view text = g.value;
+  if (text.ends_with("/gpu-h"))
+    text.remove_suffix(6);
+  const auto price = parse_usd(text);
+  if (!price)
+    return in_option(price.error(), g.name, g.value);
+  if (price->value <= 0)
+    return fail(Code::invalid, fmt::format("--max-price must be greater than 0, not {}", g.value));
+  g.spec.place.max_price = *price;
+  return {};
+}
 Status fabrics(const Given& g) {
   BILLOW_TRY_VOID(set_names(g.spec.place.fabrics, g));
   for (std::string& fabric : g.spec.place.fabrics)
@@ -269,6 +282,16 @@ constexpr JobOption job_option_table[] = {
      [](const Given& g) {
        return set_names(g.spec.place.pools, g);
      }},
+    {{"cloud", 0, "NAME", "use only nodes of this cloud: aws, gcp, azure, lambda, …"},
+     "JobSpec.node_labels",
+     [](const Given& g) -> Status {
+       g.spec.node_labels.insert_or_assign("cloud", std::string(g.value));
+       return {};
+     }},
+    {{"max-price", 0, "USD",
+      "rent no machine that costs more per GPU and hour, e.g. 3.00 or 3.00/gpu-h"},
+     "PlaceWish.max_price_nano_usd_per_gpu_h",
+     max_price},
     {{"fabric", 0, "A,B", "use only nodes with this network: infiniband, roce, efa, tcp"},
      "PlaceWish.fabrics",
      fabrics},

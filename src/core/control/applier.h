@@ -134,6 +134,9 @@ struct Applier {
   void operator()(const MachineSeen& e);
   void operator()(const MachineReleased& e);
   void operator()(const MachineGone& e);
+  void operator()(const OfferRefused& e);
+  void operator()(const PoolOffersSet& e);
+  void operator()(const PoolRetried& e);
 
   // ---- money (apply_money.cpp)
   void operator()(const PriceSet& e);

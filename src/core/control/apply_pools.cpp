@@ -1,5 +1,8 @@
 // Folds the events of pools and their machines. A machine is idle from the moment its last node
 // lost its last task. That moment is part of the state, so a head that restarts continues to count.
+#include <algorithm>
+
+#include "base/limits.h"
 #include "core/control/applier.h"
 #include "core/control/decide/decider.h"
 
@@ -100,6 +103,31 @@ void Applier::operator()(const MachineReleased& e) {
 
 void Applier::operator()(const MachineGone& e) {
   state.machines.erase(e.machine);
+}
+
+void Applier::operator()(const OfferRefused& e) {
+  std::vector<OfferRefusal>& refusals = state.pools.at(e.pool).refusals;
+  refusals.push_back(e.refusal);
+  std::erase_if(refusals, [&](const OfferRefusal& r) {
+    return r.until <= event.at && r.at + limits::pool_refusal_kept < event.at;
+  });
+  while (refusals.size() > limits::pool_refusals_max) {
+    // One that has expired, or else the oldest.
+    const auto expired = std::find_if(refusals.begin(), refusals.end(),
+                                      [&](const OfferRefusal& r) { return r.until <= event.at; });
+    refusals.erase(expired == refusals.end() ? refusals.begin() : expired);
+  }
+}
+
+void Applier::operator()(const PoolOffersSet& e) {
+  state.pools.at(e.pool).offers = e.offers;
+}
+
+void Applier::operator()(const PoolRetried& e) {
+  Pool& pool = state.pools.at(e.pool);
+  pool.refusals.clear();
+  pool.denied.clear();
+  pool.denied_until = {};
 }
 
 }  // namespace billow::control

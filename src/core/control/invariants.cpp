@@ -1,6 +1,8 @@
 // Invariants of the state, checked after every event by tests and the simulator. Too slow for the
 // head.
 #include <fmt/format.h>
+
+#include "base/limits.h"
 #include <algorithm>
 
 #include "core/control/quotas.h"
@@ -172,9 +174,21 @@ Status check_nodes(const State& state) {
   for (const auto& [id, pool] : state.pools)
     if (pool.id != id || !pool.capabilities)
       return broken(fmt::format("pool {} has the wrong key or no capabilities", pool.name));
+  for (const auto& [id, pool] : state.pools)
+    if (pool.refusals.size() > limits::pool_refusals_max)
+      return broken(fmt::format("pool {} remembers too many refusals", pool.name));
+  std::map<PoolId, std::uint32_t> rented;
   for (const auto& [name, machine] : state.machines) {
     if (machine.name != name || !state.pools.contains(machine.pool))
       return broken(fmt::format("machine {} has no pool", name));
+    const Pool& pool = state.pools.at(machine.pool);
+    if (machine.offer.has_value() != pool.capabilities->from_offers)
+      return broken(fmt::format("machine {} and its pool disagree about offers", name));
+    if (machine.offer && machine.gpus != machine.offer->gpus)
+      return broken(fmt::format("machine {} has other GPUs than its offer", name));
+    rented[machine.pool] += machine.offer ? machine.nodes : 0;
+    if (rented[machine.pool] > pool.machines_max)
+      return broken(fmt::format("pool {} has more machines than it may have", pool.name));
     if (machine.idle_since && machine.state == MachineState::wanted)
       return broken(fmt::format("machine {} is idle before it is here", name));
   }

@@ -33,6 +33,21 @@ const PriceRule* rule(const State& state, const std::string& of) {
   return found == state.money.prices.end() ? nullptr : &found->second;
 }
 
+// What the provider takes for the whole machine: by the offer it was ordered from, else by its
+// pool.
+Rate machine_price(const State& state, const Node& node) {
+  const auto pool = state.pools.find(node.pool);
+  if (pool == state.pools.end())
+    return {};
+  // "aws-7", or "aws-7.0" of a machine of several nodes.
+  auto machine = state.machines.find(node.offer.name);
+  if (machine == state.machines.end())
+    machine = state.machines.find(node.offer.name.substr(0, node.offer.name.rfind('.')));
+  if (machine != state.machines.end() && machine->second.pool == node.pool && machine->second.offer)
+    return machine->second.offer->price;
+  return pool->second.price;
+}
+
 // The price per GPU: set for this node or its pool; else the pool's price of its machines; else set
 // for the type.
 template <class Pick>
@@ -48,9 +63,8 @@ std::optional<Rate> narrowest(const State& state,
     return rate;
   if (const auto rate = set("pool:" + pool_of(state, node)))
     return rate;
-  if (const auto pool = state.pools.find(node.pool);
-      pool != state.pools.end() && pool->second.price.nano_usd_per_s > 0)
-    return Rate{pool->second.price.nano_usd_per_s /
+  if (const Rate machine = machine_price(state, node); machine.nano_usd_per_s > 0)
+    return Rate{machine.nano_usd_per_s /
                 static_cast<std::int64_t>(std::max<std::size_t>(1, node.offer.gpus.size()))};
   return set("gpu:" + std::string(gpu_type));
 }

@@ -1,11 +1,12 @@
 // Which machines to order and which to give back. Pure, and run about once a second: jobs that wait
 // for free capacity are packed, in queue order, into the machines that are on their way; what does
-// not fit is ordered from the first pool that could run it. A pool that refused is not asked for a
-// while. A pool that is slow is not waited for: the next one is asked as well.
+// not fit is ordered from the first pool that could run it, or from the cheapest offer of all pools
+// with offers (decide/offers.h). A pool or offer that was refused is not asked for a while. One
+// that is slow is not waited for: the next one is asked as well.
 //
 // A gang gets whole machines: all its nodes in one order where the provider can do that, else one
-// order for each node. Single jobs are added up, and a provider that sizes machines to demand is
-// asked for as few GPUs as they need.
+// order for each node, all at one place. Single jobs are added up, and a provider that sizes
+// machines to demand is asked for as few GPUs as they need.
 #include <fmt/format.h>
 #include <algorithm>
 
@@ -13,6 +14,7 @@
 #include "base/text.h"
 #include "core/control/decide/decider.h"
 #include "core/control/decide/node_gone.h"
+#include "core/control/decide/offers.h"
 
 namespace billow::control {
 namespace {
@@ -28,27 +30,20 @@ struct Bin {
   std::string gpu_type;
   std::int64_t free_milli = 0;
   std::int32_t tasks_free = gpuless_tasks_per_node;
-  const Pool* pool = nullptr;
+  Source source;
   bool slow = false;
   bool used = false;
   bool for_gangs_only = false;
 };
 
-std::int64_t milli_of(const Resources& r, std::int32_t pool_gpus) {
+std::int64_t milli_of(const Resources& r, std::int32_t machine_gpus) {
   if (r.whole_node)
-    return std::int64_t{1000} * std::max(1, pool_gpus);
+    return std::int64_t{1000} * std::max(1, machine_gpus);
   if (r.gpus == 0)
     return 0;
   if (r.gpus == 1 && !r.share.whole())
     return r.share.milli > 0 ? r.share.milli : 1000;
   return std::int64_t{1000} * r.gpus;
-}
-
-bool type_fits(const Resources& r, const std::string& type) {
-  if (r.gpus == 0)
-    return true;
-  return !type.empty() && (r.gpu_types.empty() || std::find(r.gpu_types.begin(), r.gpu_types.end(),
-                                                            type) != r.gpu_types.end());
 }
 
 // Whether more machines would help: a job held back by a quota or a budget must not rent any.
@@ -83,14 +78,8 @@ class Planner {
   Planner(const State& state, const Context& context)
       : state_(state), now_(context.now), next_machine_(state.next_machine) {
     for (const auto& [id, pool] : state.pools)
-      pools_.push_back(&pool);
-    std::sort(pools_.begin(), pools_.end(), [](const Pool* a, const Pool* b) {
-      const auto price = [](const Pool* p) {
-        return p->price.nano_usd_per_s > 0 ? p->price.nano_usd_per_s : INT64_MAX;
-      };
-      return std::tuple(a->order, price(a), a->id.value) <
-             std::tuple(b->order, price(b), b->id.value);
-    });
+      for (const Source& source : sources_of(pool))
+        sources_.push_back(source);
     for (const auto& [name, machine] : state.machines) {
       count_[machine.pool] += machine.nodes;
       const Pool& pool = state.pools.at(machine.pool);
@@ -98,13 +87,14 @@ class Planner {
       if (machine.state != MachineState::wanted && !is_arriving(machine, pool) && !part_of_gang)
         continue;
       const bool slow = !part_of_gang && machine.wanted_at + pool.patience < now_;
+      const Source source = source_of(machine, pool);
       if (slow)
-        slow_[machine.pool] = true;
+        slow_.push_back(source);
       for (std::uint32_t i = 0; i < machine.nodes; ++i)
         bins_.push_back({.machine = name,
-                         .gpu_type = pool.gpu_type,
+                         .gpu_type = source.gpu_type(),
                          .free_milli = std::int64_t{1000} * machine.gpus,
-                         .pool = &pool,
+                         .source = source,
                          .slow = slow,
                          .for_gangs_only = part_of_gang});
     }
@@ -112,11 +102,7 @@ class Planner {
 
   Events plan() {
     jobs();
-    for (const Pool* pool : pools_) {
-      while (takes_orders(*pool) && count_[pool->id] < pool->machines_min)
-        order(*pool, 1, pool->gpus,
-              fmt::format("pool {} keeps {}", pool->name, pool->machines_min));
-    }
+    keep_minimum();
     give_back();
     return std::move(events_);
   }
@@ -143,8 +129,19 @@ class Planner {
     }
     return false;
   }
-  bool takes_orders(const Pool& pool) const {
-    return pool.state == PoolState::active && pool.denied_until <= now_;
+  bool takes_orders(const Source& source) const {
+    const Pool& pool = *source.pool;
+    return pool.state == PoolState::active && pool.denied_until <= now_ &&
+           !(source.offer && refusal_of(pool, *source.offer, now_));
+  }
+  // A machine of the same kind at the same place is late: another would be as late.
+  bool is_slow(const Source& source) const {
+    return std::any_of(slow_.begin(), slow_.end(), [&](const Source& late) {
+      return late.pool == source.pool &&
+             (!late.offer || !source.offer ||
+              (same_place(late, source) && late.offer->instance == source.offer->instance &&
+               late.offer->spot == source.offer->spot));
+    });
   }
 
   // Single jobs whose GPUs are added up before a machine is ordered for them.
@@ -162,6 +159,7 @@ class Planner {
     std::size_t looked = 0;
     std::map<Kind, bool> waits;
     std::map<PoolId, Singles> singles;
+    add_up_waiting();
     for (const auto& [id, job] : state_.jobs) {
       if (++looked > limits::pool_jobs_looked_at_max)
         break;
@@ -172,25 +170,72 @@ class Planner {
         at->second = waits_for_capacity(state_, job, now_);
       if (!at->second || pack(*job.spec))
         continue;
-      if (const Pool* pool = choose(*job.spec))
-        order_for(job, *pool, singles[pool->id]);
+      if (unserved_.contains(kind_of(job)))
+        continue;
+      if (const auto source = choose(*job.spec))
+        order_for(job, *source, singles[source->pool->id]);
+      else
+        unserved_.insert(kind_of(job));
     }
     for (auto& [id, sum] : singles)
       order_for_singles(state_.pools.at(id), sum);
   }
 
-  void order_for(const Job& job, const Pool& pool, Singles& singles) {
+  // GPUs that single jobs wait for, by the types they accept: they share the machines that are
+  // ordered for them.
+  void add_up_waiting() {
+    std::size_t looked = 0;
+    for (const auto& [id, job] : state_.jobs) {
+      if (++looked > limits::pool_jobs_looked_at_max)
+        break;
+      if (job.state == JobState::queued && job.spec->nodes == 1)
+        waiting_milli_[job.spec->resources.gpu_types] += milli_of(job.spec->resources, 1);
+    }
+  }
+  std::int64_t useful_gpus(const JobSpec& spec, const Source& source) const {
+    const Resources& r = spec.resources;
+    if (r.takes_node())
+      return source.gpus();
+    if (spec.nodes > 1)
+      return r.gpus;
+    const auto waiting = waiting_milli_.find(r.gpu_types);
+    const std::int64_t milli =
+        waiting == waiting_milli_.end() ? milli_of(r, source.gpus()) : waiting->second;
+    return (milli + 999) / 1000;
+  }
+
+  void keep_minimum() {
+    for (const auto& [id, pool] : state_.pools) {
+      while (count_[id] < pool.machines_min) {
+        const Source* best = nullptr;
+        for (const Source& source : sources_) {
+          if (source.pool != &pool || !takes_orders(source))
+            continue;
+          if (!best || price_per_useful_gpu(source, source.gpus()) <
+                           price_per_useful_gpu(*best, best->gpus()))
+            best = &source;
+        }
+        if (!best)
+          break;
+        order(*best, 1, best->gpus(), JobId{},
+              fmt::format("pool {} keeps {}", pool.name, pool.machines_min));
+      }
+    }
+  }
+
+  void order_for(const Job& job, const Source& source, Singles& singles) {
     const JobSpec& spec = *job.spec;
-    const PoolCapabilities can = pool.capabilities.value_or(PoolCapabilities{});
+    PoolCapabilities can = source.pool->capabilities.value_or(PoolCapabilities{});
+    can.sizes_to_demand = can.sizes_to_demand && !source.offer;
     if (spec.nodes > 1) {
       const std::string why = fmt::format("job {} waits for {} nodes", job.id.value, spec.nodes);
       const std::uint32_t orders = can.several_nodes_at_once ? 1 : spec.nodes;
       for (std::uint32_t i = 0; i < orders; ++i)
-        order(pool, spec.nodes / orders, pool.gpus, why);
+        order(source, spec.nodes / orders, source.gpus(), job.id, why);
       (void)pack(spec);
       return;
     }
-    const std::int64_t milli = milli_of(spec.resources, pool.gpus);
+    const std::int64_t milli = milli_of(spec.resources, source.gpus());
     if (can.sizes_to_demand && milli > 0) {
       singles.milli += milli;
       singles.largest_milli = std::max(singles.largest_milli, milli);
@@ -198,7 +243,7 @@ class Planner {
         singles.first = job.id;
       return;
     }
-    order(pool, 1, can.sizes_to_demand ? 0 : pool.gpus,
+    order(source, 1, can.sizes_to_demand ? 0 : source.gpus(), job.id,
           fmt::format("job {} waits for free capacity", job.id.value));
     (void)pack(spec);
   }
@@ -208,7 +253,8 @@ class Planner {
       const std::int64_t wanted = std::max(sum.largest_milli, sum.milli);
       const auto gpus =
           static_cast<std::int32_t>(std::min<std::int64_t>(pool.gpus, (wanted + 999) / 1000));
-      order(pool, 1, gpus, fmt::format("job {} waits for free capacity", sum.first.value));
+      order({.pool = &pool}, 1, gpus, sum.first,
+            fmt::format("job {} waits for free capacity", sum.first.value));
       sum.milli -= std::int64_t{1000} * gpus;
     }
   }
@@ -219,22 +265,11 @@ class Planner {
     for (const bool slow : {false, true}) {
       if (slow && choose(spec))
         return false;
-      std::vector<Bin*> chosen;
-      for (Bin& bin : bins_) {
-        if (chosen.size() == spec.nodes)
-          break;
-        if ((bin.slow && !slow) || (bin.for_gangs_only && spec.nodes < 2))
-          continue;
-        const std::int64_t milli = milli_of(spec.resources, bin.pool->gpus);
-        if (!type_fits(spec.resources, bin.gpu_type) || !labels_fit(spec, *bin.pool) ||
-            bin.free_milli < milli || (milli == 0 && bin.tasks_free == 0))
-          continue;
-        chosen.push_back(&bin);
-      }
-      if (chosen.size() < spec.nodes)
+      const std::vector<Bin*> chosen = bins_for(spec, slow);
+      if (chosen.empty())
         continue;
       for (Bin* bin : chosen) {
-        bin->free_milli -= milli_of(spec.resources, bin->pool->gpus);
+        bin->free_milli -= milli_of(spec.resources, bin->source.gpus());
         --bin->tasks_free;
         bin->used = true;
       }
@@ -243,27 +278,70 @@ class Planner {
     return false;
   }
 
-  const Pool* choose(const JobSpec& spec) {
-    for (const Pool* pool : pools_)
-      if (takes_orders(*pool) && !slow_[pool->id] && could_run(spec, *pool) &&
-          count_[pool->id] + spec.nodes <= pool->machines_max)
-        return pool;
-    return nullptr;
+  // As many bins as the job has nodes, all at one place; none if they do not suffice.
+  std::vector<Bin*> bins_for(const JobSpec& spec, bool slow) {
+    std::vector<Bin*> usable;
+    for (Bin& bin : bins_) {
+      const bool rented = bin.source.offer != nullptr;
+      if (usable.size() == spec.nodes && !rented)
+        break;
+      if ((bin.slow && !slow) || (bin.for_gangs_only && spec.nodes < 2))
+        continue;
+      const Resources& r = spec.resources;
+      const std::int64_t milli = milli_of(r, bin.source.gpus());
+      const bool type_fits = r.gpus == 0 || !bin.gpu_type.empty();
+      if (type_fits && fits(spec, bin.source) && bin.free_milli >= milli &&
+          (milli > 0 || bin.tasks_free > 0))
+        usable.push_back(&bin);
+    }
+    for (std::size_t first = 0; first + spec.nodes <= usable.size(); ++first) {
+      std::vector<Bin*> chosen;
+      for (std::size_t i = first; i < usable.size() && chosen.size() < spec.nodes; ++i)
+        if (same_place(usable[first]->source, usable[i]->source))
+          chosen.push_back(usable[i]);
+      if (chosen.size() == spec.nodes)
+        return chosen;
+    }
+    return {};
   }
 
-  void order(const Pool& pool, std::uint32_t nodes, std::int32_t gpus, std::string why) {
+  // The best source that takes orders: by the administrator's order, then by price.
+  std::optional<Source> choose(const JobSpec& spec) {
+    const Source* best = nullptr;
+    std::tuple<std::int32_t, std::int64_t, std::uint64_t> best_key;
+    for (const Source& source : sources_) {
+      const Pool& pool = *source.pool;
+      if (count_[pool.id] + spec.nodes > pool.machines_max || !fits(spec, source) ||
+          !takes_orders(source) || is_slow(source))
+        continue;
+      const std::tuple key(pool.order, price_per_useful_gpu(source, useful_gpus(spec, source)),
+                           pool.id.value);
+      if (best && best_key <= key)
+        continue;
+      best = &source;
+      best_key = key;
+    }
+    return best ? std::optional(*best) : std::nullopt;
+  }
+
+  void order(
+      const Source& source, std::uint32_t nodes, std::int32_t gpus, JobId job, std::string why) {
+    const Pool& pool = *source.pool;
     Machine machine;
     machine.name = fmt::format("{}-{}", pool.name, next_machine_++);
     machine.pool = pool.id;
+    machine.job = job;
+    if (source.offer)
+      machine.offer = *source.offer;
     machine.nodes = nodes;
     machine.gpus = gpus;
     machine.wanted_at = now_;
     count_[pool.id] += nodes;
     for (std::uint32_t i = 0; i < nodes; ++i)
       bins_.push_back({.machine = machine.name,
-                       .gpu_type = gpus > 0 ? pool.gpu_type : "",
+                       .gpu_type = gpus > 0 ? source.gpu_type() : "",
                        .free_milli = std::int64_t{1000} * gpus,
-                       .pool = &pool,
+                       .source = source,
                        .used = true});
     events_.push_back(MachineWanted{std::move(machine), std::move(why)});
   }
@@ -286,6 +364,9 @@ class Planner {
           if (!needed.contains(name) && count_[machine.pool] > pool.machines_min &&
               machine.wanted_at + limits::pool_second_thoughts < now_)
             release("no job waits for it any more");
+          else if (machine.offer && machine.wanted_at + limits::pool_join_max < now_)
+            release(fmt::format("its agent did not connect within {}",
+                                format_duration(limits::pool_join_max)));
           break;
         case MachineState::here:
           if (machine.ends_at && machine.ends_at - limits::pool_end_margin < now_)
@@ -303,9 +384,11 @@ class Planner {
   const State& state_;
   WallTime now_;
   std::uint64_t next_machine_;
-  std::vector<const Pool*> pools_;
+  std::vector<Source> sources_;  // everything that may be ordered
   std::map<PoolId, std::uint32_t> count_;
-  std::map<PoolId, bool> slow_;
+  std::vector<Source> slow_;
+  std::map<std::vector<std::string>, std::int64_t> waiting_milli_;
+  std::set<Kind> unserved_;  // nothing can be ordered for them in this plan
   std::vector<Bin> bins_;
   Events events_;
 };
@@ -318,6 +401,55 @@ Decision Decider::operator()(const PlanPools&) {
   return Planner(state, context).plan();
 }
 
+namespace {
+
+std::string pool_note(const State& state, const Job& job, const Pool& pool, WallTime now) {
+  std::uint32_t machines = 0;
+  const Machine* coming = nullptr;
+  for (const auto& [name, machine] : state.machines) {
+    if (machine.pool != pool.id)
+      continue;
+    machines += machine.nodes;
+    if (machine.state == MachineState::wanted && (!coming || machine.wanted_at < coming->wanted_at))
+      coming = &machine;
+  }
+  if (pool.denied_until > now)
+    return fmt::format("Pool {} refused ({}). It is asked again in {}.", pool.name, pool.denied,
+                       format_duration(pool.denied_until - now));
+  if (coming)
+    return fmt::format("Pool {}: {} was ordered {} ago{}{}.{}", pool.name, coming->name,
+                       format_duration(now - coming->wanted_at),
+                       coming->offer ? ": " + offer_text(*coming->offer) : "",
+                       coming->note.empty() ? "" : ": " + coming->note,
+                       coming->wanted_at + pool.patience < now
+                           ? " It is slow, so the next pool is asked as well."
+                           : "");
+  if (machines + job.spec->nodes > pool.machines_max)
+    return fmt::format("Pool {} is full: {} of at most {} machines exist.", pool.name, machines,
+                       pool.machines_max);
+  if (pool.capabilities && pool.capabilities->from_offers && pool.offers.empty())
+    return fmt::format("Pool {} has no offers yet: its provider is being asked.", pool.name);
+  return {};
+}
+
+const char* answer_text(RefusalKind kind) {
+  switch (kind) {
+    case RefusalKind::no_answer:
+      return "no answer";
+    case RefusalKind::capacity:
+      return "no capacity";
+    case RefusalKind::quota:
+      return "quota exceeded";
+    case RefusalKind::not_offered:
+      return "not offered";
+    case RefusalKind::settings:
+      return "wrong settings";
+  }
+  return "refused";
+}
+
+}  // namespace
+
 std::vector<std::string> pool_notes(const State& state, const Job& job, WallTime now) {
   std::vector<std::string> notes;
   if (job.state != JobState::queued)
@@ -325,30 +457,40 @@ std::vector<std::string> pool_notes(const State& state, const Job& job, WallTime
   for (const auto& [id, pool] : state.pools) {
     if (pool.state == PoolState::removing || !could_run(*job.spec, pool))
       continue;
-    std::uint32_t machines = 0;
-    const Machine* coming = nullptr;
-    for (const auto& [name, machine] : state.machines) {
-      if (machine.pool != id)
-        continue;
-      machines += machine.nodes;
-      if (machine.state == MachineState::wanted &&
-          (!coming || machine.wanted_at < coming->wanted_at))
-        coming = &machine;
-    }
-    if (pool.denied_until > now)
-      notes.push_back(fmt::format("Pool {} refused ({}). It is asked again in {}.", pool.name,
-                                  pool.denied, format_duration(pool.denied_until - now)));
-    else if (coming)
-      notes.push_back(fmt::format("Pool {}: {} was ordered {} ago{}.{}", pool.name, coming->name,
-                                  format_duration(now - coming->wanted_at),
-                                  coming->note.empty() ? "" : ": " + coming->note,
-                                  coming->wanted_at + pool.patience < now
-                                      ? " It is slow, so the next pool is asked as well."
-                                      : ""));
-    else if (machines + job.spec->nodes > pool.machines_max)
-      notes.push_back(fmt::format("Pool {} is full: {} of at most {} machines exist.", pool.name,
-                                  machines, pool.machines_max));
+    if (std::string note = pool_note(state, job, pool, now); !note.empty())
+      notes.push_back(std::move(note));
   }
+  return notes;
+}
+
+std::vector<std::string> order_notes(const State& state, const Job& job, WallTime now) {
+  std::vector<std::pair<WallTime, std::string>> asked;
+  const WallTime until = job.started_at ? job.started_at : now;
+  for (const auto& [id, pool] : state.pools) {
+    std::vector<const OfferRefusal*> answers;
+    for (const OfferRefusal& refusal : pool.refusals)
+      if (refusal.at >= job.submitted_at && refusal.at <= until &&
+          fits(*job.spec, {.pool = &pool, .offer = &refusal.offer}))
+        answers.push_back(&refusal);
+    for (const OfferRefusal* r : answers)
+      asked.emplace_back(
+          r->at, fmt::format("Asked {} for {} {} ago: {} ({}){}.", pool.name, offer_text(r->offer),
+                             format_duration(now - r->at), answer_text(r->kind), r->reason,
+                             r->until > now ? fmt::format("; asked again in {} at the earliest",
+                                                          format_duration(r->until - now))
+                                            : ""));
+  }
+  // Those of one moment stay in the order of their journal.
+  std::stable_sort(asked.begin(), asked.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<std::string> notes;
+  for (auto& [at, text] : asked)
+    notes.push_back(std::move(text));
+  for (const auto& [name, machine] : state.machines)
+    if (machine.offer && machine.job == job.id && machine.state == MachineState::here)
+      notes.push_back(fmt::format("Rented {}: {}; its agent connected {} after the order.", name,
+                                  offer_text(*machine.offer),
+                                  format_duration(machine.here_at - machine.wanted_at)));
   return notes;
 }
 

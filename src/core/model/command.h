@@ -219,6 +219,20 @@ struct ReleaseMachine {
   std::string machine;
   std::string reason;
 };
+// What the provider rents at present. Replaces the pool's offers.
+struct SetOffers {
+  PoolId pool;
+  std::vector<MachineOffer> offers;
+};
+// The provider did not say what it rents.
+struct OffersFailed {
+  PoolId pool;
+  std::string reason;
+};
+// Forgets what the provider refused: somebody has changed its settings.
+struct RetryPool {
+  std::string name;
+};
 // Decides from the queue, the machines and the clock what to order and what to give back.
 struct PlanPools {};
 
@@ -415,7 +429,10 @@ struct CommandKinds : Kinds<StartHead,
                             RemoveVolume,
                             ImageFound,
                             SetQuota,
-                            RemoveQuota> {};
+                            RemoveQuota,
+                            SetOffers,
+                            OffersFailed,
+                            RetryPool> {};
 using Command = OneOf<CommandKinds>;
 
 }  // namespace billow

@@ -11,10 +11,10 @@
 #include "core/model/event_endpoints.h"
 #include "core/model/event_jobs.h"
 #include "core/model/event_money.h"
+#include "core/model/event_pools.h"
 #include "core/model/job.h"
 #include "core/model/node.h"
 #include "core/model/one_of.h"
-#include "core/model/pool.h"
 #include "core/model/quota.h"
 #include "core/model/reservation.h"
 
@@ -234,86 +234,6 @@ struct ScheduleFired {
     v("job", s.job);
     v("next_at_ns", s.next_at);
     v("skipped", s.skipped);
-  }
-};
-
-// ---- pools
-struct PoolAdded {
-  static constexpr const char* kind = "pool_added";
-  Pool pool;
-  template <class S, class V>
-  static constexpr void fields(S& s, V& v) {
-    v("pool", s.pool);
-  }
-};
-struct PoolRemoved {
-  static constexpr const char* kind = "pool_removed";
-  PoolId pool;
-  template <class S, class V>
-  static constexpr void fields(S& s, V& v) {
-    v("pool", s.pool);
-  }
-};
-// The provider refused an order and is not asked again before `until`; or, with `removing`, the
-// pool no longer orders anything. Version 0.1 had only `until` and wrote INT64_MAX for the latter.
-struct PoolDenied {
-  static constexpr const char* kind = "pool_denied";
-  PoolId pool;
-  std::string reason;
-  WallTime until;
-  bool removing = false;
-  template <class S, class V>
-  static constexpr void fields(S& s, V& v) {
-    v("pool", s.pool);
-    v("reason", s.reason);
-    v("until_ns", s.until);
-    v("removing", s.removing);
-  }
-};
-// Written before the provider is asked.
-struct MachineWanted {
-  static constexpr const char* kind = "machine_wanted";
-  Machine machine;
-  std::string why;
-  template <class S, class V>
-  static constexpr void fields(S& s, V& v) {
-    v("machine", s.machine);
-    v("why", s.why);
-  }
-};
-struct MachineSeen {
-  static constexpr const char* kind = "machine_seen";
-  std::string machine;
-  std::string external;
-  std::string note;
-  WallTime ends_at;
-  template <class S, class V>
-  static constexpr void fields(S& s, V& v) {
-    v("machine", s.machine);
-    v("external", s.external);
-    v("note", s.note);
-    v("ends_at_ns", s.ends_at);
-  }
-};
-struct MachineReleased {
-  static constexpr const char* kind = "machine_released";
-  std::string machine;
-  std::string reason;
-  template <class S, class V>
-  static constexpr void fields(S& s, V& v) {
-    v("machine", s.machine);
-    v("reason", s.reason);
-  }
-};
-// The provider no longer has it (or never created it).
-struct MachineGone {
-  static constexpr const char* kind = "machine_gone";
-  std::string machine;
-  std::string reason;
-  template <class S, class V>
-  static constexpr void fields(S& s, V& v) {
-    v("machine", s.machine);
-    v("reason", s.reason);
   }
 };
 
@@ -565,7 +485,10 @@ struct EventKinds : Kinds<HeadStarted,
                           TokenBound,
                           TokenUsed,
                           JobEntered,
-                          AccessDenied> {};
+                          AccessDenied,
+                          OfferRefused,
+                          PoolOffersSet,
+                          PoolRetried> {};
 using EventBody = OneOf<EventKinds>;
 
 struct Event {

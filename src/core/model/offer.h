@@ -57,4 +57,26 @@ BILLOW_ENUM_NAMES(RefusalKind,
                   {RefusalKind::not_offered, "not_offered"},
                   {RefusalKind::settings, "settings"});
 
+// An offer that the provider refused. It stands for every offer of the same scope
+// (core/control/decide/offers.h) until it expires, and is kept a while longer for `explain`.
+struct OfferRefusal {
+  MachineOffer offer;
+  RefusalKind kind = RefusalKind::capacity;
+  std::string reason;  // the provider's own words
+  WallTime at;
+  WallTime until;       // offers of its scope are not ordered before
+  std::string machine;  // the order that was refused
+  bool operator==(const OfferRefusal&) const = default;
+
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("offer", s.offer);
+    v("kind", s.kind);
+    v("reason", s.reason);
+    v("at_ns", s.at);
+    v("until_ns", s.until);
+    v("machine", s.machine);
+  }
+};
+
 }  // namespace billow

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/enums.h"
+#include "base/money.h"
 
 namespace billow {
 
@@ -29,6 +30,7 @@ struct PlaceWish {
   bool close_required = false;   // false: preferred
   bool nvlink_required = false;  // the GPUs of one task reach each other over NVLink
   Spread spread = Spread::pack;
+  NanoUsd max_price;  // of one GPU for one hour, on rented machines; zero: no limit
 
   bool operator==(const PlaceWish&) const = default;
   template <class S, class V>
@@ -42,6 +44,7 @@ struct PlaceWish {
     v("close_required", s.close_required);
     v("nvlink_required", s.nvlink_required);
     v("spread", s.spread);
+    v("max_price_nano_usd_per_gpu_h", s.max_price.value);
   }
 };
 

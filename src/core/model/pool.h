@@ -24,6 +24,9 @@ struct PoolCapabilities {
   bool sizes_to_demand = false;        // a machine can be ordered with fewer GPUs than `Pool::gpus`
   bool several_nodes_at_once = false;  // one order can bring all nodes of a gang
   bool list_is_final = false;          // a machine that was listed once and is missing has ended
+  bool from_offers = false;            // machines are ordered from `Pool::offers`
+  // A list that lacks a machine ordered less than this long ago says nothing about it.
+  Duration list_lag = seconds(15);
   bool operator==(const PoolCapabilities&) const = default;
 
   template <class S, class V>
@@ -31,6 +34,8 @@ struct PoolCapabilities {
     v("sizes_to_demand", s.sizes_to_demand);
     v("several_nodes_at_once", s.several_nodes_at_once);
     v("list_is_final", s.list_is_final);
+    v("from_offers", s.from_offers);
+    v("list_lag_ns", s.list_lag);
   }
 };
 
@@ -66,9 +71,11 @@ struct Pool {
   std::vector<std::string> sbatch_args;
   std::string create_command, list_command, delete_command;
   // ---- the provider's last refusal
-  WallTime denied_until;             // the provider is not asked again before
-  std::string denied;                // why
-  std::vector<MachineOffer> offers;  // what may be ordered; empty: machines of `gpus` × `gpu_type`
+  WallTime denied_until;               // the provider is not asked again before
+  std::string denied;                  // why
+  std::vector<MachineOffer> offers;    // what may be ordered, if its kind orders from offers
+  std::vector<OfferRefusal> refusals;  // oldest first
+  std::string sealed_credential;       // an API key, sealed with the installation's key
 
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
@@ -100,8 +107,16 @@ struct Pool {
     v("denied_until_ns", s.denied_until);
     v("denied", s.denied);
     v("offers", s.offers);
+    v("refusals", s.refusals);
+    v("sealed_credential", s.sealed_credential);
   }
 };
+
+// The name under which a pool's credential is sealed, so that it opens for no other pool. A project
+// cannot have a secret of such a name.
+inline std::string pool_secret_name(const std::string& pool) {
+  return "pool " + pool;
+}
 
 enum class MachineState {
   wanted,     // ordered; no agent of it has connected yet
@@ -129,6 +144,7 @@ struct Machine {
   std::string reason;    // why it is released
   std::optional<MachineOffer>
       offer;  // which of its pool's offers was ordered; absent: the pool has none
+  JobId job;  // the first job it was ordered for; zero: none
 
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
@@ -145,6 +161,7 @@ struct Machine {
     v("note", s.note);
     v("reason", s.reason);
     v("offer", s.offer);
+    v("job", s.job);
   }
 };
 

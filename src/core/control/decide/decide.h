@@ -68,6 +68,9 @@ std::string node_key_hash(std::string_view public_key);
 
 // What pools do for a waiting job, one sentence each; for `explain`.
 std::vector<std::string> pool_notes(const State& state, const Job& job, WallTime now);
+// What was asked of providers while the job waited, in order, with their answers; then what was
+// rented for it.
+std::vector<std::string> order_notes(const State& state, const Job& job, WallTime now);
 
 // The user that a token belongs to.
 struct Principal {

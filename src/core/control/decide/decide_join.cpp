@@ -53,6 +53,11 @@ Decision Decider::operator()(const OrderToken& c) {
   BILLOW_TRY_VOID(check_name("machine", c.machine));
   if (!state.users.contains(c.user))
     return fail(Code::unauthorized, "the user who let this machine join no longer exists");
+  // The order is repeated with the same secret.
+  if (const auto same = state.token_by_hash.find(c.hash); same != state.token_by_hash.end())
+    return state.tokens.at(same->second).node == c.machine
+               ? Decision(Events{})
+               : fail(Code::conflict, "this token is for another machine");
   Events events;
   // A machine that was ordered by a head that died may have an earlier token and still be starting:
   // it stays valid. Whichever is used first, the others are used too.

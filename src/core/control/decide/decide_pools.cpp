@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "core/control/decide/decider.h"
 #include "core/control/decide/node_gone.h"
+#include "core/control/decide/offers.h"
 
 namespace billow::control {
 namespace {
@@ -31,19 +32,83 @@ bool has_ended(const Machine& machine, const Pool& pool, WallTime listed_at) {
     return false;
   if (was_seen && pool.capabilities && pool.capabilities->list_is_final)
     return true;
-  return machine.wanted_at + limits::pool_list_lag < listed_at;
+  const Duration lag = pool.capabilities.value_or(PoolCapabilities{}).list_lag;
+  return machine.wanted_at + lag < listed_at;
 }
 
-// The provider is left alone for a while; a pool that is being removed is not asked anyway.
-void pause_orders(const Pool& pool, std::string reason, WallTime now, Events& events) {
-  if (pool.state == PoolState::active)
+// What was asked for is not asked for again for a while: the one offer, or the whole pool if it has
+// no offers or its settings are wrong. A pool that is being removed is not asked anyway.
+void pause_orders(const Pool& pool,
+                  const Machine& machine,
+                  RefusalKind kind,
+                  std::string_view words,
+                  WallTime now,
+                  Events& events) {
+  if (pool.state != PoolState::active)
+    return;
+  const std::string reason(utf8_prefix(words, limits::words_bytes_max));
+  if (kind == RefusalKind::settings)
     events.push_back(
-        PoolDenied{pool.id, std::move(reason), now + limits::pool_denied_pause, false});
+        PoolDenied{pool.id,
+                   fmt::format("{}; mend its settings or credentials, then: billow cloud check {}",
+                               reason, pool.name),
+                   now + pause_after(kind), false});
+  else if (machine.offer)
+    events.push_back(OfferRefused{pool.id,
+                                  {.offer = *machine.offer,
+                                   .kind = kind,
+                                   .reason = reason,
+                                   .at = now,
+                                   .until = now + pause_after(kind),
+                                   .machine = machine.name}});
+  else
+    events.push_back(PoolDenied{pool.id, reason, now + limits::pool_denied_pause, false});
 }
 
 void release(const State& state, const Machine& machine, std::string reason, Events& events) {
   send_jobs_away(state, nodes_of(state, machine), reason, events);
   events.push_back(MachineReleased{machine.name, std::move(reason)});
+}
+
+// The other nodes of a gang that were ordered one by one: without this one they are of no use.
+void release_siblings(const State& state, const Machine& machine, Events& events) {
+  const Job* job = state.find_job(machine.job);
+  if (!job || job->spec->nodes < 2 || machine.nodes > 1)
+    return;
+  for (const auto& [name, other] : state.machines)
+    if (name != machine.name && other.job == machine.job && other.pool == machine.pool &&
+        other.state == MachineState::wanted)
+      events.push_back(MachineReleased{
+          name, fmt::format("job {} did not get all its nodes there", job->id.value)});
+}
+
+Status check_offer(const MachineOffer& offer) {
+  const auto bad = [&](std::string_view what) {
+    return fail(Code::invalid, fmt::format("offer \"{}\": {}", offer.instance, what));
+  };
+  if (offer.instance.empty() || offer.instance.size() > 128)
+    return bad("its instance name must have between 1 and 128 characters");
+  if (offer.region.size() > 128 || offer.zone.size() > 128 || offer.reservation.size() > 256)
+    return bad("its place must have at most 128 characters");
+  if (offer.gpus < 0 || offer.gpus > static_cast<std::int32_t>(limits::gpus_per_node_max) ||
+      offer.cpus < 0 || offer.memory_mib < 0 || offer.price.nano_usd_per_s < 0)
+    return bad("a number is negative or too large");
+  if ((offer.gpus > 0) != !offer.gpu_type.empty())
+    return bad("GPUs need both a type and a number");
+  return {};
+}
+
+Status check_offers(const Pool& pool, const std::vector<MachineOffer>& offers) {
+  if (!offers.empty() && !pool.capabilities.value_or(PoolCapabilities{}).from_offers)
+    return fail(Code::invalid, fmt::format("pools of kind {} have no offers", pool.kind));
+  if (offers.size() > limits::pool_offers_max)
+    return fail(Code::too_large,
+                fmt::format("pool {} has {} offers; at most {} are kept", pool.name, offers.size(),
+                            limits::pool_offers_max),
+                "name fewer regions or GPU types");
+  for (const MachineOffer& offer : offers)
+    BILLOW_TRY_VOID(check_offer(offer));
+  return {};
 }
 
 }  // namespace
@@ -90,6 +155,8 @@ Decision Decider::operator()(const AddPool& c) {
   pool.state = PoolState::active;
   pool.denied.clear();
   pool.denied_until = {};
+  pool.refusals.clear();
+  BILLOW_TRY_VOID(check_offers(pool, pool.offers));
   return Events{PoolAdded{std::move(pool)}};
 }
 
@@ -129,6 +196,11 @@ Decision Decider::operator()(const PoolSeen& c) {
     const auto seen = std::find_if(c.machines.begin(), c.machines.end(),
                                    [&](const MachineSighting& s) { return s.name == name; });
     if (seen != c.machines.end()) {
+      if (seen->ended || seen->failed) {
+        has_machines = has_machines || !seen->ended;
+        provider_ended(pool, machine, *seen, events);
+        continue;
+      }
       has_machines = true;
       if (seen->external != machine.external || seen->note != machine.note ||
           seen->ends_at != machine.ends_at)
@@ -144,12 +216,31 @@ Decision Decider::operator()(const PoolSeen& c) {
     machine_gone(state, machine, reason, context, events);
     // It ended before its agent connected: the next one would end the same way at once.
     if (machine.state == MachineState::wanted)
-      pause_orders(pool, fmt::format("{} ended before its agent reached this head", name),
-                   context.now, events);
+      pause_orders(pool, machine, RefusalKind::capacity,
+                   fmt::format("{} ended before its agent reached this head", name), context.now,
+                   events);
   }
   if (!has_machines && pool.state == PoolState::removing)
     events.push_back(PoolRemoved{c.pool});
   return events;
+}
+
+// The provider accepted the order and could not keep the machine, or the machine has ended itself.
+void Decider::provider_ended(const Pool& pool,
+                             const Machine& machine,
+                             const MachineSighting& seen,
+                             Events& events) {
+  const std::string why = seen.note.empty() ? "the provider ended it" : seen.note;
+  if (machine.state == MachineState::wanted) {
+    pause_orders(pool, machine, seen.failed.value_or(RefusalKind::capacity),
+                 fmt::format("{} ended before its agent reached this head: {}", machine.name, why),
+                 context.now, events);
+    release_siblings(state, machine, events);
+  }
+  if (seen.ended)
+    machine_gone(state, machine, machine.reason.empty() ? why : machine.reason, context, events);
+  else if (machine.state != MachineState::releasing)
+    release(state, machine, why, events);
 }
 
 Decision Decider::operator()(const OrderFailed& c) {
@@ -160,9 +251,37 @@ Decision Decider::operator()(const OrderFailed& c) {
   const auto pool = state.pools.find(found->second.pool);
   machine_gone(state, found->second, c.reason, context, events);
   if (pool != state.pools.end())
-    pause_orders(pool->second, std::string(utf8_prefix(c.reason, limits::words_bytes_max)),
-                 context.now, events);
+    pause_orders(pool->second, found->second, c.kind, c.reason, context.now, events);
+  release_siblings(state, found->second, events);
   return events;
+}
+
+Decision Decider::operator()(const SetOffers& c) {
+  const auto pool = state.pools.find(c.pool);
+  if (pool == state.pools.end() || pool->second.offers == c.offers)
+    return Events{};
+  BILLOW_TRY_VOID(check_offers(pool->second, c.offers));
+  return Events{PoolOffersSet{c.pool, c.offers}};
+}
+
+// Without any offer nothing can be ordered: `explain` says why. Older offers remain in use.
+Decision Decider::operator()(const OffersFailed& c) {
+  const auto pool = state.pools.find(c.pool);
+  if (pool == state.pools.end() || pool->second.state != PoolState::active ||
+      !pool->second.offers.empty() || pool->second.denied_until > context.now)
+    return Events{};
+  return Events{PoolDenied{c.pool, std::string(utf8_prefix(c.reason, limits::words_bytes_max)),
+                           context.now + limits::pool_offers_retry, false}};
+}
+
+Decision Decider::operator()(const RetryPool& c) {
+  const Pool* pool = pool_by_name(state, c.name);
+  if (!pool)
+    return fail(Code::not_found, fmt::format("no pool is named \"{}\"", c.name),
+                "see `billow pool list`");
+  if (pool->state == PoolState::removing || (pool->refusals.empty() && pool->denied.empty()))
+    return Events{};
+  return Events{PoolRetried{pool->id}};
 }
 
 Decision Decider::operator()(const ReleaseMachine& c) {
@@ -177,22 +296,13 @@ Decision Decider::operator()(const ReleaseMachine& c) {
 }
 
 bool could_run(const JobSpec& spec, const Pool& pool) {
-  const Resources& r = spec.resources;
-  if (!r.mig_profile.empty() || r.gpus > pool.gpus || spec.nodes > pool.machines_max)
-    return false;
-  if (r.gpus > 0 && !r.gpu_types.empty() &&
-      std::find(r.gpu_types.begin(), r.gpu_types.end(), pool.gpu_type) == r.gpu_types.end())
-    return false;
-  return labels_fit(spec, pool);
-}
-
-bool labels_fit(const JobSpec& spec, const Pool& pool) {
-  for (const auto& [key, value] : spec.node_labels) {
-    const auto has = pool.labels.find(key);
-    if (has == pool.labels.end() || has->second != value)
-      return false;
-  }
-  return true;
+  const bool offers_unknown =
+      pool.capabilities && pool.capabilities->from_offers && pool.offers.empty();
+  if (offers_unknown)
+    return spec.resources.mig_profile.empty() && spec.nodes <= pool.machines_max;
+  const std::vector<Source> sources = sources_of(pool);
+  return std::any_of(sources.begin(), sources.end(),
+                     [&](const Source& source) { return fits(spec, source); });
 }
 
 bool some_pool_could_run(const State& state, const JobSpec& spec) {

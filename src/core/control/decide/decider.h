@@ -127,8 +127,15 @@ struct Decider {
   Decision operator()(const AddPool& c);
   Decision operator()(const RemovePool& c);
   Decision operator()(const PoolSeen& c);
+  void provider_ended(const Pool& pool,
+                      const Machine& machine,
+                      const MachineSighting& seen,
+                      Events& events);
   Decision operator()(const OrderFailed& c);
   Decision operator()(const ReleaseMachine& c);
+  Decision operator()(const SetOffers& c);
+  Decision operator()(const OffersFailed& c);
+  Decision operator()(const RetryPool& c);
   Decision operator()(const PlanPools& c);
 
   // ---- money (decide_money.cpp; MoneyTick in budgets.cpp)
@@ -159,7 +166,6 @@ inline constexpr std::string_view taken_away = "taken away: ";
 void revoke_credentials(const State& state, std::string_view node, Events& events);
 // Whether machines of this pool could run the job.
 bool could_run(const JobSpec& spec, const Pool& pool);
-bool labels_fit(const JobSpec& spec, const Pool& pool);
 // Whether some pool could bring machines for the job.
 bool some_pool_could_run(const State& state, const JobSpec& spec);
 // Whether a node of this name belongs to the machine.

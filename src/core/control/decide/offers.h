@@ -1,0 +1,44 @@
+// What pools can rent for a job: which offers suit it, what they cost it, and which of them the
+// provider has refused. Internal to this module.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/control/state.h"
+
+namespace billow::control {
+
+// Something that can be ordered: one offer of a pool, or the one kind of machine that a pool
+// without offers has.
+struct Source {
+  const Pool* pool = nullptr;
+  const MachineOffer* offer = nullptr;  // null: the pool has no offers
+  std::int32_t gpus() const { return offer ? offer->gpus : pool->gpus; }
+  const std::string& gpu_type() const { return offer ? offer->gpu_type : pool->gpu_type; }
+  Rate price() const { return offer ? offer->price : pool->price; }
+};
+// The source of a machine that was ordered.
+Source source_of(const Machine& machine, const Pool& pool);
+std::vector<Source> sources_of(const Pool& pool);
+
+// Whether one machine of this source could run one task of the job, at a price the job accepts.
+bool fits(const JobSpec& spec, const Source& source);
+// Whether all nodes of a gang may come from these two.
+bool same_place(const Source& a, const Source& b);
+
+// The refusal that keeps this offer from being ordered now; null: none does. What a refusal covers
+// depends on its kind: "sold out" is about one kind of machine in one zone, a quota about all
+// machines with that GPU in the region.
+const OfferRefusal* refusal_of(const Pool& pool, const MachineOffer& offer, WallTime now);
+Duration pause_after(RefusalKind kind);
+
+// Smaller is better: capacity that is paid for already, then the price of a GPU that works, with an
+// allowance for the work that a reclaimed machine loses. `useful_gpus` is how many of the machine's
+// GPUs the waiting jobs would use.
+std::int64_t price_per_useful_gpu(const Source& source, std::int64_t useful_gpus);
+
+// "p5.48xlarge in us-east-1a (spot, $12.30/h)"
+std::string offer_text(const MachineOffer& offer);
+
+}  // namespace billow::control
