@@ -31,7 +31,9 @@ struct Kind {
   std::unique_ptr<Pool> (*make)(const billow::Pool& settings, const Options& options);
 };
 
+extern const Kind azure_kind;    // azure/azure_pool.cpp
 extern const Kind command_kind;  // command_pool.cpp
+extern const Kind gce_kind;      // gce/gce_pool.cpp
 extern const Kind slurm_kind;    // slurm_pool.cpp
 
 std::span<const Kind* const> kinds();

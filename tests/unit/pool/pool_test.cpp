@@ -63,7 +63,7 @@ TEST(PoolKinds, CheckNewPoolsAndDeclareWhatTheirProvidersCanDo) {
   const Status unknown = complete_new_pool(other);
   ASSERT_FALSE(unknown);
   EXPECT_EQ(unknown.error().message, "unknown pool kind \"kubernetes\"");
-  EXPECT_EQ(unknown.error().hint, "use one of: command, slurm");
+  EXPECT_EQ(unknown.error().hint, "use one of: azure, command, gce, slurm");
 
   billow::Pool command;
   EXPECT_FALSE(complete_new_pool(command)) << "it needs three commands";

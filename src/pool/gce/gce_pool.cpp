@@ -1,0 +1,423 @@
+#include "pool/gce/gce_pool.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/crypto.h"
+#include "base/text.h"
+#include "pool/command_pool.h"
+#include "pool/gce/gce_login.h"
+#include "pool/kinds.h"
+#include "pool/list_price.h"
+#include "pool/resource_name.h"
+
+namespace billow::pool {
+namespace {
+
+constexpr std::string_view gce_api_name = "Google Compute Engine";
+constexpr std::string_view gce_public_endpoint = "https://compute.googleapis.com";
+constexpr std::string_view resource_manager = "https://cloudresourcemanager.googleapis.com";
+constexpr std::size_t gce_pages_max = 200;
+constexpr std::size_t operations_per_look = 20;  // of machines that are missing in the list
+
+std::string gce_endpoint_of(const Result<GceSettings>& settings) {
+  return settings ? settings->endpoint : std::string(gce_public_endpoint);
+}
+
+// Another endpoint serves all of Google's APIs that are used here.
+std::string gce_rights_endpoint_of(const Result<GceSettings>& settings) {
+  const std::string endpoint = gce_endpoint_of(settings);
+  return endpoint == gce_public_endpoint ? std::string(resource_manager) : endpoint;
+}
+
+// "us-central1-a/billow-ab12cd34-fast-7"
+struct GceExternal {
+  std::string zone, name;
+};
+std::optional<GceExternal> read_gce_external(const std::string& text) {
+  const std::size_t slash = text.find('/');
+  if (slash == std::string::npos || slash == 0 || slash + 1 == text.size())
+    return std::nullopt;
+  return GceExternal{text.substr(0, slash), text.substr(slash + 1)};
+}
+
+std::unexpected<Error> gce_failed(std::string_view what, const ApiAnswer& answer) {
+  const bool later = answer.status >= 500 || answer.status == 429 || answer.status == 408 ||
+                     gce_refusal(answer).kind == RefusalKind::no_answer;
+  return fail(later                  ? Code::unavailable
+              : answer.status == 401 ? Code::unauthorized
+              : answer.status == 403 ? Code::forbidden
+              : answer.status == 404 ? Code::not_found
+                                     : Code::invalid,
+              fmt::format("{}: {}: {}", gce_api_name, what, gce_error_text(answer)));
+}
+
+}  // namespace
+
+GcePool::GcePool(billow::Pool settings, Options options, const Clock& clock)
+    : pool_(std::move(settings)),
+      options_(std::move(options)),
+      clock_(clock),
+      settings_(read_gce_settings(pool_)),
+      logins_([this] { return gce_login(settings_ ? settings_->credentials : "", web_, clock_); },
+              clock_),
+      api_(std::string(gce_api_name), gce_endpoint_of(settings_), web_, logins_, clock_),
+      rights_api_(
+          "Google Resource Manager", gce_rights_endpoint_of(settings_), web_, logins_, clock_),
+      pending_(clock_) {}
+
+Result<std::string> GcePool::project() {
+  if (!settings_)
+    return pass(settings_.error());
+  if (!settings_->project.empty())
+    return settings_->project;
+  const Login login = BILLOW_TRY(logins_.get());
+  if (login.account.empty())
+    return fail(Code::invalid, fmt::format("{} names no project", login.source),
+                "add the option project to the pool");
+  return login.account;
+}
+
+Result<GceOrder> GcePool::describe(const Order& order) {
+  GceOrder out;
+  out.project = BILLOW_TRY(project());
+  out.installation = options_.installation;
+  out.pool = pool_.name;
+  out.machine = order.machine.name;
+  out.name = resource_name(options_.installation, order.machine.name);
+  out.spot = pool_.spot;
+  out.instance = settings_->instance;
+  out.gpus = order.machine.gpus > 0;
+  if (const auto& offer = order.machine.offer) {
+    out.instance = offer->instance;
+    out.zone = offer->zone;
+    out.spot = offer->spot;
+    out.gpus = offer->gpus > 0;
+    out.reservation = offer->reservation;
+  } else if (!settings_->zones.empty()) {
+    out.zone = settings_->zones.front();
+  }
+  if (out.zone.empty() || out.instance.empty())
+    return fail(
+        Code::invalid,
+        fmt::format("{} was ordered without a zone or an instance type", order.machine.name),
+        "add the options instance and zones to the pool");
+  out.user_data = cloud_init(order, pool_);
+  return out;
+}
+
+Ordered GcePool::want(const Order& order) {
+  const auto described = describe(order);
+  if (!described)
+    return std::unexpected(refusal_of_error(described.error()));
+  // Repeated because no list has shown it yet: its operation says what became of it.
+  if (const auto pending = pending_.find(order.machine.name);
+      pending && pending->place == described->zone) {
+    const auto known = operation(pending->place, pending->operation);
+    if (known && known->refusal) {
+      pending_.settled(order.machine.name);
+      return std::unexpected(*known->refusal);
+    }
+    if (known && !known->done)
+      return {};
+  }
+  return insert(*described);
+}
+
+Ordered GcePool::insert(const GceOrder& order) {
+  const auto answer = api_.call({.method = net::Method::post,
+                                 .target = gce_insert_target(order),
+                                 .body = gce_insert_body(order, *settings_)});
+  if (!answer)
+    return std::unexpected(refusal_of_error(answer.error()));
+  if (answer->status == 409 && gce_error_reason(answer->body) == "alreadyExists")
+    return already_there(order);
+  if (!answer->ok())
+    return std::unexpected(gce_refusal(*answer));
+  const GceOperation operation = read_gce_operation(answer->body);
+  if (operation.refusal) {
+    pending_.settled(order.machine);
+    return std::unexpected(*operation.refusal);
+  }
+  if (operation.name.empty())
+    return std::unexpected(
+        Refusal{RefusalKind::no_answer,
+                fmt::format("{} gave an answer without an operation", gce_api_name)});
+  pending_.accepted({.machine = order.machine,
+                     .external = order.zone + "/" + order.name,
+                     .place = order.zone,
+                     .operation = operation.name,
+                     .since = {}});
+  return {};
+}
+
+// An instance of this name exists: an earlier answer was lost, or it belongs to somebody else.
+Ordered GcePool::already_there(const GceOrder& order) {
+  const auto answer =
+      api_.call({.target = gce_instance_target(order.project, order.zone, order.name)});
+  if (!answer)
+    return std::unexpected(refusal_of_error(answer.error()));
+  if (!answer->ok())
+    return std::unexpected(Refusal{RefusalKind::no_answer, gce_error_text(*answer)});
+  const GceInstance instance = read_gce_instance(answer->body);
+  if (instance.installation == label_value(order.installation) && instance.machine == order.machine)
+    return {};
+  return std::unexpected(Refusal{
+      RefusalKind::settings,
+      fmt::format("an instance named {} exists in {} and is not ours", order.name, order.zone)});
+}
+
+// Whether machines of this pool can be in this zone.
+bool GcePool::counts(const std::string& zone) const {
+  const auto has = [](const std::vector<std::string>& list, const std::string& name) {
+    return std::ranges::find(list, name) != list.end();
+  };
+  if (settings_->zones.empty() && settings_->regions.empty())
+    return true;
+  return has(settings_->zones, zone) || has(settings_->regions, gce_region_of(zone));
+}
+
+Result<std::vector<GceInstance>> GcePool::list() {
+  const std::string project = BILLOW_TRY(this->project());
+  std::vector<GceInstance> out;
+  std::string page;
+  for (std::size_t pages = 0; pages < gce_pages_max; ++pages) {
+    const ApiAnswer answer = BILLOW_TRY(
+        api_.call({.target = gce_list_target(project, options_.installation, pool_.name, page)}));
+    if (!answer.ok())
+      return gce_failed("list instances", answer);
+    GceInstancePage read = read_gce_page(answer.body);
+    for (const std::string& zone : read.silent_zones)
+      if (counts(zone))
+        return fail(Code::unavailable,
+                    fmt::format("{}: zone {} does not answer: its machines are not listed",
+                                gce_api_name, zone));
+    std::ranges::move(read.instances, std::back_inserter(out));
+    if (read.next.empty())
+      return out;
+    page = std::move(read.next);
+  }
+  return fail(Code::unavailable, fmt::format("{}: the list of instances has no end", gce_api_name));
+}
+
+Result<GceOperation> GcePool::operation(const std::string& zone, const std::string& name) {
+  const std::string project = BILLOW_TRY(this->project());
+  const ApiAnswer answer =
+      BILLOW_TRY(api_.call({.target = gce_operation_target(project, zone, name)}));
+  if (!answer.ok())
+    return gce_failed("get operation " + name, answer);
+  return read_gce_operation(answer.body);
+}
+
+Result<std::vector<MachineSighting>> GcePool::nodes() {
+  const std::vector<GceInstance> instances = BILLOW_TRY(list());
+  std::vector<MachineSighting> out;
+  std::set<std::string> listed;
+  for (const GceInstance& instance : instances) {
+    if (instance.installation != label_value(options_.installation) ||
+        !named_after(instance.machine, pool_.name))
+      continue;
+    MachineSighting seen;
+    seen.name = instance.machine;
+    seen.external = instance.zone + "/" + instance.name;
+    seen.note = instance.problem.empty() ? instance.status
+                                         : fmt::format("{}: {}", instance.status, instance.problem);
+    seen.ends_at = instance.ends_at;
+    if (instance.stopped())
+      seen.failed = RefusalKind::capacity;
+    listed.insert(seen.name);
+    if (instance.status == "RUNNING")
+      pending_.settled(seen.name);
+    out.push_back(std::move(seen));
+  }
+  look_at_missing(listed, out);
+  return out;
+}
+
+// Orders that were accepted and are not in the list: they are late, or have failed.
+void GcePool::look_at_missing(const std::set<std::string>& listed,
+                              std::vector<MachineSighting>& out) {
+  for (const PendingOrder& order : pending_.missing(listed, operations_per_look)) {
+    const auto known = operation(order.place, order.operation);
+    if (!known) {
+      if (known.error().code == Code::not_found)
+        pending_.settled(order.machine);  // Google forgets operations after some days
+      continue;
+    }
+    if (known->refusal)
+      pending_.failed(order, *known->refusal);
+    else if (known->done && order.succeeded)
+      pending_.failed(order, {RefusalKind::capacity, "it was created and has ended again"});
+    else if (known->done)
+      pending_.note_success(order.machine);  // the list may be older than the machine
+  }
+  for (MachineSighting& failure : pending_.failures())
+    if (!listed.contains(failure.name))
+      out.push_back(std::move(failure));
+}
+
+Status GcePool::release(const MachineSighting& machine) {
+  const std::string project = BILLOW_TRY(this->project());
+  const auto external = read_gce_external(machine.external);
+  if (!external)
+    return fail(Code::invalid,
+                fmt::format("{} has no zone: \"{}\"", machine.name, machine.external));
+  if (!pending_.may_delete(machine.external))
+    return {};
+  const auto answer =
+      api_.call({.method = net::Method::del,
+                 .target = gce_delete_target(project, external->zone, external->name,
+                                             request_uuid(random_bytes(16)))});
+  if (answer && (answer->ok() || answer->status == 404))
+    return {};  // the list says when it is gone
+  pending_.delete_refused(machine.external);
+  if (!answer)
+    return pass(answer.error());
+  return gce_failed("delete " + external->name, *answer);
+}
+
+Result<std::vector<MachineOffer>> GcePool::offers() {
+  const std::string project = BILLOW_TRY(this->project());
+  const Catalogue catalogue = Catalogue::embedded();
+  std::vector<MachineOffer> out;
+  std::string page;
+  for (std::size_t pages = 0; pages < gce_pages_max; ++pages) {
+    const ApiAnswer answer =
+        BILLOW_TRY(api_.call({.target = gce_machine_types_target(project, page)}));
+    if (!answer.ok())
+      return gce_failed("list machine types", answer);
+    GceTypePage read = read_gce_types(answer.body);
+    for (const GceMachineType& type : read.types) {
+      const std::string region = gce_region_of(type.zone);
+      const auto listed = list_price(catalogue, "gcp", type.name, region);
+      if (!counts(type.zone) || !listed)
+        continue;
+      MachineOffer offer{.instance = type.name,
+                         .region = region,
+                         .zone = type.zone,
+                         .spot = false,
+                         .gpu_type = listed->gpu_type,
+                         .gpus = listed->gpus,
+                         .cpus = type.cpus,
+                         .memory_mib = type.memory_mib,
+                         .price = listed->on_demand.value_or(Rate{}),
+                         .priced_at = listed->priced_at,
+                         .reservation = {}};
+      out.push_back(offer);
+      offer.spot = true;
+      offer.price = listed->spot.value_or(Rate{});
+      if (listed->spot)
+        out.push_back(std::move(offer));
+    }
+    if (read.next.empty())
+      return out;
+    page = std::move(read.next);
+  }
+  return fail(Code::unavailable, fmt::format("{}: the list of types has no end", gce_api_name));
+}
+
+Result<Account> GcePool::account() {
+  const Login login = BILLOW_TRY(logins_.get());
+  Account out;
+  out.source = login.source;
+  out.identity = gce_identity(login, web_).value_or("(not known)");
+  out.id = BILLOW_TRY(project());
+  BILLOW_TRY_VOID(check_rights(out.id, out));
+  BILLOW_TRY_VOID(check_quotas(out.id, out));
+  return out;
+}
+
+Status GcePool::check_rights(const std::string& project, Account& account) {
+  Json wanted = Json::array();
+  for (const std::string& permission : gce_permissions())
+    wanted.push(permission);
+  const ApiAnswer answer =
+      BILLOW_TRY(rights_api_.call({.method = net::Method::post,
+                                   .target = gce_rights_target(project),
+                                   .body = Json::object({{"permissions", std::move(wanted)}})}));
+  if (!answer.ok()) {
+    account.problems.push_back(
+        fmt::format("the rights cannot be checked: {}", gce_error_text(answer)));
+    return {};
+  }
+  std::set<std::string> granted;
+  for (const Json& permission : answer.body["permissions"].items())
+    granted.emplace(permission.str_or(""));
+  for (const std::string& permission : gce_permissions())
+    if (!granted.contains(permission))
+      account.problems.push_back(
+          fmt::format("the permission {} is missing: give {} the role in "
+                      "packaging/clouds/gce-role.yaml",
+                      permission, account.identity));
+  return {};
+}
+
+// Only limits of zero: what is in use changes while one reads it.
+Status GcePool::check_quotas(const std::string& project, Account& account) {
+  const auto note_zeros = [&](const Json& quotas, const std::string& where) {
+    std::vector<std::string> none;
+    for (const Json& quota : quotas.items()) {
+      const std::string metric(quota["metric"].str_or(""));
+      if (metric.find("GPUS") != std::string::npos && quota["limit"].double_or(1) == 0)
+        none.push_back(metric);
+    }
+    if (!none.empty())
+      account.problems.push_back(
+          fmt::format("the quota is 0 {}: {}; ask Google for more under IAM & Admin, Quotas", where,
+                      join(none, ", ")));
+  };
+  const ApiAnswer all = BILLOW_TRY(api_.call({.target = gce_project_target(project)}));
+  if (!all.ok())
+    return gce_failed("get project " + project, all);
+  note_zeros(all.body["quotas"], "in all regions");
+  std::set<std::string> regions(settings_->regions.begin(), settings_->regions.end());
+  for (const std::string& zone : settings_->zones)
+    regions.insert(gce_region_of(zone));
+  for (const std::string& region : regions) {
+    const ApiAnswer here = BILLOW_TRY(api_.call({.target = gce_region_target(project, region)}));
+    if (!here.ok())
+      return gce_failed("get region " + region, here);
+    note_zeros(here.body["quotas"], "in " + region);
+  }
+  return {};
+}
+
+namespace {
+
+Status check_gce_pool(const billow::Pool& settings) {
+  BILLOW_TRY(read_gce_settings(settings));
+  return {};
+}
+
+std::unique_ptr<Pool> make_gce_pool(const billow::Pool& settings, const Options& options) {
+  return std::make_unique<GcePool>(settings, options, system_clock());
+}
+
+}  // namespace
+
+const Kind gce_kind = {
+    .name = "gce",
+    .capabilities = {.sizes_to_demand = false,
+                     .several_nodes_at_once = false,
+                     .list_is_final = false},
+    .options = {{"project", "the project that pays; default: the credentials' own"},
+                {"credentials",
+                 "path of a service account's key; default: as Google's clients find it"},
+                {"regions", "regions in which to rent, comma-separated; default: all"},
+                {"zones", "zones in which to rent, comma-separated; default: all of the regions"},
+                {"instance", "one machine type for all machines: a3-highgpu-8g"},
+                {"image", "image or image family; default: Ubuntu 22.04 with NVIDIA's driver"},
+                {"network", "VPC network of the machines (default: default)"},
+                {"subnetwork", "subnetwork of the machines"},
+                {"external_address", "no: the network has a NAT (default: yes)"},
+                {"service_account", "service account of the machines (default: none)"},
+                {"disk_gb", "size of the boot disk (default: 200)"},
+                {"run_max", "Google deletes a machine after this long (default: 7d)"},
+                {"endpoint", "another address of the API"}},
+    .token_life = hours(1),
+    .check = check_gce_pool,
+    .make = make_gce_pool,
+};
+
+}  // namespace billow::pool

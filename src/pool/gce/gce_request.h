@@ -1,0 +1,81 @@
+// What is sent to Compute Engine: paths, queries and bodies as Google's own clients send them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "core/model/offer.h"
+#include "core/model/pool.h"
+#include "pool/pool.h"
+
+namespace billow::pool {
+
+// The options of a pool of kind gce, with their defaults.
+struct GceSettings {
+  std::string endpoint;     // "https://compute.googleapis.com"
+  std::string project;      // empty: the credentials' own
+  std::string credentials;  // path; empty: found as Google's clients do
+  std::string instance;     // of machines that are not ordered from an offer
+  std::vector<std::string> regions;
+  std::vector<std::string> zones;
+  std::string image;
+  std::string cpu_image;  // of machines without GPUs
+  std::string network;
+  std::string subnetwork;
+  std::string service_account;  // of the machines; empty: none
+  bool external_address = true;
+  std::int64_t disk_gb = 0;
+  Duration run_max;  // Google deletes a machine after this long
+};
+Result<GceSettings> read_gce_settings(const billow::Pool& pool);
+
+// One machine to create.
+struct GceOrder {
+  std::string project;
+  std::string zone;
+  std::string name;  // of the instance
+  std::string installation, pool, machine;
+  std::string instance;  // "a3-highgpu-8g", or "n1-standard-8+1xnvidia-tesla-t4"
+  bool spot = false;
+  bool gpus = false;
+  std::string reservation;
+  std::string user_data;
+};
+Json gce_insert_body(const GceOrder& order, const GceSettings& settings);
+
+// Depends on the order alone, so that a repeated request creates nothing new.
+std::string gce_request_id(const GceOrder& order);
+
+std::string gce_insert_target(const GceOrder& order);
+std::string gce_list_target(const std::string& project,
+                            const std::string& installation,
+                            const std::string& pool,
+                            const std::string& page);
+std::string gce_instance_target(const std::string& project,
+                                const std::string& zone,
+                                const std::string& name);
+std::string gce_delete_target(const std::string& project,
+                              const std::string& zone,
+                              const std::string& name,
+                              const std::string& request_id);
+std::string gce_operation_target(const std::string& project,
+                                 const std::string& zone,
+                                 const std::string& operation);
+std::string gce_machine_types_target(const std::string& project, const std::string& page);
+std::string gce_project_target(const std::string& project);
+// Of the Resource Manager API, which tells which rights of a list the caller has.
+std::string gce_rights_target(const std::string& project);
+std::string gce_region_target(const std::string& project, const std::string& region);
+
+// The rights that the calls above need (packaging/clouds/gce-role.yaml has the same).
+const std::vector<std::string>& gce_permissions();
+
+// "us-central1-a" → "us-central1"
+std::string gce_region_of(const std::string& zone);
+
+// The machine's own name stands in the description, because a label cannot hold every name.
+inline constexpr std::string_view gce_description_prefix = "billow machine ";
+
+}  // namespace billow::pool
