@@ -1,0 +1,257 @@
+"""A server that plays Azure: the login service, the metadata service and Resource Manager with
+virtual machines. Orders are accepted at once; a failed one leaves a machine in the state Failed
+behind, as Azure does."""
+import re
+import threading
+import uuid
+
+from cloud_server import Answer, CloudServer
+
+GROUP = re.compile(r"^/subscriptions/([^/]+)/resource[gG]roups/([^/]+)$")
+THING = re.compile(
+    r"^/subscriptions/([^/]+)/resourceGroups/([^/]+)/providers/(Microsoft\.\w+/\w+)(?:/([^/]+))?$"
+)
+OPERATION = re.compile(
+    r"^/subscriptions/[^/]+/providers/Microsoft.Compute/locations/\w+/operations/([^/]+)$"
+)
+
+
+def problem(status, code, message, **headers):
+    return Answer(status, {"error": {"code": code, "message": message}}, **headers)
+
+
+class FakeAzure(CloudServer):
+    def __init__(self, certificate=None, page=50):
+        super().__init__(certificate)
+        self.page = page
+        self.groups, self.networks, self.security = {}, {}, {}
+        self.machines = {}  # name → resource
+        self.disks, self.cards, self.addresses = set(), set(), set()
+        self.operations, self.created = {}, []
+        self.capacity = {}  # region or region-zone → (code, message) of late refusals
+        self.refused = {}  # region → (status, code, message) at once
+        self.leaves_corpse = True
+        self.provision_s = self.delete_s = self.network_s = 0.0
+        self.tokens, self.used = set(), set()
+        self.permissions = [{"actions": ["*"], "notActions": []}]
+        self.usages, self.sizes = {}, {}
+        self.boot = self.halt = None
+
+    def after(self, seconds, action):
+        def run():
+            with self.lock:
+                action()
+
+        if seconds <= 0:
+            action()
+            return
+        timer = threading.Timer(seconds, run)
+        timer.daemon = True
+        timer.start()
+
+    def serve(self, request):
+        if request.path.endswith("/oauth2/v2.0/token"):
+            token = "eyJ." + uuid.uuid4().hex
+            self.tokens.add(token)
+            return Answer(200, {"access_token": token, "expires_in": 3599, "token_type": "Bearer"})
+        if request.path == "/metadata/identity/oauth2/token":
+            if request.headers.get("metadata") != "true":
+                return Answer(400, {"error": "invalid_request"})
+            self.tokens.add("machine.token")
+            return Answer(200, {"access_token": "machine.token", "expires_in": "86399"})
+        if request.headers.get("authorization", "")[7:] not in self.tokens:
+            return problem(401, "InvalidAuthenticationToken", "The access token is invalid.")
+        if "api-version" not in request.query:
+            return problem(400, "MissingApiVersionParameter", "api-version is required")
+        return self.manage(request)
+
+    def manage(self, request):
+        if found := GROUP.match(request.path):
+            return self.group(request, found.group(2))
+        if found := THING.match(request.path):
+            _, group, kind, name = found.groups()
+            if group not in self.groups:
+                return problem(404, "ResourceGroupNotFound", f"'{group}' could not be found.")
+            if kind == "Microsoft.Compute/virtualMachines":
+                return self.machine(request, name)
+            return self.network(request, kind, name)
+        if found := OPERATION.match(request.path):
+            self.used.add("Microsoft.Compute/locations/operations/read")
+            operation = self.operations.get(found.group(1))
+            return Answer(200, operation) if operation else problem(404, "NotFound", "gone")
+        if found := re.match(r".*/Microsoft.Compute/locations/(\w+)/usages$", request.path):
+            self.used.add("Microsoft.Compute/locations/usages/read")
+            return Answer(200, {"value": self.usages.get(found.group(1), [])})
+        if request.path.endswith("/Microsoft.Compute/skus"):
+            self.used.add("Microsoft.Compute/skus/read")
+            region = re.match(r"location eq '(\w+)'", request.query["$filter"]).group(1)
+            return Answer(200, {"value": self.sizes.get(region, [])})
+        if request.path.endswith("/Microsoft.Authorization/permissions"):
+            self.used.add("Microsoft.Authorization/permissions/read")
+            return Answer(200, {"value": self.permissions})
+        if re.match(r"^/subscriptions/[^/]+$", request.path):
+            self.used.add("Microsoft.Resources/subscriptions/read")
+            return Answer(200, {"subscriptionId": "s", "state": "Enabled"})
+        return problem(404, "NotFound", f"{request}")
+
+    def group(self, request, name):
+        right = "Microsoft.Resources/subscriptions/resourceGroups/"
+        if request.method == "PUT":
+            self.used.add(right + "write")
+            new = name not in self.groups
+            self.groups[name] = request.json()
+            return Answer(201 if new else 200, {"name": name, **request.json()})
+        self.used.add(right + "read")
+        if name not in self.groups:
+            return problem(404, "ResourceGroupNotFound", f"'{name}' could not be found.")
+        return Answer(200, {"name": name, **self.groups[name]})
+
+    def network(self, request, kind, name):
+        things = {
+            "Microsoft.Network/virtualNetworks": self.networks,
+            "Microsoft.Network/networkSecurityGroups": self.security,
+        }[kind]
+        if request.method == "GET":
+            self.used.add(kind + "/read")
+            thing = things.get(name)
+            return Answer(200, thing) if thing else problem(404, "ResourceNotFound", name)
+        self.used.add(kind + "/write")
+        if kind.endswith("virtualNetworks"):  # its subnet names a security group
+            self.used.add("Microsoft.Network/networkSecurityGroups/join/action")
+        thing = {"name": name, **request.json()}
+        thing["properties"] = {**thing["properties"], "provisioningState": "Updating"}
+        things[name] = thing
+        self.after(
+            self.network_s, lambda: thing["properties"].update(provisioningState="Succeeded")
+        )
+        return Answer(201, thing)
+
+    def machine(self, request, name):
+        right = "Microsoft.Compute/virtualMachines/"
+        if name is None:
+            self.used.add(right + "read")
+            return self.list(request)
+        if request.method == "PUT":
+            self.used.add(right + "write")
+            return self.create(request, name)
+        machine = self.machines.get(name)
+        if request.method == "GET":
+            self.used.add(right + "read")
+            if not machine:
+                return problem(404, "ResourceNotFound", name)
+            if request.query.get("$expand") != "instanceView":
+                machine = dict(machine, properties=dict(machine["properties"]))
+                machine["properties"].pop("instanceView", None)
+            return Answer(200, machine)
+        self.used.add(right + "delete")
+        return self.delete(name) if machine else Answer(204)
+
+    def start_operation(self, region):
+        name = str(uuid.uuid4())
+        self.operations[name] = {"name": name, "status": "InProgress"}
+        place = f"{self.url}/subscriptions/s/providers/Microsoft.Compute/locations/{region}"
+        return self.operations[name], f"{place}/operations/{name}?api-version=2026-03-01"
+
+    def create(self, request, name):
+        if name in self.machines and request.headers.get("if-none-match") == "*":
+            return problem(412, "PreconditionFailed", f"{name} exists")
+        body = request.json()
+        region = body["location"]
+        if region in self.refused:
+            return problem(*self.refused[region])
+        profile = body["properties"]["networkProfile"]["networkInterfaceConfigurations"][0]
+        address = profile["properties"]["ipConfigurations"][0]["properties"]
+        self.note_rights(address)
+        machine = {"name": name, **body}
+        machine["properties"] = {**body["properties"], "provisioningState": "Creating"}
+        del machine["properties"]["osProfile"]["customData"]
+        operation, url = self.start_operation(region)
+        self.machines[name] = machine
+        self.cards.add(name)
+        if "publicIPAddressConfiguration" in address:
+            self.addresses.add(name)
+        self.created.append(name)
+        refusal = self.capacity.get(f"{region}-{body.get('zones', [''])[0]}")
+        refusal = refusal or self.capacity.get(region)
+
+        def fail():
+            code, message = refusal
+            operation.update(status="Failed", error={"code": code, "message": message})
+            machine["properties"]["provisioningState"] = "Failed"
+            view = {"statuses": [{"code": f"ProvisioningState/failed/{code}", "message": message}]}
+            machine["properties"]["instanceView"] = view
+            if not self.leaves_corpse:
+                self.remove(name)
+
+        def run():
+            operation["status"] = "Succeeded"
+            if self.machines.get(name) is machine:
+                self.disks.add(name)
+                machine["properties"]["provisioningState"] = "Succeeded"
+                view = {"statuses": [{"code": "PowerState/running"}]}
+                machine["properties"]["instanceView"] = view
+                if self.boot:
+                    self.boot(body, name)
+
+        answer = Answer(201, dict(machine), azure_asyncoperation=url, retry_after=1)
+        self.after(self.provision_s, fail if refusal else run)
+        return answer
+
+    def note_rights(self, address):
+        self.used |= {
+            "Microsoft.Compute/disks/write",
+            "Microsoft.Network/networkInterfaces/read",
+            "Microsoft.Network/networkInterfaces/write",
+            "Microsoft.Network/networkInterfaces/join/action",
+            "Microsoft.Network/networkSecurityGroups/join/action",
+            "Microsoft.Network/virtualNetworks/subnets/join/action",
+        }
+        if "publicIPAddressConfiguration" in address:
+            kind = "Microsoft.Network/publicIPAddresses/"
+            self.used |= {kind + "read", kind + "write", kind + "join/action"}
+
+    def remove(self, name):
+        machine = self.machines.pop(name, None)
+        if not machine:
+            return
+        properties = machine["properties"]
+        card = properties["networkProfile"]["networkInterfaceConfigurations"][0]["properties"]
+        address = card["ipConfigurations"][0]["properties"].get("publicIPAddressConfiguration")
+        if properties["storageProfile"]["osDisk"].get("deleteOption") == "Delete":
+            self.used.add("Microsoft.Compute/disks/delete")
+            self.disks.discard(name)
+        if card.get("deleteOption") == "Delete":
+            self.used.add("Microsoft.Network/networkInterfaces/delete")
+            self.cards.discard(name)
+        if address and address["properties"].get("deleteOption") == "Delete":
+            self.used.add("Microsoft.Network/publicIPAddresses/delete")
+            self.addresses.discard(name)
+
+    def delete(self, name):
+        machine = self.machines[name]
+        machine["properties"]["provisioningState"] = "Deleting"
+        operation, url = self.start_operation(machine["location"])
+        if self.halt:
+            self.halt(name)
+
+        def gone():
+            operation["status"] = "Succeeded"
+            self.remove(name)
+
+        self.after(self.delete_s, gone)
+        return Answer(202, None, azure_asyncoperation=url)
+
+    def list(self, request):
+        found = [self.machines[name] for name in sorted(self.machines)]
+        start = int(request.query.get("$skiptoken") or 0)
+        answer = {"value": found[start : start + self.page]}
+        if start + self.page < len(found):
+            answer["nextLink"] = (
+                f"{self.url}{request.path}?api-version={request.query['api-version']}"
+                f"&$skiptoken={start + self.page}"
+            )
+        return Answer(200, answer)
+
+    def left(self):
+        """What still costs money."""
+        return tuple(sorted(x) for x in (self.machines, self.disks, self.cards, self.addresses))
