@@ -48,6 +48,8 @@ class Answer:
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # an answer is one packet, sent at once
+    disable_nagle_algorithm = True
 
     def log_message(self, *_):
         pass

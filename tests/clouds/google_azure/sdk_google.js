@@ -1,0 +1,132 @@
+// Google's own clients send what our pool sends, in their own terms. Parameters come as JSON on
+// standard input; the server on loopback records both.
+'use strict';
+const fs = require('fs');
+const path = require('path');
+const jws = require('jws');
+const compute = require('@google-cloud/compute').v1;
+const {OAuth2Client} = require('google-auth-library');
+
+const p = JSON.parse(fs.readFileSync(0, 'utf8'));
+const authClient = new OAuth2Client();
+authClient.setCredentials({access_token: p.token, expiry_date: Date.now() + 3600e3});
+const options = {apiEndpoint: '127.0.0.1', port: p.port, protocol: 'http', authClient, fallback: true};
+
+function instance() {
+  const labels = {
+    'billow-installation': p.installation,
+    'billow-pool': p.pool,
+    'billow-machine': p.machine,
+  };
+  return {
+    name: p.name,
+    description: `billow machine ${p.machine}`,
+    machineType: `zones/${p.zone}/machineTypes/${p.type}`,
+    labels,
+    guestAccelerators: p.accelerator
+      ? [{acceleratorType: `zones/${p.zone}/acceleratorTypes/${p.accelerator}`, acceleratorCount: 2}]
+      : undefined,
+    scheduling: {
+      provisioningModel: p.spot ? 'SPOT' : 'STANDARD',
+      instanceTerminationAction: 'DELETE',
+      automaticRestart: false,
+      onHostMaintenance: 'TERMINATE',
+      maxRunDuration: {seconds: 7 * 24 * 3600},
+    },
+    disks: [
+      {
+        boot: true,
+        autoDelete: true,
+        initializeParams: {
+          sourceImage: p.image,
+          diskSizeGb: 200,
+          diskType: `zones/${p.zone}/diskTypes/${p.diskType}`,
+          labels,
+        },
+      },
+    ],
+    networkInterfaces: [
+      {network: 'global/networks/default', accessConfigs: [{name: 'External NAT', type: 'ONE_TO_ONE_NAT'}]},
+    ],
+    metadata: {
+      items: [
+        {key: 'user-data', value: p.userData},
+        {key: 'block-project-ssh-keys', value: 'TRUE'},
+      ],
+    },
+    serviceAccounts: p.serviceAccount
+      ? [{email: p.serviceAccount, scopes: ['https://www.googleapis.com/auth/cloud-platform']}]
+      : undefined,
+    reservationAffinity: p.reservation
+      ? {
+          consumeReservationType: 'SPECIFIC_RESERVATION',
+          key: 'compute.googleapis.com/reservation-name',
+          values: [p.reservation],
+        }
+      : undefined,
+  };
+}
+
+async function all(pages) {
+  for await (const _ of pages) void _;
+}
+
+// Our signed statement, read and verified with Google's own library.
+function compareAssertions() {
+  const {buildPayloadForJwsSign} = require(
+    path.join(path.dirname(require.resolve('google-auth-library')), 'gtoken/jwsSign.js'),
+  );
+  const key = JSON.parse(fs.readFileSync(p.keyFile, 'utf8'));
+  const publicKey = require('crypto').createPublicKey(key.private_key);
+  const decoded = jws.decode(p.assertion);
+  const ours =
+    typeof decoded.payload === 'string' ? JSON.parse(decoded.payload) : decoded.payload;
+  const theirs = buildPayloadForJwsSign({iss: key.client_email, scope: ours.scope});
+  return {
+    verified: jws.verify(p.assertion, 'RS256', publicKey),
+    header: decoded.header,
+    ours,
+    theirs: JSON.parse(JSON.stringify(theirs)),
+  };
+}
+
+async function main() {
+  const instances = new compute.InstancesClient(options);
+  const where = {project: p.project, zone: p.zone};
+  await instances.insert({...where, requestId: p.requestId, instanceResource: instance()});
+  await instances.get({...where, instance: p.name});
+  const filter =
+    `(labels.billow-installation = "${p.installation}") AND (labels.billow-pool = "${p.pool}")`;
+  await all(
+    instances.aggregatedListAsync({project: p.project, filter, maxResults: 500, returnPartialSuccess: true}),
+  );
+  await instances.delete({...where, instance: p.name, requestId: p.deleteId});
+  await new compute.ZoneOperationsClient(options).get({...where, operation: p.operation});
+  await all(
+    new compute.MachineTypesClient(options).aggregatedListAsync({
+      project: p.project,
+      filter: 'name eq "(a2|a3|a4|a4x|g2|g4)-.*"',
+      maxResults: 500,
+      returnPartialSuccess: true,
+    }),
+  );
+  await new compute.ProjectsClient(options).get({project: p.project});
+  await new compute.RegionsClient(options).get({project: p.project, region: p.region});
+  const user = new OAuth2Client({
+    clientId: 'c',
+    clientSecret: 's',
+    endpoints: {oauth2TokenUrl: `${p.url}/token`, tokenInfoUrl: `${p.url}/tokeninfo`},
+  });
+  user.setCredentials({refresh_token: 'r/1'});
+  await user.refreshAccessToken();
+  await user.getTokenInfo(p.token);
+  process.stdout.write(JSON.stringify(compareAssertions()));
+}
+
+main().then(
+  () => process.exit(0),
+  (error) => {
+    console.error(error);
+    process.exit(1);
+  },
+);
