@@ -1,0 +1,78 @@
+"""Billow from Python: jobs, functions on GPUs, endpoints. See docs/python.md.
+
+    import billow
+
+    @billow.function(gpus=0.5)
+    def square(x):
+        return x * x
+
+    print(square.remote(3))
+    print(list(square.map(range(10))))
+"""
+
+from ._client import AsyncClient, Client, connect
+from ._cls import cls, enter, exit, method, pool_of
+from ._context import CurrentCall, current_call, is_worker
+from ._endpoint import WebEndpoint, asgi_app, endpoint, schedule, unschedule, web_server
+from ._errors import (
+    ApiError,
+    CallLost,
+    CallTimeout,
+    Cancelled,
+    ConnectionFailed,
+    DeployFailed,
+    Error,
+    JobFailed,
+    NotFound,
+    RemoteError,
+    RemoteTraceback,
+    VersionMismatch,
+)
+from ._function import Function, batched, function, gather
+from ._future import Future
+from ._jobs import Grid, Job, Outputs, grid, run, submit
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ApiError",
+    "AsyncClient",
+    "CallLost",
+    "CallTimeout",
+    "Cancelled",
+    "Client",
+    "ConnectionFailed",
+    "CurrentCall",
+    "DeployFailed",
+    "Error",
+    "Function",
+    "Future",
+    "Grid",
+    "Job",
+    "JobFailed",
+    "NotFound",
+    "Outputs",
+    "RemoteError",
+    "RemoteTraceback",
+    "VersionMismatch",
+    "WebEndpoint",
+    "asgi_app",
+    "batched",
+    "cls",
+    "connect",
+    "current_call",
+    "endpoint",
+    "enter",
+    "exit",
+    "function",
+    "gather",
+    "grid",
+    "is_worker",
+    "method",
+    "pool_of",
+    "run",
+    "schedule",
+    "submit",
+    "unschedule",
+    "web_server",
+]

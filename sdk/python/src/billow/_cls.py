@@ -1,0 +1,129 @@
+"""`@billow.cls`: an object that stays loaded in its workers, so that a model is read once."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Callable, Dict, Generic, List, Optional, Tuple, Type, TypeVar
+
+from ._deploy import Settings, settings_of
+from ._function import Callables, Function, Pool, pickled
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _mark(wrapped: F, kind: str) -> F:
+    wrapped.__billow__ = kind  # type: ignore[attr-defined]
+    return wrapped
+
+
+def enter(wrapped: F) -> F:
+    """A method that runs once when a worker starts, before its first call."""
+    return _mark(wrapped, "enter")
+
+
+def exit(wrapped: F) -> F:
+    """A method that runs when a worker ends."""
+    return _mark(wrapped, "exit")
+
+
+def method(wrapped: F) -> F:
+    """A method that can be called from elsewhere: `Model().generate.remote(x)`."""
+    return _mark(wrapped, "method")
+
+
+def _methods(cls: type) -> Dict[str, Callable[..., Any]]:
+    found: Dict[str, Callable[..., Any]] = {}
+    for each in reversed(cls.__mro__):
+        for name, value in vars(each).items():
+            if getattr(value, "__billow__", None) == "method":
+                found[name] = value
+    return found
+
+
+class Instance(Generic[T]):
+    """An object in workers. Objects that are made with the same arguments share their workers."""
+
+    def __init__(self, cls: Type[T], settings: Settings, given: Tuple[Any, ...], named: Any):
+        self._cls = cls
+        methods = _methods(cls)
+        suffix = ""
+        if given or named:
+            digest = hashlib.sha256(pickled((given, named), True)).hexdigest()[:6]
+            suffix = f"-{digest}"
+        batches = {getattr(each, "__billow_batch__", (0, 0.0)) for each in methods.values()}
+        if len(batches) > 1:
+            raise TypeError(
+                f"{cls.__name__}: either all methods are batched in the same way, or none"
+            )
+        changed = Settings(**vars(settings))
+        changed.kind = "cls"
+        changed.batch = batches.pop() if batches else (0, 0.0)
+        if settings.name:
+            changed.name = settings.name + suffix
+        self._pool = Pool((cls, given, named), changed, cls.__module__, cls.__qualname__ + suffix)
+        self._methods: Dict[str, Callables[Any]] = {
+            name: Callables(self._pool, name, each) for name, each in methods.items()
+        }
+
+    def __getattr__(self, name: str) -> Callables[Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            return self._methods[name]
+        except KeyError:
+            raise AttributeError(
+                f"{self._cls.__name__} has no method {name!r} with @billow.method; it has"
+                f" {', '.join(sorted(self._methods)) or 'none'}"
+            ) from None
+
+    def __dir__(self) -> List[str]:
+        return sorted(self._methods)
+
+    # What is true of a function is true of the pool of an object.
+    def _as_function(self) -> Function[Any]:
+        return Function(self._pool, "", self._cls)
+
+    @property
+    def _endpoint(self) -> str:
+        return self._pool.name
+
+
+class RemoteClass(Generic[T]):
+    """What `@billow.cls` makes of a class: calling it makes an object in workers."""
+
+    def __init__(self, cls: Type[T], settings: Settings) -> None:
+        self.cls = cls
+        self.settings = settings
+        self.__name__ = cls.__name__
+        self.__doc__ = cls.__doc__
+
+    def __call__(self, *args: Any, **named: Any) -> Instance[T]:
+        return Instance(self.cls, self.settings, args, named)
+
+    def local(self, *args: Any, **named: Any) -> T:
+        """An ordinary object in this process, entered."""
+        instance = self.cls(*args, **named)
+        for each in reversed(self.cls.__mro__):
+            for name, value in vars(each).items():
+                if getattr(value, "__billow__", None) == "enter":
+                    getattr(instance, name)()
+        return instance
+
+
+def cls(target: Optional[Type[Any]] = None, /, **options: Any) -> Any:
+    """Makes a class whose objects live in workers; takes the options of `@billow.function`.
+
+    Methods with `@billow.enter` run when a worker starts, those with `@billow.exit` when it ends,
+    and those with `@billow.method` can be called with `remote`, `spawn` and `map`.
+    """
+
+    def decorate(wrapped: Type[Any]) -> RemoteClass[Any]:
+        return RemoteClass(wrapped, settings_of(dict(options)))
+
+    return decorate(target) if target is not None else decorate
+
+
+def pool_of(instance: Instance[Any]) -> Function[Any]:
+    """Deploy, delete, cost and logs of an object's workers: `billow.pool_of(model).cost`."""
+    return instance._as_function()

@@ -1,0 +1,51 @@
+"""One line on a terminal: done, rate, time left."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Optional
+
+DRAW_EVERY_S = 0.1
+BAR = 24
+
+
+class Progress:
+    def __init__(self, name: str, total: Optional[int], shown: Optional[bool]) -> None:
+        self._name = name
+        self._total = total
+        self._shown = sys.stderr.isatty() if shown is None else shown
+        self._began = time.monotonic()
+        self._drawn = 0.0
+        self.done = 0
+        self.failed = 0
+
+    def add(self, count: int = 1, failed: int = 0) -> None:
+        self.done += count
+        self.failed += failed
+        if self._shown and time.monotonic() - self._drawn > DRAW_EVERY_S:
+            self._draw()
+
+    def text(self) -> str:
+        passed = max(time.monotonic() - self._began, 1e-6)
+        rate = self.done / passed
+        failed = f", {self.failed} failed" if self.failed else ""
+        if self._total is None:
+            return f"{self._name}: {self.done:,} done{failed}, {rate:,.0f}/s"
+        full = BAR * self.done // max(self._total, 1)
+        left = (self._total - self.done) / rate if rate > 0 else 0.0
+        bar = "█" * full + "░" * (BAR - full)
+        return (
+            f"{self._name}: {bar} {self.done:,} of {self._total:,}{failed}, {rate:,.0f}/s,"
+            f" {left:,.0f} s left"
+        )
+
+    def _draw(self) -> None:
+        self._drawn = time.monotonic()
+        sys.stderr.write(f"\r\033[K{self.text()}")
+        sys.stderr.flush()
+
+    def close(self) -> None:
+        if self._shown:
+            self._draw()
+            sys.stderr.write("\n")
