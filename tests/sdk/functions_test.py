@@ -5,9 +5,12 @@ import signal
 import threading
 import time
 import unittest
+import unittest.mock
 
 from rig import poll
 from sdk_rig import SdkTest, billow
+from billow import _caller, _lane
+from billow._wire import pack
 
 try:
     import numpy
@@ -285,6 +288,23 @@ class Functions(SdkTest):
             [69_999 + i for i in range(20)],
         )
 
+    @unittest.skipIf(numpy is None, "numpy is missing")
+    def test_arrays_without_shared_memory(self):
+        array = numpy.arange(1_000_000, dtype=numpy.float64)
+        caller = identity._pool.caller()
+        self.assertTrue(caller.shares_memory, "this machine's memory")
+        with unittest.mock.patch.object(_lane, "_identity", ""):
+            far = _caller.Caller(caller.place, None)
+        outcome = far.run([_caller.new_id()], [pack(("", (array,), {}))])[0]
+        self.assertTrue((outcome.value == array).all(), outcome)
+        self.assertFalse(far.shares_memory)
+        # A worker that turns out to be elsewhere gets the arrays again, through the gateway.
+        with unittest.mock.patch.object(_lane, "put", lambda _: "0" * 32):
+            self.assertTrue((identity.remote(array) == array).all())
+        self.assertFalse(caller.shares_memory)
+        self.assertTrue((identity.remote(array) == array).all())
+        self.assertEqual(os.listdir(f"/dev/shm/billow-lane-{os.geteuid()}"), [], "nothing is left")
+
     def test_costs_are_known(self):
         gpu = square.with_options(gpus=0.5, max=1)
         call = gpu.spawn(3)
@@ -451,6 +471,18 @@ class Scaling(SdkTest):
 
         with self.assertRaisesRegex(billow.CallLost, "retries=0"):
             die.remote()
+
+    def test_a_call_that_kills_its_worker_takes_no_others_with_it(self):
+        @billow.function(max=1, retries=1)
+        def fragile(i):
+            if i == 137:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return i
+
+        results = list(fragile.map(range(300), return_exceptions=True))
+        lost = [i for i, each in enumerate(results) if isinstance(each, Exception)]
+        self.assertEqual(lost, [137], results[137])
+        self.assertIsInstance(results[137], billow.CallLost)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A head for the tests of the Python package, which runs in this process as its user's code would."""
+"""A head for tests of the Python package, which runs in this process like its user's code."""
 import os
 import sys
 import unittest

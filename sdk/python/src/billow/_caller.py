@@ -8,6 +8,7 @@ reach a worker (refused connection, full queue) are always sent again.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import socket
@@ -15,6 +16,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
+from . import _lane
 from ._client import error_of
 from ._errors import (
     CallLost,
@@ -43,6 +45,7 @@ LOSSES_MAX = 3  # of a call with the default retries
 QUIET_S = 120.0  # a worker says every 10 s that it is alive
 AWAY_S = 120.0  # how long a gateway that does not answer is waited for
 AWAY_PAUSE_S = 0.1
+APART_S = 60.0  # without shared memory, after a worker turned out to be elsewhere
 KEY_SPREADS_S = 5.0  # until a gateway must know a new key
 HOPELESS_S = 30.0  # how long an endpoint that cannot serve is asked again
 
@@ -126,7 +129,10 @@ class Caller:
             "X-Billow-Secret": place.secret,
             "X-Billow-Revision": place.revision,
             "Content-Type": "application/octet-stream",
+            "X-Billow-Lane": _lane.identity(),
         }
+        self.shares_memory = False  # with the worker that answered last
+        self._apart_until = 0.0
 
     def refresh(self) -> bool:
         """Looks for the endpoint again: the gateway may have moved, or the key been removed."""
@@ -171,12 +177,15 @@ class Caller:
             self.refresh_quietly()
             return Ended(wait_s=AWAY_PAUSE_S, away=True)
         request.use(connection)
+        lane: List[str] = []
         try:
+            body = request_body(calls, lane if self.shares_memory else None)
             response = connection.request(
-                "POST", self._target + "/.billow/call", self._headers, request_body(calls)
+                "POST", self._target + "/.billow/call", self._headers, body
             )
             if response.status != 200:
                 return self._refused(response)
+            self.meets(response.headers.get("x-billow-lane", ""))
             job = response.headers.get("x-billow-job", "")
             while True:
                 frame = read_frame(response)
@@ -190,6 +199,14 @@ class Caller:
         finally:
             request.use(None)
             self._pool.give(connection)
+            for name in lane:
+                _lane.drop(name)
+
+    def meets(self, lane: str) -> None:
+        """Remembers whether a worker shares this machine's memory."""
+        own = self._headers["X-Billow-Lane"]
+        apart = time.monotonic() < self._apart_until
+        self.shares_memory = bool(own) and lane == own and not apart
 
     def refresh_quietly(self) -> None:
         try:
@@ -204,6 +221,11 @@ class Caller:
         wait = response.headers.get("retry-after", "")
         wait_s = min(5.0, float(wait)) if wait.isdigit() else 0.5
         if not by_gateway:
+            if response.status == 410:
+                # Workers on several machines: the gateway chooses which of them gets a call.
+                self.shares_memory = False
+                self._apart_until = time.monotonic() + APART_S
+                return Ended(wait_s=0.001)
             if response.status in (403, 409):
                 return Ended(wait_s=0.05) if self.refresh() else Ended(problem=_moved(problem))
             return Ended(problem=problem)
@@ -232,9 +254,10 @@ class Caller:
         run = _Run(self, ids, packed, on_item)
         began = time.monotonic()
         hopeless_since: Optional[float] = None
+        size = len(ids)
         while run.pending:
             answered_before = len(run.pending)
-            sent = list(run.pending)
+            sent = list(itertools.islice(run.pending, size))
             run.again.clear()
             ended = self._send(
                 [(ids[i], run.attempts[i], packed[i]) for i in sent],
@@ -246,9 +269,13 @@ class Caller:
                 break
             if len(run.pending) < answered_before:
                 began, hopeless_since = time.monotonic(), None
+                size *= 2
             if ended.lost or not (ended.problem or ended.wait_s):
                 run.lost(sent, ended.lost or "it did not answer all calls")
                 if ended.lost:
+                    # One by one, so that a call that kills its worker is found and takes no
+                    # others with it.
+                    size = 1
                     time.sleep(0.05)
             elif ended.problem is not None and ended.wait_s:
                 hopeless_since = hopeless_since or time.monotonic()
@@ -372,7 +399,8 @@ class _Run:
         for at in sent:
             if at not in self.pending or at in self.again:
                 continue
-            self._losses[at] += 1
+            if len(sent) == 1 or limit == 0:
+                self._losses[at] += 1
             if self._losses[at] > limit or self._streamed:
                 hint = (
                     "retries=0: a call that may have begun is not sent again"

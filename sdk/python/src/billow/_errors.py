@@ -1,4 +1,4 @@
-"""Every error that the package raises itself. Each says what happened and, as `hint`, what to do."""
+"""Errors of the package. Each says what happened and, as `hint`, what to do."""
 
 from __future__ import annotations
 

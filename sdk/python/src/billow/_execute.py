@@ -37,7 +37,7 @@ class Reply(Protocol):
 
 
 class CallCancelled(BaseException):
-    """Raised inside a call whose caller has gone. Not an Exception: user code must not swallow it."""
+    """Raised inside a call whose caller has gone. No Exception: user code must not swallow it."""
 
 
 class Executor(Protocol):

@@ -31,7 +31,7 @@ from ._deploy import Deployment, Settings, endpoint_name, revision_of, settings_
 from ._errors import ApiError, ConnectionFailed, DeployFailed, Error, VersionMismatch
 from ._future import Future
 from ._jobs import Job, html_table
-from ._map import TOGETHER_MAX, Args, Map, length_of, values
+from ._map import TOGETHER_AT_MOST_ONCE, TOGETHER_MAX, Args, Map, length_of, values
 from ._pickle import dumps
 from ._progress import Progress
 from ._wire import is_generator, pack
@@ -229,6 +229,8 @@ class Pool:
     ) -> Iterator[Any]:
         slots = max(self.settings.max, 1) * max(self.settings.concurrency, 1)
         together = TOGETHER_MAX
+        if self.settings.retries == 0:
+            together = TOGETHER_AT_MOST_ONCE
         if self.settings.batch[0]:
             together = max(1, self.settings.batch[0])
         outcomes = Map(
@@ -277,6 +279,7 @@ def _compare(caller: Caller, deployment: Deployment) -> None:
     if status != 200:
         raise error_of(status, body, "the gateway")
     hello = parsed(body)
+    caller.meets(str(hello.get("lane", "")))
     remedy = (
         "save this environment with `billow env save NAME` and pass env=NAME, or choose an image"
         " that has the same versions"
@@ -483,7 +486,10 @@ class Function(Callables[R]):
 def _given(settings: Settings) -> Dict[str, Any]:
     own = {
         name: getattr(settings, name)
-        for name in "min max concurrency retries timeout idle keep start_timeout access python include".split()
+        for name in (
+            "min", "max", "concurrency", "retries", "timeout", "idle", "keep", "start_timeout",
+            "access", "python", "include",
+        )  # fmt: skip
     }
     return {**settings.job, **own}
 

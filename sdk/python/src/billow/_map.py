@@ -19,6 +19,7 @@ from ._wire import Packed, pack
 
 TARGET_S = 0.1
 TOGETHER_MAX = 1024
+TOGETHER_AT_MOST_ONCE = 16  # a lost worker loses the calls that travelled together
 REQUEST_BYTES_MAX = 8 << 20  # of calls that travel together
 FILL_S = 0.05  # a slow source does not hold back the inputs that it has given
 

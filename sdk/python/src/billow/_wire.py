@@ -7,6 +7,9 @@ the pickle as they are: nothing is encoded again, and both sides receive them in
     request  "BWC1", count u32, then each call:
              id 16 octets, attempt u32, buffers u32, size u64, {size u64}, pickle, {buffer}
     frame    kind u8, index u32, buffers u32, seconds f64, size u64, {size u64}, pickle, {buffer}
+
+If the highest bit of `buffers` is set, the buffers are in shared memory (`_lane`) and 32 octets
+with the name of their file follow instead of them.
 """
 
 from __future__ import annotations
@@ -14,8 +17,9 @@ from __future__ import annotations
 import pickle
 import struct
 import types
-from typing import Any, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, Union
 
+from . import _lane
 from ._errors import RemoteError
 from ._http import Body, Buffer
 from ._pickle import dumps
@@ -25,6 +29,8 @@ COUNT = struct.Struct("<4sI")
 CALL = struct.Struct("<16sIIQ")
 FRAME = struct.Struct("<BIIdQ")
 SIZE = struct.Struct("<Q")
+
+IN_LANE = 1 << 31
 
 RESULT, FAILURE, ITEM, ITEMS_END, ALIVE = 1, 2, 3, 4, 5
 
@@ -95,39 +101,55 @@ def pack(value: Any) -> Packed:
     return Packed(data, tuple(buffers))
 
 
-def unpack(data: Buffer, buffers: List[bytearray]) -> Any:
+def unpack(data: Buffer, buffers: Sequence[Buffer]) -> Any:
     return pickle.loads(data, buffers=buffers)
 
 
 # ---- requests
+
+Mapped = Union[bytearray, memoryview]
 
 
 class Call(NamedTuple):
     id: bytes
     attempt: int
     data: bytes
-    buffers: List[bytearray]
+    buffers: List[Mapped]
 
 
-def _numbers(buffers: Tuple[memoryview, ...]) -> bytes:
-    return b"".join(SIZE.pack(each.nbytes) for each in buffers)
+def _tail(packed: Packed, lane: Optional[List[str]]) -> Tuple[int, bytes, Tuple[memoryview, ...]]:
+    """(count, what stands before the pickle, what follows it) of a value's buffers. `lane`: the
+    other side shares this machine's memory; gets the names of files that were written."""
+    buffers = packed.buffers
+    if not buffers:
+        return 0, b"", ()
+    sizes = b"".join(SIZE.pack(each.nbytes) for each in buffers)
+    if lane is not None and sum(each.nbytes for each in buffers) >= _lane.BYTES_MIN:
+        name = _lane.put(buffers)
+        if name:
+            lane.append(name)
+            return len(buffers) | IN_LANE, sizes + name.encode(), ()
+    return len(buffers), sizes, buffers
 
 
-def request_body(calls: "List[Tuple[bytes, int, Packed]]") -> List[Buffer]:
+def request_body(
+    calls: "List[Tuple[bytes, int, Packed]]", lane: Optional[List[str]] = None
+) -> List[Buffer]:
     """The pieces of a request; large buffers are not copied."""
     out: List[Buffer] = []
     small: List[bytes] = [COUNT.pack(MAGIC, len(calls))]
     for number, attempt, packed in calls:
-        data, buffers = packed
-        small.append(CALL.pack(number, attempt, len(buffers), len(data)))
-        if buffers:
-            small.append(_numbers(buffers))
+        data = packed.data
+        if not packed.buffers:
+            small.append(CALL.pack(number, attempt, 0, len(data)))
             small.append(data)
+            continue
+        count, before, after = _tail(packed, lane)
+        small += [CALL.pack(number, attempt, count, len(data)), before, data]
+        if after:
             out.append(b"".join(small))
-            out.extend(buffers)
+            out.extend(after)
             small = []
-        else:
-            small.append(data)
     if small:
         out.append(b"".join(small))
     return out
@@ -146,16 +168,30 @@ def _take(body: Body, size: int) -> bytes:
     return data
 
 
-def _take_buffers(body: Body, sizes: bytes) -> List[bytearray]:
-    out = []
-    for (size,) in SIZE.iter_unpack(sizes):
-        if size > PICKLE_BYTES_MAX:
-            raise Malformed("a buffer is too large")
-        buffer = bytearray(size)
-        if size and not body.fill(memoryview(buffer)):
-            raise Malformed("it ended early")
-        out.append(buffer)
-    return out
+def _take_value(body: Body, count: int, size: int) -> Tuple[bytes, List[Mapped]]:
+    """The pickle and the buffers of a value."""
+    if size > PICKLE_BYTES_MAX:
+        raise Malformed("a value is too large")
+    if not count:
+        return _take(body, size), []
+    buffers = count & ~IN_LANE
+    if buffers > BUFFERS_MAX:
+        raise Malformed("a value has too many buffers")
+    sizes = [each for (each,) in SIZE.iter_unpack(_take(body, SIZE.size * buffers))]
+    if sum(sizes) > PICKLE_BYTES_MAX:
+        raise Malformed("a value is too large")
+    name = _take(body, 32).decode("latin-1") if count & IN_LANE else ""
+    data = _take(body, size)
+    if name:
+        return data, list(_lane.take(name, sizes))
+    return data, [_take_buffer(body, each) for each in sizes]
+
+
+def _take_buffer(body: Body, size: int) -> Mapped:
+    buffer = bytearray(size)
+    if size and not body.fill(memoryview(buffer)):
+        raise Malformed("it ended early")
+    return buffer
 
 
 def read_calls(body: Body) -> List[Call]:
@@ -166,11 +202,7 @@ def read_calls(body: Body) -> List[Call]:
     calls = []
     for _ in range(count):
         number, attempt, buffers, size = CALL.unpack(_take(body, CALL.size))
-        if buffers > BUFFERS_MAX or size > PICKLE_BYTES_MAX:
-            raise Malformed("a call is too large")
-        sizes = _take(body, SIZE.size * buffers)
-        data = _take(body, size)
-        calls.append(Call(number, attempt, data, _take_buffers(body, sizes) if buffers else []))
+        calls.append(Call(number, attempt, *_take_value(body, buffers, size)))
     return calls
 
 
@@ -182,15 +214,17 @@ class Frame(NamedTuple):
     at: int  # which call of the request
     seconds: float
     data: bytes
-    buffers: List[bytearray]
+    buffers: List[Mapped]
 
 
-def frame(kind: int, index: int, seconds: float, packed: Packed) -> Union[bytes, List[Buffer]]:
-    data, buffers = packed
-    head = FRAME.pack(kind, index, len(buffers), seconds, len(data))
-    if not buffers:
-        return head + data
-    return [head + _numbers(buffers) + data, *buffers]
+def frame(
+    kind: int, index: int, seconds: float, packed: Packed, lane: Optional[List[str]] = None
+) -> Union[bytes, List[Buffer]]:
+    if not packed.buffers:
+        return FRAME.pack(kind, index, 0, seconds, len(packed.data)) + packed.data
+    count, before, after = _tail(packed, lane)
+    head = FRAME.pack(kind, index, count, seconds, len(packed.data)) + before + packed.data
+    return [head, *after] if after else head
 
 
 def read_frame(body: Body) -> Optional[Frame]:
@@ -199,11 +233,7 @@ def read_frame(body: Body) -> Optional[Frame]:
     if head is None:
         return None
     kind, index, buffers, seconds, size = FRAME.unpack(head)
-    if buffers > BUFFERS_MAX or size > PICKLE_BYTES_MAX:
-        raise Malformed("a frame is too large")
-    sizes = _take(body, SIZE.size * buffers) if buffers else b""
-    data = _take(body, size)
-    return Frame(kind, index, seconds, data, _take_buffers(body, sizes) if buffers else [])
+    return Frame(kind, index, seconds, *_take_value(body, buffers, size))
 
 
 # ---- failures

@@ -22,6 +22,7 @@ import time
 import traceback
 from typing import Any, Callable, Dict, List, Optional
 
+from . import _lane
 from ._errors import Error
 from ._http import Body, Buffer, BrokenAnswer, Stream, send_pieces
 from ._wire import ALIVE, Packed, frame, read_calls
@@ -86,8 +87,9 @@ class Peer:
 class Answer:
     """The answer to one request of calls. Frames are joined while they are small and recent."""
 
-    def __init__(self, peer: Peer, count: int, head: bytes) -> None:
+    def __init__(self, peer: Peer, count: int, head: bytes, shares: bool) -> None:
         self._peer = peer
+        self._lane: Optional[List[str]] = [] if shares else None
         self._head = head
         self._left = count
         self._lock = threading.Lock()
@@ -99,7 +101,7 @@ class Answer:
         self.done = threading.Event()
 
     def put(self, kind: int, index: int, seconds: float, packed: Packed) -> None:
-        made = frame(kind, index, seconds, packed)
+        made = frame(kind, index, seconds, packed, self._lane)
         with self._lock:
             if isinstance(made, bytes):
                 self._pending.append(made)
@@ -129,6 +131,7 @@ class Answer:
         size, self._size = self._size, 0
         self._flushed = time.monotonic()
         if self.cancelled:
+            self._drop()
             return
         try:
             if last and not self._begun:
@@ -146,6 +149,13 @@ class Answer:
                 self._send(out)
         except OSError:
             self.cancelled = True
+        if self.cancelled:
+            self._drop()
+
+    def _drop(self) -> None:
+        """What lies in shared memory for a caller that has gone."""
+        for name in self._lane or []:
+            _lane.drop(name)
 
     def _send(self, pieces: List[Buffer]) -> None:
         if sum(len(each) for each in pieces) < FLUSH_BYTES:
@@ -245,19 +255,26 @@ class Worker:
         return self._calls(peer, body)
 
     def _calls(self, peer: Peer, body: Body) -> bool:
-        calls = read_calls(body)
+        try:
+            calls = read_calls(body)
+        except _lane.LaneLost as problem:
+            peer.refuse(410, str(problem))
+            return False
         if self.trouble:
             peer.refuse(400, f"the function could not be loaded:\n{self.trouble}")
             return True
         self._learn(peer)
         head = (
             "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\n"
-            f"X-Billow-Job: {self._job}\r\n"
+            f"X-Billow-Job: {self._job}\r\nX-Billow-Lane: {_lane.identity()}\r\n"
         ).encode()
         if not calls:
             peer.respond(200, b"", "application/octet-stream")
             return True
-        answer = Answer(peer, len(calls), head)
+        own = _lane.identity()
+        answer = Answer(
+            peer, len(calls), head, bool(own) and peer.headers.get("x-billow-lane") == own
+        )
         self.executor.submit(calls, answer)
         self._watch(peer, answer)
         return not answer.cancelled
@@ -308,6 +325,7 @@ class Worker:
             "packages": have,
             "trouble": self.trouble,
             "job": self._job,
+            "lane": _lane.identity(),
         }
 
     def load(self) -> None:
