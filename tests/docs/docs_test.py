@@ -34,9 +34,11 @@ class PageRun:
 
     def __init__(self, page):
         self.page = page
-        self.gateway = f"127.0.0.1:{free_port()}"
+        self.ports = {"7071": str(free_port())}  # the gateway's
+        self.ports.update({port: str(free_port()) for port in page.ports})
         self.rig = Rig(
-            up=page.head != "none", args=["--node-name", "gpu1", "--gateway", self.gateway]
+            up=page.head != "none",
+            args=["--node-name", "gpu1", "--gateway", "127.0.0.1:" + self.ports["7071"]],
         )
         self.shell = None
         self.ran = 0
@@ -73,8 +75,9 @@ class PageRun:
                         self.must_show(here, command, output)
 
     def with_ports(self, command):
-        """Pages show the default port of the gateway."""
-        return command.replace("127.0.0.1:7071", self.gateway)
+        for shown, free in self.ports.items():
+            command = re.sub(rf"(?<!\d){shown}(?!\d)", free, command)
+        return command
 
     def write(self, block):
         path = os.path.join(self.rig.files, block.file)

@@ -12,6 +12,7 @@ Comments anywhere on a page:
 
     <!-- run: mkdir results -->       a command that readers need not see
     <!-- head: none -->               the page starts its own head (default: one with 8 simulated H100s)
+    <!-- ports: 8899 -->              ports that the test replaces by free ones
     <!-- page not run: needs a cloud account -->   no block of the page is run
 """
 import dataclasses
@@ -34,7 +35,7 @@ CONTENT = {
 }
 COMMANDS = {"sh", "console"}
 
-COMMENT = re.compile(r"<!--\s*(page not run|not run|file|run|head)\s*:\s*(.*?)\s*-->", re.S)
+COMMENT = re.compile(r"<!--\s*(page not run|not run|file|run|head|ports)\s*:\s*(.*?)\s*-->", re.S)
 FENCE = re.compile(r"^(\s*)```(.*)$")
 
 
@@ -59,6 +60,7 @@ class Page:
     parts: list  # blocks and hidden commands, in order
     head: str = "sim"
     reason: str = ""
+    ports: list = dataclasses.field(default_factory=list)
     mistakes: list = dataclasses.field(default_factory=list)
 
     @property
@@ -99,6 +101,8 @@ def take_comment(comment, line, page, marks):
             page.parts.append(Hidden(line, value))
         elif kind == "head":
             page.head = value
+        elif kind == "ports":
+            page.ports += value.split()
         elif kind == "page not run":
             page.reason = value
         else:
