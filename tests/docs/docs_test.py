@@ -1,6 +1,7 @@
 """What the documentation shows is true: its commands run against a fresh head with simulated GPUs, page
 by page, and the options, commands and links that it names exist."""
 import getpass
+import json
 import os
 import re
 import sys
@@ -15,7 +16,7 @@ USER = getpass.getuser()
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
 
 # `billow` in the blocks: a head that a page starts takes a free port instead of 7070, and a node name
-# that pages can show.
+# that pages can show. A machine that joins is a second one, with simulated GPUs.
 WRAPPER = """#!/bin/sh
 case "$1" in
   up) shift
@@ -24,6 +25,8 @@ case "$1" in
       *) set -- --listen 127.0.0.1:0 --gateway 127.0.0.1:0 "$@" ;;
     esac
     exec BIN/billow up --node-name gpu1 "$@" ;;
+  join) shift
+    exec BIN/billow join --data NODE --node-name gpu2 --sim 8xH100 "$@" ;;
 esac
 exec BIN/billow "$@"
 """
@@ -36,10 +39,9 @@ class PageRun:
         self.page = page
         self.ports = {"7071": str(free_port())}  # the gateway's
         self.ports.update({port: str(free_port()) for port in page.ports})
-        self.rig = Rig(
-            up=page.head != "none",
-            args=["--node-name", "gpu1", "--gateway", "127.0.0.1:" + self.ports["7071"]],
-        )
+        args = ["--node-name", "gpu1", "--gateway", "127.0.0.1:" + self.ports["7071"]]
+        args += ["--tls"] if page.head == "tls" else []
+        self.rig = Rig(up=page.head != "none", args=args)
         self.shell = None
         self.ran = 0
 
@@ -50,7 +52,8 @@ class PageRun:
         os.makedirs(os.path.dirname(wrapper))
         os.makedirs(home)
         with open(wrapper, "w", encoding="utf-8") as f:
-            f.write(WRAPPER.replace("BIN", os.path.abspath(BIN)))
+            node = os.path.join(self.rig.root, "node")
+            f.write(WRAPPER.replace("BIN", os.path.abspath(BIN)).replace("NODE", node))
         os.chmod(wrapper, 0o755)
         environment = {k: v for k, v in self.rig.environment.items() if not k.startswith("GIT_")}
         environment.pop("BILLOW_SIM")
@@ -75,6 +78,9 @@ class PageRun:
                         self.must_show(here, command, output)
 
     def with_ports(self, command):
+        if self.page.head == "tls":
+            address = json.loads(self.rig.read("head.json"))["addresses"][0]
+            command = command.replace("https://head:7070", address)
         for shown, free in self.ports.items():
             command = re.sub(rf"(?<!\d){shown}(?!\d)", free, command)
         return command

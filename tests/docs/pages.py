@@ -12,6 +12,7 @@ Comments anywhere on a page:
 
     <!-- run: mkdir results -->       a command that readers need not see
     <!-- head: none -->               the page starts its own head (default: one with 8 simulated H100s)
+    <!-- head: tls -->                the head is https://head:7070 to the page's commands
     <!-- ports: 8899 -->              ports that the test replaces by free ones
     <!-- page not run: needs a cloud account -->   no block of the page is run
 """

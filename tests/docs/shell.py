@@ -54,6 +54,7 @@ class Shell:
         return int(line)
 
     def close(self):
+        self.tell("kill $(jobs -p); wait")
         self.process.stdin.close()
         try:
             self.process.wait(timeout=10)
