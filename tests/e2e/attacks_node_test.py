@@ -364,6 +364,87 @@ class Metadata(unittest.TestCase):
             self.assertEqual(got[name], "credentials", name)
 
 
+# A job that listens at an address of the node, in a network of its own; after the first connection
+# a thread that never left the node's network becomes the process, with the socket.
+SWAP = """
+import ctypes, fcntl, os, socket, struct, sys, threading, time
+libc = ctypes.CDLL(None, use_errno=True)
+def unshare(what):
+    if libc.unshare(what) != 0:
+        sys.exit("unshare: " + os.strerror(ctypes.get_errno()))
+uid, gid = os.getuid(), os.getgid()
+unshare(0x10000000)
+for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
+    with open("/proc/self/" + name, "w") as f:
+        f.write(text)
+go = threading.Event()
+def late():
+    go.wait()
+    os.execv("/bin/sh", ["sh", "-c", "echo switched; exec sleep 600"])
+threading.Thread(target=late).start()
+unshare(0x40000000)
+any = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+fcntl.ioctl(any, 0x8914, struct.pack("16sH14x", b"lo", 0x49))
+address = struct.pack("16sH2s4s8x", b"lo:1", socket.AF_INET, b"", socket.inet_aton(sys.argv[1]))
+fcntl.ioctl(any, 0x8916, address)
+server = socket.create_server((sys.argv[1], 80))
+os.set_inheritable(server.fileno(), True)
+print("listens", flush=True)
+peer = server.accept()[0]
+peer.sendall(b"mine")
+peer.close()
+go.set()
+time.sleep(600)
+"""
+
+
+@NEEDS_ROOT
+class Tunnels(unittest.TestCase):
+    """A job makes the agent's tunnels lead elsewhere: the agent is root, and no guard is on it."""
+
+    ASK = (
+        "import socket, sys; s = socket.create_connection(('127.0.0.1', int(sys.argv[1])), 10);"
+        " s.settimeout(3); print(s.recv(64).decode())"
+    )
+
+    def setUp(self):
+        self.space = Space()
+        self.addCleanup(self.space.close)
+        if not self.space.usable:
+            self.skipTest("no network of its own can be made here")
+        self.rig = Rig(sim="1xH100", up=False)
+        self.addCleanup(self.rig.close)
+        self.rig.command = lambda *args: self.space.inside(BILLOW, *map(str, args))
+        self.rig.up()
+
+    def listening(self, address):
+        """A job that listens there, and a tunnel to its port 80."""
+        script = self.rig.file("swap.py")
+        with open(script, "w", encoding="ascii") as f:
+            f.write(SWAP)
+        job = self.rig.submit("--", "python3", script, address)
+        poll(lambda: "listens" in self.rig.cli("logs", job).text, "the job", 60)
+        forward = self.rig.start("port-forward", job, "0:80")
+        self.addCleanup(lambda: (forward.terminate(), forward.wait(), forward.stdout.close()))
+        local = forward.stdout.readline().decode().split()[0].split(":")[1]
+        return job, local
+
+    def ask(self, local):
+        done = subprocess.run(
+            self.space.inside(PYTHON, "-c", self.ASK, local),
+            capture_output=True,
+            check=False,
+            timeout=60,
+        )
+        return done.stdout.decode().strip()
+
+    def test_they_stay_in_the_network_where_the_job_listens(self):
+        job, local = self.listening("10.20.30.40")
+        self.assertEqual(self.ask(local), "mine")
+        poll(lambda: "switched" in self.rig.cli("logs", job).text, "the switch", 60)
+        self.assertNotEqual(self.ask(local), "credentials")
+
+
 class Containers(ImageTest):
     """An image that root runs, as everybody does who follows the tour: what is in it is not
     trusted."""

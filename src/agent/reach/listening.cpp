@@ -3,17 +3,21 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sched.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstring>
-#include <thread>
+#include <optional>
 
 #include "base/text.h"
+#include "net/guard.h"
+#include "process/aside.h"
 
 namespace billow::agent {
 namespace {
@@ -43,11 +47,11 @@ bool parse_address(std::string_view text, Row& row) {
   return true;
 }
 
-// The listening sockets in a process's network namespace.
-std::vector<Row> listening(const std::string& process) {
+// The listening sockets in the network namespace of this thread.
+std::vector<Row> listening() {
   std::vector<Row> out;
   for (const char* table : {"tcp", "tcp6"}) {
-    const auto text = read_file(fmt::format("/proc/{}/net/{}", process, table), table_bytes_max);
+    const auto text = read_file(fmt::format("/proc/thread-self/net/{}", table), table_bytes_max);
     if (!text)
       continue;
     std::string_view rest = *text;
@@ -67,59 +71,163 @@ std::vector<Row> listening(const std::string& process) {
       Row row;
       if (count < words.size() || words[3] != listen_state || !parse_address(words[1], row))
         continue;
-      if (const auto inode = parse_int(words[9], 1, INT64_MAX))
-        row.inode = static_cast<std::uint64_t>(*inode), out.push_back(row);
+      if (const auto inode = parse_int(words[9], 1, INT64_MAX)) {
+        row.inode = static_cast<std::uint64_t>(*inode);
+        out.push_back(row);
+      }
     }
   }
   return out;
 }
 
-std::uint64_t network_of(const std::string& process) {
+// A network namespace is identified by the inode of its file.
+std::uint64_t identity_of(int network) {
   struct stat info {};
-  return ::stat(("/proc/" + process + "/ns/net").c_str(), &info) == 0 ? info.st_ino : 0;
+  return ::fstat(network, &info) == 0 ? info.st_ino : 0;
+}
+std::uint64_t our_network() {
+  struct stat info {};
+  return ::stat("/proc/thread-self/ns/net", &info) == 0 ? info.st_ino : 0;
 }
 
 // A socket that listens on any address is reached by loopback.
-void make_reachable(Listener& found) {
+void make_reachable(Row& found) {
   unsigned char* bytes = found.address.sin6_addr.s6_addr;
   if (found.v4) {
-    unsigned char four[4];
-    std::memcpy(four, bytes, 4);
-    if (four[0] == 0)
-      four[0] = 127, four[3] = 1;
-    std::memcpy(bytes, four, 4);
+    const unsigned char loopback[4] = {127, 0, 0, 1};
+    if (bytes[0] == 0)
+      std::memcpy(bytes, loopback, sizeof loopback);
   } else if (IN6_IS_ADDR_UNSPECIFIED(&found.address.sin6_addr)) {
     found.address.sin6_addr = in6addr_loopback;
   }
 }
 
-Result<Fd> new_socket(bool v4) {
-  Fd fd(::socket(v4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+// The target of a connection, as the system calls take it.
+struct Target {
+  sockaddr_storage address{};
+  socklen_t length = 0;
+};
+Target target_of(const Row& socket) {
+  Target out;
+  if (!socket.v4) {
+    out.length = sizeof(sockaddr_in6);
+    std::memcpy(&out.address, &socket.address, out.length);
+    return out;
+  }
+  sockaddr_in four{};
+  four.sin_family = AF_INET;
+  four.sin_port = socket.address.sin6_port;
+  std::memcpy(&four.sin_addr, socket.address.sin6_addr.s6_addr, sizeof four.sin_addr);
+  out.length = sizeof four;
+  std::memcpy(&out.address, &four, sizeof four);
+  return out;
+}
+
+// The same address with a port that the kernel chooses.
+Target from_same_address(Target target) {
+  if (target.address.ss_family == AF_INET)
+    reinterpret_cast<sockaddr_in*>(&target.address)->sin_port = 0;
+  else
+    reinterpret_cast<sockaddr_in6*>(&target.address)->sin6_port = 0;
+  return target;
+}
+
+bool leads_to_cloud(const Target& target) {
+  net::RawAddress raw{};
+  raw.length = target.length;
+  std::memcpy(raw.bytes, &target.address, std::min<std::size_t>(sizeof raw.bytes, target.length));
+  return net::leads_to_the_machines_cloud(raw);
+}
+
+// A socket whose packets stay in its network namespace.
+Result<Fd> inner_socket(const Target& target) {
+  Fd fd(::socket(target.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd)
     return fail_errno("socket", errno);
+  constexpr char loopback[] = "lo";
+  // Before Linux 5.7 only root may; then the check of the address alone must do.
+  if (::setsockopt(fd.get(), SOL_SOCKET, SO_BINDTODEVICE, loopback, sizeof loopback) != 0 &&
+      (errno != EPERM || ::geteuid() == 0))
+    return fail_errno("use the loopback device", errno);
+  const int one = 1;  // the port is chosen by connect(), which can share it
+  ::setsockopt(fd.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
+  const Target from = from_same_address(target);
+  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&from.address), from.length) != 0) {
+    if (errno == EADDRNOTAVAIL)
+      return fail(Code::forbidden, "the job listens on an address that this machine does not have");
+    return fail_errno("bind", errno);
+  }
   return fd;
 }
 
-// A socket belongs to the network namespace of the thread that creates it, so a separate thread
-// enters the namespace and creates it there.
-Result<Fd> socket_in(int pid, bool v4) {
-  const Fd network(::open(fmt::format("/proc/{}/ns/net", pid).c_str(), O_RDONLY | O_CLOEXEC));
-  if (!network)
-    return fail_errno("open the job's network namespace", errno);
-  Result<Fd> made = fail(Code::internal, "");
-  std::thread([&] {
-    if (::setns(network.get(), CLONE_NEWNET) != 0)
-      made = fail_errno("enter the job's network namespace", errno);
-    else
-      made = new_socket(v4);
-  }).join();
-  return made;
+// What is known of a process only while the pidfd shows that it lives.
+bool lives(const Fd& process) {
+  pollfd ended{process.get(), POLLIN, 0};
+  return process && ::poll(&ended, 1, 0) == 0;
 }
+Fd process_of(int pid) {
+  return Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+}
+
+// One process that may have the socket, and the tables of namespaces that were read already.
+class Search {
+ public:
+  explicit Search(const FindListener& wish) : wish_(wish), ours_(our_network()) {}
+
+  std::optional<Listener> look_at(int pid) {
+    Fd process = process_of(pid);
+    Fd network(::open(fmt::format("/proc/{}/ns/net", pid).c_str(), O_RDONLY | O_CLOEXEC));
+    if (!process || !network)
+      return std::nullopt;
+    const std::vector<Row>& table = table_of(network);
+    if (table.empty())
+      return std::nullopt;
+    const std::map<std::uint64_t, int> own = sockets_of(pid);
+    for (const Row& row : table) {
+      const auto held = own.find(row.inode);
+      if (held == own.end())
+        continue;
+      // Everything above was this process's, and it is the job's.
+      const std::vector<int> again = wish_.processes();
+      if (std::find(again.begin(), again.end(), pid) == again.end() || !lives(process))
+        return std::nullopt;
+      Listener found{row, pid, held->second, std::move(process), {}};
+      if (identity_of(network.get()) != ours_)
+        found.network = std::move(network);
+      make_reachable(found.socket);
+      return found;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  // The sockets of the namespace on the port. Read inside the namespace: what /proc/PID/net shows
+  // may be another one a moment later.
+  const std::vector<Row>& table_of(const Fd& network) {
+    const auto [at, fresh] = tables_.try_emplace(identity_of(network.get()));
+    if (!fresh)
+      return at->second;
+    if (at->first == ours_) {
+      at->second = listening();
+    } else {
+      (void)process::run_aside({.network = network.get(), .user = {}}, [&]() -> Status {
+        at->second = listening();
+        return {};
+      });
+    }
+    std::erase_if(at->second, [&](const Row& row) { return row.port() != wish_.port; });
+    return at->second;
+  }
+
+  const FindListener& wish_;
+  std::uint64_t ours_;
+  std::map<std::uint64_t, std::vector<Row>> tables_;
+};
 
 }  // namespace
 
 std::vector<ListeningSocket> listening_here() {
-  return listening("self");
+  return listening();
 }
 
 std::map<std::uint64_t, int> sockets_of(int pid) {
@@ -144,52 +252,49 @@ std::map<std::uint64_t, int> sockets_of(int pid) {
   return out;
 }
 
-Result<Listener> find_listener(const std::vector<int>& pids, std::uint16_t port) {
-  std::map<std::uint64_t, std::vector<Row>> tables;  // by network namespace
-  for (const int pid : pids) {
-    const std::uint64_t network = network_of(std::to_string(pid));
-    const auto [at, fresh] = tables.try_emplace(network);
-    if (fresh) {
-      at->second = listening(std::to_string(pid));
-      std::erase_if(at->second, [&](const Row& row) { return row.port() != port; });
-    }
-    if (at->second.empty())
-      continue;
-    const std::map<std::uint64_t, int> own = sockets_of(pid);
-    for (const Row& row : at->second) {
-      const auto held = own.find(row.inode);
-      if (held == own.end())
-        continue;
-      Listener found{row.address, row.v4, pid, held->second, row.inode};
-      make_reachable(found);
-      return found;
-    }
-  }
-  return fail(Code::not_found, fmt::format("the job does not listen on port {}", port));
+Result<Listener> find_listener(const FindListener& wish) {
+  Search search(wish);
+  for (const int pid : wish.processes())
+    if (auto found = search.look_at(pid))
+      return std::move(*found);
+  return fail(Code::not_found, fmt::format("the job does not listen on port {}", wish.port));
+}
+
+bool has_socket(int pid, int fd, std::uint64_t inode) {
+  char target[64] = {};
+  if (::readlink(fmt::format("/proc/{}/fd/{}", pid, fd).c_str(), target, sizeof target - 1) <= 0)
+    return false;
+  return target == fmt::format("socket:[{}]", inode);
 }
 
 bool still_listens(const Listener& listener) {
-  char target[64] = {};
-  if (::readlink(fmt::format("/proc/{}/fd/{}", listener.pid, listener.fd).c_str(), target,
-                 sizeof target - 1) <= 0)
-    return false;
-  return target == fmt::format("socket:[{}]", listener.inode);
+  return has_socket(listener.pid, listener.fd, listener.socket.inode) && lives(listener.process);
 }
 
-Result<Fd> begin_connect(const Listener& listener) {
-  const bool elsewhere = network_of(std::to_string(listener.pid)) != network_of("self");
-  Fd fd = BILLOW_TRY(elsewhere ? socket_in(listener.pid, listener.v4) : new_socket(listener.v4));
-  sockaddr_in four{};
-  const sockaddr* to = reinterpret_cast<const sockaddr*>(&listener.address);
-  socklen_t length = sizeof(listener.address);
-  if (listener.v4) {
-    four.sin_family = AF_INET;
-    four.sin_port = listener.address.sin6_port;
-    std::memcpy(&four.sin_addr, listener.address.sin6_addr.s6_addr, 4);
-    to = reinterpret_cast<const sockaddr*>(&four);
-    length = sizeof(four);
-  }
-  if (::connect(fd.get(), to, length) != 0 && errno != EINPROGRESS)
+Result<Fd> begin_connect(const Listener& listener, const ConnectAs& as) {
+  const Target target = target_of(listener.socket);
+  if (leads_to_cloud(target))
+    return fail(Code::forbidden,
+                "the job listens on a link-local address or one that clouds use for their "
+                "machines; let it listen on 127.0.0.1");
+  Result<Fd> made = fail(Code::internal, "");
+  const auto make = [&]() -> Status {
+    made = inner_socket(target);
+    return {};
+  };
+  const bool as_other = ::geteuid() == 0 && as.uid != 0;
+  process::Aside aside;
+  if (listener.network)
+    aside.network = listener.network.get();
+  if (as_other)
+    aside.user = {as.uid, as.gid};
+  if (listener.network || as_other)
+    BILLOW_TRY_VOID(process::run_aside(aside, make));
+  else
+    BILLOW_TRY_VOID(make());
+  Fd fd = BILLOW_TRY(std::move(made));
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&target.address), target.length) != 0 &&
+      errno != EINPROGRESS)
     return fail_errno("connect", errno);
   return fd;
 }

@@ -75,13 +75,7 @@ std::uint16_t PortWatch::port_of(TaskId task) const {
 
 bool PortWatch::still_has(const Port& port, std::uint64_t inode) {
   const auto known = port.own.find(inode);
-  if (known == port.own.end())
-    return false;
-  Listener listener;
-  listener.pid = known->second.first;
-  listener.fd = known->second.second;
-  listener.inode = inode;
-  return still_listens(listener);
+  return known != port.own.end() && has_socket(known->second.first, known->second.second, inode);
 }
 
 bool PortWatch::all_own(TaskId task, Port& port, const std::vector<std::uint64_t>& inodes) {

@@ -1,6 +1,7 @@
 // Connections into a running task: to a port that one of its processes listens on, and SSH.
 #include <fmt/format.h>
 #include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -15,9 +16,44 @@ using namespace wire::agent_v1;
 
 namespace {
 
-constexpr std::size_t listeners_max = 4096;
+constexpr std::size_t listeners_max = 512;  // each holds up to two descriptors
 
 }  // namespace
+
+// The user that the job's own connections have.
+ConnectAs Tasks::network_user_of(TaskId task) const {
+  const TaskPlan* plan = suspender_.plan(task);
+  const auto identity = plan ? plan->identity() : std::nullopt;
+  if (identity && identity->uid != 0)
+    return {identity->uid, identity->gid};
+  if (const auto image = image_plan(task); image && image->outside_uid != 0)
+    return {image->outside_uid, image->outside_gid};
+  return {::geteuid(), ::getegid()};
+}
+
+Result<Tunnels::Target> Tasks::open_port(TaskId task, std::uint16_t port) {
+  const auto key = std::pair(task, port);
+  auto known = listeners_.find(key);
+  if (known != listeners_.end() && !still_listens(known->second.listener)) {
+    listeners_.erase(known);
+    known = listeners_.end();
+  }
+  if (known == listeners_.end()) {
+    const auto processes = [this, task] {
+      std::vector<int> pids = processes_of(task);
+      if (pids.empty())
+        pids.push_back(pid_of(task));
+      return pids;
+    };
+    Listener found = BILLOW_TRY(find_listener({.processes = processes, .port = port}));
+    if (listeners_.size() >= listeners_max)
+      listeners_.clear();
+    known = listeners_.insert_or_assign(key, KnownListener{std::move(found), network_user_of(task)})
+                .first;
+  }
+  return Tunnels::Target{
+      BILLOW_TRY(begin_connect(known->second.listener, known->second.as)), {}, {}};
+}
 
 Result<Tunnels::Target> Tasks::open_door(const TunnelOpen& request) {
   const int job_pid = pid_of(request.task);
@@ -25,25 +61,8 @@ Result<Tunnels::Target> Tasks::open_door(const TunnelOpen& request) {
     return fail(Code::conflict, "the job does not run on this node right now");
   if (suspender_.frozen(request.task))
     return fail(Code::conflict, "the job is suspended; resume it first");
-  if (request.port != 0) {
-    const auto key = std::pair(request.task, request.port);
-    auto known = listeners_.find(key);
-    if (known == listeners_.end() || !still_listens(known->second)) {
-      std::vector<int> pids = processes_of(request.task);
-      if (pids.empty())
-        pids.push_back(job_pid);
-      auto found = find_listener(pids, request.port);
-      if (!found) {
-        if (known != listeners_.end())
-          listeners_.erase(known);
-        return pass(std::move(found.error()));
-      }
-      if (listeners_.size() >= listeners_max)
-        listeners_.clear();
-      known = listeners_.insert_or_assign(key, *found).first;
-    }
-    return Tunnels::Target{BILLOW_TRY(begin_connect(known->second)), {}, {}};
-  }
+  if (request.port != 0)
+    return open_port(request.task, request.port);
   SshPlace place;
   place.task = request.task;
   place.place = BILLOW_TRY(place_of(request.task));

@@ -159,7 +159,9 @@ class Tasks {
   std::vector<int> processes_of(TaskId task) const;
   void watch(TaskId task, SupervisorLink link);
   Result<Tunnels::Target> open_door(const wire::agent_v1::TunnelOpen& request);  // task_tunnels.cpp
-  Result<JobPlace> place_of(TaskId task) const;                                  // task_place.cpp
+  Result<Tunnels::Target> open_port(TaskId task, std::uint16_t port);
+  ConnectAs network_user_of(TaskId task) const;
+  Result<JobPlace> place_of(TaskId task) const;  // task_place.cpp
   std::optional<container::Plan> image_plan(TaskId task) const;
   void close_doors(TaskId task);
   void watch_port(TaskId task, std::uint16_t port);  // tasks_ports.cpp
@@ -215,7 +217,11 @@ class Tasks {
   SshServers ssh_;
   Tunnels tunnels_;
   // Which process listens on a port that was asked for, as last found.
-  std::map<std::pair<TaskId, std::uint16_t>, Listener> listeners_;
+  struct KnownListener {
+    Listener listener;
+    ConnectAs as;
+  };
+  std::map<std::pair<TaskId, std::uint16_t>, KnownListener> listeners_;
   PortWatch ports_;
   net::Timer ports_timer_;
   Containers containers_;
