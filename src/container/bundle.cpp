@@ -74,6 +74,8 @@ class Variables {
   std::map<std::string, std::string> values_;
 };
 
+// CAP_SETFCAP: without it the kernel maps no other user to root, as an image's own user needs.
+// Capabilities of files are refused by a filter (confine.h).
 Json capabilities() {
   const Json list = strings({"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID",
                              "CAP_KILL", "CAP_NET_BIND_SERVICE", "CAP_SETFCAP", "CAP_SETGID",
@@ -86,8 +88,11 @@ Json mounts_of(const Plan& plan, const BundleParts& parts) {
                                         [](const Mount& m) { return m.target == shared_memory; });
   Json mounts = system_mounts(parts.own_processes, !shown_memory);
   for (const Mount& m : plan.mounts) {
-    Json options = strings({"rbind", "rprivate"});
+    Json options = strings({"rbind", "rprivate", "nosuid", "nodev"});
     options.push(m.read_only ? "ro" : "rw");
+    if (std::find(parts.without_programs.begin(), parts.without_programs.end(), m.source) !=
+        parts.without_programs.end())
+      options.push("noexec");
     mounts.push(Json::object({{"destination", m.target},
                               {"type", "bind"},
                               {"source", m.source},

@@ -26,6 +26,9 @@ struct BundleParts {
   std::string default_directory = "/";
   std::string hostname = {};  // empty: the node's
   bool own_processes = true;  // process ids and IPC objects of its own
+  // Sources of mounts that must stay without programs ("noexec"), as they are on the node: in a
+  // user namespace the kernel lets nobody remove that.
+  std::vector<std::string> without_programs = {};
 };
 // invalid: neither the job nor the image names a command.
 Result<Json> make_bundle(const Plan& plan, const BundleParts& parts);

@@ -19,6 +19,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "container/bundle.h"
+#include "container/confine.h"
 #include "container/no_sftp.h"
 #include "process/spawn.h"
 #include "process/user_namespace.h"
@@ -132,6 +133,8 @@ std::string shell_in(const std::string& passwd) {
 }  // namespace
 
 Status enter_container(const Entry& entry, const std::string& command) {
+  // First: inside, the container's processes could take this one over.
+  BILLOW_TRY_VOID(forbid_privileged_files());
   BILLOW_TRY_VOID(enter(entry.pid));
   BILLOW_TRY_VOID(give_up_capabilities());
   const std::string passwd = read_file("/etc/passwd", 4 << 20).value_or(""),

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "container/bundle.h"
+#include "container/confine.h"
 #include "container/image_store.h"
 #include "container/mapped_mounts.h"
 #include "container/namespaces.h"
@@ -181,6 +183,16 @@ bool can_own_processes(const std::string& target) {
   return child && child->wait().ok();
 }
 
+std::vector<std::string> without_programs(const Plan& plan) {
+  std::vector<std::string> out;
+  for (const Mount& m : plan.mounts) {
+    struct statvfs info {};
+    if (::statvfs(m.source.c_str(), &info) == 0 && (info.f_flag & ST_NOEXEC))
+      out.push_back(m.source);
+  }
+  return out;
+}
+
 std::string node_name() {
   char name[256] = {};
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
@@ -213,7 +225,8 @@ Status run_in_image(Plan plan,
                          .passwd = passwd,
                          .groups = groups,
                          .hostname = node_name(),
-                         .own_processes = !plan.shared && can_own_processes(scratch.bundle)}));
+                         .own_processes = !plan.shared && can_own_processes(scratch.bundle),
+                         .without_programs = without_programs(plan)}));
   BILLOW_TRY_VOID(check_command(scratch.root, bundle["process"]));
   BILLOW_TRY_VOID(write_file_atomic(scratch.bundle + "/config.json", bundle.dump(), 0600));
   BILLOW_TRY_VOID(make_directories(scratch.bundle + "/state", 0700));
@@ -229,6 +242,7 @@ Status run_in_image(Plan plan,
   std::vector<std::string> clean = {
       "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
       "XDG_RUNTIME_DIR=" + scratch.bundle};
+  BILLOW_TRY_VOID(forbid_privileged_files());
   return process::replace_this_program({.argv = std::move(argv), .env = std::move(clean)});
 }
 

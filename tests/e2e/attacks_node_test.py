@@ -6,6 +6,7 @@ import json
 import os
 import pwd
 import socket
+import stat
 import subprocess
 import tempfile
 import textwrap
@@ -445,6 +446,60 @@ class Tunnels(unittest.TestCase):
         self.assertNotEqual(self.ask(local), "credentials")
 
 
+# Leaves what gives its owner's rights to whoever executes it, in every way there is; prints what
+# came of each.
+LEAVE = """
+import ctypes, errno, json, os, platform, struct
+libc = ctypes.CDLL(None, use_errno=True)
+def call(number, *args):
+    if libc.syscall(ctypes.c_long(number), *args) < 0:
+        raise OSError(ctypes.get_errno(), "")
+here, x86 = -100, platform.machine() == "x86_64"
+def fresh(name):
+    with open(name, "w") as f:
+        f.write("#!/bin/sh")
+    return name.encode()
+def after_clone(body):
+    # In a user namespace of its own a process has every capability.
+    uid, gid = os.getuid(), os.getgid()
+    if libc.unshare(0x10000000) != 0:
+        raise OSError(ctypes.get_errno(), "")
+    for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
+        with open("/proc/self/" + name, "w") as f:
+            f.write(text)
+    body()
+capability = struct.pack("<IIIII", 0x02000001, 0xffffffff, 0, 0xffffffff, 0)
+how = struct.pack("<QQQ", os.O_CREAT | os.O_WRONLY, 0o4755, 0)
+tries = {
+    "plain": lambda: os.chmod(fresh("a"), 0o755),
+    "chmod": lambda: os.chmod(fresh("b"), 0o4755),
+    "given": lambda: os.chmod("given", 0o4755),
+    "setgid": lambda: os.chmod(fresh("c"), 0o2755),
+    "fchmod": lambda: os.fchmod(os.open(fresh("d"), os.O_RDWR), 0o4755),
+    "fchmodat2": lambda: call(452, here, fresh("e"), 0o4755, 0),
+    "open": lambda: os.open("f", os.O_CREAT | os.O_WRONLY, 0o4755),
+    "openat2": lambda: call(437, here, b"g", how, len(how)),
+    "mknod": lambda: os.mknod("h", 0o104755),
+    "device": lambda: os.mknod("i", 0o020666, os.makedev(1, 1)),
+    "disk": lambda: os.mknod("j", 0o060666, os.makedev(8, 0)),
+    "capability": lambda: os.setxattr(fresh("k"), "security.capability", capability),
+    "fsetxattr": lambda: os.setxattr(os.open(fresh("l"), os.O_RDWR), "security.capability", capability),
+    "setxattrat": lambda: call(463, here, fresh("m"), 0, b"security.capability", capability, 20),
+    "io_uring": lambda: call(425, 8, ctypes.create_string_buffer(120)),
+    "namespace": lambda: after_clone(
+        lambda: os.setxattr(fresh("n"), "security.capability", capability)),
+}
+out = {}
+for name, attempt in tries.items():
+    try:
+        attempt()
+        out[name] = "done"
+    except OSError as e:
+        out[name] = errno.errorcode.get(e.errno, str(e.errno))
+print(json.dumps(out))
+"""
+
+
 class Containers(ImageTest):
     """An image that root runs, as everybody does who follows the tour: what is in it is not
     trusted."""
@@ -506,6 +561,80 @@ class Containers(ImageTest):
         self.assertGreaterEqual(int(outside), 65536)
         for name in ("written", "made"):
             self.assertEqual(os.stat(self.rig.file(name)).st_uid, 0, name)
+
+    def python_in(self, script, directory):
+        """What the node's Python prints in the container, in a directory of the node."""
+        machine = os.uname().machine
+        name = f"usr-{os.getpid()}"
+        self.rig.cli("volume", "add", name, "--path", "/usr", "--read-only")
+        libraries = f"/host/lib/{machine}-linux-gnu"
+        loader = f"{libraries}/ld-linux-{machine.replace('_', '-')}.so.*"
+        run = (
+            f"PYTHONHOME=/host $(ls {loader} | head -1) --library-path"
+            f" {libraries} /host/bin/python3"
+        )
+        with open(os.path.join(directory, "try.py"), "w", encoding="ascii") as f:
+            f.write(script)
+        command = ("run", "--image", self.image, "--volume", f"{name}:/host:ro", "--", "sh", "-c")
+        done = self.rig.cli(*command, f"{run} try.py", cwd=directory, timeout=120)
+        self.assertEqual(done.code, 0, done)
+        return json.loads(done.text)
+
+    def test_it_leaves_no_privileged_file_on_the_node(self):
+        directory = self.rig.file("privileged")
+        os.makedirs(directory)
+        with open(f"{directory}/given", "wb") as f:
+            f.write(b"#!/bin/sh")
+        tries = self.python_in(LEAVE, directory)
+        self.assertEqual(tries.pop("plain"), "done", "ordinary files can be written")
+        self.assertNotIn("done", tries.values(), tries)
+        for name in os.listdir(directory):
+            path = os.path.join(directory, name)
+            info = os.lstat(path)
+            self.assertEqual(info.st_mode & 0o6000, 0, f"{name}: {info.st_mode:o}")
+            self.assertTrue(stat.S_ISREG(info.st_mode), f"{name}: {info.st_mode:o}")
+            self.assertNotIn("security.capability", os.listxattr(path), name)
+
+    def test_volumes_have_no_privileged_programs_inside(self):
+        shown = self.sh("cat /proc/self/mounts").text.splitlines()
+        options = next(
+            line.split()[3].split(",") for line in shown if line.split()[1] == self.rig.files
+        )
+        self.assertIn("nosuid", options)
+        self.assertIn("nodev", options)
+
+    def test_volumes_keep_the_options_of_the_node(self):
+        """A volume without programs can be used, and stays without."""
+        directory = self.rig.file("locked")
+        os.makedirs(directory)
+        mount = ["mount", "-t", "tmpfs", "-o", "noexec,noatime", "none", directory]
+        if subprocess.run(mount, check=False).returncode != 0:
+            self.skipTest("nothing can be mounted here")
+        self.addCleanup(subprocess.run, ["umount", directory], check=True)
+        self.rig.ok("volume", "add", "locked", "--path", directory)
+        for how in ("locked:/v", "locked:/v:ro"):
+            done = self.run_in("--volume", how, "--", "cat", "/proc/self/mounts")
+            self.assertEqual(done.code, 0, done)
+            options = next(
+                line.split()[3] for line in done.text.splitlines() if line.split()[1] == "/v"
+            )
+            for option in ("noexec", "nosuid", "nodev", "noatime"):
+                self.assertIn(option, options.split(","))
+
+    def test_nor_does_what_enters_it_later(self):
+        """A hook, like a session of ssh, runs in the container of the job."""
+        left = self.rig.file("hooked")
+        chmod = "/bin/busybox chmod"
+        hook = f"cat /bin/sh > {left}; {chmod} 755 {left}; {chmod} 4755 {left}; touch {left}.done"
+        job = self.rig.submit(
+            *("--image", self.image, "--spot", "--suspend-hook", hook, "--", "sh"),
+            *("-c", "echo up; while :; do sleep 1; done"),
+        )
+        self.addCleanup(self.rig.cli, "stop", "--force", job)
+        poll(lambda: "up" in self.rig.cli("logs", job).text, "the job", 60)
+        self.rig.cli("suspend", job)
+        poll(lambda: os.path.exists(left + ".done"), "the hook", 60)
+        self.assertEqual(os.stat(left).st_mode & 0o7777, 0o755)
 
     def test_billows_own_files_cannot_be_changed(self):
         done = self.sh("echo x > /usr/lib/billow/billow-as-user; echo code $?")

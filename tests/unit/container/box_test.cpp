@@ -130,7 +130,15 @@ TEST(Bundle, HasProcessesAndMemoryOfItsOwnAndMakesNoDevice) {
   ASSERT_NE(mount_at(*bundle, "/dev/nvidia0"), nullptr);
   ASSERT_NE(mount_at(*bundle, "/data"), nullptr);
   EXPECT_TRUE(holds((*mount_at(*bundle, "/data"))["options"], "ro"));
+  for (const char* option : {"nosuid", "nodev"})
+    EXPECT_TRUE(holds((*mount_at(*bundle, "/data"))["options"], option));
+  EXPECT_FALSE(holds((*mount_at(*bundle, "/data"))["options"], "noexec"));
+  EXPECT_FALSE(holds((*mount_at(*bundle, "/dev/nvidia0"))["options"], "nodev"));
   EXPECT_TRUE(bundle->at("linux", "resources").is_null());  // limits are the job's control group's
+  const auto locked = make_bundle(
+      plan,
+      {.root = "/r", .command = {"true"}, .env = {}, .passwd = "", .without_programs = {"/data"}});
+  EXPECT_TRUE(holds((*mount_at(*locked, "/data"))["options"], "noexec"));
   // Ranks work together: the node's processes, and the memory they are given.
   plan.mounts.push_back({.source = "/dev/shm/x/shm-7", .target = "/dev/shm"});
   const auto shared = make_bundle(

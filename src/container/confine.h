@@ -1,0 +1,14 @@
+// The filters on system calls for the programs of a container.
+#pragma once
+
+#include "base/result.h"
+
+namespace billow::container {
+
+// From here on this process and its descendants can make no file with the set-user-id or
+// set-group-id bit, nor give one capabilities. A container writes into directories of the node:
+// such a file would there give the rights of its owner, the job's user or root, to whoever executes
+// it.
+Status forbid_privileged_files();
+
+}  // namespace billow::container
