@@ -22,6 +22,7 @@ CommandTable client_commands() {
   add_access_commands(table);
   add_secret_commands(table);
   add_quota_commands(table);
+  add_config_commands(table);
   add_reserve_commands(table);
   add_cost_commands(table);
   add_budget_commands(table);

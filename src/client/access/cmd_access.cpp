@@ -8,6 +8,7 @@
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
 #include "client/frame/table.h"
+#include "client/frame/values.h"
 #include "client/frame/when.h"
 #include "client/request/job_request.h"
 
@@ -233,7 +234,7 @@ int token_create(const Parsed& p) {
   if (p.get("life") == "never") {
     body.set("life_s", -1);
   } else if (p.has("life")) {
-    const auto life = parse_duration(p.get("life"));
+    const auto life = duration_with_unit(p.get("life"));
     if (!life)
       return report_usage(Error(life.error()).in("--life"));
     body.set("life_s", life->ns / 1'000'000'000);

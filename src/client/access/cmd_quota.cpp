@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "client/frame/ask.h"
 #include "client/frame/commands.h"
+#include "client/frame/values.h"
 #include "core/model/quota.h"
 
 namespace billow::client {
@@ -61,7 +62,7 @@ Result<std::int64_t> quota_limit(QuotaKind kind, const std::string& text) {
   if (text == "none")
     return -1;
   if (in_bytes(kind))
-    return static_cast<std::int64_t>(BILLOW_TRY(parse_bytes(text)));
+    return static_cast<std::int64_t>(BILLOW_TRY(bytes_with_unit(text)));
   return BILLOW_TRY(parse_int(text, 0, 1'000'000'000));
 }
 

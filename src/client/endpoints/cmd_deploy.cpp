@@ -10,6 +10,7 @@
 #include "client/frame/console.h"
 #include "client/frame/progress.h"
 #include "client/frame/table.h"
+#include "client/frame/values.h"
 #include "client/request/environments.h"
 #include "client/request/job_request.h"
 #include "client/request/sync.h"
@@ -65,7 +66,7 @@ Status read_policy(const Parsed& parsed, EndpointPolicy& p) {
   const auto time = [&](const char* name, Duration& into, std::string text) -> Status {
     if (text.empty())
       return {};
-    const auto value = parse_duration(text);
+    const auto value = duration_with_unit(text);
     if (!value)
       return pass(Error(value.error()).in(std::string("--") + name));
     into = *value;

@@ -6,6 +6,7 @@
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
 #include "client/frame/table.h"
+#include "client/frame/values.h"
 #include "core/model/money.h"
 #include "core/model/pool.h"
 #include "core/wire/codec.h"
@@ -113,7 +114,7 @@ Result<Pool> read_pool(const Parsed& p) {
   const auto time = [&](const char* name, Duration fallback) -> Result<Duration> {
     if (!p.has(name))
       return fallback;
-    auto d = parse_duration(p.get(name));
+    auto d = duration_with_unit(p.get(name));
     if (!d)
       return pass(std::move(d.error()), std::string("--") + name);
     return d;

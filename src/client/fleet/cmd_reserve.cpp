@@ -9,6 +9,7 @@
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
 #include "client/frame/table.h"
+#include "client/frame/values.h"
 #include "client/frame/when.h"
 #include "client/request/job_request.h"
 #include "core/wire/codec.h"
@@ -78,7 +79,7 @@ Result<Span> span_of(const Parsed& p) {
   if (!p.has("until") && !p.has("for"))
     return fail(Code::invalid, "the length is missing", "add --for 8h");
   if (p.has("for")) {
-    const auto length = parse_duration(p.get("for"));
+    const auto length = duration_with_unit(p.get("for"));
     if (!length)
       return pass(length.error(), "--for");
     span.until = *from + *length;

@@ -30,6 +30,7 @@ void add_login_commands(CommandTable& table);        // node rm, login, logout, 
 void add_access_commands(CommandTable& table);       // project, user, token
 void add_secret_commands(CommandTable& table);       // secret set, list, rm
 void add_quota_commands(CommandTable& table);        // quota set, list, rm
+void add_config_commands(CommandTable& table);       // config set, list
 void add_cost_commands(CommandTable& table);         // cost, waste, invoice, anomalies, bill, month
 void add_budget_commands(CommandTable& table);       // budget set, show, rm
 void add_price_commands(CommandTable& table);        // price set, set-onprem, list, rm

@@ -26,11 +26,6 @@ std::string variable(const char* name) {
   return value ? value : "";
 }
 
-std::string config_directory() {
-  const std::string xdg = variable("XDG_CONFIG_HOME");
-  return (xdg.empty() ? home_directory() + "/.config" : xdg) + "/billow";
-}
-
 Result<std::string> read_token(const std::string& path) {
   auto text = read_file(path, small_file_bytes_max);
   if (!text)
@@ -109,6 +104,11 @@ std::string home_directory() {
     if (const passwd* user = ::getpwuid(::geteuid()))
       dir = user->pw_dir;
   return dir;
+}
+
+std::string config_directory() {
+  const std::string xdg = variable("XDG_CONFIG_HOME");
+  return (xdg.empty() ? home_directory() + "/.config" : xdg) + "/billow";
 }
 
 std::string contexts_path() {

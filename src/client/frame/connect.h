@@ -28,6 +28,8 @@ struct HeadAddress {
 };
 
 std::string home_directory();
+// $XDG_CONFIG_HOME/billow, or ~/.config/billow.
+std::string config_directory();
 // --data, BILLOW_DATA, $XDG_DATA_HOME/billow, ~/.local/share/billow; for root without XDG_DATA_HOME
 // /var/lib/billow.
 std::string data_directory(const std::string& option);

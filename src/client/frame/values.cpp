@@ -13,7 +13,29 @@ std::string shown(std::string_view name) {
   return fmt::format("--{}", name);
 }
 
+// Whether the text is a number without a unit, other than 0.
+bool is_bare_number(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789.") == std::string_view::npos &&
+         text.find_first_of("123456789") != std::string_view::npos;
+}
+
+std::unexpected<Error> lacks_unit(std::string_view text, std::string_view hint) {
+  return fail(Code::invalid, fmt::format("\"{}\" has no unit", text), std::string(hint));
+}
+
 }  // namespace
+
+Result<Duration> duration_with_unit(std::string_view text) {
+  if (is_bare_number(text))
+    return lacks_unit(text, fmt::format("write {0}s for seconds or {0}m for minutes", text));
+  return parse_duration(text);
+}
+
+Result<std::uint64_t> bytes_with_unit(std::string_view text) {
+  if (is_bare_number(text))
+    return lacks_unit(text, fmt::format("write {0}G for gigabytes or {0}M for megabytes", text));
+  return parse_bytes(text);
+}
 
 Result<double> number_option(
     const Parsed& parsed, std::string_view name, double fallback, double min, double max) {
@@ -41,6 +63,12 @@ Result<std::int64_t> int_option(const Parsed& parsed,
 Result<std::optional<double>> milliseconds_option(const Parsed& parsed, std::string_view name) {
   if (!parsed.has(name))
     return std::optional<double>();
+  if (is_bare_number(parsed.get(name)))
+    return pass(lacks_unit(parsed.get(name), fmt::format("write {0}ms for milliseconds or {0}s for "
+                                                         "seconds",
+                                                         parsed.get(name)))
+                    .error(),
+                shown(name));
   auto value = parse_duration(parsed.get(name));
   if (!value)
     return pass(value.error(), shown(name));

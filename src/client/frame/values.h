@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "client/frame/command.h"
 
@@ -19,6 +20,10 @@ Result<std::int64_t> int_option(const Parsed& parsed,
                                 std::int64_t fallback,
                                 std::int64_t min,
                                 std::int64_t max);
+// A time or a size. A bare number other than 0 is refused: `--time 60` means minutes to one who
+// comes from Slurm, and `--mem 20` hardly means 20 bytes.
+Result<Duration> duration_with_unit(std::string_view text);
+Result<std::uint64_t> bytes_with_unit(std::string_view text);
 // "500ms", "2s", "6h" in milliseconds, more than zero; nothing where it was not given.
 Result<std::optional<double>> milliseconds_option(const Parsed& parsed, std::string_view name);
 // "a, b" → {"a", "b"}.

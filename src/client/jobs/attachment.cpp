@@ -248,9 +248,18 @@ class Attachment {
         printable(job_["user"].str_or("another user"))));
   }
 
+  // Whoever attaches to a job of yesterday does not remember how to leave it.
+  void say_how_to_leave() {
+    if (o_.interrupt_detaches && !o_.watch && errors_.terminal &&
+        !std::exchange(told_how_to_leave_, true))
+      note(fmt::format("attached to job {}; {} detaches, and the job keeps running", o_.job,
+                       o_.tty ? "Ctrl-P Ctrl-Q" : "Ctrl-C"));
+  }
+
   void start() {
     started_ = true;
     clear_line();
+    say_how_to_leave();
     if (!o_.tty || raw_ || ::isatty(o_.input_fd) != 1)
       return;
     if (auto raw = RawMode::enter(o_.input_fd))
@@ -357,7 +366,8 @@ class Attachment {
       if (number == SIGWINCH) {
         if (o_.tty)
           send_size();
-      } else if ((number == SIGQUIT && !raw_) || o_.watch) {
+      } else if ((number == SIGQUIT && !raw_) || o_.watch ||
+                 (number == SIGINT && !raw_ && o_.interrupt_detaches)) {
         clear_line();
         detach();
       } else {
@@ -487,6 +497,7 @@ class Attachment {
   std::uint64_t input_sent_ = 0;
   SteadyTime begun_;
   bool line_shown_ = false;
+  bool told_how_to_leave_ = false;
   std::string last_line_;
   int last_signal_ = 0;
   SteadyTime last_signal_at_;

@@ -29,6 +29,7 @@ struct AttachOptions {
   std::string tail;    // bytes of earlier output to begin with; empty: all of it
   int input_fd = 0, output_fd = 1, error_fd = 2;
   Duration away_max = minutes(10);  // how long to try to reconnect
+  bool interrupt_detaches = false;  // Ctrl-C ends the attachment, not the job (without a terminal)
   bool watch = false;  // read only: no key, signal or size is sent, and Ctrl-C detaches
 };
 

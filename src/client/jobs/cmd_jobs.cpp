@@ -72,7 +72,9 @@ int cmd_ps(const Parsed& parsed) {
   if (!client)
     return report(client.error());
   const bool expand = parsed.has("expand") || parsed.has("array");
-  auto page = fetch_jobs(*client, {.state = parsed.has("all") ? "all" : parsed.get("state"),
+  auto page = fetch_jobs(*client, {.state = parsed.has("state") ? parsed.get("state")
+                                            : parsed.has("all") ? "all"
+                                                                : "",
                                    .project = parsed.get("project"),
                                    .user = parsed.get("user"),
                                    .name = parsed.get("name"),
@@ -290,9 +292,11 @@ int cmd_wait(const Parsed& parsed) {
   return code;
 }
 
-// "is stopped", and of one whose node could not be told why it was not waited for.
+// "has failed", and of one whose node could not be told why it was not waited for.
 std::string ended_text(const Json& job) {
-  const std::string text = fmt::format("is {}", job["state"].str_or("stopped"));
+  const std::string state(job["state"].str_or("stopped"));
+  const bool active = state == "succeeded" || state == "failed";
+  const std::string text = fmt::format("{} {}", active ? "has" : "is", state);
   const auto why = job.at("exit", "text").str_or("");
   return why.find("its node does not answer") == std::string::npos
              ? text

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
+#include "client/frame/settings.h"
 #include "client/frame/table.h"
 #include "client/frame/terminal.h"
 #include "client/jobs/attachment.h"
@@ -18,6 +19,7 @@
 #include "client/request/environments.h"
 #include "client/request/job_names.h"
 #include "client/request/job_request.h"
+#include "client/request/job_script.h"
 #include "client/request/sync.h"
 #include "core/wire/codec.h"
 
@@ -43,6 +45,7 @@ constexpr OptionSpec attach_options[] = {
     {"tty", 't', nullptr, "the job has a terminal (usually detected)"},
     {"tail", 0, "SIZE", "start with this much of the earlier output (default 64K)"},
     {"watch", 'w', nullptr, "only watch: send no input or signals; Ctrl-C detaches"},
+    {"signals", 0, nullptr, "send Ctrl-C to the job instead of detaching"},
     {"no-stdin", 0, nullptr, "do not forward stdin"},
     {"quiet", 'q', nullptr, "print no messages from Billow"},
 };
@@ -111,12 +114,34 @@ bool answer_was_lost(const Error& error) {
          !error.message.starts_with("cannot connect");
 }
 
+// The variables the job gets. Those that stay behind are named once, because the job fails later
+// and elsewhere without them.
+Result<Environment> variables_for(const Parsed& parsed, JobRequest& request) {
+  request.env.always = BILLOW_TRY(read_settings()).pass_env;
+  const std::vector<std::string> own = own_environment();
+  Environment env = BILLOW_TRY(job_environment(own, request.env));
+  const std::vector<std::string> missing = held_back(own, env, request.env);
+  constexpr std::size_t named_max = 6;
+  if (missing.empty() || parsed.has("quiet") || parsed.has("json"))
+    return env;
+  std::vector<std::string> named(
+      missing.begin(),
+      missing.begin() + static_cast<std::ptrdiff_t>(std::min(missing.size(), named_max)));
+  if (missing.size() > named_max)
+    named.push_back(fmt::format("{} more", missing.size() - named_max));
+  say(
+      fmt::format("not passed to the job, because they look like credentials: {} (pass one with "
+                  "--env-var {}, or always with `billow config set pass-env {}`)",
+                  join(named, ", "), missing.front(), missing.front()));
+  return env;
+}
+
 // Everything the head must know and have before it can be asked for the job; the variables it gets.
 Result<Environment> prepare(const Parsed& parsed, Client& client, JobRequest& request) {
   BILLOW_TRY_VOID(resolve_after(client, request));
   BILLOW_TRY_VOID(resolve_reservation(client, request));
   BILLOW_TRY_VOID(prepare_environment(client, request));
-  Environment env = BILLOW_TRY(job_environment(own_environment(), request.env));
+  Environment env = BILLOW_TRY(variables_for(parsed, request));
   BILLOW_TRY_VOID(sync_for_job(client, request, parsed.has("quiet"), env));
   return env;
 }
@@ -236,16 +261,38 @@ int run_with(const Parsed& parsed, JobRequest request, bool tty) {
   return watch_session(parsed, *client, options, request.spec.nodes);
 }
 
-int cmd_run(const Parsed& parsed) {
+// A job file or a script with options where the operands name one, else the command.
+Result<JobRequest> request_of(const Parsed& parsed) {
   JobRequest request;
   request.spec.argv = parsed.operands;
+  const bool one = !parsed.after_dashes && parsed.operands.size() == 1;
+  const bool file = one && parsed.operands[0].ends_with(".toml");
+  if (one && (parsed.operands[0].ends_with(".yaml") || parsed.operands[0].ends_with(".yml")))
+    return fail(Code::invalid, fmt::format("{} is YAML; job files are TOML", parsed.operands[0]),
+                "write [job] and command = [\"python\", \"train.py\"] into a file job.toml");
+  if (file)
+    request = BILLOW_TRY(read_job_file(parsed.operands[0]));
+  else if (!parsed.after_dashes)
+    if (auto script = BILLOW_TRY(read_job_script(parsed.operands)))
+      request = std::move(*script);
+  BILLOW_TRY_VOID(set_options(request, parsed));
   if (request.spec.argv.empty())
-    return report_usage(
-        {Code::invalid, "no command given",
-         "write the command after --, for example: billow run --gpus 1 -- python train.py"});
-  if (auto set = set_options(request, parsed); !set)
-    return report_usage(set.error());
-  return run_with(parsed, std::move(request), parsed.has("tty"));
+    return fail(Code::invalid,
+                file ? parsed.operands[0] + " contains no command" : "no command or job file given",
+                file ? "add a line such as command = [\"python\", \"train.py\"] under [job]"
+                     : "write the command after --, for example: billow run --gpus 1 -- python "
+                       "train.py");
+  return request;
+}
+
+int cmd_run(const Parsed& parsed) {
+  auto request = request_of(parsed);
+  if (!request)
+    return report_usage(request.error());
+  if (request->spec.array || !request->cron.empty())
+    return report_usage({Code::invalid, "run shows one job; this file asks for many",
+                         "use `billow submit` for arrays and schedules"});
+  return run_with(parsed, std::move(*request), parsed.has("tty"));
 }
 
 int cmd_shell(const Parsed& parsed) {
@@ -262,25 +309,6 @@ int cmd_shell(const Parsed& parsed) {
   if (auto set = set_options(request, parsed); !set)
     return report_usage(set.error());
   return run_with(parsed, std::move(request), true);
-}
-
-// A job file where the only operand is one, else the command.
-Result<JobRequest> request_of(const Parsed& parsed) {
-  JobRequest request;
-  const bool file =
-      !parsed.after_dashes && parsed.operands.size() == 1 && parsed.operands[0].ends_with(".toml");
-  if (file)
-    request = BILLOW_TRY(read_job_file(parsed.operands[0]));
-  else
-    request.spec.argv = parsed.operands;
-  BILLOW_TRY_VOID(set_options(request, parsed));
-  if (request.spec.argv.empty())
-    return fail(Code::invalid,
-                file ? parsed.operands[0] + " contains no command" : "no command or job file given",
-                file ? "add a line such as command = [\"python\", \"train.py\"] under [job]"
-                     : "write the command after --, or give a job file: billow submit job.toml");
-  BILLOW_TRY_VOID(complete(request));
-  return request;
 }
 
 std::string schedule_body(const JobRequest& request, const Environment& env) {
@@ -301,7 +329,7 @@ int add_schedule(const Parsed& parsed, JobRequest& request) {
     return report(resolved.error());
   if (auto ready = prepare_environment(*client, request); !ready)
     return report(ready.error());
-  auto env = job_environment(own_environment(), request.env);
+  auto env = variables_for(parsed, request);
   if (!env)
     return report_usage(env.error());
   if (auto synced = sync_for_job(*client, request, parsed.has("quiet"), *env); !synced)
@@ -394,6 +422,8 @@ int cmd_submit(const Parsed& parsed) {
   auto request = request_of(parsed);
   if (!request)
     return report_usage(request.error());
+  if (auto done = complete(*request); !done)
+    return report_usage(done.error());
   if (!request->cron.empty())
     return add_schedule(parsed, *request);
   auto client = connect(parsed, true);
@@ -413,6 +443,10 @@ int cmd_submit(const Parsed& parsed) {
                       count > 1 || request->spec.array ? fmt::format(" ({} elements)", count) : "",
                       (*job)["state"].str_or("queued"), reason.empty() ? "" : ": ",
                       printable(reason)));
+    if (look_at(STDERR_FILENO).terminal)
+      say(count > 1 || request->spec.array
+              ? fmt::format("elements: billow ps --array {0}; output: billow logs {0}.N", id)
+              : fmt::format("output: billow logs -f {0}; why it waits: billow explain {0}", id));
   }
   return 0;
 }
@@ -451,6 +485,7 @@ int cmd_attach(const Parsed& parsed) {
       .json = parsed.has("json"),
       .tail = fmt::format("{}", tail)};
   options.watch = watch;
+  options.interrupt_detaches = !parsed.has("signals");
   return watch_session(parsed, *client, options, (*job)["nodes"].uint_or(1));
 }
 
@@ -460,6 +495,8 @@ int schedule_add(const Parsed& parsed) {
   auto request = request_of(parsed);
   if (!request)
     return report_usage(request.error());
+  if (auto done = complete(*request); !done)
+    return report_usage(done.error());
   if (request->cron.empty())
     return report_usage({Code::invalid, "a schedule needs --cron",
                          "for example --cron \"0 3 * * *\" (every day at 3:00 UTC)"});
@@ -473,7 +510,7 @@ void add_run_commands(CommandTable& table) {
        .example = "billow run --gpus 1 -- python train.py\nbillow run --gpus 0.25 --gpu-mem 20G "
                   "--time 2h -- ./serve.sh",
        .run = cmd_run,
-       .usage = "[--] COMMAND [ARG…]",
+       .usage = "[--] COMMAND [ARG…] | FILE.toml | SCRIPT [ARG…]",
        .details =
            std::string(
                "The output is shown live. stdin is forwarded if it is not a terminal, or with -t. "
@@ -482,7 +519,7 @@ void add_run_commands(CommandTable& table) {
                "If the head restarts, the job keeps running and this command reconnects.\n") +
            env_details,
        .options = {job_options(), session_options},
-       .operands = Operands::command,
+       .operands = Operands::command_or_file,
        .group = "jobs"});
   table.push_back(
       {.name = "submit",
@@ -492,12 +529,15 @@ void add_run_commands(CommandTable& table) {
            "billow submit --gpus 1 --lines commands.txt\n"
            "billow submit --name nightly --cron \"0 3 * * *\" -- ./evaluate.sh",
        .run = cmd_submit,
-       .usage = "[--] COMMAND [ARG…] | FILE.toml",
+       .usage = "[--] COMMAND [ARG…] | FILE.toml | SCRIPT [ARG…]",
        .details =
            std::string(
                "A job file has a table [job] whose keys are the options below without dashes, and "
                "command = [\"python\", \"train.py\"] (or one string for the shell). A table [env] "
-               "may contain variables. Options on the command line override the file.\n") +
+               "may contain variables. A script may carry its options in lines such as `#BILLOW "
+               "--gpus 1 "
+               "--time 2h` before its first command. Options on the command line override the "
+               "file.\n") +
            env_details,
        .options = {job_options(), batch_options(), submit_options},
        .operands = Operands::command_or_file,
@@ -512,18 +552,20 @@ void add_run_commands(CommandTable& table) {
                    .options = {job_options(), shell_session_options},
                    .operands = Operands::command,
                    .group = "jobs"});
-  table.push_back({.name = "attach",
-                   .summary = "attach to a running job: its output, input and terminal",
-                   .example = "billow attach 12",
-                   .run = cmd_attach,
-                   .usage = "JOB",
-                   .details = "Detach with Ctrl-P Ctrl-Q (in a terminal) or Ctrl-\\; the job keeps "
-                              "running. Several clients can attach at once and share the "
-                              "terminal.\nOther members of the project can only watch.",
-                   .options = {attach_options},
-                   .operands = Operands::some,
-                   .completes = Completes::job,
-                   .group = "jobs"});
+  table.push_back(
+      {.name = "attach",
+       .summary = "attach to a running job: its output, input and terminal",
+       .example = "billow attach 12",
+       .run = cmd_attach,
+       .usage = "JOB",
+       .details =
+           "Detach with Ctrl-P Ctrl-Q if the job has a terminal, with Ctrl-C "
+           "otherwise; the job keeps running. Several clients can attach at once and share the "
+           "terminal.\nOther members of the project can only watch.",
+       .options = {attach_options},
+       .operands = Operands::some,
+       .completes = Completes::job,
+       .group = "jobs"});
 }
 
 }  // namespace billow::client

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "client/frame/ask.h"
 #include "client/frame/commands.h"
+#include "client/frame/values.h"
 #include "client/frame/when.h"
 
 namespace billow::client {
@@ -89,7 +90,7 @@ int budget_set(const Parsed& p) {
   const auto period = period_of(p, *owner);
   if (!period)
     return report_usage(period.error());
-  const auto grace = parse_duration(p.get("grace", "10m"));
+  const auto grace = duration_with_unit(p.get("grace", "10m"));
   if (!grace)
     return report_usage(Error(grace.error()).in("--grace"));
   const Json body = Json::object({{"scope", owner->scope},

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "client/frame/ask.h"
 #include "client/frame/commands.h"
+#include "client/frame/values.h"
 #include "client/request/job_names.h"
 #include "net/ask_keepalive.h"
 
@@ -35,7 +36,7 @@ constexpr OptionSpec keepalive_options[] = {
 };
 
 int cmd_keepalive(const Parsed& p) {
-  const auto lasts = parse_duration(p.get("for", "1h"));
+  const auto lasts = duration_with_unit(p.get("for", "1h"));
   if (!lasts)
     return report_usage(Error(lasts.error()).in("--for"));
   if (p.operands.size() > 1)
@@ -79,7 +80,7 @@ int idle_set(const Parsed& p) {
         std::pair("keepalive-max", "keepalive_max_s"), std::pair("floor", "floor_suspend_s")}) {
     if (!p.has(option))
       continue;
-    const auto d = parse_duration(p.get(option));
+    const auto d = duration_with_unit(p.get(option));
     if (!d)
       return report_usage(Error(d.error()).in(std::string("--") + option));
     body.set(field, d->ns / 1'000'000'000);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 
 #include "base/text.h"
@@ -25,6 +26,16 @@ bool valid_variable_name(std::string_view name) {
          name.find('\0') == std::string_view::npos && valid_utf8(name);
 }
 
+// Sockets and files of this session: no job misses them.
+bool is_session_handle(std::string_view name) {
+  constexpr std::array<std::string_view, 8> exactly = {"SSH_AUTH_SOCK",  "SSH_AGENT_PID",
+                                                       "GPG_AGENT_INFO", "KRB5CCNAME",
+                                                       "XAUTHORITY",     "DBUS_SESSION_BUS_ADDRESS",
+                                                       "NETRC",          "KUBECONFIG"};
+  const std::string text = upper(name);
+  return std::find(exactly.begin(), exactly.end(), text) != exactly.end();
+}
+
 }  // namespace
 
 bool looks_like_credential(std::string_view name) {
@@ -36,10 +47,6 @@ bool looks_like_credential(std::string_view name) {
       "TOKEN", "TOKENS", "_KEY", "_KEYS", "_PASS", "_PWD", "_PAT", "_DSN", "DATABASE_URL"};
   constexpr std::array<std::string_view, 5> at_start = {"AWS_", "AZURE_", "GCP_", "VAULT_",
                                                         "OP_SESSION"};
-  constexpr std::array<std::string_view, 8> exactly = {"SSH_AUTH_SOCK",  "SSH_AGENT_PID",
-                                                       "GPG_AGENT_INFO", "KRB5CCNAME",
-                                                       "XAUTHORITY",     "DBUS_SESSION_BUS_ADDRESS",
-                                                       "NETRC",          "KUBECONFIG"};
   const std::string text = upper(name);
   for (const auto part : inside)
     if (text.find(part) != std::string::npos)
@@ -50,10 +57,7 @@ bool looks_like_credential(std::string_view name) {
   for (const auto start : at_start)
     if (text.starts_with(start))
       return true;
-  for (const auto whole : exactly)
-    if (text == whole)
-      return true;
-  return false;
+  return is_session_handle(name);
 }
 
 bool belongs_to_this_place(std::string_view name) {
@@ -86,6 +90,9 @@ Result<Environment> job_environment(const std::vector<std::string>& environment,
       continue;
     all.emplace(entry.substr(0, equals), entry.substr(equals + 1));
   }
+  for (const std::string& name : choice.always)
+    if (const auto found = all.find(name); found != all.end() && valid_utf8(found->second))
+      chosen.emplace(name, found->second);
   if (!choice.none)
     for (const auto& [name, value] : all)
       // What is not UTF-8 cannot be stored or sent; dropping one odd variable beats refusing the
@@ -112,6 +119,22 @@ Result<Environment> job_environment(const std::vector<std::string>& environment,
       return fail(Code::invalid, fmt::format("--env-var {}: the value is not UTF-8 text", name));
   }
   return chosen;
+}
+
+std::vector<std::string> held_back(const std::vector<std::string>& environment,
+                                   const Environment& chosen,
+                                   const EnvChoice& choice) {
+  std::vector<std::string> names;
+  if (choice.none)
+    return names;
+  for (const std::string& entry : environment) {
+    const std::string name = entry.substr(0, entry.find('='));
+    if (looks_like_credential(name) && !is_session_handle(name) && !chosen.contains(name) &&
+        valid_utf8(name) && !name.starts_with("BILLOW_"))
+      names.push_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 std::vector<std::string> own_environment() {

@@ -16,6 +16,7 @@
 #include "base/limits.h"
 #include "base/spoken_name.h"
 #include "base/text.h"
+#include "client/frame/values.h"
 #include "client/request/option_values.h"
 #include "core/model/image_name.h"
 #include "s3/objects.h"
@@ -53,7 +54,7 @@ Status text(const Given& g) {
 }
 template <auto member>
 Status duration(const Given& g) {
-  const auto parsed = parse_duration(g.value);
+  const auto parsed = duration_with_unit(g.value);
   if (!parsed)
     return in_option(parsed.error(), g.name, g.value);
   g.spec.*member = *parsed;
@@ -73,7 +74,7 @@ Status number(const Given& g) {
 }
 // Sizes are kept in MiB, rounded up.
 Status set_mib(std::int64_t& mib, const Given& g) {
-  const auto bytes = parse_bytes(g.value);
+  const auto bytes = bytes_with_unit(g.value);
   if (!bytes)
     return in_option(bytes.error(), g.name, g.value);
   if (*bytes == 0)

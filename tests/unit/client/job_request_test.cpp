@@ -2,8 +2,11 @@
 #include <rapidcheck.h>
 #include <unistd.h>
 
+#include <array>
+
 #include "base/json.h"
 #include "client/request/job_request.h"
+#include "client/request/job_script.h"
 #include "core/wire/codec.h"
 
 namespace billow::client {
@@ -129,6 +132,77 @@ TEST(Environment, NamingWhatIsNotSetIsAnError) {
   EXPECT_FALSE(job_environment({}, {.named = {"NOPE"}}));
   EXPECT_FALSE(job_environment({}, {.named = {"=x"}}));
   EXPECT_FALSE(job_environment({"A=\xff"}, {.named = {"A"}}));
+}
+
+TEST(Environment, WhatStaysBehindIsNamed) {
+  const std::vector<std::string> environment = {"PATH=/bin", "WANDB_API_KEY=k", "HF_TOKEN=hf_x",
+                                                "SSH_AUTH_SOCK=/tmp/agent", "BILLOW_TOKEN=t"};
+  const auto missing = [&](const EnvChoice& choice) {
+    return held_back(environment, *job_environment(environment, choice), choice);
+  };
+  EXPECT_EQ(missing({}), (std::vector<std::string>{"HF_TOKEN", "WANDB_API_KEY"}));
+  EXPECT_EQ(missing({.named = {"HF_TOKEN"}}), (std::vector<std::string>{"WANDB_API_KEY"}));
+  EXPECT_EQ(missing({.always = {"HF_TOKEN", "WANDB_API_KEY", "NOT_SET"}}),
+            std::vector<std::string>{});
+  EXPECT_EQ(missing({.none = true}), std::vector<std::string>{}) << "asked for with --no-env";
+}
+
+// ---- units
+
+TEST(JobOptions, ABareNumberWhereAUnitMattersIsRefusedWithTheLikelyMeanings) {
+  const std::vector<std::array<const char*, 3>> cases = {{"mem", "20", "20G"},
+                                                         {"gpu-mem", "20", "20G"},
+                                                         {"time", "60", "60m"},
+                                                         {"time", "1.5", "1.5m"}};
+  for (const auto& [name, value, likely] : cases) {
+    const auto r = with({{name, value}});
+    ASSERT_FALSE(r) << name;
+    EXPECT_EQ(r.error().message,
+              std::string("--") + name + " " + value + ": \"" + value + "\" has no unit");
+    EXPECT_NE(r.error().hint.find(likely), std::string::npos) << r.error().hint;
+  }
+  EXPECT_TRUE(with({{"time", "0"}}));
+  EXPECT_TRUE(with({{"time", "90:00"}}));
+}
+
+// ---- scripts
+
+TEST(JobScript, LinesWithOptionsAreTheOptions) {
+  const auto r = parse_job_script(
+      "#!/bin/bash -e\n"
+      "# a comment\n"
+      "#BILLOW --gpus 2 --time 2h  # as long as a lesson\n"
+      "\n"
+      "#BILLOW --name 'long run' --label \"team=a b\"\n"
+      "#BILLOWED --gpus 9\n"
+      "python train.py\n"
+      "#BILLOW --gpus 4\n",
+      {"train.sh", "--epochs", "3"});
+  ASSERT_TRUE(r) << r.error().message;
+  ASSERT_TRUE(*r);
+  const JobSpec& spec = (*r)->spec;
+  EXPECT_EQ(spec.argv, (std::vector<std::string>{"/bin/bash", "-e", "train.sh", "--epochs", "3"}));
+  EXPECT_EQ(spec.resources.gpus, 2) << "a line behind the first command is a comment";
+  EXPECT_EQ(spec.time_limit, hours(2));
+  EXPECT_EQ(spec.name, "long run");
+  EXPECT_EQ(spec.labels.at("team"), "a b");
+}
+
+TEST(JobScript, WithoutSuchLinesItIsAPlainCommand) {
+  EXPECT_FALSE(*parse_job_script("#!/bin/sh\necho\n", {"a.sh"}));
+  EXPECT_FALSE(*parse_job_script("#BILLOW --gpus 1\necho\n", {"a.sh"})) << "no interpreter";
+  EXPECT_FALSE(*parse_job_script("", {"a.sh"}));
+}
+
+TEST(JobScript, AMistakeNamesTheLine) {
+  const auto error = [](const char* line) {
+    const auto r = parse_job_script(std::string("#!/bin/sh\n") + line + "\n", {"a.sh"});
+    return r ? std::string() : r.error().message;
+  };
+  EXPECT_TRUE(error("#BILLOW --gpu 1").starts_with("a.sh:2: ")) << error("#BILLOW --gpu 1");
+  EXPECT_TRUE(error("#BILLOW --gpus").starts_with("a.sh:2: "));
+  EXPECT_TRUE(error("#BILLOW --name 'x").starts_with("a.sh:2: a quotation mark"));
+  EXPECT_TRUE(error("#BILLOW python train.py").starts_with("a.sh:2: \"python\" is no option"));
 }
 
 // ---- job files

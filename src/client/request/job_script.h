@@ -1,0 +1,25 @@
+// A shell script that carries its own options, as Slurm's scripts do:
+//
+//   #!/bin/bash
+//   #BILLOW --gpus 1 --time 2h
+//   #BILLOW --name train
+//   python train.py "$@"
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "client/request/job_request.h"
+
+namespace billow::client {
+
+// The options and the interpreter of the script at this path. Nothing where the file is no script
+// with such lines: then the words are a plain command.
+Result<std::optional<JobRequest>> read_job_script(const std::vector<std::string>& words);
+// The same of a text: `words` is the path and the script's arguments.
+Result<std::optional<JobRequest>> parse_job_script(std::string_view text,
+                                                   const std::vector<std::string>& words);
+
+}  // namespace billow::client
