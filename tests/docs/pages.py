@@ -36,6 +36,8 @@ CONTENT = {
 }
 COMMANDS = {"sh", "console"}
 
+NO_LANGUAGE = "the block has no language"
+
 COMMENT = re.compile(r"<!--\s*(page not run|not run|file|run|head|ports)\s*:\s*(.*?)\s*-->", re.S)
 FENCE = re.compile(r"^(\s*)```(.*)$")
 
@@ -91,6 +93,8 @@ def read_page(text, path):
                 page.mistakes.append(f"{path}:{at + 1}: <!-- {kind}: --> stands above no block")
             marks = {}
         at += 1
+    if page.reason:
+        page.mistakes = [m for m in page.mistakes if NO_LANGUAGE not in m]
     return page
 
 

@@ -21,6 +21,10 @@ class Reader(unittest.TestCase):
         self.assertEqual("a.toml", page.blocks[2].file)
         self.assertEqual("mkdir x", page.parts[-1].text)
 
+    def test_a_page_may_give_one_reason_for_all_its_blocks(self):
+        page = self.page("<!-- page not run: needs a cloud account -->\n```\nls\n```\n")
+        self.assertEqual(("needs a cloud account", []), (page.reason, page.mistakes))
+
     def test_finds_mistakes(self):
         for text, message in (
             ("```\nls\n```\n", "no language"),
