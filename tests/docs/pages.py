@@ -4,7 +4,8 @@ A block is tested by its language, or by HTML comments on the lines above it, wh
 
     ```sh                             each command must succeed
     ```console                        lines after `$ ` are run, the lines below are their output;
-                                      `…` stands for any text, alone on a line for any lines
+                                      `…` stands for any text, alone on a line for any lines, and
+                                      further sentences may follow a line that ends with a period
     <!-- file: job.toml -->           the block is written to this file
     <!-- not run: needs a cluster --> the block is not run, for this reason
 
@@ -181,7 +182,9 @@ def matches(expected, actual):
         if line.strip() == "…":
             pattern.append(r"(?:.*\n)*")
         else:
-            pattern.append(".*".join(re.escape(plain(part)) for part in line.split("…")) + r" *\n")
+            more = "( .*)?" if line.rstrip().endswith(".") else " *"
+            parts = [re.escape(plain(part)) for part in line.split("…")]
+            pattern.append(".*".join(parts) + more + r"\n")
     text = "".join(plain(line) + "\n" for line in actual if line.strip())
     wanted = "".join(p for p, line in zip(pattern, expected) if line.strip())
     return re.fullmatch(wanted.replace(r"\ .*", ".*").replace(r".*\ ", ".*"), text) is not None

@@ -48,6 +48,8 @@ class Reader(unittest.TestCase):
             ("first\n…\nlast", "first\nlast", True),
             ("first\n…\nlast", "first\nx", False),
             ("only", "only\nmore", False),
+            ("No GPU is free.", "No GPU is free. Job 3 ends soon.", True),
+            ("No GPU is free.", "No GPU is free.x", False),
             ("http://127.0.0.1:7070 (…)", "http://127.0.0.1:3333 (data)", True),
         ):
             self.assertEqual(
