@@ -249,6 +249,19 @@ class Words(unittest.TestCase):
                         wrong.append(f"{path}:{number}: billow {name} has no {option[0]}")
         self.assertEqual([], wrong)
 
+    def test_options_named_alone_exist(self):
+        known, wrong = set().union(*reference().values()) | FOREIGN, []
+        for path in pages.all_pages(ROOT):
+            if os.path.basename(path).startswith("from-"):
+                continue  # tables with options of other programs
+            with open(os.path.join(ROOT, path), encoding="utf-8") as f:
+                spans = [(n, code) for n, code in code_of(f.read()) if code.startswith("--")]
+            for number, code in spans:
+                for option in re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", code):
+                    if option not in known:
+                        wrong.append(f"{path}:{number}: no command has {option}")
+        self.assertEqual([], wrong)
+
     def test_links_lead_somewhere(self):
         wrong = []
         for path in pages.all_pages(ROOT) + ["docs/cli.md"]:
@@ -289,6 +302,9 @@ class Words(unittest.TestCase):
         names = [n for n in os.listdir(os.path.join(ROOT, "docs")) if n.endswith(".md")]
         self.assertEqual([], [n for n in names if n != "README.md" and f"]({n})" not in index])
 
+
+# Options of other programs that pages name without the program.
+FOREIGN = {"--nnodes", "--node", "--master", "--account", "--only"}
 
 # Pages that other pages name before they are written.
 TO_COME = {"docs/clouds.md", "docs/providers.md", "docs/kubernetes.md", "docs/python.md"}
