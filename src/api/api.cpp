@@ -182,6 +182,12 @@ const Route machine_routes[] = {
     {{Method::get, "/v1/pools", Need::look}, fleet::pools},
     {{Method::post, "/v1/pools", Need::admin, Adds::work}, fleet::add_pool},
     {{Method::del, "/v1/pools/{name}", Need::admin}, fleet::remove_pool},
+    {{Method::get, "/v1/pools/{name}/offers", Need::look}, fleet::offers},
+    {{Method::post, "/v1/pools/{name}/offers", Need::admin}, fleet::refresh_offers},
+    {{Method::post, "/v1/pools/{name}/check", Need::admin}, fleet::check_pool},
+    {{Method::get, "/v1/pools/{name}/strays", Need::oversee}, fleet::strays},
+    {{Method::del, "/v1/pools/{name}/strays", Need::admin}, fleet::end_strays},
+    {{Method::get, "/v1/program", Need::join}, fleet::program},
     {{Method::post, "/v1/machines/{name}/release", Need::admin}, fleet::release_machine},
 };
 

@@ -247,6 +247,12 @@ void join(CallPtr call);
 void pools(CallPtr call);
 void add_pool(CallPtr call);
 void remove_pool(CallPtr call);
+void offers(CallPtr call);
+void refresh_offers(CallPtr call);
+void check_pool(CallPtr call);
+void strays(CallPtr call);
+void end_strays(CallPtr call);
+void program(CallPtr call);
 void release_machine(CallPtr call);
 }  // namespace fleet
 namespace admin {

@@ -22,6 +22,47 @@ struct JoinBody {
   }
 };
 
+// A new pool, and the API key of its provider in clear: it is sealed before anything is journaled.
+struct NewPool : Pool {
+  using FieldsBase = Pool;
+  std::string credential;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    Pool::fields(s, v);
+    v("credential", s.credential);
+  }
+};
+
+Json offer_document(const MachineOffer& offer) {
+  return Json::object(
+      {{"instance", offer.instance},
+       {"region", offer.region},
+       {"zone", offer.zone},
+       {"spot", offer.spot},
+       {"gpu_type", offer.gpu_type},
+       {"gpus", offer.gpus},
+       {"cpus", offer.cpus},
+       {"memory_mib", offer.memory_mib},
+       {"price_usd_per_h", static_cast<double>(offer.price.nano_usd_per_s) * 3600 / 1e9},
+       {"priced_at", offer.priced_at ? Json(format_utc(offer.priced_at)) : Json()},
+       {"reservation", offer.reservation}});
+}
+
+Json refusal_document(const OfferRefusal& refusal) {
+  return Json::object({{"offer", offer_document(refusal.offer)},
+                       {"kind", enum_name(refusal.kind)},
+                       {"reason", refusal.reason},
+                       {"at", format_utc(refusal.at)},
+                       {"until", format_utc(refusal.until)}});
+}
+
+const Pool* find_pool(const control::State& state, const std::string& name) {
+  for (const auto& [id, pool] : state.pools)
+    if (pool.name == name)
+      return &pool;
+  return nullptr;
+}
+
 Json machine_document(const Machine& machine) {
   const auto time = [](WallTime t) {
     return t ? Json(format_utc(t)) : Json();
@@ -36,7 +77,8 @@ Json machine_document(const Machine& machine) {
                        {"ends_at", time(machine.ends_at)},
                        {"external", machine.external},
                        {"note", machine.note},
-                       {"reason", machine.reason}});
+                       {"reason", machine.reason},
+                       {"offer", machine.offer ? offer_document(*machine.offer) : Json()}});
 }
 
 Json pool_document(const control::State& state, const Pool& pool, WallTime now, bool admin) {
@@ -72,6 +114,10 @@ Json pool_document(const control::State& state, const Pool& pool, WallTime now, 
       options.set(name, value);
     doc.set("options", std::move(options));
   }
+  if (pool.capabilities && pool.capabilities->from_offers)
+    doc.set("offers", pool.offers.size());
+  const auto cloud = pool.labels.find("cloud");
+  doc.set("cloud", cloud == pool.labels.end() ? Json() : Json(cloud->second));
   doc.set("machines", std::move(machines));
   return doc;
 }
@@ -104,7 +150,7 @@ void pools(CallPtr call) {
 }
 
 void add_pool(CallPtr call) {
-  auto pool = read_body<Pool>(call);
+  auto pool = read_body<NewPool>(call);
   if (!pool)
     return;
   const Json given = call->body().value_or(Json::object());
@@ -125,7 +171,15 @@ void add_pool(CallPtr call) {
   // says otherwise.
   if (given["idle_ns"].is_null())
     pool->idle = limits::node_give_back_after;
-  call->execute(AddPool{std::move(*pool)}, 201, [](const std::vector<Event>&) {
+  pool->sealed_credential.clear();
+  if (!pool->credential.empty()) {
+    auto sealed =
+        call->host.seal_secret(ProjectId{}, pool_secret_name(pool->name), pool->credential);
+    if (!sealed)
+      return call->fail(sealed.error());
+    pool->sealed_credential = std::move(*sealed);
+  }
+  call->execute(AddPool{static_cast<Pool&&>(*pool)}, 201, [](const std::vector<Event>&) {
     return Json::object({{"ok", true}});
   });
 }
@@ -135,6 +189,94 @@ void remove_pool(CallPtr call) {
     const bool gone = !events.empty() && holds_alternative<PoolRemoved>(events.back().body);
     return Json::object({{"ok", true}, {"gone", gone}});
   });
+}
+
+void offers(CallPtr call) {
+  const Pool* pool = find_pool(call->host.state(), call->parts[0]);
+  if (!pool)
+    return call->fail({Code::not_found, fmt::format("no pool is named \"{}\"", call->parts[0]),
+                       "see `billow pool list`"});
+  Json list = Json::array(), refusals = Json::array();
+  for (const MachineOffer& offer : pool->offers)
+    list.push(offer_document(offer));
+  for (const OfferRefusal& refusal : pool->refusals)
+    refusals.push(refusal_document(refusal));
+  call->reply_durable(
+      200, Json::object({{"offers", std::move(list)}, {"refusals", std::move(refusals)}}));
+}
+
+namespace {
+
+void ask(CallPtr call, pool::Question question) {
+  call->host.ask_provider(call->parts[0], question, [call](Result<Json> answer) {
+    if (!answer)
+      return call->fail(answer.error());
+    call->reply(200, *answer);
+  });
+}
+
+// Sends the archive piece by piece: many machines may fetch it at once, and it is not small.
+class ProgramSender : public std::enable_shared_from_this<ProgramSender> {
+ public:
+  ProgramSender(CallPtr call, std::shared_ptr<const pool::Program> program)
+      : call_(std::move(call)), program_(std::move(program)) {}
+  void begin() {
+    call_->exchange->start_stream(200, {{"Content-Type", "application/x-tar"},
+                                        {"Content-Length", std::to_string(archive().size())}});
+    call_->exchange->on_drain([self = shared_from_this()] { self->go_on(); });
+    go_on();
+  }
+
+ private:
+  static constexpr std::size_t piece = 256 << 10;
+  std::string_view archive() const { return program_->archive; }
+  void go_on() {
+    while (sent_ < archive().size()) {
+      if (!call_->exchange->write(archive().substr(sent_, piece)))
+        return;
+      sent_ += piece;
+      if (call_->exchange->buffered() > piece)
+        return;
+    }
+    if (!std::exchange(done_, true))
+      call_->exchange->finish();
+  }
+  CallPtr call_;
+  std::shared_ptr<const pool::Program> program_;
+  std::size_t sent_ = 0;
+  bool done_ = false;
+};
+
+}  // namespace
+
+void check_pool(CallPtr call) {
+  // Whoever checks has changed something: the provider is asked again at once.
+  call->host.execute(RetryPool{call->parts[0]}, {"user:" + call->principal.name, ""},
+                     [call](Result<std::vector<Event>> retried) {
+                       if (!retried)
+                         return call->fail(retried.error());
+                       ask(call, pool::Question::account);
+                     });
+}
+
+void refresh_offers(CallPtr call) {
+  ask(call, pool::Question::offers);
+}
+
+void strays(CallPtr call) {
+  ask(call, pool::Question::strays);
+}
+
+void end_strays(CallPtr call) {
+  ask(call, pool::Question::end_strays);
+}
+
+void program(CallPtr call) {
+  auto packed = call->host.program();
+  if (!packed)
+    return call->fail({Code::unavailable, "this head cannot read its own program files",
+                       "install billow on the machine, then run `billow join`"});
+  std::make_shared<ProgramSender>(call, std::move(packed))->begin();
 }
 
 void release_machine(CallPtr call) {

@@ -22,6 +22,8 @@
 #include "net/loop.h"
 #include "net/subscription.h"
 #include "net/workers.h"
+#include "pool/pool.h"
+#include "pool/program.h"
 #include "store/journal.h"
 #include "store/queries.h"
 #include "store/sqlite/history.h"
@@ -94,6 +96,13 @@ class Host {
   virtual const Telemetry& telemetry() const = 0;
   // The series of a job that is in memory; null: ask the history.
   virtual const JobSeries* live_series(JobId job) const = 0;
+
+  // ---- providers of machines
+  virtual void ask_provider(const std::string& pool,
+                            pool::Question question,
+                            std::function<void(Result<Json>)> done) = 0;
+  // The archive of the program that rented machines fetch; null: it could not be read.
+  virtual std::shared_ptr<const pool::Program> program() = 0;
 
   // ---- files and secrets
   virtual billow::files::Store& files() = 0;

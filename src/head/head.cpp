@@ -288,10 +288,13 @@ Status Head::prepare_pools() {
   const User* owner = state().user_by_name(unix_user());
   pools_ = std::make_unique<Pools>(
       loop_, clock_, [this]() -> Engine& { return *engine_; },
-      Pools::Options{{installation, work, executable_dir() + "/billow"},
+      Pools::Options{{installation, work, executable_dir() + "/billow", ""},
                      [this] { return addresses_.empty() ? std::string() : addresses_.front(); },
                      own_tls_.fingerprint,
-                     owner ? owner->id : UserId{}});
+                     owner ? owner->id : UserId{},
+                     own_tls_.authority_pem,
+                     executable_dir(),
+                     [this](const Pool& pool) { return keeper_.credential_of(pool); }});
   return {};
 }
 

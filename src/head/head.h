@@ -65,6 +65,7 @@ class Head {
   Agents& agents() const { return *agents_; }
   Gateways& gateways() const { return *gateways_; }
   Notifier& notifier() const { return *notifier_; }
+  Pools& pools() { return *pools_; }
   SecretKeeper& secrets() { return keeper_; }
   const SecretKeeper& secrets() const { return keeper_; }
   FabricCheck& fabric() const { return *fabric_; }

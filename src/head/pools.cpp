@@ -29,19 +29,6 @@ bool is_node_of(const std::string& node, const std::string& machine) {
 
 }  // namespace
 
-struct Pools::Running {
-  std::unique_ptr<pool::Pool> pool;
-  std::unique_ptr<net::Workers> worker;
-  bool busy = false;
-  SteadyTime next_look;
-  std::map<std::string, SteadyTime>
-      asked;  // machines that the engine accepted since this head started
-  std::set<std::string>
-      tried;  // machines it was asked for: it may have created one without saying so
-  std::set<std::string> given_back;  // the engine was asked, or is being asked, to end them
-  std::string last_error;
-};
-
 // One visit to an engine: filled on the loop, carried out on the pool's thread, read on the loop.
 struct Pools::Round {
   std::vector<pool::Order> wanted;
@@ -99,25 +86,26 @@ void Pools::heard(const Event& event) {
     if (running != running_.end())
       running->second->next_look = {};
   }
-  if (!wanted || nudged_)
-    return;
-  nudged_ = true;
-  nudge_ = loop_.after(std::max(gather, plan_took_ * plan_share), [this] {
-    nudged_ = false;
-    planned_at_ = {};
-    look();
-  });
+  if (wanted)
+    look_again_soon();
 }
 
 Pools::Running* Pools::running(PoolId id, const Pool& settings) {
   auto& slot = running_[id];
   if (slot)
     return slot.get();
-  auto made = pool::make_pool(settings, options_.engine);
-  if (!made) {
-    log_error("pool {}: {}", settings.name, made.error().message);
+  const auto failed = [&](const Error& error) -> Running* {
+    log_error("pool {}: {}", settings.name, error.message);
     return nullptr;
-  }
+  };
+  pool::Options engine = options_.engine;
+  auto credential = options_.credential(settings);
+  if (!credential)
+    return failed(credential.error());
+  engine.credential = std::move(*credential);
+  auto made = pool::make_pool(settings, engine);
+  if (!made)
+    return failed(made.error());
   slot = std::make_unique<Running>();
   slot->pool = std::move(*made);
   slot->worker =
@@ -165,7 +153,9 @@ Pools::Demand Pools::demand_of(PoolId id, const Pool& settings, const Running& r
       round.wanted.push_back(
           {.machine = machine,
            .head_url = settings.head_url.empty() ? options_.head_url() : settings.head_url,
-           .token = {}});
+           .token = {},
+           .authority = options_.authority,
+           .program_sha256 = {}});
     } else if (machine.state == MachineState::releasing) {
       if (!still_busy(id, name))
         round.released.insert(name);
@@ -182,6 +172,8 @@ void Pools::begin(PoolId id, const Pool& settings) {
     return;
   Running& r = *slot;
   const SteadyTime now = clock_.steady();
+  if (settings.capabilities && settings.capabilities->from_offers && now >= r.next_offers)
+    return refresh_offers(id, r);
   auto round = std::make_shared<Round>();
   const Demand demand = demand_of(id, settings, r, *round);
   // A machine that nobody uses is billed until its engine is asked to end it: do not wait.
@@ -209,7 +201,10 @@ void Pools::begin(PoolId id, const Pool& settings) {
 void Pools::issue_tokens(PoolId id, Duration life, const std::shared_ptr<Round>& round) {
   round->tokens_left = round->wanted.size();
   for (pool::Order& order : round->wanted) {
-    const std::string secret = "bwj_" + random_token(30);
+    if (order.machine.offer)
+      if (const auto packed = program())
+        order.program_sha256 = packed->sha256;
+    const std::string secret = join_secret(order.machine);
     order.token = options_.fingerprint.empty() ? secret : secret + "." + options_.fingerprint;
     engine_().execute(
         OrderToken{.machine = order.machine.name,
@@ -228,6 +223,15 @@ void Pools::issue_tokens(PoolId id, Duration life, const std::shared_ptr<Round>&
             run(id, round);
         });
   }
+}
+
+// A machine that is asked for again gets the same secret: providers compare the user data of a
+// repeated order, and only the first machine's would be used.
+std::string Pools::join_secret(const Machine& machine) {
+  auto& secret = secrets_[machine.name];
+  if (secret.empty())
+    secret = "bwj_" + random_token(30);
+  return secret;
 }
 
 // Several at a time: an engine's tool spends most of its time waiting.
@@ -275,7 +279,8 @@ void Pools::run(PoolId id, std::shared_ptr<Round> round) {
         std::set<std::string> there;
         for (const MachineSighting& machine : *listed) {
           there.insert(machine.name);
-          if (!round->released.contains(machine.name))
+          const bool unwanted = round->released.contains(machine.name) || machine.failed;
+          if (!unwanted || machine.ended)
             continue;
           if (const Status released = engine->release(machine); !released)
             round->error = released.error().message;
@@ -291,6 +296,87 @@ void Pools::run(PoolId id, std::shared_ptr<Round> round) {
       });
   if (!queued)
     found->second->busy = false;
+}
+
+// Where a cloud's list may lag, a machine that was listed before is gone only if two looks in a row
+// lack it.
+std::vector<MachineSighting> Pools::confirmed(Running& r,
+                                              const Pool& settings,
+                                              std::vector<MachineSighting> listed) {
+  if (!settings.capabilities || !settings.capabilities->from_offers)
+    return listed;
+  std::map<std::string, MachineSighting> now;
+  for (const MachineSighting& machine : listed)
+    now[machine.name] = machine;
+  for (const auto& [name, before] : r.last_listed)
+    if (!now.contains(name))
+      listed.push_back(before);
+  if (listed.size() > now.size())
+    r.next_look = std::min(r.next_look, clock_.steady() + look_soon);
+  r.last_listed = std::move(now);
+  return listed;
+}
+
+// The next offer is ordered at once: a job waits, and the refusal is already in the state.
+void Pools::report_refusals(const std::string& pool, const Round& round) {
+  for (const OrderFailed& refused : round.refused) {
+    if (refused.kind == RefusalKind::settings)
+      log_error("pool {} orders nothing until its settings or credentials are mended: {}", pool,
+                refused.reason);
+    else
+      log_warn("pool {}: {} refused ({}): {}", pool, refused.machine, enum_name(refused.kind),
+               refused.reason);
+    engine_().execute(refused, {"head", ""}, {});
+  }
+  if (!round.refused.empty())
+    look_again_soon();
+}
+
+void Pools::look_again_soon() {
+  if (nudged_)
+    return;
+  nudged_ = true;
+  nudge_ = loop_.after(std::max(gather, plan_took_ * plan_share), [this] {
+    nudged_ = false;
+    planned_at_ = {};
+    look();
+  });
+}
+
+void Pools::refresh_offers(PoolId id, Running& r) {
+  r.busy = true;
+  r.next_offers = clock_.steady() + limits::pool_offers_every;
+  const Status queued =
+      r.worker->submit([this, id, engine = r.pool.get()]() -> std::function<void()> {
+        return [this, id, found = engine->offers()] {
+          const auto running = running_.find(id);
+          if (running == running_.end())
+            return;
+          running->second->busy = false;
+          if (found) {
+            engine_().execute(SetOffers{id, *found}, {"head", ""}, {});
+          } else {
+            log_warn("pool {}: its offers are not known: {}", id.value, found.error().message);
+            running->second->next_offers = clock_.steady() + limits::pool_offers_retry;
+            engine_().execute(OffersFailed{id, found.error().message}, {"head", ""}, {});
+          }
+          look_again_soon();
+        };
+      });
+  if (!queued)
+    r.busy = false;
+}
+
+std::shared_ptr<const pool::Program> Pools::program() {
+  if (!program_) {
+    auto packed = pool::pack_program(options_.program_dir);
+    if (!packed) {
+      log_error("rented machines cannot fetch this program: {}", packed.error().message);
+      return nullptr;
+    }
+    program_ = std::make_shared<const pool::Program>(std::move(*packed));
+  }
+  return program_;
 }
 
 void Pools::finished(PoolId id, const Round& round) {
@@ -319,18 +405,18 @@ void Pools::finished(PoolId id, const Round& round) {
   }
   for (const std::string& machine : round.strays)
     log_warn("pool {}: {} was never ordered and is being ended", name, machine);
-  for (const OrderFailed& refused : round.refused) {
-    log_warn("pool {}: {} refused: {}", name, refused.machine, refused.reason);
-    engine.execute(refused, {"head", ""}, {});
-  }
-  if (round.listed)
-    engine.execute(PoolSeen{id, *round.listed, round.began}, {"head", ""}, {});
+  report_refusals(name, round);
+  if (round.listed && settings != engine.state().pools.end())
+    engine.execute(PoolSeen{id, confirmed(r, settings->second, *round.listed), round.began},
+                   {"head", ""}, {});
   std::erase_if(r.given_back, [&](const std::string& machine) {
     return !engine.state().machines.contains(machine);
   });
   std::erase_if(r.tried, [&](const std::string& machine) {
     return !engine.state().machines.contains(machine);
   });
+  std::erase_if(secrets_,
+                [&](const auto& entry) { return !engine.state().machines.contains(entry.first); });
   std::erase_if(r.asked,
                 [&](const auto& entry) { return !engine.state().machines.contains(entry.first); });
 }

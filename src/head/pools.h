@@ -7,12 +7,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "head/engine.h"
 #include "net/loop.h"
 #include "net/workers.h"
 #include "pool/pool.h"
+#include "pool/program.h"
 
 namespace billow::head {
 
@@ -23,16 +25,37 @@ class Pools {
     std::function<std::string()> head_url;  // for pools that name none
     std::string fingerprint;                // of the head's authority; empty: none
     UserId owner;                           // whose credentials its machines get
+    std::string authority;                  // its certificate, PEM
+    std::string program_dir;                // where this program and its companions are
+    std::function<Result<std::string>(const Pool&)> credential;  // the pool's API key, in clear
   };
+  using Answer = std::function<void(Result<Json>)>;
   Pools(net::Loop& loop, const Clock& clock, std::function<Engine&()> engine, Options options);
   ~Pools();
   void look();  // on a timer
   // Something happened that may need a machine or have ended one: look soon instead of at the next
   // turn of the timer.
   void heard(const Event& event);
+  // A question to the provider, answered when its thread is free (pool_questions.cpp).
+  void ask_provider(const std::string& pool, pool::Question question, Answer answer);
+  // What machines fetch from this head; null: it could not be read.
+  std::shared_ptr<const pool::Program> program();
 
  private:
-  struct Running;
+  struct Running {
+    std::unique_ptr<pool::Pool> pool;
+    std::unique_ptr<net::Workers> worker;
+    bool busy = false;
+    SteadyTime next_look;
+    std::map<std::string, SteadyTime>
+        asked;  // machines that the engine accepted since this head started
+    std::set<std::string>
+        tried;  // machines it was asked for: it may have created one without saying so
+    std::set<std::string> given_back;  // the engine was asked, or is being asked, to end them
+    std::string last_error;
+    SteadyTime next_offers;
+    std::map<std::string, MachineSighting> last_listed;
+  };
   struct Round;
   struct Demand {
     bool moving = false;  // a machine is coming or going, or may be gone
@@ -47,6 +70,13 @@ class Pools {
   void issue_tokens(PoolId id, Duration life, const std::shared_ptr<Round>& round);
   void run(PoolId id, std::shared_ptr<Round> round);
   void finished(PoolId id, const Round& round);
+  void report_refusals(const std::string& pool, const Round& round);
+  void refresh_offers(PoolId id, Running& running);
+  std::vector<MachineSighting> confirmed(Running& running,
+                                         const Pool& settings,
+                                         std::vector<MachineSighting> listed);
+  std::string join_secret(const Machine& machine);
+  void look_again_soon();
   static void ask(pool::Pool& engine, const std::vector<pool::Order>& orders, Round& round);
 
   net::Loop& loop_;
@@ -59,6 +89,8 @@ class Pools {
   WallTime began_;  // an earlier head may have carried out orders from before this
   net::Timer nudge_;
   bool nudged_ = false;
+  std::shared_ptr<const pool::Program> program_;
+  std::map<std::string, std::string> secrets_;  // join tokens of machines that may be asked again
 };
 
 }  // namespace billow::head

@@ -60,11 +60,24 @@ Result<std::string> SecretKeeper::sealed(const control::State& state,
     for (const auto& [id, secret] : state.secrets)
       if (id != std::pair(project, name))
         return pass(key().error());
+    for (const auto& [id, pool] : state.pools)
+      if (!pool.sealed_credential.empty())
+        return pass(key().error());
     BILLOW_TRY_VOID(write_file_atomic(path_, hex(random_bytes(seal_key_bytes)) + "\n", 0600, true));
     log_info("the key of this installation's secrets is {}: keep a copy apart from the backups",
              path_);
   }
   return seal(BILLOW_TRY(key()), value, belongs_to(project, name));
+}
+
+Result<std::string> SecretKeeper::credential_of(const Pool& pool) const {
+  if (pool.sealed_credential.empty())
+    return std::string();
+  auto value = unseal(BILLOW_TRY(key()), pool.sealed_credential,
+                      belongs_to(ProjectId{}, pool_secret_name(pool.name)));
+  if (!value)
+    return pass(std::move(value.error()), fmt::format("the API key of pool {}", pool.name));
+  return value;
 }
 
 std::string SecretKeeper::trouble_with(const Secret& secret) const {

@@ -33,6 +33,8 @@ class SecretKeeper {
                              ProjectId project,
                              const std::string& name,
                              std::string_view value);
+  // The API key of a pool (Pool::sealed_credential); empty: it has none.
+  Result<std::string> credential_of(const Pool& pool) const;
   // Why it cannot be opened here; empty: it can.
   std::string trouble_with(const Secret& secret) const;
   // What is durable: all of a state that was just read from the journal, then each event when it

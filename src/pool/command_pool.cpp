@@ -5,46 +5,11 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "pool/boot.h"
 #include "pool/kinds.h"
 #include "process/command.h"
 
 namespace billow::pool {
-
-std::string cloud_init(const Order& order, const billow::Pool& settings) {
-  std::string join = fmt::format(
-      "billow join {} --token-file /etc/billow/token --node-name {} --data /var/lib/billow",
-      shell_quote(order.head_url), shell_quote(order.machine.name));
-  // The head's address is an admin's word, also that it is not encrypted.
-  if (order.head_url.find("http://") != std::string::npos)
-    join += " --insecure";
-  if (settings.spot)
-    join += " --reclaim-notices auto";
-  for (const auto& [key, value] : settings.labels)
-    join += " --label " + shell_quote(key + "=" + value);
-  return fmt::format(R"(#cloud-config
-write_files:
-  - path: /etc/billow/token
-    permissions: "0600"
-    content: "{}\n"
-  - path: /etc/systemd/system/billow-node.service
-    content: |
-      [Unit]
-      Description=Billow node {}
-      After=network-online.target
-      Wants=network-online.target
-      [Service]
-      ExecStart=/usr/bin/env {}
-      Restart=always
-      RestartSec=2
-      KillMode=process
-      [Install]
-      WantedBy=multi-user.target
-runcmd:
-  - [systemctl, daemon-reload]
-  - [systemctl, enable, --now, billow-node]
-)",
-                     order.token, order.machine.name, join);
-}
 
 Ordered CommandPool::want(const Order& order) {
   const std::string user_data =

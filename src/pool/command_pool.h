@@ -22,8 +22,4 @@ class CommandPool final : public Pool {
   Options options_;
 };
 
-// The cloud-init file for a rented machine: it installs nothing, starts `billow join` and keeps it
-// running.
-std::string cloud_init(const Order& order, const billow::Pool& settings);
-
 }  // namespace billow::pool

@@ -33,6 +33,7 @@ struct Kind {
 
 extern const Kind azure_kind;    // azure/azure_pool.cpp
 extern const Kind command_kind;  // command_pool.cpp
+extern const Kind ec2_kind;      // ec2/ec2_pool.cpp
 extern const Kind gce_kind;      // gce/gce_pool.cpp
 extern const Kind slurm_kind;    // slurm_pool.cpp
 

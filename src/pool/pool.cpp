@@ -23,7 +23,7 @@ std::vector<std::string> Pool::reconcile(const std::vector<MachineSighting>& lis
                                          const std::set<std::string>& known) {
   std::vector<std::string> strays;
   for (const MachineSighting& machine : listed) {
-    if (known.contains(machine.name))
+    if (known.contains(machine.name) || machine.ended)
       continue;
     const Status released = release(machine);
     if (!released)

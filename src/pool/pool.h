@@ -18,14 +18,17 @@ namespace billow::pool {
 // What a new machine must know to join this head.
 struct Order {
   Machine machine;
-  std::string head_url;  // "https://10.0.0.1:7070"
-  std::string token;     // secret: its join token, a dot, the fingerprint of the head's authority
+  std::string head_url;   // "https://10.0.0.1:7070"
+  std::string token;      // secret: its join token, a dot, the fingerprint of the head's authority
+  std::string authority;  // the certificate of the head's authority, PEM; empty: it has none
+  std::string program_sha256;  // of the answer to GET /v1/program; empty: billow is installed there
 };
 
 struct Options {
   std::string installation;  // distinguishes installations that share a provider
   std::string work_dir;      // for files on their way to the provider; mode 0700
   std::string billow;        // path of the program, for machines that share our file system
+  std::string credential;    // secret: the pool's API key; empty: the provider's own chain
 };
 
 struct Refusal {
@@ -44,13 +47,22 @@ struct Account {
   std::vector<std::string> problems;  // missing rights and quotas, each with its remedy
 };
 
+// What an administrator asks about a pool's provider.
+enum class Question {
+  account,     // whose credentials these are, and what is wrong with them
+  offers,      // what is rented, and for how much
+  strays,      // machines with our names that this head does not know
+  end_strays,  // the same, and ends them
+};
+
 class Pool {
  public:
   virtual ~Pool() = default;
   // Orders a machine. May be repeated with the same name and must not create a second one.
   virtual Ordered want(const Order& order) = 0;
   // Lists every machine with our names, including those that have not started yet. An error is
-  // never an empty list: all machines would be considered gone.
+  // never an empty list: all machines would be considered gone. A machine that the provider could
+  // not keep is listed with MachineSighting::failed, one that has ended with `ended`.
   virtual Result<std::vector<MachineSighting>> nodes() = 0;
   // Ends a machine. Ending one that no longer exists is not an error.
   virtual Status release(const MachineSighting& machine) = 0;

@@ -72,11 +72,13 @@ void sign(net::Headers& headers, const ToSign& request, const Access& access, Wa
   }
   const std::string asked = fmt::format("{}\n{}\n{}\n{}\n{}\n{}", net::method_name(request.method),
                                         request.path, request.query, canonical, names, payload);
-  const std::string scope = fmt::format("{}/{}/s3/aws4_request", date, access.region);
+  const std::string scope =
+      fmt::format("{}/{}/{}/aws4_request", date, access.region, access.service);
   const std::string text =
       fmt::format("AWS4-HMAC-SHA256\n{}\n{}\n{}", stamp, scope, sha256_hex(asked));
   const std::string key =
-      hmac(hmac(hmac(hmac("AWS4" + access.secret_key, date), access.region), "s3"), "aws4_request");
+      hmac(hmac(hmac(hmac("AWS4" + access.secret_key, date), access.region), access.service),
+           "aws4_request");
   headers.set("Authorization",
               fmt::format("AWS4-HMAC-SHA256 Credential={}/{}, SignedHeaders={}, Signature={}",
                           access.access_key, scope, names, hmac_sha256_hex(key, text)));

@@ -1,4 +1,4 @@
-// AWS Signature Version 4, used by all S3-compatible stores.
+// AWS Signature Version 4, used by all S3-compatible stores and by Amazon's other services.
 #pragma once
 
 #include <string>
@@ -14,6 +14,7 @@ namespace billow::s3 {
 struct Access {
   std::string access_key, secret_key, session_token;  // no key: unsigned, as for public buckets
   std::string region = "us-east-1";
+  std::string service = "s3";
   std::string endpoint;  // "http://127.0.0.1:9000"; empty: Amazon S3
 };
 

@@ -74,6 +74,14 @@ class HeadHost final : public api::Host {
     head_.fabric().start(nodes, std::move(done));
   }
 
+  // ---- providers of machines
+  void ask_provider(const std::string& pool,
+                    pool::Question question,
+                    std::function<void(Result<Json>)> done) override {
+    head_.pools().ask_provider(pool, question, std::move(done));
+  }
+  std::shared_ptr<const pool::Program> program() override { return head_.pools().program(); }
+
   // ---- files and secrets
   files::Store& files() override { return head_.files(); }
   std::string outputs_dir() const override { return head_.outputs_dir(); }

@@ -59,6 +59,8 @@ constexpr OptionSpec join_options[] = {
     {"images-max", 0, "SIZE", images_max_help},
     {"pull-patience", 0, "T", pull_patience_help},
     {"allow-metadata", 0, nullptr, allow_metadata_help},
+    {"check", 0, nullptr,
+     "ask the head whether it knows this machine, and exit: 0 if it does, else 1"},
     {"register-only", 0, nullptr,
      "get the credential and exit; then run `billow join` without a token, or the systemd unit"},
     {"log-json", 0, nullptr, "log as JSON lines"},
@@ -221,13 +223,14 @@ Result<Joined> join_head(const Parsed& parsed,
   return joined;
 }
 
-// Whether the head answers and does not know the credential that is kept here: the node was
-// removed, or its credential revoked.
-bool is_forgotten(const Joined& joined, const std::string& dir) {
+// Whether the head knows the credential that is kept here.
+enum class Known { yes, no, unanswered };
+
+Known ask_head(const Joined& joined, const std::string& dir) {
   const net::NodeCredential credential(dir + "/credential");
   const auto proof = credential.authorization(net::Method::get, "/v1/agent");
   if (!proof)
-    return false;
+    return Known::unanswered;
   for (const std::string& one : split(joined.head, ',')) {
     const auto endpoint = net::parse_endpoint(trim(one));
     if (!endpoint)
@@ -240,9 +243,31 @@ bool is_forgotten(const Joined& joined, const std::string& dir) {
                                       .body = "",
                                       .timeout = seconds(10)});
     if (answer)
-      return answer->status == 401;
+      return answer->status == 401 ? Known::no : Known::yes;
   }
-  return false;
+  return Known::unanswered;
+}
+
+// The node was removed, or its credential revoked.
+bool is_forgotten(const Joined& joined, const std::string& dir) {
+  return ask_head(joined, dir) == Known::no;
+}
+
+int check_known(const std::string& dir) {
+  const auto joined = read_joined(dir);
+  if (!joined)
+    return report(joined.error());
+  switch (ask_head(*joined, dir)) {
+    case Known::yes:
+      print(fmt::format("{} knows {}\n", joined->head, joined->node));
+      return 0;
+    case Known::no:
+      return report({Code::unauthorized,
+                     fmt::format("{} no longer knows {}", joined->head, joined->node), ""});
+    case Known::unanswered:
+      return report({Code::unavailable, fmt::format("{} does not answer", joined->head), ""});
+  }
+  return 1;
 }
 
 Result<std::string> join_token(const Parsed& parsed) {
@@ -340,6 +365,8 @@ int cmd_join(const Parsed& parsed) {
     return report_usage(ok.error());
   configure_log({.level = LogLevel::info, .json = parsed.has("log-json"), .component = "agent"});
   const std::string dir = data_directory(parsed.get("data")) + "/node";
+  if (parsed.has("check"))
+    return check_known(dir);
   const auto joined = joined_head(parsed, dir);
   if (!joined)
     return joined.error().code == Code::invalid ? report_usage(joined.error())

@@ -84,6 +84,12 @@ class FakeHost final : public Host {
                                                       wire::agent_v1::OnTunnel) override {
     return nullptr;
   }
+  void ask_provider(const std::string&,
+                    pool::Question,
+                    std::function<void(Result<Json>)> done) override {
+    done(fail(Code::unsupported, "no pools here"));
+  }
+  std::shared_ptr<const pool::Program> program() override { return nullptr; }
   void copy_files(NodeId,
                   wire::agent_v1::CopyFiles,
                   std::function<void(Result<std::string>)> done) override {

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "pool/boot.h"
 #include "pool/command_pool.h"
 #include "pool/kinds.h"
 #include "pool/slurm_pool.h"

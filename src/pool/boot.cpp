@@ -1,0 +1,175 @@
+#include "pool/boot.h"
+
+#include <fmt/format.h>
+
+#include "base/text.h"
+
+namespace billow::pool {
+namespace {
+
+// Everything after the name of the node.
+std::string join_options(const Order& order, const billow::Pool& settings) {
+  std::string out;
+  // The head's address is an admin's word, also that it is not encrypted.
+  if (order.head_url.find("http://") != std::string::npos)
+    out += " --insecure";
+  if (order.machine.offer ? order.machine.offer->spot : settings.spot)
+    out += " --reclaim-notices auto";
+  if (!settings.sim.empty())
+    out += " --sim " + shell_quote(settings.sim);
+  for (const auto& [key, value] : boot_labels(order, settings))
+    out += " --label " + shell_quote(key + "=" + value);
+  return out;
+}
+
+// The first of several heads' addresses: the program is the same on all of them.
+std::string first_head(const std::string& url) {
+  return url.substr(0, url.find(','));
+}
+
+// ROOT and PLAIN let tests run the script beside other machines: below a directory, without
+// systemd.
+constexpr std::string_view script = R"sh(#!/bin/sh
+# Makes this machine a Billow node: {name}
+umask 077
+R="${{BILLOW_BOOT_ROOT:-}}"
+mkdir -p "$R/etc/billow" "$R/var/lib/billow" "$R/opt/billow"
+{rank}
+cat > "$R/etc/billow/token" <<'END'
+{token}
+END
+cat > "$R/etc/billow/authority.pem" <<'END'
+{authority}
+END
+cat > "$R/opt/billow/end.sh" <<'END'
+${{BILLOW_BOOT_END:-{end}}}
+END
+cat > "$R/opt/billow/node.sh" <<'END'
+# Fetches the program if it is not here, and joins. Exit code 78: the head has removed this node.
+R="${{BILLOW_BOOT_ROOT:-}}"
+PATH="$R/opt/billow/bin:$PATH:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+export PATH
+if ! command -v billow >/dev/null 2>&1; then
+  ca="$R/etc/billow/authority.pem"
+  trust=
+  grep -q BEGIN "$ca" && trust="--cacert $ca"
+  token=$(cut -d. -f1 "$R/etc/billow/token")
+  printf 'header = "Authorization: Bearer %s"\n' "$token" |
+    curl -fsS --retry 20 --retry-delay 3 --retry-all-errors $trust -K - \
+      -o "$R/opt/billow/program.tar" {head}/v1/program || exit 1
+  echo "{hash}  $R/opt/billow/program.tar" | sha256sum -c - >/dev/null || exit 1
+  mkdir -p "$R/opt/billow/bin"
+  tar -xf "$R/opt/billow/program.tar" -C "$R/opt/billow/bin" || exit 1
+  rm -f "$R/opt/billow/program.tar"
+fi
+name=$(cat "$R/opt/billow/name")
+exec billow join {heads} --token-file "$R/etc/billow/token" --node-name "$name" \
+  --data "$R/var/lib/billow"{options}
+END
+cat > "$R/opt/billow/watch.sh" <<'END'
+# Ends this machine when the head has not known it for {alone} minutes.
+R="${{BILLOW_BOOT_ROOT:-}}"
+PATH="$R/opt/billow/bin:$PATH:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+export PATH
+alone=0
+while sleep "${{BILLOW_BOOT_TICK:-60}}"; do
+  if billow join --check --data "$R/var/lib/billow" >/dev/null 2>&1; then
+    alone=0
+  else
+    alone=$((alone + 1))
+  fi
+  [ "$alone" -lt {alone} ] || sh "$R/opt/billow/end.sh"
+done
+END
+if [ -d /run/systemd/system ] && [ -z "${{BILLOW_BOOT_PLAIN:-}}" ]; then
+  for unit in node watch; do
+    cat > "/etc/systemd/system/billow-$unit.service" <<END
+[Unit]
+Description=Billow $unit of {name}
+After=network-online.target
+Wants=network-online.target
+[Service]
+ExecStart=/bin/sh /opt/billow/$unit.sh
+Restart=always
+RestartSec=2
+RestartPreventExitStatus=78
+KillMode=process
+[Install]
+WantedBy=multi-user.target
+END
+  done
+  systemctl daemon-reload
+  systemctl enable --now billow-node billow-watch
+else
+  setsid sh "$R/opt/billow/watch.sh" </dev/null >/dev/null 2>&1 &
+  setsid sh -c 'while :; do sh "$1"; [ $? -ne 78 ] || exit; sleep 2; done' - \
+    "$R/opt/billow/node.sh" </dev/null >> "$R/var/lib/billow/node.log" 2>&1 &
+fi
+)sh";
+
+}  // namespace
+
+std::map<std::string, std::string> boot_labels(const Order& order, const billow::Pool& settings) {
+  std::map<std::string, std::string> labels = settings.labels;
+  if (const auto& offer = order.machine.offer) {
+    const auto set = [&](const char* key, const std::string& value) {
+      if (!value.empty())
+        labels[key] = value;
+    };
+    set("region", offer->region);
+    set("zone", offer->zone);
+    set("instance", offer->instance);
+    set("market", offer->spot ? "spot" : "on-demand");
+  }
+  return labels;
+}
+
+std::string boot_script(const Order& order,
+                        const billow::Pool& settings,
+                        const BootOptions& options) {
+  const std::string name = order.machine.name;
+  const std::string rank =
+      order.machine.nodes > 1
+          ? fmt::format("printf '{}.%s' \"$({})\" > \"$R/opt/billow/name\"", name,
+                        options.rank.empty() ? "echo 0" : options.rank)
+          : fmt::format("printf '%s' {} > \"$R/opt/billow/name\"", shell_quote(name));
+  return fmt::format(fmt::runtime(script), fmt::arg("name", name), fmt::arg("rank", rank),
+                     fmt::arg("token", order.token), fmt::arg("authority", trim(order.authority)),
+                     fmt::arg("end", options.end.empty() ? "poweroff" : options.end),
+                     fmt::arg("head", shell_quote(first_head(order.head_url))),
+                     fmt::arg("heads", shell_quote(order.head_url)),
+                     fmt::arg("hash", order.program_sha256),
+                     fmt::arg("options", join_options(order, settings)),
+                     fmt::arg("alone", boot_alone_max.ns / minutes(1).ns));
+}
+
+std::string cloud_init(const Order& order, const billow::Pool& settings) {
+  const std::string join = fmt::format(
+      "billow join {} --token-file /etc/billow/token --node-name {} --data /var/lib/billow{}",
+      shell_quote(order.head_url), shell_quote(order.machine.name), join_options(order, settings));
+  return fmt::format(R"(#cloud-config
+write_files:
+  - path: /etc/billow/token
+    permissions: "0600"
+    content: "{}\n"
+  - path: /etc/systemd/system/billow-node.service
+    content: |
+      [Unit]
+      Description=Billow node {}
+      After=network-online.target
+      Wants=network-online.target
+      [Service]
+      ExecStart=/usr/bin/env {}
+      Restart=always
+      RestartSec=2
+      KillMode=process
+      [Install]
+      WantedBy=multi-user.target
+runcmd:
+  - [systemctl, daemon-reload]
+  - [systemctl, enable, --now, billow-node]
+)",
+                     order.token, order.machine.name, join);
+}
+
+}  // namespace billow::pool

@@ -1,0 +1,281 @@
+// Amazon EC2 without a network: credentials files, error kinds, the launch request, and the list.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include "base/crypto.h"
+#include "base/file.h"
+#include "pool/boot.h"
+#include "pool/catalogue_offers.h"
+#include "pool/ec2/ec2_pool.h"
+#include "pool/kinds.h"
+
+namespace billow::pool::ec2 {
+namespace {
+
+Order order(std::uint32_t nodes = 1) {
+  Order o;
+  o.machine.name = "aws-7";
+  o.machine.nodes = nodes;
+  MachineOffer offer;
+  offer.instance = "p5.48xlarge";
+  offer.region = "us-east-1";
+  offer.zone = "us-east-1a";
+  offer.gpu_type = "H100";
+  offer.gpus = 8;
+  o.machine.offer = offer;
+  o.head_url = "https://head:7070";
+  o.token = "bwj_secret.fingerprint";
+  o.authority = "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----\n";
+  o.program_sha256 = std::string(64, 'a');
+  return o;
+}
+
+Launch launch(const Order& of) {
+  Launch l;
+  l.order = &of;
+  l.installation = "1a2b";
+  l.pool = "aws";
+  l.subnet = "subnet-a";
+  l.group = "sg-1";
+  l.user_data = boot_script(of, {}, {});
+  l.image = {"ami-1", "/dev/sda1"};
+  return l;
+}
+
+std::string get(const Parameters& parameters, std::string_view name) {
+  for (const auto& [key, value] : parameters)
+    if (key == name)
+      return value;
+  return "(none)";
+}
+
+TEST(Ec2, ALaunchCarriesItsTagsAndEndsWithItsMachine) {
+  const Order o = order(4);
+  const Parameters p = run_instances(launch(o));
+  EXPECT_EQ(get(p, "MinCount"), "4") << "a gang comes all or none";
+  EXPECT_EQ(get(p, "MaxCount"), "4");
+  EXPECT_EQ(get(p, "InstanceInitiatedShutdownBehavior"), "terminate");
+  EXPECT_EQ(get(p, "MetadataOptions.HttpTokens"), "required");
+  EXPECT_EQ(get(p, "BlockDeviceMapping.1.Ebs.DeleteOnTermination"), "true");
+  EXPECT_EQ(get(p, "TagSpecification.1.ResourceType"), "instance");
+  EXPECT_EQ(get(p, "TagSpecification.1.Tag.2.Key"), "billow:installation");
+  EXPECT_EQ(get(p, "TagSpecification.1.Tag.2.Value"), "1a2b");
+  EXPECT_EQ(get(p, "TagSpecification.1.Tag.4.Value"), "aws-7");
+  EXPECT_EQ(get(p, "InstanceMarketOptions.MarketType"), "(none)");
+  EXPECT_EQ(run_instances(launch(o)), p) << "a repeated order has the same bytes";
+}
+
+TEST(Ec2, SpotAndReservedCapacityAreAskedForAsSuch) {
+  Order o = order();
+  o.machine.offer->spot = true;
+  const Parameters spot = run_instances(launch(o));
+  EXPECT_EQ(get(spot, "InstanceMarketOptions.MarketType"), "spot");
+  EXPECT_EQ(get(spot, "InstanceMarketOptions.SpotOptions.SpotInstanceType"), "one-time")
+      << "a persistent request would start machines nobody ordered";
+  EXPECT_EQ(get(spot, "TagSpecification.4.ResourceType"), "spot-instances-request");
+  o.machine.offer->spot = false;
+  o.machine.offer->reservation = "block:cr-1";
+  const Parameters block = run_instances(launch(o));
+  EXPECT_EQ(get(block, "InstanceMarketOptions.MarketType"), "capacity-block");
+  EXPECT_EQ(get(block,
+                "CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId"),
+            "cr-1");
+}
+
+TEST(Ec2, TheTokenDiffersBySubnetAndFits) {
+  EXPECT_EQ(client_token("i", "aws-1", "s-a").size(), 64u);
+  EXPECT_NE(client_token("i", "aws-1", "s-a"), client_token("i", "aws-1", "s-b"))
+      << "EC2 compares tokens per zone";
+  EXPECT_NE(client_token("i", "aws-1", "s-a"), client_token("j", "aws-1", "s-a"));
+}
+
+TEST(Ec2, TheStartUpScriptFitsAndHoldsNoCloudCredential) {
+  const std::string script = boot_script(order(), {}, {});
+  EXPECT_LT(script.size(), user_data_bytes_max / 2);
+  EXPECT_EQ(script.find("AKI"), std::string::npos);
+  EXPECT_NE(script.find("--label 'zone=us-east-1a'"), std::string::npos) << script;
+  EXPECT_NE(script.find(std::string(64, 'a')), std::string::npos) << "the program is pinned";
+}
+
+TEST(Ec2, ErrorsAreToldApartByCodeAndNotByStatus) {
+  const auto kind = [](int status, const char* code, const char* message = "") {
+    return kind_of({status, code, message});
+  };
+  EXPECT_EQ(kind(500, "InsufficientInstanceCapacity"), RefusalKind::capacity);
+  EXPECT_EQ(kind(400, "InsufficientFreeAddressesInSubnet"), RefusalKind::capacity);
+  EXPECT_EQ(kind(400, "VcpuLimitExceeded"), RefusalKind::quota);
+  EXPECT_EQ(kind(400, "MaxSpotInstanceCountExceeded"), RefusalKind::quota);
+  EXPECT_EQ(kind(400, "Unsupported"), RefusalKind::not_offered);
+  EXPECT_EQ(kind(400, "InvalidParameterValue", "Invalid value for instance type"),
+            RefusalKind::not_offered);
+  EXPECT_EQ(kind(400, "InvalidParameterValue", "volume"), RefusalKind::settings);
+  EXPECT_EQ(kind(403, "UnauthorizedOperation"), RefusalKind::settings);
+  EXPECT_EQ(kind(500, "InternalError"), RefusalKind::no_answer);
+  EXPECT_EQ(kind(503, "RequestLimitExceeded"), RefusalKind::no_answer);
+  EXPECT_EQ(kind(0, "", "timed out"), RefusalKind::no_answer);
+  EXPECT_EQ(kind(502, ""), RefusalKind::no_answer);
+}
+
+TEST(Ec2, ErrorsAreFoundInEveryForm) {
+  const auto ec2 = read_answer(
+      400,
+      "<Response><Errors><Error><Code>A</Code><Message>m</Message></Error></Errors></Response>");
+  ASSERT_FALSE(ec2);
+  EXPECT_EQ(ec2.error().text(), "A: m");
+  const auto sts = read_answer(403, "<ErrorResponse><Error><Code>B</Code></Error></ErrorResponse>");
+  ASSERT_FALSE(sts);
+  EXPECT_EQ(sts.error().code, "B");
+  EXPECT_FALSE(read_answer(200, "not xml"));
+  EXPECT_FALSE(read_answer(502, "<html></html>"));
+  EXPECT_TRUE(read_answer(200, "<DescribeInstancesResponse/>"));
+}
+
+std::string instance(const char* id, const char* state, const char* machine, const char* why = "") {
+  return std::string("<item><instancesSet><item><instanceId>") + id +
+         "</instanceId><instanceState><name>" + state +
+         "</name></instanceState><stateReason><code>" + why +
+         "</code></stateReason><tagSet><item><key>billow:machine</key><value>" + machine +
+         "</value></item></tagSet></item></instancesSet></item>";
+}
+
+TEST(Ec2, TheListIsGroupedByMachineAndCarriesReasons) {
+  const auto page =
+      net::parse_xml("<R><reservationSet>" + instance("i-1", "running", "aws-1") +
+                     instance("i-2", "pending", "aws-1") +
+                     instance("i-3", "terminated", "aws-2", "Server.InsufficientInstanceCapacity") +
+                     instance("i-4", "terminated", "aws-3", "Client.UserInitiatedShutdown") +
+                     "</reservationSet></R>");
+  ASSERT_TRUE(page);
+  SeenMachines seen;
+  read_instances(*page, "us-east-1", seen);
+  ASSERT_EQ(seen.size(), 3u);
+  const MachineSighting gang = sighting_of("aws-1", seen["aws-1"]);
+  EXPECT_EQ(gang.external, "us-east-1/i-1,i-2");
+  EXPECT_FALSE(gang.ended);
+  const MachineSighting dead = sighting_of("aws-2", seen["aws-2"]);
+  EXPECT_TRUE(dead.ended);
+  EXPECT_EQ(dead.failed, RefusalKind::capacity);
+  const MachineSighting ended = sighting_of("aws-3", seen["aws-3"]);
+  EXPECT_TRUE(ended.ended);
+  EXPECT_FALSE(ended.failed) << "somebody ended it";
+}
+
+TEST(Ec2Credentials, ProfilesAreReadAsAmazonsToolsDo) {
+  const Profiles p = parse_profiles(
+      "[default]\nregion = eu-west-1\n[profile gpu]\nrole_arn = arn:aws:iam::1:role/r\n"
+      "source_profile=default\n# comment\n[sso-session x]\nsso_region = us-east-1\n"
+      "[profile nested]\ns3 =\n  max_concurrent_requests = 2\nregion=us-west-2\n",
+      "[default]\naws_access_key_id = AKID\naws_secret_access_key = s=ecret\n");
+  EXPECT_EQ(p.at("default").at("region"), "eu-west-1");
+  EXPECT_EQ(p.at("default").at("aws_secret_access_key"), "s=ecret");
+  EXPECT_EQ(p.at("gpu").at("source_profile"), "default");
+  EXPECT_EQ(p.at("nested").at("region"), "us-west-2");
+  EXPECT_FALSE(p.at("nested").contains("max_concurrent_requests"));
+  EXPECT_FALSE(p.contains("x"));
+}
+
+struct Home {
+  std::string dir;
+  std::map<std::string, std::string> variables;
+  std::vector<Role> assumed;
+
+  Home() {
+    char name[] = "/tmp/ec2-home-XXXXXX";
+    dir = ::mkdtemp(name);
+    variables["HOME"] = dir;
+    variables["AWS_EC2_METADATA_DISABLED"] = "true";
+    (void)make_directories(dir + "/.aws", 0700);
+  }
+  ~Home() { (void)remove_tree(dir); }
+  void write(const std::string& file, const std::string& text) const {
+    (void)write_file_atomic(dir + "/.aws/" + file, text, 0600);
+  }
+  Result<Credentials> get(const std::string& profile = {}) {
+    CredentialChain chain(
+        {.profile = profile,
+         .assume_role = [this](const Credentials& with, const Role& role) -> Result<Credentials> {
+           assumed.push_back(role);
+           return Credentials{"ASIA-of-" + with.access_key, "s", "t", {}, ""};
+         },
+         .variable =
+             [this](const char* name) {
+               return variables[name];
+             }});
+    return chain.get();
+  }
+};
+
+TEST(Ec2Credentials, TheChainIsFollowedInAmazonsOrder) {
+  Home home;
+  EXPECT_FALSE(home.get());
+  home.write("credentials",
+             "[default]\naws_access_key_id=FILE\naws_secret_access_key=s\n"
+             "[other]\naws_access_key_id=OTHER\naws_secret_access_key=s\n");
+  EXPECT_EQ(home.get()->access_key, "FILE");
+  home.variables["AWS_PROFILE"] = "other";
+  EXPECT_EQ(home.get()->access_key, "OTHER");
+  home.variables["AWS_ACCESS_KEY_ID"] = "ENV";
+  home.variables["AWS_SECRET_ACCESS_KEY"] = "s";
+  EXPECT_EQ(home.get()->access_key, "ENV");
+  EXPECT_EQ(home.get()->source, "environment");
+  EXPECT_EQ(home.get("other")->access_key, "OTHER") << "the pool's own profile wins";
+  EXPECT_FALSE(home.get("missing")) << "and is never replaced by another identity";
+}
+
+TEST(Ec2Credentials, RolesAreAssumedAlongTheirSourcesAndLoopsEnd) {
+  Home home;
+  home.write("credentials", "[base]\naws_access_key_id=BASE\naws_secret_access_key=s\n");
+  home.write("config",
+             "[profile a]\nrole_arn=A\nsource_profile=b\nexternal_id=x\n[profile b]\nrole_arn=B\n"
+             "source_profile=base\n[profile loop]\nrole_arn=L\nsource_profile=pool\n"
+             "[profile pool]\nrole_arn=P\nsource_profile=loop\n");
+  const auto found = home.get("a");
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->access_key, "ASIA-of-ASIA-of-BASE");
+  ASSERT_EQ(home.assumed.size(), 2u);
+  EXPECT_EQ(home.assumed[0].arn, "B");
+  EXPECT_EQ(home.assumed[1].external_id, "x");
+  const auto loop = home.get("loop");
+  ASSERT_FALSE(loop);
+  EXPECT_NE(loop.error().message.find("loop"), std::string::npos);
+}
+
+TEST(Ec2Credentials, ACredentialProcessIsRunAndItsSecretIsNotShown) {
+  Home home;
+  home.write("config",
+             "[profile good]\ncredential_process = echo "
+             "'{\"Version\":1,\"AccessKeyId\":\"P\",\"SecretAccessKey\":\"s\"}'\n"
+             "[profile bad]\ncredential_process = echo '{\"SecretAccessKey\":\"hush\"}'\n");
+  EXPECT_EQ(home.get("good")->access_key, "P");
+  const auto bad = home.get("bad");
+  ASSERT_FALSE(bad);
+  EXPECT_EQ(bad.error().message.find("hush"), std::string::npos);
+}
+
+TEST(Ec2Offers, TheCatalogueHasThemUnderTheNamesOfAgents) {
+  const auto offers = catalogue_offers({.provider = "aws", .regions = {"us-east-1"}, .spot = true});
+  const auto h100 = std::find_if(offers.begin(), offers.end(), [](const MachineOffer& o) {
+    return o.instance == "p5.48xlarge" && !o.spot;
+  });
+  ASSERT_NE(h100, offers.end());
+  EXPECT_EQ(h100->gpu_type, "H100");
+  EXPECT_EQ(h100->gpus, 8);
+  EXPECT_GT(h100->price.nano_usd_per_s, 1'000'000);
+  EXPECT_TRUE(h100->priced_at);
+  for (const MachineOffer& o : offers)
+    EXPECT_EQ(o.region, "us-east-1");
+}
+
+TEST(Ec2, TheKindNeedsRegionsAndKnowsItsOptions) {
+  billow::Pool pool;
+  pool.kind = "ec2";
+  EXPECT_FALSE(complete_new_pool(pool)) << "no region";
+  pool.options["regions"] = "us-east-1";
+  ASSERT_TRUE(complete_new_pool(pool));
+  EXPECT_TRUE(pool.capabilities->from_offers);
+  pool.options["password"] = "x";
+  EXPECT_FALSE(complete_new_pool(pool));
+}
+
+}  // namespace
+}  // namespace billow::pool::ec2
