@@ -16,6 +16,7 @@ CommandTable client_commands() {
   add_schedule_commands(table);
   add_cluster_commands(table);
   add_pool_commands(table);
+  add_cloud_commands(table);
   add_check_commands(table);
   add_top_commands(table);
   add_login_commands(table);

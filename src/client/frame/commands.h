@@ -21,6 +21,7 @@ void add_schedule_commands(CommandTable& table);     // schedule add, list, rm
 void add_environment_commands(CommandTable& table);  // env save, list, show, rm; rerun
 void add_file_commands(CommandTable& table);         // cp
 void add_cluster_commands(CommandTable& table);      // status, nodes, drain, undrain, events
+void add_cloud_commands(CommandTable& table);        // cloud add, list, check, prices, sweep, rm
 void add_pool_commands(CommandTable& table);         // pool add, list, rm; machine release
 void add_check_commands(CommandTable& table);        // check
 void add_top_commands(CommandTable& table);          // top

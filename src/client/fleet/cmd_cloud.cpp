@@ -1,0 +1,437 @@
+// Clouds: pools that rent machines. The head holds the credentials and asks the provider; these
+// commands only ask the head.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "client/frame/commands.h"
+#include "client/frame/console.h"
+#include "client/frame/shown_token.h"
+#include "client/frame/table.h"
+#include "core/model/pool.h"
+#include "core/wire/codec.h"
+#include "net/address.h"
+
+std::string_view billow_embedded_aws_policy();
+
+namespace billow::client {
+namespace {
+
+constexpr OptionSpec cloud_add_options[] = {
+    {"name", 0, "NAME", "name of the pool (default: the name of the cloud)"},
+    {"region", 0, "A,B", "regions to rent in (default: the region of your environment)"},
+    {"max", 0, "N", "maximum number of machines (default 4)"},
+    {"min", 0, "N", "machines kept even without jobs (default 0)"},
+    {"idle", 0, "T", "release a machine after this long without jobs (default 3m)"},
+    {"spot", 0, nullptr, "also rent spot machines, for jobs with --spot"},
+    {"gpu-type", 0, "A,B", "rent only these GPUs"},
+    {"profile", 0, "NAME", "aws: profile in ~/.aws of the user who runs the head"},
+    {"key-file", 0, "FILE", "file with the provider's API key (\"-\" reads stdin)", false,
+     Completes::file},
+    {"head-url", 0, "URL", "head address for its machines (default: this head's address)"},
+    {"sim", 0, "SPEC", "simulate the GPUs of its machines, for tests"},
+    {"option", 0, "KEY=VALUE", "further option of the provider, e.g. image=ami-…", true},
+};
+constexpr OptionSpec sweep_options[] = {
+    {"yes", 'y', nullptr, "end the machines (default: only list them)"},
+};
+constexpr OptionSpec price_options[] = {
+    {"gpu-type", 0, "TYPE", "only this GPU"},
+    {"refresh", 0, nullptr, "ask the provider again; the list is up to date after some seconds"},
+    {"limit", 0, "N", "show at most this many offers (default 20)"},
+};
+
+// The kind of pool behind a cloud's name.
+std::string kind_of(const std::string& cloud) {
+  if (cloud == "aws")
+    return "ec2";
+  if (cloud == "gcp")
+    return "gce";
+  if (cloud == "azure")
+    return "azure";
+  return "rest";
+}
+
+std::string own_region(const std::string& cloud) {
+  if (cloud != "aws")
+    return {};
+  for (const char* name : {"AWS_REGION", "AWS_DEFAULT_REGION"})
+    if (const char* set = std::getenv(name); set && *set)
+      return set;
+  return {};
+}
+
+// Keys reach the head in the request and are sealed there; they are never an argument.
+Result<std::string> api_key(const Parsed& p, const std::string& cloud) {
+  if (p.get("key-file") == "-" || (!p.has("key-file") && kind_of(cloud) == "rest"))
+    return secret_from_stdin("API key");
+  if (p.has("key-file"))
+    return std::string(trim(BILLOW_TRY(read_file(p.get("key-file"), 64 << 10))));
+  return std::string();
+}
+
+Result<Pool> read_cloud(const Parsed& p) {
+  const std::string cloud = lower(p.operands[0]);
+  Pool pool;
+  pool.kind = kind_of(cloud);
+  pool.name = p.get("name", cloud);
+  pool.labels["cloud"] = cloud;
+  pool.machines_max =
+      static_cast<std::uint32_t>(BILLOW_TRY(parse_int(p.get("max", "4"), 1, 10'000)));
+  pool.machines_min =
+      static_cast<std::uint32_t>(BILLOW_TRY(parse_int(p.get("min", "0"), 0, 10'000)));
+  pool.idle = BILLOW_TRY(parse_duration(p.get("idle", "3m")));
+  pool.spot = p.has("spot");
+  pool.head_url = p.get("head-url");
+  pool.sim = p.get("sim");
+  if (pool.kind == "rest")
+    pool.options["provider"] = cloud;
+  const std::string regions = p.get("region", own_region(cloud));
+  if (!regions.empty())
+    pool.options["regions"] = regions;
+  else if (cloud == "aws")
+    return fail(Code::invalid, "the region is missing",
+                "add it: --region us-east-1 (several are separated by commas)");
+  if (p.has("gpu-type"))
+    pool.options["gpu_types"] = p.get("gpu-type");
+  if (p.has("profile"))
+    pool.options["profile"] = p.get("profile");
+  for (const std::string& text : p.all("option")) {
+    const auto equals = text.find('=');
+    if (equals == std::string::npos || equals + 1 == text.size())
+      return fail(Code::invalid, fmt::format("--option {} is not KEY=VALUE", text),
+                  "use a form like --option image=ami-0123");
+    pool.options[text.substr(0, equals)] = text.substr(equals + 1);
+  }
+  return pool;
+}
+
+void print_account(const Json& account) {
+  print(fmt::format("account   {}\nidentity  {}\nfound in  {}\n", account["account"].str_or("-"),
+                    account["identity"].str_or("-"), account["source"].str_or("-")));
+  if (account["problems"].items().empty())
+    print("problems  none\n");
+  for (const Json& problem : account["problems"].items())
+    print(fmt::format("problem   {}\n", problem.str_or("")));
+}
+
+std::string path_of_pool(const std::string& pool, const char* rest) {
+  return fmt::format("/v1/pools/{}{}", net::percent_encode(pool), rest);
+}
+
+// Machines elsewhere cannot reach a head that listens on this machine only.
+void warn_of_local_head(const Client& client, const Pool& pool) {
+  if (!pool.head_url.empty() || !client.address().endpoint.address.is_loopback())
+    return;
+  say("machines of a cloud must reach this head: start it with a public address (`billow up "
+      "--listen 0.0.0.0:7070`), or name one with --head-url");
+}
+
+int cloud_add(const Parsed& p) {
+  if (p.operands.size() != 1)
+    return report_usage({Code::invalid, "the name of a cloud is required",
+                         "for example: billow cloud add aws --region us-east-1"});
+  const auto pool = read_cloud(p);
+  if (!pool)
+    return report_usage(pool.error());
+  const auto key = api_key(p, lower(p.operands[0]));
+  if (!key)
+    return report(key.error());
+  auto client = connect(p);
+  if (!client)
+    return report(client.error());
+  Json body = parse_json(wire::to_json_text(*pool)).value_or(Json::object());
+  if (!key->empty())
+    body.set("credential", *key);
+  auto added = client->post("/v1/pools", body.dump());
+  if (!added)
+    return report(added.error());
+  auto account =
+      client->call(net::Method::post, path_of_pool(pool->name, "/check"), "{}", {}, minutes(5));
+  if (p.has("json")) {
+    print_json(account ? *account : *added);
+    return 0;
+  }
+  print(fmt::format("created cloud {}: queued jobs now rent machines from it, at most {}\n",
+                    pool->name, pool->machines_max));
+  warn_of_local_head(*client, *pool);
+  if (account)
+    print_account(*account);
+  else
+    (void)report(account.error());
+  return account ? 0 : 1;
+}
+
+Result<std::vector<Json>> clouds_of(Client& client) {
+  const Json answer = BILLOW_TRY(client.get("/v1/pools"));
+  std::vector<Json> out;
+  for (const Json& pool : answer["pools"].items())
+    if (!pool["offers"].is_null())
+      out.push_back(pool);
+  return out;
+}
+
+int cloud_list(const Parsed& p) {
+  auto client = connect(p);
+  if (!client)
+    return report(client.error());
+  auto clouds = clouds_of(*client);
+  if (!clouds)
+    return report(clouds.error());
+  if (p.has("json")) {
+    Json list = Json::array();
+    for (Json& cloud : *clouds)
+      list.push(std::move(cloud));
+    print_json(Json::object({{"clouds", std::move(list)}}));
+    return 0;
+  }
+  Table table({{"CLOUD"},
+               {"KIND"},
+               {"REGIONS"},
+               {"OFFERS", Table::Align::right},
+               {"MACHINES", Table::Align::right},
+               {"NOTE", Table::Align::left, 20}});
+  for (const Json& cloud : *clouds)
+    table.row({std::string(cloud["name"].str_or("?")), std::string(cloud["kind"].str_or("?")),
+               std::string(cloud["options"]["regions"].str_or("-")),
+               fmt::format("{}", cloud["offers"].int_or(0)),
+               fmt::format("{} of {}", cloud["machines"].items().size(), cloud["max"].int_or(0)),
+               cloud["removing"].bool_or(false) ? "being removed"
+                                                : std::string(cloud["denied"].str_or(""))});
+  if (table.empty())
+    say("there are no clouds; see `billow cloud add --help`");
+  else
+    print(table.text(look_at(STDOUT_FILENO)));
+  return 0;
+}
+
+int cloud_check(const Parsed& p) {
+  const auto name = one_operand(p, "cloud check", "cloud");
+  if (!name)
+    return report_usage(name.error());
+  auto client = connect(p);
+  if (!client)
+    return report(client.error());
+  auto answer =
+      client->call(net::Method::post, path_of_pool(*name, "/check"), "{}", {}, minutes(5));
+  if (!answer)
+    return report(answer.error());
+  if (p.has("json"))
+    print_json(*answer);
+  else
+    print_account(*answer);
+  return (*answer)["problems"].items().empty() ? 0 : 1;
+}
+
+int cloud_sweep(const Parsed& p) {
+  auto client = connect(p);
+  if (!client)
+    return report(client.error());
+  std::vector<std::string> names = p.operands;
+  if (names.empty()) {
+    const auto clouds = clouds_of(*client);
+    if (!clouds)
+      return report(clouds.error());
+    for (const Json& cloud : *clouds)
+      names.emplace_back(cloud["name"].str_or(""));
+  }
+  const bool end = p.has("yes");
+  std::size_t found = 0;
+  Json all = Json::object();
+  for (const std::string& name : names) {
+    auto answer = client->call(end ? net::Method::del : net::Method::get,
+                               path_of_pool(name, "/strays"), "", {}, minutes(5));
+    if (!answer)
+      return report(answer.error());
+    for (const Json& machine : (*answer)["machines"].items()) {
+      ++found;
+      if (!p.has("json"))
+        print(fmt::format("{}  {}  {}  {}\n", name, machine["name"].str_or("?"),
+                          machine["external"].str_or(""),
+                          !end                              ? machine["note"].str_or("")
+                          : machine["ended"].bool_or(false) ? std::string_view("is being ended")
+                                                            : machine["error"].str_or("")));
+    }
+    all.set(name, std::move(*answer));
+  }
+  if (p.has("json"))
+    print_json(all);
+  else if (found == 0)
+    print("every machine at the providers is known to this head\n");
+  else if (!end)
+    say(
+        fmt::format("{} machine{} carry this installation's name and are not known here; to end "
+                    "them: billow cloud sweep --yes",
+                    found, found == 1 ? "" : "s"));
+  return 0;
+}
+
+int cloud_prices(const Parsed& p) {
+  auto client = connect(p);
+  if (!client)
+    return report(client.error());
+  std::vector<std::string> names = p.operands;
+  if (names.empty()) {
+    const auto clouds = clouds_of(*client);
+    if (!clouds)
+      return report(clouds.error());
+    for (const Json& cloud : *clouds)
+      names.emplace_back(cloud["name"].str_or(""));
+  }
+  const auto limit = parse_int(p.get("limit", "20"), 1, 100'000);
+  if (!limit)
+    return report_usage(limit.error());
+  std::vector<std::pair<std::string, Json>> offers;
+  for (const std::string& name : names) {
+    if (p.has("refresh"))
+      if (auto asked = client->post(path_of_pool(name, "/offers")); !asked)
+        return report(asked.error());
+    auto answer = client->get(path_of_pool(name, "/offers"));
+    if (!answer)
+      return report(answer.error());
+    for (const Json& offer : (*answer)["offers"].items())
+      if (!p.has("gpu-type") || offer["gpu_type"].str_or("") == p.get("gpu-type"))
+        offers.emplace_back(name, offer);
+  }
+  const auto per_gpu = [](const Json& offer) {
+    const double price = offer["price_usd_per_h"].double_or(0);
+    return price > 0
+               ? price / static_cast<double>(std::max<std::int64_t>(1, offer["gpus"].int_or(0)))
+               : 1e9;
+  };
+  std::stable_sort(offers.begin(), offers.end(), [&](const auto& a, const auto& b) {
+    return per_gpu(a.second) < per_gpu(b.second);
+  });
+  if (p.has("json")) {
+    Json list = Json::array();
+    for (auto& [name, offer] : offers) {
+      offer.set("pool", name);
+      list.push(std::move(offer));
+    }
+    print_json(Json::object({{"offers", std::move(list)}}));
+    return 0;
+  }
+  Table table({{"CLOUD"},
+               {"INSTANCE"},
+               {"GPUS"},
+               {"PLACE"},
+               {"MARKET"},
+               {"PER HOUR", Table::Align::right},
+               {"PER GPU", Table::Align::right},
+               {"PRICED"}});
+  for (std::size_t i = 0; i < std::min(offers.size(), static_cast<std::size_t>(*limit)); ++i) {
+    const auto& [name, o] = offers[i];
+    const std::string_view zone = o["zone"].str_or("");
+    table.row({name, std::string(o["instance"].str_or("?")),
+               fmt::format("{}x{}", o["gpus"].int_or(0), o["gpu_type"].str_or("")),
+               std::string(zone.empty() ? o["region"].str_or("") : zone),
+               o["spot"].bool_or(false) ? "spot" : "on demand",
+               fmt::format("${:.2f}", o["price_usd_per_h"].double_or(0)),
+               fmt::format("${:.2f}", per_gpu(o)),
+               std::string(o["priced_at"].str_or("").substr(0, 10))});
+  }
+  if (table.empty())
+    say("no offers are known yet");
+  else
+    print(table.text(look_at(STDOUT_FILENO)));
+  return 0;
+}
+
+int cloud_rm(const Parsed& p) {
+  const auto name = one_operand(p, "cloud rm", "cloud");
+  if (!name)
+    return report_usage(name.error());
+  auto client = connect(p);
+  if (!client)
+    return report(client.error());
+  auto answer = client->del(path_of_pool(*name, ""));
+  if (!answer)
+    return report(answer.error());
+  if (p.has("json"))
+    print_json(*answer);
+  else
+    print((*answer)["gone"].bool_or(false)
+              ? fmt::format("removed cloud {}\n", *name)
+              : fmt::format("cloud {} is ending its machines and will then be removed\n", *name));
+  return 0;
+}
+
+int cloud_policy(const Parsed& p) {
+  const auto cloud = one_operand(p, "cloud policy", "cloud");
+  if (!cloud)
+    return report_usage(cloud.error());
+  if (*cloud != "aws")
+    return report_usage({Code::invalid, fmt::format("there is no policy file for {}", *cloud),
+                         "docs/clouds.md lists the rights that each cloud needs"});
+  print(std::string(billow_embedded_aws_policy()));
+  return 0;
+}
+
+}  // namespace
+
+void add_cloud_commands(CommandTable& table) {
+  constexpr const char* group = "machines";
+  table.push_back(
+      {.name = "cloud add",
+       .summary = "rent machines from a cloud when jobs queue, and end them afterwards",
+       .example = "billow cloud add aws --region us-east-1,us-west-2 --max 8 --spot\n"
+                  "billow cloud add lambda --key-file ~/.lambda-key",
+       .run = cloud_add,
+       .usage = "aws|gcp|azure|PROVIDER",
+       .details = "The head uses the cloud's own credentials (~/.aws, gcloud, az) of the user who "
+                  "runs it; API keys are sealed with the\nhead's key. A job gets the cheapest "
+                  "offer that fits it; an offer that is refused is skipped for a while.",
+       .options = {cloud_add_options},
+       .operands = Operands::some,
+       .group = group});
+  table.push_back({.name = "cloud list",
+                   .summary = "list clouds, their offers and machines",
+                   .example = "billow cloud list",
+                   .run = cloud_list,
+                   .group = group});
+  table.push_back({.name = "cloud check",
+                   .summary = "show whose credentials a cloud uses, and missing rights and quotas",
+                   .example = "billow cloud check aws",
+                   .run = cloud_check,
+                   .usage = "CLOUD",
+                   .operands = Operands::some,
+                   .group = group});
+  table.push_back({.name = "cloud prices",
+                   .summary = "list what clouds rent, cheapest GPU first",
+                   .example = "billow cloud prices --gpu-type H100",
+                   .run = cloud_prices,
+                   .usage = "[CLOUD…]",
+                   .options = {price_options},
+                   .operands = Operands::some,
+                   .group = group});
+  table.push_back({.name = "cloud sweep",
+                   .summary = "find machines of this installation that the head does not know",
+                   .example = "billow cloud sweep\nbillow cloud sweep --yes",
+                   .run = cloud_sweep,
+                   .usage = "[CLOUD…]",
+                   .options = {sweep_options},
+                   .operands = Operands::some,
+                   .group = group});
+  table.push_back({.name = "cloud rm",
+                   .summary = "end a cloud's machines and remove it",
+                   .example = "billow cloud rm aws",
+                   .run = cloud_rm,
+                   .usage = "CLOUD",
+                   .operands = Operands::some,
+                   .group = group});
+  table.push_back({.name = "cloud policy",
+                   .summary = "print the smallest policy that the head's credentials need",
+                   .example = "billow cloud policy aws > policy.json",
+                   .run = cloud_policy,
+                   .usage = "aws",
+                   .operands = Operands::some,
+                   .group = group,
+                   .talks_to_head = false,
+                   .prints_json = false});
+}
+
+}  // namespace billow::client
