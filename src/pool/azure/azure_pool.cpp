@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "net/ssh_key.h"
 #include "pool/azure/azure_login.h"
-#include "pool/command_pool.h"
+#include "pool/boot.h"
 #include "pool/kinds.h"
 #include "pool/list_price.h"
 #include "pool/resource_name.h"
@@ -113,7 +113,7 @@ Result<AzureOrder> AzurePool::describe(const Order& order) {
     out.security_group = azure_security_id(group, out.region);
   }
   out.ssh_key = ssh_key_;
-  out.user_data = cloud_init(order, pool_);
+  out.user_data = boot_script(order, pool_);
   return out;
 }
 

@@ -6,7 +6,7 @@
 
 #include "base/crypto.h"
 #include "base/text.h"
-#include "pool/command_pool.h"
+#include "pool/boot.h"
 #include "pool/gce/gce_login.h"
 #include "pool/kinds.h"
 #include "pool/list_price.h"
@@ -103,7 +103,7 @@ Result<GceOrder> GcePool::describe(const Order& order) {
         Code::invalid,
         fmt::format("{} was ordered without a zone or an instance type", order.machine.name),
         "add the options instance and zones to the pool");
-  out.user_data = cloud_init(order, pool_);
+  out.user_data = boot_script(order, pool_);
   return out;
 }
 
