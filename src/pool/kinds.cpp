@@ -12,7 +12,7 @@ namespace billow::pool {
 namespace {
 
 // The registration of a new kind is one line here.
-const std::array all_kinds = {&azure_kind, &command_kind, &ec2_kind, &gce_kind, &slurm_kind};
+const std::array all_kinds = {&azure_kind, &command_kind, &ec2_kind, &gce_kind, &rest_kind, &slurm_kind};
 
 std::unexpected<Error> unknown_kind(std::string_view name) {
   std::vector<std::string> known;
@@ -27,7 +27,7 @@ Status check_options(const Kind& kind, const billow::Pool& settings) {
   for (const KindOption& option : kind.options)
     known.emplace_back(option.name);
   for (const auto& [name, value] : settings.options)
-    if (std::find(known.begin(), known.end(), name) == known.end())
+    if (!kind.checks_options && std::find(known.begin(), known.end(), name) == known.end())
       return fail(Code::invalid,
                   fmt::format("pools of kind {} have no option \"{}\"", kind.name, name),
                   known.empty() ? "" : "use one of: " + join(known, ", "));

@@ -24,6 +24,7 @@ struct Kind {
   std::string_view name;
   PoolCapabilities capabilities;  // journaled with each new pool of this kind
   std::vector<KindOption> options;
+  bool checks_options = false;  // `check` knows further options, which depend on their values
   // How long a machine's join token is valid: until it has started, at the latest.
   Duration token_life;
   // What the general checks cannot know: whether the options fit together.
@@ -35,6 +36,7 @@ extern const Kind azure_kind;    // azure/azure_pool.cpp
 extern const Kind command_kind;  // command_pool.cpp
 extern const Kind ec2_kind;      // ec2/ec2_pool.cpp
 extern const Kind gce_kind;      // gce/gce_pool.cpp
+extern const Kind rest_kind;     // rest/rest_pool.cpp
 extern const Kind slurm_kind;    // slurm_pool.cpp
 
 std::span<const Kind* const> kinds();

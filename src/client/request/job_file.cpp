@@ -1,5 +1,4 @@
-// Job files. toml++ stays in this file: it is slow to compile and nobody else needs it. Its
-// exceptions are caught here.
+// Job files. toml++ stays in this file: it is slow to compile. Its exceptions are caught here.
 #include <fmt/format.h>
 
 #include <stdexcept>

@@ -64,7 +64,7 @@ TEST(PoolKinds, CheckNewPoolsAndDeclareWhatTheirProvidersCanDo) {
   const Status unknown = complete_new_pool(other);
   ASSERT_FALSE(unknown);
   EXPECT_EQ(unknown.error().message, "unknown pool kind \"kubernetes\"");
-  EXPECT_EQ(unknown.error().hint, "use one of: azure, command, gce, slurm");
+  EXPECT_EQ(unknown.error().hint, "use one of: azure, command, ec2, gce, rest, slurm");
 
   billow::Pool command;
   EXPECT_FALSE(complete_new_pool(command)) << "it needs three commands";

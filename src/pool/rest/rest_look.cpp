@@ -1,0 +1,195 @@
+// What a provider's lists say: which machines are ours, in which state, and what must be ended.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "pool/rest/rest_pool.h"
+
+namespace billow::pool::rest {
+namespace {
+
+constexpr Duration sweep_every = seconds(60);
+constexpr Duration ended_kept = minutes(30);
+constexpr std::size_t note_bytes_max = 200;
+
+// Of two machines of one name: the one that runs, else the one that is further.
+int preference(MachinePhase phase) {
+  switch (phase) {
+    case MachinePhase::here:
+      return 0;
+    case MachinePhase::waiting:
+      return 1;
+    case MachinePhase::going:
+      return 2;
+    case MachinePhase::dead:
+      return 3;
+    case MachinePhase::gone:
+      return 4;
+  }
+  return 5;
+}
+
+}  // namespace
+
+RestPool::Found RestPool::found_in(const Json& item) const {
+  const MachineFields& fields = provider_.machine;
+  Found out;
+  out.machine = names_.machine_name(scalar_text(fields.name.first(item)));
+  out.id = scalar_text(fields.id.first(item));
+  out.state = scalar_text(fields.state.first(item));
+  if (fields.region)
+    out.region = scalar_text(fields.region->first(item));
+  const auto known = fields.phases.find(lower(out.state));
+  if (known != fields.phases.end())
+    out.phase = known->second;
+  if (out.phase == MachinePhase::dead)
+    out.why = fields.dead_why.at(known->first);
+  for (const DeadRule& rule : fields.dead)
+    if (out.phase != MachinePhase::gone && out.phase != MachinePhase::going &&
+        rule.when.holds(item)) {
+      out.phase = MachinePhase::dead;
+      out.why = rule.reason;
+    }
+  if (out.phase == MachinePhase::dead && fields.reason) {
+    const std::string told = scalar_text(fields.reason->first(item));
+    if (!told.empty())
+      out.why += ": " + told;
+  }
+  return out;
+}
+
+// Every machine of this pool, or an error.
+Result<std::vector<RestPool::Found>> RestPool::look() {
+  Values values = pool_values();
+  std::vector<Found> out;
+  for (const ListCall& list : provider_.lists) {
+    BILLOW_TRY_VOID(look_up(list.call, values));
+    for (const Json& item : BILLOW_TRY(api_->list(list, values))) {
+      Found found = found_in(item);
+      if (found.machine.empty())
+        continue;
+      if (found.id.empty())
+        return fail(Code::unavailable,
+                    fmt::format("{} lists {} without an id", provider_.title, found.machine));
+      out.push_back(std::move(found));
+    }
+  }
+  return out;
+}
+
+void RestPool::remember(const std::vector<Found>& found) {
+  auto memory = memory_.lock();
+  memory->look = found;
+  memory->looked = true;
+  memory->looked_at = clock_.steady();
+  std::set<std::string> there;
+  for (const Found& f : found)
+    if (f.phase != MachinePhase::gone)
+      there.insert(f.machine);
+  for (const std::string& machine : there)
+    memory->tries.erase(machine);
+  for (auto& [machine, earlier] : memory->tries)
+    ++earlier.absent_looks;
+  std::erase_if(memory->ids, [&](const auto& known) { return !there.contains(known.first); });
+  std::erase_if(memory->ended,
+                [&](const auto& asked) { return clock_.steady() - asked.second > ended_kept; });
+}
+
+// Ends what must not run: dead machines, and all but one of several of one name. Returns the ids of
+// the surplus ones.
+std::set<std::string> RestPool::end_doubles_and_dead(const std::vector<Found>& found) {
+  std::map<std::string, const Found*> kept;
+  std::set<std::string> surplus;
+  std::map<std::string, std::string> ids = memory_.lock()->ids;
+  for (const Found& one : found) {
+    const auto [at, first] = kept.emplace(one.machine, &one);
+    if (first)
+      continue;
+    const Found& other = *at->second;
+    const bool same = preference(one.phase) == preference(other.phase);
+    const bool better =
+        same ? ids[one.machine] == one.id : preference(one.phase) < preference(other.phase);
+    surplus.insert(better ? other.id : one.id);
+    if (better)
+      at->second = &one;
+  }
+  for (const auto& [machine, one] : kept)
+    ids[machine] = one->id;
+  memory_.lock()->ids = ids;
+  for (const Found& one : found) {
+    const bool ends = one.phase == MachinePhase::dead ||
+                      (surplus.contains(one.id) && one.phase != MachinePhase::gone &&
+                       one.phase != MachinePhase::going);
+    if (!ends)
+      continue;
+    if (const Status ended = end_machine(one.id, one.machine); !ended)
+      log_warn("pool {}: {} ({}): {}", settings_.name, one.machine, one.id, ended.error().message);
+    else
+      log_info("pool {}: ended {} ({}): {}", settings_.name, one.machine, one.id,
+               one.phase == MachinePhase::dead ? one.why : "a second machine of this name");
+  }
+  return surplus;
+}
+
+Result<std::vector<MachineSighting>> RestPool::nodes() {
+  const auto found = BILLOW_TRY(look());
+  remember(found);
+  const std::set<std::string> surplus = end_doubles_and_dead(found);
+  sweep_objects(found);
+  std::vector<MachineSighting> out;
+  for (const Found& one : found) {
+    if (surplus.contains(one.id) || one.phase == MachinePhase::gone)
+      continue;
+    MachineSighting seen;
+    seen.name = one.machine;
+    seen.external = one.id;
+    seen.note = one.phase == MachinePhase::dead ? one.why : one.state;
+    if (!one.region.empty())
+      seen.note += fmt::format(" ({})", one.region);
+    seen.note = std::string(utf8_prefix(seen.note, note_bytes_max));
+    out.push_back(std::move(seen));
+  }
+  return out;
+}
+
+// Ends the scripts and keys of machines that are gone. Those of orders that are being carried out
+// stay.
+void RestPool::sweep_objects(const std::vector<Found>& found) {
+  if (provider_.objects.empty())
+    return;
+  std::set<std::string> needed;
+  {
+    auto memory = memory_.lock();
+    if (memory->swept_at.ns != 0 && clock_.steady() - memory->swept_at < sweep_every)
+      return;
+    memory->swept_at = clock_.steady();
+    needed = memory->ordering;
+    for (const auto& [machine, tried] : memory->tries)
+      needed.insert(machine);
+  }
+  for (const Found& one : found)
+    if (one.phase != MachinePhase::gone)
+      needed.insert(one.machine);
+  for (const ExtraObject& object : provider_.objects) {
+    Values values = pool_values();
+    const auto listed = api_->list(object.list, values);
+    if (!listed) {
+      log_warn("pool {}: {}", settings_.name, listed.error().message);
+      continue;
+    }
+    for (const Json& item : *listed) {
+      const std::string machine = names_.machine_name(scalar_text(object.list_name.first(item)));
+      if (machine.empty() || needed.contains(machine))
+        continue;
+      values["id"] = scalar_text(object.list_id.first(item));
+      const auto answer = api_->send(object.remove, values, Api::Use::change);
+      if (!answer || !api_->succeeded(*answer))
+        log_warn("pool {}: the {} of {} is still there: {}", settings_.name, object.name, machine,
+                 answer ? api_->refusal_of(*answer).message : answer.error().error.message);
+    }
+  }
+}
+
+}  // namespace billow::pool::rest

@@ -1,0 +1,33 @@
+// A TOML file as a tree that keeps the line of each value, so that a check can say where a mistake
+// is. toml++ stays in toml_tree.cpp.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+
+namespace billow::pool::rest {
+
+struct TomlNode {
+  enum class Kind { table, array, text, integer, real, boolean };
+  Kind kind = Kind::table;
+  int line = 0;
+  std::string text;
+  std::int64_t integer = 0;
+  double real = 0;
+  bool boolean = false;
+  std::vector<std::pair<std::string, TomlNode>> members;  // in the order of their lines
+  std::vector<TomlNode> items;
+
+  const TomlNode* find(std::string_view key) const;
+  Json json() const;
+};
+
+Result<TomlNode> parse_toml(std::string_view text, const std::string& shown_as);
+
+}  // namespace billow::pool::rest
