@@ -120,9 +120,7 @@ class Lifecycle(Neoclouds):
                 self.assertEqual(cloud.deleted, cloud.created)
                 self.check_secrets(cloud)
                 self.rig.ok("pool", "rm", shape.name)
-                if shape is fake_cloud.Verda:
-                    # The script holds the join token: the next pool would find it, too.
-                    self.assertEqual(len(cloud.objects), 1)
+                self.assertEqual(cloud.objects, {}, "the script holds the join token")
 
     def test_crusoe_digitalocean_hyperstack(self):
         self.go(SHAPES[:3])

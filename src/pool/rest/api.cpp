@@ -23,9 +23,10 @@ constexpr std::size_t pages_max = 1'000;
 
 // The client says so if no connection came about; then nothing was sent.
 bool never_sent(const Error& error) {
-  return error.message.starts_with("cannot connect to ") ||
-         error.message.find("TLS") != std::string::npos ||
-         error.message.starts_with("cannot resolve ");
+  const std::string& words = error.message;
+  return words.starts_with("cannot connect to ") || words.starts_with("cannot find the host ") ||
+         words.find(": TLS: ") != std::string::npos ||
+         words.ends_with("did not finish the TLS handshake");
 }
 
 void hide(std::string& text, const std::string& secret) {

@@ -120,10 +120,10 @@ double memory_in_name(const std::string& name) {
 
 void add_offers(const OfferCall& call,
                 const Json& item,
-                Offer offer,
+                MachineOffer offer,
                 double price,
                 const OfferFacts& facts,
-                std::vector<Offer>& out) {
+                std::vector<MachineOffer>& out) {
   offer.price = rate_of(price, call, offer.gpus);
   if (offer.price.nano_usd_per_s == 0)
     offer.priced_at = {};
@@ -151,17 +151,17 @@ std::string gpu_type_of(const OfferCall& call, const std::string& theirs, double
   return normalise_gpu_type(name, static_cast<std::int64_t>(memory_gb * 1000));
 }
 
-std::vector<Offer> offers_of(const OfferCall& call,
-                             const std::vector<Json>& items,
-                             const OfferFacts& facts,
-                             WallTime now) {
-  std::vector<Offer> out;
+std::vector<MachineOffer> offers_of(const OfferCall& call,
+                                    const std::vector<Json>& items,
+                                    const OfferFacts& facts,
+                                    WallTime now) {
+  std::vector<MachineOffer> out;
   for (const Json& item : items) {
     if (!std::all_of(call.when.begin(), call.when.end(),
                      [&](const Condition& c) { return c.holds(item); }))
       continue;
     const std::string theirs = scalar_text(call.gpu.first(item));
-    Offer offer;
+    MachineOffer offer;
     offer.instance = instance_of(call, item);
     if (offer.instance.empty() || theirs.empty())
       continue;
@@ -193,11 +193,11 @@ std::vector<Offer> offers_of(const OfferCall& call,
   return out;
 }
 
-Result<std::vector<Offer>> fetch_offers(const Provider& provider,
-                                        Api& api,
-                                        const Values& values,
-                                        WallTime now) {
-  std::vector<Offer> out;
+Result<std::vector<MachineOffer>> fetch_offers(const Provider& provider,
+                                               Api& api,
+                                               const Values& values,
+                                               WallTime now) {
+  std::vector<MachineOffer> out;
   for (const OfferCall& call : provider.offers) {
     OfferFacts facts;
     for (const OfferCall::Availability& availability : call.availability) {

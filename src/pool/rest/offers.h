@@ -20,17 +20,17 @@ struct OfferFacts {
 };
 
 // Pure. Items without GPUs, with a fraction of one, or of an unknown size are left out.
-std::vector<Offer> offers_of(const OfferCall& call,
-                             const std::vector<Json>& items,
-                             const OfferFacts& facts,
-                             WallTime now);
+std::vector<MachineOffer> offers_of(const OfferCall& call,
+                                    const std::vector<Json>& items,
+                                    const OfferFacts& facts,
+                                    WallTime now);
 
 // Billow's name for a GPU: "H100 (80 GB SXM5)" → "H100". `memory_gb` 0: not known.
 std::string gpu_type_of(const OfferCall& call, const std::string& theirs, double memory_gb);
 
-Result<std::vector<Offer>> fetch_offers(const Provider& provider,
-                                        Api& api,
-                                        const Values& values,
-                                        WallTime now);
+Result<std::vector<MachineOffer>> fetch_offers(const Provider& provider,
+                                               Api& api,
+                                               const Values& values,
+                                               WallTime now);
 
 }  // namespace billow::pool::rest

@@ -12,6 +12,7 @@ namespace {
 
 constexpr Duration sweep_every = seconds(60);
 constexpr Duration ended_kept = minutes(30);
+constexpr Duration tries_kept = hours(2);  // longer than any list takes to show a machine
 constexpr std::size_t note_bytes_max = 200;
 
 // Of two machines of one name: the one that runs, else the one that is further.
@@ -92,7 +93,12 @@ void RestPool::remember(const std::vector<Found>& found) {
     memory->tries.erase(machine);
   for (auto& [machine, earlier] : memory->tries)
     ++earlier.absent_looks;
-  std::erase_if(memory->ids, [&](const auto& known) { return !there.contains(known.first); });
+  // What belonged to a machine that is gone is ended now: the pool may be removed after this look.
+  if (std::erase_if(memory->ids, [&](const auto& known) { return !there.contains(known.first); }) >
+      0)
+    memory->swept = false;
+  std::erase_if(memory->tries,
+                [&](const auto& tried) { return clock_.steady() - tried.second.at > tries_kept; });
   std::erase_if(memory->ended,
                 [&](const auto& asked) { return clock_.steady() - asked.second > ended_kept; });
 }
@@ -162,8 +168,9 @@ void RestPool::sweep_objects(const std::vector<Found>& found) {
   std::set<std::string> needed;
   {
     auto memory = memory_.lock();
-    if (memory->swept_at.ns != 0 && clock_.steady() - memory->swept_at < sweep_every)
+    if (memory->swept && clock_.steady() - memory->swept_at < sweep_every)
       return;
+    memory->swept = true;
     memory->swept_at = clock_.steady();
     needed = memory->ordering;
     for (const auto& [machine, tried] : memory->tries)

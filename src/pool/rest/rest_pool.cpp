@@ -28,8 +28,8 @@ std::unexpected<Refusal> unknown_outcome(std::string why) {
 std::unexpected<Refusal> not_sent(const Error& error) {
   RefusalKind kind = RefusalKind::settings;
   if (error.code == Code::unavailable || error.code == Code::timed_out)
-    kind = RefusalKind::no_answer;
-  else if (error.code == Code::exhausted)
+    return unknown_outcome(error.message);
+  if (error.code == Code::exhausted)
     kind = RefusalKind::capacity;
   return std::unexpected(Refusal{
       kind, error.hint.empty() ? error.message : fmt::format("{}; {}", error.message, error.hint)});
@@ -277,7 +277,7 @@ Status RestPool::release(const MachineSighting& machine) {
   return end_machine(id, machine.name);
 }
 
-Result<std::vector<Offer>> RestPool::offers() {
+Result<std::vector<MachineOffer>> RestPool::offers() {
   Values values = pool_values();
   for (const OfferCall& call : provider_.offers) {
     BILLOW_TRY_VOID(look_up(call.list.call, values));

@@ -33,7 +33,7 @@ class RestPool final : public Pool {
   Ordered want(const Order& order) override;
   Result<std::vector<MachineSighting>> nodes() override;
   Status release(const MachineSighting& machine) override;
-  Result<std::vector<Offer>> offers() override;
+  Result<std::vector<MachineOffer>> offers() override;
   Result<Account> account() override;
 
  private:
@@ -62,6 +62,7 @@ class RestPool final : public Pool {
     SteadyTime looked_at;
     bool looked = false;
     SteadyTime swept_at;
+    bool swept = false;
     std::map<std::string, std::pair<std::string, SteadyTime>> lookups;
   };
 
@@ -86,7 +87,7 @@ class RestPool final : public Pool {
   Result<Values> machine_values(const Order& order);
   Status look_up(const Call& call, Values& values);
   Result<std::string> find_value(const Lookup& lookup, Values& values);
-  Result<Offer> choose_offer(const Order& order);
+  Result<MachineOffer> choose_offer(const Order& order);
 
   billow::Pool settings_;
   Options options_;

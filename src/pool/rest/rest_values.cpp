@@ -35,6 +35,13 @@ std::string line_of(const std::string& text, const std::string& name) {
   return {};
 }
 
+// Whether an order must say where.
+bool places_differ(const Provider& provider) {
+  return std::any_of(provider.offers.begin(), provider.offers.end(), [](const OfferCall& call) {
+    return call.places || !call.availability.empty();
+  });
+}
+
 }  // namespace
 
 Result<std::string> credential_value(const Auth& auth,
@@ -130,15 +137,15 @@ Status RestPool::look_up(const Call& call, Values& values) {
 }
 
 // The cheapest of the present offers that has the GPUs of the order.
-Result<Offer> RestPool::choose_offer(const Order& order) {
+Result<MachineOffer> RestPool::choose_offer(const Order& order) {
   const Values values = pool_values();
   const auto set = [&](const char* name) {
     const auto found = values.find(name);
     return found == values.end() ? std::string() : found->second;
   };
   const auto all = BILLOW_TRY(offers());
-  const Offer* best = nullptr;
-  for (const Offer& offer : all) {
+  const MachineOffer* best = nullptr;
+  for (const MachineOffer& offer : all) {
     const bool fits = offer.gpu_type == settings_.gpu_type && offer.gpus == order.machine.gpus &&
                       offer.spot == settings_.spot &&
                       (set("region").empty() || offer.region == set("region")) &&
@@ -156,11 +163,10 @@ Result<Offer> RestPool::choose_offer(const Order& order) {
 
 Result<Values> RestPool::machine_values(const Order& order) {
   Values values = pool_values();
-  Offer offer;
+  MachineOffer offer;
   if (order.machine.offer) {
     offer = *order.machine.offer;
-  } else if (values["instance"].empty() || (values["region"].empty() && !provider_.offers.empty() &&
-                                            provider_.offers.front().places)) {
+  } else if (values["instance"].empty() || (values["region"].empty() && places_differ(provider_))) {
     offer = BILLOW_TRY(choose_offer(order));
   } else {
     offer.instance = values["instance"];

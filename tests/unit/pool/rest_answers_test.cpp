@@ -149,10 +149,27 @@ TEST(Refusals, OfADeletionSayWhetherTheMachineIsGoneOrCannotGoYet) {
   EXPECT_TRUE((*api)->matches(remove.gone, gone));
 }
 
-std::vector<Offer> offers(const std::string& provider,
-                          std::string_view body,
-                          const OfferFacts& facts = {},
-                          std::size_t which = 0) {
+// Nothing listens there: the order was not sent, so it can be repeated at once.
+TEST(Requests, ThatNobodyAcceptedWereNotSent) {
+  const Opened lambda = open("lambda");
+  const auto credential = [](const std::string&) -> Result<std::string> {
+    return std::string("key-0123456789");
+  };
+  const auto api =
+      Api::create(lambda.provider, {.address = "http://127.0.0.1:1", .credential = credential});
+  ASSERT_TRUE(api);
+  const auto answer = (*api)->send(lambda.provider.lists[0].call, {}, Api::Use::create);
+  ASSERT_FALSE(answer);
+  EXPECT_FALSE(answer.error().sent) << answer.error().error.message;
+  EXPECT_EQ(answer.error().error.message.find("key-0123456789"), std::string::npos);
+  EXPECT_FALSE(Api::create(lambda.provider, {.address = "http://example.com/", .credential = {}}))
+      << "a credential in plain over the network";
+}
+
+std::vector<MachineOffer> offers(const std::string& provider,
+                                 std::string_view body,
+                                 const OfferFacts& facts = {},
+                                 std::size_t which = 0) {
   const Opened opened = open(provider);
   const OfferCall& call = opened.provider.offers.at(which);
   std::vector<Json> items;
@@ -162,7 +179,7 @@ std::vector<Offer> offers(const std::string& provider,
   return offers_of(call, items, facts, WallTime{1});
 }
 
-double per_hour(const Offer& offer) {
+double per_hour(const MachineOffer& offer) {
   return static_cast<double>(offer.price.nano_usd_per_s) * 3600 / 1e9;
 }
 
