@@ -21,6 +21,11 @@ struct TlsClientOptions {
   std::string ca_path;             // PEM; replaces the system's authorities
   std::string pinned_fingerprint;  // SHA-256 in hex (colons allowed) of the server's certificate or
                                    // of an authority in its chain
+  std::string ca_pem;              // like ca_path, as text; wins over it
+  std::string cert_pem;            // the client's own certificate (chain) and key, as text
+  std::string key_pem;
+  std::string server_name;       // the certificate must be for this name instead of the host's
+  bool accept_any_cert = false;  // nothing is verified: anybody on the way can read everything
 };
 
 class TlsContext {
@@ -36,7 +41,8 @@ class TlsContext {
   TlsContext(ssl_ctx_st* context, bool is_server) : context_(context), is_server_(is_server) {}
   ssl_ctx_st* context_;
   bool is_server_;
-  std::string pin_;  // lower-case hex, or empty
+  std::string pin_;          // lower-case hex, or empty
+  std::string server_name_;  // instead of the host's; or empty
 };
 
 }  // namespace billow::net

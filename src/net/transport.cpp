@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <openssl/bio.h>
 #include <openssl/err.h>
+#include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <sys/socket.h>
@@ -75,6 +76,61 @@ std::string fingerprint_of(X509* cert) {
   return hex(std::string_view(reinterpret_cast<const char*>(digest), length));
 }
 
+struct FreeBio {
+  void operator()(BIO* bio) const { ::BIO_free(bio); }
+};
+using PemReader = std::unique_ptr<BIO, FreeBio>;
+PemReader pem_reader(const std::string& pem) {
+  return PemReader(
+      ::BIO_new_mem_buf(pem.data(), static_cast<int>(std::min<std::size_t>(pem.size(), 1 << 20))));
+}
+struct FreeCert {
+  void operator()(X509* cert) const { ::X509_free(cert); }
+};
+using Cert = std::unique_ptr<X509, FreeCert>;
+Cert next_cert(BIO* pem) {
+  return Cert(::PEM_read_bio_X509(pem, nullptr, nullptr, nullptr));
+}
+
+Status trust_only(SSL_CTX* context, const std::string& ca_pem) {
+  const auto pem = pem_reader(ca_pem);
+  int trusted = 0;
+  while (const auto cert = next_cert(pem.get()))
+    trusted += ::X509_STORE_add_cert(::SSL_CTX_get_cert_store(context), cert.get()) == 1;
+  ::ERR_clear_error();  // the end of the text is an error to OpenSSL
+  if (trusted == 0)
+    return fail(Code::invalid, "the certificate authority has no certificate in PEM form",
+                "it must begin with -----BEGIN CERTIFICATE-----");
+  return {};
+}
+
+// Any passphrase that OpenSSL would ask for on the terminal is refused.
+int no_passphrase(char*, int, int, void*) {
+  return 0;
+}
+
+Status use_own_certificate(SSL_CTX* context, const TlsClientOptions& options) {
+  if (options.cert_pem.empty())
+    return {};
+  const auto certs = pem_reader(options.cert_pem);
+  const auto leaf = next_cert(certs.get());
+  if (!leaf || ::SSL_CTX_use_certificate(context, leaf.get()) != 1)
+    return fail(Code::invalid, "cannot use the client certificate: " + openssl_error(),
+                "it must be in PEM form");
+  while (const auto link = next_cert(certs.get()))
+    ::SSL_CTX_add1_chain_cert(context, link.get());
+  ::ERR_clear_error();
+  const auto key_text = pem_reader(options.key_pem);
+  EVP_PKEY* key = ::PEM_read_bio_PrivateKey(key_text.get(), nullptr, no_passphrase, nullptr);
+  const bool used = key && ::SSL_CTX_use_PrivateKey(context, key) == 1 &&
+                    ::SSL_CTX_check_private_key(context) == 1;
+  ::EVP_PKEY_free(key);
+  if (!used)
+    return fail(Code::invalid, "cannot use the key of the client certificate: " + openssl_error(),
+                "it must be in PEM form, without a passphrase, and match the certificate");
+  return {};
+}
+
 bool is_ip(const std::string& host) {
   unsigned char buffer[16];
   return ::inet_pton(AF_INET, host.c_str(), buffer) == 1 ||
@@ -134,7 +190,10 @@ Result<std::shared_ptr<TlsContext>> TlsContext::server(const TlsServerOptions& o
 Result<std::shared_ptr<TlsContext>> TlsContext::client(const TlsClientOptions& options) {
   std::shared_ptr<TlsContext> out(new TlsContext(::SSL_CTX_new(::TLS_client_method()), false));
   set_common(out->context_);
-  ::SSL_CTX_set_verify(out->context_, SSL_VERIFY_PEER, nullptr);
+  ::SSL_CTX_set_verify(out->context_, options.accept_any_cert ? SSL_VERIFY_NONE : SSL_VERIFY_PEER,
+                       nullptr);
+  out->server_name_ = options.server_name;
+  BILLOW_TRY_VOID(use_own_certificate(out->context_, options));
   for (char c : lower(options.pinned_fingerprint))
     if (c != ':')
       out->pin_ += c;
@@ -143,6 +202,8 @@ Result<std::shared_ptr<TlsContext>> TlsContext::client(const TlsClientOptions& o
       return fail(Code::invalid, "a certificate fingerprint is 64 hexadecimal digits (SHA-256)",
                   "copy it from the head's output");
     ::SSL_CTX_set_cert_verify_callback(out->context_, TlsVerify::pinned, out.get());
+  } else if (!options.ca_pem.empty()) {
+    BILLOW_TRY_VOID(trust_only(out->context_, options.ca_pem));
   } else if (!options.ca_path.empty()) {
     if (::SSL_CTX_load_verify_locations(out->context_, options.ca_path.c_str(), nullptr) != 1)
       return fail(Code::invalid,
@@ -157,7 +218,7 @@ Result<std::shared_ptr<TlsContext>> TlsContext::client(const TlsClientOptions& o
 
 Result<Transport> Transport::with_tls(Fd fd,
                                       const std::shared_ptr<TlsContext>& context,
-                                      const std::string& host) {
+                                      const std::string& dialled) {
   Transport out(std::move(fd));
   out.context_ = context;
   out.ssl_ = ::SSL_new(context->context_);
@@ -170,6 +231,7 @@ Result<Transport> Transport::with_tls(Fd fd,
     return out;
   }
   ::SSL_set_connect_state(out.ssl_);
+  const std::string& host = context->server_name_.empty() ? dialled : context->server_name_;
   if (is_ip(host)) {
     ::X509_VERIFY_PARAM_set1_ip_asc(::SSL_get0_param(out.ssl_), host.c_str());
   } else if (!host.empty()) {

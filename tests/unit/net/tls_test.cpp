@@ -64,6 +64,31 @@ TEST(Tls, TrustsItsAuthorityAndRefusesAnother) {
       << refused.error().message;
 }
 
+TEST(Tls, AnAuthorityAsTextAndAnotherServerNameCount) {
+  Pki pki;
+  const auto elsewhere = *issue_cert(pki.authority, {.names = {"elsewhere.test"}});
+  pki.write("server.pem", elsewhere.cert_pem);
+  pki.write("server.key", elsewhere.key_pem);
+  ThreadedServer s(tls_echo(), pki.server_options());
+  const auto get = [&](TlsClientOptions tls) {
+    return BlockingClient({.endpoint = https(s.endpoint()), .tls = std::move(tls)}).get("/");
+  };
+  const std::string ca = pki.authority.cert_pem;
+  EXPECT_TRUE(get({.ca_pem = ca, .server_name = "elsewhere.test"}));
+  EXPECT_FALSE(get({.ca_pem = ca})) << "the address is not in the certificate";
+  EXPECT_FALSE(get({.ca_pem = ca, .server_name = "third.test"}));
+  EXPECT_FALSE(get({.ca_pem = make_ca("x")->cert_pem, .server_name = "elsewhere.test"}));
+  EXPECT_TRUE(get({.accept_any_cert = true}));
+  EXPECT_FALSE(get({.ca_pem = "no certificate"}));
+  const auto mine = *issue_cert(pki.authority, {.names = {"client"}});
+  EXPECT_TRUE(get({.cert_pem = mine.cert_pem, .key_pem = mine.key_pem, .accept_any_cert = true}));
+  const auto wrong_key =
+      get({.cert_pem = mine.cert_pem, .key_pem = elsewhere.key_pem, .accept_any_cert = true});
+  ASSERT_FALSE(wrong_key);
+  EXPECT_NE(wrong_key.error().message.find("client certificate"), std::string::npos)
+      << wrong_key.error().message;
+}
+
 TEST(Tls, ACertificateForAnotherNameIsRefused) {
   Pki pki;
   const auto elsewhere = *issue_cert(pki.authority, {.names = {"elsewhere.test", "10.1.2.3"}});
