@@ -12,7 +12,8 @@ namespace billow::pool {
 namespace {
 
 // The registration of a new kind is one line here.
-const std::array all_kinds = {&azure_kind, &command_kind, &ec2_kind, &gce_kind, &rest_kind, &slurm_kind};
+const std::array all_kinds = {&azure_kind, &command_kind, &ec2_kind,
+                              &gce_kind,   &rest_kind,    &slurm_kind};
 
 std::unexpected<Error> unknown_kind(std::string_view name) {
   std::vector<std::string> known;
