@@ -240,12 +240,19 @@ class Lists(GoogleCase):
             ("europe-west4-b", kind),
             ("us-east4-b", dict(kind, name="a9-unknown")),
         ]
-        offers = self.pool.ask(do="offers")
-        self.assertEqual({o["zone"] for o in offers}, {"us-central1-a"})
-        self.assertEqual({o["spot"] for o in offers}, {True, False})
-        for offer in offers:
-            self.assertEqual((offer["gpu_type"], offer["gpus"]), ("H100", 8))
-            self.assertGreater(offer["price"], 0)
+        for spot in (False, True):
+            offers = self.driver(spot=spot, **self.options).ask(do="offers")
+            self.assertEqual({o["zone"] for o in offers}, {"us-central1-a"})
+            self.assertEqual({o["spot"] for o in offers}, {False, spot})
+            for offer in offers:
+                self.assertEqual((offer["gpu_type"], offer["gpus"]), ("H100", 8))
+                self.assertGreater(offer["price"], 0)
+        other = self.driver(
+            gpu_types="L4,T4", attached="n1-standard-8+2xnvidia-tesla-t4", **self.options
+        )
+        offers = other.ask(do="offers")
+        self.assertEqual({(o["gpu_type"], o["gpus"]) for o in offers}, {("T4", 2)})
+        self.assertEqual({o["zone"] for o in offers}, {"us-central1-a", "us-east4-b"})
 
 
 class Credentials(GoogleCase):

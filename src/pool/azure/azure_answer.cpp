@@ -45,7 +45,7 @@ std::optional<RefusalKind> azure_known_kind(std::string_view code,
   if (is_one_of(code,
                 {"SpotPriceGreaterThanProvidedMaxPrice", "AzureSpotIsNotSupportedForThisVMSize",
                  "AzureSpotFeatureNotEnabledForSubscription", "ReadOnlyDisabledSubscription",
-                 "AuthorizationFailed", "InvalidAuthenticationToken",
+                 "VMStoppedToWarnSubscription", "AuthorizationFailed", "InvalidAuthenticationToken",
                  "InvalidAuthenticationTokenTenant", "RequestDisallowedByPolicy"}))
     return RefusalKind::settings;
   return std::nullopt;

@@ -100,30 +100,37 @@ std::string_view first_of(const Json& file, std::initializer_list<std::string_vi
 }
 
 // The names that `az ad sp create-for-rbac` writes, with and without --json-auth.
-Result<Login> from_azure_file(const AzureLoginOptions& options, Web& web, const Clock& clock) {
-  const auto text = read_file(options.credentials, azure_file_max);
-  if (!text)
-    return fail(Code::unauthorized,
-                fmt::format("cannot read the Azure credentials: {}", text.error().message));
-  const auto file = parse_json(*text);
+Result<Login> from_azure_json(const std::string& text,
+                              const std::string& source,
+                              const AzureLoginOptions& options,
+                              Web& web,
+                              const Clock& clock) {
+  const auto file = parse_json(text);
   if (!file)
     return fail(Code::unauthorized,
-                fmt::format("{} is not JSON: {}", options.credentials, file.error().message));
+                fmt::format("{} is not JSON: {}", source, file.error().message));
   Principal who;
-  who.source = options.credentials;
+  who.source = source;
   who.tenant = first_of(*file, {"tenant", "tenantId"});
   who.client = first_of(*file, {"appId", "clientId"});
   who.secret = first_of(*file, {"password", "clientSecret"});
   who.certificate = first_of(*file, {"certificate", "fileWithCertAndPrivateKey"});
   if (who.tenant.empty() || who.client.empty() || (who.secret.empty() && who.certificate.empty()))
-    return fail(Code::unauthorized,
-                fmt::format("{} lacks tenant, appId or password", options.credentials),
+    return fail(Code::unauthorized, fmt::format("{} lacks tenant, appId or password", source),
                 "write it with: az ad sp create-for-rbac");
   Login login = BILLOW_TRY(as_principal(who, options, web, clock));
   if (const std::string_view subscription = (*file)["subscriptionId"].str_or("");
       !subscription.empty())
     login.account = subscription;
   return login;
+}
+
+Result<Login> from_azure_file(const AzureLoginOptions& options, Web& web, const Clock& clock) {
+  const auto text = read_file(options.credentials, azure_file_max);
+  if (!text)
+    return fail(Code::unauthorized,
+                fmt::format("cannot read the Azure credentials: {}", text.error().message));
+  return from_azure_json(*text, options.credentials, options, web, clock);
 }
 
 std::optional<Principal> principal_of_environment() {
@@ -186,6 +193,8 @@ Result<Login> azure_cli(const AzureLoginOptions& options) {
 }  // namespace
 
 Result<Login> azure_login(const AzureLoginOptions& options, Web& web, const Clock& clock) {
+  if (!options.key.empty())
+    return from_azure_json(options.key, "the pool's key", options, web, clock);
   if (!options.credentials.empty())
     return from_azure_file(options, web, clock);
   if (const auto who = principal_of_environment())

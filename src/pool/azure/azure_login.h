@@ -1,5 +1,5 @@
-// Azure's credentials, in Azure's own order: the pool's file, the environment (client secret,
-// certificate or federated token), a managed identity, the login of the Azure CLI.
+// Azure's credentials, in Azure's own order: the pool's own key or file, the environment (client
+// secret, certificate or federated token), a managed identity, the login of the Azure CLI.
 #pragma once
 
 #include "base/clock.h"
@@ -10,6 +10,7 @@ namespace billow::pool {
 
 struct AzureLoginOptions {
   std::string credentials;  // path of a JSON file as `az ad sp create-for-rbac` prints it
+  std::string key;          // secret: the text of such a file, given with the pool
   std::string authority;    // "https://login.microsoftonline.com"
   std::string endpoint;     // the API that the token is for
 };

@@ -9,8 +9,8 @@
 #include "net/ssh_key.h"
 #include "pool/azure/azure_login.h"
 #include "pool/boot.h"
+#include "pool/catalogue_offers.h"
 #include "pool/kinds.h"
-#include "pool/list_price.h"
 #include "pool/resource_name.h"
 
 namespace billow::pool {
@@ -26,10 +26,10 @@ std::string azure_endpoint_of(const Result<AzureSettings>& settings) {
   return settings ? settings->endpoint : "https://management.azure.com";
 }
 
-AzureLoginOptions login_options(const Result<AzureSettings>& settings) {
+AzureLoginOptions login_options(const Result<AzureSettings>& settings, const Options& options) {
   if (!settings)
     return {};
-  return {settings->credentials, settings->authority, settings->endpoint};
+  return {settings->credentials, options.credential, settings->authority, settings->endpoint};
 }
 
 std::unexpected<Error> azure_failed(std::string_view what, const ApiAnswer& answer) {
@@ -59,7 +59,8 @@ AzurePool::AzurePool(billow::Pool settings, Options options, const Clock& clock)
       options_(std::move(options)),
       clock_(clock),
       settings_(read_azure_settings(pool_)),
-      logins_([this] { return azure_login(login_options(settings_), web_, clock_); }, clock_),
+      logins_([this] { return azure_login(login_options(settings_, options_), web_, clock_); },
+              clock_),
       api_(std::string(azure_api_name), azure_endpoint_of(settings_), web_, logins_, clock_),
       pending_(clock_),
       ssh_key_(make_ssh_key("nobody").public_line) {}
@@ -92,21 +93,14 @@ Result<AzureOrder> AzurePool::describe(const Order& order) {
   out.pool = pool_.name;
   out.machine = order.machine.name;
   out.name = resource_name(options_.installation, order.machine.name);
-  out.region = settings_->regions.front();
-  out.zone = zone_number(settings_->zone);
-  out.size = settings_->instance;
-  out.spot = pool_.spot;
-  out.gpus = order.machine.gpus > 0;
-  if (const auto& offer = order.machine.offer) {
-    out.size = offer->instance;
-    out.region = offer->region;
-    out.zone = zone_number(offer->zone);
-    out.spot = offer->spot;
-    out.gpus = offer->gpus > 0;
-  }
-  if (out.size.empty())
-    return fail(Code::invalid, fmt::format("{} was ordered without a size", order.machine.name),
-                "add the option instance to the pool");
+  const auto& offer = order.machine.offer;
+  if (!offer)
+    return fail(Code::internal, fmt::format("{} was ordered without a size", order.machine.name));
+  out.size = offer->instance;
+  out.region = offer->region;
+  out.zone = zone_number(offer->zone);
+  out.spot = offer->spot;
+  out.gpus = offer->gpus > 0;
   out.subnet = settings_->subnet;
   if (out.subnet.empty()) {
     out.subnet = azure_subnet_id(group, out.region);
@@ -338,16 +332,23 @@ Status AzurePool::release(const MachineSighting& machine) {
 Result<std::vector<MachineOffer>> AzurePool::offers() {
   if (!settings_)
     return pass(settings_.error());
-  const Catalogue catalogue = Catalogue::embedded();
   std::vector<MachineOffer> out;
   for (const std::string& region : settings_->regions)
-    BILLOW_TRY_VOID(add_offers(region, catalogue, out));
+    BILLOW_TRY_VOID(add_offers(region, out));
+  std::erase_if(out, [&](const MachineOffer& offer) {
+    return !settings_->gpu_types.empty() &&
+           std::ranges::find(settings_->gpu_types, offer.gpu_type) == settings_->gpu_types.end();
+  });
   return out;
 }
 
-Status AzurePool::add_offers(const std::string& region,
-                             const Catalogue& catalogue,
-                             std::vector<MachineOffer>& out) {
+// The catalogue has prices by region; Azure says which sizes this subscription may use in which
+// zones.
+Status AzurePool::add_offers(const std::string& region, std::vector<MachineOffer>& out) {
+  std::multimap<std::string, MachineOffer> listed;
+  for (MachineOffer& offer :
+       catalogue_offers({.provider = "azure", .regions = {region}, .spot = pool_.spot}))
+    listed.emplace(offer.instance, std::move(offer));
   std::string target = azure_skus_target(BILLOW_TRY(subscription()), region);
   for (std::size_t pages = 0; pages < azure_pages_max; ++pages) {
     const ApiAnswer answer = BILLOW_TRY(api_.call({.target = target, .timeout = seconds(60)}));
@@ -355,32 +356,21 @@ Status AzurePool::add_offers(const std::string& region,
       return azure_failed("list sizes in " + region, answer);
     AzureSizePage read = read_azure_sizes(answer.body, region);
     for (const AzureSize& size : read.sizes) {
-      const auto listed = list_price(catalogue, "azure", size.name, region);
-      if (!listed)
-        continue;
       std::vector<std::string> places;
       for (const std::string& zone : size.zones)
         places.push_back(region + "-" + zone);
       if (size.regional)
         places.emplace_back();
-      for (const std::string& zone : places) {
-        MachineOffer offer{.instance = size.name,
-                           .region = region,
-                           .zone = zone,
-                           .spot = false,
-                           .gpu_type = listed->gpu_type,
-                           .gpus = size.gpus,
-                           .cpus = size.cpus,
-                           .memory_mib = size.memory_mib,
-                           .price = listed->on_demand.value_or(Rate{}),
-                           .priced_at = listed->priced_at,
-                           .reservation = {}};
-        out.push_back(offer);
-        offer.spot = true;
-        offer.price = listed->spot.value_or(Rate{});
-        if (size.spot && listed->spot)
-          out.push_back(std::move(offer));
-      }
+      const auto [from, to] = listed.equal_range(size.name);
+      for (auto at = from; at != to; ++at)
+        for (const std::string& zone : places)
+          if (!at->second.spot || size.spot) {
+            out.push_back(at->second);
+            out.back().zone = zone;
+            out.back().gpus = size.gpus;
+            out.back().cpus = size.cpus;
+            out.back().memory_mib = size.memory_mib;
+          }
     }
     if (read.next.empty())
       return {};
@@ -461,7 +451,9 @@ const Kind azure_kind = {
     .name = "azure",
     .capabilities = {.sizes_to_demand = false,
                      .several_nodes_at_once = false,
-                     .list_is_final = false},
+                     .list_is_final = false,
+                     .from_offers = true,
+                     .list_lag = minutes(5)},
     .options =
         {{"regions", "regions in which to rent, comma-separated: eastus,westeurope", true},
          {"subscription", "the subscription that pays; default: the credentials' own"},
@@ -469,11 +461,10 @@ const Kind azure_kind = {
           "path of what az ad sp create-for-rbac printed; default: as Azure's "
           "clients find it"},
          {"resource_group", "resource group of the machines (default: billow-INSTALLATION)"},
-         {"instance", "one size for all machines: Standard_ND96isr_H100_v5"},
-         {"zone", "availability zone of machines that are all of one size: 1"},
+         {"gpu_types", "rent only these GPUs, e.g. H100,A100-80"},
          {"image", "PUBLISHER:OFFER:SKU:VERSION; default: Ubuntu 22.04 with NVIDIA's driver"},
          {"subnet", "resource id of the machines' subnet; default: one network in each region"},
-         {"public_address", "no: the subnet has a NAT gateway (default: yes)"},
+         {"public_address", "false: the subnet has a NAT gateway (default: true)"},
          {"identity", "resource id of the machines' managed identity (default: none)"},
          {"disk_gb", "size of the disk (default: 256)"},
          {"disk_kind", "kind of the disk (default: Premium_LRS)"},

@@ -10,7 +10,6 @@
 
 #include "base/clock.h"
 #include "base/sync.h"
-#include "core/ledger/catalogue.h"
 #include "pool/azure/azure_answer.h"
 #include "pool/azure/azure_request.h"
 #include "pool/oauth/api_client.h"
@@ -42,9 +41,7 @@ class AzurePool final : public Pool {
   Result<std::vector<AzureMachine>> list();
   MachineSighting sighting_of(const AzureGroup& group, const AzureMachine& machine);
   void look_at_missing(const std::set<std::string>& listed, std::vector<MachineSighting>& out);
-  Status add_offers(const std::string& region,
-                    const Catalogue& catalogue,
-                    std::vector<MachineOffer>& out);
+  Status add_offers(const std::string& region, std::vector<MachineOffer>& out);
   void check_rights(Account& account);
   Status check_quotas(Account& account);
 

@@ -28,6 +28,14 @@ std::string azure_option(const billow::Pool& pool,
                                                               : found->second;
 }
 
+std::vector<std::string> azure_option_list(const billow::Pool& pool, const char* name) {
+  std::vector<std::string> out;
+  for (const std::string& part : split(azure_option(pool, name), ','))
+    if (const std::string_view word = trim(part); !word.empty())
+      out.emplace_back(word);
+  return out;
+}
+
 Json azure_tags(const std::string& installation) {
   return Json::object({{"billow-installation", installation}});
 }
@@ -91,25 +99,22 @@ Result<AzureSettings> read_azure_settings(const billow::Pool& pool) {
   s.subscription = azure_option(pool, "subscription");
   s.credentials = azure_option(pool, "credentials");
   s.resource_group = azure_option(pool, "resource_group");
-  s.instance = azure_option(pool, "instance");
-  for (const std::string& part : split(azure_option(pool, "regions"), ','))
-    if (const std::string_view word = trim(part); !word.empty())
-      s.regions.emplace_back(word);
+  s.regions = azure_option_list(pool, "regions");
+  s.gpu_types = azure_option_list(pool, "gpu_types");
   if (s.regions.empty())
     return fail(Code::invalid, "a pool of kind azure needs the option regions",
                 "add --option regions=eastus,westeurope");
-  s.zone = azure_option(pool, "zone");
   s.image = azure_option(pool, "image", "microsoft-dsvm:ubuntu-hpc:2204:latest");
   s.cpu_image = azure_option(pool, "image", "Canonical:ubuntu-24_04-lts:server:latest");
   BILLOW_TRY(azure_image(s.image));
   s.subnet = azure_option(pool, "subnet");
   s.identity = azure_option(pool, "identity");
   s.disk_kind = azure_option(pool, "disk_kind", "Premium_LRS");
-  const std::string address = azure_option(pool, "public_address", "yes");
-  if (address != "yes" && address != "no")
+  const std::string address = azure_option(pool, "public_address", "true");
+  if (address != "true" && address != "false")
     return fail(Code::invalid, fmt::format("public_address is \"{}\"", address),
-                "use yes or no; without one, the subnet needs a NAT gateway");
-  s.public_address = address == "yes";
+                "use true or false; without one, the subnet needs a NAT gateway");
+  s.public_address = address == "true";
   const auto disk = parse_int(azure_option(pool, "disk_gb", "256"), 30, 32767);
   if (!disk)
     return fail(Code::invalid, "disk_gb must be a number between 30 and 32767");

@@ -17,9 +17,8 @@ struct AzureSettings {
   std::string subscription;
   std::string credentials;
   std::string resource_group;  // empty: billow-INSTALLATION
-  std::string instance;        // of machines that are not ordered from an offer
   std::vector<std::string> regions;
-  std::string zone;  // of the first region
+  std::vector<std::string> gpu_types;  // empty: all
   std::string image, cpu_image;
   std::string subnet;  // its resource id; empty: one network for each region is made
   std::string identity;

@@ -92,27 +92,33 @@ Result<Login> gcloud_login(const Json& file, Web& web, const Clock& clock) {
   return login;
 }
 
-Result<Login> from_google_file(const GoogleFile& file, Web& web, const Clock& clock) {
-  const auto text = read_file(file.path, google_file_max);
-  if (!text)
-    return fail(Code::unauthorized,
-                fmt::format("cannot read the Google credentials: {}", text.error().message));
-  const auto json = parse_json(*text);
+Result<Login> from_google_json(const std::string& text,
+                               const std::string& source,
+                               Web& web,
+                               const Clock& clock) {
+  const auto json = parse_json(text);
   if (!json)
     return fail(Code::unauthorized,
-                fmt::format("{} is not JSON: {}", file.path, json.error().message));
+                fmt::format("{} is not JSON: {}", source, json.error().message));
   const std::string_view type = (*json)["type"].str_or("");
   if (type != "service_account" && type != "authorized_user")
-    return fail(Code::unauthorized,
-                fmt::format("{} has credentials of type \"{}\"", file.path, type),
+    return fail(Code::unauthorized, fmt::format("{} has credentials of type \"{}\"", source, type),
                 "use the key of a service account or the login of gcloud auth application-default "
                 "login");
   auto login = type == "service_account" ? service_account(*json, web, clock)
                                          : gcloud_login(*json, web, clock);
   if (!login)
-    return pass(std::move(login.error()), file.source);
-  login->source = file.source;
+    return pass(std::move(login.error()), source);
+  login->source = source;
   return login;
+}
+
+Result<Login> from_google_file(const GoogleFile& file, Web& web, const Clock& clock) {
+  const auto text = read_file(file.path, google_file_max);
+  if (!text)
+    return fail(Code::unauthorized,
+                fmt::format("cannot read the Google credentials: {}", text.error().message));
+  return from_google_json(*text, file.source, web, clock);
 }
 
 Result<std::string> ask_metadata(const std::string& path, Web& web) {
@@ -149,8 +155,10 @@ Result<Login> from_metadata(Web& web, const Clock& clock) {
 
 }  // namespace
 
-Result<Login> gce_login(const std::string& credentials, Web& web, const Clock& clock) {
-  const GoogleFile file = find_google_file(credentials);
+Result<Login> gce_login(const GceLoginOptions& options, Web& web, const Clock& clock) {
+  if (!options.key.empty())
+    return from_google_json(options.key, "the pool's key", web, clock);
+  const GoogleFile file = find_google_file(options.credentials);
   return file.path.empty() ? from_metadata(web, clock) : from_google_file(file, web, clock);
 }
 

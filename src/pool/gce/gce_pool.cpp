@@ -7,9 +7,9 @@
 #include "base/crypto.h"
 #include "base/text.h"
 #include "pool/boot.h"
+#include "pool/catalogue_offers.h"
 #include "pool/gce/gce_login.h"
 #include "pool/kinds.h"
-#include "pool/list_price.h"
 #include "pool/resource_name.h"
 
 namespace billow::pool {
@@ -60,8 +60,12 @@ GcePool::GcePool(billow::Pool settings, Options options, const Clock& clock)
       options_(std::move(options)),
       clock_(clock),
       settings_(read_gce_settings(pool_)),
-      logins_([this] { return gce_login(settings_ ? settings_->credentials : "", web_, clock_); },
-              clock_),
+      logins_(
+          [this] {
+            return gce_login({settings_ ? settings_->credentials : "", options_.credential}, web_,
+                             clock_);
+          },
+          clock_),
       api_(std::string(gce_api_name), gce_endpoint_of(settings_), web_, logins_, clock_),
       rights_api_(
           "Google Resource Manager", gce_rights_endpoint_of(settings_), web_, logins_, clock_),
@@ -86,23 +90,14 @@ Result<GceOrder> GcePool::describe(const Order& order) {
   out.pool = pool_.name;
   out.machine = order.machine.name;
   out.name = resource_name(options_.installation, order.machine.name);
-  out.spot = pool_.spot;
-  out.instance = settings_->instance;
-  out.gpus = order.machine.gpus > 0;
-  if (const auto& offer = order.machine.offer) {
-    out.instance = offer->instance;
-    out.zone = offer->zone;
-    out.spot = offer->spot;
-    out.gpus = offer->gpus > 0;
-    out.reservation = offer->reservation;
-  } else if (!settings_->zones.empty()) {
-    out.zone = settings_->zones.front();
-  }
-  if (out.zone.empty() || out.instance.empty())
-    return fail(
-        Code::invalid,
-        fmt::format("{} was ordered without a zone or an instance type", order.machine.name),
-        "add the options instance and zones to the pool");
+  const auto& offer = order.machine.offer;
+  if (!offer || offer->zone.empty())
+    return fail(Code::internal, fmt::format("{} was ordered without a zone", order.machine.name));
+  out.instance = offer->instance;
+  out.zone = offer->zone;
+  out.spot = offer->spot;
+  out.gpus = offer->gpus > 0;
+  out.reservation = offer->reservation;
   out.user_data = boot_script(order, pool_);
   return out;
 }
@@ -277,9 +272,12 @@ Status GcePool::release(const MachineSighting& machine) {
   return gce_failed("delete " + external->name, *answer);
 }
 
+// The catalogue has prices by region; Google says which zones have each machine type.
 Result<std::vector<MachineOffer>> GcePool::offers() {
   const std::string project = BILLOW_TRY(this->project());
-  const Catalogue catalogue = Catalogue::embedded();
+  std::multimap<std::pair<std::string, std::string>, MachineOffer> listed;
+  for (MachineOffer& offer : catalogue_offers({.provider = "gcp", .spot = pool_.spot}))
+    listed.emplace(std::pair(offer.instance, offer.region), std::move(offer));
   std::vector<MachineOffer> out;
   std::string page;
   for (std::size_t pages = 0; pages < gce_pages_max; ++pages) {
@@ -289,32 +287,50 @@ Result<std::vector<MachineOffer>> GcePool::offers() {
       return gce_failed("list machine types", answer);
     GceTypePage read = read_gce_types(answer.body);
     for (const GceMachineType& type : read.types) {
-      const std::string region = gce_region_of(type.zone);
-      const auto listed = list_price(catalogue, "gcp", type.name, region);
-      if (!counts(type.zone) || !listed)
-        continue;
-      MachineOffer offer{.instance = type.name,
-                         .region = region,
-                         .zone = type.zone,
-                         .spot = false,
-                         .gpu_type = listed->gpu_type,
-                         .gpus = listed->gpus,
-                         .cpus = type.cpus,
-                         .memory_mib = type.memory_mib,
-                         .price = listed->on_demand.value_or(Rate{}),
-                         .priced_at = listed->priced_at,
-                         .reservation = {}};
-      out.push_back(offer);
-      offer.spot = true;
-      offer.price = listed->spot.value_or(Rate{});
-      if (listed->spot)
-        out.push_back(std::move(offer));
+      const auto [from, to] = listed.equal_range({type.name, gce_region_of(type.zone)});
+      for (auto at = from; at != to && counts(type.zone); ++at) {
+        out.push_back(at->second);
+        out.back().zone = type.zone;
+        out.back().cpus = type.cpus;
+        out.back().memory_mib = type.memory_mib;
+      }
     }
-    if (read.next.empty())
-      return out;
     page = std::move(read.next);
+    if (page.empty())
+      break;
   }
-  return fail(Code::unavailable, fmt::format("{}: the list of types has no end", gce_api_name));
+  if (!page.empty())
+    return fail(Code::unavailable, fmt::format("{}: the list of types has no end", gce_api_name));
+  add_attached(out);
+  std::erase_if(out, [&](const MachineOffer& offer) {
+    return !settings_->gpu_types.empty() &&
+           std::ranges::find(settings_->gpu_types, offer.gpu_type) == settings_->gpu_types.end();
+  });
+  return out;
+}
+
+// Their price is the sum of two prices that no list has: it is the pool's.
+void GcePool::add_attached(std::vector<MachineOffer>& out) {
+  for (const std::string& instance : settings_->attached) {
+    const auto shape = read_gce_shape(instance);
+    if (!shape)
+      continue;
+    std::string_view card = shape->accelerator;
+    for (const std::string_view prefix : {"nvidia-", "tesla-"})
+      if (card.starts_with(prefix))
+        card.remove_prefix(prefix.size());
+    const std::string gpu_type = agent_gpu_type(card, {});
+    for (const std::string& zone : settings_->zones)
+      for (const bool spot : {false, true})
+        if (!spot || pool_.spot)
+          out.push_back({.instance = instance,
+                         .region = gce_region_of(zone),
+                         .zone = zone,
+                         .spot = spot,
+                         .gpu_type = gpu_type.empty() ? std::string(card) : gpu_type,
+                         .gpus = shape->accelerators,
+                         .price = pool_.price});
+  }
 }
 
 Result<Account> GcePool::account() {
@@ -400,17 +416,20 @@ const Kind gce_kind = {
     .name = "gce",
     .capabilities = {.sizes_to_demand = false,
                      .several_nodes_at_once = false,
-                     .list_is_final = false},
+                     .list_is_final = false,
+                     .from_offers = true,
+                     .list_lag = minutes(5)},
     .options = {{"project", "the project that pays; default: the credentials' own"},
                 {"credentials",
                  "path of a service account's key; default: as Google's clients find it"},
                 {"regions", "regions in which to rent, comma-separated; default: all"},
                 {"zones", "zones in which to rent, comma-separated; default: all of the regions"},
-                {"instance", "one machine type for all machines: a3-highgpu-8g"},
+                {"gpu_types", "rent only these GPUs, e.g. H100,L4"},
+                {"attached", "machine types with attached GPUs: n1-standard-8+1xnvidia-tesla-t4"},
                 {"image", "image or image family; default: Ubuntu 22.04 with NVIDIA's driver"},
                 {"network", "VPC network of the machines (default: default)"},
                 {"subnetwork", "subnetwork of the machines"},
-                {"external_address", "no: the network has a NAT (default: yes)"},
+                {"public_address", "false: the network has a NAT (default: true)"},
                 {"service_account", "service account of the machines (default: none)"},
                 {"disk_gb", "size of the boot disk (default: 200)"},
                 {"run_max", "Google deletes a machine after this long (default: 7d)"},

@@ -34,6 +34,7 @@ class GcePool final : public Pool {
   Result<GceOperation> operation(const std::string& zone, const std::string& name);
   void look_at_missing(const std::set<std::string>& listed, std::vector<MachineSighting>& out);
   bool counts(const std::string& zone) const;
+  void add_attached(std::vector<MachineOffer>& out);
   Status check_rights(const std::string& project, Account& account);
   Status check_quotas(const std::string& project, Account& account);
 

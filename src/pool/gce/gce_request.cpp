@@ -36,28 +36,6 @@ std::vector<std::string> gce_option_list(const billow::Pool& pool, const char* n
   return out;
 }
 
-// "n1-standard-8+2xnvidia-tesla-t4": GPUs that are attached to an ordinary machine.
-struct GceShape {
-  std::string machine_type;
-  std::string accelerator;
-  std::int64_t accelerators = 0;
-};
-
-Result<GceShape> read_gce_shape(const std::string& instance) {
-  const std::size_t plus = instance.find('+');
-  if (plus == std::string::npos)
-    return GceShape{instance, "", 0};
-  const std::size_t by = instance.find('x', plus);
-  const auto count =
-      by == std::string::npos
-          ? Result<std::int64_t>(fail(Code::invalid, ""))
-          : parse_int(std::string_view(instance).substr(plus + 1, by - plus - 1), 1, 16);
-  if (!count || by + 1 == instance.size())
-    return fail(Code::invalid, fmt::format("invalid instance \"{}\"", instance),
-                "write attached GPUs like n1-standard-8+1xnvidia-tesla-t4");
-  return GceShape{instance.substr(0, plus), instance.substr(by + 1), *count};
-}
-
 std::string gce_disk_type(const std::string& machine_type) {
   for (const std::string_view family : hyperdisk_only)
     if (machine_type.starts_with(family))
@@ -87,7 +65,7 @@ Json gce_network(const GceOrder& order, const GceSettings& settings) {
       subnetwork = fmt::format("regions/{}/subnetworks/{}", gce_region_of(order.zone), subnetwork);
     card.set("subnetwork", std::move(subnetwork));
   }
-  if (settings.external_address) {
+  if (settings.public_address) {
     Json access = Json::array();
     access.push(Json::object({{"name", "External NAT"}, {"type", "ONE_TO_ONE_NAT"}}));
     card.set("accessConfigs", std::move(access));
@@ -105,7 +83,6 @@ Result<GceSettings> read_gce_settings(const billow::Pool& pool) {
   BILLOW_TRY_VOID(check_protected("the option endpoint", s.endpoint));
   s.project = gce_option(pool, "project");
   s.credentials = gce_option(pool, "credentials");
-  s.instance = gce_option(pool, "instance");
   s.regions = gce_option_list(pool, "regions");
   s.zones = gce_option_list(pool, "zones");
   s.image = gce_option(pool, "image",
@@ -120,11 +97,11 @@ Result<GceSettings> read_gce_settings(const billow::Pool& pool) {
   if (!s.network.empty() && s.network.find('/') == std::string::npos)
     s.network = "global/networks/" + s.network;
   s.service_account = gce_option(pool, "service_account");
-  const std::string address = gce_option(pool, "external_address", "yes");
-  if (address != "yes" && address != "no")
-    return fail(Code::invalid, fmt::format("external_address is \"{}\"", address),
-                "use yes or no; without one, the network needs a NAT");
-  s.external_address = address == "yes";
+  const std::string address = gce_option(pool, "public_address", "true");
+  if (address != "true" && address != "false")
+    return fail(Code::invalid, fmt::format("public_address is \"{}\"", address),
+                "use true or false; without one, the network needs a NAT");
+  s.public_address = address == "true";
   const auto disk = parse_int(gce_option(pool, "disk_gb", "200"), 20, 65536);
   if (!disk)
     return fail(Code::invalid, "disk_gb must be a number between 20 and 65536");
@@ -134,12 +111,13 @@ Result<GceSettings> read_gce_settings(const billow::Pool& pool) {
     return fail(Code::invalid, "run_max must be between 10m and 120d",
                 "Google deletes each machine after this long");
   s.run_max = *run_max;
-  if (!s.instance.empty()) {
-    BILLOW_TRY(read_gce_shape(s.instance));
-    if (s.zones.empty())
-      return fail(Code::invalid, "the option instance also needs the option zones",
-                  "add --option zones=us-central1-a");
-  }
+  s.gpu_types = gce_option_list(pool, "gpu_types");
+  s.attached = gce_option_list(pool, "attached");
+  for (const std::string& instance : s.attached)
+    BILLOW_TRY(read_gce_shape(instance));
+  if (!s.attached.empty() && s.zones.empty())
+    return fail(Code::invalid, "the option attached also needs the option zones",
+                "add --option zones=us-central1-a");
   return s;
 }
 
@@ -267,6 +245,22 @@ const std::vector<std::string>& gce_permissions() {
       "compute.zoneOperations.get",
   };
   return list;
+}
+
+Result<GceShape> read_gce_shape(const std::string& instance) {
+  const std::size_t plus = instance.find('+');
+  if (plus == std::string::npos)
+    return GceShape{instance, "", 0};
+  const std::size_t by = instance.find('x', plus);
+  const auto count =
+      by == std::string::npos
+          ? Result<std::int64_t>(fail(Code::invalid, ""))
+          : parse_int(std::string_view(instance).substr(plus + 1, by - plus - 1), 1, 16);
+  if (!count || by + 1 == instance.size())
+    return fail(Code::invalid, fmt::format("invalid instance \"{}\"", instance),
+                "write attached GPUs like n1-standard-8+1xnvidia-tesla-t4");
+  return GceShape{instance.substr(0, plus), instance.substr(by + 1),
+                  static_cast<std::int32_t>(*count)};
 }
 
 std::string gce_region_of(const std::string& zone) {

@@ -17,15 +17,16 @@ struct GceSettings {
   std::string endpoint;     // "https://compute.googleapis.com"
   std::string project;      // empty: the credentials' own
   std::string credentials;  // path; empty: found as Google's clients do
-  std::string instance;     // of machines that are not ordered from an offer
   std::vector<std::string> regions;
   std::vector<std::string> zones;
+  std::vector<std::string> gpu_types;  // empty: all
+  std::vector<std::string> attached;   // "n1-standard-8+1xnvidia-tesla-t4": GPUs on other machines
   std::string image;
   std::string cpu_image;  // of machines without GPUs
   std::string network;
   std::string subnetwork;
   std::string service_account;  // of the machines; empty: none
-  bool external_address = true;
+  bool public_address = true;
   std::int64_t disk_gb = 0;
   Duration run_max;  // Google deletes a machine after this long
 };
@@ -74,6 +75,14 @@ const std::vector<std::string>& gce_permissions();
 
 // "us-central1-a" → "us-central1"
 std::string gce_region_of(const std::string& zone);
+
+// "n1-standard-8+2xnvidia-tesla-t4": GPUs that are attached to an ordinary machine.
+struct GceShape {
+  std::string machine_type;
+  std::string accelerator;
+  std::int32_t accelerators = 0;
+};
+Result<GceShape> read_gce_shape(const std::string& instance);
 
 // The machine's own name stands in the description, because a label cannot hold every name.
 inline constexpr std::string_view gce_description_prefix = "billow machine ";
