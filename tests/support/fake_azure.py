@@ -1,6 +1,7 @@
 """A server that plays Azure: the login service, the metadata service and Resource Manager with
 virtual machines. Orders are accepted at once; a failed one leaves a machine in the state Failed
 behind, as Azure does."""
+import copy
 import re
 import threading
 import uuid
@@ -162,8 +163,8 @@ class FakeAzure(CloudServer):
         profile = body["properties"]["networkProfile"]["networkInterfaceConfigurations"][0]
         address = profile["properties"]["ipConfigurations"][0]["properties"]
         self.note_rights(address)
-        machine = {"name": name, **body}
-        machine["properties"] = {**body["properties"], "provisioningState": "Creating"}
+        machine = copy.deepcopy({"name": name, **body})
+        machine["properties"]["provisioningState"] = "Creating"
         del machine["properties"]["osProfile"]["customData"]
         operation, url = self.start_operation(region)
         self.machines[name] = machine
