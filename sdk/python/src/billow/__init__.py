@@ -34,6 +34,14 @@ from ._jobs import Grid, Job, Outputs, grid, run, submit
 
 __version__ = "0.1.0"
 
+
+def load_ipython_extension(shell: object) -> None:
+    """`%load_ext billow`"""
+    from ._magic import load
+
+    load(shell)
+
+
 __all__ = [
     "ApiError",
     "AsyncClient",

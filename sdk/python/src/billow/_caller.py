@@ -121,6 +121,14 @@ class Caller:
         self.place = place
         self._since = time.monotonic()
         address = parse_address(place.url.split("/f/", 1)[0])
+        if not address.tls and not address.is_local and not os.environ.get("BILLOW_PLAIN_GATEWAY"):
+            raise ConnectionFailed(
+                f"the gateway at {address.text} does not use TLS, and results are unpickled here",
+                (
+                    "give it a certificate (billow gateway --cert), or set BILLOW_PLAIN_GATEWAY=1"
+                    " if the network in between is trusted"
+                ),
+            )
         self._target = "/f/" + place.url.split("/f/", 1)[1].rstrip("/")
         self._pool = Pool(address, QUIET_S)
         self._headers = {
