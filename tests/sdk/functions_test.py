@@ -249,6 +249,7 @@ class Functions(SdkTest):
 
     def test_async_functions_and_threads(self):
         self.assertEqual(list(later.map(range(50))), list(range(1, 51)))
+        overlap.deploy()
         began = time.monotonic()
         names = {each.result() for each in [overlap.spawn(0.5) for _ in range(4)]}
         self.assertEqual(len(names), 4)
@@ -303,7 +304,29 @@ class Functions(SdkTest):
             self.assertTrue((identity.remote(array) == array).all())
         self.assertFalse(caller.shares_memory)
         self.assertTrue((identity.remote(array) == array).all())
-        self.assertEqual(os.listdir(f"/dev/shm/billow-lane-{os.geteuid()}"), [], "nothing is left")
+
+    @unittest.skipIf(numpy is None, "numpy is missing")
+    def test_shared_memory_is_used_again_and_left_clean(self):
+        array = numpy.arange(1_000_000, dtype=numpy.float64)
+        with unittest.mock.patch.object(identity._pool.caller(), "_apart_until", 0.0):
+            identity.remote(0)
+            kept = [identity.remote(array + i) for i in range(4)]
+            for i in range(30):
+                back = identity.remote(array * i)
+                self.assertTrue((back == array * i).all())
+                back += 1  # changes nothing elsewhere
+            for i, each in enumerate(kept):
+                self.assertTrue((each == array + i).all(), "nobody writes to memory that is in use")
+        place = f"/dev/shm/billow-lane-{os.geteuid()}"
+        self.assertLess(len(os.listdir(place)), 20, "files are used again")
+        del kept, back, each
+        _lane._spares.clear()
+        stale = os.path.join(place, "f" * 32)
+        with open(stale, "wb") as file:
+            file.write(b"left by a killed process")
+        os.utime(stale, (1, 1))
+        _lane._directory()
+        self.assertFalse(os.path.exists(stale))
 
     def test_costs_are_known(self):
         gpu = square.with_options(gpus=0.5, max=1)

@@ -296,6 +296,10 @@ class Body:
                     self.ended()
         return got
 
+    def may_have(self, size: int) -> bool:
+        """Whether that many octets can follow, before memory is taken for them."""
+        return self._chunked or self._left is None or size <= self._left
+
     def read_exactly(self, size: int) -> Optional[bytes]:
         """`size` octets; None at the end of the body."""
         stream = self.stream

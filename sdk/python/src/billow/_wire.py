@@ -162,6 +162,8 @@ class Malformed(ValueError):
 def _take(body: Body, size: int) -> bytes:
     if size == 0:
         return b""
+    if not body.may_have(size):
+        raise Malformed("it is shorter than it says")
     data = body.read_exactly(size)
     if data is None:
         raise Malformed("it ended early")
@@ -188,6 +190,8 @@ def _take_value(body: Body, count: int, size: int) -> Tuple[bytes, List[Mapped]]
 
 
 def _take_buffer(body: Body, size: int) -> Mapped:
+    if not body.may_have(size):
+        raise Malformed("it is shorter than it says")
     buffer = bytearray(size)
     if size and not body.fill(memoryview(buffer)):
         raise Malformed("it ended early")

@@ -1,0 +1,231 @@
+"""Parts of the package that need no head: options, files, wire format, HTTP."""
+import os
+import pickle
+import random
+import socket
+import struct
+import tempfile
+import threading
+import unittest
+
+from sdk_rig import billow  # noqa: F401
+from billow import _files, _http, _options, _wire
+from billow._errors import ConnectionFailed
+
+
+def stream_of(data):
+    """A stream that contains these octets and then ends."""
+    here, there = socket.socketpair()
+    threading.Thread(target=lambda: (there.sendall(data), there.close()), daemon=True).start()
+    return _http.Stream(here)
+
+
+def body_of(data):
+    return _http.Body(stream_of(data), {}, len(data))
+
+
+class Options(unittest.TestCase):
+    def test_sizes_and_times(self):
+        self.assertEqual(_options.bytes_of("20G", "mem"), 20 << 30)
+        self.assertEqual(_options.mib_of("1.5g", "mem"), 1536)
+        self.assertEqual(_options.mib_of(1, "mem"), 1)
+        self.assertEqual(_options.seconds_of("1h30m", "timeout"), 5400)
+        self.assertEqual(_options.seconds_of("500ms", "timeout"), 0.5)
+        for bad in ("", "x", "5 parsecs", "-1", -1, True, None):
+            with self.assertRaises(_options.InvalidOption):
+                _options.seconds_of(bad, "timeout")
+            with self.assertRaises(_options.InvalidOption):
+                _options.bytes_of(bad, "mem")
+
+    def test_gpus(self):
+        def of(**options):
+            return _options.spec_of(["true"], options)["resources"]
+
+        self.assertEqual(of(gpus=2), {"gpus": 2, "share": {"milli": 1000}})
+        self.assertEqual(of(gpus=0.25), {"gpus": 1, "share": {"milli": 250}})
+        self.assertEqual(of(gpu_mem="20G"), {"gpus": 1, "share": {"milli": 0, "mem_mib": 20480}})
+        self.assertEqual(of(gpus=1, gpu_type="L4|A10G")["gpu_types"], ["L4", "A10G"])
+        self.assertEqual(of(gpus=1, gpu_type=["L4"])["gpu_types"], ["L4"])
+        for bad in ({"gpus": 1.5}, {"gpus": -1}, {"gpus": "many"}, {"gpu_type": "L4"}):
+            with self.assertRaises(_options.InvalidOption):
+                of(**bad)
+
+    def test_secrets_and_volumes_and_images(self):
+        given = _options.spec_of(
+            ["x"],
+            {
+                "secrets": ["A", "B=VAR", "C:file", "D:/etc/d"],
+                "volumes": ["data:/mnt/data:ro"],
+                "image": "python",
+            },
+        )["surroundings"]
+        self.assertEqual(
+            given["secrets"],
+            [
+                {"name": "A", "variable": "A"},
+                {"name": "B", "variable": "VAR"},
+                {"name": "C", "file": "/run/secrets/C"},
+                {"name": "D", "file": "/etc/d"},
+            ],
+        )
+        self.assertEqual(given["volumes"][0]["read_only"], True)
+        self.assertEqual(given["image"], "docker.io/library/python:latest")
+        with self.assertRaises(_options.InvalidOption) as refused:
+            _options.spec_of(["x"], {"secrets": ["KEY=hunter2"]})
+        self.assertNotIn("hunter2", str(refused.exception), "a value is never shown")
+
+    def test_credentials_stay_here(self):
+        for name in ("AWS_REGION", "HF_TOKEN", "db_password", "MY_API_KEY", "SSH_AUTH_SOCK"):
+            self.assertTrue(_options.looks_like_credential(name), name)
+        for name in ("PATH", "TOKENIZERS_PARALLELISM", "HOME"):
+            self.assertFalse(_options.looks_like_credential(name), name)
+
+
+class Files(unittest.TestCase):
+    def test_ignore_rules(self):
+        ignore = _files.Ignore()
+        ignore.add("", "*.log\n!keep.log\n/top\nbuild/\na/**/z\n# comment\n[ab].txt\n")
+        ignore.add("sub", "local\n")
+        for path, directory, verdict in (
+            ("x.log", False, True),
+            ("deep/x.log", False, True),
+            ("keep.log", False, False),
+            ("top", False, True),
+            ("sub/top", False, None),
+            ("build", True, True),
+            ("build", False, None),
+            ("a/b/c/z", False, True),
+            ("a/z", False, True),
+            ("a.txt", False, True),
+            ("c.txt", False, None),
+            ("sub/local", False, True),
+            ("local", False, None),
+        ):
+            self.assertEqual(ignore.verdict(path, directory), verdict, path)
+
+    def test_trees(self):
+        tree = _files.Tree()
+        tree.add_bytes("b/c", b"x" * 5_000_000)
+        tree.add_bytes("b-d", b"")
+        entries = list(_files._entries(tree.encode()))
+        self.assertEqual([e.path for e in entries], ["b", "b/c", "b-d"])
+        self.assertEqual([len(e.pieces) for e in entries], [0, 2, 0])
+        with tempfile.TemporaryDirectory() as place:
+            with open(os.path.join(place, "f"), "wb") as file:
+                file.write(b"one")
+            scanned = _files.scan(place)
+            digest = scanned.entries["f"].pieces[0]
+            self.assertEqual(scanned.piece(digest), b"one")
+            with open(os.path.join(place, "f"), "wb") as file:
+                file.write(b"two")
+            with self.assertRaisesRegex(billow.Error, "changed while it was read"):
+                scanned.piece(digest)
+
+    def test_unsafe_trees_are_refused(self):
+        for path, target in (("../x", ""), ("/x", ""), ("a//b", ""), ("x", "../y"), ("x", "/y")):
+            entry = _files.Entry(path, "l" if target else "f", target=target)
+            tree = _files.Tree({path: entry})
+            with self.assertRaisesRegex(billow.Error, "unsafe"):
+                list(_files._entries(tree.encode()))
+
+
+class Wire(unittest.TestCase):
+    def values(self):
+        big = pickle.PickleBuffer(bytearray(b"ab" * 100_000))
+        return [1, "text", ("", (1, 2), {"a": [None, 2.5]}), lambda x: x + 1, {"big": big}]
+
+    def test_there_and_back(self):
+        packed = [_wire.pack(value) for value in self.values()]
+        self.assertEqual([len(each.buffers) for each in packed], [0, 0, 0, 0, 1])
+        ids = [bytes([i]) * 16 for i in range(len(packed))]
+        pieces = _wire.request_body([(ids[i], i + 1, each) for i, each in enumerate(packed)])
+        calls = _wire.read_calls(body_of(b"".join(pieces)))
+        self.assertEqual([(c.id, c.attempt) for c in calls], [(ids[i], i + 1) for i in range(5)])
+        back = [_wire.unpack(c.data, c.buffers) for c in calls]
+        self.assertEqual(back[:3], self.values()[:3])
+        self.assertEqual(back[3](1), 2)
+        self.assertEqual(bytes(back[4]["big"]), b"ab" * 100_000)
+
+    def test_damaged_requests_are_refused(self):
+        whole = b"".join(_wire.request_body([(b"i" * 16, 1, _wire.pack(v)) for v in self.values()]))
+        chance = random.Random(7)
+        accepted = 0
+        for _ in range(400):
+            data = bytearray(whole[: chance.randrange(len(whole))])
+            for _ in range(chance.randrange(4)):
+                if data:
+                    data[chance.randrange(min(len(data), 200))] = chance.randrange(256)
+            try:
+                _wire.read_calls(body_of(bytes(data)))
+                accepted += 1
+            except (ValueError, OSError, MemoryError, struct.error):
+                pass
+        self.assertLess(accepted, 5)
+
+    def test_exceptions_that_cannot_be_built(self):
+        class Odd(Exception):
+            def __init__(self, a, b):
+                super().__init__(f"{a}{b}")
+
+        problem, text = _wire.load_failure(_wire.pack_failure(Odd(1, 2), "trace").data)
+        self.assertIsInstance(problem, billow.RemoteError)
+        self.assertIn("Odd", problem.type_name)
+        self.assertEqual(text, "trace")
+        again = pickle.loads(pickle.dumps(problem))
+        self.assertEqual((again.type_name, again.traceback), (problem.type_name, "trace"))
+
+
+class Http(unittest.TestCase):
+    def answer(self, data):
+        here, there = socket.socketpair()
+        there.sendall(data)
+        there.close()
+        connection = object.__new__(_http.Connection)
+        connection._sock = here
+        connection.stream = _http.Stream(here)
+        connection.usable = False
+        return connection, connection._head()
+
+    def test_bodies(self):
+        for data, expected, usable in (
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc", b"abc", True),
+            (
+                (
+                    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+                    b"2;x=y\r\nab\r\n1\r\nc\r\n0\r\nT: 1\r\n\r\n"
+                ),
+                b"abc",
+                True,
+            ),
+            (b"HTTP/1.1 200 OK\r\n\r\nabc", b"abc", False),
+            (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No\r\n\r\n", b"", True),
+            (b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", b"", False),
+        ):
+            connection, response = self.answer(data)
+            self.assertEqual(response.read(), expected)
+            self.assertEqual(connection.usable, usable, data)
+
+    def test_broken_answers(self):
+        for data in (
+            b"",
+            b"SSH-2.0-x\r\n",
+            b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
+            b"x" * 70_000,
+        ):
+            with self.assertRaises(_http.BrokenAnswer):
+                self.answer(data)[1].read()
+
+    def test_addresses(self):
+        self.assertEqual(_http.parse_address("https://h:7070").text, "https://h:7070")
+        self.assertEqual(_http.parse_address("unix:///a/b").unix_path, "/a/b")
+        self.assertTrue(_http.parse_address("http://127.0.0.1:1").is_local)
+        self.assertFalse(_http.parse_address("http://10.0.0.1:1").is_local)
+        for bad in ("ftp://x", "http://", "http://h:port"):
+            with self.assertRaises(ConnectionFailed):
+                _http.parse_address(bad)
+
+
+if __name__ == "__main__":
+    unittest.main()
