@@ -82,6 +82,7 @@ Helper make_helper(std::vector<std::string> args,
   out.argv.insert(out.argv.begin(), {executable_dir() + "/billow", "box"});
   out.env = helper_env();
   out.identity = identity_of(user);
+  out.cgroups = control.cgroups;
   out.cancelled = control.cancelled;
   out.what = std::move(what);
   out.quiet_max = control.quiet_max;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "agent/content/content_fetch.h"
 #include "agent/isolate/users.h"
@@ -17,8 +18,10 @@
 
 namespace billow::agent {
 
-// How long a fetch may make no progress, how it is cancelled, and where its progress is reported.
+// Where a fetch runs, how long it may make no progress, how it is cancelled, and where its progress
+// is reported.
 struct FetchControl {
+  std::vector<std::string> cgroups;  // of a FetchPlace
   Duration quiet_max;
   std::shared_ptr<std::atomic<bool>> cancelled;
   std::function<void(std::string)> note;

@@ -145,7 +145,7 @@ Result<std::string> Containers::store_of(const UserRecord& user) {
   return work.below(relative);
 }
 
-std::function<Containers::Fetched()> Containers::make_fetch(
+std::function<Containers::Fetched(const FetchPlace&)> Containers::make_fetch(
     const wire::agent_v1::Start& start,
     const UserRecord& user,
     const std::string& store,
@@ -161,24 +161,26 @@ std::function<Containers::Fetched()> Containers::make_fetch(
     case ContainerNetwork::none:
       plan.no_network = true;
   }
-  const FetchControl control{options_.quiet_max, cancelled,
-                             [this, task, cancelled](std::string text) {
-                               note(task, cancelled, std::move(text));
-                             }};
+  FetchControl control{
+      {}, options_.quiet_max, cancelled, [this, task, cancelled](std::string text) {
+        note(task, cancelled, std::move(text));
+      }};
   const ContentSource source = options_.head ? options_.head() : ContentSource{};
   if (asked.image.empty())
-    return
-        [plan, control,
-         request = EnvironmentRequest{asked.environment, asked.environment_digest, store, plan.key,
-                                      user, source, options_.environment_bytes_max}]() -> Fetched {
-          const auto found = BILLOW_TRY(fetch_environment(request, control));
-          if (!found)
-            return std::nullopt;
-          return prepare_environment(plan, *found, request.digest);
-        };
+    return [plan, control,
+            request = EnvironmentRequest{asked.environment, asked.environment_digest, store,
+                                         plan.key, user, source, options_.environment_bytes_max}](
+               const FetchPlace& place) mutable -> Fetched {
+      control.cgroups = place.groups();
+      const auto found = BILLOW_TRY(fetch_environment(request, control));
+      if (!found)
+        return std::nullopt;
+      return prepare_environment(plan, *found, request.digest);
+    };
   return [plan, control, task, source,
-          request = ImageRequest{asked.image, store, plan.key, user,
-                                 options_.image_bytes_max}]() mutable -> Fetched {
+          request = ImageRequest{asked.image, store, plan.key, user, options_.image_bytes_max}](
+             const FetchPlace& place) mutable -> Fetched {
+    control.cgroups = place.groups();
     const auto found = BILLOW_TRY(fetch_image(request, control));
     if (!found)
       return std::nullopt;
@@ -249,8 +251,12 @@ void Containers::begin_next() {
     wanted->second.begun = true;
     const auto cancelled = wanted->second.cancelled;
     const Status queued = workers_->submit(
-        [fetch = wanted->second.fetch, cancelled]() -> Fetched {
-          return *cancelled ? Fetched(fail(Code::unavailable, "cancelled")) : fetch();
+        [fetch = wanted->second.fetch, cancelled, place = callbacks_.place,
+         task = item->task]() -> Fetched {
+          if (*cancelled)
+            return fail(Code::unavailable, "cancelled");
+          const FetchPlace here = BILLOW_TRY(place(task));
+          return fetch(here);
         },
         [this, item = *item, cancelled](Fetched prepared) {
           fetched(item, cancelled, std::move(prepared));

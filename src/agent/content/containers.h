@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "agent/content/content_fetch.h"
+#include "agent/isolate/fetch_place.h"
 #include "agent/isolate/secret_files.h"
 #include "agent/isolate/task_spec.h"
 #include "agent/isolate/users.h"
@@ -46,6 +47,8 @@ class Containers {
   struct Callbacks {
     // What a task waits for; empty: it no longer waits.
     std::function<void(TaskId, std::string)> note;
+    // The control groups for what fetches for a task.
+    std::function<Result<FetchPlace>(TaskId)> place;
   };
   Containers(net::Loop& loop, Options options, Callbacks callbacks);
   ~Containers();
@@ -92,16 +95,17 @@ class Containers {
   struct Wanted {
     FairQueue::Item item;
     std::shared_ptr<std::atomic<bool>> cancelled;
-    std::function<Fetched()> fetch;  // runs on a worker
+    std::function<Fetched(const FetchPlace&)> fetch;  // runs on a worker
     Done done;
     bool begun = false;
     SteadyTime busy_since;  // zero: no other process holds the store
     net::Timer again;
   };
-  std::function<Fetched()> make_fetch(const wire::agent_v1::Start& start,
-                                      const UserRecord& user,
-                                      const std::string& store,
-                                      std::shared_ptr<std::atomic<bool>> cancelled);
+  std::function<Fetched(const FetchPlace&)> make_fetch(
+      const wire::agent_v1::Start& start,
+      const UserRecord& user,
+      const std::string& store,
+      std::shared_ptr<std::atomic<bool>> cancelled);
   void note(TaskId task, const std::shared_ptr<std::atomic<bool>>& cancelled, std::string text);
   void begin_next();
   void fetched(const FairQueue::Item& item,

@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
+
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/text.h"
@@ -14,6 +16,8 @@ namespace {
 
 constexpr std::int64_t cpu_period_us = 100'000;
 constexpr std::int64_t least_fair_mib = 4096;
+constexpr std::int64_t fetch_memory_mib = 4096;  // files that are written count, and can be evicted
+constexpr std::int64_t fetch_processes_max = 1024;
 constexpr const char* no_mount_why = "no cgroup hierarchy with this controller is mounted";
 constexpr const char* no_mount_hint =
     "boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1) or mount the controller";
@@ -142,7 +146,9 @@ void Cgroups::probe_v2(const std::string& mount) {
 Cgroups Cgroups::detect(Options options) {
   Cgroups c;
   c.name_ = options.name;
-  c.leaf_ = options.owner.empty() ? "/task-" : "/" + options.owner + "-task-";
+  const std::string owner = options.owner.empty() ? "" : options.owner + "-";
+  c.leaf_ = "/" + owner + "task-";
+  c.fetch_leaf_ = "/" + owner + "fetch-";
   c.cpu_missing_ = c.memory_missing_ = c.pids_missing_ = {no_mount_why, no_mount_hint};
   std::string v2_mount;
   Missing freezer_missing;
@@ -170,12 +176,37 @@ Cgroups Cgroups::detect(Options options) {
   }
   if (!v2_mount.empty())
     c.probe_v2(v2_mount);
+  if (!options.owner.empty())
+    c.remove_fetch_leftovers();
   return c;
 }
 
+// Those of an agent that was killed: their processes ended with it.
+void Cgroups::remove_fetch_leftovers() const {
+  std::vector<std::string> parents = {v2_parent_};
+  for (const auto& [controller, parent] : v1_parents_)
+    parents.push_back(parent);
+  for (const std::string& parent : parents) {
+    std::error_code ec;
+    for (std::filesystem::directory_iterator at(parent, ec), end; !ec && at != end;
+         at.increment(ec))
+      if (at->path().native().starts_with(parent + fetch_leaf_))
+        ::rmdir(at->path().c_str());
+  }
+}
+
 Result<TaskCgroup> Cgroups::create(TaskId id, const CgroupLimits& limits) const {
+  return create_leaf(leaf_ + std::to_string(id.value), limits);
+}
+
+Result<TaskCgroup> Cgroups::create_for_fetch(TaskId id) const {
+  return create_leaf(
+      fetch_leaf_ + std::to_string(id.value),
+      {.cpu_milli = 0, .mem_mib = fetch_memory_mib, .pids_max = fetch_processes_max});
+}
+
+Result<TaskCgroup> Cgroups::create_leaf(const std::string& leaf, const CgroupLimits& limits) const {
   TaskCgroup group;
-  const std::string leaf = leaf_ + std::to_string(id.value);
   auto make = [&](const std::string& parent) -> Result<std::string> {
     const std::string path = parent + leaf;
     if (const int error = make_dir(path))

@@ -72,6 +72,9 @@ class Cgroups {
   // Creates the groups of a task. A v1 group is created only for a limit that was asked for,
   // because entering one pauses the kernel.
   Result<TaskCgroup> create(TaskId id, const CgroupLimits& limits) const;
+  // The groups of the programs that fetch what a task needs, before it starts: with limits of their
+  // own, because the task's may be too low for them.
+  Result<TaskCgroup> create_for_fetch(TaskId id) const;
   // The existing groups of a task: for adoption and cleaning up.
   TaskCgroup find(TaskId id) const;
   // The task whose v2 group has this path, or contains it, as /proc/PID/cgroup shows it.
@@ -87,6 +90,8 @@ class Cgroups {
   struct Missing {
     std::string why, hint;
   };
+  Result<TaskCgroup> create_leaf(const std::string& leaf, const CgroupLimits& limits) const;
+  void remove_fetch_leftovers() const;
   std::string v1_parent(const char* controller) const;
   void probe_v1(const char* controller,
                 const std::string& mount,
@@ -99,7 +104,7 @@ class Cgroups {
   std::string v2_parent_;                                        // ".../billow", writable
   std::vector<std::pair<std::string, std::string>> v1_parents_;  // controller → ".../billow"
   Missing cpu_missing_, memory_missing_, pids_missing_;
-  std::string name_, leaf_;
+  std::string name_, leaf_, fetch_leaf_;
 };
 
 }  // namespace billow::agent

@@ -69,6 +69,7 @@ Result<int> run_helper(const Helper& helper) {
   request.env = helper.env;
   request.cwd = "/";
   request.identity = helper.identity;
+  request.cgroups = helper.cgroups;
   request.in = helper.input >= 0 ? helper.input : process::null_device;
   request.out = out.write.get();
   request.group = process::Group::session;

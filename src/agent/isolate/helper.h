@@ -19,6 +19,7 @@ struct Helper {
   std::vector<std::string> argv;     // argv[0] is a path
   std::vector<std::string> env;      // NAME=value
   std::optional<Identity> identity;  // none: as the agent
+  std::vector<std::string> cgroups;  // directories of the control groups in which it runs
   int input = -1;                    // its standard input; -1: none
   std::function<void(std::string_view line)> line;
   std::shared_ptr<std::atomic<bool>> cancelled;  // when set, it is killed

@@ -103,9 +103,15 @@ Tasks::Tasks(net::Loop& loop,
                    .environment_bytes_max = options_.environment_bytes_max,
                    .image_bytes_max = options_.image_bytes_max,
                    .quiet_max = options_.pull_patience},
-                  {.note = [this](TaskId task, std::string text) {
-                    callbacks_.event(task_event::Waiting{task, std::move(text)});
-                  }}) {
+                  {.note =
+                       [this](TaskId task, std::string text) {
+                         callbacks_.event(task_event::Waiting{task, std::move(text)});
+                       },
+                   .place =
+                       [this](TaskId task) {
+                         return FetchPlace::create(cgroups_, task,
+                                                   network_guard_ ? &*network_guard_ : nullptr);
+                       }}) {
   if (!options_.allow_metadata) {
     if (auto guard = NetworkGuard::create())
       network_guard_ = std::move(*guard);
