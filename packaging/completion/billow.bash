@@ -1380,7 +1380,7 @@ _billow() {
         --images-max) return ;;
         --pull-patience) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--token --token-file --insecure --node-name --label --data --sim --only-gpus --allow-mig-changes --in-allocation --cache-max --reclaim-notices --metadata-url --files-max --images-max --pull-patience --allow-metadata --register-only --log-json --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--token --token-file --insecure --node-name --label --data --sim --only-gpus --allow-mig-changes --in-allocation --cache-max --reclaim-notices --metadata-url --files-max --images-max --pull-patience --allow-metadata --allow-namespaces --register-only --log-json --help -h" -- "$cur")); return; fi
       return ;;
     "check gpus")
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --help -h" -- "$cur")); return; fi
@@ -1457,7 +1457,7 @@ _billow() {
         --backup-every) return ;;
         --backup-keep) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --vault-arena --allow-mig-changes --images-max --pull-patience --allow-metadata --secrets-key --notify-command --label -l --gateway --gateway-user --webhook-host --no-agent --tls --tls-cert --tls-key --tls-name --store --store-file --standby --files-dir --backup-dir --backup-every --backup-keep --plain-http --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --vault-arena --allow-mig-changes --images-max --pull-patience --allow-metadata --allow-namespaces --secrets-key --notify-command --label -l --gateway --gateway-user --webhook-host --no-agent --tls --tls-cert --tls-key --tls-name --store --store-file --standby --files-dir --backup-dir --backup-every --backup-keep --plain-http --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
       return ;;
     "down")
       case $prev in
@@ -1481,7 +1481,7 @@ _billow() {
         --pool) return ;;
         --end-command) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--head --token-file --data --sim --vault-arena --allow-mig-changes --images-max --pull-patience --allow-metadata --node-name --label -l --metrics --pool --bills --end-command --log-json --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--head --token-file --data --sim --vault-arena --allow-mig-changes --images-max --pull-patience --allow-metadata --allow-namespaces --node-name --label -l --metrics --pool --bills --end-command --log-json --help -h" -- "$cur")); return; fi
       return ;;
     "doctor")
       case $prev in
@@ -1489,7 +1489,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--sim --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--sim --isolation --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "store migrate")
       case $prev in

@@ -194,6 +194,8 @@ Result<Json> make_bundle(const Plan& plan, const BundleParts& parts) {
   argv.insert(argv.end(), rest.begin(), rest.end());
   if (argv.empty())
     return fail(Code::invalid, "the image has no default command", "give a command after --");
+  if (plan.refused_calls != 0)
+    argv.insert(argv.begin(), {as_user_path, confine_word, std::to_string(plan.refused_calls)});
   if (const ImageUser user = BILLOW_TRY(user_of(plan.config.user, parts.passwd, parts.groups));
       !user.root())
     argv.insert(argv.begin(), {as_user_path, std::to_string(user.uid), std::to_string(user.gid)});

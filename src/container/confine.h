@@ -1,6 +1,8 @@
 // The filters on system calls for the programs of a container.
 #pragma once
 
+#include <cstdint>
+
 #include "base/result.h"
 
 namespace billow::container {
@@ -10,5 +12,8 @@ namespace billow::container {
 // such a file would there give the rights of its owner, the job's user or root, to whoever executes
 // it.
 Status forbid_privileged_files();
+
+// Refuses system calls to this process and its descendants: CallRules, as bits.
+Status confine(std::uint32_t groups);
 
 }  // namespace billow::container

@@ -13,7 +13,8 @@ inline constexpr const char* plan_variable = "BILLOW_BOX_PLAN";
 // Paths inside the container: the program that switches to the image's user and that is its first
 // process, and the GPU driver's libraries.
 inline constexpr const char* as_user_path = "/usr/lib/billow/billow-as-user";
-inline constexpr const char* init_word = "init";  // its argument as the first process
+inline constexpr const char* init_word = "init";        // its argument as the first process
+inline constexpr const char* confine_word = "confine";  // and to refuse system calls
 inline constexpr const char* shared_memory = "/dev/shm";
 inline constexpr const char* driver_dir = "/usr/lib/billow-driver";
 
@@ -101,6 +102,8 @@ struct Plan {
   bool shared = false;
   // The unprivileged user of the node that is root in a container of root; 0: the job's own user.
   std::uint32_t outside_uid = 0, outside_gid = 0;
+  // System calls that are refused to the job: CallRules of process/call_filter_linux.h, as bits.
+  std::uint32_t refused_calls = 0;
   bool operator==(const Plan&) const = default;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
@@ -122,6 +125,7 @@ struct Plan {
     v("shared", s.shared);
     v("outside_uid", s.outside_uid);
     v("outside_gid", s.outside_gid);
+    v("refused_calls", s.refused_calls);
   }
 };
 

@@ -77,8 +77,10 @@ Status check_command(const std::string& root, const Json& process) {
     return at < words.size() && words[at].str_or("") == word;
   };
   std::size_t first = is(0, as_user_path) && is(1, init_word) ? 2 : 0;
-  if (is(first, as_user_path))
+  if (is(first, as_user_path) && !is(first + 1, confine_word))
     first += 3;  // a uid and a gid follow
+  if (is(first, as_user_path))
+    first += 3;  // "confine" and a number
   const std::string command(first < words.size() ? words[first].str_or("") : "");
   if (command.empty())
     return fail(Code::invalid, "neither the image nor the job names a command",
@@ -317,6 +319,7 @@ Status run_on_machine(const Plan& plan,
     return fail_errno(here, errno);  // a mount may have hidden it
   std::vector<std::string> variables = env;
   variables.insert(variables.end(), plan.env.begin(), plan.env.end());
+  BILLOW_TRY_VOID(confine(plan.refused_calls));
   return process::replace_this_program({.argv = command, .env = std::move(variables)});
 }
 

@@ -19,6 +19,7 @@
 #include <cstring>
 
 #include "process/become_linux.h"
+#include "process/call_filter_linux.h"
 #include "process/each_entry_linux.h"
 #include "process/fork.h"
 
@@ -150,7 +151,7 @@ void become(const Parts& parts) {
   if (low_ports)
     if (const char* step = keep_low_ports())
       give_up(parts, step);
-  if (request.identity || request.no_new_privs)
+  if (request.identity || request.no_new_privs || request.refused_calls != 0)
     if (const char* step = forbid_new_privileges())
       give_up(parts, step);
   // After the change of user, which clears it.
@@ -159,6 +160,9 @@ void become(const Parts& parts) {
   if (!request.cwd.empty() && ::chdir(request.cwd.c_str()) != 0 &&
       !(request.cwd_or_root && ::chdir("/") == 0))
     give_up(parts, "enter the directory");
+  if (request.refused_calls != 0)
+    if (const char* step = refuse_calls(request.refused_calls))
+      give_up(parts, step);
 }
 
 [[noreturn]] void run_child(const Parts& parts) {

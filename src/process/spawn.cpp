@@ -72,7 +72,7 @@ Result<Streams> prepare_streams(const Spawn& request) {
 bool needs_fork(const Spawn& r) {
   return r.body || !r.cwd.empty() || r.identity || !r.cgroups.empty() || r.namespaces.pid > 0 ||
          r.terminal >= 0 || r.signals != Signals::reset || r.on_parent_death != 0 ||
-         r.no_new_privs || r.whole_tree || r.detached || r.open_files != 0;
+         r.no_new_privs || r.refused_calls != 0 || r.whole_tree || r.detached || r.open_files != 0;
 }
 
 Result<int> posix_spawn_child(const Prepared& prepared) {

@@ -72,6 +72,9 @@ struct Spawn {
   Signals signals = Signals::reset;
   int on_parent_death = 0;  // signal the child gets when the thread that started it ends
   bool no_new_privs = false;
+  // System calls that are refused to it: CallRules of call_filter_linux.h, as bits. Sets
+  // no_new_privs.
+  std::uint32_t refused_calls = 0;
   // All descendants are killed when the child ends or its deadline passes, also those that left its
   // process group or session. Our descriptors and a small process are kept for it meanwhile.
   bool whole_tree = false;

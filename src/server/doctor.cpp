@@ -5,6 +5,7 @@
 
 #include "agent/isolate/cgroup.h"
 #include "agent/isolate/device_guard.h"
+#include "agent/isolate/escape_tries.h"
 #include "agent/isolate/network_guard.h"
 #include "agent/isolate/sandbox.h"
 #include "base/file.h"
@@ -21,6 +22,8 @@ namespace {
 
 constexpr OptionSpec doctor_options[] = {
     {"sim", 0, "SPEC", "check simulated GPUs instead of the driver's"},
+    {"isolation", 0, nullptr,
+     "try to get out of a job, the way a job of another user would, and show what was refused"},
 };
 
 struct Finding {
@@ -102,6 +105,19 @@ void check_head(std::vector<Finding>& out, const std::string& data_dir) {
                    "chooses a free port"});
 }
 
+void check_isolation(std::vector<Finding>& out) {
+  const auto tries = agent::try_escapes();
+  if (!tries) {
+    out.push_back({"problem", "isolation cannot be checked: " + tries.error().message, ""});
+    return;
+  }
+  for (const agent::EscapeTry& one : *tries)
+    if (one.held)
+      out.push_back({"ok", fmt::format("refused: {} ({})", one.name, one.answer), ""});
+    else
+      out.push_back({"problem", "a job can " + one.name, "see docs/access.md"});
+}
+
 int cmd_doctor(const Parsed& parsed) {
   std::vector<Finding> findings;
   const auto meant = meant_data_directory(parsed.get("data"));
@@ -112,6 +128,8 @@ int cmd_doctor(const Parsed& parsed) {
   check_node(findings);
   check_disk(findings, data_dir);
   check_head(findings, data_dir);
+  if (parsed.has("isolation"))
+    check_isolation(findings);
   bool problem = false;
   Json list = Json::array();
   for (const Finding& f : findings) {

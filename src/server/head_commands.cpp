@@ -36,15 +36,14 @@ constexpr OptionSpec up_options[] = {
      "host memory for suspended jobs' GPU memory, e.g. 64G (default: half of the memory, at most "
      "that of the GPUs; 0: none)"},
     {"allow-mig-changes", 0, nullptr,
-     "create and remove MIG instances on this machine as jobs need them (on GPUs whose MIG mode is "
-     "on)"},
+     "create and remove MIG instances as jobs need them (on GPUs whose MIG mode is on)"},
     {"images-max", 0, "SIZE", images_max_help},
     {"pull-patience", 0, "T", pull_patience_help},
     {"allow-metadata", 0, nullptr, allow_metadata_help},
+    {"allow-namespaces", 0, nullptr, allow_namespaces_help},
     {"secrets-key", 0, "FILE",
-     "key that encrypts secrets (default: secrets.key in the data directory); heads of one store "
-     "share it",
-     false, Completes::file},
+     "key that encrypts secrets (default: DATA/secrets.key); heads of one store share it", false,
+     Completes::file},
     {"notify-command", 0, "CMD",
      "command to run for each notice (budgets, idle jobs, failures, health); it gets the notice as "
      "JSON on stdin"},
@@ -104,6 +103,7 @@ constexpr OptionSpec agent_options[] = {
     {"images-max", 0, "SIZE", images_max_help},
     {"pull-patience", 0, "T", pull_patience_help},
     {"allow-metadata", 0, nullptr, allow_metadata_help},
+    {"allow-namespaces", 0, nullptr, allow_namespaces_help},
     {"node-name", 0, "NAME", "name of the node"},
     {"label", 'l', "K=V",
      "label of the node: region, zone, rack, switch, fabric, placement-group, pool, or any other",

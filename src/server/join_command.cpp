@@ -59,6 +59,7 @@ constexpr OptionSpec join_options[] = {
     {"images-max", 0, "SIZE", images_max_help},
     {"pull-patience", 0, "T", pull_patience_help},
     {"allow-metadata", 0, nullptr, allow_metadata_help},
+    {"allow-namespaces", 0, nullptr, allow_namespaces_help},
     {"check", 0, nullptr,
      "ask the head whether it knows this machine, and exit: 0 if it does, else 1"},
     {"register-only", 0, nullptr,

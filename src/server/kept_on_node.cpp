@@ -34,6 +34,9 @@ Status read_kept_on_node(const Parsed& parsed, agent::NodeOptions& options) {
   if (const char* set = ::getenv("BILLOW_ALLOW_METADATA");
       parsed.has("allow-metadata") || (set && std::string_view(set) == "1"))
     options.allow_metadata = true;
+  if (const char* set = ::getenv("BILLOW_ALLOW_NAMESPACES");
+      parsed.has("allow-namespaces") || (set && std::string_view(set) == "1"))
+    options.allow_namespaces = true;
   if (const std::string text = given(parsed, "pull-patience", "BILLOW_PULL_PATIENCE");
       !text.empty()) {
     const auto patience = parse_duration(text);
@@ -53,6 +56,8 @@ Status pass_kept_on_node(const Parsed& parsed) {
     ::setenv("BILLOW_IMAGES_MAX", parsed.get("images-max").c_str(), 1);
   if (parsed.has("allow-metadata"))
     ::setenv("BILLOW_ALLOW_METADATA", "1", 1);
+  if (parsed.has("allow-namespaces"))
+    ::setenv("BILLOW_ALLOW_NAMESPACES", "1", 1);
   if (parsed.has("pull-patience"))
     ::setenv("BILLOW_PULL_PATIENCE", parsed.get("pull-patience").c_str(), 1);
   return {};

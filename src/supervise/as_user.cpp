@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "process/become_linux.h"
+#include "process/call_filter_linux.h"
 #include "supervise/sys.h"
 
 extern char** environ;
@@ -29,10 +31,30 @@ bool is_number(const char* text) {
   return true;
 }
 
+constexpr int container_failed = 125, not_executable = 126, not_found = 127;
+
+int become(char** argv) {
+  execvpe(argv[0], argv, environ);
+  return complain(argv[0], errno, errno == ENOENT || errno == ENOTDIR ? not_found : not_executable);
+}
+
 }  // namespace
 
+int confine_command(int argc, char** argv) {
+  if (argc < 4 || !is_number(argv[2]))
+    return complain("billow-as-user confine NUMBER COMMAND", EINVAL, container_failed);
+  std::uint32_t groups = 0;
+  for (const char* digit = argv[2]; *digit != 0; ++digit)
+    groups = groups * 10 + static_cast<std::uint32_t>(*digit - '0');
+  const char* failed = process::forbid_new_privileges();
+  if (failed == nullptr)
+    failed = process::refuse_calls(groups);
+  if (failed != nullptr)
+    return complain(failed, errno, container_failed);
+  return become(argv + 3);
+}
+
 int become_image_user(int argc, char** argv) {
-  constexpr int container_failed = 125, not_executable = 126, not_found = 127;
   if (argc < 4 || !is_number(argv[1]) || !is_number(argv[2]))
     return complain("billow-as-user UID GID COMMAND", EINVAL, container_failed);
   if (unshare(CLONE_NEWUSER) != 0)
@@ -46,9 +68,7 @@ int become_image_user(int argc, char** argv) {
     return complain("the image's user could not be set up", error, container_failed);
   if (const int error = write_small("/proc/self/gid_map", groups.data))
     return complain("the image's user could not be set up", error, container_failed);
-  execvpe(argv[3], argv + 3,
-          environ);  // not as root: all capabilities end here
-  return complain(argv[3], errno, errno == ENOENT || errno == ENOTDIR ? not_found : not_executable);
+  return become(argv + 3);  // not as root: all capabilities end here
 }
 
 }  // namespace billow::supervise

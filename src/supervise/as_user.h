@@ -15,4 +15,9 @@ inline constexpr const char* as_user_name = "billow-as-user";
 // not.
 int become_image_user(int argc, char** argv);
 
+inline constexpr char confine_word[] = "confine";
+// `billow-as-user confine NUMBER COMMAND [ARG…]`: the same, with the system calls refused that the
+// number names (CallRules of process/call_filter_linux.h).
+int confine_command(int argc, char** argv);
+
 }  // namespace billow::supervise

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "process/become_linux.h"
+#include "process/call_filter_linux.h"
 #include "supervise/binds.h"
 #include "supervise/private_dev.h"
 #include "supervise/sys.h"
@@ -164,6 +165,9 @@ void connect_io(const Io& io, int failure) {
   if (chdir(spec.cwd) != 0)
     give_up(failure, errno, "enter the working directory ", spec.cwd);
   process::reset_signals();
+  if (spec.refused_calls != 0)
+    if (const char* step = process::refuse_calls(spec.refused_calls))
+      give_up(failure, errno, step);
   const int error = exec_search(spec);
   give_up(failure, error, "exec ", spec.argv[0]);
 }

@@ -73,8 +73,9 @@ Spec spec;
 int main(int argc, char** argv) {
   if (const char* slash = argc > 0 ? strrchr(argv[0], '/') : nullptr;
       slash != nullptr && strcmp(slash + 1, as_user_name) == 0)
-    return argc > 1 && strcmp(argv[1], init_word) == 0 ? run_as_init(argc, argv)
-                                                       : become_image_user(argc, argv);
+    return argc > 1 && strcmp(argv[1], init_word) == 0      ? run_as_init(argc, argv)
+           : argc > 1 && strcmp(argv[1], confine_word) == 0 ? confine_command(argc, argv)
+                                                            : become_image_user(argc, argv);
   if (argc != 2)
     return complain("usage: billow-supervise TASK_DIRECTORY", 0);
   umask(077);

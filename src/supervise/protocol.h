@@ -92,7 +92,8 @@ enum class SpecTag : std::uint16_t {
   oom_score_adj = 27,       // i32 for the job
   bind = 29,  // string "ro\nSOURCE\nPLACE" or "rw\n…", repeated: a directory mounted in the job's
               // own namespace
-  meta = 28,  // bytes: the agent's own notes; the supervisor ignores them
+  refused_calls = 30,  // u32: CallRules of process/call_filter_linux.h, as bits
+  meta = 28,           // bytes: the agent's own notes; the supervisor ignores them
 };
 
 // ---- log

@@ -166,6 +166,8 @@ const char* read_entry(const Entry& e, Spec* s) {
     case SpecTag::no_new_privs:
       s->no_new_privs = true;
       return nullptr;
+    case SpecTag::refused_calls:
+      return number(e, &s->refused_calls) ? nullptr : "spec: bad refused_calls";
     case SpecTag::oom_score_adj:
       return (s->has_oom_score_adj = number(e, &s->oom_score_adj)) ? nullptr
                                                                    : "spec: bad oom_score_adj";

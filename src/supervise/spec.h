@@ -51,6 +51,7 @@ struct Spec {
   std::uint32_t subscription;
   std::int32_t oom_score_adj;
   bool has_oom_score_adj;
+  std::uint32_t refused_calls;
 };
 
 // How many pointers decode_spec may need for a file of that size.

@@ -341,6 +341,7 @@ Status Containers::wrap_command(const Prepared& prepared,
   container::Plan plan = prepared.plan;
   plan.terminal = start.pty;
   plan.shared = works_together(start);
+  plan.refused_calls = in_memory.refused_calls;
   if (::geteuid() == 0 && !spec.identity) {
     const Identity outside = container_user(start.task);
     plan.outside_uid = outside.uid;

@@ -69,10 +69,12 @@ class Containers {
 
   // Whether the task has several containers on this node, which share what is otherwise each one's.
   static bool works_together(const wire::agent_v1::Start& start);
-  // The task's files in memory, which must also be visible in another root.
+  // The task's files in memory, which must also be visible in another root, and what is refused to
+  // its command.
   struct InMemory {
     const std::vector<SecretFiles::Written>& secrets;
     std::string shared;  // the /dev/shm of containers that work together; empty: each has its own
+    std::uint32_t refused_calls = 0;  // CallRules of process/call_filter_linux.h, as bits
   };
   // Completes the plan and adds it to a spec that is otherwise complete. `granted` are the indices
   // of the task's GPUs.

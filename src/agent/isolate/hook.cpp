@@ -68,6 +68,7 @@ Status run_hook(const Hook& hook) {
     request.cwd = place.cwd;
     request.cwd_or_root = true;
     request.namespaces.pid = place.pid;
+    request.refused_calls = place.refused_calls;
     return run_to_end(std::move(request), name, hook.patience);
   }
   // Our own program enters the image as the user, and then becomes the command.

@@ -17,6 +17,8 @@ struct JobPlace {
   int pid = 0;                       // a process of the job, whose namespaces are entered
   std::vector<std::string> env;      // of the job, without its secrets
   std::string cwd = "/";
+  // System calls that are refused as to the job (process/call_filter_linux.h).
+  std::uint32_t refused_calls = 0;
   // How the job's image is entered (container::Entry as JSON). Empty: the job runs on the node's
   // own file system.
   std::string image_entry;

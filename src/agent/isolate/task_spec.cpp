@@ -81,6 +81,8 @@ void write_isolation(Writer& w, const TaskSpec& spec) {
     w.mark(SpecTag::user_namespace);
   if (spec.no_new_privs)
     w.mark(SpecTag::no_new_privs);
+  if (spec.refused_calls != 0)
+    w.number(SpecTag::refused_calls, spec.refused_calls);
   for (const auto& limit : spec.resource_limits) {
     const struct {
       std::uint32_t resource, zero;

@@ -52,6 +52,7 @@ struct TaskSpec {
   int die_with_pid = 0;  // the task ends with this process; 0: with none
   supervise::Subscription subscription = supervise::Subscription::notify;
   bool no_new_privs = false;
+  std::uint32_t refused_calls = 0;  // CallRules of process/call_filter_linux.h, as bits
   std::string meta;  // the agent's own notes, read back with meta_of_spec
 };
 

@@ -217,6 +217,7 @@ Status NodeAgent::open_tasks() {
                        .image_bytes_max = options_.images_bytes_max,
                        .pull_patience = options_.pull_patience,
                        .allow_metadata = options_.allow_metadata,
+                       .allow_namespaces = options_.allow_namespaces,
                        .reach =
                            [this] {
                              return reach_of(link_->endpoint().address);

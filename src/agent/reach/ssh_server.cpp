@@ -97,6 +97,8 @@ process::Spawn request_of(const SshPlace& ssh, const std::string& sshd, const st
   out.cwd_or_root = true;
   out.identity = place.identity;
   out.cgroups = place.cgroups;
+  if (place.image_entry.empty())  // otherwise each session is confined inside the image
+    out.refused_calls = place.refused_calls;
   if (::geteuid() == 0)
     out.namespaces = {.pid = place.pid, .mount = place.image_entry.empty(), .network = true};
   out.group = process::Group::session;

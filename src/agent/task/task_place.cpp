@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "container/enter.h"
 #include "core/wire/codec.h"
+#include "process/call_filter_linux.h"
 
 namespace billow::agent {
 namespace {
@@ -80,6 +81,13 @@ std::optional<container::Plan> Tasks::image_plan(TaskId task) const {
   return std::nullopt;
 }
 
+std::uint32_t Tasks::refused_calls() const {
+  std::uint32_t groups = process::no_kernel_doors;
+  if (!options_.allow_namespaces)
+    groups |= process::no_namespaces;
+  return groups;
+}
+
 Result<JobPlace> Tasks::place_of(TaskId task) const {
   const TaskPlan* plan = suspender_.plan(task);
   if (!plan)
@@ -101,6 +109,8 @@ Result<JobPlace> Tasks::place_of(TaskId task) const {
   if (!group.v2.empty())
     place.cgroups.push_back(group.v2);
   place.pid = pids.front();
+  if (place.identity)
+    place.refused_calls = refused_calls();
   const auto image = image_plan(task);
   if (!image)
     return place;

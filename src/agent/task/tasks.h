@@ -55,8 +55,9 @@ class Tasks {
     std::uint64_t environment_bytes_max = 0;  // unpacked environments, for each user
     std::uint64_t image_bytes_max = 0;        // container images, for each user
     Duration pull_patience = limits::container_quiet_max;
-    bool allow_metadata = false;   // jobs may use the cloud's metadata service
-    std::function<Reach()> reach;  // how gateways reach replicas here; missing: from this machine
+    bool allow_metadata = false;    // jobs may use the cloud's metadata service
+    bool allow_namespaces = false;  // jobs may create user namespaces and mount in them
+    std::function<Reach()> reach;   // how gateways reach replicas here; missing: from this machine
   };
   struct Callbacks {
     std::function<void(const TaskEvent&)> event;
@@ -161,6 +162,7 @@ class Tasks {
   Result<Tunnels::Target> open_door(const wire::agent_v1::TunnelOpen& request);  // task_tunnels.cpp
   Result<Tunnels::Target> open_port(TaskId task, std::uint16_t port);
   ConnectAs network_user_of(TaskId task) const;
+  std::uint32_t refused_calls() const;
   Result<JobPlace> place_of(TaskId task) const;  // task_place.cpp
   std::optional<container::Plan> image_plan(TaskId task) const;
   void close_doors(TaskId task);

@@ -173,6 +173,8 @@ Status Tasks::furnish(Starting& s) {
     if (s.other_root() && Containers::works_together(s.start))
       in_memory.shared =
           BILLOW_TRY(secret_files_.make_shared_memory(memory_, s.start.task, s.user));
+    if (s.spec.identity || s.other_root())
+      in_memory.refused_calls = refused_calls();
     BILLOW_TRY_VOID(containers_.wrap_command(*s.prepared, s.start, numbers, in_memory, s.spec));
   }
   // A job that has the whole node has nothing between it and the hardware.
@@ -235,6 +237,9 @@ Status Tasks::specify(Starting& s, SteadyTime paid_until) {
   if (s.user.identity.uid != self.identity.uid) {
     spec.identity = s.user.identity;
     spec.no_new_privs = true;
+    // What makes a container needs namespaces; its command is confined when it is in it.
+    if (!s.prepared)
+      spec.refused_calls = refused_calls();
   }
   // An image has its own directories, and need not have this one.
   if (s.other_root() && !file_exists(spec.cwd))

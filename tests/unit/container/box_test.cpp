@@ -109,6 +109,15 @@ TEST(Bundle, StartsTheJobsCommandBehindTheImagesEntrypoint) {
   EXPECT_TRUE(process["noNewPrivileges"].bool_or(false));
   EXPECT_FALSE(make_bundle(
       plan, {.root = "/r", .command = {}, .env = {}, .passwd = ""}));  // whom it does not know
+  plan.refused_calls = 6;
+  const auto confined = make_bundle(
+      plan,
+      {.root = "/r", .command = {"x"}, .env = {}, .passwd = "app:x:5:5::/home/app:/bin/sh\n"});
+  EXPECT_EQ((*confined)["process"]["args"].dump(),
+            R"(["/usr/lib/billow/billow-as-user","init",)"
+            R"("/usr/lib/billow/billow-as-user","5","5",)"
+            R"("/usr/lib/billow/billow-as-user","confine","6","/entry","x"])");
+  plan.refused_calls = 0;
   plan.config.user = "";
   const auto own = make_bundle(
       plan, {.root = "/r", .command = {}, .env = {}, .passwd = "", .own_processes = false});

@@ -15,6 +15,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "process/call_filter_linux.h"
 #include "process/capture.h"
 
 namespace billow::process {
@@ -332,6 +333,22 @@ TEST(Capture, PassesInputAndKeepsWhatFits) {
   EXPECT_EQ(capture(shell("echo 123456"), {.input = {}, .bytes_max = 3})->out, "123");
   EXPECT_EQ(capture(shell("echo 123456"), {.input = {}, .bytes_max = 3, .keep_last = true})->out,
             "56\n");
+}
+
+TEST(Spawn, RefusesTheCallsThatWereNamed) {
+  const auto tried = [](std::uint32_t refused_calls) {
+    Spawn request;
+    request.body = [] {
+      return ::unshare(CLONE_NEWNS | CLONE_NEWUSER) == 0 ? 0 : errno;
+    };
+    request.refused_calls = refused_calls;
+    auto child = spawn(request);
+    EXPECT_TRUE(child);
+    return child->wait().code();
+  };
+  EXPECT_EQ(tried(no_namespaces), EPERM);
+  if (const int free = tried(0); free != 0)
+    GTEST_SKIP() << "namespaces are not available here anyway: " << free;
 }
 
 }  // namespace

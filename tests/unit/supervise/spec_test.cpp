@@ -45,6 +45,7 @@ agent::TaskSpec full_spec() {
   s.resource_limits = {{7, 1024, 4096}};
   s.nice = -5;
   s.oom_score_adj = 100;
+  s.refused_calls = 6;
   s.die_with_pid = 4711;
   return s;
 }
@@ -76,6 +77,7 @@ TEST(Spec, ReadsBackWhatWasWritten) {
   EXPECT_EQ(s.rlimits[0].hard, 4096u);
   EXPECT_EQ(s.nice, -5);
   EXPECT_EQ(s.die_with_pid, 4711);
+  EXPECT_EQ(s.refused_calls, 6u);
 }
 
 TEST(Spec, RefusesNonsenseInWordsForAUser) {

@@ -1,0 +1,23 @@
+// Tries on this machine to get out of a job, the way a job of another user would, for `billow
+// doctor
+// --isolation`: what the documentation promises is shown by the kernel that has to keep it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace billow::agent {
+
+struct EscapeTry {
+  std::string name;    // "create a user namespace"
+  bool held = true;    // it was refused
+  std::string answer;  // the error that was the answer; empty: none
+};
+// Each runs in a process of its own that is confined like a job: as the user nobody (if this is
+// root), without new privileges, with the system calls of jobs refused and in control groups with
+// the network guard. Changes nothing on the machine, also where a try succeeds.
+Result<std::vector<EscapeTry>> try_escapes();
+
+}  // namespace billow::agent
