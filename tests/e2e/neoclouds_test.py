@@ -32,7 +32,8 @@ class CloudRig(Rig):
         self.clouds = []
 
     def cloud(self, shape):
-        cloud = Cloud(shape, os.path.join(self.root, "cloud-" + shape.name), self.data)
+        place = os.path.join(self.root, f"cloud-{len(self.clouds)}")
+        cloud = Cloud(shape, place, self.data)
         self.clouds.append(cloud)
         return cloud
 
@@ -155,18 +156,37 @@ class Faults(Neoclouds):
         self.rig.gone(cloud)
         self.assertEqual(len(cloud.created), 1)
 
+    def repeated(self, what):
+        cloud = self.rig.cloud(fake_cloud.Lambda)
+        cloud.fault("create", what)
+        self.rig.add(cloud)
+        self.rig.ok("run", "--gpus", 1, "--", "true", timeout=90)
+        asked = [r for r in cloud.requests if r["path"].endswith("/launch")]
+        self.assertEqual(len(asked), 2)
+        self.rig.gone(cloud)
+        self.assertEqual(len(cloud.created), 1)
+
     def test_an_order_that_never_arrived_is_repeated_after_the_lag(self):
-        for what in ("lost-before", "500"):
-            with self.subTest(what):
-                cloud = self.rig.cloud(fake_cloud.Lambda)
-                cloud.fault("create", what)
-                self.rig.add(cloud)
-                self.rig.ok("run", "--gpus", 1, "--", "true", timeout=90)
-                asked = [r for r in cloud.requests if r["path"].endswith("/launch")]
-                self.assertEqual(len(asked), 2)
-                self.rig.gone(cloud)
-                self.assertEqual(len(cloud.created), 1)
-                self.rig.ok("pool", "rm", "lambda")
+        self.repeated("lost-before")
+
+    def test_an_order_that_the_server_could_not_carry_out_is_repeated(self):
+        self.repeated("500")
+
+    def test_a_provider_of_the_documentations_example_can_be_added(self):
+        with open(os.path.join(PROVIDERS, "../../docs/providers.md"), encoding="utf-8") as f:
+            text = f.read().split("```toml\n", 1)[1].split("```", 1)[0]
+        for change, code in ((("", ""), 0), (("{name}", "{nmae}"), 2)):
+            path = os.path.join(self.rig.root, "acme.toml")
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(text.replace(*change, 1))
+            done = self.rig.cli(
+                "pool", "add", "rest", "acme", "--gpu", "1xH100", "--option", "provider=" + path
+            )
+            self.assertEqual(done.code != 0, code != 0, done)
+            if code:
+                self.assertIn(f"{path}:33: create.body: {{nmae}} has no value here", done.errors)
+            else:
+                self.rig.ok("pool", "rm", "acme")
 
     def test_throttling_delays_an_order_and_a_list_that_fails_ends_nothing(self):
         cloud = self.rig.cloud(fake_cloud.DigitalOcean)

@@ -67,7 +67,9 @@ class Reader {
   AnswerRule rule(Section& s, bool with_kind);
   std::vector<AnswerRule> rules(Section& s, const char* key);
   void check_template(Section& s, const char* key, const std::string& text, const NameSet& also);
-  void check_names(Section& s, const char* key, const NameSet& used, const NameSet& also);
+  void check_text(
+      Section& s, const char* key, int line, const std::string& text, const NameSet& also);
+  void check_body(Section& s, const TomlNode& body, const NameSet& also);
 
   Section root_;
   Provider out_;
@@ -152,16 +154,22 @@ void Reader::options() {
   }
 }
 
-void Reader::check_names(Section& s, const char* key, const NameSet& used, const NameSet& also) {
+void Reader::check_text(
+    Section& s, const char* key, int line, const std::string& text, const NameSet& also) {
+  const auto parsed = Template::parse(text);
+  if (!parsed)
+    return s.problem_at(line, key, parsed.error().message);
+  NameSet used;
+  parsed->names(used);
   for (const std::string& name : used) {
     if (known_.contains(name) || also.contains(name))
       continue;
     std::vector<std::string> candidates(known_.begin(), known_.end());
     candidates.insert(candidates.end(), also.begin(), also.end());
     const std::string near = nearest(name, candidates);
-    s.problem(key,
-              fmt::format("{{{}}} has no value here{}", name,
-                          near.empty() ? std::string() : fmt::format("; is it {{{}}}?", near)));
+    s.problem_at(line, key,
+                 fmt::format("{{{}}} has no value here{}", name,
+                             near.empty() ? std::string() : fmt::format("; is it {{{}}}?", near)));
   }
 }
 
@@ -169,12 +177,16 @@ void Reader::check_template(Section& s,
                             const char* key,
                             const std::string& text,
                             const NameSet& also) {
-  const auto parsed = Template::parse(text);
-  if (!parsed)
-    return s.problem(key, parsed.error().message);
-  NameSet used;
-  parsed->names(used);
-  check_names(s, key, used, also);
+  check_text(s, key, s.line_of(key), text, also);
+}
+
+void Reader::check_body(Section& s, const TomlNode& body, const NameSet& also) {
+  if (body.kind == TomlNode::Kind::text)
+    check_text(s, "body", body.line, body.text, also);
+  for (const TomlNode& item : body.items)
+    check_body(s, item, also);
+  for (const auto& [name, member] : body.members)
+    check_body(s, member, also);
 }
 
 Call Reader::call(Section& s, const NameSet& also) {
@@ -199,10 +211,7 @@ Call Reader::call(Section& s, const NameSet& also) {
   }
   if (const TomlNode* body = s.raw("body")) {
     out.body = body->json();
-    NameSet used;
-    if (const Status collected = collect_names(out.body, used); !collected)
-      s.problem("body", collected.error().message);
-    check_names(s, "body", used, also);
+    check_body(s, *body, also);
     if (out.method == net::Method::get)
       s.problem("body", "a GET request has no body");
   }

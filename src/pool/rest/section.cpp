@@ -51,9 +51,17 @@ std::string Section::key_name(const char* key) const {
   return where_.empty() ? key : where_ + "." + key;
 }
 
-void Section::problem(const char* key, const std::string& message) {
+int Section::line_of(const char* key) const {
   const TomlNode* at = node_ ? node_->find(key) : nullptr;
-  problems_->add(at ? at->line : line(), *key ? key_name(key) : where_, message);
+  return at ? at->line : line();
+}
+
+void Section::problem(const char* key, const std::string& message) {
+  problem_at(line_of(key), key, message);
+}
+
+void Section::problem_at(int line, const char* key, const std::string& message) {
+  problems_->add(line, *key ? key_name(key) : where_, message);
 }
 
 const TomlNode* Section::take(const char* key) {

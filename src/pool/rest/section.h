@@ -31,6 +31,7 @@ class Section {
 
   bool there() const { return node_ != nullptr; }
   int line() const { return node_ ? node_->line : 0; }
+  int line_of(const char* key) const;  // of the key, or else of the section
   const std::string& where() const { return where_; }
   bool has(const char* key) const { return node_ && node_->find(key); }
 
@@ -61,6 +62,7 @@ class Section {
   // Every member of a table whose keys are free.
   std::vector<std::pair<std::string, const TomlNode*>> members();
   void problem(const char* key, const std::string& message);
+  void problem_at(int line, const char* key, const std::string& message);
 
  private:
   const TomlNode* take(const char* key);
