@@ -284,7 +284,9 @@ Result<std::vector<MachineOffer>> RestPool::offers() {
     for (const OfferCall::Availability& more : call.availability)
       BILLOW_TRY_VOID(look_up(more.list.call, values));
   }
-  return fetch_offers(provider_, *api_, values, clock_.wall());
+  auto all = BILLOW_TRY(fetch_offers(provider_, *api_, values, clock_.wall()));
+  std::erase_if(all, [&](const MachineOffer& offer) { return !is_wanted(settings_, offer); });
+  return all;
 }
 
 Result<Account> RestPool::account() {

@@ -105,6 +105,9 @@ Result<std::string> credential_value(const Auth& auth,
                                      const std::string& credential,
                                      const std::string& name);
 
+// Whether the pool's options and --spot admit an offer.
+bool is_wanted(const billow::Pool& settings, const MachineOffer& offer);
+
 // The options of a pool of this provider, checked against its file.
 Status check_rest_options(const billow::Pool& settings, const Provider& provider);
 

@@ -22,6 +22,8 @@ constexpr std::pair<const char*, const char*> common_options[] = {
     {"instance", "kind of machine (default: the cheapest offer that fits --gpu)"},
     {"region", "place (default: any)"},
     {"zone", "part of the region"},
+    {"regions", "order only in these places, separated by commas"},
+    {"gpu_types", "order only these GPUs, e.g. H100,L4"},
     {"address", "address of the API, for a private installation of it"},
 };
 
@@ -85,6 +87,20 @@ Status check_rest_options(const billow::Pool& settings, const Provider& provider
                   fmt::format("add --option {}=VALUE: {}", option.name, option.help));
   }
   return {};
+}
+
+bool is_wanted(const billow::Pool& settings, const MachineOffer& offer) {
+  const auto in_list = [&](const char* option, const std::string& value) {
+    const auto given = settings.options.find(option);
+    if (given == settings.options.end() || given->second.empty())
+      return true;
+    for (const std::string& one : split(given->second, ','))
+      if (lower(trim(one)) == lower(value))
+        return true;
+    return false;
+  };
+  return (settings.spot || !offer.spot) && in_list("regions", offer.region) &&
+         in_list("gpu_types", offer.gpu_type);
 }
 
 Values RestPool::pool_values() const {

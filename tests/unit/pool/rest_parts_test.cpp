@@ -208,6 +208,23 @@ TEST(RestKind, ChecksOptionsAgainstTheProvidersFile) {
   EXPECT_NE(unknown.error().hint.find("image"), std::string::npos);
 }
 
+TEST(RestKind, OrdersOnlyWhatThePoolAdmits) {
+  billow::Pool pool;
+  const MachineOffer offer = {.instance = "x", .region = "us-east-1", .gpu_type = "H100"};
+  MachineOffer spot = offer;
+  spot.spot = true;
+  EXPECT_TRUE(is_wanted(pool, offer));
+  EXPECT_FALSE(is_wanted(pool, spot)) << "without --spot";
+  pool.spot = true;
+  EXPECT_TRUE(is_wanted(pool, spot));
+  pool.options = {{"regions", "us-west-1, US-EAST-1"}, {"gpu_types", "l4,h100"}};
+  EXPECT_TRUE(is_wanted(pool, offer));
+  pool.options["regions"] = "us-west-1";
+  EXPECT_FALSE(is_wanted(pool, offer));
+  pool.options = {{"gpu_types", "L4"}};
+  EXPECT_FALSE(is_wanted(pool, offer));
+}
+
 TEST(MachineNames, AreFoundAgainAndFitTheProvider) {
   const MachineNames plain("1a2b3c4d", "fast", 63);
   EXPECT_EQ(plain.provider_name("fast-7"), "billow-1a2b3c4d-fast-7");
