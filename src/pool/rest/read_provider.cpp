@@ -185,7 +185,7 @@ void Reader::check_body(Section& s, const TomlNode& body, const NameSet& also) {
     check_text(s, "body", body.line, body.text, also);
   for (const TomlNode& item : body.items)
     check_body(s, item, also);
-  for (const auto& [name, member] : body.members)
+  for (const TomlNode& member : body.members)
     check_body(s, member, also);
 }
 

@@ -37,11 +37,11 @@ Section::Section(Section&& other) noexcept
 Section::~Section() {
   if (!node_)
     return;
-  for (const auto& [key, value] : node_->members) {
-    if (read_.contains(key))
+  for (const TomlNode& member : node_->members) {
+    if (read_.contains(member.key))
       continue;
-    const std::string near = nearest(key, {read_.begin(), read_.end()});
-    problems_->add(value.line, key_name(key.c_str()),
+    const std::string near = nearest(member.key, {read_.begin(), read_.end()});
+    problems_->add(member.line, key_name(member.key.c_str()),
                    near.empty() ? "is not a key of this table"
                                 : fmt::format("is not a key of this table; is it {}?", near));
   }
@@ -201,9 +201,9 @@ std::vector<std::pair<std::string, const TomlNode*>> Section::members() {
   std::vector<std::pair<std::string, const TomlNode*>> out;
   if (!node_)
     return out;
-  for (const auto& [key, value] : node_->members) {
-    read_.insert(key);
-    out.emplace_back(key, &value);
+  for (const TomlNode& member : node_->members) {
+    read_.insert(member.key);
+    out.emplace_back(member.key, &member);
   }
   return out;
 }

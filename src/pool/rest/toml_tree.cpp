@@ -30,11 +30,12 @@ TomlNode from_toml(const toml::node& node, int depth) {
   if (depth > toml_depth_max)
     throw std::logic_error("it is nested too deeply");
   if (const auto* table = node.as_table()) {
-    for (const auto& [key, value] : *table)
-      out.members.emplace_back(std::string(key.str()), from_toml(value, depth + 1));
+    for (const auto& [key, value] : *table) {
+      out.members.push_back(from_toml(value, depth + 1));
+      out.members.back().key = key.str();
+    }
     // toml++ sorts by name; JSON bodies keep the order in which the file has them.
-    std::ranges::stable_sort(
-        out.members, {}, [](const std::pair<std::string, TomlNode>& m) { return m.second.line; });
+    std::ranges::stable_sort(out.members, {}, &TomlNode::line);
   } else if (const auto* array = node.as_array()) {
     out.kind = TomlNode::Kind::array;
     for (const toml::node& item : *array)
@@ -59,10 +60,10 @@ TomlNode from_toml(const toml::node& node, int depth) {
 
 }  // namespace
 
-const TomlNode* TomlNode::find(std::string_view key) const {
-  for (const auto& [name, node] : members)
-    if (name == key)
-      return &node;
+const TomlNode* TomlNode::find(std::string_view wanted) const {
+  for (const TomlNode& member : members)
+    if (member.key == wanted)
+      return &member;
   return nullptr;
 }
 
@@ -70,8 +71,8 @@ Json TomlNode::json() const {
   switch (kind) {
     case Kind::table: {
       Json out = Json::object();
-      for (const auto& [name, node] : members)
-        out.set(name, node.json());
+      for (const TomlNode& member : members)
+        out.set(member.key, member.json());
       return out;
     }
     case Kind::array: {

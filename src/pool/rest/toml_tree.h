@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "base/json.h"
@@ -15,16 +14,17 @@ namespace billow::pool::rest {
 
 struct TomlNode {
   enum class Kind { table, array, text, integer, real, boolean };
+  std::string key;  // of a member of a table
   Kind kind = Kind::table;
   int line = 0;
   std::string text;
   std::int64_t integer = 0;
   double real = 0;
   bool boolean = false;
-  std::vector<std::pair<std::string, TomlNode>> members;  // in the order of their lines
+  std::vector<TomlNode> members;  // in the order of their lines
   std::vector<TomlNode> items;
 
-  const TomlNode* find(std::string_view key) const;
+  const TomlNode* find(std::string_view wanted) const;
   Json json() const;
 };
 
