@@ -159,12 +159,11 @@ void add_pool(CallPtr call) {
         {Code::invalid, "the number of a pool must not be given; the head assigns it", ""});
   if (const Status ok = pool::complete_new_pool(*pool); !ok)
     return call->fail(ok.error());
-  // Its commands run with the head's rights, which may be root's.
+  // They use the head's rights, which may be root's.
   if (const auto& user = call->host.state().users.at(call->principal.user);
-      !user.starts_heads && (!pool->create_command.empty() || !pool->list_command.empty() ||
-                             !pool->delete_command.empty() || !pool->sbatch_args.empty()))
+      !user.starts_heads && pool::uses_heads_rights(*pool))
     return call->fail({Code::forbidden,
-                       "the commands of a pool run with the head's rights; only the user who "
+                       "this pool's commands or options use the head's rights; only the user who "
                        "started the head may add them",
                        "ask that user, or add the pool on the head's machine"});
   // Together with the idle rules, a forgotten machine is gone within half an hour, unless its pool

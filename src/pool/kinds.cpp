@@ -12,8 +12,8 @@ namespace billow::pool {
 namespace {
 
 // The registration of a new kind is one line here.
-const std::array all_kinds = {&azure_kind, &command_kind, &ec2_kind,
-                              &gce_kind,   &rest_kind,    &slurm_kind};
+const std::array all_kinds = {&azure_kind,      &command_kind, &ec2_kind,  &gce_kind,
+                              &kubernetes_kind, &rest_kind,    &slurm_kind};
 
 std::unexpected<Error> unknown_kind(std::string_view name) {
   std::vector<std::string> known;
@@ -68,6 +68,16 @@ Status complete_new_pool(billow::Pool& settings) {
   BILLOW_TRY_VOID(kind->check(settings));
   settings.capabilities = kind->capabilities;
   return {};
+}
+
+bool uses_heads_rights(const billow::Pool& settings) {
+  if (!settings.create_command.empty() || !settings.list_command.empty() ||
+      !settings.delete_command.empty() || !settings.sbatch_args.empty())
+    return true;
+  const Kind* kind = find_kind(settings.kind);
+  return kind && std::ranges::any_of(kind->options, [&](const KindOption& option) {
+           return option.heads_rights && settings.options.contains(std::string(option.name));
+         });
 }
 
 Result<std::unique_ptr<Pool>> make_pool(const billow::Pool& settings, const Options& options) {

@@ -18,6 +18,9 @@ struct KindOption {
   std::string_view name;
   std::string_view help;
   bool required = false;
+  // It reads files or runs programs of the head, or gives rights that the head has: only for the
+  // user who started the head.
+  bool heads_rights = false;
 };
 
 struct Kind {
@@ -36,6 +39,7 @@ extern const Kind azure_kind;    // azure/azure_pool.cpp
 extern const Kind command_kind;  // command_pool.cpp
 extern const Kind ec2_kind;      // ec2/ec2_pool.cpp
 extern const Kind gce_kind;      // gce/gce_pool.cpp
+extern const Kind kubernetes_kind;  // kubernetes/kubernetes_pool.cpp
 extern const Kind rest_kind;     // rest/rest_pool.cpp
 extern const Kind slurm_kind;    // slurm_pool.cpp
 
@@ -46,6 +50,9 @@ Duration token_life(std::string_view kind);
 
 // Checks the kind and its options, and gives the pool the capabilities of its kind.
 Status complete_new_pool(billow::Pool& settings);
+
+// Whether the pool has commands or options that act with the head's rights.
+bool uses_heads_rights(const billow::Pool& settings);
 
 Result<std::unique_ptr<Pool>> make_pool(const billow::Pool& settings, const Options& options);
 

@@ -16,6 +16,7 @@ CommandTable server_commands() {
   add_stage_commands(table);
   add_box_commands(table);
   add_join_commands(table);
+  add_install_commands(table);
   add_gpu_check_commands(table);
   add_image_commands(table);
   add_gateway_commands(table);

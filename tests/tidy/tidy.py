@@ -42,7 +42,7 @@ LINUX_ONLY = re.compile(
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)')
 BANNED_INCLUDES = {"regex": "costs four seconds a file", "coroutine": "miscompiled by g++ 12"}
-HIDDEN = re.compile(r"^(boost/|openssl/|sqlite3\.h|libpq-fe\.h|cuda\.h|nvml\.h)")
+HIDDEN = re.compile(r"^(boost/|openssl/|sqlite3\.h|libpq-fe\.h|cuda\.h|nvml\.h|yaml\.h)")
 BANNED_CODE = [
     (re.compile(r"\bsystem\s*\("), "system(): start a program with process::spawn"),
     (re.compile(r"\bco_(await|return|yield)\b"), "coroutines are miscompiled by g++ 12"),
@@ -72,7 +72,7 @@ IMPURE_CODE = [
 
 MAY_DEPEND = re.compile(r"May depend on:(.*?)(?:\.(?:\s|$)|\n\n|\Z)", re.S)
 FROM_OUTSIDE = re.compile(
-    r"Boost|OpenSSL|SQLite|libpq|standard library|fmt|zstd|shim|pugixml|toml", re.I
+    r"Boost|OpenSSL|SQLite|libpq|standard library|fmt|zstd|shim|pugixml|libyaml|toml", re.I
 )
 SOURCE = (".cpp", ".h")
 

@@ -36,7 +36,14 @@ constexpr OptionSpec pool_options[] = {
     {"create", 0, "CMD", "command: creates a machine (BILLOW_MACHINE, BILLOW_USER_DATA, …)"},
     {"list", 0, "CMD", "command: prints the existing machines, one per line, name first"},
     {"delete", 0, "CMD", "command: deletes BILLOW_MACHINE"},
-    {"option", 0, "KEY=VALUE", "option of another kind of pool", true},
+    {"gpu-type", 0, "TYPE", "kubernetes: GPU type; pods have as many GPUs as jobs need, at most 8"},
+    {"image", 0, "IMAGE", "kubernetes: container image of the pods, which contains billow"},
+    {"context", 0, "NAME", "kubernetes: context of the kubeconfig (default: the current one)"},
+    {"namespace", 0, "NAME", "kubernetes: namespace of the pods (default: that of the context)"},
+    {"queue", 0, "NAME", "kubernetes: queue of Kueue, or of Volcano with --option queue-system"},
+    {"privileged", 0, nullptr,
+     "kubernetes: privileged pods, which GPU slices, suspend and --image of jobs need"},
+    {"option", 0, "KEY=VALUE", "further option of this kind of pool", true},
 };
 
 Result<std::string> gpu_type_of(const std::string& text) {
@@ -143,10 +150,17 @@ Result<Pool> read_pool(const Parsed& p) {
     BILLOW_TRY_VOID(read_gres(p.get("gres"), pool));
   if (p.has("gpu"))
     BILLOW_TRY_VOID(read_gpus(p.get("gpu"), pool));
+  if (p.has("gpu-type"))
+    BILLOW_TRY_VOID(read_gpus("8x" + p.get("gpu-type"), pool));
   if (pool.gpus > 0 && pool.gpu_type.empty())
     return fail(Code::invalid, "the GPU type is missing", "add it: --gpu 8xH100");
   BILLOW_TRY_VOID(read_pairs(p, "label", "zone=a", pool.labels));
   BILLOW_TRY_VOID(read_pairs(p, "option", "region=eu-west-1", pool.options));
+  for (const char* name : {"image", "context", "namespace", "queue"})
+    if (p.has(name))
+      pool.options[name] = p.get(name);
+  if (p.has("privileged"))
+    pool.options["privileged"] = "yes";
   return pool;
 }
 
@@ -274,14 +288,18 @@ void add_pool_commands(CommandTable& table) {
        .example = "billow pool add slurm fast --partition gpu --gres gpu:h100:8 --max "
                   "16 --idle 5m --time 12h\n"
                   "billow pool add command cloud --gpu 8xH100 --max 4 --price 23.92 "
-                  "--create ./create.sh --list ./list.sh --delete ./delete.sh",
+                  "--create ./create.sh --list ./list.sh --delete ./delete.sh\n"
+                  "billow pool add kubernetes k8s --gpu-type H100 --max 16 "
+                  "--image registry.example/billow:0.1",
        .run = pool_add,
-       .usage = "slurm|command NAME",
+       .usage = "slurm|kubernetes|command NAME",
        .details = "slurm: each machine is an allocation of a partition; its agent offers exactly "
                   "the GPUs that Slurm assigned.\ncommand: create, list and delete are shell "
                   "commands. create gets BILLOW_MACHINE, BILLOW_HEAD, BILLOW_TOKEN, BILLOW_GPUS, "
                   "BILLOW_GPU_TYPE\nand BILLOW_USER_DATA (a cloud-init file that makes the machine "
-                  "join). If create fails, the next pool is asked.",
+                  "join). If create fails, the next pool is asked.\nkubernetes: each machine is "
+                  "a pod, with the head's kubeconfig or service account; docs/kubernetes.md lists "
+                  "its options.",
        .options = {pool_options},
        .operands = Operands::some,
        .group = group});

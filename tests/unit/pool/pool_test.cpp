@@ -60,11 +60,11 @@ TEST(PoolKinds, CheckNewPoolsAndDeclareWhatTheirProvidersCanDo) {
   EXPECT_FALSE(complete_new_pool(slurm));
 
   billow::Pool other;
-  other.kind = "kubernetes";
+  other.kind = "mainframe";
   const Status unknown = complete_new_pool(other);
   ASSERT_FALSE(unknown);
-  EXPECT_EQ(unknown.error().message, "unknown pool kind \"kubernetes\"");
-  EXPECT_EQ(unknown.error().hint, "use one of: azure, command, ec2, gce, rest, slurm");
+  EXPECT_EQ(unknown.error().message, "unknown pool kind \"mainframe\"");
+  EXPECT_EQ(unknown.error().hint, "use one of: azure, command, ec2, gce, kubernetes, rest, slurm");
 
   billow::Pool command;
   EXPECT_FALSE(complete_new_pool(command)) << "it needs three commands";

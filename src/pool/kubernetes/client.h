@@ -1,0 +1,70 @@
+// Calls to a Kubernetes API server over HTTP/1.1. Overload (429) and failures of the server (5xx)
+// are retried, and a 401 reads the credentials anew, once: tokens and certificates expire.
+//
+// Thread-safe: each call has a connection of its own, and idle ones are kept.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/json.h"
+#include "base/sync.h"
+#include "net/http/blocking_client.h"
+#include "pool/kubernetes/kubeconfig.h"
+
+namespace billow::pool {
+
+struct KubeCall {
+  net::Method method = net::Method::get;
+  std::string target;  // "/api/v1/namespaces/team/pods?limit=500"
+  Json body;           // null: none
+};
+
+struct KubeAnswer {
+  int status = 0;
+  Json body;  // of an error: a Status object
+  std::string audit_id;
+  bool ok() const { return status >= 200 && status < 300; }
+  std::string_view reason() const { return body["reason"].str_or(""); }
+  // An error with the server's own words: "create pod a: pods \"a\" is forbidden: … (403)".
+  Error error(std::string_view what) const;
+};
+
+class KubeClient {
+ public:
+  KubeClient(KubeChoice choice, KubeSurroundings surroundings)
+      : choice_(std::move(choice)), around_(std::move(surroundings)) {}
+
+  // An error only without an answer: the server is away, or the credentials cannot be read.
+  Result<KubeAnswer> ask(const KubeCall& call);
+  // One line of the answer after the other, until the server ends it, `on_line` returns false, or
+  // nothing has come for `patience`. The answer has no body unless it is an error.
+  Result<KubeAnswer> follow(const std::string& target,
+                            Duration patience,
+                            const std::function<bool(std::string_view)>& on_line);
+  Result<std::string> server();
+
+ private:
+  struct Login {
+    ClusterAccess access;
+    PluginCredential plugin;
+    SteadyTime read_at;
+    std::uint64_t number = 0;
+  };
+  struct Kept {
+    std::shared_ptr<const Login> login;
+    std::vector<net::BlockingClient> idle;  // of `login`
+    std::uint64_t next_number = 1;
+  };
+  Result<std::shared_ptr<const Login>> login(std::uint64_t refused);
+  Result<net::BlockingClient> connection(const Login& login, bool kept);
+  Result<net::Response> send(const Login& login, net::BlockingClient::Call call);
+  Result<KubeAnswer> with_retries(net::BlockingClient::Call call);
+
+  KubeChoice choice_;
+  KubeSurroundings around_;
+  Sync<Kept> kept_;
+};
+
+}  // namespace billow::pool

@@ -1,0 +1,454 @@
+#include "pool/kubernetes/kubernetes_pool.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "gpu/types.h"
+#include "pool/kinds.h"
+#include "pool/kubernetes/rights.h"
+
+namespace billow::pool {
+namespace {
+
+constexpr int page_items = 500;
+constexpr Duration products_life = minutes(1);
+
+Refusal refusal_of(const Error& error) {
+  switch (error.code) {
+    case Code::unavailable:
+    case Code::timed_out:
+      return {RefusalKind::no_answer, error.message};
+    case Code::exhausted:
+      return {RefusalKind::quota, error.message};
+    case Code::infeasible:
+      return {RefusalKind::not_offered, error.message};
+    case Code::invalid:
+    case Code::unauthorized:
+    case Code::forbidden:
+    case Code::not_found:
+    case Code::conflict:
+    case Code::storage_full:
+    case Code::unsupported:
+    case Code::too_large:
+    case Code::internal:
+      break;
+  }
+  return {RefusalKind::settings,
+          error.hint.empty() ? error.message : error.message + "; " + error.hint};
+}
+
+bool is_ours(const Json& pod, const std::string& installation, const std::string& pool) {
+  const Json& labels = pod.at("metadata", "labels");
+  return labels[label_installation].str_or("") == installation &&
+         labels[label_pool].str_or("") == pool;
+}
+
+Json delete_options(const std::string& uid) {
+  return Json::object({{"apiVersion", "v1"},
+                       {"kind", "DeleteOptions"},
+                       {"preconditions", Json::object({{"uid", uid}})}});
+}
+
+}  // namespace
+
+KubernetesPool::KubernetesPool(billow::Pool settings,
+                               PodSettings pods,
+                               Options options,
+                               const Clock& clock,
+                               KubeSurroundings surroundings)
+    : settings_(std::move(settings)),
+      pods_(std::move(pods)),
+      options_(std::move(options)),
+      clock_(clock),
+      around_(std::move(surroundings)) {}
+
+Status KubernetesPool::find_cluster() {
+  const std::lock_guard lock(finding_);
+  if (client_)
+    return {};
+  KubeChoice choice = pods_.cluster;
+  std::string name_space = pods_.name_space;
+  const std::string place = fmt::format("{}/{}.cluster", options_.work_dir, settings_.id.value);
+  if (const auto written = read_file(place, 4096)) {
+    const auto lines = split(*written, '\n');
+    if (choice.context.empty())
+      choice.context = lines[0];
+    if (name_space.empty() && lines.size() > 1)
+      name_space = lines[1];
+  } else {
+    const ClusterAccess access = BILLOW_TRY(read_access(choice, around_));
+    choice.context = access.context;
+    if (name_space.empty())
+      name_space = access.name_space;
+    BILLOW_TRY_VOID(
+        write_file_atomic(place, fmt::format("{}\n{}\n", choice.context, name_space), 0600));
+  }
+  name_space_ = name_space;
+  client_ = std::make_unique<KubeClient>(choice, around_);
+  return {};
+}
+
+std::string KubernetesPool::target(std::string_view resource, std::string_view rest) const {
+  return fmt::format("/api/v1/namespaces/{}/{}{}", name_space_, resource, rest);
+}
+
+// ---- ordering
+
+Result<std::string> KubernetesPool::create_pod(const PodRequest& request) {
+  const std::string name = pod_name(request.installation, request.order.machine, request.rank);
+  const auto answer = BILLOW_TRY(client_->ask({.method = net::Method::post,
+                                               .target = target("pods", "?fieldValidation=Strict"),
+                                               .body = pod_document(request)}));
+  if (answer.status == 409 && answer.reason() == "AlreadyExists")
+    return adopt_pod(name);
+  if (!answer.ok())
+    return pass(answer.error("creating the pod " + name));
+  return std::string(answer.body.at("metadata", "uid").str_or(""));
+}
+
+// A pod of this name exists: made by an earlier try of this order, or about to end.
+Result<std::string> KubernetesPool::adopt_pod(const std::string& name) {
+  const auto answer = BILLOW_TRY(client_->ask({.target = target("pods", "/" + name)}));
+  if (!answer.ok())
+    return answer.status == 404
+               ? fail(Code::unavailable, fmt::format("the pod {} has just ended", name))
+               : pass(answer.error("reading the pod " + name));
+  if (!is_ours(answer.body, options_.installation, settings_.name))
+    return fail(Code::conflict, fmt::format("the pod {} exists and is not Billow's", name),
+                "delete it, or give the pool another namespace");
+  if (!answer.body.at("metadata", "deletionTimestamp").is_null())
+    return fail(Code::unavailable, fmt::format("an earlier pod {} is still ending", name));
+  return std::string(answer.body.at("metadata", "uid").str_or(""));
+}
+
+Status KubernetesPool::create_secret(const PodRequest& request, const std::string& uid) {
+  const auto answer =
+      BILLOW_TRY(client_->ask({.method = net::Method::post,
+                               .target = target("secrets", "?fieldValidation=Strict"),
+                               .body = secret_document(request, uid)}));
+  // One of an earlier try holds a token that is still valid.
+  if (!answer.ok() && answer.reason() != "AlreadyExists")
+    return pass(answer.error("creating the secret of " + request.order.machine.name));
+  known_.lock()->complete.insert(uid);
+  return {};
+}
+
+Ordered KubernetesPool::want(const Order& order) {
+  const auto all = [&]() -> Status {
+    BILLOW_TRY_VOID(find_cluster());
+    PodSettings pods = pods_;
+    if (order.machine.gpus > 0 && pods.gpu_products.empty() && settings_.sim.empty())
+      pods.gpu_products = BILLOW_TRY(gpu_products());
+    Members made;
+    for (std::uint32_t rank = 0; rank < order.machine.nodes; ++rank) {
+      const PodRequest request{.settings = pods,
+                               .pool = settings_,
+                               .order = order,
+                               .installation = options_.installation,
+                               .rank = rank};
+      const auto uid = create_pod(request);
+      Status done = uid ? create_secret(request, *uid) : Status(pass(uid.error()));
+      if (uid) {
+        PodSeen pod;
+        pod.name = pod_name(options_.installation, order.machine, rank);
+        pod.uid = *uid;
+        made.push_back(std::move(pod));
+      }
+      // All nodes or none. Without an answer the same order is repeated instead.
+      if (!done && done.error().code != Code::unavailable)
+        (void)remove_all(made);
+      if (!done)
+        return done;
+    }
+    return {};
+  };
+  if (const Status done = all(); !done)
+    return std::unexpected(refusal_of(done.error()));
+  return {};
+}
+
+// The values of the label nvidia.com/gpu.product that mean the pool's GPU type.
+Result<std::vector<std::string>> KubernetesPool::gpu_products() {
+  const GpuTypeFacts* facts = find_gpu_type(settings_.gpu_type);
+  if (!facts || facts->vendor != Vendor::nvidia)
+    return std::vector<std::string>{};
+  if (auto known = known_.lock();
+      !known->gpu_products.empty() && clock_.steady() - known->products_read_at < products_life)
+    return known->gpu_products;
+  const auto answer = BILLOW_TRY(
+      client_->ask({.target = fmt::format("/api/v1/nodes?labelSelector=nvidia.com%2Fgpu.product&"
+                                          "limit={}",
+                                          page_items)}));
+  if (!answer.ok()) {
+    Error error = answer.error("listing the nodes to find the GPU type " + settings_.gpu_type);
+    error.hint = "allow it, or name the label's values with --option gpu-product=…";
+    return pass(std::move(error));
+  }
+  std::set<std::string> fitting, others;
+  for (const Json& node : answer.body["items"].items()) {
+    const Json& labels = node.at("metadata", "labels");
+    const std::string product(labels["nvidia.com/gpu.product"].str_or(""));
+    std::string model = product;
+    std::ranges::replace(model, '-', ' ');
+    const auto memory = parse_int(labels["nvidia.com/gpu.memory"].str_or("0"), 0, INT32_MAX);
+    const bool fits = normalise_gpu_type(model, memory.value_or(0)) == settings_.gpu_type;
+    (fits ? fitting : others).insert(product);
+  }
+  if (fitting.empty())
+    return fail(
+        Code::infeasible,
+        fmt::format("no node of the cluster has GPUs of type {} (label "
+                    "nvidia.com/gpu.product: {})",
+                    settings_.gpu_type,
+                    others.empty() ? "on no node" : join({others.begin(), others.end()}, ", ")),
+        "if nodes are created on demand, name theirs with --option gpu-product=…");
+  auto known = known_.lock();
+  known->gpu_products = {fitting.begin(), fitting.end()};
+  known->products_read_at = clock_.steady();
+  return known->gpu_products;
+}
+
+// ---- listing
+
+Result<std::map<std::string, KubernetesPool::Members>> KubernetesPool::list() {
+  const std::string query = fmt::format(
+      "?labelSelector={}&limit={}",
+      net::percent_encode(fmt::format("{}={},{}={}", label_installation, options_.installation,
+                                      label_pool, settings_.name)),
+      page_items);
+  std::map<std::string, Members> machines;
+  std::string more;
+  for (int restarts = 0;;) {
+    const std::string page =
+        more.empty() ? query : query + "&continue=" + net::percent_encode(more);
+    const auto answer = BILLOW_TRY(client_->ask({.target = target("pods", page)}));
+    if (answer.status == 410 && ++restarts <= 3) {  // the rest of the list is too old
+      machines.clear();
+      more.clear();
+      continue;
+    }
+    if (!answer.ok())
+      return pass(answer.error("listing the pods in " + name_space_));
+    if (!answer.body["items"].is_array() && !answer.body["items"].is_null())
+      return fail(Code::unavailable, "the API server's list of pods has no items");
+    for (const Json& pod : answer.body["items"].items()) {
+      PodSeen seen = read_pod(pod);
+      if (named_after(seen.machine, settings_.name))
+        machines[seen.machine].push_back(std::move(seen));
+    }
+    more = answer.body.at("metadata", "continue").str_or("");
+    if (more.empty())
+      return machines;
+  }
+}
+
+// Whether the pod's secret exists. It is not read: a rehearsal of creating it tells.
+Result<bool> KubernetesPool::is_complete(const PodSeen& pod) {
+  if (known_.lock()->complete.contains(pod.uid))
+    return true;
+  const Json secret = Json::object(
+      {{"apiVersion", "v1"}, {"kind", "Secret"}, {"metadata", Json::object({{"name", pod.name}})}});
+  const auto answer = BILLOW_TRY(client_->ask(
+      {.method = net::Method::post, .target = target("secrets", "?dryRun=All"), .body = secret}));
+  if (!answer.ok() && answer.reason() != "AlreadyExists")
+    return pass(answer.error("looking for the secret of " + pod.name));
+  if (!answer.ok())
+    known_.lock()->complete.insert(pod.uid);
+  return !answer.ok();
+}
+
+// Why a machine that has not ended by itself is given up. Empty: it is not.
+std::string KubernetesPool::given_up(const Members& members) const {
+  const std::int64_t now_s = clock_.wall().ns / seconds(1).ns;
+  const std::int64_t patience_s = settings_.patience.ns / seconds(1).ns;
+  const PodSeen* waits = nullptr;
+  bool some_run = false;
+  for (const PodSeen& pod : members) {
+    if (pod.stage == PodStage::stuck && pod.created_s + patience_s < now_s)
+      return pod.note;
+    if (pod.stage == PodStage::waiting)
+      waits = &pod;
+    else
+      some_run = true;
+  }
+  // A part of a gang would hold its GPUs while the rest waits.
+  if (waits && some_run && waits->created_s + patience_s < now_s)
+    return fmt::format("not all of its {} pods got a node: {}", members.front().nodes, waits->note);
+  return {};
+}
+
+// One machine as it is. If one of its pods has ended, or it is given up, the others are asked to
+// end; they save their jobs first, so the machine has ended only when all of them have.
+Result<MachineSighting> KubernetesPool::sighting(const std::string& machine,
+                                                 const Members& members) {
+  MachineSighting out;
+  out.name = machine;
+  out.external = name_space_ + "/" + members.front().name;
+  out.note = members.front().note;
+  std::string end = given_up(members);
+  bool all_ended = true;
+  for (const PodSeen& pod : members) {
+    const bool ended = pod.stage == PodStage::ended;
+    all_ended = all_ended && ended;
+    if ((ended && end.empty()) || pod.stage == PodStage::leaving)
+      end = pod.note;
+    // The pod that hinders the others is the one to be told of.
+    if (pod.stage == PodStage::waiting || pod.stage == PodStage::stuck)
+      out.note = pod.note;
+    const bool is_new = pod.stage == PodStage::waiting || pod.stage == PodStage::starting;
+    if (is_new && !BILLOW_TRY(is_complete(pod))) {
+      BILLOW_TRY_VOID(remove_all(members));
+      return fail(Code::not_found, fmt::format("{} was created without its secret", machine));
+    }
+    if (pod.ends_at_s > 0)
+      out.ends_at = WallTime{pod.ends_at_s * seconds(1).ns};
+  }
+  if (end.empty())
+    return out;
+  BILLOW_TRY_VOID(remove_all(members));
+  out.note = known_.lock()->ending.try_emplace(machine, end).first->second;
+  out.ended = all_ended;
+  return out;
+}
+
+Result<std::vector<MachineSighting>> KubernetesPool::nodes() {
+  BILLOW_TRY_VOID(find_cluster());
+  auto machines = BILLOW_TRY(list());
+  std::vector<MachineSighting> out;
+  for (const auto& [name, members] : machines) {
+    auto seen = sighting(name, members);
+    if (seen)
+      out.push_back(std::move(*seen));
+    else if (seen.error().code == Code::not_found)
+      log_warn("pool {}: {}", settings_.name, seen.error().message);
+    else
+      return pass(seen.error());
+  }
+  auto known = known_.lock();
+  for (const auto& [name, members] : known->machines) {
+    if (machines.contains(name))
+      continue;
+    MachineSighting gone;
+    gone.name = name;
+    const auto why = known->ending.find(name);
+    gone.note = why == known->ending.end() ? "its pod was deleted" : why->second;
+    gone.ended = true;
+    out.push_back(std::move(gone));
+    for (const PodSeen& pod : members)
+      known->complete.erase(pod.uid);
+  }
+  // A machine that was reported as ended is reported once.
+  for (const MachineSighting& seen : out)
+    if (seen.ended) {
+      machines.erase(seen.name);
+      known->ending.erase(seen.name);
+    }
+  known->machines = std::move(machines);
+  return out;
+}
+
+// ---- releasing
+
+Status KubernetesPool::remove_pod(const std::string& name, const std::string& uid) {
+  const auto answer = BILLOW_TRY(client_->ask({.method = net::Method::del,
+                                               .target = target("pods", "/" + name),
+                                               .body = delete_options(uid)}));
+  // 409: the uid differs, so the pod is gone and its name belongs to a later one.
+  if (!answer.ok() && answer.status != 404 && answer.status != 409)
+    return pass(answer.error("deleting the pod " + name));
+  return {};
+}
+
+Status KubernetesPool::remove_all(const Members& members) {
+  Status out;
+  for (const PodSeen& pod : members)
+    if (pod.stage == PodStage::leaving)
+      continue;
+    else if (Status removed = remove_pod(pod.name, pod.uid); !removed)
+      out = std::move(removed);
+  return out;
+}
+
+Status KubernetesPool::release(const MachineSighting& machine) {
+  Members members;
+  if (auto known = known_.lock(); known->machines.contains(machine.name))
+    members = known->machines.at(machine.name);
+  return remove_all(members);
+}
+
+// ---- the account
+
+Result<Account> KubernetesPool::account() {
+  BILLOW_TRY_VOID(find_cluster());
+  Account out;
+  out.id = fmt::format("{} (namespace {})", BILLOW_TRY(client_->server()), name_space_);
+  const auto me =
+      BILLOW_TRY(client_->ask({.method = net::Method::post,
+                               .target = "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+                               .body = Json::object({{"apiVersion", "authentication.k8s.io/v1"},
+                                                     {"kind", "SelfSubjectReview"}})}));
+  if (me.status == 401)
+    return pass(me.error("signing in"));
+  out.identity = me.body.at("status", "userInfo", "username").str_or("");
+  for (const KubeRight& right : kube_rights()) {
+    // Nodes are listed only to find a GPU type.
+    if (right.whole_cluster && (settings_.gpus == 0 || !pods_.gpu_products.empty()))
+      continue;
+    Json asked = Json::object({{"resource", right.resource}, {"verb", right.verb}});
+    if (!right.whole_cluster)
+      asked.set("namespace", name_space_);
+    const auto answer = BILLOW_TRY(client_->ask(
+        {.method = net::Method::post,
+         .target = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+         .body =
+             Json::object({{"apiVersion", "authorization.k8s.io/v1"},
+                           {"kind", "SelfSubjectAccessReview"},
+                           {"spec", Json::object({{"resourceAttributes", std::move(asked)}})}})}));
+    if (!answer.ok())
+      return pass(answer.error("asking for the own rights"));
+    if (!answer.body.at("status", "allowed").bool_or(false))
+      out.problems.push_back(fmt::format(
+          "{} may not {} {}{}, which Billow needs to {}; {}", out.identity, right.verb,
+          right.resource, right.whole_cluster ? "" : " in namespace " + name_space_, right.why,
+          right.whole_cluster ? "allow it, or set --option gpu-product=…"
+                              : "apply the role of `billow install kubernetes --pool-only`"));
+  }
+  return out;
+}
+
+namespace {
+
+Status check_kubernetes_pool(const billow::Pool& settings) {
+  const PodSettings pods = BILLOW_TRY(read_pod_settings(settings));
+  if (settings.gpus > 0 && !pods.gpu_resource.empty() &&
+      pods.gpu_resource.find('/') == std::string::npos)
+    return fail(Code::invalid,
+                fmt::format("option gpu-resource: \"{}\" is not DOMAIN/NAME", pods.gpu_resource),
+                "for example nvidia.com/mig-1g.10gb");
+  return {};
+}
+
+std::unique_ptr<Pool> make_kubernetes_pool(const billow::Pool& settings, const Options& options) {
+  // The options were checked when the pool was added.
+  auto pods = read_pod_settings(settings);
+  return std::make_unique<KubernetesPool>(settings, pods ? std::move(*pods) : PodSettings{},
+                                          options, system_clock(), KubeSurroundings::ours());
+}
+
+}  // namespace
+
+// The API server's list is complete: a pod that it no longer lists has ended.
+const Kind kubernetes_kind = {
+    .name = "kubernetes",
+    .capabilities = {.sizes_to_demand = true, .several_nodes_at_once = true, .list_is_final = true},
+    .options = kubernetes_options(),
+    .token_life = hours(24 * 7),  // a pod may wait long for a node
+    .check = check_kubernetes_pool,
+    .make = make_kubernetes_pool,
+};
+
+}  // namespace billow::pool

@@ -1,0 +1,69 @@
+// A pool of pods in a namespace of a Kubernetes cluster, each of which runs one agent. A machine is
+// one pod, or the pods of a gang, which come and go together.
+//
+// A pod is created before the secret with its join token, because the secret belongs to the pod and
+// is deleted with it. A pod whose secret is missing (the head died in between, or the server did)
+// could never join: `nodes` finds and deletes it, and the order is repeated.
+//
+// The context and namespace that were current when the pool was first used are written down, so
+// that `kubectl config use-context` does not move the pool to a cluster without its machines.
+#pragma once
+
+#include <mutex>
+
+#include "base/sync.h"
+#include "pool/kubernetes/client.h"
+#include "pool/kubernetes/pod.h"
+#include "pool/kubernetes/pod_state.h"
+#include "pool/pool.h"
+
+namespace billow::pool {
+
+class KubernetesPool final : public Pool {
+ public:
+  KubernetesPool(billow::Pool settings,
+                 PodSettings pods,
+                 Options options,
+                 const Clock& clock,
+                 KubeSurroundings surroundings);
+  Ordered want(const Order& order) override;
+  Result<std::vector<MachineSighting>> nodes() override;
+  Status release(const MachineSighting& machine) override;
+  Result<Account> account() override;
+
+ private:
+  using Members = std::vector<PodSeen>;  // the pods of one machine
+  struct Known {
+    std::map<std::string, Members> machines;    // as listed last
+    std::set<std::string> complete;             // uids of pods whose secret exists
+    std::map<std::string, std::string> ending;  // machine → why its pods are taken away
+    std::vector<std::string> gpu_products;
+    SteadyTime products_read_at;
+  };
+
+  // Where the pods are: client_ and name_space_.
+  Status find_cluster();
+  std::string target(std::string_view resource, std::string_view rest = {}) const;
+  Result<std::string> create_pod(const PodRequest& request);
+  Result<std::string> adopt_pod(const std::string& name);
+  Status create_secret(const PodRequest& request, const std::string& uid);
+  Status remove_pod(const std::string& name, const std::string& uid);
+  Status remove_all(const Members& members);
+  Result<std::map<std::string, Members>> list();
+  Result<bool> is_complete(const PodSeen& pod);
+  Result<MachineSighting> sighting(const std::string& machine, const Members& members);
+  std::string given_up(const Members& members) const;
+  Result<std::vector<std::string>> gpu_products();
+
+  billow::Pool settings_;
+  PodSettings pods_;
+  Options options_;
+  const Clock& clock_;
+  KubeSurroundings around_;
+  std::mutex finding_;
+  std::unique_ptr<KubeClient> client_;  // none until find_cluster() has succeeded
+  std::string name_space_;
+  Sync<Known> known_;
+};
+
+}  // namespace billow::pool

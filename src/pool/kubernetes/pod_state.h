@@ -1,0 +1,31 @@
+// What a pod's status means for Billow: waiting, running, leaving or ended, and why, in words for
+// people. Kubernetes' own words are kept where they say more than ours could.
+#pragma once
+
+#include <string>
+
+#include "base/json.h"
+
+namespace billow::pool {
+
+enum class PodStage {
+  waiting,   // no node yet
+  starting,  // on a node; its container does not run yet
+  stuck,     // its container cannot start, and Kubernetes retries without an end
+  running,
+  leaving,  // is being deleted
+  ended,
+};
+
+struct PodSeen {
+  std::string name, uid, machine, node;
+  std::uint32_t nodes = 1;  // of its machine
+  PodStage stage = PodStage::waiting;
+  std::string note;            // "running on gpu-7", "Unschedulable: 0/3 nodes are available…"
+  std::int64_t created_s = 0;  // seconds since 1970
+  std::int64_t ends_at_s = 0;  // 0: not known
+};
+
+PodSeen read_pod(const Json& pod);
+
+}  // namespace billow::pool

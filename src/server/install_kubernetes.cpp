@@ -1,0 +1,70 @@
+// install kubernetes: prints the manifests of a head in a cluster.
+#include <fmt/format.h>
+
+#include "client/frame/console.h"
+#include "client/frame/server_commands.h"
+#include "pool/kubernetes/manifests.h"
+#include "pool/kubernetes/yaml.h"
+
+namespace billow::client {
+namespace {
+
+constexpr OptionSpec install_options[] = {
+    {"image", 0, "IMAGE",
+     "container image that contains billow (required, except with --pool-only)"},
+    {"namespace", 0, "NAME", "namespace of everything (default billow)"},
+    {"pool-only", 0, nullptr,
+     "only what a head outside of the cluster needs: service account, role, network policies"},
+    {"storage", 0, "SIZE", "size of the head's volume (default 20Gi)"},
+    {"postgres", 0, nullptr,
+     "keep the state in the database named by the key `url` of the secret billow-store, and run a "
+     "second head as a standby"},
+    {"host", 0, "NAME", "also an Ingress for this host name"},
+    {"pod-monitor", 0, nullptr, "also a PodMonitor for the Prometheus operator"},
+    {"daemonset", 0, nullptr,
+     "also a DaemonSet that makes every node with GPUs a Billow node, privileged"},
+    {"rights", 0, nullptr, "print the table of rights that Billow uses, and nothing else"},
+};
+
+int cmd_install_kubernetes(const Parsed& parsed) {
+  if (parsed.has("rights")) {
+    print(pool::rights_table());
+    return 0;
+  }
+  pool::InstallSettings settings{.name_space = parsed.get("namespace", "billow"),
+                                 .image = parsed.get("image"),
+                                 .pool_only = parsed.has("pool-only"),
+                                 .storage = parsed.get("storage", "20Gi"),
+                                 .postgres = parsed.has("postgres"),
+                                 .host = parsed.get("host"),
+                                 .pod_monitor = parsed.has("pod-monitor"),
+                                 .daemon_set = parsed.has("daemonset")};
+  if (settings.image.empty() && !settings.pool_only)
+    return report_usage({Code::invalid, "an image is required",
+                         "name one that contains billow: --image registry.example/billow:0.1"});
+  std::string text;
+  for (const Json& document : pool::install_manifests(settings))
+    text += "---\n" + pool::to_yaml(document);
+  print(text);
+  return 0;
+}
+
+}  // namespace
+
+void add_install_commands(CommandTable& table) {
+  table.push_back(
+      {.name = "install kubernetes",
+       .summary = "print the manifests that run a head in a Kubernetes cluster",
+       .example =
+           "billow install kubernetes --image registry.example/billow:0.1 | kubectl apply "
+           "-f -\nbillow install kubernetes --pool-only --namespace team | kubectl apply -f -",
+       .run = cmd_install_kubernetes,
+       .details = "docs/kubernetes.md explains each part. Nothing is changed in the cluster: the "
+                  "manifests go to standard output.",
+       .options = {install_options},
+       .group = "machines",
+       .talks_to_head = false,
+       .prints_json = false});
+}
+
+}  // namespace billow::client

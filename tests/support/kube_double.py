@@ -1,0 +1,673 @@
+"""A double of a Kubernetes cluster: an API server over TLS, a scheduler and kubelets in one.
+
+It answers as a real API server of version 1.34 does for everything Billow asks (tests/e2e/kubernetes_test.py
+runs the same cases against a real one where that is installed). Its "kubelets" start a pod's command as a
+process of this machine, so a job runs in a pod to its end. What a volume would mount is a folder of the pod, and
+arguments that name the mount path are rewritten to it.
+"""
+import json
+import os
+import re
+import signal
+import socket
+import ssl
+import subprocess
+import threading
+import time
+import urllib.parse
+import uuid
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from rig import MARK, poll
+
+
+def make_certificates(folder):
+    """An authority, a server certificate of it for 127.0.0.1 and a client certificate."""
+
+    def openssl(*args):
+        subprocess.run(["openssl", *args], check=True, capture_output=True, cwd=folder)
+
+    def key(name):
+        openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", name + ".key")
+
+    key("ca")
+    openssl("req", "-x509", "-key", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=double")
+    for name, subject in (("server", "/CN=kubernetes"), ("client", "/O=billow/CN=by-certificate")):
+        key(name)
+        openssl("req", "-new", "-key", name + ".key", "-out", name + ".csr", "-subj", subject)
+        with open(os.path.join(folder, "ext"), "w", encoding="ascii") as f:
+            f.write("subjectAltName=IP:127.0.0.1,DNS:kubernetes\n")
+        openssl(
+            *("x509", "-req", "-in", name + ".csr", "-CA", "ca.pem", "-CAkey", "ca.key"),
+            *("-CAcreateserial", "-days", "2", "-out", name + ".pem", "-extfile", "ext"),
+        )
+
+
+def now_text():
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+class Refused(Exception):
+    def __init__(self, code, reason, message):
+        super().__init__(message)
+        self.code = code
+        self.status = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": message,
+            "reason": reason,
+            "code": code,
+        }
+
+
+# The fields of a pod that Billow may use; with fieldValidation=Strict any other is refused.
+SPEC_FIELDS = set(
+    "restartPolicy automountServiceAccountToken enableServiceLinks terminationGracePeriodSeconds"
+    " shareProcessNamespace securityContext tolerations volumes containers initContainers affinity"
+    " nodeSelector runtimeClassName priorityClassName schedulerName activeDeadlineSeconds"
+    " imagePullSecrets".split()
+)
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    cluster = None
+
+    def log_message(self, *_):
+        pass
+
+    def answer(self, code, body):
+        data = json.dumps(body).encode()
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Audit-Id", str(uuid.uuid4()))
+        if code == 429:
+            self.send_header("Retry-After", "1")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def handle_one(self):
+        url = urllib.parse.urlsplit(self.path)
+        query = dict(urllib.parse.parse_qsl(url.query))
+        length = int(self.headers.get("Content-Length") or 0)
+        body = json.loads(self.rfile.read(length)) if length else None
+        cluster = self.cluster
+        cluster.requests.append((self.command, url.path))
+        try:
+            cluster.misbehave(self)
+            user = cluster.who(self)
+            if query.get("watch"):
+                return self.watch(url.path, query)
+            code, answer = cluster.handle(user, self.command, url.path, query, body)
+        except Refused as refused:
+            code, answer = refused.code, refused.status
+        except ConnectionAbortedError:
+            self.close_connection = True
+            return None
+        if cluster.lost_answers > 0:
+            cluster.lost_answers -= 1
+            self.close_connection = True
+            self.connection.shutdown(socket.SHUT_RDWR)
+            return None
+        return self.answer(code, answer)
+
+    def watch(self, path, query):
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for event in self.cluster.watch(path, query):
+            line = json.dumps(event).encode() + b"\n"
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
+            self.wfile.flush()
+        self.wfile.write(b"0\r\n\r\n")
+
+    do_GET = do_POST = do_DELETE = do_PUT = do_PATCH = lambda self: self.handle_one()
+
+
+class Pod:
+    """One pod: its object, and its process while it runs."""
+
+    def __init__(self, cluster, document):
+        self.cluster, self.document = cluster, document
+        self.process, self.kill_at = None, None
+        self.folder = os.path.join(cluster.root, "pods", document["metadata"]["uid"])
+
+    @property
+    def name(self):
+        return self.document["metadata"]["name"]
+
+    @property
+    def status(self):
+        return self.document["status"]
+
+    def gpus(self):
+        total = 0
+        for container in self.document["spec"]["containers"]:
+            for name, count in container.get("resources", {}).get("limits", {}).items():
+                if "/" in name:
+                    total += int(count)
+        return total
+
+    def set_condition(self, kind, status, reason="", message=""):
+        conditions = [c for c in self.status.get("conditions", []) if c["type"] != kind]
+        one = {"type": kind, "status": status, "lastTransitionTime": now_text()}
+        if reason:
+            one["reason"] = reason
+        if message:
+            one["message"] = message
+        self.status["conditions"] = conditions + [one]
+
+    def path_of(self, word):
+        """A word of the command with mount paths in place."""
+        for mount in self.document["spec"]["containers"][0].get("volumeMounts", []):
+            if word == mount["mountPath"] or word.startswith(mount["mountPath"] + "/"):
+                return os.path.join(self.folder, mount["name"]) + word[len(mount["mountPath"]) :]
+        return word
+
+    def secret_volumes(self):
+        for volume in self.document["spec"].get("volumes", []):
+            if "secret" in volume:
+                yield volume["name"], volume["secret"]["secretName"]
+
+    def start(self):
+        """Starts the pod's command if everything it mounts exists."""
+        container = self.document["spec"]["containers"][0]
+        if "missing" in container["image"]:
+            self.status["containerStatuses"] = [
+                {
+                    "name": container["name"],
+                    "state": {
+                        "waiting": {
+                            "reason": "ImagePullBackOff",
+                            "message": f'Back-off pulling image "{container["image"]}"',
+                        }
+                    },
+                }
+            ]
+            return
+        for name, secret in self.secret_volumes():
+            if secret not in self.cluster.secrets:
+                return
+            os.makedirs(os.path.join(self.folder, name), exist_ok=True)
+            for key, value in self.cluster.secrets[secret]["stringData"].items():
+                path = os.path.join(self.folder, name, key)
+                with open(path, "w", encoding="utf-8") as f:
+                    f.write(value)
+        env = {**self.cluster.environment}
+        for pair in container.get("env", []):
+            value = pair.get("value", "")
+            if pair.get("valueFrom"):
+                value = {
+                    "spec.nodeName": self.document["spec"]["nodeName"],
+                    "status.podIP": "127.0.0.1",
+                }[pair["valueFrom"]["fieldRef"]["fieldPath"]]
+            env[pair["name"]] = self.path_of(value)
+        os.makedirs(os.path.join(self.folder, "home"), exist_ok=True)
+        expand = lambda w: re.sub(
+            r"\$\$|\$\((\w+)\)", lambda m: "$" if m[0] == "$$" else env.get(m[1], m[0]), w
+        )
+        words = [self.path_of(expand(word)) for word in container["command"]]
+        log = open(os.path.join(self.folder, "log"), "wb")
+        self.process = subprocess.Popen(
+            words,
+            env=env,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        log.close()
+        self.status["phase"] = "Running"
+        self.status["startTime"] = now_text()
+        self.set_condition("Ready", "True")
+
+    def log(self):
+        try:
+            with open(os.path.join(self.folder, "log"), encoding="utf-8", errors="replace") as f:
+                return f.read()
+        except OSError:
+            return ""
+
+    def terminate(self, grace):
+        self.document["metadata"].setdefault("deletionTimestamp", now_text())
+        self.kill_at = min(self.kill_at or 1e18, time.monotonic() + grace)
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+
+    def look(self):
+        """One turn of the kubelet. Returns True if the object is to vanish."""
+        ended = self.process is not None and self.process.poll() is not None
+        if self.process and not ended and self.kill_at and time.monotonic() > self.kill_at:
+            self.kill()
+        if ended and self.status["phase"] == "Running":
+            code = self.process.returncode
+            code = 128 - code if code < 0 else code
+            self.status["phase"] = "Succeeded" if code == 0 else "Failed"
+            self.status["containerStatuses"] = [
+                {
+                    "name": "node",
+                    "state": {
+                        "terminated": {
+                            "exitCode": code,
+                            "reason": "Completed" if code == 0 else "Error",
+                            "message": self.log()[-2000:],
+                        }
+                    },
+                }
+            ]
+        if self.kill_at is not None:
+            return self.process is None or ended
+        if self.process is None and self.document["spec"].get("nodeName"):
+            self.start()
+        return False
+
+    def kill(self):
+        """The whole container at once: everything the pod started has its mark."""
+        mark = f"BILLOW_DOUBLE_POD={self.document['metadata']['uid']}".encode()
+        for entry in os.listdir("/proc"):
+            if not entry.isdigit():
+                continue
+            try:
+                with open(f"/proc/{entry}/environ", "rb") as f:
+                    if mark in f.read().split(b"\0"):
+                        os.kill(int(entry), signal.SIGKILL)
+            except OSError:
+                pass
+
+
+class KubeDouble:
+    """The cluster. `nodes` maps names to numbers of GPUs."""
+
+    token = "first-token"
+
+    def __init__(self, root, data, nodes=None):
+        self.root = root
+        os.makedirs(os.path.join(root, "pods"))
+        self.environment = {k: v for k, v in os.environ.items() if not k.startswith("BILLOW_")}
+        self.environment[MARK] = data
+        self.nodes = dict(nodes or {"gpu-1": 2, "gpu-2": 2})
+        self.gpu_product = "NVIDIA-L4"
+        self.lock = threading.RLock()
+        self.pods, self.secrets, self.events, self.requests = {}, {}, [], []
+        self.namespaces = {"default", "team"}
+        self.version = 100
+        self.forget_before = 0  # versions before are too old
+        self.tokens = {self.token}
+        self.denied = set()  # (verb, resource)
+        self.quota = None
+        self.refusals = []  # status codes of the next answers
+        self.lost_answers = self.lost_requests = 0
+        self.page_max = 500
+        self.running = True
+        make_certificates(root)
+        self.port = 0
+        self.server = None
+        self.serve()
+        self.kubelet = threading.Thread(target=self.turn, daemon=True)
+        self.kubelet.start()
+        self.kubeconfig = os.path.join(root, "kubeconfig")
+        self.write_kubeconfig()
+
+    # ---- the server
+    def serve(self):
+        handler = type("BoundHandler", (Handler,), {"cluster": self})
+        self.server = ThreadingHTTPServer(("127.0.0.1", self.port), handler)
+        self.server.daemon_threads = True
+        self.port = self.server.server_port
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.file("server.pem"), self.file("server.key"))
+        context.load_verify_locations(self.file("ca.pem"))
+        context.verify_mode = ssl.CERT_OPTIONAL
+        # The handshake is the connection's own thread's, not the accepting one's.
+        self.server.socket = context.wrap_socket(
+            self.server.socket, server_side=True, do_handshake_on_connect=False
+        )
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def file(self, name):
+        return os.path.join(self.root, name)
+
+    def write_kubeconfig(self, user=None, namespace="team"):
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "double",
+            "clusters": [
+                {
+                    "name": "double",
+                    "cluster": {
+                        "server": f"https://127.0.0.1:{self.port}",
+                        "certificate-authority": "ca.pem",
+                    },
+                }
+            ],
+            "users": [{"name": "me", "user": user or {"token": self.token}}],
+            "contexts": [
+                {
+                    "name": "double",
+                    "context": {"cluster": "double", "user": "me", "namespace": namespace},
+                }
+            ],
+        }
+        with open(self.kubeconfig, "w", encoding="utf-8") as f:
+            json.dump(config, f)
+
+    def api_away(self):
+        server, self.server = self.server, None
+        server.shutdown()
+        server.server_close()
+
+    def api_back(self):
+        with self.lock:
+            self.forget_before = self.version
+        self.serve()
+
+    def close(self):
+        self.running = False
+        if self.server:
+            self.api_away()
+        self.kubelet.join()
+        for pod in self.pods.values():
+            pod.kill()
+            if pod.process:
+                pod.process.wait()
+
+    # ---- what goes wrong
+    def misbehave(self, handler):
+        with self.lock:
+            if self.lost_requests > 0:
+                self.lost_requests -= 1
+                handler.connection.shutdown(socket.SHUT_RDWR)
+                raise ConnectionAbortedError
+            if self.refusals:
+                code = self.refusals.pop(0)
+                reason = {429: "TooManyRequests", 503: "ServiceUnavailable"}.get(code, "Internal")
+                raise Refused(code, reason, "the double was told to fail")
+
+    def who(self, handler):
+        given = handler.headers.get("Authorization", "")
+        if given.startswith("Bearer "):
+            if given[7:] not in self.tokens:
+                raise Refused(401, "Unauthorized", "Unauthorized")
+            return "system:serviceaccount:team:billow"
+        cert = handler.connection.getpeercert()
+        if cert:
+            return dict(pair for part in cert["subject"] for pair in part)["commonName"]
+        return "system:anonymous"
+
+    def may(self, user, verb, resource):
+        return user != "system:anonymous" and (verb, resource) not in self.denied
+
+    def check(self, user, verb, resource, namespace=""):
+        if not self.may(user, verb, resource):
+            where = f' in the namespace "{namespace}"' if namespace else " at the cluster scope"
+            raise Refused(
+                403,
+                "Forbidden",
+                (
+                    f'{resource} is forbidden: User "{user}" cannot {verb} resource'
+                    f' "{resource}" in API group ""{where}'
+                ),
+            )
+
+    # ---- the API
+    def handle(self, user, method, path, query, body):
+        with self.lock:
+            if path == "/version":
+                return 200, {"major": "1", "minor": "34", "gitVersion": "v1.34.0-double"}
+            if path.endswith("/selfsubjectreviews"):
+                return 201, {**body, "status": {"userInfo": {"username": user}}}
+            if path.endswith("/selfsubjectaccessreviews"):
+                asked = body["spec"]["resourceAttributes"]
+                return 201, {
+                    **body,
+                    "status": {"allowed": self.may(user, asked["verb"], asked["resource"])},
+                }
+            if path == "/api/v1/nodes":
+                self.check(user, "list", "nodes")
+                return 200, {"kind": "NodeList", "items": [self.node(n) for n in self.nodes]}
+            found = re.fullmatch(r"/api/v1/namespaces/([^/]+)/(pods|secrets)(?:/([^/]+))?", path)
+            if not found:
+                raise Refused(404, "NotFound", "the server could not find the requested resource")
+            return self.object_call(user, method, *found.groups(), query, body)
+
+    def object_call(self, user, method, namespace, kind, name, query, body):
+        verb = {"POST": "create", "DELETE": "delete"}.get(method, "get" if name else "list")
+        self.check(user, verb, kind, namespace)
+        if verb == "create":
+            if namespace not in self.namespaces:
+                raise Refused(404, "NotFound", f'namespaces "{namespace}" not found')
+            return (self.create_pod if kind == "pods" else self.create_secret)(query, body)
+        if kind == "secrets":
+            raise Refused(405, "MethodNotAllowed", "not of this double")
+        if verb == "list":
+            return self.list_pods(query)
+        pod = self.pods.get(name)
+        if not pod:
+            raise Refused(404, "NotFound", f'pods "{name}" not found')
+        if verb == "delete":
+            return self.delete_pod(pod, query, body)
+        return 200, pod.document
+
+    def node(self, name):
+        return {
+            "metadata": {"name": name, "labels": {"nvidia.com/gpu.product": self.gpu_product}},
+            "status": {"allocatable": {"nvidia.com/gpu": str(self.nodes[name])}},
+        }
+
+    def create_secret(self, query, body):
+        name = body["metadata"]["name"]
+        if name in self.secrets:
+            raise Refused(409, "AlreadyExists", f'secrets "{name}" already exists')
+        if query.get("dryRun") != "All":
+            self.secrets[name] = body
+        return 201, body
+
+    def create_pod(self, query, body):
+        unknown = set(body["spec"]) - SPEC_FIELDS
+        if query.get("fieldValidation") == "Strict" and unknown:
+            raise Refused(
+                400,
+                "BadRequest",
+                f'strict decoding error: unknown field "spec.{unknown.pop()}"',
+            )
+        name = body["metadata"]["name"]
+        if name in self.pods:
+            raise Refused(409, "AlreadyExists", f'pods "{name}" already exists')
+        document = json.loads(json.dumps(body))
+        document["metadata"].update(
+            {"uid": str(uuid.uuid4()), "creationTimestamp": now_text(), "namespace": "team"}
+        )
+        document["status"] = {"phase": "Pending"}
+        pod = Pod(self, document)
+        used = sum(p.gpus() for p in self.pods.values())
+        if self.quota is not None and used + pod.gpus() > self.quota:
+            raise Refused(
+                403,
+                "Forbidden",
+                (
+                    f'pods "{name}" is forbidden: exceeded quota: gpus, requested:'
+                    f" requests.nvidia.com/gpu={pod.gpus()}, used:"
+                    f" requests.nvidia.com/gpu={used}, limited:"
+                    f" requests.nvidia.com/gpu={self.quota}"
+                ),
+            )
+        os.makedirs(pod.folder)
+        self.pods[name] = pod
+        self.schedule(pod)
+        self.changed("ADDED", pod)
+        return 201, document
+
+    def schedule(self, pod):
+        for node, gpus in self.nodes.items():
+            used = sum(
+                p.gpus()
+                for p in self.pods.values()
+                if p.document["spec"].get("nodeName") == node
+                and p.status["phase"] not in ("Succeeded", "Failed")
+            )
+            if used + pod.gpus() <= gpus:
+                pod.document["spec"]["nodeName"] = node
+                pod.set_condition("PodScheduled", "True")
+                return
+        pod.set_condition(
+            "PodScheduled",
+            "False",
+            "Unschedulable",
+            (
+                f"0/{len(self.nodes)} nodes are available: {len(self.nodes)} Insufficient"
+                " nvidia.com/gpu."
+            ),
+        )
+
+    def selected(self, pod, query):
+        labels = pod.document["metadata"].get("labels", {})
+        for term in filter(None, query.get("labelSelector", "").split(",")):
+            key, _, value = term.partition("=")
+            if labels.get(key) != value:
+                return False
+        return True
+
+    def list_pods(self, query):
+        names = sorted(n for n, p in self.pods.items() if self.selected(p, query))
+        if query.get("continue"):
+            after, version = query["continue"].rsplit("@", 1)
+            if int(version) < self.forget_before:
+                raise Refused(410, "Expired", "The provided continue parameter is too old")
+            names = [n for n in names if n > after]
+        limit = min(int(query.get("limit", "500")), self.page_max)
+        metadata = {"resourceVersion": str(self.version)}
+        if len(names) > limit:
+            metadata["continue"] = f"{names[limit - 1]}@{self.version}"
+            metadata["remainingItemCount"] = len(names) - limit
+        return 200, {
+            "kind": "PodList",
+            "apiVersion": "v1",
+            "metadata": metadata,
+            "items": [self.pods[n].document for n in names[:limit]],
+        }
+
+    def delete_pod(self, pod, query, body):
+        options = body or {}
+        uid = options.get("preconditions", {}).get("uid")
+        own = pod.document["metadata"]["uid"]
+        if uid and uid != own:
+            raise Refused(
+                409,
+                "Conflict",
+                f"the UID in the precondition ({uid}) does not match the UID in record ({own})",
+            )
+        default = pod.document["spec"].get("terminationGracePeriodSeconds", 30)
+        grace = int(query.get("gracePeriodSeconds", options.get("gracePeriodSeconds", default)))
+        pod.terminate(grace)
+        if pod.look():
+            self.vanish(pod)
+        return 200, pod.document
+
+    def vanish(self, pod):
+        self.pods.pop(pod.name, None)
+        uid = pod.document["metadata"]["uid"]
+        for name, secret in list(self.secrets.items()):
+            owners = secret["metadata"].get("ownerReferences", [])
+            if any(owner["uid"] == uid for owner in owners):
+                del self.secrets[name]
+        self.changed("DELETED", pod)
+
+    def changed(self, kind, pod):
+        self.version += 1
+        pod.document["metadata"]["resourceVersion"] = str(self.version)
+        self.events.append((self.version, kind, json.loads(json.dumps(pod.document))))
+
+    def watch(self, _path, query):
+        at = int(query.get("resourceVersion") or 0)
+        deadline = time.monotonic() + float(query.get("timeoutSeconds", "30"))
+        with self.lock:
+            if at < self.forget_before:
+                message = f"too old resource version: {at} ({self.forget_before})"
+                yield {"type": "ERROR", "object": Refused(410, "Expired", message).status}
+                return
+        while time.monotonic() < deadline and self.running and self.server:
+            with self.lock:
+                fresh = [e for e in self.events if e[0] > at]
+            for version, kind, document in fresh:
+                at = version
+                labels = document["metadata"].get("labels", {})
+                wanted = dict(
+                    t.split("=", 1) for t in query.get("labelSelector", "").split(",") if t
+                )
+                if all(labels.get(k) == v for k, v in wanted.items()):
+                    yield {"type": kind, "object": document}
+            time.sleep(0.02)
+        bookmark = {"kind": "Pod", "metadata": {"resourceVersion": str(at)}}
+        yield {"type": "BOOKMARK", "object": bookmark}
+
+    # ---- kubelets and scheduler
+    def turn(self):
+        while self.running:
+            with self.lock:
+                for pod in list(self.pods.values()):
+                    before = json.dumps(pod.document)
+                    if not pod.document["spec"].get("nodeName") and pod.kill_at is None:
+                        self.schedule(pod)
+                    if pod.look():
+                        self.vanish(pod)
+                    elif json.dumps(pod.document) != before:
+                        self.changed("MODIFIED", pod)
+            time.sleep(0.02)
+
+    # ---- what a test does to the cluster
+    def pod_names(self):
+        with self.lock:
+            return sorted(self.pods)
+
+    def pod(self, name):
+        with self.lock:
+            return json.loads(json.dumps(self.pods[name].document))
+
+    def secret_names(self):
+        with self.lock:
+            return sorted(self.secrets)
+
+    def pod_log(self, name):
+        return self.pods[name].log()
+
+    def evict(self, name):
+        with self.lock:
+            pod = self.pods[name]
+            pod.set_condition("DisruptionTarget", "True", "EvictionByEvictionAPI", "Eviction API")
+            pod.terminate(pod.document["spec"]["terminationGracePeriodSeconds"])
+
+    def remove(self, name, grace=0):
+        """`kubectl delete pod NAME --grace-period=0 --force`: the container is killed."""
+        with self.lock:
+            pod = self.pods[name]
+            pod.terminate(grace)
+            if grace == 0:
+                pod.kill()
+
+    def delete_namespace(self, name="team"):
+        with self.lock:
+            self.namespaces.discard(name)
+            for pod in list(self.pods):
+                self.remove(pod)
+        poll(lambda: not self.pod_names(), "the namespace emptied", 30)
+
+    def create_namespace(self, name="team"):
+        self.namespaces.add(name)
+
+    def stray(self, name, labels):
+        """A pod that Billow did not order and whose labels say that it did."""
+        body = {
+            "metadata": {"name": name, "labels": labels},
+            "spec": {
+                "containers": [{"name": "x", "image": "x", "command": ["sleep", "1000"]}],
+                "terminationGracePeriodSeconds": 1,
+            },
+        }
+        with self.lock:
+            self.create_pod({}, body)
