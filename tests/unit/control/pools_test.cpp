@@ -397,6 +397,31 @@ TEST(Pools, AVanishedMachineLosesItsJobsAndOneThatNeverJoinedPausesThePool) {
   w.check_replay();
 }
 
+TEST(Pools, AProviderThatSaysWhyAMachineEndedIsQuoted) {
+  World w;
+  w.must(AddPool{w.pool("fast")});
+  const JobId job = w.submit(8);
+  w.must(PlanPools{});
+  const Machine m = w.machines()[0];
+  w.must(PoolSeen{m.pool, {{.name = m.name, .note = "no such image", .ended = true}}, w.now});
+  EXPECT_TRUE(w.machines().empty());
+  EXPECT_NE(w.state().pools.at(m.pool).denied.find("no such image"), std::string::npos);
+  w.now = w.now + limits::pool_denied_pause + seconds(1);
+  w.must(PlanPools{});
+  const Machine again = w.machines().at(0);
+  w.arrives(again);
+  w.must(PoolSeen{m.pool, {{.name = again.name, .external = "2"}}, w.now});
+  EXPECT_EQ(w.state().find_job(job)->state, JobState::running);
+  w.must(PoolSeen{
+      m.pool, {{.name = again.name, .note = "evicted by its node", .ended = true}}, w.now});
+  EXPECT_EQ(w.state().find_job(job), nullptr);
+  EXPECT_TRUE(std::ranges::any_of(w.history, [](const Event& e) {
+    return encode_event(e).find("evicted by its node") != std::string::npos;
+  }));
+  EXPECT_LT(w.state().pools.at(m.pool).denied_until, w.now) << "it had joined, so no pause";
+  w.check_replay();
+}
+
 TEST(Pools, AFleetOfRandomEventsKeepsItsBooks) {
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
     SCOPED_TRACE(seed);
