@@ -248,9 +248,10 @@ def main():
     part = 10 if given.short else 1
     workers = 2
     rig = Rig()
-    os.environ.update(
-        {k: v for k, v in rig.environment.items() if k.startswith(("BILLOW_", "XDG"))}
-    )
+    # Without the rig's mark: the helpers of Dask and multiprocessing are not the rig's.
+    for name, value in rig.environment.items():
+        if name in ("BILLOW_DATA", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+            os.environ[name] = value
     import billow
 
     billow.connect()
