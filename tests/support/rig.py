@@ -105,6 +105,7 @@ class Rig:
                 MARK: self.data,
                 "BILLOW_DATA": self.data,
                 "BILLOW_SIM": sim,
+                "BILLOW_NODE_POLICY": self.node_policy("allow 0-4294967294"),
                 "XDG_CONFIG_HOME": os.path.join(self.root, "config"),
                 "XDG_STATE_HOME": os.path.join(self.root, "state"),
             },
@@ -116,6 +117,15 @@ class Rig:
         self.deployed = set()  # endpoints
         if up:
             self.up()
+
+    def node_policy(self, text):
+        """A policy for the nodes of this rig. The usual one allows every account, because tests run
+        jobs as accounts of the system."""
+        path = os.path.join(self.root, "node.policy")
+        with open(path, "w", encoding="ascii") as f:
+            f.write(text + "\n")
+        os.chmod(path, 0o644)
+        return path
 
     # ---- the head
     def up(self, *more, listen="127.0.0.1:0"):

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "agent/node/node_policy.h"
 #include "agent/node/offer.h"
 #include "agent/observe/egress.h"
 #include "agent/task/task_status.h"
@@ -234,6 +235,14 @@ void NodeAgent::tick() {
   perform(effects);
 }
 
+// Whether the owner of this machine lets the job run. The file is read each time, so that a change
+// counts at once; an account that does not exist is reported by the start.
+Status NodeAgent::allowed_here(const Start& start) const {
+  const NodePolicy policy = BILLOW_TRY(load_node_policy(options_.policy_file));
+  const auto account = start.unix_user.empty() ? current_user() : look_up_user(start.unix_user);
+  return account ? check_policy(policy, start.owner, *account) : Status{};
+}
+
 void NodeAgent::perform(const Effects& effects) {
   const auto one = [this](const auto& e) {
     using T = std::decay_t<decltype(e)>;
@@ -251,6 +260,11 @@ void NodeAgent::perform(const Effects& effects) {
       give_back(e.why);
     } else if constexpr (std::is_same_v<T, effect::EndSelf>) {
       loop_.stop();
+    } else if constexpr (std::is_same_v<T, effect::StartTask>) {
+      if (const Status allowed = allowed_here(e.start); allowed)
+        tasks_->perform(e);
+      else
+        tasks_->refuse(e.start.task, allowed.error());
     } else {
       tasks_->perform(e);
     }

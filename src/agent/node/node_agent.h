@@ -73,6 +73,7 @@ class NodeAgent {
   void take_event(const TaskEvent& event);
   void release_doubtful(SteadyTime due);
   void tick();
+  Status allowed_here(const wire::agent_v1::Start& start) const;
   void perform(const Effects& effects);
   void give_back(const std::string& why);
   std::unique_ptr<KeepAliveSocket> keepalive_on(Fd listener);

@@ -12,6 +12,7 @@
 #include "agent/content/project_cache.h"
 #include "agent/isolate/doors.h"
 #include "agent/node/node_agent.h"
+#include "agent/node/node_policy.h"
 #include "agent/node/offer.h"
 #include "agent/reach/port_watch.h"
 #include "base/crypto.h"
@@ -37,6 +38,9 @@ Status NodeAgent::start() {
   BILLOW_TRY_VOID(make_directories(options_.data_dir, 0700));
   BILLOW_TRY(open_own_directory(options_.data_dir));
   BILLOW_TRY_VOID(lock_data_dir());
+  if (const char* path = std::getenv(node_policy_variable); path && options_.policy_file.empty())
+    options_.policy_file = path;
+  BILLOW_TRY(load_node_policy(options_.policy_file));
   BILLOW_TRY_VOID(open_work_place());
   BILLOW_TRY_VOID(open_link());
   BILLOW_TRY_VOID(open_gpus());

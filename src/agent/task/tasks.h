@@ -78,6 +78,8 @@ class Tasks {
   std::vector<RecoveredTask> recover();
 
   void perform(const effect::StartTask& e);
+  // The task ends without having started, and its end says why.
+  void refuse(TaskId task, const Error& why, int code = 126);
   void perform(const effect::RecordEnd& e);
   void perform(const effect::StopTask& e);
   void perform(const effect::SignalTask& e);

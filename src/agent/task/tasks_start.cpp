@@ -276,6 +276,15 @@ void Tasks::end_unstarted(TaskId task, ExitStatus exit) {
   advanced(task);
 }
 
+void Tasks::refuse(TaskId task, const Error& why, int code) {
+  end_unstarted(
+      task,
+      {.kind = ExitKind::exec_failed,
+       .code = code,
+       .signal = 0,
+       .message = why.hint.empty() ? why.message : fmt::format("{} ({})", why.message, why.hint)});
+}
+
 void Tasks::perform(const effect::StartTask& e) {
   if (const Status noted = note_leftovers(options_.data_dir, e.start);
       !noted)  // files that could not be found again must not be fetched
@@ -294,13 +303,7 @@ void Tasks::perform(const effect::StartTask& e) {
   containers_.prepare(e.start, *user, [this, e](Result<Containers::Prepared> prepared) {
     if (prepared)
       return begin(e, &*prepared);
-    const Error& why = prepared.error();
-    end_unstarted(e.start.task,
-                  {.kind = ExitKind::exec_failed,
-                   .code = 125,
-                   .signal = 0,
-                   .message = why.hint.empty() ? why.message
-                                               : fmt::format("{} ({})", why.message, why.hint)});
+    refuse(e.start.task, prepared.error(), 125);
   });
 }
 

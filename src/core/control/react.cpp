@@ -230,9 +230,16 @@ void set_surroundings(const State& state, const Job& job, Start& start) {
     if (const auto volume = state.volumes.find(wish.name); volume != state.volumes.end())
       start.volumes.push_back(
           {volume->second.path, wish.path, wish.read_only || volume->second.read_only});
+  // The same content may be saved elsewhere, with another path: only the name that the job gave
+  // counts, and its own project's before others'.
+  const std::string& wanted = spec.surroundings.environment;
+  const std::string name = wanted.substr(wanted.find('/') + 1);
+  const Project* of =
+      name == wanted ? nullptr : state.project_by_name(wanted.substr(0, wanted.find('/')));
+  const ProjectId first = of ? of->id : job.project;
   for (const auto& [key, saved] : state.saved_environments)
-    if (saved.digest == spec.surroundings.environment_digest &&
-        (key.first == job.project || saved.shared))
+    if (saved.digest == spec.surroundings.environment_digest && key.second == name &&
+        (key.first == first || (saved.shared && start.environment_path.empty())))
       start.environment_path = saved.path;
 }
 
@@ -250,8 +257,10 @@ Start start_message(const State& state, const Task& task) {
   set_variables(state, job, task, start);
   start.gang = spec.nodes > 1;
   set_surroundings(state, job, start);
-  if (const auto user = state.users.find(job.user); user != state.users.end())
+  if (const auto user = state.users.find(job.user); user != state.users.end()) {
     start.unix_user = user->second.unix_name;
+    start.owner = user->second.name;
+  }
   start.gpus = task.gpus;
   start.cpu_milli = spec.resources.cpu_milli;
   start.mem_mib = spec.resources.mem_mib;

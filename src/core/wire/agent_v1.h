@@ -288,6 +288,7 @@ struct Start : TaskOptions {
   Environment
       env;  // complete, with Billow's own variables but for the devices', which the agent adds
   std::string unix_user;  // whom it runs as; empty: as the agent itself
+  std::string owner;      // the Billow user whose job it is; empty: a head of version 0.1
   std::vector<GpuGrant> gpus;
   std::int64_t cpu_milli = 0;  // 0: no limit
   std::int64_t mem_mib = 0;
@@ -312,6 +313,7 @@ struct Start : TaskOptions {
     TaskOptions::fields(s, v);
     v("env", s.env);
     v("unix_user", s.unix_user);
+    v("owner", s.owner);
     v("gpus", s.gpus);
     v("cpu_milli", s.cpu_milli);
     v("mem_mib", s.mem_mib);

@@ -1,0 +1,165 @@
+#include "agent/node/node_policy.h"
+
+#include <fcntl.h>
+#include <grp.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include <fmt/format.h>
+
+#include "base/file.h"
+#include "base/text.h"
+
+namespace billow::agent {
+namespace {
+
+constexpr std::size_t policy_bytes_max = 64 << 10;
+constexpr std::uint32_t first_person = 1000, nobody = 65534;
+
+std::vector<std::string> words_of(std::string_view line) {
+  std::vector<std::string> words;
+  std::string word;
+  for (const char c : line.substr(0, line.find('#'))) {
+    if (c != ' ' && c != '\t' && c != '\r') {
+      word += c;
+      continue;
+    }
+    if (!word.empty())
+      words.push_back(std::move(word));
+    word.clear();
+  }
+  if (!word.empty())
+    words.push_back(std::move(word));
+  return words;
+}
+
+Result<AccountRule> account_rule(const std::string& word) {
+  if (word.starts_with('@') && word.size() > 1)
+    return AccountRule{AccountRule::Kind::group, word.substr(1), 0, 0};
+  if (word.front() < '0' || word.front() > '9')
+    return AccountRule{AccountRule::Kind::account, word, 0, 0};
+  const auto dash = word.find('-');
+  const auto first = parse_int(word.substr(0, dash), 0, UINT32_MAX - 1);
+  const auto last =
+      dash == std::string::npos ? first : parse_int(word.substr(dash + 1), 0, UINT32_MAX - 1);
+  if (!first || !last || *last < *first)
+    return fail(Code::invalid, fmt::format("\"{}\" is not a range of account numbers", word),
+                "write it like 1000-59999");
+  return AccountRule{AccountRule::Kind::numbers, "", static_cast<std::uint32_t>(*first),
+                     static_cast<std::uint32_t>(*last)};
+}
+
+bool in_group(const UserRecord& account, const std::string& name) {
+  const group* found = ::getgrnam(name.c_str());
+  if (!found)
+    return false;
+  const auto& groups = account.identity.groups;
+  return account.identity.gid == found->gr_gid ||
+         std::find(groups.begin(), groups.end(), found->gr_gid) != groups.end();
+}
+
+bool covers(const AccountRule& rule, const UserRecord& account) {
+  switch (rule.kind) {
+    case AccountRule::Kind::account:
+      return rule.name == account.name;
+    case AccountRule::Kind::numbers:
+      return account.identity.uid >= rule.first && account.identity.uid <= rule.last;
+    case AccountRule::Kind::group:
+      return in_group(account, rule.name);
+  }
+  return false;
+}
+
+bool covers(const std::vector<AccountRule>& rules, const UserRecord& account) {
+  return std::any_of(rules.begin(), rules.end(),
+                     [&](const AccountRule& rule) { return covers(rule, account); });
+}
+
+}  // namespace
+
+Result<NodePolicy> parse_node_policy(std::string_view text) {
+  NodePolicy policy;
+  bool says_root = false;
+  std::size_t number = 0;
+  for (const std::string& line : split(text, '\n')) {
+    ++number;
+    const std::vector<std::string> words = words_of(line);
+    if (words.empty())
+      continue;
+    const auto bad = [&](const std::string& why) {
+      return fail(Code::invalid, fmt::format("line {}: {}", number, why),
+                  "each line is: allow ACCOUNT…, deny ACCOUNT… or root USER…|none");
+    };
+    if (words.size() < 2)
+      return bad(fmt::format("\"{}\" names nobody", words[0]));
+    const bool root = words[0] == "root";
+    if (!root && words[0] != "allow" && words[0] != "deny")
+      return bad(fmt::format("unknown word \"{}\"", words[0]));
+    if (root && !says_root)
+      policy.root_for.clear();
+    says_root |= root;
+    for (std::size_t i = 1; i < words.size(); ++i) {
+      if (root) {
+        if (words[i] != "none")
+          policy.root_for.push_back(words[i]);
+        continue;
+      }
+      const auto rule = account_rule(words[i]);
+      if (!rule)
+        return bad(rule.error().message);
+      (words[0] == "allow" ? policy.allow : policy.deny).push_back(*rule);
+    }
+  }
+  return policy;
+}
+
+Result<NodePolicy> load_node_policy(const std::string& path) {
+  const std::string file = path.empty() ? node_policy_path : path;
+  const Fd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd && errno == ENOENT && path.empty())
+    return NodePolicy{};
+  struct stat info {};
+  if (!fd || ::fstat(fd.get(), &info) != 0)
+    return fail_errno(fmt::format("the node's policy {}", file), errno);
+  if (!S_ISREG(info.st_mode) || (info.st_uid != 0 && info.st_uid != ::geteuid()) ||
+      (info.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+    return fail(Code::forbidden,
+                fmt::format("the node's policy {} can be written by others than root", file),
+                fmt::format("chown root {0} && chmod 644 {0}", file));
+  // The file that was looked at, whatever has the name now.
+  const std::string text =
+      BILLOW_TRY(read_file(fmt::format("/dev/fd/{}", fd.get()), policy_bytes_max));
+  auto policy = parse_node_policy(text);
+  if (!policy)
+    return pass(Error(policy.error()).in(fmt::format("the node's policy {}", file)));
+  return policy;
+}
+
+Status check_policy(const NodePolicy& policy, const std::string& owner, const UserRecord& account) {
+  const auto refused = [](std::string why, std::string hint) {
+    return fail(Code::forbidden, "this node's policy: " + std::move(why), std::move(hint));
+  };
+  if (account.identity.uid == 0) {
+    const auto& users = policy.root_for;
+    if (std::find(users.begin(), users.end(), owner) != users.end())
+      return {};
+    return refused(fmt::format("jobs of {} may not run as root here",
+                               owner.empty() ? "an unknown user" : owner),
+                   fmt::format("the node's owner can allow it in {}: root {}", node_policy_path,
+                               owner.empty() ? "USER" : owner));
+  }
+  const bool allowed = policy.allow.empty() ? (account.identity.uid >= first_person &&
+                                               account.identity.uid != nobody) ||
+                                                  account.identity.uid == ::geteuid()
+                                            : covers(policy.allow, account);
+  if (allowed && !covers(policy.deny, account))
+    return {};
+  return refused(
+      fmt::format("jobs may not run as {} (uid {}) here", account.name, account.identity.uid),
+      fmt::format("the node's owner can allow it in {}: allow {}", node_policy_path, account.name));
+}
+
+}  // namespace billow::agent

@@ -1,0 +1,49 @@
+// Which accounts of this machine jobs may run as. The machine's owner says so in a file that only
+// root can write; nothing that a head sends overrides it. Without a file: accounts with a number
+// from 1000 on (except nobody, 65534), the agent's own account unless it is root, and root for jobs
+// of the Billow user "root", who is the user that started the head as root.
+//
+//   # /etc/billow/node.policy
+//   allow 1000-59999        numbers
+//   allow ana               an account
+//   allow @ml               accounts in a group
+//   deny  bob               stronger than allow
+//   root  none              or the Billow users whose jobs may run as root
+//
+// A file with an `allow` line allows nothing else.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agent/isolate/users.h"
+#include "base/result.h"
+
+namespace billow::agent {
+
+inline constexpr char node_policy_path[] = "/etc/billow/node.policy";
+inline constexpr char node_policy_variable[] = "BILLOW_NODE_POLICY";  // another path
+
+struct AccountRule {
+  enum class Kind { account, numbers, group };
+  Kind kind = Kind::account;
+  std::string name;
+  std::uint32_t first = 0, last = 0;
+};
+
+struct NodePolicy {
+  std::vector<AccountRule> allow, deny;
+  std::vector<std::string> root_for = {"root"};
+};
+
+Result<NodePolicy> parse_node_policy(std::string_view text);
+// The policy of this machine, from the file at `path`, or from the usual place if it is empty. An
+// error if others could have written it.
+Result<NodePolicy> load_node_policy(const std::string& path);
+
+// Whether a job of this Billow user may run as the account.
+Status check_policy(const NodePolicy& policy, const std::string& owner, const UserRecord& account);
+
+}  // namespace billow::agent

@@ -1,0 +1,87 @@
+// The policy of a node: which accounts jobs may run as, whatever the head says.
+#include "agent/node/node_policy.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+namespace billow::agent {
+namespace {
+
+UserRecord account(std::string name, std::uint32_t uid, std::vector<std::uint32_t> groups = {}) {
+  UserRecord record{std::move(name), "/", "/bin/sh", {uid, uid, {}}};
+  record.identity.groups = std::move(groups);
+  return record;
+}
+
+bool may(const NodePolicy& policy, const std::string& owner, const UserRecord& as) {
+  return check_policy(policy, owner, as).has_value();
+}
+
+TEST(NodePolicy, WithoutAFileOnlyPeoplesAccountsRunAndRootForTheFounderAlone) {
+  const NodePolicy policy;
+  EXPECT_TRUE(may(policy, "ana", account("ana", 1000)));
+  EXPECT_TRUE(may(policy, "root", account("root", 0)));
+  EXPECT_FALSE(may(policy, "ops", account("root", 0))) << "an admin who was added later";
+  EXPECT_FALSE(may(policy, "", account("root", 0))) << "a head that does not say whose job it is";
+  EXPECT_FALSE(may(policy, "ops", account("toor", 0))) << "root under another name";
+  EXPECT_FALSE(may(policy, "ops", account("postgres", 110)));
+  EXPECT_FALSE(may(policy, "ops", account("nobody", 65534)));
+  EXPECT_EQ(check_policy(policy, "ops", account("postgres", 110)).error().code, Code::forbidden);
+}
+
+TEST(NodePolicy, AFileSaysWhoRunsAndNobodyElseDoes) {
+  const auto policy = parse_node_policy(
+      "# people\n"
+      "allow 2000-2999 nobody\n"
+      "deny 2500\tbob # he left\n"
+      "root none\n");
+  ASSERT_TRUE(policy) << policy.error().message;
+  EXPECT_TRUE(may(*policy, "ana", account("ana", 2000)));
+  EXPECT_TRUE(may(*policy, "ana", account("nobody", 65534)));
+  EXPECT_FALSE(may(*policy, "ana", account("ana", 1000))) << "the defaults are replaced";
+  EXPECT_FALSE(may(*policy, "ana", account("x", 2500)));
+  EXPECT_FALSE(may(*policy, "ana", account("bob", 2001)));
+  EXPECT_FALSE(may(*policy, "root", account("root", 0))) << "not even the founder";
+  const auto everybody = parse_node_policy("allow 0-4294967294\nroot ops");
+  ASSERT_TRUE(everybody);
+  EXPECT_FALSE(may(*everybody, "ana", account("root", 0))) << "root is never among the numbers";
+  EXPECT_TRUE(may(*everybody, "ops", account("root", 0)));
+  EXPECT_FALSE(may(*everybody, "root", account("root", 0)));
+}
+
+TEST(NodePolicy, GroupsAreThoseOfTheMachine) {
+  const auto policy = parse_node_policy("allow @daemon");  // group 1 everywhere
+  ASSERT_TRUE(policy);
+  EXPECT_TRUE(may(*policy, "ana", account("ana", 1000, {1})));
+  EXPECT_FALSE(may(*policy, "ana", account("ana", 1000, {2})));
+  EXPECT_FALSE(may(*parse_node_policy("allow @no-such-group"), "ana", account("ana", 1000)));
+}
+
+TEST(NodePolicy, WhatItCannotReadIsAnError) {
+  for (const char* text : {"permit ana", "allow", "allow 5-1", "deny 1x", "root",
+                           "allow 99999999999", "allow 1-", "allow 1000-59999\nnonsense"})
+    EXPECT_FALSE(parse_node_policy(text)) << text;
+  EXPECT_FALSE(parse_node_policy(std::string_view("\0", 1)));
+  EXPECT_TRUE(parse_node_policy(" \t\r\n\n# allow everybody\n"));
+}
+
+TEST(NodePolicy, AFileThatOthersCanWriteIsRefused) {
+  const std::string path = testing::TempDir() + "/node.policy." + std::to_string(::getpid());
+  EXPECT_FALSE(load_node_policy(path)) << "named, and not there";
+  ASSERT_TRUE(write_file_atomic(path, "allow nobody\n", 0644));
+  ASSERT_TRUE(load_node_policy(path));
+  ASSERT_EQ(::chmod(path.c_str(), 0666), 0);
+  EXPECT_FALSE(load_node_policy(path));
+  ASSERT_EQ(::chmod(path.c_str(), 0644), 0);
+  if (::geteuid() == 0) {
+    ASSERT_EQ(::chown(path.c_str(), 65534, 65534), 0);
+    EXPECT_FALSE(load_node_policy(path)) << "it belongs to somebody else";
+  }
+  ::unlink(path.c_str());
+}
+
+}  // namespace
+}  // namespace billow::agent
