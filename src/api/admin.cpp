@@ -132,6 +132,8 @@ void status(CallPtr call) {
   if (const auto project = state.projects.find(call->principal.project);
       project != state.projects.end())
     you.set("project", project->second.name);
+  if (const auto chosen = control::default_project(state, call->principal.user))
+    you.set("default_project", state.projects.at(*chosen).name);
   document.set("you", std::move(you));
   call->reply(200, document);
 }

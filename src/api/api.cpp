@@ -93,6 +93,7 @@ const Route people_routes[] = {
     {{Method::put, "/v1/projects/{project}/members/{user}", Need::full, Adds::work},
      admin::set_member},
     {{Method::del, "/v1/projects/{project}/members/{user}", Need::full}, admin::remove_member},
+    {{Method::put, "/v1/default-project", Need::full}, people::set_default_project},
     {{Method::get, "/v1/users", Need::look}, people::users},
     {{Method::post, "/v1/users", Need::admin, Adds::work}, people::add_user},
     {{Method::put, "/v1/users/{user}", Need::admin}, people::set_user},
@@ -355,6 +356,10 @@ struct Api::Impl {
 
 Api::Api(Host& host) : impl_(new Impl{host, {}, {}, {}, {}}) {}
 Api::~Api() = default;
+
+void Api::begin(WallTime now) {
+  impl_->signatures.begin(now);
+}
 
 void Api::handle(std::shared_ptr<net::Exchange> exchange) {
   impl_->dispatch(std::move(exchange));

@@ -62,13 +62,15 @@ void Call::reply_durable(int status, Json body) const {
 void Call::execute(Command command,
                    int status,
                    std::function<Json(const std::vector<Event>&)> answer) const {
-  host.execute(
-      std::move(command), cause(),
-      [exchange = exchange, status, answer = std::move(answer)](Result<std::vector<Event>> events) {
-        if (!events)
-          return exchange->respond(net::problem(events.error(), exchange->request().request_id));
-        exchange->respond(net::Response::json(status, answer(*events).dump()));
-      });
+  host.execute(std::move(command), cause(),
+               [&host = host, denied = denied, exchange = exchange, user = principal.name, status,
+                answer = std::move(answer)](Result<std::vector<Event>> events) {
+                 if (events)
+                   return exchange->respond(net::Response::json(status, answer(*events).dump()));
+                 if (denied)
+                   record_denied(host, *denied, exchange->request(), user, events.error());
+                 exchange->respond(net::problem(events.error(), exchange->request().request_id));
+               });
 }
 
 Status Call::still_allowed() {
@@ -251,12 +253,27 @@ Status may_act(const Call& call, ProjectId project, UserId owner) {
 
 Status may_enter(const Call& call, ProjectId project, UserId owner) {
   BILLOW_TRY_VOID(may_act(call, project, owner));
-  if (owner == call.principal.user || call.host.state().projects.at(project).admins_enter)
+  if (owner == call.principal.user)
     return {};
-  return fail(Code::forbidden,
-              "this job belongs to another user; admins can stop it and read its log, not enter it",
-              fmt::format("if the project agrees, allow it: billow project set {} --enter admins",
-                          call.host.state().projects.at(project).name));
+  const auto& state = call.host.state();
+  if (!state.projects.at(project).admins_enter)
+    return fail(
+        Code::forbidden,
+        "this job belongs to another user; admins can stop it and read its log, not enter it",
+        fmt::format("if the project agrees, allow it: billow project set {} --enter admins",
+                    state.projects.at(project).name));
+  const auto other = state.users.find(owner);
+  const User& self = state.users.at(call.principal.user);
+  const std::string account = other == state.users.end() ? "" : other->second.unix_name;
+  const bool root = other == state.users.end() || control::runs_as_root(other->second);
+  if (account == self.unix_name || (self.starts_heads && !root))
+    return {};
+  return fail(
+      Code::forbidden,
+      fmt::format("this job runs as {}, and you run jobs as {}",
+                  account.empty() ? "a user who was removed" : account, self.unix_name),
+      "the job's user can enter it; so can the user who started the head, unless it runs as "
+      "root");
 }
 
 void record_entry(const Call& call, JobId job, std::string how) {

@@ -101,8 +101,9 @@ void with_times(CallPtr call,
 // admins: all).
 Status may_see(const Call& call, ProjectId project);
 Status may_act(const Call& call, ProjectId project, UserId owner);
-// Whether the caller may enter the job (shell, terminal, port, files): its owner, and admins if
-// the project allows that.
+// Whether the caller may enter the job (shell, terminal, port, files): its owner; and admins, if
+// the project allows that and they gain no other account by it: the job's account is their own, or
+// they started the head. Nobody else enters root's jobs.
 Status may_enter(const Call& call, ProjectId project, UserId owner);
 // Records that the caller entered a job.
 void record_entry(const Call& call, JobId job, std::string how);
@@ -112,7 +113,7 @@ std::vector<ProjectId> visible_projects(const Call& call);
 bool may_see_budget(const Call& call, const BudgetKey& key);
 // The name of the project that a submission or schedule goes to: a submit token's own, or the one
 // asked for if the caller may submit there. Empty if none was asked for: the core then takes the
-// user's first.
+// user's default.
 Result<std::string> project_to_submit_to(const Call& call, const std::string& asked);
 // The project and user of a live job or array; none if there is no such job.
 struct Owner {
@@ -228,6 +229,7 @@ void tokens(CallPtr call);
 void create_token(CallPtr call);
 void create_token_for(CallPtr call);
 void revoke_token(CallPtr call);
+void set_default_project(CallPtr call);
 }  // namespace people
 namespace secrets {
 void list(CallPtr call);

@@ -409,7 +409,7 @@ void add_webhook(CallPtr call) {
   auto body = read_body<WebhookBody>(call);
   if (!body)
     return;
-  call->execute(AddWebhook{std::move(body->url), std::move(body->kinds)}, 201,
+  call->execute(AddWebhook{std::move(body->url), std::move(body->kinds), call->principal.user}, 201,
                 [call](const std::vector<Event>& events) {
                   std::uint64_t id = 0;
                   for (const Event& event : events)

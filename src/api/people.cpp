@@ -3,6 +3,7 @@
 #include <pwd.h>
 
 #include <algorithm>
+#include <set>
 
 #include "api/call.h"
 #include "base/crypto.h"
@@ -56,10 +57,33 @@ struct SetUserBody {
   }
 };
 
+struct DefaultProjectBody {
+  std::string project;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("project", s.project);
+  }
+};
+
 // Whether the account has root's number under another name.
 bool is_root_account(const std::string& unix_name) {
   const passwd* entry = ::getpwnam(unix_name.c_str());
   return entry && entry->pw_uid == 0;
+}
+
+// Whether the account belongs to a service and not to a person, by this machine's list. Nodes have
+// their own, and their own policy.
+bool is_system_account(const std::string& unix_name) {
+  constexpr uid_t first_person = 1000, nobody = 65534;
+  const passwd* entry = ::getpwnam(unix_name.c_str());
+  return entry && (entry->pw_uid < first_person || entry->pw_uid == nobody);
+}
+
+// The token that a new one ends with. A session's end is a sign-out, which ends no tokens.
+TokenId parent_of(const control::State& state, TokenId maker) {
+  const auto token = state.tokens.find(maker);
+  return token == state.tokens.end() ? maker
+                                     : control::session_parent(token->second).value_or(maker);
 }
 
 // Whether the caller shares a project with the user.
@@ -133,7 +157,8 @@ void create(const CallPtr& call, TokenBody body) {
                       .life = seconds(*life),
                       .node = body.node,
                       .once = !body.reusable,
-                      .made_by = call->principal.name};
+                      .made_by = call->principal.name,
+                      .parent = parent_of(call->host.state(), call->principal.token)};
   // If the head is its own authority, the token carries the fingerprint to trust.
   if (const std::string pin = call->host.authority_fingerprint(); !pin.empty())
     secret += "." + pin;
@@ -149,13 +174,29 @@ void create(const CallPtr& call, TokenBody body) {
   });
 }
 
+std::set<std::string> tokens_made_by(const control::State& state, const std::string& maker) {
+  std::set<std::string> users;
+  for (const auto& [id, token] : state.tokens)
+    if (const auto user = state.users.find(token.user);
+        token.made_by == maker && user != state.users.end())
+      users.insert(user->second.name);
+  return users;
+}
+
 void change(const CallPtr& call, SetUser command) {
-  call->execute(std::move(command), 200, [call](const std::vector<Event>& events) {
-    std::uint64_t tokens = 0, jobs = 0;
+  const std::set<std::string> made_for = tokens_made_by(call->host.state(), call->parts[0]);
+  call->execute(std::move(command), 200, [call, made_for](const std::vector<Event>& events) {
+    std::uint64_t tokens = 0, jobs = 0, webhooks = 0;
     for (const Event& event : events) {
       tokens += holds_alternative<TokenRevoked>(event.body);
+      webhooks += holds_alternative<WebhookRemoved>(event.body);
       jobs += holds_alternative<JobStopping>(event.body) || holds_alternative<JobEnded>(event.body);
     }
+    // Users whose tokens this one had created.
+    Json others = Json::array();
+    for (const std::string& name : made_for)
+      if (!tokens_made_by(call->host.state(), call->parts[0]).contains(name))
+        others.push(name);
     Json endpoints = Json::array();
     for (const auto& [name, endpoint] : call->host.state().endpoints)
       if (const auto user = call->host.state().users.find(endpoint.user);
@@ -164,6 +205,8 @@ void change(const CallPtr& call, SetUser command) {
     return Json::object({{"ok", true},
                          {"tokens_revoked", tokens},
                          {"jobs_stopped", jobs},
+                         {"webhooks_removed", webhooks},
+                         {"lost_tokens", std::move(others)},
                          {"endpoints", std::move(endpoints)}});
   });
 }
@@ -199,7 +242,14 @@ void add_user(CallPtr call) {
         {Code::invalid,
          fmt::format("user {} may not run jobs as root: {} is root", body->name, account),
          "use an ordinary account of the nodes: --unix-name NAME"});
-  call->execute(AddUser{body->name, body->unix_name, body->role}, 201,
+  if (!control::is_founder(call->host.state(), call->principal.user) && is_system_account(account))
+    return call->fail(
+        {Code::forbidden,
+         fmt::format("{} is a system account; only the user who started the head can give it to a "
+                     "user",
+                     account),
+         "use an ordinary account of the nodes: --unix-name NAME"});
+  call->execute(AddUser{body->name, body->unix_name, body->role, call->principal.user}, 201,
                 [](const std::vector<Event>&) { return ok; });
 }
 
@@ -242,6 +292,10 @@ void tokens(CallPtr call) {
       document.set("node", token.node);
     if (!token.made_by.empty())
       document.set("made_by", token.made_by);
+    if (token.parent)
+      document.set("parent", token.parent.value);
+    if (token.once && !token.joined.empty())
+      document.set("used_by", token.joined.begin()->first);
     list.push(std::move(document));
   }
   call->reply_durable(200, Json::object({{"tokens", std::move(list)}}));
@@ -270,6 +324,18 @@ void create_token_for(CallPtr call) {
   create(call, std::move(*body));
 }
 
+// By users for themselves: where their submissions go that name no project.
+void set_default_project(CallPtr call) {
+  const auto body = read_body<DefaultProjectBody>(call);
+  if (!body)
+    return;
+  const auto project = visible_project(*call, body->project);
+  if (!project)
+    return call->fail(project.error());
+  call->execute(SetDefaultProject{call->principal.user, body->project}, 200,
+                [](const std::vector<Event>&) { return ok; });
+}
+
 void revoke_token(CallPtr call) {
   const auto id = parse_int(call->parts[0], 1, INT64_MAX);
   if (!id)
@@ -282,7 +348,9 @@ void revoke_token(CallPtr call) {
   if (!visible)
     return call->fail(
         {Code::not_found, fmt::format("there is no token {}", *id), "see `billow token list`"});
-  call->execute(RevokeToken{found->first}, 200, [](const std::vector<Event>&) { return ok; });
+  call->execute(RevokeToken{found->first}, 200, [](const std::vector<Event>& events) {
+    return Json::object({{"ok", true}, {"tokens_revoked", events.size()}});
+  });
 }
 
 }  // namespace billow::api::people

@@ -170,9 +170,9 @@ void cancel(CallPtr call) {
 namespace quotas {
 namespace {
 
-constexpr QuotaKind all_kinds[] = {QuotaKind::queued_jobs, QuotaKind::spec_bytes,
-                                   QuotaKind::file_bytes, QuotaKind::connections,
-                                   QuotaKind::requests_per_s};
+constexpr QuotaKind all_kinds[] = {QuotaKind::queued_jobs,    QuotaKind::spec_bytes,
+                                   QuotaKind::file_bytes,     QuotaKind::connections,
+                                   QuotaKind::requests_per_s, QuotaKind::objects};
 
 struct QuotaBody {
   QuotaScope scope = QuotaScope::user;
@@ -214,6 +214,8 @@ Json used_of(const Call& call,
       if (scope == QuotaScope::user)
         return Json(call.host.files().bytes_of(fmt::format("user:{}", of)));
       break;
+    case QuotaKind::objects:
+      return Json(control::objects_of(call.host.state(), scope, of, call.host.now()));
     case QuotaKind::connections:
     case QuotaKind::requests_per_s:
       break;

@@ -1,7 +1,7 @@
 #include "api/session.h"
 
 #include <algorithm>
-#include <cstdlib>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -9,6 +9,7 @@
 #include "base/crypto.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "net/address.h"
 #include "net/http/node_credential.h"
 
 namespace billow::api {
@@ -48,14 +49,52 @@ TokenId SignInCodes::take(const std::string& code, SteadyTime now) {
 namespace {
 
 constexpr Duration denied_every = minutes(1);
-constexpr int denied_records_max = 20;  // a minute
 constexpr std::size_t denied_peers_max = 1000;
 constexpr std::size_t signatures_max = 200'000;
+// A clock that is further ahead is corrected by the agent. What was signed for the future could be
+// used again after a restart of the head.
+constexpr std::int64_t ahead_s_max = 5;
 
 }  // namespace
 
 std::string peer_host(const std::string& peer) {
   return peer.starts_with("unix") ? peer : peer.substr(0, peer.rfind(':'));
+}
+
+// As a record of its own, or as part of the one for all others.
+void DeniedCalls::record(Table& table,
+                         AccessDenied event,
+                         std::vector<AccessDenied>& due,
+                         bool own) {
+  if (own && table.this_minute < table.records_max) {
+    ++table.this_minute;
+    return due.push_back(std::move(event));
+  }
+  event.count += table.others.count;
+  event.peer = "other addresses";
+  event.user.clear();
+  table.others = std::move(event);
+}
+
+// What was counted earlier and not recorded yet.
+void DeniedCalls::flush(Table& table, SteadyTime now, std::vector<AccessDenied>& due) {
+  if (now - table.minute >= denied_every) {
+    table.minute = now;
+    table.this_minute = 0;
+    if (table.others.count > 0) {
+      due.push_back(std::exchange(table.others, nothing()));
+      ++table.this_minute;
+    }
+  }
+  for (auto at = table.peers.begin(); at != table.peers.end();) {
+    if (now - at->second.recorded_at < denied_every) {
+      ++at;
+      continue;
+    }
+    if (at->second.last.count > 0)
+      record(table, std::move(at->second.last), due);
+    at = table.peers.erase(at);
+  }
 }
 
 std::vector<AccessDenied> DeniedCalls::note(const net::Request& request,
@@ -67,40 +106,32 @@ std::vector<AccessDenied> DeniedCalls::note(const net::Request& request,
   if (!showed || (error.code != Code::forbidden && error.code != Code::unauthorized))
     return {};
   std::vector<AccessDenied> due;
-  if (now - minute_ >= denied_every) {
-    minute_ = now;
-    this_minute_ = 0;
-  }
-  // Counted earlier and not recorded yet.
-  for (auto at = peers_.begin(); at != peers_.end();) {
-    if (now - at->second.recorded_at < denied_every) {
-      ++at;
-      continue;
-    }
-    if (at->second.last.count > 0 && this_minute_++ < denied_records_max)
-      due.push_back(std::move(at->second.last));
-    at = peers_.erase(at);
-  }
-  const std::string peer = peer_host(request.peer);
-  if (peers_.size() >= denied_peers_max)
+  flush(users_, now, due);
+  flush(strangers_, now, due);
+  Table& table = user.empty() ? strangers_ : users_;
+  AccessDenied event{.peer = peer_host(request.peer),
+                     .user = user,
+                     .what = fmt::format("{} {}", net::method_name(request.method),
+                                         utf8_prefix(repaired_utf8(request.path), 200)),
+                     .reason = error.message,
+                     .count = 1};
+  const std::string from =
+      request.peer.starts_with("unix") ? request.peer : net::network_of_peer(request.peer);
+  const auto known = table.peers.find(from + " " + user);
+  if (known != table.peers.end()) {
+    event.count = known->second.last.count + 1;
+    known->second.last = std::move(event);
     return due;
-  const auto [at, fresh] = peers_.try_emplace(peer + " " + user);
-  Peer& known = at->second;
-  known.last = {.peer = peer,
-                .user = user,
-                .what = fmt::format("{} {}", net::method_name(request.method),
-                                    utf8_prefix(repaired_utf8(request.path), 200)),
-                .reason = error.message,
-                .count = fresh ? 1 : known.last.count + 1};
-  if (!fresh)
-    return due;
-  known.recorded_at = now;
-  if (this_minute_++ < denied_records_max) {
-    log_warn("refused: {} from {}{}: {}", known.last.what, peer, user.empty() ? "" : " as " + user,
-             error.message);
-    due.push_back(known.last);
-    known.last.count = 0;
   }
+  if (table.this_minute >= table.records_max || table.peers.size() >= denied_peers_max) {
+    record(table, std::move(event), due, false);
+    return due;
+  }
+  log_warn("refused: {} from {}{}: {}", event.what, event.peer, user.empty() ? "" : " as " + user,
+           event.reason);
+  record(table, event, due);
+  event.count = 0;
+  table.peers.emplace(from + " " + user, Peer{std::move(event), now});
   return due;
 }
 
@@ -114,11 +145,14 @@ Result<control::Principal> NodeSignatures::authenticate(const control::State& st
   const std::int64_t life_s = net::node_signature_life.ns / 1'000'000'000;
   const std::int64_t now_s = now.ns / 1'000'000'000;
   // Not "unauthorized": an agent that hears that for long believes that its node was removed.
-  if (std::abs(signature.time_s - now_s) > life_s)
+  if (signature.time_s < now_s - life_s || signature.time_s > now_s + ahead_s_max)
     return fail(
         Code::invalid,
         fmt::format("the node's clock differs from the head's by {} s", signature.time_s - now_s),
         "the agent corrects this by itself and tries again");
+  if (signature.time_s <= since_s_)
+    return fail(Code::invalid, "the node's signature was made before this head started",
+                "the agent makes another and tries again");
   used_.erase(used_.begin(), used_.lower_bound({now_s - life_s, ""}));
   const std::pair one(signature.time_s, signature.key + signature.nonce);
   if (used_.contains(one))
@@ -159,7 +193,8 @@ bool asked_by_our_page(const net::Request& request) {
   if (request.headers.has_token("Connection", "upgrade")) {
     const std::string_view origin = request.headers.get("Origin"),
                            host = request.headers.get("Host");
-    return origin == "http://" + std::string(host) || origin == "https://" + std::string(host);
+    return !host.empty() &&
+           (origin == "http://" + std::string(host) || origin == "https://" + std::string(host));
   }
   return safe || request.headers.get("X-Billow-Request") == "1";
 }

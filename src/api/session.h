@@ -35,9 +35,11 @@ class SignInCodes {
   std::map<std::string, Code> codes_;
 };
 
-// Calls that were refused, gathered by address: the first of a minute is recorded at once, those
-// that follow are counted in the next record. The number of records is limited, so that nobody can
-// fill the journal without a token.
+// Calls that were refused, gathered by network and user: the first of a minute is recorded at once,
+// those that follow are counted in the next record. The number of records is limited, so that
+// nobody can fill the journal; users and strangers have limits of their own, so that a flood
+// without a token hides no refusal of a user. What exceeds a limit is counted in one record for
+// all.
 class DeniedCalls {
  public:
   // What is to be recorded now. Refusals of callers that showed no credential are not counted:
@@ -52,14 +54,33 @@ class DeniedCalls {
     AccessDenied last;
     SteadyTime recorded_at;
   };
-  std::map<std::string, Peer> peers_;  // by address and user
-  SteadyTime minute_;
-  int this_minute_ = 0;
+  static AccessDenied nothing() {
+    AccessDenied none;
+    none.count = 0;
+    return none;
+  }
+  struct Table {
+    int records_max = 0;  // a minute
+    std::map<std::string, Peer> peers;
+    SteadyTime minute = {};
+    int this_minute = 0;
+    // Of peers that were not recorded any more; its count is 0 if there were none.
+    AccessDenied others = nothing();
+  };
+  static void record(Table& table,
+                     AccessDenied event,
+                     std::vector<AccessDenied>& due,
+                     bool own = true);
+  static void flush(Table& table, SteadyTime now, std::vector<AccessDenied>& due);
+  Table users_{200}, strangers_{50};
 };
 
-// Checks the signatures of nodes: fresh by the head's clock, of a known key, and used once.
+// Checks the signatures of nodes: fresh by the head's clock, of a known key, and used once. Which
+// ones were used is forgotten when a head ends, so the next one accepts only those that were made
+// after its own start.
 class NodeSignatures {
  public:
+  void begin(WallTime now) { since_s_ = now.ns / 1'000'000'000; }
   enum class Use { look, spend };
   Result<control::Principal> authenticate(const control::State& state,
                                           const net::Request& request,
@@ -68,6 +89,7 @@ class NodeSignatures {
 
  private:
   std::set<std::pair<std::int64_t, std::string>> used_;  // time in seconds, key and nonce
+  std::int64_t since_s_ = 0;
 };
 
 // "10.0.0.7" of "10.0.0.7:51234"; the peer of a Unix socket stays as it is.

@@ -20,7 +20,7 @@ namespace {
 
 constexpr OptionSpec create_options[] = {
     {"image", 0, "NAME", "container image to create it from"},
-    {"project", 'p', "NAME", "project of the environment (default: your first project)"},
+    {"project", 'p', "NAME", "project of the environment (default: your default project)"},
     {"shared", 0, nullptr, "share it with all projects"},
 };
 

@@ -56,8 +56,7 @@ constexpr OptionSpec up_options[] = {
      "account of the gateway if the head is root (default: billow-gateway if it exists, or "
      "nobody)"},
     {"webhook-host", 0, "HOST",
-     "allow webhooks of endpoints to this host although it is on this machine or a private network "
-     "(repeatable)",
+     "allow webhooks to this host although it is on this machine or a private network (repeatable)",
      true},
     {"no-agent", 0, nullptr, "run no jobs on this machine"},
     {"tls", 0, nullptr, "use https also on loopback addresses (other addresses always use it)"},

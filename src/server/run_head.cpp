@@ -24,6 +24,7 @@ Status run_head(head::HeadOptions options) {
   };
   Composition parts(std::move(options));
   BILLOW_TRY_VOID(parts.head.start());
+  parts.api.begin(parts.host.now());
   BILLOW_TRY_VOID(parts.head.serve(
       {.handler =
            [&](std::shared_ptr<net::Exchange> exchange) { parts.api.handle(std::move(exchange)); },

@@ -45,13 +45,7 @@ struct NodeOptions {
   std::string pool;               // empty: the node joined by itself
   bool bills = false;       // the node costs money while it exists: it is given back when idle
   std::string end_command;  // gives the node back; run by /bin/sh; empty: the agent just ends
-  std::string metadata_url;     // of the cloud's metadata service; empty: the usual address
-  std::string metrics;          // address that serves this node's /metrics; empty: none
-  bool allow_metadata = false;  // jobs may use the cloud's metadata service
-  std::string pool;             // empty: the node joined by itself
-  bool bills = false;           // the node costs money while it exists: it is given back when idle
-  std::string end_command;      // gives the node back; run by /bin/sh; empty: the agent just ends
-  std::string policy_file;      // node_policy.h; empty: BILLOW_NODE_POLICY, or the usual place
+  std::string policy_file;  // node_policy.h; empty: BILLOW_NODE_POLICY, or the usual place
 };
 
 // Runs until the head or a signal ends it. An error says why it could not start.

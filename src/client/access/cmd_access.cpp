@@ -123,6 +123,28 @@ int project_member(const Parsed& p, bool add) {
       });
 }
 
+int project_default(const Parsed& p) {
+  if (p.operands.empty())
+    return ask(
+        p, [](Client& c) { return c.get("/v1/status"); },
+        [](const Json& answer) {
+          const auto name = answer.at("you", "default_project").str_or("");
+          if (name.empty())
+            say("you have no default project; choose one: billow project default NAME");
+          else
+            print(std::string(name) + "\n");
+        });
+  const auto name = one_operand(p, "project default", "project");
+  if (!name)
+    return report_usage(name.error());
+  return ask(
+      p,
+      [&](Client& c) {
+        return c.put("/v1/default-project", Json::object({{"project", *name}}).dump());
+      },
+      [&](const Json&) { print(fmt::format("{} is now your default project\n", *name)); });
+}
+
 int user_create(const Parsed& p) {
   const auto name = one_operand(p, "user create", "name");
   if (!name)
@@ -169,6 +191,13 @@ int show_change(const Parsed& p,
       [&](const Json& answer) {
         print(fmt::format("{}; {} tokens revoked, {} jobs stopped\n", done,
                           answer["tokens_revoked"].uint_or(0), answer["jobs_stopped"].uint_or(0)));
+        if (const std::uint64_t n = answer["webhooks_removed"].uint_or(0); n > 0)
+          say(fmt::format("note: {} webhook{} of this user removed", n, n == 1 ? "" : "s"));
+        for (const Json& name : answer["lost_tokens"].items())
+          say(
+              fmt::format("note: tokens that this user had created for {0} ended; create another: "
+                          "billow token create NAME --user {0}",
+                          name.str_or("?")));
         for (const Json& name : answer["endpoints"].items())
           say(
               fmt::format("note: endpoint {} still runs as this user; deploy it again as another "
@@ -294,7 +323,9 @@ int token_list(const Parsed& p) {
           table.row({text_or_number(t["id"]), std::string(t["name"].str_or("-")),
                      text_or_number(t["user"]), std::string(t["scope"].str_or("?")),
                      text_or_number(t["project"]), age(t["created_at"], now()),
-                     time_text(t["expires_at"], now(), "never")});
+                     // A join token for one machine is worthless once that machine has joined.
+                     t["used_by"].is_string() ? fmt::format("used by {}", t["used_by"].str_or("?"))
+                                              : time_text(t["expires_at"], now(), "never")});
         show_table(table, "there are no tokens");
       });
 }
@@ -305,7 +336,14 @@ int token_revoke(const Parsed& p) {
     return report_usage(id.error());
   return ask(
       p, [&](Client& c) { return c.del("/v1/tokens/" + net::percent_encode(*id)); },
-      [&](const Json&) { print(fmt::format("revoked token {}\n", *id)); });
+      [&](const Json& answer) {
+        const std::uint64_t more = answer["tokens_revoked"].uint_or(1) - 1;
+        print(fmt::format("revoked token {}{}\n", *id,
+                          more == 0 ? ""
+                          : more == 1
+                              ? " and one token that was created with it"
+                              : fmt::format(" and {} tokens that were created with it", more)));
+      });
 }
 
 int schedule_list(const Parsed& p) {
@@ -436,6 +474,15 @@ void add_access_commands(CommandTable& table) {
                    .options = {role_option},
                    .operands = Operands::some,
                    .group = access_group});
+  table.push_back({.name = "project default",
+                   .summary = "show or choose the project of jobs that name none",
+                   .example = "billow project default\nbillow project default vision",
+                   .run = project_default,
+                   .usage = "[PROJECT]",
+                   .details = "The first project that you are added to is your default. Being "
+                              "added to others does not change it.",
+                   .operands = Operands::some,
+                   .group = access_group});
   table.push_back({.name = "project remove",
                    .summary = "remove a user from a project",
                    .example = "billow project remove vision ana",
@@ -462,7 +509,7 @@ void add_access_commands(CommandTable& table) {
                    .run = token_list,
                    .group = access_group});
   table.push_back({.name = "token revoke",
-                   .summary = "revoke a token",
+                   .summary = "revoke a token, and all tokens that were created with it",
                    .example = "billow token revoke 3",
                    .run = token_revoke,
                    .usage = "ID",

@@ -45,7 +45,7 @@ Result<QuotaKind> quota_kind(const std::string& text) {
     return *kind;
   return fail(Code::invalid, fmt::format("unknown quota {}", text),
               "one of queued-jobs, spec-bytes, file-bytes, connections, "
-              "requests-per-s");
+              "requests-per-s, objects");
 }
 
 bool in_bytes(QuotaKind kind) {

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t value_bytes_max = 64 << 10;
 constexpr OptionSpec secret_options[] = {
-    {"project", 'p', "NAME", "project of the secret (default: your first project)"}};
+    {"project", 'p', "NAME", "project of the secret (default: your default project)"}};
 constexpr OptionSpec secret_set_options[] = {
     {"file", 0, "PATH", "read the value from this file, unchanged", false, Completes::file}};
 

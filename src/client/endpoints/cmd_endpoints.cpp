@@ -208,15 +208,29 @@ int cmd_delete(const Parsed& parsed) {
 
 int cmd_key(const Parsed& parsed) {
   const std::string key = parsed.get("name", "default");
-  if (!parsed.has("remove"))
-    return change(parsed, "endpoint-key", "/keys", Json::object({{"name", key}}),
-                  [&](const Json& made) { return fmt::format("{}\n", made["key"].str_or("?")); });
   const auto name = one_operand(parsed, "endpoint-key", "endpoint");
   if (!name)
     return report_usage(name.error());
   auto client = connect(parsed);
   if (!client)
     return report(client.error());
+  if (!parsed.has("remove")) {
+    const std::string path = "/v1/endpoints/" + net::percent_encode(*name);
+    auto made = client->post(path + "/keys", Json::object({{"name", key}}).dump());
+    if (!made)
+      return report(made.error());
+    if (parsed.has("json")) {
+      print_json(*made);
+      return 0;
+    }
+    const std::string secret((*made)["key"].str_or("?"));
+    print(secret + "\n");
+    // A script that keeps the key must not find it again on stderr, which goes to logs.
+    const std::string shown = look_at(STDOUT_FILENO).terminal ? secret : "KEY";
+    if (const auto endpoint = client->get(path); endpoint && !url_of(*endpoint).empty())
+      say(fmt::format("call it: curl -H 'Authorization: Bearer {}' {}", shown, url_of(*endpoint)));
+    return 0;
+  }
   auto done = client->del("/v1/endpoints/" + net::percent_encode(*name) + "/keys/" +
                           net::percent_encode(key));
   if (!done)

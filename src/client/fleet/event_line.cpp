@@ -137,6 +137,11 @@ std::string user_changed(Reader& r) {
                      r.body["state"].str_or("active"));
 }
 
+std::string default_project_set(Reader& r) {
+  return fmt::format("jobs of {} go to project {} by default", r.user(r.body["user"]),
+                     r.project(r.body["project"]));
+}
+
 std::string token_bound(Reader& r) {
   return fmt::format("token {} speaks for node {}", r.body["token"].uint_or(0),
                      r.body["node"].str_or("none"));
@@ -336,6 +341,7 @@ const std::map<std::string_view, Sentence>& sentences() {
       {"user_changed", user_changed},
       {"token_bound", token_bound},
       {"token_used", token_used},
+      {"default_project_set", default_project_set},
       {"job_entered", job_entered},
       {"access_denied", access_denied},
       {"environment_stored", environment_stored},

@@ -23,7 +23,7 @@ namespace billow::client {
 namespace {
 
 constexpr OptionSpec save_options[] = {
-    {"project", 'p', "NAME", "project of the environment (default: your first project)"},
+    {"project", 'p', "NAME", "project of the environment (default: your default project)"},
     {"shared", 0, nullptr,
      "share it with all projects, as PROJECT/NAME (from an admin: by its name alone)"},
 };

@@ -178,8 +178,9 @@ Status environment(const Given& g) {
   const auto slash = g.value.find('/');  // "audio/torch": of project audio
   if (slash != std::string_view::npos)
     BILLOW_TRY_VOID(check_name("project", g.value.substr(0, slash)));
-  BILLOW_TRY_VOID(
-      check_name("environment", g.value.substr(slash == std::string_view::npos ? 0 : slash + 1)));
+  const std::string_view name =
+      g.value.substr(slash == std::string_view::npos ? 0 : slash + 1);  // "torch@DIGEST" too
+  BILLOW_TRY_VOID(check_name("environment", name.substr(0, name.find('@'))));
   g.spec.surroundings.environment = std::string(g.value);
   return {};
 }
@@ -345,7 +346,7 @@ constexpr JobOption job_option_table[] = {
      [](const Given& g) {
        return set_label(g.spec.labels, g);
      }},
-    {{"project", 'p', "NAME", "project that pays (default: your first project)"},
+    {{"project", 'p', "NAME", "project that pays (default: your default project)"},
      nullptr,
      [](const Given& g) -> Status {
        g.request.project = std::string(g.value);

@@ -112,6 +112,7 @@ struct Applier {
   void operator()(const UserAdded& e);
   void operator()(const ProjectAdded& e);
   void operator()(const MemberSet& e);
+  void operator()(const DefaultProjectSet& e);
   void operator()(const TokenCreated& e);
   void operator()(const TokenRevoked& e);
   void operator()(const UserChanged& e);

@@ -90,7 +90,7 @@ void Applier::operator()(const JobsSubmitted& e) {
     if (at->second.state == JobState::queued)
       state.index.enqueue(request_of(state, at->second));
   }
-  hold(state, e.user, e.project, elements, spec_bytes(*e.spec));
+  hold(state, {e.user, e.project, elements, e.spec.get()});
   state.next_job = std::max(state.next_job, e.first.value + e.count);
   if (!e.idempotency_key.empty()) {
     state.idempotency.push_back({e.idempotency_key, e.first, event.at});
@@ -290,6 +290,10 @@ void Applier::operator()(const JobEnded& e) {
     finished.tasks.push_back(std::move(state.tasks.at(id)));
     state.tasks.erase(id);
   }
+  release(state, {j.user, j.project, 1, j.array ? nullptr : j.spec.get()});
+  if (j.array && state.arrays.at(j.array).left == 1)
+    release(state, {j.user, j.project, 0, state.arrays.at(j.array).spec.get()});
+  // After the release, which counts its bytes.
   if (!j.spec->env_digest.empty())
     release_environment(j.spec->env_digest, 1);
   if (j.array) {
@@ -301,13 +305,11 @@ void Applier::operator()(const JobEnded& e) {
     else if (a.worst_code == 0)
       a.worst_code = e.state == JobState::failed ? e.exit.shell_code() : 125;
     if (a.left == 0) {
-      release(state, j.user, j.project, 0, spec_bytes(*a.spec));
       state.finished_arrays.push_back({std::move(a), event.at});
       state.durations.forget_array(j.array);
       state.arrays.erase(j.array);
     }
   }
-  release(state, j.user, j.project, 1, j.array ? 0 : spec_bytes(*j.spec));
   replica_ended(j);
   finished.job = std::move(j);
   state.jobs.erase(found);

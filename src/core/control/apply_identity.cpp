@@ -1,6 +1,7 @@
 // Folding the events of users, projects, tokens and schedules.
 #include "base/restored.h"
 #include "core/control/applier.h"
+#include "core/control/quotas.h"
 
 namespace billow::control {
 
@@ -32,6 +33,10 @@ void Applier::operator()(const MemberSet& e) {
     members[e.user] = *e.role;
   else
     members.erase(e.user);
+}
+
+void Applier::operator()(const DefaultProjectSet& e) {
+  state.users.at(e.user).default_project = e.project;
 }
 
 void Applier::operator()(const TokenCreated& e) {
@@ -69,6 +74,7 @@ void Applier::operator()(const ScheduleAdded& e) {
   state.next_schedule = std::max(state.next_schedule, e.schedule.id.value + 1);
   if (!e.schedule.spec->env_digest.empty())
     ++state.environments[e.schedule.spec->env_digest].uses;
+  hold(state, {e.schedule.user, e.schedule.project, 0, e.schedule.spec.get()});
 }
 
 void Applier::operator()(const ScheduleRemoved& e) {
@@ -76,6 +82,7 @@ void Applier::operator()(const ScheduleRemoved& e) {
   if (found == state.schedules.end())
     return;
   const std::string digest = found->second.spec->env_digest;
+  release(state, {found->second.user, found->second.project, 0, found->second.spec.get()});
   state.schedules.erase(found);
   if (!digest.empty())
     release_environment(digest, 1);

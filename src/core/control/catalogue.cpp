@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "core/control/applier.h"
 #include "core/control/decide/decider.h"
+#include "core/control/quotas.h"
 #include "core/model/image_name.h"
 
 namespace billow::control {
@@ -16,6 +17,9 @@ namespace {
 // Fewer would not suffice for what runs before a job's command; the kernel has no more process
 // numbers.
 constexpr std::int64_t processes_asked_min = 64, processes_asked_max = 4'194'304;
+
+// Of an environment's digest, so that nobody can make other content that fits.
+constexpr std::size_t digest_prefix_min = 16;
 
 template <class Map>
 std::string near_hint(const Map& map,
@@ -99,7 +103,10 @@ ProjectId project_named(const State& state, std::string_view environment) {
 // An environment's name stands for its content at the time of submission. A rerun names the content
 // that it ran with, which may be older. Content of other projects runs with the job's rights and
 // secrets, so its name says whose it is ("audio/torch"), unless an admin has published it.
-Status pin_environment(const State& state, Surroundings& s, ProjectId project) {
+//
+// "torch@DIGEST" is refused if the name stands for other content. Root's jobs need that for what
+// somebody else saved: its owner could replace it, and root would run it.
+Status pin_environment(const State& state, Surroundings& s, ProjectId project, const User& user) {
   if (s.environment.empty()) {
     s.environment_digest.clear();
     return {};
@@ -108,6 +115,14 @@ Status pin_environment(const State& state, Surroundings& s, ProjectId project) {
     return {};
   const SavedEnvironment* found = nullptr;
   const SavedEnvironment* elsewhere = nullptr;  // shared, but not under its name alone
+  const auto at = s.environment.find('@');
+  const std::string wanted = at == std::string::npos ? "" : s.environment.substr(at + 1);
+  s.environment = s.environment.substr(0, at);
+  if (at != std::string::npos && wanted.size() < digest_prefix_min)
+    return fail(Code::invalid,
+                fmt::format("\"{}\" is too short for an environment's digest", wanted),
+                fmt::format("give at least {} characters of it; see `billow env show {}`",
+                            digest_prefix_min, s.environment));
   const auto slash = s.environment.find('/');
   const ProjectId of = slash == std::string::npos ? project : project_named(state, s.environment);
   const std::string name = s.environment.substr(slash == std::string::npos ? 0 : slash + 1);
@@ -126,6 +141,18 @@ Status pin_environment(const State& state, Surroundings& s, ProjectId project) {
                 elsewhere ? fmt::format("project {0} shares one; to use it, write {0}/{1}",
                                         state.projects.at(elsewhere->project).name, name)
                           : near_hint(state.saved_environments, project, s.environment, "env"));
+  if (!found->digest.starts_with(wanted))
+    return fail(Code::conflict,
+                fmt::format("environment {} has the digest {}, not {}", s.environment,
+                            found->digest.substr(0, digest_prefix_min), wanted),
+                fmt::format("{} has saved other content; see `billow env show {}`", found->by,
+                            s.environment));
+  if (wanted.empty() && runs_as_root(user) && found->by != user.name)
+    return fail(Code::forbidden,
+                fmt::format("environment {} was saved by {}, and this job runs as root",
+                            s.environment, found->by),
+                fmt::format("if you trust its content, name it: --env {}@{}", s.environment,
+                            found->digest.substr(0, digest_prefix_min)));
   s.environment_digest = found->digest;
   return {};
 }
@@ -233,7 +260,7 @@ Status add_volume(const Volume& volume, const VolumeWish& wish, JobSpec& spec) {
 
 }  // namespace
 
-Status Decider::check_surroundings(JobSpec& spec, ProjectId project) {
+Status Decider::check_surroundings(JobSpec& spec, ProjectId project, UserId user) {
   Surroundings& s = spec.surroundings;
   for (const std::size_t n :
        {s.volumes.size(), s.secrets.size(), s.inputs.size(), s.outputs.size()})
@@ -248,7 +275,7 @@ Status Decider::check_surroundings(JobSpec& spec, ProjectId project) {
       return fail(Code::invalid, "a job cannot have both an image and an environment",
                   "drop --image or --env");
   }
-  BILLOW_TRY_VOID(pin_environment(state, s, project));
+  BILLOW_TRY_VOID(pin_environment(state, s, project, state.users.at(user)));
   BILLOW_TRY_VOID(check_network(spec));
   if (s.processes_max != 0 &&
       (s.processes_max < processes_asked_min || s.processes_max > processes_asked_max))
@@ -273,6 +300,8 @@ Decision Decider::operator()(const SetSecret& c) {
   if (!state.secrets.contains({project, c.name}) && state.secrets.size() >= limits::secrets_max)
     return fail(Code::exhausted,
                 fmt::format("{} secrets exist already, which is the limit", state.secrets.size()));
+  if (!state.secrets.contains({project, c.name}))
+    BILLOW_TRY_VOID(check_objects(state, c.user, project, context.now));
   return Events{SecretSet{{.project = project,
                            .name = c.name,
                            .sealed = c.sealed,
@@ -305,10 +334,20 @@ void Applier::operator()(const SecretRemoved& e) {
 
 // ---- environments
 namespace {
-std::unexpected<Error> only_admins(const std::string& name) {
-  return fail(Code::forbidden,
-              fmt::format("environment \"{}\" is published for all projects", name),
-              "only an admin may change it; save yours under another name");
+// Everybody's jobs run what a published name stands for, also those of users with more rights than
+// the next admin: only its publisher and the user who started the head change it.
+Status may_change_published(const State& state,
+                            const SavedEnvironment& saved,
+                            UserId user,
+                            bool by_admin) {
+  if (!saved.published ||
+      (by_admin && (is_founder(state, user) || saved.by == state.users.at(user).name)))
+    return {};
+  return fail(
+      Code::forbidden,
+      fmt::format("environment \"{}\" is published for all projects by {}", saved.name, saved.by),
+      "only that admin and the user who started the head may change it; save yours under another "
+      "name");
 }
 }  // namespace
 
@@ -329,9 +368,11 @@ Decision Decider::operator()(const SaveEnvironment& c) {
                             state.saved_environments.size()),
                 "remove some: billow env rm NAME");
   const auto old = state.saved_environments.find({env.project, env.name});
+  if (old == state.saved_environments.end())
+    BILLOW_TRY_VOID(check_objects(state, c.user, env.project, context.now));
   env.published = env.shared && c.by_admin;
-  if (old != state.saved_environments.end() && old->second.published && !c.by_admin)
-    return only_admins(env.name);
+  if (old != state.saved_environments.end())
+    BILLOW_TRY_VOID(may_change_published(state, old->second, c.user, c.by_admin));
   // Everybody's jobs may name a published one: what the name stands for must not change with who
   // else publishes one.
   if (env.published)
@@ -354,8 +395,7 @@ Decision Decider::operator()(const RemoveEnvironment& c) {
                             c.name),
                 near_hint(state.saved_environments, project, c.name, "env"));
   const SavedEnvironment& saved = state.saved_environments.at({project, c.name});
-  if (saved.published && !c.by_admin)
-    return only_admins(c.name);
+  BILLOW_TRY_VOID(may_change_published(state, saved, c.user, c.by_admin));
   BILLOW_TRY_VOID(not_served(
       state, fmt::format("environment \"{}\"", c.name),
       [&](const Endpoint& e, const Surroundings& s) {

@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "core/control/applier.h"
 #include "core/control/decide/decider.h"
+#include "core/control/quotas.h"
 #include "core/model/call_limits.h"
 #include "core/wire/codec.h"
 
@@ -223,20 +224,12 @@ Decision Decider::operator()(const DeployEndpoint& c) {
                 "drop --reservation");
   BILLOW_TRY_VOID(admissible(state, spec));
   ProjectId project;
+  UserId owner = c.user;
   std::uint32_t number = 1;
   if (const auto found = state.endpoints.find(c.name); found != state.endpoints.end()) {
     project = found->second.project;
     number = found->second.next_revision;
-    // Replicas of every revision run as the endpoint's user, so another's deploy or roll-back would
-    // run their commands under a foreign account.
-    const auto owner = state.users.find(found->second.user), user = state.users.find(c.user);
-    if (user != state.users.end() &&
-        (owner == state.users.end() || owner->second.unix_name != user->second.unix_name))
-      return fail(
-          Code::forbidden,
-          fmt::format("endpoint {} runs under the account of {}", c.name,
-                      owner == state.users.end() ? "a user who was removed" : owner->second.name),
-          fmt::format("let that user deploy it, or delete it first: billow delete {}", c.name));
+    owner = found->second.user;
   } else {
     if (state.endpoints.size() >= limits::endpoints_max)
       return fail(Code::exhausted, fmt::format("{} endpoints exist already, which is the limit",
@@ -246,11 +239,14 @@ Decision Decider::operator()(const DeployEndpoint& c) {
                   fmt::format("replicas of an earlier endpoint \"{}\" are still ending", c.name),
                   "try again in a moment");
     project = BILLOW_TRY(project_for(c.project, c.user));
+    BILLOW_TRY_VOID(check_objects(state, c.user, project, context.now));
   }
-  BILLOW_TRY_VOID(check_surroundings(spec, project));
+  BILLOW_TRY_VOID(check_surroundings(spec, project, c.user));
   if (spec.surroundings.network == ContainerNetwork::none)
     return fail(Code::invalid, "an endpoint needs the network", "drop --network none");
   BILLOW_TRY_VOID(validate(c.env));
+  const std::uint64_t bytes = spec_bytes(spec) + env_bytes(c.env);
+  BILLOW_TRY_VOID(check_quotas(state, {c.user, project, 0, bytes}));
   Events events;
   if (!c.env.empty()) {
     spec.env_digest = sha256_hex(wire::to_json_text(c.env)).substr(0, 32);
@@ -261,13 +257,15 @@ Decision Decider::operator()(const DeployEndpoint& c) {
     spec.name = c.name;
   events.push_back(EndpointDeployed{c.name,
                                     project,
-                                    c.user,
+                                    owner,
                                     {.number = number,
                                      .spec = std::make_shared<const JobSpec>(std::move(spec)),
                                      .policy = c.policy,
                                      .made_at = context.now,
                                      .state = RevisionState::rolling,
-                                     .reason = ""}});
+                                     .reason = "",
+                                     .failed_job = {},
+                                     .user = c.user}});
   return events;
 }
 
@@ -293,9 +291,8 @@ Decision Decider::operator()(const ScaleEndpoint& c) {
   if (c.concurrency)
     policy.concurrency = *c.concurrency;
   BILLOW_TRY_VOID(check_policy(policy));
-  if (policy == current->policy)
-    return Events{};
-  return Events{EndpointScaled{c.endpoint, std::move(policy)}};
+  return policy == current->policy ? Events{}
+                                   : Events{EndpointScaled{c.endpoint, std::move(policy)}};
 }
 
 // A rollback is a new revision with the content of an old one: history only grows, and the revision
@@ -322,8 +319,10 @@ Decision Decider::operator()(const RollbackEndpoint& c) {
   // Something it was deployed with may have been removed since: report that now, not through
   // replicas that cannot start.
   JobSpec wants = *to->spec;
-  BILLOW_TRY_VOID(check_surroundings(wants, e->project));
   Revision again = *to;
+  if (!again.user)
+    again.user = e->user;
+  BILLOW_TRY_VOID(check_surroundings(wants, e->project, again.user));
   again.number = e->next_revision;
   again.made_at = context.now;
   again.state = RevisionState::rolling;
@@ -362,6 +361,7 @@ Decision Decider::operator()(const SetEndpointKey& c) {
   if (e->keys.size() >= limits::endpoint_keys_max)
     return fail(Code::exhausted, fmt::format("endpoint {} already has {} keys, which is the limit",
                                              c.endpoint, e->keys.size()));
+  BILLOW_TRY_VOID(check_objects(state, e->user, e->project, context.now));
   return Events{EndpointKeySet{c.endpoint, {c.name, c.hash, context.now}, false}};
 }
 
@@ -412,7 +412,8 @@ Decision Decider::operator()(const StartReplica& c) {
   if (spec.suspendable == Suspendable::automatic && revision->policy.keep_suspended.ns > 0)
     spec.suspendable = Suspendable::yes;
   Events events;
-  submit_events(events, JobId(state.next_job), std::move(spec), {}, e->project, e->user, 0, "");
+  const UserId user = revision->user ? revision->user : e->user;
+  submit_events(events, JobId(state.next_job), std::move(spec), {}, e->project, user, 0, "");
   return events;
 }
 
@@ -481,6 +482,7 @@ Endpoint& Applier::endpoint(const std::string& name) {
 
 void Applier::drop_revision(Endpoint& e, std::size_t at) {
   const std::string digest = e.revisions[at].spec->env_digest;
+  release(state, {e.revisions[at].user, e.project, 0, e.revisions[at].spec.get()});
   e.revisions.erase(e.revisions.begin() + static_cast<std::ptrdiff_t>(at));
   if (!digest.empty())
     release_environment(digest, 1);
@@ -502,6 +504,7 @@ void Applier::operator()(const EndpointDeployed& d) {
   e.revisions.push_back(d.revision);
   if (!d.revision.spec->env_digest.empty())
     ++state.environments[d.revision.spec->env_digest].uses;
+  hold(state, {d.revision.user, e.project, 0, d.revision.spec.get()});
   e.rolling = d.revision.number;
   e.next_revision = d.revision.number + 1;
   for (std::size_t at = 0;

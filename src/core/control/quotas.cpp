@@ -27,6 +27,8 @@ std::int64_t built_in(QuotaScope scope, QuotaKind kind) {
       return user ? static_cast<std::int64_t>(limits::http_connections_per_user_max) : -1;
     case QuotaKind::requests_per_s:
       return user ? static_cast<std::int64_t>(limits::http_requests_per_s_per_user_max) : -1;
+    case QuotaKind::objects:
+      return user ? limits::user_objects_max : limits::project_objects_max;
   }
   return -1;
 }
@@ -34,18 +36,6 @@ std::int64_t built_in(QuotaScope scope, QuotaKind kind) {
 bool is_admin(const State& state, UserId user) {
   const auto found = state.users.find(user);
   return found != state.users.end() && found->second.role == Role::admin;
-}
-
-template <class Map, class Key>
-void take_away(Map& map, const Key& key, std::uint64_t jobs, std::uint64_t bytes) {
-  const auto found = map.find(key);
-  BILLOW_CHECK(
-      found != map.end() && found->second.jobs >= jobs && found->second.spec_bytes >= bytes,
-      "released more than was held");
-  found->second.jobs -= jobs;
-  found->second.spec_bytes -= bytes;
-  if (found->second == Holding{})
-    map.erase(found);
 }
 
 Status check_key(const State& state, const QuotaKey& key) {
@@ -69,6 +59,7 @@ bool has_scope(QuotaKind kind, QuotaScope scope) {
   switch (kind) {
     case QuotaKind::queued_jobs:
     case QuotaKind::spec_bytes:
+    case QuotaKind::objects:
       return true;
     case QuotaKind::file_bytes:
     case QuotaKind::connections:
@@ -111,19 +102,25 @@ Error quota_error(const std::string& owner,
                       owner, enum_name(kind))};
 }
 
-Status check_quotas(const State& state, const Submission& s) {
-  // An admin's work in a project is held to what was set, not to the built-in defaults.
-  const bool admin = is_admin(state, s.user);
-  const auto check = [&](QuotaScope scope, std::uint64_t of, const Holding& held) -> Status {
-    for (const auto& [kind, used] :
-         {std::pair(QuotaKind::queued_jobs, held.jobs + s.jobs),
-          std::pair(QuotaKind::spec_bytes, held.spec_bytes + s.spec_bytes)}) {
-      const QuotaLimit quota = quota_of(state, scope, of, kind);
-      const auto now = static_cast<std::int64_t>(used);
-      if (quota.limit >= 0 && now > quota.limit && (quota.set_by_admin || !admin))
-        return pass(quota_error(quota_owner(state, scope, of), kind, now, quota.limit));
-    }
+namespace {
+
+// An admin's work in a project is held to what was set, not to the built-in defaults.
+Status check_one(const State& state, const QuotaKey& key, UserId user, std::uint64_t used) {
+  const QuotaLimit quota = quota_of(state, key.scope, key.of, key.kind);
+  const auto now = static_cast<std::int64_t>(used);
+  if (quota.limit < 0 || now <= quota.limit || (!quota.set_by_admin && is_admin(state, user)))
     return {};
+  return pass(quota_error(quota_owner(state, key.scope, key.of), key.kind, now, quota.limit));
+}
+
+}  // namespace
+
+Status check_quotas(const State& state, const Submission& s) {
+  const auto check = [&](QuotaScope scope, std::uint64_t of, const Holding& held) -> Status {
+    BILLOW_TRY_VOID(
+        check_one(state, {scope, of, QuotaKind::queued_jobs}, s.user, held.jobs + s.jobs));
+    return check_one(state, {scope, of, QuotaKind::spec_bytes}, s.user,
+                     held.spec_bytes + s.spec_bytes);
   };
   const auto user = state.held_by_user.find(s.user);
   const auto project = state.held_by_project.find(s.project);
@@ -131,6 +128,42 @@ Status check_quotas(const State& state, const Submission& s) {
                         user == state.held_by_user.end() ? Holding{} : user->second));
   return check(QuotaScope::project, s.project.value,
                project == state.held_by_project.end() ? Holding{} : project->second);
+}
+
+std::uint64_t objects_of(const State& state, QuotaScope scope, std::uint64_t of, WallTime now) {
+  const bool user = scope == QuotaScope::user;
+  const auto owns = [&](UserId by, ProjectId project) {
+    return user ? by.value == of : project.value == of;
+  };
+  const auto found = user ? state.users.find(UserId(of)) : state.users.end();
+  const std::string name = found == state.users.end() ? "" : found->second.name;
+  const auto named = [&](const std::string& by, ProjectId project) {
+    return user ? !name.empty() && by == name : project.value == of;
+  };
+  std::uint64_t n = 0;
+  for (const auto& [id, token] : state.tokens)
+    n += owns(token.user, token.project) && !(token.expires_at && token.expires_at <= now);
+  for (const auto& [id, schedule] : state.schedules)
+    n += owns(schedule.user, schedule.project);
+  for (const auto& [id, endpoint] : state.endpoints)
+    n += owns(endpoint.user, endpoint.project) ? 1 + endpoint.keys.size() : 0;
+  for (const auto& [id, reservation] : state.reservations)
+    n += owns(reservation.user, reservation.project);
+  for (const auto& [key, secret] : state.secrets)
+    n += named(secret.by, secret.project);
+  for (const auto& [key, environment] : state.saved_environments)
+    n += named(environment.by, environment.project);
+  return n;
+}
+
+Status check_objects(const State& state, UserId user, ProjectId project, WallTime now) {
+  if (user)
+    BILLOW_TRY_VOID(check_one(state, {QuotaScope::user, user.value, QuotaKind::objects}, user,
+                              objects_of(state, QuotaScope::user, user.value, now) + 1));
+  if (!project)
+    return {};
+  return check_one(state, {QuotaScope::project, project.value, QuotaKind::objects}, user,
+                   objects_of(state, QuotaScope::project, project.value, now) + 1);
 }
 
 // ---- what is held
@@ -147,38 +180,77 @@ std::uint64_t env_bytes(const Environment& env) {
 }
 
 namespace {
+
 struct Holdings {
   std::map<UserId, Holding> by_user;
   std::map<ProjectId, Holding> by_project;
 };
 
+void add(const State& state, Holding& to, const Held& held) {
+  to.jobs += held.jobs;
+  if (!held.spec)
+    return;
+  to.spec_bytes += spec_bytes(*held.spec);
+  const std::string& digest = held.spec->env_digest;
+  if (!digest.empty() && ++to.environments[digest] == 1)
+    to.spec_bytes += env_bytes(state.environment(digest));
+}
+
+template <class Map, class Key>
+void take_away(const State& state, Map& map, const Key& key, const Held& held) {
+  const auto found = map.find(key);
+  BILLOW_CHECK(found != map.end(), "released what was not held");
+  Holding& from = found->second;
+  std::uint64_t bytes = held.spec ? spec_bytes(*held.spec) : 0;
+  if (held.spec && !held.spec->env_digest.empty()) {
+    const auto uses = from.environments.find(held.spec->env_digest);
+    BILLOW_CHECK(uses != from.environments.end(), "released variables that were not held");
+    if (--uses->second == 0) {
+      bytes += env_bytes(state.environment(uses->first));
+      from.environments.erase(uses);
+    }
+  }
+  BILLOW_CHECK(from.jobs >= held.jobs && from.spec_bytes >= bytes, "released more than was held");
+  from.jobs -= held.jobs;
+  from.spec_bytes -= bytes;
+  if (from == Holding{})
+    map.erase(found);
+}
+
 Holdings counted(const State& state) {
   Holdings out;
-  const auto add = [&out](UserId user, ProjectId project, std::uint64_t jobs, std::uint64_t bytes) {
-    for (Holding* held : {&out.by_user[user], &out.by_project[project]}) {
-      held->jobs += jobs;
-      held->spec_bytes += bytes;
-    }
+  const auto count = [&](const Held& held) {
+    if (held.user)
+      add(state, out.by_user[held.user], held);
+    if (held.project)
+      add(state, out.by_project[held.project], held);
   };
   for (const auto& [id, job] : state.jobs)
-    add(job.user, job.project, 1, job.array ? 0 : spec_bytes(*job.spec));
+    count({job.user, job.project, 1, job.array ? nullptr : job.spec.get()});
   for (const auto& [id, array] : state.arrays)
-    add(array.user, array.project, 0, spec_bytes(*array.spec));
+    count({array.user, array.project, 0, array.spec.get()});
+  for (const auto& [id, schedule] : state.schedules)
+    count({schedule.user, schedule.project, 0, schedule.spec.get()});
+  for (const auto& [id, endpoint] : state.endpoints)
+    for (const Revision& revision : endpoint.revisions)
+      count({revision.user, endpoint.project, 0, revision.spec.get()});
   return out;
 }
+
 }  // namespace
 
-void hold(State& state, UserId user, ProjectId project, std::uint64_t jobs, std::uint64_t bytes) {
-  for (Holding* held : {&state.held_by_user[user], &state.held_by_project[project]}) {
-    held->jobs += jobs;
-    held->spec_bytes += bytes;
-  }
+void hold(State& state, const Held& held) {
+  if (held.user)
+    add(state, state.held_by_user[held.user], held);
+  if (held.project)
+    add(state, state.held_by_project[held.project], held);
 }
 
-void release(
-    State& state, UserId user, ProjectId project, std::uint64_t jobs, std::uint64_t bytes) {
-  take_away(state.held_by_user, user, jobs, bytes);
-  take_away(state.held_by_project, project, jobs, bytes);
+void release(State& state, const Held& held) {
+  if (held.user)
+    take_away(state, state.held_by_user, held.user, held);
+  if (held.project)
+    take_away(state, state.held_by_project, held.project, held);
 }
 
 void derive_holdings(State& state) {

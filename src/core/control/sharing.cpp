@@ -11,6 +11,7 @@
 #include "core/control/decide/decider.h"
 #include "core/control/money.h"
 #include "core/control/outlive.h"
+#include "core/control/quotas.h"
 #include "core/control/residency.h"
 
 namespace billow::control {
@@ -161,8 +162,7 @@ void count_used(const Task& task, WallTime lease_to, Reservation& r) {
 }
 
 Decision Decider::operator()(const Reserve& c) {
-  const auto user = state.users.find(c.user);
-  if (user == state.users.end())
+  if (!state.users.contains(c.user))
     return fail(Code::unauthorized, "the reserving user does not exist");
   Reservation r{.id = ReservationId(state.next_reservation),
                 .name = c.name,
@@ -177,6 +177,7 @@ Decision Decider::operator()(const Reserve& c) {
                 .made_at = context.now};
   if (!r.name.empty())
     BILLOW_TRY_VOID(check_spoken_name("reservation", r.name));
+  BILLOW_TRY_VOID(check_objects(state, r.user, r.project, context.now));
   for (const auto& [id, other] : state.reservations)
     if (!r.name.empty() && other.project == r.project && other.name == r.name)
       return fail(Code::conflict,

@@ -82,6 +82,8 @@ struct FinishedArray {
 struct Holding {
   std::uint64_t jobs = 0;
   std::uint64_t spec_bytes = 0;
+  // Variables of jobs, by digest: how many use them. The same ones count once.
+  std::map<std::string, std::uint64_t> environments;
   bool operator==(const Holding&) const = default;
 };
 

@@ -67,6 +67,7 @@ struct AddUser {
   std::string name;
   std::string unix_name;
   Role role = Role::member;
+  UserId by;  // the admin who asks; 0: the head itself
 };
 enum class JobsOfUser { stop, keep };
 BILLOW_ENUM_NAMES(JobsOfUser, {JobsOfUser::stop, "stop"}, {JobsOfUser::keep, "keep"});
@@ -76,6 +77,11 @@ struct SetUser {
   std::optional<Role> role;
   std::optional<UserState> state;
   JobsOfUser jobs = JobsOfUser::stop;  // of a user that is disabled or removed
+};
+// By the user: where submissions go that name no project.
+struct SetDefaultProject {
+  UserId user;
+  std::string project;
 };
 struct AddProject {
   std::string name;
@@ -130,6 +136,7 @@ struct CreateToken {
   std::string node;     // for scopes node and join: the node or machine that it is for
   bool once = false;    // for scope join
   std::string made_by;  // the user who creates it for another
+  TokenId parent;       // the token that it is created with
 };
 struct RevokeToken {
   TokenId token;
@@ -281,6 +288,7 @@ struct SetIdleFloor {
 struct AddWebhook {
   std::string url;
   std::vector<std::string> kinds;
+  UserId by;
 };
 struct RemoveWebhook {
   std::uint64_t webhook = 0;
@@ -432,7 +440,8 @@ struct CommandKinds : Kinds<StartHead,
                             RemoveQuota,
                             SetOffers,
                             OffersFailed,
-                            RetryPool> {};
+                            RetryPool,
+                            SetDefaultProject> {};
 using Command = OneOf<CommandKinds>;
 
 }  // namespace billow

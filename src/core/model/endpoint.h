@@ -95,6 +95,7 @@ struct Revision {
   RevisionState state = RevisionState::rolling;
   std::string reason;  // why it failed
   JobId failed_job;    // the replica that failed; see its log
+  UserId user;         // who deployed it, and whom its replicas run as; 0: the endpoint's user
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("number", s.number);
@@ -104,6 +105,7 @@ struct Revision {
     v("state", s.state);
     v("reason", s.reason);
     v("failed_job", s.failed_job);
+    v("user", s.user);
   }
 };
 

@@ -91,6 +91,17 @@ struct UserChanged {
     v("state", s.state);
   }
 };
+// Where the user's submissions go that name no project.
+struct DefaultProjectSet {
+  static constexpr const char* kind = "default_project_set";
+  UserId user;
+  ProjectId project;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("user", s.user);
+    v("project", s.project);
+  }
+};
 // A node's token speaks for this node from now on.
 struct TokenBound {
   static constexpr const char* kind = "token_bound";
@@ -488,7 +499,8 @@ struct EventKinds : Kinds<HeadStarted,
                           AccessDenied,
                           OfferRefused,
                           PoolOffersSet,
-                          PoolRetried> {};
+                          PoolRetried,
+                          DefaultProjectSet> {};
 using EventBody = OneOf<EventKinds>;
 
 struct Event {

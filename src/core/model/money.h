@@ -229,12 +229,14 @@ struct Webhook {
   std::string url;
   std::vector<std::string> kinds;  // "budget", "idle", "job", "node"; empty: all
   Seq delivered = 0;               // every event up to this one has been sent or given up
+  UserId by;                       // the admin who added it; 0: unknown (version 0.1)
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("id", s.id);
     v("url", s.url);
     v("kinds", s.kinds);
     v("delivered", s.delivered);
+    v("by", s.by);
   }
 };
 

@@ -129,6 +129,8 @@ struct User {
   Role role = Role::member;  // on the whole installation
   UserState state = UserState::active;
   bool starts_heads = false;  // started a head of this installation: has its rights on the machine
+  // Where submissions go that name no project. Others cannot change it; 0: none yet.
+  ProjectId default_project;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("id", s.id);
@@ -137,6 +139,7 @@ struct User {
     v("role", s.role);
     v("state", s.state);
     v("starts_heads", s.starts_heads);
+    v("default_project", s.default_project);
   }
 };
 
@@ -175,6 +178,7 @@ struct Token {
   bool once = false;    // for scope join: each node of its machine may join once
   std::map<std::string, std::string> joined;  // by a token for one use: the nodes, and their keys
   std::string made_by;                        // the user who created it, if it is not the owner
+  TokenId parent;  // the token that created it, with which it ends; 0: the head did, or 0.1
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("id", s.id);
@@ -190,6 +194,7 @@ struct Token {
     v("once", s.once);
     v("joined", s.joined);
     v("made_by", s.made_by);
+    v("parent", s.parent);
   }
 };
 

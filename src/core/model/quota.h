@@ -8,6 +8,11 @@
 
 namespace billow {
 
+namespace limits {
+inline constexpr std::int64_t user_objects_max = 1'000;
+inline constexpr std::int64_t project_objects_max = 10'000;
+}  // namespace limits
+
 enum class QuotaScope { user, project };
 BILLOW_ENUM_NAMES(QuotaScope, {QuotaScope::user, "user"}, {QuotaScope::project, "project"});
 
@@ -17,13 +22,15 @@ enum class QuotaKind {
   file_bytes,      // uploaded files; of a user only
   connections,     // to the head, at a time; of a user only
   requests_per_s,  // to the head, on average; of a user only
+  objects,  // tokens, schedules, endpoints and their keys, reservations, secrets, environments
 };
 BILLOW_ENUM_NAMES(QuotaKind,
                   {QuotaKind::queued_jobs, "queued-jobs"},
                   {QuotaKind::spec_bytes, "spec-bytes"},
                   {QuotaKind::file_bytes, "file-bytes"},
                   {QuotaKind::connections, "connections"},
-                  {QuotaKind::requests_per_s, "requests-per-s"});
+                  {QuotaKind::requests_per_s, "requests-per-s"},
+                  {QuotaKind::objects, "objects"});
 
 struct QuotaKey {
   QuotaScope scope = QuotaScope::user;

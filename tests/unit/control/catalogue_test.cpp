@@ -156,6 +156,94 @@ TEST_F(Catalogue, OnlyAnAdminChangesAPublishedEnvironment) {
   w.must(RemoveEnvironment{"other", ana, "torch", true});
 }
 
+// Everybody's jobs run what a published name stands for, also those of users with more rights.
+TEST_F(Catalogue, ALaterAdminDoesNotReplaceWhatTheFounderPublished) {
+  w.must(AddUser{"ops", "ops", Role::admin});
+  w.must(AddUser{"ops2", "ops2", Role::admin});
+  const UserId ops = w.core.state().user_by_name("ops")->id;
+  const UserId ops2 = w.core.state().user_by_name("ops2")->id;
+  SavedEnvironment env;
+  env.name = "torch";
+  env.digest = "good";
+  env.path = "/opt/venv";
+  env.shared = true;
+  w.must(SaveEnvironment{"other", ana, env, true});
+  env.digest = "evil";
+  const Status replaced = w.run(SaveEnvironment{"other", ops, env, true});
+  ASSERT_FALSE(replaced);
+  EXPECT_EQ(replaced.error().code, Code::forbidden);
+  EXPECT_FALSE(w.run(RemoveEnvironment{"other", ops, "torch", true}));
+  env.name = "jax";
+  w.must(SaveEnvironment{"other", ops, env, true});
+  EXPECT_FALSE(w.run(SaveEnvironment{"other", ops2, env, true}));
+  env.digest = "newer";
+  w.must(SaveEnvironment{"other", ops, env, true});
+  w.must(RemoveEnvironment{"other", ana, "jax", true});
+}
+
+// The founder of this world runs jobs as root.
+TEST(RootsEnvironments, AreRootsOwnOrNamedByTheirDigest) {
+  World w;
+  StartHead start = w.start;
+  start.admin = "root";
+  start.epoch = 2;
+  w.must(start);
+  w.must(SetMember{"default", "root", Role::admin});
+  w.must(AgentHello{offer("n1", 8), {}});
+  w.must(AddUser{"mal"});
+  w.must(SetMember{"default", "mal", Role::member});
+  const UserId root = w.core.state().user_by_name("root")->id;
+  const UserId mal = w.core.state().user_by_name("mal")->id;
+  SavedEnvironment env;
+  env.name = "torch";
+  env.digest = "0123456789abcdef0123456789abcdef";
+  env.path = "/opt/venv";
+  w.must(SaveEnvironment{"default", root, env});
+  SubmitJob job = w.job();
+  job.user = root;
+  job.project = "default";
+  job.spec.surroundings.environment = "torch";
+  w.must(job);
+  env.digest = "fedcba9876543210fedcba9876543210";
+  w.must(SaveEnvironment{"default", mal, env});
+  const Status run = w.run(job);
+  ASSERT_FALSE(run) << "root would run what mal has saved";
+  EXPECT_EQ(run.error().code, Code::forbidden);
+  EXPECT_NE(run.error().hint.find("torch@fedcba9876543210"), std::string::npos) << run.error().hint;
+  job.spec.surroundings.environment = "torch@fedcba9876543210";
+  w.must(job);
+  EXPECT_EQ(w.core.state().jobs.rbegin()->second.spec->surroundings.environment_digest, env.digest);
+  EXPECT_EQ(w.core.state().jobs.rbegin()->second.spec->surroundings.environment, "torch");
+  for (const char* other :
+       {"torch@0123456789abcdef", "torch@fedc", "torch@", "@fedcba9876543210"}) {
+    job.spec.surroundings.environment = other;
+    EXPECT_FALSE(w.run(job)) << other;
+  }
+  // Jobs of others run what their project has.
+  job.user = mal;
+  job.spec.surroundings.environment = "torch";
+  w.must(job);
+}
+
+// The same content under another name, or in another project, has its own path.
+TEST_F(Catalogue, AnothersCopyDoesNotSayWhereAnEnvironmentIsMounted) {
+  SavedEnvironment env;
+  env.name = "torch";
+  env.digest = "d1";
+  env.path = "/opt/venv";
+  w.must(SaveEnvironment{"", ana, env});
+  env.path = "/etc";
+  env.shared = true;
+  w.must(SaveEnvironment{"other", ana, env});
+  env.name = "zzz";
+  w.must(SaveEnvironment{"other", ana, env});
+  SubmitJob job = w.job(2);
+  job.spec.surroundings.environment = "torch";
+  w.must(job);
+  ASSERT_TRUE(started(JobId(1)));
+  EXPECT_EQ(started(JobId(1))->environment_path, "/opt/venv");
+}
+
 TEST_F(Catalogue, AJobKeepsTheEnvironmentItWasSubmittedWith) {
   SavedEnvironment env;
   env.name = "torch";

@@ -87,6 +87,15 @@ TEST_F(Identity, OfTwoTokensForOneMachineTheFirstUsedEndsTheOther) {
     w.must(
         OrderToken{.machine = "fast-1", .hash = hash, .user = ana, .pool = id, .life = hours(1)});
   const std::string key = fresh_key();
+  EXPECT_FALSE(w.run(JoinNode{token("first"), "fast-1", key})) << "a machine that nobody ordered";
+  Machine machine;
+  machine.name = "fast-1";
+  machine.pool = id;
+  Event wanted;
+  wanted.seq = state().seq + 1;
+  wanted.at = w.now;
+  wanted.body = MachineWanted{machine, "a test"};
+  w.core.replay(wanted);
   w.must(JoinNode{token("first"), "fast-1", key});
   EXPECT_FALSE(w.run(JoinNode{token("second"), "fast-1", fresh_key()}));
   EXPECT_TRUE(state().token_by_hash.contains(node_key_hash(key)));
@@ -210,17 +219,191 @@ TEST_F(Identity, WhoStartedTheHeadCannotBeDemotedOrRemoved) {
   EXPECT_EQ(state().user_by_name("ops")->role, Role::member);
 }
 
-// Replicas of older revisions run as the endpoint's user: whoever took it over would run their
-// code.
-TEST_F(Identity, NobodyDeploysARevisionOfAnEndpointUnderAnotherAccount) {
+// Each revision runs as the user who deployed it, whoever deploys the next or rolls back.
+TEST_F(Identity, ARevisionOfAnEndpointRunsAsItsOwnUser) {
+  w.must(AgentHello{offer("n1", 8), {}});
   w.must(AddUser{"bo"});
   w.must(SetMember{"default", "bo", Role::member});
-  DeployEndpoint deploy{.name = "chat", .user = state().user_by_name("bo")->id};
+  const UserId bo = state().user_by_name("bo")->id, ana = state().user_by_name("ana")->id;
+  DeployEndpoint deploy{.name = "chat", .project = "default", .user = bo};
   deploy.spec.argv = {"serve"};
+  deploy.policy.max = 4;
   w.must(deploy);
-  deploy.user = state().user_by_name("ana")->id;
-  EXPECT_FALSE(w.run(deploy)) << "an admin either";
-  EXPECT_EQ(state().endpoints.at("chat").user, state().user_by_name("bo")->id);
+  const auto replica = [&](std::uint32_t revision) {
+    const JobId id(state().next_job);
+    w.must(StartReplica{.endpoint = "chat", .revision = revision, .port = 2000});
+    return state().find_job(id)->user;
+  };
+  EXPECT_EQ(replica(1), bo);
+  w.must(JudgeRevision{.endpoint = "chat", .revision = 1, .healthy = true});
+  deploy.user = ana;
+  w.must(deploy);
+  EXPECT_EQ(replica(1), bo) << "the revision before still serves";
+  EXPECT_EQ(replica(2), ana);
+  EXPECT_EQ(state().endpoints.at("chat").user, bo) << "it is still bo's endpoint";
+  w.must(JudgeRevision{.endpoint = "chat", .revision = 2, .healthy = true});
+  w.must(RollbackEndpoint{"chat", 1});
+  EXPECT_EQ(replica(3), bo) << "what bo wrote runs as bo";
+  w.check_replay();
+}
+
+struct LaterAdmin : Identity {
+  UserId ops;
+  LaterAdmin() {
+    w.must(AddUser{"ops", "ops", Role::admin});
+    ops = state().user_by_name("ops")->id;
+    w.must(AddUser{"bo"});
+    w.must(CreateToken{.name = "t", .hash = "ops", .user = "ops", .made_by = "ops"});
+  }
+  void make(const char* hash, const char* user, TokenScope scope, TokenId parent = {}) {
+    w.must(CreateToken{.name = "t",
+                       .hash = hash,
+                       .user = user,
+                       .scope = scope,
+                       .node = scope == TokenScope::node ? "far" : "",
+                       .made_by = "ops",
+                       .parent = parent});
+  }
+  bool valid(const std::string& hash) const {
+    return authenticate(state(), hash, w.now).has_value();
+  }
+};
+
+TEST_F(LaterAdmin, TakesNobodysAccount) {
+  const auto add = [&](const char* name, const char* account) {
+    return w.run(AddUser{name, account, Role::member, ops});
+  };
+  const Status taken = add("evil", "bo");
+  ASSERT_FALSE(taken);
+  EXPECT_EQ(taken.error().code, Code::forbidden);
+  EXPECT_FALSE(add("evil", "ana")) << "the founder's";
+  EXPECT_FALSE(add("evil", "root"));
+  w.must(SetUser{.name = "bo", .role = std::nullopt, .state = UserState::removed});
+  EXPECT_FALSE(add("evil", "bo")) << "of a user who was removed";
+  EXPECT_TRUE(add("bo", "bo")) << "bo is back";
+  EXPECT_TRUE(add("cy", "cy"));
+  // Who started the head has the account's rights anyway, and may let two share one.
+  w.must(AddUser{"shares", "cy", Role::member, state().user_by_name("ana")->id});
+}
+
+TEST_F(LaterAdmin, LosesWithTheRoleWhatTheRoleHadMade) {
+  make("for-bo", "bo", TokenScope::full);
+  make("join", "ops", TokenScope::join);
+  make("gateway", "ops", TokenScope::gateway);
+  make("node", "ops", TokenScope::node);
+  make("own", "ops", TokenScope::full);
+  w.must(CreateToken{.name = "t", .hash = "bos", .user = "bo", .made_by = "bo"});
+  make("of-bo", "bo", TokenScope::read, token("for-bo"));
+  const std::string key = fresh_key();
+  w.must(JoinNode{token("join"), "box", key});
+  w.must(AddWebhook{"https://example.org/", {}, ops});
+  w.must(AddWebhook{"https://example.com/", {}, state().user_by_name("ana")->id});
+  w.must(SetUser{.name = "ops", .role = Role::member, .state = std::nullopt});
+  for (const char* gone : {"for-bo", "join", "gateway", "node", "of-bo"})
+    EXPECT_FALSE(valid(gone)) << gone;
+  for (const char* stays : {"own", "ops", "bos"})
+    EXPECT_TRUE(valid(stays)) << stays;
+  EXPECT_TRUE(valid(node_key_hash(key))) << "nobody but the machine has its key";
+  ASSERT_EQ(state().money.webhooks.size(), 1u);
+  EXPECT_EQ(state().money.webhooks.begin()->second.url, "https://example.com/");
+  w.check_replay();
+}
+
+TEST_F(LaterAdmin, LosesTheSameWhenRemovedOrDisabled) {
+  for (const UserState state_after : {UserState::disabled, UserState::removed}) {
+    make("for-bo", "bo", TokenScope::full);
+    w.must(AddWebhook{"https://example.org/", {}, ops});
+    w.must(SetUser{.name = "ops", .role = std::nullopt, .state = state_after});
+    EXPECT_FALSE(valid("for-bo"));
+    EXPECT_TRUE(state().money.webhooks.empty());
+    if (state_after == UserState::disabled)
+      w.must(SetUser{.name = "ops", .role = std::nullopt, .state = UserState::active});
+  }
+}
+
+TEST_F(LaterAdmin, TokensEndWithTheTokenThatCreatedThem) {
+  make("child", "ops", TokenScope::full, token("ops"));
+  make("grandchild", "ops", TokenScope::read, token("child"));
+  w.must(CreateToken{.name = "dashboard",
+                     .hash = session_hash(token("grandchild"), "s"),
+                     .user = "ops",
+                     .life = hours(1)});
+  make("other", "ops", TokenScope::full);
+  w.must(RevokeToken{token("ops")});
+  for (const char* gone : {"ops", "child", "grandchild"})
+    EXPECT_FALSE(valid(gone)) << gone;
+  EXPECT_TRUE(valid("other"));
+  for (const auto& [id, token] : state().tokens)
+    EXPECT_FALSE(session_parent(token)) << "its session ended too";
+}
+
+struct Defaults : Identity {
+  UserId bo;
+  Defaults() {
+    w.must(AgentHello{offer("n1", 8), {}});
+    w.must(AddUser{"bo"});
+    bo = state().user_by_name("bo")->id;
+    for (const char* name : {"early", "vision", "audio"})
+      w.must(AddProject{name, 100});
+  }
+  Result<std::string> project() {
+    SubmitJob job = w.job();
+    job.user = bo;
+    const JobId id(state().next_job);
+    BILLOW_TRY_VOID(w.run(job));
+    return state().projects.at(state().find_job(id)->project).name;
+  }
+};
+
+// Numbers of projects are in the order of their creation: an older project's admin could have drawn
+// everybody's jobs, with their files and variables, into it.
+TEST_F(Defaults, BeingAddedToAnOlderProjectMovesNoJobs) {
+  w.must(SetMember{"vision", "bo", Role::member});
+  EXPECT_EQ(project().value(), "vision");
+  w.must(SetMember{"early", "bo", Role::member});
+  EXPECT_EQ(project().value(), "vision");
+  w.must(SetMember{"early", "bo", Role::admin});
+  EXPECT_EQ(project().value(), "vision");
+  w.must(SetDefaultProject{bo, "early"});
+  EXPECT_EQ(project().value(), "early");
+  EXPECT_FALSE(w.run(SetDefaultProject{bo, "audio"})) << "not a member";
+  w.check_replay();
+}
+
+TEST_F(Defaults, WhoLosesTheDefaultIsAskedAndNotMoved) {
+  w.must(SetMember{"vision", "bo", Role::member});
+  w.must(SetMember{"early", "bo", Role::member});
+  w.must(SetMember{"vision", "bo", std::nullopt});
+  const auto lost = project();
+  ASSERT_FALSE(lost);
+  EXPECT_NE(lost.error().hint.find("billow project default"), std::string::npos);
+  w.must(SetMember{"vision", "bo", Role::viewer});
+  EXPECT_FALSE(project());
+  w.must(SetDefaultProject{bo, "early"});
+  EXPECT_EQ(project().value(), "early");
+}
+
+TEST_F(Defaults, AViewersFirstProjectIsNoDefault) {
+  w.must(SetMember{"early", "bo", Role::viewer});
+  EXPECT_FALSE(project());
+  w.must(SetMember{"vision", "bo", Role::member});
+  EXPECT_EQ(project().value(), "vision");
+  w.must(SetMember{"early", "bo", Role::member});
+  EXPECT_EQ(project().value(), "vision");
+}
+
+// Of version 0.1: the first project they could use, as it was then.
+TEST_F(Defaults, OfUsersWithoutOneAreFixedWhenTheHeadStarts) {
+  State old = *restore(image(state()));
+  old.projects.at(state().project_by_name("audio")->id).members["bo"] = Role::member;
+  old.projects.at(state().project_by_name("vision")->id).members["bo"] = Role::member;
+  Core core(std::move(old), World::prices());
+  StartHead again = w.start;
+  again.epoch = 2;
+  ASSERT_TRUE(core.execute(again, {"head", "start"}, w.now));
+  ASSERT_TRUE(core.execute(SetMember{"early", "bo", Role::member}, {"user:mal", ""}, w.now));
+  EXPECT_EQ(core.state().projects.at(core.state().user_by_name("bo")->default_project).name,
+            "vision");
 }
 
 }  // namespace

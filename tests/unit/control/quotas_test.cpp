@@ -125,5 +125,104 @@ TEST(Quotas, AnArrayIsStoppedAFewElementsAtATime) {
   EXPECT_EQ(w.core.state().find_job(JobId(first.value + 1))->stopping, StopCause::request);
 }
 
+// Variables are kept apart from descriptions, once for all jobs with the same ones.
+TEST(Quotas, VariablesCountAndTheSameOnesOnce) {
+  Crowd w;
+  w.set(QuotaScope::user, 0, QuotaKind::spec_bytes, 300'000);
+  SubmitJob job = w.array(w.mallory, "audio", 1);
+  job.env["BLOB"] = std::string(100'000, 'a');
+  for (int i = 0; i < 50; ++i)
+    w.must(job);
+  job.env["BLOB"] = std::string(100'000, 'b');
+  w.must(job);
+  job.env["BLOB"] = std::string(100'000, 'c');
+  const Status refused = w.run(job);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::exhausted);
+  // What ends is given back, with its variables when nobody uses them any more.
+  for (const auto& [id, j] : std::map(w.core.state().jobs))
+    if (j.state == JobState::queued)
+      w.must(StopJob{id, "", false});
+  w.must(job);
+  w.check_replay();
+}
+
+TEST(Quotas, SchedulesAndRevisionsHoldTheirDescriptions) {
+  Crowd w;
+  w.set(QuotaScope::user, 0, QuotaKind::spec_bytes, 100'000);
+  AddSchedule schedule{"nightly", "0 3 * * *", w.array(w.mallory, "audio", 1)};
+  schedule.job.spec.argv = {"echo", std::string(60'000, 'x')};
+  w.must(schedule);
+  schedule.name = "daily";
+  EXPECT_FALSE(w.run(schedule));
+  DeployEndpoint deploy{.name = "chat", .project = "audio", .user = w.mallory};
+  deploy.spec.argv = schedule.job.spec.argv;
+  EXPECT_FALSE(w.run(deploy));
+  w.must(RemoveSchedule{w.core.state().schedules.begin()->first});
+  w.must(deploy);
+  EXPECT_FALSE(w.run(deploy)) << "its second revision";
+  w.check_replay();
+  w.must(DeleteEndpoint{"chat"});
+  EXPECT_FALSE(w.core.state().held_by_user.contains(w.mallory));
+  EXPECT_FALSE(
+      w.core.state().held_by_project.contains(w.core.state().project_by_name("audio")->id));
+}
+
+TEST(Quotas, WhatMembersCreateBesidesJobsIsBounded) {
+  Crowd w;
+  w.set(QuotaScope::user, w.mallory.value, QuotaKind::objects, 3);
+  const auto token = [&](int n, Duration life) {
+    return w.run(CreateToken{
+        .name = "t", .hash = "mallory" + std::to_string(n), .user = "mallory", .life = life});
+  };
+  ASSERT_TRUE(token(1, hours(1)));
+  w.must(AddSchedule{"nightly", "0 3 * * *", w.array(w.mallory, "audio", 1)});
+  w.must(SetSecret{"audio", w.mallory, "key", "sealed"});
+  const Status full = token(2, hours(1));
+  ASSERT_FALSE(full);
+  EXPECT_EQ(full.error().code, Code::exhausted);
+  EXPECT_NE(full.error().message.find("objects of user mallory"), std::string::npos);
+  EXPECT_FALSE(w.run(SetSecret{"audio", w.mallory, "key2", "sealed"}));
+  w.must(SetSecret{"audio", w.mallory, "key", "another value"});  // it is there already
+  DeployEndpoint deploy{.name = "chat", .project = "audio", .user = w.mallory};
+  deploy.spec.argv = {"serve"};
+  EXPECT_FALSE(w.run(deploy));
+  SavedEnvironment env;
+  env.name = "torch";
+  env.digest = "d";
+  env.path = "/opt/venv";
+  EXPECT_FALSE(w.run(SaveEnvironment{"audio", w.mallory, env}));
+  Reserve reserve{.project = "audio", .user = w.mallory};
+  reserve.resources.gpus = 1;
+  reserve.resources.share = {1000, 0};
+  reserve.from = w.now + hours(1);
+  reserve.until = w.now + hours(2);
+  EXPECT_FALSE(w.run(reserve));
+  // Of others nothing is taken, and an expired token counts no more.
+  w.must(SetSecret{"vision", w.alice, "key", "sealed"});
+  w.now = w.now + hours(2);
+  ASSERT_TRUE(token(2, hours(1)));
+  w.must(RemoveQuota{{QuotaScope::user, w.mallory.value, QuotaKind::objects}});
+  w.set(QuotaScope::project, w.core.state().project_by_name("audio")->id.value, QuotaKind::objects,
+        3);
+  reserve.until = w.now + hours(2);
+  w.must(reserve);
+  EXPECT_FALSE(w.run(deploy)) << "three in the project";
+  w.check_replay();
+}
+
+TEST(Quotas, TokensThatExpiredLongAgoDoNotAddUp) {
+  Crowd w;
+  for (int i = 0; i < 20; ++i) {
+    w.must(CreateToken{
+        .name = "t", .hash = "h" + std::to_string(i), .user = "mallory", .life = hours(1)});
+    w.now = w.now + hours(24 * 3);
+  }
+  std::size_t kept = 0;
+  for (const auto& [id, token] : w.core.state().tokens)
+    kept += token.user == w.mallory;
+  EXPECT_LE(kept, 4u) << "those of the last week";
+}
+
 }  // namespace
 }  // namespace billow::control

@@ -88,4 +88,56 @@ std::optional<Role> role_in(const State& state, const Principal& principal, Proj
   return member->second;
 }
 
+bool is_founder(const State& state, UserId user) {
+  const auto found = state.users.find(user);
+  return !user || (found != state.users.end() && found->second.starts_heads);
+}
+
+bool runs_as_root(const User& user) {
+  return user.unix_name == "root" || user.unix_name == "0";
+}
+
+bool may_submit(const State& state, const User& user, ProjectId project) {
+  const auto found = state.projects.find(project);
+  if (found == state.projects.end())
+    return false;
+  const auto member = found->second.members.find(user.name);
+  return user.role == Role::admin ||
+         (member != found->second.members.end() && member->second != Role::viewer);
+}
+
+ProjectId first_project(const State& state, const User& user) {
+  for (const auto& [id, project] : state.projects)
+    if (project.members.contains(user.name) && may_submit(state, user, id))
+      return id;
+  return {};
+}
+
+Result<ProjectId> default_project(const State& state, UserId id) {
+  const User& user = state.users.at(id);
+  const std::string hint = "choose one: --project NAME, or billow project default NAME";
+  if (const auto chosen = state.projects.find(user.default_project);
+      chosen != state.projects.end()) {
+    if (may_submit(state, user, chosen->first))
+      return chosen->first;
+    return fail(Code::forbidden,
+                fmt::format("user {} may no longer submit to project {}, which is the default",
+                            user.name, chosen->second.name),
+                hint);
+  }
+  std::size_t usable = 0, member = 0;
+  for (const auto& [project, each] : state.projects) {
+    member += each.members.contains(user.name);
+    usable += each.members.contains(user.name) && may_submit(state, user, project);
+  }
+  if (usable == 1)
+    return first_project(state, user);
+  if (usable > 1)
+    return fail(Code::invalid, fmt::format("user {} has no default project", user.name), hint);
+  return fail(Code::forbidden,
+              member > 0 ? fmt::format("user {} has read-only access", user.name)
+                         : fmt::format("user {} belongs to no project", user.name),
+              "an admin can change that: billow project member PROJECT USER --role member");
+}
+
 }  // namespace billow::control

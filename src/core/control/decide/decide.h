@@ -92,5 +92,16 @@ std::optional<TokenId> session_parent(const Token& token);
 // The role of a principal in a project: admins of the installation are admins everywhere, others
 // have the role of their membership.
 std::optional<Role> role_in(const State& state, const Principal& principal, ProjectId project);
+// Whether the user started a head of this installation, and so has its rights anyway. 0: the head
+// itself.
+bool is_founder(const State& state, UserId user);
+// Whether the user's jobs run as root on nodes that allow it.
+bool runs_as_root(const User& user);
+// Whether the user may submit jobs to the project.
+bool may_submit(const State& state, const User& user, ProjectId project);
+// The project with the lowest number that the user is a member of and may submit to; 0: none.
+ProjectId first_project(const State& state, const User& user);
+// Where submissions of the user go that name no project.
+Result<ProjectId> default_project(const State& state, UserId user);
 
 }  // namespace billow::control

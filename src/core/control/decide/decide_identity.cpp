@@ -2,11 +2,13 @@
 #include "core/control/decide/decider.h"
 
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 
 #include "base/limits.h"
 #include "base/text.h"
+#include "core/control/quotas.h"
 
 namespace billow::control {
 
@@ -31,7 +33,13 @@ Decision Decider::operator()(const StartHead& c) {
                     .name = "default",
                     .members = {{c.admin, Role::admin}}};
     events.push_back(ProjectAdded{project});
+    events.push_back(DefaultProjectSet{admin, project.id});
   }
+  // Of users of earlier versions, whose default was the first project they could submit to.
+  for (const auto& [id, user] : state.users)
+    if (!user.default_project && user.state != UserState::removed)
+      if (const ProjectId project = first_project(state, user))
+        events.push_back(DefaultProjectSet{id, project});
   const auto token = [&](const std::string& name, const std::string& hash, TokenScope scope) {
     if (hash.empty() || state.token_by_hash.contains(hash))
       return;
@@ -67,6 +75,15 @@ Decision Decider::operator()(const AddUser& c) {
   if (unix_name == "root" || unix_name == "0")
     return fail(Code::invalid, fmt::format("user {} may not run jobs as root", c.name),
                 "use an ordinary account of the nodes: --unix-name NAME");
+  // Nobody takes over another person's account, also not that of a user who was removed.
+  if (!is_founder(state, c.by))
+    for (const auto& [id, other] : state.users)
+      if (other.unix_name == unix_name &&
+          (other.state != UserState::removed || other.name != c.name))
+        return fail(Code::forbidden,
+                    fmt::format("the account {} belongs to user {}", unix_name, other.name),
+                    "use another account of the nodes: --unix-name NAME; only the user who started "
+                    "the head can share one");
   return Events{UserAdded{
       {.id = UserId(state.next_user), .name = c.name, .unix_name = unix_name, .role = c.role}}};
 }
@@ -88,7 +105,23 @@ Decision Decider::operator()(const SetMember& c) {
     return fail(Code::not_found, fmt::format("no project is named \"{}\"", c.project));
   if (!state.user_by_name(c.user))
     return fail(Code::not_found, fmt::format("no user is named \"{}\"", c.user));
-  return Events{MemberSet{project->id, c.user, c.role}};
+  Events events{MemberSet{project->id, c.user, c.role}};
+  // The first project becomes the user's default. Being added to others never changes it.
+  const User& user = *state.user_by_name(c.user);
+  if (c.role && *c.role != Role::viewer && !user.default_project)
+    events.push_back(DefaultProjectSet{user.id, project->id});
+  return events;
+}
+
+Decision Decider::operator()(const SetDefaultProject& c) {
+  const ProjectId project = BILLOW_TRY(project_for(c.project, c.user));
+  const User& user = state.users.at(c.user);
+  if (!may_submit(state, user, project))
+    return fail(Code::forbidden, fmt::format("you may not submit to project {}", c.project),
+                "ask one of its admins to make you a member");
+  if (user.default_project == project)
+    return Events{};
+  return Events{DefaultProjectSet{c.user, project}};
 }
 
 namespace {
@@ -96,12 +129,27 @@ namespace {
 // Whoever has a token of the user who started the head, or of root, has the head's own rights on
 // its machine and root's on the nodes. Both have a token in the head's data directory.
 Status check_impersonation(const User& user) {
-  if (user.starts_heads || user.unix_name == "root" || user.unix_name == "0")
+  if (user.starts_heads || runs_as_root(user))
     return fail(Code::forbidden,
                 fmt::format("nobody can create tokens for {}, who {}", user.name,
                             user.starts_heads ? "started this head" : "runs jobs as root"),
                 "this user creates tokens with the token in the head's data directory");
   return {};
+}
+
+constexpr Duration expired_token_kept = hours(24 * 7);  // listed for as long, sessions not at all
+constexpr std::size_t expired_tokens_at_once = 100;
+
+// Tokens of the user that expired long ago, so that they do not add up.
+void forget_expired(const State& state, UserId user, WallTime now, Events& events) {
+  for (const auto& [id, token] : state.tokens) {
+    if (token.user != user || !token.expires_at)
+      continue;
+    if (token.expires_at + (session_parent(token) ? Duration{} : expired_token_kept) < now)
+      events.push_back(TokenRevoked{id});
+    if (events.size() == expired_tokens_at_once)
+      return;
+  }
 }
 
 }  // namespace
@@ -124,6 +172,7 @@ Decision Decider::operator()(const CreateToken& c) {
               .project = {},
               .created_at = context.now,
               .expires_at = {}};
+  BILLOW_TRY_VOID(check_objects(state, user->id, {}, context.now));
   if (c.life > limits::time_named_max)
     return fail(Code::invalid, "a token can be valid for at most ten years",
                 "drop the duration for a token that does not expire");
@@ -155,16 +204,52 @@ Decision Decider::operator()(const CreateToken& c) {
   token.once = c.scope == TokenScope::join && c.once;
   if (c.made_by != c.user)
     token.made_by = c.made_by;
-  return Events{TokenCreated{std::move(token)}};
+  token.parent = c.parent;
+  Events events;
+  forget_expired(state, user->id, context.now, events);
+  events.push_back(TokenCreated{std::move(token)});
+  return events;
 }
+
+namespace {
+
+// A credential that its machine made itself and nobody else has seen.
+bool is_node_key(const Token& token) {
+  return token.scope == TokenScope::node && token.hash.starts_with(node_key_hash(""));
+}
+
+// The tokens with everything that was created with them, in order and each once. Machines that have
+// joined stay: their keys were never anybody else's.
+void revoke_all(const State& state, std::set<TokenId> tokens, Events& events) {
+  for (bool more = true; more;) {
+    more = false;
+    for (const auto& [id, token] : state.tokens) {
+      const TokenId parent = session_parent(token).value_or(token.parent);
+      if (parent && tokens.contains(parent) && !is_node_key(token))
+        more |= tokens.insert(id).second;
+    }
+  }
+  for (const TokenId id : tokens)
+    events.push_back(TokenRevoked{id});
+}
+
+// What only an admin may create, and an admin who is none any more still knows: tokens for machines
+// and for other users.
+bool needs_admin(const Token& token, const User& maker) {
+  if (token.made_by == maker.name)
+    return true;
+  return token.user == maker.id && !is_node_key(token) &&
+         (token.scope == TokenScope::join || token.scope == TokenScope::node ||
+          token.scope == TokenScope::gateway);
+}
+
+}  // namespace
 
 Decision Decider::operator()(const RevokeToken& c) {
   if (!state.tokens.contains(c.token))
     return fail(Code::not_found, "no such token");
-  Events events{TokenRevoked{c.token}};
-  for (const auto& [id, token] : state.tokens)
-    if (session_parent(token) == c.token)
-      events.push_back(TokenRevoked{id});
+  Events events;
+  revoke_all(state, {c.token}, events);
   return events;
 }
 
@@ -180,11 +265,20 @@ Decision Decider::operator()(const SetUser& c) {
     return fail(Code::forbidden,
                 fmt::format("user {} started this head and stays an active admin", c.name));
   Events events{changed};
-  if (changed.state == UserState::active)
-    return events;
+  const bool leaves = changed.state != UserState::active;
+  const bool no_admin = user->role == Role::admin && (leaves || changed.role != Role::admin);
+  std::set<TokenId> ended;
   for (const auto& [id, token] : state.tokens)
-    if (token.user == user->id && token.scope != TokenScope::node)
-      events.push_back(TokenRevoked{id});
+    if ((leaves && token.user == user->id && token.scope != TokenScope::node) ||
+        (no_admin && needs_admin(token, *user)))
+      ended.insert(id);
+  revoke_all(state, std::move(ended), events);
+  if (no_admin)
+    for (const auto& [id, webhook] : state.money.webhooks)
+      if (webhook.by == user->id)
+        events.push_back(WebhookRemoved{id});
+  if (!leaves)
+    return events;
   if (changed.state == UserState::removed) {
     for (const auto& [id, project] : state.projects)
       if (project.members.contains(user->name))

@@ -27,22 +27,7 @@ Result<ProjectId> Decider::project_for(const std::string& name, UserId user) {
     }
     return project->id;
   }
-  // The first project the user may submit to; they may see more projects than they may use.
-  const auto& user_name = state.users.at(user).name;
-  bool looks = false;
-  for (const auto& [id, project] : state.projects) {
-    const auto member = project.members.find(user_name);
-    if (member == project.members.end())
-      continue;
-    if (member->second != Role::viewer || state.users.at(user).role == Role::admin)
-      return id;
-    looks = true;
-  }
-  if (looks)
-    return fail(Code::forbidden, fmt::format("user {} has read-only access", user_name),
-                "an admin can change that: billow project member PROJECT USER --role member");
-  return fail(Code::forbidden, fmt::format("user {} belongs to no project", user_name),
-              "an admin can add you: billow project member PROJECT USER --role member");
+  return default_project(state, user);
 }
 
 // The events of a submission that takes the numbers from `first` on. `spec` has been checked.
@@ -103,7 +88,7 @@ Decision Decider::operator()(const SubmitJob& c) {
                               spec.reservation.value),
                   "see `billow reserve list`");
   }
-  BILLOW_TRY_VOID(check_surroundings(spec, project));
+  BILLOW_TRY_VOID(check_surroundings(spec, project, c.user));
   BILLOW_TRY_VOID(admissible(state, spec, project));
   BILLOW_TRY_VOID(validate(c.env));
   if (state.jobs.size() + (spec.array ? spec.array->count() : 1) > limits::queued_jobs_max)

@@ -134,6 +134,14 @@ Decision Decider::operator()(const JoinNode& c) {
     return fail(Code::invalid, "the machine sent no valid key",
                 "install the head's version of billow on it");
   const Token& token = found->second;
+  // An order's token ends with the order, however long the machine waited in its engine's queue.
+  if (token.pool) {
+    const auto machine = state.machines.find(token.node);
+    if (machine == state.machines.end() || machine->second.pool != token.pool ||
+        machine->second.state == MachineState::releasing)
+      return fail(Code::unauthorized, fmt::format("machine {} has been given back", token.node),
+                  "stop its agent");
+  }
   BILLOW_TRY_VOID(check_join_token(state, token, c));
   if (const auto known = state.token_by_hash.find(node_key_hash(c.key));
       known != state.token_by_hash.end()) {

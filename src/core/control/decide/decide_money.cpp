@@ -135,7 +135,7 @@ Decision Decider::operator()(const AddWebhook& c) {
   if (state.money.webhooks.size() >= limits::webhooks_max)
     return fail(Code::exhausted, fmt::format("{} webhooks exist already, which is the limit",
                                              state.money.webhooks.size()));
-  return Events{WebhookAdded{{state.money.next_webhook, c.url, c.kinds, state.seq}}};
+  return Events{WebhookAdded{{state.money.next_webhook, c.url, c.kinds, state.seq, c.by}}};
 }
 Decision Decider::operator()(const RemoveWebhook& c) {
   if (!state.money.webhooks.contains(c.webhook))

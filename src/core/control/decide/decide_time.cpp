@@ -97,8 +97,13 @@ Decision Decider::operator()(const AddSchedule& c) {
   BILLOW_TRY_VOID(validate(spec));
   BILLOW_TRY_VOID(validate(c.job.env));
   BILLOW_TRY_VOID(check_priority(spec, c.job.user));
-  BILLOW_TRY_VOID(check_surroundings(spec, project));
+  BILLOW_TRY_VOID(check_surroundings(spec, project, c.job.user));
   BILLOW_TRY_VOID(admissible(state, spec, project));
+  BILLOW_TRY_VOID(check_objects(state, c.job.user, project, context.now));
+  BILLOW_TRY_VOID(check_quotas(state, {.user = c.job.user,
+                                       .project = project,
+                                       .jobs = 0,
+                                       .spec_bytes = spec_bytes(spec) + env_bytes(c.job.env)}));
   Events events;
   spec.env_digest.clear();  // as for a job
   if (!c.job.env.empty()) {

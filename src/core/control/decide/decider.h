@@ -66,7 +66,8 @@ struct Decider {
   Decision operator()(const EndCall& c);
 
   // ---- named things of projects (catalogue.cpp)
-  Status check_surroundings(JobSpec& spec, ProjectId project);  // pins the environment's content
+  // Pins the environment's content.
+  Status check_surroundings(JobSpec& spec, ProjectId project, UserId user);
   Decision operator()(const SetSecret& c);
   Decision operator()(const RemoveSecret& c);
   Decision operator()(const SaveEnvironment& c);
@@ -112,6 +113,7 @@ struct Decider {
   Decision operator()(const AddUser& c);
   Decision operator()(const AddProject& c);
   Decision operator()(const SetMember& c);
+  Decision operator()(const SetDefaultProject& c);
   Decision operator()(const CreateToken& c);
   Decision operator()(const RevokeToken& c);
   Decision operator()(const SetUser& c);
