@@ -5,7 +5,7 @@
 // The head keeps the same content once, and tells nobody that it has what they did not bring: which
 // pieces are missing is answered from what the asker has shown to have. A tree may be read, and
 // used for a job, by those who brought it and by the members of projects whose jobs used or left
-// it. Nodes, which run anybody's jobs, may read whatever they know the digest of.
+// it. Nodes may read the trees of jobs that are on them, and of those jobs' projects.
 #include "api/files.h"
 
 #include <fmt/format.h>
@@ -181,30 +181,42 @@ void get_tree(CallPtr call) {
   });
 }
 
-// Of one tree, which says who may have them.
+// Of one tree, which says who may have them. Agents of version 0.1 do not name it: they get pieces
+// of the trees that jobs on their node name.
 void get_pieces(CallPtr call) {
   const bool node = call->principal.scope == TokenScope::node;
-  std::optional<Sha256> tree;
-  if (!node) {
-    const auto digest = content::parse_digest(call->request().param("tree"));
+  Store& store = call->host.files();
+  std::vector<Sha256> trees;
+  if (const auto named = call->request().param("tree"); !node || !named.empty()) {
+    const auto digest = content::parse_digest(named);
     if (!digest)
       return call->fail({Code::invalid, "the tree of these pieces is missing", "add ?tree=DIGEST"});
-    if (!may_read(*call, call->host.files(), *digest))
+    if (!may_read(*call, store, *digest))
       return call->fail(no_tree(*digest));
-    tree = *digest;
+    if (const Status ok = may_bring(*call, store, *digest); !ok)
+      return call->fail(ok.error());
+    trees.push_back(*digest);
+  } else if (const Node* asks = node_of_caller(*call)) {
+    for (const std::string& text : control::trees_at(call->host.state(), asks->id))
+      if (const auto digest = content::parse_digest(text))
+        trees.push_back(*digest);
   }
-  on_worker(call, [tree](Store& store, const std::string& body) -> Result<std::string> {
+  on_worker(call, [trees](Store& store, const std::string& body) -> Result<std::string> {
     const auto digests = BILLOW_TRY(content::decode_digests(body));
-    if (tree) {
-      content::DigestSet inside;
-      for (const auto& entry :
-           BILLOW_TRY(content::decode(BILLOW_TRY(store.read_tree(*tree)))).entries)
+    content::DigestSet inside;
+    for (const Sha256& tree : trees) {
+      const auto list = store.read_tree(tree);
+      if (!list && trees.size() == 1)
+        return pass(list.error());
+      if (!list)
+        continue;
+      for (const auto& entry : BILLOW_TRY(content::decode(*list)).entries)
         inside.insert(entry.pieces.begin(), entry.pieces.end());
-      for (const Sha256& digest : digests)
-        if (!inside.contains(digest))
-          return fail(Code::not_found,
-                      fmt::format("the tree has no content {}", content::digest_hex(digest)));
     }
+    for (const Sha256& digest : digests)
+      if (!inside.contains(digest))
+        return fail(Code::not_found,
+                    fmt::format("the tree has no content {}", content::digest_hex(digest)));
     std::string pack;
     for (const Sha256& digest : digests) {
       const std::string bytes = BILLOW_TRY(store.read(digest));
@@ -229,13 +241,14 @@ Status may_give(const Call& call, const Sha256& digest, const std::string& proje
   if (!may_read(call, store, digest))
     return pass(no_tree(digest));
   // From now on the members of the project may have it: they may see the job, and run it again.
-  for (const auto& [id, one] : call.host.state().projects)
-    if (project.empty()
-            ? control::role_in(call.host.state(), call.principal, id).value_or(Role::viewer) !=
-                  Role::viewer
-            : one.name == project)
-      return store.give(project_owner(id), digest);
-  return {};
+  const auto& state = call.host.state();
+  const Project* named = state.project_by_name(project);
+  if (named)
+    return store.give(project_owner(named->id), digest);
+  if (!project.empty())
+    return {};
+  const auto chosen = control::default_project(state, call.principal.user);
+  return chosen ? store.give(project_owner(*chosen), digest) : Status{};
 }
 
 // From the node that ran it: what the task left behind, as the tree with this digest.

@@ -48,11 +48,21 @@ bool is_own_name(std::string_view host) {
          ::inet_pton(AF_INET6, name.c_str(), bytes) == 1 || net::equal_nocase(name, "localhost");
 }
 
-// The owner of the endpoint, root, and whoever runs the gateway need no key on this machine. All
-// users of a machine share its loopback address, and so do the jobs of others.
+// Accounts that belong to nobody in particular: services share them, and so does a gateway that a
+// head of root starts (billow-gateway, nobody).
+bool is_shared_account(unsigned uid) {
+  constexpr unsigned first_person = 1000, nobody = 65534;
+  return uid < first_person || uid == nobody;
+}
+
+// The owner of the endpoint and root need no key on this machine. All users of a machine share its
+// loopback address, and so do the jobs of others. The gateway's own account is nobody's, unless a
+// person runs the gateway.
 bool may_call_locally(unsigned uid, const std::string& account) {
-  if (uid == 0 || uid == ::geteuid())
+  if (uid == 0)
     return true;
+  if (uid == ::geteuid() && is_shared_account(uid))
+    return false;
   const passwd* owner = account.empty() ? nullptr : ::getpwnam(account.c_str());
   return owner && owner->pw_uid == uid;
 }
@@ -67,7 +77,7 @@ std::optional<net::Response> check_local(const Front& front) {
                         "without a key, call it by its address, e.g. http://127.0.0.1",
                         front.request_id());
   if (origin.empty() || !front.ticket.allow_origin.empty() ||
-      origin.ends_with(std::string("://") + std::string(host)))
+      (!host.empty() && origin.ends_with(std::string("://") + std::string(host))))
     return std::nullopt;
   return net::problem(403, fmt::format("calls from pages of {} are not allowed", origin),
                       "deploy the endpoint with --cors " + std::string(origin), front.request_id());

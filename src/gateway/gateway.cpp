@@ -32,23 +32,6 @@ std::string why_waiting(const LiveEndpoint& endpoint) {
   return fmt::format("; a replica waits: {}", endpoint.row().waiting);
 }
 
-// A user chooses the webhook, but this machine calls it, and it can reach more than the user (SSRF
-// guard).
-std::function<Status(const net::RawAddress&, const net::Address&)> webhook_guard(
-    std::vector<std::string> hosts) {
-  return [hosts = std::move(hosts)](const net::RawAddress& address,
-                                    const net::Address& named) -> Status {
-    if (!net::leads_inwards(address) ||
-        std::any_of(hosts.begin(), hosts.end(),
-                    [&](const std::string& host) { return net::equal_nocase(host, named.host); }))
-      return {};
-    return fail(
-        Code::forbidden,
-        fmt::format("the webhook host {} is on this machine or its private networks", named.host),
-        fmt::format("an admin can allow it: billow up --webhook-host {}", named.host));
-  };
-}
-
 }  // namespace
 
 Gateway::Gateway(net::Loop& loop, Options options)
@@ -62,8 +45,8 @@ Result<std::unique_ptr<Gateway>> Gateway::create(net::Loop& loop, Options option
   auto out = std::unique_ptr<Gateway>(new Gateway(loop, std::move(options)));
   BILLOW_TRY_VOID(out->prepare_certificate());
   out->client_ = BILLOW_TRY(net::HttpClient::create(loop, {}));
-  out->webhook_client_ = BILLOW_TRY(
-      net::HttpClient::create(loop, {.check_address = webhook_guard(out->options_.webhook_hosts)}));
+  out->webhook_client_ = BILLOW_TRY(net::HttpClient::create(
+      loop, {.check_address = net::only_outwards(out->options_.webhook_hosts)}));
   out->proxy_ = BILLOW_TRY(Proxy::create(loop, out->options_.proxy, *out));
   if (!out->options_.data_dir.empty())
     out->log_ = std::make_unique<AccessLog>(loop, out->options_.data_dir + "/access.log");

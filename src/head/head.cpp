@@ -121,7 +121,7 @@ Status Head::open_store() {
 Status Head::restore_engine() {
   notify_key_ = BILLOW_TRY(store_->secret(path("notify-key"), "notify-key", new_token));
   notifier_ = BILLOW_TRY(
-      Notifier::create(loop_, {notify_key_, options_.notify_command,
+      Notifier::create(loop_, {notify_key_, options_.notify_command, options_.webhook_hosts,
                                [this]() -> Engine& { return *engine_; }, &journal(), &clock_}));
   engine_ = BILLOW_TRY(
       Engine::restore({.journal = &journal(),

@@ -10,8 +10,10 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "core/control/decide/decide.h"
 #include "core/control/money.h"
 #include "core/wire/codec.h"
+#include "net/guard.h"
 #include "process/spawn.h"
 
 namespace billow::head {
@@ -131,12 +133,13 @@ std::optional<ledger::Notice> notice_of(const control::State& state, const Event
 }
 
 Result<std::unique_ptr<Notifier>> Notifier::create(net::Loop& loop, Options options) {
-  auto client = BILLOW_TRY(net::HttpClient::create(loop, {}));
-  return std::unique_ptr<Notifier>(new Notifier(loop, std::move(options), std::move(client)));
+  auto out = std::unique_ptr<Notifier>(new Notifier(loop, std::move(options)));
+  out->founders_ = BILLOW_TRY(net::HttpClient::create(loop, {}));
+  out->others_ = BILLOW_TRY(net::HttpClient::create(
+      loop, {.check_address = net::only_outwards(out->options_.webhook_hosts)}));
+  return out;
 }
 
-Notifier::Notifier(net::Loop& loop, Options options, std::unique_ptr<net::HttpClient> client)
-    : loop_(loop), options_(std::move(options)), client_(std::move(client)) {}
 Notifier::~Notifier() {
   *here_ = false;
 }
@@ -229,7 +232,9 @@ std::shared_ptr<net::HttpClient::Call> Notifier::post(const Webhook& webhook,
     request.headers.set(name, value);
   request.body = message.body;
   request.timeout = seconds(20);
-  return client_->fetch(std::move(request), [done, here = here_](Result<net::Response> response) {
+  net::HttpClient& client =
+      control::is_founder(options_.engine().state(), webhook.by) ? *founders_ : *others_;
+  return client.fetch(std::move(request), [done, here = here_](Result<net::Response> response) {
     if (!*here)
       return;
     if (!response)

@@ -28,6 +28,7 @@ class Notifier {
   struct Options {
     std::string key;      // webhooks' secrets are made from it
     std::string command;  // run by /bin/sh for each notice, JSON on its standard input; empty: none
+    std::vector<std::string> webhook_hosts;  // of private networks, that webhooks may call
     std::function<Engine&()> engine;
     Journal* journal = nullptr;
     const Clock* clock = nullptr;
@@ -53,7 +54,7 @@ class Notifier {
     std::shared_ptr<net::HttpClient::Call> call;
     net::Timer again;
   };
-  Notifier(net::Loop& loop, Options options, std::unique_ptr<net::HttpClient> client);
+  Notifier(net::Loop& loop, Options options) : loop_(loop), options_(std::move(options)) {}
   void send(std::uint64_t webhook);
   void finished(std::uint64_t webhook, bool settled);
   std::shared_ptr<net::HttpClient::Call> post(const Webhook& webhook,
@@ -63,7 +64,9 @@ class Notifier {
 
   net::Loop& loop_;
   Options options_;
-  std::unique_ptr<net::HttpClient> client_;
+  // The user who started the head could call any address from its machine anyway. Other admins'
+  // webhooks lead only outwards.
+  std::unique_ptr<net::HttpClient> founders_, others_;
   std::map<std::uint64_t, Queue> queues_;
   std::shared_ptr<bool> here_ = std::make_shared<bool>(true);
 };

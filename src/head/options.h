@@ -39,7 +39,7 @@ struct HeadOptions {
 
   bool local_gateway = true;                // started when the first endpoint is deployed
   std::vector<std::string> gateway_listen;  // empty: 127.0.0.1:7071, or any port if it is taken
-  std::vector<std::string> webhook_hosts;   // passed on to the gateway
+  std::vector<std::string> webhook_hosts;   // private hosts that webhooks may call
   std::string gateway_user;                 // its account, if the head is root
 
   std::string

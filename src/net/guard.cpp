@@ -7,6 +7,10 @@
 #include <array>
 #include <cstring>
 
+#include <fmt/format.h>
+
+#include "net/http/http.h"
+
 namespace billow::net {
 namespace {
 
@@ -140,6 +144,20 @@ bool leads_inwards(const RawAddress& raw) {
   return judge(
       raw, [](const V4& a) { return is_inward(a); }, [](const V6& a) { return is_inward(a); },
       true);
+}
+
+std::function<Status(const RawAddress&, const Address&)> only_outwards(
+    std::vector<std::string> hosts) {
+  return [hosts = std::move(hosts)](const RawAddress& address, const Address& named) -> Status {
+    if (!leads_inwards(address) ||
+        std::any_of(hosts.begin(), hosts.end(),
+                    [&](const std::string& host) { return equal_nocase(host, named.host); }))
+      return {};
+    return fail(
+        Code::forbidden,
+        fmt::format("the webhook host {} is on this machine or its private networks", named.host),
+        fmt::format("an admin can allow it: billow up --webhook-host {}", named.host));
+  };
 }
 
 }  // namespace billow::net

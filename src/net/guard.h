@@ -2,8 +2,12 @@
 // offers to its machines (credentials, user data), in every form such an address can be written.
 #pragma once
 
+#include <functional>
 #include <span>
+#include <string>
+#include <vector>
 
+#include "base/result.h"
 #include "net/address.h"
 
 namespace billow::net {
@@ -25,5 +29,8 @@ bool leads_to_the_machines_cloud(const RawAddress& address);
 // The same, and every address that is not on the public Internet: this machine, its networks, and
 // multicast. For calls to targets that users named, from a machine with more access than they have.
 bool leads_inwards(const RawAddress& address);
+// For HttpClient::Options: refuses such addresses, unless they belong to one of these hosts.
+std::function<Status(const RawAddress&, const Address& named)> only_outwards(
+    std::vector<std::string> hosts);
 
 }  // namespace billow::net

@@ -1,9 +1,13 @@
 """Attacks on identity: stolen join tokens and node credentials, impersonation, other people's names."""
 import concurrent.futures
+import hashlib
+import http.server
 import json
 import os
 import re
 import struct
+import subprocess
+import threading
 import time
 import unittest
 
@@ -72,6 +76,40 @@ class Joining(RigTest):
         self.assertEqual(self.connect(key, at=now + 3600).status, 400)
         self.assertEqual(self.connect(key, target="/v1/other").status, 401)
         first.close()
+
+    def test_a_signature_is_not_good_for_the_next_head(self):
+        """Which ones were used is in the head's memory alone."""
+        key = Key()
+        self.assertEqual(self.join(self.join_token(), "again", key.public).status, 201)
+        proof = key.authorization()
+        first = WebSocket(self.rig, "/v1/agent", None, authorization=proof)
+        self.assertEqual(first.status, 101)
+        first.close()
+        self.assertEqual(self.connect(key, at=int(time.time()) + 60).status, 400, "of the future")
+        self.rig.kill(self.rig.head_pid())
+        self.rig.connections.clear()
+        self.rig.up()
+        self.assertIn(
+            WebSocket(self.rig, "/v1/agent", None, authorization=proof).status, (400, 401)
+        )
+        fresh = poll(lambda: self.connect(key).status == 101, "a fresh one is accepted")
+        self.assertTrue(fresh)
+
+    def test_a_node_reads_no_content_by_its_digest_alone(self):
+        secret = os.path.join(self.rig.files, "secret")
+        os.makedirs(secret, exist_ok=True)
+        text = f"only for this job {os.urandom(8).hex()}\n".encode()
+        with open(secret + "/data", "wb") as f:
+            f.write(text)
+        self.rig.ok("run", "--cpus", "0.1", "--", "cat", "data", cwd=secret)
+        digest = hashlib.sha256(text).digest()
+        node = self.rig.node_token("curious")
+        peer = WebSocket(self.rig, "/v1/agent", node)
+        peer.send(hello("curious"))
+        self.assertEqual(answer(peer), "welcome")
+        asked = self.rig.api("POST", "/v1/files/pieces", digest, token=node)
+        self.assertEqual(asked.status, 404, asked)
+        peer.close()
 
     def test_the_boot_id_and_name_of_a_node_do_not_take_it_over(self):
         key = Key()
@@ -202,9 +240,17 @@ class People(RigTest):
             "delete_command": "true",
         }
         self.assertEqual(self.call("ops", "POST", "/v1/pools", pool).status, 403)
-        self.assertEqual(
-            self.call("ops", "POST", "/v1/users", {"name": "r", "unix_name": "root"}).status, 400
-        )
+        for account in ("root", "0"):
+            body = {"name": "r", "unix_name": account}
+            self.assertEqual(self.call("ops", "POST", "/v1/users", body).status, 400, account)
+        # Neither an account of the system, nor one that somebody has.
+        for account in ("postgres", "daemon", "nobody", "games", "www-data", "bin"):
+            body = {"name": "evil", "unix_name": account}
+            self.assertEqual(self.call("ops", "POST", "/v1/users", body).status, 403, account)
+        self.rig.ok("user", "create", "person", "--unix-name", "some-person")
+        body = {"name": "evil", "unix_name": "some-person"}
+        self.assertEqual(self.call("ops", "POST", "/v1/users", body).status, 403)
+        self.assertEqual(self.call("ops", "POST", "/v1/users", {"name": "new-one"}).status, 201)
         # For somebody else it works, and says who did it.
         made = self.call("ops", "POST", "/v1/users/mal/tokens", {"name": "helped"}).json["id"]
         token = next(t for t in self.rig.api("GET", "/v1/tokens").json["tokens"] if t["id"] == made)
@@ -220,11 +266,22 @@ class People(RigTest):
         done = self.cli("ana", "run", "--env", "torch", "--", "python")
         self.assertNotEqual(done.code, 0)
         self.assertIn("audio/torch", done.errors)
-        # An admin publishes; a member of its project cannot change that.
+        # An admin publishes; neither a member of its project nor another admin can change that.
         self.rig.ok("env", "save", "base", folder, "--shared", "--project", "audio")
-        done = self.cli("mal", "env", "save", "base", folder, "--project", "audio")
+        for who in ("mal", "ops"):
+            done = self.cli(who, "env", "save", "base", folder, "--project", "audio", "--shared")
+            self.assertNotEqual(done.code, 0)
+            self.assertIn("only that admin", done.errors)
+            self.assertNotEqual(self.cli(who, "env", "rm", "base", "--project", "audio").code, 0)
+        self.rig.ok("run", "--env", "base", "--", "true")
+        # What somebody else published root runs only by its digest.
+        done = self.cli("ops", "env", "save", "tools", folder, "--project", "audio", "--shared")
+        self.assertEqual(done.code, 0, done)
+        done = self.rig.cli("run", "--env", "tools", "--", "true")
         self.assertNotEqual(done.code, 0)
-        self.assertIn("admin", done.errors)
+        named = re.search(r"--env (tools@[0-9a-f]+)", done.errors)
+        self.assertTrue(named, done)
+        self.rig.ok("run", "--env", named.group(1), "--", "true")
 
     def test_a_projects_admin_enters_no_members_job(self):
         job = self.cli("ana", "submit", "--json", "--cwd", "/", "--", "sleep", "600").json["id"]
@@ -234,17 +291,108 @@ class People(RigTest):
         copy = self.call("ops", "POST", f"/v1/jobs/{job}/files", {"path": "."})
         self.assertEqual(copy.status, 403, copy)
         self.assertEqual(self.cli("ops", "logs", str(job)).code, 0)
+        # Even if the project lets admins in: ops would act as another account of the nodes.
         self.rig.ok("project", "set", "vision", "--enter", "admins")
-        peer = WebSocket(self.rig, path, self.tokens["ops"])
+        self.assertEqual(WebSocket(self.rig, path, self.tokens["ops"]).status, 403)
+        copy = self.call("ops", "POST", f"/v1/jobs/{job}/files", {"path": "."})
+        self.assertEqual(copy.status, 403, copy)
+        # Who started the head could do that anyway.
+        peer = WebSocket(self.rig, path, self.rig.token())
         self.assertEqual(peer.status, 101)
         peer.close()
         entry = poll(
             lambda: [e for e in self.events("job_entered") if e["event"]["job"] == job], "a record"
         )[0]
-        self.assertEqual(entry["actor"], "user:ops")
+        self.assertEqual(entry["actor"], "user:root")
         self.assertEqual(entry["event"]["how"], "port 22")
         self.rig.ok("project", "set", "vision", "--enter", "owner")
         self.assertEqual(self.cli("ops", "stop", "--force", str(job)).code, 0)
+
+    def test_a_later_admin_does_not_enter_roots_jobs(self):
+        job = self.rig.submit("--cpus", "0.1", "--", "sleep", 600)
+        self.rig.wait_for(job, "running")
+        done = self.cli("ops", "project", "set", "default", "--enter", "admins")
+        self.assertEqual(done.code, 0, done)
+        path = f"/v1/jobs/{job}/tunnel?port=22"
+        self.assertEqual(WebSocket(self.rig, path, self.tokens["ops"]).status, 403)
+        copy = self.call("ops", "POST", f"/v1/jobs/{job}/files", {"path": "."})
+        self.assertEqual(copy.status, 403, copy)
+        self.assertNotEqual(self.cli("ops", "ssh", str(job), "--", "id", timeout=30).code, 0)
+        self.rig.ok("project", "set", "default", "--enter", "owner")
+        self.rig.ok("stop", "--force", "--wait", job)
+
+    def test_jobs_are_not_drawn_into_another_project(self):
+        submit = ("submit", "--json", "--cwd", "/", "--cpus", "0.1", "--", "true")
+        self.rig.ok("user", "create", "dan", "--unix-name", "mail")
+        self.rig.ok("project", "create", "home")
+        self.rig.ok("project", "member", "home", "dan")
+        self.tokens["dan"] = self.rig.token_for("dan")
+        # "vision" is older: its admin adds dan unasked.
+        self.rig.ok("project", "member", "vision", "ana", "--role", "admin")
+        self.assertEqual(self.cli("ana", "project", "member", "vision", "dan").code, 0)
+        job = self.cli("dan", *submit).json["id"]
+        self.assertEqual(self.rig.job(job)["project"], "home")
+        self.assertEqual(self.cli("dan", "project", "default").text.strip(), "home")
+        self.assertNotEqual(self.cli("dan", "project", "default", "audio").code, 0)
+        self.assertEqual(self.cli("dan", "project", "default", "vision").code, 0)
+        job = self.cli("dan", *submit).json["id"]
+        self.assertEqual(self.rig.job(job)["project"], "vision")
+        self.rig.ok("project", "remove", "vision", "dan")
+        done = self.cli("dan", *submit)
+        self.assertIn("billow project default", done.errors)
+        self.rig.ok("project", "member", "vision", "ana")
+
+    def test_what_an_admin_made_ends_with_the_role(self):
+        rig = self.rig
+        rig.ok("user", "create", "tmp", "--unix-name", "news")
+        rig.ok("user", "set", "tmp", "--role", "admin")
+        mine = self.tokens["tmp"] = rig.token_for("tmp")
+        make = lambda path, **body: self.call("tmp", "POST", path, {"name": "x", **body}).json
+        other = make("/v1/users/mal/tokens")["token"]
+        gateway = make("/v1/tokens", scope="gateway")["token"]
+        join = make("/v1/tokens", scope="join")["token"].split(".")[0]
+        child = make("/v1/tokens")["token"]
+        hook = self.call("tmp", "POST", "/v1/webhooks", {"url": "https://example.org/"}).json["id"]
+        status = lambda token: rig.api("GET", "/v1/status", token=token).status
+        self.assertEqual((status(other), status(child)), (200, 200))
+        done = rig.ok("user", "set", "tmp", "--role", "member")
+        self.assertIn("mal", done.errors)
+        self.assertEqual((status(mine), status(child)), (200, 200))
+        self.assertEqual((status(other), status(gateway), status(join)), (401, 401, 401))
+        hooks = rig.api("GET", "/v1/webhooks").json["webhooks"]
+        self.assertNotIn(hook, [h["id"] for h in hooks])
+        # A token takes along what was made with it.
+        number = next(
+            t["id"]
+            for t in rig.api("GET", "/v1/tokens", token=mine).json["tokens"]
+            if t["name"] == "t"
+        )
+        self.assertIn("created with it", rig.ok("token", "revoke", number).text)
+        self.assertEqual((status(mine), status(child)), (401, 401))
+
+    def test_a_later_admins_webhook_does_not_lead_inwards(self):
+        class Inside(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Inside)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            url = f"http://127.0.0.1:{server.server_port}/"
+            hook = self.call("ops", "POST", "/v1/webhooks", {"url": url}).json["id"]
+            tried = self.call("ops", "POST", f"/v1/webhooks/{hook}/test", {})
+            self.assertNotEqual(tried.status, 200, tried)
+            self.assertIn(b"private networks", tried.body)
+            hook = self.rig.api("POST", "/v1/webhooks", {"url": url}).json["id"]
+            tried = self.rig.api("POST", f"/v1/webhooks/{hook}/test", {})
+            self.assertEqual(tried.status, 200, tried)
+        finally:
+            server.shutdown()
+            server.server_close()
 
     def test_refusals_are_recorded_and_bounded(self):
         for _ in range(200):
@@ -259,6 +407,12 @@ class People(RigTest):
         self.assertLess(len(found), 30)
         self.assertTrue(all(e["event"]["peer"].startswith("unix") for e in found), found)
         self.assertIn("refused", self.rig.ok("events", "--limit", 2000).text)
+        # What the core refuses is recorded like what a route refuses.
+        refused = self.call("ops", "POST", "/v1/users", {"name": "e", "unix_name": "some-one"})
+        self.assertEqual(refused.status, 201)
+        refused = self.call("ops", "POST", "/v1/users", {"name": "f", "unix_name": "some-one"})
+        self.assertEqual(refused.status, 403)
+        poll(lambda: by("ops"), "a record")
 
     def test_members_see_the_names_of_their_projects_only(self):
         seen = {u["name"]: u for u in self.call("mal", "GET", "/v1/users").json["users"]}
@@ -316,6 +470,45 @@ class Leaving(RigTest):
         self.assertNotEqual(done.code, 0)
 
 
+@unittest.skipUnless(os.geteuid() == 0, "needs root, to run jobs as somebody else")
+class NodePolicy(RigTest):
+    """What the owner of a machine forbids no head can order."""
+
+    def end_of(self, who, *command):
+        env = {"BILLOW_TOKEN": self.tokens[who]} if who else None
+        return self.rig.cli("run", "--cwd", "/", "--cpus", "0.1", "--", *command, env=env)
+
+    def test_the_owner_of_the_machine_decides_who_runs_on_it(self):
+        rig = self.rig
+        self.tokens = {}
+        for name, account in (("ana", "games"), ("mal", "daemon")):
+            rig.ok("user", "create", name, "--unix-name", account)
+            rig.ok("project", "member", "default", name)
+            self.tokens[name] = rig.token_for(name)
+        self.assertEqual(self.end_of("mal", "id", "-un").text.strip(), "daemon")
+        # The file counts from the next job on.
+        forbidden = f"/tmp/must-not-run-{os.getpid()}"
+        rig.node_policy("allow games\nroot none")
+        self.assertEqual(self.end_of("ana", "id", "-un").text.strip(), "games")
+        for who, account in (("mal", "daemon"), (None, "root")):
+            done = self.end_of(who, "touch", forbidden)
+            self.assertEqual(done.code, 126, done)
+            self.assertIn("this node's policy", done.errors)
+            self.assertIn(account, done.errors)
+        self.assertFalse(os.path.exists(forbidden))
+        # Without a policy of its own, a node runs no account of the system.
+        rig.node_policy("# nothing said")
+        self.assertEqual(self.end_of(None, "id", "-un").text.strip(), "root")
+        self.assertEqual(self.end_of("ana", "true").code, 126)
+        # One that others can write is none.
+        os.chmod(rig.environment["BILLOW_NODE_POLICY"], 0o666)
+        self.assertIn("others than root", self.end_of(None, "true").errors)
+        rig.node_policy("nonsense")
+        self.assertIn("line 1", self.end_of(None, "true").errors)
+        rig.node_policy("allow 0-4294967294")
+        self.assertEqual(self.end_of("mal", "true").code, 0)
+
+
 class Programs(unittest.TestCase):
     def test_the_supervisor_is_position_independent(self):
         """It is static and runs as root: its addresses must not be known."""
@@ -353,6 +546,34 @@ class Gateways(RigTest):
             self.assertEqual(rig.api("GET", path, token=token).status, 403, path)
         poll(lambda: rig.api("GET", "/v1/endpoints/hello").json, "the endpoint")
         rig.ok("delete", "hello")
+
+    def test_the_gateways_account_is_not_the_endpoints_owner(self):
+        """It is nobody, and so are others."""
+        rig = self.rig
+        serve = 'cd / && exec python3 -m http.server --bind 127.0.0.1 "$PORT"'
+        rig.ok("deploy", "mine", "--access", "local", "--", "sh", "-c", serve, timeout=120)
+        url = poll(lambda: rig.api("GET", "/v1/endpoints/mine").json["urls"], "its address")[0]
+        ask = (
+            "import sys, urllib.request, urllib.error\n"
+            "try: print(urllib.request.urlopen(sys.argv[1]).status)\n"
+            "except urllib.error.HTTPError as e: print(e.code)"
+        )
+
+        def status(user):
+            done = subprocess.run(
+                ["/usr/bin/python3", "-c", ask, url],
+                user=user,
+                capture_output=True,
+                timeout=60,
+                cwd="/",
+                check=True,
+            )
+            return int(done.stdout)
+
+        self.assertEqual(status("root"), 200)
+        for user in ("nobody", "daemon"):
+            self.assertEqual(status(user), 401, user)
+        rig.ok("delete", "mine")
 
 
 if __name__ == "__main__":

@@ -87,8 +87,8 @@ Status fetch_content(const ContentSource& source,
       batch.push_back(order[end].first);
     }
     std::unordered_map<Sha256, std::string, files::DigestHash> here;
-    const std::string pack =
-        BILLOW_TRY(head.call(net::Method::post, "/v1/files/pieces", files::encode_digests(batch)));
+    const std::string pack = BILLOW_TRY(head.call(
+        net::Method::post, "/v1/files/pieces?tree=" + digest, files::encode_digests(batch)));
     BILLOW_TRY_VOID(
         files::each_piece(pack, [&](const Sha256& one, std::string_view content) -> Status {
           here[one] = std::string(content);

@@ -267,8 +267,10 @@ Status FileService::fetch(const Sha256& digest,
   const auto flush = [&]() -> Status {
     if (batch.empty())
       return {};
-    BILLOW_TRY_VOID(store_->add("", BILLOW_TRY(head.call(net::Method::post, "/v1/files/pieces",
-                                                         files::encode_digests(batch)))));
+    BILLOW_TRY_VOID(
+        store_->add("", BILLOW_TRY(head.call(net::Method::post,
+                                             "/v1/files/pieces?tree=" + files::digest_hex(digest),
+                                             files::encode_digests(batch)))));
     for (const Sha256& one : batch)
       if (!store_->has(one))
         return fail(Code::internal, "the head did not send all requested pieces");

@@ -40,19 +40,27 @@ Status may_hold(const State& state, ProjectId project, NodeId node) {
                                                   : "regions " + join(quota.regions, ", ")));
 }
 
-Status may_send(const State& state, NodeId node, std::string_view digest) {
+std::set<std::string> trees_at(const State& state, NodeId node) {
+  std::set<std::string> trees;
   const auto on = state.tasks_on.find(node);
-  if (on != state.tasks_on.end()) {
-    for (TaskId id : on->second) {
-      const Job& job = state.jobs.at(state.tasks.at(id).job);
-      const Environment& env = state.environment(job.spec->env_digest);
-      const auto files = env.find(surroundings::files);
-      const bool names_it = (files != env.end() && files->second == digest) ||
-                            job.spec->surroundings.environment_digest == digest;
-      if (names_it && may_hold(state, job.project, node))
-        return {};
-    }
+  if (on == state.tasks_on.end())
+    return trees;
+  for (TaskId id : on->second) {
+    const Job& job = state.jobs.at(state.tasks.at(id).job);
+    if (!may_hold(state, job.project, node))
+      continue;
+    const Environment& env = state.environment(job.spec->env_digest);
+    if (const auto files = env.find(surroundings::files); files != env.end())
+      trees.insert(files->second);
+    if (const std::string& saved = job.spec->surroundings.environment_digest; !saved.empty())
+      trees.insert(saved);
   }
+  return trees;
+}
+
+Status may_send(const State& state, NodeId node, std::string_view digest) {
+  if (trees_at(state, node).contains(std::string(digest)))
+    return {};
   const auto n = state.nodes.find(node);
   return fail(Code::forbidden,
               fmt::format("no job on node {} has these files",

@@ -9,6 +9,7 @@
 // node asks (`must_leave`).
 #pragma once
 
+#include <set>
 #include <string>
 
 #include "core/control/state.h"
@@ -23,6 +24,8 @@ Status may_hold(const State& state, ProjectId project, NodeId node);
 // Whether content with this digest (the tree of a working directory, or a saved environment) may be
 // sent to the node: a job that names it has a task there, and its project's data may be there.
 Status may_send(const State& state, NodeId node, std::string_view digest);
+// The digests for which it is so.
+std::set<std::string> trees_at(const State& state, NodeId node);
 // Projects with jobs on the node whose data may be there.
 std::vector<ProjectId> projects_at(const State& state, NodeId node);
 // Of the named projects, those that are unknown or whose data may not be on the node: what they
