@@ -28,7 +28,8 @@ struct Options {
   std::string installation;  // distinguishes installations that share a provider
   std::string work_dir;      // for files on their way to the provider; mode 0700
   std::string billow;        // path of the program, for machines that share our file system
-  std::string credential;    // secret: the pool's API key; empty: the provider's own chain
+  // Secret: the pool's API key; empty: the provider's own chain.
+  std::string credential = {};
 };
 
 struct Refusal {

@@ -210,13 +210,14 @@ Answer<Json> Wire::json(const std::string& service,
   if (!credentials)
     return std::unexpected(ApiError{401, "NoCredentials", credentials.error().message});
   auto sent = send(service, region,
-                   {{"Content-Type", "application/x-amz-json-1.1"}, {"X-Amz-Target", target}},
+                   {{"Content-Type", "application/x-amz-json-1.1"}, {"x-amz-target", target}},
                    body.dump(), *credentials);
   if (!sent)
     return std::unexpected(sent.error());
   const auto answer = parse_json(sent->second);
   if (!answer)
-    return std::unexpected(ApiError{sent->first, "", "the answer is not JSON"});
+    return std::unexpected(ApiError{
+        sent->first, "", fmt::format("status {}, and the answer is not JSON", sent->first)});
   if (sent->first >= 300) {
     const std::string_view type = (*answer)["__type"].str_or("");
     const std::string_view message = (*answer)["Message"].str_or("");

@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <algorithm>
+
 #include "base/crypto.h"
 #include "base/file.h"
+#include "base/rng.h"
 #include "pool/boot.h"
 #include "pool/catalogue_offers.h"
 #include "pool/ec2/ec2_pool.h"
@@ -250,6 +253,34 @@ TEST(Ec2Credentials, ACredentialProcessIsRunAndItsSecretIsNotShown) {
   const auto bad = home.get("bad");
   ASSERT_FALSE(bad);
   EXPECT_EQ(bad.error().message.find("hush"), std::string::npos);
+}
+
+// Answers of other people's servers and files of users: whatever bytes they hold, reading ends.
+TEST(Ec2, NoInputBreaksTheReaders) {
+  const std::vector<std::string> seeds = {
+      "[default]\nregion = eu-west-1\n[profile a]\nrole_arn = x\n",
+      "{\"AccessKeyId\":\"a\",\"SecretAccessKey\":\"b\",\"Expiration\":\"2026-01-01T00:00:00Z\"}",
+      "<R><reservationSet>" + instance("i-1", "running", "aws-1") + "</reservationSet></R>",
+      "<Response><Errors><Error><Code>A</Code></Error></Errors></Response>"};
+  for (std::uint64_t seed = 0; seed < 4000; ++seed) {
+    Rng rng(seed);
+    std::string text = seeds[rng.below(seeds.size())];
+    for (std::uint64_t i = rng.below(8); i > 0 && !text.empty(); --i) {
+      const std::size_t at = rng.below(text.size());
+      if (rng.chance(0.3))
+        text.resize(at);
+      else
+        text[at] = static_cast<char>(rng.below(256));
+    }
+    (void)parse_profiles(text, text);
+    (void)parse_credentials(text, "test");
+    const auto answer = read_answer(rng.chance(0.5) ? 200 : 500, text);
+    SeenMachines seen;
+    if (answer)
+      read_instances(*answer, "r", seen);
+    for (const auto& [machine, instances] : seen)
+      (void)sighting_of(machine, instances);
+  }
 }
 
 TEST(Ec2Offers, TheCatalogueHasThemUnderTheNamesOfAgents) {
