@@ -11,6 +11,7 @@ namespace billow::pool::rest {
 namespace {
 
 constexpr Duration sweep_every = seconds(60);
+constexpr Duration gone_kept = minutes(5);
 constexpr Duration ended_kept = minutes(30);
 constexpr Duration tries_kept = hours(2);  // longer than any list takes to show a machine
 constexpr std::size_t note_bytes_max = 200;
@@ -94,9 +95,17 @@ void RestPool::remember(const std::vector<Found>& found) {
   for (auto& [machine, earlier] : memory->tries)
     ++earlier.absent_looks;
   // What belonged to a machine that is gone is ended now: the pool may be removed after this look.
-  if (std::erase_if(memory->ids, [&](const auto& known) { return !there.contains(known.first); }) >
-      0)
+  for (const auto& [machine, id] : memory->ids) {
+    if (there.contains(machine))
+      continue;
     memory->swept = false;
+    if (memory->ended.contains(id))
+      memory->gone[machine] = clock_.steady();
+  }
+  std::erase_if(memory->ids, [&](const auto& known) { return !there.contains(known.first); });
+  std::erase_if(memory->gone, [&](const auto& left) {
+    return there.contains(left.first) || clock_.steady() - left.second > gone_kept;
+  });
   std::erase_if(memory->tries,
                 [&](const auto& tried) { return clock_.steady() - tried.second.at > tries_kept; });
   std::erase_if(memory->ended,
@@ -155,6 +164,15 @@ Result<std::vector<MachineSighting>> RestPool::nodes() {
     if (!one.region.empty())
       seen.note += fmt::format(" ({})", one.region);
     seen.note = std::string(utf8_prefix(seen.note, note_bytes_max));
+    if (one.phase == MachinePhase::dead)
+      seen.failed = RefusalKind::capacity;
+    out.push_back(std::move(seen));
+  }
+  // A machine that was listed, was ended, and is listed no more has ended, however young it is.
+  for (const auto& [machine, at] : memory_.lock()->gone) {
+    MachineSighting seen;
+    seen.name = machine;
+    seen.ended = true;
     out.push_back(std::move(seen));
   }
   return out;

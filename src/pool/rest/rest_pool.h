@@ -57,6 +57,7 @@ class RestPool final : public Pool {
     std::map<std::string, Try> tries;         // by machine, until a list shows it
     std::map<std::string, std::string> ids;   // of listed machines
     std::set<std::string> ordering;           // want is being carried out
+    std::map<std::string, SteadyTime> gone;   // machines that were ended, and are listed no more
     std::map<std::string, SteadyTime> ended;  // when the provider was asked to end an id
     std::vector<Found> look;
     SteadyTime looked_at;

@@ -274,19 +274,22 @@ TEST(Pacer, SpreadsCreationsOfOneKeyAndRefusesToWaitTooLong) {
   EXPECT_FALSE(pacer.wait(false, seconds(1)));
 }
 
-TEST(StartScript, IsTheSameForTheSameOrder) {
+TEST(StartScript, IsTheSameForTheSameOrderAndFitsAContainersArguments) {
   Order order;
   order.machine.name = "fast-7";
-  order.head_url = "https://head:7070";
-  order.token = "bwj_secret.abcd";
+  order.head_url = "https://head.example.com:7070";
+  order.token = "bwj_" + std::string(40, 's') + "." + std::string(64, 'f');
+  order.authority = "-----BEGIN CERTIFICATE-----\n" + std::string(900, 'c') + "\n-----END";
+  order.program_sha256 = std::string(64, '0');
   billow::Pool pool;
   pool.labels = {{"zone", "a'b"}};
-  const std::string script = start_script(order, pool, BootKind::cloud_init);
-  EXPECT_EQ(script, start_script(order, pool, BootKind::cloud_init));
-  EXPECT_TRUE(script.starts_with("#!/bin/sh\n"));
-  EXPECT_NE(script.find("bwj_secret.abcd"), std::string::npos);
-  EXPECT_EQ(script.find("--insecure"), std::string::npos);
-  EXPECT_EQ(start_script(order, pool, BootKind::container), script + "wait\n");
+  for (const BootKind kind : {BootKind::cloud_init, BootKind::script, BootKind::container}) {
+    const std::string script = start_script(order, pool, kind);
+    EXPECT_EQ(script, start_script(order, pool, kind));
+    EXPECT_NE(script.find(order.token), std::string::npos);
+    EXPECT_EQ(script.find("--insecure"), std::string::npos);
+  }
+  EXPECT_LE(start_script(order, pool, BootKind::container).size(), 4000u) << "Vast.ai's limit";
 }
 
 }  // namespace
