@@ -6,21 +6,24 @@ _billow() {
   prev=${COMP_WORDS[COMP_CWORD-1]}
   cmd=${COMP_WORDS[1]}
   COMPREPLY=()
-  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel port-forward ssh ssh-config ssh-proxy schedule status nodes drain undrain cordon uncordon events pool machine check top node login logout context dashboard project user token secret quota reserve cost waste invoice anomalies bill month budget price idle keepalive webhook commitment advise prices plan deploy endpoints scale rollback delete endpoint-key gateway profile compare loadtest simulate cp volume join env rerun up down agent doctor store ranks rsh stage box completion version help" -- "$cur")); return; fi
+  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel port-forward ssh ssh-config ssh-proxy schedule status nodes drain undrain cordon uncordon events pool machine cloud check top node login logout context dashboard project user token secret quota config reserve cost waste invoice anomalies bill month budget price idle keepalive webhook commitment advise prices plan deploy endpoints scale rollback delete endpoint-key gateway profile compare loadtest simulate cp volume join install env rerun up down agent doctor store ranks rsh stage box completion version help" -- "$cur")); return; fi
   case $cmd in
     bill) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "import" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     budget) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "set show rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     check) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "fabric gpus" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
+    cloud) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "add list check prices sweep rm policy" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     commitment) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "set list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
+    config) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "set list" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     context) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "list use" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     env) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "save list show rm create" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     idle) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "set show" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
+    install) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "kubernetes" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     machine) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "release" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     month) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "close list" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     node) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     pool) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "add list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     price) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "set set-onprem list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
-    project) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "create list member remove set tag" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
+    project) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "create list member default remove set tag" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     quota) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "set list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     reserve) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "list calendar cancel" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     schedule) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "add list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
@@ -48,6 +51,8 @@ _billow() {
         --region) return ;;
         --zone) return ;;
         --pool) return ;;
+        --cloud) return ;;
+        --max-price) return ;;
         --fabric) return ;;
         --placement-group) return ;;
         --topology) return ;;
@@ -83,8 +88,8 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --tty -t --no-stdin --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
-      COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --cloud --max-price --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --tty -t --no-stdin --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
     "submit")
       case $prev in
         --gpus|-g) return ;;
@@ -100,6 +105,8 @@ _billow() {
         --region) return ;;
         --zone) return ;;
         --pool) return ;;
+        --cloud) return ;;
+        --max-price) return ;;
         --fabric) return ;;
         --placement-group) return ;;
         --topology) return ;;
@@ -138,7 +145,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --quiet -q --lines --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --cloud --max-price --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --quiet -q --lines --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -f -- "$cur")); return ;;
     "shell")
       case $prev in
@@ -155,6 +162,8 @@ _billow() {
         --region) return ;;
         --zone) return ;;
         --pool) return ;;
+        --cloud) return ;;
+        --max-price) return ;;
         --fabric) return ;;
         --placement-group) return ;;
         --topology) return ;;
@@ -190,7 +199,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --cloud --max-price --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
     "attach")
       case $prev in
@@ -198,7 +207,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--tty -t --tail --watch -w --no-stdin --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--tty -t --tail --watch -w --signals --no-stdin --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
     "ps")
       case $prev in
@@ -328,6 +337,8 @@ _billow() {
         --region) return ;;
         --zone) return ;;
         --pool) return ;;
+        --cloud) return ;;
+        --max-price) return ;;
         --fabric) return ;;
         --placement-group) return ;;
         --topology) return ;;
@@ -365,7 +376,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --cloud --max-price --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "schedule list")
       case $prev in
@@ -455,11 +466,16 @@ _billow() {
         --create) return ;;
         --list) return ;;
         --delete) return ;;
+        --gpu-type) return ;;
+        --image) return ;;
+        --context) return ;;
+        --namespace) return ;;
+        --queue) return ;;
         --option) return ;;
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--min --max --idle --patience --order --price --spot --gpu --label --head-url --sim --partition --gres --time --sbatch --create --list --delete --option --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--min --max --idle --patience --order --price --spot --gpu --label --head-url --sim --partition --gres --time --sbatch --create --list --delete --gpu-type --image --context --namespace --queue --privileged --option --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "pool list")
       case $prev in
@@ -481,6 +497,64 @@ _billow() {
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "cloud add")
+      case $prev in
+        --name) return ;;
+        --region) return ;;
+        --max) return ;;
+        --min) return ;;
+        --idle) return ;;
+        --gpu-type) return ;;
+        --profile) return ;;
+        --key-file) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --head-url) return ;;
+        --sim) return ;;
+        --option) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--name --region --max --min --idle --spot --gpu-type --profile --key-file --head-url --sim --option --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "cloud list")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "cloud check")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "cloud prices")
+      case $prev in
+        --gpu-type) return ;;
+        --limit) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpu-type --refresh --limit --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "cloud sweep")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--yes -y --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "cloud rm")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "cloud policy")
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--help -h" -- "$cur")); return; fi
       return ;;
     "check fabric")
       case $prev in
@@ -551,6 +625,13 @@ _billow() {
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--role --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "project default")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "project remove")
       case $prev in
@@ -667,6 +748,12 @@ _billow() {
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--project -p --user -u --all-projects --all-users --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "config set")
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--help -h" -- "$cur")); return; fi
+      return ;;
+    "config list")
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --help -h" -- "$cur")); return; fi
       return ;;
     "project set")
       case $prev in
@@ -1051,6 +1138,8 @@ _billow() {
         --region) return ;;
         --zone) return ;;
         --pool) return ;;
+        --cloud) return ;;
+        --max-price) return ;;
         --fabric) return ;;
         --placement-group) return ;;
         --topology) return ;;
@@ -1086,7 +1175,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--min --max --concurrency --timeout --idle --keep --slo --health --start-timeout --regions --base-on-demand --queue --access --cors --webhook --no-wait --quiet -q --gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--min --max --concurrency --timeout --idle --keep --slo --health --start-timeout --regions --base-on-demand --queue --access --cors --webhook --no-wait --quiet -q --gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --cloud --max-price --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "endpoints")
       case $prev in
@@ -1160,6 +1249,8 @@ _billow() {
         --region) return ;;
         --zone) return ;;
         --pool) return ;;
+        --cloud) return ;;
+        --max-price) return ;;
         --fabric) return ;;
         --placement-group) return ;;
         --topology) return ;;
@@ -1197,7 +1288,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --for --steps --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --cloud --max-price --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --for --steps --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
     "compare")
       case $prev in
@@ -1214,6 +1305,8 @@ _billow() {
         --region) return ;;
         --zone) return ;;
         --pool) return ;;
+        --cloud) return ;;
+        --max-price) return ;;
         --fabric) return ;;
         --placement-group) return ;;
         --topology) return ;;
@@ -1252,7 +1345,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --gpu-types --steps --units --show-output --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --cloud --max-price --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --gpu-types --steps --units --show-output --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
     "loadtest")
       case $prev in
@@ -1380,7 +1473,16 @@ _billow() {
         --images-max) return ;;
         --pull-patience) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--token --token-file --insecure --node-name --label --data --sim --only-gpus --allow-mig-changes --in-allocation --cache-max --reclaim-notices --metadata-url --files-max --images-max --pull-patience --allow-metadata --allow-namespaces --register-only --log-json --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--token --token-file --insecure --node-name --label --data --sim --only-gpus --allow-mig-changes --in-allocation --cache-max --reclaim-notices --metadata-url --files-max --images-max --pull-patience --allow-metadata --allow-namespaces --check --register-only --log-json --help -h" -- "$cur")); return; fi
+      return ;;
+    "install kubernetes")
+      case $prev in
+        --image) return ;;
+        --namespace) return ;;
+        --storage) return ;;
+        --host) return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--image --namespace --pool-only --storage --postgres --host --pod-monitor --daemonset --rights --help -h" -- "$cur")); return; fi
       return ;;
     "check gpus")
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --help -h" -- "$cur")); return; fi
