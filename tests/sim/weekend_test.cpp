@@ -84,7 +84,7 @@ struct Provider final : pool::Pool {
     return out;
   }
 
-  Status want(const pool::Order& order) override {
+  pool::Ordered want(const pool::Order& order) override {
     if (commands)
       return by_command([&](pool::Pool& p) { return p.want(order); });
     instances.push_back({order.machine.name, now_s()});

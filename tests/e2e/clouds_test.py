@@ -1,0 +1,294 @@
+"""Machines from Amazon EC2, against a server of our own that checks signatures and keeps EC2's semantics. A machine is a real
+agent, started by the instance's own user data."""
+import json
+import os
+import random
+import subprocess
+import time
+import unittest
+
+from aws_server import ACCOUNT, KEY, SECRET, AwsServer
+from rig import BIN, MARK, Rig, poll
+
+
+class CloudRig(Rig):
+    """A head without a machine of its own, and a cloud."""
+
+    def __init__(self, boots=True, regions=None, **options):
+        super().__init__(sim="1xL4", args=("--no-agent", "--tls"), up=False)
+        self.aws = AwsServer(
+            boots=boots,
+            root=os.path.join(self.root, "instances"),
+            environment={
+                MARK: self.data,
+                "PATH": os.path.abspath(BIN) + ":" + os.environ["PATH"],
+                "BILLOW_BOOT_TICK": "1",
+                "BILLOW_DATA": "",
+                "BILLOW_SIM": "",
+            },
+        )
+        self.aws.zones = regions or self.aws.zones
+        self.environment.update(
+            AWS_ACCESS_KEY_ID=KEY,
+            AWS_SECRET_ACCESS_KEY=SECRET,
+            AWS_EC2_METADATA_DISABLED="true",
+            HOME=self.root,
+        )
+        self.up()
+
+    def close(self):
+        self.aws.close()
+        super().close()
+
+    def add(self, *options, gpu="L4", sim="1xL4", max_machines=4):
+        return self.ok(
+            "cloud",
+            "add",
+            "aws",
+            "--region",
+            ",".join(self.aws.zones),
+            "--gpu-type",
+            gpu,
+            "--max",
+            max_machines,
+            "--idle",
+            "2s",
+            "--sim",
+            sim,
+            "--option",
+            f"endpoint={self.aws.url}",
+            *options,
+            timeout=120,
+        )
+
+    def machines(self):
+        return {
+            m["name"]: m for pool in self.json("pool", "list")["pools"] for m in pool["machines"]
+        }
+
+    def offers(self):
+        return self.json("cloud", "prices", "--limit", 1000)["offers"]
+
+
+class Clouds(unittest.TestCase):
+    def setUp(self):
+        self.rig = CloudRig()
+
+    def tearDown(self):
+        self.rig.close()
+
+    def test_a_job_rents_a_machine_and_nothing_is_left_afterwards(self):
+        rig = self.rig
+        added = rig.add()
+        self.assertIn(ACCOUNT, added.text)
+        self.assertIn("problems  none", added.text)
+        poll(rig.offers, "offers", 30)
+        began = time.monotonic()
+        done = rig.ok("run", "--gpus", 1, "--gpu-type", "L4", "--", "echo", "rented", timeout=120)
+        print(f"first output after {time.monotonic() - began:.1f} s")
+        self.assertEqual(done.out, b"rented\n")
+        one = next(iter(rig.aws.instances.values()))
+        self.assertEqual(one["tags"]["billow:pool"], "aws")
+        self.assertNotIn(SECRET, one["data"])
+        node = rig.aws.made_for
+        self.assertEqual(len(node), 1, node)
+        poll(lambda: not rig.aws.alive(), "the machine ended", 60)
+        poll(lambda: not rig.machines(), "nothing left in the books", 60)
+        self.assertEqual(rig.json("nodes")["nodes"], [])
+        self.assertEqual(rig.aws.created, 1)
+        self.assertEqual(rig.aws.mistakes, [])
+        # The price on the bill is the offer's.
+        job = rig.json("ps", "-a")["jobs"][0]
+        self.assertGreater(rig.job(job["id"])["cost_nano_usd"], 0)
+
+    def test_the_labels_of_a_node_say_where_it_is(self):
+        rig = self.rig
+        rig.add()
+        job = rig.submit(
+            "--gpus", 1, "--zone", "us-east-1b", "--cloud", "aws", "--", "sleep", "600"
+        )
+        poll(lambda: rig.job(job)["state"] == "running", "running", 120)
+        labels = rig.json("nodes")["nodes"][0]["labels"]
+        self.assertEqual(labels["zone"], "us-east-1b")
+        self.assertEqual(labels["instance"], "g6.xlarge")
+        self.assertIn("Rented aws-1: g6.xlarge in us-east-1b", rig.ok("explain", job).text)
+        rig.ok("stop", job)
+
+    def test_missing_rights_and_quotas_are_named(self):
+        rig = self.rig
+        rig.aws.denied = {"RunInstances"}
+        rig.aws.quota = 0.0
+        text = rig.add().text
+        self.assertIn("ec2:RunInstances is missing", text)
+        self.assertIn("the quota of on-demand G and VT instances", text)
+        job = rig.submit("--gpus", 1, "--", "true")
+        poll(lambda: "UnauthorizedOperation" in rig.ok("explain", job).text, "the reason", 60)
+        asked = len(
+            [r for r in rig.aws.requests if r[2] == "RunInstances" and "DryRun" not in r[3]]
+        )
+        self.assertEqual(asked, 1, "wrong rights do not tour the world")
+        rig.aws.denied = set()
+        self.assertEqual(rig.cli("cloud", "check", "aws", timeout=120).code, 1)
+        self.assertEqual(rig.cli("wait", job, timeout=120).code, 0)
+
+    def test_a_machine_that_loses_its_head_ends_itself(self):
+        rig = self.rig
+        rig.add()
+        job = rig.submit("--gpus", 1, "--", "sleep", "600")
+        poll(lambda: rig.job(job)["state"] == "running", "running", 120)
+        rig.kill(rig.head_pid())
+        one = rig.aws.alive()[0]
+        # Fifteen ticks of a second instead of a minute.
+        poll(lambda: os.path.exists(one["home"] + "/off"), "power off", 60)
+        rig.aws.powered_off()
+        self.assertEqual(rig.aws.alive(), [])
+
+    def test_sweep_finds_what_is_ours_and_unknown(self):
+        rig = self.rig
+        rig.add(max_machines=1)
+        job = rig.submit("--gpus", 1, "--", "sleep", "600")
+        poll(lambda: rig.job(job)["state"] == "running", "running", 120)
+        self.assertIn("every machine", rig.ok("cloud", "sweep").text)
+        rig.ok("stop", job)
+
+
+class Failover(unittest.TestCase):
+    def test_eleven_zones_refuse_and_the_twelfth_runs_the_job(self):
+        regions = {
+            name: [f"{name}{z}" for z in "abcd"]
+            for name in ("us-east-1", "us-west-2", "eu-north-1")
+        }
+        rig = CloudRig(regions=regions)
+        try:
+            zones = [z for zs in regions.values() for z in zs]
+            rig.add()
+            poll(lambda: len(rig.offers()) >= 12, "offers of twelve zones", 60)
+            last = max(rig.offers(), key=lambda o: (o["price_usd_per_h"], o["zone"]))["zone"]
+            codes = [
+                "InsufficientInstanceCapacity",
+                ("Unsupported", 400, "Your requested instance type is not supported in the zone"),
+                "InsufficientHostCapacity",
+                ("InsufficientFreeAddressesInSubnet", 400, "no addresses"),
+            ]
+            for i, zone in enumerate(z for z in zones if z != last):
+                rig.aws.capacity[zone] = codes[i % len(codes)]
+            job = rig.submit("--gpus", 1, "--gpu-type", "L4", "--", "sleep", "60")
+            began = (
+                poll(
+                    lambda: next((r for r in rig.aws.requests if r[2] == "RunInstances"), None),
+                    "the first request",
+                    60,
+                )
+                and time.monotonic()
+            )
+            poll(lambda: rig.aws.alive(), "a machine", 60)
+            took = time.monotonic() - began
+            poll(lambda: rig.job(job)["state"] == "running", "running", 120)
+            print(f"eleven refusals and a machine took {took:.1f} s")
+            self.assertLess(took, 15)
+            text = rig.ok("explain", job).text
+            for zone in zones:
+                self.assertIn(zone, text)
+            asked = [
+                r[3]["Placement.AvailabilityZone"]
+                for r in rig.aws.requests
+                if r[2] == "RunInstances" and "DryRun" not in r[3]
+            ]
+            self.assertEqual(sorted(asked), sorted(zones))
+            positions = [text.index(zone) for zone in asked]
+            self.assertEqual(positions, sorted(positions), "in the order of the requests")
+            rig.ok("stop", job)
+        finally:
+            rig.close()
+
+    def test_accepted_and_then_ended_goes_to_the_next_zone(self):
+        rig = CloudRig()
+        try:
+            rig.aws.dies_after_accept = {"us-east-1a": "Server.InsufficientInstanceCapacity"}
+            rig.add()
+            job = rig.submit("--gpus", 1, "--", "sleep", "60")
+            poll(lambda: rig.job(job)["state"] == "running", "running", 120)
+            self.assertEqual(rig.aws.alive()[0]["zone"], "us-east-1b")
+            self.assertIn("Server.InsufficientInstanceCapacity", rig.ok("explain", job).text)
+            rig.ok("stop", job)
+        finally:
+            rig.close()
+
+
+class Parity(unittest.TestCase):
+    """Our requests against those of Amazon's own SDK."""
+
+    def test_requests_and_signatures_are_those_of_the_sdk(self):
+        folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../clouds")
+        if not os.path.isdir(os.path.join(folder, "node_modules/@aws-sdk/client-ec2")):
+            self.skipTest("needs `npm ci` in tests/clouds")
+        rig = CloudRig()
+        try:
+            rig.add()
+            rig.ok("run", "--gpus", 1, "--", "true", timeout=120)
+            poll(lambda: not rig.aws.alive(), "the machine ended", 60)
+            done = subprocess.run(
+                ["node", os.path.join(folder, "ec2_parity.mjs")],
+                input=json.dumps([r for r in rig.aws.raw if "DryRun" not in r["body"]]).encode(),
+                env={**os.environ, "KEY": KEY, "SECRET": SECRET},
+                cwd=folder,
+                capture_output=True,
+                timeout=120,
+                check=False,
+            )
+            self.assertEqual(done.returncode, 0, done.stderr.decode()[-2000:])
+            checked = json.loads(done.stdout)
+            self.assertEqual(
+                sorted(checked), ["DescribeInstances", "RunInstances", "TerminateInstances"]
+            )
+        finally:
+            rig.close()
+
+
+class NeverLeak(unittest.TestCase):
+    """Cycles of ordering and releasing while requests fail in every way and the head is killed."""
+
+    cycles = int(os.environ.get("BILLOW_CLOUD_CYCLES", "24"))
+
+    def test_nothing_is_leaked_doubled_or_forgotten(self):
+        seed = int(os.environ.get("BILLOW_CLOUD_SEED", random.randrange(1 << 30)))
+        print(f"seed {seed}, {self.cycles} cycles")
+        chance = random.Random(seed)
+        rig = CloudRig(boots=False)
+        try:
+            rig.aws.invisible_looks = 2
+            most = max(4, self.cycles // 8)
+            rig.add(max_machines=20 * most)
+            poll(rig.offers, "offers", 60)
+            rig.aws.chaos = random.Random(seed + 1)
+            made = 0
+            while made < self.cycles:
+                jobs = [
+                    rig.submit("--gpus", 1, "--", "true") for _ in range(chance.randrange(1, most))
+                ]
+                made += len(jobs)
+                if chance.random() < 0.3:
+                    time.sleep(chance.random() * 0.5)
+                    rig.kill(rig.head_pid())
+                    rig.up()
+                before = rig.aws.created
+                poll(lambda: rig.aws.created > before or rig.aws.alive(), "an instance", 90)
+                time.sleep(chance.random())
+                for job in jobs:
+                    rig.cli("stop", job)
+                if chance.random() < 0.3:
+                    rig.kill(rig.head_pid())
+                    rig.up()
+                poll(lambda: not rig.aws.alive(), "every instance ended", 120)
+            rig.aws.chaos = None
+            poll(lambda: not rig.aws.alive(), "every instance ended", 60)
+            doubled = {m: n for m, n in rig.aws.made_for.items() if n > 1}
+            self.assertEqual(doubled, {}, "made twice")
+            self.assertEqual(rig.aws.mistakes, [])
+            print(f"{rig.aws.created} instances made, 0 left, {len(rig.aws.requests)} requests")
+        finally:
+            rig.close()
+
+
+if __name__ == "__main__":
+    unittest.main()
