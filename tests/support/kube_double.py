@@ -267,16 +267,25 @@ class Pod:
         return False
 
     def kill(self):
-        """The whole container at once: everything the pod started has its mark."""
-        mark = f"BILLOW_DOUBLE_POD={self.document['metadata']['uid']}".encode()
+        """The whole container at once: the command and everything it started."""
+        if not self.process:
+            return
+        parents, doomed = {}, {self.process.pid}
         for entry in os.listdir("/proc"):
-            if not entry.isdigit():
-                continue
             try:
-                with open(f"/proc/{entry}/environ", "rb") as f:
-                    if mark in f.read().split(b"\0"):
-                        os.kill(int(entry), signal.SIGKILL)
-            except OSError:
+                with open(f"/proc/{entry}/stat", encoding="ascii", errors="replace") as f:
+                    parents[int(entry)] = int(f.read().rsplit(")", 1)[1].split()[1])
+                with open(f"/proc/{entry}/cmdline", "rb") as f:
+                    if self.folder.encode() in f.read():  # supervisors, which are nobody's child
+                        doomed.add(int(entry))
+            except (OSError, ValueError):
+                pass
+        while more := {p for p, parent in parents.items() if parent in doomed} - doomed:
+            doomed |= more
+        for pid in doomed:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
                 pass
 
 
@@ -646,9 +655,9 @@ class KubeDouble:
         """`kubectl delete pod NAME --grace-period=0 --force`: the container is killed."""
         with self.lock:
             pod = self.pods[name]
-            pod.terminate(grace)
             if grace == 0:
                 pod.kill()
+            pod.terminate(grace)
 
     def delete_namespace(self, name="team"):
         with self.lock:

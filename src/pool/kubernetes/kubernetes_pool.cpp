@@ -98,7 +98,7 @@ std::string KubernetesPool::target(std::string_view resource, std::string_view r
 
 // ---- ordering
 
-Result<std::string> KubernetesPool::create_pod(const PodRequest& request) {
+Result<PodSeen> KubernetesPool::create_pod(const PodRequest& request) {
   const std::string name = pod_name(request.installation, request.order.machine, request.rank);
   const auto answer = BILLOW_TRY(client_->ask({.method = net::Method::post,
                                                .target = target("pods", "?fieldValidation=Strict"),
@@ -107,11 +107,11 @@ Result<std::string> KubernetesPool::create_pod(const PodRequest& request) {
     return adopt_pod(name);
   if (!answer.ok())
     return pass(answer.error("creating the pod " + name));
-  return std::string(answer.body.at("metadata", "uid").str_or(""));
+  return read_pod(answer.body);
 }
 
 // A pod of this name exists: made by an earlier try of this order, or about to end.
-Result<std::string> KubernetesPool::adopt_pod(const std::string& name) {
+Result<PodSeen> KubernetesPool::adopt_pod(const std::string& name) {
   const auto answer = BILLOW_TRY(client_->ask({.target = target("pods", "/" + name)}));
   if (!answer.ok())
     return answer.status == 404
@@ -122,18 +122,18 @@ Result<std::string> KubernetesPool::adopt_pod(const std::string& name) {
                 "delete it, or give the pool another namespace");
   if (!answer.body.at("metadata", "deletionTimestamp").is_null())
     return fail(Code::unavailable, fmt::format("an earlier pod {} is still ending", name));
-  return std::string(answer.body.at("metadata", "uid").str_or(""));
+  return read_pod(answer.body);
 }
 
-Status KubernetesPool::create_secret(const PodRequest& request, const std::string& uid) {
+Status KubernetesPool::create_secret(const PodRequest& request, const PodSeen& pod) {
   const auto answer =
       BILLOW_TRY(client_->ask({.method = net::Method::post,
                                .target = target("secrets", "?fieldValidation=Strict"),
-                               .body = secret_document(request, uid)}));
+                               .body = secret_document(request, pod.secret, pod.uid)}));
   // One of an earlier try holds a token that is still valid.
   if (!answer.ok() && answer.reason() != "AlreadyExists")
     return pass(answer.error("creating the secret of " + request.order.machine.name));
-  known_.lock()->complete.insert(uid);
+  known_.lock()->complete.insert(pod.uid);
   return {};
 }
 
@@ -150,14 +150,10 @@ Ordered KubernetesPool::want(const Order& order) {
                                .order = order,
                                .installation = options_.installation,
                                .rank = rank};
-      const auto uid = create_pod(request);
-      Status done = uid ? create_secret(request, *uid) : Status(pass(uid.error()));
-      if (uid) {
-        PodSeen pod;
-        pod.name = pod_name(options_.installation, order.machine, rank);
-        pod.uid = *uid;
-        made.push_back(std::move(pod));
-      }
+      const auto pod = create_pod(request);
+      const Status done = pod ? create_secret(request, *pod) : Status(pass(pod.error()));
+      if (pod)
+        made.push_back(*pod);
       // All nodes or none. Without an answer the same order is repeated instead.
       if (!done && done.error().code != Code::unavailable)
         (void)remove_all(made);
@@ -250,8 +246,9 @@ Result<std::map<std::string, KubernetesPool::Members>> KubernetesPool::list() {
 Result<bool> KubernetesPool::is_complete(const PodSeen& pod) {
   if (known_.lock()->complete.contains(pod.uid))
     return true;
-  const Json secret = Json::object(
-      {{"apiVersion", "v1"}, {"kind", "Secret"}, {"metadata", Json::object({{"name", pod.name}})}});
+  const Json secret = Json::object({{"apiVersion", "v1"},
+                                    {"kind", "Secret"},
+                                    {"metadata", Json::object({{"name", pod.secret}})}});
   const auto answer = BILLOW_TRY(client_->ask(
       {.method = net::Method::post, .target = target("secrets", "?dryRun=All"), .body = secret}));
   if (!answer.ok() && answer.reason() != "AlreadyExists")
@@ -281,6 +278,15 @@ std::string KubernetesPool::given_up(const Members& members) const {
   return {};
 }
 
+// The order broke off before all pods of a gang were created. (A pod that is missing later was
+// deleted by somebody.)
+bool KubernetesPool::was_ordered_in_part(const std::string& machine, const Members& members) {
+  return members.size() < members.front().nodes && !known_.lock()->machines.contains(machine) &&
+         std::ranges::all_of(members, [](const PodSeen& pod) {
+           return pod.stage == PodStage::waiting || pod.stage == PodStage::starting;
+         });
+}
+
 // One machine as it is. If one of its pods has ended, or it is given up, the others are asked to
 // end; they save their jobs first, so the machine has ended only when all of them have.
 Result<MachineSighting> KubernetesPool::sighting(const std::string& machine,
@@ -289,7 +295,13 @@ Result<MachineSighting> KubernetesPool::sighting(const std::string& machine,
   out.name = machine;
   out.external = name_space_ + "/" + members.front().name;
   out.note = members.front().note;
+  if (was_ordered_in_part(machine, members)) {
+    BILLOW_TRY_VOID(remove_all(members));
+    return fail(Code::not_found, fmt::format("{} was not created completely", machine));
+  }
   std::string end = given_up(members);
+  if (end.empty() && members.size() < members.front().nodes)
+    end = "one of its pods was deleted";
   bool all_ended = true;
   for (const PodSeen& pod : members) {
     const bool ended = pod.stage == PodStage::ended;
@@ -311,7 +323,8 @@ Result<MachineSighting> KubernetesPool::sighting(const std::string& machine,
     return out;
   BILLOW_TRY_VOID(remove_all(members));
   out.note = known_.lock()->ending.try_emplace(machine, end).first->second;
-  out.ended = all_ended;
+  // Of one that was released nobody asks why it has ended.
+  out.ended = all_ended && !known_.lock()->released.contains(machine);
   return out;
 }
 
@@ -332,14 +345,18 @@ Result<std::vector<MachineSighting>> KubernetesPool::nodes() {
   for (const auto& [name, members] : known->machines) {
     if (machines.contains(name))
       continue;
+    for (const PodSeen& pod : members)
+      known->complete.erase(pod.uid);
+    if (known->released.erase(name) > 0) {
+      known->ending.erase(name);
+      continue;
+    }
     MachineSighting gone;
     gone.name = name;
     const auto why = known->ending.find(name);
     gone.note = why == known->ending.end() ? "its pod was deleted" : why->second;
     gone.ended = true;
     out.push_back(std::move(gone));
-    for (const PodSeen& pod : members)
-      known->complete.erase(pod.uid);
   }
   // A machine that was reported as ended is reported once.
   for (const MachineSighting& seen : out)
@@ -375,8 +392,12 @@ Status KubernetesPool::remove_all(const Members& members) {
 
 Status KubernetesPool::release(const MachineSighting& machine) {
   Members members;
-  if (auto known = known_.lock(); known->machines.contains(machine.name))
+  if (auto known = known_.lock(); known->machines.contains(machine.name)) {
     members = known->machines.at(machine.name);
+    // One that ends by itself is released as well, when its agent says so; the reason stays.
+    if (!known->ending.contains(machine.name))
+      known->released.insert(machine.name);
+  }
   return remove_all(members);
 }
 

@@ -36,6 +36,7 @@ class KubernetesPool final : public Pool {
   struct Known {
     std::map<std::string, Members> machines;    // as listed last
     std::set<std::string> complete;             // uids of pods whose secret exists
+    std::set<std::string> released;             // machines that we were asked to end
     std::map<std::string, std::string> ending;  // machine → why its pods are taken away
     std::vector<std::string> gpu_products;
     SteadyTime products_read_at;
@@ -44,15 +45,16 @@ class KubernetesPool final : public Pool {
   // Where the pods are: client_ and name_space_.
   Status find_cluster();
   std::string target(std::string_view resource, std::string_view rest = {}) const;
-  Result<std::string> create_pod(const PodRequest& request);
-  Result<std::string> adopt_pod(const std::string& name);
-  Status create_secret(const PodRequest& request, const std::string& uid);
+  Result<PodSeen> create_pod(const PodRequest& request);
+  Result<PodSeen> adopt_pod(const std::string& name);
+  Status create_secret(const PodRequest& request, const PodSeen& pod);
   Status remove_pod(const std::string& name, const std::string& uid);
   Status remove_all(const Members& members);
   Result<std::map<std::string, Members>> list();
   Result<bool> is_complete(const PodSeen& pod);
   Result<MachineSighting> sighting(const std::string& machine, const Members& members);
   std::string given_up(const Members& members) const;
+  bool was_ordered_in_part(const std::string& machine, const Members& members);
   Result<std::vector<std::string>> gpu_products();
 
   billow::Pool settings_;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "base/crypto.h"
+
 #include "gpu/types.h"
 
 namespace billow::pool {
@@ -196,11 +198,11 @@ struct Mounts {
   }
 };
 
-Mounts mounts_of(const PodRequest& r, const std::string& name) {
+Mounts mounts_of(const PodRequest& r) {
   Mounts out;
   out.add("home", "emptyDir", Json::object(), home_dir, false);
-  out.add("token", "secret", Json::object({{"secretName", name}, {"defaultMode", 0440}}), token_dir,
-          true);
+  out.add(token_volume, "secret",
+          Json::object({{"secretName", secret_name(r)}, {"defaultMode", 0440}}), token_dir, true);
   Json memory = Json::object({{"medium", "Memory"}});
   if (!r.settings.shared_memory.empty())
     memory.set("sizeLimit", r.settings.shared_memory);
@@ -222,9 +224,9 @@ Mounts mounts_of(const PodRequest& r, const std::string& name) {
   return out;
 }
 
-Json spec_of(const PodRequest& r, const std::string& name) {
+Json spec_of(const PodRequest& r) {
   const PodSettings& s = r.settings;
-  Mounts mounts = mounts_of(r, name);
+  Mounts mounts = mounts_of(r);
   Json container = Json::object({{"name", "node"},
                                  {"image", s.image},
                                  {"command", command_of(r)},
@@ -284,13 +286,19 @@ Json pod_document(const PodRequest& r) {
                        {"metadata", Json::object({{"name", name},
                                                   {"labels", labels_of(r)},
                                                   {"annotations", annotations_of(r)}})},
-                       {"spec", spec_of(r, name)}});
+                       {"spec", spec_of(r)}});
 }
 
-Json secret_document(const PodRequest& r, const std::string& pod_uid) {
-  const std::string name = pod_name(r.installation, r.order.machine, r.rank);
-  const Json owner =
-      Json::object({{"apiVersion", "v1"}, {"kind", "Pod"}, {"name", name}, {"uid", pod_uid}});
+std::string secret_name(const PodRequest& r) {
+  return fmt::format("{}-{}", pod_name(r.installation, r.order.machine, r.rank),
+                     sha256_hex(r.order.token).substr(0, 8));
+}
+
+Json secret_document(const PodRequest& r, const std::string& name, const std::string& pod_uid) {
+  const Json owner = Json::object({{"apiVersion", "v1"},
+                                   {"kind", "Pod"},
+                                   {"name", pod_name(r.installation, r.order.machine, r.rank)},
+                                   {"uid", pod_uid}});
   return Json::object({{"apiVersion", "v1"},
                        {"kind", "Secret"},
                        {"metadata", Json::object({{"name", name},

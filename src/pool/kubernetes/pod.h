@@ -10,6 +10,7 @@ namespace billow::pool {
 inline constexpr const char* label_installation = "billow/installation";
 inline constexpr const char* label_pool = "billow/pool";
 inline constexpr const char* label_machine = "billow/machine";
+inline constexpr const char* token_volume = "token";
 inline constexpr const char* annotation_nodes = "billow/nodes";  // of its machine
 
 struct PodRequest {
@@ -20,11 +21,15 @@ struct PodRequest {
   std::uint32_t rank = 0;  // of order.machine.nodes
 };
 
-// The name of the pod and of its secret.
 std::string pod_name(const std::string& installation, const Machine& machine, std::uint32_t rank);
 std::string gpu_resource_of(const PodSettings& settings, const billow::Pool& pool);
 Json pod_document(const PodRequest& request);
+// The name of the secret that the pod mounts. It differs for each token, so that the secret of an
+// earlier pod of the same name, which is deleted late, is not taken for this one's.
+std::string secret_name(const PodRequest& request);
 // It belongs to the pod, so Kubernetes deletes both together.
-Json secret_document(const PodRequest& request, const std::string& pod_uid);
+Json secret_document(const PodRequest& request,
+                     const std::string& name,
+                     const std::string& pod_uid);
 
 }  // namespace billow::pool

@@ -163,6 +163,9 @@ PodSeen read_pod(const Json& pod) {
   const std::int64_t time_s = pod.at("spec", "activeDeadlineSeconds").int_or(0);
   if (started_s > 0 && time_s > 0)
     seen.ends_at_s = started_s + time_s;
+  for (const Json& volume : pod.at("spec", "volumes").items())
+    if (volume["name"].str_or("") == token_volume)
+      seen.secret = text(volume.at("secret", "secretName"));
   read_stage(pod, seen);
   seen.note = utf8_prefix(seen.note, limits::words_bytes_max);
   return seen;

@@ -19,6 +19,7 @@ enum class PodStage {
 
 struct PodSeen {
   std::string name, uid, machine, node;
+  std::string secret;       // with its join token
   std::uint32_t nodes = 1;  // of its machine
   PodStage stage = PodStage::waiting;
   std::string note;            // "running on gpu-7", "Unschedulable: 0/3 nodes are available…"

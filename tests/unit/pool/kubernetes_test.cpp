@@ -268,6 +268,11 @@ TEST(KubernetesPod, AsksForWhatTheMachineNeedsAndNoMoreThanRestrictedAllows) {
   EXPECT_FALSE(container.at("securityContext", "allowPrivilegeEscalation").bool_or(true));
   EXPECT_EQ(container.at("securityContext", "capabilities", "drop").dump(), R"(["ALL"])");
   EXPECT_EQ(pod.dump().find("bwj_secret"), std::string::npos) << "the token is in the secret only";
+  EXPECT_TRUE(read_pod(pod).secret.starts_with("billow-ab12cd34-k-7-")) << read_pod(pod).secret;
+  Order other = kube_order();
+  other.token = "bwj_other";
+  EXPECT_NE(read_pod(pod).secret, read_pod(pod_for(kube_settings(), other)).secret)
+      << "a late deletion of an earlier pod's secret must not hit this one's";
   const auto words = command_words(pod);
   EXPECT_NE(std::find(words.begin(), words.end(), "--in-allocation"), words.end());
   EXPECT_EQ(spec["tolerations"].items()[0]["key"].str_or(""), "nvidia.com/gpu");
@@ -276,7 +281,8 @@ TEST(KubernetesPod, AsksForWhatTheMachineNeedsAndNoMoreThanRestrictedAllows) {
                                        .pool = kube_settings(),
                                        .order = kube_order(),
                                        .installation = "ab12cd34"},
-                                      "uid-1");
+                                      "the-secret", "uid-1");
+  EXPECT_EQ(secret.at("metadata", "name").str_or(""), "the-secret");
   EXPECT_EQ(secret.at("stringData", "token").str_or(""), "bwj_secret.abcd");
   EXPECT_EQ(secret.at("metadata", "ownerReferences").items()[0]["uid"].str_or(""), "uid-1");
 }
