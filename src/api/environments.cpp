@@ -71,10 +71,11 @@ void list(CallPtr call) {
 void get(CallPtr call) {
   const auto& state = call->host.state();
   const std::string wanted(call->request().param("project"));
+  const std::string name = call->parts[0].substr(0, call->parts[0].find('@'));  // "torch@DIGEST"
   const SavedEnvironment* found = nullptr;
   std::string elsewhere = "see `billow env list`";
   for (const auto& [key, e] : state.saved_environments) {
-    if (key.second != call->parts[0] || !visible(*call, e))
+    if (key.second != name || !visible(*call, e))
       continue;
     const auto project = state.projects.find(e.project);
     if (!wanted.empty() && (project == state.projects.end() || project->second.name != wanted))

@@ -23,7 +23,8 @@ std::vector<std::string> server_command_names() {
           "ranks",
           "rsh",
           "stage",
-          "box"};
+          "box",
+          "install kubernetes"};
 }
 
 std::string server_command(const std::vector<std::string>& words) {
@@ -37,7 +38,7 @@ std::string server_command(const std::vector<std::string>& words) {
       return name;
   }
   // `billow simulate` alone: every command of that name is the server's.
-  for (const char* group : {"store", "simulate"})
+  for (const char* group : {"store", "simulate", "install"})
     if (words[0] == group)
       return group;
   return {};

@@ -294,7 +294,9 @@ Status Head::prepare_pools() {
                      owner ? owner->id : UserId{},
                      own_tls_.authority_pem,
                      executable_dir(),
-                     [this](const Pool& pool) { return keeper_.credential_of(pool); }});
+                     [this](const Pool& pool) {
+                       return keeper_.credential_of(pool);
+                     }});
   return {};
 }
 

@@ -35,13 +35,13 @@ struct Kind {
   std::unique_ptr<Pool> (*make)(const billow::Pool& settings, const Options& options);
 };
 
-extern const Kind azure_kind;    // azure/azure_pool.cpp
-extern const Kind command_kind;  // command_pool.cpp
-extern const Kind ec2_kind;      // ec2/ec2_pool.cpp
-extern const Kind gce_kind;      // gce/gce_pool.cpp
+extern const Kind azure_kind;       // azure/azure_pool.cpp
+extern const Kind command_kind;     // command_pool.cpp
+extern const Kind ec2_kind;         // ec2/ec2_pool.cpp
+extern const Kind gce_kind;         // gce/gce_pool.cpp
 extern const Kind kubernetes_kind;  // kubernetes/kubernetes_pool.cpp
-extern const Kind rest_kind;     // rest/rest_pool.cpp
-extern const Kind slurm_kind;    // slurm_pool.cpp
+extern const Kind rest_kind;        // rest/rest_pool.cpp
+extern const Kind slurm_kind;       // slurm_pool.cpp
 
 std::span<const Kind* const> kinds();
 const Kind* find_kind(std::string_view name);

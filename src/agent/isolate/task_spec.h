@@ -53,7 +53,7 @@ struct TaskSpec {
   supervise::Subscription subscription = supervise::Subscription::notify;
   bool no_new_privs = false;
   std::uint32_t refused_calls = 0;  // CallRules of process/call_filter_linux.h, as bits
-  std::string meta;  // the agent's own notes, read back with meta_of_spec
+  std::string meta;                 // the agent's own notes, read back with meta_of_spec
 };
 
 // The bytes of `spec`. Refuses what the supervisor would refuse, with a message for the user.

@@ -36,28 +36,28 @@ bool is_session_handle(std::string_view name) {
   return std::find(exactly.begin(), exactly.end(), text) != exactly.end();
 }
 
-}  // namespace
-
-bool looks_like_credential(std::string_view name) {
+// …TOKEN, …SECRET…, …_KEY: the name of something that a program may need.
+bool names_a_secret(std::string_view name) {
   constexpr std::array<std::string_view, 11> inside = {
       "SECRET",  "PASSWORD",    "PASSWD",     "PASSPHRASE",    "CREDENTIAL", "APIKEY",
       "API_KEY", "PRIVATE_KEY", "ACCESS_KEY", "AUTHORIZATION", "COOKIE"};
   // "TOKEN" only at the end: TOKENIZERS_PARALLELISM is a setting, not a secret.
   constexpr std::array<std::string_view, 9> at_end = {
       "TOKEN", "TOKENS", "_KEY", "_KEYS", "_PASS", "_PWD", "_PAT", "_DSN", "DATABASE_URL"};
+  const std::string text = upper(name);
+  return std::ranges::any_of(inside,
+                             [&](auto part) { return text.find(part) != std::string::npos; }) ||
+         std::ranges::any_of(at_end, [&](auto end) { return text.ends_with(end); });
+}
+
+}  // namespace
+
+bool looks_like_credential(std::string_view name) {
   constexpr std::array<std::string_view, 5> at_start = {"AWS_", "AZURE_", "GCP_", "VAULT_",
                                                         "OP_SESSION"};
   const std::string text = upper(name);
-  for (const auto part : inside)
-    if (text.find(part) != std::string::npos)
-      return true;
-  for (const auto end : at_end)
-    if (text.ends_with(end))
-      return true;
-  for (const auto start : at_start)
-    if (text.starts_with(start))
-      return true;
-  return is_session_handle(name);
+  return names_a_secret(name) || is_session_handle(name) ||
+         std::ranges::any_of(at_start, [&](auto start) { return text.starts_with(start); });
 }
 
 bool belongs_to_this_place(std::string_view name) {
@@ -129,8 +129,8 @@ std::vector<std::string> held_back(const std::vector<std::string>& environment,
     return names;
   for (const std::string& entry : environment) {
     const std::string name = entry.substr(0, entry.find('='));
-    if (looks_like_credential(name) && !is_session_handle(name) && !chosen.contains(name) &&
-        valid_utf8(name) && !name.starts_with("BILLOW_"))
+    if (names_a_secret(name) && !chosen.contains(name) && valid_utf8(name) &&
+        !name.starts_with("BILLOW_"))
       names.push_back(name);
   }
   std::sort(names.begin(), names.end());

@@ -28,7 +28,7 @@ bool belongs_to_this_place(std::string_view name);
 Result<Environment> job_environment(const std::vector<std::string>& environment,
                                     const EnvChoice& choice);
 // The variables that stay behind because they look like credentials and that a program may miss:
-// HF_TOKEN, not SSH_AUTH_SOCK.
+// HF_TOKEN, not SSH_AUTH_SOCK or AWS_REGION.
 std::vector<std::string> held_back(const std::vector<std::string>& environment,
                                    const Environment& chosen,
                                    const EnvChoice& choice);

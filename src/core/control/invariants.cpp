@@ -2,8 +2,8 @@
 // head.
 #include <fmt/format.h>
 
-#include "base/limits.h"
 #include <algorithm>
+#include "base/limits.h"
 
 #include "core/control/quotas.h"
 #include "core/control/state.h"
