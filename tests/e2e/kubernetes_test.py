@@ -1,5 +1,4 @@
-"""The Kubernetes pool: the same cases against a double of a cluster, always, and against a real one where its
-programs are installed (KUBEBUILDER_ASSETS, or /usr/local/kubebuilder/bin)."""
+"""The Kubernetes pool against a double of a cluster (tests/support/kube_double.py)."""
 import json
 import os
 import subprocess
@@ -80,7 +79,11 @@ class OnDouble(unittest.TestCase):
         self.assertEqual(done.out, b"in a pod\n")
         machine = next(iter(self.rig.machines().values()))
         self.assertEqual(machine["gpus"], 1, "as many GPUs as the job needs")
-        self.assertIn("running on gpu-", machine["note"])
+        poll(
+            lambda: "running on gpu-" in next(iter(self.rig.machines().values()))["note"],
+            "where the pod runs",
+            20,
+        )
         node = self.rig.json("nodes")["nodes"][0]
         self.assertEqual(node["labels"]["pool"], "k")
         self.assertIn(node["labels"]["kubernetes-node"], self.cluster.nodes)
@@ -105,11 +108,21 @@ class OnDouble(unittest.TestCase):
     def test_a_gang_gets_all_its_pods(self):
         self.add_pool()
         done = self.rig.ok(
-            *("run", "--nodes", 2, "--gpus", 1, "--", "sh", "-c", "echo rank $RANK of $WORLD_SIZE"),
+            *(
+                "run",
+                "--nodes",
+                2,
+                "--gpus",
+                1,
+                "--",
+                "sh",
+                "-c",
+                "echo rank $RANK of $WORLD_SIZE; sleep 1",
+            ),
             timeout=90,
         )
         self.assertIn("rank 0 of 2", done.text)
-        self.assertIn("rank 1 of 2", done.text)
+        self.assertIn("rank 1 of 2", done.text, done.err)
         self.rig.empty()
 
     def test_half_a_gang_is_given_back_with_the_reason(self):

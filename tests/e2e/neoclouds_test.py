@@ -249,10 +249,10 @@ class Faults(Neoclouds):
         cloud.first_state = "unhealthy"
         cloud.fault("delete", "500")
         self.rig.add(cloud)
-        self.rig.submit("--gpus", 1, "--", "true")
+        job = self.rig.submit("--gpus", 1, "--", "true")
         poll(lambda: cloud.created and not cloud.machines, "the dead machine ended", 60)
         self.assertEqual(len(cloud.created), 1)
-        self.assertIn("reports the instance as unhealthy", self.rig.head_log())
+        self.explained(job, "reports the instance as unhealthy")
 
     def test_a_machine_that_cannot_be_ended_yet_is_ended_later_with_its_script(self):
         cloud = self.rig.cloud(fake_cloud.Verda)

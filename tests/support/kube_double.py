@@ -245,6 +245,7 @@ class Pod:
         if self.process and not ended and self.kill_at and time.monotonic() > self.kill_at:
             self.kill()
         if ended and self.status["phase"] == "Running":
+            self.kill()  # nothing outlives the container's first process
             code = self.process.returncode
             code = 128 - code if code < 0 else code
             self.status["phase"] = "Succeeded" if code == 0 else "Failed"
@@ -275,9 +276,11 @@ class Pod:
             try:
                 with open(f"/proc/{entry}/stat", encoding="ascii", errors="replace") as f:
                     parents[int(entry)] = int(f.read().rsplit(")", 1)[1].split()[1])
-                with open(f"/proc/{entry}/cmdline", "rb") as f:
-                    if self.folder.encode() in f.read():  # supervisors, which are nobody's child
-                        doomed.add(int(entry))
+                # Supervisors are nobody's child, and their jobs neither once they have ended.
+                for part in ("cmdline", "environ"):
+                    with open(f"/proc/{entry}/{part}", "rb") as f:
+                        if self.folder.encode() in f.read():
+                            doomed.add(int(entry))
             except (OSError, ValueError):
                 pass
         while more := {p for p, parent in parents.items() if parent in doomed} - doomed:

@@ -393,7 +393,8 @@ RankOutput::RankOutput(const ConnectOptions& options, std::string job, std::uint
       LogReader reader(*client,
                        {.job = job, .rank = std::to_string(rank), .tail = {}, .follow = true},
                        [&](std::string_view bytes) { impl->printer.take(pending, bytes); });
-      (void)reader.run();
+      if (const auto done = reader.run(); !done)
+        say(fmt::format("the output of rank {} is missing: {}", rank, done.error().message));
       impl->printer.finish(pending);
     });
 }

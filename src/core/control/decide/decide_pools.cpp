@@ -231,8 +231,8 @@ void Decider::provider_ended(const Pool& pool,
                              const MachineSighting& seen,
                              Events& events) {
   const std::string why = seen.note.empty() ? "the provider ended it" : seen.note;
-  const bool incomplete =
-      machine.state == MachineState::here && nodes_of(state, machine).size() < machine.nodes;
+  // A gang of which a part never came. (A single node that has left is no sign of that.)
+  const bool incomplete = machine.nodes > 1 && nodes_of(state, machine).size() < machine.nodes;
   if (machine.state == MachineState::wanted || incomplete) {
     pause_orders(pool, machine, seen.failed.value_or(RefusalKind::capacity),
                  fmt::format("{} ended before its agent reached this head: {}", machine.name, why),
