@@ -377,6 +377,9 @@ int cmd_logs(const Parsed& parsed) {
 
 }  // namespace
 
+constexpr int rank_attempts_max = 10;
+constexpr int rank_retry_ms = 200;
+
 struct RankOutput::Impl {
   LinePrinter printer;
   std::vector<std::thread> threads;
@@ -390,11 +393,21 @@ RankOutput::RankOutput(const ConnectOptions& options, std::string job, std::uint
       if (!client)
         return;
       std::string pending;
-      LogReader reader(*client,
-                       {.job = job, .rank = std::to_string(rank), .tail = {}, .follow = true},
-                       [&](std::string_view bytes) { impl->printer.take(pending, bytes); });
-      if (const auto done = reader.run(); !done)
-        say(fmt::format("the output of rank {} is missing: {}", rank, done.error().message));
+      const LogRequest request{
+          .job = job, .rank = std::to_string(rank), .tail = {}, .follow = true};
+      // A task that was placed a moment ago may not have reached its node yet.
+      for (int attempt = 1;; ++attempt) {
+        LogReader reader(*client, request,
+                         [&](std::string_view bytes) { impl->printer.take(pending, bytes); });
+        const auto done = reader.run();
+        if (done)
+          break;
+        if (!reader.resume_at().empty() || attempt == rank_attempts_max) {
+          say(fmt::format("the output of rank {} is missing: {}", rank, done.error().message));
+          break;
+        }
+        ::poll(nullptr, 0, rank_retry_ms);
+      }
       impl->printer.finish(pending);
     });
 }
