@@ -366,7 +366,7 @@ int cloud_policy(const Parsed& p) {
     return report_usage(cloud.error());
   if (*cloud != "aws")
     return report_usage({Code::invalid, fmt::format("there is no policy file for {}", *cloud),
-                         "docs/clouds.md lists the rights that each cloud needs"});
+                         "docs/clouds-google-azure.md has the roles for Google and Azure"});
   print(std::string(billow_embedded_aws_policy()));
   return 0;
 }
