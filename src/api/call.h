@@ -34,7 +34,10 @@ struct Call {
   // Checks the token again, for streams that stay open: an error if it was revoked, has expired or
   // no longer allows the route.
   Status still_allowed();
-  control::Cause cause() const { return {"user:" + principal.name, request().request_id}; }
+  control::Cause cause() const {
+    return {"user:" + principal.name, request().request_id, principal.token,
+            peer_host(request().peer)};
+  }
   void reply(int status, const Json& body) const;
   void fail(const Error& error) const;
   // Replies when everything seen so far is durable.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "api/call.h"
+#include "base/crypto.h"
 #include "base/text.h"
 #include "net/http/sse.h"
 #include "view/event_document.h"
@@ -101,13 +102,28 @@ struct Tail : std::enable_shared_from_this<Tail> {
   }
 };
 
-void answer_page(const CallPtr& call, Seq after, std::uint64_t limit) {
+// What a reader needs to check the record's link without seeing the stored payload, which can hold
+// hashes of tokens and sealed values.
+Json chain_of(const Record& record) {
+  return Json::object({{"epoch", record.epoch},
+                       {"at_ns", record.at.ns},
+                       {"payload_sha256", sha256_hex(record.payload)},
+                       {"link", record.link}});
+}
+
+void answer_page(const CallPtr& call, Seq after, std::uint64_t limit, bool with_chain) {
   const Status queued = call->host.workers().submit(
-      [&journal = call->host.journal(), after, limit] {
+      [&journal = call->host.journal(), after, limit, with_chain] {
         Json list = Json::array();
         const auto last = journal.read(after, limit, [&](const Record& r) {
-          if (const auto event = control::decode_event(r.seq, r.at, r.kind, r.payload))
-            list.push(view::event_document(*event));
+          auto event = control::decode_event(r.seq, r.at, r.kind, r.payload);
+          // A record that cannot be read still has its place in the chain.
+          Json document = event ? view::event_document(*event)
+                                : Json::object({{"seq", r.seq}, {"kind", r.kind}});
+          if (with_chain)
+            document.set("chain", chain_of(r));
+          if (event || with_chain)
+            list.push(std::move(document));
           return true;
         });
         return Json::object({{"events", std::move(list)}, {"next", last.value_or(after)}});
@@ -128,7 +144,8 @@ void events(CallPtr call) {
   if (const auto resume = parse_int(request.headers.get("Last-Event-ID"), 0, INT64_MAX))
     *after = static_cast<std::uint64_t>(*resume);
   if (request.param("follow") != "1")
-    return answer_page(call, *after, std::min<std::uint64_t>(*limit, limits::page_items_max));
+    return answer_page(call, *after, std::min<std::uint64_t>(*limit, limits::page_items_max),
+                       request.param("chain") == "1");
   // Without a position a follower gets what happens from now on.
   if (request.param("after").empty() && request.headers.get("Last-Event-ID").empty())
     *after = call->host.journal().durable_seq();

@@ -22,6 +22,7 @@ CommandTable client_commands() {
   add_login_commands(table);
   add_access_commands(table);
   add_secret_commands(table);
+  add_audit_commands(table);
   add_quota_commands(table);
   add_config_commands(table);
   add_reserve_commands(table);

@@ -16,6 +16,7 @@ std::vector<std::string> server_command_names() {
           "store migrate",
           "store backup",
           "store restore",
+          "store verify",
           "simulate jobs",
           "simulate openb",
           "simulate replay",

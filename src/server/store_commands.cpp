@@ -120,6 +120,31 @@ int store_restore(const Parsed& parsed) {
               fmt::format("start it with: billow up --data {}\n", dir));
 }
 
+int store_verify(const Parsed& parsed) {
+  if (!parsed.operands.empty())
+    return report_usage(
+        {Code::invalid, "store verify takes no operands", "see --data and --store"});
+  const auto url = store_of(parsed, !parsed.has("data"));
+  if (!url)
+    return report_usage(url.error());
+  if (const Status ok = url->empty() ? Status() : check_url(*url); !ok)
+    return report_usage(ok.error());
+  const auto done =
+      url->empty() ? check_sqlite(data_directory(parsed.get("data"))) : check_postgres(*url);
+  if (!done)
+    return report(done.error());
+  if (parsed.has("json"))
+    print_json(Json::object({{"records", done->linked() + done->without_link()},
+                             {"without_link", done->without_link()},
+                             {"first", done->first()},
+                             {"last", done->last()},
+                             {"link", done->link()}}));
+  else
+    print(fmt::format("{} records are unchanged, up to {}:{}\n", done->linked(), done->last(),
+                      done->link()));
+  return 0;
+}
+
 }  // namespace
 
 Result<std::string> store_of(const Parsed& parsed, bool variables) {
@@ -166,6 +191,16 @@ void add_store_commands(CommandTable& table) {
                    .completes = Completes::file,
                    .group = "head",
                    .talks_to_head = false});
+  table.push_back(
+      {.name = "store verify",
+       .summary = "check the journal's chain of hashes in the store itself",
+       .example = "billow store verify --data /var/lib/billow",
+       .run = store_verify,
+       .details = "Like `billow audit verify`, without asking a head: the files or the database "
+                  "are read directly, whether or not a head is running.",
+       .options = {store_options},
+       .group = "head",
+       .talks_to_head = false});
 }
 
 }  // namespace billow::client

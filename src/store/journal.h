@@ -25,6 +25,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/result.h"
+#include "core/model/chain.h"
 #include "store/rows.h"
 
 namespace billow {
@@ -35,9 +36,14 @@ struct Record {
   WallTime at;
   std::string kind;     // the event's name
   std::string payload;  // the event: JSON
+  std::string link;     // set by append: see core/model/chain.h; empty in records of older programs
 
   bool operator==(const Record&) const = default;
 };
+
+inline LinkedFacts linked_facts(const Record& record, std::string_view payload_sha256) {
+  return {record.seq, record.epoch, record.at, record.kind, payload_sha256};
+}
 
 // Commits together.
 struct Batch {
@@ -82,7 +88,7 @@ class Journal {
   virtual void set_hooks(JournalHooks hooks) = 0;
 
   // Queues a batch and returns the seq of its last record (for a batch of rows alone, of the last
-  // one queued before it). Sets seq and epoch of each record. Never blocks on the disk, never
+  // one queued before it). Sets seq, epoch and link of each record. Never blocks on the disk, never
   // refuses. One thread at a time.
   virtual Seq append(Batch batch) = 0;
   // The seq that the next appended record gets. Same thread as append.

@@ -1,17 +1,21 @@
 #include "store/queued_journal.h"
 
+#include "base/crypto.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "core/model/chain.h"
 
 namespace billow {
 namespace {
 
 constexpr std::size_t read_chunk_records = 256;
+constexpr std::string_view records_after =
+    "SELECT seq, epoch, at, kind, payload, link FROM events WHERE seq > ? ORDER BY seq LIMIT ?";
 
 std::size_t bytes_of(const Batch& batch) {
   std::size_t bytes = sizeof(Batch);
   for (const auto& r : batch.records)
-    bytes += sizeof r + r.kind.size() + r.payload.size();
+    bytes += sizeof r + r.kind.size() + r.payload.size() + r.link.size();
   for (const auto& j : batch.jobs)
     bytes += sizeof j + j.doc.size();
   for (const auto& t : batch.tasks)
@@ -28,12 +32,36 @@ void call(const JournalHooks& hooks, std::function<void()> callback) {
 
 }  // namespace
 
+Result<JournalEnd> journal_end(sql::Db& db) {
+  auto q = BILLOW_TRY(db.query("SELECT seq, link FROM events ORDER BY seq DESC LIMIT 1"));
+  if (!BILLOW_TRY(q.step()))
+    return JournalEnd{};
+  return JournalEnd{q.number(0), std::string(q.text(1))};
+}
+
+Result<ChainCheck> check_chain(sql::Db& db) {
+  ChainCheck check;
+  while (true) {
+    const Seq before = check.last();
+    auto q = BILLOW_TRY(db.query(records_after));
+    q.bind_all(static_cast<std::int64_t>(before), static_cast<std::int64_t>(read_chunk_records));
+    while (BILLOW_TRY(q.step())) {
+      const std::string digest = sha256_hex(q.text(4));
+      const LinkedFacts facts{q.number(0), q.number(1), {q.integer(2)}, q.text(3), digest};
+      BILLOW_TRY_VOID(check.take(facts, q.text(5)));
+    }
+    if (check.last() == before)
+      return check;
+  }
+}
+
 QueuedJournal::QueuedJournal(Beginning b)
     : epoch_(b.epoch),
       readers_(b.readers),
       idle_after_(b.idle_after),
-      last_appended_(b.last_seq),
-      durable_(b.last_seq),
+      last_appended_(b.last.seq),
+      last_link_(std::move(b.last.link)),
+      durable_(b.last.seq),
       hooks_(std::make_shared<const JournalHooks>(std::move(b.hooks))) {}
 
 void QueuedJournal::start_writer() {
@@ -73,6 +101,9 @@ Seq QueuedJournal::append(Batch batch) {
   for (Record& record : batch.records) {
     record.seq = ++last_appended_;
     record.epoch = epoch_;
+    const std::string digest = sha256_hex(record.payload);
+    last_link_ = link_of(last_link_, linked_facts(record, digest));
+    record.link = last_link_;
   }
   const std::size_t queued = queued_bytes_.fetch_add(bytes_of(batch), std::memory_order_relaxed);
   // A healthy disk catches up with any burst; a full one may stay full, so memory must be bounded.
@@ -190,15 +221,15 @@ Result<Seq> QueuedJournal::read(Seq after, std::size_t limit, const Visit& visit
     const std::size_t wanted = std::min(limit, read_chunk_records);
     {
       auto db = BILLOW_TRY(readers_->take());
-      auto q = BILLOW_TRY(db->query(
-          "SELECT seq, epoch, at, kind, payload FROM events WHERE seq > ? ORDER BY seq LIMIT ?"));
+      auto q = BILLOW_TRY(db->query(records_after));
       q.bind_all(static_cast<std::int64_t>(last), static_cast<std::int64_t>(wanted));
       while (BILLOW_TRY(q.step())) {
         chunk.push_back({q.number(0),
                          q.number(1),
                          {q.integer(2)},
                          std::string(q.text(3)),
-                         std::string(q.text(4))});
+                         std::string(q.text(4)),
+                         std::string(q.text(5))});
       }
     }
     for (const Record& record : chunk) {

@@ -12,8 +12,18 @@
 
 #include "store/journal.h"
 #include "store/read_pool.h"
+#include "store/sql.h"
 
 namespace billow {
+
+// The last record that is stored.
+struct JournalEnd {
+  Seq seq = 0;
+  std::string link;
+};
+Result<JournalEnd> journal_end(sql::Db& db);
+// Follows the chain of all records; an error names the first one that was changed or is missing.
+Result<ChainCheck> check_chain(sql::Db& db);
 
 class QueuedJournal : public Journal {
  public:
@@ -32,7 +42,7 @@ class QueuedJournal : public Journal {
  protected:
   struct Beginning {
     Epoch epoch;
-    Seq last_seq;
+    JournalEnd last;
     JournalHooks hooks;
     ReadPool* readers;
     std::chrono::milliseconds idle_after;  // a quiet moment: nothing queued for this long
@@ -64,6 +74,7 @@ class QueuedJournal : public Journal {
   ReadPool* const readers_;
   const std::chrono::milliseconds idle_after_;
   Seq last_appended_;
+  std::string last_link_;
   std::atomic<Seq> durable_;
   std::atomic<StoreHealth> health_{StoreHealth::ok};
   std::atomic<std::size_t> queued_bytes_{0};

@@ -115,9 +115,9 @@ Status RowWriter::write(std::span<const Batch> batches) {
 }
 
 Status RowWriter::write_record(const Record& r) {
-  return db_.run("INSERT INTO events (seq, epoch, at, kind, payload) VALUES (?,?,?,?,?)",
+  return db_.run("INSERT INTO events (seq, epoch, at, kind, payload, link) VALUES (?,?,?,?,?,?)",
                  static_cast<std::int64_t>(r.seq), static_cast<std::int64_t>(r.epoch), r.at, r.kind,
-                 r.payload);
+                 r.payload, r.link);
 }
 
 Status RowWriter::write_counts(const Counts& changes) {

@@ -1,6 +1,6 @@
 // Operations on a whole store: move it from SQLite to PostgreSQL, back it up while its head runs,
-// restore it from a backup. Each succeeds completely or not at all, and nothing is ever
-// overwritten.
+// restore it from a backup, check its journal. Each succeeds completely or not at all, and nothing
+// is ever overwritten.
 //
 // A backup of SQLite is a data directory. A backup of PostgreSQL is a file: every table in the
 // server's text format, followed by a hash.
@@ -10,6 +10,7 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "core/model/chain.h"
 
 namespace billow {
 
@@ -28,6 +29,10 @@ Result<CopyReport> backup_postgres(const std::string& url, const std::string& pa
 // Into a data directory without a store, and into a database without one.
 Result<CopyReport> restore_sqlite(const std::string& path, const std::string& data_dir);
 Result<CopyReport> restore_postgres(const std::string& path, const std::string& url);
+
+// Follows the journal's chain of hashes from its first record to its last, also while a head runs.
+Result<ChainCheck> check_sqlite(const std::string& data_dir);
+Result<ChainCheck> check_postgres(const std::string& url);
 
 // The path of the file that marks a data directory whose head keeps its state in a database.
 std::string store_marker(const std::string& data_dir);

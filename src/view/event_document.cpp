@@ -47,6 +47,8 @@ Json event_document(const Event& event) {
                        {"kind", wire::variant_kind(event.body)},
                        {"actor", event.actor},
                        {"request_id", event.request_id},
+                       {"token_id", event.token.value},
+                       {"from", event.from},
                        {"event", parsed ? std::move(*parsed) : Json()}});
 }
 

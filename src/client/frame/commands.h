@@ -30,6 +30,7 @@ void add_reserve_commands(CommandTable& table);      // reserve …, calendar, p
 void add_login_commands(CommandTable& table);        // node rm, login, logout, context, dashboard
 void add_access_commands(CommandTable& table);       // project, user, token
 void add_secret_commands(CommandTable& table);       // secret set, list, rm
+void add_audit_commands(CommandTable& table);        // audit export, verify
 void add_quota_commands(CommandTable& table);        // quota set, list, rm
 void add_config_commands(CommandTable& table);       // config set, list
 void add_cost_commands(CommandTable& table);         // cost, waste, invoice, anomalies, bill, month

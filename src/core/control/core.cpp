@@ -174,6 +174,8 @@ void Core::follow(std::vector<EventBody> bodies,
                 .billed = context.billed == context.now ? WallTime{} : context.billed,
                 .actor = cause.actor,
                 .request_id = cause.request_id,
+                .token = cause.token,
+                .from = cause.from,
                 .body = std::move(pending.front())};
     pending.pop_front();
     // Replay will read exactly what is applied here.
@@ -248,6 +250,12 @@ std::string encode_event(const Event& event) {
   };
   text("actor", event.actor);
   text("request", event.request_id);
+  text("from", event.from);
+  if (event.token) {
+    out += first ? "\"token\":" : ",\"token\":";
+    first = false;
+    out += std::to_string(event.token.value);
+  }
   if (event.billed && event.billed != event.at) {
     out += first ? "\"billed_ns\":" : ",\"billed_ns\":";
     first = false;
@@ -277,6 +285,8 @@ Result<Event> decode_event(Seq seq, WallTime at, std::string_view kind, std::str
                .billed = {json["billed_ns"].int_or(0)},
                .actor = std::string(json["actor"].str_or("")),
                .request_id = std::string(json["request"].str_or("")),
+               .token = TokenId{json["token"].uint_or(0)},
+               .from = std::string(json["from"].str_or("")),
                .body = std::move(*body)};
 }
 

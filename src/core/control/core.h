@@ -55,6 +55,8 @@ struct Step {
 struct Cause {
   std::string actor;  // "user:ana", "node:gpu-1", "head"
   std::string request_id;
+  TokenId token = {};     // of an API call
+  std::string from = {};  // its peer
 };
 
 class Core {

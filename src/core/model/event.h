@@ -510,6 +510,8 @@ struct Event {
                            // do not affect; 0: same as `at`
   std::string actor;       // "user:ana", "node:gpu-1", "head": who caused it
   std::string request_id;  // of the API call that caused it
+  TokenId token;           // that the call was made with; 0: no API call
+  std::string from;        // where the call came from: an address, or "unix:uid=1000"
   EventBody body;
   WallTime billed_at() const { return billed ? billed : at; }
 };

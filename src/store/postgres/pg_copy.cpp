@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "store/data_dir.h"
 #include "store/postgres/pg_schema.h"
+#include "store/queued_journal.h"
 #include "store/sqlite/migrations.h"
 #include "store/sqlite/sqlite_db.h"
 #include "store/store_copy.h"
@@ -281,6 +282,11 @@ class Lines {
 
 std::string store_marker(const std::string& data_dir) {
   return data_dir + "/store-elsewhere";
+}
+
+Result<ChainCheck> check_postgres(const std::string& url) {
+  const auto db = BILLOW_TRY(pg::Db::connect(url));
+  return check_chain(*db);
 }
 
 Result<CopyReport> migrate_to_postgres(const std::string& data_dir, const std::string& url) {

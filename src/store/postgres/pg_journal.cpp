@@ -19,7 +19,7 @@ Result<std::unique_ptr<PgJournal>> PgJournal::create(Parts parts) {
 }
 
 PgJournal::PgJournal(Parts parts)
-    : QueuedJournal({parts.epoch, parts.last_seq, std::move(parts.hooks), parts.readers,
+    : QueuedJournal({parts.epoch, std::move(parts.last), std::move(parts.hooks), parts.readers,
                      std::chrono::milliseconds(pg::lease_renewal.ns / 1'000'000)}),
       parts_(std::move(parts)),
       rows_(*parts_.db) {

@@ -21,7 +21,7 @@ class PgJournal final : public QueuedJournal {
     std::unique_ptr<pg::Db> db;  // the writer's, which holds the lease
     ReadPool* readers = nullptr;
     Epoch epoch = 0;
-    Seq last_seq = 0;
+    JournalEnd last;
     JournalHooks hooks;
   };
   static Result<std::unique_ptr<PgJournal>> create(Parts parts);

@@ -89,11 +89,11 @@ Result<std::unique_ptr<PgStore>> PgStore::open(PgStoreOptions options) {
   const Epoch epoch = BILLOW_TRY(wait_for_lease(*db, options));
   BILLOW_TRY_VOID(db->exec("SET lock_timeout = 0"));
   BILLOW_TRY_VOID(pg::migrate(*db));
-  const auto last = static_cast<Seq>(BILLOW_TRY(db->scalar("SELECT max(seq) FROM events")));
+  auto last = BILLOW_TRY(journal_end(*db));
   log_info("leading with epoch {} on {}", epoch, pg::shown(options.url));
   auto store = std::make_unique<PgStoreImpl>(options);
   store->journal_ = BILLOW_TRY(
-      PgJournal::create({std::move(db), &store->readers_, epoch, last, std::move(options.hooks)}));
+      PgJournal::create({std::move(db), &store->readers_, epoch, std::move(last), std::move(options.hooks)}));
   return store;
 }
 

@@ -106,6 +106,9 @@ constexpr Migration steps[] = {
     // No table changes. Older programs would show the text of a finished job as its document, so
     // they must not open a database with the new records.
     {7, "finished jobs stored as records of their own form", ""},
+    {8, "a chain of hashes over the journal", R"sql(
+      ALTER TABLE events ADD COLUMN link TEXT NOT NULL DEFAULT '';
+    )sql"},
 };
 
 Status apply_step(sqlite::Db& db, const Migration& step) {

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/restored.h"
 #include "store/data_dir.h"
+#include "store/queued_journal.h"
 #include "store/sqlite/migrations.h"
 #include "store/sqlite/sqlite_db.h"
 #include "store/store_copy.h"
@@ -54,6 +55,15 @@ Result<CopyReport> copy_into(const std::string& from, const std::string& to) {
 }
 
 }  // namespace
+
+Result<ChainCheck> check_sqlite(const std::string& data_dir) {
+  if (!file_exists(data_dir + "/billow.db"))
+    return fail(Code::not_found, fmt::format("there is no store in {}", data_dir),
+                "name the data directory of a head: --data DIR; or its database: --store URL");
+  const auto db =
+      BILLOW_TRY(sqlite::Db::open(data_dir + "/billow.db", sqlite::Mode::read_only, 4096));
+  return check_chain(*db);
+}
 
 Result<CopyReport> backup_sqlite(const std::string& data_dir, const std::string& path) {
   if (!file_exists(data_dir + "/billow.db"))

@@ -19,7 +19,7 @@ constexpr std::size_t prune_chunk_records = 1'000;
 
 SqliteJournal::SqliteJournal(Parts parts)
     : QueuedJournal(
-          {parts.epoch, parts.last_seq, std::move(parts.hooks), parts.readers, idle_after}),
+          {parts.epoch, std::move(parts.last), std::move(parts.hooks), parts.readers, idle_after}),
       parts_(std::move(parts)),
       rows_(*parts_.db) {
   if (!parts_.ballast.held())

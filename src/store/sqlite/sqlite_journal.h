@@ -24,7 +24,7 @@ class SqliteJournal final : public QueuedJournal {
     Ballast ballast;
     Snapshots snapshots;
     Epoch epoch;
-    Seq last_seq;
+    JournalEnd last;
     JournalHooks hooks;
   };
   explicit SqliteJournal(Parts parts);

@@ -78,12 +78,12 @@ Result<std::unique_ptr<SqliteStore>> SqliteStore::open(SqliteStoreOptions option
   }
   const auto epoch =
       static_cast<Epoch>(BILLOW_TRY(db->scalar("SELECT value FROM meta WHERE key = 'epoch'")));
-  const auto last = static_cast<Seq>(BILLOW_TRY(db->scalar("SELECT max(seq) FROM events")));
+  auto last = BILLOW_TRY(journal_end(*db));
   JournalHooks hooks = std::move(options.hooks);
   auto store = std::make_unique<SqliteStoreImpl>(std::move(options), std::move(lock));
   store->journal_ = std::make_unique<SqliteJournal>(
       SqliteJournal::Parts{std::move(db), &store->readers_, std::move(ballast), Snapshots(dir),
-                           epoch, last, std::move(hooks)});
+                           epoch, std::move(last), std::move(hooks)});
   return store;
 }
 
