@@ -259,7 +259,7 @@ bool AgentLinks::closed(const AgentLinkPtr& link) {
     return false;
   links_.erase(found);
   strangers_.erase(link->node);
-  silent_since_[link->node] = clock_.steady();
+  silent_since_[link->node] = {link->heard, clock_.steady()};
   log_info("node {} disconnected", link->name);
   return true;
 }
@@ -340,12 +340,13 @@ void AgentLinks::watch_silence(const std::function<void(const AgentLinkPtr&)>& c
     if (links_.contains(id) || arriving_.contains(node.offer.name))
       continue;
     const auto [since, fresh] =
-        silent_since_.try_emplace(id, now);  // after a restart of the head, counted from then
-    const Duration silent = now - since->second;
+        silent_since_.try_emplace(id, now, now);  // after a restart of the head, counted from then
+    const Duration silent = now - since->second.heard;
+    constexpr Duration fence = limits::agent_self_fence + limits::fence_margin;
     if (node.reachable && silent > limits::agent_unreachable_after)
       commands.push_back(NodeSilent{id});
-    else if (!node.reachable && silent > limits::agent_unreachable_after +
-                                             limits::agent_self_fence + limits::fence_margin)
+    else if (!node.reachable && silent > limits::agent_unreachable_after + fence &&
+             now - since->second.cut > fence)
       commands.push_back(NodeFenced{id});
   }
   for (const Command& command : commands)

@@ -132,7 +132,12 @@ class AgentLinks {
       strangers_;  // run on a connected node but belong to another one
   std::unordered_map<NodeId, std::set<TaskId>> unsent_;  // placed by this head, start never sent
   std::unordered_map<TaskId, SteadyTime> marked_at_;     // when a task's mark was last journalled
-  std::unordered_map<NodeId, SteadyTime> silent_since_;  // nodes that are not connected
+  // Of nodes that are not connected: when they were last heard, and when their link was cut, until
+  // which they may have heard the head.
+  struct Silence {
+    SteadyTime heard, cut;
+  };
+  std::unordered_map<NodeId, Silence> silent_since_;
   // AgentLinks whose hello is decided and not durable yet, by node name. Their nodes are not
   // silent: to declare one unreachable after its hello was taken would leave it so for as long as
   // it stays connected.

@@ -10,7 +10,8 @@ namespace {
 
 struct HandClock final : Clock {
   WallTime wall() const override { return WallTime{1'800'000'000'000'000'000}; }
-  SteadyTime steady() const override { return SteadyTime{1'000'000'000}; }
+  SteadyTime steady() const override { return at; }
+  SteadyTime at{1'000'000'000};
 };
 
 struct FakeLink final : AgentLink {
@@ -103,6 +104,27 @@ TEST_F(AgentLinksTest, ALateHelloChangesNothing) {
   ASSERT_TRUE(agent->welcome());
   EXPECT_FALSE(hello("one", 199)->welcome());
   EXPECT_TRUE(agent->is_open);
+}
+
+TEST_F(AgentLinksTest, SilenceIsNoticedTenSecondsAfterTheLastFrame) {
+  const auto link = hello("one", 1);
+  ASSERT_TRUE(link->welcome());
+  link->heard = clock.at;
+  const auto look = [&] {
+    links.watch_silence([&](const AgentLinkPtr& cut) { links.closed(cut); });
+    (void)journal->flush(seconds(1));
+  };
+  const auto box = [&]() -> const Node& {
+    return *engine->state().node_by_name("box");
+  };
+  const SteadyTime heard = clock.at;
+  clock.at = heard + seconds(9);
+  look();
+  EXPECT_TRUE(box().reachable);
+  clock.at = heard + seconds(11);  // the link is cut, and the node is silent since it was heard
+  look();
+  EXPECT_FALSE(link->is_open);
+  EXPECT_FALSE(box().reachable);
 }
 
 }  // namespace

@@ -13,6 +13,9 @@
 namespace billow::control {
 namespace {
 
+// As the end of a task that never began: nothing is charged for it.
+constexpr WallTime before_any_lease{1};
+
 ExitStatus lost(std::string why) {
   return {.kind = ExitKind::lost, .code = 0, .signal = 0, .message = std::move(why)};
 }
@@ -138,12 +141,21 @@ Decision Decider::operator()(const AgentHello& c) {
     if (known != c.tasks.end())
       report_events(events, task, *known);
     else if (task.boot_id != c.offer.boot_id) {
-      events.push_back(end_task(state, task, lost("its node restarted"), {}, {}, context));
+      events.push_back(end_task(state, task, lost("its node restarted"), {},
+                                task.started_at ? WallTime{} : before_any_lease, context));
       // A process leaves a directory, which the hello would have listed: no directory, no process.
       get<TaskEnded>(events.back()).never_began = !task.started_at;
     } else if (task.started_at)
       events.push_back(end_task(state, task, lost("its node no longer knows it"), {}, {}, context));
-    // Placed but never seen: the start is sent again, which the task's directory makes safe.
+    else if (!node->reachable && state.jobs.at(task.job).tasks.size() == 1) {
+      // The start was lost with the connection. The job is placed anew, and nobody pays for the
+      // time in which it did not run.
+      events.push_back(end_task(state, task, lost("its start did not reach the node"), {},
+                                before_any_lease, context));
+      get<TaskEnded>(events.back()).never_began = true;
+    }
+    // Otherwise placed but never seen: the start is sent again, which the task's directory makes
+    // safe.
   }
   // Its own tasks are settled now; it takes no jobs until a hello without foreign tasks.
   if (stays_closed)
