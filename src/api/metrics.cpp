@@ -217,6 +217,7 @@ void add_endpoints(Exposition& out, const Call& call) {
     count("billow_endpoint_retried_total", "Requests retried on another replica.", f->retried);
     count("billow_endpoint_cold_starts_total", "Replicas started from zero (cold starts).",
           f->cold_starts);
+    count("billow_endpoint_left_out_total", "Sick replicas taken out of service.", f->left_out);
     count("billow_endpoint_wakes_total", "Replicas resumed from sleep.", f->wakes);
     count("billow_endpoint_tokens_in_total", "Prompt tokens, as reported in answers.",
           f->tokens_in);

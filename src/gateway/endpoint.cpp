@@ -12,8 +12,6 @@
 
 namespace billow::gateway {
 namespace {
-constexpr Duration check_delay_min = milliseconds(20);
-constexpr Duration check_delay_max = seconds(1);
 constexpr Duration crash_habit = seconds(10);  // two crashes within this time are a pattern
 // After this, replicas without a port are failed starts.
 constexpr std::uint32_t ports_lost_max = 5;
@@ -252,13 +250,6 @@ void LiveEndpoint::ask_who_has_port(LiveReplica& live, SteadyTime now) {
   say_(LookAtReplica{name_, live.row.job, live.look});
 }
 
-void LiveEndpoint::out_of_service(LiveReplica& live, SteadyTime now) {
-  live.healthy = false;
-  const Replica* r = router.find(live.row.job);
-  if (r && r->phase == Phase::ready)
-    router.set_phase(live.row.job, Phase::starting, now);
-}
-
 void LiveEndpoint::ready(LiveReplica& live, SteadyTime now) {
   if (live.waking) {
     live.waking = false;
@@ -272,60 +263,10 @@ void LiveEndpoint::ready(LiveReplica& live, SteadyTime now) {
   ports_lost_ = 0;
   totals.recovered_from = row_.failed_job;
   live.healthy = live.was_healthy = true;
+  live.failed_checks = live.timeouts = live.errors = 0;
+  live.sick_since = {};
+  live.check_at = now + check_every;
   router.set_phase(live.row.job, Phase::ready, now);
-}
-
-std::vector<ReplicaKey> LiveEndpoint::due_checks(SteadyTime now) {
-  std::vector<ReplicaKey> due;
-  for (auto& [key, live] : replicas_) {
-    if (live.healthy || live.checking || !live.upstream ||
-        live.row.task_state != TaskState::running || live.row.stopping)
-      continue;
-    if (now < live.check_at || !believed(live))
-      continue;
-    live.checking = true;
-    due.push_back(key);
-  }
-  return due;
-}
-
-void LiveEndpoint::checked(ReplicaKey key, bool healthy, SteadyTime now) {
-  const auto found = replicas_.find(key);
-  if (found == replicas_.end())
-    return;
-  LiveReplica& live = found->second;
-  live.checking = false;
-  // An answer counts only while the port is confirmed to be the replica's.
-  if (!healthy || !believed(live)) {
-    live.check_at = now + live.check_delay;
-    live.check_delay = std::min(live.check_delay * 3 / 2, check_delay_max);
-    return;
-  }
-  live.check_delay = check_delay_min;
-  // The answer is from before it fell asleep: it is healthy, but gets no requests until it wakes.
-  if (live.row.task_state == TaskState::suspending || live.row.task_state == TaskState::suspended ||
-      live.row.task_state == TaskState::resuming) {
-    live.healthy = live.was_healthy = true;
-    return;
-  }
-  const Replica* r = router.find(key);
-  if (r && r->phase == Phase::starting) {
-    const Duration took = now - live.first_seen;
-    scaler.came_up(took);
-    start_time.add(took);
-    ++totals.cold_starts;
-  }
-  ready(live, now);
-}
-
-void LiveEndpoint::unreachable(ReplicaKey key, SteadyTime now) {
-  const auto found = replicas_.find(key);
-  if (found == replicas_.end())
-    return;
-  found->second.check_at = now;
-  found->second.check_delay = check_delay_min;
-  out_of_service(found->second, now);
-  ask_who_has_port(found->second, now);
 }
 
 std::shared_ptr<Upstream> LiveEndpoint::upstream(ReplicaKey key) {

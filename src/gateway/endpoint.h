@@ -11,6 +11,8 @@
 //   when all of them are healthy. If one ends by itself or is not healthy in time, the revision has
 //   failed and the old one continues. A replica of a revision that no longer serves is stopped when
 //   its last request has ended.
+// - A replica that is sick (endpoint_health.cpp) gets no requests while others can serve, and is
+//   replaced if it stays sick.
 // - Failed starts are retried at growing intervals. While the last start has failed and no replica
 //   is awake or starting, callers get the reason.
 #pragma once
@@ -49,11 +51,18 @@ struct LiveReplica {
   bool told_to_stop = false;
   SteadyTime first_seen, check_at, asked_at;
   Duration check_delay = milliseconds(20);
-  bool waking = false;     // asked to wake; its time is measured
-  bool fell = false;       // called back before it was seen falling asleep
-  std::uint64_t look = 0;  // number of the last question about its port
+  std::uint32_t failed_checks = 0, timeouts = 0, errors = 0;  // in a row
+  SteadyTime sick_since;        // its checks have failed since then; 0: it is well
+  SteadyTime out_until;         // it gets no requests before then, healthy or not
+  std::uint32_t times_out = 0;  // how often it was left out
+  bool waking = false;          // asked to wake; its time is measured
+  bool fell = false;            // called back before it was seen falling asleep
+  std::uint64_t look = 0;       // number of the last question about its port
   SteadyTime look_asked;
 };
+
+enum class Check { good, bad, no_answer };
+enum class Answered { well, error, timed_out };
 
 class LiveEndpoint {
  public:
@@ -73,7 +82,9 @@ class LiveEndpoint {
   void steer(SteadyTime now);
   // Replicas whose health should be asked for now; the caller reports with `checked`.
   std::vector<ReplicaKey> due_checks(SteadyTime now);
-  void checked(ReplicaKey key, bool healthy, SteadyTime now);
+  void checked(ReplicaKey key, Check result, SteadyTime now);
+  // How a request to the replica ended, as far as that says something about the replica.
+  void answered(ReplicaKey key, Answered how, SteadyTime now);
   // The proxy could not connect to the replica, or lost it: it gets no requests until its agent has
   // confirmed its port and it is healthy again.
   void unreachable(ReplicaKey key, SteadyTime now);
@@ -103,6 +114,8 @@ class LiveEndpoint {
  private:
   // An order without effect is repeated after this time.
   static constexpr Duration move_patience = seconds(5);
+  static constexpr Duration check_delay_min = milliseconds(20);
+  static constexpr Duration check_every = seconds(5);  // of a healthy replica
   // A replica that was called back from sleep and still runs counts as awake after this.
   static constexpr Duration call_back_patience = seconds(1);
 
@@ -120,6 +133,11 @@ class LiveEndpoint {
   bool believed(const LiveReplica& live) const;
   void ask_who_has_port(LiveReplica& live, SteadyTime now);
   void out_of_service(LiveReplica& live, SteadyTime now);
+  void check_failed(LiveReplica& live, Check result, SteadyTime now);
+  // Takes a sick replica out of service if at least `stay_min` others can serve.
+  void leave_out(LiveReplica& live, const char* why, std::uint32_t stay_min, SteadyTime now);
+  void replace_sick(SteadyTime now);
+  std::uint32_t serving() const;  // replicas that get requests
   void move(ReplicaKey key, const char* what, const char* reason, SteadyTime now);
   void roll(SteadyTime now);
   void retire(SteadyTime now);

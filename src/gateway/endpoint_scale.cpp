@@ -150,6 +150,7 @@ void LiveEndpoint::steer(SteadyTime now) {
     return;
   forget_lost_starts(now);
   forget_lost_orders(now);
+  replace_sick(now);
   roll(now);
   retire(now);
   if (row_.serving == 0)
@@ -159,7 +160,9 @@ void LiveEndpoint::steer(SteadyTime now) {
     caps = {static_cast<std::uint32_t>(router.replicas().size()), row_.held_back};
   if (!row_.steered)
     caps = {0, "other regions serve it"};
-  for (const ScaleAction& action : scaler.decide(router, caps, now)) {
+  const std::vector<ScaleAction> actions = scaler.decide(router, caps, now);
+  router.spread_over(std::max(scaler.wanted(), 1u));
+  for (const ScaleAction& action : actions) {
     switch (action.kind) {
       case ScaleAction::Kind::start:
         if (now >= start_again_at_)

@@ -388,6 +388,11 @@ void Gateway::over(Front& front, End end) {
   } else {
     endpoint->router.finished(ticket.upstream->key, now);
     endpoint->scaler.served(now - ticket.given, now);
+    if (end == End::timed_out && ticket.status == 504)
+      endpoint->answered(ticket.upstream->key, Answered::timed_out, now);
+    else if (end == End::answered)
+      endpoint->answered(ticket.upstream->key,
+                         ticket.status >= 500 ? Answered::error : Answered::well, now);
   }
   if (ticket.first_byte.ns != 0) {
     endpoint->first_byte.add(ticket.first_byte - ticket.arrived);
@@ -490,10 +495,15 @@ void Gateway::free_capacity() {
   }
 }
 
+// A replica that refuses connections is not there; one that says nothing may be busy.
+Check check_result_of(const Error& error) {
+  return error.code == Code::timed_out ? Check::no_answer : Check::bad;
+}
+
 void Gateway::check_health(const std::shared_ptr<LiveEndpoint>& endpoint, ReplicaKey key) {
   const auto upstream = endpoint->upstream(key);
   if (!upstream)
-    return endpoint->checked(key, false, loop_.steady());
+    return endpoint->checked(key, Check::bad, loop_.steady());
   const std::string path = endpoint->policy().health;
   net::ClientRequest request;
   request.endpoint.address = net::parse_address(upstream->name).value_or(net::Address{});
@@ -509,7 +519,11 @@ void Gateway::check_health(const std::shared_ptr<LiveEndpoint>& endpoint, Replic
       return;
     const bool healthy =
         answer && (any ? answer->status != 503 : answer->status >= 200 && answer->status < 300);
-    live->checked(key, healthy, loop_.steady());
+    live->checked(key,
+                  healthy  ? Check::good
+                  : answer ? Check::bad
+                           : check_result_of(answer.error()),
+                  loop_.steady());
     if (!healthy)
       return;
     give_out(*live);

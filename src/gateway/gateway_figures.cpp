@@ -94,6 +94,8 @@ std::string Gateway::metrics() const {
          [](const LiveEndpoint& e) { return e.figures().sleeping; });
   family("cold_starts_total", "counter", "Replicas started from nothing.",
          [](const LiveEndpoint& e) { return e.totals.cold_starts; });
+  family("left_out_total", "counter", "Sick replicas taken out of service.",
+         [](const LiveEndpoint& e) { return e.totals.left_out; });
   family("wakes_total", "counter", "Replicas resumed from suspension.",
          [](const LiveEndpoint& e) { return e.totals.wakes; });
   family("wake_seconds_p50", "gauge", "Median time to resume a replica, in seconds.",

@@ -6,9 +6,13 @@ namespace billow::gateway {
 
 ReplicaKey Router::pick(ReplicaKey avoid) const {
   const Replica* best = nullptr;
+  std::uint32_t seen = 0;
   for (const auto& [key, r] : replicas_) {
     if (r.phase != Phase::ready || !r.current)
       continue;
+    // Beyond those that share the load, only if none of these is free.
+    if (++seen > spread_ && spread_ > 0 && options_.concurrency != 0 && best && best->key != avoid)
+      break;
     if (options_.concurrency != 0 && r.in_flight >= options_.concurrency)
       continue;
     if (!best) {
@@ -21,7 +25,8 @@ ReplicaKey Router::pick(ReplicaKey avoid) const {
       continue;
     }
     // Without a limit, packing would put everything on one replica, so the least busy is taken.
-    if (options_.concurrency == 0 ? r.in_flight < best->in_flight : r.in_flight > best->in_flight)
+    const bool even = options_.concurrency == 0 || spread_ > 0;
+    if (even ? r.in_flight < best->in_flight : r.in_flight > best->in_flight)
       best = &r;
   }
   return best ? best->key : 0;

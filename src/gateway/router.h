@@ -3,8 +3,9 @@
 // same class.
 //
 // Rules
-// - A request goes to the fullest replica that still has a free slot. Packed this way the others
-//   become idle and can sleep; spread evenly none ever would.
+// - A request goes to the least busy of the replicas that the load needs (`spread_over`, the oldest
+//   first); the others get requests only if all of these are full. So they become idle and can
+//   sleep; spread over all, none ever would.
 // - First come, first served: while a request is held, new ones are held behind it. A retried
 //   request keeps its place.
 // - The queue is bounded and every request in it has a deadline. Beyond the bound a request is
@@ -72,6 +73,8 @@ class Router {
   explicit Router(Options options) : options_(options) {}
   void configure(Options options) { options_ = options; }
   const Options& options() const { return options_; }
+  // How many replicas share the requests evenly. 0: each is filled before the next is used.
+  void spread_over(std::uint32_t replicas) { spread_ = replicas; }
 
   // A new request, or a retry (then `avoid` names the failed replica, and the first arrival
   // counts).
@@ -107,6 +110,7 @@ class Router {
   ReplicaKey pick(ReplicaKey avoid) const;  // zero: no free slot
 
   Options options_;
+  std::uint32_t spread_ = 0;
   std::map<ReplicaKey, Replica> replicas_;
   std::uint32_t lent_ = 0;
   std::map<RequestId, Held> held_;  // numbers rise with arrival, so this is the queue in order

@@ -419,6 +419,7 @@ void Gateways::add_up(const std::string& endpoint) {
     sum.retried += f.retried;
     sum.cold_starts += f.cold_starts;
     sum.wakes += f.wakes;
+    sum.left_out += f.left_out;
     sum.tokens_in += f.tokens_in;
     sum.tokens_out += f.tokens_out;
     sum.held += f.held;

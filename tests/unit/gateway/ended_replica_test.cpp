@@ -30,7 +30,7 @@ struct Stage {
     row.policy.timeout = minutes(10);
     t.endpoints = {row};
     show(1, frozen.bound.text());
-    gateway->find("app")->checked(1, true,
+    gateway->find("app")->checked(1, Check::good,
                                   app.loop.steady());  // somebody answered its health check
   }
   ~Stage() { gateway.reset(); }

@@ -39,7 +39,7 @@ TEST(Proxy, AnUnreachableReplicaKeepsNoRequest) {
                    .task_state = TaskState::running}};
   t.endpoints = {row};
   rig.gateway->take_table(t);
-  rig.gateway->find("lost")->checked(3, true,
+  rig.gateway->find("lost")->checked(3, Check::good,
                                      rig.app.loop.steady());  // healthy, as far as anybody knows
   auto c = rig.client();
   c.send("GET /f/lost/ HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -116,7 +116,7 @@ TEST(Proxy, ARequestToADeadReplicaGoesToAnother) {
                                   .job_state = JobState::running,
                                   .task_state = TaskState::running});
   rig.gateway->take_table(t);
-  two->checked(7, true, rig.app.loop.steady());  // it was healthy once
+  two->checked(7, Check::good, rig.app.loop.steady());  // it was healthy once
   closed->fd.reset();
   for (int i = 0; i < 3; ++i)
     two->router.replica(7, rig.app.loop.steady()).in_flight =

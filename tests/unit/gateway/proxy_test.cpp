@@ -290,7 +290,7 @@ struct BareTunnel {
                      .task_state = TaskState::running}};
     t.endpoints = {row};
     rig.gateway->take_table(t);
-    rig.gateway->find("bare")->checked(3, true, rig.app.loop.steady());
+    rig.gateway->find("bare")->checked(3, Check::good, rig.app.loop.steady());
     c.send(
         "GET /f/bare/ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: "
         "websocket\r\n\r\n");
