@@ -144,7 +144,7 @@ void Autoscaler::put_to_sleep(const Router& router,
   std::uint32_t awake = 0;
   std::vector<const Replica*> idle;
   for (const auto& [key, r] : router.replicas()) {
-    if (!r.current)
+    if (!r.current || r.stuck)
       continue;
     // A starting replica is not ready yet: no other goes to sleep in its favour.
     if (r.phase == Phase::ready || r.phase == Phase::resuming)
@@ -177,7 +177,7 @@ std::vector<ScaleAction> Autoscaler::decide(const Router& router,
   std::uint32_t awake = 0, starting = 0, on_demand = 0, all = 0;
   std::vector<const Replica*> sleepers;
   for (const auto& [key, r] : router.replicas()) {
-    if (!r.current || r.phase == Phase::leaving)
+    if (!r.current || r.stuck || r.phase == Phase::leaving)
       continue;
     ++all;
     if (!r.spot)

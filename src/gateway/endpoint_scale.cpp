@@ -11,6 +11,7 @@ namespace billow::gateway {
 namespace {
 
 constexpr Duration placeholder_life = seconds(10);  // after that a start counts as lost
+constexpr Duration stuck_after = seconds(2);        // asked to wake, and still asleep
 constexpr Duration look_patience = seconds(1);      // until an agent is asked about a port again
 
 }  // namespace
@@ -100,6 +101,10 @@ void LiveEndpoint::forget_lost_orders(SteadyTime now) {
     const Replica* r = router.find(key);
     if (!r || live.row.stopping)
       continue;
+    // Its memory is on GPUs that others use now. A fresh start elsewhere may be possible at once.
+    router.find(key)->stuck = r->phase == Phase::resuming &&
+                              live.row.job_state == JobState::suspended &&
+                              now - live.asked_at > stuck_after;
     if (!believed(live) && live.row.port_holder == PortHolder::task &&
         now - live.look_asked > look_patience)
       ask_who_has_port(live, now);

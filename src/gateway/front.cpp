@@ -303,7 +303,7 @@ void Front::give(const std::shared_ptr<Upstream>& upstream) {
                                body_complete_ ? "0\r\n\r\n" : ""});
   }
   buffer.clear();
-  deadline_ = ticket.given + ticket.timeout;
+  deadline_ = ticket.arrived + ticket.timeout;  // waiting and earlier tries included
   if (body_complete_)
     return;
   if (expects_continue_)

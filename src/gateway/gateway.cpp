@@ -388,7 +388,8 @@ void Gateway::over(Front& front, End end) {
   } else {
     endpoint->router.finished(ticket.upstream->key, now);
     endpoint->scaler.served(now - ticket.given, now);
-    if (end == End::timed_out && ticket.status == 504)
+    // A replica that got the request late is not to blame.
+    if (end == End::timed_out && ticket.status == 504 && now - ticket.given >= ticket.timeout / 2)
       endpoint->answered(ticket.upstream->key, Answered::timed_out, now);
     else if (end == End::answered)
       endpoint->answered(ticket.upstream->key,

@@ -41,6 +41,7 @@ struct Replica {
   Phase phase = Phase::starting;
   bool current = true;  // has the serving revision; others get no new requests
   bool spot = false;
+  bool stuck = false;  // asked to wake, and what it needs is in use: no help
   std::uint32_t in_flight = 0;
   SteadyTime since;       // of its phase
   SteadyTime idle_since;  // when its last request ended

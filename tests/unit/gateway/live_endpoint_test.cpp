@@ -564,6 +564,31 @@ TEST(LiveEndpoint, ErrorsOfAllReplicasDoNotCloseTheEndpoint) {
   EXPECT_EQ((s.phase(1) == Phase::ready) + (s.phase(2) == Phase::ready), 1);
 }
 
+TEST(LiveEndpoint, ASleeperWhoseGpuIsTakenDoesNotBlockAFreshStart) {
+  Stage s;
+  s.row.serving = 1;
+  s.row.policy.max = 1;
+  s.row.policy.idle = seconds(1);
+  s.row.policy.keep_suspended = minutes(10);
+  s.add(1, 1);
+  s.healthy(1);
+  s.row.replicas[0].job_state = JobState::suspended;
+  s.row.replicas[0].task_state = TaskState::suspended;
+  s.show();
+  s.said.clear();
+  EXPECT_EQ(s.endpoint.router.arrive(1, s.now, s.now + seconds(60)).verdict, Router::Verdict::held);
+  s.show();
+  ASSERT_EQ(s.all<MoveReplica>().size(), 1u);
+  EXPECT_EQ(s.all<MoveReplica>()[0].what, "resume");
+  s.row.replicas[0].resume_wanted = true;
+  s.now = s.now + seconds(1);
+  s.show();
+  EXPECT_TRUE(s.all<StartReplica>().empty()) << "it may wake any moment";
+  s.now = s.now + seconds(2);
+  s.show();
+  EXPECT_EQ(s.all<StartReplica>().size(), 1u);
+}
+
 TEST(Router, RequestsAreSpreadOverTheReplicasThatTheLoadNeeds) {
   const SteadyTime now{1};
   Router router({.concurrency = 2});
