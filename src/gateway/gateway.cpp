@@ -204,6 +204,8 @@ Status Gateway::load_table() {
 void Gateway::arrived(const std::shared_ptr<Front>& front) {
   front->ticket.id = ++last_request_;
   const std::string_view path = front->path();
+  if (path.starts_with("/v1/"))
+    return front_door(front);
   if (!path.starts_with(prefix))
     return own_page(front);
   const std::string_view name =
@@ -217,8 +219,14 @@ void Gateway::arrived(const std::shared_ptr<Front>& front) {
     return front->refuse(std::move(*answer));
   if (auto no = check_access(*front, *endpoint, secret_, peer_key_))
     return front->refuse(std::move(*no));
+  serve(front, endpoint, prefix.size() + name.size());
+}
+
+void Gateway::serve(const std::shared_ptr<Front>& front,
+                    const std::shared_ptr<LiveEndpoint>& endpoint,
+                    std::size_t prefix_bytes) {
   Ticket& ticket = front->ticket;
-  ticket.prefix_bytes = prefix.size() + name.size();
+  ticket.prefix_bytes = prefix_bytes;
   ticket.timeout = endpoint->policy().timeout;
   ticket.endpoint = endpoint;
   ticket.wants_usage = true;

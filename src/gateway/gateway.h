@@ -79,6 +79,13 @@ class Gateway final : public ProxyHost {
   Gateway(net::Loop& loop, Options options);
   Status prepare_certificate();
   void own_page(const std::shared_ptr<Front>& front);
+  // Requests to /v1/…, which name an endpoint as their model.
+  void front_door(const std::shared_ptr<Front>& front);
+  std::vector<std::string> models_for(Front& front) const;
+  // The caller may call the endpoint. The first bytes of the target are not shown to the replica.
+  void serve(const std::shared_ptr<Front>& front,
+             const std::shared_ptr<LiveEndpoint>& endpoint,
+             std::size_t prefix_bytes);
   void hold_or_give(const std::shared_ptr<Front>& front, LiveEndpoint& endpoint, ReplicaKey avoid);
   void give_out(LiveEndpoint& endpoint);
   bool pass_on(const std::shared_ptr<Front>& front, LiveEndpoint& endpoint, Duration waited);

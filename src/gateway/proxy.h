@@ -110,6 +110,8 @@ class Front final : public net::StreamOwner, public std::enable_shared_from_this
   void refuse(net::Response response);
   // Reads the request's body first, for answers by the gateway itself.
   void read_body(std::size_t bytes_max, std::function<void(std::string)> done);
+  // Gives back a body that was read, so that a replica gets the whole request.
+  void keep_body(std::string body) { kept_body_ = std::move(body); }
   void respond(net::Response response);
 
   // ---- for the back
