@@ -265,6 +265,7 @@ void LiveEndpoint::ready(LiveReplica& live, SteadyTime now) {
   live.healthy = live.was_healthy = true;
   live.failed_checks = live.timeouts = live.errors = 0;
   live.sick_since = {};
+  live.said_sick = false;
   live.check_at = now + check_every;
   router.set_phase(live.row.job, Phase::ready, now);
 }

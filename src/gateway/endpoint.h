@@ -55,6 +55,7 @@ struct LiveReplica {
   SteadyTime sick_since;        // its checks have failed since then; 0: it is well
   SteadyTime out_until;         // it gets no requests before then, healthy or not
   std::uint32_t times_out = 0;  // how often it was left out
+  bool said_sick = false;       // in the log
   bool waking = false;          // asked to wake; its time is measured
   bool fell = false;            // called back before it was seen falling asleep
   std::uint64_t look = 0;       // number of the last question about its port

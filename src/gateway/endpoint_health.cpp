@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "gateway/endpoint.h"
 
 namespace billow::gateway {
@@ -136,8 +137,9 @@ void LiveEndpoint::leave_out(LiveReplica& live,
     return;
   // Some must stay: a fault of all of them must not close the endpoint.
   if (r->current && serving() < stay_min + 1) {
-    log_warn("endpoint {}: replica {} {}, and no other can take its place", name_, live.row.job,
-             why);
+    if (!std::exchange(live.said_sick, true))
+      log_warn("endpoint {}: replica {} {}, and no other can take its place", name_, live.row.job,
+               why);
     return;
   }
   live.times_out = std::min(live.times_out + 1, left_out_factor_max);
