@@ -92,8 +92,8 @@ Result<std::unique_ptr<PgStore>> PgStore::open(PgStoreOptions options) {
   auto last = BILLOW_TRY(journal_end(*db));
   log_info("leading with epoch {} on {}", epoch, pg::shown(options.url));
   auto store = std::make_unique<PgStoreImpl>(options);
-  store->journal_ = BILLOW_TRY(
-      PgJournal::create({std::move(db), &store->readers_, epoch, std::move(last), std::move(options.hooks)}));
+  store->journal_ = BILLOW_TRY(PgJournal::create(
+      {std::move(db), &store->readers_, epoch, std::move(last), std::move(options.hooks)}));
   return store;
 }
 
