@@ -15,6 +15,7 @@ namespace {
 struct Offered {
   std::string key;
   const char* header = "";
+  bool by_browser = false;  // which sends it with the calls of every page
 };
 
 // A key comes as a bearer token (as OpenAI's clients send it), as X-Api-Key, or as the password of
@@ -29,7 +30,7 @@ Offered offered_key(const net::Headers& headers) {
   if (starts_with_nocase(authorization, "Basic ") &&
       base64_decode(trim(authorization.substr(6)), plain))
     if (const auto colon = plain.find(':'); colon != std::string::npos)
-      return {plain.substr(colon + 1), "Authorization"};
+      return {plain.substr(colon + 1), "Authorization", true};
   return {};
 }
 
@@ -67,20 +68,25 @@ bool may_call_locally(unsigned uid, const std::string& account) {
   return owner && owner->pw_uid == uid;
 }
 
-// A page of another site can make a browser on this machine call us; only origins that were named
-// may.
-std::optional<net::Response> check_local(const Front& front) {
+// A page of another site can make a browser call us; only origins that were named may, unless the
+// page knows a key.
+std::optional<net::Response> check_origin(const Front& front) {
   const auto& headers = front.head().headers;
   const auto host = headers.get("Host"), origin = headers.get("Origin");
-  if (!is_own_name(host))
-    return net::problem(421, fmt::format("this gateway is not called {}", host),
-                        "without a key, call it by its address, e.g. http://127.0.0.1",
-                        front.request_id());
   if (origin.empty() || !front.ticket.allow_origin.empty() ||
       (!host.empty() && origin.ends_with(std::string("://") + std::string(host))))
     return std::nullopt;
   return net::problem(403, fmt::format("calls from pages of {} are not allowed", origin),
                       "deploy the endpoint with --cors " + std::string(origin), front.request_id());
+}
+
+std::optional<net::Response> check_local(const Front& front) {
+  const auto host = front.head().headers.get("Host");
+  if (!is_own_name(host))
+    return net::problem(421, fmt::format("this gateway is not called {}", host),
+                        "without a key, call it by its address, e.g. http://127.0.0.1",
+                        front.request_id());
+  return check_origin(front);
 }
 
 }  // namespace
@@ -117,7 +123,7 @@ std::optional<net::Response> check_access(Front& front,
   const Offered offered = offered_key(headers);
   if (endpoint.key_fits(offered.key)) {
     front.ticket.strip_header = offered.header;
-    return std::nullopt;
+    return offered.by_browser ? check_origin(front) : std::nullopt;
   }
   if (access == EndpointAccess::local)
     if (const auto uid = front.local_user(); uid && may_call_locally(*uid, endpoint.row().account))

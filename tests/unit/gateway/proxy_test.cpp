@@ -444,6 +444,13 @@ TEST(Proxy, KeysAreAskedForAndNotPassedOn) {
     EXPECT_NE(answer.find("200 OK"), std::string::npos) << header;
     EXPECT_EQ(answer.find("the-key"), std::string::npos);
     EXPECT_EQ(answer.find("Authorization"), std::string::npos);
+    // A browser sends what was typed into its sign-in dialog with the calls of every page.
+    const auto page = rig.exchange(
+        "POST /f/app/headers HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n"
+        "Origin: https://evil.example\r\n" +
+        header + "\r\n\r\n");
+    EXPECT_EQ(page.substr(9, 3), header.find("Basic") == std::string::npos ? "200" : "403")
+        << header;
   }
 }
 
