@@ -1,14 +1,11 @@
 """The Kubernetes pool against a double of a cluster (tests/support/kube_double.py)."""
 import json
 import os
-import subprocess
-import sys
 import unittest
 
 from kube_double import KubeDouble
 from rig import BILLOW, Rig, poll
 
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
 COUNTER = r"""
 i=0
 [ -n "$BILLOW_CHECKPOINT" ] && i=$(cat "$BILLOW_CHECKPOINT/count")
@@ -349,44 +346,6 @@ class OnDouble(unittest.TestCase):
             done = self.rig.add_pool("x", "--option", option)
             self.assertNotEqual(done.code, 0, option)
             self.assertIn(word, done.errors)
-
-
-class Install(unittest.TestCase):
-    """What `billow install kubernetes` prints, and what is made of it."""
-
-    def printed(self, *options):
-        done = subprocess.run(
-            [BILLOW, "install", "kubernetes", *options], capture_output=True, text=True, check=False
-        )
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return done.stdout
-
-    def test_the_helm_chart_has_the_same_documents(self):
-        sys.path.insert(0, os.path.join(ROOT, "packaging/helm"))
-        import generate
-
-        folder = os.path.join(ROOT, "packaging/helm/billow/templates")
-        wanted = generate.templates(BILLOW)
-        self.assertEqual(sorted(os.listdir(folder)), sorted(wanted))
-        for name, text in wanted.items():
-            with open(os.path.join(folder, name), encoding="utf-8") as f:
-                self.assertEqual(f.read(), text, f"{name}: run packaging/helm/generate.py")
-
-    def test_the_documentation_has_the_rights_of_the_role(self):
-        with open(os.path.join(ROOT, "docs/kubernetes.md"), encoding="utf-8") as f:
-            self.assertIn(self.printed("--rights"), f.read())
-
-    def test_a_role_for_a_pool_alone_has_no_head(self):
-        text = self.printed("--pool-only", "--namespace", "team")
-        self.assertIn("kind: Role\n", text)
-        self.assertNotIn("StatefulSet", text)
-
-    def test_an_image_is_required_for_a_head(self):
-        done = subprocess.run(
-            [BILLOW, "install", "kubernetes"], capture_output=True, text=True, check=False
-        )
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("--image", done.stderr)
 
 
 if __name__ == "__main__":
