@@ -49,6 +49,9 @@ constexpr OptionSpec join_options[] = {
     {"in-allocation", 0, nullptr,
      "this node belongs to an allocation (Slurm): its tasks end with the allocation, and a signal "
      "moves them elsewhere"},
+    {"jobs-as-agent", 0, nullptr,
+     "run every job as this agent's user instead of its owner's account, for containers without "
+     "accounts; not for root"},
     {"cache-max", 0, "SIZE", "size limit of the cache of models and data (default 100G)"},
     {"reclaim-notices", 0, "CLOUD",
      "the provider may reclaim this machine: watch the notices of aws, gcp or azure (auto: "
@@ -343,6 +346,7 @@ Result<agent::NodeOptions> node_options(const Parsed& parsed,
   options.only_gpus = parsed.get("only-gpus");
   options.allow_mig_changes = parsed.has("allow-mig-changes");
   options.in_allocation = parsed.has("in-allocation");
+  options.jobs_as_agent = parsed.has("jobs-as-agent");
   BILLOW_TRY_VOID(read_kept_on_node(parsed, options));
   options.reclaim_notices = parsed.get("reclaim-notices");
   options.metadata_url = parsed.get("metadata-url");
@@ -351,6 +355,9 @@ Result<agent::NodeOptions> node_options(const Parsed& parsed,
 
 // Before the token is used: it works only once.
 Status check_options(const Parsed& parsed) {
+  if (parsed.has("jobs-as-agent") && ::geteuid() == 0)
+    return fail(Code::invalid, "--jobs-as-agent would run the jobs of all users as root",
+                "start the agent as an ordinary user");
   if (parsed.operands.size() > 1)
     return fail(Code::invalid, "join needs one head",
                 "for example: billow join https://head:7070 --token TOKEN");

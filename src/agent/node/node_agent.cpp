@@ -261,10 +261,13 @@ void NodeAgent::perform(const Effects& effects) {
     } else if constexpr (std::is_same_v<T, effect::EndSelf>) {
       loop_.stop();
     } else if constexpr (std::is_same_v<T, effect::StartTask>) {
-      if (const Status allowed = allowed_here(e.start); allowed)
-        tasks_->perform(e);
+      effect::StartTask start = e;
+      if (options_.jobs_as_agent)
+        start.start.unix_user.clear();
+      if (const Status allowed = allowed_here(start.start); allowed)
+        tasks_->perform(start);
       else
-        tasks_->refuse(e.start.task, allowed.error());
+        tasks_->refuse(start.start.task, allowed.error());
     } else {
       tasks_->perform(e);
     }
