@@ -1473,7 +1473,7 @@ _billow() {
         --images-max) return ;;
         --pull-patience) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--token --token-file --insecure --node-name --label --data --sim --only-gpus --allow-mig-changes --in-allocation --cache-max --reclaim-notices --metadata-url --files-max --images-max --pull-patience --allow-metadata --allow-namespaces --check --register-only --log-json --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--token --token-file --insecure --node-name --label --data --sim --only-gpus --allow-mig-changes --in-allocation --jobs-as-agent --cache-max --reclaim-notices --metadata-url --files-max --images-max --pull-patience --allow-metadata --allow-namespaces --check --register-only --log-json --help -h" -- "$cur")); return; fi
       return ;;
     "install kubernetes")
       case $prev in

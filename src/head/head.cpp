@@ -163,6 +163,10 @@ void Head::connect_agents() {
   agents_->on_start([this](wire::agent_v1::Start& start, bool confidential) {
     complete_start(start, confidential);
   });
+  agents_->on_offer([this](NodeOffer& offer) {
+    if (pools_)
+      pools_->complete(offer);
+  });
   agents_->on_heartbeat([this](NodeId node, const wire::agent_v1::Heartbeat& beat) {
     sampling_->look_at_health(node, beat);
   });

@@ -9,6 +9,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "pool/kinds.h"
+#include "pool/node_facts.h"
 
 namespace billow::head {
 namespace {
@@ -88,6 +89,23 @@ void Pools::heard(const Event& event) {
   }
   if (wanted)
     look_again_soon();
+}
+
+void Pools::complete(NodeOffer& offer) {
+  const auto machine = engine_().state().machines.find(offer.name.substr(0, offer.name.find('.')));
+  if (machine == engine_().state().machines.end())
+    return;
+  const auto running = running_.find(machine->second.pool);
+  if (running == running_.end() || !running->second)
+    return;
+  auto* const knows = dynamic_cast<pool::KnowsNodes*>(running->second->pool.get());
+  if (!knows)
+    return;
+  const pool::NodeFacts facts = knows->facts_of(offer.name);
+  if (!facts.address.empty())
+    offer.address = facts.address;
+  for (const auto& [key, value] : facts.labels)
+    offer.labels.try_emplace(key, value);
 }
 
 Pools::Running* Pools::running(PoolId id, const Pool& settings) {
@@ -193,15 +211,16 @@ void Pools::begin(PoolId id, const Pool& settings) {
   round->began = clock_.wall();
   if (round->wanted.empty())
     return run(id, round);
-  issue_tokens(id, pool::token_life(settings.kind), round);
+  issue_tokens(id, settings, round);
 }
 
 // Each machine gets a join token for one use, which is durable before the machine can use it. What
 // a job on the machine can read of its user data is worthless once the machine has joined.
-void Pools::issue_tokens(PoolId id, Duration life, const std::shared_ptr<Round>& round) {
+void Pools::issue_tokens(PoolId id, const Pool& settings, const std::shared_ptr<Round>& round) {
+  const Duration life = pool::token_life(settings.kind);
   round->tokens_left = round->wanted.size();
   for (pool::Order& order : round->wanted) {
-    if (order.machine.offer)
+    if (order.machine.offer || pool::fetches_program(settings.kind))
       if (const auto packed = program())
         order.program_sha256 = packed->sha256;
     const std::string secret = join_secret(order.machine);

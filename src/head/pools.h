@@ -38,6 +38,8 @@ class Pools {
   void heard(const Event& event);
   // A question to the provider, answered when its thread is free (pool_questions.cpp).
   void ask_provider(const std::string& pool, pool::Question question, Answer answer);
+  // Completes what a node says of itself by what its provider knows.
+  void complete(NodeOffer& offer);
   // What machines fetch from this head; null: it could not be read.
   std::shared_ptr<const pool::Program> program();
 
@@ -67,7 +69,7 @@ class Pools {
   bool answers(PoolId pool, const std::string& machine) const;
   Demand demand_of(PoolId id, const Pool& settings, const Running& running, Round& round);
   void begin(PoolId id, const Pool& settings);
-  void issue_tokens(PoolId id, Duration life, const std::shared_ptr<Round>& round);
+  void issue_tokens(PoolId id, const Pool& settings, const std::shared_ptr<Round>& round);
   void run(PoolId id, std::shared_ptr<Round> round);
   void finished(PoolId id, const Round& round);
   void report_refusals(const std::string& pool, const Round& round);

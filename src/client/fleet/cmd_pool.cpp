@@ -37,7 +37,8 @@ constexpr OptionSpec pool_options[] = {
     {"list", 0, "CMD", "command: prints the existing machines, one per line, name first"},
     {"delete", 0, "CMD", "command: deletes BILLOW_MACHINE"},
     {"gpu-type", 0, "TYPE", "kubernetes: GPU type; pods have as many GPUs as jobs need, at most 8"},
-    {"image", 0, "IMAGE", "kubernetes: container image of the pods, which contains billow"},
+    {"image", 0, "IMAGE",
+     "kubernetes: container image of the pods, with curl or python3 or billow in it"},
     {"context", 0, "NAME", "kubernetes: context of the kubeconfig (default: the current one)"},
     {"namespace", 0, "NAME", "kubernetes: namespace of the pods (default: that of the context)"},
     {"queue", 0, "NAME", "kubernetes: queue of Kueue, or of Volcano with --option queue-system"},
@@ -164,6 +165,26 @@ Result<Pool> read_pool(const Parsed& p) {
   return pool;
 }
 
+// A pool whose account lacks rights would fail at its first order, when nobody looks. It is removed
+// again, so that the same command can be repeated. A cluster that does not answer may do so later.
+Status check_rights(Client& client, const std::string& pool) {
+  const std::string path = "/v1/pools/" + net::percent_encode(pool);
+  const auto account = client.call(net::Method::post, path + "/check", "{}", {}, minutes(2));
+  if (!account) {
+    say(fmt::format("pool {} cannot be checked yet: {}", pool, account.error().message));
+    return {};
+  }
+  const auto& problems = (*account)["problems"].items();
+  for (const Json& problem : problems)
+    say(problem.str_or(""));
+  if (problems.empty())
+    return {};
+  BILLOW_TRY(client.del(path));
+  return fail(Code::forbidden,
+              fmt::format("the pool was not created: {} rights are missing", problems.size()),
+              "grant them and repeat the command");
+}
+
 int pool_add(const Parsed& p) {
   if (p.operands.size() != 2)
     return report_usage(
@@ -178,6 +199,9 @@ int pool_add(const Parsed& p) {
   auto answer = client->post("/v1/pools", wire::to_json_text(*pool));
   if (!answer)
     return report(answer.error());
+  if (pool->kind == "kubernetes")
+    if (const Status checked = check_rights(*client, pool->name); !checked)
+      return report(checked.error());
   if (p.has("json"))
     print_json(*answer);
   else
@@ -290,7 +314,7 @@ void add_pool_commands(CommandTable& table) {
                   "billow pool add command cloud --gpu 8xH100 --max 4 --price 23.92 "
                   "--create ./create.sh --list ./list.sh --delete ./delete.sh\n"
                   "billow pool add kubernetes k8s --gpu-type H100 --max 16 "
-                  "--image registry.example/billow:0.1",
+                  "--image nvcr.io/nvidia/pytorch:24.12-py3",
        .run = pool_add,
        .usage = "slurm|kubernetes|command NAME",
        .details = "slurm: each machine is an allocation of a partition; its agent offers exactly "
