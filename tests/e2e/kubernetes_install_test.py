@@ -3,6 +3,7 @@ what KEDA reads."""
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -142,12 +143,10 @@ class Install(unittest.TestCase):
 @unittest.skipIf(kube_real.missing(), kube_real.missing())
 class OnReal(unittest.TestCase):
     def setUp(self):
-        self.root = tempfile.mkdtemp(prefix="billow-k8s-")
-        self.cluster = kube_real.KubeReal(os.path.join(self.root, "cluster"), kubelet=False)
-
-    def tearDown(self):
-        self.cluster.close()
-        os.rmdir(self.root)
+        root = tempfile.mkdtemp(prefix="billow-k8s-")
+        self.addCleanup(shutil.rmtree, root, ignore_errors=True)
+        self.cluster = kube_real.KubeReal(os.path.join(root, "cluster"), kubelet=False)
+        self.addCleanup(self.cluster.close)
 
     def test_manifests_and_chart_pass_the_server(self):
         self.cluster.kubectl("apply", "-f", "-", stdin=json.dumps(POD_MONITOR_KIND))

@@ -2,6 +2,7 @@
 and, where its programs are installed, against a real one (tests/support/kube_real.py)."""
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 import time
@@ -275,7 +276,7 @@ class Cases:
         self.rig.empty()
 
     def test_a_pod_nobody_ordered_is_ended(self):
-        self.add_pool()
+        self.add_pool("k", idle="1m")
         self.assertEqual(self.rig.ok("run", "--gpus", 1, "--", "true", timeout=60).code, 0)
         labels = self.cluster.pod(self.only_pod())["metadata"]["labels"]
         self.cluster.stray("stray", {**labels, "billow/machine": "k-4711"})
@@ -455,13 +456,10 @@ class OnReal(Cases, unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.root = tempfile.mkdtemp(prefix="billow-k8s-")
-        cls.real = kube_real.KubeReal(os.path.join(cls.root, "cluster"))
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.real.close()
-        os.rmdir(cls.root)
+        root = tempfile.mkdtemp(prefix="billow-k8s-")
+        cls.addClassCleanup(shutil.rmtree, root, ignore_errors=True)
+        cls.real = kube_real.KubeReal(os.path.join(root, "cluster"))
+        cls.addClassCleanup(cls.real.close)
 
     def make_rig(self):
         return RealRig(self.real)

@@ -514,6 +514,8 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
     def restore(self):
         """After a test: everything as it was."""
         self.set_gpus(self.gpus)
+        # The namespace controller asks ever more seldom while pods are left: they go first.
+        self.kubectl("-n", self.namespace, "delete", "pods", "--all", "--now", "--wait=true")
         self.kubectl("delete", "namespace", self.namespace, "--ignore-not-found", "--wait=true")
         self.create_namespace()
         self.write_kubeconfig()
