@@ -31,6 +31,10 @@ def watch():
     os._exit(0)
 threading.Thread(target=watch, daemon=True).start()
 subprocess.run(["mount", "-t", "proc", "proc", "/proc"], check=True)
+# What containerd, its network plugins and the kubelet leave there goes with the namespaces.
+for place in ("/run/netns", "/run/containerd", "/var/log/containers"):
+    os.makedirs(place, exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "none", place], check=True)
 print("ready", flush=True)
 while True:
     try:
@@ -256,6 +260,17 @@ class KubeReal:
             "rules": [{"level": "Metadata"}],
         }
         self.write("audit.json", json.dumps(policy))
+        self.start_api()
+
+        def ready():
+            # On a busy machine one of its own time limits may end it while it starts.
+            if self.processes["apiserver"].poll() is not None:
+                self.start_api()
+            return "ok" in self.kubectl("get", "--raw", "/readyz", check=False)
+
+        poll(ready, "API ready", 240)
+
+    def start_api(self):
         self.spawn(
             "apiserver",
             *(find_program("kube-apiserver"), "--etcd-servers=http://127.0.0.1:2379"),
@@ -274,7 +289,6 @@ class KubeReal:
             *("--audit-policy-file", self.file("audit.json")),
             *("--audit-log-path", self.file("audit.log")),
         )
-        poll(lambda: "ok" in self.kubectl("get", "--raw", "/readyz", check=False), "API ready", 120)
 
     def api_away(self):
         self.end("apiserver")
@@ -394,7 +408,7 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
             *("--hostname-override", self.node, "--node-ip", BRIDGE),
             *("--cert-dir", self.file("kubelet-certs"), "--node-labels", labels),
         )
-        poll(lambda: self.node in self.kubectl("get", "nodes", check=False), "the node", 90)
+        poll(lambda: self.node in self.kubectl("get", "nodes", check=False), "the node", 240)
         self.set_gpus(self.gpus)
         ready = "jsonpath=\"{.status.conditions[?(@.type=='Ready')].status}\""
         poll(
