@@ -138,6 +138,7 @@ struct Applier {
   void operator()(const OfferRefused& e);
   void operator()(const PoolOffersSet& e);
   void operator()(const PoolRetried& e);
+  void operator()(const PoolStopped& e);
 
   // ---- money (apply_money.cpp)
   void operator()(const PriceSet& e);

@@ -1,4 +1,6 @@
 // Folding the events of money: settings, and every lease, mark and node into the books.
+#include <algorithm>
+
 #include "core/control/applier.h"
 #include "core/control/money.h"
 #include "core/ledger/meter.h"
@@ -112,7 +114,37 @@ struct Bookkeeper {
   void tell(const ledger::Fact& fact) { (void)state.money.books.apply(++next, fact); }
   Money& money() { return state.money; }
 
-  void operator()(const NodeJoined& e) { money().node_empty_since[e.node.id] = event.billed_at(); }
+  // A machine costs while it has no node, too: its account pays for the nodes that are not here.
+  void price_account(const Machine& machine) {
+    const auto pool = state.pools.find(machine.pool);
+    if (!machine.account || pool == state.pools.end())
+      return;
+    std::int64_t missing = machine.nodes;
+    for (NodeId node : machine.booked)
+      missing -= state.nodes.contains(node) ? 1 : 0;
+    const Rate price = machine.offer ? machine.offer->price : pool->second.price;
+    const Rate rate{price.nano_usd_per_s * std::max<std::int64_t>(0, missing)};
+    if (!money().books.knows(machine.account) || money().books.node_rate(machine.account) != rate)
+      tell(ledger::NodePriced{machine.account, event.billed_at(), rate, 0});
+  }
+  void price_account_of(NodeId node) {
+    for (const auto& [name, machine] : state.machines)
+      if (std::find(machine.booked.begin(), machine.booked.end(), node) != machine.booked.end())
+        price_account(machine);
+  }
+  void operator()(const MachineWanted& e) { price_account(e.machine); }
+  void operator()(const MachineGone& e) {
+    if (!e.account)
+      return;
+    if (e.bill && e.bill->correction.value != 0)
+      tell(ledger::NodeExtra{e.account, {event.billed_at().ns - 1}, e.bill->correction});
+    tell(ledger::NodeGone{e.account, event.billed_at()});
+  }
+  void operator()(const NodeJoined& e) {
+    money().node_empty_since[e.node.id] = event.billed_at();
+    if (e.node.pool)
+      price_account_of(e.node.id);
+  }
   void operator()(const NodePriceSet& e) {
     tell(ledger::NodePriced{e.node, event.billed_at(), e.rate, e.capacity_milli});
   }
@@ -120,6 +152,7 @@ struct Bookkeeper {
     tell(ledger::NodeGone{e.node, event.billed_at()});
     money().node_empty_since.erase(e.node);
     money().released.erase(e.node);
+    price_account_of(e.node);
   }
   // Time in which nothing can be shown to have run is not charged. What did run is charged when its
   // node reports it: then the same period gets its price back, and days posted meanwhile are

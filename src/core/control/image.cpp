@@ -48,12 +48,14 @@ struct PoolImage {
   std::uint64_t next_pool = 1, next_machine = 1;
   std::vector<Pool> pools;
   std::vector<Machine> machines;
+  std::vector<MachineBill> bills;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("next_pool", s.next_pool);
     v("next_machine", s.next_machine);
     v("pools", s.pools);
     v("machines", s.machines);
+    v("bills", s.bills);
   }
 };
 struct LearnedKind {
@@ -355,8 +357,11 @@ std::string image(const State& state) {
            state.environments.begin(), state.environments.end()))
     out.environments.push_back({digest, stored.env ? *stored.env : Environment{}, stored.uses});
   out.idempotency.assign(state.idempotency.begin(), state.idempotency.end());
-  out.pools = {state.next_pool, state.next_machine, values_of(state.pools),
-               values_of(state.machines)};
+  out.pools = {state.next_pool,
+               state.next_machine,
+               values_of(state.pools),
+               values_of(state.machines),
+               {state.machine_bills.begin(), state.machine_bills.end()}};
   out.usage = state.index.contents().usage;
   out.money = image_of(state.money);
   out.reservations = values_of(state.reservations);
@@ -396,6 +401,7 @@ Result<State> restore(std::string_view text) {
   state.next_reservation = in.next_reservation;
   state.next_pool = in.pools.next_pool;
   state.next_machine = in.pools.next_machine;
+  state.machine_bills.assign(in.pools.bills.begin(), in.pools.bills.end());
   state.durations.restore(std::move(in.durations), in.durations_learned);
   state.idempotency.assign(in.idempotency.begin(), in.idempotency.end());
   rebuild_derived(state, in.usage, placed);

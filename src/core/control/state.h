@@ -107,6 +107,7 @@ struct State {
   std::map<ScheduleId, Schedule> schedules;
   std::map<PoolId, Pool> pools;
   std::map<std::string, Machine> machines;  // by name
+  std::deque<MachineBill> machine_bills;    // of machines that have ended, oldest first
   std::map<ReservationId, Reservation> reservations;
   Durations durations;  // how long earlier jobs ran
   std::map<std::string, Endpoint> endpoints;
@@ -161,6 +162,7 @@ Status check_invariants(const State& state);
 // memory, and that node offers less memory to others.
 sched::JobRequest request_of(const State& state, const Job& job);
 sched::NodeShape shape_of(const State& state, const Node& node);
+sched::Place place_of(const sched::LabelMap& labels);
 // The state of a live task by its job's orders, once its node answers again.
 TaskState state_by_orders(const Job& job, const Task& task);
 // The pool that the node came from, or the value of its label `pool`.

@@ -500,6 +500,7 @@ struct EventKinds : Kinds<HeadStarted,
                           OfferRefused,
                           PoolOffersSet,
                           PoolRetried,
+                          PoolStopped,
                           DefaultProjectSet> {};
 using EventBody = OneOf<EventKinds>;
 

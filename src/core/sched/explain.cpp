@@ -246,6 +246,23 @@ Status fits_its_reservation(const Impl& index, const PlacementClass& c, const Jo
 
 }  // namespace
 
+std::vector<bool> could_run(const SchedIndex& index,
+                            const JobRequest& job,
+                            const std::vector<NodeShape>& nodes) {
+  const PlacementClass c = class_of(index.impl(), job);
+  std::vector<bool> out;
+  for (const NodeShape& shape : nodes) {
+    NodeState node;
+    node.shape = shape;
+    node.gpus.resize(shape.gpus.size());
+    for (std::size_t i = 0; i < shape.gpus.size(); ++i)
+      node.ranked.push_back(static_cast<std::uint8_t>(i));
+    out.push_back(allowed_place(c, shape) && allowed_by_id(c, shape.id) &&
+                  fit_empty(c, node).has_value());
+  }
+  return out;
+}
+
 Status feasible(const SchedIndex& wrapped, const JobRequest& job) {
   const Impl& index = wrapped.impl();
   const Resources& r = job.resources;

@@ -167,9 +167,11 @@ inline constexpr std::string_view taken_away = "taken away: ";
 // A node's credentials, and the join tokens for its machine, are revoked when it is removed.
 void revoke_credentials(const State& state, std::string_view node, Events& events);
 // Whether machines of this pool could run the job.
-bool could_run(const JobSpec& spec, const Pool& pool);
+bool could_run(const State& state, const Job& job, const Pool& pool);
 // Whether some pool could bring machines for the job.
-bool some_pool_could_run(const State& state, const JobSpec& spec);
+bool some_pool_could_run(const State& state, const Job& job);
+// The array that the job belongs to, or the job: what machines are ordered for. Zero: it has ended.
+JobId kind_of_job(const State& state, JobId job);
 // Whether a node of this name belongs to the machine.
 bool node_of_machine(std::string_view node, const Machine& machine);
 
