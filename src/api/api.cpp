@@ -31,7 +31,27 @@ void health(CallPtr call) {
   call->reply(200, Json::object({{"ok", true}}));
 }
 
+// Whether the node's machine was given back. It may still run because its provider does not end it.
+bool is_given_back(const control::State& state, TokenId credential) {
+  const auto token = state.tokens.find(credential);
+  if (token == state.tokens.end())
+    return false;
+  for (const auto& [name, machine] : state.machines)
+    if (machine.state == MachineState::releasing && machine.pool == token->second.pool &&
+        (token->second.node == name || token->second.node.starts_with(name + ".")))
+      return true;
+  return false;
+}
+
 void agent(CallPtr call) {
+  // `billow join --check`: a machine to which this is said for some minutes ends itself.
+  if (call->request().headers.get("Upgrade").empty() &&
+      is_given_back(call->host.state(), call->principal.token)) {
+    net::Response gone;
+    gone.status = 410;
+    gone.body = "{\"error\":\"this machine was given back\"}\n";
+    return call->exchange->respond(std::move(gone));
+  }
   auto socket =
       call->exchange->upgrade_websocket({.subprotocol = "",
                                          .message_bytes_max = limits::agent_frame_bytes_max,
@@ -186,6 +206,8 @@ const Route machine_routes[] = {
     {{Method::get, "/v1/pools/{name}/offers", Need::look}, fleet::offers},
     {{Method::post, "/v1/pools/{name}/offers", Need::admin}, fleet::refresh_offers},
     {{Method::post, "/v1/pools/{name}/check", Need::admin}, fleet::check_pool},
+    {{Method::post, "/v1/pools/{name}/retry", Need::admin}, fleet::retry_pool},
+    {{Method::get, "/v1/providers", Need::look}, fleet::providers},
     {{Method::get, "/v1/pools/{name}/strays", Need::oversee}, fleet::strays},
     {{Method::del, "/v1/pools/{name}/strays", Need::admin}, fleet::end_strays},
     {{Method::get, "/v1/program", Need::join}, fleet::program},

@@ -252,6 +252,8 @@ void remove_pool(CallPtr call);
 void offers(CallPtr call);
 void refresh_offers(CallPtr call);
 void check_pool(CallPtr call);
+void retry_pool(CallPtr call);
+void providers(CallPtr call);
 void strays(CallPtr call);
 void end_strays(CallPtr call);
 void program(CallPtr call);

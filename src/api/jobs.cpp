@@ -8,6 +8,7 @@
 #include "api/rerun.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "core/control/decide/quote.h"
 #include "core/control/fabric.h"
 #include "core/wire/codec.h"
 #include "view/job_document.h"
@@ -76,6 +77,18 @@ void with_finished(CallPtr call,
     call->fail(queued.error());
 }
 
+// What the job would rent; null: nothing.
+Json rents_document(const Host& host, const JobSpec& spec, ProjectId project) {
+  const auto quote = control::rent_quote(host.state(), spec, project, host.now());
+  if (!quote)
+    return {};
+  return Json::object({{"pool", quote->pool},
+                       {"text", quote->text},
+                       {"usd_per_h", static_cast<double>(quote->per_hour.value) / 1e9},
+                       {"ask", quote->per_hour > quote->ask_above_h || quote->per_hour.value == 0},
+                       {"old_price", quote->old_price}});
+}
+
 Json submitted_document(const Host& host,
                         const std::vector<Event>& events,
                         const std::string& key) {
@@ -107,6 +120,9 @@ Json submitted_document(const Host& host,
       document.set("warnings", std::move(warnings));
     }
     document.set("reason", job->reason);
+    if (job->state == JobState::queued)
+      if (Json rents = rents_document(host, *job->spec, job->project); !rents.is_null())
+        document.set("rents", std::move(rents));
     // An explanation walks the whole queue; behind a long one the submitter should not wait for it.
     const std::size_t queued = host.state().index.queued_count();
     if (queued <= reason_queue_max)
@@ -139,6 +155,11 @@ void submit(CallPtr call) {
   command.project = std::move(*project);
   if (const Status files = files::may_use(*call, command.env, command.project); !files)
     return call->fail(files.error());
+  if (call->request().has_param("quote")) {
+    const Project* of = call->host.state().project_by_name(command.project);
+    return call->reply(200, Json::object({{"rents", rents_document(call->host, command.spec,
+                                                                   of ? of->id : ProjectId{})}}));
+  }
   const std::string key = call->principal.name + ":" + command.idempotency_key;
   with_finished(
       call, command.spec.after, [call, command, key](std::map<JobId, JobState> finished) mutable {

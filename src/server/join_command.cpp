@@ -225,7 +225,7 @@ Result<Joined> join_head(const Parsed& parsed,
 }
 
 // Whether the head knows the credential that is kept here.
-enum class Known { yes, no, unanswered };
+enum class Known { yes, no, given_back, unanswered };
 
 Known ask_head(const Joined& joined, const std::string& dir) {
   const net::NodeCredential credential(dir + "/credential");
@@ -244,7 +244,9 @@ Known ask_head(const Joined& joined, const std::string& dir) {
                                       .body = "",
                                       .timeout = seconds(10)});
     if (answer)
-      return answer->status == 401 ? Known::no : Known::yes;
+      return answer->status == 401   ? Known::no
+             : answer->status == 410 ? Known::given_back
+                                     : Known::yes;
   }
   return Known::unanswered;
 }
@@ -265,6 +267,9 @@ int check_known(const std::string& dir) {
     case Known::no:
       return report({Code::unauthorized,
                      fmt::format("{} no longer knows {}", joined->head, joined->node), ""});
+    case Known::given_back:
+      return report({Code::unauthorized,
+                     fmt::format("{} has given {} back", joined->head, joined->node), ""});
     case Known::unanswered:
       return report({Code::unavailable, fmt::format("{} does not answer", joined->head), ""});
   }

@@ -16,6 +16,7 @@
 #include "client/frame/terminal.h"
 #include "client/jobs/attachment.h"
 #include "client/jobs/rank_output.h"
+#include "client/jobs/renting.h"
 #include "client/request/environments.h"
 #include "client/request/job_names.h"
 #include "client/request/job_request.h"
@@ -30,10 +31,14 @@ constexpr OptionSpec session_options[] = {
     {"tty", 't', nullptr, "give the job a terminal; detach with Ctrl-P Ctrl-Q"},
     {"no-stdin", 0, nullptr, "do not forward stdin"},
     {"quiet", 'q', nullptr, "print no messages from Billow"},
+    {"yes", 'y', nullptr, "rent machines without asking on the terminal"},
 };
 constexpr OptionSpec shell_session_options[] = {
-    {"quiet", 'q', nullptr, "print no messages from Billow"}};
+    {"quiet", 'q', nullptr, "print no messages from Billow"},
+    {"yes", 'y', nullptr, "rent machines without asking on the terminal"},
+};
 constexpr OptionSpec submit_options[] = {
+    {"yes", 'y', nullptr, "rent machines without asking on the terminal"},
     {"quiet", 'q', nullptr, "print only the job number"},
     {"lines", 0, "FILE",
      "submit one job per line of this file (- for stdin), each a shell command; the jobs share a "
@@ -160,6 +165,9 @@ Result<Json> ask_for_job(const Parsed& parsed,
     (void)client.find_again();
     job = client.post("/v1/jobs", body, {{"Idempotency-Key", key}});
   }
+  if (job && !parsed.has("quiet"))
+    if (const Json& rents = (*job)["rents"]; !rents.is_null())
+      say(rent_line(rents));
   // What will slow it down, said before it runs.
   if (job && !parsed.has("quiet"))
     for (const Json& warning : (*job)["warnings"].items())
@@ -169,6 +177,7 @@ Result<Json> ask_for_job(const Parsed& parsed,
 
 Result<Json> submit(const Parsed& parsed, Client& client, JobRequest& request) {
   const Environment env = BILLOW_TRY(prepare(parsed, client, request));
+  BILLOW_TRY_VOID(may_rent(parsed, client, submit_body(request, env)));
   return ask_for_job(parsed, client, request, env);
 }
 

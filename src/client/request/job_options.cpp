@@ -144,6 +144,12 @@ Status max_price(const Given& g) {
   g.spec.place.max_price = *price;
   return {};
 }
+// The head reads the label as seconds since 1970.
+Status done_by(const Given& g) {
+  const WallTime by = BILLOW_TRY(time_to_come(g.value, system_clock().wall()));
+  g.spec.labels.insert_or_assign("by", std::to_string(by.ns / 1'000'000'000));
+  return {};
+}
 Status fabrics(const Given& g) {
   BILLOW_TRY_VOID(set_names(g.spec.place.fabrics, g));
   for (std::string& fabric : g.spec.place.fabrics)
@@ -294,6 +300,11 @@ constexpr JobOption job_option_table[] = {
       "rent no machine that costs more per GPU and hour, e.g. 3.00 or 3.00/gpu-h"},
      "PlaceWish.max_price_nano_usd_per_gpu_h",
      max_price},
+    {{"by", 0, "TIME",
+      "when the job should have ended, e.g. 18:00 or 4h: spot machines are rented only as long as "
+      "there is time to start again"},
+     "JobSpec.labels",
+     done_by},
     {{"fabric", 0, "A,B", "use only nodes with this network: infiniband, roce, efa, tcp"},
      "PlaceWish.fabrics",
      fabrics},
