@@ -15,6 +15,7 @@
 #include "core/wire/codec.h"
 #include "core/wire/copy.h"
 #include "core/wire/gpu_metrics.h"
+#include "core/wire/node_labels.h"
 #include "process/spawn.h"
 
 namespace billow::agent {
@@ -63,8 +64,11 @@ ContentSource NodeAgent::content_source() const {
 }
 
 NodeOffer NodeAgent::offer() const {
-  return make_offer(options_, inventory_,
-                    fabric_ ? fabric_->labels() : std::map<std::string, std::string>{});
+  NodeOffer out = make_offer(options_, inventory_,
+                             fabric_ ? fabric_->labels() : std::map<std::string, std::string>{});
+  if (!tasks_->limits_memory())
+    out.labels[wire::memory_limits_label] = "none";
+  return out;
 }
 
 // The head gets the new offer with the hello of the next connection.

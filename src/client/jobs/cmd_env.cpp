@@ -196,6 +196,10 @@ int cmd_env_rm(const Parsed& parsed) {
   return 0;
 }
 
+constexpr OptionSpec rerun_options[] = {
+    {"from-scratch", 0, nullptr, "do not start from the job's newest checkpoint"},
+};
+
 int cmd_rerun(const Parsed& parsed) {
   if (parsed.operands.size() != 1)
     return report_usage({Code::invalid, "rerun needs a job", "see `billow ps -a`"});
@@ -207,14 +211,20 @@ int cmd_rerun(const Parsed& parsed) {
   const auto before = job_of(*client, parsed.operands[0], NameUse::look);
   if (!before)
     return report(before.error());
-  auto job = client->post(path_of_job(*before, "rerun"), "{}");
+  auto job = client->post(path_of_job(*before, "rerun"),
+                          parsed.has("from-scratch") ? R"({"from_scratch":true})" : "{}");
   if (!job)
     return report(job.error());
   if (parsed.has("json"))
     print_json(*job);
   else
-    print(fmt::format("job {} runs job {} again; watch it with `billow attach {}`\n",
-                      (*job)["id"].uint_or(0), *before, (*job)["id"].uint_or(0)));
+    print(fmt::format("job {} runs job {} again{}; watch it with `billow attach {}`\n",
+                      (*job)["id"].uint_or(0), *before,
+                      (*job)["from_checkpoint"].str_or("").empty()
+                          ? ""
+                          : fmt::format(" from its checkpoint {}",
+                                        printable((*job)["from_checkpoint"].str_or(""))),
+                      (*job)["id"].uint_or(0)));
   return 0;
 }
 
@@ -275,6 +285,10 @@ void add_environment_commands(CommandTable& table) {
        .example = "billow rerun 12",
        .run = cmd_rerun,
        .usage = "JOB",
+       .details =
+           "A job that wrote checkpoints starts from the newest one (BILLOW_CHECKPOINT), also "
+           "if it failed or was stopped.",
+       .options = {rerun_options},
        .operands = Operands::some,
        .completes = Completes::job,
        .group = "jobs"});

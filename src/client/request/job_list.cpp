@@ -269,6 +269,10 @@ void describe_tasks(Facts& facts, const Json& job) {
 
 // Where the job stands: suspension and checkpoints.
 void describe_progress(Facts& facts, const Json& job, WallTime now) {
+  if (const auto note = job["memory_note"].str_or(""); !note.empty())
+    facts.add("memory limit", std::string(note));
+  if (const auto from = job["from_checkpoint"].str_or(""); !from.empty())
+    facts.add("starts from", fmt::format("checkpoint {}", from));
   if (const Json& c = job["checkpoint"]; c.is_object()) {
     std::string text = fmt::format("every {}", format_duration(seconds(c["every_s"].int_or(0))));
     if (const auto path = c["path"].str_or(""); path.empty())

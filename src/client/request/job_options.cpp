@@ -209,10 +209,19 @@ Status time_sliced(const Given& g) {
   return {};
 }
 Status checkpoint_signal(const Given& g) {
-  const auto signal = parse_signal(g.value);
+  const auto colon = g.value.find(':');
+  const auto signal = parse_signal(g.value.substr(0, colon));
   if (!signal)
     return in_option(signal.error(), g.name, g.value);
   g.spec.checkpoint_signal = *signal;
+  const std::string_view to =
+      colon == std::string_view::npos ? "main" : std::string_view(g.value).substr(colon + 1);
+  if (to != "main" && to != "group" && to != "all")
+    return fail(
+        Code::invalid,
+        fmt::format("--checkpoint-signal {}: the signal goes to main, group or all", g.value),
+        "for example --checkpoint-signal USR1:group");
+  g.request.env.named.push_back(fmt::format("BILLOW_CHECKPOINT_TO={}", to));
   return {};
 }
 
@@ -478,7 +487,10 @@ constexpr JobOption job_option_table[] = {
       "shell command that writes a checkpoint to $BILLOW_CHECKPOINT_DIR"},
      "JobSpec.checkpoint_cmd",
      text<&JobSpec::checkpoint_cmd>},
-    {{"checkpoint-signal", 0, "SIG", "signal that makes the job write a checkpoint, e.g. USR1"},
+    {{"checkpoint-signal", 0, "SIG[:TO]",
+      "signal that makes the job write a checkpoint, e.g. USR1; TO is main (default: the main "
+      "process, or behind a wrapper the nearest that handles it), group or all; only processes "
+      "that handle the signal get it"},
      "JobSpec.checkpoint_signal",
      checkpoint_signal},
     {{"checkpoint-dir", 0, "DIR", "directory for checkpoints, visible on every node", false,
