@@ -69,8 +69,9 @@ class Host {
   virtual bool send(NodeId node,
                     const wire::agent_v1::ToAgent& message,
                     std::string_view blob = {}) = 0;
-  // One answer to one LogRead (the subscription's number is set by the host). An unreachable node
-  // is answered for at once, with an error.
+  // One answer to one LogRead (the subscription's number is set by the host), from the task's node
+  // or from the copy that the head has kept. An unreachable node without a copy is answered for at
+  // once, with an error.
   using OnChunk = std::function<void(const wire::agent_v1::LogChunk&, std::string_view frames)>;
   virtual std::unique_ptr<net::Subscription> read_log(NodeId node,
                                                       wire::agent_v1::LogRead request,

@@ -44,6 +44,7 @@ Head::~Head() {
   timers_.clear();
   workers_.reset();
   pools_.reset();
+  logs_.reset();
   if (sampling_)
     sampling_->save_all();
   fabric_.reset();
@@ -123,15 +124,19 @@ Status Head::restore_engine() {
   notifier_ = BILLOW_TRY(
       Notifier::create(loop_, {notify_key_, options_.notify_command, options_.webhook_hosts,
                                [this]() -> Engine& { return *engine_; }, &journal(), &clock_}));
-  engine_ = BILLOW_TRY(
-      Engine::restore({.journal = &journal(),
-                       .clock = &clock_,
-                       .deliver = [this](const control::Effect& e) { agents_->deliver(e); },
-                       .observe =
-                           [this](const control::State& state, const Event& event) {
-                             return observe(state, event);
-                           }},
-                      ledger::PriceBook::market()));
+  engine_ =
+      BILLOW_TRY(Engine::restore({.journal = &journal(),
+                                  .clock = &clock_,
+                                  .deliver =
+                                      [this](const control::Effect& e) {
+                                        if (!logs_ || !logs_->holds(e))
+                                          agents_->deliver(e);
+                                      },
+                                  .observe =
+                                      [this](const control::State& state, const Event& event) {
+                                        return observe(state, event);
+                                      }},
+                                 ledger::PriceBook::market()));
   keeper_.begin(state());
   warn_of_lost_secrets();
   return {};
@@ -140,6 +145,9 @@ Status Head::restore_engine() {
 std::function<void()> Head::observe(const control::State& state, const Event& event) {
   if (pools_)
     pools_->heard(event);
+  if (logs_)
+    if (auto log = logs_->heard(state, event))
+      return log;
   if (auto secret = keeper_.heard(event))
     return secret;
   auto notice = notice_of(state, event);
@@ -205,6 +213,14 @@ Status Head::open_files() {
                                             return *needed_files_.lock();
                                           }}));
   look_at_needed_files();
+  logs_ = BILLOW_TRY(KeptLogs::open({.directory = files_dir() + "/logs",
+                                     .project_bytes_max = options_.project_logs_bytes_max,
+                                     .loop = &loop_,
+                                     .clock = &clock_,
+                                     .agents = agents_.get(),
+                                     .engine = [this]() -> Engine& {
+                                       return *engine_;
+                                     }}));
   return make_directories(outputs_dir(), 0700);
 }
 
@@ -294,8 +310,9 @@ Status Head::prepare_pools() {
                      owner ? owner->id : UserId{},
                      own_tls_.authority_pem,
                      executable_dir(),
-                     [this](const Pool& pool) {
-                       return keeper_.credential_of(pool);
+                     [this](const Pool& pool) { return keeper_.credential_of(pool); },
+                     [this](NodeId node) {
+                       return logs_->taking_from(node);
                      }});
   return {};
 }
@@ -315,6 +332,7 @@ void Head::start_timers() {
   every(milliseconds(200), [this] { engine_->execute(Tick{}, {"head", ""}, {}); });
   every(seconds(1), [this] { agents_->watch_silence(); });
   every(seconds(1), [this] { save_snapshot(); });
+  every(seconds(1), [this] { logs_->look(); });
   every(milliseconds(100), [this] { pools_->look(); });
   every(limits::history_job_step, [this] { sampling_->tick(); });
   every(limits::money_tick, [this] { engine_->execute(MoneyTick{}, {"head", ""}, {}); });

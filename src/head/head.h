@@ -25,6 +25,7 @@
 #include "head/fabric_check.h"
 #include "head/gateways.h"
 #include "head/head_store.h"
+#include "head/logs/kept_logs.h"
 #include "head/local_processes.h"
 #include "head/notifier.h"
 #include "head/options.h"
@@ -69,6 +70,7 @@ class Head {
   SecretKeeper& secrets() { return keeper_; }
   const SecretKeeper& secrets() const { return keeper_; }
   FabricCheck& fabric() const { return *fabric_; }
+  KeptLogs& logs() const { return *logs_; }
   const Sampling& sampling() const { return *sampling_; }
   const History& history() const { return *history_; }
   files::Store& files() const { return *files_; }
@@ -135,6 +137,7 @@ class Head {
   std::unique_ptr<Gateways> gateways_;
   Sync<files::Store::Needed> needed_files_;
   std::unique_ptr<FabricCheck> fabric_;
+  std::unique_ptr<KeptLogs> logs_;
   std::unique_ptr<files::Store> files_;
   std::unique_ptr<Notifier> notifier_;
   std::unique_ptr<net::HttpServer> server_;

@@ -121,12 +121,13 @@ bool Pools::may_answer(const Node& node, PoolId pool, const std::string& machine
          is_node_of(node.offer.name, machine);
 }
 
-// Whether tasks still run on a machine that is being released; the engine would cut them short.
+// Whether tasks still run on a machine that is being released, or their logs are still to be taken;
+// the engine would cut them short.
 bool Pools::still_busy(PoolId pool, const std::string& machine) const {
   const control::State& state = engine_().state();
-  return std::ranges::any_of(state.tasks_on, [&](const auto& on) {
-    const auto node = state.nodes.find(on.first);
-    return node != state.nodes.end() && may_answer(node->second, pool, machine);
+  return std::ranges::any_of(state.nodes, [&](const auto& node) {
+    return (state.tasks_on.contains(node.first) || options_.needed(node.first)) &&
+           may_answer(node.second, pool, machine);
   });
 }
 

@@ -28,6 +28,7 @@ class Pools {
     std::string authority;                  // its certificate, PEM
     std::string program_dir;                // where this program and its companions are
     std::function<Result<std::string>(const Pool&)> credential;  // the pool's API key, in clear
+    std::function<bool(NodeId)> needed;  // something is still to be fetched from the node
   };
   using Answer = std::function<void(Result<Json>)>;
   Pools(net::Loop& loop, const Clock& clock, std::function<Engine&()> engine, Options options);

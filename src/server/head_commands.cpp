@@ -15,6 +15,7 @@
 #include "client/frame/console.h"
 #include "client/frame/local_heads.h"
 #include "client/frame/server_commands.h"
+#include "client/frame/values.h"
 #include "gpu/sim/spec.h"
 #include "head/local_agent.h"
 #include "head/options.h"
@@ -77,6 +78,7 @@ constexpr OptionSpec up_options[] = {
      "directory for uploaded files (default: files/ in the data directory); a standby head needs "
      "the same one",
      false, Completes::directory},
+    {"project-logs", 0, "SIZE", "job logs to keep per project (default 10G); the newest stay"},
     {"backup-dir", 0, "DIR",
      "back up the store into this directory regularly; see `billow store restore`", false,
      Completes::directory},
@@ -169,18 +171,16 @@ head::HeadOptions head_options_of(const Parsed& parsed) {
 }
 
 Status set_directories(const Parsed& parsed, head::HeadOptions& options) {
+  for (const char* name : {"files-dir", "backup-dir"})
+    if (const std::string path = parsed.get(name); !path.empty() && path.front() != '/')
+      return fail(Code::invalid, fmt::format("--{} {} is not an absolute path", name, path),
+                  "start it with /");
   options.files_dir = parsed.get("files-dir");
-  if (!options.files_dir.empty() && options.files_dir.front() != '/')
-    return fail(Code::invalid,
-                fmt::format("--files-dir {} is not an absolute path", options.files_dir),
-                "start it with /");
+  if (parsed.has("project-logs"))
+    options.project_logs_bytes_max = BILLOW_TRY(bytes_with_unit(parsed.get("project-logs")));
   options.backup_dir = parsed.get("backup-dir");
   if (options.backup_dir.empty() && (parsed.has("backup-every") || parsed.has("backup-keep")))
     return fail(Code::invalid, "--backup-dir is missing", "add --backup-dir DIR");
-  if (!options.backup_dir.empty() && options.backup_dir.front() != '/')
-    return fail(Code::invalid,
-                fmt::format("--backup-dir {} is not an absolute path", options.backup_dir),
-                "start it with /");
   if (parsed.has("backup-every")) {
     const auto every = parse_duration(parsed.get("backup-every"));
     if (!every || *every < seconds(1))

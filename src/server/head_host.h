@@ -49,7 +49,7 @@ class HeadHost final : public api::Host {
   std::unique_ptr<net::Subscription> read_log(NodeId node,
                                               wire::agent_v1::LogRead request,
                                               OnChunk fn) override {
-    return head_.agents().read_log(node, std::move(request), std::move(fn));
+    return head_.logs().read(node, std::move(request), std::move(fn));
   }
   std::unique_ptr<net::Subscription> watch_input(
       TaskId task, std::function<void(const wire::agent_v1::InputTaken&)> fn) override {
