@@ -249,6 +249,8 @@ Status Tasks::specify(Starting& s, SteadyTime paid_until) {
   if (start.pty)
     spec.terminal = TerminalSize{start.rows, start.cols};
   spec.stdin_open = start.use_stdin;
+  if (const auto output = start.env.find(wire::output_variable); output != start.env.end())
+    spec.one_stream = output->second == wire::output_merged;
   spec.time_limit = start.time_limit;
   spec.paid_until = paid_until;
   // A fenced task must end soon after its fence: the head relies on it.

@@ -22,6 +22,7 @@
 #include "client/request/job_script.h"
 #include "client/request/sync.h"
 #include "core/wire/codec.h"
+#include "core/wire/log_record.h"
 
 namespace billow::client {
 namespace {
@@ -167,8 +168,22 @@ Result<Json> ask_for_job(const Parsed& parsed,
   return job;
 }
 
-Result<Json> submit(const Parsed& parsed, Client& client, JobRequest& request) {
-  const Environment env = BILLOW_TRY(prepare(parsed, client, request));
+// Whether what this program shows on stdout and stderr goes to one place: a terminal, a file.
+bool outputs_are_one() {
+  struct stat out {
+  }, err{};
+  return ::fstat(STDOUT_FILENO, &out) == 0 && ::fstat(STDERR_FILENO, &err) == 0 &&
+         out.st_dev == err.st_dev && out.st_ino == err.st_ino;
+}
+
+// With `one_stream` the job's stdout and stderr come in the order written, and cannot be told
+// apart.
+Result<Json> submit(const Parsed& parsed, Client& client, JobRequest& request, bool one_stream) {
+  Environment env = BILLOW_TRY(prepare(parsed, client, request));
+  if (one_stream)
+    env[wire::output_variable] = wire::output_merged;
+  else
+    env.erase(wire::output_variable);  // of a job that submits another
   return ask_for_job(parsed, client, request, env);
 }
 
@@ -250,7 +265,7 @@ int run_with(const Parsed& parsed, JobRequest request, bool tty) {
   auto client = connect(parsed, true);
   if (!client)
     return report(client.error());
-  auto job = submit(parsed, *client, request);
+  auto job = submit(parsed, *client, request, !tty && outputs_are_one());
   if (!job)
     return report(job.error());
   AttachOptions options{.job = fmt::format("{}", (*job)["id"].uint_or(0)),
@@ -429,7 +444,7 @@ int cmd_submit(const Parsed& parsed) {
   auto client = connect(parsed, true);
   if (!client)
     return report(client.error());
-  auto job = submit(parsed, *client, *request);
+  auto job = submit(parsed, *client, *request, true);
   if (!job)
     return report(job.error());
   if (parsed.has("json")) {
