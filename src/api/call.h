@@ -183,6 +183,9 @@ void cancel(CallPtr call);
 // Parts of the dashboard that the browser loads when a page needs them.
 namespace dashboard {
 void asset(CallPtr call);
+void docs(CallPtr call);
+void docs_file(CallPtr call);
+void docs_image(CallPtr call);
 }  // namespace dashboard
 namespace quotas {
 void list(CallPtr call);

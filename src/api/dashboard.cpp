@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "api/call.h"
+#include "docs/pages.h"
 
 std::string_view billow_embedded_assets();
 
@@ -45,6 +46,39 @@ void asset(CallPtr call) {
                   {"Cache-Control", "public, max-age=31536000, immutable"}};
   file.body = std::string(found->second.content);
   call->exchange->respond(std::move(file));
+}
+
+namespace {
+void reply_with_docs(const CallPtr& call, const std::string& name) {
+  const billow::docs::File* found = billow::docs::find_file(name);
+  if (!found)
+    return call->fail({Code::not_found, fmt::format("the documentation has no page \"{}\"", name),
+                       "begin at /docs"});
+  net::Response file;
+  file.headers = {{"Content-Type", found->type},
+                  {"X-Content-Type-Options", "nosniff"},
+                  {"Cache-Control", "no-cache"},
+                  {"Referrer-Policy", "no-referrer"},
+                  {"Content-Security-Policy",
+                   "default-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; "
+                   "frame-ancestors 'none'"}};
+  file.body = std::string(found->content);
+  call->exchange->respond(std::move(file));
+}
+}  // namespace
+
+// The links of the pages are relative to /docs/.
+void docs(CallPtr call) {
+  net::Response moved;
+  moved.status = 302;
+  moved.headers = {{"Location", "/docs/"}};
+  call->exchange->respond(std::move(moved));
+}
+void docs_file(CallPtr call) {
+  reply_with_docs(call, call->parts.empty() ? "index.html" : call->parts.front());
+}
+void docs_image(CallPtr call) {
+  reply_with_docs(call, "images/" + call->parts.front());
 }
 
 }  // namespace billow::api::dashboard
