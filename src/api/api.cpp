@@ -91,6 +91,7 @@ const Route people_routes[] = {
     {{Method::post, "/v1/session", Need::nothing, Adds::work}, session::create},
     {{Method::del, "/v1/session", Need::look}, session::end},
     {{Method::post, "/v1/session/codes", Need::full}, session::code},
+    {{Method::post, "/v1/session/account", Need::nothing, Adds::work}, people::sign_in_by_account},
     {{Method::get, "/v1/projects", Need::look}, admin::projects},
     {{Method::post, "/v1/projects", Need::admin, Adds::work}, admin::add_project},
     {{Method::put, "/v1/projects/{project}", Need::admin}, admin::set_project},
@@ -266,6 +267,7 @@ struct Api::Impl {
   SignInCodes codes;
   std::optional<net::Turns> turns;  // from the first request on: the loop comes after the API
   DeniedCalls denied;
+  AccountTokens accounts;
   NodeSignatures signatures;
 
   // A request is looked at before its body comes, and answered once: only then is a node's
@@ -314,7 +316,7 @@ struct Api::Impl {
     if (!turns)
       turns.emplace(host.loop());
     auto call = std::make_shared<Call>(
-        Call{host, exchange, {}, Need::nothing, {}, &codes, &*turns, {}, &denied});
+        Call{host, exchange, {}, Need::nothing, {}, &codes, &*turns, {}, &denied, &accounts});
     bool path_known = false;
     const Route* route = find(request, call->parts, path_known);
     if (!route && path_known)

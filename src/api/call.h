@@ -25,6 +25,7 @@ struct Call {
   net::Turns* turns = nullptr;                // for work that would hold the loop for long
   std::shared_ptr<Result<Json>> parsed = {};  // the body, if a worker has parsed it
   DeniedCalls* denied = nullptr;
+  AccountTokens* accounts = nullptr;
 
   const net::Request& request() const { return exchange->request(); }
   // An admin of the installation, with a full token.
@@ -233,6 +234,7 @@ void create_token(CallPtr call);
 void create_token_for(CallPtr call);
 void revoke_token(CallPtr call);
 void set_default_project(CallPtr call);
+void sign_in_by_account(CallPtr call);
 }  // namespace people
 namespace secrets {
 void list(CallPtr call);

@@ -123,6 +123,10 @@ class Host {
   virtual const gateway::EndpointFigures* endpoint_figures(const std::string& name) const = 0;
   virtual std::vector<std::string> gateway_addresses() const = 0;
 
+  // The account of this machine with that number, if it may use this head without a token. An error
+  // says why not: the head is not for all users of its machine, or the machine's policy refuses it.
+  virtual void local_account(unsigned uid, std::function<void(Result<std::string>)> done) = 0;
+
   // ---- the head itself
   virtual net::ServerFigures server_figures() const = 0;
   // The certificate of the head's own authority and its fingerprint; empty if it has none (plain

@@ -211,6 +211,106 @@ void change(const CallPtr& call, SetUser command) {
   });
 }
 
+// The user that an account of this machine is. None: there is nobody yet, so one may be made. Root
+// is the user who started the head; nobody else becomes that user, or one whose jobs run as root.
+Result<const User*> user_of_account(const control::State& state,
+                                    unsigned uid,
+                                    const std::string& account) {
+  const auto refused = [&](std::string why, std::string hint) {
+    return fail(Code::forbidden, fmt::format("account {}: {}", account, why), std::move(hint));
+  };
+  const User* found = nullptr;
+  const User* known = nullptr;
+  for (const auto& [id, user] : state.users) {
+    if (user.unix_name == account) {
+      if (user.state != UserState::active) {
+        known = &user;
+        continue;
+      }
+      if (found)
+        return refused("several Billow users run jobs as this account",
+                       "log in with your own token: billow login");
+      found = &user;
+    } else if (user.name == account) {
+      known = &user;
+    }
+  }
+  if (found && uid != 0 && (found->starts_heads || control::runs_as_root(*found)))
+    return refused("this Billow user cannot sign in by account", "log in with a token");
+  if (!found && known && known->state != UserState::active)
+    return refused(fmt::format("user {} is {}", known->name, enum_name(known->state)),
+                   "ask an admin: billow user set NAME --enable");
+  if (!found && (known || uid == 0))
+    return refused(fmt::format("the Billow user {} runs jobs as another account", account),
+                   "ask an admin for a token: billow token create first --user NAME");
+  return found;
+}
+
+void reply_with_account_token(const CallPtr& call,
+                              const User& user,
+                              const AccountTokens::Given& given) {
+  call->reply(201, Json::object({{"token", given.secret},
+                                 {"user", user.name},
+                                 {"expires_at", format_utc(given.until)}}));
+}
+
+void give_account_token(const CallPtr& call, UserId id) {
+  const control::State& state = call->host.state();
+  const User& user = state.users.at(id);
+  if (const auto* given = call->accounts->usable(state, id, call->host.now()))
+    return reply_with_account_token(call, user, *given);
+  const std::string secret = "bw_" + random_token(30);
+  CreateToken command{.name = "this-machine",
+                      .hash = sha256_hex(secret),
+                      .user = user.name,
+                      .project = {},
+                      .life = AccountTokens::life,
+                      .node = {},
+                      .made_by = user.name,
+                      .parent = {}};
+  call->host.execute(
+      std::move(command), {"user:" + user.name, call->request().request_id},
+      [call, id, secret](Result<std::vector<Event>> events) {
+        if (!events)
+          return call->fail(events.error());
+        for (const Event& event : *events)
+          if (const auto* made = get_if<TokenCreated>(&event.body))
+            call->accounts->keep(id, {made->token.id, secret, made->token.expires_at});
+        const auto* given = call->accounts->usable(call->host.state(), id, call->host.now());
+        const auto user = call->host.state().users.find(id);
+        if (!given || user == call->host.state().users.end())
+          return call->fail({Code::unavailable, "the sign-in was revoked", ""});
+        reply_with_account_token(call, user->second, *given);
+      });
+}
+
+// A new user is a member of the project that every head begins with, if it still exists.
+void join_first_project(const CallPtr& call, const std::string& name) {
+  constexpr const char* first = "default";
+  const auto done = [call, name](const Result<std::vector<Event>>&) {
+    if (const User* user = call->host.state().user_by_name(name))
+      return give_account_token(call, user->id);
+    call->fail({Code::unavailable, fmt::format("user {} was removed meanwhile", name), ""});
+  };
+  call->host.execute(SetMember{first, name, Role::member}, {"head", call->request().request_id},
+                     done);
+}
+
+void sign_in_account(const CallPtr& call, unsigned uid, const std::string& account) {
+  const auto user = user_of_account(call->host.state(), uid, account);
+  if (!user)
+    return call->fail(user.error());
+  if (*user)
+    return give_account_token(call, (*user)->id);
+  call->host.execute(AddUser{account, account, Role::member, {}},
+                     {"head", call->request().request_id},
+                     [call, account](const Result<std::vector<Event>>& events) {
+                       if (!events)
+                         return call->fail(events.error());
+                       join_first_project(call, account);
+                     });
+}
+
 }  // namespace
 
 void users(CallPtr call) {
@@ -351,6 +451,26 @@ void revoke_token(CallPtr call) {
   call->execute(RevokeToken{found->first}, 200, [](const std::vector<Event>& events) {
     return Json::object({{"ok", true}, {"tokens_revoked", events.size()}});
   });
+}
+
+// The kernel says which account a program on the other end of a Unix socket has; nothing that the
+// program sends counts.
+void sign_in_by_account(CallPtr call) {
+  constexpr std::string_view local_peer = "unix:uid=";
+  const std::string& peer = call->request().peer;
+  const auto uid = peer.starts_with(local_peer)
+                       ? parse_int(peer.substr(local_peer.size()), 0, UINT32_MAX)
+                       : Result<std::int64_t>(fail(Code::invalid, "no account"));
+  if (!uid)
+    return call->fail({Code::forbidden,
+                       "only programs on the head's machine can sign in by their account",
+                       "log in with a token: billow login"});
+  call->host.local_account(static_cast<unsigned>(*uid),
+                           [call, uid = static_cast<unsigned>(*uid)](Result<std::string> account) {
+                             if (!account)
+                               return call->fail(account.error());
+                             sign_in_account(call, uid, *account);
+                           });
 }
 
 }  // namespace billow::api::people

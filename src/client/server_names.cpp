@@ -24,6 +24,7 @@ std::vector<std::string> server_command_names() {
           "rsh",
           "stage",
           "box",
+          "nvidia-smi",
           "install kubernetes"};
 }
 

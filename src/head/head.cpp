@@ -31,6 +31,22 @@ std::string new_token() {
   return "bw_" + random_token(30);
 }
 
+// The directory of the system's socket: others may pass, and nobody else may put a socket there.
+Status open_to_machine(const std::string& socket) {
+  const std::string directory = socket.substr(0, socket.rfind('/'));
+  BILLOW_TRY_VOID(make_directories(directory, 0755));
+  struct stat info {};
+  if (::stat(directory.c_str(), &info) != 0)
+    return fail_errno(directory, errno);
+  if (info.st_uid != ::geteuid() || (info.st_mode & 022) != 0)
+    return fail(Code::forbidden,
+                fmt::format("{} belongs to another user, or others can write it", directory),
+                "remove it, and start the head again");
+  if (::chmod(directory.c_str(), 0755) != 0)
+    return fail_errno(directory, errno);
+  return {};
+}
+
 }  // namespace
 
 Head::Head(HeadOptions options)
@@ -57,6 +73,8 @@ Head::~Head() {
     ::unlink(path("head.json").c_str());
     ::unlink(socket_path().c_str());
     ::unlink(gateway_socket(options_.data_dir).c_str());
+    if (!options_.system_socket.empty())
+      ::unlink(options_.system_socket.c_str());
   }
   if (pointed_)
     ::unlink(options_.pointer.c_str());
@@ -251,8 +269,12 @@ Status Head::listen(Service service) {
   net::HttpServer::Options server;
   server.tls = server_tls_;
   server.listen = options_.listen;
-  const std::vector<std::string> sockets = {"unix:" + socket_path(),
-                                            "unix:" + gateway_socket(options_.data_dir)};
+  std::vector<std::string> sockets = {"unix:" + socket_path(),
+                                      "unix:" + gateway_socket(options_.data_dir)};
+  if (!options_.system_socket.empty()) {
+    BILLOW_TRY_VOID(open_to_machine(options_.system_socket));
+    sockets.push_back("unix:" + options_.system_socket);
+  }
   server.listen.insert(server.listen.begin(), sockets.begin(), sockets.end());
   server.body_policy = std::move(service.body_policy);
   server.identify = std::move(service.identify);
@@ -271,6 +293,9 @@ Status Head::listen(Service service) {
   // Its directory can be entered by the gateway alone.
   if (::chmod(gateway_socket(options_.data_dir).c_str(), 0666) != 0)
     return fail_errno(gateway_socket(options_.data_dir), errno);
+  // Everybody on this machine may connect here; who they are, the kernel says (SO_PEERCRED).
+  if (!options_.system_socket.empty() && ::chmod(options_.system_socket.c_str(), 0666) != 0)
+    return fail_errno(options_.system_socket, errno);
   for (const std::string& address : server_->bound_addresses())
     if (!address.starts_with("unix:"))
       addresses_.push_back((server_tls_.cert_path.empty() ? "http://" : "https://") +

@@ -74,6 +74,8 @@ class Head {
   files::Store& files() const { return *files_; }
   std::string outputs_dir() const { return files_dir() + "/outputs"; }
   const OwnTls& own_tls() const { return own_tls_; }
+  // Whether users of this machine may sign in by their account.
+  bool serves_machine() const { return !options_.system_socket.empty(); }
 
   // An error while new work is refused: the disk is full, or the head is shutting down.
   Status accepting_work() const;

@@ -15,6 +15,9 @@ struct HeadOptions {
   std::string pointer;
   std::vector<std::string> listen = {"127.0.0.1:7070"};
   bool listen_any_port_if_taken = false;
+  // For all users of this machine (`billow up --system`): a socket at which they sign in by their
+  // account; empty: none.
+  std::string system_socket;
   int ready_fd = -1;  // gets "ok" when the head is ready, or the reason why not; then it is closed
 
   // This machine as a node.

@@ -21,6 +21,7 @@
 #include "process/spawn.h"
 #include "server/kept_on_node.h"
 #include "server/run_head.h"
+#include "server/up_checks.h"
 #include "store/store_copy.h"
 
 namespace billow::client {
@@ -58,6 +59,9 @@ constexpr OptionSpec up_options[] = {
     {"webhook-host", 0, "HOST",
      "allow webhooks to this host although it is on this machine or a private network (repeatable)",
      true},
+    {"system", 0, nullptr,
+     "serve all users of this machine: they sign in by their account at /run/billow/head.sock "
+     "(needs root)"},
     {"no-agent", 0, nullptr, "run no jobs on this machine"},
     {"tls", 0, nullptr, "use https also on loopback addresses (other addresses always use it)"},
     {"tls-cert", 0, "FILE", "your own certificate with its chain (PEM; default: self-signed)",
@@ -231,53 +235,6 @@ bool within(const std::function<bool()>& condition, Duration patience) {
   return true;
 }
 
-// A second head of this user on this machine. Without --data it was hardly meant: one is running.
-// With it, it is somebody's wish; but two that give out the same GPUs must not come about
-// unnoticed. Returns the exit code where this is the end of it.
-std::optional<int> beside_another_head(const Parsed& parsed, const head::HeadOptions& options) {
-  if (head_lives_in(options.data_dir))
-    return std::nullopt;
-  for (const LocalHead& other : running_heads()) {
-    const std::string place = fmt::format(
-        "{}data in {}", other.address.empty() ? "" : other.address + ", ", other.data_dir);
-    if (!data_is_named(parsed.get("data"))) {
-      if (parsed.has("background")) {
-        print(fmt::format("billow is already running: {}\n", place));
-        return 0;
-      }
-      return report({Code::conflict,
-                     fmt::format("one of your heads already runs on this machine: {}", place),
-                     fmt::format("stop it with `{}`, or start a second one in its own directory: "
-                                 "billow up --data DIR",
-                                 down_command(other.data_dir))});
-    }
-    if (other.machine_gpus && options.local_agent && options.sim.empty())
-      say(
-          fmt::format("note: another of your heads runs on this machine ({}); both use its GPUs "
-                      "without knowing of each other's jobs",
-                      place));
-  }
-  return std::nullopt;
-}
-
-// Somebody else's head has the port that is tried first. They may be many people's GPUs.
-void tell_of_head_on_usual_port(const std::string& where) {
-  constexpr const char* usual = "http://127.0.0.1:7070";
-  if (where == usual)
-    return;
-  const auto endpoint = net::parse_endpoint(usual);
-  if (!endpoint)
-    return;
-  net::BlockingClient http({.endpoint = *endpoint, .connect_timeout = seconds(1)});
-  const auto answer = http.request({.target = "/healthz", .timeout = seconds(2)});
-  if (!answer || answer->status != 200 || trim(answer->body) != R"({"ok":true})")
-    return;
-  say(
-      fmt::format("note: another head answers at {}; both use this machine's GPUs. To use that one "
-                  "instead: `billow down`, then `billow login {}`",
-                  usual, usual));
-}
-
 // The head as a process that is nobody's child. Returns what it says when it is ready, or why it
 // ended.
 Result<std::string> start_head_apart(head::HeadOptions options, const Parsed& parsed) {
@@ -379,8 +336,12 @@ int cmd_up(const Parsed& parsed) {
     options.sim =
         sim_spec_text(*spec);  // a file's name would mean another file in another directory
   }
+  if (const Status ok = set_system(parsed, options); !ok)
+    return report_usage(ok.error());
   if (const auto ended = beside_another_head(parsed, options))
     return *ended;
+  if (const Status free = check_gpus_are_free(options); !free)
+    return report(free.error());
   if (parsed.has("background"))
     return up_in_background(std::move(options), parsed);
   configure_log({.level = parsed.has("verbose") ? LogLevel::debug : LogLevel::info,

@@ -4,6 +4,7 @@
 
 #include "api/host.h"
 #include "head/head.h"
+#include "server/local_accounts.h"
 
 namespace billow::server {
 
@@ -72,6 +73,17 @@ class HeadHost final : public api::Host {
   void check_fabric(const std::vector<NodeId>& nodes,
                     std::function<void(Result<Json>)> done) override {
     head_.fabric().start(nodes, std::move(done));
+  }
+
+  void local_account(unsigned uid, std::function<void(Result<std::string>)> done) override {
+    if (!head_.serves_machine())
+      return done(fail(Code::forbidden, "this head does not sign in the users of its machine",
+                       "log in with a token, or let root start it with `billow up --system`"));
+    const Status queued = head_.workers().submit(
+        [uid] { return account_with_access(uid); },
+        [done](Result<std::string> account) { done(std::move(account)); });
+    if (!queued)
+      done(pass(queued.error()));
   }
 
   // ---- providers of machines

@@ -57,6 +57,9 @@ CommandTable client_commands();
 // whole program, in client_only/.
 CommandTable all_commands();
 bool can_start_head();
+// Whether a head on this machine would have GPUs, real or simulated. An error says what to do
+// without.
+Status machine_has_gpus();
 // The name of the server's command these words begin with, whether this program has it or not;
 // empty where they are none.
 std::string server_command(const std::vector<std::string>& words);

@@ -48,6 +48,11 @@ int report_usage(const Error& error) {
 ConnectOptions connect_options(const Parsed& parsed, bool may_start) {
   return {parsed.get("head"), parsed.get("data"), may_start};
 }
+Result<Client> connect_for_job(const Parsed& parsed, bool needs_gpus) {
+  ConnectOptions options = connect_options(parsed, true);
+  options.needs_gpus = needs_gpus;
+  return Client::create(std::move(options));
+}
 Result<Client> connect(const Parsed& parsed, bool may_start) {
   return Client::create(connect_options(parsed, may_start));
 }

@@ -247,7 +247,7 @@ int run_with(const Parsed& parsed, JobRequest request, bool tty) {
   }
   if (auto done = complete(request); !done)
     return report_usage(done.error());
-  auto client = connect(parsed, true);
+  auto client = connect_for_job(parsed, request.spec.resources.gpus > 0);
   if (!client)
     return report(client.error());
   auto job = submit(parsed, *client, request);
@@ -322,7 +322,7 @@ std::string schedule_body(const JobRequest& request, const Environment& env) {
 int add_schedule(const Parsed& parsed, JobRequest& request) {
   if (request.spec.name.empty())
     return report_usage({Code::invalid, "a schedule needs a name", "add --name nightly"});
-  auto client = connect(parsed, true);
+  auto client = connect_for_job(parsed, request.spec.resources.gpus > 0);
   if (!client)
     return report(client.error());
   if (auto resolved = resolve_after(*client, request); !resolved)
@@ -387,7 +387,7 @@ int submit_lines(const Parsed& parsed) {
   if (auto done = complete(request); !done)
     return report_usage(done.error());
   request.spec.labels.try_emplace(lines_label, hex(random_bytes(4)));
-  auto client = connect(parsed, true);
+  auto client = connect_for_job(parsed, request.spec.resources.gpus > 0);
   if (!client)
     return report(client.error());
   const auto env = prepare(parsed, *client, request);
@@ -426,7 +426,7 @@ int cmd_submit(const Parsed& parsed) {
     return report_usage(done.error());
   if (!request->cron.empty())
     return add_schedule(parsed, *request);
-  auto client = connect(parsed, true);
+  auto client = connect_for_job(parsed, request->spec.resources.gpus > 0);
   if (!client)
     return report(client.error());
   auto job = submit(parsed, *client, *request);

@@ -158,7 +158,10 @@ Status why_too_many_gpus(const Impl& index, const PlacementClass& c, const Large
   if (most.in_mig_mode > 0)
     aside += fmt::format(" ({} in MIG mode: use --mig PROFILE)", most.in_mig_mode);
   if (most.gpus == 0)
-    return infeasible(fmt::format("no node has a GPU{}{}", of_type(c.resources), aside));
+    return infeasible(fmt::format("no node has a GPU{}{}", of_type(c.resources), aside),
+                      "let a machine with GPUs join (`billow join`), rent one (`billow cloud "
+                      "add`), or simulate some: `billow down`, then `billow up --background "
+                      "--sim 8xH100`");
   return infeasible(
       fmt::format("no node has {}{}; the largest has {}{}", plural(c.resources.gpus, "GPU"),
                   of_type(c.resources), most.gpus, aside),

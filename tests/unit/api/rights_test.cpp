@@ -72,7 +72,8 @@ TEST(Routes, OnlyThePublicOnesNeedNoToken) {
       open.insert(route.pattern);
   EXPECT_EQ(open, (std::set<std::string>{"/", "/app.css", "/app.js", "/assets/{name}", "/docs",
                                          "/docs/", "/docs/images/{name}", "/docs/{name}",
-                                         "/healthz", "/v1/openapi.json", "/v1/session"}));
+                                         "/healthz", "/v1/openapi.json", "/v1/session",
+                                         "/v1/session/account"}));
 }
 
 TEST(Routes, WhatChangesSomethingNeedsMoreThanARead) {
