@@ -100,7 +100,10 @@ Json submitted_document(const Host& host,
   const Job* job = host.state().find_job(first);
   document.set("state", job ? enum_name(job->state) : array ? "queued" : "ended");
   if (job) {
-    if (const auto notes = control::fabric_notes(host.state(), *job); !notes.empty()) {
+    auto notes = control::fabric_notes(host.state(), *job);
+    if (std::string larger = view::larger_slice(host.state(), *job); !larger.empty())
+      notes.push_back(std::move(larger));
+    if (!notes.empty()) {
       Json warnings = Json::array();
       for (const std::string& note : notes)
         warnings.push(note);

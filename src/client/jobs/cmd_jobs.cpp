@@ -164,7 +164,7 @@ int cmd_explain(const Parsed& parsed) {
       print_json(*why);
       continue;
     }
-    print(fmt::format("job {} is {}\n{}", label, (*why)["state"].str_or("?"),
+    print(fmt::format("{}\n{}", explanation_sentence(label, *why, now()),
                       explanation_text(*why, now())));
   }
   return 0;

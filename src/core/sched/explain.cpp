@@ -247,6 +247,30 @@ Status fits_its_reservation(const Impl& index, const PlacementClass& c, const Jo
       "request no more than that, or drop --reservation");
 }
 
+// Capacity that is guaranteed to other projects is lent only to jobs that can be preempted. A job
+// that needs more than the rest would wait until somebody changes a guarantee.
+Status fits_beside_guarantees(const Impl& index, const JobRequest& job) {
+  if (gives_way(job) || job.reservation)
+    return {};
+  std::int64_t guaranteed = 0;
+  for (const auto& [id, project] : index.projects)
+    guaranteed += project.settings.guaranteed_milli;
+  const auto own = index.projects.find(job.project);
+  const std::int64_t mine = own == index.projects.end() ? 0 : own->second.settings.guaranteed_milli;
+  const std::int64_t open = std::max<std::int64_t>(0, index.total_milli - guaranteed);
+  const std::int64_t asked = asked_milli(index, job);
+  if (guaranteed == mine || asked <= mine + open)
+    return {};
+  return infeasible(
+      fmt::format("the job needs {} GPUs; jobs of its project that cannot be preempted may use at "
+                  "most {} of the {}, because {} are guaranteed to other projects",
+                  gpus_text(asked), gpus_text(mine + open), gpus_text(index.total_milli),
+                  gpus_text(guaranteed - mine)),
+      fmt::format("add --spot to use all of them, ask for at most {} GPUs, or let an admin change "
+                  "the guarantees (`billow project set`)",
+                  gpus_text(mine + open)));
+}
+
 }  // namespace
 
 Status feasible(const SchedIndex& wrapped, const JobRequest& job) {
@@ -286,6 +310,7 @@ Status feasible(const SchedIndex& wrapped, const JobRequest& job) {
   }
   if (job.reservation)
     BILLOW_TRY_VOID(fits_its_reservation(index, c, job));
+  BILLOW_TRY_VOID(fits_beside_guarantees(index, job));
   if (auto it = index.projects.find(job.project); it != index.projects.end()) {
     const ProjectSettings& s = it->second.settings;
     const std::int64_t asked = gpu_milli_of(job);
