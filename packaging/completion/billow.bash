@@ -6,7 +6,7 @@ _billow() {
   prev=${COMP_WORDS[COMP_CWORD-1]}
   cmd=${COMP_WORDS[1]}
   COMPREPLY=()
-  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel port-forward ssh ssh-config ssh-proxy schedule status nodes drain undrain cordon uncordon events pool machine cloud check top node login logout context dashboard project user token secret quota config reserve cost waste invoice anomalies bill month budget price idle keepalive webhook commitment advise prices plan deploy endpoints scale rollback delete endpoint-key gateway profile compare loadtest simulate cp volume join install env rerun up down agent doctor store ranks rsh stage box completion version help" -- "$cur")); return; fi
+  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel port-forward ssh ssh-config ssh-proxy schedule status nodes drain undrain cordon uncordon events pool machine cloud check top node login logout context dashboard project user token secret quota config reserve cost waste invoice anomalies bill month budget price idle keepalive webhook commitment advise prices plan deploy endpoints scale rollback delete endpoint-key gateway profile compare loadtest simulate cp volume join install env rerun up down agent doctor store ranks rsh stage box nvidia-smi upgrade uninstall docs completion version help" -- "$cur")); return; fi
   case $cmd in
     bill) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "import" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     budget) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "set show rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
@@ -1559,7 +1559,7 @@ _billow() {
         --backup-every) return ;;
         --backup-keep) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --vault-arena --allow-mig-changes --images-max --pull-patience --allow-metadata --allow-namespaces --secrets-key --notify-command --label -l --gateway --gateway-user --webhook-host --no-agent --tls --tls-cert --tls-key --tls-name --store --store-file --standby --files-dir --backup-dir --backup-every --backup-keep --plain-http --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --vault-arena --allow-mig-changes --images-max --pull-patience --allow-metadata --allow-namespaces --secrets-key --notify-command --label -l --gateway --gateway-user --webhook-host --system --no-agent --tls --tls-cert --tls-key --tls-name --store --store-file --standby --files-dir --backup-dir --backup-every --backup-keep --plain-http --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
       return ;;
     "down")
       case $prev in
@@ -1640,6 +1640,21 @@ _billow() {
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--image --environment --hold --limit --key --enter --store --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
+    "nvidia-smi")
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--help -h" -- "$cur")); return; fi
+      return ;;
+    "upgrade")
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--unsigned --help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -f -- "$cur")); return ;;
+    "uninstall")
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--purge --help -h" -- "$cur")); return; fi
+      return ;;
+    "docs")
+      case $prev in
+        --search|-s) return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--search -s --markdown --help -h" -- "$cur")); return; fi
+      return ;;
     "completion")
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -W "bash zsh fish" -- "$cur")); return ;;
@@ -1647,7 +1662,10 @@ _billow() {
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --help -h" -- "$cur")); return; fi
       return ;;
     "help")
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--markdown --job-schemas --help -h" -- "$cur")); return; fi
+      case $prev in
+        --man-dir) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--markdown --man --man-dir --job-schemas --help -h" -- "$cur")); return; fi
       return ;;
   esac
 }

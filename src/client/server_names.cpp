@@ -25,7 +25,9 @@ std::vector<std::string> server_command_names() {
           "stage",
           "box",
           "nvidia-smi",
-          "install kubernetes"};
+          "install kubernetes",
+          "upgrade",
+          "uninstall"};
 }
 
 std::string server_command(const std::vector<std::string>& words) {

@@ -20,6 +20,7 @@ CommandTable server_commands() {
   add_smi_commands(table);
   add_join_commands(table);
   add_install_commands(table);
+  add_installation_commands(table);
   add_gpu_check_commands(table);
   add_image_commands(table);
   add_gateway_commands(table);

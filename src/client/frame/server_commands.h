@@ -10,6 +10,7 @@ void add_head_commands(CommandTable& table);          // up, down, agent
 void add_doctor_commands(CommandTable& table);        // doctor
 void add_join_commands(CommandTable& table);          // join
 void add_install_commands(CommandTable& table);       // install kubernetes
+void add_installation_commands(CommandTable& table);  // upgrade, uninstall
 void add_gateway_commands(CommandTable& table);       // gateway
 void add_gpu_check_commands(CommandTable& table);     // check gpus
 void add_image_commands(CommandTable& table);         // env create
