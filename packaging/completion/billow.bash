@@ -6,7 +6,7 @@ _billow() {
   prev=${COMP_WORDS[COMP_CWORD-1]}
   cmd=${COMP_WORDS[1]}
   COMPREPLY=()
-  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel port-forward ssh ssh-config ssh-proxy schedule status nodes drain undrain cordon uncordon events pool machine cloud check top node login logout context dashboard project user token secret quota config reserve cost waste invoice anomalies bill month budget price idle keepalive webhook commitment advise prices plan deploy endpoints scale rollback delete endpoint-key gateway profile compare loadtest simulate cp volume join install env rerun up down agent doctor store ranks rsh stage box completion version help" -- "$cur")); return; fi
+  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel port-forward ssh ssh-config ssh-proxy schedule status nodes drain undrain cordon uncordon events pool machine cloud check top node login logout context dashboard project user token secret quota config reserve cost waste invoice anomalies bill month budget price idle keepalive webhook commitment advise prices plan deploy endpoints scale rollback delete endpoint-key gateway profile compare loadtest simulate cp volume join install env rerun map notebook up down agent doctor store ranks rsh stage box sdk completion version help" -- "$cur")); return; fi
   case $cmd in
     bill) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "import" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     budget) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "set show rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
@@ -27,6 +27,7 @@ _billow() {
     quota) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "set list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     reserve) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "list calendar cancel" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     schedule) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "add list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
+    sdk) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "install" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     secret) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "set list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     simulate) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "openb jobs replay endpoints" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     store) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "migrate backup restore" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
@@ -1525,6 +1526,120 @@ _billow() {
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
+    "map")
+      case $prev in
+        --input|-i) return ;;
+        --output|-o) return ;;
+        --endpoint) return ;;
+        --path) return ;;
+        --workers|-w) return ;;
+        --concurrency) return ;;
+        --tries) return ;;
+        --gpus|-g) return ;;
+        --gpu-mem) return ;;
+        --gpu-type) return ;;
+        --mig) return ;;
+        --cpus|-c) return ;;
+        --mem) return ;;
+        --node-label) return ;;
+        --constraint) return ;;
+        --region) return ;;
+        --zone) return ;;
+        --pool) return ;;
+        --cloud) return ;;
+        --max-price) return ;;
+        --fabric) return ;;
+        --placement-group) return ;;
+        --topology) return ;;
+        --reservation) return ;;
+        --time) return ;;
+        --name|-n) return ;;
+        --label|-l) return ;;
+        --project|-p) return ;;
+        --priority) return ;;
+        --retries) return ;;
+        --backoff) return ;;
+        --after) COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
+        --image) return ;;
+        --env) return ;;
+        --network) return ;;
+        --max-processes) return ;;
+        --env-var|-e) return ;;
+        --secret) return ;;
+        --cwd|-C) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --volume) return ;;
+        --suspendable) return ;;
+        --share) return ;;
+        --suspend-hook) return ;;
+        --resume-hook) return ;;
+        --checkpoint-every) return ;;
+        --checkpoint-cmd) return ;;
+        --checkpoint-signal) return ;;
+        --checkpoint-dir) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --stop-grace) return ;;
+        --idempotency-key) return ;;
+        --python) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--input -i --output -o --endpoint --path --workers -w --concurrency --tries --detach -d --gpus -g --gpu-mem --gpu-type --mig --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --cloud --max-price --fabric --placement-group --topology --spread --pack --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --python --json --head --data --help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
+    "notebook")
+      case $prev in
+        --port) return ;;
+        --dir) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --sleep-after) return ;;
+        --server) return ;;
+        --gpus|-g) return ;;
+        --gpu-mem) return ;;
+        --gpu-type) return ;;
+        --mig) return ;;
+        --cpus|-c) return ;;
+        --mem) return ;;
+        --node-label) return ;;
+        --constraint) return ;;
+        --region) return ;;
+        --zone) return ;;
+        --pool) return ;;
+        --cloud) return ;;
+        --max-price) return ;;
+        --fabric) return ;;
+        --placement-group) return ;;
+        --topology) return ;;
+        --reservation) return ;;
+        --time) return ;;
+        --name|-n) return ;;
+        --label|-l) return ;;
+        --project|-p) return ;;
+        --priority) return ;;
+        --retries) return ;;
+        --backoff) return ;;
+        --after) COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
+        --image) return ;;
+        --env) return ;;
+        --network) return ;;
+        --max-processes) return ;;
+        --env-var|-e) return ;;
+        --secret) return ;;
+        --output) return ;;
+        --input) return ;;
+        --volume) return ;;
+        --suspendable) return ;;
+        --share) return ;;
+        --suspend-hook) return ;;
+        --resume-hook) return ;;
+        --checkpoint-every) return ;;
+        --checkpoint-cmd) return ;;
+        --checkpoint-signal) return ;;
+        --checkpoint-dir) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --stop-grace) return ;;
+        --idempotency-key) return ;;
+        --python) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--port --dir --sleep-after --server --stop --gpus -g --gpu-mem --gpu-type --mig --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --cloud --max-price --fabric --placement-group --topology --spread --pack --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --python --head --data --help -h" -- "$cur")); return; fi
+      return ;;
     "env create")
       case $prev in
         --image) return ;;
@@ -1640,6 +1755,16 @@ _billow() {
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--image --environment --hold --limit --key --enter --store --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
+    "sdk install")
+      case $prev in
+        --venv) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --target) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --python) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--venv --user --target --python --head --data --help -h" -- "$cur")); return; fi
+      return ;;
     "completion")
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -W "bash zsh fish" -- "$cur")); return ;;

@@ -183,6 +183,8 @@ void cancel(CallPtr call);
 // Parts of the dashboard that the browser loads when a page needs them.
 namespace dashboard {
 void asset(CallPtr call);
+void sdk_page(CallPtr call);
+void sdk_file(CallPtr call);
 }  // namespace dashboard
 namespace quotas {
 void list(CallPtr call);

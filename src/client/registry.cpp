@@ -38,6 +38,7 @@ CommandTable client_commands() {
   add_file_commands(table);
   add_volume_commands(table);
   add_environment_commands(table);
+  add_python_commands(table);
   add_meta_commands(table);
   return table;
 }

@@ -46,6 +46,7 @@ void add_compare_commands(CommandTable& table);      // compare
 void add_loadtest_commands(CommandTable& table);     // loadtest
 void add_endpoint_commands(CommandTable& table);     // deploy, endpoints, scale, rollback, delete
 void add_deploy_commands(CommandTable& table);       // deploy
+void add_python_commands(CommandTable& table);       // map, notebook, sdk install
 void add_meta_commands(CommandTable& table);         // completion, version, help
 
 int schedule_add(const Parsed& parsed);  // shares its way with `submit --cron`

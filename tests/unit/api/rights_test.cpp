@@ -71,7 +71,8 @@ TEST(Routes, OnlyThePublicOnesNeedNoToken) {
     if (route.need == Need::nothing)
       open.insert(route.pattern);
   EXPECT_EQ(open, (std::set<std::string>{"/", "/app.css", "/app.js", "/assets/{name}", "/healthz",
-                                         "/v1/openapi.json", "/v1/session"}));
+                                         "/sdk/", "/sdk/billow/", "/sdk/{name}", "/v1/openapi.json",
+                                         "/v1/session"}));
 }
 
 TEST(Routes, WhatChangesSomethingNeedsMoreThanARead) {

@@ -347,7 +347,3 @@ def main() -> int:
         if isinstance(problem, Error) and problem.hint:
             print(f"hint: {problem.hint}", file=sys.stderr)
         return 69 if isinstance(problem, ConnectionFailed) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
