@@ -94,11 +94,18 @@ class Commands(MapTest):
     def test_a_file_that_fails_holds_up_no_other(self):
         self.inputs(4)
         flag = self.root + "/mended"
-        command = f"case $BILLOW_MAP_SHARD in *002*) [ -e {flag} ] || exit 7;; esac; wc -l"
+        command = (
+            f"echo $BILLOW_MAP_SHARD >> {self.root}/runs;"
+            f" case $BILLOW_MAP_SHARD in *002*) [ -e {flag} ] || exit 7;; esac; wc -l"
+        )
         done = self.map("--tries", 2, "--", "sh", "-c", command)
         self.assertEqual(done.code, 1)
         self.assertEqual(done.json["failures"], {"002.jsonl": "sh ended with 7, 2 times"})
         self.assertFalse(os.path.exists(self.out + "/002.jsonl"), "no half result")
+        with open(self.root + "/runs", encoding="ascii") as file:
+            runs = file.read().split()
+        self.assertEqual(runs.count("002.jsonl"), 2, "--tries counts for all workers together")
+        self.assertEqual(len(runs), 5)
         with open(flag, "w", encoding="ascii"):
             pass
         done = self.map("--tries", 2, "--", "sh", "-c", command)

@@ -254,7 +254,6 @@ def work(
     shards: List[Shard],
     compute: Callable[[Shard, str, str], None],
     tries: int,
-    on_done: Optional[Callable[[Shard], None]] = None,
 ) -> int:
     """Works until each shard has a result or has failed; returns how many it wrote itself."""
     claims, wrote = Claims(place), 0
@@ -266,17 +265,22 @@ def work(
         if not order:
             return wrote
         for shard in order:
+            if _ended(place, shard):
+                continue
             claim = claims.claim(shard, tries)
             if claim is None:
                 continue
             try:
-                if not place.exists(shard.result) and _compute(place, shard, compute):
+                # Another worker may have ended it between the question and the claim.
+                if not _ended(place, shard) and _compute(place, shard, compute):
                     wrote += 1
-                    if on_done:
-                        on_done(shard)
             finally:
                 claim.end()
         time.sleep(1.0)
+
+
+def _ended(place: Place, shard: Shard) -> bool:
+    return bool(place.exists(shard.result) or place.exists(failure_name(shard)))
 
 
 def _compute(place: Place, shard: Shard, compute: Callable[[Shard, str, str], None]) -> bool:
