@@ -76,6 +76,8 @@ int to_errno(CUresult r) {
       return EINVAL;
     case CUDA_NOT_SUPPORTED:
       return ENOTSUP;
+    case CUDA_DEINITIALIZED:
+      return ESHUTDOWN;
     default:
       return EIO;
   }
@@ -230,10 +232,14 @@ int chunk_export(uint32_t id, int* fd) {
                        static_cast<int>(HANDLE_POSIX_FD), 0ull));
 }
 
+// Releasing a chunk that is away, or restoring one that is present, changes nothing: the service
+// may repeat a request whose answer it did not get.
 int chunk_release(uint32_t id) {
   Chunk* c = chunk_at(id);
-  if (!c || !c->resident)
+  if (!c)
     return EINVAL;
+  if (!c->resident)
+    return 0;
   for (uint32_t i = 0; i < c->mapping_count; i++)
     if (const CUresult r = REAL(cuMemUnmap, static_cast<CUdeviceptr>(c->mappings[i].address),
                                 static_cast<size_t>(c->mappings[i].bytes));
@@ -247,8 +253,10 @@ int chunk_release(uint32_t id) {
 
 int chunk_restore(uint32_t id, int* fd) {
   Chunk* c = chunk_at(id);
-  if (!c || c->resident)
+  if (!c)
     return EINVAL;
+  if (c->resident)
+    return chunk_export(id, fd);
   CUresult r = REAL(cuMemCreate, &c->handle, static_cast<size_t>(c->bytes), &c->prop,
                     static_cast<unsigned long long>(0));
   if (r != CUDA_OK)
@@ -279,6 +287,13 @@ int chunk_restore(uint32_t id, int* fd) {
   return to_errno(r);
 }
 
+uint32_t chunks_away() {
+  uint32_t away = 0;
+  for (uint32_t i = 0; i < count; i++)
+    away += chunks[i].used && !chunks[i].resident;
+  return away;
+}
+
 // A device may now read another's memory. Plain allocations become accessible automatically; mapped
 // ones need an explicit grant.
 void chunks_peer(CUdevice owner, CUdevice reader) {
@@ -306,10 +321,7 @@ bool chunk_peers(CUdevice owner, CUmemAccessDesc* access, uint32_t* access_count
 }
 
 void chunks_clear() {
-  for (uint32_t i = 0; i < count; i++)
-    free(chunks[i].mappings);
-  free(chunks);
-  chunks = nullptr;
+  chunks = nullptr;  // not freed: a fork may have interrupted a change
   count = capacity = free_hint = 0;
   memset(peers, 0, sizeof peers);
 }

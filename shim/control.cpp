@@ -4,7 +4,11 @@
  * socket. If the service ends, the arbiter's gate opens and the limits stay in force (the pages
  * stay mapped); the thread tries once a second to connect to a new service. If the service held
  * memory of this process when it ended, that memory is lost: every call then fails with
- * CUDA_ERROR_DEVICE_UNAVAILABLE instead of reading memory that does not exist. */
+ * CUDA_ERROR_DEVICE_UNAVAILABLE instead of reading memory that does not exist.
+ *
+ * exit() is a call like any other: it waits at the gate while the job is suspended, because the
+ * driver's own exit handlers make every later call fail, and the memory could not come back. After
+ * it, the process takes no further request that needs the driver. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -25,7 +29,11 @@ namespace {
 pthread_mutex_t join_lock = PTHREAD_MUTEX_INITIALIZER;
 int service_socket = -1;
 bool thread_started, joined_devices, out_of_service;
-uint32_t chunks_out;  // saved in the GPU memory service, not on the device
+// Held while the control thread works for the service, so that exit() does not run the driver's
+// exit handlers under it.
+pthread_mutex_t answer_lock = PTHREAD_MUTEX_INITIALIZER;
+bool ending;  // guarded by answer_lock: the driver is being torn down and is not called any more
+pid_t watched_pid;
 
 struct Packet {
   billow_message head;
@@ -188,12 +196,13 @@ void answer_prepare(Packet* packet) {
       packet->head.arg0 > 3600000 ? 3600000 : static_cast<int>(packet->head.arg0);
   packet->head.count = 0;
   packet->head.arg0 = packet->head.arg1 = 0;
-  if (chunks_out) {
+  if (chunks_away()) {
     packet->head.status = EALREADY;
     return;
   }
-  if (!gate_close(timeout_ms)) {
-    packet->head.status = EBUSY;
+  const bool closed = !__atomic_load_n(&exit_wanted, __ATOMIC_ACQUIRE) && gate_close(timeout_ms);
+  if (!closed) {
+    packet->head.status = __atomic_load_n(&exit_wanted, __ATOMIC_ACQUIRE) ? ESHUTDOWN : EBUSY;
     return;
   }
   pools_trim_all();
@@ -220,11 +229,22 @@ size_t answer_list(Packet* packet) {
   return n * sizeof(billow_chunk);
 }
 
+bool needs_driver(uint16_t type) {
+  return type != BILLOW_DRAIN && type != BILLOW_OPEN && type != BILLOW_SUSPENDED;
+}
+
 void answer(Packet* packet, int s) {
   size_t item_bytes = 0;
+  Guard guard(&answer_lock);
+  if (ending && needs_driver(packet->head.type)) {
+    packet->head.status = ESHUTDOWN;
+    packet->head.count = 0;
+    send_packet(s, *packet, 0, nullptr, 0);
+    return;
+  }
   switch (packet->head.type) {
     case BILLOW_DRAIN: {
-      packet->head.status = drain(600000) ? 0 : EBUSY;
+      packet->head.status = ending || drain(600000) ? 0 : EBUSY;
       timespec rested;
       clock_gettime(CLOCK_MONOTONIC, &rested);
       packet->head.arg0 = static_cast<uint64_t>(rested.tv_sec) * 1000000000u +
@@ -250,10 +270,7 @@ void answer(Packet* packet, int s) {
           packet, s,
           [](uint32_t id, int*) {
             with_device_of(id);
-            const int r = chunk_release(id);
-            if (!r)
-              chunks_out++;
-            return r;
+            return chunk_release(id);
           },
           false);
     case BILLOW_CREATE:
@@ -261,19 +278,21 @@ void answer(Packet* packet, int s) {
           packet, s,
           [](uint32_t id, int* fd) {
             with_device_of(id);
-            const int r = chunk_restore(id, fd);
-            if (!r)
-              chunks_out--;
-            return r;
+            return chunk_restore(id, fd);
           },
           true);
     case BILLOW_SUSPENDED:
       packet->head.status = 0;
       break;
     case BILLOW_OPEN:
-      packet->head.status = chunks_out ? EBUSY : 0;
-      if (!chunks_out)
+      // arg0: the memory cannot come back; calls fail from now on.
+      packet->head.status = 0;
+      if (!chunks_away())
         gate_open();
+      else if (packet->head.arg0)
+        gate_lose();
+      else
+        packet->head.status = EBUSY;
       break;
     default:
       packet->head.status = ENOTSUP;
@@ -299,11 +318,14 @@ void serve(int s) {
 
 void* control_thread(void*) {
   int mode = CAPTURE_MODE_RELAXED;  // calls of this thread must not end a capture of another thread
-  REAL(cuThreadExchangeStreamCaptureMode, &mode);
+  pthread_mutex_lock(&answer_lock);
+  if (!ending)
+    REAL(cuThreadExchangeStreamCaptureMode, &mode);
+  pthread_mutex_unlock(&answer_lock);
   for (;;) {
     serve(service_socket);
     gate_attach(nullptr);
-    if (chunks_out)
+    if (chunks_away())
       gate_lose();
     else if (__atomic_load_n(&local_gate, __ATOMIC_ACQUIRE) == local_closed)
       gate_open();
@@ -390,6 +412,7 @@ CUresult join_job() {
   if (!joined_devices)
     account_devices();
   joined_devices = true;
+  watch_exit();
   thread_started = start_thread();
   errno = saved_errno;
   return thread_started ? CUDA_OK : CUDA_SYSTEM_NOT_READY;
@@ -400,8 +423,29 @@ void control_after_fork() {
   if (service_socket >= 0)
     close(service_socket);
   service_socket = -1;
-  thread_started = joined_devices = false;
-  chunks_out = 0;
+  thread_started = joined_devices = ending = false;
+  pthread_mutex_init(&answer_lock, nullptr);
+}
+
+namespace {
+void before_exit() {
+  if (getpid() != watched_pid)
+    return;  // a child of fork: it has not joined
+  __atomic_store_n(&exit_wanted, 1u, __ATOMIC_RELEASE);
+  for (;;) {
+    gate_wait_open();
+    Guard guard(&answer_lock);
+    if (__atomic_load_n(&local_gate, __ATOMIC_ACQUIRE) == local_closed)
+      continue;
+    ending = true;
+    return;
+  }
+}
+}  // namespace
+
+void watch_exit() {
+  watched_pid = getpid();
+  atexit(before_exit);
 }
 
 namespace {

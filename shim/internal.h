@@ -98,6 +98,8 @@ extern HIDDEN __thread Thread* this_thread;
 
 HIDDEN Thread* register_thread();
 HIDDEN CUresult gate_slow(Thread* thread, bool waits_for_turn);
+HIDDEN void gate_wait_open();        // until no suspend is in progress; for the exit of the process
+extern HIDDEN uint32_t exit_wanted;  // the process has called exit: waits for the GPU are abandoned
 HIDDEN void meter(Thread* thread, CUstream stream, bool per_thread_stream);
 HIDDEN bool gate_close(int timeout_ms);  // false: the GPU or a thread did not become idle in time,
                                          // and the gate is open again
@@ -192,7 +194,7 @@ class RegionTable {
   bool remove(uint64_t base, Region* out);
   size_t size() const { return count_; }
   Region& at(size_t i) { return items_[i]; }
-  void clear();
+  void forget();  // without freeing: a fork may have interrupted a change
 
  private:
   size_t lower(uint64_t base) const;
@@ -235,6 +237,7 @@ HIDDEN uint32_t chunk_slots();
 HIDDEN int chunk_export(uint32_t id, int* fd);  // 0 or an errno
 HIDDEN int chunk_release(uint32_t id);
 HIDDEN int chunk_restore(uint32_t id, int* fd);
+HIDDEN uint32_t chunks_away();  // how many are saved in the GPU memory service
 HIDDEN void chunks_clear();
 HIDDEN void chunks_peer(CUdevice owner, CUdevice peer);
 HIDDEN bool chunk_peers(CUdevice owner, CUmemAccessDesc* access, uint32_t* count);
@@ -261,8 +264,11 @@ HIDDEN void graph_captured(CUgraph graph);
 HIDDEN CUresult join_job();  // after cuInit; CUDA_OK if there is no job to join
 HIDDEN bool join_pages();    // only the limit and usage pages, which suffice for NVML's answers
 HIDDEN void control_after_fork();
+// Registers the handler that exit() runs before the driver's own, which were registered earlier.
+HIDDEN void watch_exit();
 
 // ---- context.cpp
+extern HIDDEN pthread_mutex_t teardown_lock;  // held to end a context, and while drain() uses one
 HIDDEN void contexts_after_fork();
 HIDDEN int known_contexts(CUcontext* out, int max);
 HIDDEN CUcontext context_of_device(CUdevice device);

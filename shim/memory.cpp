@@ -313,10 +313,8 @@ void release_context(CUcontext context) {
 
 void memory_after_fork() {
   pthread_mutex_init(&memory_lock, nullptr);
-  regions.clear();
+  regions.forget();
   chunks_clear();
-  free(slabs);
-  free(late);
   slabs = nullptr;
   late = nullptr;
   slab_count = slab_capacity = late_count = late_capacity = 0;

@@ -132,6 +132,8 @@ std::string report_text(const std::string& prefix, const MoveReport& r) {
         c = '_';
     out << ' ' << prefix << "cold_error=" << why;
   }
+  for (std::size_t i = 0; i < r.lost.size(); i++)
+    out << (i ? "," : ' ' + prefix + "lost=") << r.lost[i];
   return out.str();
 }
 

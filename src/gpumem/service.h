@@ -30,7 +30,7 @@ struct JobSpec {
   std::uint64_t reserve_bytes = 0;  // arena space reserved for it
 };
 
-enum class JobPhase { running, suspending, suspended, resuming, lost };
+enum class JobPhase { running, suspending, suspended, resuming };
 const char* phase_name(JobPhase phase);
 
 struct MoveReport {
@@ -40,6 +40,7 @@ struct MoveReport {
   std::uint64_t residue_bytes = 0;
   bool cold = false;
   std::string cold_error;  // why a cold suspend stayed warm
+  std::vector<int> lost;   // processes whose driver did not take their memory back
 };
 
 struct Job {
@@ -51,8 +52,9 @@ struct Job {
   std::mutex operation;  // held for a suspend or resume
   std::mutex lock;       // guards the members below
   std::vector<std::shared_ptr<ShimLink>> links;
-  std::map<ShimLink*, std::map<std::uint32_t, std::vector<ChunkImage>>>
-      images;  // by place in the limit page
+  // By place in the limit page. The image of a process that has ended stays until no operation can
+  // be using it; see drop_ended.
+  std::map<std::shared_ptr<ShimLink>, std::map<std::uint32_t, std::vector<ChunkImage>>> images;
   JobPhase phase = JobPhase::running;
   bool checkpointed = false;
   std::vector<int> checkpointed_pids;
@@ -101,7 +103,10 @@ class Service {
   std::shared_ptr<Job> find(const std::string& name);
   Result<Gpu*> gpu_of(const Job& job, std::uint32_t place);
   // suspend.cpp
-  Status close_gates(const std::vector<std::shared_ptr<ShimLink>>& links,
+  // Leaves in `links` the processes that stopped at their gates; the others have ended or are
+  // ending.
+  Status close_gates(Job& job,
+                     std::vector<std::shared_ptr<ShimLink>>& links,
                      int timeout_ms,
                      MoveReport& report);
   Status list_chunks(Job& job, const std::vector<std::shared_ptr<ShimLink>>& links);
@@ -116,10 +121,16 @@ class Service {
                              Job& leaving,
                              std::uint64_t bytes,
                              std::uint64_t allowance_bytes);
-  Status put_back(Job& job);
+  void put_back(Job& job);
+  Result<MoveCounts> move_in(Job& job,
+                             const std::function<bool(std::uint64_t)>& may_create,
+                             MoveReport& report);
   Status restore(Job& job);
   Result<MoveCounts> move(Job& job, bool out, std::function<bool(std::uint64_t)> may_create);
   void open(Job& job);  // lets its processes continue
+  // Stops processes that joined while the job was being suspended. Called with job.lock held.
+  static void hold_newcomers(Job& job, const std::vector<std::shared_ptr<ShimLink>>& held);
+  void drop_ended(Job& job);  // frees the images of processes that have ended
   static void set_phase(Job& job, JobPhase phase);
   void arbitrate();
   void arbiter_round(std::int64_t now_ns);
