@@ -619,6 +619,12 @@ def part_wakes():
     part_wake()
 
 
+def part_exit():
+    from exits import part_exits
+
+    part_exits()
+
+
 def part_swaps():
     size = 64 * MIB if SIM else 66 * GIB
     begin = time.monotonic()
@@ -653,6 +659,7 @@ ALONE = {
     "train": part_train,
     "swap": part_swaps,
     "wake": part_wakes,
+    "exits": part_exit,
 }  # pieces of the above, by name
 
 
