@@ -43,6 +43,7 @@ uint32_t too_many_threads;  // threads beyond the limit are not tracked: the pro
                             // cannot be suspended
 int threads_high;
 pthread_key_t thread_key;
+uint32_t epoch;
 uint32_t captures;
 
 uint64_t now_ns() {
@@ -322,6 +323,7 @@ bool drain(int timeout_ms) {
 
 bool gate_close(int timeout_ms) {
   const uint64_t deadline = now_ns() + static_cast<uint64_t>(timeout_ms) * 1000000u;
+  __atomic_fetch_add(&epoch, 1u, __ATOMIC_SEQ_CST);
   __atomic_store_n(&local_gate, static_cast<uint32_t>(local_closed), __ATOMIC_SEQ_CST);
   barrier_everywhere();
   while (nobody_inside(deadline)) {
@@ -349,6 +351,9 @@ void gate_wake() {
 void gate_open() {
   __atomic_store_n(&local_gate, static_cast<uint32_t>(local_open), __ATOMIC_SEQ_CST);
   gate_wake();
+}
+uint32_t gate_epoch() {
+  return __atomic_load_n(&epoch, __ATOMIC_SEQ_CST);
 }
 void gate_wait_open() {
   const int saved_errno = errno;

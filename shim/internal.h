@@ -106,6 +106,7 @@ HIDDEN bool gate_close(int timeout_ms);  // false: the GPU or a thread did not b
 HIDDEN void gate_open();
 HIDDEN void gate_lose();  // the image is lost: all calls now fail with CUDA_DEVICE_UNAVAILABLE
 HIDDEN void gate_wake();
+HIDDEN uint32_t gate_epoch();  // changes with every suspend
 // Null: no arbiter, or it has ended: its gate is open.
 HIDDEN void gate_attach(const volatile uint32_t* word);
 HIDDEN bool drain(int timeout_ms);
@@ -178,7 +179,16 @@ HIDDEN int visible_devices(uint8_t (*uuids)[16], int max);
 // ---- table.cpp: sorted tables by address
 struct Region {
   uint64_t base, bytes;
-  enum Kind : uint32_t { backed, slab_part, plain, managed, array, graph, graph_exec } kind;
+  enum Kind : uint32_t {
+    backed,
+    slab_part,
+    plain,
+    managed,
+    array,
+    graph,
+    graph_exec,
+    imported  // another process's, by a legacy IPC handle
+  } kind;
   int device;  // index into the limit page, -1 if not charged
   uint64_t charged;
   CUcontext context;
@@ -217,6 +227,11 @@ struct Chunk {
   uint32_t references;  // of the program's handle (cuMemRelease, cuMemRetainAllocationHandle);
                         // 1 for our own
   bool used, resident, own;
+  bool foreign;     // another process's memory: not charged, not saved
+  uint64_t serial;  // of this process's chunk, or the owner's number of a foreign one
+  uint32_t owner_slot, owner_generation;
+  int* exports;  // kept ends of descriptors that name it (share.cpp)
+  uint32_t export_count;
   Mapping* mappings;
   uint32_t mapping_count, mapping_capacity;
 };
@@ -239,6 +254,16 @@ HIDDEN int chunk_release(uint32_t id);
 HIDDEN int chunk_restore(uint32_t id, int* fd);
 HIDDEN uint32_t chunks_away();  // how many are saved in the GPU memory service
 HIDDEN void chunks_clear();
+HIDDEN bool chunk_of_serial(uint64_t serial, uint32_t* id);      // of this process's own
+HIDDEN bool chunk_retain_serial(uint64_t serial, uint32_t* id);  // of the program's handles
+HIDDEN CUresult chunk_import(int fd,
+                             const billow_shared_chunk& shared,
+                             uint32_t owner_slot,
+                             uint32_t owner_generation,
+                             bool own,
+                             uint32_t* id);
+HIDDEN int chunk_attach(uint32_t id, int fd);  // maps a foreign chunk again
+HIDDEN int chunk_name(uint32_t id);            // a descriptor that names it, or -1
 HIDDEN void chunks_peer(CUdevice owner, CUdevice peer);
 HIDDEN bool chunk_peers(CUdevice owner, CUmemAccessDesc* access, uint32_t* count);
 
@@ -254,13 +279,39 @@ HIDDEN CUresult backed_alloc(uint64_t bytes, CUdeviceptr* out);
 HIDDEN CUresult release_region(uint64_t base, bool* ours);
 HIDDEN void release_context(CUcontext context);
 HIDDEN void memory_after_fork();
+HIDDEN uint32_t slab_chunk(const Region& part, uint64_t* offset);
 HIDDEN void trim_caches(int index);  // frees memory cached by pools and graphs
 HIDDEN void pools_after_fork();
 HIDDEN void pools_trim_all();  // before a suspend: memory cached by pools leaves the device
 HIDDEN void reconcile_pools();
 HIDDEN void graph_captured(CUgraph graph);
 
+// ---- share.cpp
+struct ShareName {
+  char magic[8];
+  uint32_t slot, generation;
+  uint64_t kind, key, bytes;
+};
+HIDDEN void drop_imported(const Region& region);
+HIDDEN int name_chunk(uint64_t serial, uint64_t bytes, int* kept);
+HIDDEN bool name_closed(int kept);
+HIDDEN bool import_name(int fd, uint32_t* id, CUresult* result);
+HIDDEN int share_chunks(uint64_t kind,
+                        uint64_t key,
+                        uint64_t first,
+                        billow_shared_chunk* out,
+                        int* fds,
+                        int* count,
+                        uint64_t* total,
+                        uint64_t* offset);
+
 // ---- control.cpp
+// Asks the service for another process's memory. 0 or an errno; the caller frees and closes.
+HIDDEN int fetch_shared(const ShareName& name,
+                        billow_shared_chunk** chunks,
+                        int** fds,
+                        uint32_t* count,
+                        uint64_t* offset);
 HIDDEN CUresult join_job();  // after cuInit; CUDA_OK if there is no job to join
 HIDDEN bool join_pages();    // only the limit and usage pages, which suffice for NVML's answers
 HIDDEN void control_after_fork();

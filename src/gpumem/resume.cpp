@@ -167,6 +167,7 @@ Result<MoveReport> Service::resume(const std::string& name,
     return still_suspended(moved.error());
   }
   report.counts = *moved;
+  attach(*job);
   open(*job);
   drop_ended(*job);
   const std::lock_guard guard(job->lock);

@@ -278,6 +278,13 @@ void Server::serve_job(Fd socket) {
   auto hello = receive_packet(socket.get());
   if (!hello)
     return;
+  while (hello->head.type == BILLOW_FETCH) {
+    if (!service_->fetch(socket.get(), *hello))
+      return;
+    hello = receive_packet(socket.get());
+    if (!hello)
+      return;
+  }
   setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &no_timeout, sizeof no_timeout);
   auto link = service_->welcome(std::move(socket), peer.pid, *hello);
   if (!link)

@@ -192,13 +192,7 @@ Result<std::shared_ptr<ShimLink>> Service::welcome(Fd socket, int pid, const Ans
     return fail(Code::invalid, "a process sent a hello of another version");
   std::memcpy(&hello, packet.items.data(), sizeof hello);
   hello.token[sizeof hello.token - 1] = 0;
-  std::shared_ptr<Job> job;
-  {
-    const std::lock_guard guard(lock_);
-    for (const auto& entry : jobs_)
-      if (entry.second->spec.token == hello.token)
-        job = entry.second;
-  }
+  const std::shared_ptr<Job> job = find_by_token(hello.token);
   if (!job)
     return fail(Code::unauthorized, "a process sent a token that no job has");
   auto link = std::make_shared<ShimLink>(std::move(socket), pid);

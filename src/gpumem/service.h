@@ -55,6 +55,8 @@ struct Job {
   // By place in the limit page. The image of a process that has ended stays until no operation can
   // be using it; see drop_ended.
   std::map<std::shared_ptr<ShimLink>, std::map<std::uint32_t, std::vector<ChunkImage>>> images;
+  // What each process maps of the others, while the job is suspended; guarded by `operation`.
+  std::map<std::shared_ptr<ShimLink>, std::vector<billow_foreign>> foreign;
   JobPhase phase = JobPhase::running;
   bool checkpointed = false;
   std::vector<int> checkpointed_pids;
@@ -80,6 +82,8 @@ class Service {
   // Answers the hello of a process. The caller reads from the link's socket.
   Result<std::shared_ptr<ShimLink>> welcome(Fd socket, int pid, const Answer& hello);
   void ended(const std::shared_ptr<ShimLink>& link);
+  // Answers a process that wants to map another process's memory.
+  Status fetch(int socket, const Answer& request);
 
   Result<MoveReport> suspend(const std::string& name, bool cold, int timeout_ms);
   // If another job is leaving at the same time, both together stay within the allowance; 0: within
@@ -101,6 +105,7 @@ class Service {
  private:
   Service() = default;
   std::shared_ptr<Job> find(const std::string& name);
+  std::shared_ptr<Job> find_by_token(const char* token);
   Result<Gpu*> gpu_of(const Job& job, std::uint32_t place);
   // suspend.cpp
   // Leaves in `links` the processes that stopped at their gates; the others have ended or are
@@ -114,6 +119,9 @@ class Service {
   Result<std::uint64_t> check_suspendable(Job& job, int timeout_ms);
   Status save(Job& job, MoveReport& report);
   Status checkpoint(Job& job);
+  // sharing.cpp
+  Status detach(Job& job, const std::vector<std::shared_ptr<ShimLink>>& links);
+  void attach(Job& job);
   // resume.cpp
   static std::map<std::uint32_t, std::uint64_t> bytes_needed(Job& job);
   Status check_free_memory(const Job& job, const std::map<std::uint32_t, std::uint64_t>& needed);

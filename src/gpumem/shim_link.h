@@ -53,7 +53,8 @@ class ShimLink {
   // Sends a request and returns its sequence number for `poll` and `wait`.
   Result<std::uint32_t> send(std::uint16_t type,
                              std::uint64_t arg0,
-                             std::span<const std::uint64_t> ids = {});
+                             std::span<const std::uint64_t> ids = {},
+                             std::span<const Fd> descriptors = {});
   Result<Answer> wait(std::uint32_t sequence, int timeout_ms);
   // Takes the answer if it has arrived.
   bool poll(std::uint32_t sequence, Answer& out);

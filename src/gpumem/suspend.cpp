@@ -75,7 +75,7 @@ const char* blocking_feature(std::uint64_t features) {
   if (features & BILLOW_USES_UVM)
     return "managed memory";
   if (features & BILLOW_USES_IPC)
-    return "memory shared between processes";
+    return "memory pools shared between processes";
   if (features & BILLOW_USES_EXTERNAL)
     return "memory of another graphics API or device";
   return "NVLink multicast";
@@ -150,12 +150,15 @@ Result<MoveReport> Service::suspend(const std::string& name, bool cold, int time
   set_phase(*job, JobPhase::suspending);
   MoveReport report;
   const auto back_to_running = [&](Error error) -> Result<MoveReport> {
+    attach(*job);
     open(*job);
     set_phase(*job, JobPhase::running);
     return pass(std::move(error));
   };
   if (const Status closed = close_gates(*job, links, timeout_ms, report); !closed)
     return back_to_running(closed.error());
+  if (const Status undone = detach(*job, links); !undone)
+    return back_to_running(undone.error());
   if (const Status listed = list_chunks(*job, links); !listed)
     return back_to_running(listed.error());
   report.quiesce_seconds = seconds_since(start);

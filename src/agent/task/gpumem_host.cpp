@@ -50,7 +50,7 @@ std::string blocks_suspend(std::uint64_t features) {
   if (features & BILLOW_USES_UVM)
     why.push_back("managed memory (UVM)");
   if (features & BILLOW_USES_IPC)
-    why.push_back("GPU memory shared between processes (CUDA IPC, as multi-process NCCL does)");
+    why.push_back("memory pools shared between processes (cudaMemPoolExportToShareableHandle)");
   if (features & BILLOW_USES_EXTERNAL)
     why.push_back("memory shared with graphics or RDMA");
   if (features & BILLOW_USES_MULTICAST)

@@ -19,6 +19,7 @@
 
 #include "shim/abi.h"
 #include "tests/unit/shim/child.h"
+#include "tests/unit/shim/sharing.h"
 
 namespace {
 
@@ -460,6 +461,7 @@ int main(int argc, char** argv) {
                {"threads", threads},
                {"racer", racer},
                {"worker", worker},
+               {"sharing", sharing},
                {"spinner", spinner},
                {"sealed", sealed}};
   for (const auto& c : cases)

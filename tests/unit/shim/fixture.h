@@ -111,7 +111,7 @@ class Shim : public testing::Test {
   void start_service() {
     service_ = std::make_unique<Child>(
         std::vector<std::string>{GPUMEM_PROGRAM, "--socket", dir_ + "/jobs", "--admin",
-                                 dir_ + "/admin", "--arena", "256M", "--threads", "2"},
+                                 dir_ + "/admin", "--arena", arena_, "--threads", "2"},
         environment("", false));
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     while (!call_service(dir_ + "/admin", "ping")) {
@@ -167,7 +167,7 @@ class Shim : public testing::Test {
     }
     return true;
   }
-  std::string dir_;
+  std::string dir_, arena_ = "256M";
   std::unique_ptr<Child> service_;
 };
 

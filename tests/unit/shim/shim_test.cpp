@@ -111,6 +111,26 @@ TEST_F(Shim, SuspendsAndResumesAtRandomMoments) {
   EXPECT_EQ(c->wait(), 0);
 }
 
+TEST_F(Shim, ProcessesThatShareMemoryAreSuspendedAsOne) {
+  service_.reset();
+  arena_ = "512M";
+  start_service();
+  add("job", 768);
+  auto c = child("job", {"sharing"});
+  ASSERT_EQ(c->line(), "ready");
+  EXPECT_EQ(job("job")["blocks_suspend"], "0");
+  for (int i = 0; i < 6; i++) {
+    usleep(static_cast<useconds_t>(i * 3100));
+    const auto out = call(std::string("suspend name=job mode=") + (i % 3 == 2 ? "cold" : "warm"));
+    EXPECT_EQ(out.number("bytes"), 316u << 20);
+    EXPECT_EQ(job("job")["phase"], "suspended");
+    call("resume name=job");
+  }
+  c->poke();
+  EXPECT_TRUE(c->line().starts_with("right"));
+  EXPECT_EQ(c->wait(), 0);
+}
+
 TEST_F(Shim, SwapsTwoJobs) {
   add("one", 128);
   add("two", 128);
