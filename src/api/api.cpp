@@ -99,6 +99,8 @@ const Route people_routes[] = {
     {{Method::put, "/v1/users/{user}", Need::admin}, people::set_user},
     {{Method::del, "/v1/users/{user}", Need::admin}, people::remove_user},
     {{Method::post, "/v1/users/{user}/tokens", Need::admin, Adds::work}, people::create_token_for},
+    {{Method::get, "/v1/approvals", Need::look}, approvals::list},
+    {{Method::post, "/v1/approvals/{id}", Need::full}, approvals::decide},
     {{Method::get, "/v1/secrets", Need::look}, secrets::list},
     {{Method::put, "/v1/secrets/{name}", Need::full, Adds::work}, secrets::set},
     {{Method::del, "/v1/secrets/{name}", Need::full}, secrets::remove},

@@ -13,8 +13,7 @@ using wire::agent_v1::LogChunk;
 
 bool may_type_into(const Call& call, JobId job) {
   const auto owner = owner_of(call.host.state(), job);
-  return owner && call.principal.scope != TokenScope::read &&
-         may_enter(call, owner->project, owner->user).has_value();
+  return owner && call.principal.scope != TokenScope::read && may_enter(call, *owner).has_value();
 }
 
 constexpr std::size_t input_ahead_bytes_max = 256 << 10;

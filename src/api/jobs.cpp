@@ -143,7 +143,7 @@ void submit(CallPtr call) {
   with_finished(
       call, command.spec.after, [call, command, key](std::map<JobId, JobState> finished) mutable {
         command.finished = std::move(finished);
-        call->execute(std::move(command), 201, [call, key](const std::vector<Event>& events) {
+        submit_for(call, std::move(command), [call, key](const std::vector<Event>& events) {
           return submitted_document(call->host, events, key);
         });
       });
@@ -237,17 +237,26 @@ void stop(CallPtr call) {
   if (!owner) {  // ended already (asking twice is no error), or never existed
     return with_job_document(call, ref->id, [call](Json document) { call->reply(200, document); });
   }
-  if (const Status ok = may_act_on(*call, ref->id, *owner); !ok)
+  const bool foreign = call->principal.agent && owner->agent != call->principal.agent;
+  // What its user may stop, an agent may ask for.
+  if (const Status ok =
+          may_act_on(*call, ref->id,
+                     {owner->project, owner->user, foreign ? call->principal.agent : owner->agent});
+      !ok)
     return call->fail(ok.error());
   std::string reason(utf8_prefix((*body)["reason"].str_or(""), limits::reason_bytes_max));
   if (reason.empty())
-    reason = "stopped by " + call->principal.name;
-  stop_in_turns(call,
-                {.job = ref->id,
-                 .reason = reason,
-                 .force = (*body)["force"].bool_or(false),
-                 .elements_max = limits::jobs_stopped_per_turn},
-                false);
+    reason = "stopped by " +
+             (call->principal.agent ? "agent " + call->principal.token_name : call->principal.name);
+  const StopJob command{.job = ref->id,
+                        .reason = reason,
+                        .force = (*body)["force"].bool_or(false),
+                        .elements_max = limits::jobs_stopped_per_turn};
+  if (!foreign)
+    return stop_in_turns(call, command, false);
+  with_approval(call, ApprovalAction::stop_job,
+                fmt::format("stop job {}, which another token submitted", ref->id.value),
+                [call, command] { stop_in_turns(call, command, false); });
 }
 
 void signal(CallPtr call) {
@@ -265,7 +274,7 @@ void signal(CallPtr call) {
     return with_job_document(call, ref->id, [call, id = ref->id](Json) {
       call->fail({Code::conflict, fmt::format("job {} is not running", id.value), ""});
     });
-  if (const Status ok = may_act_on(*call, ref->id, {job->project, job->user}); !ok)
+  if (const Status ok = may_act_on(*call, ref->id, {job->project, job->user, job->agent}); !ok)
     return call->fail(ok.error());
   if (job->state != JobState::running)
     return call->fail(

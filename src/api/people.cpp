@@ -10,6 +10,7 @@
 #include "base/limits.h"
 #include "base/relative_time.h"
 #include "base/text.h"
+#include "core/control/money.h"
 #include "core/wire/codec.h"
 
 namespace billow::api::people {
@@ -24,6 +25,7 @@ struct TokenBody {
   TokenScope scope = TokenScope::full;
   std::int64_t life_s = 0;  // -1: never expires
   bool reusable = false;
+  AgentLimits agent;  // for scope agent
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("name", s.name);
@@ -33,6 +35,7 @@ struct TokenBody {
     v("life_s", s.life_s);
     v("node", s.node);
     v("reusable", s.reusable);
+    v("agent", s.agent);
   }
 };
 struct UserBody {
@@ -113,9 +116,10 @@ Result<std::int64_t> life_of(const Call& call, const TokenBody& body) {
   const bool machine = body.scope == TokenScope::node || body.scope == TokenScope::gateway;
   std::int64_t life = body.life_s;
   if (life == 0)
-    life = joins     ? limits::join_token_life_default.ns / 1'000'000'000
-           : machine ? -1
-                     : limits::token_life_default.ns / 1'000'000'000;
+    life = joins                             ? limits::join_token_life_default.ns / 1'000'000'000
+           : machine                         ? -1
+           : body.scope == TokenScope::agent ? limits::agent_token_life_default.ns / 1'000'000'000
+                                             : limits::token_life_default.ns / 1'000'000'000;
   const WallTime end = end_of(call.host.state(), call.principal.token);
   if (!end)
     return life == -1 ? 0 : life;
@@ -158,7 +162,8 @@ void create(const CallPtr& call, TokenBody body) {
                       .node = body.node,
                       .once = !body.reusable,
                       .made_by = call->principal.name,
-                      .parent = parent_of(call->host.state(), call->principal.token)};
+                      .parent = parent_of(call->host.state(), call->principal.token),
+                      .agent = body.agent};
   // If the head is its own authority, the token carries the fingerprint to trust.
   if (const std::string pin = call->host.authority_fingerprint(); !pin.empty())
     secret += "." + pin;
@@ -172,6 +177,29 @@ void create(const CallPtr& call, TokenBody body) {
       }
     return document;
   });
+}
+
+// The limits of an agent token, and what is left of them: what its jobs may still cost is
+// committed.
+Json agent_document(const control::State& state,
+                    const Token& token,
+                    const std::map<BudgetKey, ledger::BudgetUse>& uses) {
+  const auto use = uses.find(control::token_budget(token.id));
+  const NanoUsd spent = use == uses.end() ? NanoUsd{} : use->second.spent,
+                committed = use == uses.end() ? NanoUsd{} : use->second.reserved,
+                left = token.agent.budget - spent - committed;
+  const auto jobs = state.agent_jobs.find(token.id);
+  Json document =
+      Json::object({{"gpus", static_cast<double>(token.agent.gpus_milli) / 1000},
+                    {"at_expiry", token.agent.keep_jobs ? "keep" : "stop"},
+                    {"jobs", jobs == state.agent_jobs.end() ? 0 : jobs->second.size()}});
+  for (const auto& [name, value] :
+       {std::pair("budget", token.agent.budget), std::pair("per_job", token.agent.per_job),
+        std::pair("spent", spent), std::pair("committed", committed), std::pair("left", left)}) {
+    document.set(name, format_usd(value));
+    document.set(fmt::format("{}_nano_usd", name), value.value);
+  }
+  return document;
 }
 
 std::set<std::string> tokens_made_by(const control::State& state, const std::string& maker) {
@@ -276,9 +304,12 @@ void remove_user(CallPtr call) {
 
 void tokens(CallPtr call) {
   const auto& state = call->host.state();
+  const auto uses = control::budget_uses(state, call->host.billed());
   Json list = Json::array();
   for (const auto& [id, token] : state.tokens) {
     if (!call->as_admin() && token.user != call->principal.user)
+      continue;
+    if (call->principal.agent && id != call->principal.agent)
       continue;
     Json document = Json::object({{"id", id.value},
                                   {"name", token.name},
@@ -296,6 +327,8 @@ void tokens(CallPtr call) {
       document.set("parent", token.parent.value);
     if (token.once && !token.joined.empty())
       document.set("used_by", token.joined.begin()->first);
+    if (token.scope == TokenScope::agent)
+      document.set("agent", agent_document(state, token, uses));
     list.push(std::move(document));
   }
   call->reply_durable(200, Json::object({{"tokens", std::move(list)}}));

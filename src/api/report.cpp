@@ -87,7 +87,7 @@ Result<Scope> scope_of(const Call& call) {
     out.user = user->id;
   }
   out.everything = !out.project && !out.user && call.principal.role == Role::admin &&
-                   call.principal.scope != TokenScope::submit;
+                   call.principal.scope != TokenScope::submit && !call.principal.agent;
   std::vector<std::string> names;
   for (const ProjectId id : out.visible)
     names.push_back(state.projects.at(id).name);

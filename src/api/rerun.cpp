@@ -27,7 +27,7 @@ Result<Environment> variables_of(const Queries& queries, JobId job, const std::s
 }
 
 void submit_again(const CallPtr& call, SubmitJob command) {
-  call->execute(std::move(command), 201, [](const std::vector<Event>& events) {
+  submit_for(call, std::move(command), [](const std::vector<Event>& events) {
     for (const Event& event : events)
       if (const auto* submitted = get_if<JobsSubmitted>(&event.body))
         return Json::object({{"id", submitted->first.value}, {"state", "queued"}});
@@ -77,7 +77,8 @@ void rerun(CallPtr call) {
                          "submit it again from your files"});
     const Project* project = state.project_by_name(document["project"].str_or(""));
     const User* user = state.user_by_name(document["user"].str_or(""));
-    if (const Status ok = project ? may_act(*call, project->id, user ? user->id : UserId{})
+    if (const Status ok = project ? may_act(*call, {project->id, user ? user->id : UserId{},
+                                                    TokenId(document["agent_token"].uint_or(0))})
                                   : Status(fail(Code::not_found, "its project no longer exists"));
         !ok)
       return call->fail(ok.error());

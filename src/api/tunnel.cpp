@@ -76,7 +76,7 @@ struct Relay : std::enable_shared_from_this<Relay> {
     if (const Status still = call->still_allowed(); !still)
       return fail(still.error().message);
     const auto owner = owner_of(call->host.state(), job);
-    if (owner && !may_enter(*call, owner->project, owner->user))
+    if (owner && !may_enter(*call, *owner))
       fail("you are no longer allowed to connect to this job");
   }
   void say(const Json& message) {

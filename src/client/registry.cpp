@@ -21,6 +21,7 @@ CommandTable client_commands() {
   add_top_commands(table);
   add_login_commands(table);
   add_access_commands(table);
+  add_token_commands(table);
   add_secret_commands(table);
   add_quota_commands(table);
   add_config_commands(table);
@@ -38,6 +39,7 @@ CommandTable client_commands() {
   add_file_commands(table);
   add_volume_commands(table);
   add_environment_commands(table);
+  add_mcp_commands(table);
   add_meta_commands(table);
   return table;
 }

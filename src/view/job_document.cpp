@@ -115,6 +115,8 @@ void add_identity(Json& document, const StoredJob& stored) {
   document.set("user", stored.user);
   if (!stored.unix_user.empty())
     document.set("unix_user", stored.unix_user);
+  if (job.agent)
+    document.set("agent_token", job.agent.value);
   document.set("project", stored.project);
   document.set("state", enum_name(job.state));
   document.set("final", is_final(job.state));

@@ -118,6 +118,8 @@ struct Applier {
   void operator()(const UserChanged& e);
   void operator()(const TokenBound& e);
   void operator()(const TokenUsed& e);
+  void operator()(const ApprovalAsked& e);
+  void operator()(const ApprovalChanged& e);
   void operator()(const JobEntered&) {}
   void operator()(const AccessDenied&) {}
   void operator()(const ScheduleAdded& e);

@@ -190,14 +190,10 @@ struct Bookkeeper {
   }
   // Charges of ended leases count against the budgets of the current period; `since` returns the
   // part after a moment.
-  template <class Since>
-  void count(ProjectId project, UserId user, JobId job, JobId array, Since since) {
+  template <class Concerned, class Since>
+  void count(Concerned concerned, Since since) {
     for (auto& [key, entry] : money().budgets) {
-      const bool concerned = key.scope == BudgetScope::project ? key.of == project.value
-                             : key.scope == BudgetScope::user
-                                 ? key.of == user.value
-                                 : key.of == job.value || key.of == array.value;
-      if (!concerned)
+      if (!concerned(key))
         continue;
       const WallTime from = ledger::period_of(entry.budget.period, event.billed_at()).from;
       if (entry.counted_from != from)
@@ -206,9 +202,10 @@ struct Bookkeeper {
     }
   }
   void spend(const Job& job, LeaseId lease, WallTime from_at, WallTime to) {
-    count(job.project, job.user, job.id, job.array, [&](WallTime since) {
-      return money().books.charge_between(lease, std::max(since, from_at), to);
-    });
+    count([&](const BudgetKey& key) { return concerns(key, job); },
+          [&](WallTime since) {
+            return money().books.charge_between(lease, std::max(since, from_at), to);
+          });
   }
   void mark(LeaseId lease, TaskId task, const TaskMeter& meter, WallTime at) {
     const auto known = money().meters.find(task);
@@ -258,9 +255,14 @@ struct Bookkeeper {
                               0, whole_gpu_milli, opened.rate});
     tell(ledger::LeaseClosed{opened.lease, e.lease.lease_to});
     // The decided amount to the nano-dollar, not one recomputed at a rate in whole nano-dollars.
-    count(e.project, e.user, {}, {}, [&](WallTime since) {
-      return part_since(e.unused, e.lease.lease_from, e.lease.lease_to, since);
-    });
+    count(
+        [&](const BudgetKey& key) {
+          return (key.scope == BudgetScope::project && key.of == e.project.value) ||
+                 (key.scope == BudgetScope::user && key.of == e.user.value);
+        },
+        [&](WallTime since) {
+          return part_since(e.unused, e.lease.lease_from, e.lease.lease_to, since);
+        });
   }
   // One lease ends and the task's next begins; `apply` has already updated the task.
   void change_lease(const Task& task, WallTime at) {

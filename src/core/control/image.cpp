@@ -91,6 +91,8 @@ struct StateImage {
   std::vector<SavedEnvironment> saved_environments;
   std::vector<Volume> volumes;
   std::vector<HeadQuota> quotas;
+  std::vector<Approval> approvals;
+  std::uint64_t next_approval = 1;
   std::vector<Reservation> reservations;
   std::uint64_t next_reservation = 1;
   std::vector<Durations::Runs> durations;
@@ -133,6 +135,8 @@ struct StateImage {
     v("saved_environments", s.saved_environments);
     v("volumes", s.volumes);
     v("quotas", s.quotas);
+    v("approvals", s.approvals);
+    v("next_approval", s.next_approval);
   }
 };
 
@@ -193,6 +197,8 @@ void derive_job(State& state, const Job& job, const std::unordered_map<JobId, Pl
   ++state.count[job.state];
   if (const auto of = job.spec->labels.find(label_endpoint); of != job.spec->labels.end())
     state.replicas[of->second].insert(job.id);
+  if (job.agent)
+    state.agent_jobs[job.agent].insert(job.id);
   if (job.not_before)
     state.backing_off.insert({job.not_before.ns, job.id});
   const bool resumes = job.state == JobState::suspended && job.suspension.resume_wanted &&
@@ -304,6 +310,9 @@ void restore_tables(StateImage& in, State& state) {
     state.volumes[x.name] = std::move(x);
   for (const auto& x : in.quotas)
     state.quotas[x.key] = x.limit;
+  for (auto& x : in.approvals)
+    state.approvals[x.id] = std::move(x);
+  state.next_approval = in.next_approval;
   for (auto& x : in.environments)
     state.environments[x.digest] = {std::make_shared<const Environment>(std::move(x.env)), x.uses};
   for (auto& x : in.pools.pools) {
@@ -351,6 +360,8 @@ std::string image(const State& state) {
   out.volumes = values_of(state.volumes);
   for (const auto& [key, limit] : state.quotas)
     out.quotas.push_back({key, limit});
+  out.approvals = values_of(state.approvals);
+  out.next_approval = state.next_approval;
   for (const auto& [digest, stored] : std::map<std::string, StoredEnvironment>(
            state.environments.begin(), state.environments.end()))
     out.environments.push_back({digest, stored.env ? *stored.env : Environment{}, stored.uses});

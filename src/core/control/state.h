@@ -115,8 +115,10 @@ struct State {
   std::map<std::pair<ProjectId, std::string>, Secret> secrets;
   std::map<std::pair<ProjectId, std::string>, SavedEnvironment> saved_environments;
   std::map<std::string, Volume> volumes;
-  std::deque<IdempotencyKey> idempotency;   // oldest first
-  std::map<QuotaKey, std::int64_t> quotas;  // set by admins; -1: no limit
+  std::deque<IdempotencyKey> idempotency;       // oldest first
+  std::map<QuotaKey, std::int64_t> quotas;      // set by admins; -1: no limit
+  std::map<std::uint64_t, Approval> approvals;  // open ones, and those decided last
+  std::uint64_t next_approval = 1;
   Money money;
 
   // Derived: rebuilt from the above by `rebuild_derived`, kept up to date by `apply`.
@@ -128,8 +130,9 @@ struct State {
   std::unordered_map<std::string, TokenId> token_by_hash;
   std::unordered_map<std::string, JobId> job_by_key;
   std::map<std::string, std::set<JobId>>
-      replicas;                             // live ones, by endpoint; also of one just deleted
-  std::map<JobState, std::uint64_t> count;  // live jobs by state
+      replicas;  // live ones, by endpoint; also of one just deleted
+  std::map<TokenId, std::set<JobId>> agent_jobs;  // live ones, by the agent token that pays
+  std::map<JobState, std::uint64_t> count;        // live jobs by state
   std::map<UserId, Holding> held_by_user;
   std::map<ProjectId, Holding> held_by_project;
 
