@@ -66,7 +66,7 @@ typedef struct billow_limit_page {
 
 /* Features a process used that prevent a suspend, or that a user should know of. */
 #define BILLOW_USES_UVM 1ull       /* managed memory: no suspend */
-#define BILLOW_USES_IPC 2ull       /* memory or events shared with other processes: no suspend */
+#define BILLOW_USES_IPC 2ull       /* memory pools shared with other processes: no suspend */
 #define BILLOW_USES_EXTERNAL 4ull  /* Vulkan, DirectX or RDMA memory: no suspend */
 #define BILLOW_USES_MULTICAST 8ull /* NVLink multicast: no suspend */
 #define BILLOW_USES_POOLS \
@@ -74,6 +74,10 @@ typedef struct billow_limit_page {
 #define BILLOW_USES_ARRAYS 32ull       /* CUDA arrays: likewise */
 #define BILLOW_USES_GRAPH_MEMORY 64ull /* memory nodes of graphs: likewise */
 #define BILLOW_USES_PLAIN 128ull /* allocations made before the job was suspendable: likewise */
+#define BILLOW_USES_SHARED                                              \
+  256ull /* memory shared between the job's processes: suspended as one \
+          */
+#define BILLOW_USES_IPC_EVENTS 512ull /* events shared between processes: the driver's */
 #define BILLOW_BLOCKS_SUSPEND \
   (BILLOW_USES_UVM | BILLOW_USES_IPC | BILLOW_USES_EXTERNAL | BILLOW_USES_MULTICAST)
 
@@ -112,17 +116,24 @@ typedef struct billow_usage_page {
 enum billow_message_type {
   BILLOW_HELLO =
       1, /* shim -> service: billow_hello; answer: billow_welcome + 2 descriptors (limit, usage) */
-  BILLOW_DRAIN = 2,    /* the turn is over: wait for the GPU; answer: arg0 = CLOCK_MONOTONIC
-                          ns when it became idle */
-  BILLOW_PREPARE = 3,  /* close the gate, wait for the GPU (arg0 ms at most); answer: arg0 chunks to
-                          move, arg1 bytes of residue */
-  BILLOW_LIST = 4,     /* arg0: first index; answer: billow_chunk items */
-  BILLOW_EXPORT = 5,   /* items: uint64 chunk ids; answer: the same ids, one descriptor each */
-  BILLOW_RELEASE = 6,  /* items: ids of chunks that are saved: unmap and free the memory */
-  BILLOW_CREATE = 7,   /* items: chunk ids: allocate memory, map it at the old address; answer: one
-                          descriptor each */
-  BILLOW_OPEN = 8,     /* all is restored (or the suspend is cancelled): open the gate */
-  BILLOW_SUSPENDED = 9 /* all chunks are saved: the job is suspended now */
+  BILLOW_DRAIN = 2,   /* the turn is over: wait for the GPU; answer: arg0 = CLOCK_MONOTONIC
+                         ns when it became idle */
+  BILLOW_PREPARE = 3, /* close the gate, wait for the GPU (arg0 ms at most); answer: arg0 chunks to
+                         move, arg1 bytes of residue */
+  BILLOW_LIST = 4,    /* arg0: first index; answer: billow_chunk items */
+  BILLOW_EXPORT = 5,  /* items: uint64 chunk ids; answer: the same ids, one descriptor each */
+  BILLOW_RELEASE = 6, /* items: ids of chunks that are saved: unmap and free the memory */
+  BILLOW_CREATE = 7,  /* items: chunk ids: allocate memory, map it at the old address; answer: one
+                         descriptor each */
+  BILLOW_OPEN = 8,    /* all is restored (or the suspend is cancelled): open the gate */
+  BILLOW_SUSPENDED = 9, /* all chunks are saved: the job is suspended now */
+  BILLOW_FETCH = 10,    /* process -> service, on a connection of its own: billow_fetch; answer: the
+                           owner's answer to SHARE */
+  BILLOW_SHARE = 11,   /* items: uint64 kind, key, first; answer: billow_shared_chunk items with one
+                          descriptor each, arg0 chunks in all, arg1 offset of the memory in them */
+  BILLOW_FOREIGN = 12, /* arg0: first index; answer: billow_foreign items, arg0 the next index */
+  BILLOW_DETACH = 13,  /* unmap the memory of other processes */
+  BILLOW_ATTACH = 14   /* items: ids of foreign chunks, one descriptor each: map them again */
 };
 
 typedef struct billow_message {
@@ -153,6 +164,24 @@ typedef struct billow_chunk {
   uint32_t device; /* index into the limit page's devices */
   uint32_t flags;
 } billow_chunk;
+
+/* Memory of one process of the job that another one maps. */
+enum { BILLOW_SHARE_REGION = 0, BILLOW_SHARE_CHUNK = 1 };
+typedef struct billow_fetch {
+  char token[72];
+  uint32_t slot, generation; /* of the owner */
+  uint64_t kind, key;        /* REGION: the allocation's address; CHUNK: its serial number */
+  uint64_t first;            /* index of the first chunk wanted */
+} billow_fetch;
+typedef struct billow_shared_chunk {
+  uint64_t serial; /* of the owner's chunk; never used again */
+  uint64_t bytes;
+} billow_shared_chunk;
+typedef struct billow_foreign {
+  uint64_t id; /* in the process that maps it */
+  uint32_t slot, generation;
+  uint64_t serial;
+} billow_foreign;
 
 /* The GPU hashes each 2 MiB piece: 128 bits, and whether any bit is set. See billow_hash_piece in
  * hash.h. */

@@ -18,6 +18,7 @@ namespace {
 Chunk* chunks;
 uint32_t count, capacity;
 uint32_t free_hint;
+uint64_t next_serial = 1;
 uint8_t peers[BILLOW_DEVICES_MAX][BILLOW_DEVICES_MAX];  // [owner][reader], by ordinal
 
 uint32_t new_slot() {
@@ -57,13 +58,46 @@ bool find_mapping(uint64_t address, uint32_t* id, uint32_t* at) {
 void give_back(Chunk& c) {
   if (c.resident)
     REAL(cuMemRelease, c.handle);
-  unreserve(c.device, c.bytes);
-  add_backed(-static_cast<int64_t>(c.bytes));
+  if (!c.foreign) {
+    unreserve(c.device, c.bytes);
+    add_backed(-static_cast<int64_t>(c.bytes));
+  }
+  free(c.exports);
   free(c.mappings);
   const uint32_t id = static_cast<uint32_t>(&c - chunks);
   memset(&c, 0, sizeof c);
   if (id < free_hint)
     free_hint = id;
+}
+
+// Whether a descriptor that names it is still open somewhere.
+bool still_named(Chunk& c) {
+  uint32_t open = 0;
+  for (uint32_t i = 0; i < c.export_count; i++) {
+    if (name_closed(c.exports[i]))
+      close(c.exports[i]);
+    else
+      c.exports[open++] = c.exports[i];
+  }
+  c.export_count = open;
+  return open != 0;
+}
+uint32_t named_count;  // chunks that were ever named; 0 in almost every program
+
+// Frees chunks of which only the descriptors were left, once those are closed.
+void sweep_named() {
+  for (uint32_t i = 0; named_count && i < count; i++)
+    if (chunks[i].used && chunks[i].exports && !chunks[i].references && !chunks[i].mapping_count &&
+        !still_named(chunks[i])) {
+      named_count--;
+      give_back(chunks[i]);
+    }
+}
+void give_back_unless_named(Chunk& c) {
+  if (c.exports && still_named(c))
+    return;
+  named_count -= c.exports != nullptr;
+  give_back(c);
 }
 
 int to_errno(CUresult r) {
@@ -76,6 +110,8 @@ int to_errno(CUresult r) {
       return EINVAL;
     case CUDA_NOT_SUPPORTED:
       return ENOTSUP;
+    case CUDA_DEINITIALIZED:
+      return ESHUTDOWN;
     default:
       return EIO;
   }
@@ -91,6 +127,7 @@ uint32_t chunk_slots() {
 
 CUresult chunk_create(
     const CUmemAllocationProp* prop, uint64_t bytes, int device, bool own, uint32_t* id) {
+  sweep_named();
   const uint32_t slot = new_slot();
   if (slot == UINT32_MAX)
     return CUDA_OUT_OF_MEMORY;
@@ -111,6 +148,7 @@ CUresult chunk_create(
   c.references = 1;
   c.used = c.resident = true;
   c.own = own;
+  c.serial = next_serial++;
   add_backed(static_cast<int64_t>(bytes));
   *id = slot;
   return CUDA_OK;
@@ -192,7 +230,7 @@ CUresult chunk_unmap(uint64_t address, uint64_t bytes) {
     here = c.mappings[at].address + c.mappings[at].bytes;
     c.mappings[at] = c.mappings[--c.mapping_count];
     if (c.references == 0 && c.mapping_count == 0)
-      give_back(c);
+      give_back_unless_named(c);
   }
   return CUDA_OK;
 }
@@ -212,7 +250,7 @@ CUresult chunk_unref(uint32_t id) {
   if (c.references == 0)
     return CUDA_INVALID_VALUE;
   if (--c.references == 0 && c.mapping_count == 0)
-    give_back(c);
+    give_back_unless_named(c);
   return CUDA_OK;
 }
 
@@ -230,10 +268,14 @@ int chunk_export(uint32_t id, int* fd) {
                        static_cast<int>(HANDLE_POSIX_FD), 0ull));
 }
 
+// Releasing a chunk that is away, or restoring one that is present, changes nothing: the service
+// may repeat a request whose answer it did not get.
 int chunk_release(uint32_t id) {
   Chunk* c = chunk_at(id);
-  if (!c || !c->resident)
+  if (!c)
     return EINVAL;
+  if (!c->resident)
+    return 0;
   for (uint32_t i = 0; i < c->mapping_count; i++)
     if (const CUresult r = REAL(cuMemUnmap, static_cast<CUdeviceptr>(c->mappings[i].address),
                                 static_cast<size_t>(c->mappings[i].bytes));
@@ -245,25 +287,37 @@ int chunk_release(uint32_t id) {
   return to_errno(r);
 }
 
+namespace {
+CUresult map_again(Chunk& c) {
+  CUresult r = CUDA_OK;
+  for (uint32_t i = 0; i < c.mapping_count && r == CUDA_OK; i++) {
+    const Mapping& m = c.mappings[i];
+    r = REAL(cuMemMap, static_cast<CUdeviceptr>(m.address), static_cast<size_t>(m.bytes),
+             static_cast<size_t>(m.offset), c.handle, 0ull);
+    if (r == CUDA_OK && m.access_count)
+      r = REAL(cuMemSetAccess, static_cast<CUdeviceptr>(m.address), static_cast<size_t>(m.bytes),
+               static_cast<const CUmemAccessDesc*>(m.access), static_cast<size_t>(m.access_count));
+  }
+  return r;
+}
+void unmap_all(const Chunk& c) {  // those that are not mapped are refused by the driver
+  for (uint32_t i = 0; i < c.mapping_count; i++)
+    REAL(cuMemUnmap, static_cast<CUdeviceptr>(c.mappings[i].address),
+         static_cast<size_t>(c.mappings[i].bytes));
+}
+}  // namespace
+
 int chunk_restore(uint32_t id, int* fd) {
   Chunk* c = chunk_at(id);
-  if (!c || c->resident)
+  if (!c)
     return EINVAL;
+  if (c->resident)
+    return chunk_export(id, fd);
   CUresult r = REAL(cuMemCreate, &c->handle, static_cast<size_t>(c->bytes), &c->prop,
                     static_cast<unsigned long long>(0));
   if (r != CUDA_OK)
     return to_errno(r);
-  uint32_t mapped = 0;
-  for (; mapped < c->mapping_count && r == CUDA_OK; mapped++) {
-    const Mapping& m = c->mappings[mapped];
-    r = REAL(cuMemMap, static_cast<CUdeviceptr>(m.address), static_cast<size_t>(m.bytes),
-             static_cast<size_t>(m.offset), c->handle, 0ull);
-    if (r != CUDA_OK)
-      break;
-    if (m.access_count)
-      r = REAL(cuMemSetAccess, static_cast<CUdeviceptr>(m.address), static_cast<size_t>(m.bytes),
-               static_cast<const CUmemAccessDesc*>(m.access), static_cast<size_t>(m.access_count));
-  }
+  r = map_again(*c);
   *fd = -1;
   if (r == CUDA_OK)
     r = REAL(cuMemExportToShareableHandle, static_cast<void*>(fd), c->handle,
@@ -272,11 +326,96 @@ int chunk_restore(uint32_t id, int* fd) {
     c->resident = true;
     return 0;
   }
-  for (uint32_t i = 0; i < mapped; i++)
-    REAL(cuMemUnmap, static_cast<CUdeviceptr>(c->mappings[i].address),
-         static_cast<size_t>(c->mappings[i].bytes));
+  unmap_all(*c);
   REAL(cuMemRelease, c->handle);
   return to_errno(r);
+}
+
+int chunk_attach(uint32_t id, int fd) {
+  Chunk* c = chunk_at(id);
+  if (!c || !c->foreign)
+    return EINVAL;
+  if (c->resident)
+    return 0;
+  CUresult r =
+      REAL(cuMemImportFromShareableHandle, &c->handle,
+           reinterpret_cast<void*>(static_cast<intptr_t>(fd)), static_cast<int>(HANDLE_POSIX_FD));
+  if (r != CUDA_OK)
+    return to_errno(r);
+  r = map_again(*c);
+  c->resident = r == CUDA_OK;
+  if (r != CUDA_OK) {
+    unmap_all(*c);
+    REAL(cuMemRelease, c->handle);
+  }
+  return to_errno(r);
+}
+
+bool chunk_of_serial(uint64_t serial, uint32_t* id) {
+  for (uint32_t i = 0; i < count; i++)
+    if (chunks[i].used && !chunks[i].foreign && chunks[i].serial == serial) {
+      *id = i;
+      return true;
+    }
+  return false;
+}
+bool chunk_retain_serial(uint64_t serial, uint32_t* id) {
+  if (!chunk_of_serial(serial, id) || chunks[*id].own)
+    return false;
+  chunks[*id].references++;
+  return true;
+}
+
+CUresult chunk_import(int fd,
+                      const billow_shared_chunk& shared,
+                      uint32_t owner_slot,
+                      uint32_t owner_generation,
+                      bool own,
+                      uint32_t* id) {
+  const uint32_t slot = new_slot();
+  if (slot == UINT32_MAX)
+    return CUDA_OUT_OF_MEMORY;
+  Chunk& c = chunks[slot];
+  memset(&c, 0, sizeof c);
+  const CUresult r =
+      REAL(cuMemImportFromShareableHandle, &c.handle,
+           reinterpret_cast<void*>(static_cast<intptr_t>(fd)), static_cast<int>(HANDLE_POSIX_FD));
+  if (r != CUDA_OK) {
+    if (slot < free_hint)
+      free_hint = slot;
+    return r;
+  }
+  REAL(cuMemGetAllocationPropertiesFromHandle, &c.prop, c.handle);
+  c.asked_handle_types = HANDLE_POSIX_FD;
+  c.bytes = shared.bytes;
+  c.serial = shared.serial;
+  c.device = -1;
+  c.references = 1;
+  c.used = c.resident = c.foreign = true;
+  c.own = own;
+  c.owner_slot = owner_slot;
+  c.owner_generation = owner_generation;
+  *id = slot;
+  return CUDA_OK;
+}
+
+int chunk_name(uint32_t id) {
+  Chunk& c = chunks[id];
+  void* grown = realloc(c.exports, (c.export_count + 1) * sizeof(int));
+  if (!grown)
+    return -1;
+  named_count += c.exports == nullptr;
+  c.exports = static_cast<int*>(grown);
+  const int fd = name_chunk(c.serial, c.bytes, &c.exports[c.export_count]);
+  c.export_count += fd >= 0;
+  return fd;
+}
+
+uint32_t chunks_away() {
+  uint32_t away = 0;
+  for (uint32_t i = 0; i < count; i++)
+    away += chunks[i].used && !chunks[i].resident;
+  return away;
 }
 
 // A device may now read another's memory. Plain allocations become accessible automatically; mapped
@@ -306,11 +445,8 @@ bool chunk_peers(CUdevice owner, CUmemAccessDesc* access, uint32_t* access_count
 }
 
 void chunks_clear() {
-  for (uint32_t i = 0; i < count; i++)
-    free(chunks[i].mappings);
-  free(chunks);
-  chunks = nullptr;
-  count = capacity = free_hint = 0;
+  chunks = nullptr;  // not freed: a fork may have interrupted a change
+  count = capacity = free_hint = named_count = 0;
   memset(peers, 0, sizeof peers);
 }
 

@@ -15,6 +15,7 @@ struct Known {
 Known known[contexts_max];
 int known_count;
 pthread_mutex_t context_lock = PTHREAD_MUTEX_INITIALIZER;
+bool exit_watched;
 
 Known* find(CUcontext context) {
   for (int i = 0; i < known_count; i++)
@@ -43,6 +44,10 @@ CUresult create(CUcontext* out, CUdevice device, Create make) {
     return CUDA_OUT_OF_MEMORY;
   const CUresult r = make();
   Guard guard(&context_lock);
+  if (r == CUDA_OK && !exit_watched) {
+    exit_watched = true;  // the driver may have registered an exit handler with its first context
+    watch_exit();
+  }
   if (r != CUDA_OK || find(*out) || known_count == contexts_max) {
     if (reserved)
       unreserve(index, bytes);
@@ -81,6 +86,8 @@ CUcontext primary(CUdevice device) {
 }
 }  // namespace
 
+pthread_mutex_t teardown_lock = PTHREAD_MUTEX_INITIALIZER;
+
 int known_contexts(CUcontext* out, int max) {
   Guard guard(&context_lock);
   int n = 0;
@@ -96,6 +103,7 @@ CUcontext context_of_device(CUdevice device) {
   return nullptr;
 }
 void contexts_after_fork() {
+  pthread_mutex_init(&teardown_lock, nullptr);
   pthread_mutex_init(&context_lock, nullptr);
   known_count = 0;
 }
@@ -129,6 +137,7 @@ EXPORT CUresult cuCtxDestroy_v2(CUcontext context) {
   Entry entry(false);
   if (entry.error())
     return entry.error();
+  Guard guard(&teardown_lock);
   const CUresult r = REAL(cuCtxDestroy_v2, context);
   if (r == CUDA_OK && pages.slot)
     ended(context);
@@ -138,6 +147,7 @@ EXPORT CUresult cuCtxDestroy(CUcontext context) {
   Entry entry(false);
   if (entry.error())
     return entry.error();
+  Guard guard(&teardown_lock);
   const CUresult r = REAL(cuCtxDestroy, context);
   if (r == CUDA_OK && pages.slot)
     ended(context);
@@ -149,6 +159,7 @@ EXPORT CUresult cuCtxDestroy(CUcontext context) {
     if (entry.error())                                          \
       return entry.error();                                     \
     CUcontext before = primary(device);                         \
+    Guard guard(&teardown_lock);                                \
     return primary_ended(device, before, REAL(symbol, device)); \
   }
 ENDS_PRIMARY(cuDevicePrimaryCtxRelease)

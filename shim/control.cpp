@@ -4,7 +4,11 @@
  * socket. If the service ends, the arbiter's gate opens and the limits stay in force (the pages
  * stay mapped); the thread tries once a second to connect to a new service. If the service held
  * memory of this process when it ended, that memory is lost: every call then fails with
- * CUDA_ERROR_DEVICE_UNAVAILABLE instead of reading memory that does not exist. */
+ * CUDA_ERROR_DEVICE_UNAVAILABLE instead of reading memory that does not exist.
+ *
+ * exit() is a call like any other: it waits at the gate while the job is suspended, because the
+ * driver's own exit handlers make every later call fail, and the memory could not come back. After
+ * it, the process takes no further request that needs the driver. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -13,6 +17,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -25,7 +30,11 @@ namespace {
 pthread_mutex_t join_lock = PTHREAD_MUTEX_INITIALIZER;
 int service_socket = -1;
 bool thread_started, joined_devices, out_of_service;
-uint32_t chunks_out;  // saved in the GPU memory service, not on the device
+// Held while the control thread works for the service, so that exit() does not run the driver's
+// exit handlers under it.
+pthread_mutex_t answer_lock = PTHREAD_MUTEX_INITIALIZER;
+bool ending;  // guarded by answer_lock: the driver is being torn down and is not called any more
+pid_t watched_pid;
 
 struct Packet {
   billow_message head;
@@ -59,14 +68,13 @@ bool send_packet(
   return n > 0;
 }
 
-// The length of the packet, 0 at the end of the connection. At most two descriptors are expected
-// (HELLO's answer).
+// The length of the packet, 0 at the end of the connection. `fds` has space for a batch.
 ssize_t receive_packet(int socket, Packet* packet, int* fds, int* fd_count) {
   iovec part{packet, sizeof *packet};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 4)];
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * BILLOW_BATCH_MAX)];
   message.msg_control = control;
   message.msg_controllen = sizeof control;
   ssize_t n;
@@ -83,7 +91,7 @@ ssize_t receive_packet(int socket, Packet* packet, int* fds, int* fd_count) {
     for (int i = 0; i < count; i++) {
       int fd;
       memcpy(&fd, CMSG_DATA(c) + static_cast<size_t>(i) * sizeof(int), sizeof fd);
-      if (*fd_count < 2)
+      if (*fd_count < BILLOW_BATCH_MAX)
         fds[(*fd_count)++] = fd;
       else
         close(fd);
@@ -122,7 +130,7 @@ bool greet(int s) {
   memcpy(packet.items, &hello, sizeof hello);
   if (!send_packet(s, packet, sizeof hello, nullptr, 0))
     return false;
-  int fds[2], fd_count = 0;
+  int fds[BILLOW_BATCH_MAX], fd_count = 0;
   const ssize_t n = receive_packet(s, &packet, fds, &fd_count);
   bool good = n >= static_cast<ssize_t>(sizeof packet.head + sizeof(billow_welcome)) &&
               packet.head.version == BILLOW_ABI_VERSION && packet.head.type == BILLOW_HELLO &&
@@ -188,12 +196,13 @@ void answer_prepare(Packet* packet) {
       packet->head.arg0 > 3600000 ? 3600000 : static_cast<int>(packet->head.arg0);
   packet->head.count = 0;
   packet->head.arg0 = packet->head.arg1 = 0;
-  if (chunks_out) {
+  if (chunks_away()) {
     packet->head.status = EALREADY;
     return;
   }
-  if (!gate_close(timeout_ms)) {
-    packet->head.status = EBUSY;
+  const bool closed = !__atomic_load_n(&exit_wanted, __ATOMIC_ACQUIRE) && gate_close(timeout_ms);
+  if (!closed) {
+    packet->head.status = __atomic_load_n(&exit_wanted, __ATOMIC_ACQUIRE) ? ESHUTDOWN : EBUSY;
     return;
   }
   pools_trim_all();
@@ -220,17 +229,92 @@ size_t answer_list(Packet* packet) {
   return n * sizeof(billow_chunk);
 }
 
-void answer(Packet* packet, int s) {
+void answer_drain(Packet* packet) {
+  packet->head.status = ending || drain(600000) ? 0 : EBUSY;
+  timespec rested;
+  clock_gettime(CLOCK_MONOTONIC, &rested);
+  packet->head.arg0 =
+      static_cast<uint64_t>(rested.tv_sec) * 1000000000u + static_cast<uint64_t>(rested.tv_nsec);
+}
+
+void answer_open(Packet* packet) {
+  // arg0: the memory cannot come back; calls fail from now on.
+  packet->head.status = 0;
+  if (!chunks_away())
+    gate_open();
+  else if (packet->head.arg0)
+    gate_lose();
+  else
+    packet->head.status = EBUSY;
+}
+
+bool needs_driver(uint16_t type) {
+  return type != BILLOW_DRAIN && type != BILLOW_OPEN && type != BILLOW_SUSPENDED;
+}
+
+void answer_share(Packet* packet, int s) {
+  uint64_t asked[3] = {};
+  memcpy(asked, packet->items, sizeof asked);
+  billow_shared_chunk out[BILLOW_BATCH_MAX];
+  int fds[BILLOW_BATCH_MAX], fd_count = 0;
+  packet->head.arg0 = packet->head.arg1 = 0;
+  packet->head.status = share_chunks(asked[0], asked[1], asked[2], out, fds, &fd_count,
+                                     &packet->head.arg0, &packet->head.arg1);
+  packet->head.count = static_cast<uint16_t>(fd_count);
+  const size_t bytes = sizeof out[0] * static_cast<size_t>(fd_count);
+  memcpy(packet->items, out, bytes);
+  send_packet(s, *packet, bytes, fds, fd_count);
+  for (int i = 0; i < fd_count; i++)
+    close(fds[i]);
+}
+
+size_t answer_foreign(Packet* packet) {
+  constexpr uint16_t most =
+      (BILLOW_MESSAGE_BYTES_MAX - sizeof(billow_message)) / sizeof(billow_foreign);
+  auto* out = reinterpret_cast<billow_foreign*>(packet->items);
+  uint16_t n = 0;
+  uint64_t id = packet->head.arg0;
+  for (; id < chunk_slots() && n < most; id++)
+    if (const Chunk* c = chunk_at(static_cast<uint32_t>(id)); c && c->foreign)
+      out[n++] = {id, c->owner_slot, c->owner_generation, c->serial};
+  packet->head.count = n;
+  packet->head.arg0 = id < chunk_slots() ? id : UINT64_MAX;
+  packet->head.status = 0;
+  return n * sizeof(billow_foreign);
+}
+
+int detach_all() {
+  int status = 0;
+  for (uint32_t i = 0; i < chunk_slots(); i++)
+    if (const Chunk* c = chunk_at(i); c && c->foreign)
+      if (const int r = chunk_release(i))
+        status = r;
+  return status;
+}
+int attach(const Packet& packet, const int* fds, int fd_count) {
+  int status = 0;
+  for (int i = 0; i < fd_count; i++) {
+    uint64_t id = 0;
+    memcpy(&id, packet.items + sizeof id * static_cast<size_t>(i), sizeof id);
+    if (const int r = chunk_attach(static_cast<uint32_t>(id), fds[i]))
+      status = r;
+  }
+  return status;
+}
+
+void answer(Packet* packet, int s, const int* fds, int fd_count) {
   size_t item_bytes = 0;
+  Guard guard(&answer_lock);
+  if (ending && needs_driver(packet->head.type)) {
+    packet->head.status = ESHUTDOWN;
+    packet->head.count = 0;
+    send_packet(s, *packet, 0, nullptr, 0);
+    return;
+  }
   switch (packet->head.type) {
-    case BILLOW_DRAIN: {
-      packet->head.status = drain(600000) ? 0 : EBUSY;
-      timespec rested;
-      clock_gettime(CLOCK_MONOTONIC, &rested);
-      packet->head.arg0 = static_cast<uint64_t>(rested.tv_sec) * 1000000000u +
-                          static_cast<uint64_t>(rested.tv_nsec);
+    case BILLOW_DRAIN:
+      answer_drain(packet);
       break;
-    }
     case BILLOW_PREPARE:
       answer_prepare(packet);
       break;
@@ -250,10 +334,7 @@ void answer(Packet* packet, int s) {
           packet, s,
           [](uint32_t id, int*) {
             with_device_of(id);
-            const int r = chunk_release(id);
-            if (!r)
-              chunks_out++;
-            return r;
+            return chunk_release(id);
           },
           false);
     case BILLOW_CREATE:
@@ -261,49 +342,61 @@ void answer(Packet* packet, int s) {
           packet, s,
           [](uint32_t id, int* fd) {
             with_device_of(id);
-            const int r = chunk_restore(id, fd);
-            if (!r)
-              chunks_out--;
-            return r;
+            return chunk_restore(id, fd);
           },
           true);
+    case BILLOW_SHARE:
+      return answer_share(packet, s);
+    case BILLOW_FOREIGN:
+      item_bytes = answer_foreign(packet);
+      break;
+    case BILLOW_DETACH:
+      packet->head.status = detach_all();
+      break;
+    case BILLOW_ATTACH:
+      packet->head.status = attach(*packet, fds, fd_count);
+      break;
     case BILLOW_SUSPENDED:
       packet->head.status = 0;
       break;
     case BILLOW_OPEN:
-      packet->head.status = chunks_out ? EBUSY : 0;
-      if (!chunks_out)
-        gate_open();
+      answer_open(packet);
       break;
     default:
       packet->head.status = ENOTSUP;
       break;
   }
-  if (packet->head.type != BILLOW_LIST)
+  if (packet->head.type != BILLOW_LIST && packet->head.type != BILLOW_FOREIGN)
     packet->head.count = 0;
   send_packet(s, *packet, item_bytes, nullptr, 0);
 }
 
 void serve(int s) {
   static Packet packet;
-  int fds[2], fd_count;
+  int fds[BILLOW_BATCH_MAX], fd_count;
   for (;;) {
     const ssize_t n = receive_packet(s, &packet, fds, &fd_count);
+    const bool good =
+        n >= static_cast<ssize_t>(sizeof packet.head) && packet.head.version == BILLOW_ABI_VERSION;
+    if (good)
+      answer(&packet, s, fds, fd_count);
     for (int i = 0; i < fd_count; i++)
       close(fds[i]);
-    if (n < static_cast<ssize_t>(sizeof packet.head) || packet.head.version != BILLOW_ABI_VERSION)
+    if (!good)
       return;
-    answer(&packet, s);
   }
 }
 
 void* control_thread(void*) {
   int mode = CAPTURE_MODE_RELAXED;  // calls of this thread must not end a capture of another thread
-  REAL(cuThreadExchangeStreamCaptureMode, &mode);
+  pthread_mutex_lock(&answer_lock);
+  if (!ending)
+    REAL(cuThreadExchangeStreamCaptureMode, &mode);
+  pthread_mutex_unlock(&answer_lock);
   for (;;) {
     serve(service_socket);
     gate_attach(nullptr);
-    if (chunks_out)
+    if (chunks_away())
       gate_lose();
     else if (__atomic_load_n(&local_gate, __ATOMIC_ACQUIRE) == local_closed)
       gate_open();
@@ -390,9 +483,63 @@ CUresult join_job() {
   if (!joined_devices)
     account_devices();
   joined_devices = true;
+  watch_exit();
   thread_started = start_thread();
   errno = saved_errno;
   return thread_started ? CUDA_OK : CUDA_SYSTEM_NOT_READY;
+}
+
+int fetch_shared(const ShareName& name,
+                 billow_shared_chunk** chunks,
+                 int** fds,
+                 uint32_t* count,
+                 uint64_t* offset) {
+  const int s = connect_service();
+  if (s < 0)
+    return ENOTSUP;
+  const timeval limit{20, 0};
+  setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  Packet packet{};
+  uint64_t total = 1;
+  int status = 0;
+  while (!status && *count < total) {
+    packet.head = {};
+    packet.head.version = BILLOW_ABI_VERSION;
+    packet.head.type = BILLOW_FETCH;
+    packet.head.count = 1;
+    billow_fetch wanted{{}, name.slot, name.generation, name.kind, name.key, *count};
+    if (const char* token = getenv(BILLOW_ENV_TOKEN))
+      strncpy(wanted.token, token, sizeof wanted.token - 1);
+    memcpy(packet.items, &wanted, sizeof wanted);
+    int got[BILLOW_BATCH_MAX], got_count = 0;
+    if (!send_packet(s, packet, sizeof wanted, nullptr, 0) ||
+        receive_packet(s, &packet, got, &got_count) < static_cast<ssize_t>(sizeof packet.head) ||
+        packet.head.type != BILLOW_FETCH)
+      status = ENOTSUP;
+    else
+      status = packet.head.status;
+    const uint32_t sum = *count + static_cast<uint32_t>(got_count);
+    void* more_fds = realloc(*fds, sum * sizeof(int));
+    void* more_chunks = realloc(*chunks, sum * sizeof(billow_shared_chunk));
+    *fds = more_fds ? static_cast<int*>(more_fds) : *fds;
+    *chunks = more_chunks ? static_cast<billow_shared_chunk*>(more_chunks) : *chunks;
+    if (!status && (!got_count || packet.head.count != got_count))
+      status = EPROTO;
+    if (status || !more_fds || !more_chunks) {
+      for (int i = 0; i < got_count; i++)
+        close(got[i]);
+      status = status ? status : ENOMEM;
+      break;
+    }
+    memcpy(*fds + *count, got, sizeof(int) * static_cast<size_t>(got_count));
+    memcpy(*chunks + *count, packet.items,
+           sizeof(billow_shared_chunk) * static_cast<size_t>(got_count));
+    *count = sum;
+    total = packet.head.arg0;
+    *offset = packet.head.arg1;
+  }
+  close(s);
+  return status;
 }
 
 void control_after_fork() {
@@ -400,8 +547,29 @@ void control_after_fork() {
   if (service_socket >= 0)
     close(service_socket);
   service_socket = -1;
-  thread_started = joined_devices = false;
-  chunks_out = 0;
+  thread_started = joined_devices = ending = false;
+  pthread_mutex_init(&answer_lock, nullptr);
+}
+
+namespace {
+void before_exit() {
+  if (getpid() != watched_pid)
+    return;  // a child of fork: it has not joined
+  __atomic_store_n(&exit_wanted, 1u, __ATOMIC_RELEASE);
+  for (;;) {
+    gate_wait_open();
+    Guard guard(&answer_lock);
+    if (__atomic_load_n(&local_gate, __ATOMIC_ACQUIRE) == local_closed)
+      continue;
+    ending = true;
+    return;
+  }
+}
+}  // namespace
+
+void watch_exit() {
+  watched_pid = getpid();
+  atexit(before_exit);
 }
 
 namespace {

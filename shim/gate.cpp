@@ -27,6 +27,7 @@
 namespace shim {
 
 uint32_t local_gate = local_open;
+uint32_t exit_wanted;
 namespace {
 const uint32_t always_open = 0;
 }
@@ -42,6 +43,7 @@ uint32_t too_many_threads;  // threads beyond the limit are not tracked: the pro
                             // cannot be suspended
 int threads_high;
 pthread_key_t thread_key;
+uint32_t epoch;
 uint32_t captures;
 
 uint64_t now_ns() {
@@ -58,8 +60,11 @@ void futex_wait(const volatile uint32_t* word, uint32_t value, bool shared, long
   syscall(SYS_futex, word, FUTEX_WAIT | (shared ? 0 : FUTEX_PRIVATE_FLAG), value, &t, nullptr, 0);
 }
 
+// Other destructors of the ending thread may still call the driver: they register again, because
+// another thread may take this place at once.
 void thread_ended(void* data) {
   auto* t = static_cast<Thread*>(data);
+  this_thread = nullptr;
   t->depth = t->captures = t->metered = 0;
   __atomic_store_n(&t->in_call, 0u, __ATOMIC_RELEASE);
   __atomic_store_n(&t->taken, 0u, __ATOMIC_RELEASE);
@@ -78,7 +83,7 @@ bool nobody_inside(uint64_t deadline_ns) {
   for (int i = 0; i < high; i++) {
     Thread& t = threads[i];
     for (int spins = 0; __atomic_load_n(&t.in_call, __ATOMIC_ACQUIRE); spins++) {
-      if (now_ns() > deadline_ns)
+      if (now_ns() > deadline_ns || __atomic_load_n(&exit_wanted, __ATOMIC_ACQUIRE))
         return false;
       if (spins > 200)
         sleep_us(20);
@@ -200,6 +205,9 @@ CUresult gate_slow(Thread* thread, bool waits_for_turn) {
     const bool captures_here = thread->captures && __atomic_load_n(&captures, __ATOMIC_ACQUIRE);
     if ((!local && !(turn & BILLOW_GATE_CLOSED)) || captures_here)
       break;
+    // While this thread waits, a signal handler on it that calls the driver must find the gate
+    // closed, too: at depth 0 it waits for itself.
+    thread->depth = 0;
     __atomic_store_n(&thread->in_call, 0u, __ATOMIC_RELEASE);
     billow_process_slot* slot = pages.slot;
     if (slot && !counted) {
@@ -212,6 +220,7 @@ CUresult gate_slow(Thread* thread, bool waits_for_turn) {
       futex_wait(&local_gate, local, false, 100);
     else
       futex_wait(turn_word, turn, true, 100);
+    thread->depth = 1;
     __atomic_store_n(&thread->in_call, 1u, __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
   }
@@ -273,6 +282,8 @@ void meter(Thread* thread, CUstream stream, bool per_thread_stream) {
 namespace {
 bool settle(uint64_t deadline_ns) {
   CUcontext contexts[64];
+  // A context does not end meanwhile: while jobs take turns, other threads call the driver.
+  Guard guard(&teardown_lock);
   const int count = known_contexts(contexts, 64);
   for (int i = 0; i < count; i++) {
     if (REAL(cuCtxPushCurrent_v2, contexts[i]) != CUDA_OK)
@@ -283,7 +294,7 @@ bool settle(uint64_t deadline_ns) {
         REAL(cuEventCreate, &event, static_cast<unsigned>(EVENT_DISABLE_TIMING)) == CUDA_OK &&
         REAL(cuCtxRecordEvent, contexts[i], event) == CUDA_OK) {
       for (int polls = 0; REAL(cuEventQuery, event) == CUDA_NOT_READY; polls++) {
-        if (now_ns() > deadline_ns) {
+        if (now_ns() > deadline_ns || __atomic_load_n(&exit_wanted, __ATOMIC_ACQUIRE)) {
           over = false;
           break;
         }
@@ -312,6 +323,7 @@ bool drain(int timeout_ms) {
 
 bool gate_close(int timeout_ms) {
   const uint64_t deadline = now_ns() + static_cast<uint64_t>(timeout_ms) * 1000000u;
+  __atomic_fetch_add(&epoch, 1u, __ATOMIC_SEQ_CST);
   __atomic_store_n(&local_gate, static_cast<uint32_t>(local_closed), __ATOMIC_SEQ_CST);
   barrier_everywhere();
   while (nobody_inside(deadline)) {
@@ -321,7 +333,7 @@ bool gate_close(int timeout_ms) {
         return true;
       break;
     }
-    if (now_ns() > deadline)
+    if (now_ns() > deadline || __atomic_load_n(&exit_wanted, __ATOMIC_ACQUIRE))
       break;
     sleep_us(200);
   }
@@ -339,6 +351,15 @@ void gate_wake() {
 void gate_open() {
   __atomic_store_n(&local_gate, static_cast<uint32_t>(local_open), __ATOMIC_SEQ_CST);
   gate_wake();
+}
+uint32_t gate_epoch() {
+  return __atomic_load_n(&epoch, __ATOMIC_SEQ_CST);
+}
+void gate_wait_open() {
+  const int saved_errno = errno;
+  while (__atomic_load_n(&local_gate, __ATOMIC_ACQUIRE) == local_closed)
+    futex_wait(&local_gate, local_closed, false, 100);
+  errno = saved_errno;
 }
 void gate_lose() {
   __atomic_store_n(&local_gate, static_cast<uint32_t>(local_lost), __ATOMIC_SEQ_CST);
@@ -368,6 +389,7 @@ void gate_after_fork() {
   too_many_threads = 0;
   this_thread = nullptr;
   captures = 0;
+  exit_wanted = 0;
   local_gate = local_open;
   arbiter_gate = &always_open;
   meter_count = 0;

@@ -98,12 +98,15 @@ extern HIDDEN __thread Thread* this_thread;
 
 HIDDEN Thread* register_thread();
 HIDDEN CUresult gate_slow(Thread* thread, bool waits_for_turn);
+HIDDEN void gate_wait_open();        // until no suspend is in progress; for the exit of the process
+extern HIDDEN uint32_t exit_wanted;  // the process has called exit: waits for the GPU are abandoned
 HIDDEN void meter(Thread* thread, CUstream stream, bool per_thread_stream);
 HIDDEN bool gate_close(int timeout_ms);  // false: the GPU or a thread did not become idle in time,
                                          // and the gate is open again
 HIDDEN void gate_open();
 HIDDEN void gate_lose();  // the image is lost: all calls now fail with CUDA_DEVICE_UNAVAILABLE
 HIDDEN void gate_wake();
+HIDDEN uint32_t gate_epoch();  // changes with every suspend
 // Null: no arbiter, or it has ended: its gate is open.
 HIDDEN void gate_attach(const volatile uint32_t* word);
 HIDDEN bool drain(int timeout_ms);
@@ -176,7 +179,16 @@ HIDDEN int visible_devices(uint8_t (*uuids)[16], int max);
 // ---- table.cpp: sorted tables by address
 struct Region {
   uint64_t base, bytes;
-  enum Kind : uint32_t { backed, slab_part, plain, managed, array, graph, graph_exec } kind;
+  enum Kind : uint32_t {
+    backed,
+    slab_part,
+    plain,
+    managed,
+    array,
+    graph,
+    graph_exec,
+    imported  // another process's, by a legacy IPC handle
+  } kind;
   int device;  // index into the limit page, -1 if not charged
   uint64_t charged;
   CUcontext context;
@@ -192,7 +204,7 @@ class RegionTable {
   bool remove(uint64_t base, Region* out);
   size_t size() const { return count_; }
   Region& at(size_t i) { return items_[i]; }
-  void clear();
+  void forget();  // without freeing: a fork may have interrupted a change
 
  private:
   size_t lower(uint64_t base) const;
@@ -215,6 +227,11 @@ struct Chunk {
   uint32_t references;  // of the program's handle (cuMemRelease, cuMemRetainAllocationHandle);
                         // 1 for our own
   bool used, resident, own;
+  bool foreign;     // another process's memory: not charged, not saved
+  uint64_t serial;  // of this process's chunk, or the owner's number of a foreign one
+  uint32_t owner_slot, owner_generation;
+  int* exports;  // kept ends of descriptors that name it (share.cpp)
+  uint32_t export_count;
   Mapping* mappings;
   uint32_t mapping_count, mapping_capacity;
 };
@@ -235,7 +252,18 @@ HIDDEN uint32_t chunk_slots();
 HIDDEN int chunk_export(uint32_t id, int* fd);  // 0 or an errno
 HIDDEN int chunk_release(uint32_t id);
 HIDDEN int chunk_restore(uint32_t id, int* fd);
+HIDDEN uint32_t chunks_away();  // how many are saved in the GPU memory service
 HIDDEN void chunks_clear();
+HIDDEN bool chunk_of_serial(uint64_t serial, uint32_t* id);      // of this process's own
+HIDDEN bool chunk_retain_serial(uint64_t serial, uint32_t* id);  // of the program's handles
+HIDDEN CUresult chunk_import(int fd,
+                             const billow_shared_chunk& shared,
+                             uint32_t owner_slot,
+                             uint32_t owner_generation,
+                             bool own,
+                             uint32_t* id);
+HIDDEN int chunk_attach(uint32_t id, int fd);  // maps a foreign chunk again
+HIDDEN int chunk_name(uint32_t id);            // a descriptor that names it, or -1
 HIDDEN void chunks_peer(CUdevice owner, CUdevice peer);
 HIDDEN bool chunk_peers(CUdevice owner, CUmemAccessDesc* access, uint32_t* count);
 
@@ -251,18 +279,47 @@ HIDDEN CUresult backed_alloc(uint64_t bytes, CUdeviceptr* out);
 HIDDEN CUresult release_region(uint64_t base, bool* ours);
 HIDDEN void release_context(CUcontext context);
 HIDDEN void memory_after_fork();
+HIDDEN uint32_t slab_chunk(const Region& part, uint64_t* offset);
 HIDDEN void trim_caches(int index);  // frees memory cached by pools and graphs
 HIDDEN void pools_after_fork();
 HIDDEN void pools_trim_all();  // before a suspend: memory cached by pools leaves the device
 HIDDEN void reconcile_pools();
 HIDDEN void graph_captured(CUgraph graph);
 
+// ---- share.cpp
+struct ShareName {
+  char magic[8];
+  uint32_t slot, generation;
+  uint64_t kind, key, bytes;
+};
+HIDDEN void drop_imported(const Region& region);
+HIDDEN int name_chunk(uint64_t serial, uint64_t bytes, int* kept);
+HIDDEN bool name_closed(int kept);
+HIDDEN bool import_name(int fd, uint32_t* id, CUresult* result);
+HIDDEN int share_chunks(uint64_t kind,
+                        uint64_t key,
+                        uint64_t first,
+                        billow_shared_chunk* out,
+                        int* fds,
+                        int* count,
+                        uint64_t* total,
+                        uint64_t* offset);
+
 // ---- control.cpp
+// Asks the service for another process's memory. 0 or an errno; the caller frees and closes.
+HIDDEN int fetch_shared(const ShareName& name,
+                        billow_shared_chunk** chunks,
+                        int** fds,
+                        uint32_t* count,
+                        uint64_t* offset);
 HIDDEN CUresult join_job();  // after cuInit; CUDA_OK if there is no job to join
 HIDDEN bool join_pages();    // only the limit and usage pages, which suffice for NVML's answers
 HIDDEN void control_after_fork();
+// Registers the handler that exit() runs before the driver's own, which were registered earlier.
+HIDDEN void watch_exit();
 
 // ---- context.cpp
+extern HIDDEN pthread_mutex_t teardown_lock;  // held to end a context, and while drain() uses one
 HIDDEN void contexts_after_fork();
 HIDDEN int known_contexts(CUcontext* out, int max);
 HIDDEN CUcontext context_of_device(CUdevice device);

@@ -154,8 +154,33 @@ EXPORT CUresult cuMemExportToShareableHandle(void* out,
   uint32_t id;
   if (!ours(handle, &id))
     return REAL(cuMemExportToShareableHandle, out, handle, type, flags);
+  if (!out || !(chunk_at(id)->asked_handle_types & type))
+    return CUDA_INVALID_VALUE;
+  if (type == HANDLE_POSIX_FD && !chunk_at(id)->foreign) {
+    uses(BILLOW_USES_SHARED);
+    const int fd = chunk_name(id);
+    *static_cast<int*>(out) = fd;
+    return fd >= 0 ? CUDA_OK : CUDA_OUT_OF_MEMORY;
+  }
   uses(BILLOW_USES_IPC);
   return REAL(cuMemExportToShareableHandle, out, chunk_at(id)->handle, type, flags);
+}
+EXPORT CUresult cuMemImportFromShareableHandle(CUmemHandle* out, void* handle, int type) {
+  uint32_t id;
+  CUresult r;
+  if (out && pages.slot && type == HANDLE_POSIX_FD &&
+      import_name(static_cast<int>(reinterpret_cast<intptr_t>(handle)), &id, &r)) {
+    if (r == CUDA_OK)
+      *out = give(id);
+    return r;
+  }
+  Entry entry(false);
+  if (entry.error())
+    return entry.error();
+  r = REAL(cuMemImportFromShareableHandle, out, handle, type);
+  if (r == CUDA_OK)
+    uses(BILLOW_USES_IPC);
+  return r;
 }
 EXPORT CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* prop,
                                                        CUmemHandle handle) {

@@ -202,6 +202,8 @@ void drop(const Region& region) {
     }
     REAL(cuMemAddressFree, static_cast<CUdeviceptr>(region.base), static_cast<size_t>(bytes));
     free(region.chunks);
+  } else if (region.kind == Region::imported) {
+    drop_imported(region);
   }
 }
 
@@ -302,7 +304,8 @@ void release_context(CUcontext context) {
       continue;
     Region region = regions.at(i);
     regions.remove(region.base, nullptr);
-    if (region.kind == Region::backed || region.kind == Region::slab_part)
+    if (region.kind == Region::backed || region.kind == Region::slab_part ||
+        region.kind == Region::imported)
       drop(region);
     else {
       unreserve(region.device, region.charged);
@@ -311,12 +314,16 @@ void release_context(CUcontext context) {
   }
 }
 
+uint32_t slab_chunk(const Region& part, uint64_t* offset) {
+  const Slab& s = slabs[part.slab];
+  *offset = part.base - s.base;
+  return s.chunk;
+}
+
 void memory_after_fork() {
   pthread_mutex_init(&memory_lock, nullptr);
-  regions.clear();
+  regions.forget();
   chunks_clear();
-  free(slabs);
-  free(late);
   slabs = nullptr;
   late = nullptr;
   slab_count = slab_capacity = late_count = late_capacity = 0;
@@ -370,9 +377,9 @@ CUresult forget_plain(uint64_t base, CUresult freed) {
     return freed;
   Guard guard(&memory_lock);
   Region region;
-  if (const Region* r = regions.find(base); r && r->kind != Region::backed &&
-                                            r->kind != Region::slab_part &&
-                                            regions.remove(base, &region)) {
+  if (const Region* r = regions.find(base);
+      r && r->kind != Region::backed && r->kind != Region::slab_part &&
+      r->kind != Region::imported && regions.remove(base, &region)) {
     unreserve(region.device, region.charged);
     add_residue(-static_cast<int64_t>(region.charged));
   }

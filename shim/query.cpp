@@ -10,6 +10,9 @@
 using namespace shim;
 
 namespace {
+bool is_ours(const Region& r) {
+  return r.kind == Region::backed || r.kind == Region::slab_part || r.kind == Region::imported;
+}
 template <class Size>
 CUresult memory_info(Size* free_bytes, Size* total_bytes, CUresult r) {
   CUdevice device;
@@ -62,7 +65,7 @@ EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdevi
   if (pages.slot) {
     Guard guard(&memory_lock);
     const Region* r = regions.containing(address);
-    if (r && (r->kind == Region::backed || r->kind == Region::slab_part)) {
+    if (r && is_ours(*r)) {
       if (base)
         *base = r->base;
       if (bytes)
@@ -82,7 +85,7 @@ bool range_attribute(void* data, int attribute, CUdeviceptr address) {
     return false;
   Guard guard(&memory_lock);
   const Region* r = regions.containing(address);
-  if (!r || (r->kind != Region::backed && r->kind != Region::slab_part))
+  if (!r || !is_ours(*r))
     return false;
   if (attribute == POINTER_RANGE_START)
     *static_cast<CUdeviceptr*>(data) = r->base;
@@ -92,10 +95,25 @@ bool range_attribute(void* data, int attribute, CUdeviceptr address) {
 }
 }  // namespace
 
+namespace {
+// Whether cuIpcGetMemHandle works on it: ours does. The driver has written "no" in its own width.
+void ipc_attribute(void* data, int attribute, CUdeviceptr address) {
+  if (attribute != POINTER_IPC_CAPABLE || !data || !pages.slot)
+    return;
+  Guard guard(&memory_lock);
+  const Region* r = regions.containing(address);
+  if (r && (r->kind == Region::backed || r->kind == Region::slab_part))
+    *static_cast<unsigned char*>(data) = 1;
+}
+}  // namespace
+
 EXPORT CUresult cuPointerGetAttribute(void* data, int attribute, CUdeviceptr address) {
   if (range_attribute(data, attribute, address))
     return CUDA_OK;
-  return REAL(cuPointerGetAttribute, data, attribute, address);
+  const CUresult r = REAL(cuPointerGetAttribute, data, attribute, address);
+  if (r == CUDA_OK)
+    ipc_attribute(data, attribute, address);
+  return r;
 }
 EXPORT CUresult cuPointerGetAttributes(unsigned count,
                                        const int* attributes,
@@ -104,7 +122,8 @@ EXPORT CUresult cuPointerGetAttributes(unsigned count,
   const CUresult r = REAL(cuPointerGetAttributes, count, attributes, data, address);
   if (r == CUDA_OK && attributes && data)
     for (unsigned i = 0; i < count && i < 256; i++)
-      range_attribute(data[i], attributes[i], address);  // there are some twenty
+      if (!range_attribute(data[i], attributes[i], address))  // there are some twenty
+        ipc_attribute(data[i], attributes[i], address);
   return r;
 }
 

@@ -60,8 +60,7 @@ bool RegionTable::remove(uint64_t base, Region* out) {
   return true;
 }
 
-void RegionTable::clear() {
-  free(items_);
+void RegionTable::forget() {
   items_ = nullptr;
   count_ = capacity_ = 0;
 }

@@ -6,12 +6,14 @@ _billow() {
   prev=${COMP_WORDS[COMP_CWORD-1]}
   cmd=${COMP_WORDS[1]}
   COMPREPLY=()
-  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel port-forward ssh ssh-config ssh-proxy schedule status nodes drain undrain cordon uncordon events pool machine cloud check top node login logout context dashboard project user token secret quota config reserve cost waste invoice anomalies bill month budget price idle keepalive webhook commitment advise prices plan deploy endpoints scale rollback delete endpoint-key gateway profile compare loadtest simulate cp volume join install env rerun up down agent doctor store ranks rsh stage box completion version help" -- "$cur")); return; fi
+  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel port-forward ssh ssh-config ssh-proxy schedule status nodes drain undrain cordon uncordon events pool machine cloud check top node login logout context dashboard project user token approvals secret audit quota config reserve cost waste invoice anomalies bill month budget price idle keepalive webhook commitment advise prices plan deploy endpoints scale rollback delete endpoint-key gateway profile compare loadtest simulate cp volume join install env rerun mcp up down agent doctor store ranks rsh stage box nvidia-smi upgrade uninstall docs map notebook sdk completion version help" -- "$cur")); return; fi
   case $cmd in
+    approvals) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "list approve deny" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
+    audit) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "verify export" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     bill) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "import" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     budget) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "set show rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     check) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "fabric gpus" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
-    cloud) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "add list check prices sweep rm policy" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
+    cloud) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "add list check prices sweep rm policy providers head" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     commitment) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "set list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     config) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "set list" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     context) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "list use" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
@@ -21,15 +23,16 @@ _billow() {
     machine) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "release" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     month) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "close list" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     node) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
-    pool) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "add list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
+    pool) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "add list rm retry" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     price) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "set set-onprem list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     project) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "create list member default remove set tag" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     quota) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "set list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     reserve) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "list calendar cancel" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     schedule) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "add list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
+    sdk) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "install" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     secret) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "set list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     simulate) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "openb jobs replay endpoints" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
-    store) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "migrate backup restore" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
+    store) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "migrate backup restore verify" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     token) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "create list revoke" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     user) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "create set rm list" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     volume) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "add list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
@@ -53,6 +56,7 @@ _billow() {
         --pool) return ;;
         --cloud) return ;;
         --max-price) return ;;
+        --by) return ;;
         --fabric) return ;;
         --placement-group) return ;;
         --topology) return ;;
@@ -88,7 +92,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --cloud --max-price --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --tty -t --no-stdin --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --tty -t --no-stdin --quiet -q --yes -y --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "submit")
       case $prev in
@@ -107,6 +111,7 @@ _billow() {
         --pool) return ;;
         --cloud) return ;;
         --max-price) return ;;
+        --by) return ;;
         --fabric) return ;;
         --placement-group) return ;;
         --topology) return ;;
@@ -145,7 +150,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --cloud --max-price --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --quiet -q --lines --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --yes -y --quiet -q --lines --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -f -- "$cur")); return ;;
     "shell")
       case $prev in
@@ -164,6 +169,7 @@ _billow() {
         --pool) return ;;
         --cloud) return ;;
         --max-price) return ;;
+        --by) return ;;
         --fabric) return ;;
         --placement-group) return ;;
         --topology) return ;;
@@ -199,7 +205,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --cloud --max-price --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --quiet -q --yes -y --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
     "attach")
       case $prev in
@@ -227,12 +233,14 @@ _billow() {
       case $prev in
         --tail) return ;;
         --lines|-n) return ;;
-        --rank) return ;;
+        --since) return ;;
+        --search) return ;;
         --grep) return ;;
+        --rank) return ;;
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--follow -f --tail --lines -n --rank --grep --ignore-case -i --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--follow -f --tail --lines -n --since --timestamps -t --search --grep --ignore-case -i --rank --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
     "describe")
       case $prev in
@@ -311,7 +319,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--rank --identity -i --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--rank --identity -i --all --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
     "ssh-proxy")
       case $prev in
@@ -320,7 +328,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--rank --identity -i --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--rank --identity -i --by-alias --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
     "schedule add")
       case $prev in
@@ -339,6 +347,7 @@ _billow() {
         --pool) return ;;
         --cloud) return ;;
         --max-price) return ;;
+        --by) return ;;
         --fabric) return ;;
         --placement-group) return ;;
         --topology) return ;;
@@ -376,7 +385,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --cloud --max-price --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "schedule list")
       case $prev in
@@ -455,6 +464,8 @@ _billow() {
         --patience) return ;;
         --order) return ;;
         --price) return ;;
+        --max-hourly) return ;;
+        --max-per-minute) return ;;
         --gpu) return ;;
         --label) return ;;
         --head-url) return ;;
@@ -475,7 +486,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--min --max --idle --patience --order --price --spot --gpu --label --head-url --sim --partition --gres --time --sbatch --create --list --delete --gpu-type --image --context --namespace --queue --privileged --option --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--min --max --idle --patience --order --price --max-hourly --max-per-minute --spot --gpu --label --head-url --sim --partition --gres --time --sbatch --create --list --delete --gpu-type --image --context --namespace --queue --privileged --option --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "pool list")
       case $prev in
@@ -485,6 +496,13 @@ _billow() {
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "pool rm")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "pool retry")
       case $prev in
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
@@ -505,6 +523,9 @@ _billow() {
         --max) return ;;
         --min) return ;;
         --idle) return ;;
+        --max-hourly) return ;;
+        --max-per-minute) return ;;
+        --ask-above) return ;;
         --gpu-type) return ;;
         --profile) return ;;
         --key-file) COMPREPLY=($(compgen -f -- "$cur")); return ;;
@@ -514,7 +535,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--name --region --max --min --idle --spot --gpu-type --profile --key-file --head-url --sim --option --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--name --region --max --min --idle --spot --max-hourly --max-per-minute --ask-above --gpu-type --profile --key-file --head-url --sim --option --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "cloud list")
       case $prev in
@@ -554,6 +575,16 @@ _billow() {
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "cloud policy")
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--help -h" -- "$cur")); return; fi
+      return ;;
+    "cloud providers")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "cloud head")
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--help -h" -- "$cur")); return; fi
       return ;;
     "check fabric")
@@ -680,10 +711,15 @@ _billow() {
         --project|-p) return ;;
         --life) return ;;
         --node-name) return ;;
+        --budget) return ;;
+        --per-job) return ;;
+        --gpus|-g) return ;;
+        --expires) return ;;
+        --at-expiry) COMPREPLY=($(compgen -W "stop keep" -- "$cur")); return ;;
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--user -u --scope --project -p --life --node --reusable --node-name --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--user -u --scope --project -p --life --node --reusable --node-name --agent --budget --per-job --gpus -g --expires --at-expiry --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "token list")
       case $prev in
@@ -693,6 +729,27 @@ _billow() {
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "token revoke")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "approvals list")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--all -a --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "approvals approve")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "approvals deny")
       case $prev in
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
@@ -723,6 +780,23 @@ _billow() {
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--project -p --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "audit verify")
+      case $prev in
+        --anchor) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--anchor --json --head --data --help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -f -- "$cur")); return ;;
+    "audit export")
+      case $prev in
+        --after) return ;;
+        --format) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--after --format --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "quota set")
       case $prev in
@@ -1140,6 +1214,7 @@ _billow() {
         --pool) return ;;
         --cloud) return ;;
         --max-price) return ;;
+        --by) return ;;
         --fabric) return ;;
         --placement-group) return ;;
         --topology) return ;;
@@ -1175,7 +1250,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--min --max --concurrency --timeout --idle --keep --slo --health --start-timeout --regions --base-on-demand --queue --access --cors --webhook --no-wait --quiet -q --gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --cloud --max-price --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--min --max --concurrency --timeout --idle --keep --slo --health --start-timeout --regions --base-on-demand --queue --access --cors --webhook --no-wait --quiet -q --gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "endpoints")
       case $prev in
@@ -1251,6 +1326,7 @@ _billow() {
         --pool) return ;;
         --cloud) return ;;
         --max-price) return ;;
+        --by) return ;;
         --fabric) return ;;
         --placement-group) return ;;
         --topology) return ;;
@@ -1288,7 +1364,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --cloud --max-price --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --for --steps --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --for --steps --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
     "compare")
       case $prev in
@@ -1307,6 +1383,7 @@ _billow() {
         --pool) return ;;
         --cloud) return ;;
         --max-price) return ;;
+        --by) return ;;
         --fabric) return ;;
         --placement-group) return ;;
         --topology) return ;;
@@ -1345,7 +1422,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --cloud --max-price --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --gpu-types --steps --units --show-output --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --gpu-types --steps --units --show-output --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
     "loadtest")
       case $prev in
@@ -1473,7 +1550,7 @@ _billow() {
         --images-max) return ;;
         --pull-patience) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--token --token-file --insecure --node-name --label --data --sim --only-gpus --allow-mig-changes --in-allocation --cache-max --reclaim-notices --metadata-url --files-max --images-max --pull-patience --allow-metadata --allow-namespaces --check --register-only --log-json --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--token --token-file --insecure --node-name --label --data --sim --only-gpus --allow-mig-changes --in-allocation --jobs-as-agent --cache-max --reclaim-notices --metadata-url --files-max --images-max --pull-patience --allow-metadata --allow-namespaces --check --register-only --log-json --help -h" -- "$cur")); return; fi
       return ;;
     "install kubernetes")
       case $prev in
@@ -1523,16 +1600,15 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--from-scratch --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
-    "env create")
+    "mcp")
       case $prev in
-        --image) return ;;
-        --project|-p) return ;;
+        --http) return ;;
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--image --project -p --shared --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--http --any-token --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "up")
       case $prev in
@@ -1555,11 +1631,12 @@ _billow() {
         --store) return ;;
         --store-file) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --files-dir) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --project-logs) return ;;
         --backup-dir) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --backup-every) return ;;
         --backup-keep) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --vault-arena --allow-mig-changes --images-max --pull-patience --allow-metadata --allow-namespaces --secrets-key --notify-command --label -l --gateway --gateway-user --webhook-host --no-agent --tls --tls-cert --tls-key --tls-name --store --store-file --standby --files-dir --backup-dir --backup-every --backup-keep --plain-http --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --vault-arena --allow-mig-changes --images-max --pull-patience --allow-metadata --allow-namespaces --secrets-key --notify-command --label -l --gateway --gateway-user --webhook-host --system --no-agent --tls --tls-cert --tls-key --tls-name --store --store-file --standby --files-dir --project-logs --backup-dir --backup-every --backup-keep --plain-http --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
       return ;;
     "down")
       case $prev in
@@ -1616,6 +1693,14 @@ _billow() {
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--data --store --store-file --json --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -f -- "$cur")); return ;;
+    "store verify")
+      case $prev in
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --store) return ;;
+        --store-file) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--data --store --store-file --json --help -h" -- "$cur")); return; fi
+      return ;;
     "ranks")
       case $prev in
         --procs) return ;;
@@ -1640,6 +1725,156 @@ _billow() {
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--image --environment --hold --limit --key --enter --store --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
+    "nvidia-smi")
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--help -h" -- "$cur")); return; fi
+      return ;;
+    "upgrade")
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--unsigned --help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -f -- "$cur")); return ;;
+    "uninstall")
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--purge --help -h" -- "$cur")); return; fi
+      return ;;
+    "docs")
+      case $prev in
+        --search|-s) return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--search -s --markdown --help -h" -- "$cur")); return; fi
+      return ;;
+    "map")
+      case $prev in
+        --input|-i) return ;;
+        --output|-o) return ;;
+        --endpoint) return ;;
+        --path) return ;;
+        --workers|-w) return ;;
+        --concurrency) return ;;
+        --tries) return ;;
+        --gpus|-g) return ;;
+        --gpu-mem) return ;;
+        --gpu-type) return ;;
+        --mig) return ;;
+        --cpus|-c) return ;;
+        --mem) return ;;
+        --node-label) return ;;
+        --constraint) return ;;
+        --region) return ;;
+        --zone) return ;;
+        --pool) return ;;
+        --cloud) return ;;
+        --max-price) return ;;
+        --by) return ;;
+        --fabric) return ;;
+        --placement-group) return ;;
+        --topology) return ;;
+        --reservation) return ;;
+        --time) return ;;
+        --name|-n) return ;;
+        --label|-l) return ;;
+        --project|-p) return ;;
+        --priority) return ;;
+        --retries) return ;;
+        --backoff) return ;;
+        --after) COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
+        --image) return ;;
+        --env) return ;;
+        --network) return ;;
+        --max-processes) return ;;
+        --env-var|-e) return ;;
+        --secret) return ;;
+        --cwd|-C) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --volume) return ;;
+        --suspendable) return ;;
+        --share) return ;;
+        --suspend-hook) return ;;
+        --resume-hook) return ;;
+        --checkpoint-every) return ;;
+        --checkpoint-cmd) return ;;
+        --checkpoint-signal) return ;;
+        --checkpoint-dir) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --stop-grace) return ;;
+        --idempotency-key) return ;;
+        --python) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--input -i --output -o --endpoint --path --workers -w --concurrency --tries --detach -d --gpus -g --gpu-mem --gpu-type --mig --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --python --json --head --data --help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
+    "notebook")
+      case $prev in
+        --port) return ;;
+        --dir) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --sleep-after) return ;;
+        --server) return ;;
+        --gpus|-g) return ;;
+        --gpu-mem) return ;;
+        --gpu-type) return ;;
+        --mig) return ;;
+        --cpus|-c) return ;;
+        --mem) return ;;
+        --node-label) return ;;
+        --constraint) return ;;
+        --region) return ;;
+        --zone) return ;;
+        --pool) return ;;
+        --cloud) return ;;
+        --max-price) return ;;
+        --by) return ;;
+        --fabric) return ;;
+        --placement-group) return ;;
+        --topology) return ;;
+        --reservation) return ;;
+        --time) return ;;
+        --name|-n) return ;;
+        --label|-l) return ;;
+        --project|-p) return ;;
+        --priority) return ;;
+        --retries) return ;;
+        --backoff) return ;;
+        --after) COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
+        --image) return ;;
+        --env) return ;;
+        --network) return ;;
+        --max-processes) return ;;
+        --env-var|-e) return ;;
+        --secret) return ;;
+        --output) return ;;
+        --input) return ;;
+        --volume) return ;;
+        --suspendable) return ;;
+        --share) return ;;
+        --suspend-hook) return ;;
+        --resume-hook) return ;;
+        --checkpoint-every) return ;;
+        --checkpoint-cmd) return ;;
+        --checkpoint-signal) return ;;
+        --checkpoint-dir) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --stop-grace) return ;;
+        --idempotency-key) return ;;
+        --python) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--port --dir --sleep-after --server --stop --gpus -g --gpu-mem --gpu-type --mig --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --python --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "env create")
+      case $prev in
+        --image) return ;;
+        --project|-p) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--image --project -p --shared --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "sdk install")
+      case $prev in
+        --venv) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --target) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --python) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--venv --user --target --python --head --data --help -h" -- "$cur")); return; fi
+      return ;;
     "completion")
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -W "bash zsh fish" -- "$cur")); return ;;
@@ -1647,7 +1882,10 @@ _billow() {
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --help -h" -- "$cur")); return; fi
       return ;;
     "help")
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--markdown --job-schemas --help -h" -- "$cur")); return; fi
+      case $prev in
+        --man-dir) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--markdown --man --man-dir --job-schemas --help -h" -- "$cur")); return; fi
       return ;;
   esac
 }

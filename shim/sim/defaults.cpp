@@ -39,6 +39,20 @@ int index_of(const char* symbol) {
   return -1;
 }
 
+// Tests hold one kind of thread at its n-th call: the threads of the program, which said so, or all
+// others (the shim's).
+thread_local bool of_program = false;
+std::atomic<int> park_program{-1}, parked{0};
+std::atomic<long> park_after{0};
+
+void park() {
+  if (park_program.load() != static_cast<int>(of_program) || park_after.fetch_sub(1) != 0)
+    return;
+  parked = 1;
+  while (parked.load() == 1)
+    usleep(200);
+}
+
 template <class... W>
 CUresult record(Api api, W... words) {
   const CUresult injected = enter(api);
@@ -55,6 +69,9 @@ CUresult enter(Api api) {
   World& w = world();
   while (w.me && w.me->state.load() != running)
     usleep(500);
+  park();
+  if (w.ended.load())
+    return CUDA_DEINITIALIZED;
   if (r.fail_with && r.fail_after.fetch_sub(1) <= 0)
     return r.fail_with;
   return CUDA_OK;
@@ -96,6 +113,22 @@ SIM_EXPORT void billow_sim_last(const char* symbol, uint64_t* words) {
   const int i = index_of(symbol);
   if (i >= 0)
     std::memcpy(words, recorded[i].last, sizeof recorded[i].last);
+}
+SIM_EXPORT void billow_sim_of_program() {
+  of_program = true;
+}
+// Holds the next thread of that kind at its (after+1)th call, until unparked.
+SIM_EXPORT void billow_sim_park(int program, long after) {
+  park_after = after;
+  parked = 0;
+  park_program = program;
+}
+SIM_EXPORT int billow_sim_parked() {
+  return parked.load();
+}
+SIM_EXPORT void billow_sim_unpark() {
+  park_program = -1;
+  parked = 2;
 }
 // From the (after+1)th call on, the function fails with `result`; 0 ends it.
 SIM_EXPORT void billow_sim_fail(const char* symbol, long after, int result) {

@@ -102,6 +102,7 @@ struct Function {
 struct World {  // this process's driver
   std::recursive_mutex lock;
   bool initialized = false;
+  std::atomic<bool> ended{false};  // exit() has run the driver's handler: every call fails
   int device_count = 1;
   uint64_t memory = 1ull << 30, context_bytes = 16u << 20;
   Shared* shared = nullptr;

@@ -183,6 +183,16 @@ SIM_EXPORT CUresult cuInit(unsigned flags) {
   w.memory = number("BILLOW_SIM_CUDA_MEMORY", 1ull << 30);
   w.context_bytes = number("BILLOW_SIM_CUDA_CONTEXT", 16u << 20);
   map_shared(w);
+  // Like the real driver: exit() makes every later call fail, and waits while the process is
+  // checkpointed.
+  std::atexit([] {
+    World& here = world();
+    if (here.owner_pid != static_cast<uint32_t>(getpid()))
+      return;
+    while (here.me && here.me->state.load() != running)
+      usleep(500);
+    here.ended = true;
+  });
   w.initialized = true;
   return CUDA_OK;
 }

@@ -257,6 +257,7 @@ void add_schedule(CallPtr call) {
   command.job.env = std::move(body->env);
   command.job.project = std::move(*project);
   command.job.user = call->principal.user;
+  command.job.agent = call->principal.agent;
   if (const Status files = files::may_use(*call, command.job.env, command.job.project); !files)
     return call->fail(files.error());
   answer_ok(call, std::move(command), 201);
@@ -266,7 +267,7 @@ void remove_schedule(CallPtr call) {
                                "billow schedule rm");
   if (!found)
     return call->fail(found.error());
-  if (const Status act = may_act(*call, (*found)->project, (*found)->user); !act)
+  if (const Status act = may_act(*call, {(*found)->project, (*found)->user, (*found)->agent}); !act)
     return call->fail(act.error());
   answer_ok(call, RemoveSchedule{(*found)->id});
 }

@@ -31,7 +31,27 @@ void health(CallPtr call) {
   call->reply(200, Json::object({{"ok", true}}));
 }
 
+// Whether the node's machine was given back. It may still run because its provider does not end it.
+bool is_given_back(const control::State& state, TokenId credential) {
+  const auto token = state.tokens.find(credential);
+  if (token == state.tokens.end())
+    return false;
+  for (const auto& [name, machine] : state.machines)
+    if (machine.state == MachineState::releasing && machine.pool == token->second.pool &&
+        (token->second.node == name || token->second.node.starts_with(name + ".")))
+      return true;
+  return false;
+}
+
 void agent(CallPtr call) {
+  // `billow join --check`: a machine to which this is said for some minutes ends itself.
+  if (call->request().headers.get("Upgrade").empty() &&
+      is_given_back(call->host.state(), call->principal.token)) {
+    net::Response gone;
+    gone.status = 410;
+    gone.body = "{\"error\":\"this machine was given back\"}\n";
+    return call->exchange->respond(std::move(gone));
+  }
   auto socket =
       call->exchange->upgrade_websocket({.subprotocol = "",
                                          .message_bytes_max = limits::agent_frame_bytes_max,
@@ -71,6 +91,13 @@ const Route head_routes[] = {
     {{Method::get, "/app.js", Need::nothing}, script},
     {{Method::get, "/app.css", Need::nothing}, style},
     {{Method::get, "/assets/{name}", Need::nothing}, dashboard::asset},
+    {{Method::get, "/docs", Need::nothing}, dashboard::docs},
+    {{Method::get, "/docs/", Need::nothing}, dashboard::docs_file},
+    {{Method::get, "/docs/{name}", Need::nothing}, dashboard::docs_file},
+    {{Method::get, "/docs/images/{name}", Need::nothing}, dashboard::docs_image},
+    {{Method::get, "/sdk/", Need::nothing}, dashboard::sdk_page},
+    {{Method::get, "/sdk/billow/", Need::nothing}, dashboard::sdk_page},
+    {{Method::get, "/sdk/{name}", Need::nothing}, dashboard::sdk_file},
     {{Method::get, "/healthz", Need::nothing}, health},
     {{Method::get, "/v1/openapi.json", Need::nothing}, admin::openapi},
     {{Method::get, "/metrics", Need::look}, admin::metrics},
@@ -87,6 +114,7 @@ const Route people_routes[] = {
     {{Method::post, "/v1/session", Need::nothing, Adds::work}, session::create},
     {{Method::del, "/v1/session", Need::look}, session::end},
     {{Method::post, "/v1/session/codes", Need::full}, session::code},
+    {{Method::post, "/v1/session/account", Need::nothing, Adds::work}, people::sign_in_by_account},
     {{Method::get, "/v1/projects", Need::look}, admin::projects},
     {{Method::post, "/v1/projects", Need::admin, Adds::work}, admin::add_project},
     {{Method::put, "/v1/projects/{project}", Need::admin}, admin::set_project},
@@ -99,6 +127,8 @@ const Route people_routes[] = {
     {{Method::put, "/v1/users/{user}", Need::admin}, people::set_user},
     {{Method::del, "/v1/users/{user}", Need::admin}, people::remove_user},
     {{Method::post, "/v1/users/{user}/tokens", Need::admin, Adds::work}, people::create_token_for},
+    {{Method::get, "/v1/approvals", Need::look}, approvals::list},
+    {{Method::post, "/v1/approvals/{id}", Need::full}, approvals::decide},
     {{Method::get, "/v1/secrets", Need::look}, secrets::list},
     {{Method::put, "/v1/secrets/{name}", Need::full, Adds::work}, secrets::set},
     {{Method::del, "/v1/secrets/{name}", Need::full}, secrets::remove},
@@ -186,6 +216,8 @@ const Route machine_routes[] = {
     {{Method::get, "/v1/pools/{name}/offers", Need::look}, fleet::offers},
     {{Method::post, "/v1/pools/{name}/offers", Need::admin}, fleet::refresh_offers},
     {{Method::post, "/v1/pools/{name}/check", Need::admin}, fleet::check_pool},
+    {{Method::post, "/v1/pools/{name}/retry", Need::admin}, fleet::retry_pool},
+    {{Method::get, "/v1/providers", Need::look}, fleet::providers},
     {{Method::get, "/v1/pools/{name}/strays", Need::oversee}, fleet::strays},
     {{Method::del, "/v1/pools/{name}/strays", Need::admin}, fleet::end_strays},
     {{Method::get, "/v1/program", Need::join}, fleet::program},
@@ -262,6 +294,7 @@ struct Api::Impl {
   SignInCodes codes;
   std::optional<net::Turns> turns;  // from the first request on: the loop comes after the API
   DeniedCalls denied;
+  AccountTokens accounts;
   NodeSignatures signatures;
 
   // A request is looked at before its body comes, and answered once: only then is a node's
@@ -310,7 +343,7 @@ struct Api::Impl {
     if (!turns)
       turns.emplace(host.loop());
     auto call = std::make_shared<Call>(
-        Call{host, exchange, {}, Need::nothing, {}, &codes, &*turns, {}, &denied});
+        Call{host, exchange, {}, Need::nothing, {}, &codes, &*turns, {}, &denied, &accounts});
     bool path_known = false;
     const Route* route = find(request, call->parts, path_known);
     if (!route && path_known)

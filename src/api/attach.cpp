@@ -13,12 +13,12 @@ using wire::agent_v1::LogChunk;
 
 bool may_type_into(const Call& call, JobId job) {
   const auto owner = owner_of(call.host.state(), job);
-  return owner && call.principal.scope != TokenScope::read &&
-         may_enter(call, owner->project, owner->user).has_value();
+  return owner && call.principal.scope != TokenScope::read && may_enter(call, *owner).has_value();
 }
 
 constexpr std::size_t input_ahead_bytes_max = 256 << 10;
 constexpr Duration waits_every = milliseconds(500);
+constexpr Duration wake_again_after = seconds(2);
 
 struct Attachment : std::enable_shared_from_this<Attachment> {
   CallPtr call;
@@ -158,10 +158,11 @@ struct Attachment : std::enable_shared_from_this<Attachment> {
         },
         [self = shared_from_this(), now](Result<std::vector<LeaseRow>> rows) {
           std::map<TaskId, NodeId> before;  // a suspended one has several leases
-          for (const LeaseRow& row : rows ? *rows : std::vector<LeaseRow>{})
-            if (const Node* on = self->call->host.state().node_by_name(row.node_name);
-                on && row.task < now.task)
-              before[row.task] = on->id;
+          for (const LeaseRow& row : rows ? *rows : std::vector<LeaseRow>{}) {
+            const Node* on = self->call->host.state().node_by_name(row.node_name);
+            if (row.task < now.task)
+              before[row.task] = on ? on->id : NodeId{};  // the head may have a copy
+          }
           for (const auto& [task, on] : before)
             self->earlier.push_back({task, on});
           self->next_earlier();
@@ -332,9 +333,29 @@ struct Attachment : std::enable_shared_from_this<Attachment> {
       say(Json::object({{"type", "taken"}, {"bytes", taken.accepted}}));
     }
   }
+  // A key in the terminal of a suspended job resumes it, and reaches it then.
+  void wake() {
+    const Job* live = call->host.state().find_job(job);
+    if (waking || !live || live->state != JobState::suspended || !live->spec->pty)
+      return;
+    waking = true;
+    woke = call->host.loop().after(wake_again_after, [weak = weak_from_this()] {
+      if (auto self = weak.lock())
+        self->waking = false;
+    });
+    call->host.execute(
+        ResumeJob{job}, call->cause(),
+        [weak = weak_from_this()](const Result<std::vector<Event>>& events) {
+          if (auto self = weak.lock(); self && !events)
+            self->say(Json::object({{"type", "error"}, {"detail", events.error().message}}));
+        });
+  }
+  bool waking = false;
+  net::Timer woke;
   void type(std::string_view data) {
     if (done || !may_type)
       return;
+    wake();
     if (at)
       return forward(data, false);
     early += data;

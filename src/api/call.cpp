@@ -165,9 +165,14 @@ Result<JobRef> parse_job_ref(const Call& call, std::string_view text) {
 
 std::optional<Owner> owner_of(const control::State& state, JobId id) {
   if (const Job* job = state.find_job(id))
-    return Owner{job->project, job->user};
-  if (const auto array = state.arrays.find(id); array != state.arrays.end())
-    return Owner{array->second.project, array->second.user};
+    return Owner{job->project, job->user, job->agent};
+  if (const auto array = state.arrays.find(id); array != state.arrays.end()) {
+    const Job* element = nullptr;
+    if (const auto first = state.jobs.upper_bound(id);
+        first != state.jobs.end() && first->second.array == id)
+      element = &first->second;
+    return Owner{array->second.project, array->second.user, element ? element->agent : TokenId{}};
+  }
   return std::nullopt;
 }
 
@@ -181,7 +186,7 @@ Status may_see(const Call& call, ProjectId project) {
 Result<std::string> project_to_submit_to(const Call& call, const std::string& asked) {
   const auto& state = call.host.state();
   std::string name = asked;
-  if (call.principal.scope == TokenScope::submit) {
+  if (call.principal.scope == TokenScope::submit || call.principal.agent) {
     const std::string& own = state.projects.at(call.principal.project).name;
     if (!name.empty() && name != own)
       return fail(Code::forbidden, fmt::format("this token can only submit to project {}", own));
@@ -203,7 +208,12 @@ bool may_see_budget(const Call& call, const BudgetKey& key) {
     case BudgetScope::project:
       return may_see(call, ProjectId(key.of)).has_value();
     case BudgetScope::user:
-      return UserId(key.of) == call.principal.user;
+      return UserId(key.of) == call.principal.user && !call.principal.agent;
+    case BudgetScope::token: {
+      const auto token = call.host.state().tokens.find(TokenId(key.of));
+      return token != call.host.state().tokens.end() && token->second.user == call.principal.user &&
+             (!call.principal.agent || token->first == call.principal.agent);
+    }
     case BudgetScope::job: {
       const auto owner = owner_of(call.host.state(), JobId(key.of));
       return owner && may_see(call, owner->project);
@@ -237,13 +247,17 @@ Result<const Project*> visible_project(const Call& call, std::string_view name) 
 Status may_act_on(const Call& call, JobId id, const Owner& owner) {
   if (!may_see(call, owner.project))
     return pass(no_job(id));
-  return may_act(call, owner.project, owner.user);
+  return may_act(call, owner);
 }
 
-Status may_act(const Call& call, ProjectId project, UserId owner) {
-  BILLOW_TRY_VOID(may_see(call, project));
-  const Role role = *control::role_in(call.host.state(), call.principal, project);
-  if (role == Role::admin || (role == Role::member && owner == call.principal.user))
+Status may_act(const Call& call, const Owner& owner) {
+  BILLOW_TRY_VOID(may_see(call, owner.project));
+  if (call.principal.agent && owner.agent != call.principal.agent)
+    return fail(Code::forbidden,
+                fmt::format("agent token {} did not create this", call.principal.token_name),
+                "a person can do this with a token of their own");
+  const Role role = *control::role_in(call.host.state(), call.principal, owner.project);
+  if (role == Role::admin || (role == Role::member && owner.user == call.principal.user))
     return {};
   return fail(Code::forbidden,
               role == Role::viewer ? "viewers of a project cannot change its jobs"
@@ -251,8 +265,9 @@ Status may_act(const Call& call, ProjectId project, UserId owner) {
               "its owner or an admin of the project may do this");
 }
 
-Status may_enter(const Call& call, ProjectId project, UserId owner) {
-  BILLOW_TRY_VOID(may_act(call, project, owner));
+Status may_enter(const Call& call, const Owner& of) {
+  BILLOW_TRY_VOID(may_act(call, of));
+  const auto& [project, owner, agent] = of;
   if (owner == call.principal.user)
     return {};
   const auto& state = call.host.state();

@@ -25,6 +25,7 @@ struct Call {
   net::Turns* turns = nullptr;                // for work that would hold the loop for long
   std::shared_ptr<Result<Json>> parsed = {};  // the body, if a worker has parsed it
   DeniedCalls* denied = nullptr;
+  AccountTokens* accounts = nullptr;
 
   const net::Request& request() const { return exchange->request(); }
   // An admin of the installation, with a full token.
@@ -34,9 +35,11 @@ struct Call {
   // Checks the token again, for streams that stay open: an error if it was revoked, has expired or
   // no longer allows the route.
   Status still_allowed();
+  // What an agent does is recorded under its token's name.
   control::Cause cause() const {
-    return {"user:" + principal.name, request().request_id, principal.token,
-            peer_host(request().peer)};
+    return {principal.agent ? "agent:" + principal.name + "/" + principal.token_name
+                            : "user:" + principal.name,
+            request().request_id, principal.token, peer_host(request().peer)};
   }
   void reply(int status, const Json& body) const;
   void fail(const Error& error) const;
@@ -100,14 +103,20 @@ Json live_document(const Host& host, const Job& job);
 void with_times(CallPtr call,
                 std::vector<Json> documents,
                 std::function<void(std::vector<Json>)> fn);
+// The project and user of a live job or array, and the agent token that submitted it.
+struct Owner {
+  ProjectId project;
+  UserId user;
+  TokenId agent = {};
+};
 // Whether the caller may see the jobs of a project (viewers), or act on them (members: their own;
-// admins: all).
+// admins: all; agent tokens: those they submitted).
 Status may_see(const Call& call, ProjectId project);
-Status may_act(const Call& call, ProjectId project, UserId owner);
+Status may_act(const Call& call, const Owner& owner);
 // Whether the caller may enter the job (shell, terminal, port, files): its owner; and admins, if
 // the project allows that and they gain no other account by it: the job's account is their own, or
 // they started the head. Nobody else enters root's jobs.
-Status may_enter(const Call& call, ProjectId project, UserId owner);
+Status may_enter(const Call& call, const Owner& owner);
 // Records that the caller entered a job.
 void record_entry(const Call& call, JobId job, std::string how);
 // A project by name. One that the caller may not see answers like one that does not exist.
@@ -118,11 +127,7 @@ bool may_see_budget(const Call& call, const BudgetKey& key);
 // asked for if the caller may submit there. Empty if none was asked for: the core then takes the
 // user's default.
 Result<std::string> project_to_submit_to(const Call& call, const std::string& asked);
-// The project and user of a live job or array; none if there is no such job.
-struct Owner {
-  ProjectId project;
-  UserId user;
-};
+// None if there is no such job.
 std::optional<Owner> owner_of(const control::State& state, JobId id);
 // Whether the caller may act on it. A job that it may not see answers like one that does not exist.
 Status may_act_on(const Call& call, JobId id, const Owner& owner);
@@ -155,7 +160,23 @@ Result<const typename Map::mapped_type*> one_named(const Call& call,
               "see `" + std::string(command.substr(0, command.rfind(' '))) + " list`");
 }
 
+// ---- what agent tokens must ask for (agents/approvals.cpp)
+// Runs `then` at once for people; for an agent token, if a person has approved this request. Else
+// somebody is asked, and the call is answered.
+void with_approval(CallPtr call,
+                   ApprovalAction action,
+                   std::string text,
+                   std::function<void()> then);
+// Submits for the caller. What an agent's job may cost, the core decides.
+void submit_for(CallPtr call,
+                SubmitJob command,
+                std::function<Json(const std::vector<Event>&)> answer);
+
 // Routes, by family.
+namespace approvals {
+void list(CallPtr call);
+void decide(CallPtr call);
+}  // namespace approvals
 namespace jobs {
 void submit(CallPtr call);
 void list(CallPtr call);
@@ -186,6 +207,11 @@ void cancel(CallPtr call);
 // Parts of the dashboard that the browser loads when a page needs them.
 namespace dashboard {
 void asset(CallPtr call);
+void docs(CallPtr call);
+void docs_file(CallPtr call);
+void docs_image(CallPtr call);
+void sdk_page(CallPtr call);
+void sdk_file(CallPtr call);
 }  // namespace dashboard
 namespace quotas {
 void list(CallPtr call);
@@ -233,6 +259,7 @@ void create_token(CallPtr call);
 void create_token_for(CallPtr call);
 void revoke_token(CallPtr call);
 void set_default_project(CallPtr call);
+void sign_in_by_account(CallPtr call);
 }  // namespace people
 namespace secrets {
 void list(CallPtr call);
@@ -255,6 +282,8 @@ void remove_pool(CallPtr call);
 void offers(CallPtr call);
 void refresh_offers(CallPtr call);
 void check_pool(CallPtr call);
+void retry_pool(CallPtr call);
+void providers(CallPtr call);
 void strays(CallPtr call);
 void end_strays(CallPtr call);
 void program(CallPtr call);

@@ -250,6 +250,11 @@ std::vector<ledger::NodeCost> costs_today(const Host& host, WallTime before) {
                        midnight,
                        {midnight.ns + day_ns},
                        cost});
+  for (const auto& [name, machine] : state.machines)
+    if (const NanoUsd cost =
+            state.money.books.fleet_between(machine.account, midnight, host.billed());
+        cost.value != 0)
+      today.push_back({name, machine.external, midnight, {midnight.ns + day_ns}, cost});
   return today;
 }
 

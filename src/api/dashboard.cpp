@@ -1,11 +1,16 @@
+// Files that are built into the program: the dashboard's and the Python package.
+//
 // web/build.mjs packs these files into one: a line of JSON that lists their names, types and sizes,
 // then their contents. A name contains a hash of the content, so browsers may cache it
 // indefinitely.
 #include <fmt/format.h>
 
 #include "api/call.h"
+#include "base/crypto.h"
+#include "docs/pages.h"
 
 std::string_view billow_embedded_assets();
+std::string_view billow_embedded_sdk_wheel();
 
 namespace billow::api::dashboard {
 namespace {
@@ -45,6 +50,83 @@ void asset(CallPtr call) {
                   {"Cache-Control", "public, max-age=31536000, immutable"}};
   file.body = std::string(found->second.content);
   call->exchange->respond(std::move(file));
+}
+
+namespace {
+void reply_with_docs(const CallPtr& call, const std::string& name) {
+  const billow::docs::File* found = billow::docs::find_file(name);
+  if (!found)
+    return call->fail({Code::not_found, fmt::format("the documentation has no page \"{}\"", name),
+                       "begin at /docs"});
+  net::Response file;
+  file.headers = {{"Content-Type", found->type},
+                  {"X-Content-Type-Options", "nosniff"},
+                  {"Cache-Control", "no-cache"},
+                  {"Referrer-Policy", "no-referrer"},
+                  {"Content-Security-Policy",
+                   "default-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; "
+                   "frame-ancestors 'none'"}};
+  file.body = std::string(found->content);
+  call->exchange->respond(std::move(file));
+}
+}  // namespace
+
+// The links of the pages are relative to /docs/.
+void docs(CallPtr call) {
+  net::Response moved;
+  moved.status = 302;
+  moved.headers = {{"Location", "/docs/"}};
+  call->exchange->respond(std::move(moved));
+}
+void docs_file(CallPtr call) {
+  reply_with_docs(call, call->parts.empty() ? "index.html" : call->parts.front());
+}
+void docs_image(CallPtr call) {
+  reply_with_docs(call, "images/" + call->parts.front());
+}
+
+// The wheel of the Python package that fits this head, for pip: it is public like the dashboard's
+// files, because pip sends no tokens.
+namespace {
+
+constexpr std::string_view wheel_name = "billow-" BILLOW_VERSION "-py3-none-any.whl";
+
+bool has_wheel(const CallPtr& call) {
+  if (!billow_embedded_sdk_wheel().empty())
+    return true;
+  call->fail({Code::not_found, "this head was built without the Python package",
+              "build it from the sources: ./dev sdk"});
+  return false;
+}
+
+void send(const CallPtr& call, const char* type, std::string body) {
+  net::Response file;
+  file.headers = {
+      {"Content-Type", type}, {"X-Content-Type-Options", "nosniff"}, {"Cache-Control", "no-cache"}};
+  file.body = std::move(body);
+  call->exchange->respond(std::move(file));
+}
+
+}  // namespace
+
+// The page that pip reads for --index-url and --find-links (PEP 503): one link, with the digest.
+void sdk_page(CallPtr call) {
+  if (!has_wheel(call))
+    return;
+  static const std::string page = fmt::format(
+      "<!DOCTYPE html><html><head><meta charset=\"utf-8\"><title>billow</title></head><body>"
+      "<a href=\"/sdk/{0}#sha256={1}\" data-requires-python=\"&gt;=3.9\">{0}</a></body></html>\n",
+      wheel_name, sha256_hex(billow_embedded_sdk_wheel()));
+  send(call, "text/html; charset=utf-8", page);
+}
+
+void sdk_file(CallPtr call) {
+  if (!has_wheel(call))
+    return;
+  if (call->parts.at(0) != wheel_name)
+    return call->fail({Code::not_found, fmt::format("/sdk/ has no file \"{}\"", call->parts.at(0)),
+                       fmt::format("this head serves {}", wheel_name)});
+  send(call, "application/octet-stream", std::string(billow_embedded_sdk_wheel()));
 }
 
 }  // namespace billow::api::dashboard

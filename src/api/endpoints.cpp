@@ -61,6 +61,11 @@ const Endpoint* missing(const CallPtr& call, const std::string& name) {
   return nullptr;
 }
 
+Owner owner_of(const Endpoint& e) {
+  const Revision* current = e.current();
+  return {e.project, e.user, current ? current->agent : TokenId{}};
+}
+
 // The endpoint that the path names, if the caller may see it (or change it). Null: the call has
 // been answered.
 const Endpoint* find(const CallPtr& call, bool change) {
@@ -68,7 +73,7 @@ const Endpoint* find(const CallPtr& call, bool change) {
   if (found == call->host.state().endpoints.end() || !may_see(*call, found->second.project))
     return missing(call, call->parts[0]);
   if (change)
-    if (const Status act = may_act(*call, found->second.project, found->second.user); !act) {
+    if (const Status act = may_act(*call, owner_of(found->second)); !act) {
       call->fail(act.error());
       return nullptr;
     }
@@ -105,7 +110,7 @@ void deploy(CallPtr call) {
       return call->fail({Code::conflict,
                          fmt::format("the name \"{}\" is already in use", body->name),
                          "choose another name"});
-    if (const Status act = may_act(*call, found->second.project, found->second.user); !act)
+    if (const Status act = may_act(*call, owner_of(found->second)); !act)
       return call->fail(act.error());
   } else {
     auto project = project_to_submit_to(*call, body->project);
@@ -121,11 +126,21 @@ void deploy(CallPtr call) {
     return call->fail(files.error());
   command.policy = std::move(body->policy);
   command.user = call->principal.user;
-  call->execute(std::move(command), 201, [call, name = body->name](const std::vector<Event>&) {
-    const auto found = call->host.state().endpoints.find(name);
-    return found == call->host.state().endpoints.end() ? Json::object({{"name", name}})
-                                                       : document(call, found->second);
-  });
+  command.agent = call->principal.agent;
+  const auto run = [call, name = body->name, command] {
+    call->execute(command, 201, [call, name](const std::vector<Event>&) {
+      const auto found = call->host.state().endpoints.find(name);
+      return found == call->host.state().endpoints.end() ? Json::object({{"name", name}})
+                                                         : document(call, found->second);
+    });
+  };
+  const bool secrets = !command.spec.surroundings.secrets.empty();
+  if (command.policy.access == EndpointAccess::local && !secrets)
+    return run();
+  with_approval(call, ApprovalAction::expose,
+                fmt::format("deploy endpoint {} with access {}{}", command.name,
+                            enum_name(command.policy.access), secrets ? ", with secrets" : ""),
+                run);
 }
 
 void list(CallPtr call) {
@@ -171,14 +186,21 @@ void rollback(CallPtr call) {
   auto body = read_body<RollbackBody>(call);
   if (!body || !find(call, true))
     return;
-  call->execute(RollbackEndpoint{call->parts[0], body->revision}, 200,
-                [](const std::vector<Event>& events) {
-                  Json out = Json::object({{"ok", true}});
-                  for (const Event& event : events)
-                    if (const auto* made = get_if<EndpointDeployed>(&event.body))
-                      out.set("revision", made->revision.number);
-                  return out;
-                });
+  // An older revision can be open, have secrets, and belong to a person.
+  with_approval(
+      call, ApprovalAction::expose,
+      fmt::format("roll endpoint {} back to {}", call->parts[0],
+                  body->revision ? fmt::format("revision {}", body->revision) : "the one before"),
+      [call, revision = body->revision] {
+        call->execute(RollbackEndpoint{call->parts[0], revision}, 200,
+                      [](const std::vector<Event>& events) {
+                        Json out = Json::object({{"ok", true}});
+                        for (const Event& event : events)
+                          if (const auto* made = get_if<EndpointDeployed>(&event.body))
+                            out.set("revision", made->revision.number);
+                        return out;
+                      });
+      });
 }
 
 void remove(CallPtr call) {
@@ -193,10 +215,14 @@ void add_key(CallPtr call) {
   auto body = read_body<KeyBody>(call);
   if (!body || !find(call, true))
     return;
-  const std::string secret = "bwk_" + random_token(30);
-  call->execute(SetEndpointKey{call->parts[0], body->name, sha256_hex(secret)}, 201,
-                [secret, name = body->name](const std::vector<Event>&) {
-                  return Json::object({{"name", name}, {"key", secret}});
+  with_approval(call, ApprovalAction::expose,
+                fmt::format("give out a key for endpoint {}", call->parts[0]),
+                [call, name = body->name] {
+                  const std::string secret = "bwk_" + random_token(30);
+                  call->execute(SetEndpointKey{call->parts[0], name, sha256_hex(secret)}, 201,
+                                [secret, name](const std::vector<Event>&) {
+                                  return Json::object({{"name", name}, {"key", secret}});
+                                });
                 });
 }
 

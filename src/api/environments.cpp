@@ -124,28 +124,39 @@ void save(CallPtr call) {
                        .shared = body->shared,
                        .by = {},
                        .at = {}};
-  call->execute(SaveEnvironment{.project = *project,
-                                .user = call->principal.user,
-                                .environment = std::move(env),
-                                .by_admin = call->as_admin()},
-                200, [call](const std::vector<Event>& events) {
-                  for (const Event& event : events)
-                    if (const auto* saved = get_if<EnvironmentSaved>(&event.body))
-                      return document(*call, saved->environment);
-                  return Json::object();
-                });
+  const auto run = [call, env, project = *project] {
+    call->execute(SaveEnvironment{.project = project,
+                                  .user = call->principal.user,
+                                  .environment = env,
+                                  .by_admin = call->as_admin()},
+                  200, [call](const std::vector<Event>& events) {
+                    for (const Event& event : events)
+                      if (const auto* saved = get_if<EnvironmentSaved>(&event.body))
+                        return document(*call, saved->environment);
+                    return Json::object();
+                  });
+  };
+  // Jobs of others use environments by their names, and a project's own name comes before a
+  // published one.
+  with_approval(call, ApprovalAction::change_environment,
+                fmt::format("save environment {} in project {}{}", env.name, *project,
+                            env.shared ? ", shared with others" : ""),
+                run);
 }
 
 void remove(CallPtr call) {
   const auto project = project_to_submit_to(*call, std::string(call->request().param("project")));
   if (!project)
     return call->fail(project.error());
-  call->execute(RemoveEnvironment{.project = *project,
-                                  .user = call->principal.user,
-                                  .name = call->parts[0],
-                                  .by_admin = call->as_admin()},
-                200, [](const std::vector<Event>&) {
-                  return Json::object({{"ok", true}});
+  with_approval(call, ApprovalAction::remove_environment,
+                fmt::format("remove environment {}", call->parts[0]), [call, project = *project] {
+                  call->execute(RemoveEnvironment{.project = project,
+                                                  .user = call->principal.user,
+                                                  .name = call->parts[0],
+                                                  .by_admin = call->as_admin()},
+                                200, [](const std::vector<Event>&) {
+                                  return Json::object({{"ok", true}});
+                                });
                 });
 }
 

@@ -312,9 +312,10 @@ void copy(CallPtr call) {
       call->fail({Code::conflict, fmt::format("job {} is not running", id.value),
                   "its outputs (--output) can be fetched: billow cp JOB: DIRECTORY"});
     });
-  if (const Status may = may_act_on(*call, ref->id, {job->second.project, job->second.user}); !may)
+  const Owner owner{job->second.project, job->second.user, job->second.agent};
+  if (const Status may = may_act_on(*call, ref->id, owner); !may)
     return call->fail(may.error());
-  if (const Status may = may_enter(*call, job->second.project, job->second.user); !may)
+  if (const Status may = may_enter(*call, owner); !may)
     return call->fail(may.error());
   Store& store = call->host.files();
   const std::int64_t rank = (*body)["rank"].int_or(0);

@@ -8,6 +8,7 @@
 #include "core/wire/codec.h"
 #include "core/wire/spoken.h"
 #include "pool/kinds.h"
+#include "pool/rest/providers.h"
 
 namespace billow::api::fleet {
 namespace {
@@ -44,6 +45,11 @@ Json offer_document(const MachineOffer& offer) {
        {"cpus", offer.cpus},
        {"memory_mib", offer.memory_mib},
        {"price_usd_per_h", static_cast<double>(offer.price.nano_usd_per_s) * 3600 / 1e9},
+       {"price_h_nano_usd",
+        offer.price_h.value > 0 ? offer.price_h.value : offer.price.nano_usd_per_s * 3600},
+       {"bill_minimum_s", offer.bill_minimum.ns / 1'000'000'000},
+       {"bill_step_s", offer.bill_step.ns / 1'000'000'000},
+       {"fabric", offer.fabric},
        {"priced_at", offer.priced_at ? Json(format_utc(offer.priced_at)) : Json()},
        {"reservation", offer.reservation}});
 }
@@ -100,7 +106,10 @@ Json pool_document(const control::State& state, const Pool& pool, WallTime now, 
        {"spot", pool.spot}});
   const bool removing = pool.state == PoolState::removing;
   doc.set("removing", removing);
-  doc.set("denied", !removing && pool.denied_until > now ? Json(pool.denied) : Json());
+  doc.set("denied", removing                  ? Json()
+                    : !pool.stopped.empty()   ? Json("stopped: " + pool.stopped)
+                    : pool.denied_until > now ? Json(pool.denied)
+                                              : Json());
   if (!pool.partition.empty())
     doc.set("partition", pool.partition);
   // Commands and options may name accounts, so only admins see them.
@@ -170,6 +179,8 @@ void add_pool(CallPtr call) {
   // says otherwise.
   if (given["idle_ns"].is_null())
     pool->idle = limits::node_give_back_after;
+  if (call->request().has_param("dry-run"))
+    return call->reply(200, Json::object({{"ok", true}}));
   pool->sealed_credential.clear();
   if (!pool->credential.empty()) {
     auto sealed =
@@ -256,6 +267,26 @@ void check_pool(CallPtr call) {
                          return call->fail(retried.error());
                        ask(call, pool::Question::account);
                      });
+}
+
+void retry_pool(CallPtr call) {
+  call->execute(RetryPool{call->parts[0]}, 200, [](const std::vector<Event>&) {
+    return Json::object({{"ok", true}});
+  });
+}
+
+// The provider files that this head knows, and what is wrong with them.
+void providers(CallPtr call) {
+  Json list = Json::array();
+  for (const pool::rest::ProviderFile& file : pool::rest::provider_files())
+    list.push(Json::object({{"name", file.name},
+                            {"title", file.title},
+                            {"credentials", file.credentials},
+                            {"boot", file.boot},
+                            {"bill_step_s", file.bill_step.ns / 1'000'000'000},
+                            {"bill_minimum_s", file.bill_minimum.ns / 1'000'000'000},
+                            {"error", file.error}}));
+  call->reply(200, Json::object({{"providers", std::move(list)}}));
 }
 
 void refresh_offers(CallPtr call) {

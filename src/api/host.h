@@ -69,8 +69,9 @@ class Host {
   virtual bool send(NodeId node,
                     const wire::agent_v1::ToAgent& message,
                     std::string_view blob = {}) = 0;
-  // One answer to one LogRead (the subscription's number is set by the host). An unreachable node
-  // is answered for at once, with an error.
+  // One answer to one LogRead (the subscription's number is set by the host), from the task's node
+  // or from the copy that the head has kept. An unreachable node without a copy is answered for at
+  // once, with an error.
   using OnChunk = std::function<void(const wire::agent_v1::LogChunk&, std::string_view frames)>;
   virtual std::unique_ptr<net::Subscription> read_log(NodeId node,
                                                       wire::agent_v1::LogRead request,
@@ -122,6 +123,10 @@ class Host {
   // Null: no gateway has reported any.
   virtual const gateway::EndpointFigures* endpoint_figures(const std::string& name) const = 0;
   virtual std::vector<std::string> gateway_addresses() const = 0;
+
+  // The account of this machine with that number, if it may use this head without a token. An error
+  // says why not: the head is not for all users of its machine, or the machine's policy refuses it.
+  virtual void local_account(unsigned uid, std::function<void(Result<std::string>)> done) = 0;
 
   // ---- the head itself
   virtual net::ServerFigures server_figures() const = 0;

@@ -8,6 +8,7 @@
 #include "api/rerun.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "core/control/decide/quote.h"
 #include "core/control/fabric.h"
 #include "core/wire/codec.h"
 #include "view/job_document.h"
@@ -76,6 +77,18 @@ void with_finished(CallPtr call,
     call->fail(queued.error());
 }
 
+// What the job would rent; null: nothing.
+Json rents_document(const Host& host, const JobSpec& spec, ProjectId project) {
+  const auto quote = control::rent_quote(host.state(), spec, project, host.now());
+  if (!quote)
+    return {};
+  return Json::object({{"pool", quote->pool},
+                       {"text", quote->text},
+                       {"usd_per_h", static_cast<double>(quote->per_hour.value) / 1e9},
+                       {"ask", quote->per_hour > quote->ask_above_h || quote->per_hour.value == 0},
+                       {"old_price", quote->old_price}});
+}
+
 Json submitted_document(const Host& host,
                         const std::vector<Event>& events,
                         const std::string& key) {
@@ -100,13 +113,19 @@ Json submitted_document(const Host& host,
   const Job* job = host.state().find_job(first);
   document.set("state", job ? enum_name(job->state) : array ? "queued" : "ended");
   if (job) {
-    if (const auto notes = control::fabric_notes(host.state(), *job); !notes.empty()) {
+    auto notes = control::fabric_notes(host.state(), *job);
+    if (std::string larger = view::larger_slice(host.state(), *job); !larger.empty())
+      notes.push_back(std::move(larger));
+    if (!notes.empty()) {
       Json warnings = Json::array();
       for (const std::string& note : notes)
         warnings.push(note);
       document.set("warnings", std::move(warnings));
     }
     document.set("reason", job->reason);
+    if (job->state == JobState::queued)
+      if (Json rents = rents_document(host, *job->spec, job->project); !rents.is_null())
+        document.set("rents", std::move(rents));
     // An explanation walks the whole queue; behind a long one the submitter should not wait for it.
     const std::size_t queued = host.state().index.queued_count();
     if (queued <= reason_queue_max)
@@ -139,11 +158,16 @@ void submit(CallPtr call) {
   command.project = std::move(*project);
   if (const Status files = files::may_use(*call, command.env, command.project); !files)
     return call->fail(files.error());
+  if (call->request().has_param("quote")) {
+    const Project* of = call->host.state().project_by_name(command.project);
+    return call->reply(200, Json::object({{"rents", rents_document(call->host, command.spec,
+                                                                   of ? of->id : ProjectId{})}}));
+  }
   const std::string key = call->principal.name + ":" + command.idempotency_key;
   with_finished(
       call, command.spec.after, [call, command, key](std::map<JobId, JobState> finished) mutable {
         command.finished = std::move(finished);
-        call->execute(std::move(command), 201, [call, key](const std::vector<Event>& events) {
+        submit_for(call, std::move(command), [call, key](const std::vector<Event>& events) {
           return submitted_document(call->host, events, key);
         });
       });
@@ -169,6 +193,10 @@ void wait(CallPtr call) {
                            : Result<std::int64_t>(30);
   if (!timeout)
     return call->fail(timeout.error());
+  // The time that an answer takes says nothing about jobs that the caller may not see.
+  if (const Job* job = call->host.state().find_job(ref->id); job && !may_see(*call, job->project))
+    return call->fail(
+        {Code::not_found, fmt::format("there is no job {}", call->parts[0]), "see `billow ps -a`"});
   struct Waiter {
     std::unique_ptr<net::Subscription> subscription;
     net::Timer timer;
@@ -237,17 +265,26 @@ void stop(CallPtr call) {
   if (!owner) {  // ended already (asking twice is no error), or never existed
     return with_job_document(call, ref->id, [call](Json document) { call->reply(200, document); });
   }
-  if (const Status ok = may_act_on(*call, ref->id, *owner); !ok)
+  const bool foreign = call->principal.agent && owner->agent != call->principal.agent;
+  // What its user may stop, an agent may ask for.
+  if (const Status ok =
+          may_act_on(*call, ref->id,
+                     {owner->project, owner->user, foreign ? call->principal.agent : owner->agent});
+      !ok)
     return call->fail(ok.error());
   std::string reason(utf8_prefix((*body)["reason"].str_or(""), limits::reason_bytes_max));
   if (reason.empty())
-    reason = "stopped by " + call->principal.name;
-  stop_in_turns(call,
-                {.job = ref->id,
-                 .reason = reason,
-                 .force = (*body)["force"].bool_or(false),
-                 .elements_max = limits::jobs_stopped_per_turn},
-                false);
+    reason = "stopped by " +
+             (call->principal.agent ? "agent " + call->principal.token_name : call->principal.name);
+  const StopJob command{.job = ref->id,
+                        .reason = reason,
+                        .force = (*body)["force"].bool_or(false),
+                        .elements_max = limits::jobs_stopped_per_turn};
+  if (!foreign)
+    return stop_in_turns(call, command, false);
+  with_approval(call, ApprovalAction::stop_job,
+                fmt::format("stop job {}, which another token submitted", ref->id.value),
+                [call, command] { stop_in_turns(call, command, false); });
 }
 
 void signal(CallPtr call) {
@@ -265,7 +302,7 @@ void signal(CallPtr call) {
     return with_job_document(call, ref->id, [call, id = ref->id](Json) {
       call->fail({Code::conflict, fmt::format("job {} is not running", id.value), ""});
     });
-  if (const Status ok = may_act_on(*call, ref->id, {job->project, job->user}); !ok)
+  if (const Status ok = may_act_on(*call, ref->id, {job->project, job->user, job->agent}); !ok)
     return call->fail(ok.error());
   if (job->state != JobState::running)
     return call->fail(

@@ -22,6 +22,14 @@ struct Listing {
   std::uint64_t below = UINT64_MAX;  // page through numbers below this one
 };
 
+std::string did_you_mean_state(const std::string& name) {
+  const std::vector<std::string> known = {"held",   "queued",  "running", "suspended", "succeeded",
+                                          "failed", "stopped", "lost",    "active",    "all"};
+  const std::string close = nearest(name, known);
+  return (close.empty() ? "" : fmt::format("did you mean {}? ", close)) +
+         "states: " + join(known, ", ");
+}
+
 Result<Listing> parse_listing(const Call& call) {
   const net::Request& request = call.request();
   const auto& state = call.host.state();
@@ -35,8 +43,7 @@ Result<Listing> parse_listing(const Call& call) {
       const auto s = enum_value<JobState>(name);
       if (!s)
         return fail(Code::invalid, fmt::format("unknown job state \"{}\"", name),
-                    "one of held, queued, running, suspended, succeeded, failed, stopped, lost; or "
-                    "active, all");
+                    did_you_mean_state(name));
       out.states.insert(*s);
       if (is_final(*s))
         out.finished = true, out.filter.states.push_back(name);

@@ -1,8 +1,10 @@
-// GET /v1/jobs/{id}/logs: a job's log, raw or as server-sent events, once or as it is written.
+// GET /v1/jobs/{id}/logs: a job's log, raw, as server-sent events or as the records of the log,
+// once or as it is written; all of it, from a time on, or the lines with a text in them.
 #include <fmt/format.h>
 
 #include "api/log_pull.h"
 #include "base/crypto.h"
+#include "base/limits.h"
 #include "base/text.h"
 #include "core/wire/log_frames.h"
 #include "net/http/sse.h"
@@ -12,11 +14,91 @@ namespace {
 
 using wire::agent_v1::LogChunk;
 
+// Passes on the records from a time on; of a search, each line that matches as a record of its own,
+// with the time at which the line began.
+class RecordFilter {
+ public:
+  WallTime since;
+  std::string needle;  // in lower case if the case is ignored
+  bool any_case = false;
+  using Pass = std::function<void(const wire::LogRecord&)>;
+
+  bool passes_all() const { return since.ns == 0 && needle.empty(); }
+  void take(const wire::LogRecord& record, const Pass& pass) {
+    if (needle.empty()) {
+      if (record.time >= since)
+        pass(record);
+      return;
+    }
+    Line& line = lines_[record.stream == wire::LogStream::err];
+    if (line.text.empty())
+      line.began = record;
+    const std::size_t newline = record.data.rfind('\n');
+    if (newline == std::string_view::npos) {
+      line.text += record.data;
+      if (line.text.size() >= line_bytes_max)
+        end(pass);
+      return;
+    }
+    line.text += record.data.substr(0, newline + 1);
+    search(line, pass);
+    line.text = record.data.substr(newline + 1);
+    line.began = record;
+  }
+  // The log ends: what is left of it is a line.
+  void end(const Pass& pass) {
+    for (Line& line : lines_) {
+      if (line.text.empty())
+        continue;
+      line.text += '\n';
+      search(line, pass);
+      line.text.clear();
+    }
+  }
+
+ private:
+  static constexpr std::size_t line_bytes_max = 1 << 20;
+  struct Line {
+    std::string text;
+    wire::LogRecord began;
+  };
+  void search(const Line& lines, const Pass& pass) const {
+    if (needle.empty() || lines.text.empty() || lines.began.time < since)
+      return;
+    const std::string folded = any_case ? lower(lines.text) : std::string();
+    const std::string_view text = lines.text, looked_at = any_case ? folded : text;
+    for (std::size_t at = looked_at.find(needle); at != std::string_view::npos;) {
+      const std::size_t before = at == 0 ? std::string_view::npos : text.rfind('\n', at - 1);
+      std::size_t from = before == std::string_view::npos ? 0 : before + 1;
+      const std::size_t newline = text.find('\n', at);
+      const std::size_t to = newline == std::string_view::npos ? text.size() : newline + 1;
+      const std::size_t next = to;
+      for (; from < to; from += wire::record_data_bytes_max) {
+        wire::LogRecord found = lines.began;
+        found.data =
+            text.substr(from, std::min<std::size_t>(to - from, wire::record_data_bytes_max));
+        pass(found);
+      }
+      at = looked_at.find(needle, next);
+    }
+  }
+  Line lines_[2];
+};
+
+void put_record(std::string& out, std::uint8_t stream, std::string_view data, WallTime time = {}) {
+  const wire::RecordHead head{static_cast<std::uint32_t>(data.size()), stream, 0, 0, time.ns};
+  out.append(reinterpret_cast<const char*>(&head), sizeof(head)).append(data);
+}
+void put_number(std::string& out, std::uint8_t stream, std::uint64_t number) {
+  put_record(out, stream, {reinterpret_cast<const char*>(&number), sizeof(number)});
+}
+
 struct LogStream : std::enable_shared_from_this<LogStream> {
   CallPtr call;
   JobId job;
   std::int64_t rank = 0;
-  bool sse = false, follow = false;
+  bool sse = false, records = false, follow = false;
+  RecordFilter filter;
   std::uint64_t offset = 0;
   std::int64_t tail = -1;
   std::shared_ptr<LogPull> pull;
@@ -79,13 +161,24 @@ struct LogStream : std::enable_shared_from_this<LogStream> {
     open();
     if (sse)
       send(net::format_sse({.id = "", .event = "end", .data = document.dump()}));
+    if (records) {
+      std::string end;
+      put_record(end, wire::stream_end, {});
+      send(end);
+    }
     call->exchange->finish();
     close();
   }
   // The log cannot be read. In a raw stream that has begun, cutting it short is the only way to say
   // so.
   void give_up(const std::string& why) {
-    if (!streaming && !sse) {
+    if (records) {
+      std::string error;
+      put_record(error, wire::stream_error,
+                 std::string_view(why).substr(0, wire::record_data_bytes_max));
+      send(error);
+      call->exchange->finish();
+    } else if (!streaming && !sse) {
       call->fail({Code::unavailable, why, "try again when the node is back; see `billow nodes`"});
     } else if (!sse) {
       call->exchange->abort();
@@ -136,19 +229,9 @@ struct LogStream : std::enable_shared_from_this<LogStream> {
     if (!chunk.error.empty())
       return try_again(chunk, self);
     patience = absence_tries;
-    if (chunk.lost_bytes && sse)
-      send(
-          net::format_sse({.id = "", .event = "gap", .data = fmt::format("{}", chunk.lost_bytes)}));
     std::string out;
-    wire::for_each_record(frames, chunk.offset, [&](const wire::LogRecord& record) {
-      if (!sse) {
-        out += record.data;
-        return;
-      }
-      out += net::format_sse({.id = fmt::format("{}", record.next_offset()),
-                              .event = record.stream == wire::LogStream::err ? "err" : "out",
-                              .data = base64(record.data)});
-    });
+    say_gap(chunk, out);
+    add_records(chunk, frames, out);
     if (!out.empty())
       send(out);
     if (done)
@@ -161,6 +244,35 @@ struct LogStream : std::enable_shared_from_this<LogStream> {
       return again();
     behind = true;
     keep = self;
+  }
+  void say_gap(const LogChunk& chunk, std::string& out) const {
+    if (chunk.lost_bytes && sse)
+      out +=
+          net::format_sse({.id = "", .event = "gap", .data = fmt::format("{}", chunk.lost_bytes)});
+    if (chunk.lost_bytes && records)
+      put_number(out, wire::stream_gap, chunk.lost_bytes);
+  }
+  void add_records(const LogChunk& chunk, std::string_view frames, std::string& out) {
+    if (records && filter.passes_all()) {
+      out += frames;
+      return put_number(out, wire::stream_resume, chunk.next_offset);
+    }
+    const RecordFilter::Pass pass = [&](const wire::LogRecord& record) {
+      if (records)
+        put_record(out, static_cast<std::uint8_t>(record.stream), record.data, record.time);
+      else if (sse)
+        out += net::format_sse({.id = fmt::format("{}", record.next_offset()),
+                                .event = record.stream == wire::LogStream::err ? "err" : "out",
+                                .data = base64(record.data)});
+      else
+        out += record.data;
+    };
+    wire::for_each_record(frames, chunk.offset,
+                          [&](const wire::LogRecord& record) { filter.take(record, pass); });
+    if (chunk.end)
+      filter.end(pass);
+    if (records)
+      put_number(out, wire::stream_resume, chunk.next_offset);
   }
   // The node did not answer; it may be back in a moment.
   void try_again(const LogChunk& chunk, const std::shared_ptr<LogStream>& self) {
@@ -196,6 +308,7 @@ void logs(CallPtr call) {
   stream->call = call;
   stream->job = ref->id;
   stream->sse = request.param("format") == "sse";
+  stream->records = request.param("format") == "records";
   stream->follow = request.param("follow") == "1";
   const auto rank = number_param(request, "rank", 0);
   const std::string_view last_id = request.headers.get("Last-Event-ID");
@@ -206,6 +319,15 @@ void logs(CallPtr call) {
   stream->offset = *offset;
   if (const auto resume = parse_int(last_id, 0, INT64_MAX); resume && stream->sse)
     stream->offset = static_cast<std::uint64_t>(*resume);
+  const auto since = number_param(request, "since_ns", 0);
+  if (!since)
+    return call->fail(since.error());
+  stream->filter.since = WallTime{static_cast<std::int64_t>(*since)};
+  stream->filter.any_case = request.param("ignore_case") == "1";
+  const std::string_view search = request.param("search");
+  if (search.size() > limits::words_bytes_max || search.find('\n') != std::string_view::npos)
+    return call->fail({Code::invalid, "search must be at most 500 bytes, on one line"});
+  stream->filter.needle = stream->filter.any_case ? lower(search) : std::string(search);
   if (!request.param("tail").empty()) {
     const auto tail = number_param(request, "tail", 0);
     if (!tail)

@@ -93,9 +93,11 @@ Result<std::uint64_t> budget_owner(const Call& call, BudgetScope scope, const st
       const auto owner = owner_of(state, ref.id);
       if (!owner || !may_see(call, owner->project))
         return fail(Code::not_found, fmt::format("there is no live job {}", of), "see `billow ps`");
-      BILLOW_TRY_VOID(may_act(call, owner->project, owner->user));
+      BILLOW_TRY_VOID(may_act(call, *owner));
       return ref.id.value;
     }
+    case BudgetScope::token:
+      break;
   }
   return forbidden();
 }
@@ -169,10 +171,11 @@ void budgets(CallPtr call) {
       continue;
     const ledger::BudgetUse& use = uses.at(key);
     const auto gone = ledger::runs_out(entry.budget, use);
-    const std::string name = key.scope == BudgetScope::project
-                                 ? state.projects.at(ProjectId(key.of)).name
-                             : key.scope == BudgetScope::user ? state.users.at(UserId(key.of)).name
-                                                              : fmt::format("{}", key.of);
+    const std::string name =
+        key.scope == BudgetScope::project ? state.projects.at(ProjectId(key.of)).name
+        : key.scope == BudgetScope::user  ? state.users.at(UserId(key.of)).name
+        : key.scope == BudgetScope::token ? state.tokens.at(TokenId(key.of)).name
+                                          : fmt::format("{}", key.of);
     list.push(Json::object(
         {{"scope", enum_name(key.scope)},
          {"of", name},
@@ -373,7 +376,7 @@ void keep_alive(CallPtr call) {
   if (!owner || !may_see(*call, owner->project))
     return call->fail({Code::not_found, fmt::format("there is no live job {}", call->parts[0]),
                        "see `billow ps`"});
-  if (const Status act = may_act(*call, owner->project, owner->user); !act)
+  if (const Status act = may_act(*call, *owner); !act)
     return call->fail(act.error());
   auto body = read_body<KeepAliveBody>(call);
   if (!body)

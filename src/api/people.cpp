@@ -10,6 +10,7 @@
 #include "base/limits.h"
 #include "base/relative_time.h"
 #include "base/text.h"
+#include "core/control/money.h"
 #include "core/wire/codec.h"
 
 namespace billow::api::people {
@@ -24,6 +25,7 @@ struct TokenBody {
   TokenScope scope = TokenScope::full;
   std::int64_t life_s = 0;  // -1: never expires
   bool reusable = false;
+  AgentLimits agent;  // for scope agent
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("name", s.name);
@@ -33,6 +35,7 @@ struct TokenBody {
     v("life_s", s.life_s);
     v("node", s.node);
     v("reusable", s.reusable);
+    v("agent", s.agent);
   }
 };
 struct UserBody {
@@ -113,9 +116,10 @@ Result<std::int64_t> life_of(const Call& call, const TokenBody& body) {
   const bool machine = body.scope == TokenScope::node || body.scope == TokenScope::gateway;
   std::int64_t life = body.life_s;
   if (life == 0)
-    life = joins     ? limits::join_token_life_default.ns / 1'000'000'000
-           : machine ? -1
-                     : limits::token_life_default.ns / 1'000'000'000;
+    life = joins                             ? limits::join_token_life_default.ns / 1'000'000'000
+           : machine                         ? -1
+           : body.scope == TokenScope::agent ? limits::agent_token_life_default.ns / 1'000'000'000
+                                             : limits::token_life_default.ns / 1'000'000'000;
   const WallTime end = end_of(call.host.state(), call.principal.token);
   if (!end)
     return life == -1 ? 0 : life;
@@ -158,7 +162,8 @@ void create(const CallPtr& call, TokenBody body) {
                       .node = body.node,
                       .once = !body.reusable,
                       .made_by = call->principal.name,
-                      .parent = parent_of(call->host.state(), call->principal.token)};
+                      .parent = parent_of(call->host.state(), call->principal.token),
+                      .agent = body.agent};
   // If the head is its own authority, the token carries the fingerprint to trust.
   if (const std::string pin = call->host.authority_fingerprint(); !pin.empty())
     secret += "." + pin;
@@ -172,6 +177,29 @@ void create(const CallPtr& call, TokenBody body) {
       }
     return document;
   });
+}
+
+// The limits of an agent token, and what is left of them: what its jobs may still cost is
+// committed.
+Json agent_document(const control::State& state,
+                    const Token& token,
+                    const std::map<BudgetKey, ledger::BudgetUse>& uses) {
+  const auto use = uses.find(control::token_budget(token.id));
+  const NanoUsd spent = use == uses.end() ? NanoUsd{} : use->second.spent,
+                committed = use == uses.end() ? NanoUsd{} : use->second.reserved,
+                left = token.agent.budget - spent - committed;
+  const auto jobs = state.agent_jobs.find(token.id);
+  Json document =
+      Json::object({{"gpus", static_cast<double>(token.agent.gpus_milli) / 1000},
+                    {"at_expiry", token.agent.keep_jobs ? "keep" : "stop"},
+                    {"jobs", jobs == state.agent_jobs.end() ? 0 : jobs->second.size()}});
+  for (const auto& [name, value] :
+       {std::pair("budget", token.agent.budget), std::pair("per_job", token.agent.per_job),
+        std::pair("spent", spent), std::pair("committed", committed), std::pair("left", left)}) {
+    document.set(name, format_usd(value));
+    document.set(fmt::format("{}_nano_usd", name), value.value);
+  }
+  return document;
 }
 
 std::set<std::string> tokens_made_by(const control::State& state, const std::string& maker) {
@@ -209,6 +237,106 @@ void change(const CallPtr& call, SetUser command) {
                          {"lost_tokens", std::move(others)},
                          {"endpoints", std::move(endpoints)}});
   });
+}
+
+// The user that an account of this machine is. None: there is nobody yet, so one may be made. Root
+// is the user who started the head; nobody else becomes that user, or one whose jobs run as root.
+Result<const User*> user_of_account(const control::State& state,
+                                    unsigned uid,
+                                    const std::string& account) {
+  const auto refused = [&](std::string why, std::string hint) {
+    return fail(Code::forbidden, fmt::format("account {}: {}", account, why), std::move(hint));
+  };
+  const User* found = nullptr;
+  const User* known = nullptr;
+  for (const auto& [id, user] : state.users) {
+    if (user.unix_name == account) {
+      if (user.state != UserState::active) {
+        known = &user;
+        continue;
+      }
+      if (found)
+        return refused("several Billow users run jobs as this account",
+                       "log in with your own token: billow login");
+      found = &user;
+    } else if (user.name == account) {
+      known = &user;
+    }
+  }
+  if (found && uid != 0 && (found->starts_heads || control::runs_as_root(*found)))
+    return refused("this Billow user cannot sign in by account", "log in with a token");
+  if (!found && known && known->state != UserState::active)
+    return refused(fmt::format("user {} is {}", known->name, enum_name(known->state)),
+                   "ask an admin: billow user set NAME --enable");
+  if (!found && (known || uid == 0))
+    return refused(fmt::format("the Billow user {} runs jobs as another account", account),
+                   "ask an admin for a token: billow token create first --user NAME");
+  return found;
+}
+
+void reply_with_account_token(const CallPtr& call,
+                              const User& user,
+                              const AccountTokens::Given& given) {
+  call->reply(201, Json::object({{"token", given.secret},
+                                 {"user", user.name},
+                                 {"expires_at", format_utc(given.until)}}));
+}
+
+void give_account_token(const CallPtr& call, UserId id) {
+  const control::State& state = call->host.state();
+  const User& user = state.users.at(id);
+  if (const auto* given = call->accounts->usable(state, id, call->host.now()))
+    return reply_with_account_token(call, user, *given);
+  const std::string secret = "bw_" + random_token(30);
+  CreateToken command{.name = "this-machine",
+                      .hash = sha256_hex(secret),
+                      .user = user.name,
+                      .project = {},
+                      .life = AccountTokens::life,
+                      .node = {},
+                      .made_by = user.name,
+                      .parent = {}};
+  call->host.execute(
+      std::move(command), {"user:" + user.name, call->request().request_id},
+      [call, id, secret](Result<std::vector<Event>> events) {
+        if (!events)
+          return call->fail(events.error());
+        for (const Event& event : *events)
+          if (const auto* made = get_if<TokenCreated>(&event.body))
+            call->accounts->keep(id, {made->token.id, secret, made->token.expires_at});
+        const auto* given = call->accounts->usable(call->host.state(), id, call->host.now());
+        const auto user = call->host.state().users.find(id);
+        if (!given || user == call->host.state().users.end())
+          return call->fail({Code::unavailable, "the sign-in was revoked", ""});
+        reply_with_account_token(call, user->second, *given);
+      });
+}
+
+// A new user is a member of the project that every head begins with, if it still exists.
+void join_first_project(const CallPtr& call, const std::string& name) {
+  constexpr const char* first = "default";
+  const auto done = [call, name](const Result<std::vector<Event>>&) {
+    if (const User* user = call->host.state().user_by_name(name))
+      return give_account_token(call, user->id);
+    call->fail({Code::unavailable, fmt::format("user {} was removed meanwhile", name), ""});
+  };
+  call->host.execute(SetMember{first, name, Role::member}, {"head", call->request().request_id},
+                     done);
+}
+
+void sign_in_account(const CallPtr& call, unsigned uid, const std::string& account) {
+  const auto user = user_of_account(call->host.state(), uid, account);
+  if (!user)
+    return call->fail(user.error());
+  if (*user)
+    return give_account_token(call, (*user)->id);
+  call->host.execute(AddUser{account, account, Role::member, {}},
+                     {"head", call->request().request_id},
+                     [call, account](const Result<std::vector<Event>>& events) {
+                       if (!events)
+                         return call->fail(events.error());
+                       join_first_project(call, account);
+                     });
 }
 
 }  // namespace
@@ -276,9 +404,12 @@ void remove_user(CallPtr call) {
 
 void tokens(CallPtr call) {
   const auto& state = call->host.state();
+  const auto uses = control::budget_uses(state, call->host.billed());
   Json list = Json::array();
   for (const auto& [id, token] : state.tokens) {
     if (!call->as_admin() && token.user != call->principal.user)
+      continue;
+    if (call->principal.agent && id != call->principal.agent)
       continue;
     Json document = Json::object({{"id", id.value},
                                   {"name", token.name},
@@ -296,6 +427,8 @@ void tokens(CallPtr call) {
       document.set("parent", token.parent.value);
     if (token.once && !token.joined.empty())
       document.set("used_by", token.joined.begin()->first);
+    if (token.scope == TokenScope::agent)
+      document.set("agent", agent_document(state, token, uses));
     list.push(std::move(document));
   }
   call->reply_durable(200, Json::object({{"tokens", std::move(list)}}));
@@ -351,6 +484,26 @@ void revoke_token(CallPtr call) {
   call->execute(RevokeToken{found->first}, 200, [](const std::vector<Event>& events) {
     return Json::object({{"ok", true}, {"tokens_revoked", events.size()}});
   });
+}
+
+// The kernel says which account a program on the other end of a Unix socket has; nothing that the
+// program sends counts.
+void sign_in_by_account(CallPtr call) {
+  constexpr std::string_view local_peer = "unix:uid=";
+  const std::string& peer = call->request().peer;
+  const auto uid = peer.starts_with(local_peer)
+                       ? parse_int(peer.substr(local_peer.size()), 0, UINT32_MAX)
+                       : Result<std::int64_t>(fail(Code::invalid, "no account"));
+  if (!uid)
+    return call->fail({Code::forbidden,
+                       "only programs on the head's machine can sign in by their account",
+                       "log in with a token: billow login"});
+  call->host.local_account(static_cast<unsigned>(*uid),
+                           [call, uid = static_cast<unsigned>(*uid)](Result<std::string> account) {
+                             if (!account)
+                               return call->fail(account.error());
+                             sign_in_account(call, uid, *account);
+                           });
 }
 
 }  // namespace billow::api::people

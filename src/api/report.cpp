@@ -87,7 +87,7 @@ Result<Scope> scope_of(const Call& call) {
     out.user = user->id;
   }
   out.everything = !out.project && !out.user && call.principal.role == Role::admin &&
-                   call.principal.scope != TokenScope::submit;
+                   call.principal.scope != TokenScope::submit && !call.principal.agent;
   std::vector<std::string> names;
   for (const ProjectId id : out.visible)
     names.push_back(state.projects.at(id).name);
@@ -173,6 +173,10 @@ Fleet fleet_now(const Host& host) {
   Fleet out{now.ns / day_ns, {}};
   for (const auto& [id, node] : state.nodes)
     out.today_cost += state.money.books.fleet_between(id, {state.money.days_closed * day_ns}, now);
+  // Machines cost from their order on, before their nodes have joined.
+  for (const auto& [name, machine] : state.machines)
+    out.today_cost +=
+        state.money.books.fleet_between(machine.account, {state.money.days_closed * day_ns}, now);
   return out;
 }
 

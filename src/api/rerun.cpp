@@ -26,11 +26,27 @@ Result<Environment> variables_of(const Queries& queries, JobId job, const std::s
   return get<EnvironmentStored>(event.body).env;
 }
 
-void submit_again(const CallPtr& call, SubmitJob command) {
-  call->execute(std::move(command), 201, [](const std::vector<Event>& events) {
+// The newest checkpoint of the job that is run again, unless the caller wants none of it; empty:
+// there is none.
+std::string checkpoint_to_start_from(const Json& body, const Json& document) {
+  if (body["from_scratch"].bool_or(false))
+    return {};
+  const auto newest = document.at("checkpoint", "path").str_or("");
+  return std::string(newest.empty() ? document["from_checkpoint"].str_or("") : newest);
+}
+
+void submit_again(const CallPtr& call, SubmitJob command, const std::string& checkpoint) {
+  // As an attempt of the same job would find it. A job that never wrote one starts from the one
+  // that it started from.
+  if (checkpoint.empty())
+    command.env.erase("BILLOW_CHECKPOINT");
+  else
+    command.env["BILLOW_CHECKPOINT"] = checkpoint;
+  submit_for(call, std::move(command), [checkpoint](const std::vector<Event>& events) {
     for (const Event& event : events)
       if (const auto* submitted = get_if<JobsSubmitted>(&event.body))
-        return Json::object({{"id", submitted->first.value}, {"state", "queued"}});
+        return Json::object(
+            {{"id", submitted->first.value}, {"state", "queued"}, {"from_checkpoint", checkpoint}});
     return Json::object();
   });
 }
@@ -64,7 +80,10 @@ void rerun(CallPtr call) {
   const auto ref = parse_job_ref(*call, call->parts[0]);
   if (!ref)
     return call->fail(ref.error());
-  with_job_document(call, ref->id, [call, id = ref->id](Json document) {
+  const auto body = call->body();
+  if (!body)
+    return call->fail(body.error());
+  with_job_document(call, ref->id, [call, id = ref->id, body = *body](Json document) {
     const auto& state = call->host.state();
     SubmitJob command;
     const Job* live = state.find_job(id);
@@ -77,7 +96,8 @@ void rerun(CallPtr call) {
                          "submit it again from your files"});
     const Project* project = state.project_by_name(document["project"].str_or(""));
     const User* user = state.user_by_name(document["user"].str_or(""));
-    if (const Status ok = project ? may_act(*call, project->id, user ? user->id : UserId{})
+    if (const Status ok = project ? may_act(*call, {project->id, user ? user->id : UserId{},
+                                                    TokenId(document["agent_token"].uint_or(0))})
                                   : Status(fail(Code::not_found, "its project no longer exists"));
         !ok)
       return call->fail(ok.error());
@@ -96,21 +116,22 @@ void rerun(CallPtr call) {
         around.image = name->pinned(digest);
     command.project = project->name;
     command.user = call->principal.user;
-    const std::string variables = command.spec.env_digest;
+    const std::string variables = command.spec.env_digest,
+                      checkpoint = checkpoint_to_start_from(body, document);
     if (variables.empty() || state.environments.contains(variables)) {
       if (!variables.empty())
         command.env = state.environment(variables);
-      return submit_again(call, std::move(command));
+      return submit_again(call, std::move(command), checkpoint);
     }
     const Status queued = call->host.workers().submit(
         [&queries = call->host.queries(), id, variables] {
           return variables_of(queries, id, variables);
         },
-        [call, command = std::move(command)](Result<Environment> env) mutable {
+        [call, checkpoint, command = std::move(command)](Result<Environment> env) mutable {
           if (!env)
             return call->fail(env.error());
           command.env = std::move(*env);
-          submit_again(call, std::move(command));
+          submit_again(call, std::move(command), checkpoint);
         });
     if (!queued)
       call->fail(queued.error());

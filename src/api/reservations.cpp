@@ -137,7 +137,7 @@ void cancel(CallPtr call) {
   if (!named)
     return call->fail(named.error());
   const Reservation* found = *named;
-  if (const Status ok = may_act(*call, found->project, found->user); !ok)
+  if (const Status ok = may_act(*call, {found->project, found->user}); !ok)
     return call->fail(ok.error());
   call->execute(
       CancelReservation{found->id, "cancelled by " + call->principal.name}, 200,

@@ -34,8 +34,10 @@ Status allowed(const control::Principal& who, Need need) {
     case Need::full:
       if (const Status work = allowed(who, Need::work); !work)
         return work;
-      return who.scope == TokenScope::full
-                 ? Status{}
+      return who.scope == TokenScope::full ? Status{}
+             : who.agent
+                 ? forbidden("an agent token cannot do this",
+                             "a person can do it with a token of their own")
                  : forbidden("this needs a full token; yours can only submit jobs to one project",
                              "use your own token, or create one: billow token create NAME");
     case Need::oversee:

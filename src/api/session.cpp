@@ -46,6 +46,15 @@ TokenId SignInCodes::take(const std::string& code, SteadyTime now) {
   return taken.until >= now ? taken.from : TokenId{};
 }
 
+const AccountTokens::Given* AccountTokens::usable(const control::State& state,
+                                                  UserId user,
+                                                  WallTime now) const {
+  const auto found = given_.find(user);
+  if (found == given_.end() || found->second.until - now < life / 2)
+    return nullptr;
+  return control::principal_of(state, found->second.id, now) ? &found->second : nullptr;
+}
+
 namespace {
 
 constexpr Duration denied_every = minutes(1);
@@ -102,7 +111,7 @@ std::vector<AccessDenied> DeniedCalls::note(const net::Request& request,
                                             const Error& error,
                                             SteadyTime now) {
   const bool showed = request.headers.has("Authorization") || !session_token(request).empty() ||
-                      request.path == "/v1/session";
+                      request.path == "/v1/session" || request.path == "/v1/session/account";
   if (!showed || (error.code != Code::forbidden && error.code != Code::unauthorized))
     return {};
   std::vector<AccessDenied> due;

@@ -35,6 +35,24 @@ class SignInCodes {
   std::map<std::string, Code> codes_;
 };
 
+// The tokens of people who signed in by their account on the head's machine. One token serves a
+// user for a day, so that commands do not fill the journal; the secrets are in memory only.
+class AccountTokens {
+ public:
+  struct Given {
+    TokenId id;
+    std::string secret;
+    WallTime until;
+  };
+  void keep(UserId user, Given given) { given_[user] = std::move(given); }
+  // One that still works and lasts for half of its life at least; null: a new one is needed.
+  const Given* usable(const control::State& state, UserId user, WallTime now) const;
+  static constexpr Duration life = hours(24);
+
+ private:
+  std::map<UserId, Given> given_;
+};
+
 // Calls that were refused, gathered by network and user: the first of a minute is recorded at once,
 // those that follow are counted in the next record. The number of records is limited, so that
 // nobody can fill the journal; users and strangers have limits of their own, so that a flood

@@ -76,7 +76,7 @@ struct Relay : std::enable_shared_from_this<Relay> {
     if (const Status still = call->still_allowed(); !still)
       return fail(still.error().message);
     const auto owner = owner_of(call->host.state(), job);
-    if (owner && !may_enter(*call, owner->project, owner->user))
+    if (owner && !may_enter(*call, *owner))
       fail("you are no longer allowed to connect to this job");
   }
   void say(const Json& message) {
@@ -182,7 +182,7 @@ void tunnel(CallPtr call) {
   if (!job || !may_see(*call, job->project))
     return call->fail({Code::not_found, fmt::format("there is no running job {}", call->parts[0]),
                        "see `billow ps`; you can connect only to running jobs"});
-  if (const Status enter = may_enter(*call, job->project, job->user); !enter)
+  if (const Status enter = may_enter(*call, {job->project, job->user, job->agent}); !enter)
     return call->fail(enter.error());
   TunnelOpen open;
   const std::string_view port_text = request.param("port");

@@ -52,6 +52,22 @@ Json idle_now_document(const Host& host, const Scope& scope) {
   return out;
 }
 
+// Machines that were paid for and ran no job, of the days asked for. Only those who see the whole
+// installation see them.
+Json unused_machines(const control::State& state, const Window& window) {
+  Json out = Json::array();
+  for (const MachineBill& bill : state.machine_bills)
+    if (!bill.used && bill.to >= window.from() && bill.from < window.to())
+      out.push(Json::object({{"machine", bill.machine},
+                             {"pool", bill.pool},
+                             {"from", format_utc(bill.from)},
+                             {"to", format_utc(bill.to)},
+                             {"nano_usd", bill.amount.value},
+                             {"cost", format_usd(bill.amount)},
+                             {"reason", bill.reason}}));
+  return out;
+}
+
 // What a report of waste is made of.
 struct Asked {
   Scope scope;
@@ -141,6 +157,8 @@ Json waste_document(const Host& host, const Asked& asked, const std::vector<RunR
                            {"text", sums.text()},
                            {"right_size", advice_document(advice)},
                            {"idle_now", idle_now_document(host, asked.scope)}});
+  if (asked.scope.everything)
+    out.set("unused_machines", unused_machines(host.state(), asked.window));
   if (!asked.dimensions.empty())
     add_lines(out, asked,
               ledger::waste_by(asked.leases->lines, asked.dimensions, oversized,

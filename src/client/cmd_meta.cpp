@@ -1,6 +1,7 @@
 // About the program itself: completion, version, help.
 #include <fmt/format.h>
 
+#include "base/file.h"
 #include "base/text.h"
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
@@ -11,6 +12,9 @@ namespace {
 
 constexpr OptionSpec help_options[] = {
     {"markdown", 0, nullptr, "print the whole reference (docs/cli.md)"},
+    {"man", 0, nullptr, "print the manual page of the command, or of billow"},
+    {"man-dir", 0, "DIR", "write all manual pages into this directory", false,
+     Completes::directory},
     {"job-schemas", 0, nullptr, "print the API's schemas of a job (src/api/job_schemas.json)"}};
 
 int cmd_completion(const Parsed& parsed) {
@@ -32,6 +36,17 @@ int cmd_version(const Parsed& parsed) {
   return 0;
 }
 
+int write_man_pages(const CommandTable& table, const std::string& directory) {
+  if (const Status made = make_directories(directory, 0755); !made)
+    return report(made.error());
+  for (const ManPage& page : man_pages(table, version()))
+    if (const Status written =
+            write_file_atomic(directory + "/" + page.file, page.text, 0644, false);
+        !written)
+      return report(written.error());
+  return 0;
+}
+
 int cmd_help(const Parsed& parsed) {
   const CommandTable table = all_commands();
   if (parsed.has("markdown")) {
@@ -42,14 +57,16 @@ int cmd_help(const Parsed& parsed) {
     print(job_schemas().dump_pretty() + "\n");
     return 0;
   }
+  if (parsed.has("man-dir"))
+    return write_man_pages(table, parsed.get("man-dir"));
   if (parsed.operands.empty()) {
-    print(overview_text(table, version()));
+    print(parsed.has("man") ? man_overview(table, version()) : overview_text(table, version()));
     return 0;
   }
   const auto found = find_command(table, parsed.operands);
   if (!found)
     return report_usage(found.error());
-  print(help_text(*found->command));
+  print(parsed.has("man") ? man_page(*found->command, version()) : help_text(*found->command));
   return 0;
 }
 

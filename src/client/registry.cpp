@@ -1,9 +1,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/file.h"
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
+#include "client/frame/json_errors.h"
 
 namespace billow::client {
 
@@ -21,6 +24,7 @@ CommandTable client_commands() {
   add_top_commands(table);
   add_login_commands(table);
   add_access_commands(table);
+  add_token_commands(table);
   add_secret_commands(table);
   add_audit_commands(table);
   add_quota_commands(table);
@@ -39,6 +43,9 @@ CommandTable client_commands() {
   add_file_commands(table);
   add_volume_commands(table);
   add_environment_commands(table);
+  add_mcp_commands(table);
+  add_docs_commands(table);
+  add_python_commands(table);
   add_meta_commands(table);
   return table;
 }
@@ -101,6 +108,9 @@ int dispatch(const CommandTable& table, std::vector<std::string> args) {
     return report_usage(found.error());
   }
   const CommandSpec& command = *found->command;
+  const auto dashes = std::find(args.begin(), args.end(), "--");
+  if (command.prints_json && std::find(args.begin(), dashes, "--json") != dashes)
+    report_as_json();
   args.erase(args.begin(), args.begin() + static_cast<std::ptrdiff_t>(found->words));
   const bool wants_help = !args.empty() && (args[0] == "--help" || args[0] == "-h");
   if (command.run_args && !wants_help)

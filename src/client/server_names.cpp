@@ -25,7 +25,10 @@ std::vector<std::string> server_command_names() {
           "rsh",
           "stage",
           "box",
-          "install kubernetes"};
+          "nvidia-smi",
+          "install kubernetes",
+          "upgrade",
+          "uninstall"};
 }
 
 std::string server_command(const std::vector<std::string>& words) {

@@ -59,6 +59,15 @@ Result<std::size_t> read_up_to(int fd, char* into, std::size_t size, const std::
   return filled;
 }
 
+// Billow's own directories below a home: a head's data, caches, and logins with their tokens.
+bool is_billows_own(std::string_view path) {
+  for (const std::string_view own :
+       {".local/share/billow", ".local/state/billow", ".cache/billow", ".config/billow"})
+    if (path == own)
+      return true;
+  return false;
+}
+
 // Checks sizes first and reads afterwards, so that a tree that is too large fails at once.
 class Walker {
  public:
@@ -153,7 +162,8 @@ class Walker {
       return errno == ENOENT && options_.only.empty() ? Status{} : fail_errno(full(path), errno);
     const auto verdict = options_.ignore_files ? rules_.verdict(path, S_ISDIR(info.st_mode))
                                                : IgnoreRules::Verdict::taken;
-    if (verdict == IgnoreRules::Verdict::left_out || (options_.ignore_files && name == ".git"))
+    if (verdict == IgnoreRules::Verdict::left_out ||
+        (options_.ignore_files && (name == ".git" || is_billows_own(path))))
       return {};
     if (out_.tree.entries.size() >= tree_entries_max)
       return fail(Code::too_large,

@@ -139,6 +139,7 @@ class LiveEndpoint {
   void leave_out(LiveReplica& live, const char* why, std::uint32_t stay_min, SteadyTime now);
   void replace_sick(SteadyTime now);
   std::uint32_t serving() const;  // replicas that get requests
+  std::uint32_t living() const;   // and those that are left out
   void move(ReplicaKey key, const char* what, const char* reason, SteadyTime now);
   void roll(SteadyTime now);
   void retire(SteadyTime now);

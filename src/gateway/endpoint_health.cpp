@@ -112,19 +112,29 @@ void LiveEndpoint::answered(ReplicaKey key, Answered how, SteadyTime now) {
     live.timeouts = 0;  // it does answer
     if (++live.errors % errors_max != 0 || !live.healthy)
       return;
-    return leave_out(live, "answers with errors", (serving() + 1) / 2, now);
+    return leave_out(live, "answers with errors", (living() + 1) / 2, now);
   }
   ++live.timeouts;
   live.check_at = std::min(live.check_at, now);
   live.check_delay = check_delay_min;
   if (live.timeouts % timeouts_max == 0 && live.healthy)
-    leave_out(live, "lets requests time out", (serving() + 1) / 2, now);
+    leave_out(live, "lets requests time out", (living() + 1) / 2, now);
 }
 
 std::uint32_t LiveEndpoint::serving() const {
   std::uint32_t n = 0;
   for (const auto& [key, r] : router.replicas())
     n += r.phase == Phase::ready && r.current ? 1 : 0;
+  return n;
+}
+
+std::uint32_t LiveEndpoint::living() const {
+  std::uint32_t n = 0;
+  for (const auto& [key, live] : replicas_)
+    n += live.row.revision == row_.serving && live.was_healthy && !live.row.stopping &&
+                 !live.told_to_stop && live.row.task_state == TaskState::running
+             ? 1
+             : 0;
   return n;
 }
 

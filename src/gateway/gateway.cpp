@@ -378,6 +378,7 @@ void Gateway::over(Front& front, End end) {
   const auto endpoint = std::static_pointer_cast<LiveEndpoint>(front.ticket.endpoint);
   const auto now = loop_.steady();
   Ticket& ticket = front.ticket;
+  bodies_held_ -= std::min(bodies_held_, std::exchange(ticket.body_held, 0));
   if (log_)
     log_->add(front, endpoint ? std::string_view(endpoint->name()) : "-", end, now);
   if (!endpoint || closing_)

@@ -116,6 +116,7 @@ class Gateway final : public ProxyHost {
   Ports ports_;
   std::vector<std::pair<SteadyTime, std::shared_ptr<Upstream>>> ended_;  // replicas, since when
   RequestId last_request_ = 0;
+  std::size_t bodies_held_ = 0;  // reserved for bodies of requests to /v1/…
   std::uint64_t last_number_ = 0;
   std::string id_prefix_, secret_, peer_key_, peer_pin_;
   std::string told_;        // the last report to the head: how many replicas of each endpoint are

@@ -8,6 +8,8 @@
 namespace billow::gateway {
 namespace {
 
+constexpr std::string_view key_prefix = "bwk_";  // of every endpoint's keys
+
 using net::equal_nocase;
 
 // Fields about one connection, and the framing, which is written again.
@@ -137,6 +139,9 @@ void write_request_head(std::string& out, const Front& front) {
       continue;
     if (!front.ticket.strip_header.empty() && equal_nocase(name, front.ticket.strip_header))
       continue;
+    if ((front.ticket.strip_credentials || value.find(key_prefix) != value.npos) &&
+        (equal_nocase(name, "Authorization") || equal_nocase(name, "X-Api-Key")))
+      continue;  // a key of some endpoint, even if this one asks for none
     if (named && head.headers.has_token("Connection", name))
       continue;
     if (name.size() == 6 && equal_nocase(name, "Cookie") &&

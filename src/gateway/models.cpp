@@ -15,6 +15,7 @@ namespace {
 
 // The model can stand behind the messages, so the whole body is read first.
 constexpr std::size_t body_bytes_max = 8 << 20;
+constexpr std::size_t bodies_bytes_max = 128 << 20;  // of all requests
 
 // As OpenAI's clients read it.
 net::Response api_error(int status, std::string_view code, const std::string& message) {
@@ -76,6 +77,19 @@ void Gateway::front_door(const std::shared_ptr<Front>& front) {
   if (front->head().method != "POST")
     return front->refuse(api_error(
         404, "not_found", "no model is named; use POST with a \"model\", or /f/NAME/v1/…"));
+  // Bodies of all requests together are bounded: strangers can send them where an endpoint is open.
+  const std::size_t size = std::min(front->body_size().value_or(body_bytes_max), body_bytes_max);
+  if (size > limits::gateway_held_body_bytes_max) {
+    if (bodies_held_ + size > bodies_bytes_max) {
+      auto busy =
+          api_error(503, "overloaded", "too many large requests are on their way; try again");
+      busy.headers.add("Retry-After", "1");
+      return front->refuse(std::move(busy));
+    }
+    front->ticket.body_held = size;
+    bodies_held_ += size;
+  }
+  front->ticket.strip_credentials = true;
   front->read_body(body_bytes_max, [this, front](std::string body) {
     const auto model = model_name(body);
     if (!model)

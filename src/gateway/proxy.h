@@ -54,8 +54,10 @@ struct Ticket {
   std::size_t prefix_bytes = 0;    // of the target, not shown to the replica: "/f/NAME"
   Duration timeout = seconds(60);  // from its arrival to the answer's head
   std::string strip_header;        // carried the endpoint's key, which the replica must not see
+  bool strip_credentials = false;  // whatever key the request has is not the replica's to see
   std::string allow_origin;        // CORS
   bool from_peer = false;          // another gateway passed it on
+  std::size_t body_held = 0;       // of the gateway's memory for bodies
   std::uint32_t tries = 0;
   std::shared_ptr<Upstream> upstream;         // while one serves it
   SteadyTime arrived, given, first_byte;      // given: to a replica
@@ -110,6 +112,11 @@ class Front final : public net::StreamOwner, public std::enable_shared_from_this
   void refuse(net::Response response);
   // Reads the request's body first, for answers by the gateway itself.
   void read_body(std::size_t bytes_max, std::function<void(std::string)> done);
+  // As the head announces it; none: it comes in chunks.
+  std::optional<std::size_t> body_size() const {
+    return head_.chunked ? std::nullopt
+                         : std::optional<std::size_t>(head_.content_length.value_or(0));
+  }
   // Gives back a body that was read, so that a replica gets the whole request.
   void keep_body(std::string body) { kept_body_ = std::move(body); }
   void respond(net::Response response);

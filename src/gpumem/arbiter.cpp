@@ -47,6 +47,9 @@ void Arbiter::see(Id id, const Seen& seen, std::int64_t now_ns) {
   }
   if (!wakes)
     return;
+  if (job.rested_ns && contended_ && now_ns - job.rested_ns < options_.gap_ns)
+    job.virtual_ns += static_cast<double>(now_ns - job.rested_ns) * 1000.0 / job.share_milli;
+  job.rested_ns = 0;
   // A job is not owed time that it did not want: it is at most one period behind the active jobs.
   double least = -1;
   for (const auto& [other, entry] : jobs_)
@@ -73,6 +76,17 @@ bool Arbiter::wants(const Job& job, std::int64_t now_ns) const {
 
 bool Arbiter::may(const Job& job) const {
   return !job.strict || job.tokens_ns >= static_cast<double>(options_.turn_min_ns);
+}
+
+// Whether another job waits that is further behind the holder than a whole turn brings it.
+bool Arbiter::owed(const Job& holder, std::int64_t now_ns) const {
+  for (const auto& entry : jobs_) {
+    const Job& other = entry.second;
+    if (&other != &holder && other.seen.waiting && wants(other, now_ns) && may(other) &&
+        holder.virtual_ns - other.virtual_ns > turn_virtual_ns_)
+      return true;
+  }
+  return false;
 }
 
 std::int64_t Arbiter::turn_length(const Job& job, std::int64_t now_ns) const {
@@ -110,7 +124,9 @@ void Arbiter::grant(Id id, std::int64_t now_ns, Decision& out) {
   phase_ = Phase::held;
   charged_to_ns_ = granted_ns_ = now_ns;
   begun_ = false;
-  turn_ends_ns_ = now_ns + turn_length(job, now_ns);
+  const std::int64_t turn = turn_length(job, now_ns);
+  turn_ends_ns_ = now_ns + turn;
+  turn_virtual_ns_ = static_cast<double>(turn) * 1000.0 / job.share_milli;
   job.launched_ns = now_ns;  // its threads are only now being woken
   job.turns++;
   set_gate(id, job, BILLOW_GATE_METERED, out);
@@ -186,7 +202,9 @@ void Arbiter::continue_turn(std::int64_t now_ns, Decision& out) {
     charge(job, now_ns, others);
   else if (!begun_ || !job.strict)
     charged_to_ns_ = now_ns;
-  const bool over = now_ns >= turn_ends_ns_ && (others || job.strict);
+  const bool over =
+      (now_ns >= turn_ends_ns_ && (others || job.strict)) ||
+      (now_ns - granted_ns_ >= options_.owed_min_ns && !job.strict && owed(job, now_ns));
   const bool spent = job.strict && job.tokens_ns <= 0;
   if (!(spent || (job.strict && idle) || (others && (over || idle))))
     return;

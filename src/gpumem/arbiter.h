@@ -4,10 +4,13 @@
 // Jobs that share a GPU take exclusive turns. A turn is charged from the moment its first thread
 // passes the gate until the shim reports that the GPU has finished the job's work. The hand-over is
 // not charged. The job with the least charged time relative to its share is next; time that no
-// other job wanted does not count in that comparison. Turns are short compared with a second and
-// long compared with a hand-over. A job that wants nothing gets no turn (work-conserving); a strict
-// job never gets more than its share, even if no other job wants the GPU. A lone job that is not
-// strict has an open gate and is not measured.
+// other job wanted does not count in that comparison. A turn is shorter if a waiting job is behind:
+// a job that used only part of its turn, because its next work was not ready, gets the rest back
+// soon. Its short gaps are charged to it like time on the GPU: alone, it would have spent them,
+// too, so what is shared is progress. Turns are short compared with a second and long compared with
+// a hand-over. A job that wants nothing gets no turn (work-conserving); a strict job never gets
+// more than its share, even if no other job wants the GPU. A lone job that is not strict has an
+// open gate and is not measured.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +25,8 @@ struct ArbiterOptions {
   std::int64_t turn_min_ns = 10'000'000;
   std::int64_t grace_ns = 600'000;   // wait this long for a job that is owed time and just rested
   std::int64_t idle_ns = 1'500'000;  // a turn ends after this long without a launch if others wait
+  std::int64_t owed_min_ns = 4'000'000;  // the shortest turn, if another job is far behind
+  std::int64_t gap_ns = 20'000'000;      // a job that returns within this time is charged its gap
   std::int64_t drain_max_ns = 10'000'000'000;  // stop waiting for a holder that does not drain
 };
 
@@ -70,6 +75,7 @@ class Arbiter {
   void charge(Job& job, std::int64_t now_ns, bool others);
   bool wants(const Job& job, std::int64_t now_ns) const;
   bool may(const Job& job) const;
+  bool owed(const Job& holder, std::int64_t now_ns) const;
   void set_gate(Id id, Job& job, std::uint32_t word, Decision& out);
   void grant(Id id, std::int64_t now_ns, Decision& out);
   void refill(std::int64_t now_ns);
@@ -82,6 +88,7 @@ class Arbiter {
   enum class Phase { free, held, draining } phase_ = Phase::free;
   Id holder_ = 0;
   std::int64_t charged_to_ns_ = 0, granted_ns_ = 0, turn_ends_ns_ = 0, drain_began_ns_ = 0;
+  double turn_virtual_ns_ = 0;  // the turn's length in the holder's virtual time
   bool begun_ = false;  // the holder's first thread has passed the gate; it is charged from there
   bool contended_ = false;
 };

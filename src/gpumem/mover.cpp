@@ -504,6 +504,9 @@ class Gpu::InMove {
       if (job_.resident)
         job_.resident(static_cast<std::int64_t>(chunk.bytes));
     }
+    // Without memory a later try may succeed; every other error is the driver's last word.
+    if (answer.head.status && answer.head.status != ENOMEM)
+      job_.link->broken = answer.head.status;
     if (answer.head.status || answer.descriptors.size() != batch.ids.size())
       return fail_errno("the job could not allocate its memory again",
                         answer.head.status ? answer.head.status : EPROTO);

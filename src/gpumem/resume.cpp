@@ -9,22 +9,19 @@
 
 namespace billow::gpumem {
 
-// Undoes half a restore: frees memory that was not filled yet and saves the rest again.
-Status Service::put_back(Job& job) {
+// Undoes half a restore: frees memory that was not filled yet and saves the rest again. What does
+// not leave stays on the device; a later resume goes on from there, because the shim's answers to
+// RELEASE and CREATE do not depend on where a chunk is.
+void Service::put_back(Job& job) {
   {
     const std::lock_guard guard(job.lock);
-    for (auto& link : job.links) {
-      const auto image = job.images.find(link.get());
-      if (image == job.images.end())
-        continue;
-      for (auto& [place, chunks] : image->second) {
+    for (auto& [link, places] : job.images) {
+      for (auto& [place, chunks] : places) {
         for (ChunkImage& chunk : chunks) {
           if (!chunk.arriving)
             continue;
           const std::uint64_t id = chunk.id;
-          const Answer answer = BILLOW_TRY(link->ask(BILLOW_RELEASE, 0, {&id, 1}, 10000));
-          if (answer.head.status)
-            return fail_errno("half-restored memory could not be freed", answer.head.status);
+          (void)link->ask(BILLOW_RELEASE, 0, {&id, 1}, 10000);
           chunk.arriving = false;
           chunk.out = true;
           job.resident_bytes -= static_cast<std::int64_t>(chunk.bytes);
@@ -32,8 +29,7 @@ Status Service::put_back(Job& job) {
       }
     }
   }
-  const auto moved = move(job, true, {});
-  return moved ? Status{} : Status(pass(moved.error()));
+  (void)move(job, true, {});
 }
 
 Status Service::restore(Job& job) {
@@ -42,8 +38,20 @@ Status Service::restore(Job& job) {
     const std::lock_guard guard(job.lock);
     pids = job.checkpointed_pids;
   }
+  const auto lives = [&](int pid) {
+    const std::lock_guard guard(job.lock);
+    return std::any_of(job.links.begin(), job.links.end(),
+                       [&](const auto& link) { return link->pid() == pid && !link->closed(); });
+  };
   for (int pid : pids) {
-    BILLOW_TRY_VOID(restore_pids({pid}));
+    if (lives(pid))
+      if (const Status restored = restore_pids({pid}); !restored) {
+        // A process that was killed is not restored; its connection may end a moment later.
+        for (int tries = 0; tries < 20 && lives(pid); tries++)
+          std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        if (lives(pid))
+          return restored;
+      }
     const std::lock_guard guard(job.lock);
     std::erase(job.checkpointed_pids, pid);
   }
@@ -93,6 +101,32 @@ bool Service::wait_for_space(Job& job,
   return true;
 }
 
+// Moves the job's memory back. A process whose driver refuses for good (it is being torn down, or
+// broken by the program) is given up: its CUDA calls fail from then on, so that the program ends
+// instead of waiting for memory that cannot return.
+Result<MoveCounts> Service::move_in(Job& job,
+                                    const std::function<bool(std::uint64_t)>& may_create,
+                                    MoveReport& report) {
+  for (;;) {
+    auto moved = move(job, false, may_create);
+    if (moved)
+      return moved;
+    bool given_up = false;
+    {
+      const std::lock_guard guard(job.lock);
+      for (auto& entry : job.images)
+        if (const auto& link = entry.first;
+            link->broken &&
+            std::find(report.lost.begin(), report.lost.end(), link->pid()) == report.lost.end()) {
+          report.lost.push_back(link->pid());
+          given_up = true;
+        }
+    }
+    if (!given_up)
+      return moved;
+  }
+}
+
 Result<MoveReport> Service::resume(const std::string& name,
                                    std::uint64_t allowance_bytes,
                                    Job* leaving) {
@@ -101,6 +135,7 @@ Result<MoveReport> Service::resume(const std::string& name,
   if (!job)
     return fail(Code::not_found, "the GPU memory service has no job " + name);
   const std::lock_guard operation(job->operation);
+  drop_ended(*job);
   std::map<std::uint32_t, std::uint64_t> needed;
   {
     const std::lock_guard guard(job->lock);
@@ -126,17 +161,15 @@ Result<MoveReport> Service::resume(const std::string& name,
     may_create = [&](std::uint64_t bytes) {
       return wait_for_space(*job, *leaving, bytes, allowance_bytes);
     };
-  const auto moved = move(*job, false, may_create);
+  const auto moved = move_in(*job, may_create, report);
   if (!moved) {
-    const Status undone = put_back(*job);
-    if (undone)
-      return still_suspended(moved.error());
-    set_phase(*job, JobPhase::lost);
-    return pass(undone.error(),
-                "resuming failed (" + moved.error().message + "), and so did undoing it");
+    put_back(*job);
+    return still_suspended(moved.error());
   }
   report.counts = *moved;
+  attach(*job);
   open(*job);
+  drop_ended(*job);
   const std::lock_guard guard(job->lock);
   job->phase = JobPhase::running;
   report.seconds = seconds_since(start);

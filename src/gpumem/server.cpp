@@ -132,6 +132,8 @@ std::string report_text(const std::string& prefix, const MoveReport& r) {
         c = '_';
     out << ' ' << prefix << "cold_error=" << why;
   }
+  for (std::size_t i = 0; i < r.lost.size(); i++)
+    out << (i ? "," : ' ' + prefix + "lost=") << r.lost[i];
   return out.str();
 }
 
@@ -276,6 +278,13 @@ void Server::serve_job(Fd socket) {
   auto hello = receive_packet(socket.get());
   if (!hello)
     return;
+  while (hello->head.type == BILLOW_FETCH) {
+    if (!service_->fetch(socket.get(), *hello))
+      return;
+    hello = receive_packet(socket.get());
+    if (!hello)
+      return;
+  }
   setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &no_timeout, sizeof no_timeout);
   auto link = service_->welcome(std::move(socket), peer.pid, *hello);
   if (!link)

@@ -41,10 +41,8 @@ const char* phase_name(JobPhase phase) {
       return "suspended";
     case JobPhase::resuming:
       return "resuming";
-    case JobPhase::lost:
-      return "lost";
   }
-  return "lost";
+  return "running";
 }
 
 Job::~Job() {
@@ -194,13 +192,7 @@ Result<std::shared_ptr<ShimLink>> Service::welcome(Fd socket, int pid, const Ans
     return fail(Code::invalid, "a process sent a hello of another version");
   std::memcpy(&hello, packet.items.data(), sizeof hello);
   hello.token[sizeof hello.token - 1] = 0;
-  std::shared_ptr<Job> job;
-  {
-    const std::lock_guard guard(lock_);
-    for (const auto& entry : jobs_)
-      if (entry.second->spec.token == hello.token)
-        job = entry.second;
-  }
+  const std::shared_ptr<Job> job = find_by_token(hello.token);
   if (!job)
     return fail(Code::unauthorized, "a process sent a token that no job has");
   auto link = std::make_shared<ShimLink>(std::move(socket), pid);
@@ -229,6 +221,11 @@ Result<std::shared_ptr<ShimLink>> Service::welcome(Fd socket, int pid, const Ans
                               {reinterpret_cast<const unsigned char*>(&answer), sizeof answer},
                               descriptors));
   job->links.push_back(link);
+  if (job->phase == JobPhase::suspended) {
+    std::vector<std::shared_ptr<ShimLink>> others = job->links;
+    others.pop_back();
+    hold_newcomers(*job, others);
+  }
   return link;
 }
 
@@ -250,17 +247,27 @@ void Service::ended(const std::shared_ptr<ShimLink>& link) {
     std::memset(&slot, 0, sizeof slot);
     slot.generation = generation;
     job->draining.erase(link.get());
-    if (const auto image = job->images.find(link.get()); image != job->images.end()) {
-      const std::lock_guard library_guard(library_.lock);
-      const auto store = library_.stores.find(job->tenant);
-      for (auto& [place, chunks] : image->second)
-        for (ChunkImage& chunk : chunks)
-          for (Piece& piece : chunk.pieces)
-            if (piece.referred && store != library_.stores.end())
-              store->second->unrefer(piece.key);
-      job->images.erase(image);
-    }
   }
+  // An operation in progress may be using the image; it drops it at its end.
+  for (const auto& job : jobs)
+    if (const std::unique_lock operation(job->operation, std::try_to_lock); operation)
+      drop_ended(*job);
+}
+
+void Service::drop_ended(Job& job) {
+  const std::lock_guard guard(job.lock);
+  std::erase_if(job.images, [&](auto& image) {
+    if (!image.first->closed())
+      return false;
+    const std::lock_guard library_guard(library_.lock);
+    const auto store = library_.stores.find(job.tenant);
+    for (const auto& [place, chunks] : image.second)
+      for (const ChunkImage& chunk : chunks)
+        for (const Piece& piece : chunk.pieces)
+          if (piece.referred && store != library_.stores.end())
+            store->second->unrefer(piece.key);
+    return true;
+  });
 }
 
 Result<Gpu*> Service::gpu_of(const Job& job, std::uint32_t place) {
@@ -297,9 +304,9 @@ Result<MoveCounts> Service::move(Job& job,
   std::vector<Task> tasks;
   {
     const std::lock_guard guard(job.lock);
-    for (auto& link : job.links)
-      if (const auto image = job.images.find(link.get()); image != job.images.end())
-        for (auto& [place, chunks] : image->second)
+    for (auto& [link, places] : job.images)
+      if (!link->closed() && !link->broken)
+        for (auto& [place, chunks] : places)
           tasks.push_back({link, place, &chunks, nullptr, MoveCounts{}});
   }
   for (Task& task : tasks)
@@ -324,6 +331,9 @@ Result<MoveCounts> Service::move(Job& job,
     thread.join();
   MoveCounts sum;
   for (Task& task : tasks) {
+    // The memory of a process that has ended is gone with it.
+    if (!task.result && task.link->closed())
+      continue;
     if (!task.result)
       return pass(task.result.error());
     sum.bytes += task.result->bytes;
@@ -341,7 +351,13 @@ void Service::open(Job& job) {
     links = job.links;
   }
   for (auto& link : links)
-    (void)link->ask(BILLOW_OPEN, 0, {}, 10000);
+    (void)link->ask(BILLOW_OPEN, link->broken ? 1 : 0, {}, 10000);
+}
+
+void Service::hold_newcomers(Job& job, const std::vector<std::shared_ptr<ShimLink>>& held) {
+  for (auto& link : job.links)
+    if (std::find(held.begin(), held.end(), link) == held.end())
+      (void)link->send(BILLOW_PREPARE, 30000);
 }
 
 void Service::set_phase(Job& job, JobPhase phase) {

@@ -30,7 +30,7 @@ struct JobSpec {
   std::uint64_t reserve_bytes = 0;  // arena space reserved for it
 };
 
-enum class JobPhase { running, suspending, suspended, resuming, lost };
+enum class JobPhase { running, suspending, suspended, resuming };
 const char* phase_name(JobPhase phase);
 
 struct MoveReport {
@@ -40,6 +40,7 @@ struct MoveReport {
   std::uint64_t residue_bytes = 0;
   bool cold = false;
   std::string cold_error;  // why a cold suspend stayed warm
+  std::vector<int> lost;   // processes whose driver did not take their memory back
 };
 
 struct Job {
@@ -51,8 +52,11 @@ struct Job {
   std::mutex operation;  // held for a suspend or resume
   std::mutex lock;       // guards the members below
   std::vector<std::shared_ptr<ShimLink>> links;
-  std::map<ShimLink*, std::map<std::uint32_t, std::vector<ChunkImage>>>
-      images;  // by place in the limit page
+  // By place in the limit page. The image of a process that has ended stays until no operation can
+  // be using it; see drop_ended.
+  std::map<std::shared_ptr<ShimLink>, std::map<std::uint32_t, std::vector<ChunkImage>>> images;
+  // What each process maps of the others, while the job is suspended; guarded by `operation`.
+  std::map<std::shared_ptr<ShimLink>, std::vector<billow_foreign>> foreign;
   JobPhase phase = JobPhase::running;
   bool checkpointed = false;
   std::vector<int> checkpointed_pids;
@@ -78,6 +82,8 @@ class Service {
   // Answers the hello of a process. The caller reads from the link's socket.
   Result<std::shared_ptr<ShimLink>> welcome(Fd socket, int pid, const Answer& hello);
   void ended(const std::shared_ptr<ShimLink>& link);
+  // Answers a process that wants to map another process's memory.
+  Status fetch(int socket, const Answer& request);
 
   Result<MoveReport> suspend(const std::string& name, bool cold, int timeout_ms);
   // If another job is leaving at the same time, both together stay within the allowance; 0: within
@@ -99,9 +105,13 @@ class Service {
  private:
   Service() = default;
   std::shared_ptr<Job> find(const std::string& name);
+  std::shared_ptr<Job> find_by_token(const char* token);
   Result<Gpu*> gpu_of(const Job& job, std::uint32_t place);
   // suspend.cpp
-  Status close_gates(const std::vector<std::shared_ptr<ShimLink>>& links,
+  // Leaves in `links` the processes that stopped at their gates; the others have ended or are
+  // ending.
+  Status close_gates(Job& job,
+                     std::vector<std::shared_ptr<ShimLink>>& links,
                      int timeout_ms,
                      MoveReport& report);
   Status list_chunks(Job& job, const std::vector<std::shared_ptr<ShimLink>>& links);
@@ -109,6 +119,9 @@ class Service {
   Result<std::uint64_t> check_suspendable(Job& job, int timeout_ms);
   Status save(Job& job, MoveReport& report);
   Status checkpoint(Job& job);
+  // sharing.cpp
+  Status detach(Job& job, const std::vector<std::shared_ptr<ShimLink>>& links);
+  void attach(Job& job);
   // resume.cpp
   static std::map<std::uint32_t, std::uint64_t> bytes_needed(Job& job);
   Status check_free_memory(const Job& job, const std::map<std::uint32_t, std::uint64_t>& needed);
@@ -116,10 +129,16 @@ class Service {
                              Job& leaving,
                              std::uint64_t bytes,
                              std::uint64_t allowance_bytes);
-  Status put_back(Job& job);
+  void put_back(Job& job);
+  Result<MoveCounts> move_in(Job& job,
+                             const std::function<bool(std::uint64_t)>& may_create,
+                             MoveReport& report);
   Status restore(Job& job);
   Result<MoveCounts> move(Job& job, bool out, std::function<bool(std::uint64_t)> may_create);
   void open(Job& job);  // lets its processes continue
+  // Stops processes that joined while the job was being suspended. Called with job.lock held.
+  static void hold_newcomers(Job& job, const std::vector<std::shared_ptr<ShimLink>>& held);
+  void drop_ended(Job& job);  // frees the images of processes that have ended
   static void set_phase(Job& job, JobPhase phase);
   void arbitrate();
   void arbiter_round(std::int64_t now_ns);

@@ -49,7 +49,7 @@ Status send_packet(int socket,
                    std::span<const int> descriptors) {
   iovec parts[2] = {{const_cast<billow_message*>(&head), sizeof head},
                     {const_cast<unsigned char*>(items.data()), items.size()}};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 4)] = {};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * BILLOW_BATCH_MAX)] = {};
   msghdr message{};
   message.msg_iov = parts;
   message.msg_iovlen = items.empty() ? 1 : 2;
@@ -73,7 +73,11 @@ Status send_packet(int socket,
 
 Result<std::uint32_t> ShimLink::send(std::uint16_t type,
                                      std::uint64_t arg0,
-                                     std::span<const std::uint64_t> ids) {
+                                     std::span<const std::uint64_t> ids,
+                                     std::span<const Fd> descriptors) {
+  std::vector<int> numbers;
+  for (const Fd& fd : descriptors)
+    numbers.push_back(fd.get());
   billow_message head{};
   head.version = BILLOW_ABI_VERSION;
   head.type = type;
@@ -83,8 +87,9 @@ Result<std::uint32_t> ShimLink::send(std::uint16_t type,
   if (closed_)
     return fail(Code::unavailable, "the job's process ended");
   head.sequence = next_++;
-  BILLOW_TRY_VOID(send_packet(
-      socket_.get(), head, {reinterpret_cast<const unsigned char*>(ids.data()), ids.size_bytes()}));
+  BILLOW_TRY_VOID(
+      send_packet(socket_.get(), head,
+                  {reinterpret_cast<const unsigned char*>(ids.data()), ids.size_bytes()}, numbers));
   return head.sequence;
 }
 

@@ -47,11 +47,14 @@ class ShimLink {
   int pid() const { return pid_; }  // in the GPU memory service's own namespace
   int socket() const { return socket_.get(); }
   std::uint32_t slot = 0;
+  // A driver error while it allocated its memory again that no second try can mend; 0: none.
+  std::atomic<int> broken{0};
 
   // Sends a request and returns its sequence number for `poll` and `wait`.
   Result<std::uint32_t> send(std::uint16_t type,
                              std::uint64_t arg0,
-                             std::span<const std::uint64_t> ids = {});
+                             std::span<const std::uint64_t> ids = {},
+                             std::span<const Fd> descriptors = {});
   Result<Answer> wait(std::uint32_t sequence, int timeout_ms);
   // Takes the answer if it has arrived.
   bool poll(std::uint32_t sequence, Answer& out);

@@ -9,13 +9,16 @@
 namespace billow::gpumem {
 
 // Closes the gate of every process and waits until the GPU is idle.
-Status Service::close_gates(const std::vector<std::shared_ptr<ShimLink>>& links,
+Status Service::close_gates(Job& job,
+                            std::vector<std::shared_ptr<ShimLink>>& links,
                             int timeout_ms,
                             MoveReport& report) {
   std::vector<std::pair<std::shared_ptr<ShimLink>, std::uint32_t>> asked;
   for (auto& link : links)
-    asked.emplace_back(
-        link, BILLOW_TRY(link->send(BILLOW_PREPARE, static_cast<std::uint64_t>(timeout_ms))));
+    if (const auto sent = link->send(BILLOW_PREPARE, static_cast<std::uint64_t>(timeout_ms)))
+      asked.emplace_back(link, *sent);
+  const bool any = !links.empty();
+  links.clear();
   Status worst;
   for (auto& [link, sequence] : asked) {
     auto answer = link->wait(sequence, timeout_ms + 5000);
@@ -24,6 +27,8 @@ Status Service::close_gates(const std::vector<std::shared_ptr<ShimLink>>& links,
         worst = pass(answer.error());
       continue;
     }
+    if (answer->head.status == ESHUTDOWN)
+      continue;  // it is ending
     if (answer->head.status == EBUSY)
       worst = fail(Code::timed_out,
                    "the GPU was still busy after " + std::to_string(timeout_ms) +
@@ -31,9 +36,13 @@ Status Service::close_gates(const std::vector<std::shared_ptr<ShimLink>>& links,
                    "try again, or allow more time");
     else if (answer->head.status)
       worst = fail_errno("a process could not be stopped at its gate", answer->head.status);
-    else
+    else {
       report.residue_bytes += answer->head.arg1;
+      links.push_back(link);
+    }
   }
+  if (worst && any && links.empty())
+    return fail(Code::conflict, "job " + job.spec.name + " is ending");
   return worst;
 }
 
@@ -45,13 +54,17 @@ Status Service::list_chunks(Job& job, const std::vector<std::shared_ptr<ShimLink
       continue;
     std::map<std::uint32_t, std::vector<ChunkImage>> fresh;
     for (std::uint64_t next = 0; next != UINT64_MAX;) {
-      const Answer answer = BILLOW_TRY(link->ask(BILLOW_LIST, next, {}, 10000));
-      for (const billow_chunk& chunk : answer.as<billow_chunk>())
+      const auto answer = link->ask(BILLOW_LIST, next, {}, 10000);
+      if (!answer && link->closed())
+        break;
+      if (!answer)
+        return pass(answer.error());
+      for (const billow_chunk& chunk : answer->as<billow_chunk>())
         if (chunk.device < job.spec.devices.size())
           fresh[chunk.device].push_back({chunk.id, chunk.bytes, {}, false, false});
-      next = answer.head.arg0;
+      next = answer->head.arg0;
     }
-    job.images[link.get()] = std::move(fresh);
+    job.images[link] = std::move(fresh);
   }
   return {};
 }
@@ -62,7 +75,7 @@ const char* blocking_feature(std::uint64_t features) {
   if (features & BILLOW_USES_UVM)
     return "managed memory";
   if (features & BILLOW_USES_IPC)
-    return "memory shared between processes";
+    return "memory pools shared between processes";
   if (features & BILLOW_USES_EXTERNAL)
     return "memory of another graphics API or device";
   return "NVLink multicast";
@@ -100,8 +113,10 @@ Status Service::save(Job& job, MoveReport& report) {
     const auto returned = move(job, false, {});
     if (returned)
       return pass(moved.error());
-    set_phase(job, JobPhase::lost);
-    return pass(returned.error(), "suspending failed, and so did undoing it");
+    set_phase(job, JobPhase::suspended);
+    return pass(returned.error(), "suspending failed (" + moved.error().message +
+                                      "), and so did undoing it; job " + job.spec.name +
+                                      " stays suspended until it is resumed");
   }
   report.counts = *moved;
   const std::lock_guard guard(library_.lock);
@@ -130,30 +145,36 @@ Result<MoveReport> Service::suspend(const std::string& name, bool cold, int time
       return fail(Code::conflict, "job " + name + " is " + phase_name(job->phase));
     links = job->links;
   }
+  drop_ended(*job);
   const std::uint64_t backed = BILLOW_TRY(check_suspendable(*job, timeout_ms));
   set_phase(*job, JobPhase::suspending);
   MoveReport report;
   const auto back_to_running = [&](Error error) -> Result<MoveReport> {
+    attach(*job);
     open(*job);
     set_phase(*job, JobPhase::running);
     return pass(std::move(error));
   };
-  if (const Status closed = close_gates(links, timeout_ms, report); !closed)
+  if (const Status closed = close_gates(*job, links, timeout_ms, report); !closed)
     return back_to_running(closed.error());
+  if (const Status undone = detach(*job, links); !undone)
+    return back_to_running(undone.error());
   if (const Status listed = list_chunks(*job, links); !listed)
     return back_to_running(listed.error());
   report.quiesce_seconds = seconds_since(start);
   job->resident_bytes = static_cast<std::int64_t>(backed);
   if (const Status saved = save(*job, report); !saved)
-    return job->phase == JobPhase::lost ? Result<MoveReport>(pass(saved.error()))
-                                        : back_to_running(saved.error());
+    return job->phase == JobPhase::suspended ? Result<MoveReport>(pass(saved.error()))
+                                             : back_to_running(saved.error());
   const std::int64_t residue_start = steady_ns();
   if (cold)
     if (const Status done = checkpoint(*job); !done)
       report.cold_error = done.error().message;
   report.residue_seconds = seconds_since(residue_start);
+  drop_ended(*job);
   const std::lock_guard guard(job->lock);
   job->phase = JobPhase::suspended;
+  hold_newcomers(*job, links);
   report.cold = job->checkpointed;
   report.seconds = seconds_since(start);
   return report;
@@ -163,8 +184,9 @@ Status Service::checkpoint(Job& job) {
   std::vector<int> pids;
   {
     const std::lock_guard guard(job.lock);
-    for (const auto& link : job.links)
-      pids.push_back(link->pid());
+    for (const auto& entry : job.images)
+      if (!entry.first->closed())
+        pids.push_back(entry.first->pid());
   }
   BILLOW_TRY_VOID(checkpoint_pids(pids));
   const std::lock_guard guard(job.lock);

@@ -183,6 +183,8 @@ void Agents::take(const std::shared_ptr<Link>& link, std::string_view data) {
   if (auto* hello = get_if<Hello>(&frame->message)) {
     if (hello->offer.address.empty())
       hello->offer.address = address_for_gangs(*link);
+    if (on_offer_)
+      on_offer_(hello->offer);
     return links_.hello(link, *hello);
   }
   if (!link->node)

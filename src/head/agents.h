@@ -29,6 +29,8 @@ class Agents {
   void on_heartbeat(std::function<void(NodeId, const wire::agent_v1::Heartbeat&)> fn) {
     on_heartbeat_ = std::move(fn);
   }
+  // Called with each hello's offer, which it may complete.
+  void on_offer(std::function<void(NodeOffer&)> fn) { on_offer_ = std::move(fn); }
   void deliver(const control::Effect& effect) { links_.deliver(effect); }
   bool connected(NodeId node) const { return links_.connected(node); }
   // Where the node's ports are reached: this machine for an agent on the Unix socket, else the
@@ -98,6 +100,7 @@ class Agents {
   std::unordered_map<NodeId, wire::agent_v1::Heartbeat> readings_;
   std::function<void(NodeId, const wire::agent_v1::Heartbeat&)> on_heartbeat_;
   std::function<void(NodeId, const wire::fabric_v1::Answer&)> on_fabric_;
+  std::function<void(NodeOffer&)> on_offer_;
   struct Waiting;
   std::shared_ptr<Waiting> waiting_;  // log reads under way and input watchers
 };

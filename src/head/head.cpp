@@ -31,6 +31,22 @@ std::string new_token() {
   return "bw_" + random_token(30);
 }
 
+// The directory of the system's socket: others may pass, and nobody else may put a socket there.
+Status open_to_machine(const std::string& socket) {
+  const std::string directory = socket.substr(0, socket.rfind('/'));
+  BILLOW_TRY_VOID(make_directories(directory, 0755));
+  struct stat info {};
+  if (::stat(directory.c_str(), &info) != 0)
+    return fail_errno(directory, errno);
+  if (info.st_uid != ::geteuid() || (info.st_mode & 022) != 0)
+    return fail(Code::forbidden,
+                fmt::format("{} belongs to another user, or others can write it", directory),
+                "remove it, and start the head again");
+  if (::chmod(directory.c_str(), 0755) != 0)
+    return fail_errno(directory, errno);
+  return {};
+}
+
 }  // namespace
 
 Head::Head(HeadOptions options)
@@ -44,6 +60,7 @@ Head::~Head() {
   timers_.clear();
   workers_.reset();
   pools_.reset();
+  logs_.reset();
   if (sampling_)
     sampling_->save_all();
   fabric_.reset();
@@ -57,6 +74,8 @@ Head::~Head() {
     ::unlink(path("head.json").c_str());
     ::unlink(socket_path().c_str());
     ::unlink(gateway_socket(options_.data_dir).c_str());
+    if (!options_.system_socket.empty())
+      ::unlink(options_.system_socket.c_str());
   }
   if (pointed_)
     ::unlink(options_.pointer.c_str());
@@ -123,15 +142,19 @@ Status Head::restore_engine() {
   notifier_ = BILLOW_TRY(
       Notifier::create(loop_, {notify_key_, options_.notify_command, options_.webhook_hosts,
                                [this]() -> Engine& { return *engine_; }, &journal(), &clock_}));
-  engine_ = BILLOW_TRY(
-      Engine::restore({.journal = &journal(),
-                       .clock = &clock_,
-                       .deliver = [this](const control::Effect& e) { agents_->deliver(e); },
-                       .observe =
-                           [this](const control::State& state, const Event& event) {
-                             return observe(state, event);
-                           }},
-                      ledger::PriceBook::market()));
+  engine_ =
+      BILLOW_TRY(Engine::restore({.journal = &journal(),
+                                  .clock = &clock_,
+                                  .deliver =
+                                      [this](const control::Effect& e) {
+                                        if (!logs_ || !logs_->holds(e))
+                                          agents_->deliver(e);
+                                      },
+                                  .observe =
+                                      [this](const control::State& state, const Event& event) {
+                                        return observe(state, event);
+                                      }},
+                                 ledger::PriceBook::market()));
   keeper_.begin(state());
   warn_of_lost_secrets();
   return {};
@@ -140,6 +163,9 @@ Status Head::restore_engine() {
 std::function<void()> Head::observe(const control::State& state, const Event& event) {
   if (pools_)
     pools_->heard(event);
+  if (logs_)
+    if (auto log = logs_->heard(state, event))
+      return log;
   if (auto secret = keeper_.heard(event))
     return secret;
   auto notice = notice_of(state, event);
@@ -162,6 +188,10 @@ void Head::connect_agents() {
   agents_ = std::make_unique<Agents>(loop_, clock_, [this]() -> Engine& { return *engine_; });
   agents_->on_start([this](wire::agent_v1::Start& start, bool confidential) {
     complete_start(start, confidential);
+  });
+  agents_->on_offer([this](NodeOffer& offer) {
+    if (pools_)
+      pools_->complete(offer);
   });
   agents_->on_heartbeat([this](NodeId node, const wire::agent_v1::Heartbeat& beat) {
     sampling_->look_at_health(node, beat);
@@ -205,6 +235,14 @@ Status Head::open_files() {
                                             return *needed_files_.lock();
                                           }}));
   look_at_needed_files();
+  logs_ = BILLOW_TRY(KeptLogs::open({.directory = files_dir() + "/logs",
+                                     .project_bytes_max = options_.project_logs_bytes_max,
+                                     .loop = &loop_,
+                                     .clock = &clock_,
+                                     .agents = agents_.get(),
+                                     .engine = [this]() -> Engine& {
+                                       return *engine_;
+                                     }}));
   return make_directories(outputs_dir(), 0700);
 }
 
@@ -251,8 +289,12 @@ Status Head::listen(Service service) {
   net::HttpServer::Options server;
   server.tls = server_tls_;
   server.listen = options_.listen;
-  const std::vector<std::string> sockets = {"unix:" + socket_path(),
-                                            "unix:" + gateway_socket(options_.data_dir)};
+  std::vector<std::string> sockets = {"unix:" + socket_path(),
+                                      "unix:" + gateway_socket(options_.data_dir)};
+  if (!options_.system_socket.empty()) {
+    BILLOW_TRY_VOID(open_to_machine(options_.system_socket));
+    sockets.push_back("unix:" + options_.system_socket);
+  }
   server.listen.insert(server.listen.begin(), sockets.begin(), sockets.end());
   server.body_policy = std::move(service.body_policy);
   server.identify = std::move(service.identify);
@@ -271,6 +313,9 @@ Status Head::listen(Service service) {
   // Its directory can be entered by the gateway alone.
   if (::chmod(gateway_socket(options_.data_dir).c_str(), 0666) != 0)
     return fail_errno(gateway_socket(options_.data_dir), errno);
+  // Everybody on this machine may connect here; who they are, the kernel says (SO_PEERCRED).
+  if (!options_.system_socket.empty() && ::chmod(options_.system_socket.c_str(), 0666) != 0)
+    return fail_errno(options_.system_socket, errno);
   for (const std::string& address : server_->bound_addresses())
     if (!address.starts_with("unix:"))
       addresses_.push_back((server_tls_.cert_path.empty() ? "http://" : "https://") +
@@ -294,8 +339,9 @@ Status Head::prepare_pools() {
                      owner ? owner->id : UserId{},
                      own_tls_.authority_pem,
                      executable_dir(),
-                     [this](const Pool& pool) {
-                       return keeper_.credential_of(pool);
+                     [this](const Pool& pool) { return keeper_.credential_of(pool); },
+                     [this](NodeId node) {
+                       return logs_->taking_from(node);
                      }});
   return {};
 }
@@ -315,6 +361,7 @@ void Head::start_timers() {
   every(milliseconds(200), [this] { engine_->execute(Tick{}, {"head", ""}, {}); });
   every(seconds(1), [this] { agents_->watch_silence(); });
   every(seconds(1), [this] { save_snapshot(); });
+  every(seconds(1), [this] { logs_->look(); });
   every(milliseconds(100), [this] { pools_->look(); });
   every(limits::history_job_step, [this] { sampling_->tick(); });
   every(limits::money_tick, [this] { engine_->execute(MoneyTick{}, {"head", ""}, {}); });

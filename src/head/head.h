@@ -26,6 +26,7 @@
 #include "head/gateways.h"
 #include "head/head_store.h"
 #include "head/local_processes.h"
+#include "head/logs/kept_logs.h"
 #include "head/notifier.h"
 #include "head/options.h"
 #include "head/pools.h"
@@ -69,11 +70,14 @@ class Head {
   SecretKeeper& secrets() { return keeper_; }
   const SecretKeeper& secrets() const { return keeper_; }
   FabricCheck& fabric() const { return *fabric_; }
+  KeptLogs& logs() const { return *logs_; }
   const Sampling& sampling() const { return *sampling_; }
   const History& history() const { return *history_; }
   files::Store& files() const { return *files_; }
   std::string outputs_dir() const { return files_dir() + "/outputs"; }
   const OwnTls& own_tls() const { return own_tls_; }
+  // Whether users of this machine may sign in by their account.
+  bool serves_machine() const { return !options_.system_socket.empty(); }
 
   // An error while new work is refused: the disk is full, or the head is shutting down.
   Status accepting_work() const;
@@ -135,6 +139,7 @@ class Head {
   std::unique_ptr<Gateways> gateways_;
   Sync<files::Store::Needed> needed_files_;
   std::unique_ptr<FabricCheck> fabric_;
+  std::unique_ptr<KeptLogs> logs_;
   std::unique_ptr<files::Store> files_;
   std::unique_ptr<Notifier> notifier_;
   std::unique_ptr<net::HttpServer> server_;

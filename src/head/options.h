@@ -15,6 +15,9 @@ struct HeadOptions {
   std::string pointer;
   std::vector<std::string> listen = {"127.0.0.1:7070"};
   bool listen_any_port_if_taken = false;
+  // For all users of this machine (`billow up --system`): a socket at which they sign in by their
+  // account; empty: none.
+  std::string system_socket;
   int ready_fd = -1;  // gets "ok" when the head is ready, or the reason why not; then it is closed
 
   // This machine as a node.
@@ -31,6 +34,7 @@ struct HeadOptions {
 
   // Uploaded files; empty: files/ in the data directory. Heads of one store share it.
   std::string files_dir;
+  std::uint64_t project_logs_bytes_max = std::uint64_t{10} << 30;  // of logs that the head keeps
   std::string store;       // "postgres://…"; empty: SQLite in the data directory
   bool standby = false;    // wait until the head that leads on that store is gone
   std::string backup_dir;  // for scheduled backups; empty: none

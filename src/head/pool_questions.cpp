@@ -1,5 +1,4 @@
-// Questions of administrators to a pool's provider. They run on the pool's thread, between its
-// rounds.
+// Questions of administrators to a pool's provider. They run on the pool's thread for lists.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,9 +22,7 @@ Json account_document(const pool::Account& account) {
 Result<Json> strays_document(pool::Pool& engine, const std::set<std::string>& known, bool end) {
   const std::vector<MachineSighting> listed = BILLOW_TRY(engine.nodes());
   Json machines = Json::array();
-  for (const MachineSighting& machine : listed) {
-    if (known.contains(machine.name) || machine.ended)
-      continue;
+  for (const MachineSighting& machine : pool::strays_in(listed, known)) {
     Json document = Json::object(
         {{"name", machine.name}, {"external", machine.external}, {"note", machine.note}});
     if (end) {
@@ -77,7 +74,7 @@ void Pools::ask_provider(const std::string& name, pool::Question question, Answe
   std::set<std::string> known;
   for (const auto& [machine, of] : state.machines)
     known.insert(machine);
-  const Status queued = r->worker->submit(
+  const Status queued = r->lists->submit(
       [engine = r->pool.get(), question, known, answer]() -> std::function<void()> {
         return [answer, said = answer_of(*engine, question, known)] {
           answer(said);

@@ -8,7 +8,9 @@
 #include "base/crypto.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "pool/kinds.h"
+#include "pool/node_facts.h"
 
 namespace billow::head {
 namespace {
@@ -21,6 +23,7 @@ constexpr Duration look_seldom = seconds(10);
 constexpr Duration look_after_order = milliseconds(300);
 constexpr std::size_t asked_at_once = 8;
 constexpr Duration ask_again = seconds(30);  // a machine that was asked for and is in no list
+constexpr Duration loud_after = minutes(1);  // a machine that cannot be ended
 
 // "fast-7", or "fast-7.0" of a machine of several nodes.
 bool is_node_of(const std::string& node, const std::string& machine) {
@@ -29,19 +32,21 @@ bool is_node_of(const std::string& node, const std::string& machine) {
 
 }  // namespace
 
-// One visit to an engine: filled on the loop, carried out on the pool's thread, read on the loop.
-struct Pools::Round {
-  std::vector<pool::Order> wanted;
-  std::set<std::string> released, known;
-  WallTime began;
-  std::size_t tokens_left = 0;
-  bool lists =
-      true;  // false: none of the wanted machines can exist yet, so they are ordered at once
+// Creating, listing and ending machines run on threads of their own: a provider that hangs in one
+// of them holds up none of the others.
 
-  std::optional<std::vector<MachineSighting>> listed;
+// Orders: filled on the loop, carried out on a thread of the pool, read on the loop.
+struct Pools::Orders {
+  std::vector<pool::Order> wanted;
+  std::size_t tokens_left = 0;
   std::string error;
-  std::vector<std::string> made, strays;
+  std::vector<std::string> made;
   std::vector<OrderFailed> refused;
+};
+
+struct Pools::Releases {
+  std::vector<MachineSighting> machines;
+  std::vector<Status> results;
 };
 
 Pools::Pools(net::Loop& loop, const Clock& clock, std::function<Engine&()> engine, Options options)
@@ -63,7 +68,7 @@ void Pools::look() {
     plan_took_ = clock_.steady() - now;
   }
   for (auto at = running_.begin(); at != running_.end();) {
-    if (!engine.state().pools.contains(at->first) && !at->second->busy)
+    if (!engine.state().pools.contains(at->first) && !at->second->busy())
       at = running_.erase(at);
     else
       ++at;
@@ -88,6 +93,25 @@ void Pools::heard(const Event& event) {
   }
   if (wanted)
     look_again_soon();
+  if (const auto* stopped = get_if<PoolStopped>(&event.body))
+    log_error("pool {} orders no more machines: {}", name_of(stopped->pool), stopped->reason);
+}
+
+void Pools::complete(NodeOffer& offer) {
+  const auto machine = engine_().state().machines.find(offer.name.substr(0, offer.name.find('.')));
+  if (machine == engine_().state().machines.end())
+    return;
+  const auto running = running_.find(machine->second.pool);
+  if (running == running_.end() || !running->second)
+    return;
+  auto* const knows = dynamic_cast<pool::KnowsNodes*>(running->second->pool.get());
+  if (!knows)
+    return;
+  const pool::NodeFacts facts = knows->facts_of(offer.name);
+  if (!facts.address.empty())
+    offer.address = facts.address;
+  for (const auto& [key, value] : facts.labels)
+    offer.labels.try_emplace(key, value);
 }
 
 Pools::Running* Pools::running(PoolId id, const Pool& settings) {
@@ -108,8 +132,9 @@ Pools::Running* Pools::running(PoolId id, const Pool& settings) {
     return failed(made.error());
   slot = std::make_unique<Running>();
   slot->pool = std::move(*made);
-  slot->worker =
-      std::make_unique<net::Workers>(loop_, net::Workers::Options{.threads = 1, .queue_max = 4});
+  for (auto* lane : {&slot->lists, &slot->orders, &slot->releases})
+    *lane =
+        std::make_unique<net::Workers>(loop_, net::Workers::Options{.threads = 1, .queue_max = 4});
   return slot.get();
 }
 
@@ -121,12 +146,13 @@ bool Pools::may_answer(const Node& node, PoolId pool, const std::string& machine
          is_node_of(node.offer.name, machine);
 }
 
-// Whether tasks still run on a machine that is being released; the engine would cut them short.
+// Whether tasks still run on a machine that is being released, or their logs are still to be taken;
+// the engine would cut them short.
 bool Pools::still_busy(PoolId pool, const std::string& machine) const {
   const control::State& state = engine_().state();
-  return std::ranges::any_of(state.tasks_on, [&](const auto& on) {
-    const auto node = state.nodes.find(on.first);
-    return node != state.nodes.end() && may_answer(node->second, pool, machine);
+  return std::ranges::any_of(state.nodes, [&](const auto& node) {
+    return (state.tasks_on.contains(node.first) || options_.needed(node.first)) &&
+           may_answer(node.second, pool, machine);
   });
 }
 
@@ -136,29 +162,34 @@ bool Pools::answers(PoolId pool, const std::string& machine) const {
       state.nodes, [&](const auto& node) { return may_answer(node.second, pool, machine); });
 }
 
-// What the pool's engine is to be asked for: which machines are wanted, and which are released.
-Pools::Demand Pools::demand_of(PoolId id, const Pool& settings, const Running& r, Round& round) {
+// What the pool's engine is to be asked for.
+Pools::Demand Pools::demand_of(PoolId id, const Pool& settings, const Running& r) {
   Demand demand;
   const SteadyTime now = clock_.steady();
   for (const auto& [name, machine] : engine_().state().machines) {
     if (machine.pool != id)
       continue;
-    round.known.insert(name);
     demand.moving = demand.moving || machine.state != MachineState::here;
     if (machine.state == MachineState::wanted && machine.external.empty()) {
       const auto asked = r.asked.find(name);
-      if (asked != r.asked.end() && now - asked->second < ask_again)
+      if (r.in_flight.contains(name) || (asked != r.asked.end() && now - asked->second < ask_again))
         continue;
-      demand.fresh = demand.fresh && machine.wanted_at >= began_ && !r.tried.contains(name);
-      round.wanted.push_back(
+      // A machine that may have been made by an earlier life of this head, or by an order without
+      // an answer, is ordered again only after a list without it.
+      const bool fresh = machine.wanted_at >= began_ && !r.tried.contains(name);
+      if (!fresh && !r.absent.contains(name)) {
+        demand.needs_list = true;
+        continue;
+      }
+      demand.wanted.push_back(
           {.machine = machine,
            .head_url = settings.head_url.empty() ? options_.head_url() : settings.head_url,
            .token = {},
            .authority = options_.authority,
            .program_sha256 = {}});
     } else if (machine.state == MachineState::releasing) {
-      if (!still_busy(id, name))
-        round.released.insert(name);
+      demand.gives_back =
+          demand.gives_back || (!r.given_back.contains(name) && !still_busy(id, name));
     } else if (machine.state == MachineState::here) {
       demand.moving = demand.moving || !answers(id, name);  // the machine may be gone
     }
@@ -168,40 +199,43 @@ Pools::Demand Pools::demand_of(PoolId id, const Pool& settings, const Running& r
 
 void Pools::begin(PoolId id, const Pool& settings) {
   Running* const slot = running(id, settings);
-  if (!slot || slot->busy)
+  if (!slot)
     return;
   Running& r = *slot;
   const SteadyTime now = clock_.steady();
-  if (settings.capabilities && settings.capabilities->from_offers && now >= r.next_offers)
-    return refresh_offers(id, r);
-  auto round = std::make_shared<Round>();
-  const Demand demand = demand_of(id, settings, r, *round);
-  // A machine that nobody uses is billed until its engine is asked to end it: do not wait.
-  const bool gives_back = std::ranges::any_of(
-      round->released, [&](const std::string& name) { return !r.given_back.contains(name); });
-  const bool due = now >= r.next_look || (gives_back && r.last_error.empty());
-  // An engine that fails is not asked more often because more is wanted of it.
-  if (!due && (round->wanted.empty() || !r.last_error.empty()))
-    return;
-  r.busy = true;
-  r.given_back.insert(round->released.begin(), round->released.end());
-  round->lists = due || !demand.fresh;
-  if (round->lists)
+  const bool offers_due = settings.capabilities && settings.capabilities->from_offers &&
+                          now >= r.next_offers && !r.listing;
+  if (offers_due)
+    refresh_offers(id, r);
+  Demand demand = demand_of(id, settings, r);
+  // An engine that fails is not asked more often because more is wanted of it. A machine that
+  // nobody uses is billed until its engine is asked to end it: do not wait.
+  const bool due =
+      now >= r.next_look || ((demand.gives_back || demand.needs_list) && r.list_error.empty());
+  if (due && !r.listing) {
     r.next_look = now + (demand.moving ? look_soon : look_seldom);
-  for (const pool::Order& order : round->wanted)
+    list(id, r);
+  }
+  if (demand.wanted.empty() || r.ordering || now < r.next_order)
+    return;
+  r.ordering = true;
+  auto orders = std::make_shared<Orders>();
+  orders->wanted = std::move(demand.wanted);
+  for (const pool::Order& order : orders->wanted) {
     r.tried.insert(order.machine.name);
-  round->began = clock_.wall();
-  if (round->wanted.empty())
-    return run(id, round);
-  issue_tokens(id, pool::token_life(settings.kind), round);
+    r.absent.erase(order.machine.name);
+    r.in_flight.insert(order.machine.name);
+  }
+  issue_tokens(id, settings, orders);
 }
 
 // Each machine gets a join token for one use, which is durable before the machine can use it. What
 // a job on the machine can read of its user data is worthless once the machine has joined.
-void Pools::issue_tokens(PoolId id, Duration life, const std::shared_ptr<Round>& round) {
-  round->tokens_left = round->wanted.size();
-  for (pool::Order& order : round->wanted) {
-    if (order.machine.offer)
+void Pools::issue_tokens(PoolId id, const Pool& settings, const std::shared_ptr<Orders>& orders) {
+  const Duration life = pool::token_life(settings.kind);
+  orders->tokens_left = orders->wanted.size();
+  for (pool::Order& order : orders->wanted) {
+    if (order.machine.offer || pool::fetches_program(settings.kind))
       if (const auto packed = program())
         order.program_sha256 = packed->sha256;
     const std::string secret = join_secret(order.machine);
@@ -213,14 +247,14 @@ void Pools::issue_tokens(PoolId id, Duration life, const std::shared_ptr<Round>&
                    .pool = id,
                    .life = life},
         {"head", ""},
-        [this, id, round, name = order.machine.name](Result<std::vector<Event>> events) {
+        [this, id, orders, name = order.machine.name](Result<std::vector<Event>> events) {
           if (!events) {
             log_error("machine {}: {}", name, events.error().message);
-            std::erase_if(round->wanted,
+            std::erase_if(orders->wanted,
                           [&](const pool::Order& o) { return o.machine.name == name; });
           }
-          if (--round->tokens_left == 0)
-            run(id, round);
+          if (--orders->tokens_left == 0)
+            create(id, orders);
         });
   }
 }
@@ -234,68 +268,210 @@ std::string Pools::join_secret(const Machine& machine) {
   return secret;
 }
 
+namespace {
+
 // Several at a time: an engine's tool spends most of its time waiting.
-void Pools::ask(pool::Pool& engine, const std::vector<pool::Order>& orders, Round& round) {
-  for (std::size_t from = 0; from < orders.size(); from += asked_at_once) {
-    const std::size_t to = std::min(orders.size(), from + asked_at_once);
-    std::vector<pool::Ordered> made(to - from);
+template <class Do>
+void in_parallel(std::size_t count, Do one) {
+  for (std::size_t from = 0; from < count; from += asked_at_once) {
     std::vector<std::thread> threads;
-    for (std::size_t i = from + 1; i < to; ++i)
-      threads.emplace_back([&, i] { made[i - from] = engine.want(orders[i]); });
-    made[0] = engine.want(orders[from]);
+    for (std::size_t i = from + 1; i < std::min(count, from + asked_at_once); ++i)
+      threads.emplace_back([&, i] { one(i); });
+    one(from);
     for (std::thread& thread : threads)
       thread.join();
-    for (std::size_t i = from; i < to; ++i) {
-      const pool::Ordered& one = made[i - from];
-      if (one)
-        round.made.push_back(orders[i].machine.name);
-      else if (one.error().kind == RefusalKind::no_answer)
-        round.error = one.error().message;
-      else
-        round.refused.push_back({orders[i].machine.name, one.error().message, one.error().kind});
-    }
   }
 }
 
-void Pools::run(PoolId id, std::shared_ptr<Round> round) {
+}  // namespace
+
+void Pools::create(PoolId id, const std::shared_ptr<Orders>& orders) {
   const auto found = running_.find(id);
   if (found == running_.end())
     return;
   pool::Pool* engine = found->second->pool.get();
   const Status queued =
-      found->second->worker->submit([this, id, engine, round]() -> std::function<void()> {
-        const auto done = [this, id, round] {
-          finished(id, *round);
+      found->second->orders->submit([this, id, engine, orders]() -> std::function<void()> {
+        std::vector<pool::Ordered> made(orders->wanted.size());
+        in_parallel(made.size(), [&](std::size_t i) { made[i] = engine->want(orders->wanted[i]); });
+        for (std::size_t i = 0; i < made.size(); ++i) {
+          const std::string& name = orders->wanted[i].machine.name;
+          if (made[i])
+            orders->made.push_back(name);
+          else if (made[i].error().kind == RefusalKind::no_answer)
+            orders->error = made[i].error().message;
+          else
+            orders->refused.push_back({name, made[i].error().message, made[i].error().kind});
+        }
+        return [this, id, orders] {
+          created(id, *orders);
         };
-        if (!round->lists) {
-          ask(*engine, round->wanted, *round);
-          return done;
-        }
-        auto listed = engine->nodes();
-        if (!listed) {
-          round->error = listed.error().message;
-          return done;
-        }
-        std::set<std::string> there;
-        for (const MachineSighting& machine : *listed) {
-          there.insert(machine.name);
-          const bool unwanted = round->released.contains(machine.name) || machine.failed;
-          if (!unwanted || machine.ended)
-            continue;
-          if (const Status released = engine->release(machine); !released)
-            round->error = released.error().message;
-        }
-        std::erase_if(round->wanted, [&](const pool::Order& order) {
-          return there.contains(order.machine.name);
-        });  // made by an earlier life of this head, or in the moment before it died
-        ask(*engine, round->wanted, *round);
-        round->strays = engine->reconcile(*listed, round->known);
-        // What was just made is in the next look; this one is older.
-        round->listed = std::move(*listed);
-        return done;
       });
   if (!queued)
-    found->second->busy = false;
+    created(id, *orders);
+}
+
+void Pools::note_error(const std::string& pool, std::string& last, const std::string& error) {
+  if (error == last)
+    return;
+  if (!error.empty())
+    log_warn("pool {}: {}", pool, error);
+  else
+    log_info("pool {} answers again", pool);
+  last = error;
+}
+
+void Pools::created(PoolId id, const Orders& orders) {
+  const auto found = running_.find(id);
+  if (found == running_.end())
+    return;
+  Running& r = *found->second;
+  const std::string name = name_of(id);
+  const SteadyTime now = clock_.steady();
+  r.ordering = false;
+  note_error(name, r.order_error, orders.error);
+  r.next_order = orders.error.empty() ? now : now + look_soon;
+  for (const pool::Order& order : orders.wanted) {
+    r.in_flight.erase(order.machine.name);
+    r.attempted[order.machine.name] = now;
+  }
+  for (const std::string& machine : orders.made) {
+    r.asked[machine] = now;
+    // It is listed now, and whoever waits for it wants to know.
+    r.next_look = std::min(r.next_look, now + look_after_order);
+    log_info("pool {}: ordered {}", name, machine);
+  }
+  report_refusals(name, orders);
+}
+
+void Pools::list(PoolId id, Running& r) {
+  r.listing = true;
+  const Status queued = r.lists->submit([this, id, engine = r.pool.get(), began = clock_.wall(),
+                                         steady = clock_.steady()]() -> std::function<void()> {
+    return [this, id, began, steady, listed = engine->nodes()] {
+      this->listed(id, listed, began, steady);
+    };
+  });
+  if (!queued)
+    r.listing = false;
+}
+
+void Pools::listed(PoolId id,
+                   const Result<std::vector<MachineSighting>>& found,
+                   WallTime began,
+                   SteadyTime steady) {
+  const auto running = running_.find(id);
+  if (running == running_.end())
+    return;
+  Running& r = *running->second;
+  r.listing = false;
+  note_error(name_of(id), r.list_error, found ? std::string() : found.error().message);
+  const auto settings = engine_().state().pools.find(id);
+  if (!found || settings == engine_().state().pools.end())
+    return forget_ended(r);
+  std::set<std::string> there;
+  std::vector<MachineSighting> seen = *found;
+  for (MachineSighting& machine : seen) {
+    there.insert(machine.name);
+    if (const auto failing = r.failing.find(machine.name);
+        failing != r.failing.end() && clock_.steady() - failing->second.since >= loud_after)
+      machine.note = "cannot be ended: " + failing->second.error;
+  }
+  for (const auto& [name, machine] : engine_().state().machines) {
+    const auto tried = r.attempted.find(name);
+    const bool older = tried != r.attempted.end() && tried->second >= steady;
+    if (machine.pool == id && !there.contains(name) && !r.in_flight.contains(name) && !older)
+      r.absent.insert(name);
+  }
+  engine_().execute(PoolSeen{id, confirmed(r, settings->second, std::move(seen)), began},
+                    {"head", ""}, {});
+  release(id, r, *found);
+  forget_ended(r);
+}
+
+// Ends what was released, what the provider could not keep, and what was never ordered. The state
+// is newer than the list, and machines are in the state before they are ordered, so whatever is
+// listed and not in the state is a stray.
+void Pools::release(PoolId id, Running& r, const std::vector<MachineSighting>& listed) {
+  if (r.releasing)
+    return;
+  const std::map<std::string, Machine>& machines = engine_().state().machines;
+  std::set<std::string> known;
+  for (const auto& [name, machine] : machines)
+    known.insert(name);
+  auto releases = std::make_shared<Releases>();
+  releases->machines = pool::strays_in(listed, known);
+  for (const MachineSighting& stray : releases->machines)
+    log_warn("pool {}: {} was never ordered and is being ended", name_of(id), stray.name);
+  for (const MachineSighting& machine : listed) {
+    const auto of = machines.find(machine.name);
+    const bool unwanted = of != machines.end() &&
+                          (of->second.state == MachineState::releasing || machine.failed) &&
+                          !still_busy(id, machine.name);
+    if (unwanted && !machine.ended)
+      releases->machines.push_back(machine);
+  }
+  for (const MachineSighting& machine : releases->machines)
+    r.given_back.insert(machine.name);
+  if (releases->machines.empty())
+    return;
+  r.releasing = true;
+  const Status queued =
+      r.releases->submit([this, id, engine = r.pool.get(), releases]() -> std::function<void()> {
+        releases->results.resize(releases->machines.size());
+        in_parallel(releases->machines.size(), [&](std::size_t i) {
+          releases->results[i] = engine->release(releases->machines[i]);
+        });
+        return [this, id, releases] {
+          released(id, *releases);
+        };
+      });
+  if (!queued)
+    r.releasing = false;
+}
+
+// A machine that cannot be ended is billed: that is said every minute, from the first one on.
+void Pools::released(PoolId id, const Releases& releases) {
+  const auto running = running_.find(id);
+  if (running == running_.end())
+    return;
+  Running& r = *running->second;
+  r.releasing = false;
+  const SteadyTime now = clock_.steady();
+  std::string error;
+  for (std::size_t i = 0; i < releases.machines.size(); ++i) {
+    const MachineSighting& machine = releases.machines[i];
+    if (releases.results[i]) {
+      r.failing.erase(machine.name);
+      continue;
+    }
+    error = releases.results[i].error().message;
+    Failing& failing = r.failing.try_emplace(machine.name, Failing{now, now, error}).first->second;
+    failing.error = error;
+    if (now - failing.said >= loud_after) {
+      failing.said = now;
+      log_error("pool {}: {} ({}) cannot be ended for {} and is billed: {}; end it at the provider",
+                name_of(id), machine.name, machine.external, format_duration(now - failing.since),
+                error);
+    }
+  }
+  note_error(name_of(id), r.release_error, error);
+}
+
+std::string Pools::name_of(PoolId id) const {
+  const auto settings = engine_().state().pools.find(id);
+  return settings == engine_().state().pools.end() ? "?" : settings->second.name;
+}
+
+void Pools::forget_ended(Running& r) {
+  const auto ended = [&](const std::string& machine) {
+    return !engine_().state().machines.contains(machine);
+  };
+  for (std::set<std::string>* names : {&r.given_back, &r.tried, &r.absent})
+    std::erase_if(*names, ended);
+  for (auto* times : {&r.asked, &r.attempted})
+    std::erase_if(*times, [&](const auto& entry) { return ended(entry.first); });
+  std::erase_if(secrets_, [&](const auto& entry) { return ended(entry.first); });
 }
 
 // Where a cloud's list may lag, a machine that was listed before is gone only if two looks in a row
@@ -318,8 +494,8 @@ std::vector<MachineSighting> Pools::confirmed(Running& r,
 }
 
 // The next offer is ordered at once: a job waits, and the refusal is already in the state.
-void Pools::report_refusals(const std::string& pool, const Round& round) {
-  for (const OrderFailed& refused : round.refused) {
+void Pools::report_refusals(const std::string& pool, const Orders& orders) {
+  for (const OrderFailed& refused : orders.refused) {
     if (refused.kind == RefusalKind::settings)
       log_error("pool {} orders nothing until its settings or credentials are mended: {}", pool,
                 refused.reason);
@@ -328,7 +504,7 @@ void Pools::report_refusals(const std::string& pool, const Round& round) {
                refused.reason);
     engine_().execute(refused, {"head", ""}, {});
   }
-  if (!round.refused.empty())
+  if (!orders.refused.empty())
     look_again_soon();
 }
 
@@ -344,15 +520,15 @@ void Pools::look_again_soon() {
 }
 
 void Pools::refresh_offers(PoolId id, Running& r) {
-  r.busy = true;
+  r.listing = true;
   r.next_offers = clock_.steady() + limits::pool_offers_every;
   const Status queued =
-      r.worker->submit([this, id, engine = r.pool.get()]() -> std::function<void()> {
+      r.lists->submit([this, id, engine = r.pool.get()]() -> std::function<void()> {
         return [this, id, found = engine->offers()] {
           const auto running = running_.find(id);
           if (running == running_.end())
             return;
-          running->second->busy = false;
+          running->second->listing = false;
           if (found) {
             engine_().execute(SetOffers{id, *found}, {"head", ""}, {});
           } else {
@@ -364,7 +540,7 @@ void Pools::refresh_offers(PoolId id, Running& r) {
         };
       });
   if (!queued)
-    r.busy = false;
+    r.listing = false;
 }
 
 std::shared_ptr<const pool::Program> Pools::program() {
@@ -377,48 +553,6 @@ std::shared_ptr<const pool::Program> Pools::program() {
     program_ = std::make_shared<const pool::Program>(std::move(*packed));
   }
   return program_;
-}
-
-void Pools::finished(PoolId id, const Round& round) {
-  const auto found = running_.find(id);
-  if (found == running_.end())
-    return;
-  Running& r = *found->second;
-  r.busy = false;
-  Engine& engine = engine_();
-  const auto settings = engine.state().pools.find(id);
-  const std::string name = settings == engine.state().pools.end() ? "?" : settings->second.name;
-  if (round.error != r.last_error) {
-    if (!round.error.empty())
-      log_warn("pool {}: {}", name, round.error);
-    else
-      log_info("pool {} answers again", name);
-    r.last_error = round.error;
-  }
-  const SteadyTime now = clock_.steady();
-  for (const std::string& machine : round.made) {
-    r.asked[machine] = now;
-    r.next_look = std::min(
-        r.next_look,
-        now + look_after_order);  // it is listed now, and whoever waits for it wants to know
-    log_info("pool {}: ordered {}", name, machine);
-  }
-  for (const std::string& machine : round.strays)
-    log_warn("pool {}: {} was never ordered and is being ended", name, machine);
-  report_refusals(name, round);
-  if (round.listed && settings != engine.state().pools.end())
-    engine.execute(PoolSeen{id, confirmed(r, settings->second, *round.listed), round.began},
-                   {"head", ""}, {});
-  std::erase_if(r.given_back, [&](const std::string& machine) {
-    return !engine.state().machines.contains(machine);
-  });
-  std::erase_if(r.tried, [&](const std::string& machine) {
-    return !engine.state().machines.contains(machine);
-  });
-  std::erase_if(secrets_,
-                [&](const auto& entry) { return !engine.state().machines.contains(entry.first); });
-  std::erase_if(r.asked,
-                [&](const auto& entry) { return !engine.state().machines.contains(entry.first); });
 }
 
 }  // namespace billow::head

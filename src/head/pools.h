@@ -1,7 +1,7 @@
 // Reconciles the machines in the state with the engines they come from. It takes no input and is
 // idempotent: it looks at the state, lists the engine's machines, asks for missing ones, gives back
-// released ones, and ends those that nobody ordered. Each pool has its own thread, because an
-// engine's tools may be slow.
+// released ones, and ends those that nobody ordered. Each pool has its own threads, because an
+// engine's tools may be slow: one for orders, one for lists and questions, one for releases.
 #pragma once
 
 #include <functional>
@@ -28,6 +28,7 @@ class Pools {
     std::string authority;                  // its certificate, PEM
     std::string program_dir;                // where this program and its companions are
     std::function<Result<std::string>(const Pool&)> credential;  // the pool's API key, in clear
+    std::function<bool(NodeId)> needed;  // something is still to be fetched from the node
   };
   using Answer = std::function<void(Result<Json>)>;
   Pools(net::Loop& loop, const Clock& clock, std::function<Engine&()> engine, Options options);
@@ -38,46 +39,69 @@ class Pools {
   void heard(const Event& event);
   // A question to the provider, answered when its thread is free (pool_questions.cpp).
   void ask_provider(const std::string& pool, pool::Question question, Answer answer);
+  // Completes what a node says of itself by what its provider knows.
+  void complete(NodeOffer& offer);
   // What machines fetch from this head; null: it could not be read.
   std::shared_ptr<const pool::Program> program();
 
  private:
+  struct Failing {
+    SteadyTime since, said;
+    std::string error;
+  };
   struct Running {
     std::unique_ptr<pool::Pool> pool;
-    std::unique_ptr<net::Workers> worker;
-    bool busy = false;
-    SteadyTime next_look;
+    std::unique_ptr<net::Workers> lists, orders, releases;
+    bool listing = false, ordering = false, releasing = false;
+    bool busy() const { return listing || ordering || releasing; }
+    SteadyTime next_look, next_order;
     std::map<std::string, SteadyTime>
         asked;  // machines that the engine accepted since this head started
     std::set<std::string>
         tried;  // machines it was asked for: it may have created one without saying so
     std::set<std::string> given_back;  // the engine was asked, or is being asked, to end them
-    std::string last_error;
+    std::set<std::string> in_flight;   // they are being ordered
+    std::map<std::string, SteadyTime> attempted;  // when the last order of a machine was answered
+    std::set<std::string> absent;            // not in a list that was made after the last attempt
+    std::map<std::string, Failing> failing;  // cannot be ended
+    std::string list_error, order_error, release_error;
     SteadyTime next_offers;
     std::map<std::string, MachineSighting> last_listed;
   };
-  struct Round;
+  struct Orders;
+  struct Releases;
   struct Demand {
-    bool moving = false;  // a machine is coming or going, or may be gone
-    bool fresh = true;    // this head ordered every wanted machine, and none was tried before
+    std::vector<pool::Order> wanted;
+    bool needs_list = false;  // before more can be ordered
+    bool gives_back = false;  // a machine was released, and its engine does not know yet
+    bool moving = false;      // a machine is coming or going, or may be gone
   };
   Running* running(PoolId id, const Pool& settings);
   bool may_answer(const Node& node, PoolId pool, const std::string& machine) const;
   bool still_busy(PoolId pool, const std::string& machine) const;
   bool answers(PoolId pool, const std::string& machine) const;
-  Demand demand_of(PoolId id, const Pool& settings, const Running& running, Round& round);
+  Demand demand_of(PoolId id, const Pool& settings, const Running& running);
   void begin(PoolId id, const Pool& settings);
-  void issue_tokens(PoolId id, Duration life, const std::shared_ptr<Round>& round);
-  void run(PoolId id, std::shared_ptr<Round> round);
-  void finished(PoolId id, const Round& round);
-  void report_refusals(const std::string& pool, const Round& round);
+  void issue_tokens(PoolId id, const Pool& settings, const std::shared_ptr<Orders>& orders);
+  void create(PoolId id, const std::shared_ptr<Orders>& orders);
+  void created(PoolId id, const Orders& orders);
+  void list(PoolId id, Running& running);
+  void listed(PoolId id,
+              const Result<std::vector<MachineSighting>>& found,
+              WallTime began,
+              SteadyTime steady);
+  void release(PoolId id, Running& running, const std::vector<MachineSighting>& listed);
+  void released(PoolId id, const Releases& releases);
+  void forget_ended(Running& running);
+  std::string name_of(PoolId id) const;
+  static void note_error(const std::string& pool, std::string& last, const std::string& error);
+  void report_refusals(const std::string& pool, const Orders& orders);
   void refresh_offers(PoolId id, Running& running);
   std::vector<MachineSighting> confirmed(Running& running,
                                          const Pool& settings,
                                          std::vector<MachineSighting> listed);
   std::string join_secret(const Machine& machine);
   void look_again_soon();
-  static void ask(pool::Pool& engine, const std::vector<pool::Order>& orders, Round& round);
 
   net::Loop& loop_;
   const Clock& clock_;

@@ -120,6 +120,7 @@ std::map<std::string, std::string> boot_labels(const Order& order, const billow:
     set("zone", offer->zone);
     set("instance", offer->instance);
     set("market", offer->spot ? "spot" : "on-demand");
+    set("fabric", offer->fabric);
   }
   return labels;
 }

@@ -8,8 +8,8 @@
 namespace billow::pool {
 
 // A machine whose head has not known it for this long powers itself off, as does one that never
-// joined. Less than limits::pool_join_max, so that the machine is usually the first to act.
-inline constexpr Duration boot_alone_max = minutes(15);
+// joined. Less than limits::machine_join_max, so that the machine is usually the first to act.
+inline constexpr Duration boot_alone_max = minutes(12);
 
 struct BootOptions {
   // Shell words that print this node's rank (0, 1, …), for machines of several nodes. Empty: the

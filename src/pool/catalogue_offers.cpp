@@ -53,10 +53,13 @@ std::vector<MachineOffer> catalogue_offers(const CatalogueQuery& query) {
     offer.cpus = listed.instance->vcpus;
     offer.memory_mib = listed.instance->memory_gib * 1024;
     offer.priced_at = date_of(listed.price->date);
+    offer.bill_minimum = query.bill_minimum;
+    offer.bill_step = query.bill_step;
     const auto add = [&](const std::optional<NanoUsd>& hourly, bool spot) {
       if (!hourly)
         return;
       offer.spot = spot;
+      offer.price_h = *hourly;
       offer.price = {hourly->value / 3600};
       out.push_back(offer);
     };

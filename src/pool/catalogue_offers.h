@@ -13,7 +13,8 @@ namespace billow::pool {
 struct CatalogueQuery {
   std::string provider;              // "aws", as in data/offers.txt
   std::vector<std::string> regions;  // empty: all
-  bool spot = false;                 // also those that the provider may reclaim
+  Duration bill_minimum = seconds(60), bill_step = seconds(1);
+  bool spot = false;  // also those that the provider may reclaim
 };
 // One offer per instance, region and market, without a zone, cheapest first. GPUs have the names
 // that agents report.

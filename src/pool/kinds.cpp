@@ -55,6 +55,11 @@ const Kind* find_kind(std::string_view name) {
   return nullptr;
 }
 
+bool fetches_program(std::string_view kind) {
+  const Kind* found = find_kind(kind);
+  return found && found->fetches_program;
+}
+
 Duration token_life(std::string_view name) {
   const Kind* kind = find_kind(name);
   return kind ? kind->token_life : limits::join_token_life_default;

@@ -30,6 +30,7 @@ struct Kind {
   bool checks_options = false;  // `check` knows further options, which depend on their values
   // How long a machine's join token is valid: until it has started, at the latest.
   Duration token_life;
+  bool fetches_program = false;  // its machines fetch the program from the head
   // What the general checks cannot know: whether the options fit together.
   Status (*check)(const billow::Pool& settings);
   std::unique_ptr<Pool> (*make)(const billow::Pool& settings, const Options& options);
@@ -47,6 +48,7 @@ std::span<const Kind* const> kinds();
 const Kind* find_kind(std::string_view name);
 // How long the join tokens of machines of this kind are valid.
 Duration token_life(std::string_view kind);
+bool fetches_program(std::string_view kind);
 
 // Checks the kind and its options, and gives the pool the capabilities of its kind.
 Status complete_new_pool(billow::Pool& settings);

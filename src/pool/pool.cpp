@@ -1,6 +1,5 @@
 #include "pool/pool.h"
 
-#include "base/log.h"
 #include "base/text.h"
 
 namespace billow::pool {
@@ -19,18 +18,12 @@ Result<Account> Pool::account() {
   return fail(Code::unsupported, "pools of this kind have no account");
 }
 
-std::vector<std::string> Pool::reconcile(const std::vector<MachineSighting>& listed,
-                                         const std::set<std::string>& known) {
-  std::vector<std::string> strays;
-  for (const MachineSighting& machine : listed) {
-    if (known.contains(machine.name) || machine.ended)
-      continue;
-    const Status released = release(machine);
-    if (!released)
-      log_warn("stray machine {} ({}): {}", machine.name, machine.external,
-               released.error().message);
-    strays.push_back(machine.name);
-  }
+std::vector<MachineSighting> strays_in(const std::vector<MachineSighting>& listed,
+                                       const std::set<std::string>& known) {
+  std::vector<MachineSighting> strays;
+  for (const MachineSighting& machine : listed)
+    if (!machine.ended && !known.contains(machine.name))
+      strays.push_back(machine);
   return strays;
 }
 

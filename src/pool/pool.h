@@ -1,6 +1,6 @@
 // Machines from a provider. An implementation speaks to one provider and keeps no state but how to
-// do that. The core decides which machines should exist; `reconcile` and the head (head/pools) make
-// the provider agree. This survives crashes on either side, because every machine has a name that
+// do that. The core decides which machines should exist; the head (head/pools) makes the provider
+// agree. This survives crashes on either side, because every machine has a name that
 // was journaled before the provider was asked.
 #pragma once
 
@@ -70,10 +70,12 @@ class Pool {
   // What the provider rents at present, with prices. None: it has no list.
   virtual Result<std::vector<MachineOffer>> offers();
   virtual Result<Account> account();
-  // Releases the listed machines that were never ordered, and returns their names.
-  std::vector<std::string> reconcile(const std::vector<MachineSighting>& listed,
-                                     const std::set<std::string>& known);
 };
+
+// The listed machines that were never ordered, and still exist. `known` must be newer than the
+// list: a machine is known before it is ordered.
+std::vector<MachineSighting> strays_in(const std::vector<MachineSighting>& listed,
+                                       const std::set<std::string>& known);
 
 // Whether a machine of this name can belong to the pool: "fast-12" to pool "fast".
 bool named_after(const std::string& machine, const std::string& pool);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "process/capture.h"
 
@@ -23,6 +24,10 @@ std::string CommandResult::complaint() const {
         last = trim(line);  // the last line of our own programs may be a hint
   if (last.starts_with("billow: "))
     last.erase(0, 8);
+  // Our own programs say errors as JSON when they are asked for JSON.
+  if (last.starts_with("{"))
+    if (const auto json = parse_json(last); json && (*json)["error"].is_string())
+      last = std::string((*json)["error"].str_or(""));
   if (last.size() > 300)
     last = std::string(utf8_prefix(last, 300)) + "…";
   return last.empty() ? fmt::format("it exited with code {} and printed nothing", code) : last;

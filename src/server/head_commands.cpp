@@ -15,12 +15,14 @@
 #include "client/frame/console.h"
 #include "client/frame/local_heads.h"
 #include "client/frame/server_commands.h"
+#include "client/frame/values.h"
 #include "gpu/sim/spec.h"
 #include "head/local_agent.h"
 #include "head/options.h"
 #include "process/spawn.h"
 #include "server/kept_on_node.h"
 #include "server/run_head.h"
+#include "server/up_checks.h"
 #include "store/store_copy.h"
 
 namespace billow::client {
@@ -58,6 +60,9 @@ constexpr OptionSpec up_options[] = {
     {"webhook-host", 0, "HOST",
      "allow webhooks to this host although it is on this machine or a private network (repeatable)",
      true},
+    {"system", 0, nullptr,
+     "serve all users of this machine: they sign in by their account at /run/billow/head.sock "
+     "(needs root)"},
     {"no-agent", 0, nullptr, "run no jobs on this machine"},
     {"tls", 0, nullptr, "use https also on loopback addresses (other addresses always use it)"},
     {"tls-cert", 0, "FILE", "your own certificate with its chain (PEM; default: self-signed)",
@@ -77,6 +82,7 @@ constexpr OptionSpec up_options[] = {
      "directory for uploaded files (default: files/ in the data directory); a standby head needs "
      "the same one",
      false, Completes::directory},
+    {"project-logs", 0, "SIZE", "job logs to keep per project (default 10G); the newest stay"},
     {"backup-dir", 0, "DIR",
      "back up the store into this directory regularly; see `billow store restore`", false,
      Completes::directory},
@@ -169,18 +175,16 @@ head::HeadOptions head_options_of(const Parsed& parsed) {
 }
 
 Status set_directories(const Parsed& parsed, head::HeadOptions& options) {
+  for (const char* name : {"files-dir", "backup-dir"})
+    if (const std::string path = parsed.get(name); !path.empty() && path.front() != '/')
+      return fail(Code::invalid, fmt::format("--{} {} is not an absolute path", name, path),
+                  "start it with /");
   options.files_dir = parsed.get("files-dir");
-  if (!options.files_dir.empty() && options.files_dir.front() != '/')
-    return fail(Code::invalid,
-                fmt::format("--files-dir {} is not an absolute path", options.files_dir),
-                "start it with /");
+  if (parsed.has("project-logs"))
+    options.project_logs_bytes_max = BILLOW_TRY(bytes_with_unit(parsed.get("project-logs")));
   options.backup_dir = parsed.get("backup-dir");
   if (options.backup_dir.empty() && (parsed.has("backup-every") || parsed.has("backup-keep")))
     return fail(Code::invalid, "--backup-dir is missing", "add --backup-dir DIR");
-  if (!options.backup_dir.empty() && options.backup_dir.front() != '/')
-    return fail(Code::invalid,
-                fmt::format("--backup-dir {} is not an absolute path", options.backup_dir),
-                "start it with /");
   if (parsed.has("backup-every")) {
     const auto every = parse_duration(parsed.get("backup-every"));
     if (!every || *every < seconds(1))
@@ -229,53 +233,6 @@ bool within(const std::function<bool()>& condition, Duration patience) {
     ::usleep(5000);
   }
   return true;
-}
-
-// A second head of this user on this machine. Without --data it was hardly meant: one is running.
-// With it, it is somebody's wish; but two that give out the same GPUs must not come about
-// unnoticed. Returns the exit code where this is the end of it.
-std::optional<int> beside_another_head(const Parsed& parsed, const head::HeadOptions& options) {
-  if (head_lives_in(options.data_dir))
-    return std::nullopt;
-  for (const LocalHead& other : running_heads()) {
-    const std::string place = fmt::format(
-        "{}data in {}", other.address.empty() ? "" : other.address + ", ", other.data_dir);
-    if (!data_is_named(parsed.get("data"))) {
-      if (parsed.has("background")) {
-        print(fmt::format("billow is already running: {}\n", place));
-        return 0;
-      }
-      return report({Code::conflict,
-                     fmt::format("one of your heads already runs on this machine: {}", place),
-                     fmt::format("stop it with `{}`, or start a second one in its own directory: "
-                                 "billow up --data DIR",
-                                 down_command(other.data_dir))});
-    }
-    if (other.machine_gpus && options.local_agent && options.sim.empty())
-      say(
-          fmt::format("note: another of your heads runs on this machine ({}); both use its GPUs "
-                      "without knowing of each other's jobs",
-                      place));
-  }
-  return std::nullopt;
-}
-
-// Somebody else's head has the port that is tried first. They may be many people's GPUs.
-void tell_of_head_on_usual_port(const std::string& where) {
-  constexpr const char* usual = "http://127.0.0.1:7070";
-  if (where == usual)
-    return;
-  const auto endpoint = net::parse_endpoint(usual);
-  if (!endpoint)
-    return;
-  net::BlockingClient http({.endpoint = *endpoint, .connect_timeout = seconds(1)});
-  const auto answer = http.request({.target = "/healthz", .timeout = seconds(2)});
-  if (!answer || answer->status != 200 || trim(answer->body) != R"({"ok":true})")
-    return;
-  say(
-      fmt::format("note: another head answers at {}; both use this machine's GPUs. To use that one "
-                  "instead: `billow down`, then `billow login {}`",
-                  usual, usual));
 }
 
 // The head as a process that is nobody's child. Returns what it says when it is ready, or why it
@@ -379,8 +336,12 @@ int cmd_up(const Parsed& parsed) {
     options.sim =
         sim_spec_text(*spec);  // a file's name would mean another file in another directory
   }
+  if (const Status ok = set_system(parsed, options); !ok)
+    return report_usage(ok.error());
   if (const auto ended = beside_another_head(parsed, options))
     return *ended;
+  if (const Status free = check_gpus_are_free(options); !free)
+    return report(free.error());
   if (parsed.has("background"))
     return up_in_background(std::move(options), parsed);
   configure_log({.level = parsed.has("verbose") ? LogLevel::debug : LogLevel::info,

@@ -4,6 +4,7 @@
 
 #include "api/host.h"
 #include "head/head.h"
+#include "server/local_accounts.h"
 
 namespace billow::server {
 
@@ -49,7 +50,7 @@ class HeadHost final : public api::Host {
   std::unique_ptr<net::Subscription> read_log(NodeId node,
                                               wire::agent_v1::LogRead request,
                                               OnChunk fn) override {
-    return head_.agents().read_log(node, std::move(request), std::move(fn));
+    return head_.logs().read(node, std::move(request), std::move(fn));
   }
   std::unique_ptr<net::Subscription> watch_input(
       TaskId task, std::function<void(const wire::agent_v1::InputTaken&)> fn) override {
@@ -72,6 +73,17 @@ class HeadHost final : public api::Host {
   void check_fabric(const std::vector<NodeId>& nodes,
                     std::function<void(Result<Json>)> done) override {
     head_.fabric().start(nodes, std::move(done));
+  }
+
+  void local_account(unsigned uid, std::function<void(Result<std::string>)> done) override {
+    if (!head_.serves_machine())
+      return done(fail(Code::forbidden, "this head does not sign in the users of its machine",
+                       "log in with a token, or let root start it with `billow up --system`"));
+    const Status queued =
+        head_.workers().submit([uid] { return account_with_access(uid); },
+                               [done](Result<std::string> account) { done(std::move(account)); });
+    if (!queued)
+      done(pass(queued.error()));
   }
 
   // ---- providers of machines

@@ -49,6 +49,9 @@ constexpr OptionSpec join_options[] = {
     {"in-allocation", 0, nullptr,
      "this node belongs to an allocation (Slurm): its tasks end with the allocation, and a signal "
      "moves them elsewhere"},
+    {"jobs-as-agent", 0, nullptr,
+     "run every job as this agent's user instead of its owner's account, for containers without "
+     "accounts; not for root"},
     {"cache-max", 0, "SIZE", "size limit of the cache of models and data (default 100G)"},
     {"reclaim-notices", 0, "CLOUD",
      "the provider may reclaim this machine: watch the notices of aws, gcp or azure (auto: "
@@ -225,7 +228,7 @@ Result<Joined> join_head(const Parsed& parsed,
 }
 
 // Whether the head knows the credential that is kept here.
-enum class Known { yes, no, unanswered };
+enum class Known { yes, no, given_back, unanswered };
 
 Known ask_head(const Joined& joined, const std::string& dir) {
   const net::NodeCredential credential(dir + "/credential");
@@ -244,7 +247,9 @@ Known ask_head(const Joined& joined, const std::string& dir) {
                                       .body = "",
                                       .timeout = seconds(10)});
     if (answer)
-      return answer->status == 401 ? Known::no : Known::yes;
+      return answer->status == 401   ? Known::no
+             : answer->status == 410 ? Known::given_back
+                                     : Known::yes;
   }
   return Known::unanswered;
 }
@@ -265,6 +270,9 @@ int check_known(const std::string& dir) {
     case Known::no:
       return report({Code::unauthorized,
                      fmt::format("{} no longer knows {}", joined->head, joined->node), ""});
+    case Known::given_back:
+      return report({Code::unauthorized,
+                     fmt::format("{} has given {} back", joined->head, joined->node), ""});
     case Known::unanswered:
       return report({Code::unavailable, fmt::format("{} does not answer", joined->head), ""});
   }
@@ -343,6 +351,7 @@ Result<agent::NodeOptions> node_options(const Parsed& parsed,
   options.only_gpus = parsed.get("only-gpus");
   options.allow_mig_changes = parsed.has("allow-mig-changes");
   options.in_allocation = parsed.has("in-allocation");
+  options.jobs_as_agent = parsed.has("jobs-as-agent");
   BILLOW_TRY_VOID(read_kept_on_node(parsed, options));
   options.reclaim_notices = parsed.get("reclaim-notices");
   options.metadata_url = parsed.get("metadata-url");
@@ -351,6 +360,9 @@ Result<agent::NodeOptions> node_options(const Parsed& parsed,
 
 // Before the token is used: it works only once.
 Status check_options(const Parsed& parsed) {
+  if (parsed.has("jobs-as-agent") && ::geteuid() == 0)
+    return fail(Code::invalid, "--jobs-as-agent would run the jobs of all users as root",
+                "start the agent as an ordinary user");
   if (parsed.operands.size() > 1)
     return fail(Code::invalid, "join needs one head",
                 "for example: billow join https://head:7070 --token TOKEN");

@@ -222,14 +222,23 @@ int open_terminal(const Spec& spec, Child* child, Io* io) {
 
 int open_pipes(const Spec& spec, Child* child, Io* io) {
   int out[2], err[2], in[2];
-  if (pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0)
+  if (pipe2(out, O_CLOEXEC) != 0)
     return errno;
   fcntl(out[0], F_SETFL, O_NONBLOCK);
-  fcntl(err[0], F_SETFL, O_NONBLOCK);
   child->out = out[0];
-  child->err = err[0];
   io->out = out[1];
-  io->err = err[1];
+  if (spec.one_stream) {
+    // Only one pipe keeps the order in which the job wrote to both.
+    io->err = fcntl(out[1], F_DUPFD_CLOEXEC, 3);
+    if (io->err < 0)
+      return errno;
+  } else {
+    if (pipe2(err, O_CLOEXEC) != 0)
+      return errno;
+    fcntl(err[0], F_SETFL, O_NONBLOCK);
+    child->err = err[0];
+    io->err = err[1];
+  }
   if (!spec.stdin_open) {
     io->in = open("/dev/null", O_RDONLY | O_CLOEXEC);
     return io->in < 0 ? errno : 0;

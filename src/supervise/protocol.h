@@ -93,6 +93,7 @@ enum class SpecTag : std::uint16_t {
   bind = 29,  // string "ro\nSOURCE\nPLACE" or "rw\n…", repeated: a directory mounted in the job's
               // own namespace
   refused_calls = 30,  // u32: CallRules of process/call_filter_linux.h, as bits
+  one_stream = 31,     // no bytes: stdout and stderr are one pipe, in the order written
   meta = 28,           // bytes: the agent's own notes; the supervisor ignores them
 };
 

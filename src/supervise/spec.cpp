@@ -129,6 +129,9 @@ const char* read_entry(const Entry& e, Spec* s) {
       return number(e, &s->umask) && s->umask <= 0777 ? nullptr : "spec: bad umask";
     case SpecTag::pty:
       return read_terminal(e, s);
+    case SpecTag::one_stream:
+      s->one_stream = true;
+      return nullptr;
     case SpecTag::stdin_open:
       s->stdin_open = true;
       return nullptr;

@@ -34,6 +34,7 @@ struct Spec {
   bool pty;
   std::uint16_t rows, columns;
   bool stdin_open;
+  bool one_stream;  // stdout and stderr share a pipe
   std::uint64_t log_segment_bytes;
   std::uint32_t log_segments_max;
   std::int64_t time_limit_ns, paid_until_boot_ns, stop_grace_ns, leftover_grace_ns;

@@ -6,6 +6,7 @@
 #include "core/control/money.h"
 #include "core/ledger/meter.h"
 #include "core/wire/codec.h"
+#include "core/wire/node_labels.h"
 #include "view/cost.h"
 #include "view/json_parts.h"
 #include "view/names.h"
@@ -115,6 +116,8 @@ void add_identity(Json& document, const StoredJob& stored) {
   document.set("user", stored.user);
   if (!stored.unix_user.empty())
     document.set("unix_user", stored.unix_user);
+  if (job.agent)
+    document.set("agent_token", job.agent.value);
   document.set("project", stored.project);
   document.set("state", enum_name(job.state));
   document.set("final", is_final(job.state));
@@ -182,6 +185,23 @@ Json job_document(const StoredJob& stored, WallTime now, const Spent& spent, con
 
 }  // namespace
 
+// Why the job's memory limit is not enforced where it runs; empty: it is, or it has none.
+static std::string unlimited_memory(const control::State& state,
+                                    const Job& job,
+                                    const std::vector<Task>& tasks) {
+  if (job.spec->resources.mem_mib <= 0)
+    return {};
+  for (const Task& task : tasks) {
+    const auto node = state.nodes.find(task.node);
+    if (node != state.nodes.end() && node->second.offer.labels.contains(wire::memory_limits_label))
+      return fmt::format(
+          "not enforced: node {} cannot write control groups; run `billow doctor` "
+          "there",
+          node->second.offer.name);
+  }
+  return {};
+}
+
 Json live_job_document(const control::State& state,
                        const Job& job,
                        Moment at,
@@ -196,8 +216,13 @@ Json live_job_document(const control::State& state,
     for (const Task& task : tasks)
       if (std::string text = idle_text(state, task.id, readings(task.node)); !text.empty())
         reason = job.reason.empty() ? std::move(text) : fmt::format("{}; {}", job.reason, text);
-  const Json live = Json::object(
+  Json live = Json::object(
       {{"reason", std::move(reason)}, {"suspendable", suspendable_document(state, job)}});
+  const Environment& env = state.environment(job.spec->env_digest);
+  if (const auto from = env.find("BILLOW_CHECKPOINT"); from != env.end())
+    live.set("from_checkpoint", from->second);
+  if (const std::string note = unlimited_memory(state, job, tasks); !note.empty())
+    live.set("memory_note", note);
   return job_document(stored_job(state, job, tasks), at.now,
                       {cost_so_far(state, job, at.billed), charge_rate_now(state, job)}, live);
 }

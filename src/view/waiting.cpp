@@ -1,11 +1,15 @@
 #include "view/waiting.h"
 
 #include <fmt/format.h>
+
+#include <algorithm>
 #include <set>
 
 #include "base/text.h"
 #include "core/control/core.h"
 #include "core/control/fabric.h"
+#include "core/sched/words.h"
+#include "view/holders.h"
 #include "view/job_document.h"
 #include "view/json_parts.h"
 
@@ -64,6 +68,13 @@ void explain_queue(Answer& answer, const control::State& state, const Job& job, 
     answer.because("pool", note);
 }
 
+// Whether the reason is that others have the GPUs.
+bool waits_for_others(const Json& reason) {
+  const auto kind = reason["kind"].str_or("");
+  return kind == "no_room" || kind == "fragmentation" || kind == "topology" ||
+         kind == "waiting_behind" || kind == "preempting";
+}
+
 Json expectation_document(const Expectation& x) {
   if (x.runs == 0)
     return {};
@@ -86,6 +97,8 @@ bool waits(const Job& job) {
 }
 
 std::string waiting_reason(const control::State& state, const Job& job, WallTime now) {
+  if (std::string named = dependencies_text(state, job); !named.empty())
+    return named;
   if (!waits(job) || !job.reason.empty())
     return job.reason;
   if (state.nodes.empty())
@@ -135,12 +148,38 @@ std::string away_note(const control::State& state, const Job& job, WallTime bill
   return text.empty() ? text : text + "; charged only if it kept running";
 }
 
+std::string larger_slice(const control::State& state, const Job& job) {
+  const Resources& r = job.spec->resources;
+  if (r.gpus == 0 || r.share.milli == 0 || r.share.milli >= whole_gpu_milli || r.share.mem_mib == 0)
+    return {};
+  std::string type;
+  std::int64_t card_mib = 0;
+  for (const auto& [id, node] : state.nodes)
+    for (const NodeGpu& gpu : node.offer.gpus)
+      if ((r.gpu_types.empty() || std::ranges::find(r.gpu_types, gpu.type) != r.gpu_types.end()) &&
+          gpu.mem_mib > card_mib) {
+        card_mib = gpu.mem_mib;
+        type = gpu.type;
+      }
+  const std::int64_t milli = card_mib > 0 ? (r.share.mem_mib * 1000 + card_mib - 1) / card_mib : 0;
+  if (milli <= r.share.milli)
+    return {};
+  return fmt::format(
+      "{} GiB of memory is {:.3g} of a {}, so the job gets and is charged {:.3g} "
+      "GPU, not {:.3g}",
+      r.share.mem_mib / 1024, static_cast<double>(milli) / 1000, type,
+      static_cast<double>(milli) / 1000, r.share.milli / 1000.0);
+}
+
 Json explain_document(const control::State& state,
                       const Job& job,
                       const Moment& at,
                       bool for_array) {
   Answer answer;
-  if (reservation_ended(state, job)) {
+  if (std::string named = dependencies_text(state, job); !named.empty()) {
+    answer.because("held", sched::sentence("it " + named));
+    answer.earliest = time_or_null(job.not_before);
+  } else if (reservation_ended(state, job)) {
     if (!job.reason.empty())
       answer.because("held", job.reason);
     const sched::Explanation over = explain_ended_reservation(state, job, for_array);
@@ -160,8 +199,12 @@ Json explain_document(const control::State& state,
     answer.because("fabric", note);
   if (std::string note = control::fabric_unmeasured(state, job); !note.empty())
     answer.because("fabric", std::move(note));
+  const bool queued = waits(job);
+  const bool for_gpus = queued && std::ranges::any_of(answer.reasons.items(), waits_for_others);
   return Json::object({{"id", job.id.value},
                        {"state", enum_name(job.state)},
+                       {"ahead", queued ? Json(jobs_ahead(state, job)) : Json()},
+                       {"holders", for_gpus ? holders_document(state, job, at.now) : Json::array()},
                        {"reasons", std::move(answer.reasons)},
                        {"earliest_start", std::move(answer.earliest)},
                        {"would_start_now", std::move(answer.would_start_now)},

@@ -24,6 +24,10 @@ std::string away_note(const control::State& state, const Job& job, WallTime bill
 // head that has just started has not heard from its nodes yet.
 Duration away_for(const Node& node, WallTime billed);
 
+// For a job that asks for a small share with much memory: the share that it gets and pays for, by
+// its own card or the largest that it may use. Empty: it gets what it asked for.
+std::string larger_slice(const control::State& state, const Job& job);
+
 // All reasons, the expected start, and what would let the job start now. With `for_array` the job
 // is the first waiting element of an array, and the reasons cover all elements that wait for the
 // same.

@@ -302,7 +302,18 @@ class Words(unittest.TestCase):
 
 
 # Options of other programs that pages name without the program.
-FOREIGN = {"--nnodes", "--node", "--master", "--account", "--only", "--no-sandbox", "--python"}
+FOREIGN = {
+    "--query-gpu",
+    "--query-compute-apps",
+    "--prefix",
+    "--nnodes",
+    "--node",
+    "--master",
+    "--account",
+    "--only",
+    "--no-sandbox",
+    "--python",
+}
 
 
 def all_strings():

@@ -20,6 +20,78 @@ while :; do i=$((i+1)); echo $i > count.new; mv count.new count; sleep 0.1; done
 """
 
 
+SAVES = r"""
+# Handles USR1 only after a while, as a program that imports much does.
+import os, signal, subprocess, sys, time
+helper = subprocess.Popen(["sleep", "600"])
+time.sleep(float(sys.argv[1]))
+step = 0
+start = os.environ.get("BILLOW_CHECKPOINT")
+if start:
+    step = int(open(start + "/step").read())
+def save(*_):
+    with open(os.environ["BILLOW_CHECKPOINT_DIR"] + "/step.new", "w") as f:
+        f.write(str(step))
+    os.rename(f.name, os.environ["BILLOW_CHECKPOINT_DIR"] + "/step")
+signal.signal(signal.SIGUSR1, save)
+print("from", step, flush=True)
+until = step + int(sys.argv[2])
+while step < until:
+    step += 1
+    time.sleep(0.1)
+print("helper", "lives" if helper.poll() is None else "died", flush=True)
+helper.kill()
+"""
+
+
+class Signals(RigTest):
+    """The signal reaches those that handle it, and nobody else."""
+
+    options = {"sim": "1xH100"}
+
+    def arguments(self, signal_name, *command):
+        self.script = self.rig.script(SAVES)
+        return (
+            "--checkpoint-every",
+            "1s",
+            "--checkpoint-signal",
+            signal_name,
+            "--checkpoint-dir",
+            self.rig.file("kept"),
+            "--",
+            *command,
+        )
+
+    def test_a_wrapper_a_helper_and_a_slow_start_survive_the_signal(self):
+        for to in ("USR1", "USR1:group", "USR1:all"):
+            with self.subTest(to=to):
+                line = f"python3 {self.rig.script(SAVES)} 3 40; echo wrapper continues"
+                job = self.rig.submit(*self.arguments(to, "sh", "-c", line))
+                self.assertEqual(self.rig.cli("wait", job).code, 0, self.rig.ok("describe", job))
+                log = self.rig.ok("logs", job).text
+                self.assertEqual(log, "from 0\nhelper lives\nwrapper continues\n")
+                self.assertTrue(self.rig.job(job)["checkpoint"]["path"], "it wrote checkpoints")
+        wrong = self.rig.cli("submit", *self.arguments("USR1:everyone", "true"))
+        self.assertIn("main, group or all", wrong.errors)
+
+    def test_a_rerun_starts_from_the_newest_checkpoint(self):
+        job = self.rig.submit(
+            *self.arguments("USR1", "python3", self.rig.script(SAVES), "0", "6000")
+        )
+        poll(lambda: self.rig.job(job)["checkpoint"]["path"], "a checkpoint")
+        self.rig.ok("stop", "--wait", job)
+        kept = number(self.rig.job(job)["checkpoint"]["path"] + "/step")
+        self.assertGreater(kept, 0)
+        again = self.rig.json("rerun", job)
+        self.assertEqual(again["from_checkpoint"], self.rig.job(job)["checkpoint"]["path"])
+        poll(lambda: f"from {kept}\n" in self.rig.cli("logs", again["id"]).text, "its start")
+        self.assertIn(again["from_checkpoint"], self.rig.ok("describe", again["id"]).text)
+        self.rig.ok("stop", "--force", "--wait", again["id"])
+        fresh = self.rig.json("rerun", "--from-scratch", job)["id"]
+        poll(lambda: "from 0\n" in self.rig.cli("logs", fresh).text, "a start from nothing")
+        self.rig.ok("stop", "--force", "--wait", fresh)
+
+
 class Checkpoints(RigTest):
     """Files that outlive the node, and a restart that goes on from the newest."""
 

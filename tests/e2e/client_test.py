@@ -18,6 +18,7 @@ class ClientOnly(RigTest):
             "PATH": os.environ["PATH"],
             "HOME": self.home,
             "XDG_CONFIG_HOME": os.path.join(self.home, "config"),
+            "BILLOW_SYSTEM_SOCKET": os.path.join(self.home, "none"),
         }
         return subprocess.run(
             [CLIENT, *map(str, args)],

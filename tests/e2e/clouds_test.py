@@ -8,7 +8,8 @@ import time
 import unittest
 
 from aws_server import ACCOUNT, KEY, SECRET, AwsServer
-from rig import BIN, MARK, Rig, poll
+from booted import Machines
+from rig import Rig, poll
 
 
 class CloudRig(Rig):
@@ -17,15 +18,7 @@ class CloudRig(Rig):
     def __init__(self, boots=True, regions=None, **options):
         super().__init__(sim="1xL4", args=("--no-agent", "--tls"), up=False)
         self.aws = AwsServer(
-            boots=boots,
-            root=os.path.join(self.root, "instances"),
-            environment={
-                MARK: self.data,
-                "PATH": os.path.abspath(BIN) + ":" + os.environ["PATH"],
-                "BILLOW_BOOT_TICK": "1",
-                "BILLOW_DATA": "",
-                "BILLOW_SIM": "",
-            },
+            boots=boots, machines=Machines(os.path.join(self.root, "instances"), self.data)
         )
         self.aws.zones = regions or self.aws.zones
         self.environment.update(
@@ -138,7 +131,7 @@ class Clouds(unittest.TestCase):
         poll(lambda: rig.job(job)["state"] == "running", "running", 120)
         rig.kill(rig.head_pid())
         one = rig.aws.alive()[0]
-        # Fifteen ticks of a second instead of a minute.
+        # Twelve ticks of a second instead of a minute.
         poll(lambda: os.path.exists(one["home"] + "/off"), "power off", 60)
         rig.aws.powered_off()
         self.assertEqual(rig.aws.alive(), [])
@@ -150,6 +143,58 @@ class Clouds(unittest.TestCase):
         poll(lambda: rig.job(job)["state"] == "running", "running", 120)
         self.assertIn("every machine", rig.ok("cloud", "sweep").text)
         rig.ok("stop", job)
+
+
+class Adding(unittest.TestCase):
+    """What a new user meets before anything is rented."""
+
+    def setUp(self):
+        self.rig = CloudRig(boots=False)
+
+    def tearDown(self):
+        self.rig.close()
+
+    def test_an_unknown_provider_is_named_before_a_key_is_asked_for(self):
+        rig = self.rig
+        done = rig.cli("cloud", "add", "nosuch", stdin=b"")
+        self.assertNotEqual(done.code, 0)
+        self.assertIn('no provider is named "nosuch"', done.errors)
+        self.assertNotIn("API key", done.errors)
+        self.assertEqual(rig.json("pool", "list")["pools"], [])
+        self.assertIn("is it lambda?", rig.cli("cloud", "add", "lamda", stdin=b"").errors)
+
+    def test_a_cloud_without_credentials_is_not_kept(self):
+        rig = self.rig
+        rig.aws.keys = {}
+        done = rig.cli(
+            "cloud",
+            "add",
+            "aws",
+            "--region",
+            "us-east-1",
+            "--option",
+            f"endpoint={rig.aws.url}",
+            timeout=120,
+        )
+        self.assertNotEqual(done.code, 0)
+        self.assertIn("cloud aws was not added", done.errors)
+        poll(lambda: not rig.json("pool", "list")["pools"], "nothing kept", 30)
+
+    def test_every_cloud_has_a_policy_and_a_way_to_run_the_head(self):
+        rig = self.rig
+        self.assertIn("ec2:RunInstances", rig.ok("cloud", "policy", "aws").text)
+        self.assertIn("compute.instances.create", rig.ok("cloud", "policy", "gcp").text)
+        self.assertIn("virtualMachines/write", rig.ok("cloud", "policy", "azure").text)
+        self.assertEqual(rig.cli("cloud", "policy", "lambda").code, 2)
+        for cloud in ("aws", "gcp", "azure"):
+            self.assertIn("billow up --listen", rig.ok("cloud", "head", cloud).text)
+
+    def test_the_provider_files_are_listed_and_right(self):
+        listed = self.rig.json("cloud", "providers")["providers"]
+        self.assertIn("lambda", [p["name"] for p in listed])
+        self.assertEqual([p["error"] for p in listed if p["error"]], [])
+        verda = next(p for p in listed if p["name"] == "verda")
+        self.assertEqual(verda["bill_step_s"], 600)
 
 
 class Failover(unittest.TestCase):

@@ -309,6 +309,19 @@ class Ssh(Helpers, RigTest):
             check=False,
         )
 
+    def test_one_entry_of_ssh_config_reaches_every_job(self):
+        path = self.rig.file("ssh-config-all")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(self.rig.ok("ssh-config", "--all").text)
+        self.assertIn("Host billow-*\n", open(path, encoding="utf-8").read())
+        one = self.rig.submit("--gpus", 1, "--", "sleep", 600)
+        two = self.rig.submit("--gpus", 1, "--name", "named", "--", "sleep", 600)
+        for job, host in ((one, f"billow-{one}"), (two, "billow-named")):
+            self.rig.wait_for(job, "running")
+            done = self.tool("ssh", "-F", path, host, "echo $BILLOW_JOB_ID")
+            self.assertEqual(done.stdout.decode().strip(), str(job), done)
+        self.rig.ok("stop", "--force", "--wait", one, two)
+
     def test_the_real_ssh_and_scp_reach_a_job(self):
         places = lambda: {
             d for top in self.own_places() for d in os.listdir(top) if d.startswith("ssh-")
@@ -316,6 +329,10 @@ class Ssh(Helpers, RigTest):
         before = places()
         job = self.rig.submit("--gpus", 1, "--", "sleep", 600)
         self.rig.wait_for(job, "running")
+        poll(
+            lambda: any("sleep 600" in line for line in self.rig.processes().values()),
+            "the job's process",
+        )
         config = self.config(job)
         done = self.tool(
             "ssh",

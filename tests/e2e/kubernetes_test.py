@@ -1,14 +1,17 @@
-"""The Kubernetes pool against a double of a cluster (tests/support/kube_double.py)."""
+"""The Kubernetes pool: the same cases against a double of a cluster (tests/support/kube_double.py)
+and, where its programs are installed, against a real one (tests/support/kube_real.py)."""
 import json
 import os
+import shutil
 import subprocess
-import sys
+import tempfile
+import time
 import unittest
 
+import kube_real
 from kube_double import KubeDouble
 from rig import BILLOW, Rig, poll
 
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
 COUNTER = r"""
 i=0
 [ -n "$BILLOW_CHECKPOINT" ] && i=$(cat "$BILLOW_CHECKPOINT/count")
@@ -22,18 +25,24 @@ while :; do i=$((i+1)); sleep 0.1; done
 class KubeRig(Rig):
     """A head without a node of its own, and a cluster for it."""
 
+    image, plain_image, program = "billow", "plain", BILLOW
+
     def __init__(self):
         super().__init__(sim="2xL4", args=("--no-agent", "--tls"), up=False)
-        self.cluster = KubeDouble(os.path.join(self.root, "cluster"), self.data)
+        self.cluster = self.make_cluster()
         self.up()
 
-    def add_pool(self, name="k", *options, image="billow", gpu="2xL4"):
+    def make_cluster(self):
+        return KubeDouble(os.path.join(self.root, "cluster"), self.data)
+
+    def add_pool(self, name="k", *options, image=None, gpu="2xL4", idle="2s", program=""):
         gpus = ("--gpu", gpu, "--sim", gpu) if gpu else ()
+        given = () if program is None else ("--option", f"program={program or self.program}")
         return self.cli(
             *("pool", "add", "kubernetes", name, *gpus),
             *("--option", f"kubeconfig={self.cluster.kubeconfig}"),
-            *("--option", f"program={BILLOW}", "--option", f"image={image}"),
-            *("--option", "grace=20s", "--max", 4, "--idle", "2s", *options),
+            *(*given, "--option", f"image={image or self.image}"),
+            *("--option", "grace=20s", "--max", 4, "--idle", idle, *options),
         )
 
     def machines(self):
@@ -50,13 +59,45 @@ class KubeRig(Rig):
         poll(lambda: not self.cluster.secret_names(), "no secret left", 30)
 
     def close(self):
-        self.cluster.close()
+        self.end_cluster()
         super().close()
 
+    def end_cluster(self):
+        self.cluster.close()
 
-class OnDouble(unittest.TestCase):
+
+class RealRig(KubeRig):
+    """The head is in the network of the cluster, which outlives the rig."""
+
+    image, plain_image, program = kube_real.IMAGE, kube_real.PLAIN_IMAGE, "/opt/billow/bin/billow"
+
+    def __init__(self, cluster):
+        self.shared_cluster = cluster
+        super().__init__()
+
+    def make_cluster(self):
+        return self.shared_cluster
+
+    def command(self, *args):
+        # Pods do not see the files of this machine.
+        if args[0] in ("run", "submit") and "--no-sync" not in args:
+            args = (args[0], "--sync", *args[1:])
+        return [*self.shared_cluster.spaces.network(), *super().command(*args)]
+
+    def up(self, *more, listen=kube_real.BRIDGE + ":0"):
+        return super().up(*more, listen=listen)
+
+    def end_cluster(self):
+        self.cluster.restore()
+
+
+class Cases:
+    """What holds on every cluster."""
+
+    slow = 1  # how much longer things may take
+
     def setUp(self):
-        self.rig = KubeRig()
+        self.rig = self.make_rig()
         self.cluster = self.rig.cluster
 
     def tearDown(self):
@@ -80,13 +121,15 @@ class OnDouble(unittest.TestCase):
         machine = next(iter(self.rig.machines().values()))
         self.assertEqual(machine["gpus"], 1, "as many GPUs as the job needs")
         poll(
-            lambda: "running on gpu-" in next(iter(self.rig.machines().values()))["note"],
+            lambda: "running on " in next(iter(self.rig.machines().values()))["note"],
             "where the pod runs",
             20,
         )
         node = self.rig.json("nodes")["nodes"][0]
         self.assertEqual(node["labels"]["pool"], "k")
-        self.assertIn(node["labels"]["kubernetes-node"], self.cluster.nodes)
+        self.assertIn(node["labels"]["kubernetes-node"], self.cluster.node_names())
+        self.assertEqual(node["labels"]["zone"], "zone-a", "from the labels of the cluster's node")
+        self.assertEqual(node["labels"]["region"], "north")
         pod = self.cluster.pod(self.only_pod())
         self.assertNotIn("bwj_", json.dumps(pod), "the token is in the secret only")
         self.rig.empty()
@@ -126,16 +169,32 @@ class OnDouble(unittest.TestCase):
         self.rig.empty()
 
     def test_half_a_gang_is_given_back_with_the_reason(self):
-        self.cluster.nodes = {"gpu-1": 2, "gpu-2": 1}
+        self.cluster.set_nodes({"gpu-1": 2, "gpu-2": 1})
         self.add_pool("k", "--patience", "4s")
         job = self.rig.submit("--nodes", 2, "--gpus", 2, "--", "true")
         poll(lambda: len(self.cluster.pod_names()) == 2, "both pods", 30)
         poll(lambda: not self.cluster.pod_names(), "both given back", 60)
         poll(lambda: "not all of its 2 pods" in self.rig.ok("explain", job).text, "the reason", 30)
 
+    def test_a_pod_whose_image_lacks_billow_fetches_it_from_the_head(self):
+        done = self.rig.add_pool("k", gpu="1xL4", program=None, image=self.rig.plain_image)
+        self.assertEqual(done.code, 0, done)
+        done = self.rig.ok("run", "--gpus", 1, "--", "sh", "-c", "echo fetched", timeout=120)
+        self.assertEqual(done.out, b"fetched\n")
+        self.rig.empty()
+
+    def test_a_missing_right_is_told_when_the_pool_is_added(self):
+        self.cluster.deny("create", "secrets")
+        done = self.rig.add_pool("k")
+        self.assertEqual(done.code, 1, done)
+        self.assertIn("may not create secrets in namespace team", done.errors)
+        self.assertEqual(self.rig.json("pool", "list")["pools"], [], "and can be added again")
+        self.cluster.allow("create", "secrets")
+        self.add_pool("k")
+
     # ---- why nothing starts
     def test_explain_has_the_schedulers_words(self):
-        self.cluster.nodes = {"small": 0}
+        self.cluster.set_nodes({"small": 0})
         self.add_pool()
         job = self.rig.submit("--gpus", 2, "--", "true")
         poll(
@@ -143,7 +202,7 @@ class OnDouble(unittest.TestCase):
             "the scheduler's words",
             30,
         )
-        self.cluster.nodes = {"large": 4}
+        self.cluster.set_nodes({"large": 4})
         self.assertEqual(self.rig.cli("wait", job, timeout=60).code, 0)
 
     def test_an_image_that_cannot_be_pulled_is_given_up(self):
@@ -153,7 +212,7 @@ class OnDouble(unittest.TestCase):
         self.rig.empty()
 
     def test_a_quota_and_a_missing_right_are_told(self):
-        self.cluster.quota = 1
+        self.cluster.set_quota(1)
         self.add_pool()
         job = self.rig.submit("--gpus", 2, "--", "true")
         poll(lambda: "exceeded quota" in self.rig.ok("explain", job).text, "the quota", 30)
@@ -171,9 +230,8 @@ class OnDouble(unittest.TestCase):
 
     # ---- pods that are taken away
     def test_an_evicted_pod_saves_its_job_first(self):
-        self.add_pool("k", gpu="1xL4")
-        shared = self.rig.file("shared")
-        os.makedirs(shared)
+        shared, options = self.shared()
+        self.add_pool("k", *options, gpu="1xL4")
 
         def starts():
             try:
@@ -204,8 +262,9 @@ class OnDouble(unittest.TestCase):
         self.rig.empty()
 
     def test_a_job_that_may_run_again_does_after_a_kill(self):
-        self.add_pool("k", gpu="1xL4")
-        marks = self.rig.file("marks")
+        shared, options = self.shared()
+        self.add_pool("k", *options, gpu="1xL4")
+        marks = shared + "/marks"
         job = self.rig.submit(
             *("--gpus", 1, "--rerun-if-lost", "--no-sync", "--"),
             *("sh", "-c", f"echo x >> {marks}; [ $(wc -l < {marks}) = 2 ] || sleep 1000"),
@@ -217,7 +276,7 @@ class OnDouble(unittest.TestCase):
         self.rig.empty()
 
     def test_a_pod_nobody_ordered_is_ended(self):
-        self.add_pool()
+        self.add_pool("k", idle="1m")
         self.assertEqual(self.rig.ok("run", "--gpus", 1, "--", "true", timeout=60).code, 0)
         labels = self.cluster.pod(self.only_pod())["metadata"]["labels"]
         self.cluster.stray("stray", {**labels, "billow/machine": "k-4711"})
@@ -238,9 +297,61 @@ class OnDouble(unittest.TestCase):
         self.assertEqual(self.rig.cli("wait", late, timeout=90).code, 0)
         self.rig.empty()
 
+    def test_a_deleted_namespace_ends_its_jobs_and_comes_back(self):
+        self.add_pool("k", gpu="1xL4")
+        job = self.rig.submit("--gpus", 1, "--", "sleep", "1000")
+        self.running(job)
+        self.cluster.delete_namespace()
+        poll(lambda: self.rig.job(job)["state"] == "queued", "the job back in the queue", 60)
+        self.cluster.create_namespace()
+        self.rig.ok("cloud", "check", "k")  # otherwise the pool waits for five minutes
+        self.rig.ok("run", "--gpus", 1, "--", "true", timeout=90)
+        self.rig.ok("stop", job)
+
+    def test_a_head_that_dies_orders_nothing_twice(self):
+        self.add_pool("k", gpu="1xL4")
+        job = self.rig.submit("--gpus", 1, "--", "echo", "ran")
+        poll(lambda: self.rig.machines(), "the machine written down", 30)
+        address = self.rig.json("status")["addresses"][0].split("//")[1]
+        self.rig.kill(self.rig.head_pid())
+        self.rig.up(listen=address)
+        self.assertEqual(self.rig.cli("wait", job, timeout=90).code, 0)
+        self.rig.empty()
+        self.assertLessEqual(self.cluster.pods_created(), 1, "one order")
+
+    def test_the_context_of_the_first_use_is_kept(self):
+        self.add_pool("k", gpu="1xL4")
+        job = self.rig.submit("--gpus", 1, "--", "sh", "-c", "sleep 6; echo done")
+        self.running(job)
+        self.cluster.write_kubeconfig(namespace="default")  # `kubectl config set-context`
+        self.assertEqual(self.rig.cli("wait", job, timeout=60).code, 0)
+        self.rig.empty()
+
+    def test_options_that_are_wrong_are_refused(self):
+        for option, word in (
+            ("volumes=x", "volumes"),
+            ("namespace=Team", "namespace"),
+            ("user=0", "user"),
+            ("colour=red", "colour"),
+        ):
+            done = self.rig.add_pool("x", "--option", option)
+            self.assertNotEqual(done.code, 0, option)
+            self.assertIn(word, done.errors)
+
+
+class OnDouble(Cases, unittest.TestCase):
+    def make_rig(self):
+        return KubeRig()
+
+    def shared(self):
+        """A folder that pods see as well, and the options for it."""
+        os.makedirs(self.rig.file("shared"))
+        os.chmod(self.rig.file("shared"), 0o777)  # pods are not root
+        return self.rig.file("shared"), ()
+
     def test_overload_and_lost_answers_make_nothing_twice(self):
         self.add_pool("k", gpu="1xL4")
-        marks = self.rig.file("marks")
+        marks = self.shared()[0] + "/marks"
         for number in range(4):
             self.cluster.refusals = [429, 503, 500][:number]
             self.cluster.lost_answers = 2
@@ -251,6 +362,34 @@ class OnDouble(unittest.TestCase):
             self.rig.empty()
         with open(marks, encoding="ascii") as f:
             self.assertEqual(f.read().split(), ["0", "1", "2", "3"], "each job once")
+
+    def test_a_watch_that_is_cut_goes_on(self):
+        self.add_pool("k", gpu="1xL4")
+        listed = self.cluster.lists()
+        for number in range(4):
+            self.cluster.cut_watches(forget=number == 3)
+            job = self.rig.submit("--gpus", 1, "--", "sleep", "1")
+            self.assertEqual(self.rig.cli("wait", job, timeout=60).code, 0)
+            if number == 2:
+                self.assertLessEqual(self.cluster.lists() - listed, 1, "where it was, not anew")
+        self.rig.empty()
+        self.assertGreater(self.cluster.lists(), listed, "a position that is too old: listed anew")
+
+    def test_without_the_right_to_watch_the_pods_are_listed(self):
+        self.add_pool("k", gpu="1xL4")
+        self.cluster.deny("watch", "pods")
+        self.cluster.cut_watches()
+        self.rig.ok("run", "--gpus", 1, "--", "true", timeout=60)
+        self.rig.empty()
+
+    def test_a_pool_asks_seldom(self):
+        self.add_pool("k", gpu="1xL4", idle="1m")
+        self.rig.ok("run", "--gpus", 1, "--", "true", timeout=60)
+        before = len(self.cluster.requests)
+        job = self.rig.submit("--gpus", 1, "--", "sleep", "5")
+        self.assertEqual(self.rig.cli("wait", job, timeout=60).code, 0)
+        asked = self.cluster.requests[before:]
+        self.assertLessEqual(len(asked), 2, f"the watch tells: {asked}")
 
     def test_a_token_that_is_replaced_is_read_anew(self):
         self.add_pool("k", gpu="1xL4")
@@ -294,27 +433,6 @@ class OnDouble(unittest.TestCase):
         self.add_pool("p", gpu="1xL4")
         self.rig.ok("run", "--gpus", 1, "--", "true", timeout=60)
 
-    def test_a_deleted_namespace_ends_its_jobs_and_comes_back(self):
-        self.add_pool("k", gpu="1xL4")
-        job = self.rig.submit("--gpus", 1, "--", "sleep", "1000")
-        self.running(job)
-        self.cluster.delete_namespace()
-        poll(lambda: self.rig.job(job)["state"] == "lost", "the job lost", 60)
-        self.cluster.create_namespace()
-        self.rig.ok("run", "--gpus", 1, "--", "true", timeout=400)
-
-    def test_a_head_that_dies_orders_nothing_twice(self):
-        self.add_pool("k", gpu="1xL4")
-        job = self.rig.submit("--gpus", 1, "--", "echo", "ran")
-        poll(lambda: self.rig.machines(), "the machine written down", 30)
-        address = self.rig.json("status")["addresses"][0].split("//")[1]
-        self.rig.kill(self.rig.head_pid())
-        self.rig.up(listen=address)
-        self.assertEqual(self.rig.cli("wait", job, timeout=90).code, 0)
-        created = [r for r in self.cluster.requests if r[0] == "POST" and r[1].endswith("/pods")]
-        self.rig.empty()
-        self.assertLessEqual(len(created), 2, "one order, at most repeated")
-
     def test_a_pod_without_its_secret_is_replaced(self):
         self.add_pool("k", gpu="1xL4")
         self.cluster.denied.add(("create", "secrets"))
@@ -331,62 +449,92 @@ class OnDouble(unittest.TestCase):
             self.assertEqual(self.rig.cli("wait", job, timeout=90).code, 0)
         self.rig.empty()
 
-    def test_the_context_of_the_first_use_is_kept(self):
+
+@unittest.skipIf(kube_real.missing(), kube_real.missing())
+class OnReal(Cases, unittest.TestCase):
+    """API server, scheduler, controllers, kubelet and containerd are the real ones."""
+
+    @classmethod
+    def setUpClass(cls):
+        root = tempfile.mkdtemp(prefix="billow-k8s-")
+        cls.addClassCleanup(shutil.rmtree, root, ignore_errors=True)
+        cls.real = kube_real.KubeReal(os.path.join(root, "cluster"))
+        cls.addClassCleanup(cls.real.close)
+
+    def make_rig(self):
+        return RealRig(self.real)
+
+    def shared(self):
+        folder = self.rig.file("shared")
+        os.makedirs(folder)
+        os.chmod(folder, 0o777)
+        self.cluster.set_profile("privileged")  # "restricted" has no volumes of the node
+        return folder, ("--option", f"volumes=host/{folder}:{folder}")
+
+    def test_the_first_output_comes_as_fast_as_kubectls(self):
         self.add_pool("k", gpu="1xL4")
-        job = self.rig.submit("--gpus", 1, "--", "sh", "-c", "sleep 6; echo done")
-        self.running(job)
-        self.cluster.write_kubeconfig(namespace="default")  # `kubectl config set-context`
-        self.assertEqual(self.rig.cli("wait", job, timeout=60).code, 0)
+
+        def first_output(words):
+            began = time.monotonic()
+            process = subprocess.Popen(
+                words, stdout=subprocess.PIPE, env=self.rig.environment, cwd=self.rig.files
+            )
+            line = process.stdout.readline()
+            took = time.monotonic() - began
+            process.stdout.read()
+            process.wait()
+            process.stdout.close()
+            self.assertEqual(line, b"out\n")
+            return took
+
+        network = self.real.spaces.network()
+        config = ("--kubeconfig", self.real.file("admin.conf"), "-n", "default")
+        other = first_output(
+            [
+                *(*network, kube_real.find_program("kubectl"), *config, "run", "other", "--rm"),
+                *("-i", "--quiet", "--restart=Never", "--image", kube_real.IMAGE, "--"),
+                *("sh", "-c", "sleep 0.5; echo out"),
+            ]
+        )
+        ours = first_output(self.rig.command("run", "--gpus", 1, "--", "echo", "out"))
+        print(f"first output: billow run {ours:.2f} s, kubectl run {other:.2f} s", flush=True)
+        self.assertLess(ours, max(5, 2 * other))
         self.rig.empty()
 
-    def test_options_that_are_wrong_are_refused(self):
-        for option, word in (
-            ("volumes=x", "volumes"),
-            ("namespace=Team", "namespace"),
-            ("user=0", "user"),
-            ("colour=red", "colour"),
-        ):
-            done = self.rig.add_pool("x", "--option", option)
-            self.assertNotEqual(done.code, 0, option)
-            self.assertIn(word, done.errors)
-
-
-class Install(unittest.TestCase):
-    """What `billow install kubernetes` prints, and what is made of it."""
-
-    def printed(self, *options):
-        done = subprocess.run(
-            [BILLOW, "install", "kubernetes", *options], capture_output=True, text=True, check=False
+    def test_the_shipped_role_is_enough(self):
+        role = self.rig.ok("install", "kubernetes", "--pool-only", "--namespace", "team").text
+        self.cluster.use_role(role)
+        done = self.rig.add_pool("k", "--option", "gpu-product=NVIDIA-L4", gpu="1xL4")
+        self.assertEqual(done.code, 0, done)
+        self.assertEqual(
+            self.rig.ok("run", "--gpus", 1, "--", "id", "-u", timeout=90).out, b"1000\n"
         )
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return done.stdout
+        self.rig.empty()
+        self.assertNotIn("forbidden", self.rig.head_log())
 
-    def test_the_helm_chart_has_the_same_documents(self):
-        sys.path.insert(0, os.path.join(ROOT, "packaging/helm"))
-        import generate
+    def test_logs_files_ports_and_exit_codes_come_out_of_a_pod(self):
+        self.add_pool("k", gpu="1xL4")
+        with open(os.path.join(self.rig.files, "input"), "w", encoding="ascii") as f:
+            f.write("from the laptop")
+        serve = "cat input > output; echo said; echo warned >&2; nc -l -p 8123 -e cat; exit 7"
+        job = self.rig.submit("--gpus", 1, "--", "sh", "-c", serve)
+        self.running(job)
+        poll(lambda: "said" in self.rig.ok("logs", job).text, "the output", 30)
+        self.rig.ok("cp", f"{job}:output", self.rig.file("output"))
+        with open(self.rig.file("output"), encoding="ascii") as f:
+            self.assertEqual(f.read(), "from the laptop")
+        forward = self.rig.start("port-forward", job, "18123:8123")
+        talk = [*self.real.spaces.network(), "busybox", "nc", "-w", "5", "127.0.0.1", "18123"]
 
-        folder = os.path.join(ROOT, "packaging/helm/billow/templates")
-        wanted = generate.templates(BILLOW)
-        self.assertEqual(sorted(os.listdir(folder)), sorted(wanted))
-        for name, text in wanted.items():
-            with open(os.path.join(folder, name), encoding="utf-8") as f:
-                self.assertEqual(f.read(), text, f"{name}: run packaging/helm/generate.py")
+        def echo():
+            done = subprocess.run(talk, input=b"ping\n", capture_output=True, check=False)
+            return done.stdout == b"ping\n"
 
-    def test_the_documentation_has_the_rights_of_the_role(self):
-        with open(os.path.join(ROOT, "docs/kubernetes.md"), encoding="utf-8") as f:
-            self.assertIn(self.printed("--rights"), f.read())
-
-    def test_a_role_for_a_pool_alone_has_no_head(self):
-        text = self.printed("--pool-only", "--namespace", "team")
-        self.assertIn("kind: Role\n", text)
-        self.assertNotIn("StatefulSet", text)
-
-    def test_an_image_is_required_for_a_head(self):
-        done = subprocess.run(
-            [BILLOW, "install", "kubernetes"], capture_output=True, text=True, check=False
-        )
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("--image", done.stderr)
+        poll(echo, "an answer through the forwarded port", 30)
+        self.assertEqual(self.rig.cli("wait", job, timeout=60).code, 7)
+        forward.kill()
+        self.assertIn("warned", self.rig.ok("logs", job).text)
+        self.rig.empty()
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ class Models(EndpointTest):
             f.write(SERVER)
         self.keys = {}
         for name in ("llama", "qwen"):
-            self.deploy(name, "--access", "key", "--env", f"BILLOW_ENDPOINT={name}")
+            self.deploy(name, "--access", "key", "--env-var", f"BILLOW_ENDPOINT={name}")
             self.keys[name] = self.rig.ok("endpoint-key", name, "--name", "ci").text.strip()
         for name in self.keys:
             poll(lambda: self.models(name) == [name], "the key to be known")
@@ -89,6 +89,21 @@ class Models(EndpointTest):
         self.assertEqual(self.ask("wrong", "/v1/chat/completions", {"model": "qwen"})[0], 401)
         self.assertEqual(self.ask(self.keys["qwen"], "/v1/models/llama", method="GET")[0], 404)
         self.assertEqual(self.ask(self.keys["qwen"], "/v1/models/qwen", method="GET")[0], 200)
+
+    def test_a_key_does_not_reach_a_model_that_asks_for_none(self):
+        self.deploy("open", "--access", "open", "--env-var", "BILLOW_ENDPOINT=open")
+        poll(lambda: "open" in (self.models("llama") or []), "the open one among the models")
+        status, answer = self.ask(self.keys["llama"], "/v1/chat/completions", {"model": "open"})
+        self.assertEqual((status, answer["served_by"]), (200, "open"))
+        self.assertIsNone(answer["auth"])
+        status, _, body = self.call(
+            "open",
+            "/v1/chat/completions",
+            "POST",
+            json.dumps({"model": "x"}),
+            {"Authorization": f"Bearer {self.keys['llama']}"},
+        )
+        self.assertIsNone(json.loads(body)["auth"], "not by its own path either")
 
     def test_bad_requests(self):
         key = self.keys["llama"]
@@ -135,7 +150,7 @@ class Models(EndpointTest):
         )
 
     def test_a_sleeping_model_wakes(self):
-        self.deploy("nap", "--idle", "1s", "--access", "key", "--env", "BILLOW_ENDPOINT=nap")
+        self.deploy("nap", "--idle", "1s", "--access", "key", "--env-var", "BILLOW_ENDPOINT=nap")
         key = self.keys["nap"] = self.rig.ok("endpoint-key", "nap", "--name", "ci").text.strip()
         poll(lambda: self.models("nap") == ["nap"], "the key to be known")
         poll(lambda: self.figure("nap", "ready") == 0, "sleep", 60)

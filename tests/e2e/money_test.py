@@ -466,8 +466,9 @@ class Alone(RigTest):
         spent = self.rig.ok("describe", job, "--json").json["cost_nano_usd"] / 1e9
         self.rig.ok("budget", "set", f"{spent + 65:.2f}", "--project", "default", "--total")
         self.rig.ok("logs", job)  # an answer of the agent: it has heard what was sent before
-        self.rig.kill(self.rig.head_pid())
         running = lambda: any("sleep 600" in line for line in self.rig.processes().values())
+        poll(running, "the job's process")
+        self.rig.kill(self.rig.head_pid())
         self.assertTrue(running())
         poll(lambda: not running(), "the job's end without a head", 120)
         self.rig.up()

@@ -10,7 +10,7 @@ import termios
 import time
 import unittest
 
-from rig import Rig
+from rig import Rig, poll
 
 
 class Screen:
@@ -172,6 +172,36 @@ class Terminal(unittest.TestCase):
         shell.expect("two")
         shell.type("exit 2\n")
         self.assertEqual(shell.end(), 2)
+
+    def test_a_suspended_shell_says_so_and_a_key_wakes_it(self):
+        shell = self.screen("shell", "--gpus", 1, "--name", "dev")
+        shell.type("echo be''gun\n")
+        shell.expect("begun")
+        self.rig.ok("suspend", "--wait", "--reason", "lunch", "dev")
+        shell.expect("suspended: lunch; press a key to resume it")
+        shell.type("echo a''wake\n")
+        shell.expect("awake")
+        shell.type("exit 3\n")
+        self.assertEqual(shell.end(), 3)
+
+    def test_suspend_waits_for_a_job_that_is_just_starting(self):
+        job = self.rig.submit("--gpus", 1, "--", "sleep", 600)
+        self.rig.ok("suspend", "--wait", job)
+        self.assertEqual(self.rig.job(job)["state"], "suspended")
+        self.rig.ok("stop", "--force", "--wait", job)
+
+    def test_a_run_that_is_ended_was_not_cancelled_while_waiting(self):
+        for _ in range(5):
+            mark = self.rig.file("began")
+            run = self.rig.start("run", "--", "sh", "-c", f"touch {mark}; exec sleep 600")
+            poll(lambda: os.path.exists(mark), "its start")
+            run.send_signal(signal.SIGTERM)
+            run.wait(30)
+            os.unlink(mark)
+        jobs = self.rig.json("ps", "-a")["jobs"]
+        poll(lambda: all(self.rig.job(j["id"])["final"] for j in jobs), "their ends")
+        for job in jobs:
+            self.assertNotIn("while waiting", self.rig.job(job["id"])["reason"])
 
     def test_colours_only_on_a_terminal(self):
         self.rig.ok("run", "--", "true")

@@ -38,6 +38,16 @@ Json in_the_shape_of(const Json& today, const Json& old) {
   return today;
 }
 
+// A state without what heads of today learn from the machines of their pools. The journal of 0.1
+// has it, its snapshot does not; a head that starts from that snapshot learns it again.
+std::string comparable(control::State state) {
+  for (auto& [id, pool] : state.pools) {
+    pool.learned.clear();
+    pool.recent_orders.clear();
+  }
+  return control::image(state);
+}
+
 // Replays a journal up to its snapshot. Returns the kinds of events that it has.
 std::set<std::string> expect_replay(const Journal& journal, const std::string& hash) {
   std::set<std::string> kinds;
@@ -65,12 +75,13 @@ std::set<std::string> expect_replay(const Journal& journal, const std::string& h
   EXPECT_TRUE(sound) << sound.error().message;
 
   const std::string image = control::image(core.state());
-  for (const std::string& bytes : {(*snapshot)->bytes, image}) {
-    const auto restored = control::restore(bytes);
-    EXPECT_TRUE(restored) << restored.error().message;
-    if (!restored)
-      continue;
-    EXPECT_EQ(control::image(*restored), image)
+  auto old_state = control::restore((*snapshot)->bytes);
+  auto new_state = control::restore(image);
+  EXPECT_TRUE(old_state) << old_state.error().message;
+  EXPECT_TRUE(new_state) << new_state.error().message;
+  if (old_state && new_state) {
+    EXPECT_EQ(control::image(*new_state), image);
+    EXPECT_TRUE(comparable(std::move(*old_state)) == comparable(std::move(*new_state)))
         << "the journal and the snapshot of 0.1 now give different states";
   }
   const auto old = parse_json((*snapshot)->bytes);

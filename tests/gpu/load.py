@@ -1,5 +1,6 @@
 """A PyTorch load that answers lines: `run KIND SECONDS` → iterations, seconds, and the best group's
-seconds per iteration. Kinds: matmul, train, graph."""
+seconds per iteration. Kinds: matmul, train, graph; for mixed pairs also long (matrices of 12288), step (a training step that reads its
+loss and then computes on the host), memory (bound by memory) and tiny (small kernels)."""
 import sys
 import time
 
@@ -44,8 +45,31 @@ def capture():
 
 graph = capture()
 steps = {"matmul": (matmul, 20), "train": (train, 10), "graph": (graph.replay, 5)}
-for step, _ in steps.values():
-    for _ in range(20):
+if "mixed" in sys.argv:
+    big = torch.randn(12288, 12288, device=device, dtype=torch.bfloat16)
+    product = torch.empty_like(big)
+    wide = torch.randn(1 << 28, device=device)
+    little = torch.randn(4096, device=device)
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        for _ in range(3):
+            loss = model(x).square().mean()
+            loss.backward()
+        optimizer.step()
+        loss.item()
+        until = time.perf_counter() + 0.003  # the next batch
+        while time.perf_counter() < until:
+            pass
+
+    steps.update(
+        long=(lambda: torch.matmul(big, big, out=product), 2),
+        step=(step, 5),
+        memory=(lambda: wide.mul_(1.0), 10),
+        tiny=(lambda: little.add_(1.0), 500),
+    )
+for step, _ in list(steps.values()):
+    for _ in range(3 if "mixed" in sys.argv else 20):
         step()
 torch.cuda.synchronize()
 print("ok ready=1", flush=True)

@@ -9,9 +9,13 @@
 //   empty kernels   graph COUNT NODES  replays a graph of empty kernels path NAME BYTES       one
 //   allocation by the named path, kept; repeated until refused with `exhaust NAME BYTES` link BYTES
 //   raw pinned copy rates    vmm BYTES  own cuMemCreate memory, filled        sync
+//   storm MILLIS JOIN    four threads with a stream each fill and check memory; then the process
+//   exits,
+//                        with JOIN 0 while they still run
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -19,6 +23,7 @@
 #include <iterator>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "shim/cuda_types.h"
@@ -305,6 +310,59 @@ CUresult replay(uint64_t count, uint64_t nodes, double* seconds) {
   return r;
 }
 
+// Ends the process: 0, or 3 if memory was wrong, or 4 if a call failed before the end.
+[[noreturn]] void storm(uint64_t millis, bool join) {
+  static std::atomic<bool> over{false};
+  static std::atomic<int> verdict{0};
+  PROC(alloc, "cuMemAlloc", "cuMemAlloc_v2", CUdeviceptr*, size_t);
+  PROC(release, "cuMemFree", "cuMemFree_v2", CUdeviceptr);
+  PROC(zero, "cuMemsetD8Async", "cuMemsetD8Async", CUdeviceptr, unsigned char, size_t, CUstream);
+  PROC(copy, "cuMemcpyDtoHAsync", "cuMemcpyDtoHAsync_v2", void*, CUdeviceptr, size_t, CUstream);
+  PROC(go, "cuLaunchKernel", "cuLaunchKernel", CUfunction, unsigned, unsigned, unsigned, unsigned,
+       unsigned, unsigned, unsigned, CUstream, void**, void**);
+  FUNCTION(set, "cuCtxSetCurrent", CUcontext);
+  FUNCTION(create, "cuStreamCreate", CUstream*, unsigned);
+  FUNCTION(wait, "cuStreamSynchronize", CUstream);
+  std::vector<std::thread> all;
+  for (uint64_t i = 0; i < 4; i++)
+    all.emplace_back([=] {
+      CUstream mine = nullptr;
+      CUdeviceptr at = 0, counter = 0;
+      CUresult r = set(context);
+      if (!r)
+        r = create(&mine, 1);
+      uint64_t count = (16u << 20) / 8, seed = i << 40, wrong = 0;
+      if (!r)
+        r = alloc(&at, count * 8);
+      if (!r)
+        r = alloc(&counter, 8);
+      void* fills[] = {&at, &count, &seed};
+      void* checks[] = {&at, &count, &seed, &counter};
+      while (!r && !over) {
+        seed += count;
+        r = go(fill, 64, 1, 1, 256, 1, 1, 0, mine, fills, nullptr);
+        r = r ? r : zero(counter, 0, 8, mine);
+        r = r ? r : go(verify, 64, 1, 1, 256, 1, 1, 0, mine, checks, nullptr);
+        r = r ? r : copy(&wrong, counter, 8, mine);
+        r = r ? r : wait(mine);
+        if (wrong)
+          verdict = 3;
+        CUdeviceptr brief = 0;
+        if (!r && seed / count % 8 == 0 && !(r = alloc(&brief, 3u << 20)))
+          r = release(brief);
+      }
+      if (r && !over && !verdict)
+        verdict = 4;
+    });
+  std::this_thread::sleep_for(std::chrono::milliseconds(millis));
+  if (join)
+    over = true;
+  for (std::thread& t : all)
+    join ? t.join() : t.detach();
+  over = true;
+  std::exit(verdict);
+}
+
 std::string command(const std::string& line, CUresult* r) {
   std::istringstream words(line);
   std::string verb, name;
@@ -329,6 +387,8 @@ std::string command(const std::string& line, CUresult* r) {
     *r = hold(a, b);
   else if (verb == "vmm")
     *r = own_vmm(a, b);
+  else if (verb == "storm")
+    storm(a, b != 0);
   else if (verb == "sync")
     *r = synchronize();
   else if (verb == "check") {

@@ -619,6 +619,24 @@ def part_wakes():
     part_wake()
 
 
+def part_exit():
+    from exits import part_exits
+
+    part_exits()
+
+
+def part_sharing():
+    from ipc import part_ipc
+
+    part_ipc()
+
+
+def part_mix():
+    from mixed import part_mixed
+
+    part_mixed()
+
+
 def part_swaps():
     size = 64 * MIB if SIM else 66 * GIB
     begin = time.monotonic()
@@ -653,6 +671,9 @@ ALONE = {
     "train": part_train,
     "swap": part_swaps,
     "wake": part_wakes,
+    "exits": part_exit,
+    "ipc": part_sharing,
+    "mixed": part_mix,
 }  # pieces of the above, by name
 
 
@@ -660,7 +681,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--part", default="all")
     chosen = parser.parse_args().part
-    needs_torch = ("2", "5", "6", "8", "train")
+    needs_torch = ("2", "5", "6", "8", "train", "mixed")
     for number, part in {**PARTS, **ALONE}.items():
         if number not in chosen.split(",") and not (chosen == "all" and number in PARTS):
             continue

@@ -166,6 +166,9 @@ class Functions(SdkTest):
         self.assertEqual(list(describe.starmap([(1, 2), ("a", 3)])), ["int-2", "str-3"])
         self.assertEqual(square.for_each(range(10)), 10)
         self.assertEqual(list(square.map([])), [])
+        results = square.map(range(100))
+        self.assertEqual(sum(results), sum(i * i for i in range(100)))
+        self.assertGreater(results.seconds, 0)
         requests = square.info["figures"]["requests"]
         self.assertLess(requests, 1000, "small calls travel together")
 
@@ -340,6 +343,10 @@ class Functions(SdkTest):
         )
         self.assertAlmostEqual(call.cost, call.seconds * rate / 2 / 1e9, places=12)
         self.assertGreater(call.cost, 0)
+        results = gpu.map([1, 2, 3])
+        list(results)
+        self.assertAlmostEqual(results.cost, results.seconds * rate / 2 / 1e9, places=12)
+        self.assertGreater(results.cost, 0)
         poll(lambda: gpu.cost > 0, "a charge")
         gpu.delete()
 

@@ -1,5 +1,7 @@
 """The package as it is delivered: types, wheel, source archive, Python 3.9."""
 import ast
+import hashlib
+import io
 import os
 import shutil
 import subprocess
@@ -8,7 +10,7 @@ import tempfile
 import unittest
 import zipfile
 
-from sdk_rig import ROOT, SOURCE
+from sdk_rig import ROOT, SOURCE, SdkTest, billow
 
 PACKAGE = os.path.join(ROOT, "sdk/python")
 
@@ -89,6 +91,103 @@ class Package(unittest.TestCase):
             self.assertTrue(said[1].startswith(venv), said)
             with open(os.path.join(ROOT, "CMakeLists.txt"), encoding="utf-8") as file:
                 self.assertIn(f"VERSION {said[0]} ", file.read(), "the version of the program")
+
+
+def has_venv():
+    try:
+        import ensurepip  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+@unittest.skipIf(not has_venv(), "venv is not installed: apt install python3-venv")
+class Install(SdkTest):
+    """The wheel that the head serves, and `billow sdk install`. No index can be reached: pip's own
+    is set to a port that nobody listens on."""
+
+    OFFLINE = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_CONFIG_FILE": "/dev/null"}
+
+    def version_in(self, python, **environment):
+        done = subprocess.run(
+            [python, "-c", "import billow; print(billow.__version__, billow.__file__)"],
+            capture_output=True,
+            text=True,
+            cwd="/",
+            env={"PATH": os.environ["PATH"], **environment},
+            check=False,
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.split()
+
+    def test_the_head_serves_the_wheel_that_fits_it(self):
+        version = self.client.status()["version"]
+        name = f"billow-{version}-py3-none-any.whl"
+        page = self.rig.api("GET", "/sdk/", token="")
+        self.assertEqual(page.status, 200)
+        self.assertIn(f'href="/sdk/{name}#sha256=', page.body.decode())
+        wheel = self.rig.api("GET", f"/sdk/{name}", token="").body
+        with zipfile.ZipFile(io.BytesIO(wheel)) as archive:
+            self.assertIn("billow/_worker.py", archive.namelist())
+        self.assertIn(hashlib.sha256(wheel).hexdigest(), page.body.decode())
+        other = self.rig.api("GET", "/sdk/billow-9.9.9-py3-none-any.whl", token="")
+        self.assertEqual(other.status, 404)
+        self.assertIn(name, other.json["hint"])
+
+    def test_pip_takes_it_from_the_head(self):
+        host, port = self.rig.address()
+        venv = os.path.join(self.rig.root, "by-pip")
+        subprocess.run(
+            [sys.executable, "-m", "venv", "--system-site-packages", venv],
+            check=True,
+            capture_output=True,
+        )
+        python = os.path.join(venv, "bin/python")
+        for words in (
+            [f"http://{host}:{port}/sdk/billow-{billow.__version__}-py3-none-any.whl"],
+            ["--find-links", f"http://{host}:{port}/sdk/", "--no-index", "billow"],
+            ["--index-url", f"http://{host}:{port}/sdk/", "billow"],
+        ):
+            done = subprocess.run(
+                [python, "-m", "pip", "install", "--force-reinstall", "--no-deps", *words],
+                capture_output=True,
+                text=True,
+                env={"PATH": os.environ["PATH"], **self.OFFLINE},
+                check=False,
+            )
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertEqual(self.version_in(python)[0], billow.__version__)
+
+    def test_install_into_a_new_environment_without_network(self):
+        venv = os.path.join(self.rig.root, "fresh")
+        done = self.rig.cli(
+            "sdk", "install", "--venv", venv, "--python", sys.executable, env=self.OFFLINE, timeout=180
+        )  # fmt: skip
+        self.assertEqual(done.code, 0, done)
+        version, path = self.version_in(os.path.join(venv, "bin/python"))
+        self.assertEqual(version, billow.__version__)
+        self.assertTrue(path.startswith(venv), path)
+        # It works: a function runs from there, with the cloudpickle that came along.
+        program = self.rig.file("uses.py")
+        with open(program, "w", encoding="utf-8") as file:
+            file.write(
+                "import billow\n@billow.function\ndef twice(x):\n    return 2 * x\n"
+                "if __name__ == '__main__':\n    print(twice.remote(21))\n    twice.delete()\n"
+            )
+        said = self.python(program, python=os.path.join(venv, "bin/python"))
+        self.assertEqual(said.stdout.strip(), "42", said.stderr)
+
+    def test_install_into_a_directory_without_a_head(self):
+        target = os.path.join(self.rig.root, "target")
+        done = self.rig.cli(
+            "sdk", "install", "--target", target, "--python", sys.executable,
+            env={**self.OFFLINE, "BILLOW_DATA": os.path.join(self.rig.root, "none")}, timeout=180,
+        )  # fmt: skip
+        self.assertEqual(done.code, 0, done)
+        _, path = self.version_in(sys.executable, PYTHONPATH=target)
+        self.assertTrue(path.startswith(target), path)
+        both = self.rig.cli("sdk", "install", "--target", target, "--user")
+        self.assertEqual(both.code, 2)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,6 @@ import hashlib
 import hmac
 import json
 import os
-import signal
-import subprocess
 import threading
 import time
 import urllib.parse
@@ -47,14 +45,15 @@ class Lost(Exception):
 
 
 class AwsServer:
-    def __init__(self, boots=False, environment=None, root=None, page=2):
+    def __init__(self, boots=False, machines=None, page=2):
         self.lock = threading.RLock()
-        self.boots, self.environment, self.root, self.page = boots, environment or {}, root, page
+        self.boots, self.machines, self.page = boots, machines, page
         self.keys = {KEY: SECRET}
         self.zones = {"us-east-1": ["us-east-1a", "us-east-1b"]}
         self.instances = {}  # id -> dict
         self.tokens = {}  # (region, zone, token) -> (hash of the request, ids)
         self.groups = {}
+        self.placement_groups = set()
         self.raw = collections.deque(maxlen=200)  # the last requests as they came
         self.requests = []  # (service, region, action, parameters)
         self.capacity = {}  # zone -> error code, or (code, status, message)
@@ -270,6 +269,7 @@ class AwsServer:
                     "state": "pending",
                     "reason": "",
                     "looks": self.invisible_looks,
+                    "launched": int(time.time()),
                     "data": base64.b64decode(p["UserData"]).decode(),
                     "since": time.time(),
                     "ended": 0,
@@ -324,6 +324,12 @@ class AwsServer:
             "placement": {"availabilityZone": one["zone"]},
             "instanceState": {"name": one["state"]},
             "stateReason": {"code": one["reason"]} if one["reason"] else None,
+            "launchTime": time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(one["launched"])),
+            "reason": (
+                time.strftime("User initiated (%Y-%m-%d %H:%M:%S GMT)", time.gmtime(one["ended"]))
+                if one["ended"]
+                else None
+            ),
             "tagSet": [{"key": k, "value": v} for k, v in one["tags"].items()],
         }
 
@@ -365,7 +371,7 @@ class AwsServer:
     def end(self, i, reason):
         one = self.instances[i]
         if one["state"] != "terminated":
-            one.update(state="terminated", reason=reason, ended=time.time())
+            one.update(state="terminated", reason=reason, ended=int(time.time()))
             self.stop_machine(one)
 
     def alive(self):
@@ -384,6 +390,17 @@ class AwsServer:
         name = self.filters(p).get("group-name", [""])[0]
         found = self.groups.get(region, {}).get(name)
         return {"securityGroupInfo": [{"groupId": found, "groupName": name}] if found else []}
+
+    def CreatePlacementGroup(self, region, p):
+        with self.lock:
+            if p["Strategy"] != "cluster" or (region, p["GroupName"]) in self.placement_groups:
+                raise Refused(400, "InvalidPlacementGroup.Duplicate")
+            self.placement_groups.add((region, p["GroupName"]))
+            return {"return": "true"}
+
+    def bill_s(self, one):
+        """Seconds on Amazon's meter: whole ones, at least sixty."""
+        return max(60, (one["ended"] or int(time.time())) - one["launched"])
 
     def CreateSecurityGroup(self, region, p):
         with self.lock:
@@ -445,54 +462,11 @@ class AwsServer:
 
     # ---- machines
     def start_machine(self, one):
-        home = os.path.join(self.root, one["id"])
-        os.makedirs(home)
-        script = os.path.join(home, "user-data")
-        with open(script, "w", encoding="utf-8") as f:
-            f.write(one["data"])
-        environment = {
-            **os.environ,
-            **self.environment,
-            "BILLOW_BOOT_ROOT": home,
-            "BILLOW_BOOT_PLAIN": "1",
-            "BILLOW_BOOT_RANK": str(one["index"]),
-            "BILLOW_BOOT_END": f"touch {home}/off",
-        }
-        one["home"] = home
-        subprocess.Popen(
-            ["sh", script],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=open(os.path.join(home, "boot.log"), "wb"),
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        one["home"] = self.machines.start(one["id"], one["data"], one["index"])
 
     def stop_machine(self, one):
-        """Power off: every process of this machine ends at once."""
-        home = one.get("home")
-        if not home:
-            return
-        mark = f"BILLOW_BOOT_ROOT={home}".encode()
-        for _ in range(3):
-            ours, parents = set(), {}
-            for name in filter(str.isdigit, os.listdir("/proc")):
-                try:
-                    with open(f"/proc/{name}/stat", encoding="ascii", errors="replace") as f:
-                        parents[int(name)] = int(f.read().rsplit(")", 1)[1].split()[1])
-                    with open(f"/proc/{name}/environ", "rb") as f:
-                        if mark in f.read().split(b"\0"):
-                            ours.add(int(name))
-                except OSError:
-                    pass
-            # Jobs have another environment: they are found by their parents.
-            for _ in range(8):
-                ours |= {child for child, parent in parents.items() if parent in ours}
-            for pid in ours:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
+        if self.machines:
+            self.machines.stop(one["id"])
 
     def powered_off(self):
         """Machines that ended themselves; EC2 terminates them because of their shutdown behaviour."""

@@ -43,6 +43,9 @@ def make_certificates(folder):
         )
 
 
+POD_ADDRESS = "127.0.0.1"  # of every pod: they are processes of this machine
+
+
 def now_text():
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
@@ -95,12 +98,20 @@ class Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(length)) if length else None
         cluster = self.cluster
-        cluster.requests.append((self.command, url.path))
+        kind = "WATCH" if query.get("watch") else self.command
+        if kind == "GET" and url.path.endswith("/pods"):
+            kind = "LIST"
+        cluster.requests.append((kind, url.path))
         try:
             cluster.misbehave(self)
             user = cluster.who(self)
             if query.get("watch"):
-                return self.watch(url.path, query)
+                cluster.check(user, "watch", "pods", "team")
+                try:
+                    return self.watch(url.path, query)
+                except OSError:  # the client has gone
+                    self.close_connection = True
+                    return None
             code, answer = cluster.handle(user, self.command, url.path, query, body)
         except Refused as refused:
             code, answer = refused.code, refused.status
@@ -120,6 +131,11 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         for event in self.cluster.watch(path, query):
+            if event is None:  # cut in the middle of an event
+                self.wfile.write(b'14\r\n{"type":"MODIFIED","o')
+                self.close_connection = True
+                self.connection.shutdown(socket.SHUT_RDWR)
+                return
             line = json.dumps(event).encode() + b"\n"
             self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
             self.wfile.flush()
@@ -203,7 +219,7 @@ class Pod:
             if pair.get("valueFrom"):
                 value = {
                     "spec.nodeName": self.document["spec"]["nodeName"],
-                    "status.podIP": "127.0.0.1",
+                    "status.podIP": POD_ADDRESS,
                 }[pair["valueFrom"]["fieldRef"]["fieldPath"]]
             env[pair["name"]] = self.path_of(value)
         os.makedirs(os.path.join(self.folder, "home"), exist_ok=True)
@@ -211,6 +227,14 @@ class Pod:
             r"\$\$|\$\((\w+)\)", lambda m: "$" if m[0] == "$$" else env.get(m[1], m[0]), w
         )
         words = [self.path_of(expand(word)) for word in container["command"]]
+        if words[:2] == ["/bin/sh", "-c"]:
+            for mount in container["volumeMounts"]:
+                place = os.path.join(self.folder, mount["name"])
+                words[2] = re.sub(re.escape(mount["mountPath"]) + r"(?=/)", place, words[2])
+        user = self.document["spec"].get("securityContext", {}).get("runAsUser")
+        who = {"user": user, "group": user, "extra_groups": []} if user and not os.geteuid() else {}
+        if who:
+            subprocess.run(["chown", "-R", str(user), self.folder], check=True)
         log = open(os.path.join(self.folder, "log"), "wb")
         self.process = subprocess.Popen(
             words,
@@ -220,9 +244,11 @@ class Pod:
             stdout=log,
             stderr=log,
             start_new_session=True,
+            **who,
         )
         log.close()
         self.status["phase"] = "Running"
+        self.status["podIP"] = POD_ADDRESS
         self.status["startTime"] = now_text()
         self.set_condition("Ready", "True")
 
@@ -309,6 +335,7 @@ class KubeDouble:
         self.namespaces = {"default", "team"}
         self.version = 100
         self.forget_before = 0  # versions before are too old
+        self.watches_cut = 0
         self.tokens = {self.token}
         self.denied = set()  # (verb, resource)
         self.quota = None
@@ -468,7 +495,14 @@ class KubeDouble:
 
     def node(self, name):
         return {
-            "metadata": {"name": name, "labels": {"nvidia.com/gpu.product": self.gpu_product}},
+            "metadata": {
+                "name": name,
+                "labels": {
+                    "nvidia.com/gpu.product": self.gpu_product,
+                    "topology.kubernetes.io/region": "north",
+                    "topology.kubernetes.io/zone": "zone-a",
+                },
+            },
             "status": {"allocatable": {"nvidia.com/gpu": str(self.nodes[name])}},
         }
 
@@ -603,7 +637,11 @@ class KubeDouble:
                 message = f"too old resource version: {at} ({self.forget_before})"
                 yield {"type": "ERROR", "object": Refused(410, "Expired", message).status}
                 return
+        cut = self.watches_cut
         while time.monotonic() < deadline and self.running and self.server:
+            if self.watches_cut != cut:
+                yield None
+                return
             with self.lock:
                 fresh = [e for e in self.events if e[0] > at]
             for version, kind, document in fresh:
@@ -645,6 +683,38 @@ class KubeDouble:
         with self.lock:
             return sorted(self.secrets)
 
+    def deny(self, verb, resource):
+        self.denied.add((verb, resource))
+
+    def allow(self, verb, resource):
+        self.denied.discard((verb, resource))
+
+    def lists(self):
+        """How often the pods were listed."""
+        return self.requests.count(("LIST", "/api/v1/namespaces/team/pods"))
+
+    def cut_watches(self, forget=False):
+        """Breaks the connections of all watches; `forget`: they cannot continue where they were."""
+        with self.lock:
+            self.watches_cut += 1
+            if forget:
+                self.version += 1
+                self.forget_before = self.version
+
+    def node_names(self):
+        return list(self.nodes)
+
+    def set_nodes(self, nodes):
+        """Name → GPUs."""
+        self.nodes = nodes
+
+    def set_quota(self, gpus):
+        self.quota = gpus
+
+    def pods_created(self):
+        """By name; the names of all pods that ever existed differ."""
+        return len({e[2]["metadata"]["uid"] for e in self.events if e[1] == "ADDED"})
+
     def pod_log(self, name):
         return self.pods[name].log()
 
@@ -654,19 +724,24 @@ class KubeDouble:
             pod.set_condition("DisruptionTarget", "True", "EvictionByEvictionAPI", "Eviction API")
             pod.terminate(pod.document["spec"]["terminationGracePeriodSeconds"])
 
-    def remove(self, name, grace=0):
-        """`kubectl delete pod NAME --grace-period=0 --force`: the container is killed."""
+    def delete(self, name):
+        """As `kubectl delete pod NAME` does it, with the pod's grace time."""
         with self.lock:
-            pod = self.pods[name]
-            if grace == 0:
+            if pod := self.pods.get(name):
+                pod.terminate(pod.document["spec"]["terminationGracePeriodSeconds"])
+
+    def remove(self, name):
+        """Kills the pod's container: nothing in it is warned."""
+        with self.lock:
+            if pod := self.pods.get(name):
                 pod.kill()
-            pod.terminate(grace)
+                pod.terminate(0)
 
     def delete_namespace(self, name="team"):
         with self.lock:
             self.namespaces.discard(name)
-            for pod in list(self.pods):
-                self.remove(pod)
+            for pod in self.pods.values():
+                pod.terminate(pod.document["spec"]["terminationGracePeriodSeconds"])
         poll(lambda: not self.pod_names(), "the namespace emptied", 30)
 
     def create_namespace(self, name="team"):

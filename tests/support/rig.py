@@ -106,6 +106,7 @@ class Rig:
                 "BILLOW_DATA": self.data,
                 "BILLOW_SIM": sim,
                 "BILLOW_NODE_POLICY": self.node_policy("allow 0-4294967294"),
+                "BILLOW_SYSTEM_SOCKET": os.path.join(self.root, "no-head-of-the-machine"),
                 "XDG_CONFIG_HOME": os.path.join(self.root, "config"),
                 "XDG_STATE_HOME": os.path.join(self.root, "state"),
             },

@@ -23,6 +23,7 @@ FOLDER_FILES_MAX = 42
 # the names of GPU types alone.
 CLIENT = (
     "base",
+    "docs",
     "process",
     "files",
     "core/model",

@@ -5,6 +5,8 @@
 #   6 taking turns (six minutes) · 7 the whole product from its bundle, with strict shares, a training step and swapping
 #   8 verdicts on idle, busy, hung and bursty processes · 9 record the signals of twenty kinds of work for the test of
 #   the idle verdict, into $OUT (seven minutes) · wake: wake an endpoint with a model of 16 GiB (four minutes)
+#   exits: processes of four threads that exit while they are suspended and resumed · ipc: processes that share memory ·
+#   mixed: shares of ten pairs of different work (three minutes)
 # --sim: run everything, small, on the simulated driver. That checks the tests, not the figures.
 part=all
 sim=
@@ -41,13 +43,15 @@ compile_one() { # object, source, flags...: only when the source or any header i
     compile_one "$out/obj/gpumem_$(basename "$f" .cpp).o" "$f"
   done
   compile_one "$out/obj/probe.o" "$root/tests/gpu/probe.cpp"
+  compile_one "$out/obj/child_of_tests.o" "$root/tests/unit/shim/child.cpp"
 } >"$out/compile.txt"
 say "gpu-test: compiling $(wc -l <"$out/compile.txt") files with $($cxx --version | head -1)"
 xargs -P "$jobs" -I{} sh -c '{} || exit 1' <"$out/compile.txt" || die "the shim or the GPU memory service did not compile"
 gcc -shared -Wl,-z,defs -Wl,-soname,libbillow-cuda.so -o "$out/libbillow-cuda.so" "$out"/obj/shim_*.o -ldl -lpthread
 $cxx -shared -Wl,-Bsymbolic -Wl,-soname,libcuda.so.1 -o "$out/sim-cuda/libcuda.so.1" "$out"/obj/sim_*.o -lpthread
 $cxx -o "$out/billow-gpumem" "$out"/obj/gpumem_*.o -lpthread -ldl
-$cxx -o "$out/probe" "$out/obj/probe.o" -ldl
+$cxx -o "$out/probe" "$out/obj/probe.o" -ldl -lpthread
+$cxx -o "$out/shim_child" "$out/obj/child_of_tests.o" -ldl -lpthread
 export BILLOW_GPU_TEST_BUILD="$out" PYTHONUNBUFFERED=1
 if [ -n "$sim" ]; then
   export BILLOW_GPU_TEST_SIM=1 BILLOW_SIM_CUDA_STATE="$out/sim-state"

@@ -4,6 +4,7 @@
 import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { get, type NodeInfo, type Row, type Series } from './api';
+import { Approvals } from './approvals';
 import { ago, cents2, gib, gpus, plural, usd } from './format';
 import { Badge, Card, Empty, Line, Meter, Spark } from './ui';
 import {
@@ -322,6 +323,7 @@ export function Overview() {
   return (
     <>
       <h1 class="sr">Overview</h1>
+      <Approvals />
       <section class="cards" aria-label="At a glance">
         <Card
           title="GPUs free"

@@ -81,6 +81,10 @@ Result<OwnPlace> OwnPlace::at(const std::string& path) {
   return OwnPlace(path, std::move(fd));
 }
 
+void OwnPlace::leave() const {
+  ::rmdir(path_.c_str());
+}
+
 Result<OwnPlace> OwnPlace::open(const Wanted& wanted) {
   BILLOW_TRY_VOID(check_parent(wanted.under));
   const std::string file = record_path(wanted);

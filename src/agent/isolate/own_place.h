@@ -33,6 +33,9 @@ class OwnPlace {
   // An existing directory. An error unless it belongs to this agent and nobody else can write it.
   static Result<OwnPlace> at(const std::string& path);
 
+  // When the agent ends: an empty directory is removed, and the next agent creates another.
+  void leave() const;
+
   const std::string& path() const { return path_; }
   std::string below(std::string_view relative) const { return path_ + "/" + std::string(relative); }
 

@@ -114,6 +114,8 @@ Result<std::string> encode_spec(const TaskSpec& spec) {
   }
   if (spec.stdin_open)
     w.mark(SpecTag::stdin_open);
+  if (spec.one_stream)
+    w.mark(SpecTag::one_stream);
   w.number(SpecTag::log_segment_bytes, spec.log_segment_bytes);
   w.number(SpecTag::log_segments_max, spec.log_segments_max);
   if (spec.time_limit.ns > 0)

@@ -32,6 +32,7 @@ struct TaskSpec {
   std::optional<Identity> identity;
   std::uint32_t umask = 022;
   std::optional<TerminalSize> terminal;  // absent: pipes
+  bool one_stream = false;               // stdout and stderr share a pipe, in the order written
   bool stdin_open = false;               // absent and no terminal: /dev/null
   std::uint64_t log_segment_bytes = limits::log_segment_bytes;
   std::uint32_t log_segments_max = limits::log_segments_max;

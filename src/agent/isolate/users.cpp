@@ -85,7 +85,11 @@ Result<UserRecord> current_user() {
   if (auto named = look_up_uid(::geteuid()))
     return named;
   // The uid may have no name, for example in a container.
-  return UserRecord{std::to_string(::geteuid()), "/", "/bin/sh", {::geteuid(), ::getegid(), {}}};
+  const char* home = ::getenv("HOME");
+  return UserRecord{std::to_string(::geteuid()),
+                    home && *home == '/' ? home : "/",
+                    "/bin/sh",
+                    {::geteuid(), ::getegid(), {}}};
 }
 
 Result<UserRecord> resolve_job_user(const JobUser& user) {

@@ -15,6 +15,7 @@
 #include "core/wire/codec.h"
 #include "core/wire/copy.h"
 #include "core/wire/gpu_metrics.h"
+#include "core/wire/node_labels.h"
 #include "process/spawn.h"
 
 namespace billow::agent {
@@ -63,8 +64,11 @@ ContentSource NodeAgent::content_source() const {
 }
 
 NodeOffer NodeAgent::offer() const {
-  return make_offer(options_, inventory_,
-                    fabric_ ? fabric_->labels() : std::map<std::string, std::string>{});
+  NodeOffer out = make_offer(options_, inventory_,
+                             fabric_ ? fabric_->labels() : std::map<std::string, std::string>{});
+  if (!tasks_->limits_memory())
+    out.labels[wire::memory_limits_label] = "none";
+  return out;
 }
 
 // The head gets the new offer with the hello of the next connection.
@@ -261,10 +265,13 @@ void NodeAgent::perform(const Effects& effects) {
     } else if constexpr (std::is_same_v<T, effect::EndSelf>) {
       loop_.stop();
     } else if constexpr (std::is_same_v<T, effect::StartTask>) {
-      if (const Status allowed = allowed_here(e.start); allowed)
-        tasks_->perform(e);
+      effect::StartTask start = e;
+      if (options_.jobs_as_agent)
+        start.start.unix_user.clear();
+      if (const Status allowed = allowed_here(start.start); allowed)
+        tasks_->perform(start);
       else
-        tasks_->refuse(e.start.task, allowed.error());
+        tasks_->refuse(start.start.task, allowed.error());
     } else {
       tasks_->perform(e);
     }

@@ -11,6 +11,7 @@
 
 #include "agent/content/file_service.h"
 #include "agent/content/project_leftovers.h"
+#include "agent/isolate/gpu_claim.h"
 #include "agent/isolate/own_place.h"
 #include "agent/node/gpu_readings.h"
 #include "agent/node/head_link.h"
@@ -113,6 +114,7 @@ class NodeAgent {
   std::vector<std::pair<SteadyTime, task_event::Ended>> doubtful_;
   net::Timer doubt_;
   std::vector<net::Timer> timers_;
+  GpuClaims claims_;
   net::Watch signals_;
   bool sampling_ = false, leaving_ = false, head_is_outside_ = false;
   SteadyTime leave_by_;

@@ -110,7 +110,14 @@ Status NodeAgent::open_gpus() {
   }
   backend_ = std::move(*backend);
   inventory_ = BILLOW_TRY(backend_->inventory());
-  return keep_listed_gpus(options_.only_gpus, inventory_);
+  BILLOW_TRY_VOID(keep_listed_gpus(options_.only_gpus, inventory_));
+  if (!options_.sim.empty())
+    return {};
+  std::vector<std::string> uuids;
+  for (const GpuInfo& gpu_info : inventory_.gpus)
+    uuids.push_back(gpu_info.uuid);
+  claims_ = BILLOW_TRY(GpuClaims::take(loop_, uuids));
+  return {};
 }
 
 // Files that jobs reach are outside the data directory, which only the agent's user can enter.

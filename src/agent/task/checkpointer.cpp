@@ -21,6 +21,7 @@ namespace billow::agent {
 namespace {
 
 constexpr Duration patience_max = minutes(10);
+constexpr Duration asked_again_after = seconds(1);  // if the job did not handle the signal yet
 // After a signal the job's files are complete when nothing has changed for this long.
 constexpr Duration quiet_for = milliseconds(700);
 // Complete copies that are kept: the newest, and the one before it in case that is being read.
@@ -190,8 +191,6 @@ void Checkpointer::make(TaskId task, Duration patience, std::function<void()> th
       then();
   };
   if (!entry.plan.checkpoint_cmd.empty()) {
-    if (entry.plan.checkpoint_signal > 0)
-      callbacks_.signal(task, entry.plan.checkpoint_signal);
     if (!keep_made(task, {begun, patience, 0}, then))
       no_room();
     return;
@@ -209,13 +208,25 @@ void Checkpointer::make(TaskId task, Duration patience, std::function<void()> th
                           return made(task, begun, {}, pass(before.error()), then);
                         if (!callbacks_.runs(task))
                           return no_room();
-                        if (found->second.plan.checkpoint_signal > 0)
-                          callbacks_.signal(task, found->second.plan.checkpoint_signal);
+                        const TaskPlan& plan = found->second.plan;
+                        if (!callbacks_.signal(task, plan.checkpoint_signal, signal_to(plan.env)))
+                          return postpone(task, then);
                         if (!keep_made(task, {begun, patience, *before}, then))
                           no_room();
                       });
   if (!queued)
     no_room();
+}
+
+void Checkpointer::postpone(TaskId task, const std::function<void()>& then) {
+  Entry& entry = entries_.at(task);
+  entry.busy = false;
+  entry.next = system_clock().steady() + asked_again_after;
+  if (!std::exchange(entry.unheard, true))
+    log_warn("task {}: no process of the job handles signal {} yet; its checkpoints wait for that",
+             task.value, entry.plan.checkpoint_signal);
+  if (then)
+    then();
 }
 
 bool Checkpointer::keep_made(TaskId task, const Asked& asked, std::function<void()> then) {

@@ -12,6 +12,7 @@
 #include <map>
 #include <set>
 
+#include "agent/task/signal_handlers.h"
 #include "agent/task/suspender.h"
 
 namespace billow::agent {
@@ -20,7 +21,8 @@ class Checkpointer {
  public:
   struct Callbacks {
     std::function<void(const TaskEvent&)> event;
-    std::function<void(TaskId, int signal)> signal;
+    // Sends the signal to the processes that handle it. False: none does, yet.
+    std::function<bool(TaskId, int signal, SignalTo)> signal;
     std::function<Result<JobPlace>(TaskId)> place;  // where its checkpoint command runs
     std::function<bool(TaskId)> runs;               // it can answer: not suspended, not ended
   };
@@ -41,6 +43,7 @@ class Checkpointer {
     TaskPlan plan;
     SteadyTime next;
     bool busy = false;
+    bool unheard = false;  // the job did not handle the signal when it was due
     net::Timer give_up;
   };
   void tick();
@@ -50,6 +53,8 @@ class Checkpointer {
     Duration patience;
     std::int64_t before_ns = 0;  // the newest change of its files at that time
   };
+  // No process handles the signal: a program that is still starting would die of it.
+  void postpone(TaskId task, const std::function<void()>& then);
   // False: too many checkpoints wait already.
   bool keep_made(TaskId task, const Asked& asked, std::function<void()> then);
   void made(TaskId task,

@@ -50,14 +50,19 @@ std::string blocks_suspend(std::uint64_t features) {
   if (features & BILLOW_USES_UVM)
     why.push_back("managed memory (UVM)");
   if (features & BILLOW_USES_IPC)
-    why.push_back("GPU memory shared between processes (CUDA IPC, as multi-process NCCL does)");
+    why.push_back("memory pools shared between processes (cudaMemPoolExportToShareableHandle)");
   if (features & BILLOW_USES_EXTERNAL)
     why.push_back("memory shared with graphics or RDMA");
   if (features & BILLOW_USES_MULTICAST)
     why.push_back("NVLink multicast");
   if (why.empty())
     return {};
-  return "it uses " + join(why, " and ") + ", which cannot be saved and restored";
+  const std::string remedy =
+      features & BILLOW_USES_UVM ? "; allocate with cudaMalloc instead of cudaMallocManaged"
+      : features & BILLOW_USES_IPC
+          ? "; share cudaMalloc memory or cuMemCreate descriptors instead of pools"
+          : "";
+  return "it uses " + join(why, " and ") + ", which cannot be saved and restored" + remedy;
 }
 
 std::int64_t default_arena_bytes(std::int64_t host_bytes, std::int64_t gpu_bytes, bool simulated) {

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <limits.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -12,6 +13,7 @@
 
 #include "agent/observe/proc_stats.h"
 #include "agent/task/gang.h"
+#include "agent/task/signal_handlers.h"
 #include "agent/task/task_link.h"
 #include "agent/task/task_status.h"
 #include "base/crypto.h"
@@ -72,10 +74,9 @@ Tasks::Tasks(net::Loop& loop,
                  suspender_callbacks()),
       checkpointer_(loop,
                     {.event = [this](const TaskEvent& event) { callbacks_.event(event); },
-                     .signal =
-                         [this](TaskId task, int number) {
-                           perform(effect::SignalTask{task, number});
-                         },
+                     .signal = [this](TaskId task,
+                                      int number,
+                                      SignalTo to) { return signal_handlers(task, number, to); },
                      .place = [this](TaskId task) { return place_of(task); },
                      .runs =
                          [this](TaskId task) {
@@ -133,8 +134,11 @@ Tasks::Tasks(net::Loop& loop,
 Tasks::~Tasks() = default;
 
 void Tasks::leave() {
-  if (links_.empty())
-    suspender_.leave();
+  if (!links_.empty())
+    return;
+  suspender_.leave();
+  for (const OwnPlace* place : {&work_, &temporary_, &memory_})
+    place->leave();
 }
 
 std::vector<int> Tasks::processes_of(TaskId task) const {
@@ -323,6 +327,15 @@ void Tasks::perform(const effect::SignalTask& e) {
     l->link.signal(e.number);
     l->rearm();
   }
+}
+bool Tasks::signal_handlers(TaskId task, int number, SignalTo to) {
+  const Link* l = link(task);
+  if (!l || l->job_pid <= 0)
+    return false;
+  const auto pids = handlers_of(number, processes_of(task), l->job_pid, to);
+  for (const int pid : pids)
+    ::kill(pid, number);
+  return !pids.empty();
 }
 void Tasks::perform(const effect::InputTask& e) {
   Link* l = link(e.task);

@@ -93,7 +93,8 @@ class Tasks {
   void perform(const effect::ReadLog& e);
   void perform(const effect::CancelLog& e);
   void perform(const effect::LookAtPort& e);  // tasks_ports.cpp
-  void leave();                               // the agent ends, and no task is left
+  bool limits_memory() const { return cgroups_.memory() != CgroupKind::none; }
+  void leave();  // the agent ends, and no task is left
   void perform(const effect::SaveMeter& e);
   std::vector<WatchedTask> watched() const;
   // The task that a process belongs to, if any.
@@ -160,6 +161,7 @@ class Tasks {
   void end_unstarted(TaskId task, ExitStatus exit);
   Suspender::Callbacks suspender_callbacks();
   std::vector<int> processes_of(TaskId task) const;
+  bool signal_handlers(TaskId task, int number, SignalTo to);
   void watch(TaskId task, SupervisorLink link);
   Result<Tunnels::Target> open_door(const wire::agent_v1::TunnelOpen& request);  // task_tunnels.cpp
   Result<Tunnels::Target> open_port(TaskId task, std::uint16_t port);

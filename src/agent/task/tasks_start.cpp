@@ -14,6 +14,7 @@
 #include "agent/isolate/users.h"
 #include "agent/reach/keepalive.h"
 #include "agent/task/gang.h"
+#include "agent/task/simulated_cards.h"
 #include "agent/task/task_link.h"
 #include "agent/task/task_status.h"
 #include "base/crypto.h"
@@ -128,6 +129,8 @@ Result<Environment> Tasks::environment_of(Starting& s) {
     env["USER"] = env["LOGNAME"] = s.user.name;
   }
   describe_gpus(start, s.granted, env);
+  if (!options_.sim_state_dir.empty() && !s.other_root() && !start.gpus.empty())
+    add_simulated_smi(start, {s.granted.cards, s.granted.mig_uuids, temporary_.path()}, env);
   if (const std::string hosts = write_hostfile(temporary_.path(), start); !hosts.empty())
     env["BILLOW_HOSTFILE"] = hosts;
   // A job that submits another passes its own environment on.
@@ -249,6 +252,8 @@ Status Tasks::specify(Starting& s, SteadyTime paid_until) {
   if (start.pty)
     spec.terminal = TerminalSize{start.rows, start.cols};
   spec.stdin_open = start.use_stdin;
+  if (const auto output = start.env.find(wire::output_variable); output != start.env.end())
+    spec.one_stream = output->second == wire::output_merged;
   spec.time_limit = start.time_limit;
   spec.paid_until = paid_until;
   // A fenced task must end soon after its fence: the head relies on it.

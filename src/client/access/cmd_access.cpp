@@ -33,20 +33,6 @@ constexpr OptionSpec user_rm_options[] = {
     {"jobs", 0, "stop|keep", "the user's jobs: stop (default) or keep", false, Completes::choice,
      "stop,keep"},
 };
-constexpr OptionSpec token_options[] = {
-    {"user", 'u', "NAME",
-     "create it for this user (admins; the user's token then names you as its maker)"},
-    {"scope", 0, "SCOPE",
-     "full (default), read, submit (jobs of one project), join (a machine may join), node (for an "
-     "agent) or gateway (for a gateway)",
-     false, Completes::choice, "full,read,submit,join,node,gateway"},
-    {"project", 'p', "NAME", "project for --scope submit"},
-    {"life", 0, "T",
-     "validity, e.g. 30d, or never (default: 90d; join tokens: one day; node and gateway: never)"},
-    {"node", 0, nullptr, "create a join token: the machine that presents it becomes a node"},
-    {"reusable", 0, nullptr, "with --node: any number of machines may join (default: one)"},
-    {"node-name", 0, "NAME", "the only node that a join or node token is for"},
-};
 
 std::string text_or_number(const Json& value) {
   return value.is_string()   ? value.as_string()
@@ -242,110 +228,6 @@ int user_rm(const Parsed& p) {
   });
 }
 
-int token_create(const Parsed& p) {
-  const bool joins = p.has("node") || p.get("scope") == "join";
-  Result<std::string> name = joins && p.operands.empty() ? Result<std::string>("join")
-                                                         : one_operand(p, "token create", "name");
-  if (!name)
-    return report_usage(name.error());
-  if (p.has("node") && p.has("scope") && p.get("scope") != "join")
-    return report_usage(
-        {Code::invalid, "--node creates a join token and excludes --scope", "omit --scope"});
-  Json body = Json::object({{"name", *name}, {"scope", joins ? "join" : p.get("scope", "full")}});
-  if (p.has("project"))
-    body.set("project", p.get("project"));
-  if (p.has("node-name"))
-    body.set("node", p.get("node-name"));
-  if (p.has("reusable"))
-    body.set("reusable", true);
-  const std::string path =
-      p.has("user") ? "/v1/users/" + net::percent_encode(p.get("user")) + "/tokens" : "/v1/tokens";
-  if (p.get("life") == "never") {
-    body.set("life_s", -1);
-  } else if (p.has("life")) {
-    const auto life = duration_with_unit(p.get("life"));
-    if (!life)
-      return report_usage(Error(life.error()).in("--life"));
-    body.set("life_s", life->ns / 1'000'000'000);
-  }
-  std::string address;
-  return ask(
-      p,
-      [&](Client& c) -> Result<Json> {
-        auto made = c.post(path, body.dump());
-        // Where another machine finds this head: its https address, or any that is not this
-        // machine's alone.
-        if (const auto status = made && joins ? c.get("/v1/status") : Result<Json>(Json::object()))
-          for (const Json& at : (*status)["addresses"].items())
-            if (const auto text = at.str_or("");
-                text.find("//127.") == std::string_view::npos &&
-                text.find("//localhost") == std::string_view::npos &&
-                text.find("//[::1]") == std::string_view::npos)
-              address = text;
-        return made;
-      },
-      [&](const Json& made) {
-        print(std::string(made["token"].str_or("")) + "\n");
-        if (joins) {
-          // A script that keeps the token in a variable must not find it again on stderr, which
-          // goes to logs.
-          const std::string shown =
-              look_at(STDOUT_FILENO).terminal ? std::string(made["token"].str_or("")) : "TOKEN";
-          if (address.empty())
-            return say(
-                "other machines cannot join: this head listens on this machine only. Restart it "
-                "with `billow down` and `billow up --background --listen 0.0.0.0:7070`, then "
-                "create the token again (it carries the fingerprint of the new certificate)");
-          say(fmt::format("run on {}: billow join {} --token {}",
-                          p.has("reusable") ? "each machine that joins" : "the machine that joins",
-                          address, shown));
-          return;
-        }
-        say(fmt::format(
-            "this is token {} ({}); it is shown only once and expires {}. Use it as "
-            "BILLOW_TOKEN.",
-            text_or_number(made["id"]), *name, time_text(made["expires_at"], now(), "never")));
-      });
-}
-
-int token_list(const Parsed& p) {
-  return ask(
-      p, [](Client& c) { return c.get("/v1/tokens"); },
-      [](const Json& answer) {
-        Table table({{"TOKEN", Table::Align::right},
-                     {"NAME"},
-                     {"USER"},
-                     {"SCOPE"},
-                     {"PROJECT"},
-                     {"AGE", Table::Align::right},
-                     {"EXPIRES"}});
-        for (const Json& t : list_in(answer, "tokens"))
-          table.row({text_or_number(t["id"]), std::string(t["name"].str_or("-")),
-                     text_or_number(t["user"]), std::string(t["scope"].str_or("?")),
-                     text_or_number(t["project"]), age(t["created_at"], now()),
-                     // A join token for one machine is worthless once that machine has joined.
-                     t["used_by"].is_string() ? fmt::format("used by {}", t["used_by"].str_or("?"))
-                                              : time_text(t["expires_at"], now(), "never")});
-        show_table(table, "there are no tokens");
-      });
-}
-
-int token_revoke(const Parsed& p) {
-  const auto id = one_operand(p, "token revoke", "token number");
-  if (!id)
-    return report_usage(id.error());
-  return ask(
-      p, [&](Client& c) { return c.del("/v1/tokens/" + net::percent_encode(*id)); },
-      [&](const Json& answer) {
-        const std::uint64_t more = answer["tokens_revoked"].uint_or(1) - 1;
-        print(fmt::format("revoked token {}{}\n", *id,
-                          more == 0 ? ""
-                          : more == 1
-                              ? " and one token that was created with it"
-                              : fmt::format(" and {} tokens that were created with it", more)));
-      });
-}
-
 int schedule_list(const Parsed& p) {
   return ask(
       p, [](Client& c) { return c.get("/v1/schedules"); },
@@ -491,30 +373,6 @@ void add_access_commands(CommandTable& table) {
                    .operands = Operands::some,
                    .group = access_group});
   add_user_commands(table);
-  table.push_back({.name = "token create",
-                   .summary = "create a token; it is shown once",
-                   .example = "billow token create ci --scope submit --project vision --life 30d",
-                   .run = token_create,
-                   .usage = "NAME",
-                   .details =
-                       "A token expires no later than the token or browser session that "
-                       "created it. Tokens for another user (--user) are for admins, and never for "
-                       "root\nor for the user who started the head.",
-                   .options = {token_options},
-                   .operands = Operands::some,
-                   .group = access_group});
-  table.push_back({.name = "token list",
-                   .summary = "list tokens, without their secrets",
-                   .example = "billow token list",
-                   .run = token_list,
-                   .group = access_group});
-  table.push_back({.name = "token revoke",
-                   .summary = "revoke a token, and all tokens that were created with it",
-                   .example = "billow token revoke 3",
-                   .run = token_revoke,
-                   .usage = "ID",
-                   .operands = Operands::some,
-                   .group = access_group});
 }
 
 }  // namespace billow::client

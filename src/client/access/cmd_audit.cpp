@@ -102,9 +102,10 @@ int verdict(const Parsed& parsed, const ChainCheck& check, const Status& done) {
   if (check.without_link() > 0)
     print(fmt::format("{} records are from before there was a chain and cannot be checked\n",
                       check.without_link()));
-  if (check.first() > 1)
-    print(fmt::format("the journal begins with record {}: older ones were pruned or removed\n",
-                      check.first()));
+  if (!parsed.operands.empty())
+    print(
+        "the file's hashes fit together; whether its texts are those that were hashed is known to "
+        "the store alone: `billow store verify`\n");
   print(fmt::format("{} records are unchanged, up to {}:{}\n", check.linked(), check.last(),
                     check.link()));
   say("hint: keep that last value elsewhere and give it to a later check with --anchor");
@@ -144,6 +145,10 @@ int audit_verify(const Parsed& parsed) {
       return report(client.error());
     done = each_record(*client, 0, visit);
   }
+  if (done && check.first() > 1)
+    done = fail(Code::conflict,
+                fmt::format("the journal begins with record {}: the records before it are missing",
+                            check.first()));
   if (done && anchor && !met)
     done = fail(Code::conflict,
                 fmt::format("record {} of the anchor is not there: the journal ends at {}",

@@ -10,5 +10,8 @@ CommandTable all_commands() {
 bool can_start_head() {
   return false;
 }
+Status machine_has_gpus() {
+  return {};  // only heads ask, and this program starts none
+}
 
 }  // namespace billow::client

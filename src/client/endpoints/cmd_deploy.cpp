@@ -317,7 +317,7 @@ int cmd_deploy(const Parsed& parsed) {
   if (const Status read = read_policy(parsed, checked); !read)
     return report_usage(read.error());
   const std::string name = parsed.operands.front();
-  auto client = connect(parsed, true);
+  auto client = connect_for_job(parsed, request->spec.resources.gpus > 0);
   if (!client)
     return report(client.error());
   auto policy = policy_of(parsed, *client, name);

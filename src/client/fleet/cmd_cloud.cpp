@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "client/fleet/pool_options.h"
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
 #include "client/frame/shown_token.h"
@@ -17,6 +18,8 @@
 #include "net/address.h"
 
 std::string_view billow_embedded_aws_policy();
+std::string_view billow_embedded_azure_policy();
+std::string_view billow_embedded_gcp_policy();
 
 namespace billow::client {
 namespace {
@@ -28,6 +31,11 @@ constexpr OptionSpec cloud_add_options[] = {
     {"min", 0, "N", "machines kept even without jobs (default 0)"},
     {"idle", 0, "T", "release a machine after this long without jobs (default 3m)"},
     {"spot", 0, nullptr, "also rent spot machines, for jobs with --spot"},
+    pool_limit_options[0],
+    pool_limit_options[1],
+    {"ask-above", 0, "USD",
+     "`billow run` on a terminal rents machines up to this price per hour without asking "
+     "(default 0)"},
     {"gpu-type", 0, "A,B", "rent only these GPUs"},
     {"profile", 0, "NAME", "aws: profile in ~/.aws of the user who runs the head"},
     {"key-file", 0, "FILE", "file with the provider's API key (\"-\" reads stdin)", false,
@@ -86,6 +94,13 @@ Result<Pool> read_cloud(const Parsed& p) {
       static_cast<std::uint32_t>(BILLOW_TRY(parse_int(p.get("min", "0"), 0, 10'000)));
   pool.idle = BILLOW_TRY(parse_duration(p.get("idle", "3m")));
   pool.spot = p.has("spot");
+  BILLOW_TRY_VOID(read_pool_limits(p, pool));
+  if (p.has("ask-above")) {
+    auto most = parse_usd(p.get("ask-above"));
+    if (!most)
+      return pass(std::move(most.error()), "--ask-above");
+    pool.ask_above_h = *most;
+  }
   pool.head_url = p.get("head-url");
   pool.sim = p.get("sim");
   if (pool.kind == "rest")
@@ -131,6 +146,23 @@ void warn_of_local_head(const Client& client, const Pool& pool) {
       "--listen 0.0.0.0:7070`), or name one with --head-url");
 }
 
+// Says so before a key is asked for. A file in the head's folder `providers` may have any name.
+Status check_provider(Client& client, const Parsed& p, const std::string& cloud) {
+  if (kind_of(cloud) != "rest" || p.has("key-file"))
+    return {};
+  const Json answer = BILLOW_TRY(client.get("/v1/providers"));
+  std::vector<std::string> known = {"aws", "gcp", "azure"};
+  for (const Json& file : answer["providers"].items())
+    known.emplace_back(file["name"].str_or(""));
+  if (std::find(known.begin(), known.end(), cloud) != known.end())
+    return {};
+  const std::string near = nearest(cloud, known);
+  return fail(Code::not_found, fmt::format("no provider is named \"{}\"", cloud),
+              near.empty() ? "use one of: " + join(known, ", ") +
+                                 "; or give the key of a provider file of the head with --key-file"
+                           : fmt::format("is it {}?", near));
+}
+
 int cloud_add(const Parsed& p) {
   if (p.operands.size() != 1)
     return report_usage({Code::invalid, "the name of a cloud is required",
@@ -138,13 +170,17 @@ int cloud_add(const Parsed& p) {
   const auto pool = read_cloud(p);
   if (!pool)
     return report_usage(pool.error());
-  const auto key = api_key(p, lower(p.operands[0]));
-  if (!key)
-    return report(key.error());
   auto client = connect(p);
   if (!client)
     return report(client.error());
   Json body = parse_json(wire::to_json_text(*pool)).value_or(Json::object());
+  if (const Status named = check_provider(*client, p, lower(p.operands[0])); !named)
+    return report(named.error());
+  if (auto checked = client->post("/v1/pools?dry-run=yes", body.dump()); !checked)
+    return report(checked.error());
+  const auto key = api_key(p, lower(p.operands[0]));
+  if (!key)
+    return report(key.error());
   if (!key->empty())
     body.set("credential", *key);
   auto added = client->post("/v1/pools", body.dump());
@@ -152,18 +188,21 @@ int cloud_add(const Parsed& p) {
     return report(added.error());
   auto account =
       client->call(net::Method::post, path_of_pool(pool->name, "/check"), "{}", {}, minutes(5));
+  // Without an account that answers there is nothing to rent from: nothing is kept.
+  if (!account) {
+    if (auto removed = client->del(path_of_pool(pool->name, "")); !removed)
+      (void)report(removed.error());
+    return report(Error(account.error()).in(fmt::format("cloud {} was not added", pool->name)));
+  }
   if (p.has("json")) {
-    print_json(account ? *account : *added);
+    print_json(*account);
     return 0;
   }
   print(fmt::format("created cloud {}: queued jobs now rent machines from it, at most {}\n",
                     pool->name, pool->machines_max));
   warn_of_local_head(*client, *pool);
-  if (account)
-    print_account(*account);
-  else
-    (void)report(account.error());
-  return account ? 0 : 1;
+  print_account(*account);
+  return 0;
 }
 
 Result<std::vector<Json>> clouds_of(Client& client) {
@@ -342,39 +381,117 @@ int cloud_prices(const Parsed& p) {
 }
 
 int cloud_rm(const Parsed& p) {
-  const auto name = one_operand(p, "cloud rm", "cloud");
-  if (!name)
-    return report_usage(name.error());
-  auto client = connect(p);
-  if (!client)
-    return report(client.error());
-  auto answer = client->del(path_of_pool(*name, ""));
-  if (!answer)
-    return report(answer.error());
-  if (p.has("json"))
-    print_json(*answer);
-  else
-    print((*answer)["gone"].bool_or(false)
-              ? fmt::format("removed cloud {}\n", *name)
-              : fmt::format("cloud {} is ending its machines and will then be removed\n", *name));
-  return 0;
+  return remove_pool(p, "cloud");
 }
 
 int cloud_policy(const Parsed& p) {
   const auto cloud = one_operand(p, "cloud policy", "cloud");
   if (!cloud)
     return report_usage(cloud.error());
-  if (*cloud != "aws")
-    return report_usage({Code::invalid, fmt::format("there is no policy file for {}", *cloud),
-                         "docs/clouds-google-azure.md has the roles for Google and Azure"});
-  print(std::string(billow_embedded_aws_policy()));
+  const std::string kind = kind_of(lower(*cloud));
+  if (kind == "rest")
+    return report_usage({Code::invalid, fmt::format("{} has no policies", *cloud),
+                         "use aws, gcp or azure; other providers have API keys"});
+  print(kind == "ec2"   ? billow_embedded_aws_policy()
+        : kind == "gce" ? billow_embedded_gcp_policy()
+                        : billow_embedded_azure_policy());
   return 0;
+}
+
+int cloud_providers(const Parsed& p) {
+  auto client = connect(p);
+  if (!client)
+    return report(client.error());
+  auto answer = client->get("/v1/providers");
+  if (!answer)
+    return report(answer.error());
+  bool wrong = false;
+  Table table({{"PROVIDER"}, {"TITLE"}, {"CREDENTIALS"}, {"BOOTS WITH"}, {"BILLED PER"}});
+  for (const Json& file : (*answer)["providers"].items()) {
+    if (const std::string_view error = file["error"].str_or(""); !error.empty()) {
+      wrong = true;
+      say(error);
+    }
+    const std::int64_t step = file["bill_step_s"].int_or(1),
+                       least = file["bill_minimum_s"].int_or(0);
+    table.row({std::string(file["name"].str_or("?")), std::string(file["title"].str_or("")),
+               std::string(file["credentials"].str_or("")), std::string(file["boot"].str_or("")),
+               format_duration(seconds(step)) +
+                   (least > step ? ", at least " + format_duration(seconds(least)) : "")});
+  }
+  if (p.has("json"))
+    print_json(*answer);
+  else
+    print(table.text(look_at(STDOUT_FILENO)));
+  return wrong ? 1 : 0;
+}
+
+// Machines must reach the head, and a laptop behind a router cannot be reached.
+int cloud_head(const Parsed& p) {
+  const auto cloud = one_operand(p, "cloud head", "cloud");
+  if (!cloud)
+    return report_usage(cloud.error());
+  const std::string kind = kind_of(lower(*cloud));
+  if (kind == "rest")
+    return report_usage({Code::invalid,
+                         fmt::format("{} rents no small machines for a head", *cloud),
+                         "use aws, gcp or azure, or any server with a public address"});
+  const bool aws = kind == "ec2", google = kind == "gce";
+  print(fmt::format(
+      "Run the head on a small machine of {0}, where rented machines can reach it:\n\n"
+      "1. Create the rights for it: billow cloud policy {0} > policy, and attach them to {1}.\n"
+      "2. Start a machine with Linux and these rights, at least 2 GB of memory and a fixed\n"
+      "   address, for example {2}. Open TCP port 7070 to your own address and to your machines.\n"
+      "3. Copy billow there, and the head's data if you have any:\n"
+      "     billow store backup head.backup && scp head.backup HOST:\n"
+      "     ssh HOST billow store restore head.backup\n"
+      "4. On that machine: billow up --listen 0.0.0.0:7070 --tls --no-agent\n"
+      "                    billow cloud add {0}{3}\n"
+      "                    billow token create laptop\n"
+      "5. Here: billow login https://HOST:7070, and paste the token.\n",
+      lower(*cloud),
+      aws      ? "an instance profile"
+      : google ? "a service account"
+               : "a managed identity",
+      aws      ? "t4g.small with an Elastic IP"
+      : google ? "e2-small with a static address"
+               : "Standard_B1ms with a static address",
+      google ? "" : " --region REGION"));
+  return 0;
+}
+
+constexpr const char* group = "machines";
+
+// Commands about accounts, rights and files; those about machines are below.
+void add_account_commands(CommandTable& table) {
+  table.push_back({.name = "cloud policy",
+                   .summary = "print the smallest policy that the head's credentials need",
+                   .example = "billow cloud policy aws > policy.json",
+                   .run = cloud_policy,
+                   .usage = "aws|gcp|azure",
+                   .operands = Operands::some,
+                   .group = group,
+                   .talks_to_head = false,
+                   .prints_json = false});
+  table.push_back({.name = "cloud providers",
+                   .summary = "list the providers that a file describes; fails if one is wrong",
+                   .example = "billow cloud providers",
+                   .run = cloud_providers,
+                   .group = group});
+  table.push_back({.name = "cloud head",
+                   .summary = "show how to run the head on a small machine of a cloud",
+                   .example = "billow cloud head aws",
+                   .run = cloud_head,
+                   .usage = "aws|gcp|azure",
+                   .operands = Operands::some,
+                   .group = group,
+                   .talks_to_head = false,
+                   .prints_json = false});
 }
 
 }  // namespace
 
 void add_cloud_commands(CommandTable& table) {
-  constexpr const char* group = "machines";
   table.push_back(
       {.name = "cloud add",
        .summary = "rent machines from a cloud when jobs queue, and end them afterwards",
@@ -423,15 +540,7 @@ void add_cloud_commands(CommandTable& table) {
                    .usage = "CLOUD",
                    .operands = Operands::some,
                    .group = group});
-  table.push_back({.name = "cloud policy",
-                   .summary = "print the smallest policy that the head's credentials need",
-                   .example = "billow cloud policy aws > policy.json",
-                   .run = cloud_policy,
-                   .usage = "aws",
-                   .operands = Operands::some,
-                   .group = group,
-                   .talks_to_head = false,
-                   .prints_json = false});
+  add_account_commands(table);
 }
 
 }  // namespace billow::client

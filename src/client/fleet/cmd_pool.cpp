@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "client/fleet/pool_options.h"
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
 #include "client/frame/table.h"
@@ -23,6 +24,8 @@ constexpr OptionSpec pool_options[] = {
      "also ask the next pool if a machine takes longer than this to join (default 2m)"},
     {"order", 0, "N", "order in which pools are asked: lowest first, then cheapest (default 0)"},
     {"price", 0, "USD", "price of one machine per hour"},
+    pool_limit_options[0],
+    pool_limit_options[1],
     {"spot", 0, nullptr, "the provider may reclaim its machines"},
     {"gpu", 0, "NxTYPE", "GPUs per machine, e.g. 8xH100"},
     {"label", 0, "KEY=VALUE", "label for its nodes", true},
@@ -37,7 +40,8 @@ constexpr OptionSpec pool_options[] = {
     {"list", 0, "CMD", "command: prints the existing machines, one per line, name first"},
     {"delete", 0, "CMD", "command: deletes BILLOW_MACHINE"},
     {"gpu-type", 0, "TYPE", "kubernetes: GPU type; pods have as many GPUs as jobs need, at most 8"},
-    {"image", 0, "IMAGE", "kubernetes: container image of the pods, which contains billow"},
+    {"image", 0, "IMAGE",
+     "kubernetes: container image of the pods, with curl or python3 or billow in it"},
     {"context", 0, "NAME", "kubernetes: context of the kubeconfig (default: the current one)"},
     {"namespace", 0, "NAME", "kubernetes: namespace of the pods (default: that of the context)"},
     {"queue", 0, "NAME", "kubernetes: queue of Kueue, or of Volcano with --option queue-system"},
@@ -146,6 +150,7 @@ Result<Pool> read_pool(const Parsed& p) {
       return pass(std::move(price.error()), "--price");
     pool.price = {price->value / 3600};
   }
+  BILLOW_TRY_VOID(read_pool_limits(p, pool));
   if (p.has("gres"))
     BILLOW_TRY_VOID(read_gres(p.get("gres"), pool));
   if (p.has("gpu"))
@@ -164,6 +169,26 @@ Result<Pool> read_pool(const Parsed& p) {
   return pool;
 }
 
+// A pool whose account lacks rights would fail at its first order, when nobody looks. It is removed
+// again, so that the same command can be repeated. A cluster that does not answer may do so later.
+Status check_rights(Client& client, const std::string& pool) {
+  const std::string path = "/v1/pools/" + net::percent_encode(pool);
+  const auto account = client.call(net::Method::post, path + "/check", "{}", {}, minutes(2));
+  if (!account) {
+    say(fmt::format("pool {} cannot be checked yet: {}", pool, account.error().message));
+    return {};
+  }
+  const auto& problems = (*account)["problems"].items();
+  for (const Json& problem : problems)
+    say(problem.str_or(""));
+  if (problems.empty())
+    return {};
+  BILLOW_TRY(client.del(path));
+  return fail(Code::forbidden,
+              fmt::format("the pool was not created: {} rights are missing", problems.size()),
+              "grant them and repeat the command");
+}
+
 int pool_add(const Parsed& p) {
   if (p.operands.size() != 2)
     return report_usage(
@@ -178,6 +203,9 @@ int pool_add(const Parsed& p) {
   auto answer = client->post("/v1/pools", wire::to_json_text(*pool));
   if (!answer)
     return report(answer.error());
+  if (pool->kind == "kubernetes")
+    if (const Status checked = check_rights(*client, pool->name); !checked)
+      return report(checked.error());
   if (p.has("json"))
     print_json(*answer);
   else
@@ -243,21 +271,23 @@ int pool_list(const Parsed& p) {
 }
 
 int pool_rm(const Parsed& p) {
-  const auto name = one_operand(p, "pool rm", "pool");
+  return remove_pool(p, "pool");
+}
+
+int pool_retry(const Parsed& p) {
+  const auto name = one_operand(p, "pool retry", "pool");
   if (!name)
     return report_usage(name.error());
   auto client = connect(p);
   if (!client)
     return report(client.error());
-  auto answer = client->del("/v1/pools/" + net::percent_encode(*name));
+  auto answer = client->post(fmt::format("/v1/pools/{}/retry", net::percent_encode(*name)));
   if (!answer)
     return report(answer.error());
   if (p.has("json"))
     print_json(*answer);
   else
-    print((*answer)["gone"].bool_or(false)
-              ? fmt::format("removed pool {}\n", *name)
-              : fmt::format("pool {} is releasing its machines and will then be removed\n", *name));
+    print(fmt::format("pool {} orders machines again\n", *name));
   return 0;
 }
 
@@ -280,6 +310,40 @@ int machine_release(const Parsed& p) {
 
 }  // namespace
 
+Status read_pool_limits(const Parsed& p, Pool& pool) {
+  if (p.has("max-hourly")) {
+    auto most = parse_usd(p.get("max-hourly"));
+    if (!most || most->value <= 0)
+      return fail(Code::invalid,
+                  fmt::format("--max-hourly {} is not an amount in dollars", p.get("max-hourly")),
+                  "use a form like --max-hourly 50");
+    pool.spend_max_h = *most;
+  }
+  pool.per_minute_max =
+      static_cast<std::uint32_t>(BILLOW_TRY(int_option(p, "max-per-minute", 0, 1, 10'000)));
+  return {};
+}
+
+int remove_pool(const Parsed& p, std::string_view what) {
+  const auto name = one_operand(p, fmt::format("{} rm", what), what);
+  if (!name)
+    return report_usage(name.error());
+  auto client = connect(p);
+  if (!client)
+    return report(client.error());
+  auto answer = client->del("/v1/pools/" + net::percent_encode(*name));
+  if (!answer)
+    return report(answer.error());
+  if (p.has("json"))
+    print_json(*answer);
+  else
+    print(
+        (*answer)["gone"].bool_or(false)
+            ? fmt::format("removed {} {}\n", what, *name)
+            : fmt::format("{} {} is ending its machines and will then be removed\n", what, *name));
+  return 0;
+}
+
 void add_pool_commands(CommandTable& table) {
   constexpr const char* group = "machines";
   table.push_back(
@@ -290,7 +354,7 @@ void add_pool_commands(CommandTable& table) {
                   "billow pool add command cloud --gpu 8xH100 --max 4 --price 23.92 "
                   "--create ./create.sh --list ./list.sh --delete ./delete.sh\n"
                   "billow pool add kubernetes k8s --gpu-type H100 --max 16 "
-                  "--image registry.example/billow:0.1",
+                  "--image nvcr.io/nvidia/pytorch:24.12-py3",
        .run = pool_add,
        .usage = "slurm|kubernetes|command NAME",
        .details = "slurm: each machine is an allocation of a partition; its agent offers exactly "
@@ -312,6 +376,13 @@ void add_pool_commands(CommandTable& table) {
                    .summary = "release a pool's machines and remove it",
                    .example = "billow pool rm fast",
                    .run = pool_rm,
+                   .usage = "POOL",
+                   .operands = Operands::some,
+                   .group = group});
+  table.push_back({.name = "pool retry",
+                   .summary = "let a pool that has stopped, or was refused, order machines again",
+                   .example = "billow pool retry fast",
+                   .run = pool_retry,
                    .usage = "POOL",
                    .operands = Operands::some,
                    .group = group});

@@ -448,9 +448,9 @@ std::string event_line(const Json& event, EventNames& names, WallTime now) {
   const std::string when =
       at ? fmt::format("{} ago, {}", rough_duration(now - at), clock_or_date(at, now)) : "-";
   std::string who(event["actor"].str_or("-"));
-  for (const char* kind : {"user:", "node:"})
+  for (const std::string_view kind : {"user:", "node:"})
     if (who.starts_with(kind))
-      who.erase(0, 5);
+      who.erase(0, kind.size());
   return fmt::format("{:>6}  {:>25}  {:<10}  {}", event["seq"].uint_or(0), when, printable(who),
                      clipped(event_text(event, names), text_columns_max));
 }

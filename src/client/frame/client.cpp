@@ -18,7 +18,21 @@ Client::Client(ConnectOptions options, HeadAddress address)
 
 Result<Client> Client::create(ConnectOptions options) {
   auto address = BILLOW_TRY(find_head(options));
-  return Client(std::move(options), std::move(address));
+  Client client(std::move(options), std::move(address));
+  if (client.address_.by_account && client.address_.token.empty())
+    BILLOW_TRY_VOID(client.sign_in_by_account());
+  return client;
+}
+
+Status Client::sign_in_by_account() {
+  const net::Response response =
+      BILLOW_TRY(http_.request({.method = net::Method::post, .target = "/v1/session/account"}));
+  if (response.status >= 300)
+    return pass(error_of(response));
+  const Json answer = BILLOW_TRY(parse_json(response.body));
+  address_.token = std::string(answer["token"].str_or(""));
+  keep_account_token(answer);
+  return {};
 }
 
 Status Client::find_again() {
@@ -54,6 +68,12 @@ Result<net::Response> Client::send(net::BlockingClient::Call call) {
            (e.code == Code::unavailable && e.message.starts_with("cannot connect"));
   };
   auto response = once();
+  // The token of this account has ended before its time, with a restored head or a new data
+  // directory.
+  if (response && response->status == 401 && address_.by_account) {
+    BILLOW_TRY_VOID(sign_in_by_account());
+    response = once();
+  }
   // A head that answered once and is gone was stopped or will return; either way the client must
   // not replace it.
   if (response)
@@ -61,6 +81,8 @@ Result<net::Response> Client::send(net::BlockingClient::Call call) {
   if (response || !nobody_there(response.error()))
     return response;
   if (!address_.configured && options_.may_start && can_start_head()) {
+    if (options_.needs_gpus && !head_ran_in(address_.data_dir))
+      BILLOW_TRY_VOID(machine_has_gpus());
     BILLOW_TRY_VOID(start_head(address_.data_dir));
     options_.may_start = false;
     BILLOW_TRY_VOID(find_again());

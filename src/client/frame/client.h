@@ -48,6 +48,8 @@ class Client {
  private:
   Client(ConnectOptions options, HeadAddress address);
   Result<net::Response> send(net::BlockingClient::Call call);
+  // Asks the head of this machine for a token of this account.
+  Status sign_in_by_account();
   ConnectOptions options_;
   HeadAddress address_;
   net::BlockingClient http_;

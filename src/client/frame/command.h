@@ -93,6 +93,15 @@ std::string help_text(const CommandSpec& command);
 std::string overview_text(const std::vector<CommandSpec>& commands, std::string_view version);
 std::string markdown(const std::vector<CommandSpec>& commands);  // docs/cli.md
 
+// Manual pages (man.cpp).
+struct ManPage {
+  std::string file;  // "billow-run.1"
+  std::string text;
+};
+std::string man_page(const CommandSpec& command, std::string_view version);
+std::string man_overview(const std::vector<CommandSpec>& commands, std::string_view version);
+std::vector<ManPage> man_pages(const std::vector<CommandSpec>& commands, std::string_view version);
+
 // The command named by the first one or two words, and how many words that took. `help_wanted`
 // prefixes ("schedule" alone) and unknown names are errors that say what there is.
 struct Found {

@@ -28,7 +28,8 @@ void add_top_commands(CommandTable& table);          // top
 void add_volume_commands(CommandTable& table);       // volume
 void add_reserve_commands(CommandTable& table);      // reserve …, calendar, project set
 void add_login_commands(CommandTable& table);        // node rm, login, logout, context, dashboard
-void add_access_commands(CommandTable& table);       // project, user, token
+void add_access_commands(CommandTable& table);       // project, user
+void add_token_commands(CommandTable& table);        // token create, list, revoke; approvals
 void add_secret_commands(CommandTable& table);       // secret set, list, rm
 void add_audit_commands(CommandTable& table);        // audit export, verify
 void add_quota_commands(CommandTable& table);        // quota set, list, rm
@@ -47,6 +48,9 @@ void add_compare_commands(CommandTable& table);      // compare
 void add_loadtest_commands(CommandTable& table);     // loadtest
 void add_endpoint_commands(CommandTable& table);     // deploy, endpoints, scale, rollback, delete
 void add_deploy_commands(CommandTable& table);       // deploy
+void add_mcp_commands(CommandTable& table);          // mcp
+void add_docs_commands(CommandTable& table);         // docs
+void add_python_commands(CommandTable& table);       // map, notebook, sdk install
 void add_meta_commands(CommandTable& table);         // completion, version, help
 
 int schedule_add(const Parsed& parsed);  // shares its way with `submit --cron`
@@ -57,6 +61,9 @@ CommandTable client_commands();
 // whole program, in client_only/.
 CommandTable all_commands();
 bool can_start_head();
+// Whether a head on this machine would have GPUs, real or simulated. An error says what to do
+// without.
+Status machine_has_gpus();
 // The name of the server's command these words begin with, whether this program has it or not;
 // empty where they are none.
 std::string server_command(const std::vector<std::string>& words);

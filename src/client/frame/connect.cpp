@@ -13,6 +13,7 @@
 #include "base/platform.h"
 #include "base/text.h"
 #include "client/frame/local_heads.h"
+#include "client/frame/when.h"
 #include "net/http/blocking_client.h"
 #include "process/spawn.h"
 
@@ -96,7 +97,40 @@ Result<HeadAddress> named_head(const std::string& url) {
   return address;
 }
 
+// The head of all users of this machine; empty: none runs. Only root can put a socket there.
+std::string system_socket() {
+  const std::string named = variable("BILLOW_SYSTEM_SOCKET");
+  const std::string path = named.empty() ? "/run/billow/head.sock" : named;
+  struct stat info {};
+  const bool there = ::stat(path.c_str(), &info) == 0 && S_ISSOCK(info.st_mode);
+  return there && info.st_uid == 0 ? path : "";
+}
+
+std::string account_token_path() {
+  const std::string xdg = variable("XDG_STATE_HOME");
+  return (xdg.starts_with('/') ? xdg : home_directory() + "/.local/state") +
+         "/billow/machine-token.json";
+}
+
 }  // namespace
+
+std::string kept_account_token() {
+  const auto text = read_file(account_token_path(), small_file_bytes_max);
+  const auto json = text ? parse_json(*text) : Result<Json>(Json());
+  if (!json || !json->is_object())
+    return {};
+  const auto until = parse_when((*json)["expires_at"].str_or(""), system_clock().wall());
+  if (!until || *until < system_clock().wall() + minutes(10))
+    return {};
+  return std::string((*json)["token"].str_or(""));
+}
+
+// Without a place for it, the next command signs in again.
+void keep_account_token(const Json& answer) {
+  const std::string path = account_token_path();
+  if (make_directories(path.substr(0, path.rfind('/')), 0700))
+    (void)write_file_atomic(path, answer.dump() + "\n", 0600, false);
+}
 
 std::string home_directory() {
   std::string dir = variable("HOME");
@@ -166,6 +200,17 @@ Result<HeadAddress> find_head(const ConnectOptions& options) {
     return named_head(url);
   HeadAddress address;
   address.data_dir = BILLOW_TRY(meant_data_directory(options.data));
+  if (!data_is_named(options.data) && !head_lives_in(address.data_dir))
+    if (const std::string socket = system_socket(); !socket.empty()) {
+      address.endpoint.address.unix_path = socket;
+      address.configured = true;
+      address.token = variable("BILLOW_TOKEN");
+      address.by_account = address.token.empty();
+      if (address.by_account)
+        address.token = kept_account_token();
+      split_token(address);
+      return address;
+    }
   address.endpoint.address.unix_path = address.data_dir + "/head.sock";
   if (!file_exists(address.endpoint.address.unix_path)) {
     // The socket may lie elsewhere (a path too long for one); the head says where.
@@ -190,6 +235,10 @@ Result<HeadAddress> find_head(const ConnectOptions& options) {
 std::string down_command(const std::string& data_dir) {
   return data_dir == data_directory("") ? "billow down"
                                         : "billow down --data " + shell_quote(data_dir);
+}
+
+bool head_ran_in(const std::string& data_dir) {
+  return file_exists(data_dir + "/token");
 }
 
 Status start_head(const std::string& data_dir) {

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "base/file.h"
+#include "client/frame/json_errors.h"
 #include "client/frame/table.h"
 
 namespace billow::client {
@@ -26,7 +27,15 @@ void say(std::string_view line) {
 }
 
 namespace {
+bool errors_as_json = false;
+
 void show(const Error& error) {
+  if (errors_as_json) {
+    const Json document = Json::object(
+        {{"error", error.message}, {"hint", error.hint}, {"code", code_name(error.code)}});
+    (void)write_all(STDERR_FILENO, document.dump() + "\n");
+    return;
+  }
   const Look look = look_at(STDERR_FILENO);
   std::string text = fmt::format("{} {}\n", painted("billow:", Colour::red, look), error.message);
   if (!error.hint.empty())
@@ -34,6 +43,10 @@ void show(const Error& error) {
   (void)write_all(STDERR_FILENO, text);
 }
 }  // namespace
+
+void report_as_json() {
+  errors_as_json = true;
+}
 
 int report(const Error& error) {
   show(error);
@@ -47,6 +60,11 @@ int report_usage(const Error& error) {
 
 ConnectOptions connect_options(const Parsed& parsed, bool may_start) {
   return {parsed.get("head"), parsed.get("data"), may_start};
+}
+Result<Client> connect_for_job(const Parsed& parsed, bool needs_gpus) {
+  ConnectOptions options = connect_options(parsed, true);
+  options.needs_gpus = needs_gpus;
+  return Client::create(std::move(options));
 }
 Result<Client> connect(const Parsed& parsed, bool may_start) {
   return Client::create(connect_options(parsed, may_start));

@@ -29,6 +29,9 @@ int report_usage(const Error& error);
 ConnectOptions connect_options(const Parsed& parsed, bool may_start = false);
 // For commands of the form "ask, then show".
 Result<Client> connect(const Parsed& parsed, bool may_start = false);
+// For commands that submit a job: a head is started if none runs, but not for a job with GPUs on a
+// machine that has none.
+Result<Client> connect_for_job(const Parsed& parsed, bool needs_gpus);
 
 Result<std::string> one_operand(const Parsed& parsed,
                                 std::string_view command,

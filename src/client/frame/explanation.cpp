@@ -6,16 +6,47 @@
 #include "client/frame/when.h"
 
 namespace billow::client {
+namespace {
+
+std::string queue_text(const Json& why) {
+  if (why["ahead"].is_null())
+    return {};
+  const std::uint64_t ahead = why["ahead"].uint_or(0);
+  if (ahead == 0)
+    return "  place in the queue: first\n";
+  return fmt::format(
+      "  place in the queue: {} waiting job{} of the same or a higher priority {} "
+      "submitted earlier\n",
+      ahead, ahead == 1 ? "" : "s", ahead == 1 ? "was" : "were");
+}
+
+}  // namespace
+
+std::string explanation_sentence(const std::string& label, const Json& why, WallTime now) {
+  const auto state = why["state"].str_or("?");
+  std::string text = fmt::format("job {} is {}", label, state);
+  if (state != "queued" && state != "held" && state != "suspended")
+    return text;
+  if (why["earliest_start"].is_string())
+    return text + fmt::format(" and should start {}", time_text(why["earliest_start"], now, ""));
+  return state == "queued" ? text +
+                                 "; when it starts is not known, because jobs before it have no "
+                                 "time limit"
+                           : text;
+}
 
 std::string explanation_text(const Json& why, WallTime now) {
   std::string text;
   for (const Json& reason : why["reasons"].items())
     text += fmt::format("  {}\n", printable(reason["text"].str_or("?")));
+  if (why["earliest_start"].is_string())
+    text += fmt::format("  expected start if nothing changes: {}\n",
+                        time_text(why["earliest_start"], now, "unknown"));
+  text += queue_text(why);
+  for (const Json& holder : why["holders"].items())
+    text += fmt::format("  GPUs in use by {}\n", printable(holder["text"].str_or("?")));
   if (const auto change = why["would_start_now"].str_or(""); !change.empty())
     text += fmt::format("  what would help: {}\n", printable(change));
-  if (why["earliest_start"].is_string())
-    text += fmt::format("  earliest start if nothing changes: {}\n",
-                        time_text(why["earliest_start"], now, "unknown"));
   if (const auto expected = why.at("expected", "text").str_or(""); !expected.empty())
     text += fmt::format("  {}\n", printable(expected));
   return text;

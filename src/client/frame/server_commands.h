@@ -6,19 +6,21 @@
 
 namespace billow::client {
 
-void add_head_commands(CommandTable& table);        // up, down, agent
-void add_doctor_commands(CommandTable& table);      // doctor
-void add_join_commands(CommandTable& table);        // join
-void add_install_commands(CommandTable& table);     // install kubernetes
-void add_gateway_commands(CommandTable& table);     // gateway
-void add_gpu_check_commands(CommandTable& table);   // check gpus
-void add_image_commands(CommandTable& table);       // env create
-void add_store_commands(CommandTable& table);       // store migrate, backup, restore
-void add_simulate_commands(CommandTable& table);    // simulate openb, jobs, replay, endpoints
-void add_rank_commands(CommandTable& table);        // ranks
-void add_gang_shell_commands(CommandTable& table);  // rsh
-void add_stage_commands(CommandTable& table);       // stage
-void add_box_commands(CommandTable& table);         // box
+void add_head_commands(CommandTable& table);          // up, down, agent
+void add_doctor_commands(CommandTable& table);        // doctor
+void add_join_commands(CommandTable& table);          // join
+void add_install_commands(CommandTable& table);       // install kubernetes
+void add_installation_commands(CommandTable& table);  // upgrade, uninstall
+void add_gateway_commands(CommandTable& table);       // gateway
+void add_gpu_check_commands(CommandTable& table);     // check gpus
+void add_image_commands(CommandTable& table);         // env create
+void add_store_commands(CommandTable& table);         // store migrate, backup, restore
+void add_simulate_commands(CommandTable& table);      // simulate openb, jobs, replay, endpoints
+void add_rank_commands(CommandTable& table);          // ranks
+void add_gang_shell_commands(CommandTable& table);    // rsh
+void add_stage_commands(CommandTable& table);         // stage
+void add_box_commands(CommandTable& table);           // box
+void add_smi_commands(CommandTable& table);           // nvidia-smi
 
 CommandTable server_commands();
 

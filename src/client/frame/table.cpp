@@ -283,7 +283,11 @@ std::string gpus_of_job(const Json& job) {
     return "-";
   // The document's gpu_milli is of all GPUs of a node together; 0: compute in proportion to the
   // memory asked for.
-  const std::int64_t milli = job["gpu_milli"].int_or(1000);
+  std::int64_t milli = job["gpu_milli"].int_or(1000);
+  // A slice with much memory is allocated, and charged, more than the share that was asked for.
+  for (const Json& task : job["tasks"].items())
+    if (milli > 0 && milli < 1000)
+      milli = std::max(milli, task["gpu_milli"].int_or(0));
   std::string types;
   for (const Json& type : job["gpu_types"].items())
     types += (types.empty() ? "" : "|") + std::string(type.str_or("?"));

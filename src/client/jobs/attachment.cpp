@@ -225,6 +225,8 @@ class Attachment {
     }
     if (type == "end")
       return finish({.exit_code = exit_code_of(job_), .job = job_});
+    if (o_.tty && started_)
+      say_how_it_stands();
     // Placed, but its image or environment is still being fetched: no process can take keys yet.
     const bool brings = !job_["waits_for"].str_or("").empty() && first_;
     if (brings) {
@@ -235,6 +237,23 @@ class Attachment {
       start();
     else if (line_shown_ || !errors_.terminal)
       maybe_say_why_waiting();
+  }
+
+  // A terminal that stands still says why, and what wakes it.
+  void say_how_it_stands() {
+    const std::string phase(job_.at("suspension", "phase").str_or("")),
+        reason = printable(job_["reason"].str_or(""));
+    const std::string now = phase.empty() ? without_digits(reason) : phase;
+    if (now == std::exchange(stands_, now))
+      return;
+    if (phase == "suspending" || phase == "suspended")
+      note(fmt::format("job {} is {}{}{}; {}", o_.job, phase, reason.empty() ? "" : ": ", reason,
+                       o_.watch ? fmt::format("`billow resume {}` continues it", o_.job)
+                                : "press a key to resume it"));
+    else if (phase == "resuming")
+      note(fmt::format("job {} is resuming", o_.job));
+    else if (!reason.empty())
+      note(fmt::format("job {}: {}", o_.job, reason));
   }
 
   // The job belongs to another user: the head would ignore what is typed here.
@@ -260,6 +279,8 @@ class Attachment {
     started_ = true;
     clear_line();
     say_how_to_leave();
+    if (const auto text = job_["memory_note"].str_or(""); !text.empty() && errors_.terminal)
+      note(fmt::format("--mem is {}", printable(text)));
     if (!o_.tty || raw_ || ::isatty(o_.input_fd) != 1)
       return;
     if (auto raw = RawMode::enter(o_.input_fd))
@@ -386,9 +407,7 @@ class Attachment {
       clear_line();
       if (started_)
         say(fmt::format("killing job {}", o_.job));
-      auto stopped = client_.post(path_of_job(o_.job, "stop"),
-                                  again ? R"({"reason":"interrupted","force":true})"
-                                        : R"({"reason":"cancelled while waiting","force":false})");
+      auto stopped = client_.post(path_of_job(o_.job, "stop"), stop_body(again));
       if (!stopped && !is_away(stopped.error()))
         say(stopped.error().message);
       // The job never ran, so there is no end to wait for.
@@ -402,6 +421,17 @@ class Attachment {
     if (node_is_away())
       return end_without_node(number);
     send_json(fmt::format(R"({{"type":"signal","signal":{}}})", number));
+  }
+
+  // The job may have begun although nothing of it has come here yet.
+  std::string stop_body(bool force) {
+    if (force)
+      return R"({"reason":"interrupted","force":true})";
+    const auto job = client_.get(path_of_job(o_.job));
+    const bool waits =
+        job && ((*job)["state"].str_or("") == "queued" || (*job)["state"].str_or("") == "held");
+    return waits ? R"({"reason":"cancelled while waiting","force":false})"
+                 : R"({"reason":"interrupted","force":false})";
   }
 
   // An unreachable node gets no signal; do not wait until it does.
@@ -498,6 +528,7 @@ class Attachment {
   SteadyTime begun_;
   bool line_shown_ = false;
   bool told_how_to_leave_ = false;
+  std::string stands_;  // what was last said of a suspension, or of idleness
   std::string last_line_;
   int last_signal_ = 0;
   SteadyTime last_signal_at_;

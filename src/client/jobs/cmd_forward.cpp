@@ -25,6 +25,13 @@ namespace billow::client {
 namespace {
 
 constexpr OptionSpec rank_option[] = {{"rank", 0, "N", "rank of the node in a gang (default 0)"}};
+constexpr OptionSpec ssh_config_options[] = {
+    {"all", 0, nullptr,
+     "one entry, Host billow-*, for all your jobs: billow-NUMBER or billow-NAME is the host"},
+};
+constexpr OptionSpec ssh_proxy_options[] = {
+    {"by-alias", 0, nullptr, "JOB is the host name that ssh was given, such as billow-12"},
+};
 constexpr OptionSpec ssh_options[] = {
     {"rank", 0, "N", "rank of the node in a gang (default 0)"},
     {"identity", 'i', "FILE", "use this key (default: a key that Billow creates)", false,
@@ -285,12 +292,9 @@ std::string quoted(const std::string& text) {
   return text.find_first_of(" \t'") == std::string::npos ? text : "\"" + text + "\"";
 }
 
-Result<std::string> config_text(const Parsed& p, Client& client, const std::string& job) {
-  const Json document = BILLOW_TRY(running_job(client, job));
-  const std::string identity = BILLOW_TRY(identity_of(p)), alias = alias_of(job, p);
-  // Whom the job runs as on its node.
-  std::string user(document["unix_user"].str_or(document["user"].str_or("")));
-  std::string proxy = shell_quote(executable_dir() + "/billow") + " ssh-proxy " + job;
+// `to`: what the proxy is given as its job.
+std::string proxy_command(const Parsed& p, const std::string& to, const std::string& identity) {
+  std::string proxy = shell_quote(executable_dir() + "/billow") + " ssh-proxy " + to;
   if (p.has("rank"))
     proxy += " --rank " + p.get("rank");
   if (p.has("identity"))
@@ -301,6 +305,33 @@ Result<std::string> config_text(const Parsed& p, Client& client, const std::stri
     proxy += " --data " + shell_quote(p.get("data"));
   else if (const char* data = std::getenv("BILLOW_DATA"); data && !p.has("head"))
     proxy += std::string(" --data ") + shell_quote(data);
+  return proxy;
+}
+
+// One entry for all jobs, also those to come: `ssh billow-12`, `ssh billow-train`.
+Result<std::string> config_of_all(const Parsed& p, Client& client) {
+  const Json status = BILLOW_TRY(client.get("/v1/status"));
+  const std::string identity = BILLOW_TRY(identity_of(p)),
+                    name(status.at("you", "user").str_or(""));
+  const Json mine = BILLOW_TRY(
+      client.get(with_query("/v1/jobs", {{"user", name}, {"state", "all"}, {"limit", "1"}})));
+  std::string user = name;
+  for (const Json& job : mine["jobs"].items())
+    user = job["unix_user"].str_or(user);
+  return fmt::format(
+      "Host billow-*\n  User {}\n  IdentityFile {}\n  IdentitiesOnly yes\n"
+      "  UserKnownHostsFile {}\n  GlobalKnownHostsFile /dev/null\n  StrictHostKeyChecking yes\n"
+      "  ProxyCommand {}\n",
+      user, quoted(identity), quoted(known_hosts_of("%n")),
+      proxy_command(p, "--by-alias %n", identity));
+}
+
+Result<std::string> config_text(const Parsed& p, Client& client, const std::string& job) {
+  const Json document = BILLOW_TRY(running_job(client, job));
+  const std::string identity = BILLOW_TRY(identity_of(p)), alias = alias_of(job, p);
+  // Whom the job runs as on its node.
+  std::string user(document["unix_user"].str_or(document["user"].str_or("")));
+  const std::string proxy = proxy_command(p, job, identity);
   return fmt::format(
       "Host {0}\n  HostName {0}\n  HostKeyAlias {0}\n  User {1}\n  IdentityFile {2}\n  "
       "IdentitiesOnly yes\n  UserKnownHostsFile {3}\n"
@@ -309,12 +340,20 @@ Result<std::string> config_text(const Parsed& p, Client& client, const std::stri
 }
 
 int cmd_ssh_config(const Parsed& p) {
-  const auto word = job_operand(p, "ssh-config");
-  if (!word)
-    return report_usage(word.error());
+  const bool all = p.has("all");
+  const auto word = all ? Result<std::string>("") : job_operand(p, "ssh-config");
+  if (!word || (all && !p.operands.empty()))
+    return report_usage(word ? Error{Code::invalid, "give either a job or --all, not both", ""}
+                             : word.error());
   auto client = client_of(p);
   if (!client)
     return report(client.error());
+  if (all) {
+    const auto text = config_of_all(p, *client);
+    if (text)
+      print(*text);
+    return text ? 0 : report(text.error());
+  }
   const auto job = job_of(*client, *word, NameUse::look);
   if (!job)
     return report(job.error());
@@ -364,9 +403,15 @@ int cmd_ssh(const Parsed& p) {
 
 // Between ssh and a shell in the job's place: what ssh's ProxyCommand runs.
 int cmd_ssh_proxy(const Parsed& p) {
-  const auto word = job_operand(p, "ssh-proxy");
+  auto word = job_operand(p, "ssh-proxy");
   if (!word)
     return report_usage(word.error());
+  const std::string host = *word;
+  if (p.has("by-alias")) {
+    if (!word->starts_with("billow-"))
+      return report_usage({Code::invalid, fmt::format("{} does not begin with billow-", host), ""});
+    word->erase(0, std::string_view("billow-").size());
+  }
   const auto identity = identity_of(p);
   if (!identity)
     return report(identity.error());
@@ -388,7 +433,7 @@ int cmd_ssh_proxy(const Parsed& p) {
   ::signal(SIGPIPE, SIG_IGN);
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO})
     ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
-  const std::string alias = alias_of(*job, p);
+  const std::string alias = p.has("by-alias") ? host : alias_of(*job, p);
   std::string trouble;
   // The head has vouched for this key; ssh reads the file only after the first bytes from there,
   // which come after it was written.
@@ -451,10 +496,11 @@ void add_forward_commands(CommandTable& table) {
       {.name = "ssh-config",
        .summary =
            "print an ssh configuration that reaches a running job (for ssh, scp, rsync, editors)",
-       .example = "billow ssh-config 12 >> ~/.ssh/config\nscp model.pt billow-12:",
+       .example = "billow ssh-config --all >> ~/.ssh/config\nscp model.pt billow-12:\nssh "
+                  "billow-train\nbillow ssh-config 12 >> ~/.ssh/config",
        .run = cmd_ssh_config,
-       .usage = "JOB",
-       .options = {ssh_options},
+       .usage = "JOB | --all",
+       .options = {ssh_options, ssh_config_options},
        .operands = Operands::some,
        .completes = Completes::job,
        .group = group,
@@ -466,7 +512,7 @@ void add_forward_commands(CommandTable& table) {
        .example = "$ ssh -o ProxyCommand='billow ssh-proxy 12' …",
        .run = cmd_ssh_proxy,
        .usage = "JOB",
-       .options = {ssh_options},
+       .options = {ssh_options, ssh_proxy_options},
        .operands = Operands::some,
        .completes = Completes::job,
        .group = group,

@@ -164,7 +164,7 @@ int cmd_explain(const Parsed& parsed) {
       print_json(*why);
       continue;
     }
-    print(fmt::format("job {} is {}\n{}", label, (*why)["state"].str_or("?"),
+    print(fmt::format("{}\n{}", explanation_sentence(label, *why, now()),
                       explanation_text(*why, now())));
   }
   return 0;
@@ -337,6 +337,22 @@ std::string phase_of(const Json& job) {
   return std::string(job.at("suspension", "phase").str_or(""));
 }
 
+// Only a job that runs can be suspended. One that waits, or is just starting, is waited for.
+void wait_until_it_runs(Client& client, const std::string& label) {
+  for (;;) {
+    const auto job = client.get(path_of_job(label, ""));
+    if (!job || (*job)["final"].bool_or(false) || (*job)["elements"].is_object())
+      return;
+    bool starts = false;
+    for (const Json& task : (*job)["tasks"].items())
+      starts = starts || task["state"].str_or("") == "starting";
+    const std::string_view state = (*job)["state"].str_or("");
+    if (state != "queued" && state != "held" && !starts)
+      return;
+    ::poll(nullptr, 0, 50);
+  }
+}
+
 int order(const Parsed& parsed,
           const char* what,
           const std::string& body,
@@ -352,6 +368,8 @@ int order(const Parsed& parsed,
     return report(jobs.error());
   int code = 0;
   for (const std::string& label : *jobs) {
+    if (std::string_view(what) == "suspend" && parsed.has("wait"))
+      wait_until_it_runs(*client, label);
     auto job = client->post(path_of_job(label, what), body);
     while (job && parsed.has("wait") && under_way(*job)) {
       ::poll(nullptr, 0, 50);

@@ -1,10 +1,10 @@
 // logs: what a job has written, and goes on writing. Output and errors are one stream here, in the
-// order they came, so that
-// `| grep` sees both. A follower whose head restarts goes on at the offset it had reached.
+// order they came, so that `| grep` sees both. An array's elements, a gang's nodes and the jobs of
+// a search are shown line by line, each line with its source.
 #include <fmt/format.h>
-#include <poll.h>
 
 #include <algorithm>
+#include <deque>
 #include <mutex>
 #include <thread>
 
@@ -14,10 +14,10 @@
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
 #include "client/frame/values.h"
+#include "client/jobs/log_stream.h"
 #include "client/jobs/rank_output.h"
 #include "client/request/job_names.h"
 #include "client/request/job_request.h"
-#include "net/http/sse.h"
 
 namespace billow::client {
 namespace {
@@ -26,16 +26,22 @@ constexpr OptionSpec log_options[] = {
     {"follow", 'f', nullptr, "follow the output until the job ends"},
     {"tail", 0, "SIZE", "start this many bytes before the end, e.g. 64K"},
     {"lines", 'n', "N", "start this many lines before the end"},
+    {"since", 0, "T", "only output of the last T, e.g. 10m or 1d"},
+    {"timestamps", 't', nullptr, "begin each line with the time (UTC) at which it was written"},
+    {"search", 0, "TEXT",
+     "only lines that contain this text; without JOB in all your jobs of the last day, or since "
+     "--since"},
+    {"grep", 0, "TEXT", "the same as --search"},
+    {"ignore-case", 'i', nullptr, "with --search: ignore case"},
     {"rank", 0, "N", "only the node with this rank in a gang (default: all nodes)"},
-    {"grep", 0, "TEXT",
-     "only lines that contain this text, in all tasks of the job or elements of the array"},
-    {"ignore-case", 'i', nullptr, "with --grep: ignore case"},
 };
-constexpr Duration away_max = minutes(10);
 constexpr std::uint64_t bytes_per_line_guess = 400;
 constexpr std::uint64_t tail_bytes_max = 64 << 20;
 constexpr std::uint64_t ranks_shown_max =
     64;  // a connection each; of more, ask for one with --rank
+// Lines of several elements are put in the order of their times up to this size.
+constexpr std::size_t merged_bytes_max = 64 << 20;
+constexpr int job_pages_max = 200;
 
 // The last `lines` lines of a text.
 std::string_view last_lines(std::string_view text, std::size_t lines) {
@@ -55,232 +61,203 @@ std::string_view last_lines(std::string_view text, std::size_t lines) {
   return text;
 }
 
-struct LogRequest {
-  std::string job;
-  std::string rank;
-  std::string tail;
-  bool follow = false;
-};
-
-class LogReader {
- public:
-  LogReader(Client& client, LogRequest request, std::function<void(std::string_view)> out)
-      : client_(client), request_(std::move(request)), out_(std::move(out)) {}
-
-  const std::string& resume_at() const { return resume_at_; }
-  void begin_at(std::string offset) { resume_at_ = std::move(offset); }
-
-  Status run() {
-    std::optional<SteadyTime> away_since;
-    for (;;) {
-      net::SseParser parser([&](const net::SseEvent& event) { take(event); });
-      Status fed;
-      const bool resumes = !resume_at_.empty();
-      auto status = client_.stream(
-          with_query(path_of_job(request_.job, "logs"), {{"format", "sse"},
-                                                         {"rank", request_.rank},
-                                                         {"follow", request_.follow ? "1" : ""},
-                                                         {"tail", resumes ? "" : request_.tail},
-                                                         {"offset", resumes ? resume_at_ : ""}}),
-          [&](std::string_view data) {
-            away_since.reset();
-            fed = parser.feed(data);
-            return fed && !ended_;
-          });
-      if (!fed)
-        return fed;
-      if (!trouble_.empty())
-        return fail(Code::unavailable, trouble_, "try again when the head is back");
-      if (ended_ || (status && !request_.follow))
-        return {};
-      if (!status && !is_away(status.error()))
-        return status;
-      if (!status && status.error().message.starts_with("no head") && !away_since &&
-          resume_at_.empty())
-        return status;
-      const SteadyTime now = system_clock().steady();
-      if (!away_since)
-        away_since = now;
-      if (now - *away_since > away_max)
-        return status ? fail(Code::unavailable, "the head keeps closing the stream") : status;
-      ::poll(nullptr, 0, 100);
-      (void)client_.find_again();
-    }
-  }
-
- private:
-  void take(const net::SseEvent& event) {
-    if (event.event == "out" || event.event == "err") {
-      std::string bytes;
-      if (base64_decode(event.data, bytes))
-        out_(bytes);
-    } else if (event.event == "gap") {
-      const auto lost = parse_int(trim(event.data), 0, INT64_MAX);
-      say(fmt::format("{} of earlier output were deleted (logs have a size limit)",
-                      lost ? format_bytes(static_cast<std::uint64_t>(*lost)) : "parts"));
-    } else if (event.event == "error") {
-      trouble_ = event.data;
-    } else if (event.event == "end") {
-      ended_ = true;
-    }
-    if (!event.id.empty())
-      resume_at_ = event.id;
-  }
-
-  Client& client_;
-  LogRequest request_;
-  std::function<void(std::string_view)> out_;
-  std::string resume_at_;
-  std::string trouble_;  // why the head cannot show the log, or no more of it
-  bool ended_ = false;
-};
-
-// Whole lines with a text in them, each with its task's name where there are several.
-class LineFilter {
- public:
-  LineFilter(std::string needle, bool any_case, std::string name, bool json)
-      : needle_(any_case ? lower(needle) : std::move(needle)),
-        any_case_(any_case),
-        name_(std::move(name)),
-        json_(json) {}
-  void take(std::string_view bytes) {
-    rest_ += bytes;
-    std::size_t from = 0;
-    for (std::size_t end; (end = rest_.find('\n', from)) != std::string::npos; from = end + 1)
-      line(std::string_view(rest_).substr(from, end - from));
-    rest_.erase(0, from);
-  }
-  void end() {
-    if (!rest_.empty())
-      line(std::exchange(rest_, {}));
-  }
-  std::size_t found() const { return found_; }
-
- private:
-  void line(std::string_view text) {
-    if ((any_case_ ? lower(text) : std::string(text)).find(needle_) == std::string::npos)
-      return;
-    ++found_;
-    if (json_)
-      print_json(
-          Json::object({{"task", name_},
-                        {"line", valid_utf8(text) ? std::string(text) : printable_bytes(text)}}));
-    else
-      print(name_.empty() ? fmt::format("{}\n", text) : fmt::format("{}: {}\n", name_, text));
-  }
-  static std::string printable_bytes(std::string_view text) {
-    std::string out;
-    for (const char c : text)
-      out += static_cast<unsigned char>(c) < 128 ? c : '?';
-    return out;
-  }
-  std::string needle_;
-  bool any_case_;
-  std::string name_;
-  bool json_;
-  std::string rest_;
-  std::size_t found_ = 0;
-};
-
-// The logs of every task of a gang or element of an array, one after the other. As grep does: 0
-// where something was found, 1 where not.
-int search_logs(Client& client, const Parsed& parsed, LogRequest request) {
-  auto document = client.get(path_of_job(request.job));
-  if (!document)
-    return report(document.error());
-  std::vector<std::pair<std::string, std::string>> places;  // job, rank
-  if (document->find("elements")) {
-    std::string cursor;
-    do {
-      auto page = client.get(with_query(
-          "/v1/jobs",
-          {{"array", request.job}, {"state", "all"}, {"limit", "1000"}, {"cursor", cursor}}));
-      if (!page)
-        return report(page.error());
-      for (const Json& job : (*page)["jobs"].items())
-        if (job["started_at"].is_string())
-          places.emplace_back(job["label"].str_or(""), "");
-      cursor = (*page)["next"].str_or("");
-    } while (!cursor.empty());
-    std::ranges::reverse(places);
-  } else if (parsed.has("rank")) {
-    places.emplace_back(request.job, request.rank);
-  } else {
-    for (std::int64_t rank = 0; rank < std::max<std::int64_t>(1, (*document)["nodes"].int_or(1));
-         ++rank)
-      places.emplace_back(request.job, fmt::format("{}", rank));
-  }
-  std::size_t found = 0;
-  for (const auto& [job, rank] : places) {
-    LineFilter filter(parsed.get("grep"), parsed.has("ignore-case"),
-                      places.size() > 1 ? (rank.empty() ? job : fmt::format("task {}", rank)) : "",
-                      parsed.has("json"));
-    LogRequest one = request;
-    one.job = job;
-    one.rank = rank;
-    one.follow = request.follow && places.size() == 1;
-    LogReader reader(client, one, [&](std::string_view bytes) { filter.take(bytes); });
-    if (auto status = reader.run(); !status)
-      return report(status.error());
-    filter.end();
-    found += filter.found();
-  }
-  return found ? 0 : 1;
+// "2026-11-16T12:30:01.123Z"
+std::string timestamp(WallTime at) {
+  std::string text = format_utc(WallTime{at.ns - at.ns % 1'000'000'000});
+  if (text.ends_with('Z'))
+    text.pop_back();
+  return fmt::format("{}.{:03}Z", text, at.ns / 1'000'000 % 1000);
 }
 
-// Whole lines only, one writer at a time.
+std::string printable_bytes(std::string_view text) {
+  if (valid_utf8(text))
+    return std::string(text);
+  std::string out;
+  for (const char c : text)
+    out += static_cast<unsigned char>(c) < 128 ? c : '?';
+  return out;
+}
+
+struct LogLine {
+  WallTime at;  // when it began
+  std::string text;
+};
+
+// Pieces of output as whole lines, each stream for itself.
+class LineCutter {
+ public:
+  explicit LineCutter(std::function<void(LogLine)> out) : out_(std::move(out)) {}
+  void take(const LogPiece& piece) {
+    LogLine& line = open_[piece.error_stream];
+    std::string_view rest = piece.bytes;
+    for (std::size_t end; (end = rest.find('\n')) != std::string_view::npos;) {
+      if (line.text.empty())
+        line.at = piece.at;
+      line.text += rest.substr(0, end);
+      out_(std::exchange(line, {}));
+      rest.remove_prefix(end + 1);
+    }
+    if (rest.empty())
+      return;
+    if (line.text.empty())
+      line.at = piece.at;
+    line.text += rest;
+  }
+  void finish() {
+    for (LogLine& line : open_)
+      if (!line.text.empty())
+        out_(std::exchange(line, {}));
+  }
+
+ private:
+  std::function<void(LogLine)> out_;
+  LogLine open_[2];
+};
+
+// How lines are shown: with their source and time if wanted, one writer at a time.
 class LinePrinter {
  public:
-  void take(std::string& pending, std::string_view bytes) {
-    pending += bytes;
-    const auto end = pending.rfind('\n');
-    if (end == std::string::npos)
-      return;
+  LinePrinter(bool timestamps, bool json) : timestamps_(timestamps), json_(json) {}
+  void line(const std::string& source, const LogLine& line) {
     std::lock_guard lock(mutex_);
-    print(std::string_view(pending).substr(0, end + 1));
-    pending.erase(0, end + 1);
+    ++lines_;
+    if (json_)
+      return print_json(Json::object(
+          {{"task", source}, {"at", timestamp(line.at)}, {"line", printable_bytes(line.text)}}));
+    std::string out;
+    if (timestamps_)
+      out += timestamp(line.at) + " ";
+    if (!source.empty())
+      out += source + ": ";
+    print(out + line.text + "\n");
   }
-  void finish(std::string& pending) {
-    if (pending.empty())
-      return;
-    std::lock_guard lock(mutex_);
-    print(pending + "\n");
-    pending.clear();
-  }
+  std::size_t lines() const { return lines_; }
 
  private:
   std::mutex mutex_;
+  bool timestamps_;
+  bool json_;
+  std::size_t lines_ = 0;
 };
 
-// Every node of a gang: one after the other, or beside each other while they run.
-int all_ranks(const Parsed& parsed, const LogRequest& request, std::uint64_t nodes) {
-  LinePrinter printer;
+// One log of several that are shown together.
+struct LogSource {
+  std::string job, rank;
+  std::string name;  // before each line; empty: nothing
+};
+
+std::string element_name(const Json& job) {
+  const std::string name(job["name"].str_or(""));
+  const Json& array = job["array"];
+  return name.empty() || !array.is_object() ? std::string(job["label"].str_or(""))
+                                            : fmt::format("{}.{}", name, array["index"].uint_or(0));
+}
+
+// The jobs of a listing that have begun, oldest first.
+Result<std::vector<LogSource>> sources_of(Client& client,
+                                          std::vector<std::pair<std::string, std::string>> query,
+                                          WallTime since) {
+  std::vector<LogSource> out;
+  std::string cursor;
+  const std::string from = since.ns ? format_utc(since) : "";
+  for (int page_number = 0; page_number < job_pages_max; ++page_number) {
+    auto asked = query;
+    asked.insert(asked.end(), {{"state", "all"}, {"limit", "1000"}, {"cursor", cursor}});
+    const Json page = BILLOW_TRY(client.get(with_query("/v1/jobs", asked)));
+    for (const Json& job : page["jobs"].items()) {
+      const bool ended_before = job["ended_at"].is_string() && job["ended_at"].str_or("") < from;
+      if (!job["started_at"].is_string() || ended_before)
+        continue;
+      const std::string label(job["label"].str_or(""));
+      const auto nodes = std::max<std::int64_t>(1, job["nodes"].int_or(1));
+      for (std::int64_t rank = nodes - 1; rank >= 0; --rank)
+        out.push_back(
+            {label, fmt::format("{}", rank),
+             nodes > 1 ? fmt::format("{} task {}", element_name(job), rank) : element_name(job)});
+    }
+    cursor = page["next"].str_or("");
+    if (cursor.empty())
+      break;
+  }
+  std::ranges::reverse(out);
+  return out;
+}
+
+// Several logs, one after the other, or in the order of the lines' times.
+Status show_sources(Client& client,
+                    const std::vector<LogSource>& sources,
+                    const LogRequest& request,
+                    bool merge,
+                    LinePrinter& printer) {
+  struct Named {
+    std::size_t source;
+    LogLine line;
+  };
+  std::vector<Named> merged;
+  std::size_t bytes = 0;
+  const auto flush = [&] {
+    std::ranges::stable_sort(merged, {}, [](const Named& n) { return n.line.at; });
+    for (const Named& n : merged)
+      printer.line(sources[n.source].name, n.line);
+    merged.clear();
+    bytes = 0;
+  };
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    LogRequest one = request;
+    one.job = sources[i].job;
+    one.rank = sources[i].rank;
+    one.follow = request.follow && sources.size() == 1;
+    LineCutter cutter([&](LogLine line) {
+      if (!merge)
+        return printer.line(sources[i].name, line);
+      bytes += line.text.size() + sizeof(Named);
+      merged.push_back({i, std::move(line)});
+    });
+    LogReader reader(client, one, [&](const LogPiece& piece) { cutter.take(piece); });
+    if (const Status done = reader.run(); !done) {
+      if (sources.size() == 1)
+        return done;
+      say(fmt::format("the log of {} cannot be shown: {}", sources[i].name, done.error().message));
+    }
+    cutter.finish();
+    if (bytes > merged_bytes_max) {
+      say("the logs are too large to be put in one order; they come in parts");
+      flush();
+    }
+  }
+  flush();
+  return {};
+}
+
+// Several logs beside each other, as they are written.
+Status follow_sources(const Parsed& parsed,
+                      const std::vector<LogSource>& sources,
+                      const LogRequest& request,
+                      LinePrinter& printer) {
   std::vector<std::thread> threads;
   std::mutex mutex;
   std::optional<Error> trouble;
-  const auto read = [&](std::uint64_t rank) {
-    auto client = Client::create(connect_options(parsed));
-    if (!client)
-      return;
-    LogRequest one = request;
-    one.rank = std::to_string(rank);
-    std::string pending;
-    LogReader reader(*client, one, [&](std::string_view bytes) { printer.take(pending, bytes); });
-    const Status done = reader.run();
-    printer.finish(pending);
-    std::lock_guard lock(mutex);
-    if (!done && !trouble)
-      trouble = done.error();
-  };
-  for (std::uint64_t rank = 0; rank < nodes; ++rank) {
-    if (request.follow)
-      threads.emplace_back(read, rank);
-    else
-      read(rank);
-  }
+  if (sources.size() > ranks_shown_max)
+    say(fmt::format("following {} of {} logs", ranks_shown_max, sources.size()));
+  for (std::size_t i = 0; i < std::min<std::size_t>(sources.size(), ranks_shown_max); ++i)
+    threads.emplace_back([&, i] {
+      auto client = Client::create(connect_options(parsed));
+      if (!client)
+        return;
+      LogRequest one = request;
+      one.job = sources[i].job;
+      one.rank = sources[i].rank;
+      LineCutter cutter([&](LogLine line) { printer.line(sources[i].name, line); });
+      LogReader reader(*client, one, [&](const LogPiece& piece) { cutter.take(piece); });
+      const Status done = reader.run();
+      cutter.finish();
+      std::lock_guard lock(mutex);
+      if (!done && !trouble)
+        trouble = done.error();
+    });
   for (std::thread& thread : threads)
     thread.join();
-  return trouble ? report(*trouble) : 0;
+  return trouble ? Status(pass(*trouble)) : Status();
 }
 
 // The job that the operand means: an endpoint's name stands for its newest replica, a job's for its
@@ -303,59 +280,68 @@ struct Wanted {
   std::optional<std::size_t> lines;  // of --lines
 };
 
-Result<Wanted> read_wanted(const Parsed& parsed, std::string job) {
-  Wanted wanted{.request = {.job = std::move(job),
+Result<Wanted> read_wanted(const Parsed& parsed) {
+  Wanted wanted{.request = {.job = {},
                             .rank = parsed.get("rank"),
+                            .tail = {},
                             .follow = parsed.has("follow")},
                 .lines = {}};
+  LogRequest& request = wanted.request;
   if (parsed.has("rank"))
     BILLOW_TRY_VOID(int_option(parsed, "rank", 0, 0, 1'000'000));
+  request.search = parsed.has("search") ? parsed.get("search") : parsed.get("grep");
+  request.ignore_case = parsed.has("ignore-case");
+  if (request.search.empty() && (parsed.has("search") || parsed.has("grep")))
+    return fail(Code::invalid, "--search needs a text");
+  if (parsed.has("since")) {
+    const auto ago = duration_with_unit(parsed.get("since"));
+    if (!ago)
+      return pass(ago.error(), "--since");
+    request.since = system_clock().wall() - *ago;
+  }
   if (parsed.has("tail")) {
     const auto bytes = parse_bytes(parsed.get("tail"));
     if (!bytes)
       return pass(bytes.error(), "--tail");
-    wanted.request.tail = fmt::format("{}", *bytes);
+    request.tail = fmt::format("{}", *bytes);
   } else if (parsed.has("lines")) {
     wanted.lines =
         static_cast<std::size_t>(BILLOW_TRY(int_option(parsed, "lines", 0, 0, 10'000'000)));
-    wanted.request.tail =
-        fmt::format("{}", std::min(tail_bytes_max, (*wanted.lines + 1) * bytes_per_line_guess));
+    if (request.search.empty())
+      request.tail =
+          fmt::format("{}", std::min(tail_bytes_max, (*wanted.lines + 1) * bytes_per_line_guess));
   }
   return wanted;
 }
 
 // Prints the last lines of the output so far; returns where a follower resumes.
-Result<std::string> print_last_lines(Client& client, LogRequest past, std::size_t lines) {
+Result<std::string> print_last_lines(Client& client,
+                                     LogRequest past,
+                                     std::size_t lines,
+                                     bool timestamps) {
   past.follow = false;
   std::string text;
-  LogReader reader(client, past, [&](std::string_view bytes) { text += bytes; });
+  LineCutter cutter(
+      [&](const LogLine& line) { text += fmt::format("{} {}\n", timestamp(line.at), line.text); });
+  LogReader reader(client, past, [&](const LogPiece& piece) {
+    if (timestamps)
+      cutter.take(piece);
+    else
+      text += piece.bytes;
+  });
   BILLOW_TRY_VOID(reader.run());
+  cutter.finish();
   print(last_lines(text, lines));
   return reader.resume_at();
 }
 
-int cmd_logs(const Parsed& parsed) {
-  const auto job = job_to_read(parsed);
-  if (!job)
-    return job.error().code == Code::invalid ? report_usage(job.error()) : report(job.error());
-  auto wanted = read_wanted(parsed, *job);
-  if (!wanted)
-    return report_usage(wanted.error());
-  LogRequest& request = wanted->request;
-  auto client = connect(parsed);
-  if (!client)
-    return report(client.error());
-  if (parsed.has("grep"))
-    return search_logs(*client, parsed, std::move(request));
-  if (!parsed.has("rank") && !wanted->lines && !parsed.has("json")) {
-    const auto document = client->get(path_of_job(request.job));
-    if (document && (*document)["nodes"].uint_or(1) > 1)
-      return all_ranks(parsed, request,
-                       std::min<std::uint64_t>((*document)["nodes"].uint_or(1), ranks_shown_max));
-  }
+// One log as it is: its bytes, or its lines with their times.
+int show_one(Client& client, const Parsed& parsed, Wanted wanted) {
+  LogRequest& request = wanted.request;
+  const bool json = parsed.has("json"), timestamps = parsed.has("timestamps");
   std::string from;
-  if (wanted->lines) {
-    const auto resume_at = print_last_lines(*client, request, *wanted->lines);
+  if (wanted.lines) {
+    const auto resume_at = print_last_lines(client, request, *wanted.lines, timestamps);
     if (!resume_at)
       return report(resume_at.error());
     if (!request.follow)
@@ -363,25 +349,87 @@ int cmd_logs(const Parsed& parsed) {
     from = *resume_at;
     request.tail.clear();
   }
-  const bool json = parsed.has("json");
-  LogReader reader(*client, request, [&](std::string_view bytes) {
+  LinePrinter printer(timestamps, false);
+  LineCutter cutter([&](const LogLine& line) { printer.line("", line); });
+  LogReader reader(client, request, [&](const LogPiece& piece) {
     if (json)
-      print_json(Json::object({{"base64", base64(bytes)}}));
+      print_json(Json::object({{"at", timestamp(piece.at)},
+                               {"stream", piece.error_stream ? "stderr" : "stdout"},
+                               {"base64", base64(piece.bytes)}}));
+    else if (timestamps)
+      cutter.take(piece);
     else
-      print(bytes);
+      print(piece.bytes);
   });
   reader.begin_at(from);
   const Status done = reader.run();
+  cutter.finish();
   return done ? 0 : report(done.error());
+}
+
+// The logs that one operand stands for: elements of an array, nodes of a gang, or one.
+Result<std::vector<LogSource>> sources_in(Client& client,
+                                          const LogRequest& request,
+                                          const Json& document) {
+  if (document.find("elements"))
+    return sources_of(client, {{"array", request.job}}, {});
+  std::vector<LogSource> out;
+  if (!request.rank.empty())
+    return std::vector<LogSource>{{request.job, request.rank, ""}};
+  const std::uint64_t nodes = std::max<std::uint64_t>(1, document["nodes"].uint_or(1));
+  for (std::uint64_t rank = 0; rank < nodes; ++rank)
+    out.push_back({request.job, fmt::format("{}", rank),
+                   nodes > 1 && !request.search.empty() ? fmt::format("task {}", rank) : ""});
+  return out;
+}
+
+int cmd_logs(const Parsed& parsed) {
+  auto wanted = read_wanted(parsed);
+  if (!wanted)
+    return report_usage(wanted.error());
+  LogRequest& request = wanted->request;
+  LinePrinter printer(parsed.has("timestamps"), parsed.has("json"));
+  const bool everywhere = parsed.operands.empty() && !request.search.empty();
+  const auto job = everywhere ? Result<std::string>("") : job_to_read(parsed);
+  if (!job)
+    return job.error().code == Code::invalid ? report_usage(job.error()) : report(job.error());
+  request.job = *job;
+  auto client = connect(parsed);
+  if (!client)
+    return report(client.error());
+  if (everywhere) {
+    if (request.since.ns == 0)
+      request.since = system_clock().wall() - hours(24);
+    const auto sources = sources_of(*client, {{"expand", "1"}}, request.since);
+    if (!sources)
+      return report(sources.error());
+    const Status done = show_sources(*client, *sources, request, false, printer);
+    return !done ? report(done.error()) : printer.lines() ? 0 : 1;
+  }
+  const auto document = client->get(path_of_job(request.job));
+  if (!document)
+    return report(document.error());
+  const auto sources = sources_in(*client, request, *document);
+  if (!sources)
+    return report(sources.error());
+  const bool array = document->find("elements") != nullptr;
+  if (request.search.empty() && !array && (sources->size() == 1 || wanted->lines))
+    return show_one(*client, parsed, std::move(*wanted));
+  if (array && (wanted->lines || !request.tail.empty()))
+    return report_usage({Code::invalid, "--lines and --tail are for one job's log",
+                         fmt::format("name an element, for example billow logs {}.0", *job)});
+  const bool beside = request.follow && sources->size() > 1;
+  const Status done = beside ? follow_sources(parsed, *sources, request, printer)
+                             : show_sources(*client, *sources, request, array, printer);
+  if (!done)
+    return report(done.error());
+  return request.search.empty() || printer.lines() ? 0 : 1;
 }
 
 }  // namespace
 
-constexpr int rank_attempts_max = 10;
-constexpr int rank_retry_ms = 200;
-
 struct RankOutput::Impl {
-  LinePrinter printer;
+  LinePrinter printer{false, false};
   std::vector<std::thread> threads;
 };
 
@@ -392,23 +440,13 @@ RankOutput::RankOutput(const ConnectOptions& options, std::string job, std::uint
       auto client = Client::create(options);
       if (!client)
         return;
-      std::string pending;
-      const LogRequest request{
-          .job = job, .rank = std::to_string(rank), .tail = {}, .follow = true};
-      // A task that was placed a moment ago may not have reached its node yet.
-      for (int attempt = 1;; ++attempt) {
-        LogReader reader(*client, request,
-                         [&](std::string_view bytes) { impl->printer.take(pending, bytes); });
-        const auto done = reader.run();
-        if (done)
-          break;
-        if (!reader.resume_at().empty() || attempt == rank_attempts_max) {
-          say(fmt::format("the output of rank {} is missing: {}", rank, done.error().message));
-          break;
-        }
-        ::poll(nullptr, 0, rank_retry_ms);
-      }
-      impl->printer.finish(pending);
+      LineCutter cutter([&](const LogLine& line) { impl->printer.line("", line); });
+      LogReader reader(*client,
+                       {.job = job, .rank = std::to_string(rank), .tail = {}, .follow = true},
+                       [&](const LogPiece& piece) { cutter.take(piece); });
+      if (const Status done = reader.run(); !done)
+        say(fmt::format("the output of rank {} is missing: {}", rank, done.error().message));
+      cutter.finish();
     });
 }
 // The readers end with the job, which the session has seen end. A session that was left while the
@@ -419,18 +457,21 @@ RankOutput::~RankOutput() {
 }
 
 void add_log_commands(CommandTable& table) {
-  table.push_back({.name = "logs",
-                   .summary = "show a job's output",
-                   .example = "billow logs 12\nbillow logs -f 12\nbillow logs -n 20 12.3\nbillow "
-                              "logs 12 --grep error -i",
-                   .run = cmd_logs,
-                   .usage = "JOB",
-                   .details = "Shows stdout and stderr in the order they were written. --json "
-                              "prints one object per piece, with its bytes in base64.",
-                   .options = {log_options},
-                   .operands = Operands::some,
-                   .completes = Completes::job,
-                   .group = "jobs"});
+  table.push_back(
+      {.name = "logs",
+       .summary = "show a job's output",
+       .example = "billow logs 12\nbillow logs -f 12\nbillow logs -n 20 sweep.3\nbillow logs 12 "
+                  "--since 10m --timestamps\nbillow logs --search 'CUDA error' --since 1d",
+       .run = cmd_logs,
+       .usage = "[JOB]",
+       .details = "Shows stdout and stderr. Of an array, the lines of all elements in the order of "
+                  "their times, each with its element. Logs stay readable after their node is "
+                  "gone. --json prints one object per piece, with its bytes in base64; with "
+                  "--search and of arrays, one per line.",
+       .options = {log_options},
+       .operands = Operands::some,
+       .completes = Completes::job,
+       .group = "jobs"});
 }
 
 }  // namespace billow::client

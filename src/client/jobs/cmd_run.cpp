@@ -16,12 +16,14 @@
 #include "client/frame/terminal.h"
 #include "client/jobs/attachment.h"
 #include "client/jobs/rank_output.h"
+#include "client/jobs/renting.h"
 #include "client/request/environments.h"
 #include "client/request/job_names.h"
 #include "client/request/job_request.h"
 #include "client/request/job_script.h"
 #include "client/request/sync.h"
 #include "core/wire/codec.h"
+#include "core/wire/log_record.h"
 
 namespace billow::client {
 namespace {
@@ -30,10 +32,14 @@ constexpr OptionSpec session_options[] = {
     {"tty", 't', nullptr, "give the job a terminal; detach with Ctrl-P Ctrl-Q"},
     {"no-stdin", 0, nullptr, "do not forward stdin"},
     {"quiet", 'q', nullptr, "print no messages from Billow"},
+    {"yes", 'y', nullptr, "rent machines without asking on the terminal"},
 };
 constexpr OptionSpec shell_session_options[] = {
-    {"quiet", 'q', nullptr, "print no messages from Billow"}};
+    {"quiet", 'q', nullptr, "print no messages from Billow"},
+    {"yes", 'y', nullptr, "rent machines without asking on the terminal"},
+};
 constexpr OptionSpec submit_options[] = {
+    {"yes", 'y', nullptr, "rent machines without asking on the terminal"},
     {"quiet", 'q', nullptr, "print only the job number"},
     {"lines", 0, "FILE",
      "submit one job per line of this file (- for stdin), each a shell command; the jobs share a "
@@ -160,6 +166,9 @@ Result<Json> ask_for_job(const Parsed& parsed,
     (void)client.find_again();
     job = client.post("/v1/jobs", body, {{"Idempotency-Key", key}});
   }
+  if (job && !parsed.has("quiet"))
+    if (const Json& rents = (*job)["rents"]; !rents.is_null())
+      say(rent_line(rents));
   // What will slow it down, said before it runs.
   if (job && !parsed.has("quiet"))
     for (const Json& warning : (*job)["warnings"].items())
@@ -167,8 +176,23 @@ Result<Json> ask_for_job(const Parsed& parsed,
   return job;
 }
 
-Result<Json> submit(const Parsed& parsed, Client& client, JobRequest& request) {
-  const Environment env = BILLOW_TRY(prepare(parsed, client, request));
+// Whether what this program shows on stdout and stderr goes to one place: a terminal, a file.
+bool outputs_are_one() {
+  struct stat out {
+  }, err{};
+  return ::fstat(STDOUT_FILENO, &out) == 0 && ::fstat(STDERR_FILENO, &err) == 0 &&
+         out.st_dev == err.st_dev && out.st_ino == err.st_ino;
+}
+
+// With `one_stream` the job's stdout and stderr come in the order written, and cannot be told
+// apart.
+Result<Json> submit(const Parsed& parsed, Client& client, JobRequest& request, bool one_stream) {
+  Environment env = BILLOW_TRY(prepare(parsed, client, request));
+  if (one_stream)
+    env[wire::output_variable] = wire::output_merged;
+  else
+    env.erase(wire::output_variable);  // of a job that submits another
+  BILLOW_TRY_VOID(may_rent(parsed, client, submit_body(request, env)));
   return ask_for_job(parsed, client, request, env);
 }
 
@@ -247,10 +271,10 @@ int run_with(const Parsed& parsed, JobRequest request, bool tty) {
   }
   if (auto done = complete(request); !done)
     return report_usage(done.error());
-  auto client = connect(parsed, true);
+  auto client = connect_for_job(parsed, request.spec.resources.gpus > 0);
   if (!client)
     return report(client.error());
-  auto job = submit(parsed, *client, request);
+  auto job = submit(parsed, *client, request, !tty && outputs_are_one());
   if (!job)
     return report(job.error());
   AttachOptions options{.job = fmt::format("{}", (*job)["id"].uint_or(0)),
@@ -322,7 +346,7 @@ std::string schedule_body(const JobRequest& request, const Environment& env) {
 int add_schedule(const Parsed& parsed, JobRequest& request) {
   if (request.spec.name.empty())
     return report_usage({Code::invalid, "a schedule needs a name", "add --name nightly"});
-  auto client = connect(parsed, true);
+  auto client = connect_for_job(parsed, request.spec.resources.gpus > 0);
   if (!client)
     return report(client.error());
   if (auto resolved = resolve_after(*client, request); !resolved)
@@ -387,7 +411,7 @@ int submit_lines(const Parsed& parsed) {
   if (auto done = complete(request); !done)
     return report_usage(done.error());
   request.spec.labels.try_emplace(lines_label, hex(random_bytes(4)));
-  auto client = connect(parsed, true);
+  auto client = connect_for_job(parsed, request.spec.resources.gpus > 0);
   if (!client)
     return report(client.error());
   const auto env = prepare(parsed, *client, request);
@@ -426,10 +450,10 @@ int cmd_submit(const Parsed& parsed) {
     return report_usage(done.error());
   if (!request->cron.empty())
     return add_schedule(parsed, *request);
-  auto client = connect(parsed, true);
+  auto client = connect_for_job(parsed, request->spec.resources.gpus > 0);
   if (!client)
     return report(client.error());
-  auto job = submit(parsed, *client, *request);
+  auto job = submit(parsed, *client, *request, true);
   if (!job)
     return report(job.error());
   if (parsed.has("json")) {

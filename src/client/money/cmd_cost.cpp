@@ -245,6 +245,11 @@ int cmd_waste(const Parsed& p) {
         print(answer["text"].str_or(""));
         if (answer.find("lines"))
           show_waste_lines(answer);
+        if (!answer["unused_machines"].items().empty())
+          print("\nrented machines that ran no job:\n");
+        for (const Json& m : answer["unused_machines"].items())
+          print(fmt::format("  {}: {}, {}\n", m["machine"].str_or("?"), m["cost"].str_or(""),
+                            printable(m["reason"].str_or(""))));
         if (!answer["idle_now"].items().empty())
           print("\ncurrently idle:\n");
         for (const Json& j : answer["idle_now"].items())

@@ -224,10 +224,20 @@ std::string asked(const Json& job) {
   const auto add = [&](const std::string& part) {
     out += (out.empty() ? "" : ", ") + part;
   };
-  if (const std::string gpus = gpus_of_job(job); gpus != "-")
+  const auto share = job["gpu_milli"].int_or(0);
+  const bool slice = share > 0 && share < 1000;
+  if (slice)
+    add(fmt::format("{:g} GPU", static_cast<double>(share) / 1000));
+  else if (const std::string gpus = gpus_of_job(job); gpus != "-")
     add(gpus + " GPU");
   if (const auto mib = job["gpu_mem_mib"].int_or(0); mib > 0)
     add(mebibytes(mib) + " of GPU memory");
+  for (const Json& task : job["tasks"].items())
+    if (const auto got = task["gpu_milli"].int_or(0); slice && got > share) {
+      add(fmt::format("and is charged {:g} GPU, the part of the card that this memory takes",
+                      static_cast<double>(got) / 1000));
+      break;
+    }
   if (const auto milli = job["cpu_milli"].int_or(0); milli > 0)
     add(fmt::format("{:g} CPUs", static_cast<double>(milli) / 1000));
   if (const auto mib = job["mem_mib"].int_or(0); mib > 0)
@@ -269,6 +279,10 @@ void describe_tasks(Facts& facts, const Json& job) {
 
 // Where the job stands: suspension and checkpoints.
 void describe_progress(Facts& facts, const Json& job, WallTime now) {
+  if (const auto note = job["memory_note"].str_or(""); !note.empty())
+    facts.add("memory limit", std::string(note));
+  if (const auto from = job["from_checkpoint"].str_or(""); !from.empty())
+    facts.add("starts from", fmt::format("checkpoint {}", from));
   if (const Json& c = job["checkpoint"]; c.is_object()) {
     std::string text = fmt::format("every {}", format_duration(seconds(c["every_s"].int_or(0))));
     if (const auto path = c["path"].str_or(""); path.empty())

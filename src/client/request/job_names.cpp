@@ -66,6 +66,15 @@ std::unexpected<Error> nobody_called(const std::string& word) {
 
 }  // namespace
 
+// "sweep.3": the element 3 of the array called sweep. Empty: not of this form.
+static Result<std::string> element_called(Client& client, const std::string& word, NameUse use) {
+  const auto dot = word.rfind('.');
+  if (dot == std::string::npos || dot == 0 || !parse_int(word.substr(dot + 1), 0, INT64_MAX))
+    return std::string();
+  const std::string array = BILLOW_TRY(job_of(client, word.substr(0, dot), use));
+  return array + word.substr(dot);
+}
+
 Result<std::string> job_of(Client& client, const std::string& word, NameUse use) {
   if (check_job_label(word))
     return word;
@@ -73,8 +82,10 @@ Result<std::string> job_of(Client& client, const std::string& word, NameUse use)
   std::vector<Candidate> alive = BILLOW_TRY(named(client, word, "active"));
   if (alive.empty()) {
     const std::vector<Candidate> ended = BILLOW_TRY(named(client, word, "all"));
-    if (ended.empty())
-      return nobody_called(word);
+    if (ended.empty()) {
+      const auto element = element_called(client, word, use);
+      return element && !element->empty() ? element : nobody_called(word);
+    }
     return fmt::format("{}", ended.front().id);
   }
   if (alive.size() > 1 && use == NameUse::change)

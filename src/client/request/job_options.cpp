@@ -144,6 +144,12 @@ Status max_price(const Given& g) {
   g.spec.place.max_price = *price;
   return {};
 }
+// The head reads the label as seconds since 1970.
+Status done_by(const Given& g) {
+  const WallTime by = BILLOW_TRY(time_to_come(g.value, system_clock().wall()));
+  g.spec.labels.insert_or_assign("by", std::to_string(by.ns / 1'000'000'000));
+  return {};
+}
 Status fabrics(const Given& g) {
   BILLOW_TRY_VOID(set_names(g.spec.place.fabrics, g));
   for (std::string& fabric : g.spec.place.fabrics)
@@ -209,10 +215,19 @@ Status time_sliced(const Given& g) {
   return {};
 }
 Status checkpoint_signal(const Given& g) {
-  const auto signal = parse_signal(g.value);
+  const auto colon = g.value.find(':');
+  const auto signal = parse_signal(g.value.substr(0, colon));
   if (!signal)
     return in_option(signal.error(), g.name, g.value);
   g.spec.checkpoint_signal = *signal;
+  const std::string_view to =
+      colon == std::string_view::npos ? "main" : std::string_view(g.value).substr(colon + 1);
+  if (to != "main" && to != "group" && to != "all")
+    return fail(
+        Code::invalid,
+        fmt::format("--checkpoint-signal {}: the signal goes to main, group or all", g.value),
+        "for example --checkpoint-signal USR1:group");
+  g.request.env.named.push_back(fmt::format("BILLOW_CHECKPOINT_TO={}", to));
   return {};
 }
 
@@ -294,6 +309,11 @@ constexpr JobOption job_option_table[] = {
       "rent no machine that costs more per GPU and hour, e.g. 3.00 or 3.00/gpu-h"},
      "PlaceWish.max_price_nano_usd_per_gpu_h",
      max_price},
+    {{"by", 0, "TIME",
+      "when the job should have ended, e.g. 18:00 or 4h: spot machines are rented only as long as "
+      "there is time to start again"},
+     "JobSpec.labels",
+     done_by},
     {{"fabric", 0, "A,B", "use only nodes with this network: infiniband, roce, efa, tcp"},
      "PlaceWish.fabrics",
      fabrics},
@@ -478,7 +498,10 @@ constexpr JobOption job_option_table[] = {
       "shell command that writes a checkpoint to $BILLOW_CHECKPOINT_DIR"},
      "JobSpec.checkpoint_cmd",
      text<&JobSpec::checkpoint_cmd>},
-    {{"checkpoint-signal", 0, "SIG", "signal that makes the job write a checkpoint, e.g. USR1"},
+    {{"checkpoint-signal", 0, "SIG[:TO]",
+      "signal that makes the job write a checkpoint, e.g. USR1; TO is main (default: the main "
+      "process, or behind a wrapper the nearest that handles it), group or all; only processes "
+      "that handle the signal get it"},
      "JobSpec.checkpoint_signal",
      checkpoint_signal},
     {{"checkpoint-dir", 0, "DIR", "directory for checkpoints, visible on every node", false,

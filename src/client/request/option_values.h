@@ -18,6 +18,8 @@ Result<std::pair<std::string, std::string>> key_value(std::string_view name, std
 Result<std::int32_t> parse_signal(std::string_view text);
 Status set_gpus(Resources& resources, std::string_view value);
 Status set_topology(PlaceWish& place, std::string_view value);
+// "18:00" (the next one, local time), "2026-11-17 18:00", or "4h" from now.
+Result<WallTime> time_to_come(std::string_view text, WallTime now);
 Result<SecretWish> parse_secret(std::string_view text);
 // A relative path below the working directory. `option` is named in errors.
 Result<std::string> output_path(std::string_view value, std::string_view option = "output");

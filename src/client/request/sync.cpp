@@ -343,6 +343,11 @@ Status sync_for_job(Client& client, const JobRequest& request, bool quiet, Envir
     env[surroundings::files] = sha256_hex(list);
     return {};
   }
+  if (!quiet && home && directory == home)
+    say(
+        fmt::format("warning: your whole home directory {} is copied to the job; a project's "
+                    "directory is usually enough",
+                    directory));
   const Upload done = BILLOW_TRY(upload_directory(client, directory));
   if (!quiet) {
     for (const std::string& warning : done.warnings)

@@ -118,6 +118,8 @@ struct Applier {
   void operator()(const UserChanged& e);
   void operator()(const TokenBound& e);
   void operator()(const TokenUsed& e);
+  void operator()(const ApprovalAsked& e);
+  void operator()(const ApprovalChanged& e);
   void operator()(const JobEntered&) {}
   void operator()(const AccessDenied&) {}
   void operator()(const ScheduleAdded& e);
@@ -138,6 +140,7 @@ struct Applier {
   void operator()(const OfferRefused& e);
   void operator()(const PoolOffersSet& e);
   void operator()(const PoolRetried& e);
+  void operator()(const PoolStopped& e);
 
   // ---- money (apply_money.cpp)
   void operator()(const PriceSet& e);

@@ -68,6 +68,7 @@ void Applier::operator()(const JobsSubmitted& e) {
     j.spec = e.spec;
     j.project = e.project;
     j.user = e.user;
+    j.agent = e.agent;
     j.state = e.waiting_for ? JobState::held : JobState::queued;
     if (array) {
       j.array = e.first;
@@ -77,6 +78,8 @@ void Applier::operator()(const JobsSubmitted& e) {
     j.expected = e.expected;
     if (const auto of = e.spec->labels.find(label_endpoint); of != e.spec->labels.end())
       state.replicas[of->second].insert(j.id);
+    if (e.agent)
+      state.agent_jobs[e.agent].insert(j.id);
     j.waiting_for = e.waiting_for;
     if (e.waiting_for) {
       j.reason = e.waiting_for == 1 ? "waits for another job"
@@ -308,9 +311,15 @@ void Applier::operator()(const JobEnded& e) {
       state.finished_arrays.push_back({std::move(a), event.at});
       state.durations.forget_array(j.array);
       state.arrays.erase(j.array);
+      state.money.budgets.erase({BudgetScope::job, j.array.value, BudgetPeriod::total});
     }
   }
   replica_ended(j);
+  if (const auto mine = state.agent_jobs.find(j.agent); mine != state.agent_jobs.end()) {
+    mine->second.erase(j.id);
+    if (mine->second.empty())
+      state.agent_jobs.erase(mine);
+  }
   finished.job = std::move(j);
   state.jobs.erase(found);
   state.finished_jobs.push_back(std::move(finished));

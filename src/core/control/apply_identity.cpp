@@ -51,6 +51,7 @@ void Applier::operator()(const TokenRevoked& e) {
     return;
   state.token_by_hash.erase(found->second.hash);
   state.tokens.erase(found);
+  state.money.budgets.erase({BudgetScope::token, e.token.value, BudgetPeriod::total});
 }
 
 void Applier::operator()(const UserChanged& e) {

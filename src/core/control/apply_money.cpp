@@ -1,4 +1,6 @@
 // Folding the events of money: settings, and every lease, mark and node into the books.
+#include <algorithm>
+
 #include "core/control/applier.h"
 #include "core/control/money.h"
 #include "core/ledger/meter.h"
@@ -112,7 +114,37 @@ struct Bookkeeper {
   void tell(const ledger::Fact& fact) { (void)state.money.books.apply(++next, fact); }
   Money& money() { return state.money; }
 
-  void operator()(const NodeJoined& e) { money().node_empty_since[e.node.id] = event.billed_at(); }
+  // A machine costs while it has no node, too: its account pays for the nodes that are not here.
+  void price_account(const Machine& machine) {
+    const auto pool = state.pools.find(machine.pool);
+    if (!machine.account || pool == state.pools.end())
+      return;
+    std::int64_t missing = machine.nodes;
+    for (NodeId node : machine.booked)
+      missing -= state.nodes.contains(node) ? 1 : 0;
+    const Rate price = machine.offer ? machine.offer->price : pool->second.price;
+    const Rate rate{price.nano_usd_per_s * std::max<std::int64_t>(0, missing)};
+    if (!money().books.knows(machine.account) || money().books.node_rate(machine.account) != rate)
+      tell(ledger::NodePriced{machine.account, event.billed_at(), rate, 0});
+  }
+  void price_account_of(NodeId node) {
+    for (const auto& [name, machine] : state.machines)
+      if (std::find(machine.booked.begin(), machine.booked.end(), node) != machine.booked.end())
+        price_account(machine);
+  }
+  void operator()(const MachineWanted& e) { price_account(e.machine); }
+  void operator()(const MachineGone& e) {
+    if (!e.account)
+      return;
+    if (e.bill && e.bill->correction.value != 0)
+      tell(ledger::NodeExtra{e.account, {event.billed_at().ns - 1}, e.bill->correction});
+    tell(ledger::NodeGone{e.account, event.billed_at()});
+  }
+  void operator()(const NodeJoined& e) {
+    money().node_empty_since[e.node.id] = event.billed_at();
+    if (e.node.pool)
+      price_account_of(e.node.id);
+  }
   void operator()(const NodePriceSet& e) {
     tell(ledger::NodePriced{e.node, event.billed_at(), e.rate, e.capacity_milli});
   }
@@ -120,6 +152,7 @@ struct Bookkeeper {
     tell(ledger::NodeGone{e.node, event.billed_at()});
     money().node_empty_since.erase(e.node);
     money().released.erase(e.node);
+    price_account_of(e.node);
   }
   // Time in which nothing can be shown to have run is not charged. What did run is charged when its
   // node reports it: then the same period gets its price back, and days posted meanwhile are
@@ -190,14 +223,10 @@ struct Bookkeeper {
   }
   // Charges of ended leases count against the budgets of the current period; `since` returns the
   // part after a moment.
-  template <class Since>
-  void count(ProjectId project, UserId user, JobId job, JobId array, Since since) {
+  template <class Concerned, class Since>
+  void count(Concerned concerned, Since since) {
     for (auto& [key, entry] : money().budgets) {
-      const bool concerned = key.scope == BudgetScope::project ? key.of == project.value
-                             : key.scope == BudgetScope::user
-                                 ? key.of == user.value
-                                 : key.of == job.value || key.of == array.value;
-      if (!concerned)
+      if (!concerned(key))
         continue;
       const WallTime from = ledger::period_of(entry.budget.period, event.billed_at()).from;
       if (entry.counted_from != from)
@@ -206,9 +235,10 @@ struct Bookkeeper {
     }
   }
   void spend(const Job& job, LeaseId lease, WallTime from_at, WallTime to) {
-    count(job.project, job.user, job.id, job.array, [&](WallTime since) {
-      return money().books.charge_between(lease, std::max(since, from_at), to);
-    });
+    count([&](const BudgetKey& key) { return concerns(key, job); },
+          [&](WallTime since) {
+            return money().books.charge_between(lease, std::max(since, from_at), to);
+          });
   }
   void mark(LeaseId lease, TaskId task, const TaskMeter& meter, WallTime at) {
     const auto known = money().meters.find(task);
@@ -258,9 +288,14 @@ struct Bookkeeper {
                               0, whole_gpu_milli, opened.rate});
     tell(ledger::LeaseClosed{opened.lease, e.lease.lease_to});
     // The decided amount to the nano-dollar, not one recomputed at a rate in whole nano-dollars.
-    count(e.project, e.user, {}, {}, [&](WallTime since) {
-      return part_since(e.unused, e.lease.lease_from, e.lease.lease_to, since);
-    });
+    count(
+        [&](const BudgetKey& key) {
+          return (key.scope == BudgetScope::project && key.of == e.project.value) ||
+                 (key.scope == BudgetScope::user && key.of == e.user.value);
+        },
+        [&](WallTime since) {
+          return part_since(e.unused, e.lease.lease_from, e.lease.lease_to, since);
+        });
   }
   // One lease ends and the task's next begins; `apply` has already updated the task.
   void change_lease(const Task& task, WallTime at) {

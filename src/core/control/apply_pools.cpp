@@ -5,6 +5,7 @@
 #include "base/limits.h"
 #include "core/control/applier.h"
 #include "core/control/decide/decider.h"
+#include "core/control/decide/pool_limits.h"
 
 namespace billow::control {
 
@@ -25,20 +26,59 @@ void Applier::note_work_on(NodeId node_id) {
     for (const auto& [id, other] : state.nodes)
       busy = busy || (other.pool == m.pool && state.tasks_on.contains(id) &&
                       node_of_machine(other.offer.name, m));
-    if (busy)
+    if (busy) {
       m.idle_since = {};
-    else if (!m.idle_since && m.state != MachineState::wanted)
+      m.used = true;
+      if (const auto pool = state.pools.find(m.pool); pool != state.pools.end())
+        pool->second.unused_in_row = 0;
+    } else if (!m.idle_since && m.state != MachineState::wanted)
       m.idle_since = event.at;
     return;
   }
 }
 
+namespace {
+
+// What a node of this machine has turned out to offer. Machines that are sized to demand differ.
+void learn_shape(Pool& pool, const Machine& machine, NodeOffer offer) {
+  if (pool.capabilities && pool.capabilities->sizes_to_demand)
+    return;
+  offer.name = offer.boot_id = offer.version = offer.address = "";
+  for (NodeGpu& gpu : offer.gpus) {
+    gpu.uuid = "";
+    gpu.unhealthy = "";
+  }
+  LearnedShape learned{machine.offer ? machine.offer->instance : "", std::move(offer)};
+  const auto known = std::find_if(pool.learned.begin(), pool.learned.end(), [&](const auto& one) {
+    return one.instance == learned.instance;
+  });
+  if (known != pool.learned.end())
+    *known = std::move(learned);
+  else if (pool.learned.size() < limits::pool_learned_max)
+    pool.learned.push_back(std::move(learned));
+}
+
+void count_unused(Pool& pool, const Machine& machine, JobId job) {
+  ++pool.unused_in_row;
+  // One that never joined may do so elsewhere, or the next time.
+  if (!job || machine.state == MachineState::wanted)
+    return;
+  pool.unused.push_back({job, machine.offer ? machine.offer->instance : "", machine.name});
+  if (pool.unused.size() > limits::pool_unused_kept)
+    pool.unused.erase(pool.unused.begin());
+}
+
+}  // namespace
+
 void Applier::note_node_here(const Node& node) {
   if (!node.pool)
     return;
   for (auto& [name, m] : state.machines) {
-    if (m.pool != node.pool || m.state != MachineState::wanted ||
-        !node_of_machine(node.offer.name, m))
+    if (m.pool != node.pool || !node_of_machine(node.offer.name, m))
+      continue;
+    m.booked.push_back(node.id);
+    learn_shape(state.pools.at(m.pool), m, node.offer);
+    if (m.state != MachineState::wanted)
       continue;
     m.state = MachineState::here;
     m.here_at = event.at;
@@ -79,6 +119,10 @@ void Applier::operator()(const PoolDenied& e) {
 void Applier::operator()(const MachineWanted& e) {
   state.machines[e.machine.name] = e.machine;
   ++state.next_machine;
+  state.next_node = std::max(state.next_node, e.machine.account.value + 1);
+  std::vector<WallTime>& recent = state.pools.at(e.machine.pool).recent_orders;
+  std::erase_if(recent, [&](WallTime at) { return at + minutes(1) <= event.at; });
+  recent.push_back(event.at);
 }
 
 void Applier::operator()(const MachineSeen& e) {
@@ -86,10 +130,14 @@ void Applier::operator()(const MachineSeen& e) {
   m.external = e.external;
   m.note = e.note;
   m.ends_at = e.ends_at;
+  if (e.billed_from)
+    m.billed_from = e.billed_from;
 }
 
 void Applier::operator()(const MachineReleased& e) {
   Machine& m = machine(e.machine);
+  if (const auto pool = state.pools.find(m.pool); e.unused && pool != state.pools.end())
+    count_unused(pool->second, m, kind_of_job(state, m.job));
   m.state = MachineState::releasing;
   m.reason = e.reason;
   // Nothing new starts there; the provider is asked to take it back once it is empty.
@@ -102,7 +150,26 @@ void Applier::operator()(const MachineReleased& e) {
 }
 
 void Applier::operator()(const MachineGone& e) {
+  const Machine& m = machine(e.machine);
+  if (const auto pool = state.pools.find(m.pool); pool != state.pools.end()) {
+    if (e.unused)
+      count_unused(pool->second, m, kind_of_job(state, m.job));
+    // A refused order brought no machine: it does not count against the limit per minute.
+    std::vector<WallTime>& recent = pool->second.recent_orders;
+    if (m.external.empty() && m.booked.empty())
+      if (const auto at = std::find(recent.begin(), recent.end(), m.wanted_at); at != recent.end())
+        recent.erase(at);
+  }
+  if (e.bill && e.bill->amount.value > 0) {
+    state.machine_bills.push_back(*e.bill);
+    if (state.machine_bills.size() > limits::machine_bills_kept)
+      state.machine_bills.pop_front();
+  }
   state.machines.erase(e.machine);
+}
+
+void Applier::operator()(const PoolStopped& e) {
+  state.pools.at(e.pool).stopped = e.reason;
 }
 
 void Applier::operator()(const OfferRefused& e) {
@@ -128,6 +195,9 @@ void Applier::operator()(const PoolRetried& e) {
   pool.refusals.clear();
   pool.denied.clear();
   pool.denied_until = {};
+  pool.stopped.clear();
+  pool.unused_in_row = 0;
+  pool.unused.clear();
 }
 
 }  // namespace billow::control

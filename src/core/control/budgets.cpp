@@ -13,6 +13,7 @@
 
 #include "base/limits.h"
 #include "base/text.h"
+#include "core/control/agent_tokens.h"
 #include "core/control/applier.h"
 #include "core/control/decide/decider.h"
 
@@ -23,9 +24,20 @@ constexpr Duration start_minimum = ledger::Ask{}.at_least;
 // After this the agent must have heard from the head again.
 constexpr Duration paid_at_most = hours(1);
 
+// A job of an agent needs as much as it takes to stop it in time; its money was set aside when it
+// was submitted.
+Duration minimum_of(const Budget& budget) {
+  return budget.hard() ? budget.lead + seconds(1) : start_minimum;
+}
+
+struct Payers {
+  ProjectId project;
+  UserId user;
+  JobId job, array;
+  TokenId agent;
+};
 template <class F>
-void each_budget(
-    const State& state, ProjectId project, UserId user, JobId job, JobId array, F visit) {
+void each_budget(const State& state, const Payers& who, F visit) {
   const auto of = [&](BudgetScope scope, std::uint64_t id) {
     if (id == 0)
       return;
@@ -35,14 +47,15 @@ void each_budget(
           found != state.money.budgets.end())
         visit(found->first, found->second);
   };
-  of(BudgetScope::project, project.value);
-  of(BudgetScope::user, user.value);
-  of(BudgetScope::job, job.value);
-  of(BudgetScope::job, array.value);
+  of(BudgetScope::project, who.project.value);
+  of(BudgetScope::user, who.user.value);
+  of(BudgetScope::job, who.job.value);
+  of(BudgetScope::job, who.array.value);
+  of(BudgetScope::token, who.agent.value);
 }
 template <class F>
 void each_budget(const State& state, const Job& job, F visit) {
-  each_budget(state, job.project, job.user, job.id, job.array, visit);
+  each_budget(state, Payers{job.project, job.user, job.id, job.array, job.agent}, visit);
 }
 
 // ---- the cost of reservations
@@ -54,6 +67,7 @@ bool pays(const BudgetKey& key, const Reservation& r) {
     case BudgetScope::user:
       return key.of == r.user.value;
     case BudgetScope::job:
+    case BudgetScope::token:
       return false;
   }
   return false;
@@ -112,8 +126,11 @@ bool lives_on_reservation(const State& state, const BudgetKey& key, const Job& j
 
 // The part of a job's minimum time that its reservation already covers: everything up to the
 // reservation's end.
-Duration short_of_minimum(WallTime lease_from, WallTime billed, const Reservation* paid_by) {
-  return start_minimum - ((paid_by ? std::max(billed, paid_by->until) : billed) - lease_from);
+Duration short_of_minimum(Duration minimum,
+                          WallTime lease_from,
+                          WallTime billed,
+                          const Reservation* paid_by) {
+  return minimum - ((paid_by ? std::max(billed, paid_by->until) : billed) - lease_from);
 }
 
 std::map<BudgetKey, ledger::BudgetUse> uses_with(const State& state,
@@ -140,6 +157,10 @@ std::string budget_name(const State& state, const BudgetKey& key) {
     case BudgetScope::user:
       if (const auto u = state.users.find(UserId(key.of)); u != state.users.end())
         return "user " + u->second.name;
+      break;
+    case BudgetScope::token:
+      if (const auto t = state.tokens.find(TokenId(key.of)); t != state.tokens.end())
+        return "agent token " + t->second.name;
       break;
     case BudgetScope::job:
       break;
@@ -176,7 +197,7 @@ std::map<BudgetKey, ledger::BudgetUse> uses_with(const State& state,
     const auto inside = task.price_class == PriceClass::reserved
                             ? state.reservations.find(task.reservation)
                             : state.reservations.end();
-    each_budget(state, state.jobs.at(task.job), [&](const BudgetKey& key, const BudgetEntry&) {
+    each_budget(state, state.jobs.at(task.job), [&](const BudgetKey& key, const BudgetEntry& e) {
       ledger::BudgetUse& use = out.at(key);
       use.spent +=
           state.money.books.charge_between(lease, std::max(from.at(key), task.lease_from), billed);
@@ -186,15 +207,24 @@ std::map<BudgetKey, ledger::BudgetUse> uses_with(const State& state,
                                        : nullptr;
       if (paid_by)
         use.burn_inside.nano_usd_per_s += burn.nano_usd_per_s;
-      const Duration missing = short_of_minimum(task.lease_from, billed, paid_by);
-      if (missing.ns > 0)
+      const Duration missing =
+          short_of_minimum(minimum_of(e.budget), task.lease_from, billed, paid_by);
+      if (missing.ns > 0 && key.scope != BudgetScope::token)
         use.reserved += amount(burn, missing);
     });
+  }
+  // Of an agent's budget everything is reserved that its jobs may still cost.
+  for (const auto& [key, entry] : state.money.budgets) {
+    const auto token = entry.budget.hard() ? out.find(token_budget(entry.budget.agent)) : out.end();
+    if (token != out.end())
+      token->second.reserved.value +=
+          std::max<std::int64_t>(0, (entry.budget.limit - out.at(key).spent).value);
   }
   for (const auto& [id, so_far] : paid) {
     const Reservation& r = state.reservations.at(id);
     each_budget(
-        state, r.project, r.user, {}, {}, [&](const BudgetKey& key, const BudgetEntry& entry) {
+        state, Payers{.project = r.project, .user = r.user, .job = {}, .array = {}, .agent = {}},
+        [&](const BudgetKey& key, const BudgetEntry& entry) {
           const NanoUsd to_come =
               still_to_pay(r, so_far, ledger::period_of(entry.budget.period, billed), billed);
           out.at(key).reserved += to_come;
@@ -210,10 +240,13 @@ Duration task_paid_for(const State& state,
                        const std::map<BudgetKey, ledger::BudgetUse>& uses) {
   std::vector<std::pair<Budget, ledger::BudgetUse>> mine;
   Duration grace;
+  std::optional<Duration> lead;
   const Job& job = state.jobs.at(task.job);
   each_budget(state, job, [&](const BudgetKey& key, const BudgetEntry& entry) {
     if (!entry.budget.stops)
       return;
+    if (entry.budget.hard())
+      lead = entry.budget.lead;
     mine.emplace_back(entry.budget, lives_on_reservation(state, key, job)
                                         ? uses.at(key)
                                         : ledger::outside(uses.at(key)));
@@ -225,7 +258,22 @@ Duration task_paid_for(const State& state,
   const Rate burn = state.money.books.burn(ledger::lease_id(task));
   if (mine.empty() || burn.nano_usd_per_s == 0)
     return {};
+  // A hard limit includes the time that the agent needs to stop the task. The head acts first.
+  if (lead)
+    return std::max(ledger::paid_for(mine, burn, paid_at_most) - *lead + agent_stop_margin / 2,
+                    milliseconds(1));
   return std::max({ledger::paid_for(mine, burn, paid_at_most), grace, seconds(60)});
+}
+
+std::int64_t milli_of(const std::vector<Task>& tasks) {
+  std::int64_t sum = 0;
+  for (const Task& task : tasks)
+    sum += ledger::gpu_milli(task);
+  return sum;
+}
+
+std::string held_text(const Error& why) {
+  return why.code == Code::exhausted ? "budget: " + why.message : why.message;
 }
 
 Rate rate_of(const std::vector<Task>& tasks) {
@@ -238,7 +286,24 @@ Rate rate_of(const std::vector<Task>& tasks) {
 Purse::Purse(const State& state, WallTime billed)
     : state_(state), paid_(paid_so_far(state, billed)), uses_(uses_with(state, billed, paid_)) {}
 
-Status Purse::take(const Job& job, Rate rate) {
+Status Purse::take(const Job& job, Rate rate, std::int64_t milli) {
+  if (job.agent)
+    BILLOW_TRY_VOID(gpus_.take(state_, job, milli));
+  const Status paid = pay(job, rate);
+  if (!paid && job.agent)
+    gpus_.put_back(job, milli);
+  return paid;
+}
+
+bool Purse::used_up(const Job& job, Rate rate) const {
+  const auto entry = state_.money.budgets.find(
+      {BudgetScope::job, (job.array ? job.array : job.id).value, BudgetPeriod::total});
+  return entry != state_.money.budgets.end() && entry->second.budget.hard() &&
+         entry->second.budget.limit - uses_.at(entry->first).spent <
+             amount(rate, minimum_of(entry->second.budget));
+}
+
+Status Purse::pay(const Job& job, Rate rate) {
   if (uses_.empty() || rate.nano_usd_per_s == 0)
     return {};
   std::vector<std::pair<Budget, ledger::BudgetUse>> mine;
@@ -250,10 +315,12 @@ Status Purse::take(const Job& job, Rate rate) {
     if (paid)
       use.reserved -= still_to_pay(*inside, paid_.at(inside->id),
                                    ledger::period_of(entry.budget.period, use.at), use.at);
-    holds_back.emplace_back(key, short_of_minimum(use.at, use.at, paid ? inside : nullptr));
+    holds_back.emplace_back(
+        key, short_of_minimum(minimum_of(entry.budget), use.at, use.at, paid ? inside : nullptr));
     mine.emplace_back(entry.budget, std::move(use));
   });
-  BILLOW_TRY_VOID(ledger::may_start(mine, {.rate = rate}));
+  for (const auto& each : mine)
+    BILLOW_TRY_VOID(ledger::may_start({each}, {.rate = rate, .at_least = minimum_of(each.first)}));
   for (const auto& [key, missing] : holds_back) {
     if (missing.ns > 0)
       uses_.at(key).reserved += amount(rate, missing);
@@ -271,15 +338,16 @@ Status Purse::go_on(const Job& job, Rate rate) {
     if (task.state == TaskState::ended)
       continue;
     const Rate burn = state_.money.books.burn(ledger::lease_id(task));
-    each_budget(state_, job, [&](const BudgetKey& key, const BudgetEntry&) {
+    each_budget(state_, job, [&](const BudgetKey& key, const BudgetEntry& entry) {
       ledger::BudgetUse& use = uses_.at(key);
       use.burn.nano_usd_per_s -= burn.nano_usd_per_s;
-      if (const Duration missing = short_of_minimum(task.lease_from, use.at, nullptr);
+      if (const Duration missing =
+              short_of_minimum(minimum_of(entry.budget), task.lease_from, use.at, nullptr);
           missing.ns > 0)
         use.reserved -= amount(burn, missing);
     });
   }
-  const Status paid = take(job, rate);
+  const Status paid = pay(job, rate);
   if (!paid)
     uses_ = before;
   return paid;
@@ -293,7 +361,8 @@ Status Purse::reserve(const Reservation& r) const {
     return {};
   std::optional<std::pair<Duration, Error>> tightest;
   each_budget(
-      state_, r.project, r.user, {}, {}, [&](const BudgetKey& key, const BudgetEntry& entry) {
+      state_, Payers{.project = r.project, .user = r.user, .job = {}, .array = {}, .agent = {}},
+      [&](const BudgetKey& key, const BudgetEntry& entry) {
         if (!entry.budget.stops)
           return;
         const WallTime at = uses_.at(key).at;
@@ -360,8 +429,11 @@ std::string held_back(const State& state, const std::set<JobId>& jobs, WallTime 
                         !job.suspension.resume_wanted;
     if (held == state.money.held.end() && !asleep)
       continue;
-    if (const Status paid = Purse(state, billed).take(job, asleep ? Rate{1} : held->second); !paid)
-      return "budget: " + paid.error().message;
+    if (const Status paid =
+            Purse(state, billed)
+                .take(job, asleep ? Rate{1} : held->second, gpu_milli_of(*job.spec));
+        !paid)
+      return held_text(paid.error());
   }
   return {};
 }
@@ -385,7 +457,16 @@ Decision Decider::operator()(const SetBudget& c) {
       if (c.budget.period != BudgetPeriod::total)
         return fail(Code::invalid, "a job's budget cannot have a period",
                     "drop the period, or use --total");
+      if (const auto set = state.money.budgets.find(c.budget.key());
+          set != state.money.budgets.end() && set->second.budget.hard())
+        return fail(Code::conflict,
+                    fmt::format("job {} belongs to an agent token, which limits what it may cost",
+                                c.budget.of),
+                    "submit it with another token");
       break;
+    case BudgetScope::token:
+      return fail(Code::invalid, "the budget of an agent token cannot be changed",
+                  "create another token: billow token create --agent NAME --budget USD");
   }
   NanoUsd spent = c.spent;
   if (c.budget.scope == BudgetScope::job) {
@@ -403,14 +484,13 @@ Decision Decider::operator()(const RemoveBudget& c) {
                 fmt::format("no {} budget is set for {}", enum_name(c.budget.period),
                             budget_name(state, c.budget)),
                 "see `billow budget show`");
+  if (c.budget.scope == BudgetScope::token || state.money.budgets.at(c.budget).budget.hard())
+    return fail(Code::conflict, "the budgets of agent tokens and of their jobs cannot be removed",
+                "end the token: billow token revoke ID");
   return Events{BudgetRemoved{c.budget}};
 }
 
-// ---- the money tick: four duties, in this order
-
-namespace {
-
-// 1. Budgets reach a threshold, are used up, or begin a new period.
+// Budgets reach a threshold, are used up, or begin a new period.
 void step_budgets(const State& state, const Context& context, Events& events) {
   const auto uses = budget_uses(state, context.billed);
   for (const auto& [key, entry] : state.money.budgets) {
@@ -423,117 +503,6 @@ void step_budgets(const State& state, const Context& context, Events& events) {
   }
   if (events.empty())  // consequences of a spent budget come first
     keep_for_reservations(state, uses, events);
-}
-
-// 2a. Jobs held for lack of money start when there is some. Of many jobs that wait for the same
-// money one is tried; jobs with a separate budget are few, and each is tried.
-void start_held_jobs(const State& state, const Context& context, Events& events) {
-  Purse purse(state, context.billed);
-  std::set<std::tuple<ProjectId, UserId, ReservationId, std::int64_t>> refused;
-  for (const auto& [id, rate] : state.money.held) {
-    const Job& job = state.jobs.at(id);
-    const auto has_budget = [&](JobId of) {
-      return state.money.budgets.contains({BudgetScope::job, of.value, BudgetPeriod::total});
-    };
-    const bool own = has_budget(id) || (job.array && has_budget(job.array));
-    const Reservation* inside = reservation_of(state, job);
-    const std::tuple key(job.project, job.user, inside ? inside->id : ReservationId{},
-                         rate.nano_usd_per_s);
-    if (!own && refused.contains(key))
-      continue;
-    if (purse.take(job, rate))
-      events.push_back(JobReady{id});
-    else if (!own)
-      refused.insert(key);
-  }
-}
-
-// What the GPUs of a suspended job would cost again; nothing if its node no longer has them.
-std::optional<Rate> rate_if_resumed(const State& state, const Context& context, const Job& job) {
-  const Task& task = state.tasks.at(job.tasks.front());
-  const auto node = state.nodes.find(task.node);
-  if (node == state.nodes.end() || task.gpus.empty())
-    return std::nullopt;
-  const auto gpu = static_cast<std::size_t>(task.gpus.front().gpu);
-  if (gpu >= node->second.offer.gpus.size())
-    return std::nullopt;
-  std::int64_t milli = 0;
-  for (const GpuGrant& grant : task.gpus)
-    milli += grant.share.milli;
-  const Rate rate =
-      charge_rate(state, node->second, node->second.offer.gpus[gpu].type,
-                  job.spec->spot ? PriceClass::spot : PriceClass::on_demand, context.prices);
-  return Rate{rate.nano_usd_per_s * milli / 1000};
-}
-
-// 2b. Jobs that a budget suspended resume when there is money.
-void resume_for_money(const State& state, const Context& context, Events& events) {
-  Purse purse(state, context.billed);
-  for (const auto& [id, job] : state.jobs) {
-    const Suspension& s = job.suspension;
-    if (job.state != JobState::suspended || s.cause != SuspendCause::budget || s.resume_wanted ||
-        job.stopping != StopCause::none)
-      continue;
-    const auto rate = rate_if_resumed(state, context, job);
-    if (rate && purse.take(job, *rate))
-      events.push_back(SuspensionChanged{id, SuspendCause::budget, "there is money again", true});
-  }
-}
-
-// 3. A job that was suspended because it was idle keeps its machine, but not for long if the
-// machine is paid for by the hour.
-void stop_idle_on_paid_nodes(const State& state, const Context& context, Events& events) {
-  for (const auto& [id, job] : state.jobs) {
-    if (job.state != JobState::suspended || job.suspension.cause != SuspendCause::idle ||
-        job.stopping != StopCause::none)
-      continue;
-    const auto node = state.nodes.find(state.tasks.at(job.tasks.front()).node);
-    if (node == state.nodes.end() || !node_bills(node->second))
-      continue;
-    const IdlePolicy& policy = state.money.policy_of(job.project);
-    const Duration suspended = context.now - job.suspension.since;
-    if (suspended >= policy.stop_after - policy.suspend_after)
-      events.push_back(IdleActed{
-          id, IdleAction::stop,
-          fmt::format("suspended {} ago because it was idle; stopped, because its node costs money",
-                      format_duration(suspended))});
-  }
-}
-
-// 4. Nodes that are paid for and have no jobs are given back. Machines of a pool are not: their
-// pool does that.
-void give_back_empty_nodes(const State& state, const Context& context, Events& events) {
-  for (const auto& [id, since] : state.money.node_empty_since) {
-    const auto node = state.nodes.find(id);
-    if (node == state.nodes.end() || node->second.pool || !node_bills(node->second))
-      continue;
-    if (!state.money.released.contains(id)) {
-      if (context.billed - since >= limits::node_give_back_after)
-        events.push_back(NodeReleased{
-            id, fmt::format("no job for {}", format_duration(context.billed - since))});
-      continue;
-    }
-    // It was released and has gone, so its owner no longer bills for it.
-    if (!node->second.reachable &&
-        context.billed - node->second.unreachable_since > limits::agent_unreachable_after)
-      events.push_back(NodeRemoved{id});
-  }
-}
-
-}  // namespace
-
-Decision Decider::operator()(const MoneyTick&) {
-  Events events;
-  if (!state.money.budgets.empty() || !state.money.held.empty()) {
-    step_budgets(state, context, events);
-    start_held_jobs(state, context, events);
-  }
-  if (state.count.contains(JobState::suspended)) {
-    resume_for_money(state, context, events);
-    stop_idle_on_paid_nodes(state, context, events);
-  }
-  give_back_empty_nodes(state, context, events);
-  return events;
 }
 
 }  // namespace billow::control

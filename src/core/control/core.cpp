@@ -61,6 +61,17 @@ NodeDay node_day(const State& state, const Node& node, std::int64_t day) {
   return {node.id, day, {}, node.offer.name, pool_of(state, node), provider_id(state, node)};
 }
 
+// Of the account that pays for a machine while its nodes are not here.
+NodeDay account_day(const State& state, const Machine& machine, std::int64_t day) {
+  const auto pool = state.pools.find(machine.pool);
+  return {machine.account,
+          day,
+          {},
+          machine.name,
+          pool == state.pools.end() ? std::string() : pool->second.name,
+          machine.external};
+}
+
 // What a closed day writes to the store: the postings, every open lease up to midnight, every
 // node's cost.
 void post_day(const State& state, const DayClosed& closed, Step& step) {
@@ -71,6 +82,12 @@ void post_day(const State& state, const DayClosed& closed, Step& step) {
   for (const auto& [id, node] : state.nodes)
     if (const NanoUsd cost = state.money.books.fleet_between(id, from, midnight); cost.value != 0) {
       step.node_days.push_back(node_day(state, node, closed.day));
+      step.node_days.back().cost = cost;
+    }
+  for (const auto& [name, machine] : state.machines)
+    if (const NanoUsd cost = state.money.books.fleet_between(machine.account, from, midnight);
+        cost.value != 0) {
+      step.node_days.push_back(account_day(state, machine, closed.day));
       step.node_days.back().cost = cost;
     }
   // Traffic reported late belongs to days that are already written: the difference goes to the day
@@ -115,9 +132,14 @@ class ClosingRows {
           }
         },
         event.body);
-    // A removed node has cost something today, but no longer exists when the day is closed.
+    // A removed node has cost something today, but no longer exists when the day is closed; so has
+    // a machine that was given back.
     if (const auto* removed = get_if<NodeRemoved>(&event.body))
       node_ = node_day(before, before.nodes.at(removed->node), before.money.days_closed);
+    if (const auto* gone = get_if<MachineGone>(&event.body); gone && gone->account)
+      if (const auto machine = before.machines.find(gone->machine);
+          machine != before.machines.end())
+        node_ = account_day(before, machine->second, before.money.days_closed);
   }
 
   void add(const State& after, const Event& event, Step& step) {

@@ -48,12 +48,14 @@ struct PoolImage {
   std::uint64_t next_pool = 1, next_machine = 1;
   std::vector<Pool> pools;
   std::vector<Machine> machines;
+  std::vector<MachineBill> bills;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("next_pool", s.next_pool);
     v("next_machine", s.next_machine);
     v("pools", s.pools);
     v("machines", s.machines);
+    v("bills", s.bills);
   }
 };
 struct LearnedKind {
@@ -91,6 +93,8 @@ struct StateImage {
   std::vector<SavedEnvironment> saved_environments;
   std::vector<Volume> volumes;
   std::vector<HeadQuota> quotas;
+  std::vector<Approval> approvals;
+  std::uint64_t next_approval = 1;
   std::vector<Reservation> reservations;
   std::uint64_t next_reservation = 1;
   std::vector<Durations::Runs> durations;
@@ -133,6 +137,8 @@ struct StateImage {
     v("saved_environments", s.saved_environments);
     v("volumes", s.volumes);
     v("quotas", s.quotas);
+    v("approvals", s.approvals);
+    v("next_approval", s.next_approval);
   }
 };
 
@@ -193,6 +199,8 @@ void derive_job(State& state, const Job& job, const std::unordered_map<JobId, Pl
   ++state.count[job.state];
   if (const auto of = job.spec->labels.find(label_endpoint); of != job.spec->labels.end())
     state.replicas[of->second].insert(job.id);
+  if (job.agent)
+    state.agent_jobs[job.agent].insert(job.id);
   if (job.not_before)
     state.backing_off.insert({job.not_before.ns, job.id});
   const bool resumes = job.state == JobState::suspended && job.suspension.resume_wanted &&
@@ -304,6 +312,9 @@ void restore_tables(StateImage& in, State& state) {
     state.volumes[x.name] = std::move(x);
   for (const auto& x : in.quotas)
     state.quotas[x.key] = x.limit;
+  for (auto& x : in.approvals)
+    state.approvals[x.id] = std::move(x);
+  state.next_approval = in.next_approval;
   for (auto& x : in.environments)
     state.environments[x.digest] = {std::make_shared<const Environment>(std::move(x.env)), x.uses};
   for (auto& x : in.pools.pools) {
@@ -351,12 +362,17 @@ std::string image(const State& state) {
   out.volumes = values_of(state.volumes);
   for (const auto& [key, limit] : state.quotas)
     out.quotas.push_back({key, limit});
+  out.approvals = values_of(state.approvals);
+  out.next_approval = state.next_approval;
   for (const auto& [digest, stored] : std::map<std::string, StoredEnvironment>(
            state.environments.begin(), state.environments.end()))
     out.environments.push_back({digest, stored.env ? *stored.env : Environment{}, stored.uses});
   out.idempotency.assign(state.idempotency.begin(), state.idempotency.end());
-  out.pools = {state.next_pool, state.next_machine, values_of(state.pools),
-               values_of(state.machines)};
+  out.pools = {state.next_pool,
+               state.next_machine,
+               values_of(state.pools),
+               values_of(state.machines),
+               {state.machine_bills.begin(), state.machine_bills.end()}};
   out.usage = state.index.contents().usage;
   out.money = image_of(state.money);
   out.reservations = values_of(state.reservations);
@@ -396,6 +412,7 @@ Result<State> restore(std::string_view text) {
   state.next_reservation = in.next_reservation;
   state.next_pool = in.pools.next_pool;
   state.next_machine = in.pools.next_machine;
+  state.machine_bills.assign(in.pools.bills.begin(), in.pools.bills.end());
   state.durations.restore(std::move(in.durations), in.durations_learned);
   state.idempotency.assign(in.idempotency.begin(), in.idempotency.end());
   rebuild_derived(state, in.usage, placed);

@@ -286,6 +286,17 @@ Status check_invariants(const State& state) {
     if (!job || job->not_before.ns != at)
       return broken(fmt::format("job {} is listed for a time that it does not wait for", id.value));
   }
+  std::size_t of_agents = 0;
+  for (const auto& [token, jobs] : state.agent_jobs) {
+    of_agents += jobs.size();
+    for (const JobId id : jobs)
+      if (const Job* job = state.find_job(id); !job || job->agent != token)
+        return broken(fmt::format("job {} is listed under the wrong agent token", id.value));
+  }
+  for (const auto& [id, job] : state.jobs)
+    of_agents -= job.agent ? 1 : 0;
+  if (of_agents != 0)
+    return broken("a job of an agent token is not listed under it");
   if (state.tokens.size() != state.token_by_hash.size())
     return broken("tokens and their hashes disagree");
   for (const auto check : {check_tasks, check_arrays, check_reservations, check_endpoints,

@@ -236,6 +236,8 @@ bool concerns(const BudgetKey& key, const Job& job) {
       return key.of == job.user.value;
     case BudgetScope::job:
       return key.of == job.id.value || key.of == job.array.value;
+    case BudgetScope::token:
+      return key.of == job.agent.value;
   }
   return false;
 }

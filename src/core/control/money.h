@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/control/agent_tokens.h"
 #include "core/control/decide/decide.h"
 #include "core/ledger/budget.h"
 
@@ -51,6 +52,8 @@ Duration task_paid_for(const State& state,
                        const std::map<BudgetKey, ledger::BudgetUse>& uses);
 
 Rate rate_of(const std::vector<Task>& tasks);  // of all of them together
+std::int64_t milli_of(const std::vector<Task>& tasks);
+std::string held_text(const Error& why);  // the reason of a job that waits for money or GPUs
 
 // The part of an amount, charged evenly over a period, that falls after a moment.
 NanoUsd part_since(NanoUsd amount, WallTime from, WallTime to, WallTime since);
@@ -60,17 +63,25 @@ NanoUsd part_since(NanoUsd amount, WallTime from, WallTime to, WallTime since);
 class Purse {
  public:
   Purse(const State& state, WallTime billed);
-  Status take(const Job& job, const std::vector<Task>& tasks) { return take(job, rate_of(tasks)); }
-  Status take(const Job& job, Rate rate);  // reserves, or says which budget is used up
+  // Reserves, or says which budget is used up, or that the agent token holds all its GPUs.
+  Status take(const Job& job, Rate rate, std::int64_t gpu_milli);
+  // Whether the limit of an agent's job cannot pay for it at this price any more.
+  bool used_up(const Job& job, Rate rate) const;
   Status go_on(const Job& job,
                Rate rate);  // for a running job with a new price, all its tasks; as take
   Status reserve(const Reservation& reservation) const;  // one that is not in the state yet
 
  private:
+  Status pay(const Job& job, Rate rate);
+
   const State& state_;
+  AgentGpus gpus_;
   std::map<ReservationId, NanoUsd> paid_;  // of each reservation, by jobs inside
   std::map<BudgetKey, ledger::BudgetUse> uses_;
 };
+
+// Budgets that reach a threshold, are used up, or begin a new period.
+void step_budgets(const State& state, const Context& context, std::vector<EventBody>& events);
 
 // The budget that prevents one of these jobs from running; empty if none does.
 std::string held_back(const State& state, const std::set<JobId>& jobs, WallTime billed);

@@ -13,8 +13,10 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "core/control/decide/decider.h"
+#include "core/control/decide/demand_limits.h"
 #include "core/control/decide/node_gone.h"
 #include "core/control/decide/offers.h"
+#include "core/control/decide/pool_limits.h"
 
 namespace billow::control {
 namespace {
@@ -44,6 +46,17 @@ std::int64_t milli_of(const Resources& r, std::int32_t machine_gpus) {
   if (r.gpus == 1 && !r.share.whole())
     return r.share.milli > 0 ? r.share.milli : 1000;
   return std::int64_t{1000} * r.gpus;
+}
+
+// How many more machines the pool may order within this minute.
+std::uint32_t orders_left(const Pool& pool, WallTime now) {
+  const std::uint32_t most = pool.per_minute_max > 0
+                                 ? pool.per_minute_max
+                                 : std::max(limits::pool_per_minute_min, 2 * pool.machines_max);
+  const auto recent =
+      static_cast<std::uint32_t>(std::count_if(pool.recent_orders.begin(), pool.recent_orders.end(),
+                                               [&](WallTime at) { return at + minutes(1) > now; }));
+  return most - std::min(most, recent);
 }
 
 // Whether more machines would help: a job held back by a quota or a budget must not rent any.
@@ -76,12 +89,18 @@ bool waits_for_capacity(const State& state, const Job& job, WallTime now) {
 class Planner {
  public:
   Planner(const State& state, const Context& context)
-      : state_(state), now_(context.now), next_machine_(state.next_machine) {
+      : state_(state),
+        now_(context.now),
+        next_machine_(state.next_machine),
+        next_account_(state.next_node),
+        limits_(state, context.billed) {
     for (const auto& [id, pool] : state.pools)
       for (const Source& source : sources_of(pool))
         sources_.push_back(source);
     for (const auto& [name, machine] : state.machines) {
       count_[machine.pool] += machine.nodes;
+      spends_[machine.pool] +=
+          source_of(machine, state.pools.at(machine.pool)).price().nano_usd_per_s * machine.nodes;
       const Pool& pool = state.pools.at(machine.pool);
       const bool part_of_gang = may_wait_for_gang(machine, pool);
       if (machine.state != MachineState::wanted && !is_arriving(machine, pool) && !part_of_gang)
@@ -101,6 +120,7 @@ class Planner {
   }
 
   Events plan() {
+    stop_useless_pools();
     jobs();
     keep_minimum();
     give_back();
@@ -131,8 +151,48 @@ class Planner {
   }
   bool takes_orders(const Source& source) const {
     const Pool& pool = *source.pool;
-    return pool.state == PoolState::active && pool.denied_until <= now_ &&
+    return pool.state == PoolState::active && pool.denied_until <= now_ && pool.stopped.empty() &&
+           pool.unused_in_row < limits::pool_unused_max &&
            !(source.offer && refusal_of(pool, *source.offer, now_));
+  }
+  // Whether the pool's limits allow so many more machines of this source.
+  bool may_order(const Source& source, std::uint32_t nodes) {
+    const Pool& pool = *source.pool;
+    if (count_[pool.id] + nodes > pool.machines_max)
+      return false;
+    if (pool.spend_max_h.value > 0 &&
+        static_cast<__int128>(spends_[pool.id] + source.price().nano_usd_per_s * nodes) * 3600 >
+            pool.spend_max_h.value)
+      return false;
+    return orders_left(pool, now_) >= ordered_[pool.id] + nodes;
+  }
+  // Machines that run nothing although a job waits cost money for ever: somebody must look.
+  void stop_useless_pools() {
+    for (const auto& [id, pool] : state_.pools)
+      if (pool.state == PoolState::active && pool.stopped.empty() &&
+          pool.unused_in_row >= limits::pool_unused_max)
+        events_.push_back(PoolStopped{
+            id, fmt::format("its last {} machines ran no job although one waited; find out why "
+                            "(billow explain JOB), then: billow pool retry {}",
+                            pool.unused_in_row, pool.name)});
+  }
+  // Whether the scheduler would start the job on a machine of this source. The answer is the same
+  // for all jobs of a kind.
+  bool suits(const Job& job, const Source& source) {
+    if (source.offer && source.offer->spot &&
+        time_is_short(job, now_,
+                      job.spec->time_limit.ns > 0 ? job.spec->time_limit : job.expected.at_most))
+      return false;
+    const MachineOffer* offer = source.offer;
+    auto [at, fresh] = suits_[kind_of(job)].try_emplace(
+        offer ? std::tuple(source.pool->id, offer->instance, offer->region, offer->zone,
+                           offer->spot, offer->reservation)
+              : std::tuple(source.pool->id, std::string(), std::string(), std::string(), false,
+                           std::string()),
+        false);
+    if (fresh)
+      at->second = fits(state_, job, source);
+    return at->second;
   }
   // A machine of the same kind at the same place is late: another would be as late.
   bool is_slow(const Source& source) const {
@@ -158,6 +218,7 @@ class Planner {
   void jobs() {
     std::size_t looked = 0;
     std::map<Kind, bool> waits;
+    std::map<ProjectId, std::size_t> explained;
     std::map<PoolId, Singles> singles;
     add_up_waiting();
     for (const auto& [id, job] : state_.jobs) {
@@ -165,14 +226,19 @@ class Planner {
         break;
       if (job.state != JobState::queued)
         continue;
-      const auto [at, fresh] = waits.try_emplace(kind_of(job), false);
-      if (fresh && waits.size() <= limits::pool_kinds_explained_max)
-        at->second = waits_for_capacity(state_, job, now_);
-      if (!at->second || pack(*job.spec))
-        continue;
       if (unserved_.contains(kind_of(job)))
         continue;
-      if (const auto source = choose(*job.spec))
+      // What its quotas hold back needs no machine, and takes nothing from other projects' turn.
+      const std::int64_t milli = milli_of(job.spec->resources, 1) * job.spec->nodes;
+      if (!limits_.take(job, milli))
+        continue;
+      const auto [at, fresh] = waits.try_emplace(kind_of(job), false);
+      if (fresh && ++explained[job.project] <= limits::pool_kinds_explained_max)
+        at->second = waits_for_capacity(state_, job, now_);
+      if (!at->second || pack(job))
+        continue;
+      const auto source = choose(job);
+      if (source && limits_.pays(job, rate_on(*source, *job.spec), milli))
         order_for(job, *source, singles[source->pool->id]);
       else
         unserved_.insert(kind_of(job));
@@ -192,6 +258,11 @@ class Planner {
         waiting_milli_[job.spec->resources.gpu_types] += milli_of(job.spec->resources, 1);
     }
   }
+  // What the job would be charged for a second on this machine, as far as that is known.
+  static Rate rate_on(const Source& source, const JobSpec& spec) {
+    const std::int64_t gpus = spec.resources.takes_node() ? source.gpus() : spec.resources.gpus;
+    return {source.price().nano_usd_per_s / std::max(1, source.gpus()) * gpus * spec.nodes};
+  }
   std::int64_t useful_gpus(const JobSpec& spec, const Source& source) const {
     const Resources& r = spec.resources;
     if (r.takes_node())
@@ -206,7 +277,7 @@ class Planner {
 
   void keep_minimum() {
     for (const auto& [id, pool] : state_.pools) {
-      while (count_[id] < pool.machines_min) {
+      while (count_[id] < pool.machines_min && orders_left(pool, now_) > ordered_[id]) {
         const Source* best = nullptr;
         for (const Source& source : sources_) {
           if (source.pool != &pool || !takes_orders(source))
@@ -232,7 +303,7 @@ class Planner {
       const std::uint32_t orders = can.several_nodes_at_once ? 1 : spec.nodes;
       for (std::uint32_t i = 0; i < orders; ++i)
         order(source, spec.nodes / orders, source.gpus(), job.id, why);
-      (void)pack(spec);
+      (void)pack(job);
       return;
     }
     const std::int64_t milli = milli_of(spec.resources, source.gpus());
@@ -245,11 +316,11 @@ class Planner {
     }
     order(source, 1, can.sizes_to_demand ? 0 : source.gpus(), job.id,
           fmt::format("job {} waits for free capacity", job.id.value));
-    (void)pack(spec);
+    (void)pack(job);
   }
 
   void order_for_singles(const Pool& pool, Singles& sum) {
-    while (sum.milli > 0 && count_[pool.id] < pool.machines_max) {
+    while (sum.milli > 0 && may_order({.pool = &pool}, 1)) {
       const std::int64_t wanted = std::max(sum.largest_milli, sum.milli);
       const auto gpus =
           static_cast<std::int32_t>(std::min<std::int64_t>(pool.gpus, (wanted + 999) / 1000));
@@ -261,11 +332,12 @@ class Planner {
 
   // Into what is on its way; all tasks of a job or none. A machine that is late counts only where
   // no other pool can be asked.
-  bool pack(const JobSpec& spec) {
+  bool pack(const Job& job) {
+    const JobSpec& spec = *job.spec;
     for (const bool slow : {false, true}) {
-      if (slow && choose(spec))
+      if (slow && choose(job))
         return false;
-      const std::vector<Bin*> chosen = bins_for(spec, slow);
+      const std::vector<Bin*> chosen = bins_for(job, slow);
       if (chosen.empty())
         continue;
       for (Bin* bin : chosen) {
@@ -279,7 +351,8 @@ class Planner {
   }
 
   // As many bins as the job has nodes, all at one place; none if they do not suffice.
-  std::vector<Bin*> bins_for(const JobSpec& spec, bool slow) {
+  std::vector<Bin*> bins_for(const Job& job, bool slow) {
+    const JobSpec& spec = *job.spec;
     std::vector<Bin*> usable;
     for (Bin& bin : bins_) {
       const bool rented = bin.source.offer != nullptr;
@@ -290,8 +363,8 @@ class Planner {
       const Resources& r = spec.resources;
       const std::int64_t milli = milli_of(r, bin.source.gpus());
       const bool type_fits = r.gpus == 0 || !bin.gpu_type.empty();
-      if (type_fits && fits(spec, bin.source) && bin.free_milli >= milli &&
-          (milli > 0 || bin.tasks_free > 0))
+      if (type_fits && bin.free_milli >= milli && (milli > 0 || bin.tasks_free > 0) &&
+          suits(job, bin.source))
         usable.push_back(&bin);
     }
     for (std::size_t first = 0; first + spec.nodes <= usable.size(); ++first) {
@@ -306,13 +379,14 @@ class Planner {
   }
 
   // The best source that takes orders: by the administrator's order, then by price.
-  std::optional<Source> choose(const JobSpec& spec) {
+  std::optional<Source> choose(const Job& job) {
+    const JobSpec& spec = *job.spec;
     const Source* best = nullptr;
     std::tuple<std::int32_t, std::int64_t, std::uint64_t> best_key;
     for (const Source& source : sources_) {
       const Pool& pool = *source.pool;
-      if (count_[pool.id] + spec.nodes > pool.machines_max || !fits(spec, source) ||
-          !takes_orders(source) || is_slow(source))
+      if (!takes_orders(source) || is_slow(source) || !may_order(source, spec.nodes) ||
+          unused_for(source, kind_of(job).second) || !suits(job, source))
         continue;
       const std::tuple key(pool.order, price_per_useful_gpu(source, useful_gpus(spec, source)),
                            pool.id.value);
@@ -336,7 +410,12 @@ class Planner {
     machine.nodes = nodes;
     machine.gpus = gpus;
     machine.wanted_at = now_;
+    if (source.price().nano_usd_per_s > 0 && pool.capabilities &&
+        pool.capabilities->bills_from_order)
+      machine.account = NodeId(next_account_++);
     count_[pool.id] += nodes;
+    ordered_[pool.id] += nodes;
+    spends_[pool.id] += source.price().nano_usd_per_s * nodes;
     for (std::uint32_t i = 0; i < nodes; ++i)
       bins_.push_back({.machine = machine.name,
                        .gpu_type = gpus > 0 ? source.gpu_type() : "",
@@ -354,7 +433,7 @@ class Planner {
     for (const auto& [name, machine] : state_.machines) {
       const Pool& pool = state_.pools.at(machine.pool);
       const auto release = [&](std::string reason) {
-        events_.push_back(MachineReleased{name, std::move(reason)});
+        events_.push_back(MachineReleased{name, std::move(reason), is_unused(state_, machine)});
         count_[machine.pool] -= machine.nodes;
       };
       switch (machine.state) {
@@ -364,15 +443,17 @@ class Planner {
           if (!needed.contains(name) && count_[machine.pool] > pool.machines_min &&
               machine.wanted_at + limits::pool_second_thoughts < now_)
             release("no job waits for it any more");
-          else if (machine.offer && machine.wanted_at + limits::pool_join_max < now_)
+          else if ((machine.offer || (pool.capabilities && pool.capabilities->bills_from_order)) &&
+                   machine.wanted_at + limits::machine_join_max < now_)
             release(fmt::format("its agent did not connect within {}",
-                                format_duration(limits::pool_join_max)));
+                                format_duration(limits::machine_join_max)));
           break;
         case MachineState::here:
           if (machine.ends_at && machine.ends_at - limits::pool_end_margin < now_)
             leave_before_end(state_, machine, now_, events_);
           else if (machine.idle_since && machine.idle_since + pool.idle <= now_ &&
-                   !needed.contains(name) && count_[machine.pool] > pool.machines_min)
+                   all_nodes_came(state_, machine, now_) && !needed.contains(name) &&
+                   count_[machine.pool] > pool.machines_min)
             release(fmt::format("idle for {}", format_duration(pool.idle)));
           break;
         case MachineState::releasing:
@@ -384,8 +465,14 @@ class Planner {
   const State& state_;
   WallTime now_;
   std::uint64_t next_machine_;
+  std::uint64_t next_account_;
+  DemandLimits limits_;
   std::vector<Source> sources_;  // everything that may be ordered
   std::map<PoolId, std::uint32_t> count_;
+  std::map<PoolId, std::uint32_t> ordered_;  // in this plan
+  std::map<PoolId, std::int64_t> spends_;    // nano-dollars per second
+  using SourceKey = std::tuple<PoolId, std::string, std::string, std::string, bool, std::string>;
+  std::map<Kind, std::map<SourceKey, bool>> suits_;
   std::vector<Source> slow_;
   std::map<std::vector<std::string>, std::int64_t> waiting_milli_;
   std::set<Kind> unserved_;  // nothing can be ordered for them in this plan
@@ -413,6 +500,8 @@ std::string pool_note(const State& state, const Job& job, const Pool& pool, Wall
     if (machine.state == MachineState::wanted && (!coming || machine.wanted_at < coming->wanted_at))
       coming = &machine;
   }
+  if (!pool.stopped.empty())
+    return fmt::format("Pool {} has stopped: {}.", pool.name, pool.stopped);
   if (pool.denied_until > now)
     return fmt::format("Pool {} refused ({}). It is asked again in {}.", pool.name, pool.denied,
                        format_duration(pool.denied_until - now));
@@ -429,6 +518,17 @@ std::string pool_note(const State& state, const Job& job, const Pool& pool, Wall
                        pool.machines_max);
   if (pool.capabilities && pool.capabilities->from_offers && pool.offers.empty())
     return fmt::format("Pool {} has no offers yet: its provider is being asked.", pool.name);
+  const JobId kind = kind_of_job(state, job.id);
+  for (const UnusedMachine& unused : pool.unused)
+    if (unused.job == kind)
+      return fmt::format("Pool {} is not asked again: {} came for this job and did not suit it.",
+                         pool.name, unused.machine);
+  if (orders_left(pool, now) == 0)
+    return fmt::format("Pool {} ordered {} machines within a minute and waits.", pool.name,
+                       pool.recent_orders.size());
+  if (pool.spend_max_h.value > 0)
+    return fmt::format("Pool {} spends at most {} an hour (--max-hourly).", pool.name,
+                       format_usd(pool.spend_max_h));
   return {};
 }
 
@@ -455,7 +555,7 @@ std::vector<std::string> pool_notes(const State& state, const Job& job, WallTime
   if (job.state != JobState::queued)
     return notes;
   for (const auto& [id, pool] : state.pools) {
-    if (pool.state == PoolState::removing || !could_run(*job.spec, pool))
+    if (pool.state == PoolState::removing || !could_run(state, job, pool))
       continue;
     if (std::string note = pool_note(state, job, pool, now); !note.empty())
       notes.push_back(std::move(note));
@@ -470,7 +570,7 @@ std::vector<std::string> order_notes(const State& state, const Job& job, WallTim
     std::vector<const OfferRefusal*> answers;
     for (const OfferRefusal& refusal : pool.refusals)
       if (refusal.at >= job.submitted_at && refusal.at <= until &&
-          fits(*job.spec, {.pool = &pool, .offer = &refusal.offer}))
+          fits(state, job, {.pool = &pool, .offer = &refusal.offer}))
         answers.push_back(&refusal);
     for (const OfferRefusal* r : answers)
       asked.emplace_back(

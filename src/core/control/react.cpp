@@ -56,6 +56,8 @@ EventBody settle(const State& state, const Job& job, const Context& context) {
     return JobEnded{job.id, JobState::succeeded, exit, ""};
   if (exit.kind == ExitKind::idle)
     return JobEnded{job.id, JobState::stopped, exit, exit.message};
+  if (exit.kind == ExitKind::unpaid && job.agent)
+    return JobEnded{job.id, JobState::stopped, exit, "budget: " + exit.text()};
   // An elastic gang that ended without its lost member has ended.
   if (exit.kind == ExitKind::lost && is_replaceable(state, job, *worst)) {
     const bool others = std::any_of(job.tasks.begin(), job.tasks.end(),

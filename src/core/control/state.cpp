@@ -183,6 +183,19 @@ std::string pool_name(const State& state, const Node& node) {
   return label == node.offer.labels.end() ? std::string() : label->second;
 }
 
+sched::Place place_of(const sched::LabelMap& labels) {
+  const auto label = [&](const char* name) {
+    const auto found = labels.find(name);
+    return found == labels.end() ? std::string() : found->second;
+  };
+  return {.region = label("region"),
+          .zone = label("zone"),
+          .rack = label("rack"),
+          .switch_name = label("switch"),
+          .placement_group = label("placement-group"),
+          .fabric = label("fabric")};
+}
+
 sched::NodeShape shape_of(const State& state, const Node& node) {
   sched::NodeShape shape;
   shape.id = node.id;
@@ -208,16 +221,7 @@ sched::NodeShape shape_of(const State& state, const Node& node) {
     shape.mem_mib = std::max<std::int64_t>(shape.mem_mib, 0);
   }
   shape.labels = node.offer.labels;
-  const auto label = [&](const char* name) {
-    const auto found = node.offer.labels.find(name);
-    return found == node.offer.labels.end() ? std::string() : found->second;
-  };
-  shape.place = {.region = label("region"),
-                 .zone = label("zone"),
-                 .rack = label("rack"),
-                 .switch_name = label("switch"),
-                 .placement_group = label("placement-group"),
-                 .fabric = label("fabric")};
+  shape.place = place_of(shape.labels);
   shape.pool = pool_name(state, node);
   if (!node.reachable)
     shape.use = sched::NodeUse::unreachable;

@@ -107,6 +107,7 @@ struct State {
   std::map<ScheduleId, Schedule> schedules;
   std::map<PoolId, Pool> pools;
   std::map<std::string, Machine> machines;  // by name
+  std::deque<MachineBill> machine_bills;    // of machines that have ended, oldest first
   std::map<ReservationId, Reservation> reservations;
   Durations durations;  // how long earlier jobs ran
   std::map<std::string, Endpoint> endpoints;
@@ -115,8 +116,10 @@ struct State {
   std::map<std::pair<ProjectId, std::string>, Secret> secrets;
   std::map<std::pair<ProjectId, std::string>, SavedEnvironment> saved_environments;
   std::map<std::string, Volume> volumes;
-  std::deque<IdempotencyKey> idempotency;   // oldest first
-  std::map<QuotaKey, std::int64_t> quotas;  // set by admins; -1: no limit
+  std::deque<IdempotencyKey> idempotency;       // oldest first
+  std::map<QuotaKey, std::int64_t> quotas;      // set by admins; -1: no limit
+  std::map<std::uint64_t, Approval> approvals;  // open ones, and those decided last
+  std::uint64_t next_approval = 1;
   Money money;
 
   // Derived: rebuilt from the above by `rebuild_derived`, kept up to date by `apply`.
@@ -128,8 +131,9 @@ struct State {
   std::unordered_map<std::string, TokenId> token_by_hash;
   std::unordered_map<std::string, JobId> job_by_key;
   std::map<std::string, std::set<JobId>>
-      replicas;                             // live ones, by endpoint; also of one just deleted
-  std::map<JobState, std::uint64_t> count;  // live jobs by state
+      replicas;  // live ones, by endpoint; also of one just deleted
+  std::map<TokenId, std::set<JobId>> agent_jobs;  // live ones, by the agent token that pays
+  std::map<JobState, std::uint64_t> count;        // live jobs by state
   std::map<UserId, Holding> held_by_user;
   std::map<ProjectId, Holding> held_by_project;
 
@@ -161,6 +165,7 @@ Status check_invariants(const State& state);
 // memory, and that node offers less memory to others.
 sched::JobRequest request_of(const State& state, const Job& job);
 sched::NodeShape shape_of(const State& state, const Node& node);
+sched::Place place_of(const sched::LabelMap& labels);
 // The state of a live task by its job's orders, once its node answers again.
 TaskState state_by_orders(const Job& job, const Task& task);
 // The pool that the node came from, or the value of its label `pool`.

@@ -303,6 +303,17 @@ NanoUsd Books::fleet_between(NodeId id, WallTime from, WallTime to) const {
   return fleet_until(node->second, std::max(from, to)) - fleet_until(node->second, from);
 }
 
+NanoUsd Books::time_cost(NodeId id, WallTime until) const {
+  const auto node = nodes_.find(id);
+  NanoUsd sum;
+  if (node != nodes_.end())
+    for_pieces(node->second.spans, until,
+               [&](const NodeSpan& span, std::int64_t from, std::int64_t to) {
+                 sum += piece(span.rate, to - from, 1, 1);
+               });
+  return sum;
+}
+
 Rate Books::node_rate(NodeId id) const {
   const auto node = nodes_.find(id);
   return node == nodes_.end() || node->second.spans.empty()

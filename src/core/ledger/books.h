@@ -102,8 +102,21 @@ struct LeaseExtra {
   NanoUsd amount;
   std::int64_t bytes = 0;
 };
-using Fact = std::
-    variant<NodePriced, NodeGone, LeaseOpened, LeaseChanged, LeaseClosed, LeaseMarked, LeaseExtra>;
+// A one-off cost of a node that belongs to no lease, such as the rest of a minimum billing time;
+// or, below zero, what the provider did not bill after all.
+struct NodeExtra {
+  NodeId node;
+  WallTime at;
+  NanoUsd amount;
+};
+using Fact = std::variant<NodePriced,
+                          NodeGone,
+                          NodeExtra,
+                          LeaseOpened,
+                          LeaseChanged,
+                          LeaseClosed,
+                          LeaseMarked,
+                          LeaseExtra>;
 
 // ---- entries
 // The cost book is active + idle + unallocated, the charge book charge + egress; the cost of
@@ -174,7 +187,8 @@ class Books {
   bool knows(LeaseId lease) const { return leases_.contains(lease); }
   bool knows(NodeId node) const { return nodes_.contains(node); }
   NanoUsd fleet_between(NodeId node, WallTime from, WallTime to) const;
-  Rate node_rate(NodeId node) const;  // the latest known
+  NanoUsd time_cost(NodeId node, WallTime until) const;  // from its beginning, without purchases
+  Rate node_rate(NodeId node) const;                     // the latest known
   std::vector<LeaseId> open_leases() const;
   const LeaseOpened* opened(LeaseId lease) const;
   // Removes closed leases that ended before this and are fully posted, and older marks of the
@@ -247,6 +261,7 @@ class Books {
   };
   Status add(const NodePriced& fact);
   Status add(const NodeGone& fact);
+  Status add(const NodeExtra& fact);
   Status add(const LeaseOpened& fact);
   Status add(const LeaseChanged& fact);
   Status add(const LeaseClosed& fact);

@@ -20,6 +20,14 @@ Status Books::add(const LeaseExtra& fact) {
   return {};
 }
 
+Status Books::add(const NodeExtra& fact) {
+  const auto node = nodes_.find(fact.node);
+  if (node == nodes_.end())
+    return fail(Code::not_found, fmt::format("node {} has no price", fact.node.value));
+  node->second.extras[fact.at.ns] += fact.amount;
+  return {};
+}
+
 // A purchase reported after the lease's end counts at its last moment.
 void Books::put_extra(LeaseBook& lease, WallTime when, const Extra& extra) {
   if (lease.closed)

@@ -123,7 +123,19 @@ BudgetStep step(const Budget& budget, const BudgetState& before, const BudgetUse
 
   const auto pct = static_cast<std::int64_t>(static_cast<__int128>(use.spent.value) * 100 /
                                              std::max<std::int64_t>(1, budget.limit.value));
-  const bool capped = use.spent >= budget.limit;
+  // A hard limit includes what it takes to end what burns from it.
+  const NanoUsd ahead = budget.hard() ? amount(use.burn, budget.lead) : NanoUsd{};
+  const bool capped = use.spent + ahead >= budget.limit;
+  if (budget.hard()) {
+    if (capped && !before.stopped && use.burn.nano_usd_per_s > 0) {
+      out.action = BudgetAction::stop;
+      out.text = fmt::format("stopped before it costs more than its limit of {} ({} so far)",
+                             format_usd(budget.limit), format_usd(use.spent));
+    }
+    out.state.stopped = capped;
+    out.state.capped_at = !capped ? WallTime{} : before.capped_at ? before.capped_at : use.at;
+    return out;
+  }
   if (!capped)
     out.state.capped_at = {},
     out.state.stopped = false;  // the limit was raised, or a correction was posted

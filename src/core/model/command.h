@@ -19,6 +19,8 @@ struct SubmitJob {
   UserId user;
   std::string idempotency_key;
   std::map<JobId, JobState> finished;  // dependencies that have left the state
+  TokenId agent;                       // the agent token that asks; 0: none
+  std::string digest;                  // of the request: what an approval is for
 };
 struct StopJob {
   JobId job;  // a job, an array, or an element
@@ -137,6 +139,7 @@ struct CreateToken {
   bool once = false;    // for scope join
   std::string made_by;  // the user who creates it for another
   TokenId parent;       // the token that it is created with
+  AgentLimits agent;    // for scope agent
 };
 struct RevokeToken {
   TokenId token;
@@ -322,6 +325,7 @@ struct DeployEndpoint {
   std::string project;
   UserId user;
   EndpointPolicy policy;
+  TokenId agent;  // the agent token that asks; 0: none
 };
 struct JudgeRevision {
   std::string endpoint;
@@ -365,6 +369,17 @@ struct EndCall {
 struct ImageFound {
   TaskId task;
   std::string digest;
+};
+
+// ---- approvals of what agent tokens ask for
+// The same request again takes up its approval, if a person has granted it.
+struct AskApproval {
+  Approval approval;  // its number and times are set by the core
+};
+struct DecideApproval {
+  std::uint64_t approval = 0;
+  ApprovalState to = ApprovalState::denied;
+  std::string by;
 };
 
 struct CommandKinds : Kinds<StartHead,
@@ -441,7 +456,9 @@ struct CommandKinds : Kinds<StartHead,
                             SetOffers,
                             OffersFailed,
                             RetryPool,
-                            SetDefaultProject> {};
+                            SetDefaultProject,
+                            AskApproval,
+                            DecideApproval> {};
 using Command = OneOf<CommandKinds>;
 
 }  // namespace billow

@@ -96,6 +96,7 @@ struct Revision {
   std::string reason;  // why it failed
   JobId failed_job;    // the replica that failed; see its log
   UserId user;         // who deployed it, and whom its replicas run as; 0: the endpoint's user
+  TokenId agent;       // the agent token that deployed it and pays for its replicas; 0: none
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("number", s.number);
@@ -106,6 +107,7 @@ struct Revision {
     v("reason", s.reason);
     v("failed_job", s.failed_job);
     v("user", s.user);
+    v("agent", s.agent);
   }
 };
 

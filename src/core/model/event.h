@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "core/model/approval.h"
 #include "core/model/catalogue.h"
 #include "core/model/event_endpoints.h"
 #include "core/model/event_jobs.h"
@@ -403,6 +404,30 @@ struct JobImageFound {
   }
 };
 
+// ---- approvals
+struct ApprovalAsked {
+  static constexpr const char* kind = "approval_asked";
+  Approval approval;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("approval", s.approval);
+  }
+};
+struct ApprovalChanged {
+  static constexpr const char* kind = "approval_changed";
+  std::uint64_t approval = 0;
+  ApprovalState state = ApprovalState::denied;
+  std::string by;  // the user who decided; empty: the agent took it up, or nobody answered
+  WallTime expires_at;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("approval", s.approval);
+    v("state", s.state);
+    v("by", s.by);
+    v("expires_at_ns", s.expires_at);
+  }
+};
+
 // Every kind of event. A new one is added at the end.
 struct EventKinds : Kinds<HeadStarted,
                           UserAdded,
@@ -500,7 +525,10 @@ struct EventKinds : Kinds<HeadStarted,
                           OfferRefused,
                           PoolOffersSet,
                           PoolRetried,
-                          DefaultProjectSet> {};
+                          DefaultProjectSet,
+                          PoolStopped,
+                          ApprovalAsked,
+                          ApprovalChanged> {};
 using EventBody = OneOf<EventKinds>;
 
 struct Event {

@@ -33,6 +33,7 @@ struct JobsSubmitted {
   std::uint32_t waiting_for = 0;  // unmet dependencies: held until they are met
   std::string idempotency_key;    // already scoped to its user
   Expectation expected;           // run time of each, learned from similar runs
+  TokenId agent;                  // the agent token that submitted them; 0: none
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("first", s.first);
@@ -43,6 +44,7 @@ struct JobsSubmitted {
     v("waiting_for", s.waiting_for);
     v("idempotency_key", s.idempotency_key);
     v("expected", s.expected);
+    v("agent", s.agent);
   }
 };
 // Nothing holds it any longer: it enters the queue.

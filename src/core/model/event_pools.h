@@ -1,6 +1,7 @@
 // Events of pools, their offers and their machines.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -58,22 +59,26 @@ struct MachineSeen {
   std::string external;
   std::string note;
   WallTime ends_at;
+  WallTime billed_from;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("machine", s.machine);
     v("external", s.external);
     v("note", s.note);
     v("ends_at_ns", s.ends_at);
+    v("billed_from_ns", s.billed_from);
   }
 };
 struct MachineReleased {
   static constexpr const char* kind = "machine_released";
   std::string machine;
   std::string reason;
+  bool unused = false;  // no job ran on it although the job it was ordered for still waits
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("machine", s.machine);
     v("reason", s.reason);
+    v("unused", s.unused);
   }
 };
 // The provider no longer has it (or never created it).
@@ -81,10 +86,16 @@ struct MachineGone {
   static constexpr const char* kind = "machine_gone";
   std::string machine;
   std::string reason;
+  bool unused = false;  // as in MachineReleased
+  std::optional<MachineBill> bill;
+  NodeId account;  // of the books
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("machine", s.machine);
     v("reason", s.reason);
+    v("unused", s.unused);
+    v("bill", s.bill);
+    v("account", s.account);
   }
 };
 
@@ -107,6 +118,17 @@ struct PoolOffersSet {
   static constexpr void fields(S& s, V& v) {
     v("pool", s.pool);
     v("offers", s.offers);
+  }
+};
+// The pool orders nothing until an administrator retries: its machines run no jobs.
+struct PoolStopped {
+  static constexpr const char* kind = "pool_stopped";
+  PoolId pool;
+  std::string reason;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("pool", s.pool);
+    v("reason", s.reason);
   }
 };
 // The provider is asked again at once, whatever it refused before.

@@ -380,6 +380,7 @@ struct Job {
   std::shared_ptr<const JobSpec> spec;
   ProjectId project;
   UserId user;
+  TokenId agent;  // the agent token that submitted it and pays for it; 0: none
   JobState state = JobState::queued;
   JobId array;  // the array this is an element of
   std::uint64_t array_index = 0;
@@ -437,6 +438,7 @@ struct Job {
     v("member_lost_at_ns", s.member_lost_at);
     v("left_reservation", s.left_reservation);
     v("image_digest", s.image_digest);
+    v("agent", s.agent);
   }
 };
 

@@ -17,13 +17,14 @@
 namespace billow {
 
 // ---- budgets
-enum class BudgetScope { project, user, job };
+enum class BudgetScope { project, user, job, token };
 enum class BudgetPeriod { daily, monthly, total };  // days and months in UTC
 enum class BudgetAction { none, warn, suspend, stop };
 BILLOW_ENUM_NAMES(BudgetScope,
                   {BudgetScope::project, "project"},
                   {BudgetScope::user, "user"},
-                  {BudgetScope::job, "job"});
+                  {BudgetScope::job, "job"},
+                  {BudgetScope::token, "token"});
 BILLOW_ENUM_NAMES(BudgetPeriod,
                   {BudgetPeriod::daily, "daily"},
                   {BudgetPeriod::monthly, "monthly"},
@@ -37,7 +38,7 @@ BILLOW_ENUM_NAMES(BudgetAction,
 // There is one budget per scope, owner and period; setting it again replaces it.
 struct BudgetKey {
   BudgetScope scope = BudgetScope::project;
-  std::uint64_t of = 0;  // ProjectId, UserId or JobId
+  std::uint64_t of = 0;  // ProjectId, UserId, JobId or TokenId
   BudgetPeriod period = BudgetPeriod::monthly;
   auto operator<=>(const BudgetKey&) const = default;
   template <class S, class V>
@@ -54,6 +55,11 @@ struct Budget {
   NanoUsd limit;
   bool stops = true;             // false: only warns
   Duration grace = minutes(10);  // between suspending and stopping
+  // Of a job that an agent token submitted: the part of that token's budget that the job may use. A
+  // hard limit: the job is stopped `lead` before the money is gone, so that it ends within it.
+  TokenId agent;
+  Duration lead;
+  bool hard() const { return static_cast<bool>(agent); }
   BudgetKey key() const { return {scope, of, period}; }
   bool operator==(const Budget&) const = default;
   template <class S, class V>
@@ -64,6 +70,8 @@ struct Budget {
     v("limit", s.limit);
     v("stops", s.stops);
     v("grace_ns", s.grace);
+    v("agent", s.agent);
+    v("lead_ns", s.lead);
   }
 };
 struct BudgetState {

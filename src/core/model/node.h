@@ -161,6 +161,22 @@ struct Project {
   }
 };
 
+// What a token of scope agent may use. Its jobs never cost more than `budget` together.
+struct AgentLimits {
+  NanoUsd budget;
+  NanoUsd per_job;              // of one submission, arrays included; beyond it a person is asked
+  std::int64_t gpus_milli = 0;  // held at once by all its jobs
+  bool keep_jobs = false;       // its jobs go on when it expires; a revoked token ends them always
+  bool operator==(const AgentLimits&) const = default;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("budget", s.budget);
+    v("per_job", s.per_job);
+    v("gpus_milli", s.gpus_milli);
+    v("keep_jobs", s.keep_jobs);
+  }
+};
+
 // A token is shown once, when it is created; only its hash is kept.
 struct Token {
   TokenId id;
@@ -168,7 +184,7 @@ struct Token {
   std::string hash;  // SHA-256, hex; of a node with a key: node_key_hash
   UserId user;
   TokenScope scope = TokenScope::full;
-  ProjectId project;  // for scope submit
+  ProjectId project;  // for scopes submit and agent
   // For scope node: the only node it speaks for; empty: none yet, the first hello decides. For
   // scope join: the machine that may join with it; empty: any.
   std::string node;
@@ -178,7 +194,8 @@ struct Token {
   bool once = false;    // for scope join: each node of its machine may join once
   std::map<std::string, std::string> joined;  // by a token for one use: the nodes, and their keys
   std::string made_by;                        // the user who created it, if it is not the owner
-  TokenId parent;  // the token that created it, with which it ends; 0: the head did, or 0.1
+  TokenId parent;     // the token that created it, with which it ends; 0: the head did, or 0.1
+  AgentLimits agent;  // for scope agent
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("id", s.id);
@@ -195,6 +212,7 @@ struct Token {
     v("joined", s.joined);
     v("made_by", s.made_by);
     v("parent", s.parent);
+    v("agent", s.agent);
   }
 };
 
@@ -208,6 +226,7 @@ struct Schedule {
   UserId user;
   WallTime next_at;
   JobId last_job;
+  TokenId agent;  // the agent token that made it and pays for its jobs; 0: none
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("id", s.id);
@@ -218,6 +237,7 @@ struct Schedule {
     v("user", s.user);
     v("next_at_ns", s.next_at);
     v("last_job", s.last_job);
+    v("agent", s.agent);
   }
 };
 

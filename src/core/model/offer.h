@@ -23,6 +23,10 @@ struct MachineOffer {
   Rate price;                   // of one machine; zero: not known
   WallTime priced_at;           // when the price was read; zero: not known
   std::string reservation;      // capacity that is paid for already; ordered before all others
+  // How the provider's meter counts: by whole steps of this length, at least for this long.
+  Duration bill_step, bill_minimum;
+  NanoUsd price_h;     // the hourly price, from which bills are computed; zero: 3600 × `price`
+  std::string fabric;  // network between machines of this kind: "efa", "infiniband"; empty: none
   bool operator==(const MachineOffer&) const = default;
 
   template <class S, class V>
@@ -38,6 +42,10 @@ struct MachineOffer {
     v("price_nano_usd_per_s", s.price.nano_usd_per_s);
     v("priced_at_ns", s.priced_at);
     v("reservation", s.reservation);
+    v("bill_step_ns", s.bill_step);
+    v("bill_minimum_ns", s.bill_minimum);
+    v("price_h", s.price_h);
+    v("fabric", s.fabric);
   }
 };
 

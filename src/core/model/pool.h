@@ -13,6 +13,7 @@
 #include "base/enums.h"
 #include "base/ids.h"
 #include "base/money.h"
+#include "core/model/node.h"
 #include "core/model/offer.h"
 
 namespace billow {
@@ -25,6 +26,7 @@ struct PoolCapabilities {
   bool several_nodes_at_once = false;  // one order can bring all nodes of a gang
   bool list_is_final = false;          // a machine that was listed once and is missing has ended
   bool from_offers = false;            // machines are ordered from `Pool::offers`
+  bool bills_from_order = false;       // a machine costs from its order on, not from its joining
   // A list that lacks a machine ordered less than this long ago says nothing about it.
   Duration list_lag = seconds(15);
   bool operator==(const PoolCapabilities&) const = default;
@@ -35,6 +37,7 @@ struct PoolCapabilities {
     v("several_nodes_at_once", s.several_nodes_at_once);
     v("list_is_final", s.list_is_final);
     v("from_offers", s.from_offers);
+    v("bills_from_order", s.bills_from_order);
     v("list_lag_ns", s.list_lag);
   }
 };
@@ -44,6 +47,34 @@ enum class PoolState {
   removing,  // orders nothing; is removed when its last machine has ended
 };
 BILLOW_ENUM_NAMES(PoolState, {PoolState::active, "active"}, {PoolState::removing, "removing"});
+
+// What machines of one kind turned out to offer, learned from the last one that joined. Its name,
+// boot id, version, address and card numbers are empty.
+struct LearnedShape {
+  std::string instance;  // of the offer; empty: the pool has no offers
+  NodeOffer node;
+  bool operator==(const LearnedShape&) const = default;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("instance", s.instance);
+    v("node", s.node);
+  }
+};
+
+// A machine that came for a job and left without having run anything, while the job still waited.
+// Such a machine is not ordered for this job again.
+struct UnusedMachine {
+  JobId job;  // or the array it belongs to
+  std::string instance;
+  std::string machine;
+  bool operator==(const UnusedMachine&) const = default;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("job", s.job);
+    v("instance", s.instance);
+    v("machine", s.machine);
+  }
+};
 
 struct Pool {
   PoolId id;
@@ -76,6 +107,15 @@ struct Pool {
   std::vector<MachineOffer> offers;    // what may be ordered, if its kind orders from offers
   std::vector<OfferRefusal> refusals;  // oldest first
   std::string sealed_credential;       // an API key, sealed with the installation's key
+  // ---- limits on what it spends
+  NanoUsd spend_max_h;               // of all its machines, per hour; zero: no limit
+  std::uint32_t per_minute_max = 0;  // machines ordered in one minute; 0: by `machines_max`
+  NanoUsd ask_above_h;  // `billow run` on a terminal asks before it rents a machine above this
+  std::vector<WallTime> recent_orders;  // of the last minute, except those that were refused
+  std::uint32_t unused_in_row = 0;      // machines without a job since the last one that had one
+  std::string stopped;  // why it orders nothing until an administrator retries; empty: it does
+  std::vector<LearnedShape> learned;
+  std::vector<UnusedMachine> unused;  // oldest first
 
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
@@ -109,6 +149,14 @@ struct Pool {
     v("offers", s.offers);
     v("refusals", s.refusals);
     v("sealed_credential", s.sealed_credential);
+    v("spend_max_h", s.spend_max_h);
+    v("per_minute_max", s.per_minute_max);
+    v("ask_above_h", s.ask_above_h);
+    v("recent_orders", s.recent_orders);
+    v("unused_in_row", s.unused_in_row);
+    v("stopped", s.stopped);
+    v("learned", s.learned);
+    v("unused", s.unused);
   }
 };
 
@@ -145,6 +193,11 @@ struct Machine {
   std::optional<MachineOffer>
       offer;  // which of its pool's offers was ordered; absent: the pool has none
   JobId job;  // the first job it was ordered for; zero: none
+  // ---- for the books
+  NodeId account;              // what it costs while its nodes have not joined; zero: nothing
+  std::vector<NodeId> booked;  // its nodes, also those that have left
+  bool used = false;           // a job has started on it
+  WallTime billed_from;        // by the provider's list; zero: not known
 
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
@@ -162,6 +215,32 @@ struct Machine {
     v("reason", s.reason);
     v("offer", s.offer);
     v("job", s.job);
+    v("account", s.account);
+    v("booked", s.booked);
+    v("used", s.used);
+    v("billed_from_ns", s.billed_from);
+  }
+};
+
+// What a machine cost from its order to its end, by the provider's rules.
+struct MachineBill {
+  std::string machine, pool;
+  WallTime from, to;
+  NanoUsd amount;
+  NanoUsd correction;  // the part of it that the books did not have yet; may be negative
+  bool used = false;   // false: no job ran on it, and all of it was wasted
+  std::string reason;  // why it ended
+  bool operator==(const MachineBill&) const = default;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("machine", s.machine);
+    v("pool", s.pool);
+    v("from_ns", s.from);
+    v("to_ns", s.to);
+    v("amount", s.amount);
+    v("correction", s.correction);
+    v("used", s.used);
+    v("reason", s.reason);
   }
 };
 
@@ -174,7 +253,8 @@ struct MachineSighting {
   // Set if the provider accepted the order and then could not keep the machine; `note` says why.
   // The order counts as refused, and the machine is released until it is no longer listed.
   std::optional<RefusalKind> failed;
-  bool ended = false;  // nothing of it is left: it costs nothing and needs no release
+  bool ended = false;               // nothing of it is left: it costs nothing and needs no release
+  WallTime billed_from, billed_to;  // as far as the provider tells
   bool operator==(const MachineSighting&) const = default;
 };
 

@@ -156,6 +156,7 @@ enum class TokenScope {
   node,     // an agent's credential: speaks only for its node
   join,     // lets machines join: each gets its own credential; nothing else
   gateway,  // a gateway: it is sent the endpoints and asks for replicas, nothing else
+  agent,    // a program that acts for its user: its own jobs of one project, within AgentLimits
 };
 BILLOW_ENUM_NAMES(TokenScope,
                   {TokenScope::full, "full"},
@@ -163,7 +164,8 @@ BILLOW_ENUM_NAMES(TokenScope,
                   {TokenScope::submit, "submit"},
                   {TokenScope::node, "node"},
                   {TokenScope::join, "join"},
-                  {TokenScope::gateway, "gateway"});
+                  {TokenScope::gateway, "gateway"},
+                  {TokenScope::agent, "agent"});
 
 // A disabled user can do nothing until an admin enables it again. A removed one stays known only
 // because its jobs and bills name it.

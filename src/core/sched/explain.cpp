@@ -158,7 +158,10 @@ Status why_too_many_gpus(const Impl& index, const PlacementClass& c, const Large
   if (most.in_mig_mode > 0)
     aside += fmt::format(" ({} in MIG mode: use --mig PROFILE)", most.in_mig_mode);
   if (most.gpus == 0)
-    return infeasible(fmt::format("no node has a GPU{}{}", of_type(c.resources), aside));
+    return infeasible(fmt::format("no node has a GPU{}{}", of_type(c.resources), aside),
+                      "let a machine with GPUs join (`billow join`), rent one (`billow cloud "
+                      "add`), or simulate some: `billow down`, then `billow up --background "
+                      "--sim 8xH100`");
   return infeasible(
       fmt::format("no node has {}{}; the largest has {}{}", plural(c.resources.gpus, "GPU"),
                   of_type(c.resources), most.gpus, aside),
@@ -244,9 +247,55 @@ Status fits_its_reservation(const Impl& index, const PlacementClass& c, const Jo
       "request no more than that, or drop --reservation");
 }
 
+// Capacity that is guaranteed to other projects is lent only to jobs that can be preempted. A job
+// that needs more than the rest would wait until somebody changes a guarantee.
+Status fits_beside_guarantees(const Impl& index, const JobRequest& job) {
+  if (gives_way(job) || job.reservation)
+    return {};
+  std::int64_t guaranteed = 0;
+  for (const auto& [id, project] : index.projects)
+    guaranteed += project.settings.guaranteed_milli;
+  const auto own = index.projects.find(job.project);
+  const std::int64_t mine = own == index.projects.end() ? 0 : own->second.settings.guaranteed_milli;
+  const std::int64_t open = std::max<std::int64_t>(0, index.total_milli - guaranteed);
+  const std::int64_t asked = asked_milli(index, job);
+  if (guaranteed == mine || asked <= mine + open)
+    return {};
+  return infeasible(
+      fmt::format("the job needs {} GPUs; jobs of its project that cannot be preempted may use at "
+                  "most {} of the {}, because {} are guaranteed to other projects",
+                  gpus_text(asked), gpus_text(mine + open), gpus_text(index.total_milli),
+                  gpus_text(guaranteed - mine)),
+      fmt::format("add --spot to use all of them, ask for at most {} GPUs, or let an admin change "
+                  "the guarantees (`billow project set`)",
+                  gpus_text(mine + open)));
+}
+
 }  // namespace
 
+std::vector<bool> could_run(const SchedIndex& index,
+                            const JobRequest& job,
+                            const std::vector<NodeShape>& nodes) {
+  const PlacementClass c = class_of(index.impl(), job);
+  std::vector<bool> out;
+  for (const NodeShape& shape : nodes) {
+    NodeState node;
+    node.shape = shape;
+    node.gpus.resize(shape.gpus.size());
+    for (std::size_t i = 0; i < shape.gpus.size(); ++i)
+      node.ranked.push_back(static_cast<std::uint8_t>(i));
+    out.push_back(allowed_place(c, shape) && allowed_by_id(c, shape.id) &&
+                  fit_empty(c, node).has_value());
+  }
+  return out;
+}
+
 Status feasible(const SchedIndex& wrapped, const JobRequest& job) {
+  BILLOW_TRY_VOID(reservable(wrapped, job));
+  return fits_beside_guarantees(wrapped.impl(), job);
+}
+
+Status reservable(const SchedIndex& wrapped, const JobRequest& job) {
   const Impl& index = wrapped.impl();
   const Resources& r = job.resources;
   if (job.tasks < 1)

@@ -7,6 +7,7 @@
 //               means that another call would find more.
 //   explain()   why a queued job waits.
 //   feasible()  whether the hardware could ever run a job; asked at submission.
+//   could_run() the same of nodes that could be rented.
 //
 // The same calls on an equal index give the same answers. Answers do not depend on node names, ids
 // or order, except to choose between nodes that are alike in every respect. One thread at a time
@@ -278,6 +279,13 @@ Explanation reservation_over(JobId job, ReservationId reservation, std::size_t e
 // Slower than explain().
 WallTime forecast(const SchedIndex& index, JobId job, WallTime now);
 Status feasible(const SchedIndex& index, const JobRequest& job);
+// The same for a reservation, which does not give way to guarantees.
+Status reservable(const SchedIndex& index, const JobRequest& job);
+// For each of these nodes, which need not exist: whether it could run one task of the job if it
+// were empty.
+std::vector<bool> could_run(const SchedIndex& index,
+                            const JobRequest& job,
+                            const std::vector<NodeShape>& nodes);
 
 // Nodes for an advance reservation of `tasks` × `resources` from–until, or the reason why no
 // capacity is free then.

@@ -217,7 +217,7 @@ Result<std::vector<Placement>> place_reservation(const SchedIndex& wrapped,
                  .constraints = r.constraints};
   if (job.resources.cpu_milli == 0 && !job.resources.takes_node())
     job.resources.cpu_milli = limits::task_cpu_milli_assumed;
-  BILLOW_TRY_VOID(feasible(wrapped, job));
+  BILLOW_TRY_VOID(reservable(wrapped, job));
   Impl& index = wrapped.impl();
   const PlacementClass c = class_of(index, job);
   Search search{.index = index, .request = r, .c = c, .now = now};

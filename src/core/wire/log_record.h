@@ -16,8 +16,18 @@ struct RecordHead {
   std::int64_t wall_ns;
 };
 enum class LogStream : std::uint8_t { out = 1, err = 2 };
+// In a stream of records to a client (GET /v1/jobs/ID/logs?format=records) there are also these,
+// which are not part of the log.
+inline constexpr std::uint8_t stream_resume = 16;   // u64: the offset to resume at
+inline constexpr std::uint8_t stream_gap = 17;      // u64: bytes of the log that were deleted
+inline constexpr std::uint8_t stream_error = 18;    // text: why the rest cannot be read; the last
+inline constexpr std::uint8_t stream_end = 19;      // the job's document, or nothing; the last
 inline constexpr std::uint8_t record_notice = 1;    // written by Billow, not by the job
 inline constexpr std::uint8_t record_unlogged = 2;  // sent live; the disk would not take it
+// A job's variable that asks for both streams as one: `billow submit` sets it, and `billow run`
+// where its own stdout and stderr are one.
+inline constexpr char output_variable[] = "BILLOW_OUTPUT";
+inline constexpr char output_merged[] = "merged";
 inline constexpr std::uint32_t record_data_bytes_max = 64u << 10;
 
 }  // namespace billow::wire

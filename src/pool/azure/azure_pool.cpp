@@ -342,12 +342,18 @@ Result<std::vector<MachineOffer>> AzurePool::offers() {
   return out;
 }
 
+// By the second since June 2025, at least five minutes:
+// https://learn.microsoft.com/en-us/answers/questions/2259765
+constexpr Duration azure_bill_minimum = minutes(5);
+
 // The catalogue has prices by region; Azure says which sizes this subscription may use in which
 // zones.
 Status AzurePool::add_offers(const std::string& region, std::vector<MachineOffer>& out) {
   std::multimap<std::string, MachineOffer> listed;
-  for (MachineOffer& offer :
-       catalogue_offers({.provider = "azure", .regions = {region}, .spot = pool_.spot}))
+  for (MachineOffer& offer : catalogue_offers({.provider = "azure",
+                             .regions = {region},
+                             .bill_minimum = azure_bill_minimum,
+                             .spot = pool_.spot}))
     listed.emplace(offer.instance, std::move(offer));
   std::string target = azure_skus_target(BILLOW_TRY(subscription()), region);
   for (std::size_t pages = 0; pages < azure_pages_max; ++pages) {
@@ -453,6 +459,7 @@ const Kind azure_kind = {
                      .several_nodes_at_once = false,
                      .list_is_final = false,
                      .from_offers = true,
+                     .bills_from_order = true,
                      .list_lag = minutes(5)},
     .options =
         {{"regions", "regions in which to rent, comma-separated: eastus,westeurope", true},

@@ -23,6 +23,14 @@ std::string utc(WallTime time) {
   return text;
 }
 
+// Instance types with an Elastic Fabric Adapter for GPUs.
+bool has_efa(std::string_view instance) {
+  for (const std::string_view family : {"p4d.", "p4de.", "p5.48", "p5e.", "p5en.", "p6-"})
+    if (instance.starts_with(family))
+      return true;
+  return false;
+}
+
 template <class Fn>
 void each_item(const net::XmlElement& page, std::string_view set, Fn fn) {
   if (const net::XmlElement* items = page.child(set))
@@ -57,14 +65,14 @@ void Ec2Pool::set_spot_prices(const std::string& region,
       {"ProductDescription.1", "Linux/UNIX"}, {"StartTime", utc(now)}, {"MaxResults", "1000"}};
   for (std::size_t i = 0; i < instances.size(); ++i)
     look.emplace_back(fmt::format("InstanceType.{}", i + 1), instances[i]);
-  std::map<std::pair<std::string, std::string>, Rate> prices;
+  std::map<std::pair<std::string, std::string>, NanoUsd> prices;
   const auto listed =
       wire_.pages(region, "DescribeSpotPriceHistory", look, [&](const net::XmlElement& page) {
         each_item(page, "spotPriceHistorySet", [&](const net::XmlElement& item) {
           if (const auto price = parse_usd(item.child_text("spotPrice")); price && price->value > 0)
             prices.try_emplace({std::string(item.child_text("instanceType")),
                                 std::string(item.child_text("availabilityZone"))},
-                               Rate{price->value / 3600});
+                               *price);
         });
       });
   if (!listed)
@@ -74,7 +82,8 @@ void Ec2Pool::set_spot_prices(const std::string& region,
     const auto price = prices.find({offer.instance, offer.zone});
     if (!offer.spot || offer.region != region || price == prices.end())
       continue;
-    offer.price = price->second;
+    offer.price_h = price->second;
+    offer.price = {price->second.value / 3600};
     offer.priced_at = now;
   }
 }
@@ -139,6 +148,7 @@ Result<std::vector<MachineOffer>> Ec2Pool::offers() {
         if (where->subnets.contains(zone)) {
           here.push_back(offer);
           here.back().zone = zone;
+          here.back().fabric = has_efa(offer.instance) ? "efa" : "";
         }
     }
     if (settings_.spot)

@@ -1,6 +1,7 @@
 #include "pool/ec2/ec2_pool.h"
 
 #include <fmt/format.h>
+#include <time.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -31,6 +32,17 @@ bool is_arm(std::string_view instance) {
     if (instance.starts_with(family))
       return true;
   return false;
+}
+
+// "2026-11-16T12:30:40.000Z", or "User initiated (2026-11-16 12:30:45 GMT)"; zero: no time.
+WallTime time_in(std::string_view text, const char* format) {
+  const auto digits = text.find_first_of("0123456789");
+  if (digits == std::string_view::npos)
+    return {};
+  struct tm parts {};
+  if (!::strptime(std::string(text.substr(digits)).c_str(), format, &parts))
+    return {};
+  return {static_cast<std::int64_t>(::timegm(&parts)) * 1'000'000'000};
 }
 
 void add_tags(Parameters& out, const Launch& launch) {
@@ -108,6 +120,11 @@ Parameters run_instances(const Launch& launch) {
       {"BlockDeviceMapping.1.Ebs.DeleteOnTermination", "true"}};
   if (!launch.instance_profile.empty())
     out.emplace_back("IamInstanceProfile.Name", launch.instance_profile);
+  if (!launch.placement_group.empty())
+    out.emplace_back("Placement.GroupName", launch.placement_group);
+  // The adapter that NCCL needs between machines; one machine alone does not.
+  if (machine.nodes > 1 && offer.fabric == "efa")
+    out.emplace_back("NetworkInterface.1.InterfaceType", "efa");
   add_market(out, offer);
   add_tags(out, launch);
   return out;
@@ -133,7 +150,9 @@ void read_instances(const net::XmlElement& page, const std::string& region, Seen
       const net::XmlElement* reason = instance.child("stateReason");
       out[machine].push_back({std::string(instance.child_text("instanceId")),
                               std::string(state ? state->child_text("name") : ""),
-                              std::string(reason ? reason->child_text("code") : ""), region});
+                              std::string(reason ? reason->child_text("code") : ""), region,
+                              time_in(instance.child_text("launchTime"), "%Y-%m-%dT%H:%M:%S"),
+                              time_in(instance.child_text("reason"), "%Y-%m-%d %H:%M:%S")});
     }
   }
 }
@@ -144,6 +163,9 @@ MachineSighting sighting_of(const std::string& machine,
   out.name = machine;
   std::vector<std::string> ids, ended;
   for (const SeenInstance& one : instances) {
+    if (one.launched && (!out.billed_from || one.launched < out.billed_from))
+      out.billed_from = one.launched;
+    out.billed_to = std::max(out.billed_to, one.ended);
     if (one.state == "terminated") {
       ended.push_back(one.reason.empty() ? "terminated" : one.reason);
       continue;
@@ -153,8 +175,10 @@ MachineSighting sighting_of(const std::string& machine,
   }
   out.external =
       instances.front().region + "/" + (ids.empty() ? instances.front().id : join(ids, ","));
-  if (!ids.empty())
+  if (!ids.empty()) {
+    out.billed_to = {};
     return out;
+  }
   out.ended = true;
   out.note = ended.front();
   // What somebody ended on purpose is no refusal of the provider.
@@ -289,6 +313,24 @@ Answer<Image> Ec2Pool::image(const std::string& region, const std::string& insta
   return found;
 }
 
+// One for each zone. It costs nothing and stays, as the security group does.
+Answer<std::string> Ec2Pool::placement_group(const std::string& region, const std::string& zone) {
+  const std::string name = fmt::format("billow-{}-{}", options_.installation, zone);
+  const std::lock_guard lock(mutex_);
+  if (groups_.contains(name))
+    return name;
+  const auto made = wire_.ec2(region, "CreatePlacementGroup",
+                              {{"GroupName", name},
+                               {"Strategy", "cluster"},
+                               {"TagSpecification.1.ResourceType", "placement-group"},
+                               {"TagSpecification.1.Tag.1.Key", "billow:installation"},
+                               {"TagSpecification.1.Tag.1.Value", options_.installation}});
+  if (!made && made.error().code != "InvalidPlacementGroup.Duplicate")
+    return std::unexpected(made.error());
+  groups_.insert(name);
+  return name;
+}
+
 Answer<Launch> Ec2Pool::prepare(const Order& order) {
   const MachineOffer& offer = *order.machine.offer;
   const auto where = place(offer.region);
@@ -312,6 +354,12 @@ Answer<Launch> Ec2Pool::prepare(const Order& order) {
   launch.instance_profile = option("instance_profile");
   launch.volume_gib = parse_int(option("volume_gib"), 8, 16384).value_or(200);
   launch.public_address = option("public_address") != "false";
+  if (order.machine.nodes > 1) {
+    auto together = placement_group(offer.region, offer.zone);
+    if (!together)
+      return std::unexpected(together.error());
+    launch.placement_group = std::move(*together);
+  }
   return launch;
 }
 
@@ -404,6 +452,7 @@ const Kind ec2_kind = {
                      .several_nodes_at_once = true,
                      .list_is_final = false,
                      .from_offers = true,
+                     .bills_from_order = true,
                      .list_lag = minutes(5)},
     .options = {{"regions", "regions to rent in, separated by commas", true},
                 {"profile", "profile in ~/.aws of the user who runs the head"},

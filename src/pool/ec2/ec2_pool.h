@@ -5,6 +5,7 @@
 
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,7 @@ struct Launch {
   std::string instance_profile;
   std::int64_t volume_gib = 200;
   bool public_address = true;
+  std::string placement_group;  // cluster placement group of a gang; empty: none
 };
 Parameters run_instances(const Launch& launch);
 std::string client_token(const std::string& installation,
@@ -44,6 +46,7 @@ std::string client_token(const std::string& installation,
 // One page of DescribeInstances: adds to what was seen of each machine.
 struct SeenInstance {
   std::string id, state, reason, region;
+  WallTime launched, ended;
 };
 using SeenMachines = std::map<std::string, std::vector<SeenInstance>>;
 void read_instances(const net::XmlElement& page, const std::string& region, SeenMachines& out);
@@ -66,6 +69,7 @@ class Ec2Pool final : public Pool {
   Answer<Place> find_place(const std::string& region);
   Answer<std::string> security_group(const std::string& region, const std::string& vpc);
   Answer<Image> image(const std::string& region, const std::string& instance);
+  Answer<std::string> placement_group(const std::string& region, const std::string& zone);
   // ec2_offers.cpp
   Answer<std::map<std::string, std::vector<std::string>>> zones_of(
       const std::string& region, const std::vector<std::string>& instances);
@@ -80,9 +84,10 @@ class Ec2Pool final : public Pool {
   billow::Pool settings_;
   pool::Options options_;
   Wire wire_;
-  std::mutex mutex_;  // of the two below: orders run on several threads
+  std::mutex mutex_;  // of the three below: orders run on several threads
   std::map<std::string, Place> places_;
   std::map<std::string, Image> images_;
+  std::set<std::string> groups_;  // placement groups that exist
 };
 
 }  // namespace billow::pool::ec2

@@ -329,7 +329,9 @@ void GcePool::add_attached(std::vector<MachineOffer>& out) {
                          .spot = spot,
                          .gpu_type = gpu_type.empty() ? std::string(card) : gpu_type,
                          .gpus = shape->accelerators,
-                         .price = pool_.price});
+                         .price = pool_.price,
+                         .bill_step = seconds(1),
+                         .bill_minimum = seconds(60)});
   }
 }
 
@@ -418,6 +420,7 @@ const Kind gce_kind = {
                      .several_nodes_at_once = false,
                      .list_is_final = false,
                      .from_offers = true,
+                     .bills_from_order = true,
                      .list_lag = minutes(5)},
     .options = {{"project", "the project that pays; default: the credentials' own"},
                 {"credentials",

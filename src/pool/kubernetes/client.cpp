@@ -16,6 +16,8 @@ constexpr std::int64_t plugin_margin_s = 30;  // a credential is renewed before 
 constexpr std::size_t idle_connections_max = 8;
 constexpr int tries_max = 4;
 constexpr Duration retry_pause_max = seconds(5);
+constexpr Duration call_interval = milliseconds(100);  // on average
+constexpr int call_burst = 40;
 
 bool worth_retrying(int status) {
   return status == 429 || status == 500 || status == 502 || status == 503 || status == 504;
@@ -31,7 +33,10 @@ Duration retry_pause(const net::Response& response, int tries) {
 Code code_for(int status, std::string_view message) {
   if (worth_retrying(status))
     return Code::unavailable;
-  // A quota and a missing right are both 403; only the words differ.
+  // A quota, a namespace that is being deleted and a missing right are all 403; only the words
+  // differ.
+  if (status == 403 && message.find("is being terminated") != std::string_view::npos)
+    return Code::unavailable;
   if (status == 403 && message.find("exceeded quota") != std::string_view::npos)
     return Code::exhausted;
   return net::code_of_status(status);
@@ -127,12 +132,25 @@ Result<net::Response> KubeClient::send(const Login& login, net::BlockingClient::
   return response;
 }
 
+void KubeClient::wait_for_turn() {
+  Duration wait;
+  {
+    const SteadyTime now = system_clock().steady();
+    auto next = next_turn_.lock();
+    *next = std::max(*next, now - call_interval * call_burst);
+    wait = *next - now;
+    *next = *next + call_interval;
+  }
+  if (wait.ns > 0)
+    std::this_thread::sleep_for(std::chrono::nanoseconds(wait.ns));
+}
+
 Result<KubeAnswer> KubeClient::with_retries(net::BlockingClient::Call call) {
   call.headers.set("User-Agent", "billow");
-  call.headers.set("Accept", "application/json");
   std::uint64_t refused = 0;
   for (int tries = 0;; ++tries) {
     const auto current = BILLOW_TRY(login(refused));
+    wait_for_turn();
     const net::Response response = BILLOW_TRY(send(*current, call));
     if (response.status == 401 && refused == 0) {
       refused = current->number;
@@ -158,6 +176,7 @@ Result<KubeAnswer> KubeClient::with_retries(net::BlockingClient::Call call) {
 Result<KubeAnswer> KubeClient::ask(const KubeCall& call) {
   net::BlockingClient::Call http{
       .method = call.method, .target = call.target, .timeout = call_timeout};
+  http.headers.set("Accept", call.accept);
   if (!call.body.is_null()) {
     http.body = call.body.dump();
     http.headers.set("Content-Type", "application/json");
@@ -166,7 +185,7 @@ Result<KubeAnswer> KubeClient::ask(const KubeCall& call) {
 }
 
 Result<KubeAnswer> KubeClient::follow(const std::string& target,
-                                      Duration patience,
+                                      const Following& following,
                                       const std::function<bool(std::string_view)>& on_line) {
   std::string pending;
   const auto on_chunk = [&](std::string_view piece) {
@@ -183,7 +202,15 @@ Result<KubeAnswer> KubeClient::follow(const std::string& target,
     pending.erase(0, from);
     return pending.size() <= limits::client_body_bytes_max;
   };
-  return with_retries({.target = target, .timeout = patience, .on_chunk = on_chunk});
+  net::BlockingClient::Call http{.target = target,
+                                 .timeout = following.patience,
+                                 .on_chunk = on_chunk,
+                                 .watch_fd = following.stop_fd,
+                                 .on_watch = [] {
+                                   return false;
+                                 }};
+  http.headers.set("Accept", "application/json");
+  return with_retries(std::move(http));
 }
 
 Result<std::string> KubeClient::server() {

@@ -1,5 +1,7 @@
 // Calls to a Kubernetes API server over HTTP/1.1. Overload (429) and failures of the server (5xx)
-// are retried, and a 401 reads the credentials anew, once: tokens and certificates expire.
+// are retried, and a 401 reads the credentials anew, once: tokens and certificates expire. A client
+// sends at most ten calls a second on average, so that a burst of jobs does not slow down other
+// users of the cluster.
 //
 // Thread-safe: each call has a connection of its own, and idle ones are kept.
 #pragma once
@@ -19,6 +21,7 @@ struct KubeCall {
   net::Method method = net::Method::get;
   std::string target;  // "/api/v1/namespaces/team/pods?limit=500"
   Json body;           // null: none
+  std::string accept = "application/json";
 };
 
 struct KubeAnswer {
@@ -38,10 +41,14 @@ class KubeClient {
 
   // An error only without an answer: the server is away, or the credentials cannot be read.
   Result<KubeAnswer> ask(const KubeCall& call);
-  // One line of the answer after the other, until the server ends it, `on_line` returns false, or
-  // nothing has come for `patience`. The answer has no body unless it is an error.
+  struct Following {
+    Duration patience;  // without a line
+    int stop_fd = -1;   // readable: end the call
+  };
+  // One line of the answer after the other, until the server ends it, `on_line` returns false, the
+  // patience is over, or it is told to stop. The answer has no body unless it is an error.
   Result<KubeAnswer> follow(const std::string& target,
-                            Duration patience,
+                            const Following& following,
                             const std::function<bool(std::string_view)>& on_line);
   Result<std::string> server();
 
@@ -61,10 +68,12 @@ class KubeClient {
   Result<net::BlockingClient> connection(const Login& login, bool kept);
   Result<net::Response> send(const Login& login, net::BlockingClient::Call call);
   Result<KubeAnswer> with_retries(net::BlockingClient::Call call);
+  void wait_for_turn();
 
   KubeChoice choice_;
   KubeSurroundings around_;
   Sync<Kept> kept_;
+  Sync<SteadyTime> next_turn_;
 };
 
 }  // namespace billow::pool

@@ -14,9 +14,6 @@
 namespace billow::pool {
 namespace {
 
-constexpr int page_items = 500;
-constexpr Duration products_life = minutes(1);
-
 Refusal refusal_of(const Error& error) {
   switch (error.code) {
     case Code::unavailable:
@@ -89,7 +86,27 @@ Status KubernetesPool::find_cluster() {
   }
   name_space_ = name_space;
   client_ = std::make_unique<KubeClient>(choice, around_);
+  labels_ = std::make_unique<NodeLabels>(*client_, clock_);
+  watch_ = std::make_unique<PodWatch>(
+      *client_,
+      PodWatch::Options{
+          .pods = target("pods"),
+          .selector = fmt::format("{}={},{}={}", label_installation, options_.installation,
+                                  label_pool, settings_.name),
+          .wanted = [this](const PodSeen& pod) { return named_after(pod.machine, settings_.name); },
+          .on_change =
+              [this](const PodSeen& pod) {
+                learn(pod);
+              }});
   return {};
+}
+
+// On the watch's thread: where a pod runs is known before its agent can say hello.
+void KubernetesPool::learn(const PodSeen& pod) {
+  if (pod.node.empty())
+    return;
+  labels_->learn(pod.node);
+  known_.lock()->nodes[billow_node_of(pod)] = pod;
 }
 
 std::string KubernetesPool::target(std::string_view resource, std::string_view rest) const {
@@ -138,6 +155,7 @@ Status KubernetesPool::create_secret(const PodRequest& request, const PodSeen& p
 }
 
 Ordered KubernetesPool::want(const Order& order) {
+  const std::shared_lock not_while_listing(ordering_);
   const auto all = [&]() -> Status {
     BILLOW_TRY_VOID(find_cluster());
     PodSettings pods = pods_;
@@ -152,8 +170,10 @@ Ordered KubernetesPool::want(const Order& order) {
                                .rank = rank};
       const auto pod = create_pod(request);
       const Status done = pod ? create_secret(request, *pod) : Status(pass(pod.error()));
-      if (pod)
+      if (pod) {
+        watch_->expect(pod->uid);
         made.push_back(*pod);
+      }
       // All nodes or none. Without an answer the same order is repeated instead.
       if (!done && done.error().code != Code::unavailable)
         (void)remove_all(made);
@@ -172,27 +192,23 @@ Result<std::vector<std::string>> KubernetesPool::gpu_products() {
   const GpuTypeFacts* facts = find_gpu_type(settings_.gpu_type);
   if (!facts || facts->vendor != Vendor::nvidia)
     return std::vector<std::string>{};
-  if (auto known = known_.lock();
-      !known->gpu_products.empty() && clock_.steady() - known->products_read_at < products_life)
-    return known->gpu_products;
-  const auto answer = BILLOW_TRY(
-      client_->ask({.target = fmt::format("/api/v1/nodes?labelSelector=nvidia.com%2Fgpu.product&"
-                                          "limit={}",
-                                          page_items)}));
-  if (!answer.ok()) {
-    Error error = answer.error("listing the nodes to find the GPU type " + settings_.gpu_type);
+  const auto nodes = labels_->all();
+  if (!nodes) {
+    Error error = Error(nodes.error()).in("finding the GPU type " + settings_.gpu_type);
     error.hint = "allow it, or name the label's values with --option gpu-product=…";
     return pass(std::move(error));
   }
   std::set<std::string> fitting, others;
-  for (const Json& node : answer.body["items"].items()) {
-    const Json& labels = node.at("metadata", "labels");
-    const std::string product(labels["nvidia.com/gpu.product"].str_or(""));
-    std::string model = product;
+  for (const auto& [name, labels] : *nodes) {
+    const auto found = labels.find("nvidia.com/gpu.product");
+    if (found == labels.end())
+      continue;
+    std::string model = found->second;
     std::ranges::replace(model, '-', ' ');
-    const auto memory = parse_int(labels["nvidia.com/gpu.memory"].str_or("0"), 0, INT32_MAX);
-    const bool fits = normalise_gpu_type(model, memory.value_or(0)) == settings_.gpu_type;
-    (fits ? fitting : others).insert(product);
+    const auto memory = labels.find("nvidia.com/gpu.memory");
+    const auto mib = parse_int(memory == labels.end() ? "0" : memory->second, 0, INT32_MAX);
+    const bool fits = normalise_gpu_type(model, mib.value_or(0)) == settings_.gpu_type;
+    (fits ? fitting : others).insert(found->second);
   }
   if (fitting.empty())
     return fail(
@@ -202,44 +218,36 @@ Result<std::vector<std::string>> KubernetesPool::gpu_products() {
                     settings_.gpu_type,
                     others.empty() ? "on no node" : join({others.begin(), others.end()}, ", ")),
         "if nodes are created on demand, name theirs with --option gpu-product=…");
-  auto known = known_.lock();
-  known->gpu_products = {fitting.begin(), fitting.end()};
-  known->products_read_at = clock_.steady();
-  return known->gpu_products;
+  return std::vector<std::string>(fitting.begin(), fitting.end());
 }
 
 // ---- listing
 
 Result<std::map<std::string, KubernetesPool::Members>> KubernetesPool::list() {
-  const std::string query = fmt::format(
-      "?labelSelector={}&limit={}",
-      net::percent_encode(fmt::format("{}={},{}={}", label_installation, options_.installation,
-                                      label_pool, settings_.name)),
-      page_items);
   std::map<std::string, Members> machines;
-  std::string more;
-  for (int restarts = 0;;) {
-    const std::string page =
-        more.empty() ? query : query + "&continue=" + net::percent_encode(more);
-    const auto answer = BILLOW_TRY(client_->ask({.target = target("pods", page)}));
-    if (answer.status == 410 && ++restarts <= 3) {  // the rest of the list is too old
-      machines.clear();
-      more.clear();
-      continue;
-    }
-    if (!answer.ok())
-      return pass(answer.error("listing the pods in " + name_space_));
-    if (!answer.body["items"].is_array() && !answer.body["items"].is_null())
-      return fail(Code::unavailable, "the API server's list of pods has no items");
-    for (const Json& pod : answer.body["items"].items()) {
-      PodSeen seen = read_pod(pod);
-      if (named_after(seen.machine, settings_.name))
-        machines[seen.machine].push_back(std::move(seen));
-    }
-    more = answer.body.at("metadata", "continue").str_or("");
-    if (more.empty())
-      return machines;
+  std::vector<PodSeen> pods = BILLOW_TRY(watch_->pods());
+  for (PodSeen& pod : pods)
+    machines[pod.machine].push_back(std::move(pod));
+  // The order of the ranks.
+  for (auto& [name, members] : machines)
+    std::ranges::sort(members, {}, &PodSeen::name);
+  return machines;
+}
+
+NodeFacts KubernetesPool::facts_of(const std::string& node) {
+  NodeFacts out;
+  PodSeen pod;
+  {
+    auto known = known_.lock();
+    const auto found = known->nodes.find(node);
+    if (found == known->nodes.end())
+      return out;
+    pod = found->second;
   }
+  out.address = pod.address;
+  // The node cannot say hello before find_cluster() has succeeded and its pod was seen.
+  out.labels = place_labels(labels_->of(pod.node), pods_.rack_label);
+  return out;
 }
 
 // Whether the pod's secret exists. It is not read: a rehearsal of creating it tells.
@@ -329,6 +337,7 @@ Result<MachineSighting> KubernetesPool::sighting(const std::string& machine,
 }
 
 Result<std::vector<MachineSighting>> KubernetesPool::nodes() {
+  const std::unique_lock not_while_ordering(ordering_);
   BILLOW_TRY_VOID(find_cluster());
   auto machines = BILLOW_TRY(list());
   std::vector<MachineSighting> out;
@@ -345,8 +354,11 @@ Result<std::vector<MachineSighting>> KubernetesPool::nodes() {
   for (const auto& [name, members] : known->machines) {
     if (machines.contains(name))
       continue;
-    for (const PodSeen& pod : members)
+    for (const PodSeen& pod : members) {
       known->complete.erase(pod.uid);
+      known->nodes.erase(billow_node_of(pod));
+    }
+    const std::string words = watch_->last_words(name);
     if (known->released.erase(name) > 0) {
       known->ending.erase(name);
       continue;
@@ -354,7 +366,9 @@ Result<std::vector<MachineSighting>> KubernetesPool::nodes() {
     MachineSighting gone;
     gone.name = name;
     const auto why = known->ending.find(name);
-    gone.note = why == known->ending.end() ? "its pod was deleted" : why->second;
+    gone.note = why != known->ending.end() ? why->second
+                : words.empty()            ? "its pod was deleted"
+                                           : words;
     gone.ended = true;
     out.push_back(std::move(gone));
   }
@@ -417,7 +431,8 @@ Result<Account> KubernetesPool::account() {
   out.identity = me.body.at("status", "userInfo", "username").str_or("");
   for (const KubeRight& right : kube_rights()) {
     // Nodes are listed only to find a GPU type.
-    if (right.whole_cluster && (settings_.gpus == 0 || !pods_.gpu_products.empty()))
+    if (right.whole_cluster &&
+        (settings_.gpus == 0 || !pods_.gpu_products.empty() || !settings_.sim.empty()))
       continue;
     Json asked = Json::object({{"resource", right.resource}, {"verb", right.verb}});
     if (!right.whole_cluster)
@@ -468,6 +483,7 @@ const Kind kubernetes_kind = {
     .capabilities = {.sizes_to_demand = true, .several_nodes_at_once = true, .list_is_final = true},
     .options = kubernetes_options(),
     .token_life = hours(24 * 7),  // a pod may wait long for a node
+    .fetches_program = true,
     .check = check_kubernetes_pool,
     .make = make_kubernetes_pool,
 };

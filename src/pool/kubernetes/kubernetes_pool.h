@@ -10,16 +10,19 @@
 #pragma once
 
 #include <mutex>
+#include <shared_mutex>
 
 #include "base/sync.h"
 #include "pool/kubernetes/client.h"
+#include "pool/kubernetes/node_labels.h"
 #include "pool/kubernetes/pod.h"
-#include "pool/kubernetes/pod_state.h"
+#include "pool/kubernetes/pod_watch.h"
+#include "pool/node_facts.h"
 #include "pool/pool.h"
 
 namespace billow::pool {
 
-class KubernetesPool final : public Pool {
+class KubernetesPool final : public Pool, public KnowsNodes {
  public:
   KubernetesPool(billow::Pool settings,
                  PodSettings pods,
@@ -30,6 +33,7 @@ class KubernetesPool final : public Pool {
   Result<std::vector<MachineSighting>> nodes() override;
   Status release(const MachineSighting& machine) override;
   Result<Account> account() override;
+  NodeFacts facts_of(const std::string& node) override;
 
  private:
   using Members = std::vector<PodSeen>;  // the pods of one machine
@@ -38,12 +42,12 @@ class KubernetesPool final : public Pool {
     std::set<std::string> complete;             // uids of pods whose secret exists
     std::set<std::string> released;             // machines that we were asked to end
     std::map<std::string, std::string> ending;  // machine → why its pods are taken away
-    std::vector<std::string> gpu_products;
-    SteadyTime products_read_at;
+    std::map<std::string, PodSeen> nodes;       // by the name of the node in Billow
   };
 
   // Where the pods are: client_ and name_space_.
   Status find_cluster();
+  void learn(const PodSeen& pod);
   std::string target(std::string_view resource, std::string_view rest = {}) const;
   Result<PodSeen> create_pod(const PodRequest& request);
   Result<PodSeen> adopt_pod(const std::string& name);
@@ -63,9 +67,14 @@ class KubernetesPool final : public Pool {
   const Clock& clock_;
   KubeSurroundings around_;
   std::mutex finding_;
-  std::unique_ptr<KubeClient> client_;  // none until find_cluster() has succeeded
+  // Orders run at the same time; a list waits for them, because it takes half an order for what a
+  // crash has left.
+  std::shared_mutex ordering_;
   std::string name_space_;
   Sync<Known> known_;
+  std::unique_ptr<KubeClient> client_;  // none until find_cluster() has succeeded
+  std::unique_ptr<NodeLabels> labels_;  // likewise
+  std::unique_ptr<PodWatch> watch_;     // likewise; uses those above
 };
 
 }  // namespace billow::pool

@@ -5,6 +5,7 @@
 #include "base/crypto.h"
 
 #include "gpu/types.h"
+#include "pool/kubernetes/pod_program.h"
 
 namespace billow::pool {
 namespace {
@@ -55,6 +56,11 @@ Json annotations_of(const PodRequest& r) {
   return out;
 }
 
+// An image that has the program may lack a shell.
+bool fetches_program(const PodRequest& r) {
+  return r.settings.program.empty() && !r.order.program_sha256.empty();
+}
+
 Json command_of(const PodRequest& r) {
   const Machine& m = r.order.machine;
   const std::string node = m.nodes > 1 ? fmt::format("{}.{}", m.name, r.rank) : m.name;
@@ -63,11 +69,16 @@ Json command_of(const PodRequest& r) {
     for (const std::string& word : more)
       words.push(word);
   };
-  add({literal(r.settings.program), "join", literal(r.order.head_url), "--token-file",
-       fmt::format("{}/token", token_dir), "--data", fmt::format("{}/data", home_dir),
-       "--node-name", node, "--in-allocation"});
+  if (fetches_program(r))
+    add({"/bin/sh", "-c", literal(program_script(home_dir, token_dir)), "billow"});
+  else
+    add({r.settings.program.empty() ? "billow" : literal(r.settings.program)});
+  add({"join", literal(r.order.head_url), "--token-file", fmt::format("{}/token", token_dir),
+       "--data", fmt::format("{}/data", home_dir), "--node-name", node, "--in-allocation"});
   if (r.order.head_url.find("http://") != std::string::npos)
     add({"--insecure"});
+  if (!r.settings.privileged)
+    add({"--jobs-as-agent"});
   for (const auto& [key, value] : r.pool.labels)
     add({"--label", literal(key + "=" + value)});
   add({"--label", "pool=" + r.pool.name, "--label", "kubernetes-node=$(NODE_NAME)"});
@@ -99,6 +110,13 @@ Json environment_of(const PodRequest& r) {
   env.push(field_variable("NODE_NAME", "spec.nodeName"));
   env.push(field_variable("POD_IP", "status.podIP"));
   env.push(Json::object({{"name", "HOME"}, {"value", home_dir}}));
+  if (fetches_program(r)) {
+    // The first of several heads: the program is the same on all of them.
+    const std::string head = r.order.head_url.substr(0, r.order.head_url.find(','));
+    env.push(
+        Json::object({{"name", program_url_variable}, {"value", literal(head) + "/v1/program"}}));
+    env.push(Json::object({{"name", program_hash_variable}, {"value", r.order.program_sha256}}));
+  }
   if (r.order.machine.gpus == 0)
     env.push(Json::object({{"name", "NVIDIA_VISIBLE_DEVICES"}, {"value", "void"}}));
   return env;
@@ -299,12 +317,13 @@ Json secret_document(const PodRequest& r, const std::string& name, const std::st
                                    {"kind", "Pod"},
                                    {"name", pod_name(r.installation, r.order.machine, r.rank)},
                                    {"uid", pod_uid}});
-  return Json::object({{"apiVersion", "v1"},
-                       {"kind", "Secret"},
-                       {"metadata", Json::object({{"name", name},
-                                                  {"labels", labels_of(r)},
-                                                  {"ownerReferences", Json(Json::Array{owner})}})},
-                       {"stringData", Json::object({{"token", r.order.token}})}});
+  return Json::object(
+      {{"apiVersion", "v1"},
+       {"kind", "Secret"},
+       {"metadata", Json::object({{"name", name},
+                                  {"labels", labels_of(r)},
+                                  {"ownerReferences", Json(Json::Array{owner})}})},
+       {"stringData", Json::object({{"token", r.order.token}, {"authority", r.order.authority}})}});
 }
 
 }  // namespace billow::pool

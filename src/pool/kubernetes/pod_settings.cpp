@@ -179,11 +179,14 @@ constexpr Reader readers[] = {
      [](Text v, To s) {
        return named("namespace", s.name_space, v);
      }},
-    {"image", "container image of the nodes, which contains billow",
+    {"image",
+     "container image of the nodes, with curl or python3 or billow (default "
+     "docker.io/library/python:3.12-slim-bookworm)",
      [](Text v, To s) {
        return plain(s.image, v);
      }},
-    {"program", "path of billow in the image (default: found in its PATH)",
+    {"program",
+     "path of billow in the image (default: found in its PATH, else fetched from the head)",
      [](Text v, To s) {
        return plain(s.program, v);
      }},
@@ -241,6 +244,12 @@ constexpr Reader readers[] = {
      [](Text v, To s) {
        return plain(s.topology_key, v);
      }},
+    {"rack-label",
+     "node label that names a node's rack (default: topology.kubernetes.io/rack and those of "
+     "NVIDIA, AWS and Google)",
+     [](Text v, To s) {
+       return plain(s.rack_label, v);
+     }},
     {"cpus", "CPUs of a pod, as request and limit (default: neither)",
      [](Text v, To s) {
        return amount("cpus", s.cpus, v);
@@ -282,8 +291,7 @@ const std::vector<KindOption>& kubernetes_options() {
   static const std::vector<KindOption> all = [] {
     std::vector<KindOption> options;
     for (const Reader& reader : readers)
-      options.push_back(
-          {reader.name, reader.help, reader.name == "image", with_heads_rights(reader.name)});
+      options.push_back({reader.name, reader.help, false, with_heads_rights(reader.name)});
     return options;
   }();
   return all;

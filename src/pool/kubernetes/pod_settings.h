@@ -26,16 +26,19 @@ struct PodVolume {
 
 enum class QueueSystem { kueue, volcano };
 
+// Has what the program needs, and python3 to fetch it.
+inline constexpr const char* default_image = "docker.io/library/python:3.12-slim-bookworm";
+
 struct PodSettings {
   KubeChoice cluster;
-  std::string name_space;                 // empty: that of the context
-  std::string image;                      // contains billow
-  std::string program = "billow";         // in the image
+  std::string name_space;  // empty: that of the context
+  std::string image = default_image;
+  std::string program;                    // in the image; empty: in its PATH, else from the head
   std::string gpu_resource;               // "nvidia.com/gpu"; empty: that of the GPU type's vendor
   std::vector<std::string> gpu_products;  // node label nvidia.com/gpu.product; "any": no selection
   std::map<std::string, std::string> node_selector;
   std::vector<Toleration> tolerations;
-  std::string runtime_class, priority_class, topology_key;
+  std::string runtime_class, priority_class, topology_key, rack_label;
   std::vector<std::string> pull_secrets;
   std::vector<PodVolume> volumes;
   std::string queue;

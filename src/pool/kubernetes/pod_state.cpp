@@ -128,6 +128,7 @@ void read_stage(const Json& pod, PodSeen& seen) {
   const std::string_view phase = pod.at("status", "phase").str_or("");
   if (phase == "Succeeded" || phase == "Failed") {
     seen.stage = PodStage::ended;
+    seen.has_reason = true;
     seen.note = end_reason(pod);
     return;
   }
@@ -135,6 +136,7 @@ void read_stage(const Json& pod, PodSeen& seen) {
     seen.stage = PodStage::leaving;
     const std::string why = disruption(pod);
     seen.note = why.empty() ? "is being deleted" : why;
+    seen.has_reason = !why.empty();
     return;
   }
   if (phase != "Running")
@@ -148,6 +150,13 @@ void read_stage(const Json& pod, PodSeen& seen) {
 
 }  // namespace
 
+std::string billow_node_of(const PodSeen& pod) {
+  if (pod.nodes <= 1)
+    return pod.machine;
+  // Its name ends with "-r" and the rank.
+  return fmt::format("{}.{}", pod.machine, pod.name.substr(pod.name.rfind("-r") + 2));
+}
+
 PodSeen read_pod(const Json& pod) {
   const Json& metadata = pod["metadata"];
   PodSeen seen;
@@ -155,6 +164,7 @@ PodSeen read_pod(const Json& pod) {
   seen.uid = text(metadata["uid"]);
   seen.machine = text(metadata.at("labels", label_machine));
   seen.node = text(pod.at("spec", "nodeName"));
+  seen.address = text(pod.at("status", "podIP"));
   seen.nodes = static_cast<std::uint32_t>(
       parse_int(metadata.at("annotations", annotation_nodes).str_or("1"), 1, 1'000'000)
           .value_or(1));

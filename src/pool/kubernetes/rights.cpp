@@ -7,9 +7,11 @@ constexpr KubeRight all_rights[] = {
     {"pods", "create", false, "start nodes"},
     {"pods", "get", false, "find out whether a pod of that name is ours"},
     {"pods", "list", false, "see which nodes exist and why they wait"},
+    {"pods", "watch", false, "follow their changes without asking again and again"},
     {"pods", "delete", false, "release nodes"},
     {"secrets", "create", false, "give each node its join token"},
-    {"nodes", "list", true, "find the nodes that have the pool's GPU type"},
+    {"nodes", "list", true,
+     "find the nodes that have the pool's GPU type, and their zone and rack"},
 };
 
 }  // namespace

@@ -22,7 +22,7 @@ double number_at(const std::optional<JsonPath>& path, const Json& item) {
   return parsed ? *parsed : -1;
 }
 
-Rate rate_of(double price, const OfferCall& call, int gpus) {
+NanoUsd hourly_of(double price, const OfferCall& call, int gpus) {
   if (price <= 0)
     return {};
   double usd_per_hour = price;
@@ -32,7 +32,7 @@ Rate rate_of(double price, const OfferCall& call, int gpus) {
     usd_per_hour = price / call.hours_per_month;
   if (call.price_of_gpu)
     usd_per_hour *= gpus;
-  return {static_cast<std::int64_t>(std::llround(usd_per_hour * 1e9 / 3600))};
+  return {static_cast<std::int64_t>(std::llround(usd_per_hour * 1e9))};
 }
 
 std::string instance_of(const OfferCall& call, const Json& item) {
@@ -124,7 +124,8 @@ void add_offers(const OfferCall& call,
                 double price,
                 const OfferFacts& facts,
                 std::vector<MachineOffer>& out) {
-  offer.price = rate_of(price, call, offer.gpus);
+  offer.price_h = hourly_of(price, call, offer.gpus);
+  offer.price = {(offer.price_h.value + 1800) / 3600};
   if (offer.price.nano_usd_per_s == 0)
     offer.priced_at = {};
   for (const std::string& place : places_of(call, item, offer.instance, offer.spot, facts)) {
@@ -219,6 +220,10 @@ Result<std::vector<MachineOffer>> fetch_offers(const Provider& provider,
   }
   if (out.size() > offers_max)
     out.resize(offers_max);
+  for (MachineOffer& offer : out) {
+    offer.bill_step = provider.billing.step;
+    offer.bill_minimum = provider.billing.minimum;
+  }
   return out;
 }
 

@@ -44,4 +44,23 @@ Result<Provider> find_provider(const std::string& name, const std::string& folde
                   : fmt::format("is it {}?", near));
 }
 
+std::vector<ProviderFile> provider_files() {
+  std::vector<ProviderFile> out;
+  for (const auto& [name, text] : shipped_providers()) {
+    ProviderFile file{.name = std::string(name)};
+    if (const auto read = read_provider(text, std::string(name) + ".toml")) {
+      file.title = read->title;
+      file.credentials =
+          read->auth.secret.empty() ? read->auth.key : read->auth.key + ", " + read->auth.secret;
+      file.boot = enum_name(read->boot.kind);
+      file.bill_step = read->billing.step;
+      file.bill_minimum = read->billing.minimum;
+    } else {
+      file.error = read.error().message;
+    }
+    out.push_back(std::move(file));
+  }
+  return out;
+}
+
 }  // namespace billow::pool::rest

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "pool/rest/provider.h"
@@ -13,5 +14,13 @@ namespace billow::pool::rest {
 Result<Provider> find_provider(const std::string& name, const std::string& folder);
 // Checks one file: `billow cloud providers --check FILE`.
 Result<Provider> check_provider_file(const std::string& path);
+
+// One of the files inside this binary, as an administrator sees it.
+struct ProviderFile {
+  std::string name, title, credentials, boot;
+  Duration bill_step, bill_minimum;
+  std::string error;  // what is wrong with it; empty: nothing
+};
+std::vector<ProviderFile> provider_files();
 
 }  // namespace billow::pool::rest

@@ -204,6 +204,9 @@ void RestPool::sweep_objects(const std::vector<Found>& found) {
       log_warn("pool {}: {}", settings_.name, listed.error().message);
       continue;
     }
+    // Orders that began in the meantime may have made some of these.
+    const std::set<std::string> ordering = memory_.lock()->ordering;
+    needed.insert(ordering.begin(), ordering.end());
     for (const Json& item : *listed) {
       const std::string machine = names_.machine_name(scalar_text(object.list_name.first(item)));
       if (machine.empty() || needed.contains(machine))

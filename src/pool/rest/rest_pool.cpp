@@ -384,6 +384,7 @@ const Kind rest_kind = {
                      .several_nodes_at_once = false,
                      .list_is_final = false,
                      .from_offers = true,
+                     .bills_from_order = true,
                      .list_lag = minutes(5)},
     .options = {{"provider", "name of the provider, or the path of its file", true}},
     .checks_options = true,

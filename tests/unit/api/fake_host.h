@@ -70,6 +70,13 @@ class FakeHost final : public Host {
     return nullptr;
   }
 
+  std::map<unsigned, std::string> accounts;  // of the machine, for sign-in by account
+  void local_account(unsigned uid, std::function<void(Result<std::string>)> done) override {
+    const auto found = accounts.find(uid);
+    if (found == accounts.end())
+      return done(fail(Code::forbidden, "this account may not"));
+    done(found->second);
+  }
   void adopt_agent(std::shared_ptr<net::WebSocket>, std::string, TokenId) override {}
   bool send(NodeId, const wire::agent_v1::ToAgent&, std::string_view) override { return false; }
   std::unique_ptr<net::Subscription> read_log(NodeId, wire::agent_v1::LogRead, OnChunk) override {

@@ -70,8 +70,10 @@ TEST(Routes, OnlyThePublicOnesNeedNoToken) {
   for (const RouteInfo& route : Api::routes())
     if (route.need == Need::nothing)
       open.insert(route.pattern);
-  EXPECT_EQ(open, (std::set<std::string>{"/", "/app.css", "/app.js", "/assets/{name}", "/healthz",
-                                         "/v1/openapi.json", "/v1/session"}));
+  EXPECT_EQ(open, (std::set<std::string>{
+                      "/", "/app.css", "/app.js", "/assets/{name}", "/docs", "/docs/",
+                      "/docs/images/{name}", "/docs/{name}", "/healthz", "/sdk/", "/sdk/billow/",
+                      "/sdk/{name}", "/v1/openapi.json", "/v1/session", "/v1/session/account"}));
 }
 
 TEST(Routes, WhatChangesSomethingNeedsMoreThanARead) {

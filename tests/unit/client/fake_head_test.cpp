@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "child.h"
+#include "core/wire/log_record.h"
 
 namespace billow::client::testing {
 namespace {
@@ -314,13 +315,22 @@ TEST_F(FakeHeadTest, LogsFollowAcrossABrokenStream) {
     if (r.path == "/v1/jobs/12")
       return net::Response::json(200, R"({"id":12,"nodes":1})");
     std::string body;
-    if (++calls == 1)
-      body = "event: out\nid: 10\ndata: aGVs\n\n";
-    else if (r.param("offset") == "10")
-      body = "event: err\nid: 20\ndata: bG8K\n\nevent: end\ndata: {}\n\n";
-    net::Response response{.status = 200, .body = body};
-    response.headers.set("Content-Type", "text/event-stream");
-    return response;
+    const auto record = [&](std::uint8_t stream, std::string_view data) {
+      const wire::RecordHead head{static_cast<std::uint32_t>(data.size()), stream, 0, 0, 1};
+      body.append(reinterpret_cast<const char*>(&head), sizeof(head));
+      body += data;
+    };
+    const auto resume_at = [&](std::uint64_t offset) {
+      record(wire::stream_resume, {reinterpret_cast<const char*>(&offset), sizeof(offset)});
+    };
+    if (++calls == 1) {
+      record(1, "hel");
+      resume_at(10);
+    } else if (r.param("offset") == "10") {
+      record(2, "lo\n");
+      record(wire::stream_end, "");
+    }
+    return net::Response{.status = 200, .body = body};
   };
   head_->start();
   auto child = start({"logs", "-f", "12"});

@@ -140,10 +140,10 @@ struct World {
   }
 };
 
-BudgetKey project_budget(World& w,
-                         NanoUsd limit,
-                         BudgetPeriod period = BudgetPeriod::monthly,
-                         bool stops = true) {
+[[maybe_unused]] BudgetKey project_budget(World& w,
+                                          NanoUsd limit,
+                                          BudgetPeriod period = BudgetPeriod::monthly,
+                                          bool stops = true) {
   const ProjectId project = w.core.state().projects.begin()->first;
   w.must(SetBudget{{BudgetScope::project, project.value, period, limit, stops, minutes(10)}, {}});
   return {BudgetScope::project, project.value, period};

@@ -76,27 +76,6 @@ TEST(Nodes, JobsThatRanDuringSilenceAreChargedAfterwards) {
   w.check_replay();
 }
 
-TEST(Nodes, AStartThatWasLostWithTheConnectionIsNeitherChargedNorCounted) {
-  Nodes w;
-  w.must(AgentHello{offer("n1", 1), {}});
-  w.must(w.job(1));
-  const TaskId never = w.task_of(JobId(1));  // placed; the node never hears of it
-  w.must(NodeSilent{NodeId(1)});
-  w.pass(seconds(100));
-  w.must(AgentHello{offer("n1", 1), {}});
-  ASSERT_TRUE(w.core.state().find_job(JobId(1)));
-  EXPECT_EQ(w.core.state().find_job(JobId(1))->cost.value, 0);
-  w.pass(seconds(600));
-  EXPECT_NE(w.task_of(JobId(1)), never) << "placed anew";
-  const TaskId second = w.start(JobId(1));
-  w.pass(seconds(5));
-  w.report(second, TaskState::ended);
-  ASSERT_EQ(w.finished.size(), 1u);
-  EXPECT_EQ(w.finished[0].job.state, JobState::succeeded);
-  EXPECT_EQ(w.finished[0].job.cost.value, 5 * rate);
-  w.check_replay();
-}
-
 TEST(Nodes, EndedJobsAreChargedToTheirEndAndLostOnesToTheLastContact) {
   Nodes w;
   w.must(AgentHello{offer("n1", 2), {}});

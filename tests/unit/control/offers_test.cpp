@@ -5,8 +5,8 @@
 
 #include "base/limits.h"
 #include "base/rng.h"
-#include "core/control/core.h"
-#include "tests/unit/control/plan_all.h"
+#include "core/control/decide/pool_limits.h"
+#include "tests/unit/control/pool_world.h"
 
 namespace billow::control::offer_tests {
 namespace {
@@ -25,110 +25,26 @@ MachineOffer offer(std::string instance, std::string zone, std::int64_t nano, bo
   return o;
 }
 
-struct Cloud {
-  Core core{State{}, {}};
-  std::vector<Event> history;
-  WallTime now{1'000'000'000'000};
-
-  Cloud() {
-    must(StartHead{.version = "1",
-                   .epoch = 1,
-                   .admin = "ana",
-                   .admin_token_hash = "h",
-                   .node_token_hash = "n"});
-  }
-  const State& state() const { return core.state(); }
-  Status run(const Command& command) {
-    auto step = core.execute(command, {"head", ""}, now);
-    if (!step)
-      return pass(step.error());
-    keep(std::move(*step));
-    plan_all(core, [&] { keep(core.plan(now)); });
-    return {};
-  }
-  void keep(Step step) {
-    for (Event& e : step.events)
-      history.push_back(e);
-    const Status ok = check_invariants(core.state());
-    ASSERT_TRUE(ok) << ok.error().message;
-  }
-  void must(const Command& command) {
-    const Status s = run(command);
-    ASSERT_TRUE(s) << s.error().message;
-  }
-  void add(std::string name, std::vector<MachineOffer> offers, bool several = true, int max = 16) {
-    Pool p;
-    p.name = std::move(name);
-    p.kind = "ec2";
-    p.capabilities = PoolCapabilities{.sizes_to_demand = false,
-                                      .several_nodes_at_once = several,
-                                      .list_is_final = false,
-                                      .from_offers = true,
-                                      .list_lag = minutes(5)};
-    p.machines_max = static_cast<std::uint32_t>(max);
-    p.offers = std::move(offers);
-    must(AddPool{p});
-  }
-  JobId submit(int gpus, std::uint32_t nodes = 1, bool spot = false, NanoUsd max_price = {}) {
-    SubmitJob job;
-    job.spec.argv = {"true"};
-    job.spec.resources.gpus = gpus;
-    job.spec.resources.share = {1000, 0};
-    job.spec.nodes = nodes;
-    job.spec.spot = spot;
-    job.spec.place.max_price = max_price;
-    job.user = state().users.begin()->first;
-    const JobId id(state().next_job);
-    must(job);
-    return id;
-  }
-  std::vector<Machine> machines(MachineState in = MachineState::wanted) const {
-    std::vector<Machine> out;
-    for (const auto& [name, m] : state().machines)
-      if (m.state == in)
-        out.push_back(m);
-    return out;
-  }
-  // Plans, and returns the zone of the only machine that is wanted.
-  std::string asked() {
-    must(PlanPools{});
-    const auto wanted = machines();
-    return wanted.size() == 1 ? wanted[0].offer->zone : fmt::format("{} machines", wanted.size());
-  }
-  void refuse(RefusalKind kind, std::string reason = "sold out") {
-    must(OrderFailed{machines().front().name, std::move(reason), kind});
-  }
-  void check_replay() const {
-    Core again(State{}, {});
-    for (const Event& e : history)
-      again.replay(e);
-    EXPECT_EQ(image(again.state()), image(core.state()));
-    const auto restored = restore(image(core.state()));
-    ASSERT_TRUE(restored);
-    EXPECT_EQ(image(*restored), image(core.state()));
-  }
-};
-
 TEST(Offers, TheCheapestThatFitsIsOrderedFirst) {
-  Cloud w;
+  PoolWorld w;
   w.add("aws", {offer("p5.48xlarge", "eu-1a", 900), offer("p5.48xlarge", "us-1a", 700),
                 offer("p5.48xlarge", "us-1b", 800)});
   w.submit(8);
   EXPECT_EQ(w.asked(), "us-1a");
-  EXPECT_EQ(w.machines()[0].gpus, 8);
-  EXPECT_EQ(w.machines()[0].job, JobId(1));
+  EXPECT_EQ(w.wanted()[0].gpus, 8);
+  EXPECT_EQ(w.wanted()[0].job, JobId(1));
   w.check_replay();
 }
 
 TEST(Offers, AMachineIsChosenByThePriceOfTheGpusThatWork) {
-  Cloud w;
+  PoolWorld w;
   MachineOffer small = offer("p5.4xlarge", "us-1a", 150);
   small.gpus = 1;
   w.add("aws", {offer("p5.48xlarge", "us-1b", 800), small});
   w.submit(1);
   EXPECT_EQ(w.asked(), "us-1a") << "one GPU for 150 is cheaper than one used GPU of eight for 800";
 
-  Cloud many;
+  PoolWorld many;
   many.add("aws", {offer("p5.48xlarge", "us-1b", 800), small});
   for (int i = 0; i < 8; ++i)
     many.submit(1);
@@ -136,24 +52,24 @@ TEST(Offers, AMachineIsChosenByThePriceOfTheGpusThatWork) {
 }
 
 TEST(Offers, OnlySpotJobsGetSpotMachinesAndReservedCapacityComesFirst) {
-  Cloud w;
+  PoolWorld w;
   MachineOffer paid = offer("p5.48xlarge", "us-1c", 2000);
   paid.reservation = "cr-1";
   w.add("aws", {offer("p5.48xlarge", "us-1a", 300, true), offer("p5.48xlarge", "us-1b", 800)});
   w.submit(8);
   EXPECT_EQ(w.asked(), "us-1b");
-  Cloud spot;
+  PoolWorld spot;
   spot.add("aws", {offer("p5.48xlarge", "us-1a", 300, true), offer("p5.48xlarge", "us-1b", 800)});
   spot.submit(8, 1, true);
   EXPECT_EQ(spot.asked(), "us-1a");
-  Cloud reserved;
+  PoolWorld reserved;
   reserved.add("aws", {offer("p5.48xlarge", "us-1b", 800), paid});
   reserved.submit(8);
   EXPECT_EQ(reserved.asked(), "us-1c");
 }
 
 TEST(Offers, TheHighestPriceOfAJobIsPerGpuAndHour) {
-  Cloud w;  // 8 GPUs for 8 × 1,000,000 nano-dollars a second: $3.60 per GPU and hour
+  PoolWorld w;  // 8 GPUs for 8 × 1,000,000 nano-dollars a second: $3.60 per GPU and hour
   w.add("aws", {offer("p5.48xlarge", "us-1a", 8'000'000)});
   w.submit(8, 1, false, NanoUsd{3'599'999'999});
   EXPECT_EQ(w.asked(), "0 machines");
@@ -162,7 +78,7 @@ TEST(Offers, TheHighestPriceOfAJobIsPerGpuAndHour) {
 }
 
 TEST(Offers, ARefusalIsRememberedForItsScopeAndTheNextOfferIsOrdered) {
-  Cloud w;
+  PoolWorld w;
   w.add("aws", {offer("p5.48xlarge", "us-1a", 700), offer("p5.48xlarge", "us-1b", 701),
                 offer("p5.48xlarge", "eu-1a", 702), offer("p5.48xlarge", "ap-1a", 703)});
   const JobId job = w.submit(8);
@@ -193,7 +109,7 @@ TEST(Offers, ARefusalIsRememberedForItsScopeAndTheNextOfferIsOrdered) {
 }
 
 TEST(Offers, WrongSettingsStopTheWholePoolUntilSomebodyRetries) {
-  Cloud w;
+  PoolWorld w;
   w.add("aws", {offer("p5.48xlarge", "us-1a", 700), offer("p5.48xlarge", "us-1b", 701)});
   const JobId job = w.submit(8);
   EXPECT_EQ(w.asked(), "us-1a");
@@ -209,23 +125,23 @@ TEST(Offers, WrongSettingsStopTheWholePoolUntilSomebodyRetries) {
 
 TEST(Offers, AGangComesFromOnePlaceAllOrNone) {
   for (const bool several : {true, false}) {
-    Cloud w;
+    PoolWorld w;
     w.add("aws", {offer("p5.48xlarge", "us-1a", 700), offer("p5.48xlarge", "us-1b", 701)}, several);
     w.submit(8, 4);
     w.must(PlanPools{});
     std::uint32_t nodes = 0;
-    for (const Machine& m : w.machines()) {
+    for (const Machine& m : w.wanted()) {
       EXPECT_EQ(m.offer->zone, "us-1a");
       nodes += m.nodes;
     }
     EXPECT_EQ(nodes, 4u);
-    EXPECT_EQ(w.machines().size(), several ? 1u : 4u);
+    EXPECT_EQ(w.wanted().size(), several ? 1u : 4u);
     w.refuse(RefusalKind::capacity);
-    for (const Machine& m : w.machines())
+    for (const Machine& m : w.wanted())
       ADD_FAILURE() << m.name << " is kept although the gang cannot be complete there";
     w.must(PlanPools{});
     nodes = 0;
-    for (const Machine& m : w.machines()) {
+    for (const Machine& m : w.wanted()) {
       EXPECT_EQ(m.offer->zone, "us-1b");
       nodes += m.nodes;
     }
@@ -235,12 +151,12 @@ TEST(Offers, AGangComesFromOnePlaceAllOrNone) {
 }
 
 TEST(Offers, WhatTheProviderAcceptedAndCouldNotKeepCountsAsRefused) {
-  Cloud w;
+  PoolWorld w;
   w.add("aws", {offer("p5.48xlarge", "us-1a", 700), offer("p5.48xlarge", "us-1b", 701)});
   w.submit(8);
   EXPECT_EQ(w.asked(), "us-1a");
-  const std::string first = w.machines()[0].name;
-  const PoolId pool = w.machines()[0].pool;
+  const std::string first = w.wanted()[0].name;
+  const PoolId pool = w.wanted()[0].pool;
   MachineSighting dead{.name = first,
                        .external = "i-1",
                        .note = "terminated: Server.InsufficientInstanceCapacity",
@@ -251,7 +167,7 @@ TEST(Offers, WhatTheProviderAcceptedAndCouldNotKeepCountsAsRefused) {
   EXPECT_FALSE(w.state().machines.contains(first));
   EXPECT_EQ(w.asked(), "us-1b");
   // One of which something is left is released until it is no longer listed.
-  const std::string second = w.machines()[0].name;
+  const std::string second = w.wanted()[0].name;
   dead.name = second;
   dead.ended = false;
   w.must(PoolSeen{pool, {dead}, w.now});
@@ -260,11 +176,11 @@ TEST(Offers, WhatTheProviderAcceptedAndCouldNotKeepCountsAsRefused) {
 }
 
 TEST(Offers, AMachineThatIsMissingFromTheListIsKeptUntilTheListCanBeTrusted) {
-  Cloud w;
+  PoolWorld w;
   w.add("aws", {offer("p5.48xlarge", "us-1a", 700)});
   w.submit(8);
   w.asked();
-  const Machine m = w.machines()[0];
+  const Machine m = w.wanted()[0];
   w.must(PoolSeen{m.pool, {{.name = m.name, .external = "i-1", .note = {}, .ends_at = {}}}, w.now});
   w.now = w.now + minutes(1);
   w.must(PoolSeen{m.pool, {}, w.now});
@@ -275,19 +191,19 @@ TEST(Offers, AMachineThatIsMissingFromTheListIsKeptUntilTheListCanBeTrusted) {
 }
 
 TEST(Offers, AMachineWhoseAgentNeverConnectsIsGivenBack) {
-  Cloud w;
+  PoolWorld w;
   w.add("aws", {offer("p5.48xlarge", "us-1a", 700)}, true, 1);
   w.submit(8);
   w.asked();
-  const Machine m = w.machines()[0];
+  const Machine m = w.wanted()[0];
   w.must(PoolSeen{m.pool, {{.name = m.name, .external = "i-1", .note = {}, .ends_at = {}}}, w.now});
-  w.now = w.now + limits::pool_join_max + seconds(1);
+  w.now = w.now + limits::machine_join_max + seconds(1);
   w.must(PlanPools{});
   EXPECT_EQ(w.state().machines.at(m.name).state, MachineState::releasing);
 }
 
 TEST(Offers, OffersAreReplacedAndChecked) {
-  Cloud w;
+  PoolWorld w;
   w.add("aws", {});
   w.submit(8);
   EXPECT_EQ(w.asked(), "0 machines");
@@ -308,7 +224,7 @@ TEST(Offers, RandomAnswersKeepTheInvariants) {
   for (std::uint64_t seed = 1; seed <= 8; ++seed) {
     SCOPED_TRACE(seed);
     Rng rng(seed);
-    Cloud w;
+    PoolWorld w;
     std::vector<MachineOffer> offers;
     for (int i = 0; i < 12; ++i)
       offers.push_back(offer(i % 2 ? "p5.48xlarge" : "p4d.24xlarge",
@@ -317,7 +233,7 @@ TEST(Offers, RandomAnswersKeepTheInvariants) {
     w.add("aws", offers, rng.chance(0.5), 6);
     for (int step = 0; step < 120; ++step) {
       w.now = w.now + seconds(static_cast<std::int64_t>(rng.below(90)));
-      const auto wanted = w.machines();
+      const auto wanted = w.wanted();
       if (rng.chance(0.3))
         w.submit(8, rng.chance(0.3) ? 3 : 1, rng.chance(0.5));
       else if (!wanted.empty() && rng.chance(0.6)) {

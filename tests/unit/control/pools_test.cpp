@@ -2,145 +2,15 @@
 // agents may connect.
 #include <gtest/gtest.h>
 
-#include "base/crypto.h"
 #include "base/limits.h"
 #include "base/rng.h"
-#include "core/control/core.h"
-#include "tests/unit/control/plan_all.h"
+#include "tests/unit/control/pool_world.h"
 
 namespace billow::control::pool_tests {
 namespace {
 
-NodeOffer offer(std::string name, int gpus, std::string type = "H100") {
-  NodeOffer o;
-  o.name = std::move(name);
-  o.boot_id = "boot";
-  for (int i = 0; i < gpus; ++i)
-    o.gpus.push_back({.index = i,
-                      .uuid = o.name + "-" + std::to_string(i),
-                      .vendor = "nvidia",
-                      .type = type,
-                      .mem_mib = 81559});
-  o.cpu_milli = 64000;
-  o.mem_mib = 65536;
-  return o;
-}
-
-struct World {
-  Core core{State{}, {}};
-  std::vector<Event> history;
-  WallTime now{1'000'000'000'000};
-
-  World() {
-    must(StartHead{.version = "1",
-                   .epoch = 1,
-                   .admin = "ana",
-                   .admin_token_hash = "h",
-                   .node_token_hash = "n"});
-  }
-  const State& state() const { return core.state(); }
-  Status run(const Command& command) {
-    auto step = core.execute(command, {"head", ""}, now);
-    if (!step)
-      return pass(step.error());
-    keep(std::move(*step));
-    plan_all(core, [&] { keep(core.plan(now)); });
-    return {};
-  }
-  void keep(Step step) {
-    for (Event& e : step.events) {
-      const auto decoded = decode_event(
-          e.seq, e.at, visit([](const auto& b) { return std::decay_t<decltype(b)>::kind; }, e.body),
-          encode_event(e));
-      ASSERT_TRUE(decoded) << decoded.error().message;
-      history.push_back(*decoded);
-    }
-    const Status ok = check_invariants(core.state());
-    ASSERT_TRUE(ok) << ok.error().message;
-  }
-  void must(const Command& command) {
-    const Status s = run(command);
-    ASSERT_TRUE(s) << s.error().message;
-  }
-  UserId ana() const { return state().users.begin()->first; }
-  JobId submit(int gpus, std::uint32_t nodes = 1) {
-    SubmitJob job;
-    job.spec.argv = {"true"};
-    job.spec.resources.gpus = gpus;
-    job.spec.resources.share = {1000, 0};
-    job.spec.nodes = nodes;
-    job.user = ana();
-    const JobId id(state().next_job);
-    must(job);
-    return id;
-  }
-  Pool pool(std::string name, std::string kind = "slurm") {
-    Pool p;
-    p.name = std::move(name);
-    p.kind = kind;
-    p.capabilities = PoolCapabilities{.sizes_to_demand = kind == "slurm",
-                                      .several_nodes_at_once = kind != "cloud",
-                                      .list_is_final = kind == "slurm"};
-    p.machines_max = 4;
-    p.gpus = 8;
-    p.gpu_type = "H100";
-    p.partition = "gpu";
-    p.gres = "gpu:h100";
-    if (kind == "command")
-      p.create_command = p.list_command = p.delete_command = "true";
-    return p;
-  }
-  std::vector<Machine> machines(std::string_view pool = {}) const {
-    std::vector<Machine> out;
-    for (const auto& [name, m] : state().machines)
-      if (pool.empty() || name.starts_with(std::string(pool) + "-"))
-        out.push_back(m);
-    return out;
-  }
-  // The credential of a node whose machine was ordered, or that joins by itself.
-  TokenId credential(const std::string& node, const Machine* m = nullptr) {
-    const std::string hash = "hash-" + (m ? m->name : node);
-    if (m && !state().token_by_hash.contains(hash))
-      must(OrderToken{
-          .machine = m->name, .hash = hash, .user = ana(), .pool = m->pool, .life = hours(1)});
-    if (!m)
-      must(CreateToken{.name = "join",
-                       .hash = hash,
-                       .user = "ana",
-                       .scope = TokenScope::join,
-                       .life = hours(1)});
-    const std::string key = *public_key_of(make_signing_key());
-    must(JoinNode{state().token_by_hash.at(hash), node, key});
-    const auto made = state().token_by_hash.find(node_key_hash(key));
-    return made == state().token_by_hash.end() ? TokenId{} : made->second;
-  }
-  // The engine made it, and its agents say hello.
-  void arrives(const Machine& m) {
-    for (std::uint32_t i = 0; i < m.nodes; ++i) {
-      const std::string node = m.nodes > 1 ? m.name + "." + std::to_string(i) : m.name;
-      const TokenId token = credential(node, &m);
-      must(AgentHello{offer(node, m.gpus), {}, token});
-    }
-  }
-  void check_replay() {
-    Core again(State{}, {});
-    for (const Event& e : history)
-      again.replay(e);
-    EXPECT_TRUE(image(again.state()) == image(core.state()));
-    const auto restored = restore(image(core.state()));
-    ASSERT_TRUE(restored);
-    EXPECT_TRUE(image(*restored) == image(core.state()));
-  }
-  void ends(JobId job) {
-    const TaskId task = state().find_job(job)->tasks.front();
-    must(
-        AgentReport{state().find_task(task)->node,
-                    {.task = task, .state = TaskState::ended, .started_at = now, .ended_at = now}});
-  }
-};
-
 TEST(Pools, AskForAsFewGpusAsTheQueueNeedsAndForWholeNodesForGangs) {
-  World w;
+  PoolWorld w;
   w.must(AddPool{w.pool("fast")});
   w.submit(2);
   w.must(PlanPools{});
@@ -157,16 +27,16 @@ TEST(Pools, AskForAsFewGpusAsTheQueueNeedsAndForWholeNodesForGangs) {
 }
 
 TEST(Pools, AGangDoesNotOrderAgainWhileItsNodesArriveOneByOne) {
-  World w;
+  PoolWorld w;
   w.must(AddPool{w.pool("fast")});
   const JobId gang = w.submit(8, 2);
   w.must(PlanPools{});
   ASSERT_EQ(w.machines().size(), 1u);
   const Machine m = w.machines()[0];
-  w.must(AgentHello{offer(m.name + ".0", m.gpus), {}, w.credential(m.name + ".0", &m)});
+  w.must(AgentHello{node_offer(m.name + ".0", m.gpus), {}, w.credential(m.name + ".0", &m)});
   w.must(PlanPools{});
   EXPECT_EQ(w.machines().size(), 1u) << "the other half is on its way";
-  w.must(AgentHello{offer(m.name + ".1", m.gpus), {}, w.credential(m.name + ".1", &m)});
+  w.must(AgentHello{node_offer(m.name + ".1", m.gpus), {}, w.credential(m.name + ".1", &m)});
   EXPECT_EQ(w.state().find_job(gang)->state, JobState::running);
   w.must(PlanPools{});
   EXPECT_EQ(w.machines().size(), 1u);
@@ -174,7 +44,7 @@ TEST(Pools, AGangDoesNotOrderAgainWhileItsNodesArriveOneByOne) {
 }
 
 TEST(Pools, OrderGangNodesOneByOneIfTheProviderNeedsThat) {
-  World w;
+  PoolWorld w;
   w.must(AddPool{w.pool("aws", "cloud")});
   const JobId gang = w.submit(8, 3);
   w.must(PlanPools{});
@@ -219,7 +89,7 @@ TEST(Pools, AJournalOfVersion01GivesItsPoolsTheCapabilitiesOfTheirKind) {
 }
 
 TEST(Pools, APoolThatIsRemovedEmptiesItsMachinesAndOrdersNoMore) {
-  World w;
+  PoolWorld w;
   w.must(AddPool{w.pool("fast")});
   const PoolId id = w.state().pools.begin()->first;
   const JobId job = w.submit(8);
@@ -238,7 +108,7 @@ TEST(Pools, APoolThatIsRemovedEmptiesItsMachinesAndOrdersNoMore) {
 }
 
 TEST(Pools, NeverAskForMoreThanTheirMaximum) {
-  World w;
+  PoolWorld w;
   w.must(AddPool{w.pool("fast")});
   for (int i = 0; i < 100; ++i)
     w.submit(8);
@@ -248,7 +118,7 @@ TEST(Pools, NeverAskForMoreThanTheirMaximum) {
 }
 
 TEST(Pools, AMachineIsGivenBackWhenIdleAndNotBefore) {
-  World w;
+  PoolWorld w;
   w.must(AddPool{w.pool("fast")});
   const JobId job = w.submit(8);
   w.must(PlanPools{});
@@ -279,7 +149,7 @@ TEST(Pools, AMachineIsGivenBackWhenIdleAndNotBefore) {
 }
 
 TEST(Pools, ARefusalGoesToTheNextPoolAndTheFirstIsRetriedLater) {
-  World w;
+  PoolWorld w;
   Pool cheap = w.pool("cheap", "command"), dear = w.pool("dear", "command");
   cheap.price = {100};
   dear.price = {900};
@@ -303,7 +173,7 @@ TEST(Pools, ARefusalGoesToTheNextPoolAndTheFirstIsRetriedLater) {
 }
 
 TEST(Pools, TheNextPoolIsAskedIfOneIsSlow) {
-  World w;
+  PoolWorld w;
   Pool first = w.pool("first", "command"), second = w.pool("second", "command");
   first.order = -1;
   w.must(AddPool{first});
@@ -318,7 +188,7 @@ TEST(Pools, TheNextPoolIsAskedIfOneIsSlow) {
 }
 
 TEST(Pools, AnUnneededOrderIsCancelled) {
-  World w;
+  PoolWorld w;
   w.must(AddPool{w.pool("fast")});
   const JobId job = w.submit(8);
   w.must(PlanPools{});
@@ -331,7 +201,7 @@ TEST(Pools, AnUnneededOrderIsCancelled) {
 }
 
 TEST(Pools, NoMachineForAJobThatAQuotaOrAHoldKeepsBack) {
-  World w;
+  PoolWorld w;
   w.must(AddPool{w.pool("fast")});
   SubmitJob job;
   job.spec.argv = {"true"};
@@ -346,7 +216,7 @@ TEST(Pools, NoMachineForAJobThatAQuotaOrAHoldKeepsBack) {
 }
 
 TEST(Pools, BeforeAnAllocationEndsNothingNewStartsAndTheRestGoesBackIntoTheQueue) {
-  World w;
+  PoolWorld w;
   w.must(AddPool{w.pool("fast")});
   const JobId job = w.submit(8);
   w.must(PlanPools{});
@@ -374,7 +244,7 @@ TEST(Pools, BeforeAnAllocationEndsNothingNewStartsAndTheRestGoesBackIntoTheQueue
 }
 
 TEST(Pools, AVanishedMachineLosesItsJobsAndOneThatNeverJoinedPausesThePool) {
-  World w;
+  PoolWorld w;
   w.must(AddPool{w.pool("fast")});
   const JobId job = w.submit(8);
   w.must(PlanPools{});
@@ -398,7 +268,7 @@ TEST(Pools, AVanishedMachineLosesItsJobsAndOneThatNeverJoinedPausesThePool) {
 }
 
 TEST(Pools, AProviderThatSaysWhyAMachineEndedIsQuoted) {
-  World w;
+  PoolWorld w;
   w.must(AddPool{w.pool("fast")});
   const JobId job = w.submit(8);
   w.must(PlanPools{});
@@ -426,7 +296,7 @@ TEST(Pools, AFleetOfRandomEventsKeepsItsBooks) {
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
     SCOPED_TRACE(seed);
     Rng rng(seed);
-    World w;
+    PoolWorld w;
     w.must(AddPool{w.pool("a")});
     w.must(AddPool{w.pool("b", "command")});
     for (int step = 0; step < 150; ++step) {
@@ -491,10 +361,10 @@ TEST(Pools, AFleetOfRandomEventsKeepsItsBooks) {
 }
 
 TEST(Joining, ACredentialSpeaksForOneNameAndForWhatWasAskedFor) {
-  World w;
+  PoolWorld w;
   const TokenId token = w.credential("box");
-  EXPECT_FALSE(w.run(AgentHello{offer("other", 1), {}, token}));
-  w.must(AgentHello{offer("box", 1), {}, token});
+  EXPECT_FALSE(w.run(AgentHello{node_offer("other", 1), {}, token}));
+  w.must(AgentHello{node_offer("box", 1), {}, token});
   EXPECT_FALSE(w.run(
       JoinNode{w.state().token_by_hash.at("hash-box"), "box", *public_key_of(make_signing_key())}))
       << "the name is taken";
@@ -503,24 +373,25 @@ TEST(Joining, ACredentialSpeaksForOneNameAndForWhatWasAskedFor) {
   w.must(PlanPools{});
   const Machine m = w.machines()[0];
   const TokenId pooled = w.credential(m.name, &m);
-  EXPECT_FALSE(w.run(AgentHello{offer(m.name, 8), {}, pooled})) << "more GPUs than were asked for";
-  EXPECT_FALSE(w.run(AgentHello{offer(m.name, 2, "A100"), {}, pooled})) << "of another type";
-  EXPECT_FALSE(w.run(AgentHello{offer(m.name + ".0", 2), {}, pooled}));
-  w.must(AgentHello{offer(m.name, 2), {}, pooled});
+  EXPECT_FALSE(w.run(AgentHello{node_offer(m.name, 8), {}, pooled}))
+      << "more GPUs than were asked for";
+  EXPECT_FALSE(w.run(AgentHello{node_offer(m.name, 2, "A100"), {}, pooled})) << "of another type";
+  EXPECT_FALSE(w.run(AgentHello{node_offer(m.name + ".0", 2), {}, pooled}));
+  w.must(AgentHello{node_offer(m.name, 2), {}, pooled});
   EXPECT_EQ(w.state().node_by_name(m.name)->pool, m.pool);
   w.must(RevokeToken{pooled});
-  EXPECT_FALSE(w.run(AgentHello{offer(m.name, 2), {}, pooled}));
+  EXPECT_FALSE(w.run(AgentHello{node_offer(m.name, 2), {}, pooled}));
   w.check_replay();
 }
 
 TEST(Joining, ACardIsInOneMachineOnly) {
-  World w;
+  PoolWorld w;
   const TokenId a = w.credential("a"), b = w.credential("b");
-  w.must(AgentHello{offer("a", 2), {}, a});
-  NodeOffer liar = offer("b", 1);
+  w.must(AgentHello{node_offer("a", 2), {}, a});
+  NodeOffer liar = node_offer("b", 1);
   liar.gpus[0].uuid = "a-1";
   EXPECT_FALSE(w.run(AgentHello{liar, {}, b}));
-  w.must(AgentHello{offer("b", 1), {}, b});
+  w.must(AgentHello{node_offer("b", 1), {}, b});
 }
 
 }  // namespace

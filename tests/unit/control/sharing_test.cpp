@@ -290,17 +290,15 @@ TEST(Quota, GuaranteedWorkTakesBackWhatSpotBorrowed) {
   w.check_replay();
 }
 
-TEST(Quota, JobsWithoutSpotDoNotBorrowGuaranteesAndExplainSaysSo) {
+TEST(Quota, JobsWithoutSpotDoNotBorrowGuaranteesAndAreTold) {
   World w;
   w.must(AgentHello{offer("n1", 8), {}});
   w.must(AddProject{"research", 100});
   w.must(SetProject{.name = "research", .guaranteed_milli = 6000});
-  const JobId firm = w.submit(w.job(4, "default"));
-  EXPECT_EQ(w.state(firm), JobState::queued);
-  const auto why = sched::explain(w.core.state().index, firm, w.now);
-  ASSERT_FALSE(why.reasons.empty());
-  EXPECT_EQ(why.reasons[0].kind, sched::ReasonKind::quota);
-  EXPECT_NE(why.would_start_now.find("--spot"), std::string::npos) << why.would_start_now;
+  // It could never start, so it is refused, with what would help.
+  const Status refused = w.run(w.job(4, "default"));
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().hint.find("--spot"), std::string::npos) << refused.error().hint;
   const JobId small = w.submit(w.job(2, "default"));
   EXPECT_EQ(w.state(small), JobState::running);
 }

@@ -150,5 +150,65 @@ TEST(Arbiter, AHolderThatLeavesFreesTheGpu) {
   EXPECT_EQ(w.jobs[2].gate, 0u);
 }
 
+// Work of a while, then a gap in which the next work is prepared; progress is what it would have
+// taken alone.
+struct Program {
+  std::int64_t work = 0, gap = 0;
+  std::int64_t left = 0, gap_left = 0, progress = 0, drains_at = 0, passed = 0;
+  std::uint64_t launches = 0;
+  std::uint32_t gate = 0;
+  bool waited = false;
+};
+double part_of_progress(std::uint32_t share, Program first, Program second) {
+  Arbiter arbiter;
+  std::int64_t now = 1'000'000'000;
+  std::map<Arbiter::Id, Program> jobs{{1, first}, {2, second}};
+  arbiter.add(1, share, false, now);
+  arbiter.add(2, 1000 - share, false, now);
+  const std::int64_t step = 100'000;
+  for (const std::int64_t end = now + 20'000'000'000; now < end; now += step) {
+    for (auto& [id, job] : jobs) {
+      const bool open = !(job.gate & BILLOW_GATE_CLOSED), wants = job.gap_left <= 0;
+      if (!wants) {
+        job.gap_left -= step;
+        job.progress += step;
+      } else if (open) {
+        if (job.waited)
+          job.passed = now;
+        job.waited = false;
+        job.launches++;
+        job.left -= step;
+        job.progress += step;
+        if (job.left <= 0) {
+          job.left = job.work;
+          job.gap_left = job.gap;
+        }
+      }
+      if (job.drains_at && now >= job.drains_at) {
+        job.drains_at = 0;
+        arbiter.drained(id, now);
+      }
+      job.waited |= wants && !open;
+      arbiter.see(id, {true, wants && !open, job.launches, job.passed}, now);
+    }
+    const auto decision = arbiter.tick(now);
+    for (const auto& [id, word] : decision.gates)
+      jobs[id].gate = word;
+    for (auto id : decision.drain)
+      jobs[id].drains_at = now + 500'000;
+  }
+  return static_cast<double>(jobs[1].progress) /
+         static_cast<double>(jobs[1].progress + jobs[2].progress);
+}
+
+TEST(Arbiter, AJobWithGapsGetsItsShareOfTheProgress) {
+  constexpr std::int64_t ms = 1'000'000;
+  for (const std::uint32_t share : {100u, 300u, 500u})
+    for (const auto& [work, gap] : {std::pair{10, 3}, {4, 2}, {2, 1}})
+      EXPECT_NEAR(part_of_progress(share, {work * ms, gap * ms}, {10 * ms, 0}), share / 1000.0,
+                  0.03 * share / 1000.0)
+          << share << " of a thousand, " << work << " ms of work, " << gap << " ms of gap";
+}
+
 }  // namespace
 }  // namespace billow::gpumem

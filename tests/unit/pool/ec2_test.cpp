@@ -163,6 +163,49 @@ TEST(Ec2, TheListIsGroupedByMachineAndCarriesReasons) {
   EXPECT_FALSE(ended.failed) << "somebody ended it";
 }
 
+TEST(Ec2, TheListTellsFromWhenToWhenAMachineIsBilled) {
+  const auto tagged = [](const char* times) {
+    return std::string("<item><instancesSet><item><instanceId>i-1</instanceId>") + times +
+           "<tagSet><item><key>billow:machine</key><value>aws-1</value></item></tagSet></item>"
+           "</instancesSet></item>";
+  };
+  const auto seen_in = [&](const char* times) {
+    const auto page =
+        net::parse_xml("<R><reservationSet>" + tagged(times) + "</reservationSet></R>");
+    SeenMachines seen;
+    read_instances(*page, "us-east-1", seen);
+    return sighting_of("aws-1", seen["aws-1"]);
+  };
+  const MachineSighting runs = seen_in(
+      "<instanceState><name>running</name></instanceState>"
+      "<launchTime>2026-11-16T12:30:40.000Z</launchTime><reason></reason>");
+  EXPECT_EQ(runs.billed_from.ns, 1'794'832'240'000'000'000);
+  EXPECT_FALSE(runs.billed_to);
+  const MachineSighting ended = seen_in(
+      "<instanceState><name>terminated</name></instanceState>"
+      "<launchTime>2026-11-16T12:30:40.000Z</launchTime>"
+      "<reason>User initiated (2026-11-16 12:31:55 GMT)</reason>");
+  EXPECT_EQ((ended.billed_to - ended.billed_from).ns, seconds(75).ns);
+  const MachineSighting odd = seen_in(
+      "<instanceState><name>terminated</name></instanceState><launchTime>soon</launchTime>"
+      "<reason>Server.SpotInstanceTermination 7</reason>");
+  EXPECT_FALSE(odd.billed_from);
+  EXPECT_FALSE(odd.billed_to);
+}
+
+TEST(Ec2, TheNodesOfAGangAreClose) {
+  Order o = order(2);
+  o.machine.offer->fabric = "efa";
+  Launch l = launch(o);
+  l.placement_group = "billow-1a2b-us-east-1a";
+  const Parameters p = run_instances(l);
+  EXPECT_EQ(get(p, "Placement.GroupName"), "billow-1a2b-us-east-1a");
+  EXPECT_EQ(get(p, "NetworkInterface.1.InterfaceType"), "efa");
+  const Order alone = order();
+  EXPECT_EQ(get(run_instances(launch(alone)), "Placement.GroupName"), "(none)");
+  EXPECT_EQ(get(run_instances(launch(alone)), "NetworkInterface.1.InterfaceType"), "(none)");
+}
+
 TEST(Ec2Credentials, ProfilesAreReadAsAmazonsToolsDo) {
   const Profiles p = parse_profiles(
       "[default]\nregion = eu-west-1\n[profile gpu]\nrole_arn = arn:aws:iam::1:role/r\n"

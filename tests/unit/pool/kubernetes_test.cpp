@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "pool/kinds.h"
 #include "pool/kubernetes/kubeconfig.h"
+#include "pool/kubernetes/node_labels.h"
 #include "pool/kubernetes/pod.h"
 #include "pool/kubernetes/pod_state.h"
 #include "pool/kubernetes/rights.h"
@@ -371,9 +372,7 @@ TEST(KubernetesPod, OptionsThatAreWrongAreRefused) {
   EXPECT_FALSE(complete_new_pool(pool));
   pool = kube_settings();
   pool.options.erase("image");
-  const Status without = complete_new_pool(pool);
-  ASSERT_FALSE(without);
-  EXPECT_NE(without.error().hint.find("image=VALUE"), std::string::npos) << without.error().hint;
+  EXPECT_TRUE(complete_new_pool(pool)) << "there is a default";
 }
 
 PodSeen seen(const std::string& status, const std::string& metadata = "") {
@@ -440,6 +439,50 @@ TEST(KubernetesPodState, EndsHaveTheirReason) {
   EXPECT_EQ(ended(R"({"phase":"Failed","conditions":[{"type":"DisruptionTarget","status":"True",)"
                   R"("reason":"DeletionByPodGC"}]})"),
             "its node no longer exists");
+}
+
+TEST(KubernetesPod, FetchesTheProgramUnlessTheImageNamesIt) {
+  Order order = kube_order();
+  order.program_sha256 = "abcd";
+  order.authority = "PEM";
+  billow::Pool pool = kube_settings();
+  pool.options.erase("image");
+  const Json pod = pod_for(pool, order);
+  const Json& container = pod.at("spec", "containers").items()[0];
+  EXPECT_EQ(container["image"].str_or(""), default_image);
+  EXPECT_NE(container["env"].dump().find("https://head:7070/v1/program"), std::string::npos);
+  const auto words = command_words(pod);
+  EXPECT_EQ(words[0], "/bin/sh");
+  EXPECT_NE(words[2].find("token=$$(cat /billow-token/token)"), std::string::npos)
+      << "Kubernetes must not expand the shell's words: " << words[2];
+  pool.options["program"] = "/opt/billow";
+  EXPECT_EQ(command_words(pod_for(pool, order))[0], "/opt/billow") << "needs no shell";
+  order.program_sha256.clear();
+  EXPECT_EQ(command_words(pod_for(kube_settings(), order))[0], "billow");
+}
+
+TEST(KubernetesPodState, KnowsItsNodeInBillow) {
+  PodSeen pod;
+  pod.machine = pod.name = "k-7";
+  EXPECT_EQ(billow_node_of(pod), "k-7");
+  pod.nodes = 12;
+  pod.name = "billow-ab-r-k-7-r11";
+  EXPECT_EQ(billow_node_of(pod), "k-7.11");
+}
+
+TEST(KubernetesNodeLabels, BecomeBillows) {
+  using Labels = NodeLabels::Labels;
+  EXPECT_EQ(place_labels({{"topology.kubernetes.io/region", "eu"},
+                          {"topology.kubernetes.io/zone", "eu-1"},
+                          {"topology.k8s.aws/network-node-layer-2", "nn-2"},
+                          {"topology.k8s.aws/network-node-layer-3", "nn-3"},
+                          {"kubernetes.io/hostname", "x"}},
+                         ""),
+            (Labels{{"rack", "nn-2"}, {"region", "eu"}, {"switch", "nn-3"}, {"zone", "eu-1"}}));
+  EXPECT_EQ(place_labels({{"topology.kubernetes.io/rack", "r1"}, {"dc/rack", "7"}}, "dc/rack"),
+            (Labels{{"rack", "7"}}))
+      << "the cluster's own label wins";
+  EXPECT_EQ(place_labels({}, "dc/rack"), Labels{});
 }
 
 TEST(KubernetesRights, AreTheFewThatAreUsed) {

@@ -46,6 +46,12 @@ TEST_P(JournalContract, KeepsRecordsAsTheyWereWritten) {
   batch.records[0].seq = 1;
   batch.records[1].seq = 2;
   batch.records[0].epoch = batch.records[1].epoch = store->journal().epoch();
+  ChainCheck chain;
+  for (Record& record : records) {
+    EXPECT_TRUE(chain.take(linked_facts(record, sha256_hex(record.payload)), record.link));
+    record.link.clear();
+  }
+  EXPECT_EQ(chain.linked(), 2u);
   EXPECT_EQ(records, batch.records);
 }
 

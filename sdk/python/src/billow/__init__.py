@@ -13,7 +13,8 @@
 from ._client import AsyncClient, Client, connect
 from ._cls import cls, enter, exit, method, pool_of
 from ._context import CurrentCall, current_call, is_worker
-from ._endpoint import WebEndpoint, asgi_app, endpoint, schedule, unschedule, web_server
+from ._endpoint import WebEndpoint, asgi_app, endpoint, schedule, schedules, unschedule, web_server
+from ._dataset import DatasetFailed
 from ._errors import (
     ApiError,
     CallLost,
@@ -31,6 +32,7 @@ from ._errors import (
 from ._function import Function, batched, function, gather
 from ._future import Future
 from ._jobs import Grid, Job, Outputs, grid, run, submit
+from ._map import Results
 
 __version__ = "0.1.0"
 
@@ -51,6 +53,7 @@ __all__ = [
     "Client",
     "ConnectionFailed",
     "CurrentCall",
+    "DatasetFailed",
     "DeployFailed",
     "Error",
     "Function",
@@ -62,6 +65,7 @@ __all__ = [
     "Outputs",
     "RemoteError",
     "RemoteTraceback",
+    "Results",
     "VersionMismatch",
     "WebEndpoint",
     "asgi_app",
@@ -80,6 +84,7 @@ __all__ = [
     "pool_of",
     "run",
     "schedule",
+    "schedules",
     "submit",
     "unschedule",
     "web_server",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from ._client import Client, default_client
 from ._deploy import settings_of
@@ -107,6 +107,11 @@ def schedule(
     body = prepare(client, command_of(command), options)
     client.post("/v1/schedules", {**body, "name": name, "cron": cron})
     return name
+
+
+def schedules(client: Optional[Client] = None) -> List[Dict[str, Any]]:
+    """The schedules that you may see: name, cron, command, next start."""
+    return list((client or default_client()).get("/v1/schedules").get("schedules", []))
 
 
 def unschedule(name: str, client: Optional[Client] = None) -> None:

@@ -31,7 +31,7 @@ from ._deploy import Deployment, Settings, endpoint_name, revision_of, settings_
 from ._errors import ApiError, ConnectionFailed, DeployFailed, Error, VersionMismatch
 from ._future import Future
 from ._jobs import Job, html_table
-from ._map import TOGETHER_AT_MOST_ONCE, TOGETHER_MAX, Args, Map, length_of, values
+from ._map import TOGETHER_AT_MOST_ONCE, TOGETHER_MAX, Args, Map, Results, length_of
 from ._pickle import dumps
 from ._progress import Progress
 from ._wire import is_generator, pack
@@ -226,7 +226,7 @@ class Pool:
         return_exceptions: bool,
         progress: Optional[bool],
         label: str,
-    ) -> Iterator[Any]:
+    ) -> Results[Any]:
         slots = max(self.settings.max, 1) * max(self.settings.concurrency, 1)
         together = TOGETHER_MAX
         if self.settings.retries == 0:
@@ -236,9 +236,17 @@ class Pool:
         outcomes = Map(
             self.caller(), inputs, slots + 1, ordered, Progress(label, total, progress), together
         )
-        return values(iter(outcomes), return_exceptions)
+        return Results(iter(outcomes), return_exceptions, self.cost_of)
 
     # ---- money
+    @property
+    def cost(self) -> float:
+        """What all its workers were charged so far, in USD."""
+        try:
+            return float(self.head.endpoint(self.name).get("cost_usd", 0.0))
+        except ApiError:
+            return 0.0
+
     def cost_of(self, outcome: Outcome) -> float:
         """Seconds of a call at the rate of its replica."""
         if not outcome.job:
@@ -357,7 +365,7 @@ class Callables(Generic[R]):
         return_exceptions: bool = False,
         progress: Optional[bool] = None,
         kwargs: Optional[Dict[str, Any]] = None,
-    ) -> Iterator[R]:
+    ) -> Results[R]:
         """Calls it for each input (several iterables as for `map`) in as many workers as `max`
         allows, and yields the results. Inputs are read as results are: any number of them needs
         the same memory. `ordered=False` yields each result as soon as it is there."""
@@ -374,7 +382,7 @@ class Callables(Generic[R]):
         ordered: bool = True,
         return_exceptions: bool = False,
         progress: Optional[bool] = None,
-    ) -> Iterator[R]:
+    ) -> Results[R]:
         """`map` for inputs that are tuples of arguments."""
         given = ((self._method, tuple(each), cast(Dict[str, Any], {})) for each in inputs)
         return self._pool.map(
@@ -392,6 +400,23 @@ class Callables(Generic[R]):
         """`map` for its effects: returns how many calls succeeded. `ignore`: exceptions too."""
         results = self.map(*inputs, ordered=False, return_exceptions=ignore, progress=progress)
         return sum(1 for each in results if not (ignore and isinstance(each, Exception)))
+
+    def map_dataset(
+        self,
+        input: Union[str, List[str]],
+        output: str,
+        tries: int = 3,
+        files_at_once: int = 4,
+        progress: Optional[bool] = None,
+    ) -> Dict[str, Any]:
+        """Calls it for each record of files; writes each file of results exactly once."""
+        from ._dataset import map_dataset
+
+        label = f"{self._pool.name}{self._method}"
+        return map_dataset(
+            lambda records: self.map(records, progress=False), label, lambda: self._pool.cost,
+            input, output, tries, files_at_once, progress,
+        )  # fmt: skip
 
     async def amap(
         self, *inputs: Iterable[Any], ordered: bool = True, return_exceptions: bool = False
@@ -438,10 +463,7 @@ class Function(Callables[R]):
     @property
     def cost(self) -> float:
         """What all its workers were charged so far, in USD."""
-        try:
-            return float(self.info.get("cost_usd", 0.0))
-        except ApiError:
-            return 0.0
+        return self._pool.cost
 
     def scale(self, min: Optional[int] = None, max: Optional[int] = None) -> None:
         """Changes the number of workers until the next deployment."""

@@ -11,7 +11,19 @@ import collections
 import queue
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Deque, Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import (
+    Any,
+    Callable,
+    Deque,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Optional,
+    Tuple,
+    TypeVar,
+    cast,
+)
 
 from ._caller import Caller, Outcome, Request, new_id
 from ._progress import Progress
@@ -23,6 +35,7 @@ TOGETHER_AT_MOST_ONCE = 16  # a lost worker loses the calls that travelled toget
 REQUEST_BYTES_MAX = 8 << 20  # of calls that travel together
 FILL_S = 0.05  # a slow source does not hold back the inputs that it has given
 
+R = TypeVar("R")
 Args = Tuple[str, Tuple[Any, ...], Dict[str, Any]]
 
 
@@ -149,11 +162,44 @@ def length_of(inputs: Any) -> Optional[int]:
         return None
 
 
-def values(outcomes: Iterator[Outcome], return_exceptions: bool) -> Iterator[Any]:
-    for each in outcomes:
+class Results(Iterator[R]):
+    """What `map` returns: an iterator of results that knows what the calls so far cost."""
+
+    def __init__(
+        self,
+        outcomes: Iterator[Outcome],
+        return_exceptions: bool,
+        cost_of: Callable[[Outcome], float],
+    ) -> None:
+        self._outcomes = outcomes
+        self._return_exceptions = return_exceptions
+        self._cost_of = cost_of
+        self._ran: Dict[str, Outcome] = {}  # by replica, with the seconds of all its calls
+        self.seconds = 0.0
+
+    def __iter__(self) -> Results[R]:
+        return self
+
+    def __next__(self) -> R:
+        each = next(self._outcomes)
+        self.seconds += each.seconds
+        before = self._ran.get(each.job)
+        total = each.seconds + (before.seconds if before else 0.0)
+        self._ran[each.job] = Outcome(None, None, total, each.job, 1)
         if each.error is None:
-            yield each.value
-        elif return_exceptions:
-            yield each.error
-        else:
-            raise each.error
+            return cast(R, each.value)
+        if self._return_exceptions:
+            return cast(R, each.error)
+        self.close()
+        raise each.error
+
+    def close(self) -> None:
+        """Cancels the calls that are under way."""
+        close = getattr(self._outcomes, "close", None)
+        if close is not None:
+            close()
+
+    @property
+    def cost(self) -> float:
+        """What the calls whose results were read are charged, in USD."""
+        return sum(self._cost_of(each) for each in self._ran.values())

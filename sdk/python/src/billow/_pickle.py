@@ -9,18 +9,26 @@ from __future__ import annotations
 
 import hashlib
 import io
+import pickle
 import types
 from typing import Any, Callable, List, Optional
 
-import cloudpickle
-from cloudpickle import cloudpickle as inner
+from ._errors import Error
 
-VERSION: str = cloudpickle.__version__
-SOURCE: types.ModuleType = cloudpickle
+# Jobs, `billow map` and `billow sdk install` pickle nothing: they work without cloudpickle.
+SOURCE: Any = None
+_inner: Any = None
+_base: Any = pickle.Pickler
+try:
+    import cloudpickle
 
-_by_class: Any = inner._DYNAMIC_CLASS_TRACKER_BY_CLASS
-_by_id: Any = inner._DYNAMIC_CLASS_TRACKER_BY_ID
-_by_reference: Callable[[Any], bool] = inner._should_pickle_by_reference
+    SOURCE, _base = cloudpickle, cloudpickle.CloudPickler
+    _inner = cloudpickle.cloudpickle
+except ImportError:
+    pass
+
+_by_class: Any = getattr(_inner, "_DYNAMIC_CLASS_TRACKER_BY_CLASS", {})
+_by_id: Any = getattr(_inner, "_DYNAMIC_CLASS_TRACKER_BY_ID", {})
 
 
 def _code(value: Any) -> List[bytes]:
@@ -56,15 +64,17 @@ def _name(cls: type) -> None:
     _by_id[number] = cls  # a cell that is run again: the newest is meant
 
 
-class Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]
+class Pickler(_base):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, type) and not _by_reference(obj):
+        if isinstance(obj, type) and not _inner._should_pickle_by_reference(obj):
             _name(obj)
         return super().reducer_override(obj)
 
 
 def dumps(value: Any, keep: Optional[Callable[[Any], bool]] = None) -> bytes:
     """`keep`: takes buffers that need not be in the pickle, as `buffer_callback` of pickle."""
+    if SOURCE is None:
+        raise Error("functions need cloudpickle, which is not installed", "pip install cloudpickle")
     file = io.BytesIO()
     Pickler(file, protocol=5, buffer_callback=keep).dump(value)
     return file.getvalue()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from typing import Optional
+from typing import Callable, Iterator, Optional
 
 DRAW_EVERY_S = 0.1
 BAR = 24
@@ -48,4 +49,21 @@ class Progress:
     def close(self) -> None:
         if self._shown:
             self._draw()
+            sys.stderr.write("\n")
+
+
+@contextlib.contextmanager
+def shown_on(wanted: Optional[bool]) -> Iterator[Callable[[str], None]]:
+    """A line on stderr that changes in place; nothing without a terminal, unless it is wanted."""
+    shown = sys.stderr.isatty() if wanted is None else wanted
+
+    def show(text: str) -> None:
+        if shown:
+            sys.stderr.write(f"\r\033[K{text}")
+            sys.stderr.flush()
+
+    try:
+        yield show
+    finally:
+        if shown:
             sys.stderr.write("\n")

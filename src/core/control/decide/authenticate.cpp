@@ -48,11 +48,16 @@ Result<Principal> principal_of(const State& state, TokenId id, WallTime now) {
                 "ask an admin: billow user set NAME --enable");
   return Principal{.user = token.user,
                    .name = user->second.name,
-                   .role = user->second.role,
+                   // An agent has no rights of an admin, whoever it acts for.
+                   .role = token.scope == TokenScope::agent
+                               ? std::min(user->second.role, Role::member)
+                               : user->second.role,
                    .scope = token.scope,
                    .project = token.project,
                    .token = token.id,
-                   .pool = token.pool};
+                   .pool = token.pool,
+                   .agent = token.scope == TokenScope::agent ? token.id : TokenId{},
+                   .token_name = token.name};
 }
 
 namespace {
@@ -75,8 +80,14 @@ std::string node_key_hash(std::string_view public_key) {
 }
 
 std::optional<Role> role_in(const State& state, const Principal& principal, ProjectId project) {
-  if (principal.scope == TokenScope::submit && principal.project != project)
+  if ((principal.scope == TokenScope::submit || principal.agent) && principal.project != project)
     return std::nullopt;
+  if (principal.agent) {
+    const auto owner = state.users.find(principal.user);
+    if (owner == state.users.end() || !may_submit(state, owner->second, project))
+      return std::nullopt;
+    return Role::member;
+  }
   if (principal.role == Role::admin)
     return Role::admin;
   const auto found = state.projects.find(project);

@@ -52,6 +52,22 @@ Task make_task(const State& state,
   return task;
 }
 
+// A suspended job resumes, or waits for money.
+EventBody resume(const State& state,
+                 const Job& job,
+                 const sched::Placement& placement,
+                 Purse& purse,
+                 const Context& context) {
+  JobResuming resuming = resume_event(state, job, placement, context);
+  std::int64_t milli = 0;
+  for (const GpuGrant& grant : resuming.gpus)
+    milli += grant.share.milli;
+  const Rate rate{resuming.rate.nano_usd_per_s * milli / 1000};
+  if (const Status paid = purse.take(job, rate, milli); !paid)
+    return SuspensionChanged{job.id, SuspendCause::budget, held_text(paid.error()), false};
+  return resuming;
+}
+
 }  // namespace
 
 std::vector<EventBody> carry_out(const State& state,
@@ -63,16 +79,7 @@ std::vector<EventBody> carry_out(const State& state,
   for (const sched::Start& start : plan.starts) {
     const Job& job = state.jobs.at(start.job);
     if (job.state == JobState::suspended) {
-      JobResuming resuming = resume_event(state, job, start.placements.front(), context);
-      std::int64_t milli = 0;
-      for (const GpuGrant& grant : resuming.gpus)
-        milli += grant.share.milli;
-      if (const Status paid = purse.take(job, Rate{resuming.rate.nano_usd_per_s * milli / 1000});
-          !paid)
-        events.push_back(SuspensionChanged{job.id, SuspendCause::budget,
-                                           fmt::format("budget: {}", paid.error().message), false});
-      else
-        events.push_back(std::move(resuming));
+      events.push_back(resume(state, job, start.placements.front(), purse, context));
       continue;
     }
     JobPlaced placed{.job = job.id, .tasks = {}};
@@ -80,9 +87,14 @@ std::vector<EventBody> carry_out(const State& state,
       placed.tasks.push_back(make_task(state, job, TaskId(next_task++),
                                        static_cast<std::uint32_t>(rank), job.attempt + 1,
                                        start.placements[rank], context));
-    if (const Status paid = purse.take(job, placed.tasks); !paid) {
-      events.push_back(
-          JobHeld{job.id, fmt::format("budget: {}", paid.error().message), rate_of(placed.tasks)});
+    const Rate rate = rate_of(placed.tasks);
+    if (purse.used_up(job, rate)) {
+      events.push_back(JobEnded{
+          job.id, JobState::stopped, {.kind = ExitKind::stopped}, used_up_text(state, job, rate)});
+      continue;
+    }
+    if (const Status paid = purse.take(job, rate, milli_of(placed.tasks)); !paid) {
+      events.push_back(JobHeld{job.id, held_text(paid.error()), rate});
       continue;
     }
     events.push_back(std::move(placed));

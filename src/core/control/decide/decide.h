@@ -78,9 +78,11 @@ struct Principal {
   std::string name;
   Role role = Role::viewer;  // on the whole installation
   TokenScope scope = TokenScope::read;
-  ProjectId project;  // for scope submit
+  ProjectId project;  // for scopes submit and agent
   TokenId token;
-  PoolId pool;  // for scope join
+  PoolId pool;             // for scope join
+  TokenId agent;           // the token, if it is of scope agent; 0: not
+  std::string token_name;  // for records of what it did
 };
 Result<Principal> authenticate(const State& state, std::string_view token_hash, WallTime now);
 // The same for a token that was checked before: an error if it was revoked or has expired since.

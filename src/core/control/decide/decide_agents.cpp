@@ -147,15 +147,8 @@ Decision Decider::operator()(const AgentHello& c) {
       get<TaskEnded>(events.back()).never_began = !task.started_at;
     } else if (task.started_at)
       events.push_back(end_task(state, task, lost("its node no longer knows it"), {}, {}, context));
-    else if (!node->reachable && state.jobs.at(task.job).tasks.size() == 1) {
-      // The start was lost with the connection. The job is placed anew, and nobody pays for the
-      // time in which it did not run.
-      events.push_back(end_task(state, task, lost("its start did not reach the node"), {},
-                                before_any_lease, context));
-      get<TaskEnded>(events.back()).never_began = true;
-    }
-    // Otherwise placed but never seen: the start is sent again, which the task's directory makes
-    // safe.
+    // Placed but never seen: the start is sent again, which the task's directory makes safe. To end
+    // it instead would not be: a head that was replaced and does not know it could still send it.
   }
   // Its own tasks are settled now; it takes no jobs until a hello without foreign tasks.
   if (stays_closed)

@@ -189,9 +189,11 @@ Decision Decider::operator()(const CreateToken& c) {
     if (parent->second.expires_at)
       token.expires_at = token.expires_at ? std::min(token.expires_at, parent->second.expires_at)
                                           : parent->second.expires_at;
-  } else if (c.scope == TokenScope::submit) {
+  } else if (c.scope == TokenScope::submit || c.scope == TokenScope::agent) {
     token.project = BILLOW_TRY(project_for(c.project, user->id));
   }
+  if (token.scope == TokenScope::agent)
+    BILLOW_TRY_VOID(limit_agent(state, c, token));
   if (c.scope == TokenScope::node && c.node.empty())
     return fail(Code::invalid, "a node's token needs the name of the node that it is for",
                 "add --node-name NAME, or let the machine join: billow token create --node");
@@ -207,7 +209,16 @@ Decision Decider::operator()(const CreateToken& c) {
   token.parent = c.parent;
   Events events;
   forget_expired(state, user->id, context.now, events);
+  const bool agent = token.scope == TokenScope::agent;
+  const Budget budget{
+      .scope = BudgetScope::token,
+      .of = token.id.value,
+      .period = BudgetPeriod::total,
+      .limit = token.agent.budget,
+      .stops = false};  // what its jobs may cost is set aside when they are submitted
   events.push_back(TokenCreated{std::move(token)});
+  if (agent)
+    events.push_back(BudgetSet{budget, {}});
   return events;
 }
 

@@ -38,7 +38,8 @@ void Decider::submit_events(Events& events,
                             ProjectId project,
                             UserId user,
                             std::uint32_t waiting_for,
-                            std::string key) {
+                            std::string key,
+                            TokenId agent) {
   if (!env.empty()) {
     spec.env_digest = sha256_hex(wire::to_json_text(env)).substr(0, 32);
     if (!state.environments.contains(spec.env_digest))
@@ -53,7 +54,30 @@ void Decider::submit_events(Events& events,
                                  .user = user,
                                  .waiting_for = waiting_for,
                                  .idempotency_key = std::move(key),
-                                 .expected = expected});
+                                 .expected = expected,
+                                 .agent = agent});
+}
+
+Result<std::uint32_t> Decider::unmet_dependencies(const JobSpec& spec,
+                                                  const std::map<JobId, JobState>& finished) {
+  std::uint32_t waiting_for = 0;
+  for (const Dependency& d : spec.after) {
+    if (state.jobs.contains(d.job) || state.arrays.contains(d.job)) {
+      ++waiting_for;
+      continue;
+    }
+    const auto done = finished.find(d.job);
+    if (done == finished.end())
+      return fail(Code::not_found, fmt::format("--after {}: there is no such job", d.job.value),
+                  "see `billow ps -a`");
+    const bool ok = done->second == JobState::succeeded;
+    if (d.kind != AfterKind::any && (d.kind == AfterKind::ok) != ok)
+      return fail(Code::conflict,
+                  fmt::format("--after {}: that job has ended {}, so this one could never start",
+                              d.job.value, enum_name(done->second)),
+                  "use --after any:ID to start however it ends");
+  }
+  return waiting_for;
 }
 
 Decision Decider::operator()(const SubmitJob& c) {
@@ -62,7 +86,9 @@ Decision Decider::operator()(const SubmitJob& c) {
     return fail(Code::unauthorized, "the submitting user does not exist");
   std::string key;
   if (!c.idempotency_key.empty()) {
-    key = fmt::format("{}:{}", user->second.name, c.idempotency_key);
+    key = c.agent
+              ? fmt::format("{} (agent {}):{}", user->second.name, c.agent.value, c.idempotency_key)
+              : fmt::format("{}:{}", user->second.name, c.idempotency_key);
     // The shell answers with the number of the first submission.
     if (state.job_by_key.contains(key))
       return Events{};
@@ -99,26 +125,20 @@ Decision Decider::operator()(const SubmitJob& c) {
                                        .jobs = spec.array ? spec.array->count() : 1,
                                        .spec_bytes = spec_bytes(spec) + env_bytes(c.env)}));
 
-  std::uint32_t waiting_for = 0;
-  for (const Dependency& d : spec.after) {
-    if (state.jobs.contains(d.job) || state.arrays.contains(d.job)) {
-      ++waiting_for;
-      continue;
-    }
-    const auto done = c.finished.find(d.job);
-    if (done == c.finished.end())
-      return fail(Code::not_found, fmt::format("--after {}: there is no such job", d.job.value),
-                  "see `billow ps -a`");
-    const bool ok = done->second == JobState::succeeded;
-    if (d.kind != AfterKind::any && (d.kind == AfterKind::ok) != ok)
-      return fail(Code::conflict,
-                  fmt::format("--after {}: that job has ended {}, so this one could never start",
-                              d.job.value, enum_name(done->second)),
-                  "use --after any:ID to start however it ends");
-  }
+  const std::uint32_t waiting_for = BILLOW_TRY(unmet_dependencies(spec, c.finished));
   Events events;
-  submit_events(events, JobId(state.next_job), std::move(spec), c.env, project, c.user, waiting_for,
-                std::move(key));
+  std::optional<Commitment> limit;
+  if (c.agent) {
+    limit = BILLOW_TRY(agent_limit(events, c, spec, project));
+    if (!limit)
+      return events;  // a person was asked
+    spec.time_limit = limit->time_limit;
+  }
+  const JobId first(state.next_job);
+  submit_events(events, first, std::move(spec), c.env, project, c.user, waiting_for, std::move(key),
+                c.agent);
+  if (limit)
+    commit_events(events, first, c.agent, *limit);
   return events;
 }
 

@@ -12,6 +12,7 @@
 #include "core/control/decide/decider.h"
 #include "core/control/decide/node_gone.h"
 #include "core/control/decide/offers.h"
+#include "core/control/decide/pool_limits.h"
 
 namespace billow::control {
 namespace {
@@ -36,8 +37,15 @@ bool has_ended(const Machine& machine, const Pool& pool, WallTime listed_at) {
   return machine.wanted_at + lag < listed_at;
 }
 
-// What was asked for is not asked for again for a while: the one offer, or the whole pool if it has
-// no offers or its settings are wrong. A pool that is being removed is not asked anyway.
+// Whether a node of the machine is connected.
+bool answers(const State& state, const Machine& machine) {
+  const std::vector<NodeId> nodes = nodes_of(state, machine);
+  return std::any_of(nodes.begin(), nodes.end(),
+                     [&](NodeId id) { return state.nodes.at(id).reachable; });
+}
+
+// What was asked for is not asked for again for a while: the one offer, or the whole pool if it
+// has no offers or its settings are wrong. A pool that is being removed is not asked anyway.
 void pause_orders(const Pool& pool,
                   const Machine& machine,
                   RefusalKind kind,
@@ -174,8 +182,8 @@ Decision Decider::operator()(const RemovePool& c) {
     if (machine.state != MachineState::releasing)
       release(state, machine, fmt::format("pool {} is being removed", pool->name), events);
   }
-  // With machines left, the pool stays until they have ended, and orders no more. Version 0.1 reads
-  // the far future as the same.
+  // With machines left, the pool stays until they have ended, and orders no more. Version 0.1
+  // reads the far future as the same.
   if (has_machines)
     events.push_back(PoolDenied{pool->id, "is being removed", WallTime{INT64_MAX}, true});
   else
@@ -202,18 +210,29 @@ Decision Decider::operator()(const PoolSeen& c) {
         continue;
       }
       has_machines = true;
+      const bool billed = seen->billed_from && seen->billed_from != machine.billed_from;
       if (seen->external != machine.external || seen->note != machine.note ||
-          seen->ends_at != machine.ends_at)
-        events.push_back(MachineSeen{name, seen->external, seen->note, seen->ends_at});
+          seen->ends_at != machine.ends_at || billed)
+        events.push_back(
+            MachineSeen{name, seen->external, seen->note, seen->ends_at, seen->billed_from});
       continue;
     }
-    if (!has_ended(machine, pool, c.looked_at)) {
+    // A node that answers outweighs a list that may be wrong: a machine that has ended falls
+    // silent within seconds.
+    const bool final_list = pool.capabilities && pool.capabilities->list_is_final;
+    if (!has_ended(machine, pool, c.looked_at) ||
+        (machine.state == MachineState::here && !final_list && answers(state, machine))) {
       has_machines = true;
       continue;
     }
     const std::string reason =
         machine.state == MachineState::releasing ? machine.reason : "it disappeared from its pool";
-    machine_gone(state, machine, reason, context, events);
+    const bool never_joined = machine.state == MachineState::wanted;
+    machine_gone(state, machine,
+                 {.reason = reason,
+                  .existed = !machine.external.empty() || !machine.booked.empty(),
+                  .unused = never_joined && is_unused(state, machine)},
+                 context, events);
     // It ended before its agent connected: the next one would end the same way at once.
     if (machine.state == MachineState::wanted)
       pause_orders(pool, machine, RefusalKind::capacity,
@@ -225,7 +244,8 @@ Decision Decider::operator()(const PoolSeen& c) {
   return events;
 }
 
-// The provider accepted the order and could not keep the machine, or the machine has ended itself.
+// The provider accepted the order and could not keep the machine, or the machine has ended
+// itself.
 void Decider::provider_ended(const Pool& pool,
                              const Machine& machine,
                              const MachineSighting& seen,
@@ -239,8 +259,16 @@ void Decider::provider_ended(const Pool& pool,
                  context.now, events);
     release_siblings(state, machine, events);
   }
+  // What the provider took back before it ran costs nothing and is no fault of the pool.
+  const bool taken_back = seen.failed && machine.state == MachineState::wanted;
   if (seen.ended)
-    machine_gone(state, machine, machine.reason.empty() ? why : machine.reason, context, events);
+    machine_gone(state, machine,
+                 {.reason = machine.reason.empty() ? why : machine.reason,
+                  .billed_to = seen.billed_to,
+                  .existed = !taken_back,
+                  .unused = machine.state == MachineState::wanted && !taken_back &&
+                            is_unused(state, machine)},
+                 context, events);
   else if (machine.state != MachineState::releasing)
     release(state, machine, why, events);
 }
@@ -251,7 +279,7 @@ Decision Decider::operator()(const OrderFailed& c) {
   if (found == state.machines.end() || found->second.state == MachineState::here)
     return events;
   const auto pool = state.pools.find(found->second.pool);
-  machine_gone(state, found->second, c.reason, context, events);
+  machine_gone(state, found->second, {.reason = c.reason, .existed = false}, context, events);
   if (pool != state.pools.end())
     pause_orders(pool->second, found->second, c.kind, c.reason, context.now, events);
   release_siblings(state, found->second, events);
@@ -281,7 +309,8 @@ Decision Decider::operator()(const RetryPool& c) {
   if (!pool)
     return fail(Code::not_found, fmt::format("no pool is named \"{}\"", c.name),
                 "see `billow pool list`");
-  if (pool->state == PoolState::removing || (pool->refusals.empty() && pool->denied.empty()))
+  if (pool->state == PoolState::removing || (pool->refusals.empty() && pool->denied.empty() &&
+                                             pool->stopped.empty() && pool->unused.empty()))
     return Events{};
   return Events{PoolRetried{pool->id}};
 }
@@ -297,19 +326,27 @@ Decision Decider::operator()(const ReleaseMachine& c) {
   return events;
 }
 
-bool could_run(const JobSpec& spec, const Pool& pool) {
+bool could_run(const State& state, const Job& job, const Pool& pool) {
+  const JobSpec& spec = *job.spec;
   const bool offers_unknown =
       pool.capabilities && pool.capabilities->from_offers && pool.offers.empty();
   if (offers_unknown)
     return spec.resources.mig_profile.empty() && spec.nodes <= pool.machines_max;
   const std::vector<Source> sources = sources_of(pool);
   return std::any_of(sources.begin(), sources.end(),
-                     [&](const Source& source) { return fits(spec, source); });
+                     [&](const Source& source) { return fits(state, job, source); });
 }
 
-bool some_pool_could_run(const State& state, const JobSpec& spec) {
+bool all_nodes_came(const State& state, const Machine& machine, WallTime now) {
+  std::uint32_t here = 0;
+  for (NodeId node : machine.booked)
+    here += state.nodes.contains(node) ? 1 : 0;
+  return here >= machine.nodes || machine.wanted_at + limits::machine_join_max < now;
+}
+
+bool some_pool_could_run(const State& state, const Job& job) {
   return std::any_of(state.pools.begin(), state.pools.end(), [&](const auto& entry) {
-    return entry.second.state == PoolState::active && could_run(spec, entry.second);
+    return entry.second.state == PoolState::active && could_run(state, job, entry.second);
   });
 }
 

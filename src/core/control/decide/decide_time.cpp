@@ -38,6 +38,7 @@ Decision Decider::operator()(const Tick&) {
   }
   forget_calls(events);
   std::uint64_t next_job = state.next_job;
+  std::map<TokenId, NanoUsd> committed;  // by schedules that fire in this tick
   for (const auto& [id, schedule] : state.schedules) {
     if (!schedule.next_at || schedule.next_at > context.now)
       continue;
@@ -57,6 +58,13 @@ Decision Decider::operator()(const Tick&) {
       continue;
     }
     JobSpec spec = *schedule.spec;
+    const auto limit = schedule_limit(schedule, committed[schedule.agent]);
+    if (!limit) {
+      events.push_back(ScheduleFired{id, {}, next, limit.error().message});
+      continue;
+    }
+    if (*limit)
+      spec.time_limit = (*limit)->time_limit;
     if (const Status fits = check_quotas(state, {.user = schedule.user,
                                                  .project = schedule.project,
                                                  .jobs = spec.array ? spec.array->count() : 1,
@@ -69,11 +77,16 @@ Decision Decider::operator()(const Tick&) {
     spec.labels["schedule"] = schedule.name;
     const std::uint64_t count = spec.array ? spec.array->count() + 1 : 1;
     submit_events(events, JobId(next_job), std::move(spec), {}, schedule.project, schedule.user, 0,
-                  "");
+                  "", schedule.agent);
+    if (*limit) {
+      commit_events(events, JobId(next_job), schedule.agent, **limit);
+      committed[schedule.agent] += (*limit)->amount;
+    }
     next_job += count;
   }
   tick_reservations(events);
   tick_elastic(events);
+  tick_agents(events);
   return events;
 }
 
@@ -104,6 +117,16 @@ Decision Decider::operator()(const AddSchedule& c) {
                                        .project = project,
                                        .jobs = 0,
                                        .spec_bytes = spec_bytes(spec) + env_bytes(c.job.env)}));
+  if (c.job.agent) {
+    BILLOW_TRY_VOID(check_agent_priority(spec));
+    const Commitment limit = BILLOW_TRY(commitment(
+        state, {.token = c.job.agent, .spec = spec, .project = project, .taken = {}}, context));
+    if (needs_approval(state, c.job.agent, spec, limit))
+      return fail(Code::forbidden,
+                  "an agent's schedule cannot use secrets or cost more than the token allows for "
+                  "one job",
+                  "submit the job itself, which asks for approval; or let a person schedule it");
+  }
   Events events;
   spec.env_digest.clear();  // as for a job
   if (!c.job.env.empty()) {
@@ -118,7 +141,8 @@ Decision Decider::operator()(const AddSchedule& c) {
                                   .project = project,
                                   .user = c.job.user,
                                   .next_at = next,
-                                  .last_job = {}}});
+                                  .last_job = {},
+                                  .agent = c.job.agent}});
   return events;
 }
 

@@ -3,6 +3,7 @@
 // this module.
 #pragma once
 
+#include "core/control/agent_tokens.h"
 #include "core/control/decide/decide.h"
 
 namespace billow::control {
@@ -41,7 +42,25 @@ struct Decider {
                      ProjectId project,
                      UserId user,
                      std::uint32_t waiting_for,
-                     std::string key);
+                     std::string key,
+                     TokenId agent = {});
+  // How many of its dependencies have not ended yet; an error if one can never be met.
+  Result<std::uint32_t> unmet_dependencies(const JobSpec& spec,
+                                           const std::map<JobId, JobState>& finished);
+  // The limit of an agent's submission; none: a person was asked.
+  Result<std::optional<Commitment>> agent_limit(Events& events,
+                                                const SubmitJob& c,
+                                                const JobSpec& spec,
+                                                ProjectId project) const;
+  // The same of a schedule that fires; an error says why it does not.
+  Result<std::optional<Commitment>> schedule_limit(const Schedule& schedule, NanoUsd taken) const;
+  // The hard limit of what an agent token has submitted as `first`.
+  void commit_events(Events& events, JobId first, TokenId agent, const Commitment& commitment);
+  // Whether a person has approved this; if so the approval is used up, else somebody is asked.
+  Result<bool> approved(Events& events, Approval ask) const;
+  Decision operator()(const AskApproval& c);
+  Decision operator()(const DecideApproval& c);
+  void tick_agents(Events& events);
   Decision operator()(const SubmitJob& c);
   void stop_one(Events& events, const Job& job, const StopJob& c);
   Decision operator()(const StopJob& c);
@@ -167,9 +186,14 @@ inline constexpr std::string_view taken_away = "taken away: ";
 // A node's credentials, and the join tokens for its machine, are revoked when it is removed.
 void revoke_credentials(const State& state, std::string_view node, Events& events);
 // Whether machines of this pool could run the job.
-bool could_run(const JobSpec& spec, const Pool& pool);
+bool could_run(const State& state, const Job& job, const Pool& pool);
 // Whether some pool could bring machines for the job.
-bool some_pool_could_run(const State& state, const JobSpec& spec);
+bool some_pool_could_run(const State& state, const Job& job);
+// The array that the job belongs to, or the job: what machines are ordered for. Zero: it has ended.
+JobId kind_of_job(const State& state, JobId job);
+// Whether the machine has all its nodes, or has waited long enough for them: until then it is not
+// idle.
+bool all_nodes_came(const State& state, const Machine& machine, WallTime now);
 // Whether a node of this name belongs to the machine.
 bool node_of_machine(std::string_view node, const Machine& machine);
 

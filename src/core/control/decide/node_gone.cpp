@@ -34,6 +34,7 @@
 #include "base/limits.h"
 #include "base/relative_time.h"
 #include "base/text.h"
+#include "core/control/decide/bills.h"
 
 namespace billow::control {
 namespace {
@@ -168,11 +169,23 @@ Decision Decider::operator()(const RemoveNode& c) {
   return events;
 }
 
+JobId kind_of_job(const State& state, JobId id) {
+  const Job* job = state.find_job(id);
+  return !job ? JobId{} : job->array ? job->array : job->id;
+}
+
+bool is_unused(const State& state, const Machine& machine) {
+  const Job* job = state.find_job(machine.job);
+  return !machine.used && job && job->state == JobState::queued &&
+         (job->spec->nodes == 1 || machine.nodes == job->spec->nodes);
+}
+
 void machine_gone(const State& state,
                   const Machine& machine,
-                  const std::string& reason,
+                  const Gone& gone,
                   const Context& context,
                   Events& events) {
+  const std::string& reason = gone.reason;
   for (NodeId id : nodes_of(state, machine)) {
     for (TaskId task : tasks_on(state, id))
       events.push_back(end_task(state, state.tasks.at(task), lost("its machine is gone: " + reason),
@@ -182,7 +195,16 @@ void machine_gone(const State& state,
       revoke_credentials(state, name, events);
   }
   revoke_credentials(state, machine.name, events);
-  events.push_back(MachineGone{machine.name, reason});
+  events.push_back(
+      MachineGone{.machine = machine.name,
+                  .reason = reason,
+                  .unused = gone.unused,
+                  .bill = machine_bill(state, machine,
+                                       {.at = gone.billed_to ? gone.billed_to : context.now,
+                                        .billed = context.billed,
+                                        .existed = gone.existed,
+                                        .reason = reason}),
+                  .account = machine.account});
 }
 
 }  // namespace billow::control

@@ -20,10 +20,18 @@ bool send_jobs_away(const State& state,
 void leave_before_end(const State& state, const Machine& machine, WallTime now, Events& events);
 
 // The machine has ended: its tasks end as lost, and its nodes and credentials are removed.
+struct Gone {
+  std::string reason;
+  WallTime billed_to = {};  // by the provider; zero: now
+  bool existed = true;      // false: the provider refused to create it
+  bool unused = false;      // no job ran on it although one waited
+};
 void machine_gone(const State& state,
                   const Machine& machine,
-                  const std::string& reason,
+                  const Gone& gone,
                   const Context& context,
                   Events& events);
+// Whether the job that the machine was ordered for still waits, and none has run on it.
+bool is_unused(const State& state, const Machine& machine);
 
 }  // namespace billow::control

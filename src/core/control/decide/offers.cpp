@@ -14,38 +14,6 @@ bool named(const std::vector<std::string>& wanted, const std::string& name) {
   return wanted.empty() || std::find(wanted.begin(), wanted.end(), name) != wanted.end();
 }
 
-// The label that nodes of this source will have; null: it is not known before they join.
-const std::string* label_of(const Source& source, const std::string& key) {
-  static const std::string spot = "spot", on_demand = "on-demand";
-  if (source.offer) {
-    if (key == "region" && !source.offer->region.empty())
-      return &source.offer->region;
-    if (key == "zone" && !source.offer->zone.empty())
-      return &source.offer->zone;
-    if (key == "instance")
-      return &source.offer->instance;
-    if (key == "market")
-      return source.offer->spot ? &spot : &on_demand;
-  }
-  const auto found = source.pool->labels.find(key);
-  return found == source.pool->labels.end() ? nullptr : &found->second;
-}
-
-bool place_fits(const JobSpec& spec, const Source& source) {
-  for (const auto& [key, value] : spec.node_labels) {
-    const std::string* has = label_of(source, key);
-    if (!has || *has != value)
-      return false;
-  }
-  // A pool without offers may label its nodes as it likes: an unknown label may be the right one.
-  const auto in = [&](const std::vector<std::string>& wanted, const char* key) {
-    const std::string* has = label_of(source, key);
-    return has ? named(wanted, *has) : wanted.empty() || !source.offer;
-  };
-  return named(spec.place.pools, source.pool->name) && in(spec.place.regions, "region") &&
-         in(spec.place.zones, "zone");
-}
-
 bool price_fits(const JobSpec& spec, const Source& source) {
   if (spec.place.max_price.value == 0)
     return true;
@@ -61,10 +29,37 @@ bool size_fits(const Resources& r, const Source& source) {
     return false;
   if (r.gpus > 0 && !named(r.gpu_types, source.gpu_type()))
     return false;
-  if (!source.offer)
-    return true;
-  return (source.offer->cpus == 0 || r.cpu_milli <= std::int64_t{1000} * source.offer->cpus) &&
-         (source.offer->memory_mib == 0 || r.mem_mib <= source.offer->memory_mib);
+  return true;
+}
+
+// Larger than any machine, and small enough to be added up.
+constexpr std::int64_t unknown_size = INT64_MAX / 1024;
+
+const LearnedShape* learned_of(const Source& source) {
+  const std::string instance = source.offer ? source.offer->instance : "";
+  for (const LearnedShape& learned : source.pool->learned)
+    if (learned.instance == instance)
+      return &learned;
+  return nullptr;
+}
+
+void set_label(sched::LabelMap& labels, const char* key, const std::string& value) {
+  if (!value.empty())
+    labels[key] = value;
+}
+
+// A pool without offers may label its nodes as it likes: until one has joined, an unknown place
+// may be the right one.
+void assume_place(sched::NodeShape& node, const PlaceWish& wish) {
+  const auto assume = [](std::string& have, const std::vector<std::string>& wanted) {
+    if (have.empty() && !wanted.empty())
+      have = wanted.front();
+  };
+  assume(node.place.region, wish.regions);
+  assume(node.place.zone, wish.zones);
+  assume(node.place.fabric, wish.fabrics);
+  if (node.place.placement_group.empty())
+    node.place.placement_group = wish.placement_group;
 }
 
 bool covers(const OfferRefusal& refusal, const MachineOffer& offer) {
@@ -100,12 +95,68 @@ std::vector<Source> sources_of(const Pool& pool) {
   return out;
 }
 
-bool fits(const JobSpec& spec, const Source& source) {
+sched::NodeShape expected_node(const Source& source, const JobSpec& spec) {
+  const LearnedShape* learned = learned_of(source);
+  sched::NodeShape node;
+  node.pool = source.pool->name;
+  node.labels = learned ? learned->node.labels : source.pool->labels;
+  if (source.offer) {
+    set_label(node.labels, "region", source.offer->region);
+    set_label(node.labels, "zone", source.offer->zone);
+    set_label(node.labels, "instance", source.offer->instance);
+    set_label(node.labels, "market", source.offer->spot ? "spot" : "on-demand");
+    set_label(node.labels, "fabric", source.offer->fabric);
+  }
+  node.place = place_of(node.labels);
+  if (learned) {
+    for (const NodeGpu& gpu : learned->node.gpus)
+      node.gpus.push_back(
+          {.type = gpu.type, .memory_mib = gpu.mem_mib, .nvlink_domain = gpu.nvlink_domain});
+    node.cpu_milli = learned->node.cpu_milli;
+    node.mem_mib = learned->node.mem_mib;
+    return node;
+  }
+  for (std::int32_t i = 0; i < source.gpus(); ++i)
+    node.gpus.push_back({.type = source.gpu_type(), .memory_mib = unknown_size});
+  const std::int64_t cpus = source.offer ? source.offer->cpus : 0;
+  const std::int64_t memory = source.offer ? source.offer->memory_mib : 0;
+  node.cpu_milli = cpus > 0 ? cpus * 1000 : unknown_size;
+  node.mem_mib = memory > 0 ? memory : unknown_size;
+  if (!source.offer)
+    assume_place(node, spec.place);
+  return node;
+}
+
+const UnusedMachine* unused_for(const Source& source, JobId kind) {
+  const std::string instance = source.offer ? source.offer->instance : "";
+  for (const UnusedMachine& unused : source.pool->unused)
+    if (unused.job == kind && unused.instance == instance)
+      return &unused;
+  return nullptr;
+}
+
+bool time_is_short(const Job& job, WallTime now, Duration expected) {
+  const auto label = job.spec->labels.find(label_by);
+  if (label == job.spec->labels.end())
+    return false;
+  const WallTime by{parse_int(label->second, 0, std::int64_t{1} << 33).value_or(0) * 1'000'000'000};
+  if (!by)
+    return false;
+  // A reclaimed machine costs its work and the time to get another.
+  const Duration needed = expected.ns > 0 ? expected : Duration{(by - job.submitted_at).ns / 2};
+  return now + needed + needed / 4 + minutes(10) > by;
+}
+
+bool fits(const State& state, const Job& job, const Source& source) {
+  const JobSpec& spec = *job.spec;
   if (!spec.resources.mig_profile.empty() || spec.nodes > source.pool->machines_max)
     return false;
   if (source.offer && source.offer->spot && !spec.spot)
     return false;
-  return size_fits(spec.resources, source) && place_fits(spec, source) && price_fits(spec, source);
+  if (!size_fits(spec.resources, source) || !price_fits(spec, source))
+    return false;
+  return sched::could_run(state.index, request_of(state, job), {expected_node(source, spec)})
+      .front();
 }
 
 bool same_place(const Source& a, const Source& b) {
@@ -156,7 +207,10 @@ std::string offer_text(const MachineOffer& offer) {
     price = fmt::format("${:.2f}/h", static_cast<double>(offer.price.nano_usd_per_s) * 3600 / 1e9);
   return fmt::format("{} in {} ({}, {})", offer.instance,
                      offer.zone.empty() ? offer.region : offer.zone,
-                     offer.spot ? "spot" : "on demand", price);
+                     !offer.reservation.empty() ? "reserved"
+                     : offer.spot               ? "spot"
+                                                : "on demand",
+                     price);
 }
 
 }  // namespace billow::control

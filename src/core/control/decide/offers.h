@@ -23,7 +23,17 @@ Source source_of(const Machine& machine, const Pool& pool);
 std::vector<Source> sources_of(const Pool& pool);
 
 // Whether one machine of this source could run one task of the job, at a price the job accepts.
-bool fits(const JobSpec& spec, const Source& source);
+// The scheduler is asked whether it would start the job on such a machine.
+bool fits(const State& state, const Job& job, const Source& source);
+// A node as machines of this source will be: as the last one turned out to be, else as the offer
+// says. What nobody knows before the first machine is assumed to suit the job.
+sched::NodeShape expected_node(const Source& source, const JobSpec& spec);
+// The machine of this kind that came for the job and was not used; null: none.
+const UnusedMachine* unused_for(const Source& source, JobId kind);
+// The label of a job that says, in seconds since 1970, when it should have ended (--by).
+inline constexpr const char* label_by = "by";
+// Whether the job must not lose time to a reclaimed machine any more.
+bool time_is_short(const Job& job, WallTime now, Duration expected);
 // Whether all nodes of a gang may come from these two.
 bool same_place(const Source& a, const Source& b);
 

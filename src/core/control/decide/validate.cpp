@@ -256,7 +256,7 @@ Status admissible(const State& state, const JobSpec& spec, ProjectId project) {
     job.array = job.id;
   const Status here = sched::feasible(state.index, request_of(state, job));
   // A pool may bring a machine that can run it although no present one can.
-  if (!here && !spec.reservation && some_pool_could_run(state, spec))
+  if (!here && !spec.reservation && some_pool_could_run(state, job))
     return {};
   return here;
 }

@@ -1,0 +1,71 @@
+#include "core/control/decide/demand_limits.h"
+
+#include "core/ledger/meter.h"
+
+namespace billow::control {
+
+DemandLimits::DemandLimits(const State& state, WallTime billed) : state_(state), billed_(billed) {}
+DemandLimits::~DemandLimits() = default;
+
+DemandLimits::Load& DemandLimits::of_user(ProjectId project, UserId user) {
+  if (!users_known_) {
+    users_known_ = true;
+    for (const auto& [id, job] : state_.jobs) {
+      if (job.state != JobState::running)
+        continue;
+      Load& load = users_[{job.project, job.user}];
+      ++load.jobs;
+      for (TaskId task : job.tasks)
+        if (const Task& t = state_.tasks.at(task); t.holds_gpus())
+          load.milli += ledger::gpu_milli(t);
+    }
+  }
+  return users_[{project, user}];
+}
+
+bool DemandLimits::take(const Job& job, std::int64_t gpu_milli) {
+  const auto project = state_.projects.find(job.project);
+  if (project == state_.projects.end())
+    return true;
+  const Quota& quota = project->second.quota;
+  std::int64_t most = quota.limit_milli;
+  if (!quota.may_borrow)
+    most = most < 0 ? quota.guaranteed_milli : std::min(most, quota.guaranteed_milli);
+  const auto [used, fresh] = projects_.try_emplace(job.project, 0);
+  if (fresh)
+    used->second = state_.index.running_milli(job.project);
+  if (most >= 0 && gpu_milli > 0 && used->second + gpu_milli > most)
+    return false;
+  const bool user_limits = quota.user_limit_milli >= 0 || quota.user_running_max >= 0;
+  if (user_limits) {
+    Load& load = of_user(job.project, job.user);
+    if (quota.user_limit_milli >= 0 && load.milli + gpu_milli > quota.user_limit_milli)
+      return false;
+    if (quota.user_running_max >= 0 && load.jobs >= quota.user_running_max)
+      return false;
+  }
+  if (const auto array = state_.arrays.find(job.array);
+      array != state_.arrays.end() && job.spec->array && job.spec->array->running_max > 0) {
+    std::uint64_t& planned = arrays_[job.array];
+    if (array->second.running + planned >= job.spec->array->running_max)
+      return false;
+    ++planned;
+  }
+  used->second += gpu_milli;
+  if (user_limits) {
+    Load& load = of_user(job.project, job.user);
+    load.milli += gpu_milli;
+    ++load.jobs;
+  }
+  return true;
+}
+
+bool DemandLimits::pays(const Job& job, Rate rate, std::int64_t gpu_milli) {
+  if (state_.money.budgets.empty())
+    return true;
+  if (!purse_)
+    purse_ = std::make_unique<Purse>(state_, billed_);
+  return purse_->take(job, rate, gpu_milli).has_value();
+}
+
+}  // namespace billow::control

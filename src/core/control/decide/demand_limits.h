@@ -1,0 +1,39 @@
+// Which of the waiting jobs could start if there were machines: quotas and budgets let only some of
+// them, and no machine is ordered for the others.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "core/control/money.h"
+#include "core/control/state.h"
+
+namespace billow::control {
+
+class DemandLimits {
+ public:
+  DemandLimits(const State& state, WallTime billed);
+  ~DemandLimits();
+  // Counts the job as started, if its project's, its user's and its array's limits allow that.
+  bool take(const Job& job, std::int64_t gpu_milli);
+  // Whether its budgets would let it start at this price. Counts it as started if so.
+  bool pays(const Job& job, Rate rate, std::int64_t gpu_milli);
+
+ private:
+  struct Load {
+    std::int64_t milli = 0;
+    std::int64_t jobs = 0;
+  };
+  Load& of_user(ProjectId project, UserId user);
+
+  const State& state_;
+  WallTime billed_;
+  std::map<ProjectId, std::int64_t> projects_;  // GPU thousandths, running and planned
+  std::map<std::pair<ProjectId, UserId>, Load> users_;
+  bool users_known_ = false;
+  std::map<JobId, std::uint64_t> arrays_;  // elements planned
+  std::unique_ptr<Purse> purse_;
+};
+
+}  // namespace billow::control

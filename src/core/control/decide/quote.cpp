@@ -1,0 +1,71 @@
+#include "core/control/decide/quote.h"
+
+#include <fmt/format.h>
+
+#include "core/control/decide/offers.h"
+
+namespace billow::control {
+namespace {
+
+constexpr Duration price_old_after = hours(24 * 90);
+
+// Whether nodes that are here have enough free capacity for all tasks of the job.
+bool starts_here(const State& state, const sched::JobRequest& request) {
+  const Resources& r = request.resources;
+  const std::int64_t milli = std::int64_t{1000} * r.gpus;
+  std::int32_t nodes = 0;
+  for (const auto& [id, node] : state.nodes) {
+    const sched::NodeShape* shape = state.index.node(id);
+    if (!shape || shape->use != sched::NodeUse::schedulable ||
+        state.index.free_cpu_milli(id) < r.cpu_milli || state.index.free_mem_mib(id) < r.mem_mib)
+      continue;
+    const bool part = r.gpus == 1 && !r.share.whole();
+    const bool free = r.takes_node() ? !state.tasks_on.contains(id)
+                                     : state.index.free_milli(id) >= (part ? 1 : milli);
+    if (free && sched::could_run(state.index, request, {*shape}).front())
+      ++nodes;
+  }
+  return nodes >= request.tasks;
+}
+
+}  // namespace
+
+std::optional<RentQuote> rent_quote(const State& state,
+                                    const JobSpec& spec,
+                                    ProjectId project,
+                                    WallTime now) {
+  Job job;
+  job.id = JobId(state.next_job);
+  job.spec = std::make_shared<const JobSpec>(spec);
+  job.project = project;
+  job.submitted_at = now;
+  std::optional<Source> best;
+  std::int64_t best_price = INT64_MAX;
+  for (const auto& [id, pool] : state.pools) {
+    if (!pool.capabilities || !pool.capabilities->from_offers || pool.state != PoolState::active ||
+        !pool.stopped.empty() || pool.denied_until > now)
+      continue;
+    for (const Source& source : sources_of(pool)) {
+      const bool short_of_time = source.offer->spot && time_is_short(job, now, spec.time_limit);
+      const std::int64_t price =
+          price_per_useful_gpu(source, std::max<std::int64_t>(1, spec.resources.gpus));
+      if (short_of_time || refusal_of(pool, *source.offer, now) || (best && price >= best_price) ||
+          !fits(state, job, source))
+        continue;
+      best = source;
+      best_price = price;
+    }
+  }
+  if (!best || starts_here(state, request_of(state, job)))
+    return std::nullopt;
+  RentQuote quote;
+  quote.pool = best->pool->name;
+  quote.ask_above_h = best->pool->ask_above_h;
+  quote.per_hour = {best->price().nano_usd_per_s * 3600 * spec.nodes};
+  quote.text = fmt::format("{}{}", spec.nodes > 1 ? fmt::format("{} × ", spec.nodes) : "",
+                           offer_text(*best->offer));
+  quote.old_price = best->offer->priced_at && best->offer->priced_at + price_old_after < now;
+  return quote;
+}
+
+}  // namespace billow::control

@@ -1,0 +1,26 @@
+// What a job would rent, and for how much, before anything is ordered.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "core/control/state.h"
+
+namespace billow::control {
+
+struct RentQuote {
+  std::string pool;
+  std::string text;        // "2 × p5.48xlarge in us-east-1a (spot, $12.30/h)"
+  NanoUsd per_hour;        // of all machines together; zero: not known
+  NanoUsd ask_above_h;     // up to this price nobody needs to be asked; zero: always ask
+  bool old_price = false;  // it was read more than 90 days ago
+};
+
+// None: a node with enough free capacity is here, or no cloud rents a machine for it. The machine
+// that is ordered in the end may differ: prices and capacity change, and other jobs wait too.
+std::optional<RentQuote> rent_quote(const State& state,
+                                    const JobSpec& spec,
+                                    ProjectId project,
+                                    WallTime now);
+
+}  // namespace billow::control

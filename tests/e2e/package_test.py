@@ -1,0 +1,240 @@
+"""Packages as people install them: what is in them, install.sh and its signatures, upgrade and uninstall, and from a
+package to the first job on a bare Debian."""
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+import unittest
+
+from rig import BIN
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
+BUILD = os.path.abspath(os.path.join(BIN, ".."))
+VERSION = re.search(
+    r"^project\(billow VERSION ([0-9.]+)", open(f"{ROOT}/CMakeLists.txt").read(), re.M
+)[1]
+MACHINE = os.uname().machine
+BUNDLE = f"billow-{VERSION}-linux-{MACHINE}.tar.gz"
+
+
+os.environ["BILLOW_DEB_COMPRESSION"] = "-Zgzip -z1"  # a release takes xz, which is slow
+
+
+def run(*args, **options):
+    return subprocess.run(
+        [str(a) for a in args], capture_output=True, text=True, check=False, **options
+    )
+
+
+def make_packages(out, key=None, version=VERSION):
+    """The packages of the programs that this build made, stripped as a release is."""
+    stage = os.path.join(out, "stage")
+    for folder in ("bin", "lib", "share/man/man1"):
+        os.makedirs(os.path.join(stage, folder))
+    for name in ("billow", "billow-supervise", "billow-gpumem"):
+        if os.path.exists(f"{BUILD}/bin/{name}"):
+            run("strip", "-o", f"{stage}/bin/{name}", f"{BUILD}/bin/{name}")
+    for name in ("libbillow-nvml-sim.so", "libbillow-cuda.so"):
+        if os.path.exists(f"{BUILD}/lib/{name}"):
+            run("strip", "-o", f"{stage}/lib/{name}", f"{BUILD}/lib/{name}")
+    for folder in ("system", "user"):
+        os.makedirs(f"{stage}/lib/systemd/{folder}")
+    for folder, _, names in os.walk(f"{ROOT}/packaging/systemd"):
+        kind = "user" if folder.endswith("/user") else "system"
+        for name in names:
+            shutil.copy(os.path.join(folder, name), f"{stage}/lib/systemd/{kind}/{name}")
+    made = run(f"{stage}/bin/billow", "help", "--man-dir", f"{stage}/share/man/man1")
+    assert made.returncode == 0, made
+    packages = os.path.join(out, "dist")
+    made = run(
+        f"{ROOT}/packaging/make_packages.sh",
+        stage,
+        version,
+        MACHINE,
+        packages,
+        *([key] if key else []),
+    )
+    assert made.returncode == 0, made
+    shutil.rmtree(stage)
+    return packages
+
+
+@unittest.skipUnless(shutil.which("dpkg-deb"), "needs dpkg-deb")
+class Packages(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.root = tempfile.mkdtemp(prefix="billow-package-")
+        cls.key = f"{cls.root}/key"
+        run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", cls.key)
+        cls.dist = make_packages(cls.root, cls.key)
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.root)
+
+    def setUp(self):
+        self.home = tempfile.mkdtemp(dir=self.root)
+        self.prefix = f"{self.home}/.local"
+        self.environment = {"HOME": self.home, "PATH": os.environ["PATH"]}
+        for kind in ("DATA", "STATE", "CONFIG"):  # root's data would be the machine's own
+            self.environment[f"XDG_{kind}_HOME"] = f"{self.home}/{kind.lower()}"
+        self.copied = shutil.copytree(self.dist, f"{self.home}/dist")
+
+    def install(self, *args):
+        return run(
+            "sh", f"{self.copied}/install.sh", "--prefix", self.prefix, *args, env=self.environment
+        )
+
+    def billow(self, *args):
+        return run(f"{self.prefix}/bin/billow", *args, env=self.environment)
+
+    def test_the_debian_package_holds_what_people_need(self):
+        deb = [n for n in os.listdir(self.dist) if n.endswith(".deb")]
+        self.assertEqual(len(deb), 1, deb)
+        listed = run("dpkg-deb", "-c", f"{self.dist}/{deb[0]}").stdout
+        for path in (
+            "./usr/bin/billow",
+            "./usr/bin/billow-supervise",
+            "./usr/lib/systemd/system/billow.service",
+            "./usr/lib/systemd/system/billow-head.service",
+            "./usr/lib/systemd/system/billow-node.service",
+            "./usr/lib/systemd/user/billow.service",
+            "./usr/share/man/man1/billow-run.1.gz",
+        ):
+            self.assertIn(f" {path}\n", listed)
+        self.assertNotIn("root/root 0 ", listed.replace("drwx", ""))
+        control = run("dpkg-deb", "-I", f"{self.dist}/{deb[0]}").stdout
+        self.assertIn("Depends: libc6 (>= 2.36)", control)
+
+    @unittest.skipUnless(shutil.which("systemd-analyze"), "needs systemd-analyze")
+    def test_the_head_without_root_is_confined(self):
+        unit = f"{ROOT}/packaging/systemd/billow-head.service"
+        rated = run("systemd-analyze", "security", "--offline=true", unit).stdout
+        level = float(re.search(r"exposure level for billow-head.service: ([0-9.]+)", rated)[1])
+        self.assertLessEqual(level, 2.0, rated)
+
+    def test_a_signed_bundle_is_installed_without_root(self):
+        done = self.install()
+        self.assertEqual(done.returncode, 0, done)
+        self.assertIn("the signature is good", done.stderr)
+        self.assertIn(VERSION, self.billow("version").stdout)
+        self.assertTrue(os.path.exists(f"{self.prefix}/share/man/man1/billow.1"))
+
+    def test_a_bundle_that_was_changed_is_refused(self):
+        with open(f"{self.copied}/{BUNDLE}", "ab") as f:
+            f.write(b"x")
+        done = self.install()
+        self.assertEqual(done.returncode, 1, done)
+        self.assertIn("is not the file that was signed", done.stderr)
+        self.assertFalse(os.path.exists(self.prefix))
+        # Nor do new checksums help: they are signed by nobody, or by somebody else.
+        run("sh", "-c", f"cd {self.copied} && sha256sum {BUNDLE} > SHA256SUMS")
+        self.assertIn("not by a key", self.install().stderr)
+        run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{self.home}/other")
+        os.remove(f"{self.copied}/SHA256SUMS.sig")
+        run(
+            "ssh-keygen",
+            "-Y",
+            "sign",
+            "-f",
+            f"{self.home}/other",
+            "-n",
+            "billow-release",
+            f"{self.copied}/SHA256SUMS",
+        )
+        self.assertIn("not by a key", self.install().stderr)
+        os.remove(f"{self.copied}/SHA256SUMS.sig")
+        self.assertIn("cannot be checked", self.install().stderr)
+        self.assertFalse(os.path.exists(self.prefix))
+
+    def test_upgrade_trusts_the_keys_of_the_installation(self):
+        self.assertEqual(self.install().returncode, 0)
+        done = self.billow("upgrade", f"{self.copied}/{BUNDLE}")
+        self.assertEqual(done.returncode, 0, done)
+        self.assertIn("is installed", done.stderr)
+        # A release of somebody else brings its own list of keys, which does not count.
+        run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{self.home}/other")
+        os.remove(f"{self.copied}/SHA256SUMS.sig")
+        run(
+            "ssh-keygen",
+            "-Y",
+            "sign",
+            "-f",
+            f"{self.home}/other",
+            "-n",
+            "billow-release",
+            f"{self.copied}/SHA256SUMS",
+        )
+        with open(f"{self.home}/other.pub", encoding="ascii") as key:
+            with open(f"{self.copied}/release-signers", "w", encoding="ascii") as f:
+                f.write("release@billow " + key.read())
+        done = self.billow("upgrade", f"{self.copied}/{BUNDLE}")
+        self.assertEqual(done.returncode, 1, done)
+        self.assertIn("not by a key", done.stderr)
+
+    def test_uninstall_says_what_stays(self):
+        self.assertEqual(self.install().returncode, 0)
+        self.environment["BILLOW_SIM"] = "1xL4"
+        done = self.billow("run", "--gpus", 1, "--", "nvidia-smi", "-L")
+        self.assertEqual(done.returncode, 0, done)
+        self.assertIn("L4", done.stdout)
+        refused = self.billow("uninstall")
+        self.assertEqual(refused.returncode, 1, refused)
+        self.assertIn("billow down --stop-jobs", refused.stderr)
+        self.assertEqual(self.billow("down", "--stop-jobs").returncode, 0)
+        done = self.billow("uninstall")
+        self.assertEqual(done.returncode, 0, done)
+        self.assertIn("these stay", done.stdout)
+        self.assertFalse(os.path.exists(f"{self.prefix}/bin/billow"))
+        self.assertFalse(os.path.exists(f"{self.prefix}/share/billow"))
+
+
+@unittest.skipUnless(os.geteuid() == 0 and shutil.which("mmdebstrap"), "needs root and mmdebstrap")
+class BareDebian(unittest.TestCase):
+    """From the package to the first job on a Debian 12 with nothing but apt: one command, at most 60 s."""
+
+    def test_from_package_to_first_job(self):
+        with tempfile.TemporaryDirectory(prefix="billow-bare-", dir="/var/tmp") as root:
+            tar = os.environ.get("BILLOW_DEBIAN_TAR", f"{root}/debian.tar")
+            if not os.path.exists(tar):
+                made = run("mmdebstrap", "--variant=apt", "--mode=root", "bookworm", tar)
+                if made.returncode != 0:
+                    self.skipTest("no Debian can be fetched: " + made.stderr[-300:])
+            dist = make_packages(root)
+            system = f"{root}/system"
+            os.makedirs(system)
+            self.assertEqual(run("tar", "-C", system, "-xf", tar).returncode, 0)
+            (deb,) = [n for n in os.listdir(dist) if n.endswith(".deb")]
+            shutil.copy(f"{dist}/{deb}", f"{system}/tmp/{deb}")
+            # No network, its own processes and mounts, as on a machine of its own.
+            inside = (
+                f"dpkg -i /tmp/{deb} >/dev/null && BILLOW_SIM=8xH100 billow run --gpus 1 --"
+                " nvidia-smi -L; code=$?; billow down --stop-jobs; exit $code"
+            )
+            outside = (
+                f"ip link set lo up; mount -t proc proc {system}/proc; mount -t sysfs sysfs"
+                f" {system}/sys; mount -t tmpfs run {system}/run; exec chroot {system} sh -c"
+                f" '{inside}'"
+            )
+            own = ("--mount", "--pid", "--net", "--uts", "--ipc", "--fork", "--kill-child")
+            began = time.monotonic()
+            done = run(
+                "unshare",
+                *own,
+                "sh",
+                "-c",
+                outside,
+                timeout=300,
+                env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"},
+            )
+            took = time.monotonic() - began
+            self.assertEqual(done.returncode, 0, done)
+            self.assertRegex(done.stdout, r"(?m)^GPU 0: NVIDIA H100")
+            print(f"from the package to the first job: {took:.1f} s")
+            self.assertLess(took, 60)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,78 @@
+"""Machines of the clouds in tests: each runs its own start-up script below a directory of its own."""
+import os
+import signal
+import subprocess
+
+from rig import BIN, MARK
+
+
+class Machines:
+    def __init__(self, root, mark="", environment=None):
+        self.root = root
+        self.environment = environment or {
+            MARK: mark,
+            "PATH": os.path.abspath(BIN) + ":" + os.environ["PATH"],
+            "BILLOW_BOOT_TICK": "1",  # a second instead of a minute
+            "BILLOW_DATA": "",
+            "BILLOW_SIM": "",
+        }
+        self.homes = {}
+
+    def start(self, name, script, rank=0):
+        """Power on. Returns the machine's directory; the file `off` in it says that it ended itself."""
+        home = os.path.join(self.root, name)
+        os.makedirs(home)
+        path = os.path.join(home, "user-data")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(script)
+        self.homes[name] = home
+        with open(os.path.join(home, "boot.log"), "wb") as log:
+            subprocess.Popen(  # pylint: disable=consider-using-with
+                ["sh", path],
+                env={
+                    **os.environ,
+                    **self.environment,
+                    "BILLOW_BOOT_ROOT": home,
+                    "BILLOW_BOOT_PLAIN": "1",
+                    "BILLOW_BOOT_RANK": str(rank),
+                    "BILLOW_BOOT_END": f"touch {home}/off",
+                },
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        return home
+
+    def is_off(self, name):
+        return os.path.exists(os.path.join(self.root, name, "off"))
+
+    def stop(self, name):
+        """Power off: every process of this machine ends at once."""
+        home = self.homes.pop(name, None)
+        if not home:
+            return
+        mark = f"BILLOW_BOOT_ROOT={home}".encode()
+        for _ in range(3):
+            ours, parents = set(), {}
+            for pid in filter(str.isdigit, os.listdir("/proc")):
+                try:
+                    with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as f:
+                        parents[int(pid)] = int(f.read().rsplit(")", 1)[1].split()[1])
+                    with open(f"/proc/{pid}/environ", "rb") as f:
+                        if mark in f.read().split(b"\0"):
+                            ours.add(int(pid))
+                except OSError:
+                    pass
+            # Jobs have another environment: they are found by their parents.
+            for _ in range(8):
+                ours |= {child for child, parent in parents.items() if parent in ours}
+            for pid in ours:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+
+    def close(self):
+        for name in list(self.homes):
+            self.stop(name)

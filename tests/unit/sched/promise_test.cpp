@@ -1,0 +1,191 @@
+// What `billow explain` says about the start of a job is a promise: it is kept, or it was revised
+// before it passed, with a reason. Jobs end earlier than they said, others submit more, and nodes
+// are drained meanwhile; the question is asked again whenever something has happened.
+#include <cstdlib>
+#include <map>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "fleet.h"
+
+namespace billow::sched {
+using namespace test;
+namespace {
+
+enum class Happened { nothing, early_end, submitted, drained };
+
+struct Count {
+  int worlds = 0;                  // with a promise
+  int kept = 0;                    // started at the first promise, or before
+  int earlier = 0;                 // of these
+  int revised = 0;                 // told later, before the first promise had passed
+  int never = 0;                   // cannot be told any more: its nodes are drained
+  std::map<Happened, int> causes;  // what came before a later promise
+};
+
+// One fleet that goes on until one of its waiting jobs starts.
+class World {
+ public:
+  explicit World(std::uint64_t seed) : fleet_(seed) {
+    for (int i = 0; i < 8; ++i)
+      add_job();
+    move(fleet_.now + minutes(fleet_.rng.between(0, 4)));
+  }
+
+  void follow_one(Count& count) {
+    plan_all();
+    const auto queued = fleet_.index.contents().queued;
+    if (queued.empty())
+      return;
+    job_ = queued[fleet_.rng.below(queued.size())].id;
+    const WallTime first = forecast(fleet_.index, job_, fleet_.now);
+    if (!first)
+      return;
+    ++count.worlds;
+    WallTime promise = first;
+    while (!started_) {
+      const Happened what = next_event(promise);
+      if (started_)
+        break;
+      ASSERT_TRUE(what != Happened::nothing)
+          << "job " << job_.value << " was promised " << (promise - t0).ns / 1'000'000'000
+          << " s; it is " << (fleet_.now - t0).ns / 1'000'000'000 << " s, and it waits";
+      const WallTime again = forecast(fleet_.index, job_, fleet_.now);
+      const Explanation why = explain(fleet_.index, job_, fleet_.now, Advice::none);
+      ASSERT_FALSE(why.reasons.empty());
+      ASSERT_FALSE(why.reasons.front().text.empty());
+      if (!again || again > promise)
+        ++count.causes[what];
+      if (!again) {
+        ++count.never;
+        return;
+      }
+      promise = again;
+    }
+    const bool kept = fleet_.now <= first;
+    (kept ? count.kept : count.revised) += 1;
+    count.earlier += fleet_.now < first;
+    ASSERT_LE(fleet_.now, promise) << "started after the last promise";
+  }
+
+ private:
+  void add_job() {
+    JobRequest j = fleet_.random_job();
+    j.time_limit = minutes(fleet_.rng.between(5, 200));
+    if (!feasible(fleet_.index, j))
+      return;
+    fleet_.index.enqueue(j);
+    plan_all();
+  }
+
+  // The head plans whenever something happens.
+  void plan_all() {
+    for (int round = 0; round < 20; ++round) {
+      const Plan p = plan(fleet_.index, fleet_.now);
+      started_ = started_ || started_by(p, job_);
+      for (const Start& s : p.starts) {
+        const Duration limit = fleet_.index.queued(s.job)->time_limit;
+        const bool whole = fleet_.rng.chance(0.6);
+        const Duration runs =
+            whole ? limit : seconds(fleet_.rng.between(60, limit.ns / 1'000'000'000));
+        ends_.emplace(fleet_.now + runs, std::pair(s.job, runs < limit));
+      }
+      for (const Preempt& v : p.preempts)
+        std::erase_if(ends_, [&](const auto& e) { return e.second.first == v.victim; });
+      carry_out(fleet_.index, p, fleet_.now);
+      if (p.empty())
+        break;
+    }
+  }
+
+  void move(WallTime to) {
+    fleet_.now = to;
+    for (; !ends_.empty() && ends_.begin()->first <= to; ends_.erase(ends_.begin()))
+      fleet_.index.ended(ends_.begin()->second.first, to);
+    plan_all();
+  }
+
+  // The next thing that nobody could foresee, at the latest when the promise is due. What was
+  // foreseen (jobs that end at their limit, levels that rise) happens on the way.
+  Happened next_event(WallTime due) {
+    const bool more = fleet_.rng.chance(0.15), drains = !more && fleet_.rng.chance(0.03);
+    const WallTime outside =
+        more || drains ? fleet_.now + minutes(fleet_.rng.between(1, 60)) : WallTime{};
+    for (;;) {
+      WallTime next = due;
+      bool early = false;
+      if (!ends_.empty() && ends_.begin()->first < next) {
+        next = ends_.begin()->first;
+        early = ends_.begin()->second.second;
+      }
+      for (const JobRequest& q : fleet_.index.contents().queued)
+        for (int n = 1; n <= 8; ++n)
+          if (const WallTime t = q.submitted + hours(6) * n; t > fleet_.now && t < next) {
+            next = t;
+            early = false;
+          }
+      if (outside && outside < next && outside > fleet_.now) {
+        move(outside);
+        if (started_)
+          return Happened::nothing;
+        return more ? submit_more() : drain();
+      }
+      const bool at_due = next >= due;
+      move(next);
+      if (started_ || early)
+        return Happened::early_end;
+      if (at_due)
+        return Happened::nothing;
+    }
+  }
+
+  Happened submit_more() {
+    add_job();
+    return Happened::submitted;
+  }
+
+  Happened drain() {
+    const auto nodes = fleet_.index.contents().nodes;
+    NodeShape shape = nodes[fleet_.rng.below(nodes.size())];
+    shape.use = NodeUse::draining;
+    fleet_.index.upsert_node(shape);
+    plan_all();
+    return Happened::drained;
+  }
+
+  Fleet fleet_;
+  JobId job_;
+  bool started_ = false;
+  std::multimap<WallTime, std::pair<JobId, bool>> ends_;  // and whether earlier than declared
+};
+
+TEST(PromiseProperty, AStartIsKeptOrRevisedWithAReason) {
+  // Ten times as slow without optimisation.
+#ifdef __OPTIMIZE__
+  constexpr std::uint64_t usual = 10'000;
+#else
+  constexpr std::uint64_t usual = 1'000;
+#endif
+  const char* asked = std::getenv("BILLOW_WORLDS");
+  const std::uint64_t worlds = asked ? std::stoull(asked) : usual;
+  Count count;
+  for (std::uint64_t seed = 1; seed <= worlds && !HasFatalFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    World(seed).follow_one(count);
+  }
+  fmt::print(
+      "{} promises: {} kept ({:.1f} %), {} of them by an earlier start; {} revised before "
+      "they had passed; {} no longer known. Later promises came after: submissions {}, "
+      "drained nodes {}, jobs that ended early {}\n",
+      count.worlds, count.kept, 100.0 * count.kept / std::max(1, count.worlds), count.earlier,
+      count.revised, count.never, count.causes[Happened::submitted],
+      count.causes[Happened::drained], count.causes[Happened::early_end]);
+  RecordProperty("kept", count.kept);
+  EXPECT_GT(count.worlds, static_cast<int>(worlds) / 3);
+  EXPECT_GT(count.kept, count.worlds * 8 / 10);
+  EXPECT_EQ(count.causes[Happened::nothing], 0);
+}
+
+}  // namespace
+}  // namespace billow::sched
