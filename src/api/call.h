@@ -35,6 +35,10 @@ struct Call {
   // Checks the token again, for streams that stay open: an error if it was revoked, has expired or
   // no longer allows the route.
   Status still_allowed();
+  // As reasons name the caller: "ana", "agent helper".
+  std::string caller() const {
+    return principal.agent ? "agent " + principal.token_name : principal.name;
+  }
   // What an agent does is recorded under its token's name.
   control::Cause cause() const {
     return {principal.agent ? "agent:" + principal.name + "/" + principal.token_name

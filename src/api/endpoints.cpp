@@ -5,6 +5,7 @@
 #include "api/files.h"
 #include "base/crypto.h"
 #include "base/text.h"
+#include "core/control/agent_tokens.h"
 #include "core/wire/codec.h"
 #include "view/endpoint_document.h"
 
@@ -134,13 +135,16 @@ void deploy(CallPtr call) {
                                                          : document(call, found->second);
     });
   };
-  const bool secrets = !command.spec.surroundings.secrets.empty();
-  if (command.policy.access == EndpointAccess::local && !secrets)
+  std::string secrets;
+  for (const auto& secret : command.spec.surroundings.secrets)
+    secrets += fmt::format("; it reads the secret {}", secret.name);
+  if (command.policy.access == EndpointAccess::local && secrets.empty())
     return run();
-  with_approval(call, ApprovalAction::expose,
-                fmt::format("deploy endpoint {} with access {}{}", command.name,
-                            enum_name(command.policy.access), secrets ? ", with secrets" : ""),
-                run);
+  with_approval(
+      call, ApprovalAction::expose,
+      fmt::format("deploy endpoint {} with access {}: {}{}", command.name,
+                  enum_name(command.policy.access), control::command_text(command.spec), secrets),
+      run);
 }
 
 void list(CallPtr call) {

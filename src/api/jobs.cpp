@@ -274,8 +274,7 @@ void stop(CallPtr call) {
     return call->fail(ok.error());
   std::string reason(utf8_prefix((*body)["reason"].str_or(""), limits::reason_bytes_max));
   if (reason.empty())
-    reason = "stopped by " +
-             (call->principal.agent ? "agent " + call->principal.token_name : call->principal.name);
+    reason = "stopped by " + call->caller();
   const StopJob command{.job = ref->id,
                         .reason = reason,
                         .force = (*body)["force"].bool_or(false),

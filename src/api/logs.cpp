@@ -326,7 +326,8 @@ void logs(CallPtr call) {
   stream->filter.any_case = request.param("ignore_case") == "1";
   const std::string_view search = request.param("search");
   if (search.size() > limits::words_bytes_max || search.find('\n') != std::string_view::npos)
-    return call->fail({Code::invalid, "search must be at most 500 bytes, on one line"});
+    return call->fail({Code::invalid, fmt::format("search must be at most {} bytes, on one line",
+                                                  limits::words_bytes_max)});
   stream->filter.needle = stream->filter.any_case ? lower(search) : std::string(search);
   if (!request.param("tail").empty()) {
     const auto tail = number_param(request, "tail", 0);

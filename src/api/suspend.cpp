@@ -63,7 +63,7 @@ void suspend(CallPtr call) {
     return;
   std::string reason(utf8_prefix((*body)["reason"].str_or(""), limits::reason_bytes_max));
   if (reason.empty())
-    reason = "suspended by " + call->principal.name;
+    reason = "suspended by " + call->caller();
   const auto mode = enum_value<SuspendMode>((*body)["mode"].str_or("warm"));
   if (!mode)
     return call->fail({Code::invalid, "mode must be \"warm\" or \"cold\"", ""});

@@ -159,7 +159,6 @@ inline constexpr std::size_t pool_refusals_max = 512;
 inline constexpr Duration pool_refusal_kept = hours(1);  // for `explain`
 // A rented machine whose agent has not connected by then is given back. The machine ends itself a
 // little earlier (pool/boot.h).
-inline constexpr Duration pool_join_max = minutes(20);
 inline constexpr Duration pool_denied_pause = minutes(5);  // after the provider refused
 // A requested machine is kept at least this long.
 inline constexpr Duration pool_second_thoughts = seconds(10);

@@ -7,9 +7,6 @@
 
 namespace billow::server {
 
-// Where the users of a machine find its head.
-inline constexpr char system_socket_path[] = "/run/billow/head.sock";
-
 // The name of the account with this number. The node's policy (agent/node/node_policy.h) decides:
 // who may run jobs on this machine may use its head. Root always may. May block, on a directory of
 // users on another machine.

@@ -133,16 +133,9 @@ int store_verify(const Parsed& parsed) {
       url->empty() ? check_sqlite(data_directory(parsed.get("data"))) : check_postgres(*url);
   if (!done)
     return report(done.error());
-  if (done->first() > 1)
-    return report(
-        {Code::conflict,
-         fmt::format("the journal begins with record {}: the records before it are missing",
-                     done->first()),
-         "restore it from a backup"});
   if (parsed.has("json"))
     print_json(Json::object({{"records", done->linked() + done->without_link()},
                              {"without_link", done->without_link()},
-                             {"first", done->first()},
                              {"last", done->last()},
                              {"link", done->link()}}));
   else

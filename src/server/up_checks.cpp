@@ -4,8 +4,6 @@
 #include <pwd.h>
 #include <unistd.h>
 
-#include <cstdlib>
-
 #include "agent/isolate/gpu_claim.h"
 #include "base/text.h"
 #include "client/frame/connect.h"
@@ -13,7 +11,6 @@
 #include "client/frame/local_heads.h"
 #include "gpu/backend.h"
 #include "net/http/blocking_client.h"
-#include "server/local_accounts.h"
 
 namespace billow::client {
 namespace {
@@ -34,6 +31,9 @@ std::optional<int> beside_another_head(const Parsed& parsed, const head::HeadOpt
     if (!data_is_named(parsed.get("data"))) {
       if (parsed.has("background")) {
         print(fmt::format("billow is already running: {}\n", place));
+        if (parsed.has("sim"))
+          say("note: it keeps the GPUs that it was started with; for --sim, stop it first: " +
+              down_command(other.data_dir));
         return 0;
       }
       return report({Code::conflict,
@@ -83,8 +83,7 @@ Status set_system(const Parsed& parsed, head::HeadOptions& options) {
   if (::geteuid() != 0)
     return fail(Code::forbidden, "--system serves every account of this machine, so it needs root",
                 "sudo billow up --system; without root, `billow up` serves you alone");
-  const char* named = ::getenv("BILLOW_SYSTEM_SOCKET");
-  options.system_socket = named && *named ? named : server::system_socket_path;
+  options.system_socket = system_socket_path();
   return {};
 }
 

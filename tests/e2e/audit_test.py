@@ -77,6 +77,13 @@ class Audit(unittest.TestCase):
         self.assertFalse(found["intact"])
         self.assertIn(f"from record {seq - 1} to {seq + 1}", found["problem"])
 
+    def test_a_journal_whose_first_records_are_gone_is_not_intact(self):
+        seq = self.submitted()["seq"]
+        self.change("DELETE FROM events WHERE seq < ?", seq)
+        found = self.verify()
+        self.assertFalse(found["intact"])
+        self.assertIn(f"begins with record {seq}", found["problem"])
+
     def test_a_chain_computed_anew_does_not_fit_the_anchor(self):
         noted = self.verify()
         import hashlib

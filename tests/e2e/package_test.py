@@ -122,6 +122,25 @@ class Packages(unittest.TestCase):
         self.assertIn(VERSION, self.billow("version").stdout)
         self.assertTrue(os.path.exists(f"{self.prefix}/share/man/man1/billow.1"))
 
+    def sign_as_somebody_else(self):
+        key = f"{self.home}/other"
+        run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key)
+        os.remove(f"{self.copied}/SHA256SUMS.sig")
+        sums = f"{self.copied}/SHA256SUMS"
+        run("ssh-keygen", "-Y", "sign", "-f", key, "-n", "billow-release", sums)
+
+    def test_a_bundle_whose_name_is_a_pattern_is_not_taken_for_the_signed_one(self):
+        other = f"{self.copied}/{BUNDLE.replace('0', '[0-9]', 1)}"
+        self.assertNotEqual(other, f"{self.copied}/{BUNDLE}")
+        shutil.copy(f"{self.copied}/{BUNDLE}", other)
+        with open(other, "ab") as f:
+            f.write(b"x")
+        self.assertIn("several bundles", self.install().stderr)
+        done = self.install("--from", other)
+        self.assertEqual(done.returncode, 1, done)
+        self.assertIn("is not the file that was signed", done.stderr)
+        self.assertFalse(os.path.exists(self.prefix))
+
     def test_a_bundle_that_was_changed_is_refused(self):
         with open(f"{self.copied}/{BUNDLE}", "ab") as f:
             f.write(b"x")
@@ -132,18 +151,7 @@ class Packages(unittest.TestCase):
         # Nor do new checksums help: they are signed by nobody, or by somebody else.
         run("sh", "-c", f"cd {self.copied} && sha256sum {BUNDLE} > SHA256SUMS")
         self.assertIn("not by a key", self.install().stderr)
-        run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{self.home}/other")
-        os.remove(f"{self.copied}/SHA256SUMS.sig")
-        run(
-            "ssh-keygen",
-            "-Y",
-            "sign",
-            "-f",
-            f"{self.home}/other",
-            "-n",
-            "billow-release",
-            f"{self.copied}/SHA256SUMS",
-        )
+        self.sign_as_somebody_else()
         self.assertIn("not by a key", self.install().stderr)
         os.remove(f"{self.copied}/SHA256SUMS.sig")
         self.assertIn("cannot be checked", self.install().stderr)
@@ -155,18 +163,7 @@ class Packages(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done)
         self.assertIn("is installed", done.stderr)
         # A release of somebody else brings its own list of keys, which does not count.
-        run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{self.home}/other")
-        os.remove(f"{self.copied}/SHA256SUMS.sig")
-        run(
-            "ssh-keygen",
-            "-Y",
-            "sign",
-            "-f",
-            f"{self.home}/other",
-            "-n",
-            "billow-release",
-            f"{self.copied}/SHA256SUMS",
-        )
+        self.sign_as_somebody_else()
         with open(f"{self.home}/other.pub", encoding="ascii") as key:
             with open(f"{self.copied}/release-signers", "w", encoding="ascii") as f:
                 f.write("release@billow " + key.read())

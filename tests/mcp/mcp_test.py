@@ -328,6 +328,71 @@ class Approvals(McpCase):
 
 
 class Attacks(McpCase):
+    def test_files_of_the_servers_user_are_out_of_reach(self):
+        token = self.token(budget="20", per_job="5")
+        with open(self.rig.file("private"), "w", encoding="ascii") as f:
+            f.write("hunter2")
+        refused = self.one(
+            token,
+            "run",
+            {"command": ["cat", "private"], "options": {"cwd": self.rig.files, "sync": True}},
+        )
+        self.assertTrue(refused["isError"], refused)
+        self.assertIn("cwd", refused["content"][0]["text"])
+        ran = self.one(
+            token,
+            "run",
+            {"command": ["env"], "options": {"gpus": "0", "time": "20s"}, "wait_s": 20},
+        )
+        output = ran["structuredContent"]["output"]
+        self.assertIn("PATH=", output)
+        self.assertNotIn("XDG_STATE_HOME", output)
+        job = ran["structuredContent"]["id"]
+        for place in ("/tmp/somewhere", "../up", "a/../../up", ".", ".config", "x/.ssh"):
+            refused = self.one(token, "outputs", {"job": job, "directory": place})
+            self.assertTrue(refused["isError"], (place, refused))
+
+    def test_what_others_would_use_waits_for_a_person(self):
+        token = self.token(budget="20", per_job="5").split(".")[0]
+        os.makedirs(self.rig.file("venv"), exist_ok=True)
+        saved = self.rig.cli(
+            "env", "save", "jax", self.rig.file("venv"), env={"BILLOW_TOKEN": token}
+        )
+        self.assertEqual(saved.code, 1, saved)
+        self.assertIn("approval", saved.errors)
+        spec = self.rig.spec("sleep", "600")
+        made = self.rig.api(
+            "POST",
+            "/v1/endpoints",
+            {"name": "web", "policy": {"access": "local"}} | spec,
+            token=token,
+        )
+        self.assertEqual(made.status, 201, made.body)
+        back = self.rig.api("POST", "/v1/endpoints/web/rollback", {}, token=token)
+        self.assertEqual(back.status, 403, back.body)
+        self.assertIn("approval", back.json["detail"])
+        self.rig.ok("delete", "web")
+
+    def test_an_approval_shows_the_whole_command_and_no_forged_words(self):
+        self.rig.ok("secret", "set", "HF", stdin=b"hunter2")
+        token = self.token(budget="20", per_job="5").split(".")[0]
+        forged = "echo hi] on 0 GPUs: it reads the secret harmless"
+        for word in (forged, "x" * 900):
+            self.rig.cli(
+                "submit",
+                "--secret",
+                "HF",
+                "--time",
+                "10s",
+                "--",
+                "echo",
+                word,
+                env={"BILLOW_TOKEN": token},
+            )
+        texts = [a["text"] for a in self.rig.api("GET", "/v1/approvals").json["approvals"]]
+        self.assertTrue(any(f"'{forged}'" in text for text in texts), texts)
+        self.assertTrue(any("905 bytes in all" in text for text in texts), texts)
+
     def test_what_an_agent_token_may_not_do(self):
         self.rig.ok("project", "create", "other")
         self.rig.ok("secret", "set", "HF", stdin=b"hunter2")

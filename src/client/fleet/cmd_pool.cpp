@@ -174,6 +174,10 @@ Result<Pool> read_pool(const Parsed& p) {
 Status check_rights(Client& client, const std::string& pool) {
   const std::string path = "/v1/pools/" + net::percent_encode(pool);
   const auto account = client.call(net::Method::post, path + "/check", "{}", {}, minutes(2));
+  if (!account && account.error().code == Code::not_found) {  // there is no cluster to ask
+    BILLOW_TRY(client.del(path));
+    return pass(account.error(), "the pool was not created");
+  }
   if (!account) {
     say(fmt::format("pool {} cannot be checked yet: {}", pool, account.error().message));
     return {};

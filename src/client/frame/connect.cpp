@@ -99,8 +99,7 @@ Result<HeadAddress> named_head(const std::string& url) {
 
 // The head of all users of this machine; empty: none runs. Only root can put a socket there.
 std::string system_socket() {
-  const std::string named = variable("BILLOW_SYSTEM_SOCKET");
-  const std::string path = named.empty() ? "/run/billow/head.sock" : named;
+  const std::string path = system_socket_path();
   struct stat info {};
   const bool there = ::stat(path.c_str(), &info) == 0 && S_ISSOCK(info.st_mode);
   return there && info.st_uid == 0 ? path : "";
@@ -113,6 +112,11 @@ std::string account_token_path() {
 }
 
 }  // namespace
+
+std::string system_socket_path() {
+  const std::string named = variable("BILLOW_SYSTEM_SOCKET");
+  return named.empty() ? "/run/billow/head.sock" : named;
+}
 
 std::string kept_account_token() {
   const auto text = read_file(account_token_path(), small_file_bytes_max);
@@ -202,6 +206,11 @@ Result<HeadAddress> find_head(const ConnectOptions& options) {
   address.data_dir = BILLOW_TRY(meant_data_directory(options.data));
   if (!data_is_named(options.data) && !head_lives_in(address.data_dir))
     if (const std::string socket = system_socket(); !socket.empty()) {
+      if (head_ran_in(address.data_dir))
+        say(
+            fmt::format("note: using the head of this machine ({}); yours, with its data in {}, is "
+                        "not running",
+                        socket, address.data_dir));
       address.endpoint.address.unix_path = socket;
       address.configured = true;
       address.token = variable("BILLOW_TOKEN");

@@ -62,4 +62,7 @@ bool head_ran_in(const std::string& data_dir);
 // `billow up --background` for this data directory; returns when it is ready. Says so on stderr.
 Status start_head(const std::string& data_dir);
 
+// Where the users of a machine find its head (`billow up --system`).
+std::string system_socket_path();
+
 }  // namespace billow::client

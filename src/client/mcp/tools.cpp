@@ -345,7 +345,9 @@ Result<Json> deploy(ToolRun& run, const Arguments& arguments) {
   const std::string job = submit_body(request, env);
   std::string body = "{\"name\":";
   append_json_string(body, arguments["name"].str_or(""));
-  body += ",\"policy\":" + wire::to_json_text(policy) + "," + job.substr(1);
+  Json settings = BILLOW_TRY(parse_json(wire::to_json_text(policy)));
+  settings.set("access", enum_name(policy.access));  // also the default: the head has another one
+  body += ",\"policy\":" + settings.dump() + "," + job.substr(1);
   const Json made = BILLOW_TRY(run.client.post("/v1/endpoints", body));
   return reduced(made, {"name", "url", "urls", "state", "project", "access", "serving", "rolling"});
 }

@@ -193,6 +193,14 @@ Result<Commitment> commitment(const State& state,
   return out;
 }
 
+std::string command_text(const JobSpec& spec) {
+  constexpr std::size_t bytes_max = 200;
+  const std::string command = shell_join(spec.argv);
+  return command.size() <= bytes_max ? "[" + command + "]"
+                                     : fmt::format("[{}… ({} bytes in all)]",
+                                                   utf8_prefix(command, bytes_max), command.size());
+}
+
 std::optional<Approval> needs_approval(const State& state,
                                        TokenId id,
                                        const JobSpec& spec,
@@ -206,18 +214,15 @@ std::optional<Approval> needs_approval(const State& state,
     why += fmt::format("{}it reads the secret {}", why.empty() ? "" : "; ", secret.name);
   if (why.empty())
     return std::nullopt;
-  std::string command;
-  for (const std::string& word : spec.argv)
-    command += (command.empty() ? "" : " ") + word;
   return Approval{
       .token = id,
       .agent = {},
       .user = {},
       .project = {},
       .action = limit.beyond_per_job ? ApprovalAction::spend : ApprovalAction::use_secret,
-      .text = fmt::format("run `{}` on {} GPUs{}: {}", utf8_prefix(command, 200),
-                          gpus_text(gpu_milli_of(spec)),
-                          spec.array ? fmt::format(", {} times", spec.array->count()) : "", why),
+      .text =
+          fmt::format("run {} on {} GPUs{}: {}", command_text(spec), gpus_text(gpu_milli_of(spec)),
+                      spec.array ? fmt::format(", {} times", spec.array->count()) : "", why),
       .digest = {},
       .asked_at = {},
       .expires_at = {},

@@ -47,6 +47,9 @@ struct Commitment {
 Result<Commitment> commitment(const State& state,
                               const AgentSubmission& submission,
                               const Context& context);
+// A command as somebody who approves it must see it: quoted, so that its words cannot pass for
+// ours, and with a mark where it is cut.
+std::string command_text(const JobSpec& spec);
 // What a person must be asked before this may run; nothing if it is within the token's limits.
 std::optional<Approval> needs_approval(const State& state,
                                        TokenId token,

@@ -284,7 +284,8 @@ Decision Decider::operator()(const StartReplica& c) {
   spec.labels[label_endpoint] = c.endpoint;
   spec.labels[label_revision] = std::to_string(c.revision);
   spec.labels[label_port] = std::to_string(c.port);
-  spec.priority = std::max(spec.priority, replica_priority);
+  if (!revision->agent)  // agents cannot raise priorities
+    spec.priority = std::max(spec.priority, replica_priority);
   spec.spot = c.spot;
   spec.retries = 0;
   spec.rerun_if_lost = true;

@@ -12,15 +12,16 @@ std::string link_of(std::string_view previous_link, const LinkedFacts& facts) {
 }
 
 Status ChainCheck::take(const LinkedFacts& facts, std::string_view link) {
-  if (last_ != 0 && facts.seq != last_ + 1) {
-    return fail(Code::conflict,
-                fmt::format("the journal goes from record {} to {}: {} missing", last_, facts.seq,
-                            facts.seq > last_ + 2 ? "the records between are" : "a record is"));
+  if (facts.seq != last_ + 1) {
+    return fail(
+        Code::conflict,
+        last_ == 0 ? fmt::format("the journal begins with record {}: those before it are missing",
+                                 facts.seq)
+                   : fmt::format("the journal goes from record {} to {}: those between are missing",
+                                 last_, facts.seq),
+        "restore it from a backup");
   }
-  const bool begins = last_ == 0 && facts.seq > 1;  // older records were pruned
   last_ = facts.seq;
-  if (first_ == 0)
-    first_ = facts.seq;
   if (link.empty()) {
     if (linked_ == 0 && link_.empty()) {
       ++without_link_;
@@ -28,8 +29,7 @@ Status ChainCheck::take(const LinkedFacts& facts, std::string_view link) {
     }
     return fail(Code::conflict, fmt::format("record {} ({}) has no link", facts.seq, facts.kind));
   }
-  // The link of the first kept record covers one that is gone: it is taken as it is.
-  if (!begins && link != link_of(link_, facts)) {
+  if (link != link_of(link_, facts)) {
     return fail(Code::conflict,
                 fmt::format("record {} ({}) does not match its link: it, or the record before it, "
                             "was changed after it was written",

@@ -24,20 +24,20 @@ struct LinkedFacts {
 };
 std::string link_of(std::string_view previous_link, const LinkedFacts& facts);
 
-// Follows a chain from its first kept record on, ascending. Records from before there were links
+// Follows a chain from record 1 on, ascending: what comes before the first record that is left can
+// have been anything. Records from before there were links
 // have none; once there is one, all that follow must have one.
 class ChainCheck {
  public:
   Status take(const LinkedFacts& facts, std::string_view link);
 
-  Seq first() const { return first_; }  // after 1: older records were pruned, or removed
   Seq last() const { return last_; }
   const std::string& link() const { return link_; }
   std::uint64_t linked() const { return linked_; }
   std::uint64_t without_link() const { return without_link_; }
 
  private:
-  Seq first_ = 0, last_ = 0;
+  Seq last_ = 0;
   std::string link_;
   std::uint64_t linked_ = 0, without_link_ = 0;
 };

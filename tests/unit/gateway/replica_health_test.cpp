@@ -110,6 +110,21 @@ TEST(LiveEndpoint, ErrorsOfAllReplicasDoNotCloseTheEndpoint) {
   EXPECT_EQ((s.phase(1) == Phase::ready) + (s.phase(2) == Phase::ready), 1);
 }
 
+TEST(LiveEndpoint, OneCallerCannotTakeMoreThanHalfOfTheReplicasOut) {
+  Stage s;
+  s.row.serving = 1;
+  s.row.policy.min = s.row.policy.max = 4;
+  for (std::uint64_t job : {1, 2, 3, 4}) {
+    s.add(job, 1);
+    s.healthy(job);
+  }
+  for (int i = 0; i < 100; ++i)
+    for (std::uint64_t job : {1, 2, 3, 4})
+      if (s.endpoint.router.find(job)->phase == Phase::ready)
+        s.endpoint.answered(job, Answered::error, s.now);
+  EXPECT_EQ(s.endpoint.counts().ready, 2u);
+}
+
 TEST(LiveEndpoint, ASleeperWhoseGpuIsTakenDoesNotBlockAFreshStart) {
   Stage s;
   s.row.serving = 1;
