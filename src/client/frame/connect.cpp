@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/platform.h"
 #include "base/text.h"
+#include "client/frame/console.h"
 #include "client/frame/local_heads.h"
 #include "client/frame/when.h"
 #include "net/http/blocking_client.h"
