@@ -347,6 +347,9 @@ class Failover(postgres.PostgresTest):
         slept = time.monotonic()
         poll(lambda: pair.leads("b"), "the takeover", 30)
         took = time.monotonic() - slept
+        # A connection to a head that is only stopped stays open; its agents must not wait for it.
+        poll(lambda: self.node_is_ready(pair, "b"), "the node at the new leader", 15)
+        moved = time.monotonic() - slept - took
         pair.heads["a"].send_signal(signal.SIGCONT)
         poll(lambda: pair.heads["a"].poll() is not None, "the old leader's end", 30)
         stop()
@@ -354,7 +357,15 @@ class Failover(postgres.PostgresTest):
         self.assertNotEqual(pair.heads["a"].returncode, 0)
         self.assertIn("taken over", pair.log("a"))
         self.check_nothing_is_lost(pair, accepted, "sleeps")
-        print(f"takeover in {took:.1f} s; {len(accepted)} submissions accepted, none lost")
+        print(
+            f"takeover in {took:.1f} s, its node after {moved:.1f} s more; {len(accepted)}"
+            " submissions accepted, none lost"
+        )
+
+    @staticmethod
+    def node_is_ready(pair, head):
+        nodes = json.loads(pair.cli(head, "nodes", "--json").stdout)["nodes"]
+        return [node["state"] for node in nodes] == ["ready"]
 
 
 if __name__ == "__main__":

@@ -13,6 +13,9 @@ namespace billow::agent {
 namespace {
 
 constexpr Duration removed_after = seconds(30);
+// Where another head can take over, one that has stopped answering is left soon: it may be stopped
+// or cut off without its connection being closed.
+constexpr Duration standby_ping_interval = seconds(2), standby_pong_timeout = seconds(3);
 
 }  // namespace
 
@@ -45,9 +48,14 @@ void HeadLink::dial() {
   }
   dialing_ = true;
   request.headers.set("Authorization", *proof);
+  net::WebSocket::Options socket{.message_bytes_max = limits::agent_frame_bytes_max,
+                                 .queue_bytes_max = 64 << 20};
+  if (endpoints_.size() > 1) {
+    socket.ping_interval = standby_ping_interval;
+    socket.pong_timeout = request.timeout = standby_pong_timeout;
+  }
   call_ = client_->connect_websocket(
-      std::move(request),
-      {.message_bytes_max = limits::agent_frame_bytes_max, .queue_bytes_max = 64 << 20},
+      std::move(request), std::move(socket),
       [this](Result<std::shared_ptr<net::WebSocket>> socket) { dialled(std::move(socket)); });
 }
 
