@@ -76,6 +76,8 @@ void Audit::take(const Event& event) {
     submitted(*e);
   else if (const auto* e = get_if<JobPlaced>(&event.body))
     placed(*e, event.billed_at(), event.at);
+  else if (const auto* e = get_if<TaskStarted>(&event.body))
+    task_began(*e, event.billed_at());
   else if (const auto* e = get_if<TaskEnded>(&event.body))
     task_ended(*e, event.billed_at());
   else if (const auto* e = get_if<JobRequeued>(&event.body))

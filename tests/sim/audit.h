@@ -80,6 +80,7 @@ class Audit {
   void secret_durable(const std::string& name, const std::string& value);
   void submitted(const JobsSubmitted& e);
   void placed(const JobPlaced& e, WallTime billed, WallTime at);
+  void task_began(const TaskStarted& e, WallTime billed);
   void task_ended(const TaskEnded& e, WallTime billed);
   void task_suspended(const TaskSuspended& e, WallTime billed);
   void resuming(const JobResuming& e, WallTime billed, WallTime at);

@@ -112,6 +112,17 @@ void Audit::check_reserved_price(const Task& task, WallTime to) const {
     broken(fmt::format("task {} pays the reserved price beyond its reservation", task.id.value));
 }
 
+// What began long after it was placed pays from its beginning.
+void Audit::task_began(const TaskStarted& e, WallTime billed) {
+  TaskStory& story = tasks_.at(e.task);
+  if (!e.lease_from)
+    return;
+  if (story.end || !story.leases.empty() || e.lease_from <= story.task.lease_from ||
+      e.lease_from > billed)
+    broken(fmt::format("the lease of task {} begins at an impossible time", e.task.value));
+  story.task.lease_from = e.lease_from;
+}
+
 // Closes the lease at its price; the task's next lease, if any, begins there.
 void Audit::close_lease(TaskStory& story, WallTime to, NanoUsd cost, WallTime at) {
   Task& task = story.task;

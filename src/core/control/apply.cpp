@@ -155,6 +155,15 @@ void Applier::operator()(const TaskStarted& e) {
   t.started_at = e.at;
   if (t.state == TaskState::starting)
     t.state = TaskState::running;
+  if (!e.lease_from)
+    return;
+  t.lease_from = e.lease_from;
+  // The job began with the first of its tasks.
+  Job& j = job(t.job);
+  if (j.attempt == 1 && std::none_of(j.tasks.begin(), j.tasks.end(), [&](TaskId other) {
+        return other != t.id && task(other).started_at;
+      }))
+    j.started_at = std::max(j.started_at, e.at);
 }
 
 void Applier::operator()(const TaskEnded& e) {

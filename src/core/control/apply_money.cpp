@@ -173,6 +173,11 @@ struct Bookkeeper {
     for (TaskId id : on->second)
       charge_from(state.tasks.at(id), from, charged);
   }
+  void operator()(const TaskStarted& e) {
+    const Task& task = state.tasks.at(e.task);
+    if (e.lease_from)
+      tell(ledger::LeaseBegan{ledger::lease_id(task), e.lease_from, ledger::charged_milli(task)});
+  }
   void charge_from(Task task, WallTime from, bool charged) {
     const LeaseId lease = ledger::lease_id(task);
     const ledger::LeaseOpened* opened = money().books.opened(lease);

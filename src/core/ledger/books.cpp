@@ -90,6 +90,26 @@ Status Books::add(const LeaseChanged& fact) {
   return {};
 }
 
+Status Books::add(const LeaseBegan& fact) {
+  const auto lease = leases_.find(fact.lease);
+  if (lease == leases_.end())
+    return fail(Code::not_found, fmt::format("unknown lease {}", fact.lease.value));
+  auto& spans = lease->second.spans;
+  const WallTime at = std::max(fact.at, lease->second.opened.at);
+  const auto after = spans.upper_bound(at.ns);
+  if (after == spans.begin())
+    return fail(Code::invalid, fmt::format("lease {} holds nothing yet", fact.lease.value));
+  auto held = std::prev(after)->second;
+  spans.erase(spans.begin(), after);
+  held.from = lease->second.opened.at;
+  held.charged_milli = 0;
+  spans[held.from.ns] = held;
+  held.from = at;
+  held.charged_milli = fact.charged_milli;
+  spans[at.ns] = held;
+  return {};
+}
+
 Status Books::add(const LeaseClosed& fact) {
   const auto lease = leases_.find(fact.lease);
   if (lease == leases_.end())

@@ -82,6 +82,12 @@ struct LeaseChanged {
   std::int64_t charged_milli = 0;
   Rate rate;
 };
+// The lease was held from its opening on, and is charged only from here.
+struct LeaseBegan {
+  LeaseId lease;
+  WallTime at;
+  std::int64_t charged_milli = 0;
+};
 struct LeaseClosed {
   LeaseId lease;
   WallTime at;
@@ -114,6 +120,7 @@ using Fact = std::variant<NodePriced,
                           NodeExtra,
                           LeaseOpened,
                           LeaseChanged,
+                          LeaseBegan,
                           LeaseClosed,
                           LeaseMarked,
                           LeaseExtra>;
@@ -264,6 +271,7 @@ class Books {
   Status add(const NodeExtra& fact);
   Status add(const LeaseOpened& fact);
   Status add(const LeaseChanged& fact);
+  Status add(const LeaseBegan& fact);
   Status add(const LeaseClosed& fact);
   Status add(const LeaseMarked& fact);
   Status add(const LeaseExtra& fact);

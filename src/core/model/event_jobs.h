@@ -82,10 +82,14 @@ struct TaskStarted {
   static constexpr const char* kind = "task_started";
   TaskId task;
   WallTime at;
+  // On the billing clock: it is charged from here on, because it was placed long before its process
+  // began (a lost order, an image that was pulled). Zero: from its placement on.
+  WallTime lease_from;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("task", s.task);
     v("at_ns", s.at);
+    v("lease_from_ns", s.lease_from);
   }
 };
 // The task has ended, and its lease with it.

@@ -274,6 +274,47 @@ TEST(Money, ABillingNodeIsGivenBackWhenEmptyAndAnOwnedOneStays) {
   w.check_replay();
 }
 
+// The order to start is lost with a connection: the node learns of it when it is back.
+TEST(Money, AJobIsChargedFromTheBeginningOfItsProcess) {
+  World w;
+  w.must(AgentHello{offer("n", 1), {}});
+  const NodeId node = w.core.state().node_by_name("n")->id;
+  const JobId id = w.submit(1);
+  const TaskId task = w.job(id)->tasks.front();
+  w.pass_time(seconds(10));
+  w.must(NodeSilent{node});
+  w.pass_time(seconds(90));
+  w.must(AgentHello{offer("n", 1), {}});
+  w.pass_time(seconds(1));
+  const WallTime began = w.wall;
+  w.must(AgentReport{node, {.task = task, .state = TaskState::running, .started_at = began}});
+  EXPECT_EQ(w.job(id)->started_at, began);
+  w.pass_time(seconds(5));
+  w.end(task);
+  ASSERT_EQ(w.leases.size(), 1u);
+  EXPECT_EQ(w.leases[0].charge.value, 5 * 1'000'000);
+  EXPECT_EQ(w.core.state().money.books.totals({start_ns}, w.billed).charge.value, 5 * 1'000'000);
+  w.check_replay();
+}
+
+TEST(Money, AShortJobWhoseStartNobodyHeardOfPaysForItsProcess) {
+  World w;
+  w.must(AgentHello{offer("n", 1), {}});
+  const JobId id = w.submit(1);
+  const TaskId task = w.job(id)->tasks.front();
+  const WallTime placed = w.wall;
+  w.pass_time(seconds(60));
+  TaskStatus status{.task = task,
+                    .state = TaskState::ended,
+                    .started_at = placed + seconds(57),
+                    .ended_at = placed + seconds(60)};
+  w.must(AgentReport{w.core.state().find_task(task)->node, status});
+  ASSERT_EQ(w.leases.size(), 1u);
+  EXPECT_EQ(w.leases[0].charge.value, 3 * 1'000'000);
+  EXPECT_EQ(w.core.state().money.books.totals({start_ns}, w.billed).charge.value, 3 * 1'000'000);
+  w.check_replay();
+}
+
 TEST(Money, ARemovedNodeKeepsItsNameAndProviderId) {
   World w;
   NodeOffer rented = offer("gpu-7", 1, true);
@@ -411,6 +452,8 @@ TEST(Money, ReconcilesToZeroForRandomHistories) {
       if (const auto* p = get_if<JobPlaced>(&e.body))
         for (const Task& t : p->tasks)
           held[t.id] = t;
+      if (const auto* t = get_if<TaskStarted>(&e.body); t && t->lease_from)
+        held.at(t->task).lease_from = t->lease_from;
       if (const auto* t = get_if<TaskEnded>(&e.body)) {
         EXPECT_GE(t->usage.meter.egress, traffic[t->task]);
         close(held.at(t->task), t->lease_to, t->cost, t->usage.meter.egress);

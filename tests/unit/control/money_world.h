@@ -110,8 +110,10 @@ struct World {
   }
   const Job* job(JobId id) { return core.state().find_job(id); }
   void end(TaskId task, int code = 0, TaskMeter meter = {}) {
-    TaskStatus status{
-        .task = task, .state = TaskState::ended, .started_at = wall, .ended_at = wall};
+    TaskStatus status{.task = task,
+                      .state = TaskState::ended,
+                      .started_at = core.state().find_task(task)->lease_from,
+                      .ended_at = wall};
     status.exit.code = code;
     status.usage.meter = meter;
     must(AgentReport{core.state().find_task(task)->node, status});

@@ -13,11 +13,30 @@
 namespace billow::control {
 namespace {
 
+// A process that begins later than this after its placement is charged from its beginning.
+constexpr Duration begins_within = seconds(2);
+
 // As the end of a task that never began: nothing is charged for it.
 constexpr WallTime before_any_lease{1};
 
 ExitStatus lost(std::string why) {
   return {.kind = ExitKind::lost, .code = 0, .signal = 0, .message = std::move(why)};
+}
+
+// Converts a time of a node's wall clock to the billing clock, by the present difference of the two
+// on the head.
+WallTime billed_time(WallTime at, const Context& context) {
+  return std::min(at - (context.now - context.billed), context.billed);
+}
+
+TaskStarted start_task(const State& state, const Task& task, WallTime at, const Context& context) {
+  TaskStarted started{task.id, at ? at : context.now, {}};
+  // It pays from its placement on if nobody knows when it began, or if it has been metered.
+  if (!at || task.lease_number > 0 || state.money.meters.contains(task.id))
+    return started;
+  if (const WallTime from = billed_time(at, context); from - task.lease_from > begins_within)
+    started.lease_from = from;
+  return started;
 }
 
 }  // namespace
@@ -28,10 +47,7 @@ TaskEnded end_task(const State& state,
                    TaskUsage usage,
                    WallTime ended_at,
                    const Context& context) {
-  // Converts a time of the node's wall clock to the billing clock by the current difference of the
-  // two on the head.
-  WallTime to = ended_at ? std::min(ended_at - (context.now - context.billed), context.billed)
-                         : context.billed;
+  WallTime to = ended_at ? billed_time(ended_at, context) : context.billed;
   // If nobody saw the end of a task on a silent node, nothing is charged after the node was last
   // heard of.
   if (const auto node = state.nodes.find(task.node);
@@ -61,8 +77,17 @@ void Decider::report_events(Events& events, const Task& task, const TaskStatus& 
   if (status.state != TaskState::ended)
     order_events(events, task, status);
   switch (status.state) {
-    case TaskState::ended:
-      events.push_back(end_task(state, task, status.exit, status.usage, status.ended_at, context));
+    case TaskState::ended: {
+      Task ended = task;
+      // Nobody heard of its start.
+      if (!task.started_at && status.started_at) {
+        const TaskStarted started = start_task(state, task, status.started_at, context);
+        if (started.lease_from) {
+          ended.lease_from = started.lease_from;
+          events.push_back(started);
+        }
+      }
+      events.push_back(end_task(state, ended, status.exit, status.usage, status.ended_at, context));
       get<TaskEnded>(events.back()).never_began = status.never_began;
       // Something of this job is left on the node, and the next job must not meet it: the node
       // takes no more jobs until somebody has checked it.
@@ -70,9 +95,10 @@ void Decider::report_events(Events& events, const Task& task, const TaskStatus& 
         events.push_back(NodeDrained{
             task.node, fmt::format("job {} left behind: {}", task.job.value, status.left_behind)});
       return;
+    }
     case TaskState::running:
       if (!task.started_at)
-        events.push_back(TaskStarted{task.id, status.started_at ? status.started_at : context.now});
+        events.push_back(start_task(state, task, status.started_at, context));
       return;
     case TaskState::starting:
     case TaskState::suspending:
