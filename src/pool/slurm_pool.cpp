@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "base/log.h"
@@ -16,7 +17,8 @@ namespace {
 
 constexpr Duration slurm_timeout = seconds(60);
 constexpr Duration quick_patience = seconds(10);  // until the script runs; prologs can be slow
-constexpr std::size_t quick_max = 64;             // each srun is a process beside the head
+constexpr Duration node_size_kept = minutes(5);
+constexpr std::size_t quick_max = 64;  // each srun is a process beside the head
 
 // The tools print one of these if the controller cannot be reached; every other error is a refusal.
 bool controller_away(const std::string& text) {
@@ -28,12 +30,43 @@ bool controller_away(const std::string& text) {
   return false;
 }
 
+std::string cpus_argument(std::int64_t milli) {
+  return fmt::format("--cpus-per-task={}", (milli + 999) / 1000);
+}
+
 std::unexpected<Error> failed(const char* tool, const process::CommandResult& done) {
   return fail(controller_away(done.err) ? Code::unavailable : Code::exhausted,
               fmt::format("{}: {}", tool, done.complaint()));
 }
 
 }  // namespace
+
+NodeSize largest_node(const std::string& sinfo) {
+  NodeSize out = {.cpus = 0, .mem_mib = 0};
+  for (const std::string& line : split(sinfo, '\n')) {
+    const auto parts = split(line, '|');
+    if (parts.size() != 2)
+      continue;
+    // A group of nodes that differ is written as "16+": its smallest.
+    const auto number = [](std::string_view text) {
+      text = trim(text);
+      if (text.ends_with('+'))
+        text.remove_suffix(1);
+      return parse_int(text, 1, NodeSize{}.mem_mib).value_or(0);
+    };
+    out.cpus = std::max(out.cpus, number(parts[0]));
+    out.mem_mib = std::max(out.mem_mib, number(parts[1]));
+  }
+  if (out.cpus == 0)
+    return {};
+  // Slurm says 1 MiB if the administrator has not said how much there is: it does not count memory.
+  return {.cpus = out.cpus, .mem_mib = out.mem_mib > 1 ? out.mem_mib : 0};
+}
+
+bool SlurmPool::has_option(std::string_view prefix) const {
+  return std::any_of(settings_.sbatch_args.begin(), settings_.sbatch_args.end(),
+                     [&](const std::string& word) { return word.starts_with(prefix); });
+}
 
 std::vector<std::string> SlurmPool::arguments(const Order& order) const {
   const Machine& m = order.machine;
@@ -50,6 +83,11 @@ std::vector<std::string> SlurmPool::arguments(const Order& order) const {
                                    "--chdir=/"};
   if (m.gpus > 0)
     args.push_back(fmt::format("--gres={}:{}", settings_.gres, m.gpus));
+  // Slurm takes either number of CPUs, not both: the administrator's wins.
+  if (m.cpu_milli > 1000 && !has_option("--cpus-per-"))
+    args.push_back(cpus_argument(m.cpu_milli));
+  if (m.mem_mib > 0 && !has_option("--mem"))
+    args.push_back(fmt::format("--mem={}M", m.mem_mib));
   if (settings_.time.ns > 0)
     args.push_back(
         fmt::format("--time={}", (settings_.time.ns + minutes(1).ns - 1) / minutes(1).ns));
@@ -71,9 +109,13 @@ std::vector<std::string> SlurmPool::quick_arguments(const Order& order) const {
 std::string SlurmPool::script(const Order& order) const {
   if (order.machine.nodes <= 1)
     return "#!/bin/sh\n" + node_script(order);
+  // A step does not take the number of CPUs over from its allocation (since Slurm 22.05).
+  const std::int64_t cpus = order.machine.cpu_milli;
   return fmt::format(
-      "#!/bin/sh\nexec srun --ntasks={} --ntasks-per-node=1 --kill-on-bad-exit=0 /bin/sh -c {}\n",
-      order.machine.nodes, shell_quote(node_script(order)));
+      "#!/bin/sh\nexec srun --ntasks={} --ntasks-per-node=1{} --kill-on-bad-exit=0 /bin/sh -c {}\n",
+      order.machine.nodes,
+      cpus > 1000 && !has_option("--cpus-per-") ? " " + cpus_argument(cpus) : "",
+      shell_quote(node_script(order)));
 }
 
 std::string SlurmPool::node_script(const Order& order) const {
@@ -139,7 +181,32 @@ void SlurmPool::reap() {
                 [](int pid) { return ::waitpid(pid, nullptr, WNOHANG) != 0; });
 }
 
-Ordered SlurmPool::want(const Order& order) {
+// Several jobs together may need more than a node has; Slurm would refuse such an order as a whole.
+Order SlurmPool::cut_to_node(Order order) {
+  const SteadyTime now = system_clock().steady();
+  bool old = false;
+  if (auto nodes = nodes_.lock(); !nodes->looked_at || now - *nodes->looked_at > node_size_kept) {
+    nodes->looked_at = now;
+    old = true;
+  }
+  if (old) {
+    const auto done =
+        process::run_command({.argv = {"sinfo", "--noheader", "--exact",
+                                       "--partition=" + settings_.partition, "--format=%c|%m"},
+                              .env = {},
+                              .input = {},
+                              .timeout = slurm_timeout});
+    if (done && done->code == 0)
+      nodes_.lock()->largest = largest_node(done->out);
+  }
+  const NodeSize largest = nodes_.lock()->largest;
+  order.machine.cpu_milli = std::min(order.machine.cpu_milli, largest.cpus * 1000);
+  order.machine.mem_mib = std::min(order.machine.mem_mib, largest.mem_mib);
+  return order;
+}
+
+Ordered SlurmPool::want(const Order& wanted) {
+  const Order order = cut_to_node(wanted);
   if (start_at_once(order))
     return {};
   auto done = process::run_command(

@@ -13,6 +13,12 @@
 
 namespace billow::pool {
 
+struct NodeSize {
+  std::int64_t cpus = std::int64_t{1} << 32, mem_mib = std::int64_t{1} << 40;  // not known
+};
+// Of `sinfo --format=%c|%m`.
+NodeSize largest_node(const std::string& sinfo);
+
 class SlurmPool final : public Pool {
  public:
   SlurmPool(billow::Pool settings, Options options)
@@ -30,6 +36,8 @@ class SlurmPool final : public Pool {
   std::vector<MachineSighting> read_list(const std::string& text) const;
 
  private:
+  Order cut_to_node(Order order);
+  bool has_option(std::string_view prefix) const;  // among the administrator's
   bool start_at_once(const Order& order);
   void reap();
   std::string job_name(const std::string& machine) const {
@@ -42,6 +50,11 @@ class SlurmPool final : public Pool {
     bool refused = false;   // an srun did not start in time: a long prolog, or the site forbids it
   };
   Sync<Quick> quick_;
+  struct Nodes {
+    NodeSize largest;
+    std::optional<SteadyTime> looked_at;
+  };
+  Sync<Nodes> nodes_;
 };
 
 }  // namespace billow::pool

@@ -2,6 +2,7 @@
 from Debian's packages."""
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import unittest
@@ -42,7 +43,6 @@ class SlurmRig(Rig):
             "1h",
             "--sim",
             "8xH100",
-            "--sbatch=--cpus-per-task=8",
             *options,
         )
 
@@ -111,6 +111,72 @@ class SlurmPool(unittest.TestCase):
         self.assertEqual(nodes[0]["labels"]["pool"], "fast")
         self.empty()
         self.assertEqual(self.rig.json("nodes")["nodes"], [])
+
+    def test_an_allocation_has_the_cpus_and_the_memory_of_its_jobs(self):
+        gate = self.rig.file("cpus-gate")
+        wait = f"while [ ! -e {gate} ]; do sleep 0.05; done"
+        job = self.rig.submit("--gpus", 1, "--cpus", 2, "--mem", "200M", "--", "sh", "-c", wait)
+        self.rig.wait_for(job, "running", 60)
+        out = self.slurm.run(["squeue", "-h", "-a", "-o", "%j %C %m"]).stdout
+        sizes = [line.split()[1:] for line in out.splitlines() if line.startswith("billow-")]
+        self.assertEqual(sizes, [["2", "200M"]], out)
+        with open(gate, "w", encoding="ascii"):
+            pass
+        self.assertEqual(self.rig.cli("wait", job, timeout=60).code, 0)
+        self.empty()
+
+    def test_a_job_that_no_node_can_hold_asks_once(self):
+        before = self.ordered()
+        job = self.rig.submit("--gpus", 1, "--cpus", 64, "--", "true")
+        poll(lambda: self.ordered() > before, "an allocation for it", 30)
+        self.empty()
+        poll(lambda: "did not suit" in self.rig.ok("explain", job).text, "the reason", 30)
+        self.assertEqual(self.ordered(), before + 1)
+        self.rig.ok("stop", job)
+
+    def ordered(self):
+        return self.rig.ok("events", "--limit", 1000, "--json").text.count('"machine_wanted"')
+
+    def test_a_killed_agent_starts_nothing_twice(self):
+        beats, gate = self.rig.file("beats"), self.rig.file("twice-gate")
+        work = (
+            f'until [ -e {gate} ]; do echo "$BILLOW_ATTEMPT $(date +%s%N)" >> {beats}; sleep 0.1;'
+            " done"
+        )
+        job = self.rig.submit("--gpus", 1, "--rerun-if-lost", "--", "sh", "-c", work)
+        node = self.rig.wait_for(job, "running", 60)["tasks"][0]["node"]
+        poll(lambda: os.path.exists(beats), "a first beat")
+        (agent,) = self.agents_of(node)
+        os.kill(agent, signal.SIGKILL)
+        poll(lambda: self.rig.job(job)["attempt"] == 2, "the second attempt", 180)
+        poll(lambda: any(attempt == 2 for attempt, _ in self.beats(beats)), "its first beat", 60)
+        with open(gate, "w", encoding="ascii"):
+            pass
+        self.assertEqual(self.rig.cli("wait", job, timeout=60).code, 0)
+        lines = self.beats(beats)
+        first = max(at for attempt, at in lines if attempt == 1)
+        second = min(at for attempt, at in lines if attempt == 2)
+        self.assertGreater(second, first, "the first copy still wrote")
+        self.empty()
+
+    @staticmethod
+    def beats(path):
+        with open(path, encoding="ascii") as f:
+            return [tuple(map(int, line.split())) for line in f if line.endswith("\n")]
+
+    @staticmethod
+    def agents_of(node):
+        """The processes that run `billow join` for this node."""
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/cmdline", "rb") as f:
+                    argv = f.read().decode(errors="replace").split("\0")
+            except OSError:
+                continue
+            if argv[0].endswith("billow") and "join" in argv[1:3] and node in argv:
+                found.append(int(pid))
+        return found
 
     def test_a_gang_gets_whole_nodes_at_once(self):
         done = self.rig.ok(

@@ -29,7 +29,7 @@ SlurmdParameters=config_overrides
 ReturnToService=2
 MaxArraySize=100001
 MaxJobCount=200000
-NodeName=n[1-4] NodeHostname=localhost Port={first}-{last} CPUs={cpus}{gres}
+NodeName=n[1-4] NodeHostname=localhost Port={first}-{last} CPUs={cpus} RealMemory=1024{gres}
 PartitionName=all Nodes=n[1-4] Default=YES MaxTime=INFINITE State=UP
 """
 

@@ -32,11 +32,16 @@ struct Bin {
   std::string gpu_type;
   std::int64_t free_milli = 0;
   std::int32_t tasks_free = gpuless_tasks_per_node;
+  std::int64_t free_cpu_milli = INT64_MAX, free_mem_mib = INT64_MAX;
   Source source;
   bool slow = false;
   bool used = false;
   bool for_gangs_only = false;
 };
+
+std::int64_t cpu_milli_of(const Resources& r) {
+  return r.cpu_milli > 0 ? r.cpu_milli : limits::task_cpu_milli_assumed;
+}
 
 std::int64_t milli_of(const Resources& r, std::int32_t machine_gpus) {
   if (r.whole_node)
@@ -46,17 +51,6 @@ std::int64_t milli_of(const Resources& r, std::int32_t machine_gpus) {
   if (r.gpus == 1 && !r.share.whole())
     return r.share.milli > 0 ? r.share.milli : 1000;
   return std::int64_t{1000} * r.gpus;
-}
-
-// How many more machines the pool may order within this minute.
-std::uint32_t orders_left(const Pool& pool, WallTime now) {
-  const std::uint32_t most = pool.per_minute_max > 0
-                                 ? pool.per_minute_max
-                                 : std::max(limits::pool_per_minute_min, 2 * pool.machines_max);
-  const auto recent =
-      static_cast<std::uint32_t>(std::count_if(pool.recent_orders.begin(), pool.recent_orders.end(),
-                                               [&](WallTime at) { return at + minutes(1) > now; }));
-  return most - std::min(most, recent);
 }
 
 // Whether more machines would help: a job held back by a quota or a budget must not rent any.
@@ -86,6 +80,16 @@ bool waits_for_capacity(const State& state, const Job& job, WallTime now) {
   return true;
 }
 
+Bin bin_of(const Machine& machine, const Source& source) {
+  const bool sized = machine.cpu_milli > 0;
+  return {.machine = machine.name,
+          .gpu_type = machine.gpus > 0 ? source.gpu_type() : "",
+          .free_milli = std::int64_t{1000} * machine.gpus,
+          .free_cpu_milli = sized ? machine.cpu_milli : INT64_MAX,
+          .free_mem_mib = sized ? machine.mem_mib : INT64_MAX,
+          .source = source};
+}
+
 class Planner {
  public:
   Planner(const State& state, const Context& context)
@@ -109,13 +113,10 @@ class Planner {
       const Source source = source_of(machine, pool);
       if (slow)
         slow_.push_back(source);
-      for (std::uint32_t i = 0; i < machine.nodes; ++i)
-        bins_.push_back({.machine = name,
-                         .gpu_type = source.gpu_type(),
-                         .free_milli = std::int64_t{1000} * machine.gpus,
-                         .source = source,
-                         .slow = slow,
-                         .for_gangs_only = part_of_gang});
+      Bin bin = bin_of(machine, source);
+      bin.slow = slow;
+      bin.for_gangs_only = part_of_gang;
+      bins_.insert(bins_.end(), machine.nodes, bin);
     }
   }
 
@@ -194,6 +195,17 @@ class Planner {
       at->second = fits(state_, job, source);
     return at->second;
   }
+  // A machine that was ordered for the job is here, and the job has not started on it: another of
+  // its kind would not help either.
+  bool came_in_vain(const Source& source, JobId kind) const {
+    return std::any_of(state_.machines.begin(), state_.machines.end(), [&](const auto& entry) {
+      const Machine& m = entry.second;
+      return m.pool == source.pool->id && m.state == MachineState::here && m.idle_since &&
+             kind_of_job(state_, m.job) == kind && is_unused(state_, m) &&
+             all_nodes_came(state_, m, now_) &&
+             (m.offer ? m.offer->instance : "") == (source.offer ? source.offer->instance : "");
+    });
+  }
   // A machine of the same kind at the same place is late: another would be as late.
   bool is_slow(const Source& source) const {
     return std::any_of(slow_.begin(), slow_.end(), [&](const Source& late) {
@@ -204,10 +216,11 @@ class Planner {
     });
   }
 
-  // Single jobs whose GPUs are added up before a machine is ordered for them.
-  struct Singles {
+  // A machine that is sized to the single jobs it will be ordered for.
+  struct Sized {
     std::int64_t milli = 0;
-    std::int64_t largest_milli = 0;
+    std::int64_t cpu_milli = 0, mem_mib = 0;
+    std::int32_t tasks = 0;
     JobId first;
   };
 
@@ -219,7 +232,7 @@ class Planner {
     std::size_t looked = 0;
     std::map<Kind, bool> waits;
     std::map<ProjectId, std::size_t> explained;
-    std::map<PoolId, Singles> singles;
+    std::map<PoolId, std::vector<Sized>> sized;
     add_up_waiting();
     for (const auto& [id, job] : state_.jobs) {
       if (++looked > limits::pool_jobs_looked_at_max)
@@ -239,12 +252,12 @@ class Planner {
         continue;
       const auto source = choose(job);
       if (source && limits_.pays(job, rate_on(*source, *job.spec), milli))
-        order_for(job, *source, singles[source->pool->id]);
+        order_for(job, *source, sized[source->pool->id]);
       else
         unserved_.insert(kind_of(job));
     }
-    for (auto& [id, sum] : singles)
-      order_for_singles(state_.pools.at(id), sum);
+    for (const auto& [id, machines] : sized)
+      order_sized(state_.pools.at(id), machines);
   }
 
   // GPUs that single jobs wait for, by the types they accept: they share the machines that are
@@ -288,45 +301,64 @@ class Planner {
         }
         if (!best)
           break;
-        order(*best, 1, best->gpus(), JobId{},
+        order(*best, {.nodes = 1, .gpus = best->gpus()},
               fmt::format("pool {} keeps {}", pool.name, pool.machines_min));
       }
     }
   }
 
-  void order_for(const Job& job, const Source& source, Singles& singles) {
+  void order_for(const Job& job, const Source& source, std::vector<Sized>& sized) {
     const JobSpec& spec = *job.spec;
     PoolCapabilities can = source.pool->capabilities.value_or(PoolCapabilities{});
     can.sizes_to_demand = can.sizes_to_demand && !source.offer;
+    if (spec.nodes == 1 && can.sizes_to_demand) {
+      size_for(job, *source.pool, sized);
+      return;
+    }
+    Machine machine{.nodes = 1, .gpus = source.gpus(), .job = job.id};
+    if (can.sizes_to_demand) {
+      machine.cpu_milli = cpu_milli_of(spec.resources);
+      machine.mem_mib = spec.resources.mem_mib;
+    }
     if (spec.nodes > 1) {
-      const std::string why = fmt::format("job {} waits for {} nodes", job.id.value, spec.nodes);
       const std::uint32_t orders = can.several_nodes_at_once ? 1 : spec.nodes;
+      machine.nodes = spec.nodes / orders;
       for (std::uint32_t i = 0; i < orders; ++i)
-        order(source, spec.nodes / orders, source.gpus(), job.id, why);
-      (void)pack(job);
-      return;
+        order(source, machine, fmt::format("job {} waits for {} nodes", job.id.value, spec.nodes));
+    } else {
+      order(source, machine, fmt::format("job {} waits for free capacity", job.id.value));
     }
-    const std::int64_t milli = milli_of(spec.resources, source.gpus());
-    if (can.sizes_to_demand && milli > 0) {
-      singles.milli += milli;
-      singles.largest_milli = std::max(singles.largest_milli, milli);
-      if (!singles.first)
-        singles.first = job.id;
-      return;
-    }
-    order(source, 1, can.sizes_to_demand ? 0 : source.gpus(), job.id,
-          fmt::format("job {} waits for free capacity", job.id.value));
     (void)pack(job);
   }
 
-  void order_for_singles(const Pool& pool, Singles& sum) {
-    while (sum.milli > 0 && may_order({.pool = &pool}, 1)) {
-      const std::int64_t wanted = std::max(sum.largest_milli, sum.milli);
-      const auto gpus =
-          static_cast<std::int32_t>(std::min<std::int64_t>(pool.gpus, (wanted + 999) / 1000));
-      order({.pool = &pool}, 1, gpus, sum.first,
-            fmt::format("job {} waits for free capacity", sum.first.value));
-      sum.milli -= std::int64_t{1000} * gpus;
+  // Into the first of the machines that has GPUs and task slots left, or into another one.
+  static void size_for(const Job& job, const Pool& pool, std::vector<Sized>& sized) {
+    const Resources& r = job.spec->resources;
+    const std::int64_t milli = milli_of(r, pool.gpus), cpu = cpu_milli_of(r);
+    auto at = std::find_if(sized.begin(), sized.end(), [&](const Sized& machine) {
+      return machine.milli + milli <= std::int64_t{1000} * pool.gpus &&
+             machine.cpu_milli + cpu <= gpuless_tasks_per_node * std::int64_t{1000} &&
+             machine.tasks < gpuless_tasks_per_node;
+    });
+    if (at == sized.end())
+      at = sized.insert(sized.end(), Sized{.first = job.id});
+    at->milli += milli;
+    at->cpu_milli += cpu;
+    at->mem_mib += r.mem_mib;
+    ++at->tasks;
+  }
+
+  void order_sized(const Pool& pool, const std::vector<Sized>& machines) {
+    for (const Sized& sized : machines) {
+      if (!may_order({.pool = &pool}, 1))
+        return;
+      order({.pool = &pool},
+            {.nodes = 1,
+             .gpus = static_cast<std::int32_t>((sized.milli + 999) / 1000),
+             .cpu_milli = sized.cpu_milli,
+             .mem_mib = sized.mem_mib,
+             .job = sized.first},
+            fmt::format("job {} waits for free capacity", sized.first.value));
     }
   }
 
@@ -342,6 +374,8 @@ class Planner {
         continue;
       for (Bin* bin : chosen) {
         bin->free_milli -= milli_of(spec.resources, bin->source.gpus());
+        bin->free_cpu_milli -= cpu_milli_of(spec.resources);
+        bin->free_mem_mib -= spec.resources.mem_mib;
         --bin->tasks_free;
         bin->used = true;
       }
@@ -363,7 +397,8 @@ class Planner {
       const Resources& r = spec.resources;
       const std::int64_t milli = milli_of(r, bin.source.gpus());
       const bool type_fits = r.gpus == 0 || !bin.gpu_type.empty();
-      if (type_fits && bin.free_milli >= milli && (milli > 0 || bin.tasks_free > 0) &&
+      if (type_fits && bin.free_milli >= milli && bin.free_cpu_milli >= cpu_milli_of(r) &&
+          bin.free_mem_mib >= r.mem_mib && (milli > 0 || bin.tasks_free > 0) &&
           suits(job, bin.source))
         usable.push_back(&bin);
     }
@@ -386,7 +421,8 @@ class Planner {
     for (const Source& source : sources_) {
       const Pool& pool = *source.pool;
       if (!takes_orders(source) || is_slow(source) || !may_order(source, spec.nodes) ||
-          unused_for(source, kind_of(job).second) || !suits(job, source))
+          unused_for(source, kind_of(job).second) || came_in_vain(source, kind_of(job).second) ||
+          !suits(job, source))
         continue;
       const std::tuple key(pool.order, price_per_useful_gpu(source, useful_gpus(spec, source)),
                            pool.id.value);
@@ -398,30 +434,22 @@ class Planner {
     return best ? std::optional(*best) : std::nullopt;
   }
 
-  void order(
-      const Source& source, std::uint32_t nodes, std::int32_t gpus, JobId job, std::string why) {
+  void order(const Source& source, Machine machine, std::string why) {
     const Pool& pool = *source.pool;
-    Machine machine;
     machine.name = fmt::format("{}-{}", pool.name, next_machine_++);
     machine.pool = pool.id;
-    machine.job = job;
     if (source.offer)
       machine.offer = *source.offer;
-    machine.nodes = nodes;
-    machine.gpus = gpus;
     machine.wanted_at = now_;
     if (source.price().nano_usd_per_s > 0 && pool.capabilities &&
         pool.capabilities->bills_from_order)
       machine.account = NodeId(next_account_++);
-    count_[pool.id] += nodes;
-    ordered_[pool.id] += nodes;
-    spends_[pool.id] += source.price().nano_usd_per_s * nodes;
-    for (std::uint32_t i = 0; i < nodes; ++i)
-      bins_.push_back({.machine = machine.name,
-                       .gpu_type = gpus > 0 ? source.gpu_type() : "",
-                       .free_milli = std::int64_t{1000} * gpus,
-                       .source = source,
-                       .used = true});
+    count_[pool.id] += machine.nodes;
+    ordered_[pool.id] += machine.nodes;
+    spends_[pool.id] += source.price().nano_usd_per_s * machine.nodes;
+    Bin bin = bin_of(machine, source);
+    bin.used = true;
+    bins_.insert(bins_.end(), machine.nodes, bin);
     events_.push_back(MachineWanted{std::move(machine), std::move(why)});
   }
 
@@ -486,112 +514,6 @@ Decision Decider::operator()(const PlanPools&) {
   if (state.pools.empty())
     return Events{};
   return Planner(state, context).plan();
-}
-
-namespace {
-
-std::string pool_note(const State& state, const Job& job, const Pool& pool, WallTime now) {
-  std::uint32_t machines = 0;
-  const Machine* coming = nullptr;
-  for (const auto& [name, machine] : state.machines) {
-    if (machine.pool != pool.id)
-      continue;
-    machines += machine.nodes;
-    if (machine.state == MachineState::wanted && (!coming || machine.wanted_at < coming->wanted_at))
-      coming = &machine;
-  }
-  if (!pool.stopped.empty())
-    return fmt::format("Pool {} has stopped: {}.", pool.name, pool.stopped);
-  if (pool.denied_until > now)
-    return fmt::format("Pool {} refused ({}). It is asked again in {}.", pool.name, pool.denied,
-                       format_duration(pool.denied_until - now));
-  if (coming)
-    return fmt::format("Pool {}: {} was ordered {} ago{}{}.{}", pool.name, coming->name,
-                       format_duration(now - coming->wanted_at),
-                       coming->offer ? ": " + offer_text(*coming->offer) : "",
-                       coming->note.empty() ? "" : ": " + coming->note,
-                       coming->wanted_at + pool.patience < now
-                           ? " It is slow, so the next pool is asked as well."
-                           : "");
-  if (machines + job.spec->nodes > pool.machines_max)
-    return fmt::format("Pool {} is full: {} of at most {} machines exist.", pool.name, machines,
-                       pool.machines_max);
-  if (pool.capabilities && pool.capabilities->from_offers && pool.offers.empty())
-    return fmt::format("Pool {} has no offers yet: its provider is being asked.", pool.name);
-  const JobId kind = kind_of_job(state, job.id);
-  for (const UnusedMachine& unused : pool.unused)
-    if (unused.job == kind)
-      return fmt::format("Pool {} is not asked again: {} came for this job and did not suit it.",
-                         pool.name, unused.machine);
-  if (orders_left(pool, now) == 0)
-    return fmt::format("Pool {} ordered {} machines within a minute and waits.", pool.name,
-                       pool.recent_orders.size());
-  if (pool.spend_max_h.value > 0)
-    return fmt::format("Pool {} spends at most {} an hour (--max-hourly).", pool.name,
-                       format_usd(pool.spend_max_h));
-  return {};
-}
-
-const char* answer_text(RefusalKind kind) {
-  switch (kind) {
-    case RefusalKind::no_answer:
-      return "no answer";
-    case RefusalKind::capacity:
-      return "no capacity";
-    case RefusalKind::quota:
-      return "quota exceeded";
-    case RefusalKind::not_offered:
-      return "not offered";
-    case RefusalKind::settings:
-      return "wrong settings";
-  }
-  return "refused";
-}
-
-}  // namespace
-
-std::vector<std::string> pool_notes(const State& state, const Job& job, WallTime now) {
-  std::vector<std::string> notes;
-  if (job.state != JobState::queued)
-    return notes;
-  for (const auto& [id, pool] : state.pools) {
-    if (pool.state == PoolState::removing || !could_run(state, job, pool))
-      continue;
-    if (std::string note = pool_note(state, job, pool, now); !note.empty())
-      notes.push_back(std::move(note));
-  }
-  return notes;
-}
-
-std::vector<std::string> order_notes(const State& state, const Job& job, WallTime now) {
-  std::vector<std::pair<WallTime, std::string>> asked;
-  const WallTime until = job.started_at ? job.started_at : now;
-  for (const auto& [id, pool] : state.pools) {
-    std::vector<const OfferRefusal*> answers;
-    for (const OfferRefusal& refusal : pool.refusals)
-      if (refusal.at >= job.submitted_at && refusal.at <= until &&
-          fits(state, job, {.pool = &pool, .offer = &refusal.offer}))
-        answers.push_back(&refusal);
-    for (const OfferRefusal* r : answers)
-      asked.emplace_back(
-          r->at, fmt::format("Asked {} for {} {} ago: {} ({}){}.", pool.name, offer_text(r->offer),
-                             format_duration(now - r->at), answer_text(r->kind), r->reason,
-                             r->until > now ? fmt::format("; asked again in {} at the earliest",
-                                                          format_duration(r->until - now))
-                                            : ""));
-  }
-  // Those of one moment stay in the order of their journal.
-  std::stable_sort(asked.begin(), asked.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::vector<std::string> notes;
-  for (auto& [at, text] : asked)
-    notes.push_back(std::move(text));
-  for (const auto& [name, machine] : state.machines)
-    if (machine.offer && machine.job == job.id && machine.state == MachineState::here)
-      notes.push_back(fmt::format("Rented {}: {}; its agent connected {} after the order.", name,
-                                  offer_text(*machine.offer),
-                                  format_duration(machine.here_at - machine.wanted_at)));
-  return notes;
 }
 
 }  // namespace billow::control

@@ -182,6 +182,8 @@ struct Machine {
   PoolId pool;
   std::uint32_t nodes = 1;
   std::int32_t gpus = 0;  // of each node
+  // Of each node, what the jobs it is ordered for need; zero: not sized to them.
+  std::int64_t cpu_milli = 0, mem_mib = 0;
   MachineState state = MachineState::wanted;
   WallTime wanted_at;
   WallTime here_at;
@@ -219,6 +221,8 @@ struct Machine {
     v("booked", s.booked);
     v("used", s.used);
     v("billed_from_ns", s.billed_from);
+    v("cpu_milli", s.cpu_milli);
+    v("mem_mib", s.mem_mib);
   }
 };
 

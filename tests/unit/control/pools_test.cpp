@@ -26,6 +26,61 @@ TEST(Pools, AskForAsFewGpusAsTheQueueNeedsAndForWholeNodesForGangs) {
   w.check_replay();
 }
 
+TEST(Pools, AMachineThatIsSizedHasTheCpusAndTheMemoryOfItsJobs) {
+  PoolWorld w;
+  w.must(AddPool{w.pool("fast")});
+  JobSpec one = PoolWorld::spec(3);
+  one.resources.cpu_milli = 4000;
+  one.resources.mem_mib = 1000;
+  for (int i = 0; i < 3; ++i)
+    w.submit(one);
+  w.submit(0);
+  w.must(PlanPools{});
+  ASSERT_EQ(w.machines().size(), 2u) << "a third job of 3 GPUs is not cut in two";
+  EXPECT_EQ(w.machines()[0].gpus, 6);
+  EXPECT_EQ(w.machines()[0].cpu_milli, 8000 + limits::task_cpu_milli_assumed);
+  EXPECT_EQ(w.machines()[0].mem_mib, 2000);
+  EXPECT_EQ(w.machines()[1].gpus, 3);
+  EXPECT_EQ(w.machines()[1].cpu_milli, 4000);
+  w.must(PlanPools{});
+  EXPECT_EQ(w.machines().size(), 2u) << "what is on its way is enough";
+  one.resources.gpus = 0;
+  w.submit(one);
+  w.must(PlanPools{});
+  ASSERT_EQ(w.machines().size(), 3u) << "their CPUs are all promised";
+  EXPECT_EQ(w.machines()[2].gpus, 0);
+  EXPECT_EQ(w.machines()[2].cpu_milli, 4000);
+  w.check_replay();
+}
+
+// A process can outlive its Slurm allocation by the time in which its supervisor waits for the
+// agent.
+TEST(Pools, WhatMayStillRunIsNotStartedAgainWhateverTheListSays) {
+  PoolWorld w;
+  w.must(AddPool{w.pool("fast")});
+  JobSpec asked = PoolWorld::spec(8);
+  asked.rerun_if_lost = true;
+  const JobId job = w.submit(asked);
+  w.must(PlanPools{});
+  const Machine m = w.machines()[0];
+  w.arrives(m);
+  const TaskId task = w.state().find_job(job)->tasks.front();
+  const NodeId node = w.state().find_task(task)->node;
+  w.must(PoolSeen{m.pool, {{.name = m.name, .external = "1"}}, w.now});
+  w.now = w.now + minutes(1);
+  w.must(PoolSeen{m.pool, {}, w.now});
+  EXPECT_EQ(w.state().find_job(job)->tasks.front(), task) << "its agent is still connected";
+  w.must(NodeSilent{node});
+  w.now = w.now + limits::agent_self_fence;
+  w.must(PoolSeen{m.pool, {}, w.now});
+  EXPECT_EQ(w.state().find_job(job)->state, JobState::running);
+  w.now = w.now + limits::fence_margin + seconds(1);
+  w.must(PoolSeen{m.pool, {}, w.now});
+  EXPECT_NE(w.state().find_job(job)->state, JobState::running);
+  EXPECT_TRUE(w.machines().empty());
+  w.check_replay();
+}
+
 TEST(Pools, AGangDoesNotOrderAgainWhileItsNodesArriveOneByOne) {
   PoolWorld w;
   w.must(AddPool{w.pool("fast")});
@@ -101,6 +156,9 @@ TEST(Pools, APoolThatIsRemovedEmptiesItsMachinesAndOrdersNoMore) {
   w.submit(8);
   w.must(PlanPools{});
   EXPECT_EQ(w.machines().size(), 1u);
+  w.must(PoolSeen{id, {}, w.now});
+  EXPECT_FALSE(w.state().pools.empty()) << "the job was asked to leave, and may still run";
+  w.must(NodeSilent{w.state().nodes.begin()->first});
   w.now = w.now + hours(1);
   w.must(PoolSeen{id, {}, w.now});
   EXPECT_TRUE(w.state().pools.empty());

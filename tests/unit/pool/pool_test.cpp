@@ -97,6 +97,28 @@ TEST(SlurmPool, AsksForWhatIsNeededByNameAndTellsNoSecretToSbatch) {
     EXPECT_EQ(word.find("secret"), std::string::npos);
 }
 
+TEST(SlurmPool, AsksForTheCpusAndTheMemoryOfItsJobs) {
+  const SlurmPool pool(slurm_settings(), {.installation = "ab12", .work_dir = "", .billow = ""});
+  EXPECT_FALSE(has(pool.arguments(order()), "--cpus-per-task=1")) << "Slurm's default holds";
+  auto sized = order(2, 8);
+  sized.machine.cpu_milli = 3025;
+  sized.machine.mem_mib = 20480;
+  EXPECT_TRUE(has(pool.arguments(sized), "--cpus-per-task=4"));
+  EXPECT_TRUE(has(pool.arguments(sized), "--mem=20480M"));
+  EXPECT_TRUE(has(pool.quick_arguments(sized), "--cpus-per-task=4"));
+  EXPECT_NE(pool.script(sized).find("--cpus-per-task=4"), std::string::npos)
+      << "the step would have one CPU";
+}
+
+TEST(SlurmPool, TheLargestNodeOfAPartition) {
+  const NodeSize mixed = largest_node("16|64000\n  64|1031000\n128+|512000+\n");
+  EXPECT_EQ(mixed.cpus, 128);
+  EXPECT_EQ(mixed.mem_mib, 1031000);
+  EXPECT_EQ(largest_node("").cpus, NodeSize{}.cpus) << "nothing known cuts nothing";
+  EXPECT_EQ(largest_node("sinfo: error\n0|0\n").mem_mib, NodeSize{}.mem_mib);
+  EXPECT_EQ(largest_node("32|1\n").mem_mib, 0) << "memory is not asked for where it is not counted";
+}
+
 TEST(SlurmPool, ItsScriptIsAProgramAShellAccepts) {
   const SlurmPool pool(slurm_settings(),
                        {.installation = "ab12", .work_dir = "", .billow = "/opt/a b/billow"});

@@ -221,7 +221,8 @@ Decision Decider::operator()(const PoolSeen& c) {
     // silent within seconds.
     const bool final_list = pool.capabilities && pool.capabilities->list_is_final;
     if (!has_ended(machine, pool, c.looked_at) ||
-        (machine.state == MachineState::here && !final_list && answers(state, machine))) {
+        (machine.state == MachineState::here && !final_list && answers(state, machine)) ||
+        may_run_twice(state, machine, context)) {
       has_machines = true;
       continue;
     }

@@ -18,7 +18,9 @@
 //                    --rerun-if-lost: they end as lost, and react.cpp queues the jobs again.
 //      RemoveNode    a person says that the node does not come back: every task on it is lost.
 //                    Jobs that were already asked to leave are queued again.
-//      machine_gone  the provider says that the machine has ended: the same.
+//      machine_gone  the provider says that the machine has ended: the same. If the machine is only
+//                    missing from the provider's list, jobs that would be queued again stay until
+//                    the fence has passed (may_run_twice).
 //    A node that comes back says hello with its tasks (AgentHello in decide_agents.cpp), and both
 //    sides agree again.
 //
@@ -178,6 +180,21 @@ bool is_unused(const State& state, const Machine& machine) {
   const Job* job = state.find_job(machine.job);
   return !machine.used && job && job->state == JobState::queued &&
          (job->spec->nodes == 1 || machine.nodes == job->spec->nodes);
+}
+
+bool may_run_twice(const State& state, const Machine& machine, const Context& context) {
+  constexpr Duration fence = limits::agent_self_fence + limits::fence_margin;
+  for (NodeId id : nodes_of(state, machine)) {
+    const Node& node = state.nodes.at(id);
+    if (!node.reachable && context.billed - node.unreachable_since > fence)
+      continue;
+    for (TaskId task : tasks_on(state, id)) {
+      const Job& job = state.jobs.at(state.tasks.at(task).job);
+      if (job.spec->rerun_if_lost || job.stopping == StopCause::preempted)
+        return true;
+    }
+  }
+  return false;
 }
 
 void machine_gone(const State& state,

@@ -31,6 +31,10 @@ void machine_gone(const State& state,
                   const Gone& gone,
                   const Context& context,
                   Events& events);
+// Whether a task on the machine may still run, and would be started again if the machine were gone.
+// A process can outlive its allocation, whatever the provider lists: nothing starts again before
+// the agent's own deadline has passed.
+bool may_run_twice(const State& state, const Machine& machine, const Context& context);
 // Whether the job that the machine was ordered for still waits, and none has run on it.
 bool is_unused(const State& state, const Machine& machine);
 

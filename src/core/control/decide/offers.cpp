@@ -6,6 +6,7 @@
 
 #include "base/limits.h"
 #include "base/text.h"
+#include "core/control/decide/pool_limits.h"
 
 namespace billow::control {
 namespace {
@@ -211,6 +212,16 @@ std::string offer_text(const MachineOffer& offer) {
                      : offer.spot               ? "spot"
                                                 : "on demand",
                      price);
+}
+
+std::uint32_t orders_left(const Pool& pool, WallTime now) {
+  const std::uint32_t most = pool.per_minute_max > 0
+                                 ? pool.per_minute_max
+                                 : std::max(limits::pool_per_minute_min, 2 * pool.machines_max);
+  const auto recent =
+      static_cast<std::uint32_t>(std::count_if(pool.recent_orders.begin(), pool.recent_orders.end(),
+                                               [&](WallTime at) { return at + minutes(1) > now; }));
+  return most - std::min(most, recent);
 }
 
 }  // namespace billow::control

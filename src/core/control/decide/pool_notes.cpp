@@ -1,0 +1,120 @@
+// What `billow explain` says of pools: what was ordered for a job, and why nothing more is.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/limits.h"
+#include "base/text.h"
+#include "core/control/decide/decider.h"
+#include "core/control/decide/node_gone.h"
+#include "core/control/decide/offers.h"
+#include "core/control/decide/pool_limits.h"
+
+namespace billow::control {
+namespace {
+
+std::string pool_note(const State& state, const Job& job, const Pool& pool, WallTime now) {
+  std::uint32_t machines = 0;
+  const Machine* coming = nullptr;
+  for (const auto& [name, machine] : state.machines) {
+    if (machine.pool != pool.id)
+      continue;
+    machines += machine.nodes;
+    if (machine.state == MachineState::wanted && (!coming || machine.wanted_at < coming->wanted_at))
+      coming = &machine;
+  }
+  if (!pool.stopped.empty())
+    return fmt::format("Pool {} has stopped: {}.", pool.name, pool.stopped);
+  if (pool.denied_until > now)
+    return fmt::format("Pool {} refused ({}). It is asked again in {}.", pool.name, pool.denied,
+                       format_duration(pool.denied_until - now));
+  if (coming)
+    return fmt::format("Pool {}: {} was ordered {} ago{}{}.{}", pool.name, coming->name,
+                       format_duration(now - coming->wanted_at),
+                       coming->offer ? ": " + offer_text(*coming->offer) : "",
+                       coming->note.empty() ? "" : ": " + coming->note,
+                       coming->wanted_at + pool.patience < now
+                           ? " It is slow, so the next pool is asked as well."
+                           : "");
+  if (machines + job.spec->nodes > pool.machines_max)
+    return fmt::format("Pool {} is full: {} of at most {} machines exist.", pool.name, machines,
+                       pool.machines_max);
+  if (pool.capabilities && pool.capabilities->from_offers && pool.offers.empty())
+    return fmt::format("Pool {} has no offers yet: its provider is being asked.", pool.name);
+  const JobId kind = kind_of_job(state, job.id);
+  for (const UnusedMachine& unused : pool.unused)
+    if (unused.job == kind)
+      return fmt::format("Pool {} is not asked again: {} came for this job and did not suit it.",
+                         pool.name, unused.machine);
+  if (orders_left(pool, now) == 0)
+    return fmt::format("Pool {} ordered {} machines within a minute and waits.", pool.name,
+                       pool.recent_orders.size());
+  if (pool.spend_max_h.value > 0)
+    return fmt::format("Pool {} spends at most {} an hour (--max-hourly).", pool.name,
+                       format_usd(pool.spend_max_h));
+  return {};
+}
+
+const char* answer_text(RefusalKind kind) {
+  switch (kind) {
+    case RefusalKind::no_answer:
+      return "no answer";
+    case RefusalKind::capacity:
+      return "no capacity";
+    case RefusalKind::quota:
+      return "quota exceeded";
+    case RefusalKind::not_offered:
+      return "not offered";
+    case RefusalKind::settings:
+      return "wrong settings";
+  }
+  return "refused";
+}
+
+}  // namespace
+
+std::vector<std::string> pool_notes(const State& state, const Job& job, WallTime now) {
+  std::vector<std::string> notes;
+  if (job.state != JobState::queued)
+    return notes;
+  for (const auto& [id, pool] : state.pools) {
+    if (pool.state == PoolState::removing || !could_run(state, job, pool))
+      continue;
+    if (std::string note = pool_note(state, job, pool, now); !note.empty())
+      notes.push_back(std::move(note));
+  }
+  return notes;
+}
+
+std::vector<std::string> order_notes(const State& state, const Job& job, WallTime now) {
+  std::vector<std::pair<WallTime, std::string>> asked;
+  const WallTime until = job.started_at ? job.started_at : now;
+  for (const auto& [id, pool] : state.pools) {
+    std::vector<const OfferRefusal*> answers;
+    for (const OfferRefusal& refusal : pool.refusals)
+      if (refusal.at >= job.submitted_at && refusal.at <= until &&
+          fits(state, job, {.pool = &pool, .offer = &refusal.offer}))
+        answers.push_back(&refusal);
+    for (const OfferRefusal* r : answers)
+      asked.emplace_back(
+          r->at, fmt::format("Asked {} for {} {} ago: {} ({}){}.", pool.name, offer_text(r->offer),
+                             format_duration(now - r->at), answer_text(r->kind), r->reason,
+                             r->until > now ? fmt::format("; asked again in {} at the earliest",
+                                                          format_duration(r->until - now))
+                                            : ""));
+  }
+  // Those of one moment stay in the order of their journal.
+  std::stable_sort(asked.begin(), asked.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<std::string> notes;
+  for (auto& [at, text] : asked)
+    notes.push_back(std::move(text));
+  for (const auto& [name, machine] : state.machines)
+    if (machine.offer && machine.job == job.id && machine.state == MachineState::here)
+      notes.push_back(fmt::format("Rented {}: {}; its agent connected {} after the order.", name,
+                                  offer_text(*machine.offer),
+                                  format_duration(machine.here_at - machine.wanted_at)));
+  return notes;
+}
+
+}  // namespace billow::control
