@@ -301,6 +301,52 @@ TEST(Pools, BeforeAnAllocationEndsNothingNewStartsAndTheRestGoesBackIntoTheQueue
   w.check_replay();
 }
 
+TEST(Pools, AJobThatNeedsLongerThanAnAllocationIsNotRestartedForEver) {
+  for (const bool saves : {false, true}) {
+    PoolWorld w;
+    w.must(AddPool{w.pool("fast")});
+    JobSpec asked = PoolWorld::spec(8);
+    if (saves) {
+      asked.checkpoint_every = minutes(10);
+      asked.checkpoint_signal = 10;
+      asked.checkpoint_dir = "/shared/checkpoints";
+    }
+    const JobId job = w.submit(asked);
+    w.must(PlanPools{});
+    const Machine m = w.machines()[0];
+    w.arrives(m);
+    const TaskId task = w.state().find_job(job)->tasks.front();
+    w.must(AgentReport{w.state().find_task(task)->node,
+                       {.task = task, .state = TaskState::running, .started_at = w.now}});
+    const WallTime end = w.now + hours(1);
+    w.must(PoolSeen{
+        m.pool, {{.name = m.name, .external = "77", .note = "RUNNING", .ends_at = end}}, w.now});
+    w.now = end - limits::pool_end_grace + seconds(1);
+    w.must(PlanPools{});
+    EXPECT_EQ(w.state().find_job(job)->stopping, saves ? StopCause::preempted : StopCause::request);
+    w.check_replay();
+  }
+}
+
+TEST(Pools, AJobThatMayOutlastAnAllocationAsksForNone) {
+  PoolWorld w;
+  Pool pool = w.pool("fast");
+  pool.time = hours(1);
+  w.must(AddPool{pool});
+  JobSpec asked = PoolWorld::spec(8);
+  asked.time_limit = hours(2);
+  const JobId job = w.submit(asked);
+  w.must(PlanPools{});
+  EXPECT_TRUE(w.machines().empty());
+  const auto notes = pool_notes(w.state(), *w.state().find_job(job), w.now);
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_NE(notes[0].find("too short for --time"), std::string::npos) << notes[0];
+  asked.time_limit = minutes(50);
+  w.submit(asked);
+  w.must(PlanPools{});
+  EXPECT_EQ(w.machines().size(), 1u);
+}
+
 TEST(Pools, AVanishedMachineLosesItsJobsAndOneThatNeverJoinedPausesThePool) {
   PoolWorld w;
   w.must(AddPool{w.pool("fast")});

@@ -61,13 +61,14 @@ std::vector<NodeId> nodes_of(const State& state, const Machine& machine) {
 bool send_jobs_away(const State& state,
                     const std::vector<NodeId>& nodes,
                     const std::string& reason,
-                    Events& events) {
+                    Events& events,
+                    const std::set<JobId>& except) {
   std::set<JobId> leaving;
   for (NodeId node : nodes)
     for (TaskId task : tasks_on(state, node))
       leaving.insert(state.tasks.at(task).job);
   for (JobId id : leaving) {
-    if (state.jobs.at(id).stopping != StopCause::none)
+    if (state.jobs.at(id).stopping != StopCause::none || except.contains(id))
       continue;
     events.push_back(JobStopping{.job = id, .reason = reason, .cause = StopCause::preempted});
   }
@@ -103,6 +104,27 @@ Decision Decider::operator()(const DrainNode& c) {
   return events;
 }
 
+namespace {
+// Jobs on these nodes that began with the allocation and would begin anew in the next one.
+std::set<JobId> never_finish(const State& state,
+                             const Machine& machine,
+                             const std::vector<NodeId>& nodes) {
+  std::set<JobId> out;
+  for (NodeId node : nodes)
+    for (TaskId id : tasks_on(state, node)) {
+      const Task& task = state.tasks.at(id);
+      const Job& job = state.jobs.at(task.job);
+      const bool saves = job.spec->checkpoint_every.ns > 0 || job.spec->checkpoint_signal != 0 ||
+                         !job.spec->checkpoint_cmd.empty() || !job.checkpoint.path.empty();
+      const bool serves = job.spec->labels.contains(label_endpoint);
+      if (!saves && !serves && job.stopping == StopCause::none && task.started_at &&
+          task.started_at < machine.here_at + limits::pool_end_margin)
+        out.insert(task.job);
+    }
+  return out;
+}
+}  // namespace
+
 void leave_before_end(const State& state, const Machine& machine, WallTime now, Events& events) {
   const std::vector<NodeId> nodes = nodes_of(state, machine);
   bool busy = false;
@@ -114,8 +136,19 @@ void leave_before_end(const State& state, const Machine& machine, WallTime now, 
   }
   if (!busy)
     events.push_back(MachineReleased{machine.name, "its allocation ends"});
-  else if (machine.ends_at - limits::pool_end_grace < now)
-    send_jobs_away(state, nodes, fmt::format("the allocation {} ends", machine.name), events);
+  else if (machine.ends_at - limits::pool_end_grace < now) {
+    const std::set<JobId> too_long = never_finish(state, machine, nodes);
+    for (JobId id : too_long)
+      events.push_back(
+          JobStopping{.job = id,
+                      .reason = fmt::format("its allocation of {} was too short for it; save its "
+                                            "state with --checkpoint-every, or give the pool a "
+                                            "longer --time",
+                                            format_duration(machine.ends_at - machine.here_at)),
+                      .cause = StopCause::request});
+    send_jobs_away(state, nodes, fmt::format("the allocation {} ends", machine.name), events,
+                   too_long);
+  }
 }
 
 // ---- 2. The node is gone, or does not answer

@@ -1,6 +1,8 @@
 // What happens to jobs when a node, or the machine behind it, goes away: see node_gone.cpp.
 #pragma once
 
+#include <set>
+
 #include "core/control/decide/decider.h"
 
 namespace billow::control {
@@ -13,10 +15,12 @@ std::vector<NodeId> nodes_of(const State& state, const Machine& machine);
 bool send_jobs_away(const State& state,
                     const std::vector<NodeId>& nodes,
                     const std::string& reason,
-                    Events& events);
+                    Events& events,
+                    const std::set<JobId>& except = {});
 
 // The provider ends the machine soon: its nodes take no new jobs, and shortly before the end the
-// jobs that are left go back into the queue.
+// jobs that are left go back into the queue. Those that had the whole allocation and save nothing
+// would need longer the next time, too, and are stopped.
 void leave_before_end(const State& state, const Machine& machine, WallTime now, Events& events);
 
 // The machine has ended: its tasks end as lost, and its nodes and credentials are removed.

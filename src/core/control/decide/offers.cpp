@@ -148,11 +148,18 @@ bool time_is_short(const Job& job, WallTime now, Duration expected) {
   return now + needed + needed / 4 + minutes(10) > by;
 }
 
+bool outlasts(const JobSpec& spec, const Pool& pool) {
+  return pool.time.ns > 0 && spec.time_limit + limits::pool_end_margin > pool.time &&
+         spec.checkpoint_every.ns == 0 && spec.time_limit.ns > 0;
+}
+
 bool fits(const State& state, const Job& job, const Source& source) {
   const JobSpec& spec = *job.spec;
   if (!spec.resources.mig_profile.empty() || spec.nodes > source.pool->machines_max)
     return false;
   if (source.offer && source.offer->spot && !spec.spot)
+    return false;
+  if (outlasts(spec, *source.pool))
     return false;
   if (!size_fits(spec.resources, source) || !price_fits(spec, source))
     return false;

@@ -51,6 +51,9 @@ std::int64_t price_per_useful_gpu(const Source& source, std::int64_t useful_gpus
 // "p5.48xlarge in us-east-1a (spot, $12.30/h)"
 std::string offer_text(const MachineOffer& offer);
 
+// Whether the job may run longer than an allocation of the pool lasts, and saves nothing.
+bool outlasts(const JobSpec& spec, const Pool& pool);
+
 // How many more machines the pool may order within this minute.
 std::uint32_t orders_left(const Pool& pool, WallTime now);
 

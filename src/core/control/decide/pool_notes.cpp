@@ -78,6 +78,12 @@ std::vector<std::string> pool_notes(const State& state, const Job& job, WallTime
   if (job.state != JobState::queued)
     return notes;
   for (const auto& [id, pool] : state.pools) {
+    if (pool.state != PoolState::removing && outlasts(*job.spec, pool))
+      notes.push_back(fmt::format(
+          "Pool {}: its allocations last {}, too short for --time {}. Give the job a shorter "
+          "--time "
+          "or --checkpoint-every, or the pool a longer --time.",
+          pool.name, format_duration(pool.time), format_duration(job.spec->time_limit)));
     if (pool.state == PoolState::removing || !could_run(state, job, pool))
       continue;
     if (std::string note = pool_note(state, job, pool, now); !note.empty())
