@@ -21,8 +21,9 @@ Result<std::int64_t> parse_day(std::string_view text, WallTime now) {
     const WallTime at = BILLOW_TRY(ledger::parse_focus_time(text));
     return at.ns / day_ns;
   }
+  const bool bare = !text.empty() && text.find_first_not_of("0123456789.") == text.npos;
   const auto ago = parse_duration(text);
-  if (!ago || ago->ns < 0 || ago->ns > now.ns)
+  if (!ago || bare || ago->ns < 0 || ago->ns > now.ns)
     return fail(Code::invalid, fmt::format("\"{}\" is not a day", text),
                 "write 2026-11-01, 2026-11, or a time span such as 7d");
   return (now - *ago).ns / day_ns;

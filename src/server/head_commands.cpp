@@ -15,6 +15,7 @@
 #include "client/frame/console.h"
 #include "client/frame/local_heads.h"
 #include "client/frame/server_commands.h"
+#include "client/frame/table.h"
 #include "client/frame/values.h"
 #include "gpu/sim/spec.h"
 #include "head/local_agent.h"
@@ -186,7 +187,7 @@ Status set_directories(const Parsed& parsed, head::HeadOptions& options) {
   if (options.backup_dir.empty() && (parsed.has("backup-every") || parsed.has("backup-keep")))
     return fail(Code::invalid, "--backup-dir is missing", "add --backup-dir DIR");
   if (parsed.has("backup-every")) {
-    const auto every = parse_duration(parsed.get("backup-every"));
+    const auto every = duration_with_unit(parsed.get("backup-every"));
     if (!every || *every < seconds(1))
       return fail(Code::invalid,
                   fmt::format("--backup-every {} is not a time of at least one second",
@@ -220,8 +221,12 @@ void warn_without_agent(const std::string& data_dir) {
                                ? ""
                                : log.substr(begin == std::string::npos ? 0 : begin + 1,
                                             end - (begin == std::string::npos ? 0 : begin));
+  // A line of an earlier run has nothing to do with it.
+  constexpr Duration recent = seconds(30);
+  const WallTime at = parse_utc(last.substr(0, std::string_view("2026-01-31T23:59:59Z").size()));
+  const bool shown = at && system_clock().wall() - at < recent;
   say(fmt::format("the agent of this machine has not answered yet, so no job can run here{}",
-                  last.empty() ? "" : ": " + last));
+                  shown ? ": " + last : "; see " + data_dir + "/agent.log"));
 }
 
 // Looks until `condition` holds; false when the patience is over.
@@ -502,7 +507,7 @@ int cmd_agent(const Parsed& parsed) {
   const char* arena_set = std::getenv("BILLOW_VAULT_ARENA");
   if (const std::string arena = parsed.get("vault-arena", arena_set ? arena_set : "");
       !arena.empty()) {
-    const auto bytes = parse_bytes(arena);
+    const auto bytes = bytes_with_unit(arena);
     if (!bytes)
       return report_usage(Error(bytes.error()).in("--vault-arena"));
     options.arena_bytes = static_cast<std::int64_t>(*bytes);

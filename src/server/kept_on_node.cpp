@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
+#include "client/frame/values.h"
 
 namespace billow::client {
 namespace {
@@ -17,7 +18,7 @@ std::string given(const Parsed& parsed, const char* option, const char* variable
 Status read_bytes(const char* option, const std::string& text, std::uint64_t& into) {
   if (text.empty())
     return {};
-  const auto bytes = parse_bytes(text);
+  const auto bytes = bytes_with_unit(text);
   if (!bytes)
     return pass(Error(bytes.error()).in(fmt::format("--{}", option)));
   into = *bytes;
@@ -39,7 +40,7 @@ Status read_kept_on_node(const Parsed& parsed, agent::NodeOptions& options) {
     options.allow_namespaces = true;
   if (const std::string text = given(parsed, "pull-patience", "BILLOW_PULL_PATIENCE");
       !text.empty()) {
-    const auto patience = parse_duration(text);
+    const auto patience = duration_with_unit(text);
     if (!patience || *patience < seconds(1))
       return fail(Code::invalid,
                   fmt::format("--pull-patience {} is not a time of at least one second", text),

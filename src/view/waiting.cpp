@@ -6,8 +6,10 @@
 #include <set>
 
 #include "base/text.h"
+#include "core/control/budget_cure.h"
 #include "core/control/core.h"
 #include "core/control/fabric.h"
+#include "core/sched/outlook.h"
 #include "core/sched/words.h"
 #include "view/holders.h"
 #include "view/job_document.h"
@@ -40,7 +42,9 @@ sched::Explanation explain_ended_reservation(const control::State& state,
 struct Answer {
   Json reasons = Json::array();
   Json earliest;
+  Json latest;  // by when it starts even if a more urgent job comes
   Json would_start_now;
+  Json start_unknown;
 
   void because(const char* kind, std::string text) {
     reasons.push(Json::object({{"kind", kind}, {"text", std::move(text)}}));
@@ -62,6 +66,10 @@ void explain_queue(Answer& answer, const control::State& state, const Job& job, 
   answer.because(explanation);
   const WallTime played = sched::forecast(state.index, job.id, now);
   answer.earliest = time_or_null(played ? played : explanation.earliest_start);
+  if (played)
+    answer.latest = time_or_null(sched::latest_start(state.index, job.id, now));
+  else if (std::string cause = sched::start_unknown(state.index, job.id, now); !cause.empty())
+    answer.start_unknown = std::move(cause);
   if (!explanation.would_start_now.empty())
     answer.would_start_now = explanation.would_start_now;
   for (const std::string& note : control::pool_notes(state, job, now))
@@ -190,6 +198,8 @@ Json explain_document(const control::State& state,
   } else if (!job.reason.empty()) {
     answer.because(job.state == JobState::running ? "running" : "held", job.reason);
     answer.earliest = time_or_null(job.not_before);
+    if (const std::string cure = control::budget_cure(state, job, at.billed); !cure.empty())
+      answer.would_start_now = cure;
   }
   for (const std::string& note : control::order_notes(state, job, at.now))
     answer.because("order", note);
@@ -207,6 +217,8 @@ Json explain_document(const control::State& state,
                        {"holders", for_gpus ? holders_document(state, job, at.now) : Json::array()},
                        {"reasons", std::move(answer.reasons)},
                        {"earliest_start", std::move(answer.earliest)},
+                       {"latest_start", std::move(answer.latest)},
+                       {"start_unknown", std::move(answer.start_unknown)},
                        {"would_start_now", std::move(answer.would_start_now)},
                        {"expected", expectation_document(job.expected)}});
 }

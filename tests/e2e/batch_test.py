@@ -147,7 +147,7 @@ class Submit(RigTest):
             self.rig.ok("logs", "-f", job).text.splitlines(), [f"line {i}" for i in range(1, 6)]
         )
         self.assertEqual(self.rig.ok("logs", "-n", 2, job).text, "line 4\nline 5\n")
-        self.assertTrue(self.rig.ok("logs", "--tail", "7", job).text.endswith("line 5\n"))
+        self.assertTrue(self.rig.ok("logs", "--tail", "7B", job).text.endswith("line 5\n"))
 
     def test_large_logs_come_whole(self):
         job = self.rig.submit("--", "sh", "-c", "seq 1 1000000")

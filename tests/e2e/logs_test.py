@@ -31,7 +31,7 @@ class Kept(unittest.TestCase):
         whole = "".join(f"{i}\n" for i in range(1, 200001)) + "failed\n"
         self.assertEqual(rig.ok("logs", job).text, whole)
         self.assertEqual(rig.ok("logs", "-n", 2, job).text, "200000\nfailed\n")
-        self.assertEqual(rig.ok("logs", "-f", "--tail", 7, job).text[-7:], "failed\n")
+        self.assertEqual(rig.ok("logs", "-f", "--tail", "7B", job).text[-7:], "failed\n")
         self.assertEqual(rig.ok("logs", job, "--grep", "19999").text.count("\n"), 12)
         self.assertEqual(rig.ok("logs", silent).text, "")
         # Another head on the same files has it too.

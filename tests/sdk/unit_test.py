@@ -28,7 +28,14 @@ class Options(unittest.TestCase):
     def test_sizes_and_times(self):
         self.assertEqual(_options.bytes_of("20G", "mem"), 20 << 30)
         self.assertEqual(_options.mib_of("1.5g", "mem"), 1536)
-        self.assertEqual(_options.mib_of(1, "mem"), 1)
+        self.assertEqual(_options.mib_of(3 << 20, "mem"), 3)
+        self.assertEqual(_options.mib_of("1b", "mem"), 1)
+        for bare in (20, "20", "1.5"):
+            with self.assertRaisesRegex(_options.InvalidOption, "has no unit") as caught:
+                _options.bytes_of(bare, "gpu_mem")
+            self.assertIn(f'"{bare}G" for gigabytes or "{bare}M"', str(caught.exception.hint))
+        with self.assertRaisesRegex(_options.InvalidOption, "has no unit"):
+            _options.seconds_of("60", "timeout")
         self.assertEqual(_options.seconds_of("1h30m", "timeout"), 5400)
         self.assertEqual(_options.seconds_of("500ms", "timeout"), 0.5)
         for bad in ("", "x", "5 parsecs", "-1", -1, True, None):

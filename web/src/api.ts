@@ -151,6 +151,8 @@ export interface Explanation {
   state: string;
   reasons: Reason[];
   earliest_start: string | null;
+  latest_start?: string | null;
+  start_unknown?: string | null;
   would_start_now: string | null;
 }
 export interface Series {

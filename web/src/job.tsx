@@ -446,6 +446,10 @@ export function JobPage({ id }: { id: string }) {
             ))}
           </ul>
           {why.value.earliest_start && <p>Expected to start {moment(why.value.earliest_start)}.</p>}
+          {why.value.latest_start && why.value.latest_start !== why.value.earliest_start && (
+            <p>At the latest {moment(why.value.latest_start)}.</p>
+          )}
+          {why.value.start_unknown && <p>When it starts is not known: {why.value.start_unknown}.</p>}
           {why.value.would_start_now && <p>To start it now: {why.value.would_start_now}</p>}
         </section>
       )}

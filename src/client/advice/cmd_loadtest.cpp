@@ -296,7 +296,7 @@ std::string served_model(net::Loop& loop, net::HttpClient& client, const Target&
 Result<double> seconds_option(const Parsed& parsed, const char* name, double fallback) {
   if (!parsed.has(name))
     return fallback;
-  auto d = parse_duration(parsed.get(name));
+  auto d = duration_with_unit(parsed.get(name));
   if (!d)
     return pass(d.error(), std::string("--") + name);
   if (d->ns <= 0)

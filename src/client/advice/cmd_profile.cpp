@@ -60,7 +60,7 @@ Result<ObserveOptions> observe_options(const Parsed& parsed, bool is_job) {
                          .stop_on_interrupt = !is_job,
                          .on_change = {}};
   if (parsed.has("for"))
-    options.at_most = BILLOW_TRY(parse_duration(parsed.get("for")));
+    options.at_most = BILLOW_TRY(duration_with_unit(parsed.get("for")));
   return options;
 }
 

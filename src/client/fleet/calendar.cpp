@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "client/frame/when.h"
+#include "client/frame/zone.h"
 
 namespace billow::client {
 namespace {
@@ -28,7 +29,7 @@ char letter_of(std::size_t i) {
 std::string day_name(std::int64_t at_s) {
   const std::time_t t = static_cast<std::time_t>(at_s);
   std::tm tm{};
-  ::gmtime_r(&t, &tm);
+  ::localtime_r(&t, &tm);
   char text[32];
   const std::size_t n = std::strftime(text, sizeof text, "%a %d %b", &tm);
   return {text, n};
@@ -47,6 +48,7 @@ void lay(std::string& line, std::size_t at, std::string_view text) {
 // The columns of the calendar: where they begin and how long one is.
 struct Grid {
   std::int64_t begin_s = 0, cell_s = 0;
+  std::int64_t zone_s = 0;  // local time minus UTC, at its begin
   std::size_t cells = 1;
   std::int64_t at(std::size_t cell) const {
     return begin_s + static_cast<std::int64_t>(cell) * cell_s;
@@ -63,7 +65,8 @@ Grid grid_for(WallTime now, int days, std::size_t columns) {
     if (static_cast<std::size_t>(days * 24 * hour_s / candidate) <= columns)
       break;
   }
-  grid.begin_s = now.ns / 1'000'000'000 / grid.cell_s * grid.cell_s;
+  grid.zone_s = zone_offset_s(now);
+  grid.begin_s = (now.ns / 1'000'000'000 + grid.zone_s) / grid.cell_s * grid.cell_s - grid.zone_s;
   grid.cells =
       static_cast<std::size_t>(std::max<std::int64_t>(1, days * 24 * hour_s / grid.cell_s));
   return grid;
@@ -72,16 +75,17 @@ Grid grid_for(WallTime now, int days, std::size_t columns) {
 std::string heading(const Grid& grid, std::size_t name_width) {
   std::string dates(grid.cells, ' '), hours(grid.cells, ' ');
   for (std::size_t c = 0; c < grid.cells; ++c) {
-    const std::int64_t at = grid.at(c);
+    const std::int64_t at = grid.at(c) + grid.zone_s;
     if (c > 0 && at % (24 * hour_s) < grid.cell_s)
-      lay(dates, c, day_name(at));
+      lay(dates, c, day_name(grid.at(c)));
     if (grid.cell_s < 24 * hour_s &&
         at % (std::max<std::int64_t>(6 * hour_s, 4 * grid.cell_s)) < grid.cell_s)
       lay(hours, c, fmt::format("{:02}", at % (24 * hour_s) / hour_s));
   }
   // The first day comes last: where there is no space for its name, the second day keeps its own.
   lay(dates, 0, day_name(grid.begin_s));
-  return fmt::format("{:<{}}  {}\n{:<{}}  {}\n", "UTC", name_width, dates, "", name_width, hours);
+  return fmt::format("{:<{}}  {}\n{:<{}}  {}\n", zone_name({grid.begin_s * 1'000'000'000}),
+                     name_width, dates, "", name_width, hours);
 }
 
 std::string node_line(const std::string& name,

@@ -13,6 +13,7 @@
 #include "client/frame/console.h"
 #include "client/frame/shown_token.h"
 #include "client/frame/table.h"
+#include "client/frame/values.h"
 #include "core/model/pool.h"
 #include "core/wire/codec.h"
 #include "net/address.h"
@@ -92,7 +93,7 @@ Result<Pool> read_cloud(const Parsed& p) {
       static_cast<std::uint32_t>(BILLOW_TRY(parse_int(p.get("max", "4"), 1, 10'000)));
   pool.machines_min =
       static_cast<std::uint32_t>(BILLOW_TRY(parse_int(p.get("min", "0"), 0, 10'000)));
-  pool.idle = BILLOW_TRY(parse_duration(p.get("idle", "3m")));
+  pool.idle = BILLOW_TRY(duration_with_unit(p.get("idle", "3m")));
   pool.spot = p.has("spot");
   BILLOW_TRY_VOID(read_pool_limits(p, pool));
   if (p.has("ask-above")) {

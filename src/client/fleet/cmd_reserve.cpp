@@ -11,6 +11,7 @@
 #include "client/frame/table.h"
 #include "client/frame/values.h"
 #include "client/frame/when.h"
+#include "client/frame/zone.h"
 #include "client/request/job_request.h"
 #include "core/wire/codec.h"
 
@@ -26,7 +27,9 @@ constexpr OptionSpec reserve_options[] = {
      "CPU cores per node (default: in proportion to the GPUs, less an eighth for jobs without "
      "GPUs)"},
     {"mem", 0, "SIZE", "memory per node (default: likewise)"},
-    {"from", 0, "WHEN", "start in UTC: now (default), +2h, 18:00, \"2026-11-16 18:00\""},
+    {"from", 0, "WHEN",
+     "start in local time: now (default), +2h, 18:00, \"2026-11-16 18:00\"; in UTC with a Z: "
+     "2026-11-16T18:00:00Z"},
     {"for", 0, "T", "length, e.g. 8h"},
     {"until", 0, "WHEN", "end, instead of --for"},
     {"name", 'n', "NAME", "name of the reservation, usable with --reservation"},
@@ -143,13 +146,13 @@ void show_reservation(const Json& made, bool whole_node) {
     where += (where.empty() ? "" : ", ") + std::string(place["node"].str_or("?"));
   print(fmt::format(
       "reservation {}: {} GPU{}, {} core{} and {} of memory on {}, from {}, until "
-      "{}; {} in total, used or not\n",
+      "{} (local time, {}); {} in total, used or not\n",
       made["id"].uint_or(0), gpus_text(made["gpu_milli"].int_or(0)),
       made["gpu_milli"].int_or(0) == 1000 ? "" : "s", gpus_text(made["cpu_milli"].int_or(0)),
       made["cpu_milli"].int_or(0) == 1000 ? "" : "s",
       format_bytes(static_cast<std::uint64_t>(made["mem_mib"].int_or(0)) << 20), where,
       time_text(made["from"], now(), "?"), time_text(made["until"], now(), "?"),
-      made["cost"].str_or("?")));
+      zone_name(parse_utc(made["from"].str_or(""))), made["cost"].str_or("?")));
   warn_of_preemption(made);
   // As much as one node of it has, so that the printed command can be run.
   const auto nodes =
@@ -421,8 +424,9 @@ void add_reserve_commands(CommandTable& table) {
        .details = "The project pays the reserved price for the whole period, used or not; jobs in "
                   "the reservation pay that price for what they use. Until it begins, no job that "
                   "would overlap it is started on its GPUs. When it ends, running jobs continue at "
-                  "its price; waiting jobs do not start (`billow resume JOB --on-demand` starts "
-                  "them). See also `billow reserve list`, `calendar` and `cancel`.",
+                  "the on-demand price; waiting jobs do not start (`billow resume JOB --on-demand` "
+                  "starts them). Times are local. See also `billow reserve list`, `calendar` and "
+                  "`cancel`.",
        .options = {reserve_options},
        .group = jobs});
   table.push_back({.name = "reserve list",

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "base/sync.h"
+#include "base/text.h"
 #include "client/fleet/top_view.h"
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
@@ -73,9 +74,14 @@ int once(Client& client) {
     else if (text[i] != '\r')
       plain += text[i];
   }
-  while (plain.ends_with("\n\n"))
-    plain.pop_back();
-  print(plain + "\n");
+  // The frame fills a screen: its empty rows stand before the last line.
+  std::string out;
+  for (const std::string& line : split(plain, '\n'))
+    if (!trim(line).empty() || !out.ends_with("\n\n"))
+      out += line + "\n";
+  while (out.ends_with("\n\n"))
+    out.pop_back();
+  print(out);
   return 0;
 }
 

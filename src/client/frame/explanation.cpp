@@ -20,19 +20,32 @@ std::string queue_text(const Json& why) {
       ahead, ahead == 1 ? "" : "s", ahead == 1 ? "was" : "were");
 }
 
+// "; by 14:30 even if jobs end early or a more urgent one comes", where that is later.
+std::string latest_text(const Json& why, WallTime now) {
+  if (!why["latest_start"].is_string() ||
+      why["latest_start"].str_or("") == why["earliest_start"].str_or(""))
+    return {};
+  return fmt::format("; {} at the latest", time_text(why["latest_start"], now, ""));
+}
+
 }  // namespace
 
 std::string explanation_sentence(const std::string& label, const Json& why, WallTime now) {
   const auto state = why["state"].str_or("?");
-  std::string text = fmt::format("job {} is {}", label, state);
+  if (state == "succeeded" || state == "failed")
+    return fmt::format("job {} has {}", label, state);
+  std::string text = fmt::format("job {} {} {}", label, state == "stopped" ? "was" : "is", state);
   if (state != "queued" && state != "held" && state != "suspended")
     return text;
   if (why["earliest_start"].is_string())
-    return text + fmt::format(" and should start {}", time_text(why["earliest_start"], now, ""));
-  return state == "queued" ? text +
-                                 "; when it starts is not known, because jobs before it have no "
-                                 "time limit"
-                           : text;
+    return text + fmt::format(" and should start {}{}", time_text(why["earliest_start"], now, ""),
+                              latest_text(why, now));
+  if (state != "queued")
+    return text;
+  const auto unknown = why["start_unknown"].str_or("");
+  return text + (unknown.empty() ? std::string("; when it starts is not known")
+                                 : fmt::format("; when it starts is not known, because {}",
+                                               printable(unknown)));
 }
 
 std::string explanation_text(const Json& why, WallTime now) {

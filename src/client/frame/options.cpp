@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "client/frame/command.h"
+#include "client/frame/slurm.h"
 
 namespace billow::client {
 namespace {
@@ -23,25 +24,23 @@ struct Synonym {
   std::string_view typed, ours;
 };
 constexpr Synonym command_synonyms[] = {
-    {"kill", "stop"},     {"scancel", "stop"},
-    {"rm", "stop"},       {"jobs", "ps"},
-    {"list", "ps"},       {"ls", "ps"},
-    {"queue", "ps"},      {"squeue", "ps"},
-    {"history", "ps -a"}, {"sbatch", "submit"},
-    {"srun", "run"},      {"exec", "ssh"},
+    {"kill", "stop"},     {"rm", "stop"},
+    {"jobs", "ps"},       {"list", "ps"},
+    {"ls", "ps"},         {"queue", "ps"},
+    {"history", "ps -a"}, {"exec", "ssh"},
     {"start", "up"},      {"serve", "up"},
     {"server", "up"},     {"shutdown", "down"},
-    {"sinfo", "nodes"},   {"log", "logs"},
     {"tail", "logs -f"},  {"why", "explain"},
+    {"log", "logs"},      {"notices", "events"},
     {"info", "status"},   {"whoami", "status"},
     {"usage", "cost"},    {"spend", "cost"},
     {"ui", "dashboard"},  {"forward", "port-forward"},
 };
 constexpr Synonym option_synonyms[] = {
-    {"port", "listen"},   {"bind", "listen"},   {"host", "listen"},       {"address", "listen"},
-    {"gpu", "gpus"},      {"num-gpus", "gpus"}, {"gres", "gpus"},         {"cpu", "cpus"},
-    {"memory", "mem"},    {"ram", "mem"},       {"timeout", "time"},      {"walltime", "time"},
-    {"job-name", "name"}, {"workdir", "cwd"},   {"output-dir", "output"},
+    {"port", "listen"},       {"bind", "listen"},   {"host", "listen"},   {"address", "listen"},
+    {"gpu", "gpus"},          {"num-gpus", "gpus"}, {"cpu", "cpus"},      {"memory", "mem"},
+    {"ram", "mem"},           {"timeout", "time"},  {"walltime", "time"}, {"workdir", "cwd"},
+    {"output-dir", "output"},
 };
 
 struct OptionTable {
@@ -60,7 +59,19 @@ struct OptionTable {
         return o;
     return nullptr;
   }
-  std::unexpected<Error> unknown(std::string_view typed) const {
+  // What Slurm's option of that name is called here, if the command describes a job.
+  std::string from_slurm(std::string_view typed, std::string_view value) const {
+    const auto meaning =
+        by_name("gpus") && by_name("nodes") ? slurm_option(typed, value) : std::nullopt;
+    if (!meaning)
+      return {};
+    const std::string slurm = fmt::format("Slurm's {}", typed);
+    if (meaning->words.empty())
+      return fmt::format("{}: {}", slurm, meaning->note);
+    return fmt::format("{}: use {}{}", slurm, shell_join(meaning->words),
+                       meaning->note.empty() ? "" : fmt::format(" ({})", meaning->note));
+  }
+  std::unexpected<Error> unknown(std::string_view typed, std::string_view value = {}) const {
     std::vector<std::string> names;
     for (const OptionSpec* o : options)
       names.push_back(std::string("--") + o->name);
@@ -70,6 +81,9 @@ struct OptionTable {
           return fail(Code::invalid, fmt::format("{} has no option {}", command.name, typed),
                       fmt::format("use --{}{}{}: {}", o->name, o->value ? " " : "",
                                   o->value ? o->value : "", o->help));
+    if (std::string hint = from_slurm(typed, value); !hint.empty())
+      return fail(Code::invalid, fmt::format("{} has no option {}", command.name, typed),
+                  std::move(hint));
     const std::string near = nearest(typed, names);
     return fail(Code::invalid, fmt::format("{} has no option {}", command.name, typed),
                 near.empty() ? fmt::format("see `billow {} --help`", command.name)
@@ -82,6 +96,10 @@ struct Words {
   std::size_t at = 0;
   bool more() const { return at < args.size(); }
   const std::string& next() { return args[at++]; }
+  // The next word where it can be the value of an unknown option.
+  std::string_view value() const {
+    return more() && !args[at].starts_with('-') ? std::string_view(args[at]) : std::string_view();
+  }
 };
 
 Status take_value(const OptionSpec& option, std::string_view shown, Words& words, Parsed& parsed) {
@@ -96,7 +114,10 @@ Status take_long(const OptionTable& table, const std::string& word, Words& words
   const std::string typed = word.substr(0, equals);
   const OptionSpec* option = table.by_name(std::string_view(typed).substr(2));
   if (!option)
-    return table.unknown(typed);
+    return table.unknown(typed, equals != std::string::npos
+                                    ? std::string_view(word).substr(equals + 1)
+                                : slurm_takes_value(typed) ? words.value()
+                                                           : std::string_view());
   if (!option->value) {
     if (equals != std::string::npos)
       return fail(Code::invalid, fmt::format("{} takes no value", typed));
@@ -117,7 +138,9 @@ Status take_letters(const OptionTable& table,
     const std::string shown = std::string("-") + word[i];
     const OptionSpec* option = table.by_letter(word[i]);
     if (!option)
-      return table.unknown(word.size() == 2 ? word : shown);
+      return table.unknown(shown, i + 1 < word.size()        ? std::string_view(word).substr(i + 1)
+                                  : slurm_takes_value(shown) ? words.value()
+                                                             : std::string_view());
     if (!option->value) {
       parsed.add(option->name, "");
       continue;
@@ -249,6 +272,8 @@ Result<Found> find_command(const std::vector<CommandSpec>& commands,
         std::find(names.begin(), names.end(), s.ours.substr(0, s.ours.find(' '))) != names.end())
       return fail(Code::invalid, fmt::format("there is no command \"{}\"", first),
                   fmt::format("use `billow {}`", s.ours));
+  if (std::string slurm = slurm_command(args); !slurm.empty())
+    return fail(Code::invalid, fmt::format("there is no command \"{}\"", first), std::move(slurm));
   const std::string near = nearest(first, names);
   return fail(Code::invalid, fmt::format("there is no command \"{}\"", first),
               near.empty() ? "see `billow help`" : fmt::format("did you mean `billow {}`?", near));

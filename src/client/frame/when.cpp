@@ -3,34 +3,37 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <ctime>
+#include <optional>
 
 #include "base/relative_time.h"
 #include "base/text.h"
 #include "client/frame/table.h"
+#include "client/frame/values.h"
+#include "client/frame/zone.h"
 
 namespace billow::client {
 namespace {
 
 constexpr std::int64_t day_s = 86400;
 
-// Days since 1970-01-01 of a date of the civil calendar, or nothing where there is no such date.
-std::optional<std::int64_t> days_of(std::int64_t year, std::int64_t month, std::int64_t day) {
-  const std::array<int, 12> lengths{
-      31, year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) ? 29 : 28,
-      31, 30,
-      31, 30,
-      31, 31,
-      30, 31,
-      30, 31};
-  if (year < 1970 || year > 9999 || month < 1 || month > 12 || day < 1 ||
-      day > lengths[static_cast<std::size_t>(month - 1)])
+// The time of a civil date and a time of day, or nothing where there is no such date.
+std::optional<std::int64_t> seconds_at(
+    std::int64_t year, std::int64_t month, std::int64_t day, std::int64_t of_day, bool utc) {
+  if (year < 1970 || year > 9999 || month < 1 || month > 12 || day < 1 || day > 31)
     return std::nullopt;
-  std::int64_t days = day - 1;
-  for (std::int64_t m = 1; m < month; ++m)
-    days += lengths[static_cast<std::size_t>(m - 1)];
-  const std::int64_t y = year - 1;
-  return days + (year - 1970) * 365 + (y / 4 - y / 100 + y / 400) -
-         (1969 / 4 - 1969 / 100 + 1969 / 400);
+  std::tm tm{};
+  tm.tm_year = static_cast<int>(year - 1900);
+  tm.tm_mon = static_cast<int>(month - 1);
+  tm.tm_mday = static_cast<int>(day);
+  tm.tm_hour = static_cast<int>(of_day / 3600);
+  tm.tm_min = static_cast<int>(of_day / 60 % 60);
+  tm.tm_sec = static_cast<int>(of_day % 60);
+  tm.tm_isdst = -1;
+  const std::time_t at = utc ? ::timegm(&tm) : ::mktime(&tm);
+  if (tm.tm_mday != day)
+    return std::nullopt;  // the 31st of a shorter month
+  return static_cast<std::int64_t>(at);
 }
 
 // "18:00" or "18:00:30": seconds of the day.
@@ -54,27 +57,39 @@ std::optional<std::int64_t> seconds_of(std::string_view text) {
 
 Result<WallTime> parse_when(std::string_view given, WallTime now) {
   const auto bad = [&] {
-    return fail(
-        Code::invalid, fmt::format("\"{}\" is not a time", given),
-        "use now, +2h, 18:00, 2026-11-16, \"2026-11-16 18:00\" or 2026-11-16T18:00:00Z (UTC)");
+    return fail(Code::invalid, fmt::format("\"{}\" is not a time", given),
+                "use local time (18:00, 2026-11-16 or \"2026-11-16 18:00\"), +2h, now, or UTC: "
+                "2026-11-16T18:00:00Z");
   };
   std::string_view text = trim(given);
   if (text == "now")
     return now;
   if (text.starts_with('+')) {
-    const auto span = parse_duration(text.substr(1));
+    const auto span = duration_with_unit(text.substr(1));
     if (!span)
-      return bad();
+      return pass(span.error());
     return now + *span;
   }
-  if (text.ends_with('Z') || text.ends_with('z'))
+  const bool utc = text.ends_with('Z') || text.ends_with('z');
+  if (utc)
     text.remove_suffix(1);
-  const std::int64_t now_s = now.ns / 1'000'000'000;
+  const auto found = [](std::int64_t at_s) {
+    return WallTime{at_s * 1'000'000'000};
+  };
   if (const auto of_day = seconds_of(text)) {
-    std::int64_t at = now_s / day_s * day_s + *of_day;
-    if (at <= now_s)
-      at += day_s;
-    return WallTime{at * 1'000'000'000};
+    const auto now_s = static_cast<std::time_t>(now.ns / 1'000'000'000);
+    std::tm today{};
+    utc ? ::gmtime_r(&now_s, &today) : ::localtime_r(&now_s, &today);
+    const auto at = seconds_at(today.tm_year + 1900, today.tm_mon + 1, today.tm_mday, *of_day, utc);
+    if (!at)
+      return bad();
+    if (*at > now_s)
+      return found(*at);
+    const std::time_t noon_s = *at - *of_day + day_s + day_s / 2;  // of the next day
+    utc ? ::gmtime_r(&noon_s, &today) : ::localtime_r(&noon_s, &today);
+    const auto next =
+        seconds_at(today.tm_year + 1900, today.tm_mon + 1, today.tm_mday, *of_day, utc);
+    return next ? Result<WallTime>(found(*next)) : bad();
   }
   const auto parts = split(text.substr(0, std::min<std::size_t>(10, text.size())), '-');
   if (parts.size() != 3 || parts[0].size() != 4)
@@ -86,9 +101,6 @@ Result<WallTime> parse_when(std::string_view given, WallTime now) {
       return bad();
     ymd[i] = *n;
   }
-  const auto days = days_of(ymd[0], ymd[1], ymd[2]);
-  if (!days)
-    return bad();
   std::int64_t of_day = 0;
   if (text.size() > 10) {
     if (text[10] != ' ' && text[10] != 'T' && text[10] != 't')
@@ -98,7 +110,23 @@ Result<WallTime> parse_when(std::string_view given, WallTime now) {
       return bad();
     of_day = *s;
   }
-  return WallTime{(*days * day_s + of_day) * 1'000'000'000};
+  const auto at = seconds_at(ymd[0], ymd[1], ymd[2], of_day, utc);
+  return at ? Result<WallTime>(found(*at)) : bad();
+}
+
+std::int64_t zone_offset_s(WallTime at) {
+  const auto s = static_cast<std::time_t>(at.ns / 1'000'000'000);
+  std::tm local{};
+  ::localtime_r(&s, &local);
+  return local.tm_gmtoff;
+}
+
+std::string zone_name(WallTime at) {
+  const auto s = static_cast<std::time_t>(at.ns / 1'000'000'000);
+  std::tm local{};
+  ::localtime_r(&s, &local);
+  const std::string name = local.tm_zone ? local.tm_zone : "UTC";
+  return name.starts_with('+') || name.starts_with('-') ? "UTC" + name : name;
 }
 
 std::string time_text(const Json& utc, WallTime now, std::string_view fallback) {

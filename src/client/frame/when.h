@@ -11,7 +11,7 @@
 namespace billow::client {
 
 // "now", "+2h", "18:00" (the next such time), "2026-11-16", "2026-11-16 18:00",
-// "2026-11-16T18:00:00Z". All in UTC.
+// "2026-11-16T18:00:00Z". Local time, unless a Z marks UTC.
 Result<WallTime> parse_when(std::string_view text, WallTime now);
 
 // A UTC time of an API document for people (base/relative_time.h), in local time; the fallback if

@@ -15,6 +15,7 @@
 #include "client/frame/explanation.h"
 #include "client/frame/progress.h"
 #include "client/frame/table.h"
+#include "client/frame/values.h"
 #include "client/jobs/attachment.h"
 #include "client/request/job_list.h"
 #include "client/request/job_names.h"
@@ -32,7 +33,10 @@ constexpr OptionSpec ps_options[] = {
     {"project", 'p', "NAME", "only jobs of this project"},
     {"user", 'u', "NAME", "only jobs of this user"},
     {"name", 'n', "NAME", "only jobs with this name"},
-    {"label", 'l', "K=V", "only jobs with this label"},
+    {"label", 'l', "K=V", "only jobs with this label; several must all match", true},
+    {"since", 0, "T", "only jobs submitted in this time, e.g. 1d"},
+    {"sort", 0, "COLUMN", "sort by job, name, user, state, gpus, age, time or cost", false,
+     Completes::choice, "job,name,user,state,gpus,age,time,cost"},
     {"array", 0, "JOB", "only elements of this array", false, Completes::job},
     {"limit", 0, "N", "show at most this many (default 100)"},
     {"quiet", 'q', nullptr, "print job numbers only"},
@@ -64,6 +68,37 @@ constexpr OptionSpec wait_options[] = {
 
 constexpr std::int64_t limit_max = 1'000'000;
 
+// The jobs that were submitted within --since.
+Status keep_since(const Parsed& parsed, std::vector<Json>& jobs) {
+  if (!parsed.has("since"))
+    return {};
+  const auto span = duration_with_unit(parsed.get("since"));
+  if (!span)
+    return pass(span.error(), "--since");
+  std::erase_if(jobs, [&](const Json& job) {
+    return parse_utc(job["submitted_at"].str_or("")) < now() - *span;
+  });
+  return {};
+}
+
+// Nothing was found: a misspelt label key is an error, everything else a note.
+int no_jobs(const Parsed& parsed, Client& client) {
+  if (parsed.has("label"))
+    if (const Status known = check_label_keys(client, parsed.all("label")); !known)
+      return report(known.error());
+  if (parsed.has("quiet"))
+    return 0;
+  bool filtered = false;
+  for (const char* option : {"state", "project", "user", "name", "label", "array", "since"})
+    filtered = filtered || parsed.has(option);
+  say(filtered            ? parsed.has("all") || parsed.has("state")
+                                ? "no job matches"
+                                : "no queued or running job matches; `billow ps -a` also shows ended jobs"
+      : parsed.has("all") ? "there are no jobs yet"
+                          : "no job is queued or running; `billow ps -a` also shows ended jobs");
+  return 0;
+}
+
 int cmd_ps(const Parsed& parsed) {
   const auto limit = parse_int(parsed.get("limit", "100"), 1, limit_max);
   if (!limit)
@@ -78,27 +113,39 @@ int cmd_ps(const Parsed& parsed) {
                                    .project = parsed.get("project"),
                                    .user = parsed.get("user"),
                                    .name = parsed.get("name"),
-                                   .label = parsed.get("label"),
                                    .array = parsed.get("array"),
+                                   .labels = parsed.all("label"),
                                    .expand = expand,
                                    .reasons = true,
                                    .limit = static_cast<std::size_t>(*limit)});
   if (!page)
     return report(page.error());
-  if (parsed.has("json")) {
+  std::vector<Json> jobs = (*page)["jobs"].items();
+  if (parsed.has("expand"))  // the elements, not a row for the array beside them
+    std::erase_if(jobs, [](const Json& job) { return job["elements"].is_object(); });
+  if (const Status kept = keep_since(parsed, jobs); !kept)
+    return report_usage(kept.error());
+  const bool json = parsed.has("json");
+  std::vector<Json> rows = expand || json ? std::move(jobs) : collapse_arrays(jobs);
+  if (parsed.has("sort"))
+    if (const Status sorted = sort_jobs(rows, parsed.get("sort"), now()); !sorted)
+      return report_usage(sorted.error());
+  if (json) {
+    if (rows.empty() && parsed.has("label"))
+      if (const Status known = check_label_keys(*client, parsed.all("label")); !known)
+        return report(known.error());
+    Json list = Json::array();
+    for (Json& row : rows)
+      list.push(std::move(row));
+    page->set("jobs", std::move(list));
     print_json(*page);
     return 0;
   }
-  const std::vector<Json> rows =
-      expand ? (*page)["jobs"].items() : collapse_arrays((*page)["jobs"].items());
+  if (rows.empty())
+    return no_jobs(parsed, *client);
   if (parsed.has("quiet")) {
     for (const Json& job : rows)
       print(fmt::format("{}\n", job["label"].str_or("?")));
-    return 0;
-  }
-  if (rows.empty()) {
-    say(parsed.has("all") ? "there are no jobs yet"
-                          : "no job is queued or running; `billow ps -a` also shows ended jobs");
     return 0;
   }
   print(jobs_table(rows, now()).text(look_at(STDOUT_FILENO)));
@@ -254,7 +301,7 @@ int cmd_wait(const Parsed& parsed) {
     return report_usage(words.error());
   std::optional<SteadyTime> deadline;
   if (parsed.has("timeout")) {
-    const auto timeout = parse_duration(parsed.get("timeout"));
+    const auto timeout = duration_with_unit(parsed.get("timeout"));
     if (!timeout)
       return report_usage(Error(timeout.error()).in("--timeout"));
     deadline = system_clock().steady() + *timeout;

@@ -300,9 +300,10 @@ Result<Wanted> read_wanted(const Parsed& parsed) {
     request.since = system_clock().wall() - *ago;
   }
   if (parsed.has("tail")) {
-    const auto bytes = parse_bytes(parsed.get("tail"));
+    const auto bytes = bytes_with_unit(parsed.get("tail"));
     if (!bytes)
-      return pass(bytes.error(), "--tail");
+      return fail(Code::invalid, fmt::format("--tail {}: not a size", parsed.get("tail")),
+                  "use a size such as 64K, or --lines N for the last lines");
     request.tail = fmt::format("{}", *bytes);
   } else if (parsed.has("lines")) {
     wanted.lines =

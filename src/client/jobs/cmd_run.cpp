@@ -14,6 +14,7 @@
 #include "client/frame/settings.h"
 #include "client/frame/table.h"
 #include "client/frame/terminal.h"
+#include "client/frame/values.h"
 #include "client/jobs/attachment.h"
 #include "client/jobs/rank_output.h"
 #include "client/jobs/renting.h"
@@ -282,7 +283,10 @@ int run_with(const Parsed& parsed, JobRequest request, bool tty) {
                         .forward_input = request.spec.use_stdin,
                         .quiet = parsed.has("quiet"),
                         .json = parsed.has("json")};
-  return watch_session(parsed, *client, options, request.spec.nodes);
+  const int code = watch_session(parsed, *client, options, request.spec.nodes);
+  if (!options.quiet && !options.json)
+    say_results(request, options.job);
+  return code;
 }
 
 // A job file or a script with options where the operands name one, else the command.
@@ -297,7 +301,7 @@ Result<JobRequest> request_of(const Parsed& parsed) {
   if (file)
     request = BILLOW_TRY(read_job_file(parsed.operands[0]));
   else if (!parsed.after_dashes)
-    if (auto script = BILLOW_TRY(read_job_script(parsed.operands)))
+    if (auto script = BILLOW_TRY(read_job_script(parsed.operands, parsed.has("quiet"))))
       request = std::move(*script);
   BILLOW_TRY_VOID(set_options(request, parsed));
   if (request.spec.argv.empty())
@@ -467,6 +471,7 @@ int cmd_submit(const Parsed& parsed) {
                       count > 1 || request->spec.array ? fmt::format(" ({} elements)", count) : "",
                       (*job)["state"].str_or("queued"), reason.empty() ? "" : ": ",
                       printable(reason)));
+    say_results(*request, fmt::format("{}", id));
     if (look_at(STDERR_FILENO).terminal)
       say(count > 1 || request->spec.array
               ? fmt::format("elements: billow ps --array {0}; output: billow logs {0}.N", id)
@@ -483,7 +488,7 @@ int cmd_attach(const Parsed& parsed) {
     return report_usage(ok.error());
   std::uint64_t tail = 64 << 10;
   if (parsed.has("tail")) {
-    const auto bytes = parse_bytes(parsed.get("tail"));
+    const auto bytes = bytes_with_unit(parsed.get("tail"));
     if (!bytes)
       return report_usage(bytes.error());
     tail = *bytes;

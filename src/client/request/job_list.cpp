@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/limits.h"
 #include "base/text.h"
@@ -102,22 +103,77 @@ Result<Json> fetch_jobs(Client& client, const JobFilter& filter) {
   std::string cursor;
   do {
     const std::size_t want = std::min(filter.limit - all.size(), limits::page_items_max);
-    const Json page =
-        BILLOW_TRY(client.get(with_query("/v1/jobs", {{"state", filter.state},
-                                                      {"project", filter.project},
-                                                      {"user", filter.user},
-                                                      {"name", filter.name},
-                                                      {"label", filter.label},
-                                                      {"array", filter.array},
-                                                      {"expand", filter.expand ? "1" : ""},
-                                                      {"reasons", filter.reasons ? "1" : ""},
-                                                      {"limit", fmt::format("{}", want)},
-                                                      {"cursor", cursor}})));
+    std::vector<std::pair<std::string, std::string>> query = {
+        {"state", filter.state},
+        {"project", filter.project},
+        {"user", filter.user},
+        {"name", filter.name},
+        {"array", filter.array},
+        {"expand", filter.expand ? "1" : ""},
+        {"reasons", filter.reasons ? "1" : ""},
+        {"limit", fmt::format("{}", want)},
+        {"cursor", cursor}};
+    for (const std::string& label : filter.labels)
+      query.emplace_back("label", label);
+    const Json page = BILLOW_TRY(client.get(with_query("/v1/jobs", query)));
     for (const Json& job : page["jobs"].items())
       all.push(job);
     cursor = std::string(page["next"].str_or(""));
   } while (!cursor.empty() && all.size() < filter.limit);
   return Json::object({{"jobs", std::move(all)}, {"next", cursor}});
+}
+
+Status check_label_keys(Client& client, const std::vector<std::string>& labels) {
+  const Json page = BILLOW_TRY(fetch_jobs(client, {.state = "all", .limit = 500}));
+  std::set<std::string> known;
+  for (const Json& job : page["jobs"].items())
+    for (const auto& [key, value] : job["labels"].members())
+      known.insert(key);
+  for (const std::string& label : labels) {
+    const std::string key = label.substr(0, label.find('='));
+    if (page["jobs"].items().empty() || known.contains(key))
+      continue;
+    const std::string close = nearest(key, {known.begin(), known.end()});
+    return fail(Code::invalid, fmt::format("no recent job has a label \"{}\"", key),
+                close.empty()
+                    ? (known.empty() ? "label jobs with --label K=V"
+                                     : "labels in use: " + join({known.begin(), known.end()}, ", "))
+                    : fmt::format("did you mean {}?", close));
+  }
+  return {};
+}
+
+Status sort_jobs(std::vector<Json>& jobs, const std::string& column, WallTime now) {
+  const std::vector<std::string> columns = {"job",  "name", "user", "state",
+                                            "gpus", "age",  "time", "cost"};
+  if (std::ranges::find(columns, column) == columns.end()) {
+    const std::string close = nearest(column, columns);
+    return fail(Code::invalid, fmt::format("--sort {}: there is no such column", column),
+                (close.empty() ? "" : fmt::format("did you mean {}? ", close)) +
+                    "columns: " + join(columns, ", "));
+  }
+  const auto number = [&](const Json& job) -> double {
+    if (column == "cost")
+      return -job["cost_nano_usd"].double_or(0);
+    if (column == "gpus")
+      return -job["gpus"].double_or(0);
+    if (column == "time")
+      return -(
+          job["ran_s"].is_number()
+              ? job["ran_s"].double_or(0)
+              : static_cast<double>(
+                    (now - std::max(parse_utc(job["started_at"].str_or("")), WallTime{1})).ns));
+    return -job["id"].double_or(0);
+  };
+  const bool by_text = column == "name" || column == "user" || column == "state";
+  std::ranges::stable_sort(jobs, [&](const Json& a, const Json& b) {
+    if (!by_text)
+      return number(a) < number(b);
+    if (column == "name")
+      return name_of(a) < name_of(b);
+    return a[column].str_or("") < b[column].str_or("");
+  });
+  return {};
 }
 
 std::vector<Json> collapse_arrays(const std::vector<Json>& jobs) {

@@ -11,13 +11,20 @@
 namespace billow::client {
 
 struct JobFilter {
-  std::string state, project, user, name, label, array;
-  bool expand = false;   // the elements of arrays too, not one document per array
-  bool reasons = false;  // why each one waits
+  std::string state, project, user, name, array;
+  std::vector<std::string> labels;  // "team=vision"
+  bool expand = false;              // the elements of arrays too, not one document per array
+  bool reasons = false;             // why each one waits
   std::size_t limit = 100;
 };
 // Pages joined, up to the limit: {"jobs":[…],"next":"…"}.
 Result<Json> fetch_jobs(Client& client, const JobFilter& filter);
+
+// Which of these label keys no recent job has, with the nearest known one. A misspelt key would
+// otherwise look like "no such jobs".
+Status check_label_keys(Client& client, const std::vector<std::string>& labels);
+// Sorts by "cost", "name", "time"…; an unknown column is an error with the nearest name.
+Status sort_jobs(std::vector<Json>& jobs, const std::string& column, WallTime now);
 
 // One document per array: the array's own where there is one, else made of the elements seen.
 std::vector<Json> collapse_arrays(const std::vector<Json>& jobs);

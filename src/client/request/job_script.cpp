@@ -1,15 +1,21 @@
 #include "client/request/job_script.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
 
 #include "base/file.h"
 #include "base/text.h"
+#include "client/frame/console.h"
+#include "client/frame/slurm.h"
 
 namespace billow::client {
 namespace {
 
 constexpr std::size_t script_bytes_max = 16 << 20;
 constexpr std::string_view marker = "#BILLOW";
+constexpr std::string_view slurm_marker = "#SBATCH";
 
 // Words as a shell separates them: blanks between, quotes and backslashes kept together.
 Result<std::vector<std::string>> split_words(std::string_view line) {
@@ -50,46 +56,72 @@ Result<std::vector<std::string>> split_words(std::string_view line) {
   return words;
 }
 
-// Whether the line begins with the marker and a blank: "#BILLOWED" is a comment.
-bool has_options(std::string_view line) {
-  return line.starts_with(marker) && (line.size() == marker.size() || line[marker.size()] == ' ' ||
-                                      line[marker.size()] == '\t');
+// Whether the word starts a program as it is: by its path, or found in PATH.
+bool can_be_started(const std::string& word) {
+  if (word.find('/') != std::string::npos)
+    return ::access(word.c_str(), X_OK) == 0;
+  const char* path = std::getenv("PATH");
+  for (const std::string& directory : split(path ? path : "", ':'))
+    if (!directory.empty() && ::access((directory + "/" + word).c_str(), X_OK) == 0)
+      return true;
+  return false;
 }
 
-Status take_options(JobRequest& request,
-                    std::string_view line,
-                    const std::string& path,
-                    std::size_t number) {
-  const auto at = [&](const Error& error) {
-    return pass(Error(error), fmt::format("{}:{}", path, number));
-  };
-  const auto words = split_words(line.substr(marker.size()));
-  if (!words)
-    return at(words.error());
+// Whether the line begins with the marker and a blank: "#BILLOWED" is a comment.
+bool begins_with(std::string_view line, std::string_view what) {
+  return line.starts_with(what) &&
+         (line.size() == what.size() || line[what.size()] == ' ' || line[what.size()] == '\t');
+}
+
+Status set_words(JobRequest& request, const std::vector<std::string>& words) {
   CommandSpec command{.name = "submit"};
   command.options = {job_options(), batch_options()};
   command.operands = Operands::some;
   command.talks_to_head = false;
-  const auto parsed = parse(command, *words);
-  if (!parsed)
-    return at(parsed.error());
-  if (!parsed->operands.empty())
-    return at({Code::invalid, fmt::format("\"{}\" is no option", parsed->operands.front()),
-               "a #BILLOW line holds options only, for example: #BILLOW --gpus 1 --time 2h"});
-  if (const Status set = set_options(request, *parsed); !set)
-    return at(set.error());
+  const Parsed parsed = BILLOW_TRY(parse(command, words));
+  if (!parsed.operands.empty())
+    return fail(Code::invalid, fmt::format("\"{}\" is no option", parsed.operands.front()),
+                "a #BILLOW line holds options only, for example: #BILLOW --gpus 1 --time 2h");
+  return set_options(request, parsed);
+}
+
+// Slurm accepts names that commands here would take for numbers.
+void mend_name(std::vector<std::string>& words) {
+  for (std::size_t i = 0; i + 1 < words.size(); ++i)
+    if (words[i] == "--name" && parse_int(words[i + 1], 0, INT64_MAX))
+      words[i + 1] = "job-" + words[i + 1];
+}
+
+Status take_slurm(JobScript& request,
+                  const std::vector<SlurmLine>& lines,
+                  const std::string& path,
+                  std::string_view text) {
+  SlurmScript script = BILLOW_TRY(translate_slurm(lines));
+  std::erase(script.words, "--quiet");  // of the command line, not of the job
+  mend_name(script.words);
+  BILLOW_TRY_VOID(set_words(request, script.words));
+  for (const std::string& note : script.notes)
+    request.notes.push_back(fmt::format("{}:{}", path, note));
+  request.notes.push_back(
+      fmt::format("{}: read as `billow submit {} {}`", path, shell_join(script.words), path));
+  for (const std::string& note : slurm_remains(text))
+    request.notes.push_back(fmt::format("warning: {}: {}", path, note));
   return {};
 }
 
 }  // namespace
 
-Result<std::optional<JobRequest>> parse_job_script(std::string_view text,
-                                                   const std::vector<std::string>& words) {
+Result<std::optional<JobScript>> parse_job_script(std::string_view text,
+                                                  const std::vector<std::string>& words) {
   if (!text.starts_with("#!"))
     return std::nullopt;
-  JobRequest request;
+  JobScript request;
   bool found = false;
+  std::vector<SlurmLine> slurm;
   std::size_t number = 0;
+  const auto at = [&](const Error& error) {
+    return pass(Error(error), fmt::format("{}:{}", words.front(), number));
+  };
   for (const std::string& line : split(text, '\n')) {
     ++number;
     if (number == 1) {
@@ -99,24 +131,51 @@ Result<std::optional<JobRequest>> parse_job_script(std::string_view text,
     const std::string_view trimmed = trim(line);
     if (!trimmed.empty() && !trimmed.starts_with('#'))
       break;  // the first command ends the options
-    if (!has_options(trimmed))
+    const bool own = begins_with(trimmed, marker);
+    if (!own && !begins_with(trimmed, slurm_marker))
       continue;
+    auto options = split_words(trimmed.substr(own ? marker.size() : slurm_marker.size()));
+    if (!options)
+      return at(options.error());
+    if (!own) {
+      slurm.push_back({number, std::move(*options)});
+      continue;
+    }
     found = true;
-    BILLOW_TRY_VOID(take_options(request, trimmed, words.front(), number));
+    if (const Status set = set_words(request, *options); !set)
+      return at(set.error());
   }
-  if (!found || request.spec.argv.empty())
+  if ((!found && slurm.empty()) || request.spec.argv.empty())
     return std::nullopt;
+  if (found && !slurm.empty())
+    request.notes.push_back(
+        fmt::format("{}: the #BILLOW lines are used; the #SBATCH lines are not", words.front()));
+  else if (!found)
+    if (const Status set = take_slurm(request, slurm, words.front(), text); !set)
+      return pass(Error(set.error()), words.front());
   request.spec.argv.insert(request.spec.argv.end(), words.begin(), words.end());
   return request;
 }
 
-Result<std::optional<JobRequest>> read_job_script(const std::vector<std::string>& words) {
+Result<std::optional<JobScript>> read_job_script(const std::vector<std::string>& words,
+                                                 bool quiet) {
   if (words.empty() || !file_exists(words.front()))
     return std::nullopt;
   const auto text = read_file(words.front(), script_bytes_max);
   if (!text)
     return std::nullopt;  // a program: too large, or a directory
-  return parse_job_script(*text, words);
+  auto script = BILLOW_TRY(parse_job_script(*text, words));
+  if (script && !quiet)
+    for (const std::string& note : script->notes)
+      say(note);
+  if (script || !text->starts_with("#!") || can_be_started(words.front()))
+    return script;
+  // `billow submit job.sh`, as sbatch would take it: its interpreter runs it.
+  script.emplace();
+  script->spec.argv =
+      BILLOW_TRY(split_words(std::string_view(*text).substr(2, text->find('\n') - 2)));
+  script->spec.argv.insert(script->spec.argv.end(), words.begin(), words.end());
+  return script;
 }
 
 }  // namespace billow::client

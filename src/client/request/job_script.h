@@ -4,6 +4,9 @@
 //   #BILLOW --gpus 1 --time 2h
 //   #BILLOW --name train
 //   python train.py "$@"
+//
+// #SBATCH lines of a script without #BILLOW lines are translated; `notes` says line by line what
+// they mean here.
 #pragma once
 
 #include <optional>
@@ -15,11 +18,16 @@
 
 namespace billow::client {
 
+struct JobScript : JobRequest {
+  std::vector<std::string> notes;  // shown before the job is submitted
+};
+
 // The options and the interpreter of the script at this path. Nothing where the file is no script
 // with such lines: then the words are a plain command.
-Result<std::optional<JobRequest>> read_job_script(const std::vector<std::string>& words);
+// Shows the notes, unless `quiet`.
+Result<std::optional<JobScript>> read_job_script(const std::vector<std::string>& words, bool quiet);
 // The same of a text: `words` is the path and the script's arguments.
-Result<std::optional<JobRequest>> parse_job_script(std::string_view text,
+Result<std::optional<JobScript>> parse_job_script(std::string_view text,
                                                    const std::vector<std::string>& words);
 
 }  // namespace billow::client

@@ -107,6 +107,14 @@ Result<SecretWish> parse_secret(std::string_view text) {
 // A plain path inside the working directory.
 Result<std::string> output_path(std::string_view value, std::string_view option) {
   std::string path(value);
+  const auto percent = path.find('%');
+  if (percent != std::string::npos && percent + 1 < path.size() &&
+      std::string_view("AajJNnstux").find(path[percent + 1]) != std::string_view::npos)
+    return fail(Code::invalid,
+                fmt::format("--{} {}: this keeps results of the working directory; it names no "
+                            "file for the job's output, as in Slurm",
+                            option, value),
+                "`billow logs JOB` shows the output; to write a file, redirect it in the command");
   while (path.starts_with("./"))
     path.erase(0, 2);
   while (path.ends_with('/'))

@@ -360,4 +360,9 @@ Status sync_for_job(Client& client, const JobRequest& request, bool quiet, Envir
   return {};
 }
 
+void say_results(const JobRequest& request, const std::string& job) {
+  for (const std::string& path : request.outputs)
+    say(fmt::format("results: billow cp {}:{} .", job, path));
+}
+
 }  // namespace billow::client

@@ -35,5 +35,7 @@ Status download_tree(Client& client, const Fetch& fetch);
 bool should_sync(const Client& client, const JobRequest& request);
 // Uploads the working directory and says in the environment what the node is to bring.
 Status sync_for_job(Client& client, const JobRequest& request, bool quiet, Environment& env);
+// How to fetch what the job keeps (--output): "results: billow cp 12:results .".
+void say_results(const JobRequest& request, const std::string& job);
 
 }  // namespace billow::client

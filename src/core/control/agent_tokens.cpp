@@ -122,7 +122,9 @@ Error too_dear(const Token& token, NanoUsd least, NanoUsd free, Rate rate, std::
   const Rate all{static_cast<std::int64_t>(
       std::min<__int128>(static_cast<__int128>(rate.nano_usd_per_s) * static_cast<__int128>(jobs),
                          std::numeric_limits<std::int64_t>::max() / 4))};
-  const std::int64_t minutes = ledger::lasts(free, all).ns / billow::minutes(1).ns;
+  // Beyond the limit of one job a person would have to be asked.
+  const NanoUsd one_job = std::min(free, token.agent.per_job);
+  const std::int64_t minutes = ledger::lasts(one_job, all).ns / billow::minutes(1).ns;
   return {Code::exhausted,
           fmt::format("agent token {} has {} of its {} left; this may cost {} at {}", token.name,
                       format_usd(free), format_usd(token.agent.budget), format_usd(least),

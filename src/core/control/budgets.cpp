@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "core/control/agent_tokens.h"
 #include "core/control/applier.h"
+#include "core/control/budget_cure.h"
 #include "core/control/decide/decider.h"
 
 namespace billow::control {
@@ -24,10 +25,14 @@ constexpr Duration start_minimum = ledger::Ask{}.at_least;
 // After this the agent must have heard from the head again.
 constexpr Duration paid_at_most = hours(1);
 
-// A job of an agent needs as much as it takes to stop it in time; its money was set aside when it
-// was submitted.
-Duration minimum_of(const Budget& budget) {
-  return budget.hard() ? budget.lead + seconds(1) : start_minimum;
+// The money a job needs to start, as time. A job of an agent needs as much as it takes to stop it
+// in time; its money was set aside when it was submitted. A job that runs for less than the usual
+// minimum needs no more than that.
+Duration minimum_of(const Budget& budget, const Job& job) {
+  if (budget.hard())
+    return budget.lead + seconds(1);
+  const Duration limit = job.spec->time_limit;
+  return limit.ns > 0 ? std::min(start_minimum, limit) : start_minimum;
 }
 
 struct Payers {
@@ -197,7 +202,8 @@ std::map<BudgetKey, ledger::BudgetUse> uses_with(const State& state,
     const auto inside = task.price_class == PriceClass::reserved
                             ? state.reservations.find(task.reservation)
                             : state.reservations.end();
-    each_budget(state, state.jobs.at(task.job), [&](const BudgetKey& key, const BudgetEntry& e) {
+    const Job& job = state.jobs.at(task.job);
+    each_budget(state, job, [&](const BudgetKey& key, const BudgetEntry& e) {
       ledger::BudgetUse& use = out.at(key);
       use.spent +=
           state.money.books.charge_between(lease, std::max(from.at(key), task.lease_from), billed);
@@ -208,7 +214,7 @@ std::map<BudgetKey, ledger::BudgetUse> uses_with(const State& state,
       if (paid_by)
         use.burn_inside.nano_usd_per_s += burn.nano_usd_per_s;
       const Duration missing =
-          short_of_minimum(minimum_of(e.budget), task.lease_from, billed, paid_by);
+          short_of_minimum(minimum_of(e.budget, job), task.lease_from, billed, paid_by);
       if (missing.ns > 0 && key.scope != BudgetScope::token)
         use.reserved += amount(burn, missing);
     });
@@ -300,7 +306,7 @@ bool Purse::used_up(const Job& job, Rate rate) const {
       {BudgetScope::job, (job.array ? job.array : job.id).value, BudgetPeriod::total});
   return entry != state_.money.budgets.end() && entry->second.budget.hard() &&
          entry->second.budget.limit - uses_.at(entry->first).spent <
-             amount(rate, minimum_of(entry->second.budget));
+             amount(rate, minimum_of(entry->second.budget, job));
 }
 
 Status Purse::pay(const Job& job, Rate rate) {
@@ -315,12 +321,13 @@ Status Purse::pay(const Job& job, Rate rate) {
     if (paid)
       use.reserved -= still_to_pay(*inside, paid_.at(inside->id),
                                    ledger::period_of(entry.budget.period, use.at), use.at);
-    holds_back.emplace_back(
-        key, short_of_minimum(minimum_of(entry.budget), use.at, use.at, paid ? inside : nullptr));
+    holds_back.emplace_back(key, short_of_minimum(minimum_of(entry.budget, job), use.at, use.at,
+                                                  paid ? inside : nullptr));
     mine.emplace_back(entry.budget, std::move(use));
   });
   for (const auto& each : mine)
-    BILLOW_TRY_VOID(ledger::may_start({each}, {.rate = rate, .at_least = minimum_of(each.first)}));
+    BILLOW_TRY_VOID(
+        ledger::may_start({each}, {.rate = rate, .at_least = minimum_of(each.first, job)}));
   for (const auto& [key, missing] : holds_back) {
     if (missing.ns > 0)
       uses_.at(key).reserved += amount(rate, missing);
@@ -342,7 +349,7 @@ Status Purse::go_on(const Job& job, Rate rate) {
       ledger::BudgetUse& use = uses_.at(key);
       use.burn.nano_usd_per_s -= burn.nano_usd_per_s;
       if (const Duration missing =
-              short_of_minimum(minimum_of(entry.budget), task.lease_from, use.at, nullptr);
+              short_of_minimum(minimum_of(entry.budget, job), task.lease_from, use.at, nullptr);
           missing.ns > 0)
         use.reserved -= amount(burn, missing);
     });
@@ -436,6 +443,14 @@ std::string held_back(const State& state, const std::set<JobId>& jobs, WallTime 
       return held_text(paid.error());
   }
   return {};
+}
+
+std::string budget_cure(const State& state, const Job& job, WallTime billed) {
+  const auto held = state.money.held.find(job.id);
+  if (held == state.money.held.end())
+    return {};
+  const Status paid = Purse(state, billed).take(job, held->second, gpu_milli_of(*job.spec));
+  return paid ? std::string() : paid.error().hint;
 }
 
 // ---- decisions

@@ -190,6 +190,9 @@ Status may_start(const std::vector<std::pair<Budget, BudgetUse>>& budgets, const
             ? fmt::format("a new period begins at {}; or raise it with `billow budget set`",
                           utc_minute(period.to))
             : std::string("raise it with `billow budget set`");
+    if (const std::int64_t fits = free.value > 0 ? lasts(free, ask.rate).ns / minutes(1).ns : 0;
+        fits > 0)
+      hint += fmt::format(", or submit the job with --time {}m", fits);
     return fail(Code::exhausted,
                 fmt::format("{} leaves {}{}; {} at {} needs {}", name_of(budget, use.who),
                             format_usd(uncommitted(budget, use)), already_reserved(use),

@@ -1,6 +1,8 @@
 // Whether a job could ever run here, and if not, which part of its request is too large. Why a job
 // waits is in why.cpp.
 #include <algorithm>
+#include <cmath>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -134,6 +136,33 @@ std::string of_type(const Resources& r) {
   return r.gpu_types.empty() ? "" : " of type " + join(r.gpu_types, " or ");
 }
 
+// The profiles of the cards here, as NVIDIA names them: "1g.10gb" is an eighth of an 80 GB card.
+std::vector<std::string> profiles_here(const Impl& index, const std::vector<std::string>& types) {
+  struct Size {
+    int compute, slices;
+  };
+  constexpr Size eighths[] = {{1, 1}, {2, 2}, {3, 4}, {4, 4}, {7, 8}};
+  constexpr Size quarters[] = {{1, 1}, {2, 2}, {4, 4}};
+  std::set<std::string> names;
+  for (const NodeState& n : index.nodes)
+    for (const GpuShape& g : n.shape.gpus) {
+      if (!g.mig_enabled || (!types.empty() && std::ranges::find(types, g.type) == types.end()))
+        continue;
+      const bool quarter = g.type.starts_with("A30");
+      const double card_gb = std::ceil(static_cast<double>(g.memory_mib) / 1024);
+      for (const Size& s :
+           quarter ? std::span<const Size>(quarters) : std::span<const Size>(eighths))
+        names.insert(fmt::format("{}g.{}gb", s.compute,
+                                 std::lround(card_gb * s.slices / (quarter ? 4 : 8))));
+    }
+  return {names.begin(), names.end()};
+}
+
+std::string mean_profile(const std::string& asked, const std::vector<std::string>& names) {
+  const std::string close = nearest(asked, names);
+  return close.empty() ? "" : fmt::format("did you mean {}? ", close);
+}
+
 Status why_no_instance(const Impl& index, const PlacementClass& c, const Largest& most) {
   const Resources& r = c.resources;
   if (most.gpus == 0)
@@ -142,6 +171,11 @@ Status why_no_instance(const Impl& index, const PlacementClass& c, const Largest
                     r.mig_profile),
         "use a part of any GPU (--gpus 0.25), or let an administrator turn MIG mode on (nvidia-smi "
         "-mig 1)");
+  const std::vector<std::string> names = profiles_here(index, r.gpu_types);
+  if (std::ranges::find(names, r.mig_profile) == names.end() && !r.mig_profile.ends_with("+me"))
+    return infeasible(fmt::format("no GPU{} here has MIG instances {}; their profiles: {}",
+                                  of_type(r), r.mig_profile, join(names, ", ")),
+                      mean_profile(r.mig_profile, names) + "`billow nodes -g` shows the cards");
   const std::string existing = instances_there(index, c);
   return infeasible(
       fmt::format("no GPU{} can hold {} {}; existing instances: {}", of_type(r),
@@ -168,33 +202,126 @@ Status why_too_many_gpus(const Impl& index, const PlacementClass& c, const Large
       split_over_nodes(index, c, most.gpus));
 }
 
+// One restriction on where the job may run: the option, the values asked for, and what nodes have.
+struct Restriction {
+  std::string_view option;
+  std::vector<std::string> asked;
+  std::set<std::string> here;
+  bool met = false;  // by at least one node
+};
+
+Restriction restriction(const Impl& index,
+                        std::string_view option,
+                        const std::vector<std::string>& asked,
+                        std::string (*of)(const NodeShape&)) {
+  Restriction out{option, asked, {}, asked.empty()};
+  for (const NodeState& n : index.nodes) {
+    if (!n.present)
+      continue;
+    const std::string value = of(n.shape);
+    if (!value.empty())
+      out.here.insert(value);
+    out.met = out.met || std::ranges::find(asked, value) != asked.end();
+  }
+  return out;
+}
+
+Status not_here(std::string text, const std::string& asked, const std::set<std::string>& here) {
+  const std::string close = nearest(asked, {here.begin(), here.end()});
+  return infeasible(std::move(text), close.empty() ? "" : fmt::format("did you mean {}?", close));
+}
+
+// A label that no node has, by its key or its value.
+Status check_labels(const Impl& index, const LabelMap& asked) {
+  for (const auto& [key, value] : asked) {
+    std::set<std::string> keys;
+    std::set<std::string> values;
+    for (const NodeState& n : index.nodes)
+      for (const auto& [k, v] : n.shape.labels) {
+        keys.insert(k);
+        if (k == key)
+          values.insert(v);
+      }
+    if (values.empty())
+      return not_here(fmt::format("no node has a label \"{}\"; labels here: {}", key,
+                                  keys.empty() ? "none" : join({keys.begin(), keys.end()}, ", ")),
+                      key, keys);
+    if (!values.contains(value))
+      return not_here(fmt::format("no node has the label {}={}; values of {} here: {}", key, value,
+                                  key, join({values.begin(), values.end()}, ", ")),
+                      value, values);
+  }
+  return {};
+}
+
+// No node is where the job may run: names the restriction that none meets.
+Status why_no_place(const Impl& index, const PlacementClass& c) {
+  const Constraints& k = c.constraints;
+  const std::vector<std::string> group =
+      k.placement_group.empty() ? std::vector<std::string>{} : std::vector{k.placement_group};
+  const auto region = [](const NodeShape& n) {
+    return n.place.region;
+  };
+  const auto pool = [](const NodeShape& n) {
+    return n.pool;
+  };
+  const Restriction all[] = {
+      restriction(index, "--region", k.regions, region),
+      restriction(index, "--zone", k.zones, [](const NodeShape& n) { return n.place.zone; }),
+      restriction(index, "--pool", k.pools, pool),
+      restriction(index, "--fabric", k.fabrics, [](const NodeShape& n) { return n.place.fabric; }),
+      restriction(index, "--placement-group", group,
+                  [](const NodeShape& n) { return n.place.placement_group; }),
+      restriction(index, "the project's regions:", c.home_regions, region),
+      restriction(index, "the project's pools:", c.home_pools, pool)};
+  std::vector<std::string> given;
+  for (const Restriction& r : all) {
+    if (!r.met)
+      return not_here(
+          fmt::format("no node matches {} {}; values here: {}", r.option, join(r.asked, ","),
+                      r.here.empty() ? "none" : join({r.here.begin(), r.here.end()}, ", ")),
+          r.asked.front(), r.here);
+    if (!r.asked.empty())
+      given.push_back(fmt::format("{} {}", r.option, join(r.asked, ",")));
+  }
+  BILLOW_TRY_VOID(check_labels(index, k.labels));
+  for (const auto& [key, value] : k.labels)
+    given.push_back(fmt::format("--node-label {}={}", key, value));
+  return infeasible(given.empty() ? std::string("no node is left that the job may use")
+                                  : fmt::format("no node matches all of {}", join(given, ", ")),
+                    given.empty() ? "" : "drop one of them; `billow nodes --json` shows the nodes");
+}
+
 // No node could run a task even if it were empty: says which part of the request is too large.
 Status why_no_node(const Impl& index, const PlacementClass& c) {
   const Resources& r = c.resources;
   Largest most;
   for (const NodeState& n : index.nodes)
-    if (allowed(c, n))
+    if (n.present && allowed_place(c, n.shape) && allowed_by_id(c, n.shape.id))
       add_node(n, c, most);
   if (most.nodes == 0)
-    return infeasible(
-        "no node matches the region, zone, pool, label and fabric constraints of the job");
+    return why_no_place(index, c);
   if (c.mig)
     return why_no_instance(index, c, most);
   if (r.gpus > most.gpus)
     return why_too_many_gpus(index, c, most);
   if (r.gpus > 0 && r.share.mem_mib > most.gpu_mem_mib)
     return infeasible(fmt::format("no GPU{} has {} of memory; the largest has {}", of_type(r),
-                                  size_text(r.share.mem_mib), size_text(most.gpu_mem_mib)));
+                                  size_text(r.share.mem_mib), size_text(most.gpu_mem_mib)),
+                      fmt::format("use at most --gpu-mem {}G", most.gpu_mem_mib / 1024));
   if (r.cpu_milli > most.cpu_milli)
     return infeasible(fmt::format("no node has {} CPUs; the largest has {}", gpus_text(r.cpu_milli),
-                                  gpus_text(most.cpu_milli)));
+                                  gpus_text(most.cpu_milli)),
+                      fmt::format("use at most --cpus {}", gpus_text(most.cpu_milli)));
   if (r.mem_mib > most.mem_mib)
     return infeasible(fmt::format("no node has {} of memory; the largest has {}",
                                   size_text(r.mem_mib), size_text(most.mem_mib)),
                       fmt::format("use at most --mem {}G", most.mem_mib / 1024));
   if (c.constraints.nvlink_required && r.gpus > most.linked_gpus)
-    return infeasible(fmt::format("no NVLink domain has {}; the largest has {}",
-                                  plural(r.gpus, "GPU"), most.linked_gpus));
+    return infeasible(
+        fmt::format("no NVLink domain has {}; the largest has {}", plural(r.gpus, "GPU"),
+                    most.linked_gpus),
+        fmt::format("use at most --gpus {}, or drop --topology nvlink", most.linked_gpus));
   if (r.takes_node())
     return infeasible(
         "no node can be given whole: each has a GPU that is out of service or of another type");
@@ -247,6 +374,23 @@ Status fits_its_reservation(const Impl& index, const PlacementClass& c, const Jo
       "request no more than that, or drop --reservation");
 }
 
+Status within_user_limit(const Impl& index, const JobRequest& job) {
+  const auto project = index.projects.find(job.project);
+  if (project == index.projects.end())
+    return {};
+  const ProjectSettings& s = project->second.settings;
+  const std::int64_t asked = gpu_milli_of(job);
+  if (s.user_limit_milli < 0 || asked <= s.user_limit_milli)
+    return {};
+  return infeasible(
+      fmt::format("the job needs {} GPUs; one user of project {} may use {} at once",
+                  gpus_text(asked), s.name.empty() ? std::to_string(s.id.value) : s.name,
+                  gpus_text(s.user_limit_milli)),
+      fmt::format("ask for at most {} GPUs, or let an admin raise the limit (`billow project set "
+                  "--user-max`)",
+                  gpus_text(s.user_limit_milli)));
+}
+
 // Capacity that is guaranteed to other projects is lent only to jobs that can be preempted. A job
 // that needs more than the rest would wait until somebody changes a guarantee.
 Status fits_beside_guarantees(const Impl& index, const JobRequest& job) {
@@ -292,6 +436,7 @@ std::vector<bool> could_run(const SchedIndex& index,
 
 Status feasible(const SchedIndex& wrapped, const JobRequest& job) {
   BILLOW_TRY_VOID(reservable(wrapped, job));
+  BILLOW_TRY_VOID(within_user_limit(wrapped.impl(), job));
   return fits_beside_guarantees(wrapped.impl(), job);
 }
 
@@ -307,8 +452,13 @@ Status reservable(const SchedIndex& wrapped, const JobRequest& job) {
   if (r.gpus > 0 && r.mig_profile.empty() && r.share.milli == 0 && r.share.mem_mib == 0)
     return fail(Code::invalid, "the GPU share is empty: give thousandths of a GPU, or memory");
   if (!r.mig_profile.empty()) {
-    if (auto profile = parse_mig_profile(r.mig_profile); !profile)
-      return pass(profile.error());
+    if (auto profile = parse_mig_profile(r.mig_profile); !profile) {
+      const std::vector<std::string> names = profiles_here(index, {});
+      Error error = profile.error();
+      if (!names.empty())
+        error.hint = mean_profile(r.mig_profile, names) + "profiles here: " + join(names, ", ");
+      return pass(std::move(error));
+    }
   }
   if (index.slot_of.empty())
     return fail(Code::unavailable, "no node has joined yet",
@@ -322,7 +472,8 @@ Status reservable(const SchedIndex& wrapped, const JobRequest& job) {
   }
   if (nodes < job.tasks)
     return infeasible(fmt::format("the job needs {}; only {} could run one of its tasks",
-                                  plural(job.tasks, "node"), nodes));
+                                  plural(job.tasks, "node"), nodes),
+                      fmt::format("use at most --nodes {}", nodes));
   if (job.tasks > 1 && c.constraints.close_required && c.constraints.close != Closeness::anywhere) {
     if (together < job.tasks)
       return infeasible(
@@ -339,7 +490,10 @@ Status reservable(const SchedIndex& wrapped, const JobRequest& job) {
     if (most >= 0 && asked > most)
       return infeasible(
           fmt::format("the job needs {} GPUs; project {} may use {} at once", gpus_text(asked),
-                      s.name.empty() ? std::to_string(s.id.value) : s.name, gpus_text(most)));
+                      s.name.empty() ? std::to_string(s.id.value) : s.name, gpus_text(most)),
+          fmt::format("ask for at most {} GPUs, or let an admin raise the limit (`billow project "
+                      "set`)",
+                      gpus_text(most)));
   }
   return {};
 }

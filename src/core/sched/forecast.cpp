@@ -6,16 +6,25 @@
 // that of the first plan, or unknown.
 #include <algorithm>
 
-#include "core/sched/plan.h"
+#include "core/sched/outlook.h"
 
 namespace billow::sched {
 namespace {
 
-constexpr std::size_t jobs_max = 4000;      // queued and running
-constexpr std::size_t steps_max = 400;      // moments simulated…
-constexpr std::size_t looks_max = 200'000;  // …and jobs examined: the head waits for the answer
-constexpr int plans_max = 16;               // per step
-constexpr int starved_moments = 8;          // per job: when its level rises
+constexpr std::size_t jobs_max = 4000;        // queued and running
+constexpr std::size_t steps_max = 400;        // moments simulated…
+constexpr std::size_t looks_max = 200'000;    // …and jobs examined: the head waits for the answer
+constexpr int plans_max = 16;                 // per step
+constexpr int starved_moments = 8;            // per job: when its level rises
+constexpr std::size_t varied_jobs_max = 400;  // above that, only the forecast is simulated
+constexpr int early_ends = 4;                 // plays in which jobs end before their limits…
+constexpr std::size_t rivals_max = 6;         // …and in which a more urgent job is submitted
+
+// What differs from "nothing changes".
+struct Variation {
+  std::uint64_t early_seed = 0;       // jobs end after a part of their time; 0: none does
+  const JobRequest* rival = nullptr;  // a job like this is submitted now, at the highest priority
+};
 
 // Zero if the end is unknown.
 WallTime end_of(const JobRequest& request, WallTime started, WallTime now) {
@@ -27,10 +36,19 @@ WallTime end_of(const JobRequest& request, WallTime started, WallTime now) {
   return started + (elapsed > request.expected ? elapsed * 3 / 2 : request.expected);
 }
 
+// A fixed number between 0 and 999 for a job.
+std::uint64_t mixed(std::uint64_t seed, JobId job) {
+  std::uint64_t x = seed * 0x9E3779B97F4A7C15u + job.value;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return (x ^ (x >> 31)) % 1000;
+}
+
 class Player {
  public:
-  Player(const SchedIndex& index, JobId job, WallTime now)
-      : job_(job),
+  Player(const SchedIndex& index, JobId job, WallTime now, Variation variation = {})
+      : variation_(variation),
+        job_(job),
         now_(now),
         at_(now),
         contents_(index.contents()),
@@ -39,7 +57,7 @@ class Player {
       if (r.leaving)
         ends_.emplace(now, r.request.id);
       else if (const WallTime end = end_of(r.request, r.started, now))
-        ends_.emplace(end, r.request.id);
+        ends_.emplace(varied(r.request, now, end), r.request.id);
       time_matters(r.started + r.request.run_min);
       if (r.request.moves_after.ns > 0)
         time_matters(r.started + std::max(r.request.run_min, r.request.moves_after));
@@ -54,6 +72,8 @@ class Player {
       for (int n = 1; starve.ns > 0 && q.submitted.ns > 0 && n <= starved_moments; ++n)
         time_matters(q.submitted + starve * n);
     }
+    if (variation_.rival)
+      copy_.enqueue(*variation_.rival);
   }
 
   WallTime play() {
@@ -82,6 +102,13 @@ class Player {
   }
 
  private:
+  // Every other job ends early, at a fixed part of the time from `from` on.
+  WallTime varied(const JobRequest& request, WallTime from, WallTime end) const {
+    const std::uint64_t part =
+        variation_.early_seed == 0 ? 1000 : mixed(variation_.early_seed, request.id) * 2;
+    return part >= 1000 ? end : from + Duration{(end - from).ns / 1000 * static_cast<long>(part)};
+  }
+
   void time_matters(WallTime at) {
     if (at > now_)
       moments_.insert(at);
@@ -103,7 +130,7 @@ class Player {
       if (!request)
         continue;
       if (const WallTime end = end_of(*request, at_, at_))
-        ends_.emplace(std::max(end, at_ + milliseconds(1)), s.job);
+        ends_.emplace(std::max(varied(*request, at_, end), at_ + milliseconds(1)), s.job);
       time_matters(at_ + request->run_min);
       if (request->moves_after.ns > 0)
         time_matters(at_ + std::max(request->run_min, request->moves_after));
@@ -120,6 +147,7 @@ class Player {
         copy_.remove_reservation(r.id);
   }
 
+  Variation variation_;
   JobId job_;
   WallTime now_, at_, promised_;
   IndexContents contents_;
@@ -129,12 +157,62 @@ class Player {
   std::set<ReservationId> over_;
 };
 
+// Jobs that could still be submitted: like the ones that are here, the largest first, and more
+// urgent than all of them.
+std::vector<JobRequest> rivals_of(const IndexContents& contents, JobId job, WallTime now) {
+  std::vector<JobRequest> out = contents.queued;
+  for (const RunningJob& r : contents.running)
+    out.push_back(r.request);
+  std::int32_t priority = 0;
+  for (const JobRequest& r : out)
+    priority = std::max(priority, r.priority);
+  std::erase_if(out, [&](const JobRequest& r) {
+    return r.id == job || r.reservation || !r.constraints.only_nodes.empty() ||
+           (r.time_limit.ns <= 0 && r.expected.ns <= 0);
+  });
+  const auto size = [](const JobRequest& r) {
+    return std::int64_t{r.tasks} * r.resources.gpus * std::max(r.resources.share.milli, 1);
+  };
+  std::ranges::stable_sort(out, [&](const JobRequest& a, const JobRequest& b) {
+    return std::pair(size(a), a.time_limit.ns) > std::pair(size(b), b.time_limit.ns);
+  });
+  if (out.size() > rivals_max)
+    out.resize(rivals_max);
+  for (JobRequest& r : out) {
+    r.id = JobId{UINT64_MAX};
+    r.order = UINT64_MAX;
+    r.priority = priority + 1;
+    r.submitted = now;
+    r.eligible_at = {};
+    r.spot = false;
+    r.yields = Yields::never;
+    r.moves = false;
+  }
+  return out;
+}
+
 }  // namespace
 
 WallTime forecast(const SchedIndex& index, JobId job, WallTime now) {
   if (!index.queued(job) || index.queued_count() + index.running_count() > jobs_max)
     return {};
   return Player(index, job, now).play();
+}
+
+WallTime latest_start(const SchedIndex& index, JobId job, WallTime now) {
+  WallTime latest = forecast(index, job, now);
+  if (!latest || index.queued_count() + index.running_count() > varied_jobs_max)
+    return {};
+  const auto also = [&](Variation variation) {
+    // A rival without end tells nothing: then the answer is that of the others.
+    if (const WallTime start = Player(index, job, now, variation).play())
+      latest = std::max(latest, start);
+  };
+  for (int n = 1; n <= early_ends; ++n)
+    also({.early_seed = static_cast<std::uint64_t>(n), .rival = nullptr});
+  for (const JobRequest& rival : rivals_of(index.contents(), job, now))
+    also({.early_seed = 0, .rival = &rival});
+  return latest;
 }
 
 }  // namespace billow::sched

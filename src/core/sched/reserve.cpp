@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "base/relative_time.h"
 #include "base/text.h"
 #include "core/sched/preempt.h"
 #include "core/sched/reserved.h"
@@ -240,7 +241,8 @@ Result<std::vector<Placement>> place_reservation(const SchedIndex& wrapped,
       break;
     if (search.at(from, from + (r.until - r.from)).empty())
       continue;
-    hint = fmt::format("it would fit from {} on: --from {}", format_utc(from), format_utc(from));
+    hint = fmt::format("it would fit {}: --from {}", relative_time(from, now, Zone::utc),
+                       format_utc(from));
     break;
   }
   if (hint.empty() && endless > 0)
@@ -248,8 +250,9 @@ Result<std::vector<Placement>> place_reservation(const SchedIndex& wrapped,
         "{} without a time limit may still run then; give jobs --time, or reserve fewer GPUs",
         endless == 1 ? "a job" : fmt::format("{} jobs", endless));
   return fail(Code::exhausted,
-              fmt::format("not enough is sure to be free from {} until {}",
-                          format_utc(std::max(r.from, now)), format_utc(r.until)),
+              fmt::format("not enough GPUs are sure to be free from {} until {}",
+                          r.from <= now ? "now" : relative_time(r.from, now, Zone::utc),
+                          relative_time(r.until, now, Zone::utc)),
               std::move(hint));
 }
 

@@ -8,6 +8,7 @@
 #include "base/relative_time.h"
 #include "base/text.h"
 #include "core/sched/advice.h"
+#include "core/sched/outlook.h"
 #include "core/sched/reserved.h"
 #include "core/sched/words.h"
 
@@ -16,7 +17,11 @@ namespace {
 
 using Impl = SchedIndex::Impl;
 
-void add(Explanation& e, ReasonKind kind, std::string text, JobId behind = {}) {
+struct Why : Explanation {
+  std::string start_unknown;  // why nobody can tell when the job starts
+};
+
+void add(Why& e, ReasonKind kind, std::string text, JobId behind = {}) {
   e.reasons.push_back({kind, std::move(text), behind});
 }
 
@@ -37,11 +42,8 @@ std::string name_for(const Impl& index, const JobRequest& job, JobId other) {
 // ---- Limits of the project, of its users and of the array
 
 // Capacity that could not be taken back is not lent (see Tally::within_limits).
-void guarantees_of_others(const Impl& index,
-                          const JobRequest& job,
-                          const ProjectState& p,
-                          std::int64_t asked,
-                          Explanation& e) {
+void guarantees_of_others(
+    const Impl& index, const JobRequest& job, const ProjectState& p, std::int64_t asked, Why& e) {
   std::int64_t guaranteed = 0;
   std::int64_t lent = 0;
   for (const auto& [id, q] : index.projects) {
@@ -62,10 +64,7 @@ void guarantees_of_others(const Impl& index,
                     gpus_text(guaranteed)));
 }
 
-void limits_of_project(const Impl& index,
-                       const JobRequest& job,
-                       const ProjectState& p,
-                       Explanation& e) {
+void limits_of_project(const Impl& index, const JobRequest& job, const ProjectState& p, Why& e) {
   const ProjectSettings& s = p.settings;
   const std::int64_t asked = asked_milli(index, job);
   if (s.budget_exhausted)
@@ -89,7 +88,7 @@ void limits_of_project(const Impl& index,
                     plural(mine.jobs, "job"), gpus_text(mine.milli)));
 }
 
-void limits_of(const Impl& index, const JobRequest& job, Explanation& e) {
+void limits_of(const Impl& index, const JobRequest& job, Why& e) {
   if (const auto it = index.projects.find(job.project); it != index.projects.end())
     limits_of_project(index, job, it->second, e);
   if (!job.array || job.array_running_max <= 0)
@@ -117,10 +116,10 @@ std::string list_jobs(const std::set<JobId>& jobs) {
 }
 
 // The job belongs to a reservation, which has not begun, is full, or has ended.
-void inside_reservation(const Impl& index, const JobRequest& job, WallTime now, Explanation& e) {
+void inside_reservation(const Impl& index, const JobRequest& job, WallTime now, Why& e) {
   const auto found = index.reservations.find(job.reservation);
   if (found == index.reservations.end() || found->second.until <= now) {
-    e = reservation_over(job.id, job.reservation);
+    static_cast<Explanation&>(e) = reservation_over(job.id, job.reservation);
     return;
   }
   const Reservation& r = found->second;
@@ -148,10 +147,7 @@ void inside_reservation(const Impl& index, const JobRequest& job, WallTime now, 
       inside.size() == 1 ? *inside.begin() : JobId{});
 }
 
-void kept_for_reservation(const Reservation& r,
-                          const JobRequest& job,
-                          WallTime now,
-                          Explanation& e) {
+void kept_for_reservation(const Reservation& r, const JobRequest& job, WallTime now, Why& e) {
   if (r.from <= now)
     return add(e, ReasonKind::reserved,
                fmt::format("The free capacity is kept for reservation {}, which ends {}.",
@@ -170,7 +166,7 @@ void kept_for_reservation(const Reservation& r,
 }
 
 // Capacity is free, but it is kept for a reservation or for jobs that come first.
-void promised(Impl& index, const JobRequest& job, const Plan& next, WallTime now, Explanation& e) {
+void promised(Impl& index, const JobRequest& job, const Plan& next, WallTime now, Why& e) {
   if (const Reservation* r = kept_from_it(index, job, now))
     return kept_for_reservation(*r, job, now, e);
   if (const auto p = index.projects.find(job.project);
@@ -217,14 +213,19 @@ std::string end_text(const RunningJob& job, WallTime now) {
 }
 
 // A suspended job can resume only on the GPUs that its memory came from.
-void waits_for_cards(const Impl& index,
-                     const JobRequest& job,
-                     const PlacementClass& c,
-                     WallTime now,
-                     Explanation& e) {
+void waits_for_cards(
+    const Impl& index, const JobRequest& job, const PlacementClass& c, WallTime now, Why& e) {
   const NodeState* node = index.find(job.constraints.only_nodes.front());
-  if (!node)
+  if (!node) {
+    e.start_unknown = "the node that holds its memory is gone";
+    e.would_start_now = fmt::format(
+        "`billow rerun {0}` starts it again, from its last checkpoint if it has one; `billow stop "
+        "{0}` gives it up",
+        job.id.value);
     return add(e, ReasonKind::no_capacity, "The node that holds its memory is gone.");
+  }
+  if (!allowed(c, *node))
+    e.start_unknown = "its node takes no jobs now";
   if (!allowed(c, *node))
     return add(
         e, ReasonKind::no_capacity,
@@ -277,8 +278,12 @@ struct Supply {
   std::int64_t cards = 0;
   std::int64_t free_cards = 0;
   std::int64_t free_milli = 0;
-  std::vector<std::string> closed;  // nodes that could run it but accept no jobs
-  std::set<JobId> jobs;             // running on these nodes
+  std::int64_t fitting_cards = 0;             // with enough free on the card itself…
+  std::int64_t fitting_on_node = 0;           // …the most on one node
+  const NodeState* short_of_cores = nullptr;  // its cards would do, its cores or memory do not
+  std::vector<std::string> closed;            // nodes that could run it but accept no jobs
+  std::vector<std::string> drained;           // of these, the ones that an admin can open again
+  std::set<JobId> jobs;                       // running on these nodes
 };
 
 Supply supply_for(const Impl& index, const PlacementClass& c) {
@@ -292,6 +297,7 @@ Supply supply_for(const Impl& index, const PlacementClass& c) {
         break;
       case NodeUse::draining:
         out.closed.push_back(n.shape.name + " (drained)");
+        out.drained.push_back(n.shape.name);
         continue;
       case NodeUse::unreachable:
         out.closed.push_back(n.shape.name + " (does not answer)");
@@ -300,6 +306,7 @@ Supply supply_for(const Impl& index, const PlacementClass& c) {
     ++out.nodes;
     out.nodes_that_fit += fit(c, n).has_value();
     out.jobs.insert(n.jobs.begin(), n.jobs.end());
+    std::int64_t fitting = 0;
     for (std::size_t i = 0; i < n.gpus.size(); ++i) {
       const GpuShape& card = n.shape.gpus[i];
       const GpuState empty{.free_milli = whole_gpu_milli, .free_mem_mib = card.memory_mib};
@@ -308,7 +315,14 @@ Supply supply_for(const Impl& index, const PlacementClass& c) {
       ++out.cards;
       out.free_milli += n.gpus[i].free_milli;
       out.free_cards += n.gpus[i].free_milli == whole_gpu_milli;
+      fitting += card_fits(c, card, n.gpus[i], static_cast<std::int32_t>(i)).has_value();
     }
+    out.fitting_cards += fitting;
+    out.fitting_on_node = std::max(out.fitting_on_node, fitting);
+    const Resources& r = c.resources;
+    if (!r.takes_node() && fitting >= r.gpus &&
+        (n.free_cpu_milli < r.cpu_milli || n.free_mem_mib < r.mem_mib))
+      out.short_of_cores = &n;
   }
   return out;
 }
@@ -347,6 +361,62 @@ std::string soonest_end(const Impl& index,
                                     end_text(index.running.at(soonest), now)));
 }
 
+// "a free share of 0.5", "20 GiB free"
+std::string slice_text(const Resources& r) {
+  if (r.share.milli == 0)
+    return size_text(r.share.mem_mib) + " free";
+  return "a free share of " + gpus_text(r.share.milli) +
+         (r.share.mem_mib > 0 ? " with " + size_text(r.share.mem_mib) : "");
+}
+
+// Something is free on some cards, but not what the job needs, where it needs it.
+std::string not_together(const JobRequest& job, const PlacementClass& c, const Supply& supply) {
+  const Resources& r = job.resources;
+  const std::string on_each =
+      job.tasks == 1 ? "on one node" : fmt::format("on each of {} nodes", job.tasks);
+  if (supply.short_of_cores) {
+    const NodeState& n = *supply.short_of_cores;
+    if (n.free_cpu_milli < r.cpu_milli)
+      return fmt::format(
+          "Enough GPUs are free, but not enough CPU cores beside them: node {} has {} "
+          "free, and the job needs {}.",
+          n.shape.name, gpus_text(n.free_cpu_milli), gpus_text(r.cpu_milli));
+    return fmt::format(
+        "Enough GPUs are free, but not enough memory beside them: node {} has {} free, "
+        "and the job needs {}.",
+        n.shape.name, size_text(n.free_mem_mib), size_text(r.mem_mib));
+  }
+  if (c.mig)
+    return fmt::format("{} of {} {} free, but not {}.",
+                       plural(supply.fitting_cards, "MIG instance"), r.mig_profile,
+                       supply.fitting_cards == 1 ? "is" : "are", on_each);
+  if (!r.share.whole() || r.share.mem_mib > 0)
+    return fmt::format(
+        "No single GPU has {}: {} of {} GPUs are free in sum, but in parts that are too small.",
+        slice_text(r), gpus_text(supply.free_milli), supply.cards);
+  if (supply.fitting_cards >= r.gpus && supply.fitting_on_node < r.gpus)
+    return fmt::format(
+        "{} free, but at most {} on one node; the job needs {} {}.",
+        supply.fitting_cards == 1 ? "1 GPU is" : fmt::format("{} GPUs are", supply.fitting_cards),
+        supply.fitting_on_node, r.gpus, on_each);
+  return fmt::format(
+      "{} of {} {} free as a whole; the others are in use, in part or whole ({} free in "
+      "sum). The job needs {} whole {}.",
+      supply.free_cards, plural(supply.cards, "GPU"), supply.free_cards == 1 ? "is" : "are",
+      gpus_text(supply.free_milli), plural(r.gpus, "GPU"), on_each);
+}
+
+// Why nobody can tell when the job starts: a job in its way has no end that is known.
+std::string endless_job(const Impl& index, const JobRequest& job, const Supply& supply) {
+  for (JobId id : supply.jobs) {
+    const RunningJob& running = index.running.at(id);
+    if (!running.leaving && !end_of(running) &&
+        (job.resources.gpus == 0 || gpu_milli_of(running.request) > 0))
+      return name_for(index, job, id) + ", which runs before it, has no time limit";
+  }
+  return {};
+}
+
 // "No H100 is free: all 8 are in use."
 std::string all_in_use(const JobRequest& job, const PlacementClass& c, const Supply& supply) {
   const Resources& r = job.resources;
@@ -367,34 +437,35 @@ std::string all_in_use(const JobRequest& job, const PlacementClass& c, const Sup
                      gpus_text(gpu_milli_of(job)));
 }
 
-void no_capacity_for(const Impl& index,
-                     const JobRequest& job,
-                     const PlacementClass& c,
-                     WallTime now,
-                     Explanation& e) {
+void no_capacity_for(
+    const Impl& index, const JobRequest& job, const PlacementClass& c, WallTime now, Why& e) {
   const Supply supply = supply_for(index, c);
   const std::string closed =
       supply.closed.empty() ? ""
                             : fmt::format(" Closed to new jobs: {}.", list_nodes(supply.closed));
-  if (supply.nodes == 0 && !supply.closed.empty())
+  if (supply.nodes < job.tasks && !supply.drained.empty())
+    e.would_start_now = fmt::format("an admin can open {} again: `billow undrain {}`",
+                                    supply.drained.size() == 1 ? "the node" : "the nodes",
+                                    join(supply.drained, " "));
+  e.start_unknown = endless_job(index, job, supply);
+  if (supply.nodes == 0 && !supply.closed.empty()) {
+    e.start_unknown = "every node that could run it is closed to new jobs";
     return add(e, ReasonKind::no_capacity,
                "Every node that could run it takes no jobs now." + closed);
-  if (supply.nodes < job.tasks && !supply.closed.empty())
+  }
+  if (supply.nodes < job.tasks && !supply.closed.empty()) {
+    e.start_unknown = "too few nodes are open to new jobs";
     return add(e, ReasonKind::no_capacity,
                fmt::format("It needs {}, and only {} could run it now.{}",
                            plural(job.tasks, "node"), supply.nodes, closed));
+  }
   if (supply.nodes_that_fit >= job.tasks)
     return add(e, ReasonKind::topology,
                fmt::format("{} with free capacity exist, but not close together as required.",
                            plural(supply.nodes_that_fit, "node")));
-  if (job.resources.gpus > 0 && supply.free_milli >= gpu_milli_of(job))
-    return add(
-        e, ReasonKind::fragmentation,
-        fmt::format(
-            "{} GPUs are free ({} whole), but not together: {} with {} each, CPUs and memory "
-            "{} needed.{}",
-            gpus_text(supply.free_milli), supply.free_cards, plural(job.tasks, "node"),
-            plural(job.resources.gpus, "GPU"), job.tasks == 1 ? "is" : "are", closed));
+  const bool some_free = supply.free_milli > 0 && supply.free_milli >= gpu_milli_of(job);
+  if (job.resources.gpus > 0 && (some_free || supply.short_of_cores))
+    return add(e, ReasonKind::fragmentation, not_together(job, c, supply) + closed);
   if (!c.home_regions.empty() || !c.home_pools.empty())
     return add(e, ReasonKind::residency,
                fmt::format("The project's jobs must stay in {}, where everything that could run "
@@ -406,7 +477,7 @@ void no_capacity_for(const Impl& index,
 }
 
 // No limit keeps the job back: why has it not started?
-void waiting_of(const SchedIndex& wrapped, const JobRequest& job, WallTime now, Explanation& e) {
+void waiting_of(const SchedIndex& wrapped, const JobRequest& job, WallTime now, Why& e) {
   Impl& index = wrapped.impl();
   if (const auto it = index.leaving_for.find(job.id); it != index.leaving_for.end())
     return add(e, ReasonKind::preempting,
@@ -438,7 +509,7 @@ void waiting_of(const SchedIndex& wrapped, const JobRequest& job, WallTime now, 
 }  // namespace
 
 Explanation reservation_over(JobId job, ReservationId reservation, std::size_t elements) {
-  Explanation e;
+  Why e;
   const std::string whom = elements == 1 ? "it" : fmt::format("its {} waiting elements", elements);
   add(e, ReasonKind::held,
       fmt::format("Its reservation {} has ended, and nobody has allowed {} to run at the on-demand "
@@ -452,9 +523,11 @@ Explanation reservation_over(JobId job, ReservationId reservation, std::size_t e
   return e;
 }
 
-Explanation explain(const SchedIndex& wrapped, JobId id, WallTime now, Advice advice) {
+namespace {
+
+Why why(const SchedIndex& wrapped, JobId id, WallTime now, Advice advice) {
   Impl& index = wrapped.impl();
-  Explanation e;
+  Why e;
   const auto queued = wrapped.queued(id);
   if (!queued) {
     add(e, ReasonKind::held,
@@ -468,7 +541,14 @@ Explanation explain(const SchedIndex& wrapped, JobId id, WallTime now, Advice ad
     const bool no_node_yet = ok.error().code == Code::unavailable;
     add(e, no_node_yet ? ReasonKind::no_capacity : ReasonKind::infeasible,
         sentence(ok.error().message));
-    e.would_start_now = ok.error().hint;
+    e.start_unknown = no_node_yet ? "no node has joined" : "no node here could run it now";
+    e.would_start_now =
+        !ok.error().hint.empty()
+            ? ok.error().hint
+            : fmt::format(
+                  "let a node that can run it join (`billow join`), or cancel it with "
+                  "`billow stop {}` and submit it with other options",
+                  id.value);
     return e;
   }
   if (job.eligible_at > now) {
@@ -484,6 +564,16 @@ Explanation explain(const SchedIndex& wrapped, JobId id, WallTime now, Advice ad
       e.reasons.front().kind != ReasonKind::next)
     e.would_start_now = what_would_start(wrapped, job, now);
   return e;
+}
+
+}  // namespace
+
+Explanation explain(const SchedIndex& wrapped, JobId id, WallTime now, Advice advice) {
+  return why(wrapped, id, now, advice);
+}
+
+std::string start_unknown(const SchedIndex& wrapped, JobId id, WallTime now) {
+  return why(wrapped, id, now, Advice::none).start_unknown;
 }
 
 }  // namespace billow::sched

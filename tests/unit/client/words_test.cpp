@@ -32,7 +32,7 @@ TEST(Words, OfOtherProgramsLeadToOurs) {
   EXPECT_EQ(hint_for({"jobs"}), "use `billow ps`");
   EXPECT_EQ(hint_for({"list"}), "use `billow ps`");
   EXPECT_EQ(hint_for({"squeue"}), "use `billow ps`");
-  EXPECT_EQ(hint_for({"sbatch"}), "use `billow submit`");
+  EXPECT_EQ(hint_for({"sbatch"}), "use `billow submit job.sh`: #SBATCH lines are translated");
   EXPECT_EQ(hint_for({"sumbit"}), "did you mean `billow submit`?")
       << "a slip of the finger still finds the nearest";
 }

@@ -28,13 +28,20 @@ class InvalidOption(Error, ValueError):
 
 
 def bytes_of(value: Size, option: str) -> int:
+    """Bytes. A small number hardly means bytes, so it must have a unit."""
     if isinstance(value, int) and not isinstance(value, bool):
-        if value > 0:
+        if value >= 1 << 20:
             return value
     elif isinstance(value, str):
-        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", value.lower())
+        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?b?|b)\s*", value.lower())
         if found and float(found[1]) > 0:
-            return int(float(found[1]) * _UNITS[found[2]])
+            return int(float(found[1]) * _UNITS[found[2].rstrip("ib")])
+    if re.fullmatch(r"\s*0*[1-9]\d*(\.\d+)?\s*", str(value)):
+        number = str(value).strip()
+        raise InvalidOption(
+            f"{option}={value!r} has no unit",
+            f'write "{number}G" for gigabytes or "{number}M" for megabytes',
+        )
     raise InvalidOption(f"{option}={value!r} is not a size", 'write bytes or, for example, "20G"')
 
 
@@ -50,6 +57,12 @@ def seconds_of(value: Time, option: str) -> float:
         parts = re.findall(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)", value.replace(" ", ""))
         if parts and "".join(a + b for a, b in parts) == value.replace(" ", ""):
             return sum(float(number) * _SECONDS[unit] for number, unit in parts)
+        if re.fullmatch(r"\s*\d+(\.\d+)?\s*", value):
+            number = value.strip()
+            raise InvalidOption(
+                f"{option}={value!r} has no unit",
+                f'write "{number}s" for seconds or "{number}m" for minutes',
+            )
     raise InvalidOption(f"{option}={value!r} is not a time", 'write seconds or, e.g., "90m"')
 
 

@@ -80,6 +80,19 @@ Result<std::uint32_t> Decider::unmet_dependencies(const JobSpec& spec,
   return waiting_for;
 }
 
+namespace {
+
+// "h100" is the type H100 of a node here.
+void spell_gpu_types(const State& state, std::vector<std::string>& types) {
+  for (std::string& type : types)
+    for (const auto& [id, node] : state.nodes)
+      for (const NodeGpu& gpu : node.offer.gpus)
+        if (lower(gpu.type) == lower(type))
+          type = gpu.type;
+}
+
+}  // namespace
+
 Decision Decider::operator()(const SubmitJob& c) {
   const auto user = state.users.find(c.user);
   if (user == state.users.end())
@@ -97,6 +110,7 @@ Decision Decider::operator()(const SubmitJob& c) {
   JobSpec spec = c.spec;
   // Set by us alone: a submitted one could name another user's environment.
   spec.env_digest.clear();
+  spell_gpu_types(state, spec.resources.gpu_types);
   if (spec.elastic)
     spec.rerun_if_lost = true;  // its members do restart
   // Far too many GPUs: naming the fleet's size is a better answer than a node's limit.

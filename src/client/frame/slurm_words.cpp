@@ -1,0 +1,111 @@
+// Slurm's commands and variables, and what they are called here.
+#include <fmt/format.h>
+
+#include <cctype>
+#include <map>
+
+#include "base/text.h"
+#include "client/frame/slurm.h"
+
+namespace billow::client {
+
+std::vector<std::string> slurm_remains(std::string_view script) {
+  static const std::map<std::string_view, std::string_view> ours = {
+      {"SLURM_JOB_ID", "BILLOW_JOB_ID"},
+      {"SLURM_JOBID", "BILLOW_JOB_ID"},
+      {"SLURM_JOB_NAME", "BILLOW_JOB_NAME"},
+      {"SLURM_ARRAY_TASK_ID", "BILLOW_ARRAY_INDEX"},
+      {"SLURM_ARRAY_JOB_ID", "BILLOW_ARRAY_ID"},
+      {"SLURM_PROCID", "RANK"},
+      {"SLURM_LOCALID", "LOCAL_RANK"},
+      {"SLURM_NTASKS", "WORLD_SIZE"},
+      {"SLURM_NODEID", "NODE_RANK"},
+      {"SLURM_NNODES", "NNODES"},
+      {"SLURM_JOB_NUM_NODES", "NNODES"},
+      {"SLURM_JOB_NODELIST", "BILLOW_NODES"},
+      {"SLURM_NODELIST", "BILLOW_NODES"},
+      {"SLURM_RESTART_COUNT", "BILLOW_ATTEMPT"},
+      {"SLURM_SUBMIT_DIR", "PWD"},
+  };
+  std::map<std::string, std::string> found;
+  for (const std::string& line : split(script, '\n')) {
+    const std::string_view command = trim(line);
+    if (command.starts_with('#'))
+      continue;
+    if (command.starts_with("srun ") || command.find(" srun ") != command.npos)
+      found["srun"] = "the command itself: --nodes and --procs start it on every node and process";
+    for (auto at = command.find("SLURM_"); at != command.npos;
+         at = command.find("SLURM_", at + 1)) {
+      std::size_t end = at;
+      while (end < command.size() &&
+             (std::isalnum(static_cast<unsigned char>(command[end])) || command[end] == '_'))
+        ++end;
+      const std::string_view name = command.substr(at, end - at);
+      const auto known = ours.find(name);
+      found[std::string(name)] =
+          known == ours.end() ? std::string("not set") : "$" + std::string(known->second);
+    }
+  }
+  std::vector<std::string> out;
+  for (const auto& [name, here] : found)
+    out.push_back(fmt::format("the script uses {}; here: {}", name, here));
+  return out;
+}
+
+std::string slurm_command(const std::vector<std::string>& args) {
+  static const std::map<std::string_view, std::string_view> ours = {
+      {"sacct", "use `billow ps -a`, or `billow cost --by job` for what jobs cost"},
+      {"sacctmgr", "use `billow project` and `billow user`"},
+      {"salloc", "use `billow shell --gpus 1`: a shell on a node"},
+      {"sattach", "use `billow attach JOB`"},
+      {"sbatch", "use `billow submit job.sh`: #SBATCH lines are translated"},
+      {"sbcast", "use `billow cp FILE JOB:`, or --sync"},
+      {"scancel", "use `billow stop JOB`"},
+      {"scontrol", "use `billow describe JOB`, `billow nodes` or `billow pool list`"},
+      {"scrontab", "use `billow schedule add`"},
+      {"sdiag", "use `billow status`"},
+      {"sinfo", "use `billow nodes`"},
+      {"sprio", "use `billow explain JOB`"},
+      {"squeue", "use `billow ps`"},
+      {"sreport", "use `billow cost`"},
+      {"srun", "use `billow run --gpus 1 -- COMMAND`"},
+      {"sshare", "use `billow project list`"},
+      {"sstat", "use `billow describe JOB` or `billow top`"},
+      {"strigger", "use `billow webhook add`"},
+      {"sview", "use `billow top` or `billow dashboard`"},
+  };
+  static const std::map<std::string_view, std::string_view> control = {
+      {"create", "use `billow reserve`"},
+      {"hold", "use `billow suspend JOB`"},
+      {"ping", "use `billow status`"},
+      {"reboot", "use `billow drain NODE`, then restart it"},
+      {"release", "use `billow resume JOB`"},
+      {"requeue", "use `billow rerun JOB`"},
+      {"resume", "use `billow resume JOB`"},
+      {"suspend", "use `billow suspend JOB`"},
+      {"top", "submit the job with --priority N"},
+      {"update",
+       "use `billow drain NODE` and `billow undrain NODE` for nodes; a job keeps its options: stop "
+       "it "
+       "and submit it again"},
+  };
+  if (args.empty())
+    return {};
+  if (args[0] == "scontrol" && args.size() > 1) {
+    if (const auto found = control.find(args[1]); found != control.end())
+      return std::string(found->second);
+    const std::string what = args[1] == "show" && args.size() > 2 ? args[2] : "";
+    if (what.starts_with("job"))
+      return fmt::format("use `billow describe {}`", args.size() > 3 ? args[3] : "JOB");
+    if (what.starts_with("node"))
+      return "use `billow nodes`";
+    if (what.starts_with("part"))
+      return "there are no partitions; use `billow pool list`";
+    if (what.starts_with("res"))
+      return "use `billow reserve list`";
+  }
+  const auto found = ours.find(args[0]);
+  return found == ours.end() ? std::string() : std::string(found->second);
+}
+
+}  // namespace billow::client

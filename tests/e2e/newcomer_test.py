@@ -1,0 +1,374 @@
+"""The first week of somebody who knows Slurm: what they type, and that nothing is misread or left unexplained."""
+import datetime
+import json
+import os
+import re
+import stat
+
+from rig import RigTest, poll
+
+
+class Numbers(RigTest):
+    """A number without a unit has two likely meanings, and is refused with both."""
+
+    options = {"sim": "2xH100"}
+
+    def refused(self, *args, likely):
+        done = self.rig.cli(*args)
+        self.assertEqual(done.code, 2, done)
+        self.assertIn("has no unit", done.errors)
+        for meaning in likely:
+            self.assertIn(meaning, done.errors)
+
+    def test_on_every_command_line(self):
+        sizes, times = ("20G for gigabytes", "20M for megabytes"), ("60s", "60m")
+        for command in (("run",), ("submit",), ("deploy", "x")):
+            for option in ("--mem", "--gpu-mem"):
+                self.refused(*command, option, "20", "--", "true", likely=sizes)
+            self.refused(*command, "--time", "60", "--", "true", likely=times)
+        self.refused("submit", "--checkpoint-every", "60", "--", "true", likely=times)
+        self.refused("advise", "--model", "8B", "--ttft", "500", likely=("500ms", "500s"))
+        self.refused("reserve", "--gpus", 1, "--for", "60", likely=times)
+        self.refused("wait", "1", "--timeout", "60", likely=times)
+        self.refused("ps", "--since", "60", likely=times)
+        self.assertNotEqual(self.rig.cli("cost", "--since", "7").code, 0)
+
+    def test_in_files(self):
+        path = self.rig.file("bare.toml")
+        for line, unit in (("mem = 20", "20G"), ("time = 60", "60m"), ('gpu-mem = "20"', "20M")):
+            with open(path, "w", encoding="ascii") as f:
+                f.write(f'[job]\ncommand = ["true"]\n{line}\n')
+            done = self.rig.cli("submit", path)
+            self.assertEqual(done.code, 2, done)
+            self.assertIn("bare.toml:3:", done.errors)
+            self.assertIn(unit, done.errors)
+        path = self.rig.file("bare.sh")
+        with open(path, "w", encoding="ascii") as f:
+            f.write("#!/bin/sh\n#BILLOW --mem 20\ntrue\n")
+        done = self.rig.cli("submit", path)
+        self.assertEqual(done.code, 2, done)
+        self.assertIn("bare.sh:2", done.errors)
+        self.assertIn("20G", done.errors)
+
+
+class FromSlurm(RigTest):
+    options = {"sim": "4xH100"}
+
+    def script(self, *lines, name="job.sh"):
+        path = self.rig.file(name)
+        with open(path, "w", encoding="utf-8") as f:
+            f.write("#!/bin/sh\n" + "\n".join(lines) + "\n")
+        os.chmod(path, stat.S_IRUSR | stat.S_IWUSR)  # sbatch needs no x bit either
+        return name
+
+    def test_commands_name_their_counterpart(self):
+        for words, ours in (
+            (["sbatch", "job.sh"], "billow submit"),
+            (["srun", "hostname"], "billow run"),
+            (["squeue"], "billow ps"),
+            (["sacct"], "billow ps -a"),
+            (["salloc"], "billow shell"),
+            (["scancel", "3"], "billow stop"),
+            (["sinfo"], "billow nodes"),
+            (["scontrol"], "billow describe"),
+            (["scontrol", "show", "job", "12"], "billow describe 12"),
+            (["scontrol", "show", "nodes"], "billow nodes"),
+            (["scontrol", "requeue", "12"], "billow rerun"),
+            (["sacctmgr", "list"], "billow project"),
+        ):
+            done = self.rig.cli(*words)
+            self.assertEqual(done.code, 2, done)
+            self.assertIn(ours, done.errors, words)
+
+    def test_options_name_their_counterpart(self):
+        for words, ours in (
+            (["--account=vision"], "--project vision"),
+            (["-A", "vision"], "--project vision"),
+            (["--dependency=afterok:12:13"], "--after 12 --after 13"),
+            (["--dependency=afterany:12"], "--after any:12"),
+            (["--dependency=singleton"], "no counterpart"),
+            (["--cpus-per-task=4"], "--cpus 4"),
+            (["--ntasks=8"], "--procs 8"),
+            (["--ntasks-per-node", "8"], "--procs 8"),
+            (["--gres=gpu:2"], "--gpus 2"),
+            (["--gres=gpu:h100:2"], "--gpus 2 --gpu-type H100"),
+            (["-G", "2"], "--gpus 2"),
+            (["--mem-per-cpu=4G"], "--mem 4G"),
+            (["--partition=gpu"], "no partitions"),
+            (["--error=e.txt"], "billow logs"),
+            (["-o", "out.txt"], "billow logs"),
+            (["-J", "train"], "--name train"),
+            (["-t", "90"], "--time 90m"),
+            (["--qos=high"], "--priority"),
+            (["--requeue"], "--rerun-if-lost"),
+            (["--export=NONE"], "--no-env"),
+            (["--chdir=/tmp"], "--cwd /tmp"),
+            (["--mail-type=END"], "billow webhook"),
+            (["--wrap=make"], "after --"),
+            (["--begin=now+1hour"], "billow schedule"),
+            (["--nodelist=n1"], "--node-label"),
+            (["--container-image=a"], "--image a"),
+            (["--signal=USR1@60"], "--checkpoint-signal"),
+        ):
+            done = self.rig.cli("submit", *words, "--", "true")
+            self.assertEqual(done.code, 2, done)
+            self.assertIn(ours, done.errors, words)
+        done = self.rig.cli("submit", "--output=slurm-%j.out", "--", "true")
+        self.assertIn("billow logs", done.errors)
+
+    def test_a_batch_script_runs_and_says_what_each_line_means(self):
+        name = self.script(
+            "#SBATCH --job-name=train",
+            "#SBATCH --gres=gpu:1",
+            "#SBATCH --ntasks=1 --cpus-per-task=1",
+            "#SBATCH --mem=2000",
+            "#SBATCH --time=00:30:00",
+            "#SBATCH --partition=gpu",
+            "#SBATCH -o slurm-%j.out",
+            'echo "on $CUDA_VISIBLE_DEVICES" $SLURM_JOB_ID',
+        )
+        done = self.rig.ok("submit", name)
+        for text in (
+            "job.sh:2: --job-name=train → --name train",
+            "job.sh:3: --gres=gpu:1 → --gpus 1",
+            "job.sh:5: --mem=2000 → --mem 2000M",
+            "job.sh:6: --time=00:30:00 → --time 30m",
+            "job.sh:7: --partition=gpu → not needed",
+            "job.sh:8: -o slurm-%j.out → not needed",
+            "the script uses SLURM_JOB_ID; here: $BILLOW_JOB_ID",
+        ):
+            self.assertIn(text, done.errors)
+        job = self.rig.job("train")
+        self.assertEqual((job["gpus"], job["mem_mib"]), (1, 2000), job)
+        self.rig.ok("wait", job["id"])
+        self.assertIn("on ", self.rig.ok("logs", job["id"]).text)
+
+    def test_lines_without_a_counterpart_are_an_error(self):
+        name = self.script(
+            "#SBATCH --array=1,5,7", "#SBATCH --licenses=x", "#SBATCH --time=5", "true"
+        )
+        done = self.rig.cli("submit", name)
+        self.assertEqual(done.code, 2, done)
+        self.assertIn("line 2: --array=1,5,7", done.errors)
+        self.assertIn("line 3: --licenses=x", done.errors)
+        self.assertNotIn("--time", done.errors.split("hint")[0])
+
+    def test_own_lines_win(self):
+        name = self.script("#SBATCH --gres=gpu:4", "#BILLOW --gpus 1 --name own", "true")
+        done = self.rig.ok("submit", name)
+        self.assertIn("the #BILLOW lines are used", done.errors)
+        self.assertEqual(self.rig.job("own")["gpus"], 1)
+
+    def test_a_script_needs_neither_path_nor_x_bit(self):
+        name = self.script("echo plain", name="plain.sh")
+        self.assertEqual(self.rig.ok("run", name).text, "plain\n")
+
+
+class Waiting(RigTest):
+    """`explain` is true, and names the remedy."""
+
+    options = {"sim": "2xH100", "args": ("--node-name", "box")}
+
+    def tearDown(self):
+        self.rig.ok("undrain", "box")
+        jobs = [job["id"] for job in self.rig.json("ps")["jobs"]]
+        if jobs:
+            self.rig.ok("stop", "--force", "--wait", *jobs)
+
+    def refused(self, *args, why, remedy):
+        done = self.rig.cli("submit", *args, "--", "true")
+        self.assertEqual(done.code, 1, done)
+        self.assertIn(why, done.errors)
+        self.assertIn(remedy, done.errors)
+
+    def test_what_can_never_start_is_refused_with_the_remedy(self):
+        self.refused("--cpus", 64, why="no node has 64 CPUs", remedy="use at most --cpus")
+        self.refused("--mem", "9000G", why="of memory", remedy="use at most --mem")
+        self.refused(
+            "--gpus", 1, "--gpu-mem", "200G", why="of memory", remedy="use at most --gpu-mem"
+        )
+        self.refused("--gpus", 1, "--gpu-type", "H10", why="unknown GPU type", remedy="mean H100")
+        self.refused("--gpus", 4, why="no node has 4 GPUs", remedy="use at most --gpus 2")
+        self.refused("--nodes", 2, why="only 1 could run", remedy="use at most --nodes 1")
+        self.refused("--zone", "nosuch", why="no node matches --zone nosuch", remedy="values here")
+        self.refused("--pool", "nosuch", why="no node matches --pool nosuch", remedy="values here")
+        self.refused("--node-label", "nosuch=1", why='label "nosuch"', remedy="labels here")
+        # The same is said while the only node is drained.
+        self.rig.ok("drain", "box")
+        self.refused("--gpus", 4, why="no node has 4 GPUs", remedy="use at most --gpus 2")
+
+    def test_limits_of_a_project_and_its_users(self):
+        self.rig.ok("project", "create", "small")
+        self.rig.ok("project", "set", "small", "--max", 1)
+        self.refused("-p", "small", "--gpus", 2, why="may use 1 at once", remedy="raise the limit")
+        self.rig.ok("project", "set", "small", "--max", "none", "--user-max", 1)
+        self.refused("-p", "small", "--gpus", 2, why="one user of project", remedy="--user-max")
+
+    def test_types_in_any_case(self):
+        job = self.rig.submit("--gpus", 1, "--gpu-type", "h100", "--", "true")
+        self.rig.ok("wait", job)
+
+    def test_a_drained_node(self):
+        self.rig.ok("drain", "box")
+        job = self.rig.submit("--gpus", 1, "--", "true")
+        text = self.rig.ok("explain", job).text
+        self.assertIn("because every node that could run it is closed to new jobs", text)
+        self.assertIn("box (drained)", text)
+        self.assertIn("billow undrain box", text)
+        self.assertNotIn("time limit", text)
+
+    def test_gpus_that_are_used_in_part(self):
+        for _ in range(2):
+            self.rig.wait_for(
+                self.rig.submit("--gpus", 0.6, "--time", "10m", "--", "sleep", 600), "running"
+            )
+        whole = self.rig.submit("--gpus", 1, "--", "true")
+        text = self.rig.ok("explain", whole).text
+        self.assertIn("Only 0.8 of 2 GPUs are free; the job needs 1.", text)
+        self.assertRegex(text.splitlines()[0], r"should start in \d+ min")
+        part = self.rig.submit("--gpus", 0.5, "--", "true")
+        self.assertIn("No single GPU has a free share of 0.5", self.rig.ok("explain", part).text)
+
+    def test_gpu_memory_alone(self):
+        self.rig.wait_for(self.rig.submit("--gpus", 2, "--", "sleep", 600), "running")
+        job = self.rig.submit("--gpu-mem", "20G", "--", "true")
+        text = self.rig.ok("explain", job).text
+        self.assertIn("No GPU is free: all 2 are in use.", text)
+        self.assertRegex(
+            text.splitlines()[0], r"because job \d+, which runs before it, has no time limit"
+        )
+
+    def test_a_budget_counts_the_time_of_the_job(self):
+        self.rig.ok("project", "create", "poor")
+        self.rig.ok("budget", "set", "0.14", "--project", "poor", "--total")
+        short = self.rig.submit("-p", "poor", "--gpus", 1, "--time", "1m", "--", "true")
+        self.assertEqual(self.rig.cli("wait", short).code, 0)
+        long = self.rig.submit("-p", "poor", "--gpus", 1, "--", "true")
+        self.rig.wait_for(long, "held")
+        text = self.rig.ok("explain", long).text
+        self.assertRegex(text, r"10m at \$[\d.]+/h needs")
+        self.assertRegex(
+            text, r"what would help: raise it with `billow budget set`, or submit .*--time [12]m"
+        )
+
+    def test_ended_jobs_are_named_as_such(self):
+        job = self.rig.submit("--", "true")
+        self.rig.ok("wait", job)
+        self.assertEqual(
+            self.rig.ok("explain", job).text.splitlines()[0], f"job {job} has succeeded"
+        )
+
+
+class Lists(RigTest):
+    options = {"sim": "1xH100"}
+
+    def test_filters_that_match_nothing_by_mistake(self):
+        job = self.rig.submit("--label", "team=vision", "--label", "run=1", "--", "true")
+        self.rig.ok("wait", job)
+        self.assertEqual(self.rig.ok("ps", "-q", "-l", "team=speech").text, "")
+        done = self.rig.cli("ps", "-a", "-l", "taem=vision")
+        self.assertEqual(done.code, 1, done)
+        self.assertIn('no recent job has a label "taem"', done.errors)
+        self.assertIn("did you mean team?", done.errors)
+        both = self.rig.ok("ps", "-a", "-q", "-l", "team=vision", "-l", "run=1").text
+        self.assertEqual(both.split(), [str(job)])
+        self.assertEqual(self.rig.ok("ps", "-aq", "-l", "team=vision", "-l", "run=2").text, "")
+
+    def test_sorted_and_recent(self):
+        for name in ("b", "a", "c"):
+            self.rig.ok("wait", self.rig.submit("--name", "sort-" + name, "--", "true"))
+        text = self.rig.ok("ps", "-a", "--sort", "name", "--since", "1h").text
+        self.assertEqual(re.findall(r"sort-\w", text), ["sort-a", "sort-b", "sort-c"])
+        done = self.rig.cli("ps", "--sort", "nmae")
+        self.assertEqual(done.code, 2)
+        self.assertIn("did you mean name?", done.errors)
+
+    def test_only_the_elements_that_failed(self):
+        array = self.rig.submit(
+            "--name", "grid", "--array", "0-3", "--", "sh", "-c", "test $BILLOW_ARRAY_INDEX != 2"
+        )
+        self.rig.cli("wait", array)
+        text = self.rig.ok("ps", "-a", "-x", "-s", "failed", "-n", "grid").text
+        self.assertEqual(len(text.splitlines()), 2, text)
+        self.assertIn(f"{array}.2", text)
+
+    def test_nothing_pads_a_picture(self):
+        text = self.rig.ok("top", "--once").text
+        self.assertNotIn("\n\n\n", text)
+        self.assertLess(len(text.splitlines()), 30)
+
+    def test_results_say_how_to_fetch_them(self):
+        job = (
+            "--sync",
+            "--output",
+            "results",
+            "--",
+            "sh",
+            "-c",
+            "mkdir results; echo 1 > results/a",
+        )
+        for command in ("run", "submit"):
+            done = self.rig.ok(command, *job)
+            self.assertRegex(done.errors, r"results: billow cp \d+:results \.")
+
+
+class Times(RigTest):
+    """Times are local, with their zone, and relative first."""
+
+    options = {"sim": "2xH100"}
+
+    def test_a_reservation(self):
+        zone = {"TZ": "XST-5"}
+        day = (datetime.datetime.now() + datetime.timedelta(days=40)).strftime("%Y-%m-%d")
+        whole = ("reserve", "--gpus", 1, "--for", "1h")
+        done = self.rig.ok(*whole, "--from", day + " 18:00", "--name", "b", env=zone)
+        self.assertRegex(done.text, r"from in \d+ .*at 18:00, until .*\(local time, XST\)")
+        (made,) = self.rig.json("reserve", "list")["reservations"]
+        self.assertEqual(made["from"][:16], day + "T13:00")
+        done = self.rig.ok(*whole, "--from", day + "T14:00:00Z", "--name", "c", env=zone)
+        self.assertIn("at 19:00", done.text)
+        self.assertIn("XST", self.rig.ok("reserve", "calendar", env=zone).text)
+        done = self.rig.cli(
+            "reserve", "--gpus", 2, "--for", "1h", "--from", day + " 18:30", env=zone
+        )
+        self.assertEqual(done.code, 1, done)
+        self.assertRegex(done.errors, rf"from in \d+ d \({day} 13:30 UTC\)")
+
+    def test_the_price_after_a_reservation_is_said_once(self):
+        self.assertIn("the on-demand price", self.rig.ok("reserve", "--help").text)
+        self.assertNotRegex(self.rig.ok("reserve", "--help").text, r"at\s+its\s+price")
+
+
+class MigNames(RigTest):
+    options = {"sim": "1xH100+mig=1g.10gb/1g.10gb"}
+
+    def test_errors_name_the_profiles_of_the_cards_here(self):
+        for asked in ("1g.11gb", "1g10gb"):
+            done = self.rig.cli("submit", "--mig", asked, "--", "true")
+            self.assertNotEqual(done.code, 0, done)
+            self.assertIn("did you mean 1g.10gb?", done.errors)
+            self.assertIn("1g.10gb, 2g.20gb, 3g.40gb, 4g.40gb, 7g.80gb", done.errors)
+
+
+class Programs(RigTest):
+    options = {"sim": "1xH100"}
+
+    def test_errors_are_json_where_json_is_asked_for(self):
+        for args in (
+            ("ps", "-s", "qeued"),
+            ("explain", "nosuch"),
+            ("submit", "--gpus", 99),
+            ("ps", "-a", "-l", "nosuch=1"),
+        ):
+            words = (*args, "--json", "--", "true") if args[0] == "submit" else (*args, "--json")
+            self.rig.ok("wait", self.rig.submit("--", "true"))
+            done = self.rig.cli(*words)
+            self.assertNotEqual(done.code, 0, done)
+            self.assertIn("error", json.loads(done.errors))
+
+    def test_replay_of_a_history_with_large_priorities(self):
+        self.rig.ok("wait", self.rig.submit("--gpus", 1, "--priority", 5000, "--", "true"))
+        poll(
+            lambda: self.rig.cli("simulate", "replay", "--fleet", "1x8xH100").code == 0,
+            "a replay of the own history",
+        )

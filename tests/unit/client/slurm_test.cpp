@@ -1,0 +1,84 @@
+// What people write for Slurm, in Billow's options.
+#include <gtest/gtest.h>
+
+#include "base/text.h"
+#include "client/frame/slurm.h"
+#include "client/request/job_script.h"
+
+namespace billow::client {
+namespace {
+
+std::string ours(std::string_view name, std::string_view value) {
+  const auto meaning = slurm_option(name, value);
+  if (!meaning)
+    return "unknown";
+  return meaning->lost ? "lost" : shell_join(meaning->words);
+}
+
+TEST(Slurm, TimesHaveTheUnitsOfSlurm) {
+  EXPECT_EQ(ours("--time", "60"), "--time 1h");
+  EXPECT_EQ(ours("-t", "90"), "--time 90m");
+  EXPECT_EQ(ours("--time", "10:30"), "--time 630s");
+  EXPECT_EQ(ours("--time", "12:00:00"), "--time 12h");
+  EXPECT_EQ(ours("--time", "2-12"), "--time 60h");
+  EXPECT_EQ(ours("--time", "1-00:30:00"), "--time 1470m");
+  EXPECT_EQ(ours("--time", "UNLIMITED"), "");
+  EXPECT_EQ(ours("--time", "soon"), "lost");
+  EXPECT_EQ(ours("--mem", "2000"), "--mem 2000M") << "MiB in Slurm";
+  EXPECT_EQ(ours("--mem", "2G"), "--mem 2G");
+}
+
+TEST(Slurm, ValuesThatCannotBeExpressedAreLost) {
+  EXPECT_EQ(ours("--array", "0-99%4"), "--array 0-99%4");
+  EXPECT_EQ(ours("--array", "1,5,7"), "lost");
+  EXPECT_EQ(ours("--nodes", "2-4"), "lost");
+  EXPECT_EQ(ours("--dependency", "singleton"), "lost");
+  EXPECT_EQ(ours("--dependency", "afterok:1,afternotok:2"), "--after 1 --after failed:2");
+  EXPECT_EQ(ours("--gres", "shard:2"), "lost");
+  EXPECT_EQ(ours("--constraint", "a100"), "lost");
+  EXPECT_EQ(ours("--nosuch", "1"), "unknown");
+}
+
+// Counts of one script depend on each other.
+TEST(Slurm, CountsOfAScriptArePutTogether) {
+  const auto words = [](std::vector<std::string> line) {
+    const auto script = translate_slurm({{2, std::move(line)}});
+    return script ? shell_join(script->words) : script.error().message;
+  };
+  EXPECT_EQ(words({"--nodes=2", "--ntasks=8", "--cpus-per-task=4", "--gpus=16"}),
+            "--nodes 2 --procs 4 --gpus 8 --cpus 16");
+  EXPECT_EQ(words({"-N", "2", "--ntasks-per-node=8", "--gpus-per-task=h100:1"}),
+            "--nodes 2 --procs 8 --gpus 8 --gpu-type H100");
+  EXPECT_EQ(words({"--gres=gpu:2", "--cpus-per-gpu=6", "--mem-per-gpu=10G"}),
+            "--gpus 2 --cpus 12 --mem 20480M");
+  EXPECT_EQ(words({"--cpus-per-task=8", "--mem-per-cpu=2G"}), "--cpus 8 --mem 16384M");
+  EXPECT_EQ(words({"--exclusive", "-J", "train"}), "--exclusive --name train");
+  EXPECT_NE(words({"--licenses=a", "--bogus"}).find("Slurm has no option --bogus"),
+            std::string::npos);
+}
+
+TEST(Slurm, AScriptIsReadWithNotes) {
+  const auto r = parse_job_script(
+      "#!/bin/bash\n#SBATCH --gres=gpu:2  # two\n#SBATCH --time=60\n\necho $SLURM_PROCID\n"
+      "#SBATCH --gres=gpu:8\n",
+      {"a.sh"});
+  ASSERT_TRUE(r) << r.error().message;
+  ASSERT_TRUE(*r);
+  EXPECT_EQ((*r)->spec.resources.gpus, 2);
+  EXPECT_EQ((*r)->spec.time_limit, hours(1));
+  EXPECT_EQ((*r)->spec.argv, (std::vector<std::string>{"/bin/bash", "a.sh"}));
+  const std::string notes = join((*r)->notes, "\n");
+  EXPECT_NE(notes.find("a.sh:2: --gres=gpu:2 → --gpus 2"), std::string::npos) << notes;
+  EXPECT_NE(notes.find("SLURM_PROCID; here: $RANK"), std::string::npos) << notes;
+}
+
+TEST(Slurm, CommandsHaveACounterpart) {
+  for (const char* word : {"sbatch", "srun", "squeue", "sacct", "salloc", "scontrol", "scancel",
+                           "sinfo", "sattach", "sacctmgr", "sreport", "scrontab"})
+    EXPECT_NE(slurm_command({word}).find("billow "), std::string::npos) << word;
+  EXPECT_EQ(slurm_command({"scontrol", "show", "job", "7"}), "use `billow describe 7`");
+  EXPECT_EQ(slurm_command({"run"}), "");
+}
+
+}  // namespace
+}  // namespace billow::client
