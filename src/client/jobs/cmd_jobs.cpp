@@ -64,6 +64,23 @@ constexpr OptionSpec wait_options[] = {
 
 constexpr std::int64_t limit_max = 1'000'000;
 
+// Why a listing is empty: nothing exists, or the filters leave nothing.
+std::string nothing_listed(const Parsed& parsed) {
+  std::vector<std::string> filters;
+  for (const char* name : {"state", "project", "user", "name", "label", "array"})
+    if (parsed.has(name))
+      filters.push_back(fmt::format("--{} {}", name, printable(parsed.get(name))));
+  const std::string ended =
+      parsed.has("all") || parsed.has("state") ? "" : "; `billow ps -a` also shows ended jobs";
+  if (filters.empty())
+    return parsed.has("all") ? "there are no jobs yet" : "no job is queued or running" + ended;
+  std::string text = fmt::format("no {} matches {}{}", parsed.has("all") ? "job" : "live job",
+                                 join(filters, " "), ended);
+  if (parse_int(parsed.get("name"), 0, INT64_MAX))
+    text += fmt::format(" (-n is the job's name; --limit {} limits the lines)", parsed.get("name"));
+  return text;
+}
+
 int cmd_ps(const Parsed& parsed) {
   const auto limit = parse_int(parsed.get("limit", "100"), 1, limit_max);
   if (!limit)
@@ -97,8 +114,7 @@ int cmd_ps(const Parsed& parsed) {
     return 0;
   }
   if (rows.empty()) {
-    say(parsed.has("all") ? "there are no jobs yet"
-                          : "no job is queued or running; `billow ps -a` also shows ended jobs");
+    say(nothing_listed(parsed));
     return 0;
   }
   print(jobs_table(rows, now()).text(look_at(STDOUT_FILENO)));

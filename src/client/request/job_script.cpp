@@ -1,6 +1,10 @@
 #include "client/request/job_script.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
 
 #include "base/file.h"
 #include "base/text.h"
@@ -54,6 +58,16 @@ Result<std::vector<std::string>> split_words(std::string_view line) {
 bool has_options(std::string_view line) {
   return line.starts_with(marker) && (line.size() == marker.size() || line[marker.size()] == ' ' ||
                                       line[marker.size()] == '\t');
+}
+
+// The name of a file, such as job.sh, that no shell would take for a program of PATH.
+bool is_plain_name(const std::string& word) {
+  if (word.find('/') != std::string::npos || word.find('.') == std::string::npos)
+    return false;
+  const char* path = std::getenv("PATH");
+  return std::ranges::none_of(split(path ? path : "", ':'), [&](const std::string& directory) {
+    return ::access((directory + "/" + word).c_str(), X_OK) == 0;
+  });
 }
 
 Status take_options(JobRequest& request,
@@ -116,7 +130,20 @@ Result<std::optional<JobRequest>> read_job_script(const std::vector<std::string>
   const auto text = read_file(words.front(), script_bytes_max);
   if (!text)
     return std::nullopt;  // a program: too large, or a directory
-  return parse_job_script(*text, words);
+  auto request = BILLOW_TRY(parse_job_script(*text, words));
+  if (request || !is_plain_name(words.front()))
+    return request;
+  // A shell would not find it either; but `sbatch job.sh` does.
+  if (!text->starts_with("#!"))
+    return fail(Code::invalid,
+                fmt::format("{} is in this directory, but its first line names no interpreter",
+                            words.front()),
+                fmt::format("begin it with #!/bin/sh, or write `sh {}`", words.front()));
+  JobRequest script;
+  script.spec.argv =
+      BILLOW_TRY(split_words(std::string_view(*text).substr(2, text->find('\n') - 2)));
+  script.spec.argv.insert(script.spec.argv.end(), words.begin(), words.end());
+  return script;
 }
 
 }  // namespace billow::client

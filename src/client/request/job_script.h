@@ -16,7 +16,8 @@
 namespace billow::client {
 
 // The options and the interpreter of the script at this path. Nothing where the file is no script
-// with such lines: then the words are a plain command.
+// with such lines: then the words are a plain command. A script of the current directory needs no
+// such lines, and no "./" before its name.
 Result<std::optional<JobRequest>> read_job_script(const std::vector<std::string>& words);
 // The same of a text: `words` is the path and the script's arguments.
 Result<std::optional<JobRequest>> parse_job_script(std::string_view text,
