@@ -133,11 +133,12 @@ class Terminal(unittest.TestCase):
         first.expect("beside again")
         self.rig.kill(self.rig.head_pid())
         self.rig.up()
-        first.type("stty rows 50 cols 200; echo ch''anged\n")
-        first.expect("changed")
-        for screen in (first, third):
-            os.kill(screen.process.pid, signal.SIGWINCH)
-        size_becomes(first, 22, 70)
+        third.resize(40, 200)
+        os.kill(third.process.pid, signal.SIGWINCH)
+        size_becomes(first, 24, 90)
+        third.resize(21, 69)
+        os.kill(third.process.pid, signal.SIGWINCH)
+        size_becomes(first, 21, 69)
         first.type("exit 4\n")
         self.assertEqual((first.end(), third.end()), (4, 4))
 
