@@ -236,11 +236,12 @@ _billow() {
         --since) return ;;
         --search) return ;;
         --grep) return ;;
+        --attempt) return ;;
         --rank) return ;;
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--follow -f --tail --lines -n --since --timestamps -t --search --grep --ignore-case -i --rank --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--follow -f --tail --lines -n --since --timestamps -t --search --grep --ignore-case -i --attempt --rank --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
     "describe")
       case $prev in
@@ -319,7 +320,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--rank --identity -i --all --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--rank --identity -i --all --wake --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
     "ssh-proxy")
       case $prev in
@@ -328,7 +329,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--rank --identity -i --by-alias --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--rank --identity -i --by-alias --wake --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
     "schedule add")
       case $prev in
@@ -1873,7 +1874,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--venv --user --target --python --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--venv --user --system --target --python --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "completion")
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--help -h" -- "$cur")); return; fi

@@ -5,6 +5,7 @@
 
 #include "api/call.h"
 #include "api/files.h"
+#include "api/log_pull.h"
 #include "base/crypto.h"
 #include "base/limits.h"
 #include "base/log.h"
@@ -296,6 +297,7 @@ struct Api::Impl {
   DeniedCalls denied;
   AccountTokens accounts;
   NodeSignatures signatures;
+  streams::TerminalWindows windows = {};
 
   // A request is looked at before its body comes, and answered once: only then is a node's
   // signature spent.
@@ -342,8 +344,15 @@ struct Api::Impl {
     net::Request& request = exchange->request();
     if (!turns)
       turns.emplace(host.loop());
-    auto call = std::make_shared<Call>(
-        Call{host, exchange, {}, Need::nothing, {}, &codes, &*turns, {}, &denied, &accounts});
+    auto call = std::make_shared<Call>(Call{.host = host,
+                                            .exchange = exchange,
+                                            .principal = {},
+                                            .parts = {},
+                                            .codes = &codes,
+                                            .turns = &*turns,
+                                            .denied = &denied,
+                                            .accounts = &accounts,
+                                            .windows = &windows});
     bool path_known = false;
     const Route* route = find(request, call->parts, path_known);
     if (!route && path_known)

@@ -46,6 +46,7 @@ struct Attachment : std::enable_shared_from_this<Attachment> {
   bool told_away = false;  // the client knows that the node is unreachable
   TaskId at;
   NodeId node;
+  std::optional<TerminalWindows::Size> window;  // of the client's terminal
   net::Timer waits, rights;
   ProjectId project;
   std::string waits_for;
@@ -88,6 +89,7 @@ struct Attachment : std::enable_shared_from_this<Attachment> {
     }
     if (const bool may = may_type && may_type_into(*call, job); may != may_type) {
       may_type = may;
+      fit(call->windows->remove(at, this));
       look(true);
     }
   }
@@ -110,6 +112,7 @@ struct Attachment : std::enable_shared_from_this<Attachment> {
     waits = {};
     rights = {};
     pull.reset();
+    fit(call->windows->remove(at, this));
     // The callbacks hold this object; let go of them outside of any of them.
     call->host.loop().post([self = shared_from_this()] {
       self->changes.reset();
@@ -157,14 +160,11 @@ struct Attachment : std::enable_shared_from_this<Attachment> {
               {.project = {}, .job = job, .from = {}, .before = {}, .after = {}, .limit = 1000});
         },
         [self = shared_from_this(), now](Result<std::vector<LeaseRow>> rows) {
-          std::map<TaskId, NodeId> before;  // a suspended one has several leases
-          for (const LeaseRow& row : rows ? *rows : std::vector<LeaseRow>{}) {
-            const Node* on = self->call->host.state().node_by_name(row.node_name);
-            if (row.task < now.task)
-              before[row.task] = on ? on->id : NodeId{};  // the head may have a copy
-          }
-          for (const auto& [task, on] : before)
-            self->earlier.push_back({task, on});
+          for (const auto& attempt : places_by_attempt(self->call->host.state(),
+                                                       rows ? *rows : std::vector<LeaseRow>{}, 1))
+            for (const TaskPlace& place : attempt)
+              if (place.task < now.task)
+                self->earlier.push_back(place);
           self->next_earlier();
         });
     return telling = queued.has_value();
@@ -212,8 +212,10 @@ struct Attachment : std::enable_shared_from_this<Attachment> {
   }
   void start(TaskPlace place, std::uint64_t its_attempt) {
     const bool first = !at;
+    fit(call->windows->remove(at, this));
     at = place.task;
     node = place.node;
+    show_in_window();
     waiting = false;
     const bool resuming = first && (!attempt || attempt == its_attempt);
     pull = std::make_shared<LogPull>(
@@ -384,10 +386,19 @@ struct Attachment : std::enable_shared_from_this<Attachment> {
         call->host.send(node, wire::agent_v1::Signal{at, static_cast<std::int32_t>(number)});
     } else if (kind == "resize") {
       const std::int64_t rows = (*json)["rows"].int_or(0), cols = (*json)["cols"].int_or(0);
-      if (at && rows > 0 && cols > 0 && rows < 10000 && cols < 10000)
-        call->host.send(node, wire::agent_v1::Resize{at, static_cast<std::uint16_t>(rows),
-                                                     static_cast<std::uint16_t>(cols)});
+      if (rows > 0 && cols > 0 && rows < 10000 && cols < 10000)
+        window = TerminalWindows::Size{static_cast<std::uint16_t>(rows),
+                                       static_cast<std::uint16_t>(cols)};
+      show_in_window();
     }
+  }
+  void show_in_window() {
+    if (at && window && !done)
+      fit(call->windows->set(at, this, *window));
+  }
+  void fit(std::optional<TerminalWindows::Size> terminal) {
+    if (terminal)
+      call->host.send(node, wire::agent_v1::Resize{at, terminal->rows, terminal->cols});
   }
 };
 

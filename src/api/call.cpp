@@ -297,13 +297,15 @@ void record_entry(const Call& call, JobId job, std::string how) {
       call.cause(), {});
 }
 
-// What a placed job that has not started waits for, such as its image.
+// What a placed job that has not started waits for, such as its image; why a replica that runs does
+// not serve.
 void add_start_note(Json& document, const Host& host, const Job& job) {
   if (job.state != JobState::running)
     return;
-  for (const TaskId task : job.tasks)
-    if (std::string text = host.waits_for(task); !text.empty()) {
-      document.set("waits_for", text);
+  for (const TaskId id : job.tasks)
+    if (std::string text = host.waits_for(id); !text.empty()) {
+      if (const Task* task = host.state().find_task(id); task && !task->started_at)
+        document.set("waits_for", text);
       return document.set("reason", std::move(text));
     }
 }

@@ -15,6 +15,10 @@
 
 namespace billow::api {
 
+namespace streams {
+class TerminalWindows;
+}
+
 struct Call {
   Host& host;
   std::shared_ptr<net::Exchange> exchange;
@@ -26,6 +30,7 @@ struct Call {
   std::shared_ptr<Result<Json>> parsed = {};  // the body, if a worker has parsed it
   DeniedCalls* denied = nullptr;
   AccountTokens* accounts = nullptr;
+  streams::TerminalWindows* windows = nullptr;
 
   const net::Request& request() const { return exchange->request(); }
   // An admin of the installation, with a full token.

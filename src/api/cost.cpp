@@ -2,10 +2,13 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <functional>
+#include <map>
 
 #include "api/call.h"
 #include "api/report.h"
 #include "base/crypto.h"
+#include "base/limits.h"
 #include "base/relative_time.h"
 #include "base/text.h"
 #include "core/ledger/csv.h"
@@ -75,15 +78,15 @@ void cost(CallPtr call) {
 
 namespace {
 
-// The leases that a job holds now: only the books know what they have cost.
-std::vector<LeaseRow> open_leases(const Host& host, JobId id) {
+// The leases that jobs hold now: only the books know what they have cost.
+std::vector<LeaseRow> open_leases_of(const Host& host, const std::function<bool(JobId)>& wanted) {
   const control::State& state = host.state();
   const auto& books = state.money.books;
   const WallTime billed = host.billed();
   std::vector<LeaseRow> open;
   for (const LeaseId lease : books.open_leases()) {
     const ledger::LeaseOpened& o = *books.opened(lease);
-    if (o.job != id)
+    if (!wanted(o.job))
       continue;
     const auto sums = books.lease_totals(lease, o.at, billed);
     LeaseRow row;
@@ -157,6 +160,88 @@ Json job_cost_document(const Json& job, const std::vector<LeaseRow>& rows, doubl
 
 }  // namespace
 
+namespace {
+
+constexpr std::size_t cost_elements_max = 100'000;
+
+struct ElementCost {
+  std::uint64_t index = 0;
+  std::string state;
+  std::vector<LeaseRow> leases;
+};
+using ElementCosts = std::map<JobId, ElementCost>;
+
+ElementCosts live_elements(const Host& host, JobId array) {
+  ElementCosts out;
+  const auto& jobs = host.state().jobs;
+  for (auto at = jobs.lower_bound(array); at != jobs.end(); ++at)
+    if (at->second.array == array)
+      out[at->first] = {at->second.array_index, std::string(enum_name(at->second.state)), {}};
+    else if (at->first != array)
+      break;
+  return out;
+}
+
+// Adds the elements that have ended, and the leases of all that have ended.
+Result<ElementCosts> with_stored(const Queries& queries, JobId array, ElementCosts elements) {
+  JobFilter filter;
+  filter.array = array;
+  std::string cursor;
+  do {
+    const JobPage page =
+        BILLOW_TRY(queries.list_jobs(filter, JobOrder::newest, cursor, limits::page_items_max));
+    for (const JobRow& row : page.jobs)
+      elements.try_emplace(row.id, ElementCost{row.array_index, row.state, {}});
+    cursor = page.next;
+  } while (!cursor.empty() && elements.size() < cost_elements_max);
+  for (auto& [job, element] : elements) {
+    element.leases = BILLOW_TRY(queries.leases(
+        {.project = {}, .job = job, .from = {}, .before = {}, .after = {}, .limit = 10'000}));
+    std::erase_if(element.leases, [](const LeaseRow& lease) { return lease.open; });
+  }
+  return elements;
+}
+
+// The sum of an array, and each element.
+void array_cost(const CallPtr& call, JobId id, double grid, Json document) {
+  const Status queued = call->host.workers().submit(
+      [&queries = call->host.queries(), id, live = live_elements(call->host, id)] {
+        return with_stored(queries, id, live);
+      },
+      [call, id, grid, document = std::move(document)](Result<ElementCosts> elements) {
+        if (!elements)
+          return call->fail(elements.error());
+        for (LeaseRow& row :
+             open_leases_of(call->host, [&](JobId job) { return elements->contains(job); }))
+          elements->at(row.job).leases.push_back(std::move(row));
+        CostLine total;
+        Json list = Json::array();
+        for (const auto& [job, element] : *elements) {
+          CostLine one;
+          for (const LeaseRow& row : element.leases) {
+            add_to(one, row);
+            add_to(total, row);
+          }
+          list.push(Json::object({{"job", job.value},
+                                  {"label", fmt::format("{}.{}", id.value, element.index)},
+                                  {"index", element.index},
+                                  {"state", element.state},
+                                  {"total", total_document(one, grid)}}));
+        }
+        call->reply(200, Json::object({{"job", document["id"]},
+                                       {"name", document["name"]},
+                                       {"project", document["project"]},
+                                       {"state", document["state"]},
+                                       {"leases", Json::array()},
+                                       {"elements", std::move(list)},
+                                       {"total", total_document(total, grid)}}));
+      });
+  if (!queued)
+    call->fail(queued.error());
+}
+
+}  // namespace
+
 void job_cost(CallPtr call) {
   auto ref = parse_job_ref(*call, call->parts[0]);
   if (!ref)
@@ -165,13 +250,16 @@ void job_cost(CallPtr call) {
   if (!grid)
     return call->fail(grid.error());
   with_job_document(call, ref->id, [call, id = ref->id, grid = *grid](Json document) {
+    if (document.find("elements"))
+      return array_cost(call, id, grid, std::move(document));
     const Status queued = call->host.workers().submit(
         [&queries = call->host.queries(), id] {
           return queries.leases(
               {.project = {}, .job = id, .from = {}, .before = {}, .after = {}, .limit = 10'000});
         },
         [call, grid, document = std::move(document),
-         open = open_leases(call->host, id)](Result<std::vector<LeaseRow>> rows) {
+         open = open_leases_of(call->host, [id](JobId job) { return job == id; })](
+            Result<std::vector<LeaseRow>> rows) {
           if (!rows)
             return call->fail(rows.error());
           std::erase_if(*rows, [](const LeaseRow& row) { return row.open; });

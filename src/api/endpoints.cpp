@@ -82,7 +82,11 @@ const Endpoint* find(const CallPtr& call, bool change) {
 }
 
 view::GatewayView gateways_of(const CallPtr& call, const Endpoint& e) {
-  return {call->host.endpoint_figures(e.name), call->host.gateway_addresses()};
+  return {.figures = call->host.endpoint_figures(e.name),
+          .addresses = call->host.gateway_addresses(),
+          .trouble_of = [&host = call->host](TaskId task) {
+            return host.waits_for(task);
+          }};
 }
 
 Json document(const CallPtr& call, const Endpoint& e) {
@@ -215,6 +219,21 @@ void remove(CallPtr call) {
   });
 }
 
+namespace {
+
+// Answers when the gateways know it: a new key works at once, and a removed one no longer.
+void change_key(const CallPtr& call, SetEndpointKey command, int status, Json answer) {
+  call->host.execute(
+      std::move(command), call->cause(),
+      [call, status, answer](const Result<std::vector<Event>>& events) {
+        if (!events)
+          return call->fail(events.error());
+        call->host.when_gateways_know([call, status, answer] { call->reply(status, answer); });
+      });
+}
+
+}  // namespace
+
 void add_key(CallPtr call) {
   auto body = read_body<KeyBody>(call);
   if (!body || !find(call, true))
@@ -223,20 +242,15 @@ void add_key(CallPtr call) {
                 fmt::format("give out a key for endpoint {}", call->parts[0]),
                 [call, name = body->name] {
                   const std::string secret = "bwk_" + random_token(30);
-                  call->execute(SetEndpointKey{call->parts[0], name, sha256_hex(secret)}, 201,
-                                [secret, name](const std::vector<Event>&) {
-                                  return Json::object({{"name", name}, {"key", secret}});
-                                });
+                  change_key(call, {call->parts[0], name, sha256_hex(secret)}, 201,
+                             Json::object({{"name", name}, {"key", secret}}));
                 });
 }
 
 void remove_key(CallPtr call) {
   if (!find(call, true))
     return;
-  call->execute(SetEndpointKey{call->parts[0], call->parts[1], ""}, 200,
-                [](const std::vector<Event>&) {
-                  return Json::object({{"ok", true}});
-                });
+  change_key(call, {call->parts[0], call->parts[1], ""}, 200, Json::object({{"ok", true}}));
 }
 
 void gateway(CallPtr call) {

@@ -90,7 +90,8 @@ class Host {
   virtual void check_fabric(const std::vector<NodeId>& nodes,
                             std::function<void(Result<Json>)> done) = 0;
   virtual const wire::agent_v1::Heartbeat* readings(NodeId node) const = 0;
-  virtual std::string waits_for(TaskId task) const = 0;  // what a starting task waits for
+  // What a starting task waits for, or why a running replica does not serve.
+  virtual std::string waits_for(TaskId task) const = 0;
 
   // ---- history
   virtual const History& history() const = 0;
@@ -123,6 +124,8 @@ class Host {
   // Null: no gateway has reported any.
   virtual const gateway::EndpointFigures* endpoint_figures(const std::string& name) const = 0;
   virtual std::vector<std::string> gateway_addresses() const = 0;
+  // Calls back when the gateways work by the state of now.
+  virtual void when_gateways_know(std::function<void()> fn) = 0;
 
   // The account of this machine with that number, if it may use this head without a token. An error
   // says why not: the head is not for all users of its machine, or the machine's policy refuses it.

@@ -339,6 +339,22 @@ Json ended_explanation(const Json& document) {
                        {"expected", Json()}});
 }
 
+// What the job's nodes report about it: an image that is fetched, a wrong port, idleness with what
+// follows from it.
+void add_running_notes(Json& answer, const Host& host, const Job& job) {
+  Json reasons = answer["reasons"];
+  const auto because = [&](const char* kind, std::string text) {
+    if (!text.empty())
+      reasons.push(Json::object({{"kind", kind}, {"text", std::move(text)}}));
+  };
+  for (const TaskId id : job.state == JobState::running ? job.tasks : std::vector<TaskId>{}) {
+    because("node", host.waits_for(id));
+    because("idle",
+            view::idle_text(host.state(), id, host.readings(host.state().tasks.at(id).node)));
+  }
+  answer.set("reasons", std::move(reasons));
+}
+
 }  // namespace
 
 void explain(CallPtr call) {
@@ -362,7 +378,9 @@ void explain(CallPtr call) {
         call, ref->id, [call](Json document) { call->reply(200, ended_explanation(document)); });
   if (!may_see(*call, job->project))
     return call->fail(no_job(ref->id));
-  call->reply_durable(200, view::explain_document(state, *job, call->host.moment(), for_array));
+  Json answer = view::explain_document(state, *job, call->host.moment(), for_array);
+  add_running_notes(answer, call->host, *job);
+  call->reply_durable(200, std::move(answer));
 }
 
 }  // namespace billow::api::jobs

@@ -60,4 +60,65 @@ ProjectId project_of(const Call& call, const Json& document) {
   return project ? project->id : ProjectId{};
 }
 
+std::vector<std::vector<TaskPlace>> places_by_attempt(const control::State& state,
+                                                      const std::vector<LeaseRow>& leases,
+                                                      std::uint64_t nodes) {
+  struct Held {
+    NodeId node;
+    WallTime from, to;
+  };
+  std::map<TaskId, Held> tasks;  // a suspended one has several leases
+  for (const LeaseRow& row : leases) {
+    const Node* on = state.node_by_name(row.node_name);
+    const WallTime to = row.open ? WallTime{INT64_MAX} : row.to;
+    const auto [at, fresh] = tasks.try_emplace(row.task, Held{{}, row.from, to});
+    at->second.node = on ? on->id : NodeId{};  // none: the head may have a copy
+    at->second.from = std::min(at->second.from, row.from);
+    at->second.to = std::max(at->second.to, to);
+  }
+  std::vector<std::vector<TaskPlace>> attempts;
+  WallTime ended;
+  for (const auto& [task, held] : tasks) {
+    if (attempts.empty() || (attempts.back().size() >= nodes && held.from >= ended)) {
+      attempts.emplace_back();
+      ended = {};
+    }
+    attempts.back().push_back({task, held.node});
+    ended = std::max(ended, held.to);
+  }
+  return attempts;
+}
+
+std::optional<TerminalWindows::Size> TerminalWindows::set(TaskId terminal,
+                                                          const void* window,
+                                                          Size size) {
+  const auto at = terminals_.try_emplace(terminal).first;
+  at->second.windows[window] = size;
+  return fit(at);
+}
+
+std::optional<TerminalWindows::Size> TerminalWindows::remove(TaskId terminal, const void* window) {
+  const auto at = terminals_.find(terminal);
+  if (at == terminals_.end() || at->second.windows.erase(window) == 0)
+    return std::nullopt;
+  return fit(at);
+}
+
+std::optional<TerminalWindows::Size> TerminalWindows::fit(
+    std::map<TaskId, Terminal>::iterator terminal) {
+  Terminal& t = terminal->second;
+  if (t.windows.empty()) {  // it keeps its size until somebody attaches
+    terminals_.erase(terminal);
+    return std::nullopt;
+  }
+  Size smallest = t.windows.begin()->second;
+  for (const auto& [window, size] : t.windows) {
+    smallest.rows = std::min(smallest.rows, size.rows);
+    smallest.cols = std::min(smallest.cols, size.cols);
+  }
+  if (std::exchange(t.size, smallest) == smallest)
+    return std::nullopt;
+  return smallest;
+}
+
 }  // namespace billow::api::streams

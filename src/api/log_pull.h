@@ -59,4 +59,31 @@ std::string away_words(const Host& host, NodeId id);
 Status may_still_see(Call& call, ProjectId project);
 ProjectId project_of(const Call& call, const Json& document);
 
+// The tasks of each attempt of a job, in the order of their ranks. The leases tell: an attempt
+// begins when all tasks of the one before have ended.
+std::vector<std::vector<TaskPlace>> places_by_attempt(const control::State& state,
+                                                      const std::vector<LeaseRow>& leases,
+                                                      std::uint64_t nodes);
+
+// The windows in which terminals are shown. A terminal is as large as the smallest of its windows,
+// so that each of them shows it whole.
+class TerminalWindows {
+ public:
+  struct Size {
+    std::uint16_t rows = 0, cols = 0;
+    bool operator==(const Size&) const = default;
+  };
+  // The new size of the terminal; none: it stays as it is.
+  std::optional<Size> set(TaskId terminal, const void* window, Size size);
+  std::optional<Size> remove(TaskId terminal, const void* window);
+
+ private:
+  struct Terminal {
+    std::map<const void*, Size> windows;
+    Size size;
+  };
+  std::optional<Size> fit(std::map<TaskId, Terminal>::iterator terminal);
+  std::map<TaskId, Terminal> terminals_;
+};
+
 }  // namespace billow::api::streams

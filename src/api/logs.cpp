@@ -2,6 +2,8 @@
 // once or as it is written; all of it, from a time on, or the lines with a text in them.
 #include <fmt/format.h>
 
+#include <cstring>
+
 #include "api/log_pull.h"
 #include "base/crypto.h"
 #include "base/limits.h"
@@ -37,7 +39,7 @@ class RecordFilter {
     if (newline == std::string_view::npos) {
       line.text += record.data;
       if (line.text.size() >= line_bytes_max)
-        end(pass);
+        cut(line, pass);
       return;
     }
     line.text += record.data.substr(0, newline + 1);
@@ -62,6 +64,12 @@ class RecordFilter {
     std::string text;
     wire::LogRecord began;
   };
+  // A line too long to be kept whole is searched in parts. The next part begins with what could be
+  // the beginning of a match here; it is shorter than a match, so nothing is found twice.
+  void cut(Line& line, const Pass& pass) const {
+    search(line, pass);
+    line.text.erase(0, line.text.size() - std::min(line.text.size(), needle.size() - 1));
+  }
   void search(const Line& lines, const Pass& pass) const {
     if (needle.empty() || lines.text.empty() || lines.began.time < since)
       return;
@@ -85,8 +93,12 @@ class RecordFilter {
   Line lines_[2];
 };
 
-void put_record(std::string& out, std::uint8_t stream, std::string_view data, WallTime time = {}) {
-  const wire::RecordHead head{static_cast<std::uint32_t>(data.size()), stream, 0, 0, time.ns};
+void put_record(std::string& out,
+                std::uint8_t stream,
+                std::string_view data,
+                WallTime time = {},
+                std::uint8_t flags = 0) {
+  const wire::RecordHead head{static_cast<std::uint32_t>(data.size()), stream, flags, 0, time.ns};
   out.append(reinterpret_cast<const char*>(&head), sizeof(head)).append(data);
 }
 void put_number(std::string& out, std::uint8_t stream, std::uint64_t number) {
@@ -97,10 +109,12 @@ struct LogStream : std::enable_shared_from_this<LogStream> {
   CallPtr call;
   JobId job;
   std::int64_t rank = 0;
+  std::uint64_t attempt = 0;  // only the log of this one; 0: of the newest
   bool sse = false, records = false, follow = false;
   RecordFilter filter;
   std::uint64_t offset = 0;
   std::int64_t tail = -1;
+  std::optional<TaskPlace> earlier;  // where the log of `attempt` is
   std::shared_ptr<LogPull> pull;
   std::unique_ptr<net::Subscription> changes;
   TaskId at;             // the task being followed
@@ -195,11 +209,12 @@ struct LogStream : std::enable_shared_from_this<LogStream> {
     with_job_document(call, job, [self = shared_from_this()](Json document) {
       if (self->done)
         return;
-      const auto place = place_of(document, self->rank);
+      const auto place = self->attempt ? self->earlier : place_of(document, self->rank);
       // A new attempt is followed once the log of the previous one has been sent completely.
       if (place && place->task != self->at && (!self->at || self->waiting))
         return self->start(*place);
-      if (self->waiting && (document["final"].bool_or(false) || !self->follow))
+      const bool last = self->attempt && document["attempt"].uint_or(0) != self->attempt;
+      if (self->waiting && (document["final"].bool_or(false) || !self->follow || last))
         return self->finish(document);
       if (!place && (document["final"].bool_or(false) || !self->follow))
         self->finish(document);
@@ -230,7 +245,7 @@ struct LogStream : std::enable_shared_from_this<LogStream> {
       return try_again(chunk, self);
     patience = absence_tries;
     std::string out;
-    say_gap(chunk, out);
+    say_gap(chunk, frames, out);
     add_records(chunk, frames, out);
     if (!out.empty())
       send(out);
@@ -245,12 +260,29 @@ struct LogStream : std::enable_shared_from_this<LogStream> {
     behind = true;
     keep = self;
   }
-  void say_gap(const LogChunk& chunk, std::string& out) const {
-    if (chunk.lost_bytes && sse)
+  // Says in the log itself that its beginning is missing, and why.
+  void say_gap(const LogChunk& chunk, std::string_view frames, std::string& out) const {
+    if (!chunk.lost_bytes)
+      return;
+    if (sse) {
       out +=
           net::format_sse({.id = "", .event = "gap", .data = fmt::format("{}", chunk.lost_bytes)});
-    if (chunk.lost_bytes && records)
-      put_number(out, wire::stream_gap, chunk.lost_bytes);
+      return;
+    }
+    const std::string text =
+        fmt::format("billow: {} of earlier output were removed here: a log keeps its newest {}\n",
+                    format_bytes(chunk.lost_bytes),
+                    format_bytes(limits::log_segment_bytes * limits::log_segments_max));
+    WallTime at = call->host.now();
+    if (wire::RecordHead head; frames.size() >= sizeof(head)) {
+      std::memcpy(&head, frames.data(), sizeof(head));
+      at = WallTime{head.wall_ns};
+    }
+    if (records)
+      put_record(out, static_cast<std::uint8_t>(wire::LogStream::err), text, at,
+                 wire::record_notice);
+    else
+      out += text;
   }
   void add_records(const LogChunk& chunk, std::string_view frames, std::string& out) {
     if (records && filter.passes_all()) {
@@ -297,6 +329,45 @@ struct LogStream : std::enable_shared_from_this<LogStream> {
   }
 };
 
+// An attempt before the newest: its task is found by its lease.
+void begin_at_attempt(const std::shared_ptr<LogStream>& stream, const Json& document) {
+  const std::uint64_t newest = document["attempt"].uint_or(0);
+  if (stream->attempt > newest)
+    return stream->call->fail(
+        {Code::not_found,
+         fmt::format("job {} has had {} attempt{}, and no attempt {}",
+                     document["label"].str_or("?"), newest, newest == 1 ? "" : "s",
+                     stream->attempt),
+         newest ? fmt::format("use --attempt 1{}", newest > 1 ? fmt::format(" to {}", newest) : "")
+                : "it has not started yet"});
+  if (stream->attempt == newest && !document["tasks"].items().empty()) {
+    stream->attempt = 0;
+    return stream->begin();
+  }
+  Host& host = stream->call->host;
+  const Status queued = host.workers().submit(
+      [&queries = host.queries(), job = stream->job] {
+        return queries.leases(
+            {.project = {}, .job = job, .from = {}, .before = {}, .after = {}, .limit = 10'000});
+      },
+      [stream, nodes = std::max<std::uint64_t>(1, document["nodes"].uint_or(1))](
+          const Result<std::vector<LeaseRow>>& rows) {
+        if (!rows)
+          return stream->call->fail(rows.error());
+        const auto attempts = places_by_attempt(stream->call->host.state(), *rows, nodes);
+        const auto rank = static_cast<std::size_t>(stream->rank);
+        if (stream->attempt <= attempts.size() && rank < attempts[stream->attempt - 1].size())
+          stream->earlier = attempts[stream->attempt - 1][rank];
+        if (!stream->earlier)
+          return stream->call->fail(
+              {Code::not_found,
+               fmt::format("attempt {} has no task with rank {}", stream->attempt, stream->rank)});
+        stream->begin();
+      });
+  if (!queued)
+    stream->call->fail(queued.error());
+}
+
 }  // namespace
 
 void logs(CallPtr call) {
@@ -313,8 +384,10 @@ void logs(CallPtr call) {
   const auto rank = number_param(request, "rank", 0);
   const std::string_view last_id = request.headers.get("Last-Event-ID");
   const auto offset = number_param(request, "offset", 0);
-  if (!rank || !offset)
-    return call->fail(!rank ? rank.error() : offset.error());
+  const auto attempt = number_param(request, "attempt", 0);
+  if (!rank || !offset || !attempt)
+    return call->fail(!rank ? rank.error() : !offset ? offset.error() : attempt.error());
+  stream->attempt = *attempt;
   stream->rank = static_cast<std::int64_t>(*rank);
   stream->offset = *offset;
   if (const auto resume = parse_int(last_id, 0, INT64_MAX); resume && stream->sse)
@@ -342,6 +415,8 @@ void logs(CallPtr call) {
       return stream->call->fail(
           {Code::invalid, "an array has no log; each of its elements has one",
            fmt::format("name an element: billow logs {}.0", document["id"].int_or(0))});
+    if (stream->attempt)
+      return begin_at_attempt(stream, document);
     stream->begin();
   });
 }

@@ -183,7 +183,7 @@ class Walker {
       e.kind = Kind::link;
       e.mode = 0777;
       e.target.assign(target, static_cast<std::size_t>(n));
-      if (!link_stays_inside(path, e.target)) {
+      if (!link_stays_inside(path, e.target) && !is_interpreter_link(path, e.target)) {
         out_.warnings.push_back(
             fmt::format("{} points outside the directory and is left out", path));
         return {};

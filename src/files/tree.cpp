@@ -78,11 +78,9 @@ Status check_link(std::string_view path, std::string_view target) {
   if (target.empty() || target.size() > path_bytes_max ||
       target.find('\0') != std::string_view::npos)
     return bad(path, "links to nothing");
-  if (target.front() == '/')
-    return bad(path, "links to an absolute path");
-  if (!link_stays_inside(path, target))
-    return bad(path, "links out of the tree");
-  return {};
+  if (link_stays_inside(path, target) || is_interpreter_link(path, target))
+    return {};
+  return bad(path, target.front() == '/' ? "links to an absolute path" : "links out of the tree");
 }
 
 }  // namespace
@@ -108,6 +106,17 @@ bool link_stays_inside(std::string_view path, std::string_view target) {
     }
   }
   return true;
+}
+
+bool is_interpreter_link(std::string_view path, std::string_view target) {
+  const auto names = split(path, '/');
+  const auto targets = split(target, '/');
+  const auto is_python = [](std::string_view name) {
+    return name.starts_with("python") || name.starts_with("pypy");
+  };
+  return names.size() >= 2 && names[names.size() - 2] == "bin" && is_python(names.back()) &&
+         target.starts_with('/') && is_python(targets.back()) &&
+         std::ranges::find(targets, "..") == targets.end();
 }
 
 std::size_t piece_size(const Entry& entry, std::size_t index) {

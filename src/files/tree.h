@@ -46,6 +46,9 @@ Result<Tree> decode(std::string_view list);
 // all, and never leads above the root. ".." after a name is rejected even if it looks harmless: the
 // name may be a link itself, and then ".." leads elsewhere.
 bool link_stays_inside(std::string_view path, std::string_view target);
+// The Python of a virtual environment, `.venv/bin/python3 -> /usr/bin/python3`: the one link that
+// may lead out of a tree, because nothing in the environment works without it.
+bool is_interpreter_link(std::string_view path, std::string_view target);
 
 // The size of one piece: only the last piece of a file may be shorter.
 std::size_t piece_size(const Entry& entry, std::size_t index);

@@ -99,6 +99,8 @@ class Line final : public HeadLink {
       return gateway_.take_table(std::move(*table));
     if (std::holds_alternative<Leave>(*message))
       return gateway_.leave();
+    if (const auto* ask = std::get_if<Ask>(&*message))
+      return say(Heard{ask->number});
     auto& reply = std::get<Reply>(*message);
     const auto found = asked_.find(reply.number);
     if (found == asked_.end())

@@ -156,7 +156,16 @@ struct Leave {
   template <class S, class V>
   static constexpr void fields(S&, V&) {}
 };
-using ToGateway = std::variant<Table, Reply, Leave>;
+// Asks for Heard, which follows what was sent before.
+struct Ask {
+  static constexpr const char* kind = "ask";
+  std::uint64_t number = 0;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("number", s.number);
+  }
+};
+using ToGateway = std::variant<Table, Reply, Leave, Ask>;
 
 // Requests one more replica of a revision. The gateway proposes the port, so that two heads on one
 // machine do not collide.
@@ -245,6 +254,16 @@ struct AskCall {
   }
 };
 
+// Everything that was sent before this Ask is in force.
+struct Heard {
+  static constexpr const char* kind = "heard";
+  std::uint64_t number = 0;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("number", s.number);
+  }
+};
+
 // Figures of one endpoint since the gateway began, and its state. Samples: the head keeps the
 // newest and journals none.
 struct EndpointFigures {
@@ -306,6 +325,7 @@ using FromGateway = std::variant<StartReplica,
                                  EndCall,
                                  AskCall,
                                  Figures,
-                                 TakeCall>;
+                                 TakeCall,
+                                 Heard>;
 
 }  // namespace billow::gateway

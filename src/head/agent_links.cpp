@@ -154,7 +154,9 @@ void AgentLinks::report(const AgentLinkPtr& link, const Report& r) {
   // acknowledged below.
   if (has_task(link->node, r.status.task)) {
     take_port(link->node, r.status);
-    if (r.status.state == TaskState::starting && !r.status.waits_for.empty())
+    const bool waits =
+        r.status.state == TaskState::starting || r.status.state == TaskState::running;
+    if (waits && !r.status.waits_for.empty())
       waits_for_[r.status.task] = control::kept_words(r.status.waits_for);
     else
       waits_for_.erase(r.status.task);

@@ -88,7 +88,8 @@ class AgentLinks {
     return found && found->node == node;
   }
   bool connected(NodeId node) const { return links_.contains(node); }
-  // What a starting task waits for, as its agent last reported. Not journalled: useless later.
+  // What a starting task waits for, or why a running replica does not serve, as its agent last
+  // reported. Not journalled: useless later.
   std::string waits_for(TaskId task) const {
     const auto found = waits_for_.find(task);
     return found == waits_for_.end() ? std::string() : found->second;

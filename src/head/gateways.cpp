@@ -89,6 +89,11 @@ void Gateways::adopt(std::shared_ptr<net::WebSocket> socket, std::string region)
           return;
         gone_since_[gone->region] = loop_.steady();
         std::erase(links_, gone);
+        std::vector<std::uint64_t> numbers;
+        for (const auto& [number, each] : asked_)
+          numbers.push_back(number);
+        for (const std::uint64_t number : numbers)
+          heard_of(gone.get(), number);
         changed();
       });
   link->socket->on_message(
@@ -178,14 +183,55 @@ void Gateways::changed() {
     for (const auto& link : links_) {
       if (!link->socket->open())
         continue;
-      options_.engine().when_durable([alive, link, text = table(*link)] {
-        if (!*alive || link->sent == text || !link->socket->open())
-          return;
-        link->sent = text;
-        link->socket->send_text(text);
+      options_.engine().when_durable([this, alive, link, text = table(*link)] {
+        if (*alive)
+          send_table(link, text);
       });
     }
   });
+}
+
+void Gateways::send_table(const std::shared_ptr<Link>& link, const std::string& text) {
+  if (link->sent == text || !link->socket->open())
+    return;
+  link->sent = text;
+  link->socket->send_text(text);
+}
+
+// Whoever was given a key may use it at once, so it must not be given out before the gateways have
+// it. A gateway that does not answer must not hold the caller up for long.
+void Gateways::when_known(std::function<void()> fn) {
+  constexpr Duration patience = seconds(2);
+  const std::uint64_t number = next_ask_++;
+  Known& made = asked_[number];
+  made.fn = std::move(fn);
+  made.patience = loop_.after(patience, [this, number] { known(number); });
+  for (const auto& link : links_)
+    if (link->socket->open())
+      made.waits_for.insert(link.get());
+  for (const auto& link : links_)
+    options_.engine().when_durable([this, alive = alive_, link, number, text = table(*link)] {
+      if (!*alive)
+        return;
+      send_table(link, text);
+      link->send(gateway::Ask{number});
+    });
+  if (made.waits_for.empty())
+    known(number);
+}
+
+void Gateways::heard_of(const Link* link, std::uint64_t number) {
+  const auto found = asked_.find(number);
+  if (found == asked_.end())
+    return;
+  found->second.waits_for.erase(link);
+  if (found->second.waits_for.empty())
+    known(number);
+}
+
+void Gateways::known(std::uint64_t number) {
+  if (auto found = asked_.extract(number); !found.empty())
+    found.mapped().fn();
 }
 
 // Why replicas wait, for gateways to tell clients whose requests wait. Only for endpoints that have
@@ -365,6 +411,7 @@ void Gateways::heard(const std::shared_ptr<Link>& link, std::string_view text) {
     void operator()(const gateway::EndCall& m) { self.end_call(link, m); }
     void operator()(const gateway::AskCall& m) { self.ask_call(link, m); }
     void operator()(const gateway::TakeCall& m) { self.take_call(link, m); }
+    void operator()(const gateway::Heard& m) { self.heard_of(link.get(), m.number); }
     void operator()(const gateway::Figures& m) {
       const bool moved = link->peer_address != m.peer_address || link->peer_key != m.peer_key;
       link->addresses = m.addresses;
@@ -399,8 +446,12 @@ void Gateways::judged(const std::shared_ptr<Link>& link, const RevisionJudged& v
         return;
   }
   agreed_.erase(verdict.endpoint);
-  run(JudgeRevision{verdict.endpoint, verdict.revision, verdict.healthy, verdict.reason,
-                    verdict.job});
+  std::string reason = verdict.reason;
+  if (const Job* job = options_.engine().state().find_job(verdict.job);
+      job && !verdict.healthy && !job->tasks.empty())
+    if (const std::string trouble = options_.trouble_of(job->tasks.front()); !trouble.empty())
+      reason += "; " + trouble;
+  run(JudgeRevision{verdict.endpoint, verdict.revision, verdict.healthy, reason, verdict.job});
 }
 
 // Counters are added up; of times, the worst is shown.

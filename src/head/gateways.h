@@ -30,7 +30,8 @@ class Gateways {
         host_of;  // where a node's ports are reached; empty: not known
     std::function<AgentLinks::Port(TaskId)> port_of;  // who has a replica's port
     std::function<void(NodeId, const wire::agent_v1::LookAtPort&)>
-        look;  // asks its agent to look again
+        look;                                       // asks its agent to look again
+    std::function<std::string(TaskId)> trouble_of;  // why a running replica does not serve
   };
   Gateways(net::Loop& loop, Options options);
   ~Gateways();
@@ -41,6 +42,8 @@ class Gateways {
   std::vector<std::string> addresses() const;  // where they listen
   const gateway::EndpointFigures* figures(const std::string& endpoint) const;
   void changed();  // what the table says may have: it is sent if it did
+  // Calls back when every connected gateway works by the table of now; after a while in any case.
+  void when_known(std::function<void()> fn);
 
  private:
   struct Link;
@@ -74,6 +77,16 @@ class Gateways {
   std::map<std::string, std::set<std::pair<std::int64_t, std::string>>>
       calls_;  // that wait, by endpoint: since when, and their ids
   std::map<std::string, SteadyTime> gone_since_;  // regions whose gateway was there and is not
+  struct Known {
+    std::set<const Link*> waits_for;
+    std::function<void()> fn;
+    net::Timer patience;
+  };
+  void send_table(const std::shared_ptr<Link>& link, const std::string& text);
+  void heard_of(const Link* link, std::uint64_t number);
+  void known(std::uint64_t number);
+  std::map<std::uint64_t, Known> asked_;
+  std::uint64_t next_ask_ = 1;
   std::unique_ptr<net::Subscription> events_;
   net::Timer look_again_;
   bool posted_ = false, leaving_ = false;

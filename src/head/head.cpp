@@ -223,6 +223,9 @@ void Head::connect_gateways() {
                                [this](TaskId task) { return agents_->port(task); },
                                [this](NodeId node, const wire::agent_v1::LookAtPort& ask) {
                                  agents_->send(node, ask, {});
+                               },
+                               [this](TaskId task) {
+                                 return agents_->waits_for(task);
                                }});
   agents_->on_port([this] { gateways_->changed(); });
 }

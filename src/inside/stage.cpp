@@ -3,6 +3,7 @@
 // outputs to this node's agent.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,8 +37,15 @@ extern "C" void pass_signal(int number) {
     ::kill(static_cast<pid_t>(child), number);
 }
 
-int could_not_start(const Error& error) {
+int could_not_start(const Error& error, const std::string& program) {
   say(error.message);
+  char target[PATH_MAX];
+  const ssize_t n = ::readlink(program.c_str(), target, sizeof target);
+  if (n > 0 && !file_exists(program))
+    say(
+        fmt::format("{} is a link to {}, which this node does not have; `billow env create` makes "
+                    "an environment with its own Python",
+                    program, std::string_view(target, static_cast<std::size_t>(n))));
   return error.code == Code::not_found ? 127 : 126;
 }
 
@@ -186,11 +194,12 @@ int cmd_stage(const Parsed& parsed) {
   }
   const UrlPaths objects = url_paths(agent::object_outputs_variable);
   if (outputs.empty() && objects.empty())
-    return could_not_start(process::replace_this_program({.argv = parsed.operands}).error());
+    return could_not_start(process::replace_this_program({.argv = parsed.operands}).error(),
+                           parsed.operands.front());
   const auto ended = run_to_end(parsed.operands);
   const bool kept = keep_outputs(socket, outputs, objects);
   if (!ended)
-    return could_not_start(ended.error());
+    return could_not_start(ended.error(), parsed.operands.front());
   if (const int number = ended->signal()) {
     ::signal(number, SIG_DFL);
     ::raise(number);

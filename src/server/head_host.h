@@ -131,6 +131,9 @@ class HeadHost final : public api::Host {
   std::vector<std::string> gateway_addresses() const override {
     return head_.gateways().addresses();
   }
+  void when_gateways_know(std::function<void()> fn) override {
+    head_.gateways().when_known(std::move(fn));
+  }
 
   // ---- the head itself
   std::string authority() const override { return head_.own_tls().authority_pem; }

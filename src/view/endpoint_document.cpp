@@ -41,7 +41,15 @@ Json replica_document(const control::State& state, const Job& job, std::string r
   return one;
 }
 
-Json replicas_document(const control::State& state, const std::string& name, WallTime now) {
+std::string trouble_of(const GatewayView& gateways, const Job& replica) {
+  return replica.tasks.empty() || !gateways.trouble_of ? std::string()
+                                                       : gateways.trouble_of(replica.tasks.front());
+}
+
+Json replicas_document(const control::State& state,
+                       const std::string& name,
+                       const GatewayView& gateways,
+                       WallTime now) {
   Json list = Json::array();
   const auto replicas = state.replicas.find(name);
   if (replicas == state.replicas.end())
@@ -50,7 +58,10 @@ Json replicas_document(const control::State& state, const std::string& name, Wal
   for (const JobId id : replicas->second) {
     const Job& job = state.jobs.at(id);
     const bool explain = waits(job) && explained++ < explained_max;
-    list.push(replica_document(state, job, explain ? waiting_reason(state, job, now) : job.reason));
+    Json one = replica_document(state, job, explain ? waiting_reason(state, job, now) : job.reason);
+    if (std::string trouble = trouble_of(gateways, job); !trouble.empty())
+      one.set("trouble", std::move(trouble));
+    list.push(std::move(one));
   }
   return list;
 }
@@ -112,8 +123,18 @@ void add_figures(Json& out, const gateway::EndpointFigures& f, NanoUsd cost) {
     out.set("usd_per_1000_tokens", usd(cost) / static_cast<double>(f.tokens_out) * 1000);
 }
 
-void add_replicas(Json& out, const control::State& state, const Endpoint& e, WallTime now) {
-  Json replicas = replicas_document(state, e.name, now);
+void add_replicas(Json& out,
+                  const control::State& state,
+                  const Endpoint& e,
+                  const GatewayView& gateways,
+                  WallTime now) {
+  Json replicas = replicas_document(state, e.name, gateways, now);
+  for (const Json& r : replicas.items())
+    if (r.find("trouble")) {
+      out.set("trouble", fmt::format("replica (job {}) does not serve: {}", r["job"].uint_or(0),
+                                     r["trouble"].str_or("")));
+      break;
+    }
   // The reason of the first waiting replica stands for the endpoint.
   for (const Json& r : replicas.items())
     if (r["waits"].bool_or(false) && !r["reason"].str_or("").empty()) {
@@ -147,7 +168,7 @@ Json endpoint_document(const control::State& state,
   add_current(out, e);
   out.set("revisions", revisions_document(e));
   out.set("keys", std::move(keys));
-  add_replicas(out, state, e, at.now);
+  add_replicas(out, state, e, gateways, at.now);
   if (const std::string failure = last_failure(e, gateways.figures); !failure.empty()) {
     out.set("last_failure", failure);
     out.set("failed_job", e.failed_job.value);
@@ -179,6 +200,8 @@ Json explain_endpoint_document(const control::State& state,
       because("budget", std::move(budget));
     for (const JobId id : mine->second) {
       const Job& job = state.jobs.at(id);
+      if (const std::string trouble = trouble_of(gateways, job); !trouble.empty())
+        because("replica", fmt::format("replica (job {}) does not serve: {}", id.value, trouble));
       if (!waits(job) || explained++ >= explained_max)
         continue;
       Json one = explain_document(state, job, at);

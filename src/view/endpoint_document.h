@@ -1,6 +1,7 @@
 // The public document of an endpoint: its revisions, replicas, figures and cost.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,8 @@ namespace billow::view {
 struct GatewayView {
   const gateway::EndpointFigures* figures = nullptr;  // null: no gateway has reported any
   std::vector<std::string> addresses;                 // of all gateways
+  // Why a running replica does not serve, as its node reports it; empty: nothing is known.
+  std::function<std::string(TaskId)> trouble_of = {};
 };
 
 Json endpoint_document(const control::State& state,

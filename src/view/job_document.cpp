@@ -103,8 +103,15 @@ void add_times(Json& document, const StoredJob& stored, WallTime now) {
   document.set("leases", leases);
   if (leases != 1)
     return;
-  const WallTime until = job.ended_at ? job.ended_at : now;
-  document.set("ran_s", std::max<std::int64_t>(0, (until - job.started_at).ns / 1'000'000'000));
+  // The end of a job is recorded when the head learns of it, which is late if the head was down.
+  // Its lease ends when the job did.
+  Duration ran = (job.ended_at ? job.ended_at : now) - job.started_at;
+  Duration held;
+  for (const StoredTask& task : stored.tasks)
+    held = std::max(held, task.task.lease_to - task.task.lease_from);
+  if (job.ended_at && held.ns > 0)
+    ran = std::min(ran, held);
+  document.set("ran_s", std::max<std::int64_t>(0, ran.ns / 1'000'000'000));
   document.set("suspended_s", 0);
 }
 

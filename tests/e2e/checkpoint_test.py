@@ -91,6 +91,26 @@ class Signals(RigTest):
         poll(lambda: "from 0\n" in self.rig.cli("logs", fresh).text, "a start from nothing")
         self.rig.ok("stop", "--force", "--wait", fresh)
 
+    def test_a_failed_jobs_checkpoint_is_where_its_rerun_starts(self):
+        job = self.rig.submit(
+            *self.arguments(
+                "USR1",
+                "sh",
+                "-c",
+                f"python3 {self.rig.script(SAVES)} 0 6000 & sleep 4; kill -KILL $!; exit 9",
+            )
+        )
+        self.assertEqual(self.rig.cli("wait", job).code, 9)
+        kept = self.rig.job(job)["checkpoint"]["path"]
+        self.assertGreater(number(kept + "/step"), 0)
+        again = self.rig.json("rerun", job)
+        self.assertEqual(again["from_checkpoint"], kept)
+        poll(
+            lambda: f"from {number(kept + '/step')}\n" in self.rig.cli("logs", again["id"]).text,
+            "a start from there",
+        )
+        self.rig.ok("stop", "--force", "--wait", again["id"])
+
 
 class Checkpoints(RigTest):
     """Files that outlive the node, and a restart that goes on from the newest."""

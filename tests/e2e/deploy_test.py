@@ -93,6 +93,46 @@ class Waiting(EndpointTest):
         self.assertEqual(missing.code, 1)
         self.assertIn("no endpoint", missing.errors)
 
+    def test_a_server_on_the_wrong_port_is_named_within_seconds(self):
+        serve = self.rig.script(
+            "import http.server, socketserver, time\nserver = socketserver.TCPServer(('127.0.0.1',"
+            " 0), http.server.SimpleHTTPRequestHandler)\nprint('port', server.server_address[1],"
+            " flush=True)\nserver.serve_forever()\n"
+        )
+        deploying = self.rig.start("deploy", "astray", "--", "python3", serve)
+        line = deploying.stderr.readline().decode()
+        self.assertRegex(
+            line, r"astray: replica \(job \d+\) does not serve: it listens on port \d+, not on \d+"
+        )
+        self.assertIn("PORT", line)
+        job = self.endpoint("astray")["replicas"][0]["job"]
+        port = self.rig.ok("logs", job).text.split()[1]
+        self.assertIn(f"listens on port {port}, not on ", line)
+        wrong = f"it listens on port {port}, not on "
+        for command in ("describe", "explain"):
+            for what in ("astray", job):
+                self.assertIn(wrong, self.rig.ok(command, what).text, (command, what))
+        self.assertNotIn("nothing blocks it", self.rig.ok("explain", "astray").text)
+        self.assertIn(wrong[:20], self.rig.json("ps")["jobs"][0]["reason"])
+        deploying.kill()
+        # A revision that is given up says so too.
+        self.rig.ok("delete", "astray")
+        poll(lambda: self.rig.json("ps")["jobs"] == [], "its end")
+        done = self.rig.cli(
+            "deploy", "astray", "-q", "--start-timeout", "3s", "--", "python3", serve
+        )
+        self.assertEqual(done.code, 1)
+        self.assertRegex(done.errors, r"not healthy in time; it listens on port \d+, not on \d+")
+
+    def test_a_new_key_works_at_once_and_a_removed_one_no_longer(self):
+        self.deploy("app", "--access", "key", "--min", 1)
+        for number in range(20):
+            name = f"key{number}"
+            key = self.rig.api("POST", "/v1/endpoints/app/keys", {"name": name}).json["key"]
+            self.assertEqual(self.call("app", headers={"Authorization": f"Bearer {key}"})[0], 200)
+            self.rig.api("DELETE", f"/v1/endpoints/app/keys/{name}")
+            self.assertEqual(self.call("app", headers={"Authorization": f"Bearer {key}"})[0], 401)
+
     def test_a_budget_that_is_used_up_is_the_reason(self):
         self.deploy("app", "--gpus", 1, "--idle", "1s")
         poll(lambda: self.endpoint("app")["cost_usd"] > 0.0001, "some cost")

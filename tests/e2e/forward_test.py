@@ -322,6 +322,44 @@ class Ssh(Helpers, RigTest):
             self.assertEqual(done.stdout.decode().strip(), str(job), done)
         self.rig.ok("stop", "--force", "--wait", one, two)
 
+    def test_editors_come_back_after_a_suspend(self):
+        job = self.rig.submit("--gpus", 1, "--name", "dev", "--", "sleep", 600)
+        self.rig.wait_for(job, "running")
+        config = self.rig.file("ssh-config-waits")
+        wakes = self.rig.file("ssh-config-wakes")
+        for path, more in ((config, ()), (wakes, ("--wake",))):
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(self.rig.ok("ssh-config", "--all", *more).text)
+
+        def begin(path, command):
+            return subprocess.Popen(
+                ["ssh", "-F", path, "billow-dev", command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=self.rig.environment,
+            )
+
+        session = begin(config, "echo here; read line; echo got $line")
+        self.assertEqual(session.stdout.readline(), b"here\n")
+        self.rig.ok("suspend", "--wait", "dev")
+        # One that is open stands still; one that is new waits, and says for what.
+        session.stdin.write(b"typed\n")
+        session.stdin.flush()
+        again = begin(config, "echo back")
+        self.assertIn(b"is suspended; waiting until it is resumed", again.stderr.readline())
+        self.assertEqual((session.poll(), again.poll()), (None, None))
+        self.rig.ok("resume", "--wait", "dev")
+        self.assertEqual(again.communicate(timeout=60)[0], b"back\n")
+        self.assertEqual(session.communicate(timeout=60)[0], b"got typed\n")
+        # Where somebody wants it, a connection resumes the job.
+        self.rig.ok("suspend", "--wait", "dev")
+        done = self.tool("ssh", "-F", wakes, "billow-dev", "echo awake")
+        self.assertEqual(done.stdout, b"awake\n", done)
+        self.rig.ok("suspend", "--wait", "dev")
+        self.assertEqual(self.rig.cli("ssh", "dev", "--", "echo", "too").text, "too\n")
+        self.rig.ok("stop", "--force", "--wait", job)
+
     def test_the_real_ssh_and_scp_reach_a_job(self):
         places = lambda: {
             d for top in self.own_places() for d in os.listdir(top) if d.startswith("ssh-")

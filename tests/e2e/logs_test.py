@@ -79,6 +79,17 @@ class Kept(unittest.TestCase):
         self.assertNotEqual(done.code, 0)
         self.assertIn("its log was removed: the head keeps the newest 1 MiB", done.errors)
 
+    def test_the_log_of_every_attempt_outlives_its_machine(self):
+        self.rig = rig = PoolRig()
+        rig.add_pool("cloud", "--max", 1, "--idle", "1s")
+        script = "echo attempt $BILLOW_ATTEMPT; exit 7"
+        job = rig.submit("--gpus", 1, "--retries", 2, "--backoff", "0s", "--", "sh", "-c", script)
+        self.assertEqual(rig.cli("wait", job, timeout=120).code, 7)
+        poll(lambda: rig.json("nodes")["nodes"] == [], "no node left", 90)
+        for attempt in (1, 2, 3):
+            text = rig.ok("logs", "--attempt", attempt, job).text
+            self.assertEqual(text, f"attempt {attempt}\n")
+
 
 def sizes(directory):
     """Of the files below it."""
@@ -130,6 +141,34 @@ class Reading(RigTest):
         self.assertRegex(last, f"^{STAMP}end\n$")
         bare = self.rig.cli("logs", "--since", "10", job)
         self.assertEqual(bare.code, 2, bare)
+
+    def test_the_log_of_every_attempt_can_be_read(self):
+        script = "echo attempt $BILLOW_ATTEMPT; sleep 0.2; exit 7"
+        job = self.rig.submit("--retries", 2, "--backoff", "0s", "--", "sh", "-c", script)
+        self.wait(job, 7)
+        self.assertEqual(self.rig.ok("logs", job).text, "attempt 3\n")
+        for attempt in (1, 2, 3):
+            for more in ((), ("-f",), ("-n", 1), ("--search", "attempt")):
+                done = self.rig.ok("logs", "--attempt", attempt, *more, job)
+                self.assertEqual(done.text, f"attempt {attempt}\n", more)
+        missing = self.rig.cli("logs", "--attempt", 4, job)
+        self.assertEqual(missing.code, 1)
+        self.assertIn(f"job {job} has had 3 attempts, and no attempt 4", missing.errors)
+        self.assertEqual(self.rig.cli("logs", "--attempt", 0, job).code, 2)
+
+    def test_a_search_finds_what_lies_across_its_own_cut(self):
+        # One line of 3 MiB, searched in parts of 1 MiB: the text lies across the first boundary.
+        program = self.rig.script(
+            "import sys\n"
+            "sys.stdout.write('x' * ((1 << 20) - 5) + 'needle-4712' + 'y' * (2 << 20) + '\\n')\n"
+            "sys.stdout.write('short needle-4712\\n')\n"
+        )
+        job = self.rig.submit("--", "python3", program)
+        self.wait(job)
+        found = self.rig.ok("logs", "--search", "needle-4712", job)
+        self.assertEqual(found.text.count("needle-4712"), 2)
+        self.assertTrue(found.text.endswith("short needle-4712\n"))
+        self.assertEqual(self.rig.cli("logs", "--search", "needle-4713", job).code, 1)
 
     def test_an_array_is_one_log_and_its_elements_have_names(self):
         array = self.rig.submit(

@@ -290,6 +290,10 @@ class Idleness(RigTest):
             ),
         )
         self.assertIn(idle[0]["text"].split(":")[0][:4], self.rig.ok("describe", job).text)
+        # In the list, and in the answer to "what is with my job".
+        self.assertRegex(self.rig.ok("ps").text, rf"(?m)^ *{job} .*idle \d+s: ")
+        self.assertRegex(self.rig.ok("explain", job).text, r"idle \d+s: .*; suspending in ")
+        self.assertNotIn("idle", self.rig.ok("explain", busy).text)
         # The countdown goes on, wherever it is shown, and what idles costs the same everywhere.
         first = self.rig.job(job)["reason"]
         poll(

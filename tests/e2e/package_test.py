@@ -1,5 +1,6 @@
 """Packages as people install them: what is in them, install.sh and its signatures, upgrade and uninstall, and from a
 package to the first job on a bare Debian."""
+import hashlib
 import os
 import re
 import shutil
@@ -107,6 +108,20 @@ class Packages(unittest.TestCase):
         self.assertNotIn("root/root 0 ", listed.replace("drwx", ""))
         control = run("dpkg-deb", "-I", f"{self.dist}/{deb[0]}").stdout
         self.assertIn("Depends: libc6 (>= 2.36)", control)
+
+    @unittest.skipUnless(os.path.exists(f"{ROOT}/.git"), "the sources come from git")
+    def test_the_formula_names_the_sources_of_the_release(self):
+        with open(f"{self.dist}/billow.rb", encoding="utf-8") as f:
+            formula = f.read()
+        with open(f"{self.dist}/billow-{VERSION}-source.tar.gz", "rb") as f:
+            digest = hashlib.sha256(f.read()).hexdigest()
+        self.assertIn(f'sha256 "{digest}"', formula)
+        self.assertIn(f"/v{VERSION}/billow-{VERSION}-source.tar.gz", formula)
+        self.assertNotRegex(formula, "@[A-Z0-9]+@", "something was not filled in")
+        # What it installs is in the sources.
+        listed = run("tar", "-tzf", f"{self.dist}/billow-{VERSION}-source.tar.gz").stdout
+        for path in re.findall(r'"(packaging/[^"]+)"', formula):
+            self.assertIn(f"billow-{VERSION}/{path}\n", listed)
 
     @unittest.skipUnless(shutil.which("systemd-analyze"), "needs systemd-analyze")
     def test_the_head_without_root_is_confined(self):

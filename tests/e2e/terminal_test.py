@@ -104,6 +104,44 @@ class Terminal(unittest.TestCase):
         shell.type("exit\n")
         self.assertEqual(shell.end(), 0)
 
+    def test_two_windows_show_what_fits_the_smaller_one(self):
+        def size_becomes(screen, rows, cols):
+            wanted = f"{rows} {cols}"
+            screen.type(
+                f"until [ \"$(stty size)\" = '{wanted}' ]; do sleep 0.05; done; echo f''its\n"
+            )
+            screen.expect("fits")
+
+        first = self.screen("run", "-t", "--", "sh", rows=24, cols=90)
+        first.type("echo on''e\n")
+        first.expect("one")
+        (job,) = self.rig.json("ps")["jobs"]
+        second = self.screen("attach", job["id"], rows=30, cols=120)
+        second.type("echo be''side\n")
+        first.expect("beside")
+        size_becomes(first, 24, 90)
+        # Rows of one and columns of the other: each window shows the whole terminal.
+        second.resize(20, 130)
+        os.kill(second.process.pid, signal.SIGWINCH)
+        size_becomes(first, 20, 90)
+        second.type("\x10\x11")
+        self.assertEqual(second.end(), 0)
+        size_becomes(first, 24, 90)
+        # A head that restarts learns the sizes again.
+        third = self.screen("attach", job["id"], rows=22, cols=70)
+        third.type("echo be''side again\n")
+        first.expect("beside again")
+        self.rig.kill(self.rig.head_pid())
+        self.rig.up()
+        third.resize(40, 200)
+        os.kill(third.process.pid, signal.SIGWINCH)
+        size_becomes(first, 24, 90)
+        third.resize(21, 69)
+        os.kill(third.process.pid, signal.SIGWINCH)
+        size_becomes(first, 21, 69)
+        first.type("exit 4\n")
+        self.assertEqual((first.end(), third.end()), (4, 4))
+
     def test_ctrl_c_reaches_the_program_and_not_us(self):
         shell = self.screen("shell")
         shell.type(
@@ -183,6 +221,25 @@ class Terminal(unittest.TestCase):
         shell.expect("awake")
         shell.type("exit 3\n")
         self.assertEqual(shell.end(), 3)
+
+    def test_an_idle_shell_is_warned_in_its_terminal_before_it_is_suspended(self):
+        self.rig.ok("idle", "set", "--warn", "5s", "--suspend", "2m", "--stop", "1h")
+        shell = self.screen("shell", "--gpus", 1, "--name", "dev")
+        shell.type("echo be''gun\n")
+        shell.expect("begun")
+        self.assertIn("idle ", shell.expect("; suspending in ", 90))
+        shell.type("exit 3\n")
+        self.assertEqual(shell.end(), 3)
+
+    def test_attach_says_how_to_leave_and_ctrl_c_leaves(self):
+        job = self.rig.submit("--", "sh", "-c", "echo ready; exec sleep 600")
+        watcher = self.screen("attach", job)
+        watcher.expect(f"attached to job {job}; Ctrl-C detaches, and the job keeps running")
+        watcher.type("\x03")
+        watcher.expect("keeps running; reattach with")
+        self.assertEqual(watcher.end(), 0)
+        self.assertEqual(self.rig.job(job)["state"], "running")
+        self.rig.ok("stop", "--force", "--wait", job)
 
     def test_suspend_waits_for_a_job_that_is_just_starting(self):
         job = self.rig.submit("--gpus", 1, "--", "sleep", 600)

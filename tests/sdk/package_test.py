@@ -177,6 +177,18 @@ class Install(SdkTest):
         said = self.python(program, python=os.path.join(venv, "bin/python"))
         self.assertEqual(said.stdout.strip(), "42", said.stderr)
 
+    def test_nothing_is_installed_for_everybody_without_being_asked(self):
+        base = os.path.realpath(sys.executable)
+        environment = {"PATH": "/usr/bin:/bin", "CONDA_PREFIX": "", **self.OFFLINE}
+        done = self.rig.cli("sdk", "install", "--python", base, env=environment, timeout=60)
+        self.assertEqual(done.code, 1, done)
+        self.assertIn("no virtual environment is active", done.errors)
+        self.assertIn("nothing was installed", done.errors)
+        for way in ("--venv .venv", "--user", "--system"):
+            self.assertIn(way, done.errors)
+        both = self.rig.cli("sdk", "install", "--system", "--user", env=environment)
+        self.assertEqual(both.code, 2)
+
     def test_install_into_a_directory_without_a_head(self):
         target = os.path.join(self.rig.root, "target")
         done = self.rig.cli(

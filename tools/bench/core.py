@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The foundation's figures: latency of a warm `run`, the rate of a large array, a long queue, many log followers.
+"""The foundation's figures: latency of a warm `run`, the rate of a large array, a long queue, many log followers, a large log.
 
 Timings on a shared machine mean little by themselves, so a real Slurm runs the same work in the same run where it is installed.
 """
@@ -290,10 +290,85 @@ def bench_followers(billow, rows):
         head.stop()
 
 
+LINES = r"""
+import os
+for i in range(1_200_000):
+    os.write(1, b"step %8d loss 0.%06d tokens/s 123456 grad 0.%07d and the rest of a line of training\n"
+             % (i, i * 7919 % 1000000, i * 104729 % 10000000))
+"""
+
+
+def ssh_cat(place, path):
+    """Seconds of `ssh HOST cat FILE` over pipes, without a network; None: OpenSSH is missing."""
+    sshd = shutil.which("sshd", path=os.environ["PATH"] + ":/usr/sbin")
+    if not sshd or not shutil.which("ssh"):
+        return None
+    for key in ("host", "user"):
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{place}/{key}"], check=True
+        )
+    with open(f"{place}/sshd_config", "w", encoding="utf-8") as f:
+        f.write(
+            f"HostKey {place}/host\nAuthorizedKeysFile {place}/user.pub\nStrictModes no\n"
+            "UsePAM no\nPermitRootLogin yes\n"
+        )
+    os.makedirs("/run/sshd", exist_ok=True)
+    words = ["ssh", "-q", "-F", "/dev/null", "-i", f"{place}/user"]
+    for option in (
+        f"ProxyCommand={sshd} -i -f {place}/sshd_config",
+        "StrictHostKeyChecking=no",
+        f"UserKnownHostsFile={place}/known",
+        "IdentitiesOnly=yes",
+    ):
+        words += ["-o", option]
+    begin = time.perf_counter()
+    with open(f"{place}/by-ssh", "wb") as out:
+        done = subprocess.run([*words, "bench", "cat", path], stdout=out, check=False)
+    return time.perf_counter() - begin if done.returncode == 0 else None
+
+
+def bench_large_log(billow, rows):
+    """A log of 120 MB, written line by line, beside `cat` and `ssh cat` of the same bytes."""
+    head = Head(billow)
+    try:
+        done = subprocess.run(
+            [billow, "submit", "--json", "--", sys.executable, "-c", LINES],
+            env=head.env,
+            check=True,
+            capture_output=True,
+            cwd=head.data,
+        )
+        job = str(json.loads(done.stdout)["id"])
+        subprocess.run([billow, "wait", "-q", job], env=head.env, check=True)
+        text, copy = f"{head.data}/text", f"{head.data}/copy"
+
+        def seconds(words, to):
+            best = None
+            for _ in range(3):
+                begin = time.perf_counter()
+                with open(to, "wb") as out:
+                    subprocess.run(words, stdout=out, env=head.env, check=True)
+                took = time.perf_counter() - begin
+                best = took if best is None else min(best, took)
+            return best
+
+        ours = seconds([billow, "logs", job], text)
+        size = os.path.getsize(text) / 1e6
+        cat = seconds(["sh", "-c", f"cat {text} | cat"], copy)
+        rows.append((f"`billow logs` of {size:.0f} MB in lines", f"{ours:.2f} s", "≤ 3 s"))
+        rows.append(("beside `cat | cat`", f"{ours / cat:.1f} times", ""))
+        if by_ssh := ssh_cat(head.data, text):
+            rows.append(("beside `ssh cat`", f"{ours / by_ssh:.1f} times", ""))
+        search = seconds(["sh", "-c", f"{billow} logs --search nowhere {job} || true"], copy)
+        rows.append(("`billow logs --search` over it", f"{search:.2f} s", ""))
+    finally:
+        head.stop()
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--billow", required=True)
-    parser.add_argument("--only", default="run,array,queue,followers")
+    parser.add_argument("--only", default="run,array,queue,followers,log")
     args = parser.parse_args()
     only = args.only.split(",")
     rows = []
@@ -322,6 +397,8 @@ def main():
                 head.stop()
         if "followers" in only:
             bench_followers(args.billow, rows)
+        if "log" in only:
+            bench_large_log(args.billow, rows)
     finally:
         if slurm:
             slurm.stop()

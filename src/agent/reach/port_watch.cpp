@@ -1,7 +1,12 @@
 #include "agent/reach/port_watch.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
+#include <set>
+
+#include "base/text.h"
 
 namespace billow::agent {
 namespace {
@@ -9,6 +14,10 @@ namespace {
 constexpr Duration first_look_every = milliseconds(2);
 constexpr Duration look_every = milliseconds(25), all_every = milliseconds(100);
 constexpr Duration sure_after = milliseconds(30);  // before another owner is reported
+// A server that has not got its port by then may listen on another one. Looking costs a read of all
+// descriptors of the task.
+constexpr Duration astray_after = seconds(1), astray_every_max = seconds(10);
+constexpr std::size_t ports_named_max = 4;
 constexpr int looks_per_wait = 32;  // a task that has been starting for 1 s is checked every 31 ms
 
 enum class Bound {
@@ -66,6 +75,7 @@ void PortWatch::add(TaskId task, std::uint16_t port, SteadyTime now) {
   Port& made = ports_[task];
   made.number = port;
   made.since = made.due = now;
+  made.astray_due = now + astray_after;
 }
 
 std::uint16_t PortWatch::port_of(TaskId task) const {
@@ -116,6 +126,34 @@ PortHolder PortWatch::judge(TaskId task,
   return now - port.strange_since >= sure_after ? PortHolder::other : PortHolder::nobody;
 }
 
+std::string PortWatch::where_instead(TaskId task,
+                                     const Port& port,
+                                     const std::vector<ListeningSocket>& sockets) const {
+  std::set<std::uint64_t> own;
+  for (const int pid : sources_.processes(task))
+    for (const auto& [inode, fd] : sources_.sockets_of(pid))
+      own.insert(inode);
+  std::set<std::uint16_t> others;
+  for (const ListeningSocket& socket : sockets) {
+    if (!own.contains(socket.inode))
+      continue;
+    if (socket.port() == port.number)
+      return fmt::format(
+          "it listens on port {} at an address that the gateway cannot reach; listen on 127.0.0.1 "
+          "or 0.0.0.0",
+          port.number);
+    others.insert(socket.port());
+  }
+  if (others.empty())
+    return {};
+  std::vector<std::string> named;
+  for (const std::uint16_t other : others)
+    if (named.size() < ports_named_max)
+      named.push_back(fmt::format("{}", other));
+  return fmt::format("it listens on port {}, not on {}; the port to use is in its variable PORT",
+                     join(named, " and "), port.number);
+}
+
 std::vector<PortWatch::Seen> PortWatch::look(SteadyTime now) {
   std::vector<Seen> out;
   std::optional<std::vector<ListeningSocket>> sockets;  // read once for all tasks
@@ -128,7 +166,14 @@ std::vector<PortWatch::Seen> PortWatch::look(SteadyTime now) {
                                     [&](const auto& own) { return still_has(seen, own.first); });
     if (!enough && !sockets)
       sockets = sources_.sockets();
-    out.push_back({task, enough ? PortHolder::task : judge(task, port, *sockets, now)});
+    Seen& told =
+        out.emplace_back(Seen{task, enough ? PortHolder::task : judge(task, port, *sockets, now)});
+    if (told.holder == PortHolder::task) {
+      told.astray = "";
+    } else if (told.holder == PortHolder::nobody && now >= port.astray_due && sockets) {
+      told.astray = where_instead(task, port, *sockets);
+      port.astray_due = now + std::clamp((now - port.since) / 8, astray_after, astray_every_max);
+    }
     const Duration wait =
         port.had_it ? look_every
                     : std::clamp((now - port.since) / looks_per_wait, first_look_every, all_every);

@@ -48,6 +48,9 @@ class PortWatch {
   struct Seen {
     TaskId task;
     PortHolder holder = PortHolder::nobody;
+    // Where the task listens instead, for people; empty: nowhere, or on its port. None: not looked
+    // at this time.
+    std::optional<std::string> astray = {};
   };
   PortWatch() : PortWatch({listening_here, {}, agent::sockets_of, {}}) {}
   explicit PortWatch(Sources sources) : sources_(std::move(sources)) {}
@@ -78,7 +81,11 @@ class PortWatch {
     // The task's sockets at the last check: process and descriptor, by inode.
     std::map<std::uint64_t, std::pair<int, int>> own;
     SteadyTime strange_since;  // since when a foreign socket is there; 0: none
+    SteadyTime astray_due;     // when to look where else the task listens
   };
+  std::string where_instead(TaskId task,
+                            const Port& port,
+                            const std::vector<ListeningSocket>& sockets) const;
   PortHolder judge(TaskId task,
                    Port& port,
                    const std::vector<ListeningSocket>& sockets,

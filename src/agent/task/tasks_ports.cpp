@@ -18,7 +18,7 @@ void Tasks::watch_port(TaskId task, std::uint16_t port) {
 void Tasks::look_at_ports() {
   ports_timer_.cancel();
   for (const PortWatch::Seen& seen : ports_.look(system_clock().steady()))
-    callbacks_.event(task_event::PortSeen{seen.task, seen.holder});
+    callbacks_.event(task_event::PortSeen{seen.task, seen.holder, 0, seen.astray});
   if (const auto next = ports_.next())
     ports_timer_ = loop_.after(std::max(*next - system_clock().steady(), milliseconds(1)),
                                [this] { look_at_ports(); });

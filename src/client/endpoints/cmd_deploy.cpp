@@ -140,6 +140,8 @@ std::string kept_options(const Parsed& parsed, const EndpointPolicy& p) {
 
 // What a revision that does not serve yet is waiting for.
 std::string awaited(const Json& e) {
+  if (const auto trouble = e["trouble"].str_or(""); !trouble.empty())
+    return printable(trouble);
   if (const auto why = e["waiting"].str_or(""); !why.empty())
     return fmt::format("a replica is waiting: {}", printable(why));
   if (url_of(e).empty())
@@ -217,8 +219,10 @@ int await_revision(
     const std::string why = awaited(*e);
     if (progress) {
       progress->update(0, 0, why);
-    } else if (!quiet && why != reported && !(*e)["waiting"].str_or("").empty() &&
-               system_clock().steady() - begun > patience) {
+    } else if (!quiet && why != reported &&
+               (!(*e)["trouble"].str_or("").empty() ||
+                (!(*e)["waiting"].str_or("").empty() &&
+                 system_clock().steady() - begun > patience))) {
       reported = why;
       say(fmt::format("{}: {}; see `billow explain {}`", name, why, name));
     }

@@ -70,7 +70,8 @@ void show_endpoint(const Json& e) {
         r["revision"].uint_or(0), r["task_state"].str_or(r["state"].str_or("?")),
         r["spot"].bool_or(false) ? ", spot" : "",
         r["node"].str_or("").empty() ? "" : fmt::format(", on {}", printable(r["node"].str_or(""))),
-        r["waits"].bool_or(false) && !r["reason"].str_or("").empty()
+        r.find("trouble") ? fmt::format(": {}", printable(r["trouble"].str_or("")))
+        : r["waits"].bool_or(false) && !r["reason"].str_or("").empty()
             ? fmt::format(": {}", printable(r["reason"].str_or("")))
             : "");
   for (const Json& r : e["revisions"].items())

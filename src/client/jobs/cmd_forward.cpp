@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -28,9 +29,12 @@ constexpr OptionSpec rank_option[] = {{"rank", 0, "N", "rank of the node in a ga
 constexpr OptionSpec ssh_config_options[] = {
     {"all", 0, nullptr,
      "one entry, Host billow-*, for all your jobs: billow-NUMBER or billow-NAME is the host"},
+    {"wake", 0, nullptr,
+     "a new connection resumes a suspended job (default: it waits until the job is resumed)"},
 };
 constexpr OptionSpec ssh_proxy_options[] = {
     {"by-alias", 0, nullptr, "JOB is the host name that ssh was given, such as billow-12"},
+    {"wake", 0, nullptr, "resume the job if it is suspended"},
 };
 constexpr OptionSpec ssh_options[] = {
     {"rank", 0, "N", "rank of the node in a gang (default 0)"},
@@ -66,6 +70,31 @@ Result<Json> running_job(Client& client, const std::string& job) {
                 fmt::format("job {} has already ended ({})", job, document["state"].str_or("?")),
                 "choose a running job: see `billow ps`");
   return document;
+}
+
+// A suspended job can be connected to when it runs again. Editors reconnect by themselves, also
+// while nobody is there, so a new connection resumes the job only where a person wants that.
+Status wait_while_suspended(Client& client, const std::string& job, bool wake) {
+  constexpr Duration patience = minutes(10);
+  constexpr int look_every_ms = 200;
+  const SteadyTime begun = system_clock().steady();
+  bool told = false;
+  for (;; ::poll(nullptr, 0, look_every_ms)) {
+    const Json document = BILLOW_TRY(running_job(client, job));
+    const std::string_view phase = document.at("suspension", "phase").str_or("");
+    if (phase.empty())
+      return {};
+    if (!std::exchange(told, true)) {
+      say(fmt::format("job {} is {}; {}", job, phase,
+                      wake ? "resuming it"
+                           : fmt::format("waiting until it is resumed (`billow resume {}`)", job)));
+      if (wake && phase != "resuming")
+        BILLOW_TRY(client.post(path_of_job(job, "resume"), "{}"));
+    }
+    if (system_clock().steady() - begun > patience)
+      return fail(Code::unavailable, fmt::format("job {} is still {}", job, phase),
+                  fmt::format("see `billow explain {}`", job));
+  }
 }
 
 // ---- port-forward
@@ -293,8 +322,13 @@ std::string quoted(const std::string& text) {
 }
 
 // `to`: what the proxy is given as its job.
-std::string proxy_command(const Parsed& p, const std::string& to, const std::string& identity) {
+std::string proxy_command(const Parsed& p,
+                          const std::string& to,
+                          const std::string& identity,
+                          bool wake) {
   std::string proxy = shell_quote(executable_dir() + "/billow") + " ssh-proxy " + to;
+  if (wake)
+    proxy += " --wake";
   if (p.has("rank"))
     proxy += " --rank " + p.get("rank");
   if (p.has("identity"))
@@ -323,15 +357,18 @@ Result<std::string> config_of_all(const Parsed& p, Client& client) {
       "  UserKnownHostsFile {}\n  GlobalKnownHostsFile /dev/null\n  StrictHostKeyChecking yes\n"
       "  ProxyCommand {}\n",
       user, quoted(identity), quoted(known_hosts_of("%n")),
-      proxy_command(p, "--by-alias %n", identity));
+      proxy_command(p, "--by-alias %n", identity, p.has("wake")));
 }
 
-Result<std::string> config_text(const Parsed& p, Client& client, const std::string& job) {
+Result<std::string> config_text(const Parsed& p,
+                                Client& client,
+                                const std::string& job,
+                                bool wake) {
   const Json document = BILLOW_TRY(running_job(client, job));
   const std::string identity = BILLOW_TRY(identity_of(p)), alias = alias_of(job, p);
   // Whom the job runs as on its node.
   std::string user(document["unix_user"].str_or(document["user"].str_or("")));
-  const std::string proxy = proxy_command(p, job, identity);
+  const std::string proxy = proxy_command(p, job, identity, wake);
   return fmt::format(
       "Host {0}\n  HostName {0}\n  HostKeyAlias {0}\n  User {1}\n  IdentityFile {2}\n  "
       "IdentitiesOnly yes\n  UserKnownHostsFile {3}\n"
@@ -357,7 +394,7 @@ int cmd_ssh_config(const Parsed& p) {
   const auto job = job_of(*client, *word, NameUse::look);
   if (!job)
     return report(job.error());
-  const auto text = config_text(p, *client, *job);
+  const auto text = config_text(p, *client, *job, p.has("wake"));
   if (!text)
     return report(text.error());
   print(*text);
@@ -374,7 +411,7 @@ int cmd_ssh(const Parsed& p) {
   const auto job = job_of(*client, *word, NameUse::look);
   if (!job)
     return report(job.error());
-  const auto text = config_text(p, *client, *job);
+  const auto text = config_text(p, *client, *job, true);
   if (!text)
     return report(text.error());
   const std::string alias = alias_of(*job, p), path = ssh_directory() + "/config-" + alias;
@@ -424,8 +461,8 @@ int cmd_ssh_proxy(const Parsed& p) {
   const auto job = job_of(*client, *word, NameUse::look);
   if (!job)
     return report(job.error());
-  if (const auto document = running_job(*client, *job); !document)
-    return report(document.error());
+  if (const Status awake = wait_while_suspended(*client, *job, p.has("wake")); !awake)
+    return report(awake.error());
   net::Loop loop;
   auto http = net::HttpClient::create(loop, {.tls = client->address().tls});
   if (!http)
@@ -486,7 +523,8 @@ void add_forward_commands(CommandTable& table) {
        .usage = "JOB [--] [COMMAND…]",
        .details = "The shell runs as the job's user in its working directory, with its GPUs and "
                   "its variables (except secrets), within its limits and inside\nits container, if "
-                  "it has one. The node needs sshd installed; no port is opened there.",
+                  "it has one. A suspended job is resumed. The node needs sshd installed; no port "
+                  "is opened there.",
        .options = {ssh_options},
        .operands = Operands::some,
        .completes = Completes::job,

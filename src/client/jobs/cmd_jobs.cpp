@@ -81,21 +81,30 @@ Status keep_since(const Parsed& parsed, std::vector<Json>& jobs) {
   return {};
 }
 
+// Why a listing is empty: nothing exists, or the filters leave nothing.
+std::string nothing_listed(const Parsed& parsed) {
+  std::vector<std::string> filters;
+  for (const char* name : {"state", "project", "user", "name", "label", "array", "since"})
+    if (parsed.has(name))
+      filters.push_back(fmt::format("--{} {}", name, printable(parsed.get(name))));
+  const std::string ended =
+      parsed.has("all") || parsed.has("state") ? "" : "; `billow ps -a` also shows ended jobs";
+  if (filters.empty())
+    return parsed.has("all") ? "there are no jobs yet" : "no job is queued or running" + ended;
+  std::string text = fmt::format("no {} matches {}{}", parsed.has("all") ? "job" : "live job",
+                                 join(filters, " "), ended);
+  if (parse_int(parsed.get("name"), 0, INT64_MAX))
+    text += fmt::format(" (-n is the job's name; --limit {} limits the lines)", parsed.get("name"));
+  return text;
+}
+
 // Nothing was found: a misspelt label key is an error, everything else a note.
 int no_jobs(const Parsed& parsed, Client& client) {
   if (parsed.has("label"))
     if (const Status known = check_label_keys(client, parsed.all("label")); !known)
       return report(known.error());
-  if (parsed.has("quiet"))
-    return 0;
-  bool filtered = false;
-  for (const char* option : {"state", "project", "user", "name", "label", "array", "since"})
-    filtered = filtered || parsed.has(option);
-  say(filtered            ? parsed.has("all") || parsed.has("state")
-                                ? "no job matches"
-                                : "no queued or running job matches; `billow ps -a` also shows ended jobs"
-      : parsed.has("all") ? "there are no jobs yet"
-                          : "no job is queued or running; `billow ps -a` also shows ended jobs");
+  if (!parsed.has("quiet"))
+    say(nothing_listed(parsed));
   return 0;
 }
 

@@ -33,6 +33,8 @@ constexpr OptionSpec log_options[] = {
      "--since"},
     {"grep", 0, "TEXT", "the same as --search"},
     {"ignore-case", 'i', nullptr, "with --search: ignore case"},
+    {"attempt", 0, "N",
+     "the output of this attempt of a job that was restarted (default: the newest)"},
     {"rank", 0, "N", "only the node with this rank in a gang (default: all nodes)"},
 };
 constexpr std::uint64_t bytes_per_line_guess = 400;
@@ -289,6 +291,9 @@ Result<Wanted> read_wanted(const Parsed& parsed) {
   LogRequest& request = wanted.request;
   if (parsed.has("rank"))
     BILLOW_TRY_VOID(int_option(parsed, "rank", 0, 0, 1'000'000));
+  if (parsed.has("attempt"))
+    BILLOW_TRY_VOID(int_option(parsed, "attempt", 1, 1, 1'000'000));
+  request.attempt = parsed.get("attempt");
   request.search = parsed.has("search") ? parsed.get("search") : parsed.get("grep");
   request.ignore_case = parsed.has("ignore-case");
   if (request.search.empty() && (parsed.has("search") || parsed.has("grep")))
@@ -352,6 +357,7 @@ int show_one(Client& client, const Parsed& parsed, Wanted wanted) {
   }
   LinePrinter printer(timestamps, false);
   LineCutter cutter([&](const LogLine& line) { printer.line("", line); });
+  std::string bytes;
   LogReader reader(client, request, [&](const LogPiece& piece) {
     if (json)
       print_json(Json::object({{"at", timestamp(piece.at)},
@@ -360,7 +366,11 @@ int show_one(Client& client, const Parsed& parsed, Wanted wanted) {
     else if (timestamps)
       cutter.take(piece);
     else
-      print(piece.bytes);
+      bytes += piece.bytes;
+  });
+  reader.on_pause([&] {
+    print(bytes);
+    bytes.clear();
   });
   reader.begin_at(from);
   const Status done = reader.run();
@@ -461,13 +471,15 @@ void add_log_commands(CommandTable& table) {
   table.push_back(
       {.name = "logs",
        .summary = "show a job's output",
-       .example = "billow logs 12\nbillow logs -f 12\nbillow logs -n 20 sweep.3\nbillow logs 12 "
+       .example = "billow logs 12\nbillow logs -f 12\nbillow logs --attempt 1 12\nbillow logs -n "
+                  "20 sweep.3\nbillow logs 12 "
                   "--since 10m --timestamps\nbillow logs --search 'CUDA error' --since 1d",
        .run = cmd_logs,
        .usage = "[JOB]",
        .details = "Shows stdout and stderr. Of an array, the lines of all elements in the order of "
                   "their times, each with its element. Logs stay readable after their node is "
-                  "gone. --json prints one object per piece, with its bytes in base64; with "
+                  "gone. --json "
+                  "prints one object per piece, with its bytes in base64; with "
                   "--search and of arrays, one per line.",
        .options = {log_options},
        .operands = Operands::some,

@@ -34,6 +34,7 @@ Status LogReader::run() {
         with_query(path_of_job(request_.job, "logs"),
                    {{"format", "records"},
                     {"rank", request_.rank},
+                    {"attempt", request_.attempt},
                     {"follow", request_.follow ? "1" : ""},
                     {"since_ns", request_.since.ns ? fmt::format("{}", request_.since.ns) : ""},
                     {"search", request_.search},
@@ -86,6 +87,8 @@ Status LogReader::feed(std::string_view data) {
   }
   std::string rest(data.substr(at));
   buffer_ = std::move(rest);
+  if (pause_)
+    pause_();
   return {};
 }
 

@@ -19,6 +19,7 @@ struct LogRequest {
   WallTime since = {};      // 1970: from the beginning
   std::string search = {};  // only lines with this text; empty: all output
   bool ignore_case = false;
+  std::string attempt = {};  // only of this one; empty: the newest
 };
 
 struct LogPiece {
@@ -35,6 +36,9 @@ class LogReader {
 
   const std::string& resume_at() const { return resume_at_; }
   void begin_at(std::string offset) { resume_at_ = std::move(offset); }
+  // Called when everything that has come so far was handed out: a program that writes line by line
+  // makes a million small records.
+  void on_pause(std::function<void()> fn) { pause_ = std::move(fn); }
   Status run();
 
  private:
@@ -44,6 +48,7 @@ class LogReader {
   Client& client_;
   LogRequest request_;
   OnPiece out_;
+  std::function<void()> pause_;
   std::string buffer_;  // a record that has not come whole yet
   std::string resume_at_;
   std::string trouble_;  // why the head cannot show the log, or no more of it

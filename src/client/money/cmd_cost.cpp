@@ -26,7 +26,8 @@ constexpr OptionSpec window_options[] = {
 constexpr OptionSpec cost_options[] = {
     {"by", 0, "A,B",
      "group by project (default), user, job, gpu, day, class or node; several combine"},
-    {"job", 0, "JOB", "one job, by lease", false, Completes::job},
+    {"job", 0, "JOB", "one job, by lease; of an array, each element and the sum", false,
+     Completes::job},
     {"csv", 0, nullptr, "as CSV"},
     {"focus", 0, nullptr, "print FOCUS 1.2, for billing tools"},
 };
@@ -85,6 +86,25 @@ std::string total_text(const Json& total) {
   return text;
 }
 
+// An array: each element, and the sum.
+void show_array_cost(const Json& answer) {
+  using Align = Table::Align;
+  Table table({{"JOB"},
+               {"STATE"},
+               {"GPU-HOURS", Align::right},
+               {"COST", Align::right},
+               {"IDLE", Align::right},
+               {"CHARGE", Align::right}});
+  for (const Json& e : answer["elements"].items()) {
+    const Json& total = e["total"];
+    table.row({std::string(e["label"].str_or("?")), std::string(e["state"].str_or("?")),
+               hours_text(total["gpu_hours"]), std::string(total["cost"].str_or("-")),
+               usd(total["idle_nano_usd"]), std::string(total["charge"].str_or("-"))});
+  }
+  show_table(table, "no element of the array has started yet");
+  print(total_text(answer["total"]) + "\n");
+}
+
 int job_cost(const Parsed& p) {
   return ask(
       p,
@@ -94,6 +114,8 @@ int job_cost(const Parsed& p) {
                        {{"grid", grid(p)}}));
       },
       [&](const Json& answer) {
+        if (answer.find("elements"))
+          return show_array_cost(answer);
         Table table({{"FROM"},
                      {"TO"},
                      {"HELD", Table::Align::right},

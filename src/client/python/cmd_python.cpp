@@ -30,6 +30,7 @@ constexpr OptionSpec install_options[] = {
     {"venv", 0, "DIR", "install into this virtual environment; it is created if it does not exist",
      false, Completes::directory},
     {"user", 0, nullptr, "install for your user"},
+    {"system", 0, nullptr, "install for all users of this Python"},
     {"target", 0, "DIR", "install into this directory", false, Completes::directory}};
 constexpr OptionSpec map_options[] = {
     {"input", 'i', "GLOB|URL", "files to read: 'data/*.jsonl' or 's3://bucket/prefix/*.jsonl'",
@@ -182,8 +183,8 @@ Result<Package> package_of_head(const Parsed& p) {
 }
 
 int cmd_sdk_install(const Parsed& p) {
-  if (p.has("venv") + p.has("user") + p.has("target") > 1)
-    return report_usage({Code::invalid, "--venv, --user and --target exclude each other",
+  if (p.has("venv") + p.has("user") + p.has("system") + p.has("target") > 1)
+    return report_usage({Code::invalid, "--venv, --user, --system and --target exclude each other",
                          "give one of them, or none for the active environment"});
   auto package = package_of_head(p);
   if (!package && (p.has("head") || !billow_embedded_sdk_wheel().size()))
@@ -287,7 +288,8 @@ void add_python_commands(CommandTable& table) {
        .run = cmd_sdk_install,
        .usage = "",
        .details = "Takes the wheel from the head, or from this program if no head answers. Without "
-                  "an option pip decides: the active virtual environment.\nThe one dependency, "
+                  "an option, installs into the active virtual environment, and nowhere if there "
+                  "is none.\nThe one dependency, "
                   "cloudpickle, comes from the package index or, without network, from another "
                   "Python of this machine.",
        .options = {install_options, python_option},

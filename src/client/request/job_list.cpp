@@ -49,11 +49,12 @@ std::string remark_of(const Json& job) {
     return std::string(exit.empty() || (state == "stopped" && !reason.empty()) ? reason : exit);
   }
   if (state == "running") {
+    // A warning that it is idle, that its node does not answer, that it does not serve: more urgent
+    // than where it runs.
+    if (const auto reason = job["reason"].str_or(""); !reason.empty())
+      return std::string(reason);
     std::string nodes;
     for (const Json& task : job["tasks"].items()) {
-      if (const auto reason = job["reason"].str_or("");
-          task["state"].str_or("") == "unreachable" && !reason.empty())
-        return std::string(reason);
       const std::string name(task["node"].str_or(""));
       if (!name.empty() && nodes.find(name) == std::string::npos)
         nodes += (nodes.empty() ? "" : ",") + name;

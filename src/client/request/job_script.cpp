@@ -168,8 +168,17 @@ Result<std::optional<JobScript>> read_job_script(const std::vector<std::string>&
   if (script && !quiet)
     for (const std::string& note : script->notes)
       say(note);
-  if (script || !text->starts_with("#!") || can_be_started(words.front()))
+  if (script || can_be_started(words.front()))
     return script;
+  if (!text->starts_with("#!")) {
+    if (words.front().find('/') != std::string::npos ||
+        words.front().find('.') == std::string::npos)
+      return script;
+    return fail(Code::invalid,
+                fmt::format("{} is in this directory, but its first line names no interpreter",
+                            words.front()),
+                fmt::format("begin it with #!/bin/sh, or write `sh {}`", words.front()));
+  }
   // `billow submit job.sh`, as sbatch would take it: its interpreter runs it.
   script.emplace();
   script->spec.argv =

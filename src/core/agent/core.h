@@ -212,6 +212,7 @@ struct PortSeen {
   TaskId task;
   PortHolder holder;
   std::uint64_t look = 0;
+  std::optional<std::string> astray = {};  // where it listens instead; none: not looked at
 };
 // Also for a task that could not be started at all (ExitKind::exec_failed).
 struct Ended {

@@ -269,8 +269,13 @@ void Core::happened(Held& held, const task_event::Waiting& e, Now now, Effects& 
 }
 
 void Core::happened(Held& held, const task_event::PortSeen& e, Now now, Effects& out) {
-  if (held.status.port_holder == e.holder && (e.look == 0 || held.status.port_look == e.look))
+  const bool runs = held.status.state == TaskState::running;
+  const bool moved = runs && e.astray && *e.astray != held.status.waits_for;
+  if (held.status.port_holder == e.holder && !moved &&
+      (e.look == 0 || held.status.port_look == e.look))
     return;
+  if (moved)
+    held.status.waits_for = *e.astray;
   held.status.port_holder = e.holder;
   if (e.look != 0)
     held.status.port_look = e.look;

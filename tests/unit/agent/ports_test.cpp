@@ -49,6 +49,26 @@ TEST(PortWatch, ItIsTheTasksOnlyWhereAllThatAnswersIsItsOwn) {
   EXPECT_EQ(net.look(), PortHolder::task) << "a server that has one for each of its workers";
 }
 
+TEST(PortWatch, AServerOnAnotherPortIsNamed) {
+  Net net;
+  const auto astray = [&] {
+    net.now = net.now + seconds(2);
+    const auto seen = net.watch.look(net.now);
+    return seen.empty() ? std::optional<std::string>("not looked at") : seen.front().astray;
+  };
+  EXPECT_EQ(astray(), "") << "it listens nowhere yet";
+  net.sockets = {socket_at("127.0.0.1", 20002, 7), socket_at("127.0.0.1", 20003, 8)};
+  net.own = {{7, 3}};
+  EXPECT_EQ(astray(),
+            "it listens on port 20002, not on 20001; the port to use is in its variable PORT");
+  net.sockets = {socket_at("::1", 20001, 7)};
+  EXPECT_EQ(astray(),
+            "it listens on port 20001 at an address that the gateway cannot reach; listen on "
+            "127.0.0.1 or 0.0.0.0");
+  net.sockets = {socket_at("127.0.0.1", 20001, 7), socket_at("127.0.0.1", 20002, 9)};
+  EXPECT_EQ(astray(), "") << "it has its port, whatever else it listens on";
+}
+
 TEST(PortWatch, SomebodyElseIsNamedByASecondLookOnly) {
   Net net;
   net.sockets = {socket_at("0.0.0.0", 20001, 7)};

@@ -127,6 +127,7 @@ class FakeHost final : public Host {
     return &figures;
   }
   std::vector<std::string> gateway_addresses() const override { return gateways; }
+  void when_gateways_know(std::function<void()> fn) override { fn(); }
   std::string authority() const override { return {}; }
   std::string authority_fingerprint() const override { return {}; }
   Json about() const override { return Json::object({{"version", "test"}}); }

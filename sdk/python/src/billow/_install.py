@@ -101,10 +101,26 @@ def _cloudpickle_from(pythons: List[str], out: str) -> Optional[str]:
     return None
 
 
+def _isolated(python: str) -> bool:
+    """Whether that Python belongs to a virtual or conda environment."""
+    look = (
+        "import os, sys; conda = os.environ.get('CONDA_PREFIX'); "
+        "print(sys.prefix != sys.base_prefix or (bool(conda) and sys.prefix == conda))"
+    )
+    return _run([python, "-c", look]).stdout.strip() == "True"
+
+
 def install(request: Dict[str, Any]) -> None:
     wheel, target = str(request["wheel"]), str(request.get("target") or "")
     venv = str(request.get("venv") or "")
     python = _environment(venv) if venv else _own_python()
+    named = venv or target or request.get("user") or request.get("system")
+    if not named and not _isolated(python):
+        raise Failed(
+            f"no virtual environment is active: {python} is used by other programs, and nothing "
+            "was installed\nhint: use --venv .venv (created if needed), --user for your account, "
+            "or --system for all users of this Python"
+        )
     if _run([python, "-m", "pip", "--version"]).returncode != 0:
         raise Failed(f"{python} has no pip\nhint: on Debian: apt install python3-pip python3-venv")
     words = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
