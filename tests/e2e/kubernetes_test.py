@@ -363,6 +363,21 @@ class OnDouble(Cases, unittest.TestCase):
         with open(marks, encoding="ascii") as f:
             self.assertEqual(f.read().split(), ["0", "1", "2", "3"], "each job once")
 
+    def test_a_half_made_pod_is_no_failure_of_the_cluster(self):
+        # The pod exists and its secret does not: it is deleted and the order is repeated.
+        self.add_pool("k", gpu="1xL4")
+        for _ in range(3):
+            self.cluster.lost_creations = 1
+            job = self.rig.submit("--gpus", 1, "--", "true")
+            poll(
+                lambda j=job: self.rig.job(j)["state"] == "succeeded"
+                or self.rig.pool().get("denied"),
+                "the job's end, or a pool that refuses",
+                90,
+            )
+            self.assertEqual(self.rig.job(job)["state"], "succeeded", self.rig.pool().get("denied"))
+            self.rig.empty()
+
     def test_a_watch_that_is_cut_goes_on(self):
         self.add_pool("k", gpu="1xL4")
         listed = self.cluster.lists()

@@ -118,8 +118,7 @@ class Handler(BaseHTTPRequestHandler):
         except ConnectionAbortedError:
             self.close_connection = True
             return None
-        if cluster.lost_answers > 0:
-            cluster.lost_answers -= 1
+        if cluster.loses_answer(self.command, url.path):
             self.close_connection = True
             self.connection.shutdown(socket.SHUT_RDWR)
             return None
@@ -341,6 +340,7 @@ class KubeDouble:
         self.quota = None
         self.refusals = []  # status codes of the next answers
         self.lost_answers = self.lost_requests = 0
+        self.lost_creations = 0  # answers to the creation of a pod
         self.page_max = 500
         self.running = True
         make_certificates(root)
@@ -427,6 +427,16 @@ class KubeDouble:
                 code = self.refusals.pop(0)
                 reason = {429: "TooManyRequests", 503: "ServiceUnavailable"}.get(code, "Internal")
                 raise Refused(code, reason, "the double was told to fail")
+
+    def loses_answer(self, method, path):
+        with self.lock:
+            if self.lost_creations > 0 and method == "POST" and path.endswith("/pods"):
+                self.lost_creations -= 1
+                return True
+            if self.lost_answers > 0:
+                self.lost_answers -= 1
+                return True
+        return False
 
     def who(self, handler):
         given = handler.headers.get("Authorization", "")

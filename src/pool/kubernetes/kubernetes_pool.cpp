@@ -226,8 +226,21 @@ Result<std::vector<std::string>> KubernetesPool::gpu_products() {
 Result<std::map<std::string, KubernetesPool::Members>> KubernetesPool::list() {
   std::map<std::string, Members> machines;
   std::vector<PodSeen> pods = BILLOW_TRY(watch_->pods());
-  for (PodSeen& pod : pods)
-    machines[pod.machine].push_back(std::move(pod));
+  Members discarded;
+  {
+    auto known = known_.lock();
+    std::set<std::string> still;
+    for (PodSeen& pod : pods)
+      if (known->discarded.contains(pod.uid)) {
+        still.insert(pod.uid);
+        discarded.push_back(std::move(pod));
+      } else {
+        machines[pod.machine].push_back(std::move(pod));
+      }
+    known->discarded = std::move(still);
+  }
+  // Their deletion may not have reached the server.
+  BILLOW_TRY_VOID(remove_all(discarded));
   // The order of the ranks.
   for (auto& [name, members] : machines)
     std::ranges::sort(members, {}, &PodSeen::name);
@@ -304,7 +317,7 @@ Result<MachineSighting> KubernetesPool::sighting(const std::string& machine,
   out.external = name_space_ + "/" + members.front().name;
   out.note = members.front().note;
   if (was_ordered_in_part(machine, members)) {
-    BILLOW_TRY_VOID(remove_all(members));
+    BILLOW_TRY_VOID(discard(members));
     return fail(Code::not_found, fmt::format("{} was not created completely", machine));
   }
   std::string end = given_up(members);
@@ -321,7 +334,7 @@ Result<MachineSighting> KubernetesPool::sighting(const std::string& machine,
       out.note = pod.note;
     const bool is_new = pod.stage == PodStage::waiting || pod.stage == PodStage::starting;
     if (is_new && !BILLOW_TRY(is_complete(pod))) {
-      BILLOW_TRY_VOID(remove_all(members));
+      BILLOW_TRY_VOID(discard(members));
       return fail(Code::not_found, fmt::format("{} was created without its secret", machine));
     }
     if (pod.ends_at_s > 0)
@@ -341,15 +354,20 @@ Result<std::vector<MachineSighting>> KubernetesPool::nodes() {
   BILLOW_TRY_VOID(find_cluster());
   auto machines = BILLOW_TRY(list());
   std::vector<MachineSighting> out;
+  std::vector<std::string> discarded;
   for (const auto& [name, members] : machines) {
     auto seen = sighting(name, members);
     if (seen)
       out.push_back(std::move(*seen));
-    else if (seen.error().code == Code::not_found)
-      log_warn("pool {}: {}", settings_.name, seen.error().message);
-    else
+    else if (seen.error().code != Code::not_found)
       return pass(seen.error());
+    else {
+      log_warn("pool {}: {}", settings_.name, seen.error().message);
+      discarded.push_back(name);
+    }
   }
+  for (const std::string& name : discarded)
+    machines.erase(name);
   auto known = known_.lock();
   for (const auto& [name, members] : known->machines) {
     if (machines.contains(name))
@@ -402,6 +420,17 @@ Status KubernetesPool::remove_all(const Members& members) {
     else if (Status removed = remove_pod(pod.name, pod.uid); !removed)
       out = std::move(removed);
   return out;
+}
+
+// Removes what an order left half made, and forgets it: the machine does not exist yet, and the
+// order is repeated. Were its pods reported, their end would count as a failure of the cluster.
+Status KubernetesPool::discard(const Members& members) {
+  {
+    auto known = known_.lock();
+    for (const PodSeen& pod : members)
+      known->discarded.insert(pod.uid);
+  }
+  return remove_all(members);
 }
 
 Status KubernetesPool::release(const MachineSighting& machine) {

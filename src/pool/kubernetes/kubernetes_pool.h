@@ -40,6 +40,7 @@ class KubernetesPool final : public Pool, public KnowsNodes {
   struct Known {
     std::map<std::string, Members> machines;    // as listed last
     std::set<std::string> complete;             // uids of pods whose secret exists
+    std::set<std::string> discarded;            // uids of pods that an order left half made
     std::set<std::string> released;             // machines that we were asked to end
     std::map<std::string, std::string> ending;  // machine → why its pods are taken away
     std::map<std::string, PodSeen> nodes;       // by the name of the node in Billow
@@ -54,6 +55,7 @@ class KubernetesPool final : public Pool, public KnowsNodes {
   Status create_secret(const PodRequest& request, const PodSeen& pod);
   Status remove_pod(const std::string& name, const std::string& uid);
   Status remove_all(const Members& members);
+  Status discard(const Members& members);
   Result<std::map<std::string, Members>> list();
   Result<bool> is_complete(const PodSeen& pod);
   Result<MachineSighting> sighting(const std::string& machine, const Members& members);
