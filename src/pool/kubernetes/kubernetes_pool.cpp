@@ -320,15 +320,15 @@ Result<MachineSighting> KubernetesPool::sighting(const std::string& machine,
     BILLOW_TRY_VOID(discard(members));
     return fail(Code::not_found, fmt::format("{} was not created completely", machine));
   }
-  std::string end = given_up(members);
-  if (end.empty() && members.size() < members.front().nodes)
-    end = "one of its pods was deleted";
+  Ending end{.why = given_up(members)};
+  if (end.why.empty() && members.size() < members.front().nodes)
+    end = {.why = "one of its pods was deleted", .taken = true};
   bool all_ended = true;
   for (const PodSeen& pod : members) {
     const bool ended = pod.stage == PodStage::ended;
     all_ended = all_ended && ended;
-    if ((ended && end.empty()) || pod.stage == PodStage::leaving)
-      end = pod.note;
+    if ((ended && end.why.empty()) || pod.stage == PodStage::leaving)
+      end = {.why = pod.note, .taken = pod.taken};
     // The pod that hinders the others is the one to be told of.
     if (pod.stage == PodStage::waiting || pod.stage == PodStage::stuck)
       out.note = pod.note;
@@ -340,12 +340,16 @@ Result<MachineSighting> KubernetesPool::sighting(const std::string& machine,
     if (pod.ends_at_s > 0)
       out.ends_at = WallTime{pod.ends_at_s * seconds(1).ns};
   }
-  if (end.empty())
+  if (end.why.empty())
     return out;
   BILLOW_TRY_VOID(remove_all(members));
-  out.note = known_.lock()->ending.try_emplace(machine, end).first->second;
+  auto known = known_.lock();
+  const Ending& first = known->ending.try_emplace(machine, end).first->second;
+  out.note = first.why;
   // Of one that was released nobody asks why it has ended.
-  out.ended = all_ended && !known_.lock()->released.contains(machine);
+  out.ended = all_ended && !known->released.contains(machine);
+  if (out.ended && first.taken)
+    out.failed = RefusalKind::capacity;
   return out;
 }
 
@@ -384,9 +388,11 @@ Result<std::vector<MachineSighting>> KubernetesPool::nodes() {
     MachineSighting gone;
     gone.name = name;
     const auto why = known->ending.find(name);
-    gone.note = why != known->ending.end() ? why->second
+    gone.note = why != known->ending.end() ? why->second.why
                 : words.empty()            ? "its pod was deleted"
                                            : words;
+    if (why == known->ending.end() || why->second.taken)
+      gone.failed = RefusalKind::capacity;
     gone.ended = true;
     out.push_back(std::move(gone));
   }
