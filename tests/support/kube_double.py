@@ -627,12 +627,15 @@ class KubeDouble:
 
     def vanish(self, pod):
         self.pods.pop(pod.name, None)
-        uid = pod.document["metadata"]["uid"]
+        self.changed("DELETED", pod)
+
+    def collect_garbage(self):
+        """What belongs to a pod goes with it, also if it was created after the pod had gone."""
+        uids = {pod.document["metadata"]["uid"] for pod in self.pods.values()}
         for name, secret in list(self.secrets.items()):
             owners = secret["metadata"].get("ownerReferences", [])
-            if any(owner["uid"] == uid for owner in owners):
+            if owners and not any(owner["uid"] in uids for owner in owners):
                 del self.secrets[name]
-        self.changed("DELETED", pod)
 
     def changed(self, kind, pod):
         self.version += 1
@@ -678,6 +681,7 @@ class KubeDouble:
                         self.vanish(pod)
                     elif json.dumps(pod.document) != before:
                         self.changed("MODIFIED", pod)
+                self.collect_garbage()
             time.sleep(0.02)
 
     # ---- what a test does to the cluster
