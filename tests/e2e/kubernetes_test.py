@@ -2,6 +2,7 @@
 and, where its programs are installed, against a real one (tests/support/kube_real.py)."""
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -10,8 +11,10 @@ import unittest
 
 import kube_real
 from kube_double import KubeDouble
+from kube_service import ServiceAddresses
 from rig import BILLOW, Rig, poll
 
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
 COUNTER = r"""
 i=0
 [ -n "$BILLOW_CHECKPOINT" ] && i=$(cat "$BILLOW_CHECKPOINT/count")
@@ -208,7 +211,8 @@ class Cases:
     def test_an_image_that_cannot_be_pulled_is_given_up(self):
         self.add_pool("k", "--patience", "3s", image="missing:1")
         job = self.rig.submit("--gpus", 1, "--", "true")
-        poll(lambda: "ImagePullBackOff" in self.rig.ok("explain", job).text, "the reason", 30)
+        # "ErrImagePull" or "ImagePullBackOff", whichever was its last word.
+        poll(lambda: "ImagePull" in self.rig.ok("explain", job).text, "the reason", 30)
         self.rig.empty()
 
     def test_a_quota_and_a_missing_right_are_told(self):
@@ -363,6 +367,21 @@ class OnDouble(Cases, unittest.TestCase):
         with open(marks, encoding="ascii") as f:
             self.assertEqual(f.read().split(), ["0", "1", "2", "3"], "each job once")
 
+    def test_a_half_made_pod_is_no_failure_of_the_cluster(self):
+        # The pod exists and its secret does not: it is deleted and the order is repeated.
+        self.add_pool("k", gpu="1xL4")
+        for _ in range(3):
+            self.cluster.lost_creations = 1
+            job = self.rig.submit("--gpus", 1, "--", "true")
+            poll(
+                lambda j=job: self.rig.job(j)["state"] == "succeeded"
+                or self.rig.pool().get("denied"),
+                "the job's end, or a pool that refuses",
+                90,
+            )
+            self.assertEqual(self.rig.job(job)["state"], "succeeded", self.rig.pool().get("denied"))
+            self.rig.empty()
+
     def test_a_watch_that_is_cut_goes_on(self):
         self.add_pool("k", gpu="1xL4")
         listed = self.cluster.lists()
@@ -511,6 +530,47 @@ class OnReal(Cases, unittest.TestCase):
         )
         self.rig.empty()
         self.assertNotIn("forbidden", self.rig.head_log())
+
+    def test_the_documented_steps_for_an_account_with_few_rights_work(self):
+        with open(os.path.join(ROOT, "docs/kubernetes.md"), encoding="utf-8") as f:
+            text = f.read()
+        role = re.search(r"`(billow install kubernetes --pool-only [^`]*)`", text)[1]
+        steps = re.search(r"A kubeconfig for it, .*?```sh\n(.*?)```", text, re.S)[1]
+        # GPUs are simulated here, and the image is one that exists here.
+        ours = f"--gpu 1xL4 --sim 1xL4 --image {self.rig.image} --idle 2s"
+        steps = steps.replace("--gpu-type H100", ours)
+        self.assertIn(ours, steps)
+        programs = (os.path.dirname(BILLOW), os.path.dirname(kube_real.find_program("kubectl")))
+        done = subprocess.run(
+            [*self.real.spaces.network(), "sh", "-ec", f"{role}\n{steps}"],
+            env={
+                **self.rig.environment,
+                "KUBECONFIG": self.real.file("admin.conf"),
+                "PATH": ":".join((*programs, os.environ["PATH"])),
+            },
+            cwd=self.rig.files,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        out = self.rig.ok("run", "--gpus", 1, "--", "id", "-u", timeout=90).out
+        self.assertEqual(out, b"1000\n")
+        self.rig.empty()
+        self.assertNotIn("forbidden", self.rig.head_log())
+
+    def test_a_head_on_a_laptop_is_reached_through_a_tunnel(self):
+        # The head listens on its own machine only, as a laptop does whose network nobody enters.
+        self.rig.ok("down")
+        self.rig.up("--tls-name", "10.99.0.1", listen="127.0.0.1:0")
+        port = self.rig.address()[1]
+        tunnel = ServiceAddresses(self.real)
+        self.addCleanup(tunnel.close)
+        tunnel.lead("10.99.0.1", 7070, "127.0.0.1", port)
+        self.add_pool("k", "--head-url", "https://10.99.0.1:7070", gpu="1xL4")
+        done = self.rig.ok("run", "--gpus", 1, "--", "sh", "-c", "echo tunnelled", timeout=90)
+        self.assertEqual(done.out, b"tunnelled\n")
+        self.rig.empty()
 
     def test_logs_files_ports_and_exit_codes_come_out_of_a_pod(self):
         self.add_pool("k", gpu="1xL4")

@@ -118,8 +118,7 @@ class Handler(BaseHTTPRequestHandler):
         except ConnectionAbortedError:
             self.close_connection = True
             return None
-        if cluster.lost_answers > 0:
-            cluster.lost_answers -= 1
+        if cluster.loses_answer(self.command, url.path):
             self.close_connection = True
             self.connection.shutdown(socket.SHUT_RDWR)
             return None
@@ -341,6 +340,7 @@ class KubeDouble:
         self.quota = None
         self.refusals = []  # status codes of the next answers
         self.lost_answers = self.lost_requests = 0
+        self.lost_creations = 0  # answers to the creation of a pod
         self.page_max = 500
         self.running = True
         make_certificates(root)
@@ -427,6 +427,16 @@ class KubeDouble:
                 code = self.refusals.pop(0)
                 reason = {429: "TooManyRequests", 503: "ServiceUnavailable"}.get(code, "Internal")
                 raise Refused(code, reason, "the double was told to fail")
+
+    def loses_answer(self, method, path):
+        with self.lock:
+            if self.lost_creations > 0 and method == "POST" and path.endswith("/pods"):
+                self.lost_creations -= 1
+                return True
+            if self.lost_answers > 0:
+                self.lost_answers -= 1
+                return True
+        return False
 
     def who(self, handler):
         given = handler.headers.get("Authorization", "")
@@ -617,12 +627,15 @@ class KubeDouble:
 
     def vanish(self, pod):
         self.pods.pop(pod.name, None)
-        uid = pod.document["metadata"]["uid"]
+        self.changed("DELETED", pod)
+
+    def collect_garbage(self):
+        """What belongs to a pod goes with it, also if it was created after the pod had gone."""
+        uids = {pod.document["metadata"]["uid"] for pod in self.pods.values()}
         for name, secret in list(self.secrets.items()):
             owners = secret["metadata"].get("ownerReferences", [])
-            if any(owner["uid"] == uid for owner in owners):
+            if owners and not any(owner["uid"] in uids for owner in owners):
                 del self.secrets[name]
-        self.changed("DELETED", pod)
 
     def changed(self, kind, pod):
         self.version += 1
@@ -668,6 +681,7 @@ class KubeDouble:
                         self.vanish(pod)
                     elif json.dumps(pod.document) != before:
                         self.changed("MODIFIED", pod)
+                self.collect_garbage()
             time.sleep(0.02)
 
     # ---- what a test does to the cluster

@@ -11,15 +11,17 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 
 from oci_image import billow_image, pause_image, plain_image
-from rig import poll
+from rig import UnixConnection, poll
 
 PROGRAMS = (
     *("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl", "etcd"),
 )
 BRIDGE = "10.87.0.1"
 PORT = 6443
+DNS = "10.96.0.10"  # nobody answers there, unless a test does
 IMAGE = "billow.test/node:1"
 PLAIN_IMAGE = "billow.test/plain:1"  # without Billow
 PAUSE = "billow.test/pause:1"
@@ -114,6 +116,7 @@ class KubeReal:
         self.root, self.gpus = root, gpus
         os.makedirs(root, exist_ok=True)
         self.processes, self.containers = {}, set()
+        self.listed = {}  # kind → objects by name
         self.node, self.namespace = "worker", "team"
         self.server = None  # another address of it for the pool
         self.audit_from = 0  # in the audit log
@@ -182,6 +185,24 @@ class KubeReal:
         if check and done.returncode != 0:
             raise AssertionError(f"kubectl {words}: {done.stderr}")
         return done.stdout
+
+    def get(self, path):
+        """The answer of the API server, or None. Cheaper than kubectl, so it can be polled."""
+        connection = UnixConnection(self.file("api.sock"), 30)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            body = answer.read()
+            return body if answer.status == 200 else None
+        except OSError:
+            time.sleep(0.05)
+            return None
+        finally:
+            connection.close()
+
+    def get_object(self, path):
+        text = self.get(path)
+        return json.loads(text) if text else None
 
     # ---- starting it
     def certificate(self, name, subject, names=""):
@@ -266,8 +287,11 @@ class KubeReal:
             # On a busy machine one of its own time limits may end it while it starts.
             if self.processes["apiserver"].poll() is not None:
                 self.start_api()
-            return "ok" in self.kubectl("get", "--raw", "/readyz", check=False)
+            return self.get("/readyz") == b"ok"
 
+        if "proxy" not in self.processes:
+            kubectl = (find_program("kubectl"), "--kubeconfig", self.file("admin.conf"))
+            self.spawn("proxy", *kubectl, "proxy", "--unix-socket", self.file("api.sock"))
         poll(ready, "API ready", 240)
 
     def start_api(self):
@@ -381,6 +405,8 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
             "address": BRIDGE,
             "healthzBindAddress": "127.0.0.1",
             "cgroupDriver": "cgroupfs",
+            "clusterDNS": [DNS],
+            "clusterDomain": "cluster.local",
             "cgroupsPerQOS": False,
             "enforceNodeAllocatable": [],
             "failSwapOn": False,
@@ -408,14 +434,15 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
             *("--hostname-override", self.node, "--node-ip", BRIDGE),
             *("--cert-dir", self.file("kubelet-certs"), "--node-labels", labels),
         )
-        poll(lambda: self.node in self.kubectl("get", "nodes", check=False), "the node", 240)
+        place = "/api/v1/nodes/" + self.node
+        poll(lambda: self.get(place), "the node", 240)
         self.set_gpus(self.gpus)
-        ready = "jsonpath=\"{.status.conditions[?(@.type=='Ready')].status}\""
-        poll(
-            lambda: '"True"' in self.kubectl("get", "node", self.node, "-o", ready),
-            "the node ready",
-            90,
-        )
+
+        def ready():
+            conditions = self.get_object(place)["status"].get("conditions", [])
+            return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+        poll(ready, "the node ready", 240)
 
     def set_gpus(self, count):
         for place in ("capacity", "allocatable"):
@@ -430,21 +457,17 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
             )
 
     def create_namespace(self, profile="restricted"):
-        poll(
-            lambda: self.namespace
-            in self.kubectl("create", "namespace", self.namespace, check=False)
-            + self.kubectl("get", "namespaces", check=False),
-            "the namespace",
-            60,
-        )
+        place = f"/api/v1/namespaces/{self.namespace}"
+
+        def created():
+            self.kubectl("create", "namespace", self.namespace, check=False)
+            return self.get(place)
+
+        poll(created, "the namespace", 60)
         self.set_profile(profile)
         # Pods cannot be created before the controllers have made it.
-        poll(
-            lambda: "default"
-            in self.kubectl("-n", self.namespace, "get", "serviceaccounts", check=False),
-            "the namespace's service account",
-            60,
-        )
+        account = place + "/serviceaccounts/default"
+        poll(lambda: self.get(account), "the namespace's service account", 60)
 
     def set_profile(self, profile):
         """The profile of pod security that the namespace enforces."""
@@ -509,8 +532,11 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
 
     # ---- what a test asks and does
     def objects(self, kind):
-        text = self.kubectl("-n", self.namespace, "get", kind, "-o", "json", check=False)
-        return {o["metadata"]["name"]: o for o in (json.loads(text)["items"] if text else [])}
+        """By name. While the API server does not answer, the last ones that it listed."""
+        found = self.get_object(f"/api/v1/namespaces/{self.namespace}/{kind}")
+        if found:
+            self.listed[kind] = {o["metadata"]["name"]: o for o in found["items"]}
+        return self.listed.get(kind, {})
 
     def pod_names(self):
         return sorted(self.objects("pods"))
@@ -557,17 +583,34 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
 
     def remove(self, name):
         """Kills the pod's container: nothing in it is warned."""
-        found = self.objects("pods").get(name, {}).get("status", {}).get("containerStatuses", [])
-        for status in found:
-            container = status.get("containerID", "").rpartition("/")[2]
-            if container:
-                self.ctr("task", "kill", "--signal", "9", "--all", container)
+        # The agent may have joined before the kubelet has told the API server of its container.
+        end = time.monotonic() + 10
+        while self.has_started(name) and not self.containers_of(name) and time.monotonic() < end:
+            time.sleep(0.05)
+        for container in self.containers_of(name):
+            self.ctr("task", "kill", "--signal", "9", "--all", container)
         self.delete(name)
+
+    def has_started(self, name):
+        """Whether the pod has a node that may run it."""
+        pod = self.objects("pods").get(name, {})
+        ended = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+        leaves = "deletionTimestamp" in pod.get("metadata", {})
+        return "nodeName" in pod.get("spec", {}) and not ended and not leaves
+
+    def containers_of(self, name):
+        found = self.objects("pods").get(name, {}).get("status", {}).get("containerStatuses", [])
+        ids = [status.get("containerID", "").rpartition("/")[2] for status in found]
+        return [one for one in ids if one]
+
+    def namespaces(self):
+        found = poll(lambda: self.get_object("/api/v1/namespaces"), "the namespaces", 120)
+        return [o["metadata"]["name"] for o in found["items"]]
 
     def delete_namespace(self):
         self.kubectl("delete", "namespace", self.namespace, "--wait=false")
         poll(
-            lambda: self.namespace not in self.kubectl("get", "namespaces", "-o", "name"),
+            lambda: self.namespace not in self.namespaces(),
             "the namespace deleted",
             180,
         )
@@ -577,7 +620,11 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
             *("-n", self.namespace, "create", "quota", "gpus"),
             f"--hard=requests.nvidia.com/gpu={gpus}",
         )
-        poll(lambda: self.objects("quota")["gpus"].get("status", {}).get("hard"), "the quota", 30)
+        poll(
+            lambda: self.objects("resourcequotas").get("gpus", {}).get("status", {}).get("hard"),
+            "the quota",
+            30,
+        )
 
     def stray(self, name, labels):
         """A pod that Billow did not order and whose labels say that it did."""

@@ -16,8 +16,9 @@ constexpr std::int64_t plugin_margin_s = 30;  // a credential is renewed before 
 constexpr std::size_t idle_connections_max = 8;
 constexpr int tries_max = 4;
 constexpr Duration retry_pause_max = seconds(5);
-constexpr Duration call_interval = milliseconds(100);  // on average
-constexpr int call_burst = 40;
+// At most ten calls a second within any ten seconds, however many pods are wanted.
+constexpr Duration call_interval = milliseconds(125);  // on average
+constexpr int call_burst = 20;
 
 bool worth_retrying(int status) {
   return status == 429 || status == 500 || status == 502 || status == 503 || status == 504;

@@ -226,8 +226,21 @@ Result<std::vector<std::string>> KubernetesPool::gpu_products() {
 Result<std::map<std::string, KubernetesPool::Members>> KubernetesPool::list() {
   std::map<std::string, Members> machines;
   std::vector<PodSeen> pods = BILLOW_TRY(watch_->pods());
-  for (PodSeen& pod : pods)
-    machines[pod.machine].push_back(std::move(pod));
+  Members discarded;
+  {
+    auto known = known_.lock();
+    std::set<std::string> still;
+    for (PodSeen& pod : pods)
+      if (known->discarded.contains(pod.uid)) {
+        still.insert(pod.uid);
+        discarded.push_back(std::move(pod));
+      } else {
+        machines[pod.machine].push_back(std::move(pod));
+      }
+    known->discarded = std::move(still);
+  }
+  // Their deletion may not have reached the server.
+  BILLOW_TRY_VOID(remove_all(discarded));
   // The order of the ranks.
   for (auto& [name, members] : machines)
     std::ranges::sort(members, {}, &PodSeen::name);
@@ -304,35 +317,39 @@ Result<MachineSighting> KubernetesPool::sighting(const std::string& machine,
   out.external = name_space_ + "/" + members.front().name;
   out.note = members.front().note;
   if (was_ordered_in_part(machine, members)) {
-    BILLOW_TRY_VOID(remove_all(members));
+    BILLOW_TRY_VOID(discard(members));
     return fail(Code::not_found, fmt::format("{} was not created completely", machine));
   }
-  std::string end = given_up(members);
-  if (end.empty() && members.size() < members.front().nodes)
-    end = "one of its pods was deleted";
+  Ending end{.why = given_up(members)};
+  if (end.why.empty() && members.size() < members.front().nodes)
+    end = {.why = "one of its pods was deleted", .taken = true};
   bool all_ended = true;
   for (const PodSeen& pod : members) {
     const bool ended = pod.stage == PodStage::ended;
     all_ended = all_ended && ended;
-    if ((ended && end.empty()) || pod.stage == PodStage::leaving)
-      end = pod.note;
+    if ((ended && end.why.empty()) || pod.stage == PodStage::leaving)
+      end = {.why = pod.note, .taken = pod.taken};
     // The pod that hinders the others is the one to be told of.
     if (pod.stage == PodStage::waiting || pod.stage == PodStage::stuck)
       out.note = pod.note;
     const bool is_new = pod.stage == PodStage::waiting || pod.stage == PodStage::starting;
     if (is_new && !BILLOW_TRY(is_complete(pod))) {
-      BILLOW_TRY_VOID(remove_all(members));
+      BILLOW_TRY_VOID(discard(members));
       return fail(Code::not_found, fmt::format("{} was created without its secret", machine));
     }
     if (pod.ends_at_s > 0)
       out.ends_at = WallTime{pod.ends_at_s * seconds(1).ns};
   }
-  if (end.empty())
+  if (end.why.empty())
     return out;
   BILLOW_TRY_VOID(remove_all(members));
-  out.note = known_.lock()->ending.try_emplace(machine, end).first->second;
+  auto known = known_.lock();
+  const Ending& first = known->ending.try_emplace(machine, end).first->second;
+  out.note = first.why;
   // Of one that was released nobody asks why it has ended.
-  out.ended = all_ended && !known_.lock()->released.contains(machine);
+  out.ended = all_ended && !known->released.contains(machine);
+  if (out.ended && first.taken)
+    out.failed = RefusalKind::capacity;
   return out;
 }
 
@@ -341,15 +358,20 @@ Result<std::vector<MachineSighting>> KubernetesPool::nodes() {
   BILLOW_TRY_VOID(find_cluster());
   auto machines = BILLOW_TRY(list());
   std::vector<MachineSighting> out;
+  std::vector<std::string> discarded;
   for (const auto& [name, members] : machines) {
     auto seen = sighting(name, members);
     if (seen)
       out.push_back(std::move(*seen));
-    else if (seen.error().code == Code::not_found)
-      log_warn("pool {}: {}", settings_.name, seen.error().message);
-    else
+    else if (seen.error().code != Code::not_found)
       return pass(seen.error());
+    else {
+      log_warn("pool {}: {}", settings_.name, seen.error().message);
+      discarded.push_back(name);
+    }
   }
+  for (const std::string& name : discarded)
+    machines.erase(name);
   auto known = known_.lock();
   for (const auto& [name, members] : known->machines) {
     if (machines.contains(name))
@@ -366,9 +388,11 @@ Result<std::vector<MachineSighting>> KubernetesPool::nodes() {
     MachineSighting gone;
     gone.name = name;
     const auto why = known->ending.find(name);
-    gone.note = why != known->ending.end() ? why->second
+    gone.note = why != known->ending.end() ? why->second.why
                 : words.empty()            ? "its pod was deleted"
                                            : words;
+    if (why == known->ending.end() || why->second.taken)
+      gone.failed = RefusalKind::capacity;
     gone.ended = true;
     out.push_back(std::move(gone));
   }
@@ -402,6 +426,17 @@ Status KubernetesPool::remove_all(const Members& members) {
     else if (Status removed = remove_pod(pod.name, pod.uid); !removed)
       out = std::move(removed);
   return out;
+}
+
+// Removes what an order left half made, and forgets it: the machine does not exist yet, and the
+// order is repeated. Were its pods reported, their end would count as a failure of the cluster.
+Status KubernetesPool::discard(const Members& members) {
+  {
+    auto known = known_.lock();
+    for (const PodSeen& pod : members)
+      known->discarded.insert(pod.uid);
+  }
+  return remove_all(members);
 }
 
 Status KubernetesPool::release(const MachineSighting& machine) {

@@ -37,12 +37,17 @@ class KubernetesPool final : public Pool, public KnowsNodes {
 
  private:
   using Members = std::vector<PodSeen>;  // the pods of one machine
+  struct Ending {
+    std::string why;
+    bool taken = false;  // by somebody else
+  };
   struct Known {
-    std::map<std::string, Members> machines;    // as listed last
-    std::set<std::string> complete;             // uids of pods whose secret exists
-    std::set<std::string> released;             // machines that we were asked to end
-    std::map<std::string, std::string> ending;  // machine → why its pods are taken away
-    std::map<std::string, PodSeen> nodes;       // by the name of the node in Billow
+    std::map<std::string, Members> machines;  // as listed last
+    std::set<std::string> complete;           // uids of pods whose secret exists
+    std::set<std::string> discarded;          // uids of pods that an order left half made
+    std::set<std::string> released;           // machines that we were asked to end
+    std::map<std::string, Ending> ending;     // machine → why its pods end
+    std::map<std::string, PodSeen> nodes;     // by the name of the node in Billow
   };
 
   // Where the pods are: client_ and name_space_.
@@ -54,6 +59,7 @@ class KubernetesPool final : public Pool, public KnowsNodes {
   Status create_secret(const PodRequest& request, const PodSeen& pod);
   Status remove_pod(const std::string& name, const std::string& uid);
   Status remove_all(const Members& members);
+  Status discard(const Members& members);
   Result<std::map<std::string, Members>> list();
   Result<bool> is_complete(const PodSeen& pod);
   Result<MachineSighting> sighting(const std::string& machine, const Members& members);

@@ -73,6 +73,13 @@ std::string container_end(const Json& pod) {
   return {};
 }
 
+// Whether an ended pod was evicted, preempted or deleted, or its node is gone.
+bool was_taken(const Json& pod) {
+  const std::string_view reason = pod.at("status", "reason").str_or("");
+  return reason == "Evicted" || reason == "NodeLost" || !disruption(pod).empty() ||
+         !pod.at("metadata", "deletionTimestamp").is_null();
+}
+
 std::string end_reason(const Json& pod) {
   const Json& status = pod["status"];
   const std::string_view reason = status["reason"].str_or("");
@@ -129,11 +136,13 @@ void read_stage(const Json& pod, PodSeen& seen) {
   if (phase == "Succeeded" || phase == "Failed") {
     seen.stage = PodStage::ended;
     seen.has_reason = true;
+    seen.taken = was_taken(pod);
     seen.note = end_reason(pod);
     return;
   }
   if (!pod.at("metadata", "deletionTimestamp").is_null()) {
     seen.stage = PodStage::leaving;
+    seen.taken = true;
     const std::string why = disruption(pod);
     seen.note = why.empty() ? "is being deleted" : why;
     seen.has_reason = !why.empty();

@@ -25,6 +25,7 @@ struct PodSeen {
   PodStage stage = PodStage::waiting;
   std::string note;            // "running on gpu-7", "Unschedulable: 0/3 nodes are available…"
   bool has_reason = false;     // `note` says why it ends
+  bool taken = false;          // somebody takes it away: its own end is no failure of its image
   std::int64_t created_s = 0;  // seconds since 1970
   std::int64_t ends_at_s = 0;  // 0: not known
 };

@@ -371,6 +371,28 @@ TEST(Pools, AVanishedMachineLosesItsJobsAndOneThatNeverJoinedPausesThePool) {
   w.check_replay();
 }
 
+TEST(Pools, AMachineThatWasTakenAwayBeforeItJoinedIsOrderedAgainSoon) {
+  PoolWorld w;
+  w.must(AddPool{w.pool("fast")});
+  w.submit(8);
+  w.must(PlanPools{});
+  const Machine m = w.machines()[0];
+  w.must(PoolSeen{m.pool, {{.name = m.name, .external = "1"}}, w.now});
+  w.must(PoolSeen{m.pool,
+                  {{.name = m.name,
+                    .note = "its pod was deleted",
+                    .failed = RefusalKind::capacity,
+                    .ended = true}},
+                  w.now});
+  EXPECT_TRUE(w.machines().empty());
+  w.must(PlanPools{});
+  EXPECT_TRUE(w.machines().empty()) << "not at once: whoever took it may be doing so again";
+  w.now = w.now + limits::pool_second_thoughts + seconds(1);
+  w.must(PlanPools{});
+  EXPECT_EQ(w.machines().size(), 1U);
+  w.check_replay();
+}
+
 TEST(Pools, AProviderThatSaysWhyAMachineEndedIsQuoted) {
   PoolWorld w;
   w.must(AddPool{w.pool("fast")});

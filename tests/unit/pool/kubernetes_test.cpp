@@ -413,6 +413,18 @@ TEST(KubernetesPodState, IsToldInWords) {
            R"(,"deletionTimestamp":"2026-11-16T00:11:22Z")");
   EXPECT_EQ(leaves.stage, PodStage::leaving);
   EXPECT_EQ(leaves.note, "preempted by a pod of higher priority: default-scheduler: preempting");
+  EXPECT_TRUE(leaves.taken);
+}
+
+TEST(KubernetesPodState, KnowsWhetherSomebodyTookThePod) {
+  EXPECT_TRUE(
+      seen(R"({"phase":"Pending"})", R"(,"deletionTimestamp":"2026-11-16T00:11:22Z")").taken);
+  EXPECT_TRUE(seen(R"({"phase":"Failed","reason":"Evicted"})").taken);
+  EXPECT_TRUE(seen(R"({"phase":"Failed","conditions":[{"type":"DisruptionTarget",)"
+                   R"("status":"True","reason":"DeletionByPodGC"}]})")
+                  .taken);
+  EXPECT_FALSE(seen(R"({"phase":"Failed"})").taken) << "the next one would fail the same way";
+  EXPECT_FALSE(seen(R"({"phase":"Running"})").taken);
 }
 
 TEST(KubernetesPodState, EndsHaveTheirReason) {

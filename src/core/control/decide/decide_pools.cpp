@@ -51,7 +51,8 @@ void pause_orders(const Pool& pool,
                   RefusalKind kind,
                   std::string_view words,
                   WallTime now,
-                  Events& events) {
+                  Events& events,
+                  Duration pause = limits::pool_denied_pause) {
   if (pool.state != PoolState::active)
     return;
   const std::string reason(utf8_prefix(words, limits::words_bytes_max));
@@ -70,7 +71,7 @@ void pause_orders(const Pool& pool,
                                    .until = now + pause_after(kind),
                                    .machine = machine.name}});
   else
-    events.push_back(PoolDenied{pool.id, reason, now + limits::pool_denied_pause, false});
+    events.push_back(PoolDenied{pool.id, reason, now + pause, false});
 }
 
 void release(const State& state, const Machine& machine, std::string reason, Events& events) {
@@ -252,16 +253,18 @@ void Decider::provider_ended(const Pool& pool,
                              const MachineSighting& seen,
                              Events& events) {
   const std::string why = seen.note.empty() ? "the provider ended it" : seen.note;
+  // What the provider took back before it ran costs nothing and is no fault of the pool.
+  const bool taken_back = seen.failed && machine.state == MachineState::wanted;
   // A gang of which a part never came. (A single node that has left is no sign of that.)
   const bool incomplete = machine.nodes > 1 && nodes_of(state, machine).size() < machine.nodes;
   if (machine.state == MachineState::wanted || incomplete) {
-    pause_orders(pool, machine, seen.failed.value_or(RefusalKind::capacity),
-                 fmt::format("{} ended before its agent reached this head: {}", machine.name, why),
-                 context.now, events);
+    pause_orders(
+        pool, machine, seen.failed.value_or(RefusalKind::capacity),
+        fmt::format("{} ended before its agent reached this head: {}", machine.name, why),
+        context.now, events,
+        taken_back && seen.ended ? limits::pool_second_thoughts : limits::pool_denied_pause);
     release_siblings(state, machine, events);
   }
-  // What the provider took back before it ran costs nothing and is no fault of the pool.
-  const bool taken_back = seen.failed && machine.state == MachineState::wanted;
   if (seen.ended)
     machine_gone(state, machine,
                  {.reason = machine.reason.empty() ? why : machine.reason,
