@@ -258,6 +258,7 @@ struct MachineSighting {
   // The order counts as refused, and the machine is released until it is no longer listed.
   std::optional<RefusalKind> failed;
   bool ended = false;               // nothing of it is left: it costs nothing and needs no release
+  bool may_linger = false;          // ended by its provider's list, but processes may run on
   WallTime billed_from, billed_to;  // as far as the provider tells
   bool operator==(const MachineSighting&) const = default;
 };

@@ -394,6 +394,7 @@ Result<std::vector<MachineSighting>> KubernetesPool::nodes() {
     if (why == known->ending.end() || why->second.taken)
       gone.failed = RefusalKind::capacity;
     gone.ended = true;
+    gone.may_linger = true;  // of a pod that was deleted by force its node may not know yet
     out.push_back(std::move(gone));
   }
   // A machine that was reported as ended is reported once.

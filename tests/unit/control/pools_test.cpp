@@ -70,6 +70,8 @@ TEST(Pools, WhatMayStillRunIsNotStartedAgainWhateverTheListSays) {
   w.now = w.now + minutes(1);
   w.must(PoolSeen{m.pool, {}, w.now});
   EXPECT_EQ(w.state().find_job(job)->tasks.front(), task) << "its agent is still connected";
+  w.must(PoolSeen{m.pool, {{.name = m.name, .ended = true, .may_linger = true}}, w.now});
+  EXPECT_EQ(w.state().find_job(job)->tasks.front(), task) << "a pod that was deleted by force";
   w.must(NodeSilent{node});
   w.now = w.now + limits::agent_self_fence;
   w.must(PoolSeen{m.pool, {}, w.now});

@@ -205,6 +205,10 @@ Decision Decider::operator()(const PoolSeen& c) {
     const auto seen = std::find_if(c.machines.begin(), c.machines.end(),
                                    [&](const MachineSighting& s) { return s.name == name; });
     if (seen != c.machines.end()) {
+      if (seen->ended && seen->may_linger && may_run_twice(state, machine, context)) {
+        has_machines = true;
+        continue;
+      }
       if (seen->ended || seen->failed) {
         has_machines = has_machines || !seen->ended;
         provider_ended(pool, machine, *seen, events);
