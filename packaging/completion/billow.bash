@@ -1632,12 +1632,11 @@ _billow() {
         --store) return ;;
         --store-file) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --files-dir) COMPREPLY=($(compgen -d -- "$cur")); return ;;
-        --project-logs) return ;;
         --backup-dir) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --backup-every) return ;;
         --backup-keep) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --vault-arena --allow-mig-changes --images-max --pull-patience --allow-metadata --allow-namespaces --secrets-key --notify-command --label -l --gateway --gateway-user --webhook-host --system --no-agent --tls --tls-cert --tls-key --tls-name --store --store-file --standby --files-dir --project-logs --backup-dir --backup-every --backup-keep --plain-http --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --vault-arena --allow-mig-changes --images-max --pull-patience --allow-metadata --allow-namespaces --secrets-key --notify-command --label -l --gateway --gateway-user --webhook-host --system --no-agent --tls --tls-cert --tls-key --tls-name --store --store-file --standby --files-dir --backup-dir --backup-every --backup-keep --plain-http --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
       return ;;
     "down")
       case $prev in

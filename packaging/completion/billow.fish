@@ -1530,7 +1530,6 @@ complete -c billow -n '__fish_seen_subcommand_from up' -l store -r -f -d 'keep t
 complete -c billow -n '__fish_seen_subcommand_from up' -l store-file -r -F -d 'read the --store URL from a file that only you can read; for URLs with a password, which other users would see among the arguments'
 complete -c billow -n '__fish_seen_subcommand_from up' -l standby -d 'stand by for the head that leads on that store, and take over when it fails'
 complete -c billow -n '__fish_seen_subcommand_from up' -l files-dir -r -f -a '(__fish_complete_directories)' -d 'directory for uploaded files (default: files/ in the data directory); a standby head needs the same one'
-complete -c billow -n '__fish_seen_subcommand_from up' -l project-logs -r -f -d 'job logs to keep per project (default 10G); the newest stay'
 complete -c billow -n '__fish_seen_subcommand_from up' -l backup-dir -r -f -a '(__fish_complete_directories)' -d 'back up the store into this directory regularly; see `billow store restore`'
 complete -c billow -n '__fish_seen_subcommand_from up' -l backup-every -r -f -d 'time between backups (default 24h)'
 complete -c billow -n '__fish_seen_subcommand_from up' -l backup-keep -r -f -d 'number of backups to keep (default 7)'

@@ -8,6 +8,7 @@
 #include "base/crypto.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "core/control/quotas.h"
 #include "core/wire/log_frames.h"
 #include "net/http/sse.h"
 
@@ -264,15 +265,22 @@ struct LogStream : std::enable_shared_from_this<LogStream> {
   void say_gap(const LogChunk& chunk, std::string_view frames, std::string& out) const {
     if (!chunk.lost_bytes)
       return;
+    // Beside the lines of a search it would be taken for one of them.
+    if (records && !filter.passes_all())
+      return put_number(out, wire::stream_gap, chunk.lost_bytes);
     if (sse) {
       out +=
           net::format_sse({.id = "", .event = "gap", .data = fmt::format("{}", chunk.lost_bytes)});
       return;
     }
-    const std::string text =
-        fmt::format("billow: {} of earlier output were removed here: a log keeps its newest {}\n",
-                    format_bytes(chunk.lost_bytes),
-                    format_bytes(limits::log_segment_bytes * limits::log_segments_max));
+    const auto& state = call->host.state();
+    const auto limit =
+        control::quota_of(state, QuotaScope::project, project.value, QuotaKind::task_log_bytes);
+    const std::string text = fmt::format(
+        "billow: {} of earlier output were removed here: a log keeps its newest {} (an admin sets "
+        "`billow quota set --{} task-log-bytes SIZE`)\n",
+        format_bytes(chunk.lost_bytes), format_bytes(static_cast<std::uint64_t>(limit.limit)),
+        control::quota_owner(state, QuotaScope::project, project.value));
     WallTime at = call->host.now();
     if (wire::RecordHead head; frames.size() >= sizeof(head)) {
       std::memcpy(&head, frames.data(), sizeof(head));

@@ -170,9 +170,10 @@ void cancel(CallPtr call) {
 namespace quotas {
 namespace {
 
-constexpr QuotaKind all_kinds[] = {QuotaKind::queued_jobs,    QuotaKind::spec_bytes,
-                                   QuotaKind::file_bytes,     QuotaKind::connections,
-                                   QuotaKind::requests_per_s, QuotaKind::objects};
+constexpr QuotaKind all_kinds[] = {
+    QuotaKind::queued_jobs, QuotaKind::spec_bytes,     QuotaKind::file_bytes,
+    QuotaKind::connections, QuotaKind::requests_per_s, QuotaKind::objects,
+    QuotaKind::priority,    QuotaKind::task_log_bytes, QuotaKind::kept_log_bytes};
 
 struct QuotaBody {
   QuotaScope scope = QuotaScope::user;
@@ -218,6 +219,9 @@ Json used_of(const Call& call,
       return Json(control::objects_of(call.host.state(), scope, of, call.host.now()));
     case QuotaKind::connections:
     case QuotaKind::requests_per_s:
+    case QuotaKind::priority:
+    case QuotaKind::task_log_bytes:
+    case QuotaKind::kept_log_bytes:
       break;
   }
   return Json();

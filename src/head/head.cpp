@@ -239,7 +239,6 @@ Status Head::open_files() {
                                           }}));
   look_at_needed_files();
   logs_ = BILLOW_TRY(KeptLogs::open({.directory = files_dir() + "/logs",
-                                     .project_bytes_max = options_.project_logs_bytes_max,
                                      .loop = &loop_,
                                      .clock = &clock_,
                                      .agents = agents_.get(),

@@ -34,7 +34,6 @@ struct HeadOptions {
 
   // Uploaded files; empty: files/ in the data directory. Heads of one store share it.
   std::string files_dir;
-  std::uint64_t project_logs_bytes_max = std::uint64_t{10} << 30;  // of logs that the head keeps
   std::string store;       // "postgres://…"; empty: SQLite in the data directory
   bool standby = false;    // wait until the head that leads on that store is gone
   std::string backup_dir;  // for scheduled backups; empty: none

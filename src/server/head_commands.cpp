@@ -83,7 +83,6 @@ constexpr OptionSpec up_options[] = {
      "directory for uploaded files (default: files/ in the data directory); a standby head needs "
      "the same one",
      false, Completes::directory},
-    {"project-logs", 0, "SIZE", "job logs to keep per project (default 10G); the newest stay"},
     {"backup-dir", 0, "DIR",
      "back up the store into this directory regularly; see `billow store restore`", false,
      Completes::directory},
@@ -181,8 +180,6 @@ Status set_directories(const Parsed& parsed, head::HeadOptions& options) {
       return fail(Code::invalid, fmt::format("--{} {} is not an absolute path", name, path),
                   "start it with /");
   options.files_dir = parsed.get("files-dir");
-  if (parsed.has("project-logs"))
-    options.project_logs_bytes_max = BILLOW_TRY(bytes_with_unit(parsed.get("project-logs")));
   options.backup_dir = parsed.get("backup-dir");
   if (options.backup_dir.empty() && (parsed.has("backup-every") || parsed.has("backup-keep")))
     return fail(Code::invalid, "--backup-dir is missing", "add --backup-dir DIR");

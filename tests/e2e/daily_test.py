@@ -133,6 +133,27 @@ class Daily(RigTest):
         self.assertEqual(sorted(states), ["queued", "queued", "running", "running"])
         self.rig.ok("stop", array)
 
+    def test_members_have_a_cap_on_priority(self):
+        self.rig.ok("user", "create", "ida", "--unix-name", "nobody")
+        self.rig.ok("project", "member", "default", "ida")
+        self.rig.ok("quota", "set", "--project", "default", "priority", 50)
+        self.addCleanup(self.rig.cli, "quota", "rm", "--project", "default", "priority")
+        mine = {"BILLOW_TOKEN": self.rig.token_for("ida")}
+
+        def as_member(*args):
+            return self.rig.cli(*args, env=mine)
+
+        done = as_member("submit", "--priority", 51, "--", "true")
+        self.assertEqual(done.code, 1, done)
+        self.assertIn("priority 51 exceeds the limit of project default, which is 50", done.errors)
+        self.assertIn("between -1000 and 50", done.errors)
+        self.assertEqual(as_member("submit", "--priority", 50, "--cwd", "/", "--", "true").code, 0)
+        # An admin of the installation is not held to it.
+        self.rig.submit("--priority", 5000, "--", "true")
+        self.rig.ok("quota", "rm", "--project", "default", "priority")
+        done = as_member("submit", "--priority", 1001, "--", "true")
+        self.assertIn("which is 1000", done.errors)
+
     def test_the_run_time_is_the_jobs_also_if_the_head_was_down(self):
         job = self.rig.submit("--name", "short", "--", "sleep", 2)
         self.rig.wait_for(job, "running")

@@ -66,8 +66,8 @@ class Kept(unittest.TestCase):
         self.assertIn("the rest of this log was lost with its node", text)
 
     def test_beyond_the_limit_the_oldest_log_goes_and_says_so(self):
-        self.rig = rig = PoolRig(up=False)
-        rig.up("--project-logs", "1M")
+        self.rig = rig = PoolRig()
+        rig.ok("quota", "set", "--project", "default", "kept-log-bytes", "1M")
         rig.add_pool("cloud", "--max", 1, "--idle", "1s")
         command = "head -c 450000 /dev/urandom | base64"
         jobs = [rig.submit("--gpus", 1, "--", "sh", "-c", command) for _ in range(3)]
@@ -77,7 +77,17 @@ class Kept(unittest.TestCase):
         self.assertGreater(len(rig.ok("logs", jobs[2]).out), 600_000)
         done = rig.cli("logs", jobs[0])
         self.assertNotEqual(done.code, 0)
-        self.assertIn("its log was removed: the head keeps the newest 1 MiB", done.errors)
+        self.assertIn(
+            "its log was removed: the head keeps the newest 1 MiB of the logs of project default",
+            done.errors,
+        )
+        self.assertIn("quota set --project default kept-log-bytes", done.errors)
+        kept = next(q for q in rig.json("quota", "list")["quotas"] if q["kind"] == "kept-log-bytes")
+        self.assertEqual((kept["limit"], kept["set"]), (1 << 20, True))
+        # A smaller limit applies at once.
+        rig.ok("quota", "set", "--all-projects", "kept-log-bytes", "10K")
+        rig.ok("quota", "rm", "--project", "default", "kept-log-bytes")
+        poll(lambda: rig.cli("logs", jobs[2]).code != 0, "the last one to go")
 
     def test_the_log_of_every_attempt_outlives_its_machine(self):
         self.rig = rig = PoolRig()
@@ -155,6 +165,26 @@ class Reading(RigTest):
         self.assertEqual(missing.code, 1)
         self.assertIn(f"job {job} has had 3 attempts, and no attempt 4", missing.errors)
         self.assertEqual(self.rig.cli("logs", "--attempt", 0, job).code, 2)
+
+    def test_a_log_keeps_as_much_as_its_project_may_and_says_what_is_missing(self):
+        self.rig.ok("quota", "set", "--project", "default", "task-log-bytes", "1M")
+        self.addCleanup(self.rig.cli, "quota", "rm", "--project", "default", "task-log-bytes")
+        job = self.rig.submit("--", "sh", "-c", "seq 1 1000000")
+        self.wait(job)
+        first, rest = self.rig.ok("logs", job).text.split("\n", 1)
+        self.assertRegex(
+            first,
+            r"^billow: \S+ MiB of earlier output were removed here: a log keeps its newest 1 MiB",
+        )
+        self.assertIn("billow quota set --project default task-log-bytes SIZE", first)
+        self.assertTrue(rest.endswith("999999\n1000000\n"))
+        self.assertGreater(len(rest), 700_000)
+        self.assertLess(len(rest), 1_100_000)
+        # What is asked for from the end on is whole.
+        self.assertEqual(self.rig.ok("logs", "-n", 1, job).text, "1000000\n")
+        for size in ("10K", "1000G", "none"):
+            wrong = self.rig.cli("quota", "set", "--project", "default", "task-log-bytes", size)
+            self.assertIn("between 1M and 64G", wrong.errors)
 
     def test_a_search_finds_what_lies_across_its_own_cut(self):
         # One line of 3 MiB, searched in parts of 1 MiB: the text lies across the first boundary.

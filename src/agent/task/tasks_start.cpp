@@ -20,12 +20,18 @@
 #include "base/crypto.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/text.h"
+#include "core/model/quota.h"
 #include "core/model/surroundings.h"
 #include "core/wire/codec.h"
+#include "core/wire/log_record.h"
 #include "gpu/topology.h"
 
 namespace billow::agent {
 namespace {
+
+// Of a segment of a log, besides the output: so that a small one, too, holds whole pieces of it.
+constexpr std::uint64_t record_heads_bytes = 1024;
 
 // It belongs to the job's user. Others cannot look into it, but can pass through the work place to
 // their own.
@@ -254,6 +260,10 @@ Status Tasks::specify(Starting& s, SteadyTime paid_until) {
   spec.stdin_open = start.use_stdin;
   if (const auto output = start.env.find(wire::output_variable); output != start.env.end())
     spec.one_stream = output->second == wire::output_merged;
+  if (const auto most = start.env.find(wire::log_limit_variable); most != start.env.end())
+    if (const auto bytes = parse_int(most->second, limits::task_log_bytes_min, INT64_MAX))
+      spec.log_segment_bytes =
+          static_cast<std::uint64_t>(*bytes) / spec.log_segments_max + record_heads_bytes;
   spec.time_limit = start.time_limit;
   spec.paid_until = paid_until;
   // A fenced task must end soon after its fence: the head relies on it.

@@ -45,11 +45,12 @@ Result<QuotaKind> quota_kind(const std::string& text) {
     return *kind;
   return fail(Code::invalid, fmt::format("unknown quota {}", text),
               "one of queued-jobs, spec-bytes, file-bytes, connections, "
-              "requests-per-s, objects");
+              "requests-per-s, objects, priority, task-log-bytes, kept-log-bytes");
 }
 
 bool in_bytes(QuotaKind kind) {
-  return kind == QuotaKind::spec_bytes || kind == QuotaKind::file_bytes;
+  return kind == QuotaKind::spec_bytes || kind == QuotaKind::file_bytes ||
+         kind == QuotaKind::task_log_bytes || kind == QuotaKind::kept_log_bytes;
 }
 
 std::string quota_amount(QuotaKind kind, std::int64_t amount) {
@@ -143,13 +144,18 @@ void add_quota_commands(CommandTable& table) {
        .summary = "limit how much of the head a user or project may hold",
        .example =
            "billow quota set --user ana queued-jobs 50000\nbillow quota set --project vision "
-           "file-bytes 100G\nbillow quota set --all-users requests-per-s 200",
+           "file-bytes 100G\nbillow quota set --all-users requests-per-s 200\nbillow quota set "
+           "--project vision priority 100\nbillow quota set --project vision task-log-bytes 1G",
        .run = quota_set,
        .usage = "QUOTA LIMIT|none",
-       .details = "QUOTA is queued-jobs (jobs that have not ended), spec-bytes (texts of their "
-                  "descriptions), file-bytes (uploaded "
-                  "files), connections or requests-per-s (to the head; users only). Installation "
-                  "admins have no default quotas.",
+       .details =
+           "QUOTA is queued-jobs (jobs that have not ended), spec-bytes (texts of their "
+           "descriptions), file-bytes (uploaded "
+           "files), connections or requests-per-s (to the head; users only), objects, and for "
+           "projects: priority (the highest that members may give their jobs; default "
+           "1000), task-log-bytes (output kept of one task; default 128M) and kept-log-bytes "
+           "(logs of ended jobs that the head keeps; default 10G). Installation admins have "
+           "no default quotas.",
        .options = {quota_options},
        .operands = Operands::some,
        .group = group});

@@ -478,7 +478,7 @@ void add_log_commands(CommandTable& table) {
        .usage = "[JOB]",
        .details = "Shows stdout and stderr. Of an array, the lines of all elements in the order of "
                   "their times, each with its element. Logs stay readable after their node is "
-                  "gone. --json "
+                  "gone; how much is kept is a quota of the project (`billow quota set`). --json "
                   "prints one object per piece, with its bytes in base64; with "
                   "--search and of arrays, one per line.",
        .options = {log_options},

@@ -86,7 +86,6 @@ Decision Decider::operator()(const DeployEndpoint& c) {
   JobSpec spec = c.spec;
   spec.env_digest.clear();
   BILLOW_TRY_VOID(validate(spec));
-  BILLOW_TRY_VOID(check_priority(spec, c.user));
   if (c.agent)
     BILLOW_TRY_VOID(check_agent_priority(spec));
   if (spec.nodes != 1)
@@ -119,6 +118,7 @@ Decision Decider::operator()(const DeployEndpoint& c) {
     project = BILLOW_TRY(project_for(c.project, c.user));
     BILLOW_TRY_VOID(check_objects(state, c.user, project, context.now));
   }
+  BILLOW_TRY_VOID(check_priority(spec, c.user, project));
   BILLOW_TRY_VOID(check_surroundings(spec, project, c.user));
   if (spec.surroundings.network == ContainerNetwork::none)
     return fail(Code::invalid, "an endpoint needs the network", "drop --network none");

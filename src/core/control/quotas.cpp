@@ -29,6 +29,12 @@ std::int64_t built_in(QuotaScope scope, QuotaKind kind) {
       return user ? static_cast<std::int64_t>(limits::http_requests_per_s_per_user_max) : -1;
     case QuotaKind::objects:
       return user ? limits::user_objects_max : limits::project_objects_max;
+    case QuotaKind::priority:
+      return user ? -1 : limits::priority_members_max;
+    case QuotaKind::task_log_bytes:
+      return user ? -1 : limits::task_log_bytes;
+    case QuotaKind::kept_log_bytes:
+      return user ? -1 : limits::kept_log_bytes;
   }
   return -1;
 }
@@ -65,6 +71,10 @@ bool has_scope(QuotaKind kind, QuotaScope scope) {
     case QuotaKind::connections:
     case QuotaKind::requests_per_s:
       return scope == QuotaScope::user;
+    case QuotaKind::priority:
+    case QuotaKind::task_log_bytes:
+    case QuotaKind::kept_log_bytes:
+      return scope == QuotaScope::project;
   }
   return false;
 }
@@ -274,6 +284,10 @@ Decision Decider::operator()(const SetQuota& c) {
       c.quota.key.kind == QuotaKind::connections || c.quota.key.kind == QuotaKind::requests_per_s;
   if (of_requests && c.quota.limit == 0)
     return fail(Code::invalid, "a quota of 0 would lock users out", "use at least 1");
+  if (c.quota.key.kind == QuotaKind::task_log_bytes &&
+      (c.quota.limit < limits::task_log_bytes_min || c.quota.limit > limits::task_log_bytes_max))
+    return fail(Code::invalid, "task-log-bytes must be between 1M and 64G",
+                "a log without a limit could fill the disk of its node");
   // Whoever started the head must always be able to repair it.
   const auto user = state.users.find(UserId(c.quota.key.of));
   if (of_requests && user != state.users.end() && user->second.starts_heads)

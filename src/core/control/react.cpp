@@ -8,6 +8,8 @@
 #include "core/control/elastic.h"
 #include "core/control/money.h"
 #include "core/control/outlive.h"
+#include "core/control/quotas.h"
+#include "core/wire/log_record.h"
 
 namespace billow::control {
 namespace {
@@ -275,6 +277,11 @@ Start start_message(const State& state, const Task& task) {
   if (!state.money.budgets.empty())
     start.paid_for = task_paid_for(state, task, budget_uses(state, state.billed));
   start.bare = spec.resources.whole_node;
+  start.env.erase(wire::log_limit_variable);
+  const QuotaLimit log =
+      quota_of(state, QuotaScope::project, job.project.value, QuotaKind::task_log_bytes);
+  if (log.set_by_admin)
+    start.env[wire::log_limit_variable] = fmt::format("{}", log.limit);
   return start;
 }
 

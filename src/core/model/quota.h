@@ -11,6 +11,13 @@ namespace billow {
 namespace limits {
 inline constexpr std::int64_t user_objects_max = 1'000;
 inline constexpr std::int64_t project_objects_max = 10'000;
+// How far users other than admins of the installation may change the priority of their jobs, which
+// applies to the jobs of all projects.
+inline constexpr std::int32_t priority_members_max = 1000;
+inline constexpr std::int64_t task_log_bytes = 128 << 20;
+inline constexpr std::int64_t task_log_bytes_min = 1 << 20;
+inline constexpr std::int64_t task_log_bytes_max = std::int64_t{64} << 30;
+inline constexpr std::int64_t kept_log_bytes = std::int64_t{10} << 30;
 }  // namespace limits
 
 enum class QuotaScope { user, project };
@@ -22,7 +29,10 @@ enum class QuotaKind {
   file_bytes,      // uploaded files; of a user only
   connections,     // to the head, at a time; of a user only
   requests_per_s,  // to the head, on average; of a user only
-  objects,  // tokens, schedules, endpoints and their keys, reservations, secrets, environments
+  objects,   // tokens, schedules, endpoints and their keys, reservations, secrets, environments
+  priority,  // the highest priority that members of a project may give their jobs
+  task_log_bytes,  // output kept of one task: the newest; of a project only
+  kept_log_bytes,  // logs of ended tasks that the head keeps, compressed; of a project only
 };
 BILLOW_ENUM_NAMES(QuotaKind,
                   {QuotaKind::queued_jobs, "queued-jobs"},
@@ -30,7 +40,10 @@ BILLOW_ENUM_NAMES(QuotaKind,
                   {QuotaKind::file_bytes, "file-bytes"},
                   {QuotaKind::connections, "connections"},
                   {QuotaKind::requests_per_s, "requests-per-s"},
-                  {QuotaKind::objects, "objects"});
+                  {QuotaKind::objects, "objects"},
+                  {QuotaKind::priority, "priority"},
+                  {QuotaKind::task_log_bytes, "task-log-bytes"},
+                  {QuotaKind::kept_log_bytes, "kept-log-bytes"});
 
 struct QuotaKey {
   QuotaScope scope = QuotaScope::user;

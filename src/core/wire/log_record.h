@@ -28,6 +28,9 @@ inline constexpr std::uint8_t record_unlogged = 2;  // sent live; the disk would
 // where its own stdout and stderr are one.
 inline constexpr char output_variable[] = "BILLOW_OUTPUT";
 inline constexpr char output_merged[] = "merged";
+// Set by the head alone: how much output of the task is kept, in bytes. Without it, the agent's
+// default.
+inline constexpr char log_limit_variable[] = "BILLOW_LOG_BYTES";
 inline constexpr std::uint32_t record_data_bytes_max = 64u << 10;
 
 }  // namespace billow::wire

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "core/control/quotas.h"
 #include "core/wire/log_frames.h"
 
 namespace billow::head {
@@ -189,13 +190,27 @@ std::optional<KeptLogs::Found> KeptLogs::find(TaskId task) const {
   return Found{path(project->second, task, known), known, project->second};
 }
 
+std::optional<std::uint64_t> KeptLogs::project_bytes_max(ProjectId project) const {
+  const std::int64_t limit =
+      control::quota_of(state(), QuotaScope::project, project.value, QuotaKind::kept_log_bytes)
+          .limit;
+  return limit < 0 ? std::nullopt : std::optional(static_cast<std::uint64_t>(limit));
+}
+
+std::uint64_t KeptLogs::task_bytes_max(ProjectId project) const {
+  return static_cast<std::uint64_t>(
+      control::quota_of(state(), QuotaScope::project, project.value, QuotaKind::task_log_bytes)
+          .limit);
+}
+
 // Removes the oldest logs of a project that holds more than it may. An empty file stays behind, to
 // say why there is none; beyond the number of logs, that goes too.
 void KeptLogs::trim(ProjectId project) {
   Shelf& shelf = shelves_[project];
+  const auto most = project_bytes_max(project);
   for (auto at = shelf.logs.begin(); at != shelf.logs.end();) {
     const bool too_many = shelf.logs.size() > limits::kept_logs_max;
-    if (!too_many && shelf.bytes <= options_.project_bytes_max)
+    if (!too_many && (!most || shelf.bytes <= *most))
       return;
     const auto [task, known] = *at;
     ++at;
@@ -230,6 +245,11 @@ std::function<void()> KeptLogs::heard(const control::State& state, const Event& 
         placed_[task.id] = {task.id, task.node, job->project, true, {}};
     return {};
   }
+  if (get_if<QuotaSet>(&event.body) || get_if<QuotaRemoved>(&event.body))
+    return [this] {
+      for (const auto& [project, shelf] : shelves_)
+        trim(project);
+    };
   const auto* ended = get_if<TaskEnded>(&event.body);
   const auto found = ended ? placed_.find(ended->task) : placed_.end();
   if (found == placed_.end())
@@ -254,7 +274,7 @@ void KeptLogs::want(Wanted wanted) {
     // The file tells the next head that this log is to be taken.
     (void)writer_->submit(
         [file = path(wanted.project, wanted.task, known)]() -> std::function<void()> {
-          (void)files::append_log(file, 0, {}, limits::kept_log_bytes_max);
+          (void)files::append_log(file, 0, {}, limits::task_log_bytes);
           return [] {
           };
         });
@@ -329,10 +349,9 @@ void KeptLogs::store(TaskId task, const LogChunk& chunk, std::string_view frames
   const bool whole = last && taking_.at(task).wanted.ended;
   const std::string to = path(found->project, task, {.kind = Kind::whole});
   const Status queued = writer_->submit(
-      [from = found->path, to, offset = chunk.offset, bytes = std::string(frames),
-       whole]() -> Result<files::LogSpan> {
-        const files::LogSpan span =
-            BILLOW_TRY(files::append_log(from, offset, bytes, limits::kept_log_bytes_max));
+      [from = found->path, to, offset = chunk.offset, bytes = std::string(frames), whole,
+       most = task_bytes_max(found->project)]() -> Result<files::LogSpan> {
+        const files::LogSpan span = BILLOW_TRY(files::append_log(from, offset, bytes, most));
         if (whole && ::rename(from.c_str(), to.c_str()) != 0)
           return fail_errno("rename " + from, errno);
         return span;
@@ -481,9 +500,11 @@ std::string KeptLogs::why_missing(TaskId task) const {
   const auto found = find(task);
   if (found && found->known.kind == Kind::gone)
     return fmt::format(
-        "its log was removed: the head keeps the newest {} of each project's logs (an admin sets "
-        "`billow up --project-logs`)",
-        format_bytes(options_.project_bytes_max));
+        "its log was removed: the head keeps the newest {} of the logs of {} (an admin sets "
+        "`billow quota set --{} kept-log-bytes SIZE`)",
+        format_bytes(project_bytes_max(found->project).value_or(0)),
+        control::quota_owner(state(), QuotaScope::project, found->project.value),
+        control::quota_owner(state(), QuotaScope::project, found->project.value));
   return "its node is gone, and its log could not be saved before";
 }
 

@@ -26,8 +26,6 @@
 #include "net/workers.h"
 
 namespace billow::limits {
-// Of one task, as on its node: the oldest output goes first.
-inline constexpr std::uint64_t kept_log_bytes_max = 128 << 20;
 // Of one project: the oldest go first.
 inline constexpr std::size_t kept_logs_max = 100'000;
 // How long a machine that is no longer needed waits for the logs of its tasks to be taken.
@@ -43,7 +41,6 @@ class KeptLogs {
   using OnChunk = Agents::OnChunk;
   struct Options {
     std::string directory;
-    std::uint64_t project_bytes_max = 0;
     net::Loop* loop = nullptr;
     const Clock* clock = nullptr;
     Agents* agents = nullptr;
@@ -106,6 +103,9 @@ class KeptLogs {
   void look_at_running(SteadyTime now);
   void let_go();
   void trim(ProjectId project);
+  // What an admin has set for the project (`billow quota`), or the default; none: no limit.
+  std::optional<std::uint64_t> project_bytes_max(ProjectId project) const;
+  std::uint64_t task_bytes_max(ProjectId project) const;
   void set(ProjectId project, TaskId task, Known known);
   std::string path(ProjectId project, TaskId task, const Known& known) const;
   std::optional<Found> find(TaskId task) const;

@@ -48,9 +48,6 @@ Status suspendable(const State& state, const Job& job);
 // The name of another job for the users of this one: "job 12" within the project, else "another
 // project's job".
 std::string other_job(const State& state, const Job& job, JobId other);
-// How far users other than admins of the installation may change the priority of their jobs, which
-// counts between projects.
-inline constexpr std::int32_t priority_members_max = 1000;
 
 // Checks of a submission without submitting: `validate` the description, `admissible` against the
 // hardware.

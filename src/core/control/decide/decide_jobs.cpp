@@ -117,7 +117,7 @@ Decision Decider::operator()(const SubmitJob& c) {
   if (spec.resources.gpus > static_cast<std::int32_t>(limits::gpus_per_node_max))
     BILLOW_TRY_VOID(admissible(state, spec, project));
   BILLOW_TRY_VOID(validate(spec));
-  BILLOW_TRY_VOID(check_priority(spec, c.user));
+  BILLOW_TRY_VOID(check_priority(spec, c.user, project));
   if (spec.checkpoint_every.ns > 0)
     spec.rerun_if_lost = true;  // the purpose of checkpoints
   if (spec.reservation) {

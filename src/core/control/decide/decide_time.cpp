@@ -109,7 +109,7 @@ Decision Decider::operator()(const AddSchedule& c) {
                 "a scheduled job cannot use a reservation, which ends before later runs");
   BILLOW_TRY_VOID(validate(spec));
   BILLOW_TRY_VOID(validate(c.job.env));
-  BILLOW_TRY_VOID(check_priority(spec, c.job.user));
+  BILLOW_TRY_VOID(check_priority(spec, c.job.user, project));
   BILLOW_TRY_VOID(check_surroundings(spec, project, c.job.user));
   BILLOW_TRY_VOID(admissible(state, spec, project));
   BILLOW_TRY_VOID(check_objects(state, c.job.user, project, context.now));

@@ -34,7 +34,7 @@ struct Decider {
 
   // ---- jobs (decide_jobs.cpp)
   Result<ProjectId> project_for(const std::string& name, UserId user);
-  Status check_priority(const JobSpec& spec, UserId user);
+  Status check_priority(const JobSpec& spec, UserId user, ProjectId project);
   void submit_events(Events& events,
                      JobId first,
                      JobSpec spec,

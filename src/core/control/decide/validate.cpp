@@ -7,6 +7,7 @@
 #include "base/spoken_name.h"
 #include "base/text.h"
 #include "core/control/decide/decider.h"
+#include "core/control/quotas.h"
 #include "core/wire/text_fields.h"
 
 namespace billow::control {
@@ -231,16 +232,25 @@ Status validate(const std::map<std::string, std::string>& env) {
   return {};
 }
 
-Status Decider::check_priority(const JobSpec& spec, UserId user) {
+Status Decider::check_priority(const JobSpec& spec, UserId user, ProjectId project) {
   const auto found = state.users.find(user);
   if (found != state.users.end() && found->second.role == Role::admin)
     return {};
-  if (spec.priority >= -priority_members_max && spec.priority <= priority_members_max)
+  const QuotaLimit cap = quota_of(state, QuotaScope::project, project.value, QuotaKind::priority);
+  const bool too_high = cap.limit >= 0 && spec.priority > cap.limit;
+  if (!too_high && spec.priority >= -limits::priority_members_max)
     return {};
+  const std::string most = cap.limit < 0 ? "" : fmt::format(" and {}", cap.limit);
   return fail(
       Code::forbidden,
-      fmt::format("only an admin of the installation may use priority {}", spec.priority),
-      fmt::format("use a priority between -{} and {}", priority_members_max, priority_members_max));
+      too_high
+          ? fmt::format("priority {} exceeds the limit of {}, which is {} for members",
+                        spec.priority, quota_owner(state, QuotaScope::project, project.value),
+                        cap.limit)
+          : fmt::format("only an admin of the installation may use priority {}", spec.priority),
+      fmt::format("use a priority between -{}{}; admins of the installation may use any, "
+                  "and set the limit with `billow quota set --project NAME priority N`",
+                  limits::priority_members_max, most));
 }
 
 Status admissible(const State& state, const JobSpec& spec, ProjectId project) {
