@@ -78,8 +78,10 @@ void Balancer::find_active(std::int64_t now_ns) {
     job.active = job.seen.uses_gpu && (job.seen.waiting || (!job.at_rest && job.launched_ns) ||
                                        (last && now_ns - last < options_.gap_ns));
     // A job that wakes has no claim on the time that it did not want.
-    if (job.active && !was)
+    if (job.active && !was) {
       job.behind_ns = std::min(job.behind_ns, 0.0);
+      together_at_ns_ = job.together.known() ? together_at_ns_ : now_ns;
+    }
     active_ += job.active;
     shares += job.active ? job.share_milli : 0;
   }

@@ -234,6 +234,17 @@ TEST(Balancer, AJobThatWakesHasNoClaimOnThePast) {
   EXPECT_NEAR((w.programs[1].done_ns - before) / 2e9, 0.5, 0.05);
 }
 
+// A job that joins two others gets its promise at once, not after their next measurement.
+TEST(Balancer, ANewcomerIsMeasuredWhenItComes) {
+  World w;
+  w.add(1, 200, step);
+  w.add(2, 200, tiny);
+  w.run(8);
+  w.add(3, 600, matmul);
+  w.run(2);
+  EXPECT_GE(w.programs[3].done_ns / alone(matmul, 2), 0.6 * 0.95);
+}
+
 // A program that goes over to other work is measured again: its old rates would say that it makes
 // progress while it falls behind, or the reverse.
 TEST(Balancer, NoticesThatAProgramDoesSomethingElse) {
