@@ -7,9 +7,8 @@
  * An open gate costs a store, a load and a store to the calling thread's own cache line. To close
  * it, a thread sets the word, lets the kernel issue a memory barrier in every running thread
  * (membarrier), and waits until no thread is inside a call; then nothing new reaches the GPU. While
- * jobs take turns the gate is "metered": every few launches an event marks the stream, at most
- * three such marks are outstanding, so little work is queued when a turn ends, and the time between
- * marks is the job's measured GPU time.
+ * jobs share the GPU the gate is "metered": launches are counted, and every few of them an event
+ * marks the stream. Few such marks are outstanding, so little work is queued when a gate closes.
  *
  * During a stream capture nothing here synchronises or records; a thread that captures is let
  * through, because a captured launch puts nothing on the GPU. */
@@ -65,7 +64,7 @@ void futex_wait(const volatile uint32_t* word, uint32_t value, bool shared, long
 void thread_ended(void* data) {
   auto* t = static_cast<Thread*>(data);
   this_thread = nullptr;
-  t->depth = t->captures = t->metered = 0;
+  t->depth = t->captures = t->metered = t->skip = 0;
   __atomic_store_n(&t->in_call, 0u, __ATOMIC_RELEASE);
   __atomic_store_n(&t->taken, 0u, __ATOMIC_RELEASE);
 }
@@ -97,9 +96,10 @@ struct Meter {
   CUstream stream;
   Thread* owner;  // of a per-thread default stream; null for every other stream
   CUcontext context;
-  CUevent marks[3];  // recorded and not known to be complete, oldest first
-  uint32_t outstanding;
-  CUevent last;  // the newest one known to be complete
+  CUevent marks[4];            // recorded and not known to be complete, oldest first
+  uint32_t counts[4];          // launches that each mark covers
+  uint32_t outstanding, most;  // how many may be
+  CUevent last;                // the newest one known to be complete
   CUevent spare;
   uint32_t launches, batch;
   uint64_t marked_ns;
@@ -110,6 +110,8 @@ int meter_count;
 pthread_mutex_t meter_lock = PTHREAD_MUTEX_INITIALIZER;
 constexpr uint64_t mark_interval_ns = 1000000;
 constexpr uint32_t batch_max = 256;
+constexpr uint32_t marks_max = 4;
+constexpr float long_launch_ns = 2e6f;  // two such launches keep the GPU busy
 
 Meter* meter_of(CUstream stream, Thread* owner) {
   CUcontext context = nullptr;
@@ -125,6 +127,7 @@ Meter* meter_of(CUstream stream, Thread* owner) {
   m->owner = owner;
   m->context = context;
   m->batch = 1;
+  m->most = marks_max;
   return m;
 }
 
@@ -138,14 +141,15 @@ bool capturing(CUstream stream, bool per_thread) {
 }
 
 // The oldest mark is complete: derive how many launches fill one interval.
-void learn(Meter* m, CUevent done) {
+void learn(Meter* m, CUevent done, uint32_t launches) {
   float elapsed_ms = 0;
   if (m->last && REAL(cuEventElapsedTime, &elapsed_ms, m->last, done) == CUDA_OK &&
       elapsed_ms > 0) {
     if (pages.slot)
       __atomic_fetch_add(&pages.slot->metered_ns, static_cast<uint64_t>(elapsed_ms * 1e6f),
                          __ATOMIC_RELAXED);
-    const float per_launch_ns = elapsed_ms * 1e6f / static_cast<float>(m->batch);
+    const float per_launch_ns = elapsed_ms * 1e6f / static_cast<float>(launches);
+    m->most = per_launch_ns > long_launch_ns ? 2 : marks_max;
     float want = static_cast<float>(mark_interval_ns) / per_launch_ns;
     if (want > static_cast<float>(m->batch) * 2)
       want = static_cast<float>(m->batch) * 2;
@@ -238,14 +242,25 @@ void meter(Thread* thread, CUstream stream, bool per_thread_stream) {
       per_thread_stream && (stream == nullptr || stream == reinterpret_cast<CUstream>(2));
   if (pages.slot)
     __atomic_fetch_add(&pages.slot->launches, 1u, __ATOMIC_RELAXED);
+  // Of many small launches most take this way: no lock, no clock.
+  if (thread->skip && stream == thread->skip_stream) {
+    thread->skip--;
+    return;
+  }
+  const uint32_t skipped = stream == thread->skip_stream ? thread->skipped : 0;
+  thread->skip = thread->skipped = 0;
+  thread->skip_stream = stream;
   pthread_mutex_lock(&meter_lock);
   Meter* m = meter_of(stream, own_stream ? thread : nullptr);
   const uint64_t now = now_ns();
-  if (!m || (++m->launches < m->batch && now - m->marked_ns < mark_interval_ns) ||
+  if (!m || ((m->launches += 1 + skipped) < m->batch && now - m->marked_ns < mark_interval_ns) ||
       capturing(stream, per_thread_stream)) {
+    if (m)
+      thread->skip = thread->skipped = m->batch / 16;
     pthread_mutex_unlock(&meter_lock);
     return;
   }
+  const uint32_t launches = m->launches;
   m->launches = 0;
   m->marked_ns = now;
   CUevent mark = m->spare;
@@ -262,19 +277,24 @@ void meter(Thread* thread, CUstream stream, bool per_thread_stream) {
     return;
   }
   CUevent oldest = nullptr;
-  if (m->outstanding == 3) {
+  uint32_t covered = 0;
+  while (m->outstanding >= m->most) {
+    if (oldest)
+      REAL(cuEventDestroy_v2, oldest);
     oldest = m->marks[0];
-    m->marks[0] = m->marks[1];
-    m->marks[1] = m->marks[2];
-    m->outstanding = 2;
+    covered += m->counts[0];
+    m->outstanding--;
+    memmove(m->marks, m->marks + 1, sizeof m->marks[0] * m->outstanding);
+    memmove(m->counts, m->counts + 1, sizeof m->counts[0] * m->outstanding);
   }
-  m->marks[m->outstanding++] = mark;
+  m->marks[m->outstanding] = mark;
+  m->counts[m->outstanding++] = launches;
   pthread_mutex_unlock(&meter_lock);
   if (!oldest)
     return;
   REAL(cuEventSynchronize, oldest);
   Guard guard(&meter_lock);
-  learn(m, oldest);
+  learn(m, oldest, covered);
 }
 
 // Waits until the GPU has finished this process's work. Polls if the driver can record an event for

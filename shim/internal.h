@@ -88,6 +88,8 @@ struct Thread {  // one per thread that ever called in; scanned to close the gat
                       // capture puts nothing on the GPU
   uint32_t metered;
   uint32_t taken;
+  uint32_t skip, skipped;  // launches on skip_stream that need no mark: left, and at first
+  CUstream skip_stream;
 } __attribute__((aligned(64)));
 
 enum : uint32_t { local_open = 0, local_closed = 1, local_lost = 2 };

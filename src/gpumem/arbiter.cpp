@@ -11,6 +11,7 @@ void Arbiter::add(Id id, std::uint32_t share_milli, bool strict, std::int64_t no
   job.share_milli = std::max(1u, share_milli);
   job.strict = strict;
   job.refilled_ns = now_ns;
+  balancer_.add(id, share_milli);
   // A new job starts level with the job that is furthest behind; it is owed nothing for the past.
   double least = 0;
   bool any = false;
@@ -25,6 +26,7 @@ void Arbiter::add(Id id, std::uint32_t share_milli, bool strict, std::int64_t no
 
 void Arbiter::remove(Id id) {
   jobs_.erase(id);
+  balancer_.remove(id);
   if (holder_ == id)
     phase_ = Phase::free;
 }
@@ -33,6 +35,7 @@ void Arbiter::see(Id id, const Seen& seen, std::int64_t now_ns) {
   const auto found = jobs_.find(id);
   if (found == jobs_.end())
     return;
+  balancer_.see(id, seen, now_ns);
   Job& job = found->second;
   if (seen.launches != job.seen.launches || seen.waiting)
     job.launched_ns = now_ns;
@@ -133,6 +136,7 @@ void Arbiter::grant(Id id, std::int64_t now_ns, Decision& out) {
 }
 
 void Arbiter::drained(Id id, std::int64_t now_ns) {
+  balancer_.drained(id, now_ns);
   if (phase_ != Phase::draining || holder_ != id)
     return;
   Job& job = jobs_.at(id);
@@ -150,8 +154,14 @@ Arbiter::Decision Arbiter::tick(std::int64_t now_ns) {
     phase_ = Phase::free;
     for (auto& [id, job] : jobs_)
       set_gate(id, job, 0, out);
+    balancing_ = false;
     return out;
   }
+  if (!strict_) {
+    balance(now_ns, out);
+    return out;
+  }
+  balancing_ = false;
   for (auto& [id, job] : jobs_)
     if (phase_ != Phase::held || holder_ != id)
       set_gate(id, job, BILLOW_GATE_CLOSED | BILLOW_GATE_METERED, out);
@@ -172,13 +182,25 @@ Arbiter::Decision Arbiter::tick(std::int64_t now_ns) {
   return out;
 }
 
+void Arbiter::balance(std::int64_t now_ns, Decision& out) {
+  if (!balancing_)
+    balancer_.reset();
+  balancing_ = true;
+  phase_ = Phase::free;
+  const Balancer::Decision decision = balancer_.tick(now_ns);
+  for (const auto& [id, open] : decision.open)
+    set_gate(id, jobs_.at(id),
+             open ? BILLOW_GATE_METERED : BILLOW_GATE_CLOSED | BILLOW_GATE_METERED, out);
+  out.drain = decision.drain;
+}
+
 // Adds to each job's time budget and finds out whether jobs compete for the GPU.
 void Arbiter::refill(std::int64_t now_ns) {
   std::size_t sharing = 0;
-  bool strict = false;
+  strict_ = false;
   for (auto& [id, job] : jobs_) {
     sharing += job.seen.uses_gpu;
-    strict |= job.seen.uses_gpu && job.strict;
+    strict_ |= job.seen.uses_gpu && job.strict;
     const double refill = static_cast<double>(now_ns - job.refilled_ns) * job.share_milli / 1000.0;
     // A job can save up one period's worth, or a few turns if its share is small.
     const double most = std::max(static_cast<double>(options_.period_ns) * job.share_milli / 1000.0,
@@ -186,7 +208,7 @@ void Arbiter::refill(std::int64_t now_ns) {
     job.tokens_ns = std::min(most, job.tokens_ns + refill);
     job.refilled_ns = now_ns;
   }
-  contended_ = sharing > 1 || strict;
+  contended_ = sharing > 1 || strict_;
 }
 
 // Charges the holder and ends its turn if it is over, spent or idle.
@@ -238,11 +260,11 @@ void Arbiter::start_turn(std::int64_t now_ns, Decision& out) {
 
 std::int64_t Arbiter::used_ns(Id id) const {
   const auto found = jobs_.find(id);
-  return found == jobs_.end() ? 0 : found->second.used_ns;
+  return found == jobs_.end() ? 0 : found->second.used_ns + balancer_.progress_ns(id);
 }
 std::uint64_t Arbiter::turns(Id id) const {
   const auto found = jobs_.find(id);
-  return found == jobs_.end() ? 0 : found->second.turns;
+  return found == jobs_.end() ? 0 : found->second.turns + balancer_.turns(id);
 }
 
 }  // namespace billow::gpumem

@@ -1,4 +1,6 @@
 // The text of the admin command `status`.
+#include <algorithm>
+
 #include "gpumem/service.h"
 
 namespace billow::gpumem {
@@ -34,9 +36,11 @@ std::string Service::status_text() {
     }
     std::int64_t turn_ns = 0;
     std::uint64_t turns = 0;
+    double together = 1;
     for (auto& entry : arbiters_) {
       turn_ns += entry.second.used_ns(job->tenant);
       turns += entry.second.turns(job->tenant);
+      together = std::min(together, entry.second.rate_together(job->tenant));
     }
     std::string pids;
     for (const auto& link : job->links)
@@ -49,7 +53,9 @@ std::string Service::status_text() {
            " launches=" + number(launches) + " refused=" + number(refused) +
            " passed_by=" + number(passed_by) + " metered_ns=" + number(metered) +
            " waiters=" + number(waiters) + " gpu_ns=" + std::to_string(turn_ns) +
-           " turns=" + number(turns) + " gate=" + number(job->limit->gate) + "\n";
+           " turns=" + number(turns) +
+           " together_milli=" + number(static_cast<std::uint64_t>(together * 1000)) +
+           " gate=" + number(job->limit->gate) + "\n";
   }
   return out;
 }

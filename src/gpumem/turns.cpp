@@ -86,7 +86,7 @@ void Service::arbiter_round(std::int64_t now_ns) {
       const std::lock_guard guard(job->lock);
       job->limit->turn++;
       for (auto& link : job->links)
-        if (job->usage->slots[link->slot].contexts)
+        if (job->usage->slots[link->slot].contexts && !job->draining.contains(link.get()))
           if (const auto sent = link->send(BILLOW_DRAIN, job->limit->turn))
             job->draining[link.get()] = *sent;
       if (job->draining.empty())

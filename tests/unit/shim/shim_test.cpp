@@ -131,6 +131,35 @@ TEST_F(Shim, ProcessesThatShareMemoryAreSuspendedAsOne) {
   EXPECT_EQ(c->wait(), 0);
 }
 
+// Two jobs that launch without pause share the GPU: each is measured alone, so each has turns, both
+// go on, one is suspended and resumed beside the other, and no result is wrong.
+TEST_F(Shim, TwoJobsShareTheGpuAndBothGoOn) {
+  add("one", 128, "", 300);
+  add("two", 128, "", 700);
+  auto a = child("one", {"worker"}), b = child("two", {"worker"});
+  ASSERT_EQ(a->line(), "ready");
+  ASSERT_EQ(b->line(), "ready");
+  const auto number = [&](const std::string& name, const std::string& key) {
+    return std::stoull(job(name)[key]);
+  };
+  EXPECT_TRUE(eventually([&] { return number("one", "turns") > 1 && number("two", "turns") > 1; }));
+  const auto before = std::pair{number("one", "launches"), number("two", "launches")};
+  EXPECT_TRUE(eventually([&] {
+    return number("one", "launches") > before.first + 200 &&
+           number("two", "launches") > before.second + 200;
+  }));
+  call("suspend name=one");
+  EXPECT_TRUE(eventually([&] { return number("two", "gate") == 0; }));  // alone: not measured
+  call("resume name=one");
+  const auto again = number("one", "launches");
+  EXPECT_TRUE(eventually([&] { return number("one", "launches") > again + 200; }));
+  for (auto* c : {&a, &b}) {
+    (*c)->poke();
+    EXPECT_TRUE((*c)->line().starts_with("right"));
+    EXPECT_EQ((*c)->wait(), 0);
+  }
+}
+
 TEST_F(Shim, SwapsTwoJobs) {
   add("one", 128);
   add("two", 128);
