@@ -91,11 +91,11 @@ int no_jobs(const Parsed& parsed, Client& client) {
   bool filtered = false;
   for (const char* option : {"state", "project", "user", "name", "label", "array", "since"})
     filtered = filtered || parsed.has(option);
-  say(filtered            ? parsed.has("all") || parsed.has("state")
-                                ? "no job matches"
-                                : "no queued or running job matches; `billow ps -a` also shows ended jobs"
-      : parsed.has("all") ? "there are no jobs yet"
-                          : "no job is queued or running; `billow ps -a` also shows ended jobs");
+  const bool ended_too = parsed.has("all") || parsed.has("state");
+  const std::string text = filtered    ? ended_too ? "no job matches" : "no live job matches"
+                           : ended_too ? "there are no jobs yet"
+                                       : "no job is queued or running";
+  say(ended_too ? text : text + "; `billow ps -a` also shows ended jobs");
   return 0;
 }
 
