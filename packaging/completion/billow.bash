@@ -222,12 +222,14 @@ _billow() {
         --user|-u) return ;;
         --name|-n) return ;;
         --label|-l) return ;;
+        --since) return ;;
+        --sort) COMPREPLY=($(compgen -W "job name user state gpus age time cost" -- "$cur")); return ;;
         --array) COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
         --limit) return ;;
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--all -a --expand -x --state -s --project -p --user -u --name -n --label -l --array --limit --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--all -a --expand -x --state -s --project -p --user -u --name -n --label -l --since --sort --array --limit --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "logs")
       case $prev in

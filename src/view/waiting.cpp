@@ -6,9 +6,9 @@
 #include <set>
 
 #include "base/text.h"
-#include "core/control/budget_cure.h"
 #include "core/control/core.h"
 #include "core/control/fabric.h"
+#include "core/control/money.h"
 #include "core/sched/outlook.h"
 #include "core/sched/words.h"
 #include "view/holders.h"

@@ -15,7 +15,6 @@
 #include "base/text.h"
 #include "core/control/agent_tokens.h"
 #include "core/control/applier.h"
-#include "core/control/budget_cure.h"
 #include "core/control/decide/decider.h"
 
 namespace billow::control {

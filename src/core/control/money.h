@@ -85,6 +85,9 @@ void step_budgets(const State& state, const Context& context, std::vector<EventB
 
 // The budget that prevents one of these jobs from running; empty if none does.
 std::string held_back(const State& state, const std::set<JobId>& jobs, WallTime billed);
+// What would let a job start that is held because a budget is used up: "raise it with …". Empty if
+// no budget holds it.
+std::string budget_cure(const State& state, const Job& job, WallTime billed);
 
 // Events that follow from an event, and messages to agents.
 std::vector<EventBody> money_reactions(const State& state,

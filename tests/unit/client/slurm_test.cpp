@@ -1,6 +1,7 @@
 // What people write for Slurm, in Billow's options.
 #include <gtest/gtest.h>
 
+#include "base/rng.h"
 #include "base/text.h"
 #include "client/frame/slurm.h"
 #include "client/request/job_script.h"
@@ -78,6 +79,40 @@ TEST(Slurm, CommandsHaveACounterpart) {
     EXPECT_NE(slurm_command({word}).find("billow "), std::string::npos) << word;
   EXPECT_EQ(slurm_command({"scontrol", "show", "job", "7"}), "use `billow describe 7`");
   EXPECT_EQ(slurm_command({"run"}), "");
+}
+
+// Whatever stands there, a script is a plain command, a request or an error with a text.
+TEST(SlurmProperty, RandomLinesAreReadOrRefused) {
+  static const std::string parts[] = {"--gres=",    "gpu:",
+                                      "gpu",        "h100:",
+                                      "-N",         "--time=",
+                                      "--mem=",     "--dependency=",
+                                      "afterok",    ":",
+                                      "-",          "--",
+                                      "=",          "9999999",
+                                      "1-2",        "--export=",
+                                      " ",          "'",
+                                      "\"",         "\\",
+                                      "%",          ",",
+                                      "\n#SBATCH ", "\xff",
+                                      "ALL",        "-G",
+                                      "0",          "--nodes=",
+                                      "--ntasks=",  "--mem-per-cpu=",
+                                      "4G",         "\n#BILLOW "};
+  Rng rng(7);
+  int read = 0, refused = 0;
+  for (int i = 0; i < 3000; ++i) {
+    std::string text = "#!/bin/sh\n#SBATCH ";
+    for (std::uint64_t n = rng.below(8); n > 0; --n)
+      text += parts[rng.below(std::size(parts))];
+    const auto script = parse_job_script(text + "\necho $SLURM_\n", {"a.sh"});
+    ++(script ? read : refused);
+    if (!script) {
+      EXPECT_FALSE(script.error().message.empty()) << text;
+    }
+  }
+  EXPECT_GT(read, 100);
+  EXPECT_GT(refused, 100);
 }
 
 }  // namespace
