@@ -351,6 +351,9 @@ Result<agent::NodeOptions> node_options(const Parsed& parsed,
   options.only_gpus = parsed.get("only-gpus");
   options.allow_mig_changes = parsed.has("allow-mig-changes");
   options.in_allocation = parsed.has("in-allocation");
+  // A variable and no option, so that an older program in an image of the user's starts as well.
+  if (const std::string text = variable("BILLOW_LEAVE_WITHIN"); !text.empty())
+    options.leave_within = BILLOW_TRY(parse_duration(text));
   options.jobs_as_agent = parsed.has("jobs-as-agent");
   BILLOW_TRY_VOID(read_kept_on_node(parsed, options));
   options.reclaim_notices = parsed.get("reclaim-notices");

@@ -45,7 +45,8 @@ class KubeRig(Rig):
             *("pool", "add", "kubernetes", name, *gpus),
             *("--option", f"kubeconfig={self.cluster.kubeconfig}"),
             *(*given, "--option", f"image={image or self.image}"),
-            *("--option", "grace=20s", "--max", 4, "--idle", idle, *options),
+            *(() if any("grace=" in str(o) for o in options) else ("--option", "grace=20s")),
+            *("--max", 4, "--idle", idle, *options),
         )
 
     def machines(self):
@@ -381,6 +382,27 @@ class OnDouble(Cases, unittest.TestCase):
             )
             self.assertEqual(self.rig.job(job)["state"], "succeeded", self.rig.pool().get("denied"))
             self.rig.empty()
+
+    def test_a_long_checkpoint_gets_the_grace_time_of_its_pod(self):
+        shared, _ = self.shared()
+        done = self.rig.add_pool("k", "--option", "grace=2m", gpu="1xL4")
+        self.assertEqual(done.code, 0, done)
+        script = COUNTER.replace("SHARED", shared).replace("save() {", "save() { sleep 22;")
+        job = self.rig.submit(
+            *("--gpus", 1, "--checkpoint-every", "1h", "--checkpoint-signal", "USR1"),
+            *("--stop-grace", "1m", "--checkpoint-dir", shared, "--", "sh", "-c", script),
+        )
+        starts = shared + "/starts"
+        poll(lambda: os.path.exists(starts), "the count begun", 60)
+        self.cluster.evict(self.only_pod())
+
+        def second():
+            with open(starts, encoding="ascii") as f:
+                return f.read().splitlines()[1:]
+
+        again = poll(second, "begun again", 120)
+        self.assertGreater(int(again[0].split()[1]), 0, "it goes on where it was")
+        self.rig.ok("stop", job)
 
     def test_a_watch_that_is_cut_goes_on(self):
         self.add_pool("k", gpu="1xL4")

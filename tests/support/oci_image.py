@@ -136,6 +136,8 @@ def billow_image(name):
         source = os.path.join(BIN, program)
         if os.path.exists(source):
             files.add("opt/billow/bin/" + program, source)
+    if flock := shutil.which("flock"):  # jobs of tests show with it that they run once at a time
+        files.add("bin/flock", flock)
     for library in os.listdir(lib) if os.path.isdir(lib) else ():
         if library.endswith(".so"):
             files.add("opt/billow/lib/" + library, os.path.join(lib, library))

@@ -31,6 +31,9 @@ struct NodeOptions {
   // An engine owns the node: tasks end with the agent, and a signal means that the engine reclaims
   // the node.
   bool in_allocation = false;
+  // After that signal the agent leaves, even if its tasks have not: just before the engine would
+  // kill it. (Slurm does so after 30 s.)
+  Duration leave_within = seconds(20);
   bool jobs_as_agent = false;  // jobs run as the agent's own user, whoever submitted them
   // Limit for models and data from outside, and separately for projects' cache directories.
   std::uint64_t cache_bytes_max = 100ull << 30;

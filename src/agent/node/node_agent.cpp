@@ -35,7 +35,6 @@ bool disk_is_low(const std::string& data_dir) {
   return free < std::min<std::uint64_t>(768 << 20, all / 40 * 3);
 }
 
-constexpr Duration allocation_patience = seconds(20);  // Slurm kills 30 s after its signal
 // An engine signals every process of an allocation, in no fixed order: a task may be seen to end
 // before the agent gets its own signal. An end that the engine may have caused is held back for as
 // long as the two can lie apart on a busy machine.
@@ -190,7 +189,7 @@ void NodeAgent::signalled() {
   core_->on_reclaimed("its engine ends the allocation", now(), effects);
   perform(effects);
   release_doubtful(SteadyTime{INT64_MAX});  // after the message that explains them
-  leave_by_ = now().steady + allocation_patience;
+  leave_by_ = now().steady + options_.leave_within;
   timers_.push_back(loop_.every(milliseconds(50), [this] {
     if (core_->idle() || now().steady > leave_by_)
       loop_.stop();

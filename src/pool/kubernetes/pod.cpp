@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 
-#include "base/crypto.h"
+#include <algorithm>
 
+#include "base/crypto.h"
 #include "gpu/types.h"
 #include "pool/kubernetes/pod_program.h"
 
@@ -105,11 +106,18 @@ Json field_variable(const char* name, const char* path) {
        {"valueFrom", Json::object({{"fieldRef", Json::object({{"fieldPath", path}})}})}});
 }
 
+// The agent leaves a little before the pod is killed.
+Duration leave_within(const PodRequest& r) {
+  return std::max(seconds(1), r.settings.grace - std::min(seconds(5), r.settings.grace / 10));
+}
+
 Json environment_of(const PodRequest& r) {
   Json env = Json::array();
   env.push(field_variable("NODE_NAME", "spec.nodeName"));
   env.push(field_variable("POD_IP", "status.podIP"));
   env.push(Json::object({{"name", "HOME"}, {"value", home_dir}}));
+  env.push(Json::object({{"name", "BILLOW_LEAVE_WITHIN"},
+                         {"value", fmt::format("{}s", leave_within(r).ns / seconds(1).ns)}}));
   if (fetches_program(r)) {
     // The first of several heads: the program is the same on all of them.
     const std::string head = r.order.head_url.substr(0, r.order.head_url.find(','));

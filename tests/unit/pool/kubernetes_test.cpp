@@ -326,6 +326,9 @@ TEST(KubernetesPod, FollowsItsOptions) {
   EXPECT_EQ(spec["tolerations"].items()[3]["tolerationSeconds"].int_or(0), 30);
   EXPECT_EQ(spec["imagePullSecrets"].dump(), R"([{"name":"one"},{"name":"two"}])");
   EXPECT_EQ(spec["terminationGracePeriodSeconds"].int_or(0), 120);
+  EXPECT_NE(spec["containers"].dump().find(R"({"name":"BILLOW_LEAVE_WITHIN","value":"115s"})"),
+            std::string::npos)
+      << "the agent uses the time, and leaves before it is killed";
   EXPECT_EQ(spec["activeDeadlineSeconds"].int_or(0), 7200);
   EXPECT_EQ(spec.at("securityContext", "runAsUser").int_or(0), 2000);
   EXPECT_NE(spec["volumes"].dump().find(R"("hostPath":{"path":"/mnt/nvme"})"), std::string::npos);
