@@ -164,9 +164,9 @@ class Story:
                 self.assertLessEqual(ends, 1, f"job {job} ran to its end twice")
         print(
             (
-                f"{sum(self.done.values())} faults {self.done}: {len(self.jobs)} jobs, none lost"
-                f" but {lost} that may run only once, with {len(self.killed)} pods that were killed"
-                " without a warning; none twice, no pod left"
+                f"{sum(self.done.values())} faults {self.done}: {len(self.jobs)} jobs; {lost} lost,"
+                " all of them jobs that may run only once and whose pod was killed without a"
+                " warning; none twice, no pod left"
             ),
             flush=True,
         )
