@@ -1,4 +1,5 @@
-// Questions of administrators to a pool's provider. They run on the pool's thread for lists.
+// What a pool's list means for machines that it lacks, and questions of administrators to a pool's
+// provider, which run on the pool's thread for lists.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,6 +8,13 @@
 
 namespace billow::head {
 namespace {
+
+std::set<std::string> names_in(const std::vector<MachineSighting>& listed) {
+  std::set<std::string> out;
+  for (const MachineSighting& machine : listed)
+    out.insert(machine.name);
+  return out;
+}
 
 Json account_document(const pool::Account& account) {
   Json problems = Json::array();
@@ -82,6 +90,79 @@ void Pools::ask_provider(const std::string& name, pool::Question question, Answe
       });
   if (!queued)
     answer(pass(queued.error()));
+}
+
+// Rented machines: lists may lag, and a missing machine may still cost money.
+bool Pools::rents(const Pool& settings) {
+  return settings.capabilities && settings.capabilities->from_offers;
+}
+
+// A machine that was listed, that its provider agreed to end, and that two lists in a row lack, has
+// ended, however young it is. If it shows up later all the same, it is a stray and is ended again.
+void Pools::add_ended(PoolId id,
+                      const Running& r,
+                      SteadyTime asked,
+                      std::vector<MachineSighting>& listed) const {
+  const auto settings = engine_().state().pools.find(id);
+  if (settings == engine_().state().pools.end() || !rents(settings->second))
+    return;
+  std::vector<std::string> ended;
+  const std::set<std::string> there = names_in(listed);
+  for (const auto& [name, machine] : engine_().state().machines) {
+    const auto agreed = r.let_go.find(name);
+    if (machine.pool == id && machine.state == MachineState::releasing &&
+        !machine.external.empty() && agreed != r.let_go.end() && agreed->second < asked &&
+        !there.contains(name) && !r.last_listed.contains(name))
+      ended.push_back(name);
+  }
+  for (const std::string& name : ended) {
+    const Machine& machine = engine_().state().machines.at(name);
+    listed.emplace_back();
+    listed.back().name = name;
+    listed.back().external = machine.external;
+    listed.back().note = machine.reason;
+    listed.back().ended = true;
+  }
+}
+
+// Machines that were released and are not listed: an earlier life of this head may have ended them,
+// or the list lags. Their provider is asked once more.
+std::vector<MachineSighting> Pools::unlisted(PoolId id,
+                                             const Running& r,
+                                             const std::vector<MachineSighting>& listed) const {
+  std::vector<MachineSighting> out;
+  const auto settings = engine_().state().pools.find(id);
+  if (settings == engine_().state().pools.end() || !rents(settings->second))
+    return out;
+  const std::set<std::string> there = names_in(listed);
+  for (const auto& [name, machine] : engine_().state().machines)
+    if (machine.pool == id && machine.state == MachineState::releasing &&
+        !machine.external.empty() && !there.contains(name) && !r.let_go.contains(name) &&
+        !still_busy(id, name)) {
+      out.emplace_back();
+      out.back().name = name;
+      out.back().external = machine.external;
+    }
+  return out;
+}
+
+// Where a cloud's list may lag, a machine that was listed before is gone only if two looks in a row
+// lack it.
+std::vector<MachineSighting> Pools::confirmed(Running& r,
+                                              const Pool& settings,
+                                              std::vector<MachineSighting> listed) {
+  if (!rents(settings))
+    return listed;
+  std::map<std::string, MachineSighting> now;
+  for (const MachineSighting& machine : listed)
+    now[machine.name] = machine;
+  for (const auto& [name, before] : r.last_listed)
+    if (!now.contains(name))
+      listed.push_back(before);
+  if (listed.size() > now.size())
+    r.next_look = std::min(r.next_look, clock_.steady() + seconds(1));
+  r.last_listed = std::move(now);
+  return listed;
 }
 
 }  // namespace billow::head

@@ -203,8 +203,7 @@ void Pools::begin(PoolId id, const Pool& settings) {
     return;
   Running& r = *slot;
   const SteadyTime now = clock_.steady();
-  const bool offers_due = settings.capabilities && settings.capabilities->from_offers &&
-                          now >= r.next_offers && !r.listing;
+  const bool offers_due = rents(settings) && now >= r.next_offers && !r.listing;
   if (offers_due)
     refresh_offers(id, r);
   Demand demand = demand_of(id, settings, r);
@@ -377,6 +376,7 @@ void Pools::listed(PoolId id,
         failing != r.failing.end() && clock_.steady() - failing->second.since >= loud_after)
       machine.note = "cannot be ended: " + failing->second.error;
   }
+  add_ended(id, r, steady, seen);
   for (const auto& [name, machine] : engine_().state().machines) {
     const auto tried = r.attempted.find(name);
     const bool older = tried != r.attempted.end() && tried->second >= steady;
@@ -411,6 +411,7 @@ void Pools::release(PoolId id, Running& r, const std::vector<MachineSighting>& l
     if (unwanted && !machine.ended)
       releases->machines.push_back(machine);
   }
+  std::ranges::move(unlisted(id, r, listed), std::back_inserter(releases->machines));
   for (const MachineSighting& machine : releases->machines)
     r.given_back.insert(machine.name);
   if (releases->machines.empty())
@@ -443,6 +444,7 @@ void Pools::released(PoolId id, const Releases& releases) {
     const MachineSighting& machine = releases.machines[i];
     if (releases.results[i]) {
       r.failing.erase(machine.name);
+      r.let_go.try_emplace(machine.name, now);
       continue;
     }
     error = releases.results[i].error().message;
@@ -469,28 +471,9 @@ void Pools::forget_ended(Running& r) {
   };
   for (std::set<std::string>* names : {&r.given_back, &r.tried, &r.absent})
     std::erase_if(*names, ended);
-  for (auto* times : {&r.asked, &r.attempted})
+  for (auto* times : {&r.asked, &r.attempted, &r.let_go})
     std::erase_if(*times, [&](const auto& entry) { return ended(entry.first); });
   std::erase_if(secrets_, [&](const auto& entry) { return ended(entry.first); });
-}
-
-// Where a cloud's list may lag, a machine that was listed before is gone only if two looks in a row
-// lack it.
-std::vector<MachineSighting> Pools::confirmed(Running& r,
-                                              const Pool& settings,
-                                              std::vector<MachineSighting> listed) {
-  if (!settings.capabilities || !settings.capabilities->from_offers)
-    return listed;
-  std::map<std::string, MachineSighting> now;
-  for (const MachineSighting& machine : listed)
-    now[machine.name] = machine;
-  for (const auto& [name, before] : r.last_listed)
-    if (!now.contains(name))
-      listed.push_back(before);
-  if (listed.size() > now.size())
-    r.next_look = std::min(r.next_look, clock_.steady() + look_soon);
-  r.last_listed = std::move(now);
-  return listed;
 }
 
 // The next offer is ordered at once: a job waits, and the refusal is already in the state.

@@ -60,7 +60,8 @@ class Pools {
     std::set<std::string>
         tried;  // machines it was asked for: it may have created one without saying so
     std::set<std::string> given_back;  // the engine was asked, or is being asked, to end them
-    std::set<std::string> in_flight;   // they are being ordered
+    std::map<std::string, SteadyTime> let_go;     // when the engine agreed to end them
+    std::set<std::string> in_flight;              // they are being ordered
     std::map<std::string, SteadyTime> attempted;  // when the last order of a machine was answered
     std::set<std::string> absent;            // not in a list that was made after the last attempt
     std::map<std::string, Failing> failing;  // cannot be ended
@@ -90,6 +91,14 @@ class Pools {
               const Result<std::vector<MachineSighting>>& found,
               WallTime began,
               SteadyTime steady);
+  void add_ended(PoolId id,
+                 const Running& running,
+                 SteadyTime asked,
+                 std::vector<MachineSighting>& listed) const;
+  static bool rents(const Pool& settings);
+  std::vector<MachineSighting> unlisted(PoolId id,
+                                        const Running& running,
+                                        const std::vector<MachineSighting>& listed) const;
   void release(PoolId id, Running& running, const std::vector<MachineSighting>& listed);
   void released(PoolId id, const Releases& releases);
   void forget_ended(Running& running);

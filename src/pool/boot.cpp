@@ -44,6 +44,34 @@ END
 cat > "$R/opt/billow/end.sh" <<'END'
 ${{BILLOW_BOOT_END:-{end}}}
 END
+cat > "$R/opt/billow/disks.sh" <<'END'
+# The machine's own NVMe disks hold the node's data: several are striped. They come empty and end
+# with the machine. Without any, the data stay on the boot disk.
+R="${{BILLOW_BOOT_ROOT:-}}"
+data="$R/var/lib/billow"
+exec 9> "$R/opt/billow/disks.lock"
+flock 9
+mountpoint -q "$data" && exit
+if mountpoint -q /opt/dlami/nvme; then # AWS's image has striped them already
+  mkdir -p /opt/dlami/nvme/billow
+  exec mount --bind /opt/dlami/nvme/billow "$data"
+fi
+if ! blkid -L billow-local >/dev/null; then
+  set --
+  for disk in $(lsblk -dpno NAME,MODEL |
+    sed -nE 's/^([^ ]+) .*(Instance Storage|NVMe Direct Disk.*|nvme_card) *$/\1/p'); do
+    [ -n "$(lsblk -no MOUNTPOINT,FSTYPE "$disk" | tr -d ' \n')" ] || set -- "$@" "$disk"
+  done
+  [ $# -gt 0 ] || exit 0
+  one=$1
+  if [ $# -gt 1 ] && command -v mdadm >/dev/null; then
+    one=/dev/md/billow
+    mdadm --create "$one" --level=0 --raid-devices=$# --force --run "$@" || exit 1
+  fi
+  mkfs.ext4 -q -F -m 0 -E nodiscard -L billow-local "$one" || exit 1
+fi
+mount -o noatime "$(blkid -L billow-local)" "$data"
+END
 cat > "$R/opt/billow/node.sh" <<'END'
 # Fetches the program if it is not here, and joins. Exit code 78: the head has removed this node.
 R="${{BILLOW_BOOT_ROOT:-}}"
@@ -89,6 +117,7 @@ Description=Billow $unit of {name}
 After=network-online.target
 Wants=network-online.target
 [Service]
+ExecStartPre=-/bin/sh /opt/billow/disks.sh
 ExecStart=/bin/sh /opt/billow/$unit.sh
 Restart=always
 RestartSec=2

@@ -192,6 +192,11 @@ class Adding(unittest.TestCase):
         self.assertIn("cloud aws was not added", done.errors)
         poll(lambda: not rig.json("pool", "list")["pools"], "nothing kept", 30)
 
+    def test_what_is_missing_is_said_with_what_to_do(self):
+        done = self.rig.cli("cloud", "add", "runpod", stdin=b"")
+        self.assertIn("billow cloud add runpod --key-file FILE", done.errors)
+        self.assertIn("--region eastus", self.rig.cli("cloud", "add", "azure").errors)
+
     def test_every_cloud_has_a_policy_and_a_way_to_run_the_head(self):
         rig = self.rig
         self.assertIn("ec2:RunInstances", rig.ok("cloud", "policy", "aws").text)

@@ -7,8 +7,10 @@ from rig import BIN, MARK
 
 
 class Machines:
-    def __init__(self, root, mark="", environment=None):
-        self.root = root
+    """`inside`: what to put before a command so that it runs on that machine, by the number of machines so far."""
+
+    def __init__(self, root, mark="", environment=None, inside=lambda number: []):
+        self.root, self.inside, self.started = root, inside, 0
         self.environment = environment or {
             MARK: mark,
             "PATH": os.path.abspath(BIN) + ":" + os.environ["PATH"],
@@ -26,9 +28,11 @@ class Machines:
         with open(path, "w", encoding="utf-8") as f:
             f.write(script)
         self.homes[name] = home
+        before = self.inside(self.started)
+        self.started += 1
         with open(os.path.join(home, "boot.log"), "wb") as log:
             subprocess.Popen(  # pylint: disable=consider-using-with
-                ["sh", path],
+                [*before, "sh", path],
                 env={
                     **os.environ,
                     **self.environment,
@@ -60,7 +64,9 @@ class Machines:
                     with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as f:
                         parents[int(pid)] = int(f.read().rsplit(")", 1)[1].split()[1])
                     with open(f"/proc/{pid}/environ", "rb") as f:
-                        if mark in f.read().split(b"\0"):
+                        mine = mark in f.read().split(b"\0")
+                    with open(f"/proc/{pid}/cmdline", "rb") as f:  # supervisors outlive their agent
+                        if mine or home.encode() + b"/" in f.read():
                             ours.add(int(pid))
                 except OSError:
                     pass

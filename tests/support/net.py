@@ -1,5 +1,6 @@
 """Several machines out of one: network namespaces joined by a bridge that is in a namespace of its own, so that nothing of the real
 machine's network is touched. Links can be cut, made lossy, and slowed down (by a proxy: the kernel at hand may have no netem)."""
+import ctypes
 import os
 import shutil
 import socket
@@ -102,41 +103,42 @@ class Net:
         subprocess.run(["ip", "netns", "del", self.switch], capture_output=True, check=False)
 
 
+def socket_in(namespace, make):
+    """What `make` returns in that namespace: a socket belongs to the namespace it is made in. Only a thread of its own visits it."""
+    result = []
+
+    def visit():
+        with open(f"/run/netns/{namespace}", "rb") as f:
+            enter_namespace(f.fileno())
+        result.append(make())
+
+    thread = threading.Thread(target=visit)
+    thread.start()
+    thread.join()
+    return result[0]
+
+
+def enter_namespace(descriptor):
+    if hasattr(os, "setns"):
+        os.setns(descriptor, 0x40000000)
+    elif ctypes.CDLL(None, use_errno=True).setns(descriptor, 0x40000000) != 0:
+        raise OSError(ctypes.get_errno(), "setns")
+
+
 class SlowProxy:
     """Passes bytes on after a delay, in order: a long way between two machines."""
 
     def __init__(self, namespace, listen, to, delay):
         self.delay, self.to, self.namespace = delay, to, namespace
-        self.server = self.socket_in(lambda: socket.create_server(listen))
+        self.server = socket_in(namespace, lambda: socket.create_server(listen))
         self.open = True
         threading.Thread(target=self.accept, daemon=True).start()
-
-    def socket_in(self, make):
-        """A socket belongs to the namespace it is made in; only this thread visits it."""
-        result = []
-
-        def visit():
-            with open(f"/run/netns/{self.namespace}", "rb") as f:
-                os.setns(f.fileno(), 0x40000000) if hasattr(os, "setns") else self.setns(f.fileno())
-            result.append(make())
-
-        thread = threading.Thread(target=visit)
-        thread.start()
-        thread.join()
-        return result[0]
-
-    @staticmethod
-    def setns(descriptor):
-        import ctypes
-
-        if ctypes.CDLL(None, use_errno=True).setns(descriptor, 0x40000000) != 0:
-            raise OSError(ctypes.get_errno(), "setns")
 
     def accept(self):
         while self.open:
             try:
                 one, _ = self.server.accept()
-                other = self.socket_in(lambda: socket.create_connection(self.to, 10))
+                other = socket_in(self.namespace, lambda: socket.create_connection(self.to, 10))
             except (OSError, IndexError):
                 continue
             for a, b in ((one, other), (other, one)):

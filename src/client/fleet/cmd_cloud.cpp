@@ -76,8 +76,15 @@ std::string own_region(const std::string& cloud) {
 
 // Keys reach the head in the request and are sealed there; they are never an argument.
 Result<std::string> api_key(const Parsed& p, const std::string& cloud) {
-  if (p.get("key-file") == "-" || (!p.has("key-file") && kind_of(cloud) == "rest"))
-    return secret_from_stdin("API key");
+  if (p.get("key-file") == "-" || (!p.has("key-file") && kind_of(cloud) == "rest")) {
+    auto key = secret_from_stdin("API key");
+    if (!key)
+      key.error().hint = fmt::format(
+          "create a key in the console of {}, then type it here, or write it to a file: billow "
+          "cloud add {} --key-file FILE",
+          cloud, cloud);
+    return key;
+  }
   if (p.has("key-file"))
     return std::string(trim(BILLOW_TRY(read_file(p.get("key-file"), 64 << 10))));
   return std::string();
@@ -109,9 +116,10 @@ Result<Pool> read_cloud(const Parsed& p) {
   const std::string regions = p.get("region", own_region(cloud));
   if (!regions.empty())
     pool.options["regions"] = regions;
-  else if (cloud == "aws")
+  else if (cloud == "aws" || cloud == "azure")
     return fail(Code::invalid, "the region is missing",
-                "add it: --region us-east-1 (several are separated by commas)");
+                fmt::format("add it: --region {} (several are separated by commas)",
+                            cloud == "aws" ? "us-east-1" : "eastus"));
   if (p.has("gpu-type"))
     pool.options["gpu_types"] = p.get("gpu-type");
   if (p.has("profile"))
