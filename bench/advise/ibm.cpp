@@ -255,7 +255,8 @@ void report_ibm(const std::string& dir) {
   std::map<double, std::map<const Llm*, Pick>> fixed;
   std::vector<double> itl_errors;
   std::printf(
-      "LLM-Pilot recommendation benchmark (each model unseen in its fit; spreads and the chance "
+      "LLM-Pilot recommendation benchmark, by a model fitted to its data alone that is not part of "
+      "`billow advise` (each model unseen in its fit; spreads and the chance "
       "asked for from the other nine, each held out in turn):\n");
   for (auto& [name, llm] : b.llms) {
     auto s = spreads(b, inner[&llm]);

@@ -1,7 +1,7 @@
 // Answers as text for people and as JSON for programs, with the same content.
 #include <cmath>
 
-#include "advise/recommend.h"
+#include "advise/pricing.h"
 #include "base/text.h"
 
 namespace billow::advise {
@@ -51,7 +51,8 @@ Json candidate_json(const Candidate& c) {
                          {"memory_per_gpu", memory_json(c.memory)},
                          {"binding", c.binding},
                          {"upper_bound_meets_it_too", c.sure},
-                         {"chance", std::round(c.chance * 1000) / 1000}});
+                         {"chance", std::round(c.chance * 1000) / 1000},
+                         {"usd_per_million_output_tokens", or_unknown(c.usd_per_million)}});
   set_estimate(j, "ttft_ms", c.latency.ttft_ms);
   set_estimate(j, "tpot_ms", c.latency.tpot_ms);
   if (!c.slice.empty())
@@ -71,6 +72,7 @@ Json candidate_json(const Candidate& c) {
                                {"committed_3y_usd_month", or_unknown(o.committed_3y_month)}});
     if (o.instance) {
       price.set("provider", o.instance->provider);
+      price.set("tier", tier_name(tier_of(o.instance->provider)));
       price.set("instance", o.instance->name);
       price.set("region", o.region);
       price.set("fabric", fabric_name(o.instance->fabric));
@@ -98,40 +100,91 @@ std::string gb(double bytes) {
   return fmt::format("{:.1f} GB", bytes / 1e9);
 }
 
-std::string candidate_text(const Candidate& c, const char* title) {
-  std::string out =
-      fmt::format("{}: {} × {}{}{}, {} {}\n", title, c.gpus, c.gpu->name,
-                  c.slice.empty() || c.slice == "whole" ? "" : " as ",
-                  c.slice == "whole" ? "" : c.slice, precision_name(c.precision),
-                  c.native ? "(as the checkpoint is)" : "(needs a checkpoint in this precision)");
-  out += fmt::format("  {} replica{} of {}, each with {:.0f} concurrent sequences at this load\n",
-                     c.replicas, c.replicas == 1 ? "" : "s", parallelism_name(c.parallelism),
-                     c.concurrency);
-  out += fmt::format(
-      "  time to first token {:.0f} ms ({:.0f}–{:.0f}), per token {:.1f} ms ({:.1f}–{:.1f}): {}, "
-      "{}\n",
+std::string hardware_text(const Candidate& c) {
+  return fmt::format("{} × {}{}{} ({}{})", c.gpus, c.gpu->name,
+                     c.slice.empty() || c.slice == "whole" ? "" : " as ",
+                     c.slice == "whole" ? "" : c.slice, precision_name(c.precision),
+                     c.native ? "" : ", needs a checkpoint in this precision");
+}
+
+std::string price_text(const Candidate& c) {
+  if (c.offer && c.offer->instance)
+    return fmt::format("{} × {} {} in {}, {} per month", c.offer->instances,
+                       c.offer->instance->provider, c.offer->instance->name, c.offer->region,
+                       c.offer->on_demand_month
+                           ? usd_month(c.offer->on_demand_month)
+                           : usd_month(c.offer->spot_month) + " by auction or spot");
+  if (c.offer && c.offer->on_demand_month)
+    return fmt::format("{} per month", usd_month(c.offer->on_demand_month));
+  return c.worth_month > 0
+             ? fmt::format("you own it; renting the same would cost about ${:.0f} per month",
+                           c.worth_month)
+             : std::string("price unknown");
+}
+
+std::string per_million_text(const Candidate& c) {
+  return c.usd_per_million ? fmt::format(", ${:.2f} per million output tokens", *c.usd_per_million)
+                           : std::string{};
+}
+
+// One line: what to take, what it costs, how sure it is.
+std::string answer_text(const Candidate& c, const Request& request) {
+  std::string out = fmt::format("{}: {}{}", hardware_text(c), price_text(c), per_million_text(c));
+  if (request.ttft_ms_max || request.tokens_per_s_min)
+    out += fmt::format("; {:.0f} % chance of meeting the service level", 100 * c.chance);
+  if (stale_price(c))
+    out += c.offer->price_age_days ? fmt::format("; PRICE {} DAYS OLD", *c.offer->price_age_days)
+                                   : std::string("; PRICE OF UNKNOWN AGE");
+  return out + "\n";
+}
+
+std::string latency_text(const Candidate& c) {
+  return fmt::format(
+      "time to first token {:.0f} ms ({:.0f}–{:.0f}), per token {:.1f} ms ({:.1f}–{:.1f}); means, "
+      "80 % intervals; {}: {}",
       c.latency.ttft_ms.value, c.latency.ttft_ms.low, c.latency.ttft_ms.high,
       c.latency.tpot_ms.value, c.latency.tpot_ms.low, c.latency.tpot_ms.high,
       kind_name(c.latency.kind), c.latency.basis);
-  out += fmt::format("  up to {:.2f} requests/s, {:.0f} tokens/s; limited by {}\n",
-                     c.rps_replica * c.replicas, c.tokens_per_s_replica * c.replicas, c.binding);
-  if (c.offer && c.offer->instance) {
-    auto& o = *c.offer;
-    out += fmt::format(
-        "  {} × {} {} in {}: per month {} on demand, {} on spot, {} committed for a year (prices "
-        "of {}{})\n",
-        o.instances, o.instance->provider, o.instance->name, o.region, usd_month(o.on_demand_month),
-        usd_month(o.spot_month), usd_month(o.committed_1y_month), o.price_date,
-        o.price_age_days ? fmt::format(", {} days old", *o.price_age_days) : "");
-  } else {
-    if (c.offer && c.offer->on_demand_month)
-      out += fmt::format("  price: {} per month\n", usd_month(c.offer->on_demand_month));
-    else
-      out +=
-          c.worth_month > 0
-              ? fmt::format("  you own it; renting the same would cost about ${:.0f} per month\n",
-                            c.worth_month)
-              : "  price: unknown\n";
+}
+
+// The command that serves the model as advised.
+std::string launch_text(const Candidate& c, const Request& request) {
+  const double context = request.context > 0 ? request.context : request.input + request.output;
+  const std::string name = request.model.name.empty() ? "MODEL" : request.model.name;
+  std::string serve =
+      request.engine == "sglang" ? fmt::format(
+                                       "python3 -m sglang.launch_server --model-path {} --tp {} "
+                                       "--context-length {:.0f} --port $PORT",
+                                       name, c.parallelism.tensor, context)
+      : request.engine == "trtllm"
+          ? fmt::format("trtllm-serve {} --tp_size {} --max_seq_len {:.0f} --port $PORT", name,
+                        c.parallelism.tensor, context)
+          : fmt::format(
+                "vllm serve {} --tensor-parallel-size {} --max-model-len {:.0f} --port "
+                "$PORT",
+                name, c.parallelism.tensor, context);
+  return fmt::format("billow deploy llm --gpus {} --gpu-type {} --min {} --max {} -- {}",
+                     c.parallelism.gpus(), c.gpu->name, c.replicas, c.replicas + 1, serve);
+}
+
+// Latency against price as the load of one replica grows; a bar is the time per token.
+std::string curve_text(const std::vector<CurvePoint>& curve, double chosen) {
+  if (curve.size() < 3)
+    return {};
+  double most = 0;
+  for (auto& p : curve)
+    most = std::max(most, p.tpot_ms);
+  std::string out = "load of one replica: sequences, time per token, first token, price\n";
+  for (auto& p : curve) {
+    const auto width = static_cast<std::size_t>(std::lround(24 * p.tpot_ms / most));
+    std::string bar;
+    for (std::size_t i = 0; i < std::max<std::size_t>(1, width); ++i)
+      bar += "█";
+    bar += std::string(24 - std::min<std::size_t>(24, std::max<std::size_t>(1, width)), ' ');
+    out += fmt::format("  {:>4.0f} {} {:>7.1f} ms {:>8.0f} ms  {}{}\n", p.concurrency, bar,
+                       p.tpot_ms, p.ttft_ms,
+                       p.usd_per_million ? fmt::format("${:.2f}/M tokens", *p.usd_per_million) : "",
+                       p.concurrency == chosen ? "  ← at this load" : "");
   }
   return out;
 }
@@ -180,6 +233,17 @@ Json advice_json(const Request& request, const Advice& advice) {
   }
   out.set("best", advice.best ? candidate_json(*advice.best) : Json());
   out.set("runner_up", advice.runner_up ? candidate_json(*advice.runner_up) : Json());
+  out.set("third", advice.third ? candidate_json(*advice.third) : Json());
+  Json curve = Json::array();
+  for (auto& p : advice.curve)
+    curve.push(Json::object({{"concurrency", p.concurrency},
+                             {"ttft_ms", rounded(p.ttft_ms)},
+                             {"tpot_ms", rounded(p.tpot_ms)},
+                             {"requests_per_s", rounded(p.rps)},
+                             {"usd_per_million_output_tokens", or_unknown(p.usd_per_million)}}));
+  out.set("curve", curve);
+  if (advice.best)
+    out.set("launch", launch_text(*advice.best, request));
   out.set("checks", checks_json(advice.checks));
   out.set("would_change", changes);
   out.set("reserved", advice.reserved_mix);
@@ -190,10 +254,53 @@ Json advice_json(const Request& request, const Advice& advice) {
   return out;
 }
 
+namespace {
+
+std::string why_text(const Candidate& b) {
+  std::string out = fmt::format(
+      "  {} replica{} of {}, each with {:.0f} concurrent sequences at this load\n", b.replicas,
+      b.replicas == 1 ? "" : "s", parallelism_name(b.parallelism), b.concurrency);
+  out += "  " + latency_text(b) + "\n";
+  out += fmt::format("  up to {:.2f} requests/s, {:.0f} tokens/s; limited by {}\n",
+                     b.rps_replica * b.replicas, b.tokens_per_s_replica * b.replicas, b.binding);
+  if (b.offer && b.offer->instance) {
+    auto& o = *b.offer;
+    out += fmt::format(
+        "  per month {} on demand, {} on spot, {} committed for a year (prices of "
+        "{}{}, {})\n",
+        usd_month(o.on_demand_month), usd_month(o.spot_month), usd_month(o.committed_1y_month),
+        o.price_date, o.price_age_days ? fmt::format(", {} days old", *o.price_age_days) : "",
+        tier_name(tier_of(o.instance->provider)));
+    if (o.on_demand_month && b.replicas > 0)
+      out += fmt::format("  with one replica to spare (N+1): about ${:.0f} per month\n",
+                         *o.on_demand_month * (b.replicas + 1) / b.replicas);
+    out += fmt::format("  each host needs {:.0f} GiB of memory (it has {}) and {:.0f} GB of disk\n",
+                       host_memory_gib(b.memory.weights * b.parallelism.gpus()),
+                       o.instance->memory_gib > 0 ? fmt::format("{} GiB", o.instance->memory_gib)
+                                                  : std::string("an unknown amount"),
+                       20 + 1.2 * b.memory.weights * b.parallelism.gpus() / 1e9);
+  }
+  out += fmt::format(
+      "  memory per GPU: weights {} + KV {} + activations {} + exchange {} + overhead {} = {} of "
+      "{} usable; {:.0f} sequences would fit\n",
+      gb(b.memory.weights), gb(b.memory.kv), gb(b.memory.activations), gb(b.memory.communication),
+      gb(b.memory.overhead), gb(b.memory.total()), gb(b.memory.usable), b.memory.sequences_max);
+  out += "  time per token:";
+  for (auto& [name, ms] : b.latency.tpot_parts)
+    if (ms > 0.02 * b.latency.tpot_ms.value)
+      out += fmt::format(" {} {:.2f}", name, ms);
+  return out + " ms\n";
+}
+
+}  // namespace
+
+// The answer first, then why, two alternatives, how to start it, and what would change it.
 std::string advice_text(const Request& request, const Advice& advice) {
   auto kv = kv_per_token(request.model, request.model.kv_native);
-  std::string out = fmt::format(
-      "{}: {:.2f} B parameters ({:.2f} B active), {} attention, stored as {}: {}; KV cache {:.1f} "
+  std::string out = "best: " + answer_text(*advice.best, request);
+  out += fmt::format(
+      "  {}: {:.2f} B parameters ({:.2f} B active), {} attention, stored as {}: {}; KV cache "
+      "{:.1f} "
       "KiB per token ({})\n",
       request.model.name, request.model.parameters() / 1e9, request.model.active_parameters() / 1e9,
       request.model.attention_summary(), precision_name(request.model.native),
@@ -208,19 +315,13 @@ std::string advice_text(const Request& request, const Advice& advice) {
                            : fmt::format("{:.0f} concurrent users, requests", request.users),
                        request.input, request.output);
   auto& b = *advice.best;
-  out += candidate_text(b, "best");
-  out += fmt::format(
-      "  memory per GPU: weights {} + KV {} + activations {} + exchange {} + overhead {} = {} of "
-      "{} usable; {:.0f} sequences would fit\n",
-      gb(b.memory.weights), gb(b.memory.kv), gb(b.memory.activations), gb(b.memory.communication),
-      gb(b.memory.overhead), gb(b.memory.total()), gb(b.memory.usable), b.memory.sequences_max);
-  out += "  time per token:";
-  for (auto& [name, ms] : b.latency.tpot_parts)
-    if (ms > 0.02 * b.latency.tpot_ms.value)
-      out += fmt::format(" {} {:.2f}", name, ms);
-  out += " ms\n";
+  out += why_text(b);
   if (advice.runner_up)
-    out += candidate_text(*advice.runner_up, "runner-up");
+    out += "runner-up: " + answer_text(*advice.runner_up, request);
+  if (advice.third)
+    out += "or: " + answer_text(*advice.third, request);
+  out += "launch: " + launch_text(b, request) + "\n";
+  out += curve_text(advice.curve, b.concurrency);
   for (auto& c : advice.checks)
     out += fmt::format("{} {}: {}\n", c.good ? "ok  " : "mind", c.rule, c.why);
   for (auto& c : advice.would_change)

@@ -12,8 +12,8 @@ namespace {
 
 constexpr const char* fields[] = {
     "model", "config", "precision", "context", "input", "output", "ttft_ms", "tps", "users", "rps",
-    "engine", "engine_version", "providers", "regions", "spot", "mine", "train", "tuning",
-    "sequence", "micro_batch", "tokens", "checkpoint_s", "interruptions_h",
+    "engine", "engine_version", "providers", "regions", "gpu", "any", "spot", "mine", "train",
+    "tuning", "sequence", "micro_batch", "tokens", "checkpoint_s", "interruptions_h",
     // other names for precision, input, output, rps and (as its inverse) tps
     "weights", "input_tokens", "output_tokens", "requests_per_s", "tpot_ms"};
 
@@ -165,6 +165,8 @@ Result<Request> serving_request(const Json& q, const AskContext& context) {
   for (auto& p : BILLOW_TRY(words(q, "providers")))
     r.offers.providers.push_back(lower(p));
   r.offers.regions = BILLOW_TRY(words(q, "regions"));
+  r.offers.gpu = std::string(q["gpu"].str_or(""));
+  r.any_offer = BILLOW_TRY(flag(q, "any"));
   r.spot = BILLOW_TRY(flag(q, "spot"));
   if (BILLOW_TRY(flag(q, "mine"))) {
     r.fleet = context.fleet;

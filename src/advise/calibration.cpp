@@ -11,34 +11,14 @@ std::string_view billow_embedded_calibration();
 namespace billow::advise {
 namespace {
 
-// The rates at which a row's kernels run, in operations and bytes per second.
-struct Rates {
-  double bandwidth = 0, matrix = 0, half = 0, link = 0;
-};
-
-Rates rates_of(const ServingRow& row) {
-  auto& g = *row.gpu;
-  Rates r;
-  r.bandwidth = g.bandwidth_gb_s.value_or(0) * 1e9;
-  r.half = g.bf16_tflops.value_or(g.fp16_tflops.value_or(0)) * 1e12;
-  auto p = parse_precision(row.precision).value_or(Precision::bf16);
-  r.matrix = r.half;
-  if (p == Precision::fp8)
-    r.matrix = g.fp8_tflops.value_or(r.half / 1e12) * 1e12;
-  if (p == Precision::fp4 || p == Precision::nvfp4)
-    r.matrix = g.fp4_tflops.value_or(r.half / 1e12) * 1e12;
-  if (p == Precision::int8)
-    r.matrix = g.int8_tops.value_or(r.half / 1e12) * 1e12;
-  r.link = std::max(32.0, g.nvlink_gb_s.value_or(0) / 2) * 1e9;
-  return r;
-}
-
 std::string group_key(const ServingRow& row) {
   return fmt::format("{}/{}/{}/{}", row.family, row.gpu->name, row.engine, row.precision);
 }
 
 std::string ranks_key(const ServingRow& row) {
-  return fmt::format("{}{}{}{}", row.disaggregated ? "d" : "a", row.parallelism.tensor,
+  auto stages = row.parallelism.pipeline;
+  return fmt::format("{}{}{}{}{}", row.disaggregated ? "d" : "a", row.parallelism.tensor,
+                     stages > 1 ? fmt::format("p{}", stages) : "",
                      row.parallelism.attention_data > 1 ? "d" : "",
                      row.parallelism.expert > 1 ? "e" : "");
 }
@@ -55,55 +35,89 @@ std::string word(std::string text) {
   return text.substr(0, 64);
 }
 
+// How a model attends decides which kernels run, whatever its size.
+std::string attention_word(const ModelShape& shape) {
+  bool latent = false, sparse = false, recurrent = false, window = false;
+  for (auto& layer : shape.layers) {
+    auto& a = layer.attention;
+    latent |= a.kind == AttentionKind::mla;
+    sparse |= a.index_topk > 0;
+    recurrent |= a.kind == AttentionKind::linear || a.kind == AttentionKind::mamba;
+    window |= a.window > 0;
+  }
+  return sparse      ? "sparse"
+         : latent    ? "latent"
+         : recurrent ? "recurrent"
+         : window    ? "window"
+                     : "full";
+}
+
+// GPUs of one architecture run the same kernels: an unseen one borrows from its relatives.
+std::string architecture_word(const GpuSpec& gpu) {
+  auto& c = gpu.compute_capability;
+  return c.empty() ? "unknown" : c.substr(0, c.find('.'));
+}
+
 struct Keys {
-  std::string family, gpu, engine, precision, mix, mode, ranks, group, version;
+  std::string family, gpu, architecture, engine, precision, mix, attention, mode, ranks, group,
+      version;
 };
 Keys keys_of(const ServingRow& row) {
   return {row.family,
           row.gpu->name,
+          word(architecture_word(*row.gpu)),
           word(row.engine),
           word(row.precision),
           row.shape->is_moe() ? "moe" : "dense",
+          attention_word(*row.shape),
           row.disaggregated ? "apart" : "together",
           ranks_key(row),
           word(group_key(row)),
           word(row.engine + "/" + row.version)};
 }
 
+constexpr unsigned prefill_terms = 1u << 7 | 1u << 8;  // of tpot_term_names()
+
 // Effects on each physical term. The spreads state how far an efficiency may vary between engines,
-// GPUs, families … before any measurement; they were chosen once by leaving models and GPUs out,
-// and are not fitted.
+// GPUs, families … before any measurement. What an unseen model or GPU shares with others (engine,
+// architecture, precision) is held tight: wider, it fits better and predicts worse, as leaving
+// models and GPUs out shows. What belongs to a measured combination alone may vary freely.
 std::vector<Effect> term_effects(const Keys& k) {
-  return {{"all", 20},
-          {"engine=" + k.engine, 0.22},
-          {"gpu=" + k.gpu, 0.13},
-          {"precision=" + k.precision, 0.06},
-          {"mix=" + k.mix, 0.18},
+  return {{"all", 0.35},
+          {"engine=" + k.engine, 0.12},
+          {"gpu=" + k.gpu, 0.05},
+          {"architecture=" + k.architecture, 0.08},
+          {"precision=" + k.precision, 0.08},
+          {"mix=" + k.mix, 0.08},
+          {"attention=" + k.attention, 0.1},
           {"mode=" + k.mode, 0.11},
           {"family=" + k.family, 0.13},
-          {"engine-gpu=" + k.engine + "/" + k.gpu, 0.09},
+          // Engines that prefill first leave the prefill out of the time between tokens.
+          {"schedule=" + k.engine, 0.4, prefill_terms},
           {"engine-ranks=" + k.engine + "/" + k.mode + (k.ranks.back() == 'e' ? "/e" : "") +
                (k.ranks.find('d', 1) != std::string::npos ? "/d" : ""),
-           0.11},
+           0.1},
           {"family-gpu-engine=" + k.family + "/" + k.gpu + "/" + k.engine, 0.13},
           {"group=" + k.group, 0.13},
           {"config=" + k.group + "/" + k.ranks, 0.07}};
 }
 
 std::vector<Effect> whole_effects(const Keys& k) {
-  return {{"gpu=" + k.gpu, 0.15},
-          {"engine=" + k.engine, 0.48},
-          {"precision=" + k.precision, 0.15},
-          {"mix=" + k.mix, 0.2},
+  return {{"gpu=" + k.gpu, 0.05},
+          {"engine=" + k.engine, 0.1},
+          {"precision=" + k.precision, 0.06},
+          {"mix=" + k.mix, 0.06},
           {"family=" + k.family, 0.2},
           {"family-gpu-engine=" + k.family + "/" + k.gpu + "/" + k.engine, 0.15},
           {"group=" + k.group, 0.15},
           {"config=" + k.group + "/" + k.ranks, 0.083},
-          {"version=" + k.version, 0.15},
+          {"version=" + k.version, 0.1},
           {"group-version=" + k.group + "/" + k.version, 0.165}};
 }
 
-constexpr EfficiencyModel::Options tpot_options{.noise = 0.104, .power = 0.8};
+constexpr double run_noise = 0.1;  // width of an interval at a load that was measured here
+
+constexpr EfficiencyModel::Options tpot_options{.noise = 0.104, .power = 1.0};
 constexpr EfficiencyModel::Options ttft_options{.noise = 0.18, .power = 1.0};
 
 double quantile(std::vector<double>& values, double q) {
@@ -115,8 +129,8 @@ double quantile(std::vector<double>& values, double q) {
   return values[at];
 }
 
-std::string spread_key(std::string_view what, bool known, const ServingRow& row) {
-  return fmt::format("{}/{}/{}", what, known ? "known" : "new",
+std::string spread_key(std::string_view what, std::string_view place, const ServingRow& row) {
+  return fmt::format("{}/{}/{}", what, place,
                      row.disaggregated     ? "apart"
                      : row.shape->is_moe() ? "moe"
                                            : "dense");
@@ -144,55 +158,6 @@ const char* kind_name(Kind kind) {
   return "?";
 }
 
-const std::vector<std::string>& tpot_term_names() {
-  static const std::vector<std::string> names = {
-      "per layer", "weights",         "experts",         "KV cache",          "arithmetic",
-      "exchanges", "exchanged bytes", "others' prefill", "starting prefills", "per sequence"};
-  return names;
-}
-
-Terms terms_of(const ServingRow& row) {
-  Traffic traffic{row.concurrency / row.decode_workers, row.input, row.output};
-  auto w = work_of(*row.shape, row.kv, row.parallelism, traffic);
-  auto r = rates_of(row);
-  double ranks = row.parallelism.tensor, ring = ranks > 1 ? 2 * (ranks - 1) / ranks : 0;
-  double prefill_ms =
-      (w.prefill_flops / r.matrix / 0.5 + w.prefill_attention_flops / r.half / 0.4) * 1e3;
-  // In a shared engine each step also carries the prefills of arriving requests: concurrency/output
-  // of them per step.
-  double arrivals = row.disaggregated ? 0 : traffic.concurrency / row.output;
-  constexpr double floor_ms = 1e-9;
-  Terms t;
-  t.tpot = {w.layers * 5e-3,
-            w.weight_bytes / r.bandwidth / 0.8 * 1e3,
-            w.expert_bytes / r.bandwidth / 0.6 * 1e3 + floor_ms,
-            w.kv_bytes / r.bandwidth / 0.7 * 1e3,
-            w.step_flops / r.matrix / 0.5 * 1e3,
-            w.exchanges * 8e-3 + floor_ms,
-            w.exchange_bytes / r.link * ring * 1e3 + floor_ms,
-            arrivals * prefill_ms + floor_ms,
-            arrivals * w.layers * 40e-3 + floor_ms,
-            traffic.concurrency * 5e-3};
-  double waiting = traffic.concurrency;
-  if (row.disaggregated) {
-    prefill_ms *= ranks / std::max(1.0, row.prefill_rank_gpus);
-    // If the number of prefill workers is unknown, assume that larger loads had more of them, but
-    // not in proportion.
-    double workers = row.prefill_told ? row.prefill_gpus / std::max(1.0, row.prefill_rank_gpus)
-                                      : std::pow(row.concurrency / 64, 0.45);
-    waiting = row.concurrency / std::max(1.0, workers);
-  }
-  t.ttft = {w.layers * 40e-3,
-            prefill_ms,
-            w.prefill_bytes / r.bandwidth / 0.7 * 1e3 * 0.3,
-            (w.weight_bytes / 0.8 + w.expert_bytes / 0.6 + w.kv_bytes / 0.7) / r.bandwidth * 1e3,
-            prefill_ms * std::sqrt(waiting),
-            prefill_ms * waiting * 0.05,
-            w.layers * 5e-3 * waiting * 0.1,
-            5.0};
-  return t;
-}
-
 Sample tpot_sample(const ServingRow& row) {
   auto k = keys_of(row);
   return {terms_of(row).tpot, term_effects(k), whole_effects(k), row.tpot_ms.value_or(0)};
@@ -205,9 +170,10 @@ Sample ttft_sample(const ServingRow& row) {
            {{"version=" + k.version, 0.15}, {"group-version=" + k.group + "/" + k.version, 0.1}},
            row.ttft_ms.value_or(0)};
   // First tokens depend on queueing, which differs greatly between engines.
-  for (auto& g : s.groups)
-    if (g.key != "all")
-      g.spread *= 2.2;
+  for (auto& g : s.groups) {
+    g.terms = ~0u;
+    g.spread *= g.key == "all" ? 3 : 2.2;
+  }
   // An engine keeps its settings for chunking and prompt order for a mix of lengths, whatever the
   // model.
   s.groups.push_back(
@@ -218,21 +184,64 @@ Sample ttft_sample(const ServingRow& row) {
   return s;
 }
 
-void Calibration::remember(const std::vector<ServingRow>& rows) {
-  for (auto& row : rows) {
-    groups_.insert(word(group_key(row)));
-    auto [it, fresh] =
-        seen_.try_emplace(word(series_key(row)), Range{row.concurrency, row.concurrency});
-    it->second.from = std::min(it->second.from, row.concurrency);
-    it->second.to = std::max(it->second.to, row.concurrency);
+namespace {
+
+template <class Range>
+void widen(Range& range, double v) {
+  range.from = range.to > 0 ? std::min(range.from, v) : v;
+  range.to = std::max(range.to, v);
+}
+
+}  // namespace
+
+// A series is named by its model, GPU, engine, precision, ranks and lengths (series_key).
+void Calibration::remember_series(const std::string& series, Range loads) {
+  widen(seen_[series], loads.from);
+  widen(seen_[series], loads.to);
+  const auto parts = split(series, '/');
+  if (parts.size() < 6)
+    return;
+  auto& group = groups_[fmt::format("{}/{}/{}/{}", parts[0], parts[1], parts[2], parts[3])];
+  families_.insert(parts[0]);
+  hosts_.insert(parts[1] + "/" + parts[2]);
+  widen(group.concurrency, loads.from);
+  widen(group.concurrency, loads.to);
+  const auto lengths = split(parts[5], 'x');
+  if (lengths.size() == 2) {
+    widen(group.input, parse_double(lengths[0]).value_or(1));
+    widen(group.output, parse_double(lengths[1]).value_or(1));
   }
 }
 
-// Errors on held-out data: series of known combinations for "known"; whole models and whole GPUs
-// for "new".
+void Calibration::remember(const std::vector<ServingRow>& rows) {
+  for (auto& row : rows)
+    remember_series(word(series_key(row)), {row.concurrency, row.concurrency});
+}
+
+const char* Calibration::place_of(const ServingRow& row) const {
+  if (groups_.contains(word(group_key(row))))
+    return "near";
+  bool host = hosts_.contains(word(row.gpu->name + "/" + row.engine));
+  bool family = families_.contains(word(row.family));
+  return host ? "model" : family ? "gpu" : "far";
+}
+
+double Calibration::doublings_off(const ServingRow& row) const {
+  auto it = groups_.find(word(group_key(row)));
+  if (it == groups_.end())
+    return 0;
+  auto off = [](const Range& range, double v) {
+    return std::max({0.0, std::log2(range.from / v), std::log2(v / range.to)});
+  };
+  return off(it->second.concurrency, row.concurrency) + off(it->second.input, row.input) +
+         off(it->second.output, row.output);
+}
+
+// Errors on held-out data: series of known combinations for "near"; whole models for "model", whole
+// GPUs for "gpu". Both at once are not measured: their variances are added.
 void Calibration::measure_errors(const std::vector<ServingRow>& rows, Intervals intervals) {
   std::map<std::string, std::vector<double>> errors;
-  auto hold_out = [&](bool known, auto part_of) {
+  auto hold_out = [&](const char* place, auto part_of) {
     std::map<std::string, std::vector<std::size_t>> parts;
     for (std::size_t i = 0; i < rows.size(); ++i)
       parts[part_of(rows[i])].push_back(i);
@@ -248,23 +257,30 @@ void Calibration::measure_errors(const std::vector<ServingRow>& rows, Intervals 
            ttft_model = EfficiencyModel::fit(ttft, ttft_options);
       for (auto i : inside) {
         auto a = tpot_sample(rows[i]), b = ttft_sample(rows[i]);
-        errors[spread_key("tpot", known, rows[i])].push_back(
+        errors[spread_key("tpot", place, rows[i])].push_back(
             std::log(a.measured / tpot_model.predict(a)));
-        errors[spread_key("ttft", known, rows[i])].push_back(
+        errors[spread_key("ttft", place, rows[i])].push_back(
             std::log(b.measured / ttft_model.predict(b)));
       }
     }
   };
-  // A tenth at a time: leaving out more of the few configurations with separate prefill would
+  // A fifth at a time: leaving out more of the few configurations with separate prefill would
   // overstate the errors of the fit in use.
-  hold_out(true,
-           [](const ServingRow& r) { return fmt::format("{}", stable_hash(series_key(r)) % 10); });
+  hold_out("near",
+           [](const ServingRow& r) { return fmt::format("{}", stable_hash(series_key(r)) % 5); });
   if (intervals == Intervals::all) {
-    hold_out(false, [](const ServingRow& r) { return r.family; });
-    hold_out(false, [](const ServingRow& r) { return r.gpu->name; });
+    hold_out("model", [](const ServingRow& r) { return r.family; });
+    hold_out("gpu", [](const ServingRow& r) { return r.gpu->name; });
   }
   for (auto& [key, list] : errors)
     spread_[key] = {std::min(0.0, quantile(list, 0.1)), std::max(0.0, quantile(list, 0.9))};
+  for (std::string what : {"tpot", "ttft"})
+    for (std::string mix : {"dense", "moe", "apart"}) {
+      auto model = spread_.find(what + "/model/" + mix), gpu = spread_.find(what + "/gpu/" + mix);
+      if (model != spread_.end() && gpu != spread_.end())
+        spread_[what + "/far/" + mix] = {-std::hypot(model->second.low, gpu->second.low),
+                                         std::hypot(model->second.high, gpu->second.high)};
+    }
 }
 
 Result<Calibration> Calibration::fit(const std::vector<ServingRow>& all, Intervals intervals) {
@@ -300,19 +316,70 @@ Kind Calibration::kind_of(const ServingRow& row) const {
   return groups_.contains(word(group_key(row))) ? Kind::interpolated : Kind::extrapolated;
 }
 
+namespace {
+
+// The correction by measurements taken here, and how far away (in doublings) the nearest is.
+struct LocalCorrection {
+  double log_tpot = 0, log_ttft = 0, doublings = 1e9;
+};
+LocalCorrection local_correction(const std::vector<Calibration::LocalPoint>* points,
+                                 const ServingRow& row) {
+  LocalCorrection c;
+  if (!points)
+    return c;
+  double tpot = 0, ttft = 0, tpot_weight = 0, ttft_weight = 0;
+  for (auto& p : *points) {
+    double d = std::hypot(std::log2(row.concurrency / p.concurrency),
+                          std::log2(row.input / p.input), std::log2(row.output / p.output));
+    double weight = 1 / (d * d + 1e-3);
+    c.doublings = std::min(c.doublings, d);
+    if (p.tpot)
+      tpot += weight * *p.tpot, tpot_weight += weight;
+    if (p.ttft)
+      ttft += weight * *p.ttft, ttft_weight += weight;
+  }
+  if (tpot_weight > 0)
+    c.log_tpot = tpot / tpot_weight;
+  if (ttft_weight > 0)
+    c.log_ttft = ttft / ttft_weight;
+  return c;
+}
+
+}  // namespace
+
+// Outside the loads and lengths that were measured an interval grows by a third per doubling; at a
+// load measured here it shrinks to the noise between two runs.
+Calibration::Spread Calibration::spread_of(std::string_view what, const ServingRow& row) const {
+  Spread s;
+  if (auto it = spread_.find(spread_key(what, place_of(row), row)); it != spread_.end())
+    s = it->second;
+  auto here = local_.find(group_key(row));
+  const auto local = local_correction(here == local_.end() ? nullptr : &here->second, row);
+  const double near =
+      std::min(1.0, std::max(run_noise / std::max(run_noise, s.high - s.low), local.doublings / 2));
+  const double scale = (1 + doublings_off(row) / 3) * near;
+  return {s.low * scale, s.high * scale};
+}
+
+Calibration::Upper Calibration::upper(const ServingRow& row, double wider) const {
+  return {std::exp(spread_of("tpot", row).high * wider),
+          std::exp(spread_of("ttft", row).high * wider)};
+}
+
 Calibration::Prepared Calibration::prepare(const ServingRow& row) const {
-  Prepared p{tpot_.resolve(tpot_sample(row)), ttft_.resolve(ttft_sample(row))};
-  if (auto it = local_tpot_.find(group_key(row)); it != local_tpot_.end())
-    p.local_tpot = std::exp(it->second);
-  if (auto it = local_ttft_.find(group_key(row)); it != local_ttft_.end())
-    p.local_ttft = std::exp(it->second);
-  return p;
+  auto it = local_.find(group_key(row));
+  return {tpot_.resolve(tpot_sample(row)), ttft_.resolve(ttft_sample(row)),
+          it == local_.end() ? nullptr : &it->second};
 }
 
 Calibration::Quick Calibration::quick(const Prepared& p, const ServingRow& row) {
   auto terms = terms_of(row);
-  return {EfficiencyModel::predict(p.ttft, terms.ttft) * p.local_ttft,
-          EfficiencyModel::predict(p.tpot, terms.tpot) * p.local_tpot};
+  auto least = roofline_of(row);
+  auto local = local_correction(p.local, row);
+  return {std::max(least.ttft_ms,
+                   EfficiencyModel::predict(p.ttft, terms.ttft) * std::exp(local.log_ttft)),
+          std::max(least.tpot_ms,
+                   EfficiencyModel::predict(p.tpot, terms.tpot) * std::exp(local.log_tpot))};
 }
 
 Result<Prediction> Calibration::predict(const ServingRow& row) const {
@@ -343,18 +410,22 @@ Result<Prediction> Calibration::predict(const ServingRow& row) const {
   std::vector<double> parts;
   auto prepared = prepare(row);
   auto terms = terms_of(row);
-  double tpot = EfficiencyModel::predict(prepared.tpot, terms.tpot, &parts) * prepared.local_tpot;
-  double ttft = EfficiencyModel::predict(prepared.ttft, terms.ttft) * prepared.local_ttft;
+  auto least = roofline_of(row);
+  auto local = local_correction(prepared.local, row);
+  double tpot_model = EfficiencyModel::predict(prepared.tpot, terms.tpot, &parts);
+  double tpot = std::max(least.tpot_ms, tpot_model * std::exp(local.log_tpot));
+  double ttft = std::max(least.ttft_ms, EfficiencyModel::predict(prepared.ttft, terms.ttft) *
+                                            std::exp(local.log_ttft));
   if (!std::isfinite(tpot) || !std::isfinite(ttft) || tpot <= 0 || ttft <= 0)
     return fail(Code::internal, "the latency model returned no number");
-  auto bound = [&](std::string_view what, double value) {
-    Spread s;
-    if (auto it = spread_.find(spread_key(what, known, row)); it != spread_.end())
-      s = it->second;
-    return Estimate{value, value * std::exp(s.low), value * std::exp(s.high)};
+  for (auto& part : parts)
+    part *= tpot / tpot_model;
+  auto bound = [&](std::string_view what, double value, double lowest) {
+    Spread s = spread_of(what, row);
+    return Estimate{value, std::max(lowest, value * std::exp(s.low)), value * std::exp(s.high)};
   };
-  p.tpot_ms = bound("tpot", tpot);
-  p.ttft_ms = bound("ttft", ttft);
+  p.tpot_ms = bound("tpot", tpot, least.tpot_ms);
+  p.ttft_ms = bound("ttft", ttft, least.ttft_ms);
   for (std::size_t j = 0; j < parts.size(); ++j)
     p.tpot_parts.emplace_back(tpot_term_names()[j], parts[j]);
   p.basis = known ? fmt::format("this model, {}, {} and {} were measured", row.gpu->name,
@@ -370,23 +441,17 @@ Result<Prediction> Calibration::predict(const ServingRow& row) const {
 
 Calibration Calibration::with_local(const std::vector<ServingRow>& measured) const {
   Calibration c = *this;
-  std::map<std::string, std::vector<double>> tpot, ttft;
-  for (auto& row : measured)
-    if (auto p = predict(row)) {
-      if (row.tpot_ms && *row.tpot_ms > 0)
-        tpot[group_key(row)].push_back(std::log(*row.tpot_ms / p->tpot_ms.value));
-      if (row.ttft_ms && *row.ttft_ms > 0)
-        ttft[group_key(row)].push_back(std::log(*row.ttft_ms / p->ttft_ms.value));
-    }
-  auto shrink = [](std::map<std::string, std::vector<double>>& from,
-                   std::map<std::string, double>& into) {
-    for (auto& [key, list] : from) {
-      double n = static_cast<double>(list.size()), middle = quantile(list, 0.5);
-      into[key] += middle * n / (n + 1);  // one measurement has a weight of one half
-    }
-  };
-  shrink(tpot, c.local_tpot_);
-  shrink(ttft, c.local_ttft_);
+  for (auto& row : measured) {
+    auto p = predict(row);
+    if (!p)
+      continue;
+    LocalPoint point{row.concurrency, row.input, row.output, {}, {}};
+    if (row.tpot_ms && *row.tpot_ms > 0)
+      point.tpot = std::log(*row.tpot_ms / p->tpot_ms.value);
+    if (row.ttft_ms && *row.ttft_ms > 0)
+      point.ttft = std::log(*row.ttft_ms / p->ttft_ms.value);
+    c.local_[group_key(row)].push_back(point);
+  }
   c.remember(measured);
   return c;
 }
@@ -426,12 +491,8 @@ Result<Calibration> Calibration::parse(std::string_view text) {
         ok = fail(Code::invalid, "the bounds are not two numbers in ascending order");
       else if (name == "spread")
         c.spread_[words[1]] = {*a, *b};
-      else {
-        c.seen_[words[1]] = {*a, *b};
-        auto parts = split(words[1], '/');
-        if (parts.size() >= 4)
-          c.groups_.insert(fmt::format("{}/{}/{}/{}", parts[0], parts[1], parts[2], parts[3]));
-      }
+      else
+        c.remember_series(words[1], {*a, *b});
     } else {
       ok = fail(Code::invalid, "unknown line");
     }

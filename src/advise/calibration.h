@@ -7,13 +7,14 @@
 // holds no rows.
 //
 // Invariants: a prediction is for something that fits in memory, or it is an error; low ≤ value ≤
-// high.
+// high; nothing, not even the lower bound, is faster than the roofline (physics.h). An interval
+// grows with the distance from what was measured.
 #pragma once
 
 #include <set>
 
 #include "advise/efficiency.h"
-#include "advise/serving_row.h"
+#include "advise/physics.h"
 
 namespace billow::advise {
 
@@ -34,11 +35,6 @@ struct Prediction {
 // The inputs of fitting and prediction: the physical terms and the effects of one row.
 Sample tpot_sample(const ServingRow& row);
 Sample ttft_sample(const ServingRow& row);
-const std::vector<std::string>& tpot_term_names();
-struct Terms {
-  std::vector<double> tpot, ttft;
-};
-Terms terms_of(const ServingRow& row);
 
 // Which errors a fit estimates: each costs several further fits. `known`: on held-out series of
 // known combinations only.
@@ -59,9 +55,14 @@ class Calibration {
   Kind kind_of(const ServingRow& row) const;
   // The effects of everything but the load, looked up once: for scanning many loads of one
   // configuration.
+  // A measurement of this installation: how far the model was off, and at which load.
+  struct LocalPoint {
+    double concurrency = 1, input = 1, output = 1;
+    std::optional<double> tpot, ttft;  // log(measured / predicted)
+  };
   struct Prepared {
     EfficiencyModel::Resolved tpot, ttft;
-    double local_tpot = 1, local_ttft = 1;
+    const std::vector<LocalPoint>* local = nullptr;
   };
   Prepared prepare(const ServingRow& row) const;
   struct Quick {
@@ -69,8 +70,16 @@ class Calibration {
   };
   static Quick quick(const Prepared& prepared, const ServingRow& row);
 
-  // The same calibration, adjusted towards this installation's measurements and shrunk towards its
-  // earlier predictions.
+  // Factors from a prediction to what nine of ten measurements stay below; `wider` scales them in
+  // the logarithm.
+  struct Upper {
+    double tpot = 1, ttft = 1;
+  };
+  Upper upper(const ServingRow& row, double wider = 1) const;
+
+  // The same calibration with this installation's measurements: at a load that was measured they
+  // are the answer; at others of the same model, GPU, engine and precision they correct it, the
+  // nearest most.
   Calibration with_local(const std::vector<ServingRow>& measured) const;
 
   std::size_t parameters() const { return tpot_.parameters() + ttft_.parameters(); }
@@ -85,14 +94,25 @@ class Calibration {
   };
 
   void remember(const std::vector<ServingRow>& rows);
+  void remember_series(const std::string& series, Range loads);
+  // Where a row lies: "near" (model, GPU, engine and precision were measured), "model" (a new model
+  // on a measured GPU and engine), "gpu" (a measured model on a new GPU) or "far".
+  const char* place_of(const ServingRow& row) const;
+  Spread spread_of(std::string_view what, const ServingRow& row) const;
+  // How far the load and the lengths lie outside those measured, in doublings.
+  double doublings_off(const ServingRow& row) const;
   void measure_errors(const std::vector<ServingRow>& rows, Intervals intervals);
 
   EfficiencyModel tpot_, ttft_;
-  std::map<std::string, Spread> spread_;  // "tpot interpolated moe"
+  std::map<std::string, Spread> spread_;  // "tpot/near/moe"
   std::map<std::string, Range>
       seen_;  // a series (model, GPU, engine, precision, ranks, lengths) → loads measured
-  std::set<std::string> groups_;  // model, GPU, engine and precision with any measurement
-  std::map<std::string, double> local_tpot_, local_ttft_;  // log corrections of this installation
+  struct Extent {
+    Range concurrency, input, output;
+  };
+  std::map<std::string, Extent> groups_;  // model, GPU, engine and precision → what was measured
+  std::set<std::string> families_, hosts_;  // models, and "GPU/engine", with any measurement
+  std::map<std::string, std::vector<LocalPoint>> local_;
 };
 
 }  // namespace billow::advise

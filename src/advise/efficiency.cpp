@@ -40,8 +40,10 @@ struct Problem {
                     const Effect& effect,
                     std::size_t width) {
     auto [it, fresh] = at.try_emplace(effect.key, precision.size());
+    constexpr double fixed = 1e8;  // precision of a term that the effect leaves alone
     if (fresh)
-      precision.insert(precision.end(), width, 1 / (effect.spread * effect.spread));
+      for (std::size_t j = 0; j < width; ++j)
+        precision.push_back(effect.terms >> j & 1 ? 1 / (effect.spread * effect.spread) : fixed);
     return it->second;
   }
 

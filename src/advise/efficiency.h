@@ -24,8 +24,9 @@
 namespace billow::advise {
 
 struct Effect {
-  std::string key;      // "engine=vllm"
-  double spread = 0.3;  // prior standard deviation of its logarithms
+  std::string key;       // "engine=vllm"
+  double spread = 0.3;   // prior standard deviation of its logarithms
+  unsigned terms = ~0u;  // bit j: it may scale term j
 };
 
 struct Sample {

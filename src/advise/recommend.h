@@ -36,6 +36,8 @@ struct Request {
   OfferFilter offers;
   std::vector<FleetGpu> fleet;  // not empty: recommend among these
   bool spot = false;            // rank by spot price
+  bool any_offer = false;       // marketplaces and consumer cards too
+  double chance_min = 0.9;      // of meeting the service level
   WallTime now;
 };
 
@@ -64,7 +66,8 @@ struct Candidate {
   std::string binding;           // "memory", "ttft", "tokens per second", "throughput"
   bool sure = false;             // the upper bounds meet the service level too
   double chance = 1;             // of meeting the service level, from the errors of the prediction
-  double worth_month = 0;        // own hardware: what it would cost to rent; 0: unknown or rented
+  std::optional<double> usd_per_million;  // output tokens at the requested load
+  double worth_month = 0;  // own hardware: what it would cost to rent; 0: unknown or rented
 };
 
 struct Check {
@@ -73,11 +76,18 @@ struct Check {
   std::string why;
 };
 
+// One load of one replica: what more users cost in latency and save in money.
+struct CurvePoint {
+  double concurrency = 0, ttft_ms = 0, tpot_ms = 0, rps = 0;
+  std::optional<double> usd_per_million;  // output tokens, of a replica kept this busy
+};
+
 struct Advice {
   std::vector<std::string> notes;
   std::vector<Candidate> ranked;  // best first, one per GPU and precision
-  std::optional<Candidate> best, runner_up;
-  std::vector<Check> checks;  // the rules of the field
+  std::optional<Candidate> best, runner_up, third;
+  std::vector<CurvePoint> curve;  // of the best
+  std::vector<Check> checks;      // the rules of the field
   std::vector<std::string> would_change;
   struct NoFit {
     std::string gpu, why;

@@ -84,6 +84,14 @@ std::string engine_word(std::string_view name) {
   return typed;
 }
 
+Precision engine_kv(const std::string& engine,
+                    const std::string& precision,
+                    const ModelShape& shape) {
+  // TensorRT-LLM's FP8 and FP4 recipes quantize the cache too; the others keep it as it is.
+  const bool small = precision == "fp8" || precision == "fp4";
+  return engine == "trtllm" && small ? Precision::fp8 : shape.kv_native;
+}
+
 std::string family_of(const ModelShape& shape) {
   int experts = 0;
   for (auto& layer : shape.layers)
@@ -158,6 +166,7 @@ Result<ServingRow> read_serving_row(const CsvRow& fields,
   row.gpu = BILLOW_TRY(catalogue.gpu(value(fields, "system")));
   row.engine = engine_word(value(fields, "backend"));
   row.version = value(fields, "backend_version");
+  row.kv = engine_kv(row.engine, row.precision, *row.shape);
   row.input = BILLOW_TRY(number(fields, "isl", 1024, 1e8));
   row.output = BILLOW_TRY(number(fields, "osl", 1024, 1e8));
   if (row.input < 1 || row.output < 1)

@@ -41,6 +41,11 @@ std::string family_of(const ModelShape& shape);
 // known keeps its name.
 std::string engine_word(std::string_view name);
 
+// How an engine stores the KV cache unless it is told otherwise.
+Precision engine_kv(const std::string& engine,
+                    const std::string& precision,
+                    const ModelShape& shape);
+
 // Finds each model once and creates each precision once.
 class ModelShelf {
  public:

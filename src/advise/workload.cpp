@@ -91,29 +91,26 @@ Work work_of(const ModelShape& shape, Precision kv, const Parallelism& p, const 
   double attention_ranks = std::max(1.0, ranks / data);
   w.gpus = p.gpus();
   w.layers = static_cast<double>(shape.layers.size());
-  w.tokens_rank = std::max(1.0, traffic.concurrency / data);
+  // Pipeline stages work on different sequences at once, and a token passes all of them: it takes
+  // the time of every layer, for the sequences that travel with it.
+  double together = std::max(1.0, traffic.concurrency / std::max(1, p.pipeline));
+  w.tokens_rank = std::max(1.0, together / data);
   double context = traffic.input + traffic.output / 2;
-  double stage = 1.0 / std::max(1, p.pipeline);
-  w.weight_bytes =
-      ((parts.attention + parts.dense) / attention_ranks + parts.shared / ranks + parts.router) *
-          stage +
-      (shape.tied_embeddings ? parts.embedding : parts.head) / attention_ranks;
+  w.weight_bytes = (parts.attention + parts.dense) / attention_ranks + parts.shared / ranks +
+                   parts.router +
+                   (shape.tied_embeddings ? parts.embedding : parts.head) / attention_ranks;
   for (auto& layer : shape.layers)
     if (layer.experts > 0)
       for (auto& tensor : layer.tensors)
         if (tensor.name == "mlp.experts") {
           double bytes = tensor.parameters * weight_bytes(tensor.precision);
-          w.expert_bytes +=
-              bytes *
-              distinct_experts(layer.experts, layer.experts_per_token, traffic.concurrency) /
-              layer.experts / ranks * stage;
+          w.expert_bytes += bytes *
+                            distinct_experts(layer.experts, layer.experts_per_token, together) /
+                            layer.experts / ranks;
         }
-  w.kv_bytes =
-      w.tokens_rank * kv_read_bytes(shape, kv, context, static_cast<int>(attention_ranks)) * stage;
+  w.kv_bytes = w.tokens_rank * kv_read_bytes(shape, kv, context, static_cast<int>(attention_ranks));
   double active = shape.active_parameters();
-  w.step_flops =
-      (2 * active * traffic.concurrency + attention_flops(shape, context) * traffic.concurrency) /
-      ranks * stage;
+  w.step_flops = (2 * active * together + attention_flops(shape, context) * together) / ranks;
   double attention_layers = shape.attention_layers(), mlp_layers = 0;
   for (auto& layer : shape.layers)
     for (auto& tensor : layer.tensors)
@@ -121,7 +118,8 @@ Work work_of(const ModelShape& shape, Precision kv, const Parallelism& p, const 
         ++mlp_layers;
         break;
       }
-  w.exchanges = p.gpus() > 1 ? (attention_ranks > 1 ? attention_layers : 0) + mlp_layers : 0;
+  w.exchanges = (ranks > 1 ? (attention_ranks > 1 ? attention_layers : 0) + mlp_layers : 0) +
+                std::max(1, p.pipeline) - 1;
   w.exchange_bytes = w.exchanges * w.tokens_rank * shape.hidden * 2;
   w.prefill_flops = 2 * (active - shape.head_parameters) * traffic.input / ranks;
   w.prefill_attention_flops = prefill_attention_flops(shape, traffic.input) / ranks;

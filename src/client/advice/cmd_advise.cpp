@@ -45,6 +45,8 @@ constexpr OptionSpec load_options[] = {
 constexpr OptionSpec offer_options[] = {
     {"providers", 0, "A,B", "only these providers, e.g. aws,gcp"},
     {"regions", 0, "A,B", "only regions with these prefixes, e.g. us-"},
+    {"gpu", 0, "NAME", "only this GPU, e.g. L40S"},
+    {"any", 0, nullptr, "also marketplaces and consumer cards"},
     {"spot", 0, nullptr, "rank by spot price"},
     {"mine", 0, nullptr, "choose among the GPUs of this Billow"},
 };
@@ -98,6 +100,8 @@ Result<advise::Request> read_request(const Parsed& parsed) {
   for (const std::string& p : list_option(parsed, "providers"))
     r.offers.providers.push_back(lower(p));
   r.offers.regions = list_option(parsed, "regions");
+  r.offers.gpu = parsed.get("gpu");
+  r.any_offer = parsed.has("any");
   r.spot = parsed.has("spot");
   r.now = now();
   return r;

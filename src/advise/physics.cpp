@@ -1,0 +1,155 @@
+#include "advise/physics.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace billow::advise {
+namespace {
+
+// How much longer than at 100 % of the datasheet each part takes with good kernels, and the fixed
+// costs. Fitted once over all engines and GPUs (bench/advise/report.cpp judges them on models and
+// GPUs left out); the calibration scales each by a few ten percent.
+constexpr double weights_over = 1.5, experts_over = 1.75, cache_over = 1.35, arithmetic_over = 1.8,
+                 prefill_over = 2.5, attention_over = 2.5;
+constexpr double layer_ms = 0.040, moe_layer_ms = 0.045, exchange_ms = 0.016, link_over = 6,
+                 sequence_ms = 0.013, prefill_layer_ms = 0.100;
+constexpr double floor_ms = 1e-9;
+
+// Engines keep a few GB beside weights and cache. A measured configuration ran, so the estimate
+// leans to more room; whether a configuration fits at all is memory.h's question.
+constexpr double engine_share = 0.95, engine_bytes = 2.5e9;
+
+// Longer of two that overlap, without an edge.
+double overlap(double a, double b) {
+  return std::cbrt(a * a * a + b * b * b);
+}
+
+double replica_load(const ServingRow& row) {
+  return std::max(1.0, row.concurrency / std::max(1.0, row.decode_workers));
+}
+
+Work decode_work(const ServingRow& row, double batch) {
+  return work_of(*row.shape, row.kv, row.parallelism, {batch, row.input, row.output});
+}
+
+int moe_layers(const ModelShape& shape) {
+  int n = 0;
+  for (auto& layer : shape.layers)
+    n += layer.experts > 0;
+  return n;
+}
+
+struct Prefill {
+  double ms = 0;     // of one request, on good kernels
+  double least = 0;  // at 100 % of the datasheet
+};
+Prefill prefill_of(const Work& w, const Rates& r) {
+  double matrix = w.prefill_flops / r.matrix * 1e3,
+         attention = w.prefill_attention_flops / r.half * 1e3;
+  return {matrix * prefill_over + attention * attention_over,
+          (w.prefill_flops + w.prefill_attention_flops) / std::max(r.matrix, r.half) * 1e3};
+}
+
+}  // namespace
+
+Rates rates_of(const ServingRow& row) {
+  auto& g = *row.gpu;
+  Rates r;
+  r.bandwidth = g.bandwidth_gb_s.value_or(0) * 1e9;
+  r.half = g.bf16_tflops.value_or(g.fp16_tflops.value_or(0)) * 1e12;
+  auto p = parse_precision(row.precision).value_or(Precision::bf16);
+  r.matrix = r.half;
+  if (p == Precision::fp8)
+    r.matrix = g.fp8_tflops.value_or(r.half / 1e12) * 1e12;
+  if (p == Precision::fp4 || p == Precision::nvfp4)
+    r.matrix = g.fp4_tflops.value_or(r.half / 1e12) * 1e12;
+  if (p == Precision::int8)
+    r.matrix = g.int8_tops.value_or(r.half / 1e12) * 1e12;
+  r.matrix = std::max(r.matrix, r.half);  // slower units are not used
+  r.link = std::max(32.0, g.nvlink_gb_s.value_or(0) / 2) * 1e9;
+  return r;
+}
+
+double decode_batch(const ServingRow& row) {
+  double load = replica_load(row);
+  if (!row.gpu->memory_mib)
+    return load;
+  auto& p = row.parallelism;
+  double capacity = static_cast<double>(*row.gpu->memory_mib) * 1048576;
+  double free = std::max(0.02 * capacity, engine_share * capacity -
+                                              weight_bytes_per_gpu(*row.shape, p) - engine_bytes);
+  int attention_ranks = std::max(1, p.tensor / std::max(1, p.attention_data));
+  // Caches are paged and sequences of all ages share them, so one is counted a little past its
+  // middle.
+  double one = kv_bytes(*row.shape, row.kv, row.input + 0.6 * row.output, attention_ranks) /
+               std::max(1, p.pipeline);
+  double room = one > 0 ? std::max(1.0, free / one) * std::max(1, p.attention_data) : load;
+  return std::min(load, room);
+}
+
+Roofline roofline_of(const ServingRow& row) {
+  auto r = rates_of(row);
+  auto w = decode_work(row, decode_batch(row));
+  double bytes = (w.weight_bytes + w.expert_bytes + w.kv_bytes) / r.bandwidth * 1e3;
+  double operations = w.step_flops / r.matrix * 1e3;
+  double ranks = row.disaggregated && row.prefill_rank_gpus > 0
+                     ? row.parallelism.tensor / row.prefill_rank_gpus
+                     : 1;
+  return {std::max(bytes, operations),
+          std::max(prefill_of(w, r).least * ranks, w.weight_bytes / r.bandwidth * 1e3 * ranks)};
+}
+
+const std::vector<std::string>& tpot_term_names() {
+  static const std::vector<std::string> names = {
+      "per layer", "weights",         "experts",         "KV cache",          "arithmetic",
+      "exchanges", "exchanged bytes", "others' prefill", "starting prefills", "per sequence"};
+  return names;
+}
+
+Terms terms_of(const ServingRow& row) {
+  auto r = rates_of(row);
+  double load = replica_load(row), batch = decode_batch(row);
+  auto w = decode_work(row, batch);
+  auto& p = row.parallelism;
+  double ranks = p.tensor, ring = ranks > 1 ? 2 * (ranks - 1) / ranks : 0;
+  double weights = w.weight_bytes / r.bandwidth * 1e3 * weights_over,
+         experts = w.expert_bytes / r.bandwidth * 1e3 * experts_over,
+         cache = w.kv_bytes / r.bandwidth * 1e3 * cache_over;
+  double memory = weights + experts + cache;
+  double arithmetic = w.step_flops / r.matrix * 1e3 * arithmetic_over;
+  auto prefill = prefill_of(w, r);
+  // In a shared engine each step also carries the prefills of arriving requests: batch/output of
+  // them per step. Pipeline stages work on them side by side.
+  double arrivals = row.disaggregated ? 0 : batch / row.output / std::max(1, p.pipeline);
+  Terms t;
+  t.tpot = {w.layers * layer_ms + moe_layers(*row.shape) * moe_layer_ms,
+            weights,
+            experts + floor_ms,
+            cache + floor_ms,
+            overlap(memory, arithmetic) - memory + floor_ms,
+            w.exchanges * exchange_ms + floor_ms,
+            w.exchange_bytes / r.link * ring * 1e3 * link_over + floor_ms,
+            arrivals * prefill.ms + floor_ms,
+            arrivals * w.layers * prefill_layer_ms + floor_ms,
+            w.tokens_rank * sequence_ms};
+  double step = 0;
+  for (double ms : t.tpot)
+    step += ms;
+  double own = prefill.ms, waiting = load;
+  if (row.disaggregated) {
+    own *= ranks / std::max(1.0, row.prefill_rank_gpus);
+    // If the number of prefill workers is unknown, assume that larger loads had more of them, but
+    // not in proportion.
+    double workers = row.prefill_told ? row.prefill_gpus / std::max(1.0, row.prefill_rank_gpus)
+                                      : std::pow(row.concurrency / 64, 0.45);
+    waiting = row.concurrency / std::max(1.0, workers);
+  }
+  t.ttft = {w.layers * layer_ms + moe_layers(*row.shape) * moe_layer_ms + 5.0, own,
+            w.prefill_bytes / r.bandwidth * 1e3, step, own * std::sqrt(waiting),
+            own * waiting * 0.05, w.layers * 5e-3 * waiting * 0.1,
+            // Beyond the memory, a request waits until one of those that decode ends.
+            std::max(0.0, load / batch - 1) * row.output * step * 0.7 + floor_ms};
+  return t;
+}
+
+}  // namespace billow::advise

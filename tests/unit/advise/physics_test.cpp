@@ -1,0 +1,195 @@
+// What physics forbids is never predicted, and what was measured is believed.
+#include "advise/physics.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "advise/calibration.h"
+#include "advise/pricing.h"
+
+namespace billow::advise {
+namespace {
+
+const Catalogue& offered_gpus() {
+  static const Catalogue c = Catalogue::embedded();
+  return c;
+}
+const Calibration& shipped_model() {
+  static const Calibration c = Calibration::embedded();
+  return c;
+}
+
+constexpr const char* mixture =
+    R"({"model_type":"mixtral","vocab_size":32000,"hidden_size":4096,"num_hidden_layers":32,)"
+    R"("num_attention_heads":32,"num_key_value_heads":8,"intermediate_size":14336,)"
+    R"("num_local_experts":8,"num_experts_per_tok":2})";
+
+ServingRow served_row(const ModelShape& model, const char* gpu, Precision precision) {
+  ServingRow row;
+  row.shape = std::make_shared<const ModelShape>(at_precision(model, precision));
+  row.family = family_of(*row.shape);
+  row.gpu = *offered_gpus().gpu(gpu);
+  row.engine = "vllm";
+  row.version = version_unsaid;
+  row.precision = precision_name(precision);
+  return row;
+}
+
+// By hand, without physics.cpp: the weights of the active parameters once over the bus, two
+// operations per active parameter and sequence.
+double least_ms(const ServingRow& row, double batch) {
+  const auto& g = *row.gpu;
+  const double bytes = row.shape->is_moe()
+                           ? 0
+                           : (row.shape->parameters() - row.shape->embedding_parameters) *
+                                 weight_bytes(row.shape->native) / row.parallelism.tensor;
+  const double best = std::max({g.bf16_tflops.value_or(0), g.fp16_tflops.value_or(0),
+                                row.precision == "fp8" ? g.fp8_tflops.value_or(0) : 0.0});
+  const double operations = 2 * row.shape->active_parameters() * batch / row.parallelism.pipeline /
+                            row.parallelism.tensor;
+  return std::max(bytes * 0.98 / (*g.bandwidth_gb_s * 1e9), operations / (best * 1e12)) * 1e3;
+}
+
+TEST(Physics, NothingIsFasterThanTheRooflineInTenThousandCases) {
+  const ModelShape models[] = {*model_of_size("1B"), *model_of_size("8B"), *model_of_size("70B"),
+                               *read_model_config(mixture, {}, "mixture")};
+  int cases = 0;
+  for (const auto& model : models)
+    for (const char* gpu : {"T4", "L4", "A10G", "A40", "L40S", "A100-80GB-SXM", "H100", "H20",
+                            "H200", "B200", "MI300X", "RTX-4090"})
+      for (const Precision precision : {Precision::fp16, Precision::fp8})
+        for (const char* engine : {"vllm", "sglang", "trtllm"})
+          for (const auto& split :
+               {Parallelism{}, Parallelism{.tensor = 4}, Parallelism{.tensor = 2, .pipeline = 4}}) {
+            auto row = served_row(model, gpu, precision);
+            row.engine = engine;
+            row.kv = engine_kv(engine, row.precision, *row.shape);
+            row.parallelism = split;
+            const auto prepared = shipped_model().prepare(row);
+            for (const double load : {1.0, 16.0, 128.0, 512.0})
+              for (const auto& [input, output] :
+                   {std::pair{32.0, 1024.0}, {2048.0, 128.0}, {120000.0, 10.0}}) {
+                row.concurrency = load;
+                row.input = input;
+                row.output = output;
+                const auto now = Calibration::quick(prepared, row);
+                ++cases;
+                ASSERT_GE(now.tpot_ms, roofline_of(row).tpot_ms * 0.9999);
+                ASSERT_GE(now.ttft_ms, roofline_of(row).ttft_ms * 0.9999);
+                ASSERT_GE(now.tpot_ms, least_ms(row, decode_batch(row)))
+                    << model.name << " " << gpu << " " << row.precision << " " << engine << " "
+                    << load << " " << input << "x" << output;
+              }
+          }
+  EXPECT_GE(cases, 10000);
+}
+
+TEST(Physics, MemoryLimitsTheBatchAndStagesDoNotDivideATokensTime) {
+  auto row = served_row(*model_of_size("70B"), "H100", Precision::fp8);
+  row.parallelism = {.tensor = 4};
+  row.input = row.output = 8192;
+  row.concurrency = 4096;
+  const double held = decode_batch(row);
+  EXPECT_LT(held, 400);
+  EXPECT_GT(held, 10);
+  // Twice the load waits; it does not decode faster or slower.
+  const auto many = terms_of(row);
+  row.concurrency = 8192;
+  EXPECT_NEAR(terms_of(row).tpot[3], many.tpot[3], 1e-9);
+  EXPECT_GT(terms_of(row).ttft.back(), many.ttft.back());
+  row.concurrency = 8;
+  row.input = row.output = 1024;
+  const auto prepared = shipped_model().prepare(row);
+  const double one = Calibration::quick(prepared, row).tpot_ms;
+  row.parallelism.pipeline = 8;
+  EXPECT_GE(Calibration::quick(prepared, row).tpot_ms, one * 0.9);
+}
+
+TEST(Calibration, IntervalsWidenWithDistance) {
+  // Llama-3.1-70B with vLLM in FP8 on an H200 was measured.
+  auto row = served_row(
+      *read_model_config(R"({"model_type":"llama","vocab_size":128256,"hidden_size":8192,)"
+                         R"("num_hidden_layers":80,"num_attention_heads":64,)"
+                         R"("num_key_value_heads":8,"intermediate_size":28672})",
+                         {}, "70B"),
+      "H200", Precision::fp8);
+  row.parallelism = {.tensor = 4};
+  row.concurrency = 32;
+  auto width = [&] {
+    const auto p = shipped_model().predict(row);
+    EXPECT_TRUE(p) << p.error().message;
+    return p->tpot_ms.high / p->tpot_ms.low;
+  };
+  const double near = width();
+  row.input = 60000;
+  row.output = 10;
+  const double longer = width();
+  EXPECT_GT(longer, near);
+  row.input = row.output = 1024;
+  row.gpu = *offered_gpus().gpu("MI300X");
+  EXPECT_GT(width(), near);
+}
+
+TEST(Calibration, OneMeasurementHereIsBelievedAtOnce) {
+  auto row = served_row(*model_of_size("8B"), "L4", Precision::bf16);
+  row.parallelism = {.tensor = 2};
+  const auto before = *shipped_model().predict(row);
+  row.tpot_ms = before.tpot_ms.value * 1.4;
+  row.ttft_ms = before.ttft_ms.value * 1.4;
+  const auto after = shipped_model().with_local({row});
+  const auto p = *after.predict(row);
+  EXPECT_NEAR(p.tpot_ms.value, *row.tpot_ms, 0.01 * *row.tpot_ms);
+  EXPECT_LE(p.tpot_ms.low, *row.tpot_ms);
+  EXPECT_GE(p.tpot_ms.high, *row.tpot_ms);
+  EXPECT_LT(p.tpot_ms.high / p.tpot_ms.low, before.tpot_ms.high / before.tpot_ms.low);
+  EXPECT_EQ(p.kind, Kind::measured);
+  // Eight doublings away the same correction applies, with the doubt of before.
+  row.concurrency = 256;
+  const auto far = *after.predict(row);
+  EXPECT_GT(far.tpot_ms.high / far.tpot_ms.low, p.tpot_ms.high / p.tpot_ms.low);
+}
+
+TEST(Pricing, SellersAndCardsAreToldApart) {
+  EXPECT_EQ(tier_of("aws"), Tier::hyperscaler);
+  EXPECT_EQ(tier_of("lambda"), Tier::neocloud);
+  EXPECT_EQ(tier_of("vast"), Tier::marketplace);
+  EXPECT_EQ(tier_of("somebody-new"), Tier::marketplace);
+  for (auto card : {"RTX-3060", "RTX-4090", "RTX-5090"})
+    EXPECT_TRUE(consumer_card(card)) << card;
+  for (auto card : {"RTX-A4000", "RTX-6000", "RTX-6000-Ada", "RTX-2000-Ada", "RTX-PRO-6000", "L4"})
+    EXPECT_FALSE(consumer_card(card)) << card;
+  EXPECT_LT(host_memory_gib(16e9), 16);
+  EXPECT_GT(host_memory_gib(60e9), 4);
+}
+
+TEST(Recommend, TakesWhatACompanyCanBuyUnlessAskedForAll) {
+  Request r;
+  r.model = *model_of_size("8B");
+  r.users = 50;
+  r.tokens_per_s_min = 20;
+  r.ttft_ms_max = 500;
+  auto a = recommend(r, offered_gpus(), shipped_model());
+  ASSERT_TRUE(a) << a.error().message;
+  for (auto& c : a->ranked) {
+    EXPECT_FALSE(consumer_card(c.gpu->name)) << c.gpu->name;
+    if (!c.offer || !c.offer->instance)
+      continue;
+    EXPECT_NE(tier_of(c.offer->instance->provider), Tier::marketplace) << c.offer->instance->name;
+    const auto memory = static_cast<double>(c.offer->instance->memory_gib);
+    EXPECT_TRUE(memory == 0 || memory >= host_memory_gib(c.memory.weights * c.parallelism.gpus()));
+  }
+  EXPECT_GE(a->best->chance, 0.89);
+  EXPECT_TRUE(a->best->usd_per_million);
+  EXPECT_GE(a->curve.size(), 3u);
+  const auto text = advice_text(r, *a);
+  EXPECT_TRUE(text.starts_with("best: ")) << text;
+  EXPECT_NE(text.find("launch: billow deploy"), std::string::npos) << text;
+  r.any_offer = true;
+  auto all = recommend(r, offered_gpus(), shipped_model());
+  ASSERT_TRUE(all);
+  EXPECT_GT(all->offers_scanned, a->offers_scanned);
+}
+
+}  // namespace
+}  // namespace billow::advise
