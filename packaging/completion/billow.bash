@@ -1145,6 +1145,7 @@ _billow() {
         --trace) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --providers) return ;;
         --regions) return ;;
+        --gpu) return ;;
         --tuning) COMPREPLY=($(compgen -W "full lora qlora" -- "$cur")); return ;;
         --sequence) return ;;
         --micro-batch) return ;;
@@ -1155,7 +1156,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--model -m --models --precision --engine --engine-version --context --input --output --ttft --tps --users --rps --trace --providers --regions --spot --mine --train --tuning --sequence --micro-batch --tokens --checkpoint-time --interruptions --batch --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--model -m --models --precision --engine --engine-version --context --input --output --ttft --tps --users --rps --trace --providers --regions --gpu --any --spot --mine --train --tuning --sequence --micro-batch --tokens --checkpoint-time --interruptions --batch --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -f -- "$cur")); return ;;
     "prices")
       case $prev in

@@ -1057,6 +1057,8 @@ complete -c billow -n '__fish_seen_subcommand_from advise' -l rps -r -f -d 'requ
 complete -c billow -n '__fish_seen_subcommand_from advise' -l trace -r -F -d 'take the load from a trace of requests (timestamp, input tokens, output tokens)'
 complete -c billow -n '__fish_seen_subcommand_from advise' -l providers -r -f -d 'only these providers, e.g. aws,gcp'
 complete -c billow -n '__fish_seen_subcommand_from advise' -l regions -r -f -d 'only regions with these prefixes, e.g. us-'
+complete -c billow -n '__fish_seen_subcommand_from advise' -l gpu -r -f -d 'only this GPU, e.g. L40S'
+complete -c billow -n '__fish_seen_subcommand_from advise' -l any -d 'also marketplaces and consumer cards'
 complete -c billow -n '__fish_seen_subcommand_from advise' -l spot -d 'rank by spot price'
 complete -c billow -n '__fish_seen_subcommand_from advise' -l mine -d 'choose among the GPUs of this Billow'
 complete -c billow -n '__fish_seen_subcommand_from advise' -l train -d 'advise on training instead of serving'
