@@ -5,6 +5,7 @@
 // job may start earlier. The work is bounded: if there is too much to simulate, the forecast is
 // that of the first plan, or unknown.
 #include <algorithm>
+#include <span>
 
 #include "core/sched/outlook.h"
 
@@ -22,8 +23,8 @@ constexpr std::size_t rivals_max = 6;         // …and in which a more urgent j
 
 // What differs from "nothing changes".
 struct Variation {
-  std::uint64_t early_seed = 0;       // jobs end after a part of their time; 0: none does
-  const JobRequest* rival = nullptr;  // a job like this is submitted now, at the highest priority
+  std::uint64_t early_seed = 0;             // jobs end after a part of their time; 0: none does
+  std::span<const JobRequest> rivals = {};  // submitted now, at the highest priority
 };
 
 // Zero if the end is unknown.
@@ -72,8 +73,8 @@ class Player {
       for (int n = 1; starve.ns > 0 && q.submitted.ns > 0 && n <= starved_moments; ++n)
         time_matters(q.submitted + starve * n);
     }
-    if (variation_.rival)
-      copy_.enqueue(*variation_.rival);
+    for (const JobRequest& rival : variation_.rivals)
+      copy_.enqueue(rival);
   }
 
   WallTime play() {
@@ -179,8 +180,9 @@ std::vector<JobRequest> rivals_of(const IndexContents& contents, JobId job, Wall
   if (out.size() > rivals_max)
     out.resize(rivals_max);
   for (JobRequest& r : out) {
-    r.id = JobId{UINT64_MAX};
-    r.order = UINT64_MAX;
+    const auto number = static_cast<std::uint64_t>(&r - out.data());
+    r.id = JobId{UINT64_MAX - number};
+    r.order = UINT64_MAX - number;
     r.priority = priority + 1;
     r.submitted = now;
     r.eligible_at = {};
@@ -209,9 +211,14 @@ WallTime latest_start(const SchedIndex& index, JobId job, WallTime now) {
       latest = std::max(latest, start);
   };
   for (int n = 1; n <= early_ends; ++n)
-    also({.early_seed = static_cast<std::uint64_t>(n), .rival = nullptr});
-  for (const JobRequest& rival : rivals_of(index.contents(), job, now))
-    also({.early_seed = 0, .rival = &rival});
+    also({.early_seed = static_cast<std::uint64_t>(n)});
+  const std::vector<JobRequest> rivals = rivals_of(index.contents(), job, now);
+  for (const JobRequest& rival : rivals)
+    also({.rivals = {&rival, 1}});
+  // Several at once, and while others end early.
+  const std::span<const JobRequest> largest = std::span(rivals).first(std::min(rivals.size(), 4uz));
+  also({.rivals = largest});
+  also({.early_seed = 1, .rivals = largest});
   return latest;
 }
 
