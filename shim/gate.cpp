@@ -369,6 +369,8 @@ void gate_wake() {
   syscall(SYS_futex, &local_gate, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 0x7fffffff, nullptr, nullptr, 0);
 }
 void gate_open() {
+  // What was fetched while the gate was closed may be gone, too.
+  __atomic_fetch_add(&epoch, 1u, __ATOMIC_SEQ_CST);
   __atomic_store_n(&local_gate, static_cast<uint32_t>(local_open), __ATOMIC_SEQ_CST);
   gate_wake();
 }

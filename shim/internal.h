@@ -108,7 +108,7 @@ HIDDEN bool gate_close(int timeout_ms);  // false: the GPU or a thread did not b
 HIDDEN void gate_open();
 HIDDEN void gate_lose();  // the image is lost: all calls now fail with CUDA_DEVICE_UNAVAILABLE
 HIDDEN void gate_wake();
-HIDDEN uint32_t gate_epoch();  // changes with every suspend
+HIDDEN uint32_t gate_epoch();  // changes with every suspend and resume
 // Null: no arbiter, or it has ended: its gate is open.
 HIDDEN void gate_attach(const volatile uint32_t* word);
 HIDDEN bool drain(int timeout_ms);

@@ -123,6 +123,10 @@ inline void sharing() {
       for (int i = 0; i < 3; i++) {
         EXPECT(cu("cuMemcpyDtoH_v2", static_cast<void*>(&word), own[i] + my_ends[i], size_t{8}) ==
                CUDA_OK);
+        if (word != value)
+          std::fprintf(stderr, "side %d region %d: %llx instead of %llx\n", side, i,
+                       static_cast<unsigned long long>(word),
+                       static_cast<unsigned long long>(value));
         EXPECT(word == value);
       }
     };
