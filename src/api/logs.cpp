@@ -423,6 +423,9 @@ void logs(CallPtr call) {
       return stream->call->fail(
           {Code::invalid, "an array has no log; each of its elements has one",
            fmt::format("name an element: billow logs {}.0", document["id"].int_or(0))});
+    // Between two attempts, the newest that has ended.
+    if (!stream->attempt && !stream->follow && document["tasks"].items().empty())
+      stream->attempt = document["attempt"].uint_or(0);
     if (stream->attempt)
       return begin_at_attempt(stream, document);
     stream->begin();

@@ -536,7 +536,7 @@ class Volumes(Rigged):
         self.volume("far", "--label", "zone=nowhere")
         done = self.rig.cli("run", "--volume", "far:/mnt/far", "--", "true")
         self.assertEqual(done.code, 1, done)
-        self.assertIn("no node matches", done.errors)
+        self.assertIn('no node has a label "zone"', done.errors)
         self.rig.ok("project", "create", "owners")
         self.volume("owned", "--project", "owners")
         done = self.rig.cli("run", "--volume", "owned:/mnt/owned", "--", "true")

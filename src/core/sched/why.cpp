@@ -372,6 +372,9 @@ std::string slice_text(const Resources& r) {
 // Something is free on some cards, but not what the job needs, where it needs it.
 std::string not_together(const JobRequest& job, const PlacementClass& c, const Supply& supply) {
   const Resources& r = job.resources;
+  if (r.takes_node())
+    return fmt::format("No node is empty, and the job needs {} to itself.",
+                       job.tasks == 1 ? "one" : std::to_string(job.tasks));
   const std::string on_each =
       job.tasks == 1 ? "on one node" : fmt::format("on each of {} nodes", job.tasks);
   if (supply.short_of_cores) {
