@@ -61,6 +61,20 @@ class FromSlurm(RigTest):
         os.chmod(path, stat.S_IRUSR | stat.S_IWUSR)  # sbatch needs no x bit either
         return name
 
+    def test_a_script_is_kept_as_it_was_submitted(self):
+        gate = self.rig.file("script-gate")
+        blocker = self.rig.submit(
+            "--gpus", 4, "--", "sh", "-c", f"until [ -e {gate} ]; do sleep 0.05; done"
+        )
+        self.rig.wait_for(blocker, "running")
+        name = self.script("#SBATCH --gres=gpu:1", 'echo "one $0 $1"', name="kept.sh")
+        job = self.rig.ok("submit", "--json", name, "x").json["id"]
+        self.script("echo two", name="kept.sh")
+        with open(gate, "w", encoding="ascii"):
+            pass
+        self.assertEqual(self.rig.cli("wait", job, timeout=60).code, 0)
+        self.assertEqual(self.rig.ok("logs", "kept").text, "one kept.sh x\n")
+
     def test_commands_name_their_counterpart(self):
         for words, ours in (
             (["sbatch", "job.sh"], "billow submit"),

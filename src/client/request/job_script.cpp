@@ -67,6 +67,37 @@ bool can_be_started(const std::string& word) {
   return false;
 }
 
+constexpr std::size_t kept_bytes_max = 64 << 10;  // Linux allows twice as much in one argument
+
+bool is_shell(const std::vector<std::string>& interpreter) {
+  for (const std::string& word : interpreter) {
+    const std::string name = word.substr(word.rfind('/') + 1);
+    if (name == "env" || name.starts_with('-'))
+      continue;
+    return name == "sh" || name == "bash" || name == "dash" || name == "ksh" || name == "zsh";
+  }
+  return false;
+}
+
+// The command of a script. A shell gets the text itself, as sbatch would keep it: changing the file
+// must not change jobs that wait. Other interpreters read the file when the job starts.
+void set_command(JobScript& script, std::string_view text, const std::vector<std::string>& words) {
+  std::vector<std::string>& argv = script.spec.argv;
+  const bool kept =
+      is_shell(argv) && text.size() <= kept_bytes_max && text.find('\0') == std::string_view::npos;
+  if (kept) {
+    argv.emplace_back("-c");
+    argv.emplace_back(text);
+  }
+  argv.insert(argv.end(), words.begin(), words.end());
+  // As in Slurm, the job is called like its script.
+  std::string name = words.front().substr(words.front().rfind('/') + 1);
+  name = name.substr(0, name.rfind('.'));
+  if (kept && script.spec.name.empty() && check_name("name", name) &&
+      !parse_int(name, 0, INT64_MAX))
+    script.spec.name = name;
+}
+
 // Whether the line begins with the marker and a blank: "#BILLOWED" is a comment.
 bool begins_with(std::string_view line, std::string_view what) {
   return line.starts_with(what) &&
@@ -153,7 +184,7 @@ Result<std::optional<JobScript>> parse_job_script(std::string_view text,
   else if (!found)
     if (const Status set = take_slurm(request, slurm, words.front(), text); !set)
       return pass(Error(set.error()), words.front());
-  request.spec.argv.insert(request.spec.argv.end(), words.begin(), words.end());
+  set_command(request, text, words);
   return request;
 }
 
@@ -183,7 +214,7 @@ Result<std::optional<JobScript>> read_job_script(const std::vector<std::string>&
   script.emplace();
   script->spec.argv =
       BILLOW_TRY(split_words(std::string_view(*text).substr(2, text->find('\n') - 2)));
-  script->spec.argv.insert(script->spec.argv.end(), words.begin(), words.end());
+  set_command(*script, *text, words);
   return script;
 }
 

@@ -168,7 +168,7 @@ TEST(JobOptions, ABareNumberWhereAUnitMattersIsRefusedWithTheLikelyMeanings) {
 // ---- scripts
 
 TEST(JobScript, LinesWithOptionsAreTheOptions) {
-  const auto r = parse_job_script(
+  const char* text =
       "#!/bin/bash -e\n"
       "# a comment\n"
       "#BILLOW --gpus 2 --time 2h  # as long as a lesson\n"
@@ -176,16 +176,30 @@ TEST(JobScript, LinesWithOptionsAreTheOptions) {
       "#BILLOW --name 'long run' --label \"team=a b\"\n"
       "#BILLOWED --gpus 9\n"
       "python train.py\n"
-      "#BILLOW --gpus 4\n",
-      {"train.sh", "--epochs", "3"});
+      "#BILLOW --gpus 4\n";
+  const auto r = parse_job_script(text, {"train.sh", "--epochs", "3"});
   ASSERT_TRUE(r) << r.error().message;
   ASSERT_TRUE(*r);
   const JobSpec& spec = (*r)->spec;
-  EXPECT_EQ(spec.argv, (std::vector<std::string>{"/bin/bash", "-e", "train.sh", "--epochs", "3"}));
+  EXPECT_EQ(spec.argv,
+            (std::vector<std::string>{"/bin/bash", "-e", "-c", text, "train.sh", "--epochs", "3"}))
+      << "kept as it is now";
   EXPECT_EQ(spec.resources.gpus, 2) << "a line behind the first command is a comment";
   EXPECT_EQ(spec.time_limit, hours(2));
   EXPECT_EQ(spec.name, "long run");
   EXPECT_EQ(spec.labels.at("team"), "a b");
+}
+
+TEST(JobScript, OtherInterpretersReadTheirFile) {
+  const auto r = parse_job_script("#!/usr/bin/env python3\n#BILLOW --gpus 1\nprint()\n",
+                                  {"dir/train.py", "3"});
+  ASSERT_TRUE(r && *r);
+  EXPECT_EQ((*r)->spec.argv,
+            (std::vector<std::string>{"/usr/bin/env", "python3", "dir/train.py", "3"}));
+  const auto shell = parse_job_script("#!/usr/bin/env bash\n#BILLOW --gpus 1\n", {"dir/train.sh"});
+  ASSERT_TRUE(shell && *shell);
+  EXPECT_EQ((*shell)->spec.argv.at(2), "-c");
+  EXPECT_EQ((*shell)->spec.name, "train");
 }
 
 TEST(JobScript, WithoutSuchLinesItIsAPlainCommand) {
