@@ -300,14 +300,9 @@ Result<JobRequest> request_of(const Parsed& parsed) {
                 "write [job] and command = [\"python\", \"train.py\"] into a file job.toml");
   if (file)
     request = BILLOW_TRY(read_job_file(parsed.operands[0]));
-  else if (!parsed.after_dashes)
-    if (auto script = BILLOW_TRY(read_job_script(parsed.operands, parsed.has("quiet"))))
-      request = std::move(*script);
-  if (parsed.after_dashes && !parsed.has("quiet"))
-    if (const auto script = read_job_script(parsed.operands, true);
-        script && *script && !(*script)->notes.empty())
-      say(fmt::format("note: after -- the #SBATCH lines of {} are not read; leave out the --",
-                      parsed.operands[0]));
+  else if (auto script = BILLOW_TRY(
+               read_job_script(parsed.operands, parsed.has("quiet"), parsed.after_dashes)))
+    request = std::move(*script);
   BILLOW_TRY_VOID(set_options(request, parsed));
   if (request.spec.argv.empty())
     return fail(Code::invalid,

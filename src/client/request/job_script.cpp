@@ -189,12 +189,20 @@ Result<std::optional<JobScript>> parse_job_script(std::string_view text,
 }
 
 Result<std::optional<JobScript>> read_job_script(const std::vector<std::string>& words,
-                                                 bool quiet) {
+                                                 bool quiet,
+                                                 bool command) {
   if (words.empty() || !file_exists(words.front()))
     return std::nullopt;
   const auto text = read_file(words.front(), script_bytes_max);
   if (!text)
     return std::nullopt;  // a program: too large, or a directory
+  if (command) {
+    const auto unread = parse_job_script(*text, words);
+    if (!quiet && unread && *unread && !(*unread)->notes.empty())
+      say(fmt::format("note: after -- the #SBATCH lines of {} are not read; leave out the --",
+                      words.front()));
+    return std::nullopt;
+  }
   auto script = BILLOW_TRY(parse_job_script(*text, words));
   if (script && !quiet)
     for (const std::string& note : script->notes)

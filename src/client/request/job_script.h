@@ -24,8 +24,11 @@ struct JobScript : JobRequest {
 
 // The options and the interpreter of the script at this path. Nothing where the file is no script
 // with such lines: then the words are a plain command. A script of the current directory needs no
-// such lines, and no \"./\" before its name. Shows the notes, unless `quiet`.
-Result<std::optional<JobScript>> read_job_script(const std::vector<std::string>& words, bool quiet);
+// such lines, and no "./" before its name. Shows the notes, unless `quiet`. A command is always
+// plain; if it is a script with #SBATCH lines, a note says that they are not read.
+Result<std::optional<JobScript>> read_job_script(const std::vector<std::string>& words,
+                                                 bool quiet,
+                                                 bool command);
 // The same of a text: `words` is the path and the script's arguments.
 Result<std::optional<JobScript>> parse_job_script(std::string_view text,
                                                   const std::vector<std::string>& words);
