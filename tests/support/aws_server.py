@@ -64,9 +64,6 @@ class AwsServer:
         self.dies_after_accept = {}  # zone -> stateReason
         self.chaos = None  # random.Random: faults by chance
         self.chaos_rate = 0.2
-        self.limited = False  # EC2's request limits: a bucket of tokens for each region and kind
-        self.buckets, self.throttled = {}, 0
-        self.logins = {}  # access tokens of SSO -> (account, role)
         self.created = 0  # instances ever made
         self.made_for = {}  # machine -> how many times instances were made for it
         self.mistakes = []  # requests that a correct client never sends
@@ -77,9 +74,6 @@ class AwsServer:
 
             def log_message(self, *args):
                 pass
-
-            def do_GET(self):
-                self.send(*owner.sso(self.headers, self.path))
 
             def do_POST(self):
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -189,8 +183,6 @@ class AwsServer:
                 raise Refused(403, "UnauthorizedOperation", "You are not authorized.")
             if parameters.get("DryRun") == "true":
                 raise Refused(412, "DryRunOperation", "Request would have succeeded.")
-            if self.limited and service == "ec2":
-                self.take_token(region, action)
             fault = self.fault()
             if fault == "before":
                 raise Refused(500, "InternalError", "An internal error has occurred")
@@ -209,31 +201,6 @@ class AwsServer:
                 f"<Response><Errors>{xml('Error', error)}</Errors><RequestID>r</RequestID></Response>"
             )
             return no.status, "text/xml", text
-
-    def take_token(self, region, action):
-        """As https://docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html says."""
-        reads = action.startswith(("Describe", "Get"))
-        kind = action if action == "RunInstances" else "read" if reads else "change"
-        burst, per_s = {"RunInstances": (5, 2), "read": (100, 20), "change": (50, 5)}[kind]
-        with self.lock:
-            now = time.monotonic()
-            tokens, at = self.buckets.get((region, kind), (burst, now))
-            tokens = min(burst, tokens + (now - at) * per_s)
-            self.buckets[(region, kind)] = (tokens - 1 if tokens >= 1 else tokens, now)
-            if tokens < 1:
-                self.throttled += 1
-                raise Refused(503, "RequestLimitExceeded", "Request limit exceeded.")
-
-    def sso(self, headers, path):
-        """The portal that gives keys of a role to somebody who has logged in."""
-        asked = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(path).query))
-        wanted = self.logins.get(headers.get("x-amz-sso_bearer_token"))
-        if wanted != (asked.get("account_id"), asked.get("role_name")):
-            return 401, "application/json", '{"message":"Session token not found or invalid"}'
-        self.keys["ASIASSO"] = "ssosecret"
-        given = {"accessKeyId": "ASIASSO", "secretAccessKey": "ssosecret"}
-        given.update(sessionToken="sso/token", expiration=int(time.time() + 3600) * 1000)
-        return 200, "application/json", json.dumps({"roleCredentials": given})
 
     def fault(self):
         if not self.chaos:

@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "core/control/core.h"
 #include "core/control/money.h"
+#include "tests/unit/control/node_offer.h"
 #include "tests/unit/control/plan_all.h"
 
 namespace billow::control::money_tests {
@@ -16,19 +17,12 @@ constexpr std::int64_t start_ns =
     20'000 * day_ns + 3600ll * 1'000'000'000;  // 01:00 UTC of some day
 
 NodeOffer offer(std::string name, int gpus, bool bills = false) {
-  NodeOffer o;
-  o.name = std::move(name);
-  o.boot_id = "boot";
-  for (int i = 0; i < gpus; ++i)
-    o.gpus.push_back({.index = i,
-                      .uuid = o.name + "-" + std::to_string(i),
-                      .vendor = "nvidia",
-                      .model = "NVIDIA H100",
-                      .type = "H100",
-                      .mem_mib = 81559,
-                      .nvlink_domain = 0});
+  NodeOffer o = node_offer(std::move(name), gpus);
+  for (NodeGpu& gpu : o.gpus) {
+    gpu.model = "NVIDIA H100";
+    gpu.nvlink_domain = 0;
+  }
   o.cpu_milli = 16000;
-  o.mem_mib = 65536;
   if (bills)
     o.labels = {{"pool", "cloud"}, {"bills", "yes"}};
   return o;

@@ -6,24 +6,10 @@
 
 #include "base/crypto.h"
 #include "core/control/core.h"
+#include "tests/unit/control/node_offer.h"
 #include "tests/unit/control/plan_all.h"
 
 namespace billow::control {
-
-inline NodeOffer node_offer(std::string name, int gpus, std::string type = "H100") {
-  NodeOffer o;
-  o.name = std::move(name);
-  o.boot_id = "boot";
-  for (int i = 0; i < gpus; ++i)
-    o.gpus.push_back({.index = i,
-                      .uuid = o.name + "-" + std::to_string(i),
-                      .vendor = "nvidia",
-                      .type = type,
-                      .mem_mib = 81559});
-  o.cpu_milli = 64000;
-  o.mem_mib = 65536;
-  return o;
-}
 
 struct PoolWorld {
   Core core{State{}, {}};

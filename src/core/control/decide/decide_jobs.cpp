@@ -82,13 +82,15 @@ Result<std::uint32_t> Decider::unmet_dependencies(const JobSpec& spec,
 
 namespace {
 
-// "h100" is the type H100 of a node here.
-void spell_gpu_types(const State& state, std::vector<std::string>& types) {
-  for (std::string& type : types)
-    for (const auto& [id, node] : state.nodes)
-      for (const NodeGpu& gpu : node.offer.gpus)
-        if (lower(gpu.type) == lower(type))
-          type = gpu.type;
+// "h100" is the type H100 of a node here. Jobs are many and so are nodes: the first node with the
+// type ends the search, and others are told apart by the length of their names.
+std::string spelled_here(const State& state, std::string type) {
+  const std::string wanted = lower(type);
+  for (const auto& [id, node] : state.nodes)
+    for (const NodeGpu& gpu : node.offer.gpus)
+      if (gpu.type.size() == type.size() && (gpu.type == type || lower(gpu.type) == wanted))
+        return gpu.type;
+  return type;
 }
 
 }  // namespace
@@ -110,7 +112,8 @@ Decision Decider::operator()(const SubmitJob& c) {
   JobSpec spec = c.spec;
   // Set by us alone: a submitted one could name another user's environment.
   spec.env_digest.clear();
-  spell_gpu_types(state, spec.resources.gpu_types);
+  for (std::string& type : spec.resources.gpu_types)
+    type = spelled_here(state, type);
   if (spec.elastic)
     spec.rerun_if_lost = true;  // its members do restart
   // Far too many GPUs: naming the fleet's size is a better answer than a node's limit.
