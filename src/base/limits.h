@@ -143,7 +143,7 @@ inline constexpr std::uint32_t repairs_max = 100;  // of one job
 inline constexpr std::uint32_t pool_machines_max = 10'000;
 // Queued jobs examined for missing capacity; the rest waits behind them anyway.
 inline constexpr std::size_t pool_jobs_looked_at_max = 20'000;
-inline constexpr std::size_t pool_kinds_explained_max = 64;
+inline constexpr std::size_t pool_kinds_explained_max = 256;
 // A pool whose settings or credentials are wrong is asked again this seldom: somebody may have
 // mended them on the provider's side.
 inline constexpr Duration pool_settings_pause = minutes(15);

@@ -111,8 +111,8 @@ void Pools::add_ended(PoolId id,
   for (const auto& [name, machine] : engine_().state().machines) {
     const auto agreed = r.let_go.find(name);
     if (machine.pool == id && machine.state == MachineState::releasing &&
-        !machine.external.empty() && agreed != r.let_go.end() && agreed->second < asked &&
-        !there.contains(name) && !r.last_listed.contains(name))
+        agreed != r.let_go.end() && agreed->second < asked && !there.contains(name) &&
+        !r.last_listed.contains(name))
       ended.push_back(name);
   }
   for (const std::string& name : ended) {

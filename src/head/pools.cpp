@@ -220,6 +220,10 @@ void Pools::begin(PoolId id, const Pool& settings) {
   r.ordering = true;
   auto orders = std::make_shared<Orders>();
   orders->wanted = std::move(demand.wanted);
+  // Few at once: refusals are told before the rest is asked, and a provider's limits on requests
+  // make a hundred orders last a minute.
+  if (orders->wanted.size() > asked_at_once)
+    orders->wanted.erase(orders->wanted.begin() + asked_at_once, orders->wanted.end());
   for (const pool::Order& order : orders->wanted) {
     r.tried.insert(order.machine.name);
     r.absent.erase(order.machine.name);

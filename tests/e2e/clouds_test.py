@@ -192,6 +192,36 @@ class Adding(unittest.TestCase):
         self.assertIn("cloud aws was not added", done.errors)
         poll(lambda: not rig.json("pool", "list")["pools"], "nothing kept", 30)
 
+    def test_a_profile_with_sso_uses_the_login_of_the_heads_user(self):
+        rig = self.rig
+        os.makedirs(rig.root + "/.aws/sso/cache")
+        with open(rig.root + "/.aws/config", "w", encoding="ascii") as f:
+            f.write(
+                "[profile gpu]\nsso_session = work\nsso_account_id = 123456789012\nsso_role_name ="
+                " Renter\n[sso-session work]\nsso_region = us-east-1\nsso_start_url ="
+                " https://work.example/start\n"
+            )
+        login = {"startUrl": "https://work.example/start", "accessToken": "browser-token"}
+        cache = rig.root + "/.aws/sso/cache/0123.json"
+
+        def logged_in(expires):
+            with open(cache, "w", encoding="ascii") as f:
+                json.dump({**login, "expiresAt": expires}, f)
+
+        logged_in("2020-01-01T00:00:00Z")
+        rig.aws.logins["browser-token"] = (ACCOUNT, "Renter")
+        rig.environment["AWS_ENDPOINT_URL_SSO"] = rig.aws.url
+        rig.ok("down")
+        rig.up()
+        words = ("cloud", "add", "aws", "--region", "us-east-1", "--profile", "gpu")
+        words += ("--option", f"endpoint={rig.aws.url}")
+        done = rig.cli(*words, timeout=120)
+        self.assertNotEqual(done.code, 0)
+        self.assertIn("aws sso login --profile gpu", done.errors)
+        poll(lambda: not rig.json("pool", "list")["pools"], "nothing kept", 30)
+        logged_in("2099-01-01T00:00:00Z")
+        self.assertIn("profile gpu (SSO)", rig.ok(*words, timeout=120).text)
+
     def test_what_is_missing_is_said_with_what_to_do(self):
         done = self.rig.cli("cloud", "add", "runpod", stdin=b"")
         self.assertIn("billow cloud add runpod --key-file FILE", done.errors)
@@ -348,6 +378,30 @@ class Failover(unittest.TestCase):
             self.assertEqual(rig.aws.alive()[0]["zone"], "us-east-1b")
             self.assertIn("Server.InsufficientInstanceCapacity", rig.ok("explain", job).text)
             rig.ok("stop", job)
+        finally:
+            rig.close()
+
+
+class Limits(unittest.TestCase):
+    """EC2 counts requests by region: five orders at once, then two a second."""
+
+    machines = int(os.environ.get("BILLOW_CLOUD_MACHINES", "12"))
+
+    def test_many_machines_are_asked_for_without_being_throttled(self):
+        rig = CloudRig(boots=False)
+        try:
+            rig.aws.limited, rig.aws.page = True, 1000
+            rig.add(max_machines=self.machines)
+            poll(rig.offers, "offers", 60)
+            began = time.monotonic()
+            jobs = [rig.submit("--gpus", 1, "--", "true") for _ in range(self.machines)]
+            poll(lambda: len(rig.aws.alive()) == self.machines, "all machines", 120)
+            print(f"{self.machines} machines after {time.monotonic() - began:.1f} s")
+            for job in jobs:
+                rig.ok("stop", job)
+            poll(lambda: not rig.aws.alive(), "every machine ended", 120)
+            self.assertEqual(rig.aws.throttled, 0)
+            self.assertEqual(rig.aws.created, self.machines)
         finally:
             rig.close()
 

@@ -5,6 +5,7 @@ import random
 import time
 import unittest
 
+from aws_server import KEY, SECRET, AwsServer
 from booted import Machines
 from cloud_keys import google_key
 from cloud_server import Answer
@@ -199,6 +200,63 @@ class Google(Stories, unittest.TestCase):
 
 class Azure(Stories, unittest.TestCase):
     make = staticmethod(azure)
+
+
+class ThreeClouds(unittest.TestCase):
+    """Twelve places of three clouds, eleven of which refuse, each in its own way."""
+
+    def setUp(self):
+        azure_cloud, google_cloud = FakeAzure(), FakeGoogle()
+        self.zones = [f"us-central1-{z}" for z in "abcf"]
+        google_cloud.types = [(zone, A3) for zone in self.zones]
+        google_cloud.empty_zones = [self.zones[0]]
+        for zone in self.zones[1:]:
+            google_cloud.capacity[zone] = ("ZONE_RESOURCE_POOL_EXHAUSTED", "none left")
+        for region in ("eastus", "westus3"):
+            size = azure_size("Standard_ND96isr_H100_v5", 8, 96, 1900, region)
+            azure_cloud.sizes[region] = [size]
+        self.rig = CloudsRig(google_cloud, azure_cloud)
+        self.aws = AwsServer(boots=True, machines=self.rig.machines)
+        self.aws.zones = {"us-east-1": [f"us-east-1{z}" for z in "abcdef"]}
+        codes = ["InsufficientInstanceCapacity", "Unsupported", "InsufficientHostCapacity"]
+        for i, zone in enumerate(self.aws.zones["us-east-1"]):
+            self.aws.capacity[zone] = codes[i % 3]
+        self.rig.environment.update(
+            AWS_ACCESS_KEY_ID=KEY, AWS_SECRET_ACCESS_KEY=SECRET, AWS_EC2_METADATA_DISABLED="true"
+        )
+        self.rig.up()
+        only = ("--gpu-type", "H100")
+        self.rig.add("aws", "8xH100", "us-east-1", f"endpoint={self.aws.url}", more=only)
+        self.rig.add_google(more=only)
+        self.rig.add_azure("8xH100", "eastus,westus3", more=only)
+
+    def tearDown(self):
+        self.aws.close()
+        self.rig.close()
+
+    def test_the_last_place_runs_the_job_and_explain_tells_all_answers(self):
+        rig = self.rig
+        poll(lambda: len({o["pool"] for o in rig.offers()}) == 3, "offers of three clouds", 60)
+        places = sorted(rig.offers(), key=lambda o: (o["price_usd_per_h"], o["zone"]))
+        self.assertGreaterEqual(len(places), 12)
+        free = [o for o in places if o["pool"] == "azure"][-1]
+        for offer in places:
+            if offer["pool"] == "azure" and offer != free:
+                place = offer["zone"] or offer["region"]
+                rig.azure.capacity[place] = ("AllocationFailed", "none")
+        job = rig.submit("--gpus", 8, "--gpu-type", "H100", "--", "sleep", "60")
+        began = time.monotonic()
+        poll(lambda: rig.machines.homes, "a machine", 120)
+        took = time.monotonic() - began
+        poll(lambda: rig.job(job)["state"] == "running", "running", 60)
+        text = rig.ok("explain", job).text
+        asked = text.count("Asked ")
+        print(f"{asked} of {len(places)} places refused; a machine after {took:.1f} s")
+        self.assertEqual(asked, len(places) - 1, text)
+        rig.ok("stop", job)
+        poll(lambda: not rig.orders(), "nothing left in the books", 90)
+        self.assertEqual(self.aws.alive(), [])
+        self.assertEqual((rig.google.left(), rig.azure.left()[0]), (([], [], []), []))
 
 
 if __name__ == "__main__":

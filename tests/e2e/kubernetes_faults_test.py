@@ -43,6 +43,7 @@ class Story:
         self.random = random.Random(seed)
         self.jobs = {}  # job → (number, whether it may be started again)
         self.killed = set()  # jobs whose pod was killed without a warning
+        self.doomed = []  # machines whose pods were killed: one may still take a job before it dies
         self.happened = []
         self.done = {name: 0 for name in self.faults}
         end = time.monotonic() + 60 * float(os.environ.get("BILLOW_KUBE_MINUTES") or 600)
@@ -52,6 +53,8 @@ class Story:
                 break
             while len(self.unfinished()) < 3:
                 self.submit()
+            time.sleep(self.random.uniform(0, 2))  # some jobs end between two faults
+            self.note_killed()
             fault = self.random.choices(list(self.faults), list(self.faults.values()))[0]
             self.happened.append((time.strftime("%H:%M:%S"), fault))
             getattr(self, fault)()
@@ -96,19 +99,17 @@ class Story:
 
     def kill_pod(self):
         if name := self.some_pod():
-            machine = name.partition("-")[2].partition("-")[2]  # billow-INSTALLATION-MACHINE
-            self.killed |= self.jobs_on(machine)
+            self.doomed.append(name.partition("-")[2].partition("-")[2])  # billow-…-MACHINE
+            self.note_killed()
             self.cluster.remove(name)
-            self.killed |= self.jobs_on(machine)  # one may just have started there
+            self.note_killed()
 
-    def jobs_on(self, machine):
-        """The node of a job is known by name as long as it exists."""
-        out = set()
-        for job in self.unfinished():
+    def note_killed(self):
+        """The node of a job is known by name only as long as it exists."""
+        for job in self.unfinished() if self.doomed else ():
             for task in self.rig.job(job)["tasks"]:
-                if task["node"].partition(".")[0] == machine:
-                    out.add(job)
-        return out
+                if task["node"].partition(".")[0] in self.doomed:
+                    self.killed.add(job)
 
     def kill_api(self):
         self.cluster.api_away()

@@ -1,10 +1,12 @@
-"""Amazon EC2 (with STS, SSM and Service Quotas) for tests, on loopback.
+"""Amazon EC2 (with STS, SSM, Service Quotas and the keys of SSO) for tests, on loopback.
 
-It recomputes every signature as AWS does, keeps the semantics that matter for not leaking machines (client tokens per zone,
-paging, tags in the create, terminated machines that stay listed, new ones that are not listed yet) and fails on request: no
-capacity by zone, quotas, throttles, errors before the act, answers lost after it, machines that end after they were accepted.
+It recomputes every signature as AWS does, keeps the semantics that matter for not leaking machines
+(client tokens per zone, paging, tags in the create, terminated machines that stay listed, new ones
+that are not listed yet) and fails on request: no capacity by zone, quotas, throttles, errors before
+the act, answers lost after it, machines that end after they were accepted.
 
-An instance with `boots=True` runs its own user data as a real machine would: a shell script below a directory of its own.
+An instance with `boots=True` runs its own user data as a real machine would: a shell script below a
+directory of its own.
 """
 import base64
 import collections
@@ -21,6 +23,9 @@ from xml.sax.saxutils import escape
 KEY, SECRET = "AKIDTESTTESTTESTTEST", "secretsecretsecretsecretsecretsecretsecr"
 ACCOUNT = "123456789012"
 TERMINATED_KEPT_S = 3600
+# Requests at once and per second that EC2 lets an account make in a region, by kind:
+# https://docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html
+REQUEST_LIMITS = {"RunInstances": (5, 2.0), "read": (50, 10.0), "change": (50, 5.0)}
 
 
 def xml(name, value):
@@ -64,6 +69,10 @@ class AwsServer:
         self.dies_after_accept = {}  # zone -> stateReason
         self.chaos = None  # random.Random: faults by chance
         self.chaos_rate = 0.2
+        self.limited = False  # keeps to REQUEST_LIMITS
+        self.buckets = {}  # (region, kind) -> (tokens, time)
+        self.throttled = 0
+        self.logins = {}  # access token of SSO -> (account, role)
         self.created = 0  # instances ever made
         self.made_for = {}  # machine -> how many times instances were made for it
         self.mistakes = []  # requests that a correct client never sends
@@ -84,6 +93,12 @@ class AwsServer:
                     self.connection.close()
                     return
                 self.send(status, kind, text)
+
+            def do_GET(self):
+                try:
+                    self.send(200, "application/json", owner.keys_of_login(self.headers, self.path))
+                except Refused as no:
+                    self.send(no.status, "application/json", json.dumps({"message": no.message}))
 
             def send(self, status, kind, text):
                 data = text.encode()
@@ -183,6 +198,7 @@ class AwsServer:
                 raise Refused(403, "UnauthorizedOperation", "You are not authorized.")
             if parameters.get("DryRun") == "true":
                 raise Refused(412, "DryRunOperation", "Request would have succeeded.")
+            self.keep_limits(region, action)
             fault = self.fault()
             if fault == "before":
                 raise Refused(500, "InternalError", "An internal error has occurred")
@@ -201,6 +217,42 @@ class AwsServer:
                 f"<Response><Errors>{xml('Error', error)}</Errors><RequestID>r</RequestID></Response>"
             )
             return no.status, "text/xml", text
+
+    def keep_limits(self, region, action):
+        if not self.limited:
+            return
+        kind = "read" if action.startswith(("Describe", "Get")) else "change"
+        kind = action if action in REQUEST_LIMITS else kind
+        burst, per_s = REQUEST_LIMITS[kind]
+        with self.lock:
+            now = time.monotonic()
+            tokens, at = self.buckets.get((region, kind), (burst, now))
+            tokens = min(burst, tokens + (now - at) * per_s)
+            self.buckets[region, kind] = (max(tokens - 1, tokens if tokens < 1 else 0), now)
+            if tokens < 1:
+                self.throttled += 1
+                raise Refused(503, "RequestLimitExceeded", "Request limit exceeded.")
+
+    def keys_of_login(self, headers, path):
+        """What the portal of SSO gives for the access token of a login: keys of a role."""
+        url = urllib.parse.urlparse(path)
+        asked = dict(urllib.parse.parse_qsl(url.query))
+        login = self.logins.get(headers.get("x-amz-sso_bearer_token", ""))
+        if url.path != "/federation/credentials" or login is None:
+            raise Refused(401, "UnauthorizedException", "Session token not found or invalid")
+        if (asked.get("account_id"), asked.get("role_name")) != login:
+            raise Refused(403, "ForbiddenException", "No access")
+        self.keys["ASIASSO"] = "ssosecret"
+        return json.dumps(
+            {
+                "roleCredentials": {
+                    "accessKeyId": "ASIASSO",
+                    "secretAccessKey": "ssosecret",
+                    "sessionToken": "token/of+sso=",
+                    "expiration": int((time.time() + 3600) * 1000),
+                }
+            }
+        )
 
     def fault(self):
         if not self.chaos:

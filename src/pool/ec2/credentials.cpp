@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <time.h>
 
+#include <filesystem>
+
 #include "base/file.h"
 #include "base/json.h"
 #include "base/text.h"
@@ -17,6 +19,8 @@ constexpr int roles_max = 5;  // a chain of roles longer than this is a loop
 constexpr Duration refresh_before = minutes(5);
 constexpr Duration metadata_timeout = seconds(2);
 constexpr Duration process_timeout = seconds(30);
+constexpr std::string_view sso_section = "sso-session ";
+constexpr std::size_t sso_files_max = 64;
 
 // "2026-11-16T09:30:00Z"; zero: not a time.
 WallTime time_of(std::string_view text) {
@@ -38,8 +42,8 @@ void read_sections(std::string_view text, bool config, Profiles& out) {
       section = trim(line.substr(1, line.size() - 2));
       if (config && section.starts_with("profile "))
         section = trim(std::string_view(section).substr(8));
-      else if (config && section != "default")
-        section.clear();  // sso-session, services
+      else if (config && section != "default" && !section.starts_with(sso_section))
+        section.clear();  // services
       continue;
     }
     const auto equals = line.find('=');
@@ -240,10 +244,66 @@ Result<Credentials> CredentialChain::of_profile(const Profiles& profiles,
                                                   name, done->complaint()));
     return parse_credentials(done->out, "profile " + name);
   }
+  if (!value(section, "sso_account_id").empty())
+    return of_sso(profiles, name);
   return fail(Code::unauthorized, fmt::format("AWS profile \"{}\" has no credentials", name),
-              "use access keys, role_arn or credential_process; for SSO set credential_process to "
-              "`aws configure export-credentials --profile " +
-                  name + "`");
+              "use access keys, role_arn, credential_process or the settings of SSO");
+}
+
+namespace {
+
+// The login that `aws sso login` left behind, as long as it holds.
+Result<std::string> sso_token(const std::string& folder,
+                              const std::string& start_url,
+                              WallTime now) {
+  std::error_code error;
+  std::size_t read = 0;
+  for (const auto& file : std::filesystem::directory_iterator(folder, error)) {
+    if (file.path().extension() != ".json" || ++read > sso_files_max)
+      continue;
+    const auto text = read_file(file.path().string(), 64 << 10);
+    const auto login = text ? parse_json(*text) : Result<Json>(Json());
+    if (login && (*login)["startUrl"].str_or("") == start_url &&
+        now < time_of((*login)["expiresAt"].str_or("")))
+      return std::string((*login)["accessToken"].str_or(""));
+  }
+  return fail(Code::unauthorized, fmt::format("the SSO login at {} has expired", start_url));
+}
+
+}  // namespace
+
+// Temporary keys of a role, for the access token of a login in the browser.
+Result<Credentials> CredentialChain::of_sso(const Profiles& profiles, const std::string& name) {
+  auto section = profiles.at(name);
+  if (const auto session = profiles.find(std::string(sso_section) + value(section, "sso_session"));
+      session != profiles.end())
+    section.insert(session->second.begin(), session->second.end());
+  auto token = sso_token(options_.variable("HOME") + "/.aws/sso/cache",
+                         value(section, "sso_start_url"), system_clock().wall());
+  if (!token) {
+    token.error().hint =
+        fmt::format("run `aws sso login --profile {}` as the user who runs the head", name);
+    return pass(std::move(token.error()), "AWS profile " + name);
+  }
+  std::string portal = options_.variable("AWS_ENDPOINT_URL_SSO");
+  if (portal.empty())
+    portal = fmt::format("https://portal.sso.{}.amazonaws.com", value(section, "sso_region"));
+  const auto answer =
+      fetch(fmt::format("{}/federation/credentials?role_name={}&account_id={}", portal,
+                        net::percent_encode(value(section, "sso_role_name")),
+                        net::percent_encode(value(section, "sso_account_id"))),
+            net::Method::get, {{"x-amz-sso_bearer_token", *token}});
+  if (!answer)
+    return pass(Error(answer.error()), "AWS profile " + name);
+  const Json given = parse_json(*answer).value_or(Json())["roleCredentials"];
+  Credentials out{std::string(given["accessKeyId"].str_or("")),
+                  std::string(given["secretAccessKey"].str_or("")),
+                  std::string(given["sessionToken"].str_or("")),
+                  {given["expiration"].int_or(0) * 1'000'000},
+                  "profile " + name + " (SSO)"};
+  if (out.access_key.empty() || out.secret_key.empty())
+    return fail(Code::invalid, fmt::format("AWS profile {}: SSO gave no keys", name));
+  return out;
 }
 
 Result<Credentials> CredentialChain::of_web_identity() const {

@@ -1,6 +1,6 @@
-// Amazon's credential chain, as its own tools follow it: environment, profile files (with roles and
-// credential_process), web identity, container, instance metadata. Found credentials are kept until
-// five minutes before they expire. Secrets appear in no message.
+// Amazon's credential chain, as its own tools follow it: environment, profile files (with roles,
+// credential_process and SSO), web identity, container, instance metadata. Found credentials are
+// kept until five minutes before they expire. Secrets appear in no message.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@ struct Credentials {
 };
 
 // The sections of ~/.aws/config and ~/.aws/credentials. Sections of the first are named
-// "profile NAME" there and NAME here.
+// "profile NAME" there and NAME here; those of SSO keep their name, "sso-session NAME".
 using Profiles = std::map<std::string, std::map<std::string, std::string>>;
 Profiles parse_profiles(std::string_view config, std::string_view credentials);
 
@@ -54,6 +54,7 @@ class CredentialChain {
   Result<Profiles> profiles() const;
   Result<Credentials> of_profile(const Profiles& profiles, const std::string& name, int depth);
   Result<Credentials> of_source(const std::string& source, const Profiles& profiles, int depth);
+  Result<Credentials> of_sso(const Profiles& profiles, const std::string& name);
   Result<Credentials> of_environment() const;
   Result<Credentials> of_web_identity() const;
   Result<Credentials> of_container() const;

@@ -1,10 +1,11 @@
 #include "pool/ec2/wire.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <thread>
 
 #include "base/backoff.h"
 #include "base/crypto.h"
@@ -43,6 +44,10 @@ bool may_pass(const ApiError& error) {
 
 bool only_reads(const std::string& action) {
   return action.starts_with("Describe") || action.starts_with("Get");
+}
+
+void pause(Duration time) {
+  std::this_thread::sleep_for(std::chrono::nanoseconds(time.ns));
 }
 
 std::string form(const Parameters& parameters) {
@@ -185,6 +190,8 @@ Answer<net::XmlElement> Wire::query(const std::string& service,
   Backoff backoff(milliseconds(300), seconds(5));
   Rng rng(random_u64());
   for (int attempt = 1;; ++attempt) {
+    if (service == "ec2")
+      pause(pace_.take(region, action));
     const auto credentials = chain_.get();
     if (!credentials)
       return std::unexpected(
@@ -198,7 +205,7 @@ Answer<net::XmlElement> Wire::query(const std::string& service,
                        : Answer<net::XmlElement>(std::unexpected(sent.error()));
     if (answer || !only_reads(action) || !may_pass(answer.error()) || attempt == read_tries)
       return answer;
-    ::usleep(static_cast<useconds_t>(backoff.next(rng).ns / 1000));
+    pause(backoff.next(rng));
   }
 }
 

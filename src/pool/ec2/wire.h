@@ -13,6 +13,7 @@
 #include "net/http/http.h"
 #include "net/xml.h"
 #include "pool/ec2/credentials.h"
+#include "pool/ec2/pace.h"
 #include "pool/pool.h"
 
 namespace billow::pool::ec2 {
@@ -81,6 +82,7 @@ class Wire {
   Result<Credentials> assume(const Credentials& with, const Role& role);
   Options options_;
   CredentialChain chain_;
+  Pace pace_{system_clock()};
 };
 
 // The host of a service: China has a suffix of its own.

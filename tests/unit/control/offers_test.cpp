@@ -51,6 +51,16 @@ TEST(Offers, AMachineIsChosenByThePriceOfTheGpusThatWork) {
   EXPECT_EQ(many.asked(), "us-1b") << "eight jobs share the large machine";
 }
 
+// Each job is looked at on its own, up to a limit: it must not be what a burst of jobs meets.
+TEST(Offers, AHundredJobsOrderAHundredMachinesAtOnce) {
+  PoolWorld w;
+  w.add("aws", {offer("p5.48xlarge", "us-1a", 700)}, true, 200);
+  for (int i = 0; i < 100; ++i)
+    w.submit(8);
+  w.must(PlanPools{});
+  EXPECT_EQ(w.wanted().size(), 100u);
+}
+
 TEST(Offers, OnlySpotJobsGetSpotMachinesAndReservedCapacityComesFirst) {
   PoolWorld w;
   MachineOffer paid = offer("p5.48xlarge", "us-1c", 2000);

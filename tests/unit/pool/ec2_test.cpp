@@ -10,6 +10,7 @@
 #include "pool/boot.h"
 #include "pool/catalogue_offers.h"
 #include "pool/ec2/ec2_pool.h"
+#include "pool/ec2/pace.h"
 #include "pool/kinds.h"
 
 namespace billow::pool::ec2 {
@@ -206,6 +207,37 @@ TEST(Ec2, TheNodesOfAGangAreClose) {
   EXPECT_EQ(get(run_instances(launch(alone)), "NetworkInterface.1.InterfaceType"), "(none)");
 }
 
+struct HandClock final : Clock {
+  SteadyTime now{seconds(100).ns};
+  SteadyTime steady() const override { return now; }
+  WallTime wall() const override { return {}; }
+};
+
+// What EC2 allows, counted as EC2 counts: five orders at once, then two a second.
+TEST(Ec2Pace, AHundredOrdersAtOnceKeepToTheLimits) {
+  HandClock clock;
+  Pace pace(clock);
+  std::vector<Duration> waits;
+  for (int i = 0; i < 100; ++i)
+    waits.push_back(pace.take("us-east-1", "RunInstances"));
+  EXPECT_EQ(waits[4].ns, 0);
+  for (int i = 5; i < 100; ++i)
+    EXPECT_GE(waits[i].ns, seconds(i - 4).ns / 2) << i;
+  EXPECT_LT(waits[99].ns, seconds(60).ns);
+}
+
+TEST(Ec2Pace, RegionsAndKindsOfRequestsDoNotWaitForEachOther) {
+  HandClock clock;
+  Pace pace(clock);
+  for (int i = 0; i < 50; ++i)
+    (void)pace.take("us-east-1", "RunInstances");
+  EXPECT_EQ(pace.take("us-west-2", "RunInstances").ns, 0);
+  EXPECT_EQ(pace.take("us-east-1", "DescribeInstances").ns, 0);
+  EXPECT_EQ(pace.take("us-east-1", "TerminateInstances").ns, 0);
+  clock.now = clock.now + seconds(60);
+  EXPECT_EQ(pace.take("us-east-1", "RunInstances").ns, 0) << "the bucket fills again";
+}
+
 TEST(Ec2Credentials, ProfilesAreReadAsAmazonsToolsDo) {
   const Profiles p = parse_profiles(
       "[default]\nregion = eu-west-1\n[profile gpu]\nrole_arn = arn:aws:iam::1:role/r\n"
@@ -218,6 +250,7 @@ TEST(Ec2Credentials, ProfilesAreReadAsAmazonsToolsDo) {
   EXPECT_EQ(p.at("nested").at("region"), "us-west-2");
   EXPECT_FALSE(p.at("nested").contains("max_concurrent_requests"));
   EXPECT_FALSE(p.contains("x"));
+  EXPECT_EQ(p.at("sso-session x").at("sso_region"), "us-east-1");
 }
 
 struct Home {
