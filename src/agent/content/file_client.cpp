@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "agent/content/file_socket.h"
+#include "agent/content/staged_tree.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/text.h"
@@ -109,37 +110,65 @@ files::Scan look_at(const std::string& directory,
 
 namespace {
 
-// Reads the file list and then the pieces, as the agent sends them after "ok BYTES".
-Status receive_tree(int fd,
-                    const std::string& answer,
-                    const Sha256* wanted,
-                    const std::string& directory) {
-  const auto bytes =
-      answer.starts_with("ok ")
-          ? parse_int(answer.substr(3), 1, static_cast<std::int64_t>(files::tree_list_bytes_max))
-          : Result<std::int64_t>(fail(Code::internal, answer.starts_with("error ")
-                                                          ? answer.substr(6)
-                                                          : "unexpected answer from the agent"));
-  if (!bytes)
-    return pass(bytes.error());
-  std::string list(static_cast<std::size_t>(*bytes), '\0');
+struct Announced {
+  std::size_t list_bytes = 0;
+  bool kept = false;  // the directory may hold some of the files already
+};
+Result<Announced> read_announced(const std::string& answer) {
+  const auto parts = split(answer, ' ');
+  if (parts.size() != 3 || parts[0] != "ok")
+    return fail(Code::internal, answer.starts_with("error ") ? answer.substr(6)
+                                                             : "unexpected answer from the agent");
+  const auto bytes_max = static_cast<std::int64_t>(files::tree_list_bytes_max);
+  const std::int64_t bytes = BILLOW_TRY(parse_int(parts[1], 1, bytes_max));
+  return Announced{static_cast<std::size_t>(bytes), parts[2] == "kept"};
+}
+
+// Removes what is not of the tree, asks for the entries that are not there, and returns them.
+Result<files::Tree> ask_for_missing(int fd, const std::string& directory, const files::Tree& tree) {
+  std::string known(tree.entries.size() * sizeof(EntryState), '\0');
+  BILLOW_TRY_VOID(receive(fd, known.data(), known.size()));
+  const std::vector<bool> there =
+      BILLOW_TRY(keep_only(directory, tree, BILLOW_TRY(decode_states(known, tree.entries.size()))));
+  files::Tree missing;
+  std::string asked(there.size(), '0');
+  for (std::size_t i = 0; i < there.size(); ++i)
+    if (!there[i]) {
+      asked[i] = '1';
+      missing.entries.push_back(tree.entries[i]);
+    }
+  BILLOW_TRY_VOID(send_all(fd, asked));
+  return missing;
+}
+
+// Reads the file list and then the pieces, as the agent sends them. Returns the tree.
+Result<files::Tree> receive_tree(int fd,
+                                 const std::string& answer,
+                                 const Sha256* wanted,
+                                 const std::string& directory) {
+  const Announced announced = BILLOW_TRY(read_announced(answer));
+  std::string list(announced.list_bytes, '\0');
   BILLOW_TRY_VOID(receive(fd, list.data(), list.size()));
   if (wanted && sha256(list) != *wanted)
     return fail(Code::invalid, "the list of files does not match its digest");
-  const files::Tree tree = BILLOW_TRY(files::decode(list));
+  files::Tree tree = BILLOW_TRY(files::decode(list));
+  const files::Tree missing =
+      announced.kept ? BILLOW_TRY(ask_for_missing(fd, directory, tree)) : tree;
   // Pieces arrive in the list's order, which also determines their sizes.
-  std::vector<std::size_t> sizes;
-  for (const files::Entry& e : tree.entries)
+  std::vector<std::size_t> piece_sizes;
+  for (const files::Entry& e : missing.entries)
     for (std::size_t i = 0; i < e.pieces.size(); ++i)
-      sizes.push_back(files::piece_size(e, i));
+      piece_sizes.push_back(files::piece_size(e, i));
   std::size_t next = 0;
-  return files::write_tree(directory, tree, [&](const Sha256& piece) -> Result<std::string> {
-    std::string out(sizes[next++], '\0');
-    BILLOW_TRY_VOID(receive(fd, out.data(), out.size()));
-    if (sha256(out) != piece)
-      return fail(Code::invalid, "a piece of a file does not match its digest");
-    return out;
-  });
+  BILLOW_TRY_VOID(
+      files::write_tree(directory, missing, [&](const Sha256& piece) -> Result<std::string> {
+        std::string out(piece_sizes[next++], '\0');
+        BILLOW_TRY_VOID(receive(fd, out.data(), out.size()));
+        if (sha256(out) != piece)
+          return fail(Code::invalid, "a piece of a file does not match its digest");
+        return out;
+      }));
+  return tree;
 }
 
 }  // namespace
@@ -150,11 +179,17 @@ Status stage_files(const std::string& socket,
   const Sha256 wanted = BILLOW_TRY(files::parse_digest(digest));
   std::string answer;
   const Fd fd = BILLOW_TRY(ask(socket, fmt::format("get {}\n", digest), answer, {}));
-  return receive_tree(fd.get(), answer, &wanted, directory);
+  const files::Tree tree = BILLOW_TRY(receive_tree(fd.get(), answer, &wanted, directory));
+  // Without an answer the next job gets a new directory: not this job's trouble.
+  if (const auto states = settled_states(directory, tree))
+    if (send_all(fd.get(), encode_states(*states)))
+      (void)receive_line(fd.get());
+  return {};
 }
 
 Status take_tree(int fd, const std::string& directory) {
-  return receive_tree(fd, BILLOW_TRY(receive_line(fd)), nullptr, directory);
+  BILLOW_TRY(receive_tree(fd, BILLOW_TRY(receive_line(fd)), nullptr, directory));
+  return {};
 }
 
 Status give_tree(int fd, const std::string& directory, const std::string& path) {

@@ -33,6 +33,7 @@ constexpr std::size_t served_max = 512;
 constexpr std::size_t copies_max = 32;
 constexpr int accepted_per_turn_max = 16;  // the rest waits in the queue of the socket
 constexpr const char* owner_file = ".owner";
+constexpr const char* spare_place = "spare";
 
 // Calls the head with this node's credential.
 class HeadClient {
@@ -90,7 +91,8 @@ FileService::~FileService() {
   if (DIR* dir = ::opendir(options_.work_dir.c_str())) {
     while (const dirent* item = ::readdir(dir)) {
       const std::string_view name = item->d_name;
-      empty = empty && (name == "." || name == ".." || name == owner_file || name == options_.door);
+      empty = empty && (name == "." || name == ".." || name == owner_file ||
+                        name == options_.door || name == spare_place);
     }
     ::closedir(dir);
   }
@@ -134,6 +136,8 @@ Result<std::unique_ptr<FileService>> FileService::create(net::Loop& loop, Option
   BILLOW_TRY_VOID(service->prepare_work_dir());
   service->objects_ = BILLOW_TRY(ObjectCache::open(
       {service->options_.work_dir + "/objects", service->options_.cache_bytes_max}));
+  service->spares_ = std::make_unique<SpareDirs>(service->options_.work_dir + "/" + spare_place,
+                                                 service->options_.bytes_max);
   service->serve_also(std::move(service->options_.listener));
   return service;
 }
@@ -205,7 +209,7 @@ void FileService::serve(int peer,
     if (line->substr(4) != tree)
       done = fail(Code::forbidden, "these are not this job's files");
     else
-      done = get(peer, tree, head);
+      done = get(peer, tree, head, task);
   } else if (line->starts_with("put ")) {
     if (const auto bytes =
             parse_int(line->substr(4), 1, static_cast<std::int64_t>(files::tree_list_bytes_max)))
@@ -292,7 +296,10 @@ Status FileService::fetch(const Sha256& digest,
   return store_->add_tree("", digest, list);
 }
 
-Status FileService::get(int peer, std::string_view text, const net::Endpoint& head) {
+Status FileService::get(int peer,
+                        std::string_view text,
+                        const net::Endpoint& head,
+                        std::optional<TaskId> task) {
   const Sha256 digest = BILLOW_TRY(files::parse_digest(text));
   struct Stays {
     FileService& service;
@@ -312,18 +319,35 @@ Status FileService::get(int peer, std::string_view text, const net::Endpoint& he
   files::Tree tree;
   std::string list;
   BILLOW_TRY_VOID(fetch(digest, head, tree, list, stays.at));
-  BILLOW_TRY_VOID(send_all(peer, fmt::format("ok {}\n", list.size())));
+  const auto known = task ? spares_->states_for(*task, tree) : std::nullopt;
+  BILLOW_TRY_VOID(send_all(peer, fmt::format("ok {} {}\n", list.size(), known ? "kept" : "new")));
   BILLOW_TRY_VOID(send_all(peer, list));
-  for (const files::Entry& e : tree.entries)
-    for (const Sha256& piece : e.pieces) {
-      const auto bytes = store_->read(piece);
-      if (!bytes || !send_all(peer, *bytes)) {
-        // It is too late for an error line: the stream ends early, and the receiver reports that.
-        if (!bytes)
-          log_warn("files: {}", bytes.error().message);
-        return {};
-      }
-    }
+  if (known)
+    BILLOW_TRY_VOID(send_all(peer, encode_states(*known)));
+  std::string wanted(tree.entries.size(), '1');
+  if (known && !receive(peer, wanted.data(), wanted.size()))
+    return {};
+  // From here on it is too late for an error line: the stream ends early, and the receiver reports
+  // that.
+  if (const Status sent = send_pieces(peer, tree, wanted); !sent) {
+    log_warn("files: {}", sent.error().message);
+    return {};
+  }
+  if (!task)
+    return {};
+  std::string written(tree.entries.size() * sizeof(EntryState), '\0');
+  if (!receive(peer, written.data(), written.size()))
+    return {};  // its directory is not kept
+  EntryStates states = BILLOW_TRY(decode_states(written, tree.entries.size()));
+  spares_->written(*task, digest, std::move(tree), std::move(states));
+  return send_all(peer, "ok\n");
+}
+
+Status FileService::send_pieces(int peer, const files::Tree& tree, std::string_view wanted) {
+  for (std::size_t i = 0; i < tree.entries.size(); ++i)
+    if (wanted[i] == '1')
+      for (const Sha256& piece : tree.entries[i].pieces)
+        BILLOW_TRY_VOID(send_all(peer, BILLOW_TRY(store_->read(piece))));
   return {};
 }
 
@@ -440,10 +464,12 @@ Status FileService::input(int peer, TaskId task, const TaskRecord& record, std::
 
 void FileService::forget(TaskId task) {
   const std::string path = work_path(options_.work_dir, task);
-  (void)workers_->submit([this, path]() -> std::function<void()> {
-    if (const Status gone = remove_tree(path); !gone && file_exists(path))
-      log_warn("{}", gone.error().message);
+  (void)workers_->submit([this, task, path]() -> std::function<void()> {
+    if (!spares_->retire(task, path))
+      if (const Status gone = remove_tree(path); !gone && file_exists(path))
+        log_warn("{}", gone.error().message);
     if (system_clock().steady() > trim_caches_) {
+      spares_->trim();
       trim_project_caches(options_.work_dir, options_.cache_bytes_max);
       trim_caches_ = system_clock().steady() + minutes(10);
     }

@@ -7,7 +7,11 @@
 // before anything is read, and a turn of the loop accepts a few connections at most.
 //
 // Request                        Answer
-//   "get DIGEST\n"                 "ok BYTES\n", the file list, then all pieces in the list's order
+//   "get DIGEST\n"                 "ok BYTES new|kept\n" and the file list. If the directory holds
+//                                  kept files already: the states of its entries, to which the job
+//                                  says "0" or "1" for each entry, whether it wants it. Then come
+//                                  all wanted pieces in the list's order. At last the job tells the
+//                                  states of all entries.
 //   "put BYTES\n", list, pieces    "ok\n"
 //   "input BYTES\n", JSON          "ok FILES BYTES FETCHED\n" once the object is in the job's
 //   directory
@@ -27,6 +31,7 @@
 #include <vector>
 
 #include "agent/content/object_cache.h"
+#include "agent/content/spare_dirs.h"
 #include "agent/isolate/own_place.h"
 #include "agent/isolate/peer.h"
 #include "agent/isolate/task_spec.h"
@@ -72,7 +77,7 @@ class FileService {
 
   // Serves another socket too: one whose name older jobs have.
   void serve_also(Fd listener);
-  // Removes the directory of a task, in the background.
+  // Removes the directory of a task, in the background, or keeps its files for the next job.
   void forget(TaskId task);
   // Copies files into or out of the directory of a running task, in the background. `done` is
   // called on the loop with the digest of what was copied out.
@@ -82,6 +87,7 @@ class FileService {
   // Removes the directories of all tasks except these: leftovers of an earlier agent process.
   void forget_others(const std::vector<TaskId>& live);
   files::Store& store() { return *store_; }
+  SpareDirs& spares() { return *spares_; }
   ObjectCache& objects() { return *objects_; }
 
  private:
@@ -91,7 +97,12 @@ class FileService {
   files::Store::Needed needed();
   void serve(int peer, TaskId task, const TaskRecord& record, const net::Endpoint& head);
   Status input(int peer, TaskId task, const TaskRecord& record, std::uint64_t bytes);
-  Status get(int peer, std::string_view digest, const net::Endpoint& head);
+  // For a task: what its directory holds already is not sent.
+  Status get(int peer,
+             std::string_view digest,
+             const net::Endpoint& head,
+             std::optional<TaskId> task = {});
+  Status send_pieces(int peer, const files::Tree& tree, std::string_view wanted);
   Result<std::string> put(int peer, std::uint64_t list_bytes, const net::Endpoint& head);
   Status outputs(int peer, TaskId task, std::uint64_t list_bytes, const net::Endpoint& head);
   Status fetch(const Sha256& digest,
@@ -105,6 +116,7 @@ class FileService {
   std::optional<OwnPlace> place_;  // of work_dir
   std::unique_ptr<files::Store> store_;
   std::unique_ptr<ObjectCache> objects_;
+  std::unique_ptr<SpareDirs> spares_;
   struct Door {
     Fd listener;
     net::Watch watch;

@@ -223,6 +223,7 @@ Status NodeAgent::open_tasks() {
                        .migs = std::move(migs),
                        .files_socket = files_socket_,
                        .work_dir = work_->path(),
+                       .spares = files_ ? &files_->spares() : nullptr,
                        .head = [this] { return content_source(); },
                        .environment_bytes_max = options_.files_bytes_max,
                        .image_bytes_max = options_.images_bytes_max,

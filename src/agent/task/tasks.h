@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "agent/content/containers.h"
+#include "agent/content/spare_dirs.h"
 #include "agent/isolate/cgroup.h"
 #include "agent/isolate/mig_claims.h"
 #include "agent/isolate/network_guard.h"
@@ -51,6 +52,7 @@ class Tasks {
     // Where `billow stage` gets a job's files; empty: files cannot follow a job here.
     std::string files_socket;
     std::string work_dir;                     // where they are written
+    SpareDirs* spares = nullptr;              // where ended jobs leave their files; null: nowhere
     std::function<ContentSource()> head;      // where environments are fetched from
     std::uint64_t environment_bytes_max = 0;  // unpacked environments, for each user
     std::uint64_t image_bytes_max = 0;        // container images, for each user
@@ -149,6 +151,7 @@ class Tasks {
     bool other_root() const { return prepared && prepared->plan.root; }
   };
   Status specify(Starting& starting, SteadyTime paid_until);
+  Result<std::string> work_dir_of(const Starting& starting);
   Status furnish(Starting& starting);
   Result<Environment> environment_of(Starting& starting);
   Result<Granted> claim_gpus(const wire::agent_v1::Start& start);

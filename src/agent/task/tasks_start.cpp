@@ -226,6 +226,19 @@ void Tasks::limit(Starting& s) {
   s.group.apply_to(s.spec);
 }
 
+// A directory with most of the job's files in it, if an earlier job left one.
+Result<std::string> Tasks::work_dir_of(const Starting& s) {
+  const Start& start = s.start;
+  const auto tree = files::parse_digest(start.env.at(surroundings::files));
+  const auto project = start.env.find("BILLOW_PROJECT");
+  const std::string path = work_.below(std::to_string(start.task.value));
+  if (options_.spares && tree && project != start.env.end() &&
+      options_.spares->take({s.user.identity.uid, start.owner, project->second}, *tree, start.task,
+                            path))
+    return path;
+  return make_work_dir(work_, start.task, s.user);
+}
+
 Status Tasks::specify(Starting& s, SteadyTime paid_until) {
   const Start& start = s.start;
   for (const GivenSecret& secret : start.secrets)
@@ -239,7 +252,7 @@ Status Tasks::specify(Starting& s, SteadyTime paid_until) {
   if (start.env.contains(surroundings::files)) {
     if (options_.files_socket.empty())
       return fail(Code::unavailable, "files cannot follow a job to this node: see the agent's log");
-    spec.cwd = BILLOW_TRY(make_work_dir(work_, start.task, s.user));
+    spec.cwd = BILLOW_TRY(work_dir_of(s));
     spec.argv.insert(spec.argv.begin(), {executable_dir() + "/billow", "stage", "--"});
   }
   const UserRecord self = BILLOW_TRY(current_user());

@@ -1,0 +1,211 @@
+#include "agent/content/staged_tree.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_map>
+
+#include "base/file.h"
+
+namespace billow::agent {
+namespace {
+
+constexpr mode_t mode_bits = S_IFMT | 07777;
+
+EntryState state_of(const struct stat& info) {
+  EntryState out;
+  out.inode = info.st_ino;
+  out.mode = info.st_mode & mode_bits;
+  // Times and size of a directory change with its content, which is looked at on its own.
+  if (!S_ISREG(info.st_mode))
+    return out;
+  out.size = static_cast<std::uint64_t>(info.st_size);
+  out.mtime_ns = info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec;
+  out.ctime_ns = info.st_ctim.tv_sec * 1'000'000'000 + info.st_ctim.tv_nsec;
+  return out;
+}
+
+// The clock of file times, which goes in steps of some milliseconds.
+std::int64_t file_clock_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME_COARSE, &now);
+  return now.tv_sec * 1'000'000'000 + now.tv_nsec;
+}
+
+std::vector<std::string> names_in(DIR* dir) {
+  std::vector<std::string> out;
+  while (const dirent* item = ::readdir(dir)) {
+    const std::string_view name = item->d_name;
+    if (name != "." && name != "..")
+      out.emplace_back(name);
+  }
+  return out;
+}
+
+class Cleaner {
+ public:
+  Cleaner(const std::string& directory, const files::Tree& tree, const EntryStates& states)
+      : directory_(directory), tree_(tree), states_(states), kept_(tree.entries.size()) {
+    by_path_.reserve(tree.entries.size());
+    for (std::size_t i = 0; i < tree.entries.size(); ++i)
+      by_path_.emplace(tree.entries[i].path, i);
+  }
+
+  Result<std::vector<bool>> run() {
+    Fd root(::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    struct stat info {};
+    if (!root || ::fstat(root.get(), &info) != 0)
+      return fail_errno(directory_, errno);
+    owner_ = info.st_uid;
+    BILLOW_TRY_VOID(clean(std::move(root), ""));
+    return std::move(kept_);
+  }
+
+ private:
+  Status clean(Fd fd, const std::string& above) {
+    const std::string where = directory_ + (above.empty() ? "" : "/" + above);
+    const int at = fd.get();
+    std::unique_ptr<DIR, int (*)(DIR*)> dir(::fdopendir(at), ::closedir);
+    if (!dir)
+      return fail_errno(where, errno);
+    (void)fd.release();
+    for (const std::string& name : names_in(dir.get())) {
+      const std::string path = above.empty() ? name : above + "/" + name;
+      struct stat info {};
+      if (::fstatat(at, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0)
+        return fail_errno(directory_ + "/" + path, errno);
+      const auto found = by_path_.find(path);
+      if (found == by_path_.end() || !is_unchanged(found->second, at, name, info)) {
+        BILLOW_TRY_VOID(remove(at, name, S_ISDIR(info.st_mode)));
+        continue;
+      }
+      kept_[found->second] = true;
+      if (!S_ISDIR(info.st_mode))
+        continue;
+      Fd below(::openat(at, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+      if (!below)
+        return fail_errno(directory_ + "/" + path, errno);
+      BILLOW_TRY_VOID(clean(std::move(below), path));
+    }
+    return {};
+  }
+
+  bool is_unchanged(std::size_t index,
+                    int at,
+                    const std::string& name,
+                    const struct stat& info) const {
+    const files::Entry& entry = tree_.entries[index];
+    if (info.st_uid != owner_)
+      return false;
+    if (entry.kind == files::Kind::link) {
+      char target[PATH_MAX];
+      const ssize_t size =
+          S_ISLNK(info.st_mode) ? ::readlinkat(at, name.c_str(), target, sizeof target) : -1;
+      return size >= 0 && std::string_view(target, static_cast<std::size_t>(size)) == entry.target;
+    }
+    const EntryState& known = states_[index];
+    const bool right_kind =
+        entry.kind == files::Kind::directory ? S_ISDIR(info.st_mode) : S_ISREG(info.st_mode);
+    // A file with a second name could be changed where nobody looks.
+    return right_kind && known.inode != 0 && known == state_of(info) &&
+           (S_ISDIR(info.st_mode) || info.st_nlink == 1);
+  }
+
+  Status remove(int at, const std::string& name, bool is_directory) const {
+    if (!is_directory) {
+      if (::unlinkat(at, name.c_str(), 0) != 0 && errno != ENOENT)
+        return fail_errno(directory_ + "/…/" + name, errno);
+      return {};
+    }
+    return remove_tree("/proc/self/fd/" + std::to_string(at) + "/" + name);
+  }
+
+  const std::string& directory_;
+  const files::Tree& tree_;
+  const EntryStates& states_;
+  std::unordered_map<std::string_view, std::size_t> by_path_;
+  std::vector<bool> kept_;
+  uid_t owner_ = 0;
+};
+
+}  // namespace
+
+Result<EntryStates> settled_states(const std::string& directory, const files::Tree& tree) {
+  const Fd root(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!root)
+    return fail_errno(directory, errno);
+  EntryStates out(tree.entries.size());
+  std::int64_t newest = 0;
+  for (std::size_t i = 0; i < tree.entries.size(); ++i) {
+    struct stat info {};
+    if (::fstatat(root.get(), tree.entries[i].path.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0)
+      return fail_errno(directory + "/" + tree.entries[i].path, errno);
+    if (S_ISLNK(info.st_mode))
+      continue;
+    out[i] = state_of(info);
+    newest = std::max(newest, out[i].ctime_ns);
+  }
+  // A change within the same step of the clock would not show. A clock that was set back is not
+  // waited for: without these states the files are written again, nothing worse.
+  for (int i = 0; file_clock_ns() <= newest; ++i) {
+    if (i == 100)
+      return fail(Code::conflict, "the clock was set back");
+    ::usleep(1000);
+  }
+  return out;
+}
+
+Result<std::vector<bool>> keep_only(const std::string& directory,
+                                    const files::Tree& tree,
+                                    const EntryStates& states) {
+  if (states.size() != tree.entries.size())
+    return fail(Code::internal, "the states are those of another tree");
+  return Cleaner(directory, tree, states).run();
+}
+
+EntryStates states_for(const files::Tree& tree,
+                       const files::Tree& known,
+                       const EntryStates& states) {
+  EntryStates out(tree.entries.size());
+  if (states.size() != known.entries.size())
+    return out;
+  std::unordered_map<std::string_view, std::size_t> by_path;
+  by_path.reserve(known.entries.size());
+  for (std::size_t i = 0; i < known.entries.size(); ++i)
+    by_path.emplace(known.entries[i].path, i);
+  for (std::size_t i = 0; i < tree.entries.size(); ++i) {
+    const files::Entry& wanted = tree.entries[i];
+    const auto found = by_path.find(wanted.path);
+    if (found == by_path.end())
+      continue;
+    const files::Entry& there = known.entries[found->second];
+    if (there.kind == wanted.kind && there.mode == wanted.mode && there.size == wanted.size &&
+        there.pieces == wanted.pieces)
+      out[i] = states[found->second];
+  }
+  return out;
+}
+
+std::string encode_states(const EntryStates& states) {
+  std::string out(states.size() * sizeof(EntryState), '\0');
+  if (!states.empty())
+    std::memcpy(out.data(), states.data(), out.size());
+  return out;
+}
+
+Result<EntryStates> decode_states(std::string_view bytes, std::size_t count) {
+  if (bytes.size() != count * sizeof(EntryState))
+    return fail(Code::invalid, "invalid list of file states");
+  EntryStates out(count);
+  if (count > 0)
+    std::memcpy(out.data(), bytes.data(), bytes.size());
+  return out;
+}
+
+}  // namespace billow::agent

@@ -1,0 +1,213 @@
+// Directories of ended jobs that are used again: what a job changed is never taken for its files.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "agent/content/spare_dirs.h"
+#include "base/file.h"
+#include "base/rng.h"
+#include "files/scan.h"
+
+namespace billow::agent {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct SpareDirectories : ::testing::Test {
+  void SetUp() override {
+    char name[] = "/tmp/billow-spare-XXXXXX";
+    root = ::mkdtemp(name);
+    source = root + "/source";
+    make("a.txt", "one");
+    make("src/b.txt", "two");
+    make("src/deep/c.bin", std::string(5 << 20, 'c'));
+    ASSERT_EQ(::symlink("a.txt", (source + "/link").c_str()), 0);
+    spares = std::make_unique<SpareDirs>(root + "/spare", 1 << 30);
+  }
+  void TearDown() override {
+    spares.reset();
+    fs::remove_all(root);
+  }
+  void make(const std::string& path, const std::string& text) {
+    const std::string full = source + "/" + path;
+    ASSERT_TRUE(make_directories(full.substr(0, full.rfind('/')), 0755));
+    ASSERT_TRUE(write_file_atomic(full, text, 0644));
+  }
+  // What `billow stage` and the agent do. Returns how many entries had to be written.
+  std::size_t stage(TaskId task, const SpareDirs::Whose& whose = {0, "ann", "lab"}) {
+    const auto scan = files::scan({.root = source, .only = {}, .ignore_files = false, .cache = {}});
+    EXPECT_TRUE(scan);
+    const Sha256 digest = sha256(files::encode(scan->tree));
+    const std::string path = work(task);
+    const bool taken = spares->take(whose, digest, task, path);
+    EXPECT_TRUE(taken || make_directories(path, 0700));
+    const auto states = spares->states_for(task, scan->tree);
+    files::Tree missing = scan->tree;
+    if (states) {
+      const auto there = keep_only(path, scan->tree, *states);
+      EXPECT_TRUE(there) << there.error().message;
+      missing.entries.clear();
+      for (std::size_t i = 0; i < there->size(); ++i)
+        if (!(*there)[i])
+          missing.entries.push_back(scan->tree.entries[i]);
+    }
+    EXPECT_TRUE(files::write_tree(path, missing, [&](const Sha256& piece) {
+      return files::read_piece(scan->sources.at(piece), piece);
+    }));
+    const auto settled = settled_states(path, scan->tree);
+    EXPECT_TRUE(settled) << settled.error().message;
+    spares->written(task, digest, scan->tree, *settled);
+    EXPECT_EQ(list(path), list(source)) << "the directory is the tree, and nothing else";
+    return missing.entries.size();
+  }
+  void end(TaskId task) {
+    if (!spares->retire(task, work(task)))
+      fs::remove_all(work(task));
+    EXPECT_FALSE(fs::exists(work(task)));
+  }
+  std::string work(TaskId task) const { return root + "/" + std::to_string(task.value); }
+  static std::map<std::string, std::string> list(const std::string& path) {
+    std::map<std::string, std::string> out;
+    for (const auto& item : fs::recursive_directory_iterator(path)) {
+      const std::string relative = fs::relative(item.path(), path).string();
+      out[relative] = item.is_symlink()     ? "-> " + fs::read_symlink(item.path()).string()
+                      : item.is_directory() ? "directory"
+                                            : read_file(item.path().string()).value_or("?");
+    }
+    return out;
+  }
+  std::string root, source;
+  std::unique_ptr<SpareDirs> spares;
+};
+
+TEST_F(SpareDirectories, TheNextJobWritesOnlyWhatDiffers) {
+  EXPECT_EQ(stage(TaskId(1)), 6u);
+  end(TaskId(1));
+  EXPECT_EQ(stage(TaskId(2)), 0u);
+  end(TaskId(2));
+  make("a.txt", "changed");
+  fs::remove(source + "/src/b.txt");
+  EXPECT_EQ(stage(TaskId(3)), 1u);
+}
+
+TEST_F(SpareDirectories, WhatAJobChangedIsWrittenAgainHoweverItWasHidden) {
+  stage(TaskId(1));
+  const std::string path = work(TaskId(1));
+  struct stat before {};
+  ASSERT_EQ(::stat((path + "/a.txt").c_str(), &before), 0);
+  {
+    // The same size, and the old time of modification.
+    const Fd fd(::open((path + "/a.txt").c_str(), O_WRONLY));
+    ASSERT_EQ(::pwrite(fd.get(), "ONE", 3, 0), 3);
+    const timespec times[2] = {before.st_atim, before.st_mtim};
+    ASSERT_EQ(::futimens(fd.get(), times), 0);
+  }
+  ASSERT_TRUE(write_file_atomic(path + "/junk", "junk", 0644));
+  ASSERT_TRUE(make_directories(path + "/src/more/below", 0755));
+  ASSERT_EQ(::chmod((path + "/src/b.txt").c_str(), 0755), 0);
+  fs::remove(path + "/link");
+  ASSERT_EQ(::symlink("/etc/passwd", (path + "/link").c_str()), 0);
+  end(TaskId(1));
+  EXPECT_EQ(stage(TaskId(2)), 3u) << "a.txt, src/b.txt and the link";
+}
+
+TEST_F(SpareDirectories, AFileWithASecondNameIsNotKept) {
+  stage(TaskId(1));
+  ASSERT_EQ(::link((work(TaskId(1)) + "/a.txt").c_str(), (root + "/elsewhere").c_str()), 0);
+  end(TaskId(1));
+  EXPECT_EQ(stage(TaskId(2)), 1u);
+}
+
+// Whoever kept a descriptor can still write, after the job has ended.
+TEST_F(SpareDirectories, AChangeAfterTheEndIsSeenToo) {
+  stage(TaskId(1));
+  const Fd kept(::open((work(TaskId(1)) + "/a.txt").c_str(), O_WRONLY));
+  end(TaskId(1));
+  ASSERT_EQ(::pwrite(kept.get(), "ONE", 3, 0), 3);
+  EXPECT_EQ(stage(TaskId(2)), 1u);
+}
+
+TEST_F(SpareDirectories, ADirectoryThatBecameALinkLeadsNowhere) {
+  ASSERT_TRUE(make_directories(root + "/outside", 0755));
+  ASSERT_TRUE(write_file_atomic(root + "/outside/b.txt", "mine", 0644));
+  stage(TaskId(1));
+  fs::remove_all(work(TaskId(1)) + "/src");
+  ASSERT_EQ(::symlink((root + "/outside").c_str(), (work(TaskId(1)) + "/src").c_str()), 0);
+  end(TaskId(1));
+  EXPECT_EQ(read_file(root + "/outside/b.txt").value_or(""), "mine");
+  stage(TaskId(2));
+  EXPECT_EQ(read_file(root + "/outside/b.txt").value_or(""), "mine");
+}
+
+TEST_F(SpareDirectories, AnEmptyTreeGetsAnEmptyDirectory) {
+  stage(TaskId(1));
+  end(TaskId(1));
+  fs::remove_all(source);
+  ASSERT_TRUE(make_directories(source, 0755));
+  EXPECT_EQ(stage(TaskId(2)), 0u);
+}
+
+TEST_F(SpareDirectories, NobodyElseGetsThem) {
+  stage(TaskId(1), {0, "ann", "lab"});
+  end(TaskId(1));
+  EXPECT_EQ(stage(TaskId(2), {0, "bob", "lab"}), 6u);
+  EXPECT_EQ(stage(TaskId(3), {0, "ann", "other"}), 6u);
+  EXPECT_EQ(stage(TaskId(4), {1, "ann", "lab"}), 6u);
+  EXPECT_EQ(stage(TaskId(5), {0, "ann", "lab"}), 0u);
+}
+
+TEST_F(SpareDirectories, TheyKeepToTheirLimits) {
+  spares = std::make_unique<SpareDirs>(root + "/spare", 11 << 20);
+  for (std::uint64_t i = 1; i <= 4; ++i)
+    stage(TaskId(i));
+  for (std::uint64_t i = 1; i <= 4; ++i)
+    end(TaskId(i));
+  EXPECT_EQ(std::distance(fs::directory_iterator(root + "/spare"), fs::directory_iterator()), 2);
+  spares = std::make_unique<SpareDirs>(root + "/spare", 1 << 20);
+  EXPECT_TRUE(fs::is_empty(root + "/spare")) << "an earlier agent's are removed";
+  stage(TaskId(9));
+  end(TaskId(9));
+  EXPECT_TRUE(fs::is_empty(root + "/spare")) << "one tree is larger than the limit";
+}
+
+// A job does anything to its files; the next one finds the tree as it was sent.
+TEST_F(SpareDirectories, AfterRandomChangesTheNextJobFindsItsTree) {
+  Rng rng(20261116);
+  for (std::uint64_t i = 1; i <= 60; ++i) {
+    stage(TaskId(i));
+    for (int n = 0; n < 5; ++n) {
+      static const char* const names[] = {"a.txt", "src",     "src/b.txt",     "src/deep",
+                                          "link",  "src/new", "src/deep/c.bin"};
+      const std::string path = work(TaskId(i)) + "/" + names[rng.below(7)];
+      std::error_code ignored;
+      switch (rng.below(6)) {
+        case 0:
+          fs::remove_all(path, ignored);
+          break;
+        case 1:
+          (void)write_file_atomic(path, "x", 0600);
+          break;
+        case 2:
+          (void)make_directories(path + "/y", 0755);
+          break;
+        case 3:
+          (void)!::symlink("/etc", path.c_str());
+          break;
+        case 4:
+          (void)!::chmod(path.c_str(), 0700);
+          break;
+        default:
+          (void)!::truncate(path.c_str(), 2);
+          break;
+      }
+    }
+    end(TaskId(i));
+  }
+}
+
+}  // namespace
+}  // namespace billow::agent

@@ -1,0 +1,91 @@
+"""How long a job waits for its files, beside rsync in the same run: many small files and a few large
+ones, sent for the first time, unchanged, and with one file changed."""
+import argparse
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+BAR = 1.2  # at most so many times as long as rsync
+
+
+def make_small(path, count):
+    chance = random.Random(1)
+    for i in range(count):
+        folder = os.path.join(path, f"d{i // 100}")
+        os.makedirs(folder, exist_ok=True)
+        with open(os.path.join(folder, f"f{i % 100}.txt"), "wb") as f:
+            f.write(chance.randbytes(chance.randrange(100, 8000)))
+
+
+def make_large(path, mib):
+    os.makedirs(path)
+    for i in range(4):
+        with open(os.path.join(path, f"m{i}.bin"), "wb") as f:
+            for _ in range(mib // 4 // 8):
+                f.write(os.urandom(8 << 20))
+
+
+class Bench:
+    def __init__(self, bin_dir, root):
+        self.billow, self.root = os.path.join(bin_dir, "billow"), root
+        self.env = {**os.environ, "HOME": root + "/home", "BILLOW_DATA": root + "/data"}
+        os.makedirs(root + "/home")
+        self.call("up", "--background", "--sim", "1xL4", "--listen", "127.0.0.1:0")
+        self.call("run", "--gpus", "1", "--", "true")
+
+    def call(self, *args, cwd="/"):
+        subprocess.run([self.billow, *args], env=self.env, cwd=cwd, check=True, stdout=sys.stderr)
+
+    def job(self, path):
+        """From the command to the end of a job that does nothing."""
+        began = time.monotonic()
+        self.call("run", "-q", "--sync", "--gpus", "1", "--", "true", cwd=path)
+        return time.monotonic() - began
+
+    def rsync(self, path):
+        to = os.path.join(self.root, "rsync", os.path.basename(path))
+        os.makedirs(to, exist_ok=True)
+        began = time.monotonic()
+        subprocess.run(["rsync", "-a", path + "/", to + "/"], check=True)
+        return time.monotonic() - began
+
+    def compare(self, name, path, changed):
+        for state in ("first time", "unchanged", "one file changed"):
+            if state == "one file changed":
+                with open(os.path.join(path, changed), "ab") as f:
+                    f.write(b"more\n")
+            ours, theirs = self.job(path), self.rsync(path)
+            print(
+                (
+                    f"{name}, {state}: {ours:.2f} s, rsync {theirs:.2f} s,"
+                    f" {ours / theirs:.1f} times as long (bar {BAR})"
+                ),
+                flush=True,
+            )
+
+
+def main():
+    asked = argparse.ArgumentParser(description=__doc__)
+    asked.add_argument("--bin", required=True)
+    asked.add_argument("--files", type=int, default=20000)
+    asked.add_argument("--mib", type=int, default=2048)
+    asked = asked.parse_args()
+    root = tempfile.mkdtemp(prefix="billow-bench-files-", dir="/var/tmp")
+    bench = Bench(asked.bin, root)
+    try:
+        make_small(root + "/small", asked.files)
+        make_large(root + "/large", asked.mib)
+        subprocess.run(["sync"], check=True)
+        bench.compare(f"{asked.files} small files", root + "/small", "d0/f0.txt")
+        bench.compare(f"{asked.mib} MiB in 4 files", root + "/large", "m0.bin")
+    finally:
+        bench.call("down")
+        shutil.rmtree(root, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
