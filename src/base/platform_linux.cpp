@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <malloc.h>
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
@@ -45,6 +46,11 @@ std::int64_t modified_ns(const struct ::stat& info) {
 }
 std::int64_t changed_ns(const struct ::stat& info) {
   return info.st_ctim.tv_sec * 1'000'000'000ll + info.st_ctim.tv_nsec;
+}
+
+void reuse_large_buffers() {
+  ::mallopt(M_MMAP_THRESHOLD, 16 << 20);
+  ::mallopt(M_TRIM_THRESHOLD, 32 << 20);
 }
 
 }  // namespace billow::platform

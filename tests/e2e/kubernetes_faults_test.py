@@ -34,6 +34,7 @@ class Story:
     """The faults, the jobs, and what must hold. A subclass says how to do harm to its cluster."""
 
     count = 10
+    calm = 3  # seconds that a job has to start after a fault, so that most faults meet running jobs
     faults = {"delete_pod": 4, "kill_pod": 3, "cut_watch": 4, "kill_api": 1, "kill_head": 1}
 
     def story(self):
@@ -53,7 +54,7 @@ class Story:
                 break
             while len(self.unfinished()) < 3:
                 self.submit()
-            time.sleep(self.random.uniform(0, 2))  # some jobs end between two faults
+            self.let_work()
             self.note_killed()
             fault = self.random.choices(list(self.faults), list(self.faults.values()))[0]
             self.happened.append((time.strftime("%H:%M:%S"), fault))
@@ -65,9 +66,18 @@ class Story:
             time.sleep(self.random.uniform(0.1, 1.5))
         self.check()
 
+    def let_work(self):
+        end = time.monotonic() + self.calm
+        while time.monotonic() < end and not self.listed("running"):
+            time.sleep(0.5)
+        time.sleep(self.random.uniform(0, 2))  # some jobs end between two faults
+
     def unfinished(self):
-        listed = poll(lambda: self.attempt("ps", "--json"), "a head that answers", 60)
-        return [j["id"] for j in listed["jobs"] if j["state"] in ("queued", "running", "held")]
+        return self.listed("queued", "running", "held")
+
+    def listed(self, *states):
+        told = poll(lambda: self.attempt("ps", "--json"), "a head that answers", 60)
+        return [j["id"] for j in told["jobs"] if j["state"] in states]
 
     def attempt(self, *args):
         done = self.rig.cli(*args)
@@ -209,6 +219,7 @@ class OnDouble(Story, unittest.TestCase):
 @unittest.skipIf(kube_real.missing(), kube_real.missing())
 class OnReal(Story, unittest.TestCase):
     count = 6
+    calm = 30  # a scheduler that lost its API server looks for it ever more seldom
     faults = {
         **{"delete_pod": 6, "kill_pod": 6, "cut_watch": 8, "kill_api": 3, "kill_head": 3},
         **{"pause_etcd": 5, "delete_namespace": 1},

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <thread>
 
@@ -32,11 +33,14 @@ constexpr std::size_t per_task_max = 2;  // connections; a slow job delays only 
 constexpr std::size_t served_max = 512;
 constexpr std::size_t copies_max = 32;
 constexpr int accepted_per_turn_max = 16;  // the rest waits in the queue of the socket
+constexpr std::size_t fetches_at_once = 3;
 constexpr const char* owner_file = ".owner";
 constexpr const char* spare_place = "spare";
 
+}  // namespace
+
 // Calls the head with this node's credential.
-class HeadClient {
+class FileService::HeadClient {
  public:
   HeadClient(const net::Endpoint& head,
              const net::TlsClientOptions& tls,
@@ -64,8 +68,6 @@ class HeadClient {
   net::BlockingClient http_;
   std::shared_ptr<const net::NodeCredential> credential_;
 };
-
-}  // namespace
 
 std::string work_path(const std::string& work_dir, TaskId task) {
   return fmt::format("{}/{}", work_dir, task.value);
@@ -263,37 +265,62 @@ Status FileService::fetch(const Sha256& digest,
     std::lock_guard lock(staging_mutex_);
     *pieces = all;
   }
-  const std::vector<Sha256> missing = store_->missing("", all);
+  BILLOW_TRY_VOID(fetch_pieces(digest, at, tree, store_->missing("", all)));
+  return store_->add_tree("", digest, list);
+}
+
+// As many pieces at once as fit into one answer; several requests at a time.
+Status FileService::fetch_pieces(const Sha256& digest,
+                                 const net::Endpoint& at,
+                                 const files::Tree& tree,
+                                 const std::vector<Sha256>& missing) {
   const files::DigestSet wanted(missing.begin(), missing.end());
   files::DigestSet asked;
-  std::vector<Sha256> batch;
+  std::vector<std::vector<Sha256>> batches;
   std::size_t bytes = 0;
-  const auto flush = [&]() -> Status {
-    if (batch.empty())
-      return {};
-    BILLOW_TRY_VOID(
-        store_->add("", BILLOW_TRY(head.call(net::Method::post,
-                                             "/v1/files/pieces?tree=" + files::digest_hex(digest),
-                                             files::encode_digests(batch)))));
-    for (const Sha256& one : batch)
-      if (!store_->has(one))
-        return fail(Code::internal, "the head did not send all requested pieces");
-    batch.clear();
-    bytes = 0;
-    return {};
-  };
   for (const files::Entry& e : tree.entries)
     for (std::size_t i = 0; i < e.pieces.size(); ++i) {
       if (!wanted.contains(e.pieces[i]) || !asked.insert(e.pieces[i]).second)
         continue;
       const std::size_t size = files::piece_size(e, i) + files::pack_header_bytes;
-      if (bytes + size > files::pack_bytes_wanted)
-        BILLOW_TRY_VOID(flush());
-      batch.push_back(e.pieces[i]);
+      if (batches.empty() || bytes + size > files::pack_bytes_wanted) {
+        batches.emplace_back();
+        bytes = 0;
+      }
+      batches.back().push_back(e.pieces[i]);
       bytes += size;
     }
-  BILLOW_TRY_VOID(flush());
-  return store_->add_tree("", digest, list);
+  const std::string target = "/v1/files/pieces?tree=" + files::digest_hex(digest);
+  std::atomic<std::size_t> next{0};
+  std::vector<Status> results(std::min(fetches_at_once, batches.size()));
+  const auto work = [&](Status& result) {
+    HeadClient head(at, options_.tls, options_.credential);
+    for (std::size_t i = next++; result && i < batches.size(); i = next++)
+      result = fetch_batch(head, target, batches[i]);
+    if (!result)
+      next = batches.size();
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 1; i < results.size(); ++i)
+      threads.emplace_back([&, i] { work(results[i]); });
+    if (!results.empty())
+      work(results[0]);
+  }
+  for (const Status& result : results)
+    BILLOW_TRY_VOID(result);
+  return {};
+}
+
+Status FileService::fetch_batch(HeadClient& head,
+                                const std::string& target,
+                                const std::vector<Sha256>& batch) {
+  BILLOW_TRY_VOID(store_->add(
+      "", BILLOW_TRY(head.call(net::Method::post, target, files::encode_digests(batch)))));
+  for (const Sha256& one : batch)
+    if (!store_->has(one))
+      return fail(Code::internal, "the head did not send all requested pieces");
+  return {};
 }
 
 Status FileService::get(int peer,

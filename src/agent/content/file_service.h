@@ -111,6 +111,13 @@ class FileService {
                std::string& list,
                std::list<std::vector<Sha256>>::iterator pieces);
 
+  class HeadClient;
+  Status fetch_pieces(const Sha256& digest,
+                      const net::Endpoint& head,
+                      const files::Tree& tree,
+                      const std::vector<Sha256>& missing);
+  Status fetch_batch(HeadClient& head, const std::string& target, const std::vector<Sha256>& batch);
+
   net::Loop& loop_;
   Options options_;
   std::optional<OwnPlace> place_;  // of work_dir
