@@ -60,8 +60,18 @@ const common = {
 };
 mkdirSync(out, { recursive: true });
 rmSync(assets, { recursive: true, force: true });
+// The worker that all tabs share is a script of its own.
+const worker = await build({
+  ...common,
+  entryPoints: { live: join(here, 'src/live_worker.ts') },
+  outdir: out,
+  entryNames: 'assets/[name]-[hash]',
+  metafile: true,
+});
+const workerFile = Object.keys(worker.metafile.outputs)[0].replace(/^.*(?=assets\/)/, '');
 await build({
   ...common,
+  define: { LIVE_WORKER: JSON.stringify(workerFile) },
   entryPoints: { app: join(here, 'src/main.tsx') },
   outdir: out,
   chunkNames: 'assets/[name]-[hash]',

@@ -89,6 +89,18 @@ Json rents_document(const Host& host, const JobSpec& spec, ProjectId project) {
                        {"old_price", quote->old_price}});
 }
 
+// What a submission would do: rent machines, start or wait.
+Json quote_document(const Host& host, const SubmitJob& command, ProjectId project) {
+  Json out = Json::object({{"rents", rents_document(host, command.spec, project)}});
+  const auto start =
+      control::start_quote(host.state(), command.spec, project, command.user, host.now());
+  if (start)
+    out.set("starts", Json::object({{"now", start->now},
+                                    {"text", start->now ? std::string("It can start now.")
+                                                        : "It will wait: " + start->reason}}));
+  return out;
+}
+
 Json submitted_document(const Host& host,
                         const std::vector<Event>& events,
                         const std::string& key) {
@@ -160,8 +172,7 @@ void submit(CallPtr call) {
     return call->fail(files.error());
   if (call->request().has_param("quote")) {
     const Project* of = call->host.state().project_by_name(command.project);
-    return call->reply(200, Json::object({{"rents", rents_document(call->host, command.spec,
-                                                                   of ? of->id : ProjectId{})}}));
+    return call->reply(200, quote_document(call->host, command, of ? of->id : ProjectId{}));
   }
   const std::string key = call->principal.name + ":" + command.idempotency_key;
   with_finished(
@@ -180,6 +191,9 @@ void get(CallPtr call) {
   with_job_document(call, ref->id, [call, id = ref->id](Json document) {
     if (std::string digest = image_digest_of(call->host, id, document); !digest.empty())
       document.set("image_digest", std::move(digest));
+    // Lists of live jobs go without it, because of its size.
+    if (const Job* job = call->host.state().find_job(id); job && !document["spec"].is_object())
+      document.set("spec", parse_json(wire::to_json_text(*job->spec)).value_or(Json()));
     call->reply(200, document);
   });
 }

@@ -51,6 +51,20 @@ void submit_again(const CallPtr& call, SubmitJob command, const std::string& che
   });
 }
 
+// The specification of the new job: that of the old one, or the changed one that the caller sent.
+// The old one's variables stay: nobody can read them, so nobody can send them again.
+Result<JobSpec> changed_spec(const Json& body, JobSpec old) {
+  if (!body["spec"].is_object())
+    return old;
+  JobSpec changed = BILLOW_TRY(wire::from_json_text<JobSpec>(body["spec"].dump(), true));
+  changed.env_digest = old.env_digest;
+  if (changed.surroundings.environment == old.surroundings.environment)
+    changed.surroundings.environment_digest = old.surroundings.environment_digest;
+  else
+    changed.surroundings.environment_digest.clear();
+  return changed;
+}
+
 }  // namespace
 
 std::string image_digest_of(const Host& host, JobId job, const Json& document) {
@@ -101,9 +115,14 @@ void rerun(CallPtr call) {
                                   : Status(fail(Code::not_found, "its project no longer exists"));
         !ok)
       return call->fail(ok.error());
-    command.spec = std::move(*spec);
+    auto changed = changed_spec(body, std::move(*spec));
+    if (!changed)
+      return call->fail(changed.error());
+    command.spec = std::move(*changed);
     command.spec.after.clear();
-    if (live && live->array) {  // an element: itself, under its own index
+    if (body["spec"].is_object()) {
+      // The caller has seen and sent the indices.
+    } else if (live && live->array) {  // an element: itself, under its own index
       command.spec.array = ArraySpec{.first = live->array_index, .last = live->array_index};
     } else if (const Json& array = document["array"]; array.is_object()) {
       command.spec.array =

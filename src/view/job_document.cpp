@@ -270,6 +270,7 @@ Json array_document(const StoredArray& stored) {
   doc.set("rate", "");
   doc.set("attempt", 0);
   doc.set("tasks", Json::array());
+  doc.set("spec", parse_json(wire::to_json_text(*array.spec)).value_or(Json()));
   return doc;
 }
 

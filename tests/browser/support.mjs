@@ -55,6 +55,15 @@ export async function launch(options = {}) {
   });
 }
 
+// A one-time address that signs in. For work on the pages without building the binary, BILLOW_WEB
+// names a folder with a bundle: a server in front of the head serves its files.
+export async function signInUrl() {
+  const { url } = json('dashboard');
+  if (!process.env.BILLOW_WEB) return url;
+  const { inFrontOf } = await import('./front.mjs');
+  return url.replace(new URL(url).origin, await inFrontOf(new URL(url).origin));
+}
+
 // Opens a page, signs in with the one-time link, and records console messages, errors and requests.
 export async function open(browser, { width = 1280, height = 900, dark = false, allow = [] } = {}) {
   const context = await browser.newContext({
@@ -72,15 +81,7 @@ export async function open(browser, { width = 1280, height = 900, dark = false, 
   page.on('pageerror', (e) => trouble.push(`thrown: ${e.message}`));
   const hosts = new Set();
   page.on('request', (r) => hosts.add(new URL(r.url()).host));
-  // For work on the pages without building the binary: serves the bundle of this folder instead.
-  if (process.env.BILLOW_WEB)
-    for (const at of ['app.js', 'app.css', 'assets/*'])
-      await page.route(`**/${at}`, (r) =>
-        r.fulfill({
-          path: join(process.env.BILLOW_WEB, new URL(r.request().url()).pathname),
-        }),
-      );
-  const { url } = json('dashboard');
+  const url = await signInUrl();
   await page.goto(url);
   await page.waitForSelector('main h1, main .cards');
   return { context, page, trouble, hosts, base: new URL(url).origin };

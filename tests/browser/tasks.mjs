@@ -97,7 +97,9 @@ test('6 what would 70B at fp8 cost', () =>
     await page.waitForSelector('main h1:has-text("Advisor")');
     await until(
       async () =>
-        /70B at fp8.*costs \$[\d,]+ per month/.test(await page.locator('.finding.best').innerText()),
+        /70B at fp8.*costs \$[\d,]+ per month/.test(
+          await page.locator('.finding.best').innerText(),
+        ),
       'the price of 70B at fp8',
     );
     const first = await page.evaluate(

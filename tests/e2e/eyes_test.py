@@ -772,6 +772,12 @@ class Browser(unittest.TestCase):
     def test_tasks(self):
         self.run_script("tasks.mjs", "8xH100", 240)
 
+    def test_jobs(self):
+        self.run_script("jobs.mjs", "8xH100", 300)
+
+    def test_frame(self):
+        self.run_script("frame.mjs", "8xH100", 240)
+
     def test_fleet(self):
         self.run_script("fleet.mjs", "64xH100", 240)
 

@@ -3,10 +3,10 @@
 // default of its type.
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
-import { get, type Status } from './api';
-import { clock, day, gpus, moment, plural, usd } from './format';
+import { get, type Job, type Row, type Status } from './api';
+import { gpus, moment, plural, usd } from './format';
 import { Empty } from './ui';
-import { ended, jobs, jobsTick, nodeName, nodesTick } from './store';
+import { ended, endStates, jobs, jobsTick, nodeName, nodesTick, rowOf } from './store';
 import { report } from './spend';
 
 interface Said {
@@ -19,6 +19,7 @@ interface Said {
 type Words = { text: string; href?: string } | null;
 
 const dayMs = 86_400_000;
+const finishedMax = 500;
 // Steps of single jobs and bookkeeping: other pages show them.
 const quiet = new RegExp(
   `^(${[
@@ -54,6 +55,8 @@ function words(e: Said, name: (kind: string, id: number) => string): Words {
   const b = e.event as Record<string, any>;
   const node = b.node ? (typeof b.node === 'object' ? b.node.offer?.name : nodeName(b.node)) : '';
   const at = `#/nodes/${node}`;
+  const endpoint = `#/endpoints?name=${encodeURIComponent(String(b.endpoint ?? ''))}`;
+  const label = b.job ? name('job', b.job) : ''; // elements of arrays are called 9.38
   const who = (scope: string | undefined, of: number) =>
     scope === 'user'
       ? `user ${name('user', of)}`
@@ -72,8 +75,8 @@ function words(e: Said, name: (kind: string, id: number) => string): Words {
       };
     case 'job_entered':
       return {
-        text: `${name('user', b.user)} entered job ${b.job} by ${b.how} from ${b.peer}`,
-        href: `#/jobs/${b.job}`,
+        text: `${name('user', b.user)} entered job ${label} by ${b.how} from ${b.peer}`,
+        href: `#/jobs/${label}`,
       };
     case 'access_denied':
       return {
@@ -137,7 +140,10 @@ function words(e: Said, name: (kind: string, id: number) => string): Words {
         href: '#/costs',
       };
     case 'budget_removed':
-      return { text: 'a budget was removed', href: '#/costs' };
+      return {
+        text: `the budget of ${who(b.budget?.scope, b.budget?.of)} was removed`,
+        href: '#/costs',
+      };
     case 'price_set':
       return { text: 'a price was set', href: '#/costs' };
     case 'price_removed':
@@ -159,38 +165,43 @@ function words(e: Said, name: (kind: string, id: number) => string): Words {
       };
     case 'reservation_left':
       return {
-        text: `job ${b.job} continues outside its reservation at the on-demand price`,
-        href: `#/jobs/${b.job}`,
+        text: `job ${label} continues outside its reservation at the on-demand price`,
+        href: `#/jobs/${label}`,
       };
     case 'idle_warned':
-      return { text: `job ${b.job} was warned: its GPUs are idle`, href: `#/jobs/${b.job}` };
+      return { text: `job ${label} was warned: its GPUs are idle`, href: `#/jobs/${label}` };
     case 'idle_acted':
       return {
-        text: `job ${b.job} was ${b.action ?? b.act ?? 'suspended'} because it was idle`,
-        href: `#/jobs/${b.job}`,
+        text: `job ${label} was ${b.action ?? b.act ?? 'suspended'} because it was idle`,
+        href: `#/jobs/${label}`,
       };
     case 'job_held':
       return {
-        text: `job ${b.job} is held${b.reason ? `: ${b.reason}` : ''}`,
-        href: `#/jobs/${b.job}`,
+        text: `job ${label} is held${b.reason ? `: ${b.reason}` : ''}`,
+        href: `#/jobs/${label}`,
       };
     case 'endpoint_deployed':
       return {
-        text: `endpoint ${b.name ?? b.endpoint?.name ?? ''} was deployed`,
-        href: '#/endpoints',
+        text: `endpoint ${b.endpoint} was deployed, revision ${b.revision?.number ?? 1}`,
+        href: endpoint,
       };
     case 'endpoint_scaled':
-      return { text: `endpoint ${b.name ?? ''} was scaled`, href: '#/endpoints' };
+      return { text: `endpoint ${b.endpoint} was scaled`, href: endpoint };
     case 'endpoint_deleted':
-      return { text: `endpoint ${b.name ?? ''} was deleted`, href: '#/endpoints' };
+      return { text: `endpoint ${b.endpoint} was deleted`, href: '#/endpoints' };
+    case 'endpoint_key_set':
+      return {
+        text: `a key of endpoint ${b.endpoint} was ${b.removed ? 'removed' : 'created'}`,
+        href: endpoint,
+      };
     case 'month_closed':
       return { text: 'a month was closed', href: '#/costs' };
     case 'job_ended':
       return (b.state ?? 'succeeded') === 'succeeded'
         ? null
         : {
-            text: `job ${b.job} ${endOf(b.state, b.reason ?? '')}`,
-            href: `#/jobs/${b.job}`,
+            text: `job ${label} ${endOf(b.state, b.reason ?? '')}`,
+            href: `#/jobs/${label}`,
           };
     default:
       return quiet.test(e.kind) ? null : { text: e.kind.replace(/_/g, ' ') };
@@ -222,6 +233,7 @@ export function Activity() {
   const error = useSignal('');
   const names = useSignal<Map<string, string>>(new Map());
   const money = useSignal<[number, number] | null>(null);
+  const finished = useSignal<Row[]>([]); // elements of arrays too
   jobsTick.value;
   nodesTick.value;
   useEffect(() => {
@@ -239,6 +251,12 @@ export function Activity() {
         /* ids are shown instead of names */
       }
     })();
+    get<{ jobs: Job[] }>(`/v1/jobs?state=${endStates}&expand=1&limit=${finishedMax}`).then(
+      (d) => {
+        finished.value = d.jobs.filter((j) => !j.elements).map(rowOf);
+      },
+      () => {},
+    );
     void (async () => {
       const iso = (ms: number) => new Date(ms).toISOString().slice(0, 10);
       const today = iso(Date.now()),
@@ -276,11 +294,15 @@ export function Activity() {
     })();
   }, []);
   const since = Date.now() - dayMs;
-  const done = ended.value.filter((j) => (j.ended ?? 0) > since);
+  const done = finished.value.filter((j) => (j.ended ?? 0) > since);
+  const labels = new Map(
+    [...jobs.values(), ...ended.value, ...finished.value].map((r) => [r.id, r.label]),
+  );
   const count = (s: string) => done.filter((j) => j.state === s).length;
-  const rows = itemsOf(
-    said.value ?? [],
-    (kind, id) => names.value.get(`${kind} ${id}`) ?? String(id ?? ''),
+  const rows = itemsOf(said.value ?? [], (kind, id) =>
+    kind === 'job'
+      ? (labels.get(id) ?? String(id))
+      : (names.value.get(`${kind} ${id}`) ?? String(id ?? '')),
   );
   const running = [...jobs.values()].filter((j) => j.state === 'running');
   return (
@@ -288,7 +310,8 @@ export function Activity() {
       <h1>Since yesterday</h1>
       <p class="lead">
         {plural(count('succeeded'), 'job')} succeeded, {count('failed')} failed, {count('stopped')}{' '}
-        stopped, {count('lost')} lost{done.length >= 100 ? ' of the 100 most recent' : ''};{' '}
+        stopped, {count('lost')} lost
+        {finished.value.length >= finishedMax ? ` of the ${finishedMax} most recent` : ''};{' '}
         {plural(running.length, 'job runs', 'jobs run')} now on{' '}
         {gpus(running.reduce((a, j) => a + j.gpu_milli, 0)) === '–'
           ? '0'
@@ -311,9 +334,7 @@ export function Activity() {
         <ol class="activity">
           {rows.slice(0, 400).map(({ e, text, href, times }) => (
             <li>
-              <time dateTime={e.at}>
-                {day(Date.parse(e.at))} {clock(Date.parse(e.at))}
-              </time>{' '}
+              <time dateTime={e.at}>{moment(e.at)}</time>{' '}
               <span>
                 {href ? <a href={href}>{text}</a> : text}
                 {times > 1 && <small> {times} times</small>}

@@ -2,7 +2,7 @@
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { call, get, has, post, problem } from './api';
-import { gpus, lasting, moment, plural } from './format';
+import { exactly, gpus, moment, plural } from './format';
 import { confirm } from './ui';
 import { notify, status } from './store';
 
@@ -296,6 +296,37 @@ export function Admin() {
           </tbody>
         </table>
       </div>
+      {admin && (
+        <form
+          class="inline"
+          aria-label="New user"
+          onSubmit={submit(
+            (f) =>
+              post('/v1/users', {
+                name: f.get('name'),
+                role: f.get('role'),
+                ...(f.get('unix') ? { unix_name: f.get('unix') } : {}),
+              }),
+            (f) => `User ${f.get('name')} was added`,
+          )}
+        >
+          <label>
+            New user <input name="name" required autocomplete="off" />
+          </label>
+          <label>
+            Unix account <input name="unix" placeholder="the same name" autocomplete="off" />
+          </label>
+          <label>
+            Role{' '}
+            <select name="role">
+              <option>member</option>
+              <option>admin</option>
+              <option>viewer</option>
+            </select>
+          </label>
+          <button>Add the user</button>
+        </form>
+      )}
       <h2>Policies</h2>
       <dl class="facts">
         <dt>Order of jobs</dt>
@@ -310,9 +341,9 @@ export function Admin() {
             <dt>Idle GPUs</dt>
             <dd>
               {idle.value.default.enabled
-                ? `warned after ${lasting(idle.value.default.warn_s)}, ` +
-                  `suspended after ${lasting(idle.value.default.suspend_s)}, ` +
-                  `stopped after ${lasting(idle.value.default.stop_s)}`
+                ? `warned after ${exactly(idle.value.default.warn_s)}, ` +
+                  `suspended after ${exactly(idle.value.default.suspend_s)}, ` +
+                  `stopped after ${exactly(idle.value.default.stop_s)}`
                 : 'no action'}
             </dd>
           </>

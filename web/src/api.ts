@@ -56,6 +56,7 @@ export interface Row {
   exit?: string;
   exit_code?: number;
   idle?: boolean;
+  gpu_types?: string[]; // asked for; only in rows made of a job's document
 }
 export interface Task {
   id: number;
@@ -116,6 +117,27 @@ export interface Job {
   waits_for?: string; // placed but not started: what is still being fetched
   suspension?: { phase: string; since: string | null; resumes_by_itself: boolean };
   elements?: { count: number; left: number; running: number; succeeded: number };
+  spec?: Spec;
+}
+// A job's specification as it is submitted; members that the pages do not know are kept.
+export interface Spec {
+  argv: string[];
+  name?: string;
+  cwd?: string;
+  spot?: boolean;
+  time_limit_ns?: number;
+  resources?: {
+    gpus?: number;
+    share?: { milli?: number; mem_mib?: number };
+    gpu_types?: string[];
+    [more: string]: unknown;
+  };
+  [more: string]: unknown;
+}
+export interface JobPage {
+  jobs: Job[];
+  next: string;
+  truncated?: boolean;
 }
 export interface Status {
   version: string;
@@ -211,8 +233,8 @@ export const post = <T>(path: string, body: unknown = {}) => call<T>('POST', pat
 // The routes of this head: pages for missing ones say so instead of failing.
 let routes: Promise<Set<string>> | undefined;
 export function has(route: string): Promise<boolean> {
-  routes ??= get<{ paths: Record<string, unknown> }>('/v1/openapi.json').then(
-    (d) => new Set(Object.keys(d.paths)),
+  routes ??= get<{ routes: string[] }>('/v1/routes').then(
+    (d) => new Set(d.routes.map((r) => r.slice(r.indexOf(' ') + 1))),
     () => {
       routes = undefined;
       return new Set<string>();

@@ -1,65 +1,41 @@
 // The frame: navigation, sign-in, help, notices, and the current page.
 import { signal, useSignal } from '@preact/signals';
-import { useEffect, useRef } from 'preact/hooks';
-import type { ComponentChildren } from 'preact';
+import { useEffect } from 'preact/hooks';
 import { call, post, problem } from './api';
-import { Activity } from './activity';
-import { Admin } from './admin';
-import { Advisor } from './advisor';
+import { attention } from './attention';
 import { Costs } from './costs';
 import { Endpoints } from './endpoints';
+import { Help, helpOpen, listenToKeys } from './keys';
 import { JobPage } from './job';
 import { Jobs } from './jobs';
 import { NodePage, Nodes } from './nodes';
+import { watchForNotifications } from './notifications';
 import { Overview } from './overview';
-import { RunForm } from './run';
-import { TerminalPage } from './terminal';
-import { WastePage } from './waste';
-import { Ask } from './ui';
-import {
-  attention,
-  away,
-  follow,
-  look,
-  notices,
-  ready,
-  route,
-  signedOut,
-  status,
-  summary,
-} from './store';
+import { lazy, nameOfPage, others, pages } from './pages';
+import { paletteOpen } from './palette_state';
+import { Ask, Empty } from './ui';
+import { away, follow, jobs, jobsTick, look, notices, ready, route, signedOut } from './store';
+import { status, summary } from './store';
 
-const helpOpen = signal(false);
 const menuOpen = signal(false);
-const pages: [string, string, string, ComponentChildren][] = [
-  ['/', 'Overview', 'o', <path d="M3 12l9-8 9 8M6 10v9h12v-9" />],
-  ['/jobs', 'Jobs', 'j', <path d="M4 6h16M4 12h16M4 18h10" />],
-  ['/run', 'Run', 'r', <path d="M7 4l12 8-12 8z" />],
-  ['/terminal', 'Terminal', 't', <path d="M4 5h16v14H4zM7 9l3 3-3 3M12 15h5" />],
-  [
-    '/endpoints',
-    'Endpoints',
-    'e',
-    <path d="M12 4a8 8 0 100 16 8 8 0 000-16M4 12h16M12 4c3 3 3 13 0 16M12 4c-3 3-3 13 0 16" />,
-  ],
-  ['/nodes', 'Nodes', 'n', <path d="M4 4h16v7H4zM4 13h16v7H4zM8 7.5h.01M8 16.5h.01" />],
-  [
-    '/costs',
-    'Costs',
-    'c',
-    <path d="M12 3v18M16 7c-1-1.500-7-2-7 1.500 0 4 8 2.500 8 6.500 0 3.500-7 3-8.500 1" />,
-  ],
-  [
-    '/advisor',
-    'Advisor',
-    'v',
-    <path d="M9 18h6M10 21h4M12 3a6 6 0 014 10.500c-1 1-1 2-1 2.500H9c0-.500 0-1.500-1-2.500A6 6 0 0112 3z" />,
-  ],
-  ['/admin', 'Admin', 'a', <path d="M12 12a4 4 0 100-8 4 4 0 000 8M4 21c0-4 4-6 8-6s8 2 8 6" />],
-];
+
+const rare = () => import('./rare');
+const Activity = lazy(() => rare().then((m) => m.Activity));
+const Admin = lazy(() => rare().then((m) => m.Admin));
+const Advisor = lazy(() => rare().then((m) => m.Advisor));
+const RunForm = lazy(() => rare().then((m) => m.RunForm));
+const TerminalPage = lazy(() => rare().then((m) => m.TerminalPage));
+const WastePage = lazy(() => rare().then((m) => m.WastePage));
+const More = lazy(() => rare().then((m) => m.More));
+const ResourcePage = lazy(() => rare().then((m) => m.ResourcePage));
+const Settings = lazy(() => rare().then((m) => m.Settings));
+const Palette = lazy(() => rare().then((m) => m.Palette));
 
 function SignIn() {
   const error = useSignal('');
+  useEffect(() => {
+    document.title = 'Sign in – Billow';
+  }, []);
   const submit = async (event: Event) => {
     event.preventDefault();
     const token = new FormData(event.target as HTMLFormElement).get('token');
@@ -106,146 +82,170 @@ function Logo() {
   );
 }
 
-function Help() {
-  const box = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
-    box.current?.showModal();
-  }, []);
+function NotFound({ path }: { path: string }) {
   return (
-    <dialog
-      ref={box}
-      aria-label="Keys"
-      onClose={() => {
-        helpOpen.value = false;
-      }}
-      onClick={(e) => {
-        if (e.target === box.current) helpOpen.value = false;
-      }}
-    >
-      <h2>Keys</h2>
-      <dl class="keys">
-        <dt>
-          <kbd>/</kbd>
-        </dt>
-        <dd>search jobs</dd>
-        {pages.map(([, name, key]) => (
-          <>
-            <dt>
-              <kbd>g</kbd> <kbd>{key}</kbd>
-            </dt>
-            <dd>{name.toLowerCase()}</dd>
-          </>
-        ))}
-        <dt>
-          <kbd>↑</kbd> <kbd>↓</kbd> <kbd>Enter</kbd>
-        </dt>
-        <dd>move through a list, open</dd>
-        <dt>
-          <kbd>?</kbd>
-        </dt>
-        <dd>this help</dd>
-        <dt>
-          <kbd>Esc</kbd>
-        </dt>
-        <dd>close</dd>
-      </dl>
-      <p class="actions end">
-        <button
-          class="quiet"
-          onClick={() => {
-            helpOpen.value = false;
-          }}
-        >
-          Close
-        </button>
-      </p>
-    </dialog>
+    <section>
+      <h1>Page not found</h1>
+      <Empty title={`There is no page ${path}`}>
+        <p>
+          The link may be old. Go to the <a href="#/">overview</a>, or press <kbd>Ctrl</kbd>{' '}
+          <kbd>K</kbd> and type what you look for.
+        </p>
+      </Empty>
+    </section>
   );
 }
 
+const resources = new Set(
+  others.filter((o) => o.under === '/more' && o.path !== '/settings').map((o) => o.path),
+);
 function Page() {
   const path = route.value.split('?')[0];
-  const job = /^\/jobs\/([\d.]+)/.exec(path),
+  const job = /^\/jobs\/([\d.]+)$/.exec(path),
     node = /^\/nodes\/(.+)/.exec(path),
-    terminal = /^\/terminal\/([\d.]+)/.exec(path);
+    terminal = /^\/terminal\/([\d.]+)$/.exec(path);
   if (job) return <JobPage id={job[1]} key={job[1]} />;
   if (node) return <NodePage name={decodeURIComponent(node[1])} key={node[1]} />;
-  switch (path.split('/')[1]) {
-    case 'jobs':
+  if (terminal) return <TerminalPage id={terminal[1]} />;
+  if (resources.has(path)) return <ResourcePage path={path} key={path} />;
+  switch (path) {
+    case '/':
+      return <Overview />;
+    case '/jobs':
       return <Jobs />;
-    case 'run':
+    case '/run':
       return <RunForm key={route.value} />;
-    case 'terminal':
-      return <TerminalPage id={terminal?.[1] ?? ''} />;
-    case 'endpoints':
+    case '/terminal':
+      return <TerminalPage id="" />;
+    case '/endpoints':
       return <Endpoints />;
-    case 'nodes':
+    case '/nodes':
       return <Nodes />;
-    case 'costs':
+    case '/costs':
       return <Costs />;
-    case 'waste':
+    case '/waste':
       return <WastePage />;
-    case 'advisor':
+    case '/advisor':
       return <Advisor />;
-    case 'activity':
+    case '/activity':
       return <Activity />;
-    case 'admin':
+    case '/more':
+      return <More />;
+    case '/settings':
+      return <Settings />;
+    case '/admin':
       return <Admin />;
     default:
-      return <Overview />;
+      return <NotFound path={path} />;
   }
 }
 
-export function App() {
+// The title of the window: the job, node or page that is shown.
+function titleOf(path: string): string {
+  const [, first = '', rest] = path.split('/');
+  const page = nameOfPage(`/${first}`);
+  if (!rest) return page ?? (first ? 'Page not found' : 'Overview');
+  if (first === 'jobs' || first === 'terminal') {
+    jobsTick.value;
+    const row = jobs.get(Number(rest.split('.')[0]));
+    const what = row?.name || row?.command.slice(0, 40) || '';
+    return `${first === 'jobs' ? 'Job' : 'Terminal'} ${rest}${what ? ` ${what}` : ''}`;
+  }
+  return first === 'nodes' ? `Node ${decodeURIComponent(rest)}` : (page ?? 'Page not found');
+}
+
+// After a change of page the keyboard continues at the beginning of its content, and screen readers
+// say where one is. The first page keeps the focus where the browser put it.
+function useArrival(path: string, title: string) {
+  const first = useSignal(true);
+  const said = useSignal('');
   useEffect(() => {
-    let g = false;
-    const onKey = (event: KeyboardEvent) => {
-      const target = event.target as HTMLElement;
-      const inTerminal = target.closest?.('.term-host') != null;
-      const typing = inTerminal || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName);
-      if (event.key === 'Escape') {
-        helpOpen.value = false;
+    if (first.value) {
+      first.value = false;
+      return;
+    }
+    said.value = title;
+    const focused = document.activeElement;
+    if (focused && focused !== document.body && focused.closest('main')) return;
+    document.getElementById('main')?.focus({ preventScroll: true });
+  }, [path]);
+  return said.value;
+}
+
+async function signOut(): Promise<void> {
+  try {
+    await call('DELETE', '/v1/session');
+  } catch {
+    /* the session has already ended */
+  }
+  await look();
+  signedOut.value = true;
+}
+
+function Navigation({ at }: { at: string }) {
+  return (
+    <nav id="nav" aria-label="Pages" class={menuOpen.value ? 'open' : ''}>
+      {pages.map(({ path, name, icon }) => (
+        <a href={`#${path}`} aria-current={at === path ? 'page' : undefined}>
+          <svg viewBox="0 0 24 24" aria-hidden="true">
+            {icon}
+          </svg>
+          <span>{name}</span>
+          {path === '/jobs' && summary.value && summary.value.running > 0 && (
+            <b class="count" aria-label={`${summary.value.running} running`}>
+              {summary.value.running.toLocaleString()}
+            </b>
+          )}
+        </a>
+      ))}
+      {status.value && (
+        <button class="link leave" onClick={signOut}>
+          Sign out {status.value.you.user}
+        </button>
+      )}
+    </nav>
+  );
+}
+
+function Notices() {
+  return (
+    <div class="notices" role="status" aria-live="polite">
+      {notices.value.map((n) => (
+        <p key={n.id}>
+          {n.href ? <a href={n.href}>{n.text}</a> : n.text}
+          {n.action && (
+            <button class="small" onClick={n.action.run}>
+              {n.action.label}
+            </button>
+          )}
+        </p>
+      ))}
+    </div>
+  );
+}
+
+export function App() {
+  useEffect(
+    () =>
+      listenToKeys(() => {
         menuOpen.value = false;
-        if (typing && !inTerminal) target.blur();
-      }
-      if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
-      const page = g && pages.find(([, , key]) => key === event.key);
-      if (event.key === '?') helpOpen.value = !helpOpen.value;
-      else if (event.key === '/') {
-        event.preventDefault();
-        const here = document.querySelector<HTMLInputElement>('main input[type=search]');
-        if (here) return here.focus();
-        location.hash = '/jobs';
-        window.setTimeout(
-          () => document.querySelector<HTMLInputElement>('main input[type=search]')?.focus(),
-          50,
-        );
-      } else if (page) location.hash = page[0];
-      g = event.key === 'g';
-    };
-    window.addEventListener('keydown', onKey);
-    return () => window.removeEventListener('keydown', onKey);
-  }, []);
+      }),
+    [],
+  );
+  useEffect(() => watchForNotifications(), []);
+  const path = route.value.split('?')[0];
   useEffect(() => {
     menuOpen.value = false;
-  }, [route.value]);
-  const first = route.value.split('?')[0].split('/')[1] ?? '';
-  // Pages that are not in the navigation belong to one that is.
-  const at = '/' + (({ waste: 'costs', activity: '' } as Record<string, string>)[first] ?? first);
-  const name = pages.find(([path]) => path === at)?.[1];
+  }, [path]);
+  const first = `/${path.split('/')[1] ?? ''}`;
+  const at = others.find((o) => o.path === first)?.under ?? first;
+  const title = titleOf(path);
+  const said = useArrival(path, title);
+  const mark = attention.value.some((a) => a.grave) ? '● ' : '';
   useEffect(() => {
-    const mark = attention.value.some((a) => a.grave) ? '● ' : '';
-    document.title = `${mark}${name ?? 'Billow'} – Billow`;
-  }, [name, attention.value.length]);
+    if (!signedOut.value) document.title = `${mark}${title} – Billow`;
+  }, [title, mark, signedOut.value]);
   if (signedOut.value) return <SignIn />;
-  const leave = async () => {
-    try {
-      await call('DELETE', '/v1/session');
-    } catch {
-      /* the session has already ended */
-    }
-    signedOut.value = true;
-  };
   return (
     <div class="frame">
       <a
@@ -258,6 +258,9 @@ export function App() {
       >
         Skip to content
       </a>
+      <p class="sr" role="status" id="arrival">
+        {said}
+      </p>
       <header>
         <a class="brand" href="#/">
           <Logo />
@@ -271,28 +274,22 @@ export function App() {
             menuOpen.value = !menuOpen.value;
           }}
         >
-          {name ?? 'Menu'} ▾
+          {nameOfPage(at) ?? 'Menu'} ▾
         </button>
-        <nav id="nav" aria-label="Pages" class={menuOpen.value ? 'open' : ''}>
-          {pages.map(([path, label, , icon]) => (
-            <a href={`#${path}`} aria-current={at === path ? 'page' : undefined}>
-              <svg viewBox="0 0 24 24" aria-hidden="true">
-                {icon}
-              </svg>
-              <span>{label}</span>
-              {path === '/jobs' && summary.value && summary.value.running > 0 && (
-                <b class="count" aria-label={`${summary.value.running} running`}>
-                  {summary.value.running.toLocaleString()}
-                </b>
-              )}
-            </a>
-          ))}
-        </nav>
+        <button
+          class="quiet find"
+          onClick={() => {
+            paletteOpen.value = true;
+          }}
+        >
+          <span>Go to…</span> <kbd>Ctrl K</kbd>
+        </button>
+        <Navigation at={at} />
         <div class="who">
           {status.value && (
             <>
               <span>{status.value.you.user}</span>
-              <button class="link" onClick={leave}>
+              <button class="link" onClick={signOut}>
                 Sign out
               </button>
             </>
@@ -316,19 +313,9 @@ export function App() {
         )}
         {status.value && ready.value ? <Page /> : <p class="note">Loading…</p>}
       </main>
-      <div class="notices" role="status" aria-live="polite">
-        {notices.value.map((n) => (
-          <p key={n.id}>
-            {n.href ? <a href={n.href}>{n.text}</a> : n.text}
-            {n.action && (
-              <button class="small" onClick={n.action.run}>
-                {n.action.label}
-              </button>
-            )}
-          </p>
-        ))}
-      </div>
+      <Notices />
       {helpOpen.value && <Help />}
+      {paletteOpen.value && <Palette />}
       <Ask />
     </div>
   );

@@ -2,10 +2,11 @@
 // never computed here, so the figures agree to the cent.
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
-import { call, get, has, problem } from './api';
+import { call, has, problem } from './api';
 import { cents2, plural, usd } from './format';
 import { Badge, Card, Empty, Line, Meter } from './ui';
-import { ended, jobs, notify, route, status, summary } from './store';
+import { managed } from './rights';
+import { ended, jobs, notify, route, summary } from './store';
 import { budgetState, loadBudgets, report, type CostLine, type Report } from './spend';
 
 const isoDay = (ms: number) => new Date(ms).toISOString().slice(0, 10);
@@ -25,6 +26,14 @@ const views: [string, string][] = [
   ['class', 'Class'],
 ];
 
+// A job by its number and its name, where one is at hand.
+function jobName(row: CostLine): string {
+  const n = Number((row.job ?? '').split('.')[0]);
+  const known = jobs.get(n) ?? ended.value.find((r) => r.id === n);
+  const name = known?.name || known?.command.slice(0, 40) || row.what || '';
+  return `${row.job ?? '–'}${name ? ` ${name}` : ''}`;
+}
+
 function nameOf(row: CostLine, by: string): string {
   return (
     String((row as unknown as Record<string, unknown>)[by] ?? '') || (by === 'gpu' ? 'no GPU' : '–')
@@ -33,18 +42,11 @@ function nameOf(row: CostLine, by: string): string {
 
 function Budgets() {
   const error = useSignal('');
-  const projects = useSignal<string[]>([]);
   const can = useSignal(false);
   useEffect(() => {
     void has('/v1/budgets').then((yes) => {
       can.value = yes;
     });
-    void get<{ projects: { name: string }[] }>('/v1/projects').then(
-      (d) => {
-        projects.value = d.projects.map((p) => p.name);
-      },
-      () => {},
-    );
   }, []);
   const list = budgetState.value;
   const set = async (event: Event) => {
@@ -109,12 +111,12 @@ function Budgets() {
           </table>
         </div>
       )}
-      {can.value && status.value?.you.role === 'admin' && (
+      {can.value && managed().length > 0 && (
         <form class="inline" onSubmit={set}>
           <label>
             Project{' '}
             <select name="of">
-              {projects.value.map((p) => (
+              {managed().map((p) => (
                 <option>{p}</option>
               ))}
             </select>
@@ -340,7 +342,7 @@ export function Costs() {
                   <tr>
                     <td>
                       {by.value === 'job' ? (
-                        <a href={`#/jobs/${r.job}`}>{r.job}</a>
+                        <a href={`#/jobs/${r.job}`}>{jobName(r)}</a>
                       ) : (
                         nameOf(r, by.value)
                       )}

@@ -1,10 +1,12 @@
 // Serverless endpoints: replicas, traffic and cost. Until one is deployed the page explains how.
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
-import { get, has, post, problem } from './api';
+import { call, get, has, post, problem } from './api';
 import { ago, plural, usd } from './format';
-import { Badge, Empty, Line } from './ui';
-import { notify } from './store';
+import { Deploy } from './deploy';
+import { mayActOn, maySubmit } from './rights';
+import { Badge, confirm, Empty, Kept, Line } from './ui';
+import { notify, route } from './store';
 
 interface Replica {
   job: number;
@@ -82,6 +84,136 @@ function Figures({ e }: { e: Endpoint }) {
   );
 }
 
+type Act = (run: () => Promise<unknown>, said: string) => Promise<void>;
+
+function Revisions({ e, act }: { e: Endpoint; act: Act }) {
+  const older = e.revisions.filter((r) => r.number !== e.revision && r.number !== e.rolling);
+  if (!older.length) return null;
+  return (
+    <details>
+      <summary>{plural(older.length, 'earlier revision')}</summary>
+      <ul class="plain rows wrap">
+        {[...older].reverse().map((r) => (
+          <li>
+            <span>
+              <b>{r.number}</b> <code>{r.command}</code>{' '}
+              <small>
+                {r.state}
+                {r.reason ? `: ${r.reason}` : ''}, {ago(r.made_at)} ago
+              </small>
+            </span>
+            {mayActOn(e) && (
+              <button
+                class="quiet small"
+                aria-label={`Roll ${e.name} back to revision ${r.number}`}
+                onClick={() =>
+                  confirm(
+                    `Roll ${e.name} back to revision ${r.number}?`,
+                    'It is deployed as a new revision; requests move over when it is healthy.',
+                    'Roll back',
+                    () =>
+                      void act(
+                        () =>
+                          post(`/v1/endpoints/${encodeURIComponent(e.name)}/rollback`, {
+                            revision: r.number,
+                          }),
+                        `${e.name} is being rolled back to revision ${r.number}`,
+                      ),
+                  )
+                }
+              >
+                Roll back
+              </button>
+            )}
+          </li>
+        ))}
+      </ul>
+    </details>
+  );
+}
+
+function Panel({ e, act }: { e: Endpoint; act: Act }) {
+  const path = `/v1/endpoints/${encodeURIComponent(e.name)}`;
+  const scale = (event: Event) => {
+    event.preventDefault();
+    const form = new FormData(event.target as HTMLFormElement);
+    const body = { min: Number(form.get('min')), max: Number(form.get('max')) };
+    void act(() => post(`${path}/scale`, body), `${e.name} was scaled`);
+  };
+  return (
+    <article class="panel endpoint">
+      <div class="title">
+        <h2>{e.name}</h2>
+        <span class={`state ${tone[e.status] ?? ''}`}>{e.status}</span>
+        <small>
+          {e.user}, project {e.project}, revision {e.revision || e.rolling}
+          {e.rolling && e.revision ? `, ${e.rolling} is being rolled out` : ''}, since{' '}
+          {ago(e.made_at)}
+        </small>
+      </div>
+      {e.urls.map((u) => (
+        <Line text={u} />
+      ))}
+      {e.last_failure && <p class="finding">{e.last_failure}</p>}
+      <div class="two">
+        <Figures e={e} />
+        <div>
+          <p class="note">{e.command}</p>
+          <ul class="plain rows">
+            {e.replicas.map((r) => (
+              <li>
+                <a href={`#/jobs/${r.job}`}>job {r.job}</a>
+                <small>
+                  <Badge state={r.state} /> {r.node ?? r.reason ?? ''}
+                  {r.spot ? ', spot' : ''}
+                </small>
+              </li>
+            ))}
+            {e.replicas.length === 0 && (
+              <li>
+                <span>no replica: one starts with the next request</span>
+              </li>
+            )}
+          </ul>
+          {mayActOn(e) && (
+            <form class="inline" onSubmit={scale}>
+              <label>
+                Min <Kept name="min" type="number" min="0" value={String(e.min ?? 0)} />
+              </label>
+              <label>
+                Max <Kept name="max" type="number" min="1" value={String(e.max ?? 1)} />
+              </label>
+              <button class="quiet">Scale</button>{' '}
+              <button
+                type="button"
+                class="quiet ends"
+                onClick={() =>
+                  confirm(
+                    `Delete endpoint ${e.name}?`,
+                    'Its address stops answering and its replicas are stopped.',
+                    'Delete',
+                    () => void act(() => call('DELETE', path), `${e.name} was deleted`),
+                  )
+                }
+              >
+                Delete
+              </button>
+            </form>
+          )}
+          <p class="note">
+            {usd(e.cost_usd * 1e9)} so far
+            {e.usd_per_request != null ? `, $${e.usd_per_request.toPrecision(2)} per request` : ''}
+            {e.usd_per_1000_tokens != null
+              ? `, $${e.usd_per_1000_tokens.toPrecision(2)} per 1,000 tokens`
+              : ''}
+          </p>
+        </div>
+      </div>
+      <Revisions e={e} act={act} />
+    </article>
+  );
+}
+
 export function Endpoints() {
   const list = useSignal<Endpoint[] | null>(null);
   const can = useSignal(true);
@@ -106,21 +238,19 @@ export function Endpoints() {
     }, 3000);
     return () => window.clearInterval(timer);
   }, []);
-  const scale = (name: string) => async (event: Event) => {
-    event.preventDefault();
-    const form = new FormData(event.target as HTMLFormElement);
+  const act = async (run: () => Promise<unknown>, said: string) => {
     try {
-      await post(`/v1/endpoints/${encodeURIComponent(name)}/scale`, {
-        min: Number(form.get('min')),
-        max: Number(form.get('max')),
-      });
+      await run();
       error.value = '';
-      notify(`${name} was scaled`);
+      notify(said);
       await load();
     } catch (e) {
       error.value = problem(e);
     }
   };
+  const given = new URLSearchParams(route.value.split('?')[1] ?? '');
+  const deploying = useSignal(given.has('deploy'));
+  const only = given.get('name');
   if (!list.value) return <p class="note">Loading…</p>;
   return (
     <section>
@@ -132,6 +262,32 @@ export function Endpoints() {
           {error.value}
         </p>
       )}
+      {only && (
+        <p class="note">
+          Only {only} is shown. <a href="#/endpoints">Show all</a>
+        </p>
+      )}
+      {maySubmit() && can.value && (
+        <p class="actions">
+          <button
+            class={deploying.value ? 'quiet' : ''}
+            aria-expanded={deploying.value}
+            onClick={() => {
+              deploying.value = !deploying.value;
+            }}
+          >
+            Deploy an endpoint
+          </button>
+        </p>
+      )}
+      {deploying.value && (
+        <Deploy
+          done={() => {
+            deploying.value = false;
+            void load();
+          }}
+        />
+      )}
       {list.value.length === 0 ? (
         <Empty title="No endpoint is deployed">
           <p>
@@ -142,63 +298,9 @@ export function Endpoints() {
           {!can.value && <p class="note">No gateway is running.</p>}
         </Empty>
       ) : (
-        list.value.map((e) => (
-          <article class="panel endpoint">
-            <div class="title">
-              <h2>{e.name}</h2>
-              <span class={`state ${tone[e.status] ?? ''}`}>{e.status}</span>
-              <small>
-                {e.user}, project {e.project}, revision {e.revision || e.rolling}
-                {e.rolling && e.revision ? `, ${e.rolling} is being rolled out` : ''}, since{' '}
-                {ago(e.made_at)}
-              </small>
-            </div>
-            {e.urls.map((u) => (
-              <Line text={u} />
-            ))}
-            {e.last_failure && <p class="finding">{e.last_failure}</p>}
-            <div class="two">
-              <Figures e={e} />
-              <div>
-                <p class="note">{e.command}</p>
-                <ul class="plain rows">
-                  {e.replicas.map((r) => (
-                    <li>
-                      <a href={`#/jobs/${r.job}`}>job {r.job}</a>
-                      <small>
-                        <Badge state={r.state} /> {r.node ?? r.reason ?? ''}
-                        {r.spot ? ', spot' : ''}
-                      </small>
-                    </li>
-                  ))}
-                  {e.replicas.length === 0 && (
-                    <li>
-                      <span>no replica: one starts with the next request</span>
-                    </li>
-                  )}
-                </ul>
-                <form class="inline" onSubmit={scale(e.name)}>
-                  <label>
-                    Min <input name="min" type="number" min="0" value={e.min ?? 0} />
-                  </label>
-                  <label>
-                    Max <input name="max" type="number" min="1" value={e.max ?? 1} />
-                  </label>
-                  <button class="quiet">Scale</button>
-                </form>
-                <p class="note">
-                  {usd(e.cost_usd * 1e9)} so far
-                  {e.usd_per_request != null
-                    ? `, $${e.usd_per_request.toPrecision(2)} per request`
-                    : ''}
-                  {e.usd_per_1000_tokens != null
-                    ? `, $${e.usd_per_1000_tokens.toPrecision(2)} per 1,000 tokens`
-                    : ''}
-                </p>
-              </div>
-            </div>
-          </article>
-        ))
+        list.value
+          .filter((e) => !only || e.name === only)
+          .map((e) => <Panel e={e} key={e.name} act={act} />)
       )}
     </section>
   );

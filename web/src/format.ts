@@ -9,6 +9,17 @@ export function lasting(seconds: number): string {
   if (s < 86400) return `${Math.floor(s / 3600)} h ${Math.floor((s / 60) % 60)} min`;
   return `${Math.floor(s / 86400)} d ${Math.floor((s / 3600) % 24)} h`;
 }
+// A duration that was set, not measured: nothing is rounded away.
+export function exactly(seconds: number): string {
+  const parts: [number, string][] = [
+    [Math.floor(seconds / 86400), 'd'],
+    [Math.floor(seconds / 3600) % 24, 'h'],
+    [Math.floor(seconds / 60) % 60, 'min'],
+    [Math.round(seconds % 60), 's'],
+  ];
+  const said = parts.filter(([n]) => n).map(([n, unit]) => `${n} ${unit}`);
+  return said.join(' ') || '0 s';
+}
 export function ago(t: string | number | null | undefined, now = Date.now()): string {
   const at = ms(t);
   return Number.isNaN(at) ? '–' : lasting((now - at) / 1000);

@@ -1,8 +1,9 @@
 import './base.css';
 import './pages.css';
+import './lists.css';
 import { render } from 'preact';
 import { App } from './app';
-import { follow, look, signedOut } from './store';
+import { follow, look, route, signedOut } from './store';
 import { post } from './api';
 
 // `billow dashboard` opens the page with a one-time code after the #, which servers never see. It
@@ -11,6 +12,7 @@ async function begin(): Promise<void> {
   const code = /code=([\w-]+)/.exec(location.hash)?.[1];
   if (code) {
     history.replaceState(null, '', '/#/');
+    route.value = '/';
     try {
       await post('/v1/session', { code });
     } catch {

@@ -8,7 +8,6 @@ import { Approvals } from './approvals';
 import { ago, cents2, gib, gpus, plural, usd } from './format';
 import { Badge, Card, Empty, Line, Meter, Spark } from './ui';
 import {
-  attention,
   clock,
   ended,
   gpuTick,
@@ -22,9 +21,11 @@ import {
   summary,
   type Gpu,
 } from './store';
+import { attention, dismiss } from './attention';
 import { spentToday, wastedWeek } from './spend';
 
 const tilesMax = 48;
+const attentionFirst = 6; // the rest is shown on request
 
 function whoHolds(gpu: Gpu): { text: string; href: string } {
   const holders = [...new Set(gpu.jobs)].map((id) => jobs.get(id)).filter((j): j is Row => !!j);
@@ -308,6 +309,7 @@ function Tiles() {
 export function Overview() {
   const s = summary.value;
   const fleet = useFleet();
+  const all = useSignal(false);
   if (!s) return <p class="note">Loading…</p>;
   const now = clock.value;
   const today = spentToday.value;
@@ -318,6 +320,7 @@ export function Overview() {
   // Hours left of this day in UTC, as in the ledger.
   const left = (86_400_000 - (now % 86_400_000)) / 3_600_000;
   const list = attention.value;
+  const shown = all.value ? list.length : attentionFirst;
   // Nodes and GPUs are shown to all users, jobs and money only to members.
   const whose = s.scope === 'projects' ? ' in your projects' : '';
   return (
@@ -390,13 +393,30 @@ export function Overview() {
         <section class="attention" aria-label="Needs attention">
           <h2>Needs attention</h2>
           <ul class="plain">
-            {list.slice(0, 6).map((a) => (
-              <li class={a.grave ? 'grave' : ''}>
+            {list.slice(0, shown).map((a) => (
+              <li class={a.grave ? 'grave' : ''} key={a.key}>
                 <a href={a.href}>{a.text}</a>
+                <button
+                  class="dismiss"
+                  aria-label={`Dismiss: ${a.text}`}
+                  title="Dismiss"
+                  onClick={() => dismiss(a.key)}
+                >
+                  ×
+                </button>
               </li>
             ))}
           </ul>
-          {list.length > 6 && <p class="note">and {list.length - 6} more</p>}
+          {list.length > shown && (
+            <button
+              class="link"
+              onClick={() => {
+                all.value = true;
+              }}
+            >
+              and {list.length - shown} more
+            </button>
+          )}
         </section>
       )}
       {s.gpus > tilesMax ? <Field /> : <Tiles />}
@@ -413,7 +433,7 @@ export function Overview() {
           <p>
             Start a job with <a href="#/run">Run</a>, or on the command line:
           </p>
-          <Line text="billow run --gpus 1 -- nvidia-smi" />
+          <Line text="billow run --gpus 1 -- sh -c 'echo $CUDA_VISIBLE_DEVICES'" />
         </Empty>
       )}
       <div class="two">

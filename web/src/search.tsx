@@ -1,13 +1,13 @@
 // Searches the logs of all tasks of a gang, or of all elements of an array, one after the other.
-// Bounded: the number of matches and the part of each log that is read.
+// The logs are searched where they lie; only matches come here, and their number is bounded.
 import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
-import { get, type Job } from './api';
-import { ansi, plain } from './ansi';
+import { get, problem, type Job } from './api';
+import { ansi } from './ansi';
 import { plural } from './format';
+import { searchAt, shownText } from './log_source';
 
 const matchesMax = 500;
-const tailBytes = 8 << 20; // of each log, from its end
 const elementsMax = 1000;
 
 interface Match {
@@ -26,7 +26,7 @@ async function placesOf(id: string, ranks: number, elements: boolean): Promise<P
     return Array.from({ length: ranks }, (_, r) => ({
       task: `task ${r}`,
       href: `#/jobs/${id}?task=${r}`,
-      path: `/v1/jobs/${id}/logs?rank=${r}&tail=${tailBytes}`,
+      path: `/v1/jobs/${id}/log/search?rank=${r}`,
     }));
   const list = await get<{ jobs: Job[] }>(`/v1/jobs?array=${id}&state=all&limit=${elementsMax}`);
   return list.jobs
@@ -34,8 +34,8 @@ async function placesOf(id: string, ranks: number, elements: boolean): Promise<P
     .reverse()
     .map((j) => ({
       task: j.label,
-      href: `#/jobs/${j.label}`,
-      path: `/v1/jobs/${j.label}/logs?tail=${tailBytes}`,
+      href: `#/jobs/${j.label}?task=0`,
+      path: `/v1/jobs/${j.label}/log/search?rank=0`,
     }));
 }
 
@@ -55,9 +55,7 @@ export function SearchAll({
   useEffect(() => () => running.current?.abort(), []);
   const search = async (event: Event) => {
     event.preventDefault();
-    const text = String(
-      new FormData(event.target as HTMLFormElement).get('text') ?? '',
-    ).toLowerCase();
+    const text = String(new FormData(event.target as HTMLFormElement).get('text') ?? '');
     running.current?.abort();
     if (!text) {
       found.value = [];
@@ -65,29 +63,37 @@ export function SearchAll({
       return;
     }
     const mine = (running.current = new AbortController());
-    needle.value = text;
+    needle.value = text.toLowerCase();
     found.value = [];
-    let read = 0,
-      matches: Match[] = [];
+    let read = 0;
+    const matches: Match[] = [],
+      unread: string[] = [];
     try {
       const places = await placesOf(id, ranks, elements);
       for (const place of places) {
         if (mine.signal.aborted || matches.length >= matchesMax) break;
         state.value = `Reading ${place.task}: ${read} of ${places.length} read`;
-        const answer = await fetch(place.path, {
-          headers: { 'X-Billow-Request': '1' },
-          signal: mine.signal,
+        const query = `&q=${encodeURIComponent(text)}&ignore_case=1&limit=${matchesMax}`;
+        const got = await searchAt(place.path + query, mine.signal).catch((e: unknown) => {
+          if (mine.signal.aborted) throw e;
+          unread.push(`${place.task}: ${problem(e)}`);
+          return null;
         });
-        if (answer.ok)
-          for (const line of (await answer.text()).split('\n'))
-            if (plain(line).toLowerCase().includes(text) && matches.length < matchesMax)
-              matches.push({ task: place.task, href: place.href, line });
+        for (const m of got?.matches ?? [])
+          if (matches.length < matchesMax)
+            matches.push({
+              task: place.task,
+              href: `${place.href}&line=${m.line}`,
+              line: shownText(m.text),
+            });
         read++;
         found.value = [...matches];
       }
       const more = matches.length >= matchesMax ? ' or more' : '';
       const count = plural(matches.length, 'match', 'matches');
-      state.value = `${count}${more} in ${plural(read, 'log')}`;
+      state.value =
+        `${count}${more} in ${plural(read - unread.length, 'log')}` +
+        (unread.length ? `; not searched: ${unread.slice(0, 3).join('; ')}` : '');
     } catch {
       if (!mine.signal.aborted) state.value = 'The head does not answer.';
     }

@@ -2,7 +2,8 @@
 import { effect, signal } from '@preact/signals';
 import { get, has } from './api';
 import { moment, usd } from './format';
-import { budgets, ready } from './store';
+import { budgets } from './attention';
+import { ready } from './store';
 
 export const spentToday = signal<{ spent: number } | null>(null);
 export const wastedWeek = signal<number | null>(null); // held and idle in the last seven days
@@ -15,6 +16,7 @@ export interface CostLine {
   gpu?: string;
   class?: string;
   job?: string;
+  what?: string; // the job's name, where the head says it
   charge_nano_usd: number;
   cost_nano_usd?: number;
   idle_nano_usd?: number;
@@ -91,6 +93,7 @@ export async function loadBudgets(): Promise<void> {
     budgets.value = budgetState.value
       .filter((b) => b.tone)
       .map((b) => ({
+        key: `budget ${b.name} ${b.period} ${b.tone}`,
         text:
           `Budget of ${b.name} (${b.period}): ${usd(b.spent)} of ${usd(b.limit)} spent, ` +
           `${Math.round((b.spent / b.limit) * 100)} %${b.text ? `; ${b.text}` : ''}`,

@@ -1,9 +1,11 @@
 // The head's state, shared by the pages and kept fresh by one stream (/v1/live): first everything,
 // then changes. Maps are changed in place and a counter is increased; a page reads the counters of
 // what it shows and is drawn at most once per frame.
-import { batch, computed, signal } from '@preact/signals';
+import { batch, signal } from '@preact/signals';
 import { ApiError, get, type Job, type NodeInfo, type Row, type Status, type Summary } from './api';
 import { gpus } from './format';
+import { follow as followLive, leave } from './live';
+import type { Piece } from './live_piece';
 
 export interface Gpu {
   node: number;
@@ -46,7 +48,21 @@ export const notices = signal<{ id: number; text: string; href?: string; action?
   [],
 );
 
-const endedMax = 300;
+const endedMax = 300; // kept here; the list of jobs reads all others page by page
+const endedFirst = 30; // read with the page
+export const endStates = 'succeeded,failed,stopped,lost';
+
+// Jobs that failed within the last day, however many others have ended since.
+export const failures = signal<Row[]>([]);
+const failuresMax = 100;
+async function loadFailures(): Promise<void> {
+  try {
+    const list = await get<{ jobs: Job[] }>(`/v1/jobs?state=failed,lost&limit=${failuresMax}`);
+    failures.value = list.jobs.map(rowOf);
+  } catch {
+    /* the live stream reports when the head is unreachable */
+  }
+}
 
 export function rowOf(job: Job): Row {
   return {
@@ -67,6 +83,7 @@ export function rowOf(job: Job): Row {
     ended: job.ended_at ? Date.parse(job.ended_at) : undefined,
     where: job.tasks.map((t) => [t.node_id, ...t.gpus]),
     nodes: job.tasks.map((t) => t.node).join(', '),
+    gpu_types: job.gpu_types,
     cost_nano: job.cost_nano_usd,
     rate_nano: 0,
     at: 0,
@@ -102,53 +119,6 @@ export function isIdle(row: Row): boolean {
   return row.state === 'running' && !!summary.peek()?.idle_jobs.includes(row.id);
 }
 
-export interface Attention {
-  text: string;
-  href: string;
-  grave: boolean;
-}
-export const budgets = signal<Attention[]>([]); // what the budgets say, kept by the costs module
-export const attention = computed(() => {
-  nodesTick.value;
-  const out: Attention[] = [];
-  for (const node of nodes.values()) {
-    if (node.state === 'unreachable')
-      out.push({ text: `Node ${node.name} does not answer`, href: '#/nodes', grave: true });
-    if (node.state === 'drained')
-      out.push({
-        text: `Node ${node.name} is drained: ${node.reason}`,
-        href: '#/nodes',
-        grave: false,
-      });
-    for (const gpu of node.gpus)
-      if (gpu.unhealthy)
-        out.push({
-          text: `GPU ${gpu.index} of ${node.name} is out of service: ${gpu.unhealthy}`,
-          href: `#/nodes/${node.name}`,
-          grave: true,
-        });
-  }
-  if (summary.value?.store === 'disk_low')
-    out.push({
-      text: 'The head has no disk space left: new jobs are rejected',
-      href: '#/admin',
-      grave: true,
-    });
-  out.push(...budgets.value);
-  const since = Date.now() - 86_400_000;
-  for (const row of ended.value.slice(0, 40))
-    if ((row.state === 'failed' || row.state === 'lost') && (row.ended ?? 0) > since)
-      out.push({
-        text:
-          `Job ${row.label} (${row.name || row.command.slice(0, 40)}) ` +
-          (row.state === 'lost' ? 'was lost' : row.state) +
-          (row.reason || row.exit ? `: ${row.reason || row.exit}` : ''),
-        href: `#/jobs/${row.label}`,
-        grave: false,
-      });
-  return out;
-});
-
 let noticeId = 0;
 export const retract = (id: number) => {
   notices.value = notices.value.filter((n) => n.id !== id);
@@ -158,18 +128,6 @@ export function notify(text: string, href?: string, action?: NoticeAction): numb
   notices.value = [...notices.value.slice(-3), { id, text, href, action }];
   window.setTimeout(() => retract(id), action?.ms ?? 8000);
   return id;
-}
-
-interface Piece {
-  now: number;
-  jobs?: Row[];
-  gone?: number[];
-  ended?: Job[];
-  nodes?: NodeInfo[];
-  nodes_gone?: number[];
-  gpus?: [number, number, number, number, number, number, number, number, number[], string?][];
-  hosts?: [number, number, number][];
-  summary?: Summary;
 }
 
 function take(piece: Piece): void {
@@ -188,6 +146,12 @@ function take(piece: Piece): void {
             () => {},
           );
       const known = new Set(rows.map((r) => r.id));
+      const failed = rows.filter((r) => r.state === 'failed' || r.state === 'lost');
+      if (failed.length)
+        failures.value = [...failed, ...failures.value.filter((r) => !known.has(r.id))].slice(
+          0,
+          failuresMax,
+        );
       ended.value = [
         ...rows.sort((a, b) => (b.ended ?? 0) - (a.ended ?? 0)),
         ...ended.value.filter((r) => !known.has(r.id)),
@@ -267,56 +231,72 @@ export async function look(): Promise<void> {
   try {
     const [s, list] = await Promise.all([
       get<Status>('/v1/status'),
-      get<{ jobs: Job[] }>('/v1/jobs?state=succeeded,failed,stopped,lost&limit=100'),
+      get<{ jobs: Job[] }>(`/v1/jobs?state=${endStates}&limit=${endedFirst}`),
     ]);
     status.value = s;
     ended.value = list.jobs.map(rowOf);
+    void loadFailures();
     signedOut.value = false;
     away.value = '';
   } catch (e) {
-    if (e instanceof ApiError && (e.status === 401 || e.status === 403)) signedOut.value = true;
-    else away.value = 'The head does not answer. Reconnecting…';
+    if (e instanceof ApiError && (e.status === 401 || e.status === 403)) {
+      signedOut.value = true;
+      leave();
+    } else away.value = 'The head does not answer. Reconnecting…';
   }
 }
 
-let source: EventSource | null = null;
-let retry = 0;
+// A new stream starts with everything: jobs it does not contain no longer exist.
 export function follow(): void {
-  window.clearTimeout(retry);
-  source?.close();
-  source = new EventSource('/v1/live');
-  let first = true;
-  source.addEventListener('live', (event) => {
-    const piece = JSON.parse((event as MessageEvent<string>).data) as Piece;
-    if (first) {
-      // A new stream starts with everything: jobs it does not contain no longer exist.
-      first = false;
+  followLive((message) => {
+    if (message.type === 'away') {
+      away.value = 'The head does not answer. Reconnecting…';
+      void look(); // tells an ended session from a head that is away
+    }
+    if (message.type !== 'live') return;
+    if (message.first) {
       jobs.clear();
       nodes.clear();
       readings.clear();
       if (!status.peek() || away.peek()) void look();
     }
-    take(piece);
+    take(message.piece);
   });
-  source.onerror = () => {
-    away.value = 'The head does not answer. Reconnecting…';
-    source?.close();
-    retry = window.setTimeout(() => {
-      void look().then(() => {
-        if (!signedOut.value) follow();
-      });
-    }, 1000);
-  };
 }
 
+// The stream does not say when a job ends that was shorter than its step.
+window.setInterval(() => {
+  if (!document.hidden && ready.peek() && !signedOut.peek()) void loadFailures();
+}, 30_000);
 window.setInterval(() => {
   if (!document.hidden) clock.value = Date.now();
 }, 1000);
+// Where each page of the tab's history was scrolled to: going back returns there. A new page
+// begins at its top; another view of the same page (its tabs, its filters) stays where it is.
+const scrolls = new Map<number, number>();
+export const returned = signal(0); // the position to return to; a list restores its own
+let at = 0,
+  newest = 0;
+export const placeKey = () => at; // of this entry of the tab's history
+window.history.scrollRestoration = 'manual';
 window.addEventListener('hashchange', () => {
   const to = location.hash.slice(1) || '/';
-  // Another tab of the same page keeps its scroll position.
   const samePage = to.split('?')[0] === route.peek().split('?')[0];
+  scrolls.set(at, window.scrollY);
+  const known = (history.state as { n?: number } | null)?.n;
+  at = known ?? ++newest;
+  if (known === undefined) history.replaceState({ n: at }, '');
+  const back = known === undefined ? 0 : (scrolls.get(at) ?? 0);
   route.value = to;
-  if (!samePage) window.scrollTo(0, 0);
+  if (samePage) return;
+  returned.value = back;
+  window.scrollTo(0, 0);
+  // The page is drawn first, then it is tall enough.
+  if (back) window.setTimeout(() => window.scrollTo(0, back), 50);
 });
+// Changes the address without a new entry in the history: for what is typed into filters.
+export function readdress(hash: string): void {
+  history.replaceState({ n: at }, '', `#${hash}`);
+  route.value = hash;
+}
 export const gpuText = (row: Row) => gpus(row.gpu_milli);

@@ -77,6 +77,27 @@ export function Line({ text }: { text: string }) {
   );
 }
 
+// A field whose value comes from the head and changes there. While a person edits it, what they
+// typed stays; when they are done, the head's value shows again.
+export function Kept({ value, ...more }: { value: string } & Record<string, unknown>) {
+  const typed = useRef(signal<string | null>(null));
+  const own = typed.current;
+  const last = useRef(value);
+  if (last.current !== value) {
+    last.current = value;
+    if (own.peek() === value) own.value = null; // the head has taken it over
+  }
+  return (
+    <input
+      {...more}
+      value={own.value ?? value}
+      onInput={(e) => {
+        own.value = e.currentTarget.value;
+      }}
+    />
+  );
+}
+
 // A bar for the used part of something; the number beside it says the same.
 export function Meter({ part, label, tone }: { part: number; label: string; tone?: string }) {
   const bar = useRef<HTMLElement>(null);

@@ -35,7 +35,6 @@ interface Waste {
   lines: WasteLine[];
 }
 interface WasteLine extends CostLine {
-  what?: string;
   oversized_nano_usd?: number;
   wasted_nano_usd?: number;
 }
@@ -56,6 +55,11 @@ function rowFor(id: string): Row | undefined {
 }
 
 const wastedBy = (l: WasteLine) => l.wasted_nano_usd ?? l.idle_nano_usd ?? 0;
+// Idle time is counted at the cost of the node, which can exceed what the job is charged for it.
+const charged = (l: WasteLine) =>
+  wastedBy(l) > l.charge_nano_usd && (l.cost_nano_usd ?? 0) > l.charge_nano_usd
+    ? `${usd(l.charge_nano_usd)} (costs ${usd(l.cost_nano_usd!)})`
+    : usd(l.charge_nano_usd);
 function why(l: WasteLine): string {
   const part = (nano: number) =>
     `${Math.round((nano / Math.max(1, l.cost_nano_usd ?? nano)) * 100)} %`;
@@ -221,7 +225,7 @@ export function WastePage() {
                   <td class="right">
                     <b>{r.wasted >= worthCounting ? usd(r.wasted) : '< $0.01'}</b>
                   </td>
-                  <td class="right wide">{r.line ? usd(r.line.charge_nano_usd) : '–'}</td>
+                  <td class="right wide">{r.line ? charged(r.line) : '–'}</td>
                   <td class="right wide">
                     {r.row?.started ? lasting(ranMs(r.row, now) / 1000) : '–'}
                   </td>

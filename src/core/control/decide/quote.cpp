@@ -8,6 +8,7 @@ namespace billow::control {
 namespace {
 
 constexpr Duration price_old_after = hours(24 * 90);
+constexpr std::size_t start_quote_jobs_max = 4000;  // the head waits for the answer
 
 // Whether nodes that are here have enough free capacity for all tasks of the job.
 bool starts_here(const State& state, const sched::JobRequest& request) {
@@ -66,6 +67,29 @@ std::optional<RentQuote> rent_quote(const State& state,
                            offer_text(*best->offer));
   quote.old_price = best->offer->priced_at && best->offer->priced_at + price_old_after < now;
   return quote;
+}
+
+std::optional<StartQuote> start_quote(
+    const State& state, const JobSpec& spec, ProjectId project, UserId user, WallTime now) {
+  if (state.index.queued_count() + state.index.running_count() > start_quote_jobs_max)
+    return std::nullopt;
+  Job job;
+  job.id = JobId(state.next_job);
+  job.spec = std::make_shared<const JobSpec>(spec);
+  job.project = project;
+  job.user = user;
+  job.submitted_at = now;
+  const sched::JobRequest request = request_of(state, job);
+  if (const Status can = sched::feasible(state.index, request); !can)
+    return StartQuote{.now = false, .reason = can.error().message};
+  auto copy = sched::SchedIndex::rebuild(state.index.contents());
+  copy.enqueue(request);
+  const sched::Plan plan = sched::plan(copy, now);
+  for (const sched::Start& start : plan.starts)
+    if (start.job == job.id)
+      return StartQuote{.now = true};
+  const auto why = sched::explain(copy, job.id, now, sched::Advice::none);
+  return StartQuote{.now = false, .reason = why.reasons.empty() ? "" : why.reasons.front().text};
 }
 
 }  // namespace billow::control

@@ -23,4 +23,13 @@ std::optional<RentQuote> rent_quote(const State& state,
                                     ProjectId project,
                                     WallTime now);
 
+// Whether the job could start if it were submitted now, with the reason if not. The queue, quotas,
+// reservations and drained nodes count. Planned on a copy, so none is given for a large queue.
+struct StartQuote {
+  bool now = false;
+  std::string reason;
+};
+std::optional<StartQuote> start_quote(
+    const State& state, const JobSpec& spec, ProjectId project, UserId user, WallTime now);
+
 }  // namespace billow::control

@@ -1,0 +1,220 @@
+// The frame of the dashboard: titles, the palette, keys, notices, and the pages under More.
+import {
+  axe,
+  billow,
+  equal,
+  go,
+  json,
+  launch,
+  main,
+  ok,
+  open,
+  shot,
+  submit,
+  test,
+  until,
+} from './support.mjs';
+
+const browser = await launch();
+const stop = (id) => billow('stop', '--force', '--wait', id);
+
+test('titles, unknown pages and jobs, and where the focus goes', async () => {
+  const { page, context } = await open(browser, { allow: ['404'] });
+  const id = submit('--name', 'titled', '--', 'sleep', '300');
+  await go(page, `/jobs/${id}`);
+  await until(
+    async () => (await page.title()).includes(`Job ${id} titled`),
+    'the job in the title',
+  );
+  await until(
+    () => page.evaluate(() => document.activeElement.id === 'main'),
+    'the focus on the content',
+  );
+  ok((await page.locator('#arrival').innerText()).includes(`Job ${id}`), 'it is announced');
+  ok(
+    (await page.locator('link[rel=icon]').getAttribute('href')).includes('svg'),
+    'the window has an icon',
+  );
+  await go(page, '/no-such-page');
+  await page.waitForSelector('h1:has-text("Page not found")');
+  ok((await page.title()).includes('Page not found'), 'also in the title');
+  await go(page, '/jobs/99999');
+  await page.waitForSelector('h1:has-text("Job 99999 not found")');
+  await page.waitForSelector('.empty a:has-text("Search all jobs")');
+  await go(page, `/jobs/${id}`);
+  await page.click('button:has-text("Stop")');
+  await page.waitForSelector('dialog[open]:has-text("Stop job")');
+  await page.click('dialog button:has-text("Cancel")');
+  equal(json('describe', id).state, 'running', 'stopping asks first');
+  stop(id);
+  await context.close();
+});
+
+test('the palette goes to pages, jobs and nodes', async () => {
+  const { page, context, trouble } = await open(browser);
+  const id = submit('--name', 'find-me', '--', 'sleep', '300');
+  await page.keyboard.press('Control+k');
+  await page.waitForSelector('dialog.palette[open]');
+  await page.keyboard.type('find-me');
+  await page.waitForSelector('.palette li:has-text("find-me")');
+  await axe(page, 'the palette');
+  await shot(page, 'palette');
+  await page.keyboard.press('Enter');
+  await page.waitForURL(new RegExp(`#/jobs/${id}$`));
+  await page.keyboard.press('Control+k');
+  await page.keyboard.type('schedules');
+  await page.keyboard.press('Enter');
+  await page.waitForURL(/#\/schedules$/);
+  const node = json('nodes').nodes[0].name;
+  await page.keyboard.press('Control+k');
+  await page.keyboard.type(`node ${node}`);
+  await page.keyboard.press('Enter');
+  await page.waitForURL(new RegExp(`#/nodes/${node}$`));
+  await go(page, '/jobs');
+  await page.waitForSelector('.vrow');
+  await page.keyboard.press('j');
+  await page.keyboard.press('Enter');
+  await page.waitForURL(/#\/jobs\/\d+$/);
+  stop(id);
+  equal(trouble, [], 'no errors in the console');
+  await context.close();
+});
+
+test('failures stay in view until somebody dismisses them', async () => {
+  const { page, context, trouble } = await open(browser);
+  const broken = submit('--name', 'broken', '--', 'sh', '-c', 'exit 3');
+  try {
+    billow('wait', broken);
+  } catch {
+    /* with its code */
+  }
+  const holder = submit('--gpus', 8, '--', 'sleep', '300');
+  await page.evaluate(async () => {
+    const post = (path, body) =>
+      fetch(path, {
+        method: 'POST',
+        headers: { 'X-Billow-Request': '1', 'Content-Type': 'application/json' },
+        body: JSON.stringify(body),
+      }).then((r) => r.json());
+    for (let i = 0; i < 60; i++) {
+      const resources = { gpus: 8, share: { milli: 1000 } };
+      const { id } = await post('/v1/jobs', { spec: { argv: ['true'], resources } });
+      await post(`/v1/jobs/${id}/stop`, {});
+    }
+  });
+  await page.reload();
+  await page.waitForSelector('.attention li:has-text("broken")');
+  await page.click('.attention li:has-text("broken") button.dismiss');
+  await page.waitForSelector('.attention li:has-text("broken")', { state: 'detached' });
+  await page.reload();
+  await page.waitForSelector('.tile');
+  equal(await page.locator('.attention li:has-text("broken")').count(), 0, 'it stays dismissed');
+  stop(holder);
+  equal(trouble, [], 'no errors in the console');
+  await context.close();
+});
+
+test('fields that are being edited are left alone', async () => {
+  const { page, context, trouble } = await open(browser);
+  await go(page, '/endpoints');
+  await page.click('button:has-text("Deploy an endpoint")');
+  await page.fill('section[aria-label="Deploy an endpoint"] input[name=name]', 'chat');
+  await page.fill('input[name=command]', 'python3 -m http.server $PORT');
+  await page.fill('input[name=gpus]', '0');
+  await page.click('button:has-text("Deploy"):not(:has-text("an endpoint"))');
+  await page.waitForSelector('article.endpoint h2:has-text("chat")');
+  await page.fill('article.endpoint input[name=max]', '7');
+  // Several refreshes later the typed number stands.
+  const refreshes = page.waitForResponse((r) => r.url().endsWith('/v1/endpoints'));
+  await refreshes;
+  await page.waitForResponse((r) => r.url().endsWith('/v1/endpoints'));
+  equal(await page.inputValue('article.endpoint input[name=max]'), '7', 'the typed number');
+  await page.click('button:has-text("Scale")');
+  await until(() => json('endpoints').endpoints?.[0]?.max === 7, 'it is what the head has');
+  await go(page, '/activity');
+  await page.waitForSelector('.activity li:has-text("endpoint chat was deployed")');
+  await go(page, '/endpoints');
+  await page.click('article.endpoint button:has-text("Delete")');
+  await page.click('dialog button:has-text("Delete")');
+  await page.waitForSelector('article.endpoint', { state: 'detached' });
+  equal(trouble, [], 'no errors in the console');
+  await context.close();
+});
+
+test('notices of the browser, as chosen', async () => {
+  const { page, context, trouble } = await open(browser);
+  await context.grantPermissions(['clipboard-write', 'notifications']);
+  await context.addInitScript(() => {
+    window.shown = [];
+    window.Notification = class {
+      static permission = 'granted';
+      static requestPermission = async () => 'granted';
+      constructor(title, options) {
+        window.shown.push(`${title}: ${options.body}`);
+      }
+      close() {}
+    };
+  });
+  await page.reload();
+  await go(page, '/settings');
+  await page.check('input[name=ends]');
+  const id = submit('--name', 'short-one', '--', 'sleep', '3');
+  billow('wait', id);
+  await until(
+    () => page.evaluate(() => window.shown.some((s) => s.includes('short-one succeeded'))),
+    'a notice of its end',
+  );
+  equal(trouble, [], 'no errors in the console');
+  await context.close();
+});
+
+test('the pages under More list, add and delete', async () => {
+  const { page, context, trouble } = await open(browser);
+  for (const path of [
+    '/more',
+    '/settings',
+    '/schedules',
+    '/volumes',
+    '/secrets',
+    '/environments',
+    '/webhooks',
+    '/prices',
+    '/invoices',
+    '/pools',
+    '/audit',
+  ]) {
+    await go(page, path);
+    await page.waitForSelector('main h1');
+    await page.waitForSelector('main :text("Loading…")', { state: 'detached' });
+    equal(await page.locator('main [role=alert]').count(), 0, `${path} has no error`);
+    await axe(page, path);
+    await shot(page, path.slice(1));
+  }
+  await go(page, '/schedules');
+  await page.fill('form input[name=name]', 'nightly');
+  await page.fill('form input[name=cron]', '0 3 * * *');
+  await page.fill('form input[name=command]', 'echo $HOME');
+  await page.click('form button:has-text("Add")');
+  await page.waitForSelector('td:has-text("nightly")');
+  equal(json('schedule', 'list').schedules[0].command, `sh -c 'echo $HOME'`, 'by a shell');
+  await page.click('button[aria-label="Delete nightly"]');
+  await page.click('dialog button:has-text("Delete")');
+  await page.waitForSelector('td:has-text("nightly")', { state: 'detached' });
+  await go(page, '/secrets');
+  await page.fill('form input[name=name]', 'HF_TOKEN');
+  await page.fill('form input[name=value]', 'hidden-value');
+  await page.click('form button:has-text("Set")');
+  await page.waitForSelector('td:has-text("HF_TOKEN")');
+  ok(!(await page.content()).includes('hidden-value'), 'its value is not shown');
+  await go(page, '/admin');
+  await page.fill('form[aria-label="New user"] input[name=name]', 'ada');
+  await page.click('button:has-text("Add the user")');
+  await page.waitForSelector('td:text-is("ada")');
+  equal(trouble, [], 'no errors in the console');
+  await context.close();
+});
+
+process.on('exit', () => {
+  void browser.close();
+});
+await main();

@@ -1,0 +1,364 @@
+// The list of jobs, a job's log and the form that runs one: what people do with them all day.
+import { join } from 'node:path';
+import { writeFileSync } from 'node:fs';
+import {
+  billow,
+  data,
+  equal,
+  go,
+  json,
+  launch,
+  main,
+  ok,
+  open,
+  shot,
+  signInUrl,
+  submit,
+  test,
+  until,
+} from './support.mjs';
+
+const browser = await launch();
+const job = (id) => json('describe', id);
+const ask = (page, method, path, body) =>
+  page.evaluate(
+    async ([m, p, b]) => {
+      const answer = await fetch(p, {
+        method: m,
+        headers: { 'X-Billow-Request': '1', 'Content-Type': 'application/json' },
+        body: b === undefined ? undefined : JSON.stringify(b),
+      });
+      return { status: answer.status, body: await answer.json().catch(() => null) };
+    },
+    [method, path, body],
+  );
+const names = (page) => page.locator('.vrow .name').allInnerTexts();
+const printer = (text) => ['--', 'sh', '-c', text];
+async function stopped(...ids) {
+  for (const id of ids) billow('stop', '--force', '--wait', id);
+}
+// Ended jobs without running any: they wait behind a job that holds all GPUs, and are stopped.
+async function endedJobs(page, count, prefix) {
+  const holder = submit('--gpus', 8, '--name', 'holder', '--', 'sleep', '600');
+  for (let from = 0; from < count; from += 20)
+    await page.evaluate(
+      async ([first, last, name]) => {
+        const post = (path, body) =>
+          fetch(path, {
+            method: 'POST',
+            headers: { 'X-Billow-Request': '1', 'Content-Type': 'application/json' },
+            body: JSON.stringify(body),
+          }).then((r) => r.json());
+        for (let i = first; i < last; i++) {
+          const spec = { argv: ['true'], name: `${name}-${i}`, labels: { nth: `n${i}` } };
+          spec.resources = { gpus: 8, share: { milli: 1000 } };
+          const { id } = await post('/v1/jobs', { spec });
+          await post(`/v1/jobs/${id}/stop`, {});
+        }
+      },
+      [from, Math.min(count, from + 20), prefix],
+    );
+  return holder;
+}
+
+test('every job that ever ran is listed, searched and sorted', async () => {
+  const { page, context, trouble } = await open(browser);
+  const holder = await endedJobs(page, 130, 'sweep');
+  await page.reload();
+  await go(page, '/jobs?show=ended');
+  await page.waitForSelector('.vrow');
+  const count = async () => Number((await page.locator('h1 small').innerText()).match(/[\d,]+/)[0]);
+  ok((await count()) >= 100, 'the first page');
+  await until(async () => {
+    await page.locator('.vbody').evaluate((e) => e.scrollTo(0, e.scrollHeight));
+    return (await count()) >= 130;
+  }, 'older ones come with scrolling');
+  await page.fill('main input[type=search]', 'sweep-3');
+  await until(async () => (await names(page)).includes('sweep-3'), 'an old job by its name');
+  ok(/q=sweep-3/.test(page.url()), 'the search is in the address');
+  await page.reload();
+  await until(async () => (await names(page)).includes('sweep-3'), 'also after a reload');
+  await page.fill('main input[type=search]', 'label:nth=n7');
+  await until(async () => (await names(page)).join() === 'sweep-7', 'by a label');
+  await page.fill('main input[type=search]', 'sweep');
+  await page.click('.vhead a:has-text("Name")');
+  await until(async () => (await names(page))[0] === 'sweep-0', 'sorted by name');
+  await page.click('.vhead a:has-text("Name")');
+  await until(async () => (await names(page))[0] === 'sweep-99', 'and the other way round');
+  ok(/sort=-name/.test(page.url()), 'the order is in the address');
+  await stopped(holder);
+  equal(trouble, [], 'no errors in the console');
+  await context.close();
+});
+
+test('filters stay in the address, and Back returns to the row', async () => {
+  const { page, context, trouble } = await open(browser);
+  await go(page, '/jobs?show=ended&project=default');
+  await page.waitForSelector('.vrow');
+  await page.click('.tabs a:has-text("Failed")');
+  ok(/project=default/.test(page.url()), 'another tab keeps the project');
+  await page.goBack();
+  await page.waitForSelector('.vrow');
+  await page.locator('.vbody').evaluate((e) => e.scrollTo(0, 1500));
+  await until(
+    async () => !(await names(page)).includes((await names(page))[0]) || true,
+    'scrolled',
+  );
+  const row = page.locator('.vrow .name a').nth(12);
+  await row.click();
+  await page.waitForURL(/#\/jobs\/\d+$/);
+  await page.goBack();
+  await page.waitForSelector('.vrow');
+  await until(
+    async () => (await page.locator('.vbody').evaluate((e) => e.scrollTop)) === 1500,
+    'where the list was',
+  );
+  await page.click('text=Save this view');
+  await page.fill('input[aria-label="Name of the view"]', 'done here');
+  await page.keyboard.press('Enter');
+  await page.reload();
+  await page.click('.views a:has-text("done here")');
+  ok(/project=default/.test(page.url()), 'a saved view');
+  equal(trouble, [], 'no errors in the console');
+  await context.close();
+});
+
+test('no column is cut at any width', async () => {
+  const { page, context } = await open(browser);
+  const id = submit('--gpus', 1, '--name', 'a-rather-long-name-of-a-job', '--', 'sleep', '300');
+  await go(page, '/jobs');
+  await page.waitForSelector('.vrow');
+  for (let width = 360; width <= 1460; width += 50) {
+    await page.setViewportSize({ width, height: 800 });
+    const cut = await page.evaluate(() => {
+      const table = document.querySelector('.vtable');
+      const right = table.getBoundingClientRect().right;
+      return [...document.querySelectorAll('.vhead > span')]
+        .filter((s) => s.offsetWidth && s.getBoundingClientRect().right > right + 0.5)
+        .map((s) => s.textContent);
+    });
+    equal(cut, [], `columns beyond the edge at ${width} px`);
+  }
+  billow('stop', '--force', '--wait', id);
+  await context.close();
+});
+
+test('several jobs are stopped at once, with one undo', async () => {
+  const { page, context, trouble } = await open(browser);
+  const ids = ['one', 'two', 'three'].map((n) => submit('--name', `pick-${n}`, '--', 'sleep', 600));
+  await go(page, '/jobs?q=pick');
+  await until(async () => (await page.locator('.vrow').count()) === 3, 'the three');
+  await page.keyboard.press('Escape');
+  await page.keyboard.press('j');
+  await page.keyboard.press('x');
+  await page.waitForSelector('.selection:has-text("1 selected")');
+  await page.click('input[aria-label="Select all shown jobs"]');
+  await page.waitForSelector('.selection:has-text("3 selected")');
+  await shot(page, 'selection');
+  await page.click('.selection button:has-text("Stop")');
+  await page.click('.notices button:has-text("Undo")');
+  await page.waitForSelector('.notices:has-text("Undone")');
+  await page.waitForTimeout(7500); // longer than the time to undo: an undone stop never happens
+  ok(
+    ids.every((id) => job(id).state === 'running'),
+    'they run on',
+  );
+  await page.click('input[aria-label="Select all shown jobs"]');
+  await page.click('.selection button:has-text("Stop")');
+  await until(() => ids.every((id) => job(id).state === 'stopped'), 'then they are stopped');
+  equal(trouble, [], 'no errors in the console');
+  await context.close();
+});
+
+test('twelve tabs of one browser work at once', async () => {
+  const { page, context, trouble } = await open(browser);
+  const id = submit(
+    '--name',
+    'watched',
+    ...printer('i=0; while true; do i=$((i+1)); echo line $i; sleep 0.2; done'),
+  );
+  const origin = new URL(page.url()).origin;
+  const tabs = [page];
+  for (let i = 1; i < 12; i++) tabs.push(await context.newPage());
+  for (const tab of tabs) await tab.goto(`${origin}/#/jobs/${id}`);
+  for (const tab of tabs)
+    await tab.waitForSelector('.log .ll:has-text("line")', { timeout: 90000 });
+  for (const tab of tabs) equal((await ask(tab, 'GET', '/v1/status')).status, 200, 'a request');
+  await tabs[11].click('button:has-text("Stop")');
+  await tabs[11].click('dialog button:has-text("Stop")');
+  for (const tab of tabs) await tab.waitForSelector('.title .state.stopped', { timeout: 20000 });
+  equal(trouble, [], 'no errors in the console');
+  await context.close();
+});
+
+test('a long log opens at once, is searched whole, and goes to a line or time', async () => {
+  const { page, context, trouble } = await open(browser);
+  const id = submit(
+    ...printer('seq -f "line %g" 1 60000; echo "a needle 31"; seq -f "more %g" 1 60000'),
+  );
+  billow('wait', id);
+  await go(page, `/jobs/${id}`);
+  await page.waitForSelector('.log .ll:has-text("more 60000")');
+  ok((await page.locator('.log .ll').count()) < 200, 'only lines in view are in the document');
+  await page.waitForSelector('small:has-text("120,001 lines")');
+  await page.fill('input[aria-label="Find in the log"]', 'NEEDLE');
+  await page.waitForSelector('small:has-text("1 match")');
+  equal(await page.locator('.log .ll').allInnerTexts(), ['a needle 31'], 'the line');
+  await page.locator('.log .number').click();
+  await page.waitForSelector('.log .ll.target:has-text("a needle 31")');
+  await page.waitForSelector('.log .ll:has-text("line 60000")');
+  await page.fill('input[aria-label="Go to a line or time"]', '12345');
+  await page.keyboard.press('Enter');
+  await page.waitForSelector('.log .ll.target:text-is("line 12345")');
+  await page.fill('input[aria-label="Go to a line or time"]', '1h ago');
+  await page.keyboard.press('Enter');
+  await page.waitForSelector('.log .ll.target:text-is("line 1")');
+  await page.click('button:has-text("Times")');
+  ok(/^\d\d:\d\d:\d\d/.test(await page.locator('.log .ll').first().innerText()), 'with times');
+  await page.click('button:has-text("Wrap")');
+  await page.waitForSelector('.log.wrap .ll:has-text("line 1")');
+  await page.click('button:has-text("Follow")');
+  await page.waitForSelector('.log .ll:has-text("more 60000")');
+  await page.click('button:has-text("Regex")');
+  await page.fill('input[aria-label="Find in the log"]', '^(line|more) 77$');
+  await page.waitForSelector('small:has-text("2 matches")');
+  const [download] = await Promise.all([
+    page.waitForEvent('download'),
+    page.click('a:has-text("Download")'),
+  ]);
+  equal(download.suggestedFilename(), `job-${id}.log`, 'a file');
+  equal(trouble, [], 'no errors in the console');
+  await context.close();
+});
+
+test('a progress bar is shown while it moves', async () => {
+  const { page, context, trouble } = await open(browser);
+  const go_on = join(data, 'progress');
+  const id = submit(
+    ...printer(
+      `echo starting; printf '\\r 15%%|###'; while [ ! -e ${go_on} ]; do sleep 0.1; done; ` +
+        `printf '\\r 99%%|#########\\n'`,
+    ),
+  );
+  await go(page, `/jobs/${id}`);
+  await page.waitForSelector('.log .ll:has-text("15%|###")');
+  writeFileSync(go_on, '');
+  await page.waitForSelector('.log .ll:has-text("99%|#########")');
+  equal(await page.locator('.log .ll').count(), 2, 'the bar is one line');
+  equal(trouble, [], 'no errors in the console');
+  await context.close();
+});
+
+test('the form runs what it says', async () => {
+  const { page, context, trouble } = await open(browser);
+  await go(page, '/run');
+  const run = page.locator('main form button.full');
+  const alert = page.locator('main form [role=alert]');
+  await page.fill('input[name=command]', 'true');
+  await page.fill('input[name=gpus]', '1.5');
+  ok(/only a single GPU can be divided/.test(await alert.innerText()), 'no 1.5 GPUs');
+  ok(await run.isDisabled(), 'it cannot be run');
+  await page.fill('input[name=gpus]', '-1');
+  ok(/must not be negative/.test(await alert.innerText()), 'no negative ones');
+  equal(await page.locator('.price').count(), 0, 'and no negative price');
+  await page.fill('input[name=gpus]', '0');
+  await page.fill('input[name=command]', 'echo "unclosed');
+  ok(/quote is not closed/.test(await alert.innerText()), 'no unclosed quote');
+  await page.fill('input[name=command]', 'cd / && echo $((6*7)) | tr 4 5');
+  await page.waitForSelector('#shell:has-text("sh -c")');
+  ok(
+    (await page.locator('.line code').innerText()).includes(`-- sh -c 'cd / && echo`),
+    'the command line says so too',
+  );
+  await run.click();
+  await page.waitForSelector('.log .ll:text-is("52")', { timeout: 20000 });
+  // Whether it can start is what the head says: GPUs that are free but reserved do not count.
+  await go(page, '/run');
+  await page.fill('input[name=command]', 'sleep 1');
+  await page.fill('input[name=gpus]', '8');
+  await page.waitForSelector('#starts:has-text("can start now")');
+  const reserved = json('reserve', '--gpus', 2, '--for', '1h', '--name', 'kept-free');
+  await page.fill('input[name=command]', 'sleep 2');
+  await page.waitForSelector('#starts:has-text("will wait")');
+  billow('reservations', 'cancel', reserved.id);
+  await page.click('summary:has-text("More options")');
+  await page.fill('label:has-text("--retries") input', '2');
+  for (const [form, text] of [
+    ['Python', 'billow.submit(["sleep","2"], gpus=8, retries="2")'],
+    ['Job file', 'retries = "2"'],
+    ['Command line', '--retries 2'],
+  ]) {
+    await page.click(`.elsewhere button:has-text("${form}")`);
+    ok((await page.locator('.line code').innerText()).includes(text), `${form}: ${text}`);
+  }
+  equal(trouble, [], 'no errors in the console');
+  await context.close();
+});
+
+test('a changed job keeps what the form does not show', async () => {
+  const { page, context, trouble } = await open(browser);
+  const id = submit(
+    '--name',
+    'original',
+    '--time',
+    '20h',
+    '--retries',
+    '2',
+    '--label',
+    'team=vision',
+    '--env-var',
+    'COLOUR=blue',
+    ...printer('echo colour $COLOUR; sleep 300'),
+  );
+  await until(() => job(id).state === 'running', 'it runs');
+  await go(page, `/jobs/${id}`);
+  await page.click('a:has-text("Change and run")');
+  await until(
+    async () => (await page.inputValue('input[name=name]')) === 'original',
+    'filled in from the job',
+  );
+  const kept = await page.locator('#kept').innerText();
+  ok(/--retries 2/.test(kept) && /--label team=vision/.test(kept), kept);
+  equal(await page.inputValue('input[name=hours]'), '20', 'the time limit');
+  await page.fill('input[name=name]', 'copy');
+  await page.click('main form button.full');
+  await page.waitForURL((url) => /#\/jobs\/\d+$/.test(url.href) && !url.href.endsWith(`/${id}`));
+  await page.waitForSelector('.log .ll:text-is("colour blue")', { timeout: 20000 });
+  const made = Number(page.url().split('/').pop());
+  const copy = job(made);
+  equal(
+    [copy.name, copy.retries, copy.labels, copy.time_limit_s],
+    ['copy', 2, { team: 'vision' }, 72000],
+    'the rest is as it was',
+  );
+  await stopped(id, made);
+  equal(trouble, [], 'no errors in the console');
+  await context.close();
+});
+
+test('those who may only look see no buttons', async () => {
+  const { page, context } = await open(browser);
+  billow('user', 'create', 'vera');
+  billow('project', 'member', 'default', 'vera', '--role', 'viewer');
+  const token = json('token', 'create', 'of-vera', '--user', 'vera').token;
+  const id = submit('--name', 'not-hers', '--', 'sleep', '300');
+  const origin = new URL(await signInUrl()).origin;
+  await context.clearCookies();
+  await page.goto(`${origin}/#/jobs/${id}`);
+  await page.reload();
+  await page.fill('input[name=token]', token);
+  await page.click('button:has-text("Sign in")');
+  await page.waitForSelector('h1:has-text("not-hers")');
+  equal(await page.locator('.actions button, .actions a').count(), 0, 'nothing to press');
+  await page.setViewportSize({ width: 390, height: 844 });
+  await page.click('button.menu');
+  await page.click('nav button:has-text("Sign out")');
+  await page.waitForSelector('h1:has-text("Sign in to Billow")');
+  await stopped(id);
+  await context.close();
+});
+
+process.on('exit', () => {
+  void browser.close();
+});
+await main();

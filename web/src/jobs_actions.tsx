@@ -1,0 +1,104 @@
+// What can be done with several selected jobs at once. An action begins after a few seconds in
+// which one click undoes it; leaving the page does not cancel it.
+import type { Row } from './api';
+import { post, problem } from './api';
+import { mayActOn } from './rights';
+import { plural } from './format';
+import { notify, retract } from './store';
+import { thinkMs } from './stopping';
+
+interface Action {
+  name: string;
+  doing: string; // "3 jobs will be stopped"
+  done: string;
+  can: (row: Row) => boolean;
+  run: (row: Row) => Promise<unknown>;
+  danger?: boolean;
+}
+const actions: Action[] = [
+  {
+    name: 'Stop',
+    doing: 'stopped',
+    done: 'being stopped',
+    danger: true,
+    can: (r) => !r.final && mayActOn(r),
+    run: (r) => post(`/v1/jobs/${r.label}/stop`, { reason: 'stopped from the dashboard' }),
+  },
+  {
+    name: 'Suspend',
+    doing: 'suspended',
+    done: 'being suspended',
+    can: (r) => r.state === 'running' && mayActOn(r),
+    run: (r) => post(`/v1/jobs/${r.label}/suspend`),
+  },
+  {
+    name: 'Resume',
+    doing: 'resumed',
+    done: 'being resumed',
+    can: (r) => r.state === 'suspended' && mayActOn(r),
+    run: (r) => post(`/v1/jobs/${r.label}/resume`),
+  },
+  {
+    name: 'Run again',
+    doing: 'submitted again',
+    done: 'submitted again',
+    can: (r) => mayActOn(r),
+    run: (r) => post(`/v1/jobs/${r.label}/rerun`),
+  },
+];
+
+function soon(action: Action, rows: Row[]): void {
+  const count = plural(rows.length, 'job');
+  const act = () => {
+    window.clearTimeout(timer);
+    window.removeEventListener('pagehide', act);
+    retract(notice);
+    void Promise.allSettled(rows.map((r) => action.run(r))).then((results) => {
+      const failed = results.filter((r) => r.status === 'rejected');
+      const good = rows.length - failed.length;
+      if (good) notify(`${plural(good, 'job')} ${action.done}`);
+      if (failed.length)
+        notify(`${plural(failed.length, 'job')} not ${action.doing}: ${problem(failed[0].reason)}`);
+    });
+  };
+  const timer = window.setTimeout(act, thinkMs);
+  window.addEventListener('pagehide', act);
+  const notice = notify(`${count} will be ${action.doing} in ${thinkMs / 1000} s`, undefined, {
+    label: 'Undo',
+    ms: thinkMs + 500,
+    run: () => {
+      window.clearTimeout(timer);
+      window.removeEventListener('pagehide', act);
+      retract(notice);
+      notify(`Undone: nothing happened to ${count}`);
+    },
+  });
+}
+
+export function SelectionBar({ rows, clear }: { rows: Row[]; clear: () => void }) {
+  if (!rows.length) return null;
+  return (
+    <div class="selection" role="toolbar" aria-label="Selected jobs">
+      <b>{rows.length.toLocaleString()} selected</b>
+      {actions.map((action) => {
+        const fit = rows.filter(action.can);
+        return (
+          <button
+            class={action.danger ? 'danger small' : 'quiet small'}
+            disabled={!fit.length}
+            onClick={() => {
+              soon(action, fit);
+              clear();
+            }}
+          >
+            {action.name}
+            {fit.length > 0 && fit.length < rows.length ? ` ${fit.length}` : ''}
+          </button>
+        );
+      })}
+      <button class="link" onClick={clear}>
+        Clear
+      </button>
+    </div>
+  );
+}

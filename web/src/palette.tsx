@@ -1,0 +1,201 @@
+// The command palette: pages, actions, jobs, nodes and endpoints by a few letters. Jobs that ended
+// are found by the head.
+import { useSignal } from '@preact/signals';
+import { useEffect, useRef } from 'preact/hooks';
+import { call, get, has, type JobPage } from './api';
+import { helpOpen } from './keys';
+import { others, pages } from './pages';
+import { paletteOpen } from './palette_state';
+import { isAdmin, maySubmit } from './rights';
+import { isIdle, jobs, look, nodes, rowOf, signedOut } from './store';
+import { stopIdleSoon } from './stopping';
+import type { Row } from './api';
+
+interface Item {
+  kind: string;
+  text: string;
+  note?: string;
+  run: () => void;
+}
+const shownMax = 12;
+const goTo = (hash: string) => () => {
+  location.hash = hash;
+};
+
+function fixed(): Item[] {
+  const idle = [...jobs.values()].filter(isIdle);
+  return [
+    ...[...pages, ...others].map((p) => ({ kind: 'Page', text: p.name, run: goTo(p.path) })),
+    ...(maySubmit()
+      ? [
+          { kind: 'Action', text: 'Run a job', run: goTo('/run') },
+          { kind: 'Action', text: 'Open a terminal', run: goTo('/terminal') },
+          { kind: 'Action', text: 'Deploy an endpoint', run: goTo('/endpoints?deploy=1') },
+        ]
+      : []),
+    ...(isAdmin() ? [{ kind: 'Action', text: 'Add a user', run: goTo('/admin') }] : []),
+    ...(idle.length
+      ? [{ kind: 'Action', text: `Stop idle jobs (${idle.length})`, run: () => stopIdleSoon(idle) }]
+      : []),
+    {
+      kind: 'Action',
+      text: 'Show the keys',
+      run: () => {
+        helpOpen.value = true;
+      },
+    },
+    {
+      kind: 'Action',
+      text: 'Sign out',
+      run: () => {
+        void call('DELETE', '/v1/session')
+          .catch(() => {})
+          .then(look)
+          .then(() => {
+            signedOut.value = true;
+          });
+      },
+    },
+  ];
+}
+const jobItem = (row: Row): Item => ({
+  kind: 'Job',
+  text: `${row.label} ${row.name || row.command.slice(0, 60)}`,
+  note: `${row.state}, ${row.user}`,
+  run: goTo(`/jobs/${row.label}`),
+});
+
+function local(words: string[], endpoints: string[]): Item[] {
+  const all: Item[] = [
+    ...fixed(),
+    ...[...nodes.values()].map((n) => ({
+      kind: 'Node',
+      text: n.name,
+      note: n.state,
+      run: goTo(`/nodes/${encodeURIComponent(n.name)}`),
+    })),
+    ...endpoints.map((name) => ({
+      kind: 'Endpoint',
+      text: name,
+      run: goTo(`/endpoints?name=${encodeURIComponent(name)}`),
+    })),
+    ...[...jobs.values()].sort((a, b) => b.id - a.id).map(jobItem),
+  ];
+  return all.filter((i) => {
+    const text = `${i.kind} ${i.text}`.toLowerCase();
+    return words.every((w) => text.includes(w));
+  });
+}
+
+export function Palette() {
+  const box = useRef<HTMLDialogElement>(null);
+  const text = useSignal('');
+  const at = useSignal(0);
+  const endpoints = useSignal<string[]>([]);
+  const found = useSignal<Item[]>([]);
+  useEffect(() => {
+    box.current?.showModal();
+    void has('/v1/endpoints').then((yes) => {
+      if (yes)
+        void get<{ endpoints: { name: string }[] }>('/v1/endpoints').then(
+          (d) => {
+            endpoints.value = d.endpoints.map((e) => e.name);
+          },
+          () => {},
+        );
+    });
+  }, []);
+  useEffect(() => {
+    found.value = [];
+    if (text.value.trim().length < 2) return;
+    const timer = window.setTimeout(() => {
+      const query = new URLSearchParams({ state: 'all', limit: '8', search: text.value });
+      get<JobPage>(`/v1/jobs?${query}`).then(
+        (page) => {
+          found.value = page.jobs.map((j) => jobItem(rowOf(j)));
+        },
+        () => {},
+      );
+    }, 150);
+    return () => window.clearTimeout(timer);
+  }, [text.value]);
+  const close = () => {
+    paletteOpen.value = false;
+  };
+  const words = text.value.toLowerCase().split(/\s+/).filter(Boolean);
+  const here = local(words, endpoints.value);
+  const known = new Set(here.map((i) => i.text));
+  const items = [
+    ...here.slice(0, shownMax),
+    ...found.value.filter((i) => !known.has(i.text)),
+  ].slice(0, shownMax + 4);
+  const chosen = Math.min(at.value, items.length - 1);
+  const run = (item: Item | undefined) => {
+    if (!item) return;
+    close();
+    item.run();
+  };
+  const onKey = (event: KeyboardEvent) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (step) {
+      at.value = (chosen + step + items.length) % Math.max(1, items.length);
+      event.preventDefault();
+    } else if (event.key === 'Enter') {
+      event.preventDefault();
+      run(items[chosen]);
+    }
+  };
+  return (
+    <dialog
+      ref={box}
+      class="palette"
+      aria-label="Go to or do anything"
+      onClose={close}
+      onClick={(e) => {
+        if (e.target === box.current) close();
+      }}
+    >
+      <input
+        type="text"
+        role="combobox"
+        aria-label="Go to or do anything"
+        aria-expanded="true"
+        aria-controls="palette-list"
+        aria-activedescendant={items.length ? `palette-${chosen}` : undefined}
+        placeholder="A page, job, node, endpoint or action"
+        autocomplete="off"
+        spellcheck={false}
+        value={text.value}
+        onInput={(e) => {
+          text.value = e.currentTarget.value;
+          at.value = 0;
+        }}
+        onKeyDown={onKey}
+        ref={(el) => {
+          if (el && document.activeElement !== el) el.focus();
+        }}
+      />
+      <ul id="palette-list" role="listbox" aria-label="Results">
+        {items.map((item, i) => (
+          <li
+            id={`palette-${i}`}
+            role="option"
+            aria-selected={i === chosen}
+            onMouseMove={() => {
+              at.value = i;
+            }}
+            onClick={() => run(item)}
+          >
+            <span>{item.text}</span>
+            <small>{item.note ? `${item.kind}, ${item.note}` : item.kind}</small>
+          </li>
+        ))}
+        {items.length === 0 && (
+          <li role="option" aria-selected="false" aria-disabled="true">
+            Nothing matches “{text.value}”
+          </li>
+        )}
+      </ul>
+    </dialog>
+  );
+}
