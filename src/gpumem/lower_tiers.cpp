@@ -122,14 +122,72 @@ LowerTiers::LowerTiers(Options options) : options_(std::move(options)), squeeze_
     else if (const auto file = open_nameless(options_.directory); !file)
       file_error_ = file.error().message;
   }
+  const std::uint64_t slots = options_.memory_bytes / Arena::slot_bytes;
+  if (slots) {
+    char* range = map_memory((slots + 1) * Arena::slot_bytes);
+    const auto at = reinterpret_cast<std::uintptr_t>(range);
+    if (range) {
+      range_ = range + (Arena::slot_bytes - at % Arena::slot_bytes) % Arena::slot_bytes;
+      madvise(range_, slots * Arena::slot_bytes, MADV_HUGEPAGE);
+      for (std::uint64_t slot = slots; slot-- > 0;)
+        range_free_.push_back(static_cast<std::uint32_t>(slot));
+    }
+  }
+  if (has_file())
+    puncher_ = std::thread([this] { punch(); });
   if (any())
     measurer_ = std::thread([this] { measure(); });
 }
 
 LowerTiers::~LowerTiers() {
   stop_ = true;
-  if (measurer_.joinable())
-    measurer_.join();
+  {
+    const std::lock_guard guard(holes_lock_);
+    holes_wait_.notify_all();
+  }
+  for (std::thread* thread : {&measurer_, &puncher_})
+    if (thread->joinable())
+      thread->join();
+}
+
+void LowerTiers::punch() {
+  std::unique_lock guard(holes_lock_);
+  while (!stop_) {
+    if (holes_.empty()) {
+      holes_wait_.wait(guard);
+      continue;
+    }
+    const Hole hole = std::move(holes_.back());
+    holes_.pop_back();
+    guard.unlock();
+    (void)::fallocate(hole.file->fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                      static_cast<off_t>(hole.at), static_cast<off_t>(hole.bytes));
+    guard.lock();
+  }
+}
+
+char* LowerTiers::map(std::uint32_t bytes) {
+  if (bytes > Arena::slot_bytes / 2 && bytes <= Arena::slot_bytes) {
+    const std::lock_guard guard(range_lock_);
+    if (!range_free_.empty()) {
+      const std::uint32_t slot = range_free_.back();
+      range_free_.pop_back();
+      return range_ + slot * Arena::slot_bytes;
+    }
+  }
+  return map_memory(bytes);
+}
+
+void LowerTiers::unmap(char* memory, std::uint32_t bytes) {
+  const std::uint64_t in_range = options_.memory_bytes / Arena::slot_bytes * Arena::slot_bytes;
+  if (!range_ || memory < range_ || memory >= range_ + in_range) {
+    munmap(memory, pages(bytes));
+    return;
+  }
+  madvise(memory, Arena::slot_bytes, MADV_DONTNEED);
+  const std::lock_guard guard(range_lock_);
+  range_free_.push_back(
+      static_cast<std::uint32_t>(static_cast<std::uint64_t>(memory - range_) / Arena::slot_bytes));
 }
 
 std::uint64_t LowerTiers::memory_free() const {
@@ -166,7 +224,7 @@ Result<std::shared_ptr<LowerTiers::File>> LowerTiers::file_of(std::uint64_t tena
 Result<LowerCopy> LowerTiers::write(std::uint64_t tenant,
                                     const char* data,
                                     std::uint32_t bytes,
-                                    bool packed) {
+                                    std::uint8_t packed) {
   const std::uint64_t space = pages(bytes);
   if (!has_file() || file_stuck())
     return fail(Code::storage_full, "there is no space on disk for suspended memory");
@@ -204,40 +262,60 @@ Result<LowerCopy> LowerTiers::write(std::uint64_t tenant,
   return LowerCopy{Place::file, packed, bytes, at};
 }
 
+namespace {
+thread_local Buffer packing, sorting;
+}
+
+std::uint32_t LowerTiers::pack(const char* data,
+                               std::uint32_t bytes,
+                               Place place,
+                               LowerCopy& made) {
+  const Rates now = rates();
+  if (!squeeze_ || now.unpack <= 0)
+    return 0;
+  const int level = level_;
+  const Squeeze::Guess guess = squeeze_.sample(data, bytes, level);
+  if (!(place == Place::file ? packs_for_disk(now, guess.ratio)
+                             : packs_for_memory(now, guess.ratio, has_file())))
+    return 0;
+  char* into = packing.of(squeeze_.bound(bytes));
+  char* sorted = guess.word > 1 ? sorting.of(bytes) : nullptr;
+  if (!into || (guess.word > 1 && !sorted))
+    return 0;
+  if (sorted)
+    Squeeze::sort_bytes(data, sorted, bytes, guess.word);
+  const auto packed = static_cast<std::uint32_t>(
+      squeeze_.pack(sorted ? sorted : data, bytes, into, packing.bytes, level));
+  if (!packed || pages(packed) >= pages(bytes))
+    return 0;
+  std::memset(into + packed, 0, pages(packed) - packed);  // the page's rest goes to disk, too
+  made.packed = guess.word;
+  return packed;
+}
+
 Result<LowerCopy> LowerTiers::store(std::uint64_t tenant,
                                     const char* data,
                                     std::uint32_t bytes,
                                     Place place) {
-  thread_local Buffer buffer;
-  const Rates now = rates();
-  const int level = level_;
-  std::uint32_t packed = 0;
-  if (squeeze_ && now.unpack > 0) {
-    const double ratio = squeeze_.sampled_ratio(data, bytes, level);
-    const bool pays = place == Place::file ? packs_for_disk(now, ratio)
-                                           : packs_for_memory(now, ratio, has_file());
-    if (char* into = pays ? buffer.of(squeeze_.bound(bytes)) : nullptr)
-      packed = static_cast<std::uint32_t>(squeeze_.pack(data, bytes, into, buffer.bytes, level));
-    if (pages(packed) >= pages(bytes))
-      packed = 0;
+  LowerCopy made{place, 0, bytes, 0};
+  if (const std::uint32_t packed = pack(data, bytes, place, made)) {
+    made.bytes = packed;
+    data = packing.data;
   }
-  if (packed)  // what follows it on its last page goes to disk, too
-    std::memset(buffer.data + packed, 0, pages(packed) - packed);
-  const char* from = packed ? buffer.data : data;
-  const std::uint32_t stored = packed ? packed : bytes;
   if (place == Place::file)
-    return write(tenant, from, stored, packed != 0);
-  if ((memory_used_ += pages(stored)) > options_.memory_bytes) {
-    memory_used_ -= pages(stored);
+    return write(tenant, data, made.bytes, made.packed);
+  if ((memory_used_ += pages(made.bytes)) > options_.memory_bytes) {
+    memory_used_ -= pages(made.bytes);
     return fail(Code::exhausted, "suspended memory has reached its limit");
   }
-  char* copy = map_memory(stored);
+  char* copy = map(made.bytes);
   if (!copy) {
-    memory_used_ -= pages(stored);
+    memory_used_ -= pages(made.bytes);
     return fail_errno("allocate memory for a suspended job", ENOMEM);
   }
-  std::memcpy(copy, from, stored);
-  return LowerCopy{Place::memory, packed != 0, stored, reinterpret_cast<std::uint64_t>(copy)};
+  std::memcpy(copy, data, made.bytes);
+  made.at = reinterpret_cast<std::uint64_t>(copy);
+  return made;
 }
 
 Result<LowerCopy> LowerTiers::sink(std::uint64_t tenant, const LowerCopy& copy) {
@@ -248,13 +326,12 @@ Status LowerTiers::load(std::uint64_t tenant,
                         const LowerCopy& copy,
                         char* into,
                         std::uint32_t bytes) {
-  thread_local Buffer buffer;
   const char* from = nullptr;
   if (copy.place == Place::memory) {
     from = reinterpret_cast<const char*>(copy.at);
   } else {
     const auto file = BILLOW_TRY(file_of(tenant, false));
-    char* to = copy.packed ? buffer.of(copy.bytes) : into;
+    char* to = copy.packed ? packing.of(copy.bytes) : into;
     if (!to)
       return fail_errno("allocate a buffer", ENOMEM);
     BILLOW_TRY_VOID(transfer(file->fd.get(), to, pages(copy.bytes), copy.at, false));
@@ -263,26 +340,36 @@ Status LowerTiers::load(std::uint64_t tenant,
                             static_cast<off_t>(pages(copy.bytes)), POSIX_FADV_DONTNEED);
     from = to;
   }
-  if (copy.packed && !squeeze_.unpack(from, copy.bytes, into, bytes))
+  if (!copy.packed) {
+    if (from != into)
+      std::memcpy(into, from, bytes);
+    return {};
+  }
+  char* unpacked = copy.packed > 1 ? sorting.of(bytes) : into;
+  if (!unpacked)
+    return fail_errno("allocate a buffer", ENOMEM);
+  if (!squeeze_.unpack(from, copy.bytes, unpacked, bytes))
     return fail(Code::internal, "suspended memory cannot be decompressed: it is damaged",
                 "check this node's memory and disk");
-  if (!copy.packed && from != into)
-    std::memcpy(into, from, bytes);
+  if (copy.packed > 1)
+    Squeeze::unsort_bytes(unpacked, into, bytes, copy.packed);
   return {};
 }
 
 void LowerTiers::release(std::uint64_t tenant, const LowerCopy& copy) {
   const std::uint64_t space = pages(copy.bytes);
   if (copy.place == Place::memory) {
-    munmap(reinterpret_cast<void*>(copy.at), space);
+    unmap(reinterpret_cast<char*>(copy.at), copy.bytes);
     memory_used_ -= space;
   }
   if (copy.place != Place::file)
     return;
   file_used_ -= space;
-  if (const auto file = file_of(tenant, false))
-    (void)::fallocate((*file)->fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                      static_cast<off_t>(copy.at), static_cast<off_t>(space));
+  if (const auto file = file_of(tenant, false)) {
+    const std::lock_guard guard(holes_lock_);
+    holes_.push_back({*file, copy.at, space});
+    holes_wait_.notify_one();
+  }
 }
 
 void LowerTiers::forget(std::uint64_t tenant) {
@@ -341,7 +428,7 @@ void LowerTiers::measure_disk() {
   std::int64_t start = steady_ns();
   std::atomic<bool> failed{false};
   in_parallel(count, options_.threads, [&](std::size_t i) {
-    const auto made = write(nobody, data, static_cast<std::uint32_t>(piece), false);
+    const auto made = write(nobody, data, static_cast<std::uint32_t>(piece), 0);
     failed = failed || !made;
     copies[i] = made ? *made : LowerCopy{};
   });
@@ -385,7 +472,10 @@ void LowerTiers::measure_packing() {
   };
   const auto packs = [&](int level) {
     return rate_of([&, level](char* into) {
-      (void)squeeze_.pack(data.data(), piece, into, packed.size(), level);
+      if (char* sorted = sorting.of(piece)) {
+        Squeeze::sort_bytes(data.data(), sorted, piece, 2);
+        (void)squeeze_.pack(sorted, piece, into, packed.size(), level);
+      }
     });
   };
   double pack = packs(Squeeze::thorough);
@@ -394,10 +484,15 @@ void LowerTiers::measure_packing() {
     level_ = Squeeze::fast;
     pack = packs(Squeeze::fast);
   }
+  std::vector<char> sorted(piece);
+  Squeeze::sort_bytes(data.data(), sorted.data(), piece, 2);
   const std::size_t stored =
-      squeeze_.pack(data.data(), piece, packed.data(), packed.size(), level_);
-  const double unpack =
-      rate_of([&](char* into) { (void)squeeze_.unpack(packed.data(), stored, into, piece); });
+      squeeze_.pack(sorted.data(), piece, packed.data(), packed.size(), level_);
+  const double unpack = rate_of([&](char* into) {
+    if (char* unpacked = sorting.of(piece))
+      if (squeeze_.unpack(packed.data(), stored, unpacked, piece))
+        Squeeze::unsort_bytes(unpacked, into, piece, 2);
+  });
   set(&Rates::pack, pack);
   set(&Rates::unpack, unpack);
 }

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -15,6 +16,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/file.h"
 #include "base/result.h"
@@ -69,7 +71,15 @@ class LowerTiers {
  private:
   struct File;
   Result<std::shared_ptr<File>> file_of(std::uint64_t tenant, bool create);
-  Result<LowerCopy> write(std::uint64_t tenant, const char* data, std::uint32_t bytes, bool packed);
+  Result<LowerCopy> write(std::uint64_t tenant,
+                          const char* data,
+                          std::uint32_t bytes,
+                          std::uint8_t packed);
+  // Bytes of the packed piece in the thread's buffer; 0: it does not pay.
+  std::uint32_t pack(const char* data, std::uint32_t bytes, Place place, LowerCopy& made);
+  char* map(std::uint32_t bytes);
+  void unmap(char* memory, std::uint32_t bytes);
+  void punch();
   void measure();
   void measure_disk();
   void measure_packing();
@@ -86,6 +96,20 @@ class LowerTiers {
   Rates rates_;
   std::atomic<bool> stop_{false};
   std::thread measurer_;
+  // Whole pieces lie in one range of addresses, in huge pages where the kernel has them: a mapping
+  // for each would cost hundreds of page faults.
+  char* range_ = nullptr;
+  std::mutex range_lock_;
+  std::vector<std::uint32_t> range_free_;
+  // Space in files is given back behind the jobs' backs: a disk may take a millisecond for it.
+  struct Hole {
+    std::shared_ptr<File> file;
+    std::uint64_t at, bytes;
+  };
+  std::mutex holes_lock_;
+  std::condition_variable holes_wait_;
+  std::vector<Hole> holes_;
+  std::thread puncher_;
 };
 
 }  // namespace billow::gpumem

@@ -7,6 +7,7 @@
 
 #include "gpumem/hash_ptx.h"
 #include "gpumem/mover_parts.h"
+#include "gpumem/steady.h"
 
 namespace billow::gpumem {
 
@@ -205,9 +206,11 @@ Status Gpu::plan_and_copy(Lane& lane, Batch& batch, Job& job, MoveCounts& counts
       }
     }
   }
+  const std::int64_t asked = steady_ns();
   const std::vector<std::uint32_t> slots =
       wanting.empty() ? std::vector<std::uint32_t>{}
                       : job.library->take(job.tenant, wanting.size(), job.timeout_ms);
+  counts.waited_seconds += seconds_since(asked);
   if (slots.size() != wanting.size())
     return fail(
         Code::exhausted, "the suspend arena is full",

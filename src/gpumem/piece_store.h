@@ -42,7 +42,8 @@ struct Piece {
 struct LowerCopy {
   enum class Place : std::uint8_t { none, memory, file };
   Place place = Place::none;
-  bool packed = false;      // compressed
+  // Compressed, after its bytes were sorted by their place in words of this size; 0: as it is.
+  std::uint8_t packed = 0;
   std::uint32_t bytes = 0;  // as stored
   std::uint64_t at = 0;     // an address, or an offset in the job's file
 };

@@ -2,8 +2,8 @@
 
 #include <dlfcn.h>
 
-#include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <vector>
 
 namespace billow::gpumem {
@@ -43,20 +43,44 @@ bool Squeeze::unpack(const void* from, std::size_t stored, void* into, std::size
   return !is_error_(n) && n == bytes;
 }
 
-double Squeeze::sampled_ratio(const char* data, std::size_t bytes, int level) const {
+void Squeeze::sort_bytes(const char* from, char* into, std::size_t bytes, std::uint8_t word) {
+  const std::size_t words = bytes / word;
+  for (std::size_t plane = 0; plane < word; plane++)
+    for (std::size_t i = 0; i < words; i++)
+      into[plane * words + i] = from[i * word + plane];
+  std::memcpy(into + words * word, from + words * word, bytes - words * word);
+}
+
+void Squeeze::unsort_bytes(const char* from, char* into, std::size_t bytes, std::uint8_t word) {
+  const std::size_t words = bytes / word;
+  for (std::size_t plane = 0; plane < word; plane++)
+    for (std::size_t i = 0; i < words; i++)
+      into[i * word + plane] = from[plane * words + i];
+  std::memcpy(into + words * word, from + words * word, bytes - words * word);
+}
+
+Squeeze::Guess Squeeze::sample(const char* data, std::size_t bytes, int level) const {
   constexpr std::size_t sample = 16u << 10, samples = 3;
+  Guess best;
   if (!compress_)
-    return 1;
+    return best;
   if (bytes < sample * samples * 2)
-    return 0.5;  // so small that packing it is as cheap as a sample
+    return {0.5, 1};  // so small that packing it is as cheap as a sample
+  char sorted[sample];
   std::vector<char> into(bound(sample));
-  std::size_t packed = 0;
-  for (std::size_t i = 0; i < samples; i++) {
-    const std::size_t at = (bytes - sample) / (samples - 1) * i / 64 * 64;
-    const std::size_t n = pack(data + at, sample, into.data(), into.size(), level);
-    packed += n ? n : sample;
+  for (const std::uint8_t word : word_sizes) {
+    std::size_t packed = 0;
+    for (std::size_t i = 0; i < samples; i++) {
+      const std::size_t at = (bytes - sample) / (samples - 1) * i / 64 * 64;
+      sort_bytes(data + at, sorted, sample, word);
+      const std::size_t n = pack(sorted, sample, into.data(), into.size(), level);
+      packed += n ? n : sample;
+    }
+    const double ratio = static_cast<double>(packed) / static_cast<double>(sample * samples);
+    if (ratio < best.ratio * 0.97)  // sorting costs time, too
+      best = {ratio, word};
   }
-  return std::min(1.0, static_cast<double>(packed) / static_cast<double>(sample * samples));
+  return best;
 }
 
 }  // namespace billow::gpumem

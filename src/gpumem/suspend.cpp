@@ -119,7 +119,7 @@ Status Service::save(Job& job, MoveReport& report) {
   const auto moved = move(job, true, {});
   if (moved && moved->copied_bytes >= rated_bytes)
     lower_->rated(LowerTiers::Rated::gpu, static_cast<double>(moved->copied_bytes),
-                  seconds_since(start));
+                  seconds_since(start) - moved->waited_seconds);
   if (!moved) {
     const auto returned = move(job, false, {});
     if (returned)

@@ -147,8 +147,10 @@ std::size_t Tiers::spill_from(std::uint64_t tenant, std::size_t count, bool from
         made = lower.store(tenant, library_.arena->at(slot), key.bytes, Place::file);
     }
     Freed freed;
-    const std::lock_guard guard(library_.lock);
-    store->end_spill(key, made ? *made : LowerCopy{}, from_memory, freed);
+    {
+      const std::lock_guard guard(library_.lock);
+      store->end_spill(key, made ? *made : LowerCopy{}, from_memory, freed);
+    }
     left += from_memory ? made.has_value() : !freed.slots.empty();
     if (made && made->place == Place::memory)
       into_memory += key.bytes;
@@ -210,8 +212,8 @@ Status Tiers::load(std::uint64_t tenant,
   if (!has_slots)
     outcome = fail(Code::exhausted, "the arena has no space to load suspended memory into",
                    "try again when another suspend or resume has ended");
-  const std::lock_guard guard(library_.lock);
   Freed freed;
+  std::unique_lock guard(library_.lock);
   for (std::size_t i = 0; i < loads.size(); i++) {
     const bool loaded = has_slots && loads[i].result;
     if (has_slots && !loaded) {
@@ -220,7 +222,10 @@ Status Tiers::load(std::uint64_t tenant,
     }
     store.end_load(loads[i].key, loaded ? slots[i] : no_slot, freed);
   }
-  library_.give(tenant, freed);
+  guard.unlock();
+  library_.give(tenant, {std::move(freed.slots), {}});
+  in_parallel(freed.lower.size(), library_.lower->threads(),
+              [&](std::size_t i) { library_.lower->release(tenant, freed.lower[i]); });
   return outcome;
 }
 
