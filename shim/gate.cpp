@@ -300,7 +300,11 @@ void meter(Thread* thread, CUstream stream, bool per_thread_stream) {
 // Waits until the GPU has finished this process's work. Polls if the driver can record an event for
 // a whole context, so that an endless kernel cannot block the caller beyond its timeout.
 namespace {
-bool settle(uint64_t deadline_ns) {
+enum class Settled { yes, no, capturing };
+// A capture does not begin while a context's event is recorded, which would invalidate it.
+pthread_mutex_t capture_lock = PTHREAD_MUTEX_INITIALIZER;
+
+Settled settle(uint64_t deadline_ns) {
   CUcontext contexts[64];
   // A context does not end meanwhile: while jobs take turns, other threads call the driver.
   Guard guard(&teardown_lock);
@@ -309,36 +313,57 @@ bool settle(uint64_t deadline_ns) {
     if (REAL(cuCtxPushCurrent_v2, contexts[i]) != CUDA_OK)
       continue;
     CUevent event = nullptr;
-    bool over = true;
+    Settled outcome = Settled::yes;
+    CUresult recorded = CUDA_UNKNOWN;
     if (have(api_cuCtxRecordEvent) &&
-        REAL(cuEventCreate, &event, static_cast<unsigned>(EVENT_DISABLE_TIMING)) == CUDA_OK &&
-        REAL(cuCtxRecordEvent, contexts[i], event) == CUDA_OK) {
+        REAL(cuEventCreate, &event, static_cast<unsigned>(EVENT_DISABLE_TIMING)) == CUDA_OK) {
+      Guard no_capture(&capture_lock);
+      if (any_capture())
+        outcome = Settled::capturing;
+      else
+        recorded = REAL(cuCtxRecordEvent, contexts[i], event);
+    }
+    if (recorded == CUDA_OK) {
       for (int polls = 0; REAL(cuEventQuery, event) == CUDA_NOT_READY; polls++) {
         if (now_ns() > deadline_ns || __atomic_load_n(&exit_wanted, __ATOMIC_ACQUIRE)) {
-          over = false;
+          outcome = Settled::no;
           break;
         }
         if (polls > 2000)
           sleep_us(50);
       }
-    } else if (!any_capture()) {
+    } else if (any_capture()) {
+      outcome = Settled::capturing;
+    } else if (outcome == Settled::yes) {
       REAL(cuCtxSynchronize);
     }
     if (event)
       REAL(cuEventDestroy_v2, event);
     CUcontext popped;
     REAL(cuCtxPopCurrent_v2, &popped);
-    if (!over)
-      return false;
+    if (outcome != Settled::yes)
+      return outcome;
   }
-  return true;
+  return Settled::yes;
 }
+constexpr uint64_t capture_patience_ns = 20000000;
 }  // namespace
 
 bool drain(int timeout_ms) {
-  const uint64_t deadline = now_ns() + static_cast<uint64_t>(timeout_ms) * 1000000u;
+  const uint64_t begun = now_ns();
+  const uint64_t deadline = begun + static_cast<uint64_t>(timeout_ms) * 1000000u;
   barrier_everywhere();
-  return nobody_inside(deadline) && settle(deadline);
+  if (!nobody_inside(deadline))
+    return false;
+  for (;;) {
+    const Settled settled = any_capture() ? Settled::capturing : settle(deadline);
+    if (settled != Settled::capturing)
+      return settled == Settled::yes;
+    // A process that captures puts nothing new on the GPU: after a while it counts as idle.
+    if (now_ns() - begun > capture_patience_ns)
+      return true;
+    sleep_us(200);
+  }
 }
 
 bool gate_close(int timeout_ms) {
@@ -348,11 +373,11 @@ bool gate_close(int timeout_ms) {
   barrier_everywhere();
   while (nobody_inside(deadline)) {
     // A capture in progress may finish; only then may the contexts be synchronised.
-    if (!any_capture()) {
-      if (settle(deadline))
-        return true;
+    const Settled settled = any_capture() ? Settled::capturing : settle(deadline);
+    if (settled == Settled::yes)
+      return true;
+    if (settled == Settled::no)
       break;
-    }
     if (now_ns() > deadline || __atomic_load_n(&exit_wanted, __ATOMIC_ACQUIRE))
       break;
     sleep_us(200);
@@ -391,6 +416,7 @@ void gate_lose() {
 void capture_began() {
   Thread* t = this_thread ? this_thread : register_thread();
   t->captures++;
+  Guard guard(&capture_lock);
   __atomic_fetch_add(&captures, 1u, __ATOMIC_ACQ_REL);
 }
 void capture_ended() {
@@ -416,6 +442,7 @@ void gate_after_fork() {
   arbiter_gate = &always_open;
   meter_count = 0;
   pthread_mutex_init(&meter_lock, nullptr);
+  pthread_mutex_init(&capture_lock, nullptr);
   // The membarrier registration belongs to the memory map and is inherited with it.
 }
 

@@ -80,8 +80,13 @@ void Balancer::find_active(std::int64_t now_ns) {
     // A job that wakes has no claim on the time that it did not want.
     if (job.active && !was) {
       job.behind_ns = std::min(job.behind_ns, 0.0);
+      // After a rest a program may do something else.
+      if (job.idle_since_ns && now_ns - job.idle_since_ns >= options_.rest_ns)
+        forget_rates(job, now_ns);
       together_at_ns_ = job.together.known() ? together_at_ns_ : now_ns;
     }
+    if (!job.active && was)
+      job.idle_since_ns = now_ns;
     active_ += job.active;
     shares += job.active ? job.share_milli : 0;
   }
@@ -158,12 +163,20 @@ void Balancer::compare(
   job.seen_launches = job.expected_launches = job.compared_ns = 0;
   if (ratio < options_.change && ratio > 1 / options_.change)
     return;
+  forget_rates(job, now_ns);
+}
+
+// What was counted by the wrong rates is forgotten, too.
+void Balancer::forget_rates(Job& job, std::int64_t now_ns) {
   job.alone = Rate{};
   job.measure_ns = job.again_ns = 0;
+  job.seen_launches = job.expected_launches = job.compared_ns = 0;
   together_at_ns_ = now_ns;
   together_again_ns_ = 0;
-  for (auto& entry : jobs_)
+  for (auto& entry : jobs_) {
     entry.second.together = Rate{};
+    entry.second.behind_ns = 0;
+  }
 }
 
 // Turns what was measured in this phase into rates.

@@ -44,6 +44,7 @@ struct BalancerOptions {
   std::int64_t again_first_ns = 1'000'000'000;  // measure again after this time, later after
   std::int64_t again_most_ns = 3'000'000'000;   // up to this
   double margin = 0.02;                   // added to the promise, against errors of measurement
+  std::int64_t rest_ns = 500'000'000;     // idle for longer: its rates may be outdated
   std::int64_t compare_ns = 250'000'000;  // time over which launches are compared with the rates
   double change = 1.4;                    // a rate that is off by this factor is measured again
   double worthwhile = 0.99;               // if the rates together sum up to less, jobs take turns
@@ -101,6 +102,7 @@ class Balancer {
     Rate alone, together;
     Meter meter;
     std::int64_t last_launch_ns = 0;
+    std::int64_t idle_since_ns = 0;
     std::int64_t silence_ns = 0;  // the longest between launches, of late
     // Launches seen and expected by the rates, to notice that the program does something else now.
     double seen_launches = 0, expected_launches = 0, compared_ns = 0;
@@ -118,6 +120,7 @@ class Balancer {
   void measure(Job& job, double launches, std::int64_t now_ns);
   void finish_measuring(std::int64_t now_ns);
   void compare(Job& job, bool alone, double launches, std::int64_t now_ns, double spent_ns);
+  void forget_rates(Job& job, std::int64_t now_ns);
   void settle_debts();
   std::int64_t measurement_ns() const;
   bool phase_over(std::int64_t now_ns) const;

@@ -6,55 +6,33 @@
 #include <utility>
 
 #include "gpumem/hash_ptx.h"
+#include "gpumem/mover_parts.h"
+#include "gpumem/steady.h"
 
 namespace billow::gpumem {
 
 namespace {
 constexpr std::uint64_t batch_bytes = 512u << 20;
-constexpr std::size_t batches_in_flight = 3;
-constexpr std::size_t pieces_max = 8192;  // per batch: 16 GiB, more than any chunk the shim makes
-struct PieceAddress {
-  std::uint64_t address, bytes;
-};
-
-}  // namespace
+}
 
 struct Gpu::Releasing {
   std::uint32_t sequence;
   std::vector<std::size_t> chunks;
 };
 
-struct Gpu::Batch {
-  std::vector<std::size_t> chunks;  // indices into the job's list
-  std::vector<CUmemHandle> handles;
-  CUdeviceptr base = 0;
-  std::uint64_t bytes = 0;
-  std::uint64_t mapped = 0;
-  std::size_t place = 0;  // index of the lane's buffers
-  std::vector<PieceAddress> pieces;
-  CUevent done = nullptr;
-  std::vector<std::uint64_t> ids;
-};
-
-// The streams and buffers of one direction.
-struct Gpu::Lane {
-  CUstream copy = nullptr, hash = nullptr;
-  PieceAddress* pieces[batches_in_flight] = {};
-  billow_piece_hash* hashes[batches_in_flight] = {};
-  CUevent events[batches_in_flight] = {};
-  std::size_t next = 0;
-};
-
 Gpu::~Gpu() = default;
 
 // Groups the chunks that are (`out`) or are not in the arena so that a batch has about half a
-// gibibyte and fits into one message.
-std::vector<Gpu::Batch> Gpu::make_batches(const std::vector<ChunkImage>& chunks, bool out) {
+// gibibyte, or an eighth of a small arena, and fits into one message.
+std::vector<Gpu::Batch> Gpu::make_batches(const Job& job, bool out) {
+  const std::vector<ChunkImage>& chunks = *job.chunks;
+  const std::uint64_t most =
+      std::min(batch_bytes, job.library->arena->slots() * Arena::slot_bytes / 8);
   std::vector<Batch> all;
   for (std::size_t i = 0; i < chunks.size(); i++) {
     if (chunks[i].out != out)
       continue;
-    if (all.empty() || all.back().bytes + chunks[i].bytes > batch_bytes ||
+    if (all.empty() || all.back().bytes + chunks[i].bytes > most ||
         all.back().chunks.size() == BILLOW_BATCH_MAX)
       all.emplace_back();
     Batch& batch = all.back();
@@ -181,17 +159,10 @@ Status Gpu::hash(Lane& lane, Batch& batch, CUstream stream) {
   return {};
 }
 
-namespace {
-// Joins adjacent pieces in adjacent slots into one copy, but never across segments: each segment
-// was registered with the driver separately, and a copy must stay within one registration.
-struct Run {
-  std::uint64_t address, bytes;
-  std::uint32_t slot;
-};
-void append(std::vector<Run>& runs,
-            std::uint64_t address,
-            std::uint64_t bytes,
-            std::uint32_t slot) {
+void append_run(std::vector<Run>& runs,
+                std::uint64_t address,
+                std::uint64_t bytes,
+                std::uint32_t slot) {
   if (!runs.empty()) {
     Run& last = runs.back();
     const bool follows = last.address + last.bytes == address &&
@@ -205,7 +176,6 @@ void append(std::vector<Run>& runs,
   }
   runs.push_back({address, bytes, slot});
 }
-}  // namespace
 
 Status Gpu::plan_and_copy(Lane& lane, Batch& batch, Job& job, MoveCounts& counts) {
   const billow_piece_hash* hashes = lane.hashes[batch.place];
@@ -220,15 +190,14 @@ Status Gpu::plan_and_copy(Lane& lane, Batch& batch, Job& job, MoveCounts& counts
       for (Piece& piece : chunk.pieces) {
         const billow_piece_hash& h = hashes[n];
         const PieceAddress at = batch.pieces[n++];
-        piece = Piece{
-            {h.low, h.high, static_cast<std::uint32_t>(at.bytes)}, no_slot, h.any == 0, h.any != 0};
+        piece =
+            Piece{{h.low, h.high, static_cast<std::uint32_t>(at.bytes)}, h.any == 0, h.any != 0};
         counts.bytes += at.bytes;
         if (piece.zero) {
           counts.zero_bytes += at.bytes;
           continue;
         }
-        const bool first = (piece.slot = store.refer(piece.key)) == no_slot;
-        if (!first) {
+        if (store.refer(piece.key)) {
           counts.known_bytes += at.bytes;
           continue;
         }
@@ -237,37 +206,41 @@ Status Gpu::plan_and_copy(Lane& lane, Batch& batch, Job& job, MoveCounts& counts
       }
     }
   }
+  const std::int64_t asked = steady_ns();
   const std::vector<std::uint32_t> slots =
       wanting.empty() ? std::vector<std::uint32_t>{}
                       : job.library->take(job.tenant, wanting.size(), job.timeout_ms);
+  counts.waited_seconds += seconds_since(asked);
   if (slots.size() != wanting.size())
-    return fail(Code::exhausted, "the suspend arena is full",
-                "stop suspended jobs, or give the node a larger --vault-arena");
+    return fail(
+        Code::exhausted, "the suspend arena is full",
+        "stop suspended jobs, or give the node more space with --vault-arena, --sleep-memory "
+        "or --sleep-disk");
   std::vector<Run> runs;
   {
     const std::lock_guard guard(job.library->lock);
     PieceStore& store = *job.library->stores[job.tenant];
     std::size_t used = 0;
+    Freed freed;
     for (std::size_t i = 0; i < wanting.size(); i++) {
       // If two new pieces of a batch are equal, the second uses the slot of the first.
-      if (const std::uint32_t known = store.refer(wanting[i]->key); known != no_slot) {
-        wanting[i]->slot = known;
+      if (store.refer(wanting[i]->key)) {
         counts.known_bytes += where[i].bytes;
       } else {
         store.place(wanting[i]->key, slots[used]);
-        wanting[i]->slot = slots[used];
         // A shorter piece does not fill the slot; the rest must not hold another tenant's data.
         if (where[i].bytes < Arena::slot_bytes)
           std::memset(job.library->arena->at(slots[used]) + where[i].bytes, 0,
                       Arena::slot_bytes - where[i].bytes);
-        append(runs, where[i].address, where[i].bytes, slots[used]);
+        append_run(runs, where[i].address, where[i].bytes, slots[used]);
         counts.copied_bytes += where[i].bytes;
         used++;
       }
-      store.unrefer(wanting[i]->key);
+      store.unrefer(wanting[i]->key, freed);
     }
-    job.library->arena->give(job.tenant,
-                             {slots.begin() + static_cast<std::ptrdiff_t>(used), slots.end()});
+    freed.slots.insert(freed.slots.end(), slots.begin() + static_cast<std::ptrdiff_t>(used),
+                       slots.end());
+    job.library->give(job.tenant, freed);
   }
   for (const Run& run : runs)
     GPUMEM_CUDA("cuMemcpyDtoHAsync", driver_->copy_out(job.library->arena->at(run.slot),
@@ -308,7 +281,7 @@ Status Gpu::collect(std::deque<Releasing>& releasing, Job& job, bool all) {
 class Gpu::OutMove {
  public:
   OutMove(Gpu& gpu, Job& job)
-      : gpu_(gpu), job_(job), lane_(*gpu.out_lane_), batches_(make_batches(*job.chunks, false)) {}
+      : gpu_(gpu), job_(job), lane_(*gpu.out_lane_), batches_(make_batches(job, false)) {}
 
   Result<MoveCounts> run() {
     for (const Batch& batch : batches_)
@@ -326,7 +299,10 @@ class Gpu::OutMove {
   Status move_all() {
     for (std::size_t i = 0; i < batches_.size(); i++) {
       Answer answer = BILLOW_TRY(exported(i));
-      while (flying_.size() >= batches_in_flight)
+      // Only what has landed can move on to a lower tier.
+      const std::size_t slots = batches_[i].bytes / Arena::slot_bytes + 1;
+      while (flying_.size() >= batches_in_flight ||
+             (!flying_.empty() && job_.library->available() < slots))
         BILLOW_TRY_VOID(land_first());
       if (!job_.may_hold || !job_.may_hold())
         BILLOW_TRY_VOID(release_copied());
@@ -358,6 +334,12 @@ class Gpu::OutMove {
   }
   Status land_first() {
     GPUMEM_CUDA("cuEventSynchronize", gpu_.driver_->event_synchronize(flying_.front().done));
+    {
+      const std::lock_guard guard(job_.library->lock);
+      PieceStore& store = *job_.library->stores[job_.tenant];
+      for (const PieceKey& key : keys_of(flying_.front(), job_))
+        store.filled(key);
+    }
     copied_.push_back(std::move(flying_.front()));
     flying_.pop_front();
     return {};
@@ -393,153 +375,14 @@ Result<MoveCounts> Gpu::move_out(Job job) {
   return OutMove(*this, job).run();
 }
 
-Status Gpu::fill(Lane& lane, Batch& batch, Job& job, MoveCounts& counts) {
-  std::vector<Run> runs;
-  std::size_t n = 0;
-  for (std::size_t number : batch.chunks) {
-    for (const Piece& piece : (*job.chunks)[number].pieces) {
-      const PieceAddress at = batch.pieces[n++];
-      counts.bytes += at.bytes;
-      if (piece.zero) {
-        counts.zero_bytes += at.bytes;
-        GPUMEM_CUDA("cuMemsetD8Async", driver_->fill(at.address, 0, at.bytes, lane.copy));
-      } else {
-        counts.copied_bytes += at.bytes;
-        append(runs, at.address, at.bytes, piece.slot);
-      }
-    }
-  }
-  for (const Run& run : runs)
-    GPUMEM_CUDA("cuMemcpyHtoDAsync", driver_->copy_in(run.address, job.library->arena->at(run.slot),
-                                                      run.bytes, lane.copy));
-  // The hashes follow on their own stream, so that the next batch's copies need not wait for them.
-  GPUMEM_CUDA("cuEventRecord", driver_->event_record(batch.done, lane.copy));
-  GPUMEM_CUDA("cuStreamWaitEvent", driver_->stream_wait(lane.hash, batch.done, 0));
-  BILLOW_TRY_VOID(hash(lane, batch, lane.hash));
-  GPUMEM_CUDA("cuEventRecord", driver_->event_record(batch.done, lane.hash));
-  return {};
-}
-
-Status Gpu::finish_in(Lane& lane, Batch& batch, Job& job) {
-  GPUMEM_CUDA("cuEventSynchronize", driver_->event_synchronize(batch.done));
-  const billow_piece_hash* hashes = lane.hashes[batch.place];
-  std::size_t n = 0;
-  for (std::size_t number : batch.chunks) {
-    for (const Piece& piece : (*job.chunks)[number].pieces) {
-      const billow_piece_hash& h = hashes[n++];
-      const bool same =
-          piece.zero ? h.any == 0 : h.low == piece.key.low && h.high == piece.key.high;
-      if (!same)
-        return fail(
-            Code::internal,
-            "restored memory differs from what was saved (chunk " +
-                std::to_string((*job.chunks)[number].id) + ")",
-            "the job stays suspended and its image is kept; check this node's memory and GPU");
-    }
-  }
-  close_batch(batch);
-  // Restored pieces may stay in the arena for the next suspend until the space is needed.
-  const std::lock_guard guard(job.library->lock);
-  PieceStore& store = *job.library->stores[job.tenant];
-  for (std::size_t number : batch.chunks) {
-    (*job.chunks)[number].arriving = false;
-    for (Piece& piece : (*job.chunks)[number].pieces) {
-      if (piece.referred)
-        store.unrefer(piece.key);
-      piece.referred = false;
-    }
-  }
-  return {};
-}
-
-// One move from the arena back to the device.
-class Gpu::InMove {
- public:
-  InMove(Gpu& gpu, Job& job)
-      : gpu_(gpu), job_(job), lane_(*gpu.in_lane_), batches_(make_batches(*job.chunks, true)) {}
-
-  Result<MoveCounts> run() {
-    if (const Status moved = move_all(); !moved) {
-      abandon();
-      return pass(moved.error());
-    }
-    return counts_;
-  }
-
- private:
-  Status move_all() {
-    for (std::size_t i = 0; i < batches_.size(); i++) {
-      if (!creating_)
-        BILLOW_TRY_VOID(request(i));
-      Answer answer = BILLOW_TRY(created());
-      while (flying_.size() >= batches_in_flight)
-        BILLOW_TRY_VOID(finish_first());
-      flying_.push_back(batches_[i]);
-      Batch& batch = flying_.back();
-      BILLOW_TRY_VOID(gpu_.open_batch(lane_, batch, std::move(answer.descriptors), *job_.chunks));
-      BILLOW_TRY_VOID(gpu_.fill(lane_, batch, job_, counts_));
-      // The job allocates the next batch's memory while this one's copies run.
-      if (i + 1 < batches_.size())
-        BILLOW_TRY_VOID(request(i + 1));
-    }
-    while (!flying_.empty())
-      BILLOW_TRY_VOID(finish_first());
-    return {};
-  }
-  Status request(std::size_t i) {
-    if (job_.may_create && !job_.may_create(batches_[i].bytes))
-      return fail(Code::exhausted, "the GPU has too little free memory for the job",
-                  "suspend or stop another job first");
-    creating_ = BILLOW_TRY(job_.link->send(BILLOW_CREATE, 0, batches_[i].ids));
-    creating_batch_ = i;
-    return {};
-  }
-  Result<Answer> created() {
-    Answer answer = BILLOW_TRY(job_.link->wait(std::exchange(creating_, 0), job_.timeout_ms));
-    const Batch& batch = batches_[creating_batch_];
-    for (std::size_t i = 0; i < answer.head.count && i < batch.chunks.size(); i++) {
-      ChunkImage& chunk = (*job_.chunks)[batch.chunks[i]];
-      chunk.out = false;
-      chunk.arriving = true;
-      if (job_.resident)
-        job_.resident(static_cast<std::int64_t>(chunk.bytes));
-    }
-    // Without memory a later try may succeed; every other error is the driver's last word.
-    if (answer.head.status && answer.head.status != ENOMEM)
-      job_.link->broken = answer.head.status;
-    if (answer.head.status || answer.descriptors.size() != batch.ids.size())
-      return fail_errno("the job could not allocate its memory again",
-                        answer.head.status ? answer.head.status : EPROTO);
-    return answer;
-  }
-  Status finish_first() {
-    BILLOW_TRY_VOID(gpu_.finish_in(lane_, flying_.front(), job_));
-    flying_.pop_front();
-    return {};
-  }
-  void abandon() {
-    if (creating_)
-      (void)created();
-    gpu_.driver_->stream_synchronize(lane_.copy);
-    gpu_.driver_->stream_synchronize(lane_.hash);
-    for (Batch& batch : flying_)
-      gpu_.close_batch(batch);
-  }
-
-  Gpu& gpu_;
-  Job& job_;
-  Lane& lane_;
-  std::vector<Batch> batches_;
-  MoveCounts counts_;
-  std::deque<Batch> flying_;
-  std::uint32_t creating_ = 0;  // sequence of the CREATE request that was sent ahead
-  std::size_t creating_batch_ = 0;
-};
-
-Result<MoveCounts> Gpu::move_in(Job job) {
-  const std::lock_guard one_at_a_time(in_lock_);
-  BILLOW_TRY_VOID(use());
-  return InMove(*this, job).run();
+// The batch's pieces, without those of zeros.
+std::vector<PieceKey> Gpu::keys_of(const Batch& batch, const Job& job) {
+  std::vector<PieceKey> out;
+  for (std::size_t number : batch.chunks)
+    for (const Piece& piece : (*job.chunks)[number].pieces)
+      if (!piece.zero && piece.referred)
+        out.push_back(piece.key);
+  return out;
 }
 
 }  // namespace billow::gpumem

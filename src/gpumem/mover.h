@@ -4,7 +4,8 @@
 // GPU hash every 2 MiB piece, copies only pieces that the job's store does not have, and tells the
 // shim to free the memory once the copies are done. In: the shim allocates memory and exports it;
 // the mover fills it, hashes it again and compares. Three batches are in flight, so that the bus
-// stays busy while descriptors travel. One suspend and one resume can run on a GPU at the same
+// stays busy while descriptors travel; pieces of the next batch that are in a lower tier are loaded
+// meanwhile. One suspend and one resume can run on a GPU at the same
 // time, each with its own streams: a swap.
 #pragma once
 
@@ -18,6 +19,7 @@
 #include "gpumem/driver.h"
 #include "gpumem/library.h"
 #include "gpumem/shim_link.h"
+#include "gpumem/tiers.h"
 
 namespace billow::gpumem {
 
@@ -30,6 +32,7 @@ struct ChunkImage {
 
 struct MoveCounts {
   std::uint64_t bytes = 0, copied_bytes = 0, zero_bytes = 0, known_bytes = 0;
+  double waited_seconds = 0;  // for space in the arena
 };
 
 class Gpu {
@@ -43,6 +46,7 @@ class Gpu {
   struct Job {
     ShimLink* link;
     Library* library;
+    Tiers* tiers;
     std::uint64_t tenant;
     std::vector<ChunkImage>* chunks;
     // In: waits for free memory on the device; false: it gave up.
@@ -66,7 +70,7 @@ class Gpu {
   class InMove;
   Gpu() = default;
   Result<std::unique_ptr<Lane>> make_lane();
-  static std::vector<Batch> make_batches(const std::vector<ChunkImage>& chunks, bool out);
+  static std::vector<Batch> make_batches(const Job& job, bool out);
   Status open_batch(Lane& lane,
                     Batch& batch,
                     std::vector<Fd> descriptors,
@@ -78,6 +82,7 @@ class Gpu {
   Status release(Batch& batch, Job& job, std::deque<Releasing>& releasing);
   Status collect(std::deque<Releasing>& releasing, Job& job, bool all);
   Status finish_in(Lane& lane, Batch& batch, Job& job);
+  static std::vector<PieceKey> keys_of(const Batch& batch, const Job& job);
 
   const Driver* driver_ = nullptr;
   int ordinal_ = 0;

@@ -167,6 +167,7 @@ Result<MoveReport> Service::resume(const std::string& name,
     return still_suspended(moved.error());
   }
   report.counts = *moved;
+  tiers_->awake(job->tenant, true);
   attach(*job);
   open(*job);
   drop_ended(*job);

@@ -14,6 +14,13 @@
 namespace billow::gpumem {
 
 namespace {
+// Space for the largest chunk at least, and for two batches of a resume at most.
+std::size_t staging_slots(std::size_t arena_slots) {
+  constexpr std::size_t chunk = (256u << 20) / Arena::slot_bytes;
+  constexpr std::size_t batches = (1ull << 30) / Arena::slot_bytes;
+  return std::max(std::min(chunk, arena_slots / 2), std::min(batches, arena_slots / 8));
+}
+
 // A page in a memory file. Sealed: only mappings made before the seal (ours) can write; a job that
 // gets the descriptor can only read.
 Result<std::pair<Fd, void*>> make_page(const char* name, std::size_t bytes, bool sealed) {
@@ -85,6 +92,13 @@ Result<std::unique_ptr<Service>> Service::create(Options options) {
     }
     service->arena_ = BILLOW_TRY(Arena::create(arena));
     service->library_.arena = service->arena_.get();
+    LowerTiers::Options lower = options.lower;
+    lower.threads = options.threads;
+    service->lower_ = std::make_unique<LowerTiers>(lower);
+    service->library_.lower = service->lower_.get();
+    if (service->lower_->any())
+      service->library_.staging_slots = staging_slots(service->arena_->slots());
+    service->tiers_ = std::make_unique<Tiers>(&service->library_);
   }
   Service* n = service.get();
   service->arbiter_thread_ = std::thread([n] { n->arbitrate(); });
@@ -177,7 +191,11 @@ Status Service::remove_job(const std::string& name) {
   const std::lock_guard guard(library_.lock);
   const auto store = library_.stores.find(job->tenant);
   if (arena_ && store != library_.stores.end()) {
-    arena_->give(job->tenant, store->second->clear());
+    tiers_->forget(job->tenant);
+    Freed freed;
+    store->second->clear(freed);
+    library_.give(job->tenant, freed);
+    lower_->forget(job->tenant);
     arena_->unreserve(job->tenant);
     arena_->scrub_tenant(job->tenant);
   }
@@ -259,15 +277,24 @@ void Service::drop_ended(Job& job) {
   std::erase_if(job.images, [&](auto& image) {
     if (!image.first->closed())
       return false;
-    const std::lock_guard library_guard(library_.lock);
-    const auto store = library_.stores.find(job.tenant);
-    for (const auto& [place, chunks] : image.second)
-      for (const ChunkImage& chunk : chunks)
-        for (const Piece& piece : chunk.pieces)
-          if (piece.referred && store != library_.stores.end())
-            store->second->unrefer(piece.key);
+    drop_image(job, image.second);
     return true;
   });
+}
+
+void Service::drop_image(const Job& job,
+                         const std::map<std::uint32_t, std::vector<ChunkImage>>& image) {
+  const std::lock_guard guard(library_.lock);
+  const auto store = library_.stores.find(job.tenant);
+  if (store == library_.stores.end())
+    return;
+  Freed freed;
+  for (const auto& [place, chunks] : image)
+    for (const ChunkImage& chunk : chunks)
+      for (const Piece& piece : chunk.pieces)
+        if (piece.referred)
+          store->second->unrefer(piece.key, freed);
+  library_.give(job.tenant, freed);
 }
 
 Result<Gpu*> Service::gpu_of(const Job& job, std::uint32_t place) {
@@ -314,6 +341,7 @@ Result<MoveCounts> Service::move(Job& job,
   const auto run = [&](Task& task) {
     Gpu::Job move{task.link.get(),
                   &library_,
+                  tiers_.get(),
                   job.tenant,
                   task.chunks,
                   may_create,
@@ -340,6 +368,7 @@ Result<MoveCounts> Service::move(Job& job,
     sum.copied_bytes += task.result->copied_bytes;
     sum.zero_bytes += task.result->zero_bytes;
     sum.known_bytes += task.result->known_bytes;
+    sum.waited_seconds += task.result->waited_seconds;
   }
   return sum;
 }

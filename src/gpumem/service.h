@@ -71,6 +71,7 @@ class Service {
  public:
   struct Options {
     std::uint64_t arena_bytes = 0;
+    LowerTiers::Options lower;  // below the arena
     unsigned threads = 8;
     ArbiterOptions arbiter;
   };
@@ -104,6 +105,8 @@ class Service {
 
  private:
   Service() = default;
+  std::string lower_text() const;
+  std::string asleep_text(const Job& job);
   std::shared_ptr<Job> find(const std::string& name);
   std::shared_ptr<Job> find_by_token(const char* token);
   Result<Gpu*> gpu_of(const Job& job, std::uint32_t place);
@@ -139,6 +142,8 @@ class Service {
   // Stops processes that joined while the job was being suspended. Called with job.lock held.
   static void hold_newcomers(Job& job, const std::vector<std::shared_ptr<ShimLink>>& held);
   void drop_ended(Job& job);  // frees the images of processes that have ended
+  // The caller forgets the image. Called with job.lock held.
+  void drop_image(const Job& job, const std::map<std::uint32_t, std::vector<ChunkImage>>& image);
   static void set_phase(Job& job, JobPhase phase);
   void arbitrate();
   void arbiter_round(std::int64_t now_ns);
@@ -147,8 +152,10 @@ class Service {
   std::unique_ptr<Driver> driver_;
   std::vector<std::array<std::uint8_t, 16>> uuids_;
   std::unique_ptr<Arena> arena_;
+  std::unique_ptr<LowerTiers> lower_;
   Library library_;
-  std::mutex lock_;  // guards the maps of jobs and arbiters
+  std::unique_ptr<Tiers> tiers_;  // its thread uses the members above
+  std::mutex lock_;               // guards the maps of jobs and arbiters
   std::map<std::string, std::shared_ptr<Job>> jobs_;
   std::map<int, std::unique_ptr<Gpu>> gpus_;
   std::mutex gpus_lock_;

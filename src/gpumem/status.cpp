@@ -5,6 +5,33 @@
 
 namespace billow::gpumem {
 
+std::string Service::lower_text() const {
+  const Rates rates = lower_->rates();
+  const auto number = [](double n) {
+    return std::to_string(static_cast<std::uint64_t>(n));
+  };
+  std::string why = lower_->file_error();
+  std::replace(why.begin(), why.end(), ' ', '_');
+  return "lower memory=" + std::to_string(lower_->memory_bytes()) +
+         " memory_used=" + std::to_string(lower_->memory_used()) +
+         " file=" + std::to_string(lower_->file_bytes()) +
+         " file_used=" + std::to_string(lower_->file_used()) + " gpu_rate=" + number(rates.gpu) +
+         " memory_rate=" + number(rates.memory) + " read_rate=" + number(rates.read) +
+         " write_rate=" + number(rates.write) + " pack_rate=" + number(rates.pack) +
+         " unpack_rate=" + number(rates.unpack) + (why.empty() ? "" : " file_error=" + why) + "\n";
+}
+
+// Where a suspended job's memory is, and how long its copies take on resume.
+std::string Service::asleep_text(const Job& job) {
+  if (!tiers_ || job.phase != JobPhase::suspended)
+    return "";
+  const PieceStore::Amounts a = tiers_->amounts(job.tenant);
+  return " arena=" + std::to_string(a.arena) + " memory=" + std::to_string(a.memory) +
+         " memory_stored=" + std::to_string(a.memory_stored) + " file=" + std::to_string(a.file) +
+         " file_stored=" + std::to_string(a.file_stored) +
+         " wake_ms=" + std::to_string(static_cast<std::uint64_t>(tiers_->wake_seconds(a) * 1000));
+}
+
 std::string Service::status_text() {
   std::string out;
   const auto number = [](std::uint64_t n) {
@@ -16,7 +43,7 @@ std::string Service::status_text() {
            " free=" + number(arena_->free_slots() * Arena::slot_bytes) +
            " available=" + number(library_.available() * Arena::slot_bytes) +
            " dirty=" + number(arena_->dirty_slots() * Arena::slot_bytes) +
-           " reserved=" + number(arena_->reserved_bytes()) + "\n";
+           " reserved=" + number(arena_->reserved_bytes()) + "\n" + lower_text();
   const std::lock_guard guard(lock_);
   for (const auto& [name, job] : jobs_) {
     const std::lock_guard job_guard(job->lock);
@@ -55,7 +82,7 @@ std::string Service::status_text() {
            " waiters=" + number(waiters) + " gpu_ns=" + std::to_string(turn_ns) +
            " turns=" + number(turns) +
            " together_milli=" + number(static_cast<std::uint64_t>(together * 1000)) +
-           " gate=" + number(job->limit->gate) + "\n";
+           " gate=" + number(job->limit->gate) + asleep_text(*job) + "\n";
   }
   return out;
 }

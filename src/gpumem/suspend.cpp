@@ -64,12 +64,16 @@ Status Service::list_chunks(Job& job, const std::vector<std::shared_ptr<ShimLink
           fresh[chunk.device].push_back({chunk.id, chunk.bytes, {}, false, false});
       next = answer->head.arg0;
     }
+    // An image of a suspend that failed half way.
+    drop_image(job, job.images[link]);
     job.images[link] = std::move(fresh);
   }
   return {};
 }
 
 namespace {
+
+constexpr std::uint64_t rated_bytes = 256u << 20;  // smaller moves say little about the rate
 
 const char* blocking_feature(std::uint64_t features) {
   if (features & BILLOW_USES_UVM)
@@ -95,20 +99,27 @@ Result<std::uint64_t> Service::check_suspendable(Job& job, int timeout_ms) {
   if (features & BILLOW_BLOCKS_SUSPEND)
     return fail(Code::unsupported, "job " + job.spec.name + " uses " + blocking_feature(features) +
                                        ", which cannot be suspended");
-  if (backed / Arena::slot_bytes <= library_.available())
+  if (backed <= library_.available() * Arena::slot_bytes)
     return backed;
   if (!arena_->wait_ready(std::min<std::uint64_t>(backed, arena_->slots() * Arena::slot_bytes),
                           timeout_ms) ||
-      backed / Arena::slot_bytes > library_.available() + arena_->slots() / 2)
+      backed > tiers_->capacity() + arena_->slots() * Arena::slot_bytes / 2)
     return fail(Code::exhausted,
-                "the suspend arena has no space for " + std::to_string(backed >> 20) + " MiB",
-                "give the node a larger --vault-arena");
+                "this node has no space for " + std::to_string(backed >> 20) +
+                    " MiB of suspended memory (" + std::to_string(tiers_->capacity() >> 20) +
+                    " MiB are free)",
+                "stop suspended jobs, or give the node more space with --vault-arena, "
+                "--sleep-memory or --sleep-disk");
   return backed;
 }
 
 // Copies the job's memory into the arena. If that fails, brings back what had already left.
 Status Service::save(Job& job, MoveReport& report) {
+  const std::int64_t start = steady_ns();
   const auto moved = move(job, true, {});
+  if (moved && moved->copied_bytes >= rated_bytes)
+    lower_->rated(LowerTiers::Rated::gpu, static_cast<double>(moved->copied_bytes),
+                  seconds_since(start) - moved->waited_seconds);
   if (!moved) {
     const auto returned = move(job, false, {});
     if (returned)
@@ -122,7 +133,9 @@ Status Service::save(Job& job, MoveReport& report) {
   const std::lock_guard guard(library_.lock);
   PieceStore& store = *library_.stores[job.tenant];
   // Frees pieces of earlier images that this image does not contain.
-  arena_->give(job.tenant, store.evict(store.unreferred()));
+  Freed freed;
+  store.evict(store.unreferred(), freed);
+  library_.give(job.tenant, freed);
   return {};
 }
 
@@ -148,8 +161,10 @@ Result<MoveReport> Service::suspend(const std::string& name, bool cold, int time
   drop_ended(*job);
   const std::uint64_t backed = BILLOW_TRY(check_suspendable(*job, timeout_ms));
   set_phase(*job, JobPhase::suspending);
+  tiers_->asleep(job->tenant);
   MoveReport report;
   const auto back_to_running = [&](Error error) -> Result<MoveReport> {
+    tiers_->awake(job->tenant, false);
     attach(*job);
     open(*job);
     set_phase(*job, JobPhase::running);

@@ -2,12 +2,15 @@
 // that holds the memory of suspended jobs, gives jobs their limits, and arbitrates turns. It
 // survives the agent; the agent finds it again by its admin socket.
 //   billow-gpumem --socket PATH --admin PATH [--arena BYTES|64G] [--threads N] [--period-ms N]
+//                 [--sleep-memory BYTES] [--sleep-dir PATH --sleep-disk BYTES]
+// --sleep-memory counts the arena; what exceeds it is pageable memory.
 //   billow-gpumem call ADMIN-SOCKET COMMAND…     sends one admin command and prints the answer
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -55,6 +58,7 @@ int main(int argc, char** argv) {
   if (argc >= 4 && !std::strcmp(argv[1], "call"))
     return call(argc, argv);
   billow::gpumem::ServerOptions options;
+  std::uint64_t sleep_memory = 0;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string name = argv[i];
     if (name == "--socket")
@@ -63,6 +67,12 @@ int main(int argc, char** argv) {
       options.admin_socket = argv[i + 1];
     else if (name == "--arena")
       options.service.arena_bytes = bytes_of(argv[i + 1]);
+    else if (name == "--sleep-memory")
+      sleep_memory = bytes_of(argv[i + 1]);
+    else if (name == "--sleep-dir")
+      options.service.lower.directory = argv[i + 1];
+    else if (name == "--sleep-disk")
+      options.service.lower.file_bytes = bytes_of(argv[i + 1]);
     else if (name == "--threads")
       options.service.threads = static_cast<unsigned>(std::max(1, std::atoi(argv[i + 1])));
     else if (name == "--period-ms")
@@ -75,9 +85,14 @@ int main(int argc, char** argv) {
   if (options.job_socket.empty() || options.admin_socket.empty()) {
     std::fprintf(stderr,
                  "usage: billow-gpumem --socket PATH --admin PATH [--arena 64G] [--threads N] "
-                 "[--period-ms N]\n       billow-gpumem call ADMIN COMMAND…\n");
+                 "[--period-ms N]\n                     [--sleep-memory SIZE] [--sleep-dir PATH "
+                 "--sleep-disk SIZE]\n       billow-gpumem call ADMIN COMMAND…\n");
     return 2;
   }
+  options.service.lower.memory_bytes =
+      sleep_memory - std::min(sleep_memory, options.service.arena_bytes);
+  // A limit on file sizes is an error to report, not a reason to end.
+  signal(SIGXFSZ, SIG_IGN);
   // No core files and no tracing by other users: this process holds the memory of many tenants.
   prctl(PR_SET_DUMPABLE, 0);
   sigset_t signals;

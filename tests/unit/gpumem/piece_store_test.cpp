@@ -58,20 +58,25 @@ TEST(Arena, ReservesNoMoreThanItHas) {
 
 TEST(PieceStore, KeepsWhatIsReferredToAndForgetsTheRest) {
   PieceStore s;
+  Freed freed;
   const PieceKey a{1, 2, 3}, b{4, 5, 6};
-  EXPECT_EQ(s.refer(a), no_slot);
+  EXPECT_FALSE(s.refer(a));
   s.place(a, 7);
-  EXPECT_EQ(s.refer(a), 7u);
-  EXPECT_EQ(s.refer(b), no_slot);
-  s.unrefer(b);  // never placed: gone
+  s.filled(a);
+  EXPECT_TRUE(s.refer(a));
+  EXPECT_EQ(s.slot(a), 7u);
+  EXPECT_FALSE(s.refer(b));
+  s.unrefer(b, freed);  // never placed: gone
   EXPECT_EQ(s.pieces(), 1u);
-  s.unrefer(a);
-  EXPECT_TRUE(s.evict(10).empty());
-  s.unrefer(a);
+  s.unrefer(a, freed);
+  s.evict(10, freed);
+  EXPECT_TRUE(freed.slots.empty());
+  s.unrefer(a, freed);
   EXPECT_EQ(s.unreferred(), 1u);
-  EXPECT_EQ(s.refer(a), 7u);  // unchanged since: no copy
-  s.unrefer(a);
-  EXPECT_EQ(s.evict(10), std::vector<std::uint32_t>{7});
+  EXPECT_TRUE(s.refer(a));  // unchanged since: no copy
+  s.unrefer(a, freed);
+  s.evict(10, freed);
+  EXPECT_EQ(freed.slots, std::vector<std::uint32_t>{7});
   EXPECT_EQ(s.pieces(), 0u);
 }
 

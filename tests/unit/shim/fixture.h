@@ -109,10 +109,11 @@ class Shim : public testing::Test {
     std::filesystem::remove_all(dir_);
   }
   void start_service() {
-    service_ = std::make_unique<Child>(
-        std::vector<std::string>{GPUMEM_PROGRAM, "--socket", dir_ + "/jobs", "--admin",
-                                 dir_ + "/admin", "--arena", arena_, "--threads", "2"},
-        environment("", false));
+    std::vector<std::string> arguments{GPUMEM_PROGRAM, "--socket",      dir_ + "/jobs",
+                                       "--admin",      dir_ + "/admin", "--arena",
+                                       arena_,         "--threads",     "2"};
+    arguments.insert(arguments.end(), more_.begin(), more_.end());
+    service_ = std::make_unique<Child>(arguments, environment("", false));
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     while (!call_service(dir_ + "/admin", "ping")) {
       ASSERT_LT(std::chrono::steady_clock::now(), deadline)
@@ -168,6 +169,7 @@ class Shim : public testing::Test {
     return true;
   }
   std::string dir_, arena_ = "256M";
+  std::vector<std::string> more_;  // options of the service
   std::unique_ptr<Child> service_;
 };
 

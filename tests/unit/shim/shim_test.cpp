@@ -160,6 +160,19 @@ TEST_F(Shim, TwoJobsShareTheGpuAndBothGoOn) {
   }
 }
 
+// While jobs share the GPU, the service asks again and again whether their work is done. A capture
+// in progress must not notice.
+TEST_F(Shim, ACaptureSurvivesANeighbour) {
+  add("one", 128, "", 500);
+  add("two", 64, "", 500);
+  auto a = child("one", {"worker"});
+  ASSERT_EQ(a->line(), "ready");
+  for (int i = 0; i < 5; i++)
+    EXPECT_EQ(child("two", {"capture"})->wait(), 0);
+  a->poke();
+  EXPECT_TRUE(a->line().starts_with("right"));
+}
+
 TEST_F(Shim, SwapsTwoJobs) {
   add("one", 128);
   add("two", 128);
