@@ -1,5 +1,7 @@
 import './base.css';
 import './pages.css';
+import 'uplot/dist/uPlot.min.css';
+import './time/time.css';
 import { render } from 'preact';
 import { App } from './app';
 import { follow, look, signedOut } from './store';
