@@ -13,6 +13,7 @@ import { Jobs } from './jobs';
 import { NodePage, Nodes } from './nodes';
 import { Overview } from './overview';
 import { RunForm } from './run';
+import { lazy } from './time/lazy';
 import { TerminalPage } from './terminal';
 import { WastePage } from './waste';
 import { Ask } from './ui';
@@ -29,6 +30,7 @@ import {
   summary,
 } from './store';
 
+const Compare = lazy(() => import('./time/compare').then((m) => m.Compare));
 const helpOpen = signal(false);
 const menuOpen = signal(false);
 const pages: [string, string, string, ComponentChildren][] = [
@@ -181,6 +183,8 @@ function Page() {
       return <Endpoints />;
     case 'nodes':
       return <Nodes />;
+    case 'compare':
+      return <Compare />;
     case 'costs':
       return <Costs />;
     case 'waste':
@@ -231,7 +235,9 @@ export function App() {
   }, [route.value]);
   const first = route.value.split('?')[0].split('/')[1] ?? '';
   // Pages that are not in the navigation belong to one that is.
-  const at = '/' + (({ waste: 'costs', activity: '' } as Record<string, string>)[first] ?? first);
+  const at =
+    '/' +
+    (({ waste: 'costs', activity: '', compare: 'jobs' } as Record<string, string>)[first] ?? first);
   const name = pages.find(([path]) => path === at)?.[1];
   useEffect(() => {
     const mark = attention.value.some((a) => a.grave) ? '● ' : '';

@@ -15,6 +15,7 @@ export interface Line {
   values: (number | null)[];
   colour: 1 | 2 | 3 | 4 | 5;
   dash?: boolean;
+  still?: boolean; // its last value says nothing
 }
 export interface ChartProps {
   title: string;
@@ -116,7 +117,7 @@ export function Chart(props: ChartProps) {
             .filter((l) => l.label)
             .map((l) => (
               <span class={`key k${l.colour}`}>
-                {l.label} {last(l)}
+                {l.label} {!l.still && last(l)}
               </span>
             ))}
         </span>

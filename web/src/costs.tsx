@@ -4,10 +4,12 @@ import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { call, get, has, problem } from './api';
 import { cents2, plural, usd } from './format';
+import { lazy } from './time/lazy';
 import { Badge, Card, Empty, Line, Meter } from './ui';
 import { ended, jobs, notify, route, status, summary } from './store';
 import { budgetState, loadBudgets, report, type CostLine, type Report } from './spend';
 
+const BurnDown = lazy(() => import('./time/burn_down').then((m) => m.BurnDown), '');
 const isoDay = (ms: number) => new Date(ms).toISOString().slice(0, 10);
 const dayMs = 86_400_000;
 const spans: [string, string, number, number][] = [
@@ -382,6 +384,7 @@ export function Costs() {
       )}
       <h2>Budgets</h2>
       <Budgets />
+      <BurnDown />
     </section>
   );
 }

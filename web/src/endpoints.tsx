@@ -3,8 +3,11 @@ import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { get, has, post, problem } from './api';
 import { ago, plural, usd } from './format';
+import { lazy } from './time/lazy';
 import { Badge, Empty, Line } from './ui';
 import { notify } from './store';
+
+const EndpointCharts = lazy(() => import('./endpoint_charts').then((m) => m.EndpointCharts), '');
 
 interface Replica {
   job: number;
@@ -197,6 +200,7 @@ export function Endpoints() {
                 </p>
               </div>
             </div>
+            <EndpointCharts name={e.name} />
           </article>
         ))
       )}

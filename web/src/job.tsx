@@ -7,6 +7,7 @@ import { gib, gpus, lasting, moment, rate, usd } from './format';
 import { Elements } from './elements';
 import { Log } from './log';
 import { SearchAll } from './search';
+import { lazy } from './time/lazy';
 import { Badge, confirm } from './ui';
 import {
   clock,
@@ -20,6 +21,8 @@ import {
   rowOf,
   suspendedMs,
 } from './store';
+
+const JobTools = lazy(() => import('./time/job_tools').then((m) => m.JobTools), '');
 
 // The time since submission, split into waiting, running and suspended. After a preemption a job
 // waits again.
@@ -449,7 +452,9 @@ export function JobPage({ id }: { id: string }) {
           {why.value.latest_start && why.value.latest_start !== why.value.earliest_start && (
             <p>At the latest {moment(why.value.latest_start)}.</p>
           )}
-          {why.value.start_unknown && <p>When it starts is not known: {why.value.start_unknown}.</p>}
+          {why.value.start_unknown && (
+            <p>When it starts is not known: {why.value.start_unknown}.</p>
+          )}
           {why.value.would_start_now && <p>To start it now: {why.value.would_start_now}</p>}
         </section>
       )}
@@ -563,6 +568,7 @@ export function JobPage({ id }: { id: string }) {
       {!j.elements && j.started_at && (
         <>
           <Log id={id} ranks={j.nodes || 1} final={j.final} />
+          <JobTools id={id} running={!j.final} />
           <Charts id={id} running={!j.final} began={!!j.started_at} cores={j.cpu_milli / 1000} />
         </>
       )}

@@ -5,6 +5,8 @@ import { get, has, type NodeInfo } from './api';
 import { Calendar, type Reservation } from './calendar';
 import { gib, gpus, plural } from './format';
 import { Gantt } from './time/gantt';
+import { HeatMap } from './time/heat_map';
+import { QueueForecast } from './time/queue_forecast';
 import { Badge, Empty, Line, Meter } from './ui';
 import { clock, gpuTick, hosts, nodes, nodesTick, readings } from './store';
 
@@ -40,6 +42,18 @@ const freeOf = (n: NodeInfo) =>
         0,
       );
 
+const rowsStep = 50; // every row is drawn anew twice a second
+const textOf = (n: NodeInfo) =>
+  [
+    n.name,
+    n.state,
+    n.pool ?? '',
+    ...new Set(n.gpus.map((g) => g.type)),
+    ...Object.entries(n.labels).map(([k, v]) => `${k}=${v}`),
+  ]
+    .join(' ')
+    .toLowerCase();
+
 export function NodeList() {
   const pools = useSignal<Pool[] | null>(null);
   const reserved = useSignal<Reservation[] | null>(null);
@@ -65,15 +79,18 @@ export function NodeList() {
         );
     });
   }, []);
-  const list = [...nodes.values()].sort((a, b) =>
-    a.name.localeCompare(b.name, undefined, { numeric: true }),
-  );
+  const find = useSignal('');
+  const rowsMax = useSignal(rowsStep);
+  const words = find.value.toLowerCase().split(/\s+/).filter(Boolean);
+  const list = [...nodes.values()]
+    .filter((n) => words.every((w) => textOf(n).includes(w)))
+    .sort((a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }));
   return (
     <section>
       <h1>
-        Nodes <small>{plural(list.length, 'node')}</small>
+        Nodes <small>{plural(nodes.size, 'node')}</small>
       </h1>
-      {list.length === 0 ? (
+      {nodes.size === 0 ? (
         <Empty title="No node has joined yet">
           <p>Create a join token on the head, then start an agent on the machine:</p>
           <Line text="billow token create --node" />
@@ -81,6 +98,24 @@ export function NodeList() {
       ) : (
         <>
           <Gantt />
+          <h2>Load now</h2>
+          <HeatMap />
+          <h2>When waiting jobs start</h2>
+          <QueueForecast />
+          <div class="filters top">
+            <h2>Nodes</h2>
+            {nodes.size > 10 && (
+              <input
+                type="search"
+                aria-label="Find nodes"
+                placeholder="Name, state, GPU type or label"
+                value={find.value}
+                onInput={(e) => {
+                  find.value = e.currentTarget.value;
+                }}
+              />
+            )}
+          </div>
           <div class="scroll" tabIndex={0} role="region" aria-label="Nodes as a table">
             <table>
               <thead>
@@ -96,7 +131,7 @@ export function NodeList() {
                 </tr>
               </thead>
               <tbody>
-                {list.map((n) => {
+                {list.slice(0, rowsMax.value).map((n) => {
                   const cards = readings.get(n.id) ?? [],
                     host = hosts.get(n.id);
                   const busy = cards.filter((c) => c.util >= 0),
@@ -137,6 +172,19 @@ export function NodeList() {
               </tbody>
             </table>
           </div>
+          {list.length > rowsMax.value && (
+            <p class="more">
+              {rowsMax.value} of {plural(list.length, 'node')}.{' '}
+              <button
+                class="link"
+                onClick={() => {
+                  rowsMax.value += rowsStep;
+                }}
+              >
+                Show more
+              </button>
+            </p>
+          )}
         </>
       )}
       <h2>Pools</h2>

@@ -6,6 +6,7 @@ import { useEffect, useRef } from 'preact/hooks';
 import { get, type NodeInfo, type Row, type Series } from './api';
 import { Approvals } from './approvals';
 import { ago, cents2, gib, gpus, plural, usd } from './format';
+import { lazy } from './time/lazy';
 import { Badge, Card, Empty, Line, Meter, Spark } from './ui';
 import {
   attention,
@@ -25,6 +26,8 @@ import {
 import { spentToday, wastedWeek } from './spend';
 
 const tilesMax = 48;
+const squaresMax = 2000; // beyond, elements of the document are too slow
+const HeatMap = lazy(() => import('./time/heat_map').then((m) => m.HeatMap));
 
 function whoHolds(gpu: Gpu): { text: string; href: string } {
   const holders = [...new Set(gpu.jobs)].map((id) => jobs.get(id)).filter((j): j is Row => !!j);
@@ -399,7 +402,7 @@ export function Overview() {
           {list.length > 6 && <p class="note">and {list.length - 6} more</p>}
         </section>
       )}
-      {s.gpus > tilesMax ? <Field /> : <Tiles />}
+      {s.gpus > squaresMax ? <HeatMap /> : s.gpus > tilesMax ? <Field /> : <Tiles />}
       {s.gpus === 0 && (
         <Empty title="No GPUs yet">
           <p>Try simulated ones:</p>

@@ -10,8 +10,8 @@ export interface Cone {
   runsOut: number | null; // when the middle course reaches zero
 }
 export const coneText =
-  'The forecast continues with the mean of the daily charges so far (at most 14 days; today counts ' +
-  'by the part that has passed). The cone is one standard deviation of those days, growing with ' +
+  'The forecast continues with the mean of the daily charges since the first one (at most 14 days; ' +
+  'today counts by the part that has passed). The cone is one standard deviation of those days, growing with ' +
   'the square root of the days ahead: about two of three courses lie within.';
 const daysBack = 14;
 const dayMs = 86_400_000;
@@ -47,7 +47,8 @@ export function burnDown(options: {
   const spentNow = spent + (daily[now] ?? 0);
   if (now + 1 <= count) cone.left[now + 1] = limit - spentNow;
   // Whole days say more than a part of today.
-  const recent = daily.slice(Math.max(0, now - daysBack), now);
+  const first = daily.findIndex((v) => v > 0);
+  const recent = daily.slice(Math.max(0, first < 0 ? now : first, now - daysBack), now);
   const weights = recent.map(() => 1);
   recent.push((daily[now] ?? 0) / passed);
   weights.push(passed);

@@ -81,7 +81,7 @@ function options(
   return {
     width: Math.max(200, box.clientWidth),
     height,
-    padding: [8, 8, 0, 0],
+    padding: [8, 18, 0, 0],
     cursor: {
       y: false,
       drag: { x: true, y: false, setScale: !!elapsed },
@@ -123,7 +123,6 @@ function options(
         width: l.label ? 1.5 : 0.5,
         dash: l.dash ? [5, 4] : undefined,
         points: { show: false },
-        spanGaps: !!latest.current.elapsed,
         value: (_u: uPlot, v: number | null) => (v == null ? '–' : latest.current.format(v)),
       })),
     ],

@@ -37,7 +37,9 @@ export function RangeBar({
   const error = useSignal('');
   const same = (r: Range) => r.from === range.from && r.to === range.to;
   const now = Date.now();
-  const view = resolved(range, now);
+  const given = resolved(range, now);
+  const known = given.from < given.to;
+  const view = known ? given : { from: now - 3_600_000, to: now };
   const zoomBy = (factor: number) => {
     const middle = (view.from + view.to) / 2;
     const half = ((view.to - view.from) * factor) / 2;
@@ -65,7 +67,8 @@ export function RangeBar({
   // Relative ends become absolute, so that the link shows the same tomorrow.
   const share = () => {
     const [address] = location.href.split('#');
-    const link = `${address}#${withRange(route.peek(), absolute(resolved(range, Date.now())))}`;
+    const fixed = known ? absolute(resolved(range, Date.now())) : null;
+    const link = `${address}#${withRange(route.peek(), fixed)}`;
     void navigator.clipboard?.writeText(link).then(() => notify('The link to this view is copied'));
   };
   return (
@@ -115,11 +118,10 @@ export function RangeBar({
       {custom.value && (
         <form class="inline" onSubmit={take}>
           <label>
-            From{' '}
-            <input name="from" type="datetime-local" required value={local(view.from || now)} />
+            From <input name="from" type="datetime-local" required value={local(view.from)} />
           </label>
           <label>
-            To <input name="to" type="datetime-local" required value={local(view.to || now)} />
+            To <input name="to" type="datetime-local" required value={local(view.to)} />
           </label>
           <button>Show</button>
           {error.value && (
