@@ -1,11 +1,12 @@
 // All nodes: their GPUs over time, a table of their state, pools and reservations.
 import { useSignal } from '@preact/signals';
-import { useEffect } from 'preact/hooks';
+import { useEffect, useMemo } from 'preact/hooks';
 import { get, has, type NodeInfo } from './api';
 import { Calendar, type Reservation } from './calendar';
 import { gib, gpus, plural } from './format';
 import { Gantt } from './time/gantt';
 import { HeatMap } from './time/heat_map';
+import { byName } from './time/names';
 import { QueueForecast } from './time/queue_forecast';
 import { Badge, Empty, Line, Meter } from './ui';
 import { clock, gpuTick, hosts, nodes, nodesTick, readings } from './store';
@@ -54,11 +55,111 @@ const textOf = (n: NodeInfo) =>
     .join(' ')
     .toLowerCase();
 
+// Follows the readings, which change twice a second.
+function NodeTable() {
+  nodesTick.value;
+  gpuTick.value;
+  const find = useSignal('');
+  const rowsMax = useSignal(rowsStep);
+  const words = find.value.toLowerCase().split(/\s+/).filter(Boolean);
+  const list = useMemo(
+    () =>
+      [...nodes.values()]
+        .filter((n) => words.every((w) => textOf(n).includes(w)))
+        .sort((a, b) => byName(a.name, b.name)),
+    [nodesTick.value, words.join(' ')],
+  );
+  return (
+    <>
+      <div class="filters top">
+        <h2>Nodes</h2>
+        {nodes.size > 10 && (
+          <input
+            type="search"
+            aria-label="Find nodes"
+            placeholder="Name, state, GPU type or label"
+            value={find.value}
+            onInput={(e) => {
+              find.value = e.currentTarget.value;
+            }}
+          />
+        )}
+      </div>
+      <div class="scroll" tabIndex={0} role="region" aria-label="Nodes as a table">
+        <table>
+          <thead>
+            <tr>
+              <th>Node</th>
+              <th>State</th>
+              <th>GPUs</th>
+              <th>Free</th>
+              <th>Busy</th>
+              <th>CPU</th>
+              <th>Memory</th>
+              <th>Remark</th>
+            </tr>
+          </thead>
+          <tbody>
+            {list.slice(0, rowsMax.value).map((n) => {
+              const cards = readings.get(n.id) ?? [],
+                host = hosts.get(n.id);
+              const busy = cards.filter((c) => c.util >= 0),
+                mean = busy.length ? busy.reduce((a, c) => a + c.util, 0) / busy.length : 0;
+              const kinds = new Map<string, number>();
+              for (const g of n.gpus) kinds.set(g.type, (kinds.get(g.type) ?? 0) + 1);
+              const sick = n.gpus.filter((g) => g.unhealthy);
+              return (
+                <tr>
+                  <td>
+                    <a href={`#/nodes/${n.name}`}>{n.name}</a>
+                  </td>
+                  <td>
+                    <Badge state={n.state} />
+                  </td>
+                  <td>{[...kinds].map(([t, c]) => `${c} × ${t}`).join(', ') || 'none'}</td>
+                  <td class="num">{freeOf(n) ? gpus(freeOf(n)) : 0}</td>
+                  <td>
+                    <Meter part={mean / 100} label={`GPUs busy ${mean.toFixed(0)} %`} />{' '}
+                    <span class="num">{busy.length ? `${mean.toFixed(0)} %` : '–'}</span>
+                  </td>
+                  <td class="num">
+                    {host ? `${(host.cpu_milli / 1000).toFixed(1)} of ${n.cpu_milli / 1000}` : '–'}
+                  </td>
+                  <td class="num">
+                    {host ? `${gib(host.mem_mib)} of ${gib(n.mem_mib)}` : gib(n.mem_mib)}
+                  </td>
+                  <td class={`on ${sick.length ? 'bad' : ''}`}>
+                    {sick.length
+                      ? sick.map((g) => `GPU ${g.index}: ${g.unhealthy}`).join('; ')
+                      : n.reason || (n.simulated ? 'simulated' : '')}
+                  </td>
+                </tr>
+              );
+            })}
+          </tbody>
+        </table>
+      </div>
+      {list.length > rowsMax.value && (
+        <p class="more">
+          {rowsMax.value} of {plural(list.length, 'node')}.{' '}
+          <button
+            class="link"
+            onClick={() => {
+              rowsMax.value += rowsStep;
+            }}
+          >
+            Show more
+          </button>
+        </p>
+      )}
+    </>
+  );
+}
+
 export function NodeList() {
   const pools = useSignal<Pool[] | null>(null);
   const reserved = useSignal<Reservation[] | null>(null);
   nodesTick.value;
-  gpuTick.value;
   useEffect(() => {
     void has('/v1/pools').then((yes) => {
       if (yes)
@@ -79,12 +180,6 @@ export function NodeList() {
         );
     });
   }, []);
-  const find = useSignal('');
-  const rowsMax = useSignal(rowsStep);
-  const words = find.value.toLowerCase().split(/\s+/).filter(Boolean);
-  const list = [...nodes.values()]
-    .filter((n) => words.every((w) => textOf(n).includes(w)))
-    .sort((a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }));
   return (
     <section>
       <h1>
@@ -102,89 +197,7 @@ export function NodeList() {
           <HeatMap />
           <h2>When waiting jobs start</h2>
           <QueueForecast />
-          <div class="filters top">
-            <h2>Nodes</h2>
-            {nodes.size > 10 && (
-              <input
-                type="search"
-                aria-label="Find nodes"
-                placeholder="Name, state, GPU type or label"
-                value={find.value}
-                onInput={(e) => {
-                  find.value = e.currentTarget.value;
-                }}
-              />
-            )}
-          </div>
-          <div class="scroll" tabIndex={0} role="region" aria-label="Nodes as a table">
-            <table>
-              <thead>
-                <tr>
-                  <th>Node</th>
-                  <th>State</th>
-                  <th>GPUs</th>
-                  <th>Free</th>
-                  <th>Busy</th>
-                  <th>CPU</th>
-                  <th>Memory</th>
-                  <th>Remark</th>
-                </tr>
-              </thead>
-              <tbody>
-                {list.slice(0, rowsMax.value).map((n) => {
-                  const cards = readings.get(n.id) ?? [],
-                    host = hosts.get(n.id);
-                  const busy = cards.filter((c) => c.util >= 0),
-                    mean = busy.length ? busy.reduce((a, c) => a + c.util, 0) / busy.length : 0;
-                  const kinds = new Map<string, number>();
-                  for (const g of n.gpus) kinds.set(g.type, (kinds.get(g.type) ?? 0) + 1);
-                  const sick = n.gpus.filter((g) => g.unhealthy);
-                  return (
-                    <tr>
-                      <td>
-                        <a href={`#/nodes/${n.name}`}>{n.name}</a>
-                      </td>
-                      <td>
-                        <Badge state={n.state} />
-                      </td>
-                      <td>{[...kinds].map(([t, c]) => `${c} × ${t}`).join(', ') || 'none'}</td>
-                      <td class="num">{freeOf(n) ? gpus(freeOf(n)) : 0}</td>
-                      <td>
-                        <Meter part={mean / 100} label={`GPUs busy ${mean.toFixed(0)} %`} />{' '}
-                        <span class="num">{busy.length ? `${mean.toFixed(0)} %` : '–'}</span>
-                      </td>
-                      <td class="num">
-                        {host
-                          ? `${(host.cpu_milli / 1000).toFixed(1)} of ${n.cpu_milli / 1000}`
-                          : '–'}
-                      </td>
-                      <td class="num">
-                        {host ? `${gib(host.mem_mib)} of ${gib(n.mem_mib)}` : gib(n.mem_mib)}
-                      </td>
-                      <td class={`on ${sick.length ? 'bad' : ''}`}>
-                        {sick.length
-                          ? sick.map((g) => `GPU ${g.index}: ${g.unhealthy}`).join('; ')
-                          : n.reason || (n.simulated ? 'simulated' : '')}
-                      </td>
-                    </tr>
-                  );
-                })}
-              </tbody>
-            </table>
-          </div>
-          {list.length > rowsMax.value && (
-            <p class="more">
-              {rowsMax.value} of {plural(list.length, 'node')}.{' '}
-              <button
-                class="link"
-                onClick={() => {
-                  rowsMax.value += rowsStep;
-                }}
-              >
-                Show more
-              </button>
-            </p>
-          )}
+          <NodeTable />
         </>
       )}
       <h2>Pools</h2>

@@ -1,5 +1,5 @@
 // Around the Gantt chart: legend, the card that explains the block under the pointer, the table.
-import type { Signal } from '@preact/signals';
+import { useSignal, type Signal } from '@preact/signals';
 import { useLayoutEffect, useRef } from 'preact/hooks';
 import { dark } from '../chart';
 import { gpus, lasting, moment, plural } from '../format';
@@ -87,7 +87,7 @@ export function HoverCard({
   const block = card && hit ? card.blocks[hit.block] : undefined;
   useLayoutEffect(() => {
     const el = box.current;
-    if (!el || !el.parentElement) return;
+    if (!el || !el.parentElement || !block) return;
     const room = el.parentElement.getBoundingClientRect();
     const x = at ? at.x + 14 : 140;
     const y = at ? at.y + 16 : 36;
@@ -131,17 +131,22 @@ export function HoverCard({
 
 const tableMax = 200;
 export function GanttTable({ cards, view, now }: { cards: Card[]; view: View; now: number }) {
-  const open = useRef<HTMLDetailsElement>(null);
+  const open = useSignal(false);
   let all = 0;
   const seen: { card: Card; b: Block }[] = [];
   for (const card of cards)
     for (const b of card.blocks)
       if (b.to > view.from && b.from < view.to) {
         all++;
-        if (seen.length < tableMax) seen.push({ card, b });
+        if (open.value && seen.length < tableMax) seen.push({ card, b });
       }
   return (
-    <details class="gantt-table" ref={open}>
+    <details
+      class="gantt-table"
+      onToggle={(e) => {
+        open.value = e.currentTarget.open;
+      }}
+    >
       <summary>As a table ({plural(all, 'entry', 'entries')})</summary>
       <div class="scroll" tabIndex={0} role="region" aria-label="GPUs over time as a table">
         <table>
@@ -173,7 +178,7 @@ export function GanttTable({ cards, view, now }: { cards: Card[]; view: View; no
           </tbody>
         </table>
       </div>
-      {all > seen.length && (
+      {open.value && all > seen.length && (
         <p class="note">
           The first {seen.length} of {all.toLocaleString()} entries; zoom in to see the others.
         </p>

@@ -1,5 +1,6 @@
 // The fleet to scale: every GPU has the same size, a node is as large as its GPUs, nodes of a rack
 // stand together. Pure: positions in CSS pixels, and what lies under a point.
+import { byName } from './names';
 
 export interface HeatNode {
   id: number;
@@ -35,9 +36,10 @@ const sizes = [26, 22, 18, 15, 12, 10, 8, 7, 6, 5];
 
 // The largest size at which the fleet fits into the height that is wished for.
 export function heatLayout(list: HeatNode[], width: number, wishedHeight: number): Heat {
-  let best = place(list, width, sizes[sizes.length - 1]);
+  const order = [...list].sort((a, b) => byName(a.rack, b.rack) || byName(a.name, b.name));
+  let best = place(order, width, sizes[sizes.length - 1]);
   for (const size of sizes) {
-    const tried = place(list, width, size);
+    const tried = place(order, width, size);
     if (tried.height <= wishedHeight) {
       best = tried;
       break;
@@ -46,15 +48,10 @@ export function heatLayout(list: HeatNode[], width: number, wishedHeight: number
   return best;
 }
 
-function place(list: HeatNode[], width: number, cell: number): Heat {
+function place(order: HeatNode[], width: number, cell: number): Heat {
   const gap = cell >= 12 ? 2 : 1;
   const space = Math.max(3, Math.round(cell * 0.6));
   const heat: Heat = { cell, gap, perRow, nodes: [], racks: [], width, height: 0, cells: 0 };
-  const order = [...list].sort(
-    (a, b) =>
-      a.rack.localeCompare(b.rack, undefined, { numeric: true }) ||
-      a.name.localeCompare(b.name, undefined, { numeric: true }),
-  );
   const named = order.some((n) => n.rack);
   let x = 0;
   let y = 0;

@@ -4,6 +4,7 @@ import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { get, has, problem } from '../api';
 import { assignLanes, type Block, type Card, type Kind, type View } from './blocks';
+import { byName } from './names';
 import { serves, windowOf } from './timeline_window';
 
 interface Given {
@@ -28,9 +29,7 @@ export interface Answer {
 }
 
 export function cardsOf(answer: Answer): Card[] {
-  const nodes = [...answer.nodes].sort((a, b) =>
-    a.node.localeCompare(b.node, undefined, { numeric: true }),
-  );
+  const nodes = [...answer.nodes].sort((a, b) => byName(a.node, b.node));
   return nodes.flatMap(({ node, gpus }) =>
     gpus.map(({ gpu, type, blocks }) => {
       const list: Block[] = blocks.map((b) => ({
