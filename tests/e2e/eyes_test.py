@@ -781,6 +781,9 @@ class Browser(unittest.TestCase):
     def test_fleet(self):
         self.run_script("fleet.mjs", "64xH100", 240)
 
+    def test_time(self):
+        self.run_script("time.mjs", "8xH100", 120)
+
 
 if __name__ == "__main__":
     unittest.main()

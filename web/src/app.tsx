@@ -11,7 +11,8 @@ import { Jobs } from './jobs';
 import { NodePage, Nodes } from './nodes';
 import { watchForNotifications } from './notifications';
 import { Overview } from './overview';
-import { lazy, nameOfPage, others, pages } from './pages';
+import { lazy } from './lazy';
+import { nameOfPage, others, pages } from './pages';
 import { paletteOpen } from './palette_state';
 import { Ask, Empty } from './ui';
 import { away, follow, jobs, jobsTick, look, notices, ready, route, signedOut } from './store';
@@ -19,6 +20,7 @@ import { status, summary } from './store';
 
 const menuOpen = signal(false);
 
+const Compare = lazy(() => import('./time/compare').then((m) => m.Compare));
 const rare = () => import('./rare');
 const Activity = lazy(() => rare().then((m) => m.Activity));
 const Admin = lazy(() => rare().then((m) => m.Admin));
@@ -121,6 +123,8 @@ function Page() {
       return <Endpoints />;
     case '/nodes':
       return <Nodes />;
+    case '/compare':
+      return <Compare />;
     case '/costs':
       return <Costs />;
     case '/waste':

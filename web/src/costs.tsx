@@ -4,11 +4,13 @@ import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { call, has, problem } from './api';
 import { cents2, plural, usd } from './format';
+import { lazy } from './lazy';
 import { Badge, Card, Empty, Line, Meter } from './ui';
 import { managed } from './rights';
 import { ended, jobs, notify, route, summary } from './store';
 import { budgetState, loadBudgets, report, type CostLine, type Report } from './spend';
 
+const BurnDown = lazy(() => import('./time/burn_down').then((m) => m.BurnDown), '');
 const isoDay = (ms: number) => new Date(ms).toISOString().slice(0, 10);
 const dayMs = 86_400_000;
 const spans: [string, string, number, number][] = [
@@ -384,6 +386,7 @@ export function Costs() {
       )}
       <h2>Budgets</h2>
       <Budgets />
+      <BurnDown />
     </section>
   );
 }

@@ -4,9 +4,12 @@ import { useEffect } from 'preact/hooks';
 import { call, get, has, post, problem } from './api';
 import { ago, plural, usd } from './format';
 import { Deploy } from './deploy';
+import { lazy } from './lazy';
 import { mayActOn, maySubmit } from './rights';
 import { Badge, confirm, Empty, Kept, Line } from './ui';
 import { notify, route } from './store';
+
+const EndpointCharts = lazy(() => import('./endpoint_charts').then((m) => m.EndpointCharts), '');
 
 interface Replica {
   job: number;
@@ -209,6 +212,7 @@ function Panel({ e, act }: { e: Endpoint; act: Act }) {
           </p>
         </div>
       </div>
+      <EndpointCharts name={e.name} />
       <Revisions e={e} act={act} />
     </article>
   );

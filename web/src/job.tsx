@@ -6,11 +6,14 @@ import { gib, gpus, lasting, moment, usd } from './format';
 import { Elements } from './elements';
 import { Charts } from './job_charts';
 import { SickCards, Timeline } from './job_parts';
+import { lazy } from './lazy';
 import { Log } from './log';
 import { mayActOn, maySubmit } from './rights';
 import { SearchAll } from './search';
 import { Badge, confirm, Empty } from './ui';
 import { clock, costOf, jobs, jobsTick, notify, ranMs, rowOf, suspendedMs } from './store';
+
+const JobTools = lazy(() => import('./time/job_tools').then((m) => m.JobTools), '');
 
 const whyTitle = (state: string) =>
   (
@@ -364,6 +367,7 @@ export function JobPage({ id }: { id: string }) {
       {!j.elements && j.started_at && (
         <>
           <Log id={id} ranks={j.nodes || 1} attempts={j.attempt} final={j.final} />
+          <JobTools id={id} running={!j.final} />
           <Charts id={id} running={!j.final} began={!!j.started_at} cores={j.cpu_milli / 1000} />
         </>
       )}

@@ -1,6 +1,8 @@
 import './base.css';
 import './pages.css';
 import './lists.css';
+import 'uplot/dist/uPlot.min.css';
+import './time/time.css';
 import { render } from 'preact';
 import { App } from './app';
 import { follow, look, route, signedOut } from './store';

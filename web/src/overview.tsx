@@ -6,6 +6,7 @@ import { useEffect, useRef } from 'preact/hooks';
 import { get, type NodeInfo, type Row, type Series } from './api';
 import { Approvals } from './approvals';
 import { ago, cents2, gib, gpus, plural, usd } from './format';
+import { lazy } from './lazy';
 import { Badge, Card, Empty, Line, Meter, Spark } from './ui';
 import {
   clock,
@@ -26,6 +27,8 @@ import { spentToday, wastedWeek } from './spend';
 
 const tilesMax = 48;
 const attentionFirst = 6; // the rest is shown on request
+const squaresMax = 2000; // beyond, elements of the document are too slow
+const HeatMap = lazy(() => import('./time/heat_map').then((m) => m.HeatMap));
 
 function whoHolds(gpu: Gpu): { text: string; href: string } {
   const holders = [...new Set(gpu.jobs)].map((id) => jobs.get(id)).filter((j): j is Row => !!j);
@@ -419,7 +422,7 @@ export function Overview() {
           )}
         </section>
       )}
-      {s.gpus > tilesMax ? <Field /> : <Tiles />}
+      {s.gpus > squaresMax ? <HeatMap /> : s.gpus > tilesMax ? <Field /> : <Tiles />}
       {s.gpus === 0 && (
         <Empty title="No GPUs yet">
           <p>Try simulated ones:</p>

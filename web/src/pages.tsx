@@ -1,9 +1,6 @@
 // The pages: their addresses, names, keys and icons. Pages that are opened rarely are chunks that
 // are loaded when they are opened.
-import { useSignal } from '@preact/signals';
-import { useEffect } from 'preact/hooks';
-import type { ComponentChildren, ComponentType } from 'preact';
-import { problem } from './api';
+import type { ComponentChildren } from 'preact';
 
 export interface PageEntry {
   path: string;
@@ -76,38 +73,8 @@ export const others: { path: string; name: string; under: string }[] = [
   { path: '/invoices', name: 'Invoices', under: '/more' },
   { path: '/pools', name: 'Pools and clouds', under: '/more' },
   { path: '/audit', name: 'Audit', under: '/more' },
+  { path: '/compare', name: 'Compare jobs', under: '/jobs' },
   { path: '/reservations', name: 'Reservations', under: '/nodes' },
 ];
 export const nameOfPage = (path: string) =>
   pages.find((p) => p.path === path)?.name ?? others.find((p) => p.path === path)?.name;
-
-// A page in a chunk of its own.
-export function lazy<P extends object>(load: () => Promise<ComponentType<P>>) {
-  let loaded: ComponentType<P> | null = null;
-  return function Lazy(props: P) {
-    const tick = useSignal(0);
-    const error = useSignal('');
-    useEffect(() => {
-      if (loaded) return;
-      load().then(
-        (component) => {
-          loaded = component;
-          tick.value++;
-        },
-        (e: unknown) => {
-          error.value = problem(e);
-        },
-      );
-    }, []);
-    tick.value;
-    const Component = loaded;
-    if (Component) return <Component {...props} />;
-    return error.value ? (
-      <p role="alert" class="bad">
-        The page could not be loaded: {error.value}. Reload it: the head may have been upgraded.
-      </p>
-    ) : (
-      <p class="note">Loading…</p>
-    );
-  };
-}

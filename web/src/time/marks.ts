@@ -1,0 +1,60 @@
+// Annotations in charts: what happened to a job, an endpoint or a node at a time.
+import { signal } from '@preact/signals';
+import { get } from '../api';
+import { status } from '../store';
+import { leaseMarks, type Lease, type Mark } from './lease_marks';
+
+export type { Mark };
+
+export const pageMarks = signal<Mark[]>([]); // of the page that is shown
+
+const kinds: Record<string, [Mark['kind'], string]> = {
+  job_checkpointed: ['checkpoint', 'checkpoint'],
+  job_suspending: ['suspend', 'suspending'],
+  job_resuming: ['resume', 'resuming'],
+  job_requeued: ['preempt', 'preempted or restarted'],
+  revision_added: ['deploy', 'deployed'],
+};
+const eventPages = 3; // of the journal, newest first; more would be a search, not an annotation
+
+// Leases are known to all who may see the job. The journal knows why one ended, but only admins
+// may read it.
+export async function jobMarks(id: string, label = ''): Promise<Mark[]> {
+  const said = label ? `${label}: ` : '';
+  const { leases } = await get<{ leases?: Lease[] }>(`/v1/jobs/${id}/cost`);
+  const marks = leaseMarks(leases ?? [], said);
+  const seq = status.peek()?.seq ?? 0;
+  if (status.peek()?.you.role !== 'admin' || !seq) return marks;
+  try {
+    const told = await journal(id, seq, said);
+    // A precise reason replaces the plain "interrupted" of the lease.
+    const near = (m: Mark) => told.some((t) => Math.abs(t.at - m.at) < 30_000);
+    return [...marks.filter((m) => m.kind !== 'suspend' || !near(m)), ...told].sort(
+      (a, b) => a.at - b.at,
+    );
+  } catch {
+    return marks;
+  }
+}
+
+interface Event {
+  seq: number;
+  at: string;
+  kind: string;
+  event: Record<string, unknown>;
+}
+async function journal(id: string, seq: number, said: string): Promise<Mark[]> {
+  const wanted = Number(id.split('.')[0]);
+  const out: Mark[] = [];
+  for (let to = seq, page = 0; to > 0 && page < eventPages; page++) {
+    const from = Math.max(0, to - 1000);
+    const { events } = await get<{ events: Event[] }>(`/v1/events?after=${from}&limit=1000`);
+    for (const e of events) {
+      const known = kinds[e.kind];
+      if (known && e.seq <= to && e.event.job === wanted)
+        out.push({ at: Date.parse(e.at), kind: known[0], text: said + known[1] });
+    }
+    to = from;
+  }
+  return out;
+}
