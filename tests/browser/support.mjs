@@ -74,16 +74,22 @@ export async function open(browser, { width = 1280, height = 900, dark = false, 
   page.on('request', (r) => hosts.add(new URL(r.url()).host));
   // For work on the pages without building the binary: serves the bundle of this folder instead.
   if (process.env.BILLOW_WEB)
-    for (const at of ['app.js', 'app.css', 'assets/*'])
-      await page.route(`**/${at}`, (r) =>
-        r.fulfill({
-          path: join(process.env.BILLOW_WEB, new URL(r.request().url()).pathname),
-        }),
-      );
+    for (const at of [/\/(\?[^/]*)?(#.*)?$/, /\/assets\/[^/]*$/])
+      await page.route(at, (r) => {
+        const { pathname } = new URL(r.request().url());
+        return r.fulfill({
+          path: join(process.env.BILLOW_WEB, pathname === '/' ? 'index.html' : pathname),
+        });
+      });
   const { url } = json('dashboard');
   await page.goto(url);
   await page.waitForSelector('main h1, main .cards');
   return { context, page, trouble, hosts, base: new URL(url).origin };
+}
+// The files that index.html names: what a first load fetches.
+export async function firstFiles(page, base) {
+  const index = await (await page.request.get(`${base}/`)).text();
+  return ['/', ...new Set(index.match(/\/assets\/[\w.-]+/g))];
 }
 export async function go(page, hash) {
   await page.evaluate((h) => {
