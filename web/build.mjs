@@ -1,12 +1,13 @@
-// Bundles the dashboard into dist/. The first page load needs index.html, app.js and app.css;
-// chunks that pages import on demand get a hash of their content into their names. The binary
-// embeds the three files, and all chunks as one file, assets.pack: a line of JSON with their names,
-// types and sizes, then their contents.
+// Bundles the dashboard into dist/. Every script and style has a hash of its content in its name, so
+// that browsers keep it; index.html names those of the first load, the others are imported when a
+// page needs them. The binary embeds index.html, and the rest as one file, assets.pack: a line of
+// JSON with names, types and sizes, then the contents, each as it is, gzipped and as brotli.
 import { build } from 'esbuild';
-import { copyFileSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, extname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { brotliCompressSync, constants, gzipSync } from 'node:zlib';
 
 const here = dirname(fileURLToPath(import.meta.url));
 const out = process.argv[2] ?? join(here, 'dist');
@@ -69,11 +70,13 @@ const worker = await build({
   metafile: true,
 });
 const workerFile = Object.keys(worker.metafile.outputs)[0].replace(/^.*(?=assets\/)/, '');
-await build({
+const bundle = await build({
   ...common,
+  metafile: true,
   define: { LIVE_WORKER: JSON.stringify(workerFile) },
   entryPoints: { app: join(here, 'src/main.tsx') },
   outdir: out,
+  entryNames: 'assets/[name]-[hash]',
   chunkNames: 'assets/[name]-[hash]',
   splitting: true,
   jsx: 'automatic',
@@ -81,17 +84,37 @@ await build({
   loader: { '.css': 'css' },
   plugins: [withXterm],
 });
-copyFileSync(join(here, 'src/index.html'), join(out, 'index.html'));
-
 mkdirSync(assets, { recursive: true });
 const names = readdirSync(assets).sort();
-const contents = names.map((name) => readFileSync(join(assets, name)));
-const list = names.map((name, i) => {
+let page = readFileSync(join(here, 'src/index.html'), 'utf8');
+for (const ext of ['js', 'css']) {
+  const name = names.find((n) => n.startsWith('app-') && n.endsWith(`.${ext}`));
+  page = page.replaceAll(`/app.${ext}`, `/assets/${name}`);
+}
+// What the first script imports is asked for together with it.
+const [, first] = Object.entries(bundle.metafile.outputs).find(([at]) => /\/app-\w+\.js$/.test(at));
+const imported = first.imports
+  .filter((i) => i.kind === 'import-statement')
+  .map((i) => `<link rel="modulepreload" href="/${i.path.replace(/^.*(?=assets\/)/, '')}" />`);
+page = page.replace('</head>', `  ${imported.join('\n    ')}\n  </head>`);
+writeFileSync(join(out, 'index.html'), page);
+
+const parts = [];
+const list = names.map((name) => {
   const type = types[extname(name)];
   if (!type) throw new Error(`${name}: unknown file type`);
-  return { name, type, bytes: contents[i].length };
+  const content = readFileSync(join(assets, name));
+  const gzip = gzipSync(content, { level: 9 });
+  const br = brotliCompressSync(content, {
+    params: {
+      [constants.BROTLI_PARAM_QUALITY]: 11,
+      [constants.BROTLI_PARAM_SIZE_HINT]: content.length,
+    },
+  });
+  parts.push(content, gzip, br);
+  return { name, type, bytes: content.length, gzip: gzip.length, br: br.length };
 });
 writeFileSync(
   join(out, 'assets.pack'),
-  Buffer.concat([Buffer.from(`${JSON.stringify(list)}\n`), ...contents]),
+  Buffer.concat([Buffer.from(`${JSON.stringify(list)}\n`), ...parts]),
 );

@@ -96,8 +96,7 @@ struct MemberBody {
 void status(CallPtr call) {
   const auto& state = call->host.state();
   Json document = call->host.about();
-  std::int64_t gpus = 0, free_milli = 0, instances = 0, instances_held = 0;
-  std::uint64_t ready = 0;
+  std::int64_t instances = 0, instances_held = 0;
   for (const auto& [id, node] : state.nodes) {
     if (std::any_of(node.offer.gpus.begin(), node.offer.gpus.end(),
                     [](const NodeGpu& g) { return !g.mig.empty(); })) {
@@ -106,19 +105,28 @@ void status(CallPtr call) {
         for (const Json& instance : gpu["mig_instances"].items())
           ++instances, instances_held += instance["job"].is_number() ? 1 : 0;
     }
-    gpus += static_cast<std::int64_t>(node.offer.gpus.size());
-    if (node.reachable)
-      ++ready, free_milli += state.index.free_milli(id);
   }
+  const view::FleetCounts fleet = view::fleet_counts(
+      state, [&](NodeId node) { return call->host.readings(node); }, call->host.now());
+  const auto cards = [](std::int64_t milli) {
+    return static_cast<double>(milli) / 1000.0;
+  };
   const auto count = [&](JobState s) {
     const auto found = state.count.find(s);
     return found == state.count.end() ? std::uint64_t{0} : found->second;
   };
   document.set("epoch", state.epoch);
   document.set("seq", state.seq);
-  document.set("nodes", Json::object({{"total", state.nodes.size()}, {"ready", ready}}));
-  document.set("gpus",
-               Json::object({{"total", gpus}, {"free", static_cast<double>(free_milli) / 1000.0}}));
+  document.set("nodes", Json::object({{"total", fleet.nodes},
+                                      {"ready", fleet.nodes_ready},
+                                      {"drained", fleet.nodes_drained},
+                                      {"unreachable", fleet.nodes_unreachable}}));
+  document.set("gpus", Json::object({{"total", fleet.gpus},
+                                     {"free", cards(fleet.free_milli)},
+                                     {"held", cards(fleet.held_milli)},
+                                     {"drained", cards(fleet.drained_milli)},
+                                     {"lost", cards(fleet.lost_milli)},
+                                     {"reserved", cards(fleet.reserved_milli)}}));
   if (instances > 0)
     document.set("mig", Json::object({{"instances", instances}, {"held", instances_held}}));
   document.set("jobs", Json::object({{"held", count(JobState::held)},

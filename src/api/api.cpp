@@ -6,6 +6,7 @@
 #include "api/call.h"
 #include "api/files.h"
 #include "api/log_pull.h"
+#include "api/pages/live_logs.h"
 #include "base/crypto.h"
 #include "base/limits.h"
 #include "base/log.h"
@@ -13,10 +14,6 @@
 #include "core/control/quotas.h"
 #include "net/address.h"
 #include "net/http/node_credential.h"
-
-std::string_view billow_embedded_page();
-std::string_view billow_embedded_script();
-std::string_view billow_embedded_style();
 
 namespace billow::api {
 namespace {
@@ -62,35 +59,9 @@ void agent(CallPtr call) {
   call->host.adopt_agent(std::move(*socket), call->request().peer, call->principal.token);
 }
 
-// The dashboard: three files inside the binary. The page may load nothing but our own script and
-// style.
-void serve(const CallPtr& call, const char* type, std::string_view body) {
-  net::Response file;
-  file.headers = {{"Content-Type", type},
-                  {"X-Content-Type-Options", "nosniff"},
-                  {"Cache-Control", "no-cache"},
-                  {"Referrer-Policy", "no-referrer"},
-                  {"Content-Security-Policy",
-                   "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-                   "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"}};
-  file.body = std::string(body);
-  call->exchange->respond(std::move(file));
-}
-void page(CallPtr call) {
-  serve(call, "text/html; charset=utf-8", billow_embedded_page());
-}
-void script(CallPtr call) {
-  serve(call, "text/javascript; charset=utf-8", billow_embedded_script());
-}
-void style(CallPtr call) {
-  serve(call, "text/css; charset=utf-8", billow_embedded_style());
-}
-
 // The dashboard, the state of the head, streams and history of the whole installation.
 const Route head_routes[] = {
-    {{Method::get, "/", Need::nothing}, page},
-    {{Method::get, "/app.js", Need::nothing}, script},
-    {{Method::get, "/app.css", Need::nothing}, style},
+    {{Method::get, "/", Need::nothing}, dashboard::page},
     {{Method::get, "/assets/{name}", Need::nothing}, dashboard::asset},
     {{Method::get, "/docs", Need::nothing}, dashboard::docs},
     {{Method::get, "/docs/", Need::nothing}, dashboard::docs_file},
@@ -101,11 +72,14 @@ const Route head_routes[] = {
     {{Method::get, "/sdk/{name}", Need::nothing}, dashboard::sdk_file},
     {{Method::get, "/healthz", Need::nothing}, health},
     {{Method::get, "/v1/openapi.json", Need::nothing}, admin::openapi},
+    {{Method::get, "/v1/routes", Need::nothing}, admin::routes},
     {{Method::get, "/metrics", Need::look}, admin::metrics},
     {{Method::get, "/v1/status", Need::look}, admin::status},
     {{Method::get, "/v1/events", Need::oversee}, streams::events},
     {{Method::get, "/v1/live", Need::look}, streams::live},
+    {{Method::post, "/v1/live/{stream}/subscriptions", Need::look}, streams::subscribe},
     {{Method::get, "/v1/history/fleet", Need::look}, history::fleet},
+    {{Method::get, "/v1/timeline", Need::look}, history::timeline},
     {{Method::post, "/v1/advise", Need::look}, advice::advise},
     {{Method::post, "/v1/shutdown", Need::admin}, admin::shutdown},
 };
@@ -150,6 +124,8 @@ const Route job_routes[] = {
     {{Method::post, "/v1/jobs/{id}/signal", Need::work}, jobs::signal},
     {{Method::get, "/v1/jobs/{id}/explain", Need::look}, jobs::explain},
     {{Method::get, "/v1/jobs/{id}/logs", Need::look}, streams::logs},
+    {{Method::get, "/v1/jobs/{id}/log/range", Need::look}, streams::log_range},
+    {{Method::get, "/v1/jobs/{id}/log/search", Need::look}, streams::log_search},
     {{Method::get, "/v1/jobs/{id}/attach", Need::look}, streams::attach},
     {{Method::get, "/v1/jobs/{id}/tunnel", Need::work}, streams::tunnel},
     {{Method::get, "/v1/jobs/{id}/history", Need::look}, history::job},
@@ -191,6 +167,7 @@ const Route endpoint_routes[] = {
     {{Method::get, "/v1/endpoints/{name}", Need::look}, endpoints::get},
     {{Method::del, "/v1/endpoints/{name}", Need::work}, endpoints::remove},
     {{Method::get, "/v1/endpoints/{name}/explain", Need::look}, endpoints::explain},
+    {{Method::get, "/v1/endpoints/{name}/series", Need::look}, history::endpoint},
     {{Method::post, "/v1/endpoints/{name}/scale", Need::work}, endpoints::scale},
     {{Method::post, "/v1/endpoints/{name}/rollback", Need::work}, endpoints::rollback},
     {{Method::post, "/v1/endpoints/{name}/keys", Need::work, Adds::work}, endpoints::add_key},
@@ -298,6 +275,7 @@ struct Api::Impl {
   AccountTokens accounts;
   NodeSignatures signatures;
   streams::TerminalWindows windows = {};
+  streams::LiveStreams live = {};
 
   // A request is looked at before its body comes, and answered once: only then is a node's
   // signature spent.
@@ -352,7 +330,8 @@ struct Api::Impl {
                                             .turns = &*turns,
                                             .denied = &denied,
                                             .accounts = &accounts,
-                                            .windows = &windows});
+                                            .windows = &windows,
+                                            .live = &live});
     bool path_known = false;
     const Route* route = find(request, call->parts, path_known);
     if (!route && path_known)

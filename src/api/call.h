@@ -17,7 +17,8 @@ namespace billow::api {
 
 namespace streams {
 class TerminalWindows;
-}
+class LiveStreams;
+}  // namespace streams
 
 struct Call {
   Host& host;
@@ -31,6 +32,7 @@ struct Call {
   DeniedCalls* denied = nullptr;
   AccountTokens* accounts = nullptr;
   streams::TerminalWindows* windows = nullptr;
+  streams::LiveStreams* live = nullptr;
 
   const net::Request& request() const { return exchange->request(); }
   // An admin of the installation, with a full token.
@@ -51,6 +53,9 @@ struct Call {
             request().request_id, principal.token, peer_host(request().peer)};
   }
   void reply(int status, const Json& body) const;
+  // For files that change only with the program: compressed if the client accepts that, and 304 if
+  // it has the file already.
+  void reply_validated(net::Response response) const;
   void fail(const Error& error) const;
   // Replies when everything seen so far is durable.
   void reply_durable(int status, Json body) const;
@@ -215,6 +220,7 @@ void cancel(CallPtr call);
 }  // namespace reservations
 // Parts of the dashboard that the browser loads when a page needs them.
 namespace dashboard {
+void page(CallPtr call);
 void asset(CallPtr call);
 void docs(CallPtr call);
 void docs_file(CallPtr call);
@@ -229,15 +235,20 @@ void remove(CallPtr call);
 }  // namespace quotas
 namespace streams {
 void logs(CallPtr call);
+void log_range(CallPtr call);
+void log_search(CallPtr call);
 void attach(CallPtr call);
 void tunnel(CallPtr call);
 void events(CallPtr call);
 void live(CallPtr call);
+void subscribe(CallPtr call);
 }  // namespace streams
 namespace history {
 void fleet(CallPtr call);
 void gpu(CallPtr call);
 void job(CallPtr call);
+void timeline(CallPtr call);
+void endpoint(CallPtr call);
 void drain_gpu(CallPtr call);
 void undrain_gpu(CallPtr call);
 }  // namespace history
@@ -315,6 +326,7 @@ void add_schedule(CallPtr call);
 void remove_schedule(CallPtr call);
 void shutdown(CallPtr call);
 void openapi(CallPtr call);
+void routes(CallPtr call);
 void metrics(CallPtr call);
 }  // namespace admin
 namespace money {

@@ -1,23 +1,42 @@
 // Files that are built into the program: the dashboard's and the Python package.
 //
-// web/build.mjs packs these files into one: a line of JSON that lists their names, types and sizes,
-// then their contents. A name contains a hash of the content, so browsers may cache it
-// indefinitely.
+// web/build.mjs packs the dashboard's files into one: a line of JSON that lists their names, types
+// and sizes, then their contents, each as it is, gzipped and as brotli. A name contains a hash of
+// the content, so browsers may cache it indefinitely; only the page itself is asked for again, and
+// answered with 304.
 #include <fmt/format.h>
 
 #include "api/call.h"
 #include "base/crypto.h"
 #include "docs/pages.h"
+#include "net/http/gzip.h"
 
+std::string_view billow_embedded_page();
 std::string_view billow_embedded_assets();
 std::string_view billow_embedded_sdk_wheel();
 
-namespace billow::api::dashboard {
+namespace billow::api {
+
+void Call::reply_validated(net::Response response) const {
+  const std::string tag = "\"" + sha256_hex(response.body).substr(0, 20) + "\"";
+  response.headers.set("ETag", tag);
+  response.headers.set("Cache-Control", "no-cache");
+  if (request().headers.get("If-None-Match").find(tag) != std::string_view::npos) {
+    response.status = 304;
+    response.body.clear();
+    response.headers.remove("Content-Type");
+    return exchange->respond(std::move(response));
+  }
+  net::compress_for(request(), response);
+  exchange->respond(std::move(response));
+}
+
+namespace dashboard {
 namespace {
 
 struct Asset {
   std::string type;
-  std::string_view content;
+  std::string_view content, gzip, brotli;
 };
 
 std::map<std::string, Asset, std::less<>> unpack(std::string_view pack) {
@@ -27,15 +46,34 @@ std::map<std::string, Asset, std::less<>> unpack(std::string_view pack) {
   if (!list)
     return out;
   pack.remove_prefix(std::min(end + 1, pack.size()));
+  const auto take = [&](const Json& bytes) {
+    const std::string_view part = pack.substr(0, bytes.uint_or(0));
+    pack.remove_prefix(part.size());
+    return part;
+  };
   for (const Json& item : list->items()) {
-    const std::string_view content = pack.substr(0, item["bytes"].uint_or(0));
-    out.emplace(item["name"].str_or(""), Asset{std::string(item["type"].str_or("")), content});
-    pack.remove_prefix(content.size());
+    Asset asset{std::string(item["type"].str_or("")), take(item["bytes"]), {}, {}};
+    asset.gzip = take(item["gzip"]);
+    asset.brotli = take(item["br"]);
+    out.emplace(item["name"].str_or(""), std::move(asset));
   }
   return out;
 }
 
 }  // namespace
+
+// The page may load nothing but our own script and style.
+void page(CallPtr call) {
+  net::Response file;
+  file.headers = {{"Content-Type", "text/html; charset=utf-8"},
+                  {"X-Content-Type-Options", "nosniff"},
+                  {"Referrer-Policy", "no-referrer"},
+                  {"Content-Security-Policy",
+                   "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+                   "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"}};
+  file.body = std::string(billow_embedded_page());
+  call->reply_validated(std::move(file));
+}
 
 void asset(CallPtr call) {
   static const auto assets = unpack(billow_embedded_assets());
@@ -44,11 +82,17 @@ void asset(CallPtr call) {
     return call->fail({Code::not_found,
                        fmt::format("the dashboard has no file \"{}\"", call->parts.at(0)),
                        "reload the page: the head may have been upgraded"});
+  const Asset& asset = found->second;
   net::Response file;
-  file.headers = {{"Content-Type", found->second.type},
+  file.headers = {{"Content-Type", asset.type},
                   {"X-Content-Type-Options", "nosniff"},
+                  {"Vary", "Accept-Encoding"},
                   {"Cache-Control", "public, max-age=31536000, immutable"}};
-  file.body = std::string(found->second.content);
+  const bool brotli = !asset.brotli.empty() && net::accepts_encoding(call->request(), "br");
+  const bool gzip = !asset.gzip.empty() && net::accepts_encoding(call->request(), "gzip");
+  if (brotli || gzip)
+    file.headers.add("Content-Encoding", brotli ? "br" : "gzip");
+  file.body = std::string(brotli ? asset.brotli : gzip ? asset.gzip : asset.content);
   call->exchange->respond(std::move(file));
 }
 
@@ -129,4 +173,5 @@ void sdk_file(CallPtr call) {
   send(call, "application/octet-stream", std::string(billow_embedded_sdk_wheel()));
 }
 
-}  // namespace billow::api::dashboard
+}  // namespace dashboard
+}  // namespace billow::api

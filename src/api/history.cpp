@@ -39,7 +39,7 @@ struct Window {
   WallTime from, to;
   std::size_t points = points_default;
 };
-// ?span_s=3600 (up to now), or from_ms and to_ms; ?points=.
+// ?span_s=3600 (up to now), or from_ms and to_ms (also from and to); ?points=.
 Result<Window> window_of(const CallPtr& call) {
   const auto& request = call->request();
   const auto number = [&](const char* name, std::int64_t low, std::int64_t high,
@@ -53,9 +53,11 @@ Result<Window> window_of(const CallPtr& call) {
   };
   const std::int64_t now = call->host.now().ns / 1'000'000;
   const std::int64_t span = BILLOW_TRY(number("span_s", 10, 40 * 86400, 3600));
-  const std::int64_t to = BILLOW_TRY(number("to_ms", 0, INT64_MAX / 1'000'000, now));
+  const char* to_name = request.has_param("to") ? "to" : "to_ms";
+  const char* from_name = request.has_param("from") ? "from" : "from_ms";
+  const std::int64_t to = BILLOW_TRY(number(to_name, 0, INT64_MAX / 1'000'000, now));
   const std::int64_t from =
-      BILLOW_TRY(number("from_ms", 0, INT64_MAX / 1'000'000, to - span * 1000));
+      BILLOW_TRY(number(from_name, 0, INT64_MAX / 1'000'000, to - span * 1000));
   const std::int64_t points = BILLOW_TRY(number("points", 1, static_cast<std::int64_t>(points_max),
                                                 static_cast<std::int64_t>(points_default)));
   if (from > to)
@@ -137,6 +139,41 @@ void gpu(CallPtr call) {
   if (const Place place = place_of(call); place.gpu)
     answer_series(call, fmt::format("{}/{}", place.node->offer.name, place.gpu->uuid),
                   gpu_series_columns);
+}
+
+// Cold starts are counted per point, and the cost of 1,000 requests follows from both series.
+void endpoint(CallPtr call) {
+  const auto window = window_of(call);
+  if (!window)
+    return call->fail(window.error());
+  const std::string& name = call->parts[0];
+  const auto found = call->host.state().endpoints.find(name);
+  if (found == call->host.state().endpoints.end() || !may_see(*call, found->second.project))
+    return call->fail({Code::not_found, fmt::format("there is no endpoint \"{}\"", name),
+                       "see `billow endpoints`"});
+  const Status queued = call->host.workers().submit(
+      [&history = call->host.history(), key = "endpoint " + name, w = *window] {
+        return history.read(key, w.from, w.to, w.points);
+      },
+      [call](Result<SeriesAnswer> answer) {
+        if (!answer)
+          return call->fail(answer.error());
+        double requests = 0, usd = 0;
+        for (GpuSampleRow& point : answer->points) {
+          point[endpoint_cold_starts] *= answer->step.seconds() / limits::history_step.seconds();
+          if (!std::isnan(point[endpoint_requests]))
+            requests += point[endpoint_requests] / 1000 * answer->step.seconds();
+          if (!std::isnan(point[endpoint_spend]))
+            usd += point[endpoint_spend] / 1000 / 3600 * answer->step.seconds();
+        }
+        Json out = series_document(answer->from, answer->step, endpoint_series_columns,
+                                   answer->points.size(),
+                                   [&](std::size_t i) { return answer->points[i]; });
+        out.set("usd_per_1000", requests >= 1 ? Json(usd / requests * 1000) : Json());
+        call->reply(200, out);
+      });
+  if (!queued)
+    call->fail(queued.error());
 }
 
 void job(CallPtr call) {

@@ -3,6 +3,9 @@
 // the GPUs' readings every two seconds. A stream keeps a hash of what it has sent, so an idle fleet
 // costs a walk over its GPUs and one line. A client that reconnects gets everything again.
 //
+// With ?job=ID,ID, and by POST /v1/live/STREAM/subscriptions, it also follows logs
+// (pages/live_logs.h).
+//
 // Bounded: rows go out in pieces, the next when the last has been taken; beyond
 // limits::live_jobs_max jobs the newest are shown and the summary says how many there are.
 #include <fmt/format.h>
@@ -11,7 +14,9 @@
 #include <map>
 
 #include "api/call.h"
+#include "api/pages/live_logs.h"
 #include "base/append_format.h"
+#include "base/crypto.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "core/ledger/meter.h"
@@ -71,6 +76,15 @@ const wire::agent_v1::GpuReading* reading_of(const wire::agent_v1::Heartbeat* be
   return found == beat->gpus.end() ? nullptr : &*found;
 }
 
+// What is known of a card that does not answer: its score and its fault.
+const wire::agent_v1::GpuReading& lost_reading(const wire::agent_v1::GpuReading& r) {
+  static thread_local wire::agent_v1::GpuReading unknown;
+  unknown = r;
+  unknown.util_pct = unknown.temperature_c = -1;
+  unknown.mem_used_mib = unknown.power_mw = -1;
+  return unknown;
+}
+
 struct Live : std::enable_shared_from_this<Live> {
   CallPtr call;
   std::unique_ptr<net::Subscription> changes;
@@ -81,6 +95,8 @@ struct Live : std::enable_shared_from_this<Live> {
   std::unordered_map<NodeId, std::uint64_t> nodes;
   std::unordered_map<NodeId, std::vector<std::uint64_t>> readings;
   std::string summary;
+  std::string name;  // of this stream
+  std::optional<LiveLogs> logs;
   struct Held {
     std::uint64_t leases = 0;
     std::optional<view::JobTimes> closed;
@@ -131,18 +147,38 @@ struct Live : std::enable_shared_from_this<Live> {
   void begin() {
     call->exchange->start_stream(
         200, {{"Content-Type", "text/event-stream"}, {"Cache-Control", "no-store"}});
+    name = random_token(12);
+    call->exchange->write(net::format_sse(
+        {.id = "", .event = "stream", .data = fmt::format("{{\"stream\":\"{}\"}}", name)}));
+    logs.emplace(call, [weak = weak_from_this()](const std::string& event) {
+      const auto self = weak.lock();
+      if (!self || self->done)
+        return false;
+      if (!self->call->exchange->write(event))
+        self->call->exchange->abort();
+      return !self->done;
+    });
+    call->live->add(name, {call->principal.token, call->principal.user,
+                           [weak = weak_from_this()](const std::vector<LogWish>& wishes) {
+                             if (const auto self = weak.lock(); self && !self->done)
+                               self->logs->set(wishes);
+                           }});
     changes = call->host.watch_events([weak = weak_from_this()](const Event&) {
       if (auto self = weak.lock())
         self->dirty = true;
     });
     timer = call->host.loop().every(look_every, [self = shared_from_this()] { self->look(); });
     call->exchange->on_drain([weak = weak_from_this()] {
-      if (auto self = weak.lock())
+      if (auto self = weak.lock()) {
         self->look_on();
+        self->logs->drained();
+      }
     });
     call->exchange->on_close([self = shared_from_this()] {
       self->done = true;
+      self->call->live->remove(self->name);
       self->call->host.loop().post([self] {
+        self->logs->close();
         self->changes.reset();
         self->timer.cancel();
       });
@@ -365,8 +401,10 @@ struct Live : std::enable_shared_from_this<Live> {
                       std::size_t gpu,
                       const Card& card,
                       const wire::agent_v1::GpuReading* r) {
+    if (r && r->lost)
+      r = &lost_reading(*r);
     // Watts and MiB as they are shown, so that noise below a pixel sends nothing.
-    const std::int64_t watts = r ? r->power_mw / 1000 : -1;
+    const std::int64_t watts = r ? (r->power_mw < 0 ? -1 : r->power_mw / 1000) : -1;
     const std::int64_t mem = r ? r->mem_used_mib : -1;
     std::uint64_t hash = mix(mix(4, static_cast<std::uint64_t>(card.milli)), card.jobs);
     if (r) {
@@ -427,14 +465,9 @@ struct Live : std::enable_shared_from_this<Live> {
   // (view/idle_jobs.h). Jobs and money cover the projects the caller may see; nodes and GPUs are
   // shown to everybody.
   bool add_summary(std::string& out) {
-    std::int64_t gpus = 0, free_milli = 0, spend = 0, idle = 0;
-    std::size_t ready = 0;
-    for (const auto& [id, node] : state().nodes) {
-      gpus += static_cast<std::int64_t>(node.offer.gpus.size());
-      if (node.reachable)
-        free_milli += state().index.free_milli(id);
-      ready += node.reachable ? 1 : 0;
-    }
+    std::int64_t spend = 0, idle = 0;
+    const view::FleetCounts fleet = view::fleet_counts(
+        state(), [this](NodeId node) { return call->host.readings(node); }, call->host.now());
     for (const auto& [id, task] : state().tasks) {
       if (task.state == TaskState::ended || !visible(state().jobs.at(task.job).project))
         continue;
@@ -458,10 +491,13 @@ struct Live : std::enable_shared_from_this<Live> {
         if (visible(job.project))
           ++counts[job.state];
     std::string text = fmt::format(
-        "{{\"gpus\":{},\"gpus_free_milli\":{},\"nodes\":{},\"nodes_ready\":{},\"held\":{},"
+        "{{\"gpus\":{},\"gpus_free_milli\":{},\"gpus_drained_milli\":{},\"gpus_lost_milli\":{},"
+        "\"gpus_reserved_milli\":{},\"nodes\":{},\"nodes_ready\":{},\"nodes_drained\":{},\"held\":{"
+        "},"
         "\"queued\":{},\"running\":{},\"suspended\":{},\"spend_nano\":{},\"idle_nano\":{},"
         "\"idle_jobs\":[{}],\"scope\":\"{}\",\"store\":\"{}\"}}",
-        gpus, free_milli, state().nodes.size(), ready, counts[JobState::held],
+        fleet.gpus, fleet.free_milli, fleet.drained_milli, fleet.lost_milli, fleet.reserved_milli,
+        fleet.nodes, fleet.nodes_ready, fleet.nodes_drained, counts[JobState::held],
         counts[JobState::queued], counts[JobState::running], counts[JobState::suspended], spend,
         idle, idle_list, sees_all() ? "all" : "projects",
         store_health_name(call->host.journal().health()));
@@ -476,9 +512,22 @@ struct Live : std::enable_shared_from_this<Live> {
 }  // namespace
 
 void live(CallPtr call) {
+  std::vector<LogWish> wishes;
+  for (const std::string& job : split(call->request().param("job"), ',')) {
+    if (job.empty())
+      continue;
+    auto wish = parse_wish(*call, Json::object({{"job", job}}));
+    if (!wish)
+      return call->fail(wish.error());
+    wishes.push_back(std::move(*wish));
+  }
+  if (wishes.size() > live_logs_max)
+    return call->fail(
+        {Code::invalid, fmt::format("a stream follows at most {} logs", live_logs_max)});
   auto stream = std::make_shared<Live>();
   stream->call = call;
   stream->begin();
+  stream->logs->set(wishes);
 }
 
 }  // namespace billow::api::streams

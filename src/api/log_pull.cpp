@@ -89,6 +89,48 @@ std::vector<std::vector<TaskPlace>> places_by_attempt(const control::State& stat
   return attempts;
 }
 
+void with_place(CallPtr call,
+                WantedLog wanted,
+                const Json& document,
+                std::function<void(std::optional<TaskPlace>)> then) {
+  const std::uint64_t newest = document["attempt"].uint_or(0);
+  if (wanted.attempt > newest)
+    return call->fail(
+        {Code::not_found,
+         fmt::format("job {} has had {} attempt{}, and no attempt {}",
+                     document["label"].str_or("?"), newest, newest == 1 ? "" : "s", wanted.attempt),
+         newest ? fmt::format("use --attempt 1{}", newest > 1 ? fmt::format(" to {}", newest) : "")
+                : "it has not started yet"});
+  const bool placed = !document["tasks"].items().empty();
+  if (placed && (wanted.attempt == 0 || wanted.attempt == newest))
+    return then(place_of(document, wanted.rank));
+  // Between two attempts, the newest that has ended.
+  if (wanted.attempt == 0)
+    wanted.attempt = newest;
+  if (wanted.attempt == 0)
+    return then(std::nullopt);
+  Host& host = call->host;
+  const Status queued = host.workers().submit(
+      [&queries = host.queries(), job = wanted.job] {
+        return queries.leases(
+            {.project = {}, .job = job, .from = {}, .before = {}, .after = {}, .limit = 10'000});
+      },
+      [call, wanted, then = std::move(then),
+       nodes = std::max<std::uint64_t>(1, document["nodes"].uint_or(1))](
+          const Result<std::vector<LeaseRow>>& rows) {
+        if (!rows)
+          return call->fail(rows.error());
+        const auto attempts = places_by_attempt(call->host.state(), *rows, nodes);
+        const auto rank = static_cast<std::size_t>(wanted.rank);
+        if (wanted.attempt <= attempts.size() && rank < attempts[wanted.attempt - 1].size())
+          return then(attempts[wanted.attempt - 1][rank]);
+        call->fail({Code::not_found, fmt::format("attempt {} has no task with rank {}",
+                                                 wanted.attempt, wanted.rank)});
+      });
+  if (!queued)
+    call->fail(queued.error());
+}
+
 std::optional<TerminalWindows::Size> TerminalWindows::set(TaskId terminal,
                                                           const void* window,
                                                           Size size) {

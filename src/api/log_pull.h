@@ -65,6 +65,18 @@ std::vector<std::vector<TaskPlace>> places_by_attempt(const control::State& stat
                                                       const std::vector<LeaseRow>& leases,
                                                       std::uint64_t nodes);
 
+// Where the log of a job lies: of its newest attempt (0), or of an earlier one, whose task is found
+// by its lease. None: it has not started. The call is answered if there is no such attempt or rank.
+struct WantedLog {
+  JobId job;
+  std::int64_t rank = 0;
+  std::uint64_t attempt = 0;
+};
+void with_place(CallPtr call,
+                WantedLog wanted,
+                const Json& document,
+                std::function<void(std::optional<TaskPlace>)> then);
+
 // The windows in which terminals are shown. A terminal is as large as the smallest of its windows,
 // so that each of them shows it whole.
 class TerminalWindows {

@@ -337,43 +337,16 @@ struct LogStream : std::enable_shared_from_this<LogStream> {
   }
 };
 
-// An attempt before the newest: its task is found by its lease.
 void begin_at_attempt(const std::shared_ptr<LogStream>& stream, const Json& document) {
-  const std::uint64_t newest = document["attempt"].uint_or(0);
-  if (stream->attempt > newest)
-    return stream->call->fail(
-        {Code::not_found,
-         fmt::format("job {} has had {} attempt{}, and no attempt {}",
-                     document["label"].str_or("?"), newest, newest == 1 ? "" : "s",
-                     stream->attempt),
-         newest ? fmt::format("use --attempt 1{}", newest > 1 ? fmt::format(" to {}", newest) : "")
-                : "it has not started yet"});
-  if (stream->attempt == newest && !document["tasks"].items().empty()) {
+  if (stream->attempt == document["attempt"].uint_or(0) && !document["tasks"].items().empty()) {
     stream->attempt = 0;
     return stream->begin();
   }
-  Host& host = stream->call->host;
-  const Status queued = host.workers().submit(
-      [&queries = host.queries(), job = stream->job] {
-        return queries.leases(
-            {.project = {}, .job = job, .from = {}, .before = {}, .after = {}, .limit = 10'000});
-      },
-      [stream, nodes = std::max<std::uint64_t>(1, document["nodes"].uint_or(1))](
-          const Result<std::vector<LeaseRow>>& rows) {
-        if (!rows)
-          return stream->call->fail(rows.error());
-        const auto attempts = places_by_attempt(stream->call->host.state(), *rows, nodes);
-        const auto rank = static_cast<std::size_t>(stream->rank);
-        if (stream->attempt <= attempts.size() && rank < attempts[stream->attempt - 1].size())
-          stream->earlier = attempts[stream->attempt - 1][rank];
-        if (!stream->earlier)
-          return stream->call->fail(
-              {Code::not_found,
-               fmt::format("attempt {} has no task with rank {}", stream->attempt, stream->rank)});
-        stream->begin();
-      });
-  if (!queued)
-    stream->call->fail(queued.error());
+  with_place(stream->call, {stream->job, stream->rank, stream->attempt}, document,
+             [stream](std::optional<TaskPlace> place) {
+               stream->earlier = place;
+               stream->begin();
+             });
 }
 
 }  // namespace

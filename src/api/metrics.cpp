@@ -11,12 +11,43 @@
 #include "core/control/money.h"
 #include "core/ledger/meter.h"
 #include "core/wire/gpu_metrics.h"
+#include "net/http/gzip.h"
+#include "view/fleet_documents.h"
 #include "view/idle_jobs.h"
+#include "view/names.h"
 
 namespace billow::api::admin {
 namespace {
 
-void add_fleet(Exposition& out, const Host& host) {
+// Which job holds which GPU, to join utilisation with jobs, users and projects. One series per
+// share that is held: as many as GPUs, or as slices where cards are shared.
+void add_holders(Exposition& out, const Call& call, const Node& node) {
+  const auto& state = call.host.state();
+  const auto on = state.tasks_on.find(node.id);
+  if (on == state.tasks_on.end())
+    return;
+  for (const TaskId id : on->second) {
+    const Task& task = state.tasks.at(id);
+    const Job& job = state.jobs.at(task.job);
+    if (!task.holds_gpus() || !may_see(call, job.project))
+      continue;
+    for (const GpuGrant& grant : task.gpus) {
+      if (static_cast<std::size_t>(grant.gpu) >= node.offer.gpus.size())
+        continue;
+      const NodeGpu& gpu = node.offer.gpus[static_cast<std::size_t>(grant.gpu)];
+      out.add("billow_gpu_job_info", "gauge", "The share of a GPU that a job holds, 0 to 1.",
+              fmt::format("gpu=\"{}\",{},{},{},{},{}", gpu.index, metric_label("UUID", gpu.uuid),
+                          metric_label("Hostname", node.offer.name),
+                          metric_label("job", view::job_label(job)),
+                          metric_label("user", view::user_name(state, job.user)),
+                          metric_label("project", view::project_name(state, job.project))),
+              static_cast<double>(grant.share.milli) / 1000);
+    }
+  }
+}
+
+void add_fleet(Exposition& out, const Call& call) {
+  const Host& host = call.host;
   const auto& state = host.state();
   for (const auto& [id, node] : state.nodes) {
     std::vector<std::int64_t> milli(node.offer.gpus.size());
@@ -34,6 +65,7 @@ void add_fleet(Exposition& out, const Host& host) {
       out.add("billow_node_memory_used_mib", "gauge", "Memory in use on the node, in MiB.", name,
               static_cast<double>(beat->mem_used_mib));
     }
+    add_holders(out, call, node);
     for (std::size_t i = 0; i < node.offer.gpus.size(); ++i) {
       const std::string labels = wire::gpu_labels(node.offer.gpus[i], node.offer.name);
       out.add("billow_gpu_given_out", "gauge", "Share of the GPU held by leases, 0 to 1.", labels,
@@ -116,19 +148,25 @@ void add_head(Exposition& out, const Host& host) {
             metric_label("state", enum_name(s)),
             found == state.count.end() ? 0.0 : static_cast<double>(found->second));
   }
-  std::map<std::string, int> by_state{{"ready", 0}, {"drained", 0}, {"unreachable", 0}};
-  std::int64_t gpus = 0, free_milli = 0;
-  for (const auto& [id, node] : state.nodes) {
-    ++by_state[!node.reachable ? "unreachable" : node.drained.empty() ? "ready" : "drained"];
-    gpus += static_cast<std::int64_t>(node.offer.gpus.size());
-    if (node.reachable)
-      free_milli += state.index.free_milli(id);
-  }
-  for (const auto& [name, count] : by_state)
-    out.add("billow_nodes", "gauge", "Nodes by state.", metric_label("state", name), count);
-  out.add("billow_gpus", "gauge", "GPUs on all nodes.", "", static_cast<double>(gpus));
-  out.add("billow_gpus_free", "gauge", "GPUs that are free now.", "",
-          static_cast<double>(free_milli) / 1000);
+  const view::FleetCounts fleet = view::fleet_counts(
+      state, [&](NodeId node) { return host.readings(node); }, host.now());
+  for (const auto& [name, count] :
+       {std::pair("drained", fleet.nodes_drained), std::pair("ready", fleet.nodes_ready),
+        std::pair("unreachable", fleet.nodes_unreachable)})
+    out.add("billow_nodes", "gauge", "Nodes by state.", metric_label("state", name),
+            static_cast<double>(count));
+  out.add("billow_gpus", "gauge", "GPUs on all nodes.", "", static_cast<double>(fleet.gpus));
+  const auto cards = [&](const char* name, const char* help, std::int64_t milli) {
+    out.add(name, "gauge", help, "", static_cast<double>(milli) / 1000);
+  };
+  cards("billow_gpus_free", "GPUs that are free now: not held, drained, lost or reserved.",
+        fleet.free_milli);
+  cards("billow_gpus_drained", "GPUs that are not held and take no work because they are drained.",
+        fleet.drained_milli);
+  cards("billow_gpus_lost", "GPUs that are not held and do not answer, alone or with their node.",
+        fleet.lost_milli);
+  cards("billow_gpus_reserved", "GPUs that are not held and belong to a reservation now.",
+        fleet.reserved_milli);
   double oldest = 0;
   std::int64_t wanted_milli = 0;
   std::size_t looked = 0;
@@ -251,7 +289,7 @@ void metrics(CallPtr call) {
       [&queries = call->host.queries()] { return queries.usage({.by_project = true}); },
       [call](Result<std::vector<UsageRow>> rows) {
         Exposition out;
-        add_fleet(out, call->host);
+        add_fleet(out, *call);
         add_head(out, call->host);
         add_server(out, call->host);
         add_money(out, *call);
@@ -271,6 +309,7 @@ void metrics(CallPtr call) {
         net::Response response;
         response.headers = {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}};
         response.body = out.text();
+        net::compress_for(call->request(), response);
         call->exchange->respond(std::move(response));
       });
   if (!queued)

@@ -1,5 +1,7 @@
 // The description of the API: openapi.json, written by hand, with the schemas of a job, which are
 // made from the job options (src/client/request/job_schemas.cpp).
+#include <fmt/format.h>
+
 #include "api/api.h"
 #include "api/call.h"
 #include "base/json.h"
@@ -25,7 +27,20 @@ void admin::openapi(CallPtr call) {
   static const Result<Json> document = openapi_document();
   if (!document)
     return call->fail(document.error());
-  call->exchange->respond(net::Response::json(200, document->dump()));
+  static const std::string text = document->dump();
+  call->reply_validated(net::Response::json(200, text));
+}
+
+// What a page needs to know of the API: which routes this head has.
+void admin::routes(CallPtr call) {
+  static const std::string text = [] {
+    Json list = Json::array();
+    for (const RouteInfo& route : Api::routes())
+      if (std::string_view(route.pattern).starts_with("/v1/"))
+        list.push(fmt::format("{} {}", net::method_name(route.method), route.pattern));
+    return Json::object({{"routes", std::move(list)}}).dump();
+  }();
+  call->reply_validated(net::Response::json(200, text));
 }
 
 }  // namespace billow::api

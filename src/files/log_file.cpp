@@ -185,16 +185,31 @@ Result<LogSpan> append_log(const std::string& path,
                          : Result<LogSpan>(span_of(blocks));
 }
 
-Result<LogBlock> read_log_block(const std::string& path, std::uint64_t offset) {
-  const Fd fd = BILLOW_TRY(open_log(path, O_RDONLY));
-  const std::vector<PlacedBlock> blocks = blocks_of(fd);
-  LogBlock found{.offset = offset, .frames = {}, .span = span_of(blocks)};
-  const auto block = std::ranges::upper_bound(blocks, offset, {}, &PlacedBlock::end);
-  if (block == blocks.end())
+struct LogScan::Open {
+  Fd fd;
+  std::vector<PlacedBlock> blocks;
+};
+
+LogScan::LogScan(std::string path) : path_(std::move(path)) {}
+LogScan::~LogScan() = default;
+
+Result<LogBlock> LogScan::read(std::uint64_t offset) {
+  if (!open_) {
+    Fd fd = BILLOW_TRY(open_log(path_, O_RDONLY));
+    std::vector<PlacedBlock> blocks = blocks_of(fd);
+    open_ = std::make_unique<Open>(Open{std::move(fd), std::move(blocks)});
+  }
+  LogBlock found{.offset = offset, .frames = {}, .span = span_of(open_->blocks)};
+  const auto block = std::ranges::upper_bound(open_->blocks, offset, {}, &PlacedBlock::end);
+  if (block == open_->blocks.end())
     return found;
   found.offset = block->head.offset;
-  found.frames = BILLOW_TRY(unpack(fd, *block, path));
+  found.frames = BILLOW_TRY(unpack(open_->fd, *block, path_));
   return found;
+}
+
+Result<LogBlock> read_log_block(const std::string& path, std::uint64_t offset) {
+  return LogScan(path).read(offset);
 }
 
 }  // namespace billow::files

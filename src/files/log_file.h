@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -37,5 +38,20 @@ Result<LogSpan> append_log(const std::string& path,
                            std::uint64_t bytes_max);
 // The block that contains `offset`, or the next one after it.
 Result<LogBlock> read_log_block(const std::string& path, std::uint64_t offset);
+
+// Reads a log from block to block, without looking for each anew.
+class LogScan {
+ public:
+  explicit LogScan(std::string path);
+  ~LogScan();
+  LogScan(const LogScan&) = delete;
+  LogScan& operator=(const LogScan&) = delete;
+  Result<LogBlock> read(std::uint64_t offset);  // as read_log_block
+
+ private:
+  struct Open;
+  std::string path_;
+  std::unique_ptr<Open> open_;
+};
 
 }  // namespace billow::files

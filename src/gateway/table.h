@@ -274,6 +274,7 @@ struct EndpointFigures {
   std::uint64_t held = 0, in_flight = 0;
   std::uint32_t ready = 0, sleeping = 0, coming = 0, wanted = 0;
   std::int64_t first_byte_p50_us = 0, first_byte_p99_us = 0, held_p99_us = 0, wake_us = 0;
+  std::int64_t first_byte_p95_us = 0;
   std::uint64_t left_out = 0;        // how often a sick replica was taken out of service
   std::uint64_t recovered_from = 0;  // the last failed replica, if another has become healthy since
   template <class S, class V>
@@ -296,6 +297,7 @@ struct EndpointFigures {
     v("wanted", s.wanted);
     v("first_byte_p50_us", s.first_byte_p50_us);
     v("first_byte_p99_us", s.first_byte_p99_us);
+    v("first_byte_p95_us", s.first_byte_p95_us);
     v("held_p99_us", s.held_p99_us);
     v("wake_us", s.wake_us);
     v("left_out", s.left_out);

@@ -245,6 +245,11 @@ struct GpuSample {
   std::optional<bool> thermal_slowdown;       // its clocks are reduced because it is too hot
   std::optional<std::int64_t> ecc_corrected;  // since the driver was loaded
   std::optional<std::int64_t> ecc_uncorrected;
+  std::optional<double> engine_active_pct;  // GPM: graphics or compute engine
+  std::optional<std::int32_t> mem_clock_mhz, mem_temperature_c, enc_pct, dec_pct;
+  std::optional<std::int64_t> reserved_mib;  // by the driver
+  std::optional<std::int64_t> pcie_replays;  // since the driver was loaded
+  std::optional<std::int64_t> remapped_corrected, remapped_uncorrected, remap_failed;  // rows
   std::vector<GpuProcess> processes;
 
   bool operator==(const GpuSample&) const = default;
@@ -273,6 +278,16 @@ struct GpuSample {
     v("thermal_slowdown", s.thermal_slowdown);
     v("ecc_corrected", s.ecc_corrected);
     v("ecc_uncorrected", s.ecc_uncorrected);
+    v("engine_active_pct", s.engine_active_pct);
+    v("mem_clock_mhz", s.mem_clock_mhz);
+    v("mem_temperature_c", s.mem_temperature_c);
+    v("enc_pct", s.enc_pct);
+    v("dec_pct", s.dec_pct);
+    v("reserved_mib", s.reserved_mib);
+    v("pcie_replays", s.pcie_replays);
+    v("remapped_corrected", s.remapped_corrected);
+    v("remapped_uncorrected", s.remapped_uncorrected);
+    v("remap_failed", s.remap_failed);
     v("processes", s.processes);
   }
 };

@@ -56,7 +56,7 @@ inline constexpr unsigned gpm_metrics_max =
     512;  // more than any header's NVML_GPM_METRIC_MAX (98, 210, 333): only numMetrics are read
 
 enum : unsigned { temperature_gpu = 0 };
-enum : unsigned { clock_sm = 1 };
+enum : unsigned { clock_sm = 1, clock_mem = 2 };
 enum : unsigned { pcie_tx = 0, pcie_rx = 1 };
 enum : unsigned { ecc_corrected = 0, ecc_uncorrected = 1 };
 enum : unsigned { ecc_volatile = 0, ecc_aggregate = 1 };
@@ -102,6 +102,19 @@ struct PciInfo {
   char bus_id_legacy[16];
   unsigned domain, bus, device, pci_device_id, pci_subsystem_id;
   char bus_id[32];
+};
+// One of many fields; the value's type is the library's, of which temperatures are unsigned.
+enum : unsigned { field_memory_temperature = 82 };
+struct FieldValue {
+  unsigned field_id, scope_id;
+  long long timestamp, latency_us;
+  unsigned value_type;
+  Return result;
+  union {
+    double as_double;
+    unsigned as_unsigned;
+    unsigned long long as_long;
+  } value;
 };
 struct Utilization {
   unsigned gpu, memory;
@@ -189,6 +202,7 @@ static_assert(sizeof(GpuInstanceProfile) == 48 && sizeof(GpuInstanceProfileV2) =
 static_assert(sizeof(GpuInstanceInfo) == 24 && sizeof(ComputeInstanceProfile) == 36 &&
               sizeof(ComputeInstanceInfo) == 32);
 static_assert(sizeof(DeviceAttributes) == 40);
+static_assert(sizeof(FieldValue) == 40);
 
 template <class T>
 constexpr unsigned struct_version(unsigned version) {
@@ -225,6 +239,13 @@ constexpr unsigned struct_version(unsigned version) {
     (billow::nvml::Device device, unsigned long long* millijoules)) \
   X(nvmlDeviceGetTemperature, (billow::nvml::Device device, unsigned sensor, unsigned* celsius)) \
   X(nvmlDeviceGetClockInfo, (billow::nvml::Device device, unsigned clock, unsigned* mhz)) \
+  X(nvmlDeviceGetEncoderUtilization, \
+    (billow::nvml::Device device, unsigned* percent, unsigned* period_us)) \
+  X(nvmlDeviceGetDecoderUtilization, \
+    (billow::nvml::Device device, unsigned* percent, unsigned* period_us)) \
+  X(nvmlDeviceGetPcieReplayCounter, (billow::nvml::Device device, unsigned* count)) \
+  X(nvmlDeviceGetFieldValues, \
+    (billow::nvml::Device device, int count, billow::nvml::FieldValue* values)) \
   X(nvmlDeviceGetPcieThroughput, (billow::nvml::Device device, unsigned counter, unsigned* kib_s)) \
   X(nvmlDeviceGetTotalEccErrors, \
     (billow::nvml::Device device, unsigned error, unsigned counter, unsigned long long* count)) \

@@ -65,6 +65,7 @@ class NvmlBackend final : public GpuBackend {
   // The return code of the first query, which shows whether the card responds.
   nvml::Return sample_memory(const DeviceEntry& device, GpuSample& sample) const;
   void sample_counters(const DeviceEntry& device, GpuSample& sample) const;
+  void sample_details(const DeviceEntry& device, GpuSample& s) const;
   void sample_gpm(std::uint32_t index, GpuSample& sample);
   void read_process_util(std::uint32_t index, std::vector<GpuProcess>& list);
   std::vector<GpuProcess> read_processes(std::uint32_t index);

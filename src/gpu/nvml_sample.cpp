@@ -103,9 +103,9 @@ void NvmlBackend::sample_gpm(std::uint32_t index, GpuSample& sample) {
     request->version = 1;
     request->sample1 = looks->gpm_before[index];
     request->sample2 = looks->gpm_spare[index];
-    constexpr unsigned wanted[] = {nvml::gpm_sm_util,  nvml::gpm_dram_util, nvml::gpm_tensor_util,
-                                   nvml::gpm_pcie_tx,  nvml::gpm_pcie_rx,   nvml::gpm_nvlink_tx,
-                                   nvml::gpm_nvlink_rx};
+    constexpr unsigned wanted[] = {
+        nvml::gpm_sm_util, nvml::gpm_dram_util, nvml::gpm_tensor_util, nvml::gpm_pcie_tx,
+        nvml::gpm_pcie_rx, nvml::gpm_nvlink_tx, nvml::gpm_nvlink_rx,   nvml::gpm_graphics_util};
     for (const unsigned id : wanted)
       request->metrics[request->metric_count++].metric_id = id;
     if (call(nvml.nvmlGpmMetricsGet, request.get()) == nvml::success) {
@@ -118,6 +118,7 @@ void NvmlBackend::sample_gpm(std::uint32_t index, GpuSample& sample) {
       sample.sm_active_pct = value(0);
       sample.dram_active_pct = value(1);
       sample.tensor_active_pct = value(2);
+      sample.engine_active_pct = value(7);
       if (const auto rate = value(3))
         sample.pcie_tx_kib_s = static_cast<std::int64_t>(*rate * 1024);
       if (const auto rate = value(4))
@@ -228,7 +229,36 @@ nvml::Return NvmlBackend::sample_memory(const DeviceEntry& device, GpuSample& s)
   memory2.version = nvml::struct_version<nvml::MemoryV2>(2);
   if (call(nvml.nvmlDeviceGetMemoryInfo_v2, device.handle, &memory2) == nvml::success)
     s.mem_used_mib = static_cast<std::int64_t>(memory2.used >> 20);
+  if (memory2.total > 0)
+    s.reserved_mib = static_cast<std::int64_t>(memory2.reserved >> 20);
   return code;
+}
+
+// Figures for monitoring only: nothing is decided by them.
+void NvmlBackend::sample_details(const DeviceEntry& device, GpuSample& s) const {
+  const NvmlFunctions& nvml = library_->call();
+  read<std::int32_t, unsigned>(s.mem_clock_mhz, nvml.nvmlDeviceGetClockInfo, device.handle,
+                               unsigned(nvml::clock_mem));
+  read<std::int64_t, unsigned>(s.pcie_replays, nvml.nvmlDeviceGetPcieReplayCounter, device.handle);
+  unsigned percent = 0, period_us = 0;
+  if (call(nvml.nvmlDeviceGetEncoderUtilization, device.handle, &percent, &period_us) ==
+      nvml::success)
+    s.enc_pct = static_cast<std::int32_t>(percent);
+  if (call(nvml.nvmlDeviceGetDecoderUtilization, device.handle, &percent, &period_us) ==
+      nvml::success)
+    s.dec_pct = static_cast<std::int32_t>(percent);
+  unsigned corrected = 0, uncorrected = 0, pending = 0, failed = 0;
+  if (call(nvml.nvmlDeviceGetRemappedRows, device.handle, &corrected, &uncorrected, &pending,
+           &failed) == nvml::success) {
+    s.remapped_corrected = corrected;
+    s.remapped_uncorrected = uncorrected;
+    s.remap_failed = failed;
+  }
+  nvml::FieldValue field{};
+  field.field_id = nvml::field_memory_temperature;
+  if (call(nvml.nvmlDeviceGetFieldValues, device.handle, 1, &field) == nvml::success &&
+      field.result == nvml::success)
+    s.mem_temperature_c = static_cast<std::int32_t>(field.value.as_unsigned);
 }
 
 void NvmlBackend::sample_counters(const DeviceEntry& device, GpuSample& s) const {
@@ -285,6 +315,7 @@ Result<GpuSample> NvmlBackend::sample(std::uint32_t index, GpuSampleOptions opti
     return s;
   }
   sample_counters(*device, s);
+  sample_details(*device, s);
   sample_gpm(index, s);
   if (options.slow_pcie && !s.pcie_tx_kib_s) {
     read<std::int64_t, unsigned>(s.pcie_tx_kib_s, nvml.nvmlDeviceGetPcieThroughput, device->handle,

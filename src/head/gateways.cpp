@@ -480,6 +480,7 @@ void Gateways::add_up(const std::string& endpoint) {
     sum.coming += f.coming;
     sum.wanted += f.wanted;
     sum.first_byte_p50_us = std::max(sum.first_byte_p50_us, f.first_byte_p50_us);
+    sum.first_byte_p95_us = std::max(sum.first_byte_p95_us, f.first_byte_p95_us);
     sum.first_byte_p99_us = std::max(sum.first_byte_p99_us, f.first_byte_p99_us);
     sum.held_p99_us = std::max(sum.held_p99_us, f.held_p99_us);
     sum.wake_us = std::max(sum.wake_us, f.wake_us);

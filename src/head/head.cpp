@@ -87,11 +87,13 @@ Status Head::start() {
   BILLOW_TRY_VOID(restore_engine());
   connect_agents();
   history_ = BILLOW_TRY(History::open(path("history")));
-  sampling_ = std::make_unique<Sampling>(Sampling::Options{workers_.get(), &clock_, history_.get(),
-                                                           engine_.get(), [this](NodeId node) {
-                                                             return agents_->readings(node);
-                                                           }});
   connect_gateways();
+  sampling_ = std::make_unique<Sampling>(
+      Sampling::Options{workers_.get(), &clock_, history_.get(), engine_.get(),
+                        [this](NodeId node) { return agents_->readings(node); },
+                        [this](const std::string& endpoint) {
+                          return gateways_->figures(endpoint);
+                        }});
   BILLOW_TRY_VOID(open_files());
   notifier_->catch_up();
   return {};

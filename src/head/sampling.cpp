@@ -69,6 +69,8 @@ struct Sum {
   Sum() { sample.fill(unknown); }
 
   void add(const wire::agent_v1::GpuReading& r) {
+    if (r.lost)
+      return;
     if (r.util_pct >= 0) {
       plus(sample[col_gpu_util], r.util_pct * 10.0);
       ++util_known;
@@ -206,6 +208,10 @@ namespace {
 
 GpuSampleRow row_of(const wire::agent_v1::GpuReading& r) {
   GpuSampleRow row;
+  if (r.lost) {
+    row.fill(unknown);
+    return row;
+  }
   row[gpu_util] = known(r.util_pct, 10);
   row[gpu_sm_active] = known(r.sm_active_permille);
   row[gpu_mem] = known(r.mem_used_mib);
@@ -277,6 +283,7 @@ void Sampling::sample_gpus(WallTime now) {
   add_leases(fleet, state, options_.readings);
   add_job_counts(fleet, state);
   samples.push_back({"fleet", fleet});
+  sample_endpoints(now, samples);
   (void)options_.workers->submit(
       [history = options_.history, now, samples = std::move(samples)] {
         return history->add(now, samples);
@@ -285,6 +292,62 @@ void Sampling::sample_gpus(WallTime now) {
         if (!added)
           log_warn("history: {}", added.error().message);
       });
+}
+
+namespace {
+
+// What an endpoint's replicas are charged, in thousandths of a dollar per hour.
+double endpoint_spend_of(const control::State& state, const std::string& name) {
+  double nano_usd_per_s = 0;
+  const auto replicas = state.replicas.find(name);
+  if (replicas == state.replicas.end())
+    return 0;
+  for (const JobId id : replicas->second)
+    for (const TaskId task_id : state.jobs.at(id).tasks) {
+      const Task& task = state.tasks.at(task_id);
+      if (task.state != TaskState::ended)
+        nano_usd_per_s += static_cast<double>(task.rate.nano_usd_per_s) *
+                          static_cast<double>(ledger::charged_milli(task)) / 1000;
+    }
+  return nano_usd_per_s * 3600 / 1e6;
+}
+
+}  // namespace
+
+// Gateways count since they started, so a counter that falls begins anew.
+void Sampling::sample_endpoints(WallTime now, std::vector<History::Sample>& samples) {
+  const control::State& state = options_.engine->state();
+  std::erase_if(endpoints_,
+                [&](const auto& known) { return !state.endpoints.contains(known.first); });
+  for (const auto& [name, endpoint] : state.endpoints) {
+    GpuSampleRow row;
+    row.fill(unknown);
+    row[endpoint_spend] = endpoint_spend_of(state, name);
+    const auto* f = options_.endpoint_figures ? options_.endpoint_figures(name) : nullptr;
+    if (f) {
+      const Counted counted{now, f->requests, f->failed + f->refused, f->cold_starts + f->wakes};
+      const auto [at, fresh] = endpoints_.try_emplace(name, counted);
+      const Counted before = std::exchange(at->second, counted);
+      const double time = (now - before.at).seconds();
+      const auto since = [](std::uint64_t was, std::uint64_t is) {
+        return static_cast<double>(is >= was ? is - was : is);
+      };
+      if (!fresh && time > 0) {
+        row[endpoint_requests] = since(before.requests, counted.requests) * 1000 / time;
+        row[endpoint_errors] = since(before.errors, counted.errors) * 1000 / time;
+        row[endpoint_cold_starts] =
+            since(before.starts, counted.starts) * 1000 * limits::history_step.seconds() / time;
+      }
+      if (f->first_byte_p50_us > 0) {
+        row[endpoint_p50] = static_cast<double>(f->first_byte_p50_us) / 100;
+        row[endpoint_p95] = static_cast<double>(f->first_byte_p95_us) / 100;
+        row[endpoint_p99] = static_cast<double>(f->first_byte_p99_us) / 100;
+      }
+      row[endpoint_ready] = f->ready * 100.0;
+      row[endpoint_sleeping] = f->sleeping * 100.0;
+    }
+    samples.push_back({"endpoint " + name, row});
+  }
 }
 
 const JobSeries* Sampling::live_series(JobId job) const {

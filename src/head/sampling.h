@@ -7,9 +7,11 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <unordered_map>
 
+#include "gateway/table.h"
 #include "head/engine.h"
 #include "net/loop.h"
 #include "net/workers.h"
@@ -26,6 +28,8 @@ class Sampling {
     History* history = nullptr;
     Engine* engine = nullptr;
     view::Readings readings;  // the newest heartbeat of a node
+    // What the gateways say of an endpoint; null: nothing yet.
+    std::function<const gateway::EndpointFigures*(const std::string&)> endpoint_figures = {};
   };
   explicit Sampling(Options options);
   ~Sampling();
@@ -39,6 +43,7 @@ class Sampling {
  private:
   void sample_jobs(WallTime now);
   void sample_gpus(WallTime now);
+  void sample_endpoints(WallTime now, std::vector<History::Sample>& samples);
   void save(std::vector<History::JobRecord> records);
   struct Live {
     JobSeries series;
@@ -50,6 +55,12 @@ class Sampling {
   void save_due(WallTime now);
   Options options_;
   std::unordered_map<JobId, Live> jobs_;
+  // Their counters at the last sample, to tell how much came since.
+  struct Counted {
+    WallTime at;
+    std::uint64_t requests = 0, errors = 0, starts = 0;
+  };
+  std::map<std::string, Counted> endpoints_;
   std::int64_t last_slot_ = 0;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

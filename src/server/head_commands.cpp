@@ -35,6 +35,8 @@ constexpr OptionSpec up_options[] = {
      Completes::directory},
     {"sim", 0, "SPEC", "simulate this machine's GPUs: 8xH100, 2xA100-40,4xL4, or a JSON file"},
     {"node-name", 0, "NAME", "name of this machine as a node (default: its host name)"},
+    {"metrics", 0, "ADDR",
+     "serve this node's /metrics for Prometheus at this address, e.g. 127.0.0.1:9400"},
     {"vault-arena", 0, "SIZE",
      "host memory for suspended jobs' GPU memory, e.g. 64G (default: half of the memory, at most "
      "that of the GPUs; 0: none)"},
@@ -139,6 +141,9 @@ head::HeadOptions head_options_of(const Parsed& parsed) {
   head::HeadOptions options;
   if (parsed.has("vault-arena"))
     ::setenv("BILLOW_VAULT_ARENA", parsed.get("vault-arena").c_str(), 1);
+  // The agent that this head starts takes them from its environment.
+  if (const std::string metrics = parsed.get("metrics"); !metrics.empty())
+    ::setenv("BILLOW_AGENT_METRICS", metrics.c_str(), 1);
   if (parsed.has("allow-mig-changes"))
     ::setenv("BILLOW_ALLOW_MIG_CHANGES", "1", 1);
   options.data_dir = data_directory(parsed.get("data"));
@@ -513,7 +518,8 @@ int cmd_agent(const Parsed& parsed) {
     return report_usage(kept.error());
   options.allow_mig_changes =
       parsed.has("allow-mig-changes") || std::getenv("BILLOW_ALLOW_MIG_CHANGES");
-  options.metrics = parsed.get("metrics");
+  const char* metrics_set = std::getenv("BILLOW_AGENT_METRICS");
+  options.metrics = parsed.get("metrics", metrics_set ? metrics_set : "");
   options.pool = parsed.get("pool");
   options.bills = parsed.has("bills");
   options.end_command = parsed.get("end-command");

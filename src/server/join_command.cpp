@@ -44,6 +44,8 @@ constexpr OptionSpec join_options[] = {
     {"sim", 0, "SPEC", "simulate GPUs, e.g. 8xH100"},
     {"only-gpus", 0, "LIST",
      "offer only these GPUs: numbers or UUIDs separated by commas, or none"},
+    {"metrics", 0, "ADDR",
+     "serve this node's /metrics for Prometheus at this address, e.g. 127.0.0.1:9400"},
     {"allow-mig-changes", 0, nullptr,
      "create and remove MIG instances as jobs need them (on GPUs whose MIG mode is on)"},
     {"in-allocation", 0, nullptr,
@@ -349,6 +351,7 @@ Result<agent::NodeOptions> node_options(const Parsed& parsed,
   options.tls.pinned_fingerprint = joined.fingerprint;
   options.labels = joined.labels;
   options.only_gpus = parsed.get("only-gpus");
+  options.metrics = parsed.get("metrics");
   options.allow_mig_changes = parsed.has("allow-mig-changes");
   options.in_allocation = parsed.has("in-allocation");
   // A variable and no option, so that an older program in an image of the user's starts as well.

@@ -32,8 +32,10 @@ struct JobFilter {
   JobId array;
   std::string name;           // exact
   std::vector<Label> labels;  // all of these
-  WallTime ended_from;        // ended_at ≥; zero: no bound
-  WallTime ended_before;      // ended_at <; zero: no bound
+  // Beginnings of words that it must all have (store/job_words.h); a number is also a job's own.
+  std::vector<std::string> words;
+  WallTime ended_from;    // ended_at ≥; zero: no bound
+  WallTime ended_before;  // ended_at <; zero: no bound
 };
 
 struct JobPage {
@@ -107,6 +109,11 @@ class Queries {
   virtual Result<std::optional<JobRow>> get_job(JobId id) const = 0;
   virtual Result<std::vector<TaskRow>> tasks_of(JobId job) const = 0;               // by id
   virtual Result<std::vector<LeaseRow>> leases(const LeaseQuery& query) const = 0;  // by id
+  // Leases with GPUs that overlap [from, before), in the order in which they ended (or were last
+  // metered); at most `limit`.
+  virtual Result<std::vector<LeaseRow>> leases_between(WallTime from,
+                                                       WallTime before,
+                                                       std::size_t limit) const = 0;
   // By state and project; maintained, not counted: cheap.
   virtual Result<std::vector<StateCount>> count_jobs() const = 0;
   virtual Result<std::vector<UsageRow>> usage(

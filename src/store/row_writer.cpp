@@ -91,6 +91,7 @@ JobRow read_job(const sql::Query& q) {
   job.charge = {q.integer(c++)};
   job.labels = labels_of_json(q.text(c++));
   job.doc = q.text(c++);
+  job.words = q.text(c++);
   return job;
 }
 
@@ -147,6 +148,15 @@ Status RowWriter::remove_labels(JobId job, std::string_view state, std::string_v
   return {};
 }
 
+// Words of a job never change once it has ended; those of a row that is written again stay.
+Status RowWriter::add_words_of(const JobRow& job) {
+  for (const std::string& word : split(job.words, ' '))
+    if (!word.empty())
+      BILLOW_TRY_VOID(
+          db_.run("INSERT INTO job_words VALUES (?,?) ON CONFLICT DO NOTHING", word, job.id));
+  return {};
+}
+
 Status RowWriter::write_job(const JobRow& job, Counts& counts) {
   const std::string labels = labels_json(job.labels);
   const std::string nodes = nodes_json(job.nodes);
@@ -180,22 +190,24 @@ Status RowWriter::write_job(const JobRow& job, Counts& counts) {
     return q.run();
   }
   BILLOW_TRY_VOID(add_labels(job));
+  BILLOW_TRY_VOID(add_words_of(job));
   // Not INSERT OR REPLACE: that keeps a statement journal of every page it touches.
   auto q = BILLOW_TRY(db_.query(is_new ? "INSERT INTO jobs (name, user_id, project_id, state, "
                                          "submitted_at, started_at, ended_at, exit_code, "
                                          "array_id, array_index, nodes, gpu_type, gpu_count, "
-                                         "gpu_milli, charge, labels, doc, id) "
-                                         "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+                                         "gpu_milli, charge, labels, doc, words, id) "
+                                         "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
                                        : "UPDATE jobs SET name=?, user_id=?, project_id=?, "
                                          "state=?, submitted_at=?, started_at=?, ended_at=?, "
                                          "exit_code=?, array_id=?, array_index=?, nodes=?, "
                                          "gpu_type=?, gpu_count=?, gpu_milli=?, charge=?, "
-                                         "labels=?, doc=? WHERE id=?"));
+                                         "labels=?, doc=?, words=? WHERE id=?"));
   q.bind_all(job.name, job.user, job.project, job.state, job.submitted_at, job.started_at,
              job.ended_at);
   bind_code(q, job.exit_code);
   q.bind_all(job.array, static_cast<std::int64_t>(job.array_index), nodes, job.gpu_type,
-             std::int64_t{job.gpu_count}, job.gpu_milli, job.charge, labels, job.doc, job.id);
+             std::int64_t{job.gpu_count}, job.gpu_milli, job.charge, labels, job.doc, job.words,
+             job.id);
   return q.run();
 }
 
@@ -233,14 +245,14 @@ Status RowWriter::write_lease(const LeaseRow& lease) {
       "leases",
       "id, job_id, task_id, project_id, user_id, node_name, gpu_type, milli, price_class, "
       "from_at, to_at, open, charge, cost, idle, energy_mj, gpus, card_mem_mib, mem_peak_mib, "
-      "sm_peak_pct, engine_p95_pct, measured, egress, egress_bytes");
+      "sm_peak_pct, engine_p95_pct, measured, egress, egress_bytes, cards");
   auto q = BILLOW_TRY(db_.query(sql));
   q.bind_all(lease.id, lease.job, lease.task, lease.project, lease.user, lease.node_name,
              lease.gpu_type, lease.milli, lease.price_class, lease.from, lease.to,
              std::int64_t{lease.open}, lease.charge, lease.cost, lease.idle, lease.energy_mj,
              std::int64_t{lease.gpus}, lease.card_mem_mib, lease.mem_peak_mib,
              std::int64_t{lease.sm_peak_pct}, std::int64_t{lease.engine_p95_pct},
-             std::int64_t{lease.measured}, lease.egress, lease.egress_bytes);
+             std::int64_t{lease.measured}, lease.egress, lease.egress_bytes, lease.cards);
   BILLOW_TRY_VOID(q.run());
   // A lease metered up to midnight belongs to the day that ended then.
   return db_.run(

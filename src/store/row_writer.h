@@ -29,6 +29,7 @@ class RowWriter {
   Status write_entry(const EntryRow& entry);
   Status write_node_day(const NodeDayRow& row);
   Status add_labels(const JobRow& job);
+  Status add_words_of(const JobRow& job);
   Status remove_labels(JobId job, std::string_view state, std::string_view labels_json);
   sql::Db& db_;
 };
@@ -37,7 +38,7 @@ class RowWriter {
 inline constexpr std::string_view job_columns =
     "id, name, user_id, project_id, state, submitted_at, started_at, ended_at, exit_code, "
     "array_id, array_index, nodes, gpu_type, "
-    "gpu_count, gpu_milli, charge, labels, doc";
+    "gpu_count, gpu_milli, charge, labels, doc, words";
 JobRow read_job(const sql::Query& q);
 std::vector<Label> labels_of_json(std::string_view json);
 

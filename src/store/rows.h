@@ -39,6 +39,7 @@ struct JobRow {
   NanoUsd charge;              // so far
   std::vector<Label> labels;   // keys are unique
   std::string doc;             // the head's record of the job (view/stored.h): JSON, opaque here
+  std::string words = {};      // by which it is searched (store/job_words.h)
 
   bool operator==(const JobRow&) const = default;
 };
@@ -85,6 +86,7 @@ struct LeaseRow {
   std::int64_t card_mem_mib = 0, mem_peak_mib = 0;
   std::int32_t sm_peak_pct = 0, engine_p95_pct = 0;
   bool measured = false;
+  std::string cards = {};  // which GPUs of the node, with their shares: "0:1000,1:1000"
 
   bool operator==(const LeaseRow&) const = default;
 };

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "base/limits.h"
 #include "store/read_pool.h"
 
 namespace billow {
@@ -14,7 +15,7 @@ constexpr const char* lease_columns =
     "leases.price_class, leases.from_at, leases.to_at, leases.open, leases.charge, leases.cost, "
     "leases.idle, leases.energy_mj, "
     "leases.gpus, leases.card_mem_mib, leases.mem_peak_mib, leases.sm_peak_pct, "
-    "leases.engine_p95_pct, leases.measured, leases.egress, leases.egress_bytes";
+    "leases.engine_p95_pct, leases.measured, leases.egress, leases.egress_bytes, leases.cards";
 
 LeaseRow read_lease(const sql::Query& q) {
   LeaseRow l;
@@ -42,6 +43,7 @@ LeaseRow read_lease(const sql::Query& q) {
   l.measured = q.integer(21) != 0;
   l.egress = {q.integer(22)};
   l.egress_bytes = q.integer(23);
+  l.cards = q.text(24);
   return l;
 }
 
@@ -68,6 +70,21 @@ Result<std::vector<LeaseRow>> SqlQueries::leases(const LeaseQuery& query) const 
   return leases;
 }
 
+Result<std::vector<LeaseRow>> SqlQueries::leases_between(WallTime from,
+                                                         WallTime before,
+                                                         std::size_t limit) const {
+  auto db = BILLOW_TRY(pool_.take());
+  auto q = BILLOW_TRY(db->query(
+      fmt::format("SELECT {} FROM leases WHERE to_at > ? AND gpus > 0 ORDER BY to_at, id LIMIT ?",
+                  lease_columns)));
+  q.bind_all(from, static_cast<std::int64_t>(limits::query_rows_scanned_max));
+  std::vector<LeaseRow> leases;
+  while (leases.size() < limit && BILLOW_TRY(q.step()))
+    if (q.integer(9) < before.ns)
+      leases.push_back(read_lease(q));
+  return leases;
+}
+
 Result<std::vector<RunRow>> SqlQueries::runs(ProjectId project,
                                              WallTime from,
                                              WallTime before,
@@ -84,7 +101,7 @@ Result<std::vector<RunRow>> SqlQueries::runs(ProjectId project,
   std::vector<RunRow> rows;
   while (BILLOW_TRY(q.step())) {
     LeaseRow lease = read_lease(q);
-    rows.push_back({std::string(q.text(24)), std::move(lease)});
+    rows.push_back({std::string(q.text(25)), std::move(lease)});
   }
   return rows;
 }

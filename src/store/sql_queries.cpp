@@ -3,6 +3,7 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "store/job_scan.h"
+#include "store/job_words.h"
 #include "store/row_writer.h"
 
 namespace billow {
@@ -67,6 +68,11 @@ bool matches(const JobFilter& f, const sql::Query& q) {
   if (f.ended_from && (ended == 0 || ended < f.ended_from.ns))
     return false;
   if (f.ended_before && (ended == 0 || ended >= f.ended_before.ns))
+    return false;
+  const auto has = [&](const std::string& word) {
+    return has_word(q.text(18), word) || word == fmt::format("{}", q.integer(0));
+  };
+  if (!std::all_of(f.words.begin(), f.words.end(), has))
     return false;
   if (f.labels.empty())
     return true;

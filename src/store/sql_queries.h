@@ -17,6 +17,9 @@ class SqlQueries final : public Queries {
   Result<std::optional<JobRow>> get_job(JobId id) const override;
   Result<std::vector<TaskRow>> tasks_of(JobId job) const override;
   Result<std::vector<LeaseRow>> leases(const LeaseQuery& query) const override;
+  Result<std::vector<LeaseRow>> leases_between(WallTime from,
+                                               WallTime before,
+                                               std::size_t limit) const override;
   Result<std::vector<StateCount>> count_jobs() const override;
   Result<std::vector<UsageRow>> usage(const UsageQuery& query) const override;
   Result<std::vector<EntryRow>> entries(const EntryQuery& query) const override;

@@ -65,10 +65,15 @@ std::vector<Held> held_on(const control::State& state, const Node& node) {
 }
 
 void add_reading(Json& document, const wire::agent_v1::GpuReading& r) {
-  document.set("util_pct", r.util_pct);
-  document.set("mem_used_mib", r.mem_used_mib);
-  document.set("power_w", static_cast<double>(r.power_mw) / 1000.0);
-  document.set("temperature_c", r.temperature_c);
+  const auto known = [&](const char* name, Json value) {
+    document.set(name, r.lost ? Json() : std::move(value));
+  };
+  known("util_pct", r.util_pct);
+  known("mem_used_mib", r.mem_used_mib);
+  known("power_w", static_cast<double>(r.power_mw) / 1000.0);
+  known("temperature_c", r.temperature_c);
+  if (r.lost)
+    document.set("lost", true);
   if (r.sm_active_permille >= 0)
     document.set("sm_active_pct", r.sm_active_permille / 10.0);
   if (r.mem_util_pct >= 0)
@@ -104,6 +109,50 @@ Json gpu_document(const Node& node,
 }
 
 }  // namespace
+
+FleetCounts fleet_counts(const control::State& state, const Readings& readings, WallTime now) {
+  FleetCounts out;
+  std::map<std::pair<NodeId, std::int32_t>, std::int64_t> reserved;
+  for (const auto& [id, reservation] : state.reservations)
+    if (reservation.from <= now && now < reservation.until)
+      for (const ReservedPlace& place : reservation.places)
+        for (const GpuGrant& grant : place.gpus)
+          reserved[{place.node, grant.gpu}] += grant.share.milli;
+  for (const auto& [id, node] : state.nodes) {
+    ++out.nodes;
+    ++(!node.reachable         ? out.nodes_unreachable
+       : !node.drained.empty() ? out.nodes_drained
+                               : out.nodes_ready);
+    const wire::agent_v1::Heartbeat* beat = readings ? readings(id) : nullptr;
+    const std::vector<Held> held = held_on(state, node);
+    for (std::size_t i = 0; i < node.offer.gpus.size(); ++i) {
+      const NodeGpu& gpu = node.offer.gpus[i];
+      ++out.gpus;
+      const std::int64_t used = std::min<std::int64_t>(held[i].milli, whole_gpu_milli);
+      out.held_milli += used;
+      std::int64_t rest = whole_gpu_milli - used;
+      const bool lost =
+          !node.reachable ||
+          (beat && std::any_of(beat->gpus.begin(), beat->gpus.end(),
+                               [&](const auto& r) { return r.gpu == gpu.index && r.lost; }));
+      if (lost) {
+        out.lost_milli += rest;
+        continue;
+      }
+      if (!node.drained.empty() || !node.gpu_trouble(gpu).empty()) {
+        out.drained_milli += rest;
+        continue;
+      }
+      if (const auto inside = reserved.find({id, gpu.index}); inside != reserved.end()) {
+        const std::int64_t part = std::min(rest, inside->second);
+        out.reserved_milli += part;
+        rest -= part;
+      }
+      out.free_milli += rest;
+    }
+  }
+  return out;
+}
 
 Json node_document(const control::State& state,
                    const Node& node,

@@ -4,8 +4,21 @@
 #include "base/json.h"
 #include "core/control/state.h"
 #include "core/wire/agent_v1.h"
+#include "view/idle_jobs.h"
 
 namespace billow::view {
+
+// What the GPUs of the fleet are there for right now, in thousandths of a card: each part of each
+// card counts once. One definition for every page, list and metric.
+struct FleetCounts {
+  std::int64_t gpus = 0;  // whole cards
+  std::int64_t held_milli = 0, free_milli = 0;
+  // Not held, and not free either: on drained nodes or cards, on nodes or cards that do not answer,
+  // and inside reservations that have begun.
+  std::int64_t drained_milli = 0, lost_milli = 0, reserved_milli = 0;
+  std::uint64_t nodes = 0, nodes_ready = 0, nodes_drained = 0, nodes_unreachable = 0;
+};
+FleetCounts fleet_counts(const control::State& state, const Readings& readings, WallTime now);
 
 // `readings` is the node's newest heartbeat; null: none has arrived.
 Json node_document(const control::State& state,

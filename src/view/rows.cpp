@@ -4,10 +4,57 @@
 
 #include "core/ledger/meter.h"
 #include "core/wire/codec.h"
+#include "store/job_words.h"
 #include "view/names.h"
 #include "view/stored.h"
 
 namespace billow::view {
+namespace {
+
+std::string words_of_spec(const control::State& state,
+                          const JobSpec& spec,
+                          UserId user,
+                          ProjectId project) {
+  std::string words;
+  add_words(words, spec.name);
+  add_words(words, user_name(state, user));
+  add_words(words, project_name(state, project));
+  for (const auto& [key, value] : spec.labels) {
+    add_words(words, key);
+    add_words(words, value);
+  }
+  return words;
+}
+
+void add_command(std::string& words, const JobSpec& spec) {
+  for (const std::string& word : spec.argv)
+    add_words(words, word);
+}
+
+}  // namespace
+
+std::string words_of(const control::State& state, const Job& job, const std::vector<Task>& tasks) {
+  std::string words = words_of_spec(state, *job.spec, job.user, job.project);
+  if (job.array)
+    add_words(words, job_label(job));
+  for (const Task& task : tasks) {
+    add_words(words, node_name(state, task.node));
+    add_words(words, gpu_type(state, task));
+  }
+  if (tasks.empty())
+    for (const std::string& type : job.spec->resources.gpu_types)
+      add_words(words, type);
+  add_command(words, *job.spec);
+  return words;
+}
+
+std::string words_of(const control::State& state, const control::ArrayState& array) {
+  std::string words = words_of_spec(state, *array.spec, array.user, array.project);
+  for (const std::string& type : array.spec->resources.gpu_types)
+    add_words(words, type);
+  add_command(words, *array.spec);
+  return words;
+}
 
 JobRow job_row(const control::State& state, const control::FinishedJob& finished) {
   const Job& job = finished.job;
@@ -32,6 +79,7 @@ JobRow job_row(const control::State& state, const control::FinishedJob& finished
   row.charge = job.cost;
   row.labels.assign(job.spec->labels.begin(), job.spec->labels.end());
   row.doc = wire::to_json_text(stored_job(state, job, finished.tasks));
+  row.words = words_of(state, job, finished.tasks);
   return row;
 }
 
@@ -49,6 +97,7 @@ JobRow array_row(const control::State& state, const control::FinishedArray& fini
   row.charge = array.cost;
   row.labels.assign(array.spec->labels.begin(), array.spec->labels.end());
   row.doc = wire::to_json_text(stored_array(state, array, finished.ended_at));
+  row.words = words_of(state, array);
   return row;
 }
 
@@ -75,6 +124,8 @@ LeaseRow lease_row(const control::ClosedLease& lease) {
   row.egress = lease.egress;
   row.egress_bytes = lease.egress_bytes;
   row.gpus = static_cast<std::int32_t>(task.gpus.size());
+  for (const GpuGrant& grant : task.gpus)
+    row.cards += fmt::format("{}{}:{}", row.cards.empty() ? "" : ",", grant.gpu, grant.share.milli);
   row.card_mem_mib = lease.card_mem_mib;
   const TaskMeter& meter = task.usage.meter;
   row.mem_peak_mib = meter.gpu_mem_peak_mib;

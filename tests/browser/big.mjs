@@ -2,7 +2,7 @@
 // bench eyes` checks. The head at BILLOW_DATA has the fleet and the jobs already; while this
 // measures, jobs come and go.
 import { gzipSync } from 'node:zlib';
-import { go, launch, open, shot, submit, billow, until } from './support.mjs';
+import { firstFiles, go, launch, open, shot, submit, billow, until } from './support.mjs';
 
 const seconds = Number(process.env.SECONDS_EACH || 12);
 const browser = await launch();
@@ -97,7 +97,7 @@ out.search_long_tasks_ms = searched.cpu;
 out.search_long_tasks_wall_ms = searched.wall;
 // Last, because a page that is loaded anew begins with everything.
 out.bundle_bytes = 0;
-for (const file of ['/', '/app.js', '/app.css'])
+for (const file of await firstFiles(page, base))
   out.bundle_bytes += gzipSync(await (await page.request.get(base + file)).body()).length;
 out.paints_ms = [];
 for (let i = 0; i < 7; i++) {

@@ -280,7 +280,7 @@ test('the form runs what it says', async () => {
   const reserved = json('reserve', '--gpus', 2, '--for', '1h', '--name', 'kept-free');
   await page.fill('input[name=command]', 'sleep 2');
   await page.waitForSelector('#starts:has-text("will wait")');
-  billow('reservations', 'cancel', reserved.id);
+  billow('reserve', 'cancel', reserved.id);
   await page.click('summary:has-text("More options")');
   await page.fill('label:has-text("--retries") input', '2');
   for (const [form, text] of [

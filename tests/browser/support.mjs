@@ -86,6 +86,11 @@ export async function open(browser, { width = 1280, height = 900, dark = false, 
   await page.waitForSelector('main h1, main .cards');
   return { context, page, trouble, hosts, base: new URL(url).origin };
 }
+// The files that index.html names: what a first load fetches.
+export async function firstFiles(page, base) {
+  const index = await (await page.request.get(`${base}/`)).text();
+  return ['/', ...new Set(index.match(/\/assets\/[\w.-]+/g))];
+}
 export async function go(page, hash) {
   await page.evaluate((h) => {
     location.hash = h;

@@ -1,5 +1,7 @@
 """What people and machines see: the history, health, the live stream, /metrics by a real
 Prometheus, `billow top` in a terminal."""
+import base64
+import gzip
 import json
 import os
 import pty
@@ -335,9 +337,7 @@ class Top(unittest.TestCase):
                 frame = (
                     frames[-1]
                     if frames[-1].count("\r\n") >= 23
-                    else frames[-2]
-                    if len(frames) > 1
-                    else ""
+                    else frames[-2] if len(frames) > 1 else ""
                 )
                 return [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in frame.split("\r\n")]
 
@@ -448,6 +448,137 @@ class Search(unittest.TestCase):
 @unittest.skipUnless(
     shutil.which("prometheus") and shutil.which("promtool"), "prometheus is not installed"
 )
+class Pages(unittest.TestCase):
+    """What pages and monitors build on: compressed files, log lines, one stream for all tabs."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.rig = Rig(sim="2xH100")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.rig.close()
+
+    def get(self, path):
+        answer = self.rig.api("GET", path)
+        self.assertEqual(answer.status, 200, answer)
+        return answer.json
+
+    def fetch(self, path, **headers):
+        answer = self.rig.api("GET", path, headers=headers)
+        return answer.headers, answer.body
+
+    def test_a_first_load_is_small_and_is_not_sent_twice(self):
+        headers, page = self.fetch("/", **{"Accept-Encoding": "br, gzip"})
+        tag = headers["etag"]
+        text = gzip.decompress(page) if headers.get("content-encoding") == "gzip" else page
+        names = sorted(set(re.findall(rb"/assets/[\w.-]+", text)))
+        if not names:
+            self.skipTest("the dashboard was not built")
+        total = len(page) + len(self.fetch("/v1/routes", **{"Accept-Encoding": "gzip"})[1])
+        for name in names:
+            headers, body = self.fetch(name.decode(), **{"Accept-Encoding": "br, gzip"})
+            self.assertEqual(headers["content-encoding"], "br")
+            self.assertIn("immutable", headers["cache-control"])
+            total += len(body)
+            plain = self.fetch(name.decode())[1]
+            packed = self.fetch(name.decode(), **{"Accept-Encoding": "gzip"})[1]
+            self.assertEqual(gzip.decompress(packed), plain)
+        self.assertLessEqual(total, 100_000, "bytes of a first load on the wire")
+        again = self.rig.api("GET", "/", headers={"If-None-Match": tag})
+        self.assertEqual((again.status, again.body), (304, b""))
+
+    def test_metrics_are_compressed_for_those_who_ask(self):
+        headers, packed = self.fetch("/metrics", **{"Accept-Encoding": "gzip"})
+        self.assertEqual(headers["content-encoding"], "gzip")
+        text = gzip.decompress(packed).decode()
+        self.assertIn("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", text)
+        self.assertGreater(len(text), 4 * len(packed))
+        self.assertNotIn("content-encoding", self.fetch("/metrics")[0])
+
+    def test_lines_of_a_log_by_number_and_by_text(self):
+        rig = self.rig
+        job = rig.submit(
+            "--",
+            "sh",
+            "-c",
+            "seq 1 5000 | sed 's/$/ of the log/'; printf '\\r 15%%|###'; sleep 300",
+        )
+        rig.wait_for(job, "running")
+        path = f"/v1/jobs/{job}/log"
+        poll(
+            lambda: (self.get(f"{path}/range?tail=1")["lines"] or [{}])[-1].get("text", "")
+            == "\r 15%|###",
+            "a progress bar that has no newline yet",
+            60,
+        )
+        part = self.get(f"{path}/range?from_line=4000&limit=2")
+        self.assertEqual([line["line"] for line in part["lines"]], [4000, 4001])
+        self.assertEqual(part["lines"][0]["text"], "4000 of the log")
+        self.assertEqual(
+            self.get(f"{path}/range?from_byte={part['next_byte']}&limit=1")["lines"][0]["text"],
+            "4002 of the log",
+        )
+        found = self.get(f"{path}/search?q=4321+of")
+        self.assertEqual([m["line"] for m in found["matches"]], [4321])
+        self.assertTrue(found["end"])
+        found = self.get(f"{path}/search?q=%5E49%5Cd%5Cd+&regex=1")
+        self.assertEqual(len(found["matches"]), 100)
+        self.assertEqual(rig.api("GET", f"{path}/search?q=").status, 400)
+        self.assertEqual(rig.api("GET", f"{path}/search?q=(&regex=1").status, 400)
+        rig.ok("stop", "--force", "--wait", job)
+        # Afterwards the head's copy is read, with the same answers.
+        kept = self.get(f"{path}/range?from_line=4000&limit=2")
+        self.assertEqual(kept["lines"], part["lines"])
+        self.assertTrue(kept["final"])
+        self.assertEqual(
+            [m["line"] for m in self.get(f"{path}/search?q=4321+of")["matches"]], [4321]
+        )
+
+    def test_one_stream_follows_several_logs(self):
+        rig = self.rig
+        jobs = [
+            rig.submit("--", "sh", "-c", f"echo hello {n}; sleep {300 if n else 0}") for n in (0, 1)
+        ]
+        reader = subprocess.Popen(
+            [
+                "curl",
+                "-sN",
+                "--max-time",
+                "90",
+                "--unix-socket",
+                rig.data + "/head.sock",
+                "-H",
+                f"Authorization: Bearer {rig.token()}",
+                f"http://x/v1/live?job={jobs[0]}",
+            ],
+            stdout=subprocess.PIPE,
+        )
+        rig.started.append(reader)
+        texts, buffer = {}, b""
+        wanted = {str(jobs[0]): "hello 0\nsucceeded", str(jobs[1]): "hello 1\n"}
+        for chunk in iter(lambda: reader.stdout.read1(65536), b""):
+            *blocks, buffer = (buffer + chunk).split(b"\n\n")
+            for event, _, data in sse_events(b"\n\n".join(blocks)):
+                data = json.loads(data)
+                if event == "stream":
+                    logs = {"logs": [{"job": str(job)} for job in jobs]}
+                    answer = rig.api("POST", f"/v1/live/{data['stream']}/subscriptions", logs)
+                    self.assertEqual(answer.status, 200, answer)
+                if event != "log":
+                    continue
+                job = data["job"]
+                for record in data.get("records", []):
+                    texts[job] = texts.get(job, "") + base64.b64decode(record[3]).decode()
+                if data.get("end"):
+                    texts[job] = texts.get(job, "") + data["state"]
+            if texts == wanted:
+                break
+        self.assertEqual(texts, wanted)
+        reader.terminate()
+        rig.ok("stop", "--force", "--wait", jobs[1])
+
+
 class Prometheus(unittest.TestCase):
     def test_rules_hold(self):
         folder = os.path.join(SOURCE, "packaging/prometheus")

@@ -22,6 +22,26 @@ std::string occupied_by(std::uint32_t index, const GpuSample& sample, std::int64
   return {};
 }
 
+void add_details(wire::agent_v1::GpuReading& reading, const GpuInfo& gpu, const GpuSample& sample) {
+  const auto permille = [](const std::optional<double>& percent) {
+    return percent ? static_cast<std::int32_t>(*percent * 10) : -1;
+  };
+  reading.engine_permille = permille(sample.engine_active_pct);
+  reading.tensor_permille = permille(sample.tensor_active_pct);
+  reading.dram_permille = permille(sample.dram_active_pct);
+  reading.mem_clock_mhz = sample.mem_clock_mhz.value_or(-1);
+  reading.mem_temperature_c = sample.mem_temperature_c.value_or(-1);
+  reading.enc_pct = sample.enc_pct.value_or(-1);
+  reading.dec_pct = sample.dec_pct.value_or(-1);
+  reading.reserved_mib = sample.reserved_mib.value_or(-1);
+  reading.pcie_replays = sample.pcie_replays.value_or(-1);
+  reading.remapped_corrected = sample.remapped_corrected.value_or(-1);
+  reading.remapped_uncorrected = sample.remapped_uncorrected.value_or(-1);
+  reading.remap_failed = sample.remap_failed.value_or(-1);
+  reading.pci_bus_id = gpu.pci_bus_id;
+  reading.lost = sample.health == GpuHealth::lost;
+}
+
 }  // namespace
 
 wire::agent_v1::GpuReading GpuReadings::reading_of(const GpuInfo& gpu,
@@ -47,6 +67,7 @@ wire::agent_v1::GpuReading GpuReadings::reading_of(const GpuInfo& gpu,
   reading.ecc_corrected = sample.ecc_corrected.value_or(-1);
   reading.ecc_uncorrected = sample.ecc_uncorrected.value_or(-1);
   reading.link_errors = sample.link_errors.value_or(-1);
+  add_details(reading, gpu, sample);
   GpuHealthWatch& health = health_[gpu.index];
   health.take(sample);
   const HealthVerdict verdict = health.verdict(now);
@@ -54,6 +75,7 @@ wire::agent_v1::GpuReading GpuReadings::reading_of(const GpuInfo& gpu,
   reading.fault = verdict.fault;
   reading.fault_at = verdict.fault_at;
   reading.xids = verdict.xids;
+  reading.xid = last_xid_[gpu.index];
   return reading;
 }
 
@@ -67,10 +89,14 @@ NodeSample GpuReadings::read(const std::vector<WatchedTask>& watched,
       for (const GpuEvent& event : *events) {
         log_warn("GPU {}: {}", event.index, event.text);
         health_[event.index].take(event);
+        if (event.kind == GpuEventKind::xid || event.kind == GpuEventKind::lost)
+          last_xid_[event.index] = static_cast<std::int32_t>(event.code);
       }
   for (const GpuInfo& gpu : gpus_)
     if (const auto card = sampled.cards.find(gpu.index); card != sampled.cards.end())
       out.beat.gpus.push_back(reading_of(gpu, card->second, now));
+  if (!gpus_.empty())
+    out.beat.driver = gpus_.front().driver_version;
   const auto host = read_host();
   const auto load = read_host_load();
   if (host && load)

@@ -38,6 +38,7 @@ class GpuReadings {
   std::vector<GpuInfo> gpus_;
   Sampler sampler_;
   std::map<std::uint32_t, GpuHealthWatch> health_;  // by GPU index
+  std::map<std::uint32_t, std::int32_t> last_xid_;
   UsageReader usage_;
 };
 

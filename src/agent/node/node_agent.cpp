@@ -16,6 +16,7 @@
 #include "core/wire/copy.h"
 #include "core/wire/gpu_metrics.h"
 #include "core/wire/node_labels.h"
+#include "net/http/gzip.h"
 #include "process/spawn.h"
 
 namespace billow::agent {
@@ -405,6 +406,7 @@ void NodeAgent::answer_metrics(net::Exchange& exchange) {
   net::Response response;
   response.headers = {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}};
   response.body = out.text();
+  net::compress_for(exchange.request(), response);
   exchange.respond(std::move(response));
 }
 

@@ -177,6 +177,14 @@ Result<LogChunk> LogReader::read(std::uint64_t offset, std::size_t bytes_max) {
   return chunk;
 }
 
+Result<wire::LogAnswer> LogReader::query(const wire::LogQuery& query) {
+  constexpr std::size_t piece_bytes = 1 << 20;
+  return wire::run_query(query, lines_, [this](std::uint64_t offset) -> Result<wire::LogPiece> {
+    LogChunk chunk = BILLOW_TRY(read(offset, piece_bytes));
+    return wire::LogPiece{chunk.offset, chunk.next_offset, std::move(chunk.frames), chunk.at_end};
+  });
+}
+
 Result<std::uint64_t> LogReader::end() const {
   const Segment segment = BILLOW_TRY(open_segment(UINT64_MAX));
   return segment.fd ? segment.end() : 0;

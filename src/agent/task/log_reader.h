@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "core/wire/log_frames.h"
+#include "core/wire/log_query.h"
 #include "supervise/protocol.h"
 
 namespace billow::agent {
@@ -35,6 +35,8 @@ class LogReader {
   // Up to about `bytes_max` of whole records (one record even if it is larger). An offset beyond
   // the end gives an empty chunk at the end.
   Result<LogChunk> read(std::uint64_t offset, std::size_t bytes_max);
+  // Lines of it, by number, place or text.
+  Result<wire::LogAnswer> query(const wire::LogQuery& query);
   // Where the log ends now.
   Result<std::uint64_t> end() const;
   // The offset of a record about `bytes` before the end: for `logs --tail`.
@@ -50,6 +52,7 @@ class LogReader {
 
   std::string path_;
   std::set<std::uint64_t> boundaries_;  // offsets known to begin a record; bounded
+  wire::LineIndex lines_;
 };
 
 }  // namespace billow::agent

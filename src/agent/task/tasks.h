@@ -93,6 +93,7 @@ class Tasks {
   void perform(const effect::AcknowledgeTask& e);
   void perform(const effect::RemoveTask& e);
   void perform(const effect::ReadLog& e);
+  void answer_query(const wire::agent_v1::LogRead& read);
   void perform(const effect::CancelLog& e);
   void perform(const effect::LookAtPort& e);  // tasks_ports.cpp
   bool limits_memory() const { return cgroups_.memory() != CgroupKind::none; }

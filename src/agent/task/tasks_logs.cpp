@@ -42,7 +42,28 @@ bool Tasks::serve(std::uint64_t subscription, Reader& reader) {
   return true;
 }
 
+// A query does bounded work and is asked again if that was not all (core/wire/log_query.h).
+void Tasks::answer_query(const wire::agent_v1::LogRead& read) {
+  auto& log = logs_[read.task];
+  if (!log)
+    log = std::make_unique<LogReader>(dirs_.path(read.task));
+  wire::agent_v1::LogChunk answer;
+  answer.subscription = read.subscription;
+  answer.answered = true;
+  const auto found = log->query(wire::query_of(read));
+  if (!found) {
+    answer.end = true;
+    answer.error = file_exists(dirs_.path(read.task)) ? found.error().message
+                                                      : "its log is no longer kept on the node";
+    return callbacks_.send(answer, {});
+  }
+  wire::fill(answer, *found);
+  callbacks_.send(answer, found->lines);
+}
+
 void Tasks::perform(const effect::ReadLog& e) {
+  if (!e.read.query.empty())
+    return answer_query(e.read);
   Reader reader{e.read.task, e.read.offset, e.read.follow};
   if (e.read.tail_bytes >= 0) {
     auto& log = logs_[reader.task];

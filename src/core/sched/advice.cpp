@@ -164,16 +164,15 @@ std::string smaller(const Impl& index, const JobRequest& job, Trials& trials) {
   for (const NodeState& n : index.nodes)
     cards_max = std::max(cards_max, static_cast<std::int32_t>(n.shape.gpus.size()));
   j = job;
-  for (std::int32_t gpus = std::min(job.resources.gpus - 1, cards_max); gpus >= 1; --gpus) {
+  const std::int32_t least = std::max(1, job.resources.gpus / 4);
+  for (std::int32_t gpus = std::min(job.resources.gpus - 1, cards_max); gpus >= least; --gpus) {
     j.resources.gpus = gpus;
     if (trials.would_start(j))
       return fmt::format("--gpus {} would start now", gpus);
   }
-  if (job.tasks == 1 && job.resources.gpus >= 1 && job.resources.mig_profile.empty()) {
-    j.resources.gpus = 1;
-    for (std::int32_t milli =
-             (job.resources.gpus == 1 ? job.resources.share.milli : whole_gpu_milli) - 100;
-         milli >= 100; milli -= 100) {
+  // A part of a card stands in for one card at most: a job of eight does not run on a fifth of one.
+  if (job.tasks == 1 && job.resources.gpus == 1 && job.resources.mig_profile.empty()) {
+    for (std::int32_t milli = job.resources.share.milli - 100; milli >= 100; milli -= 100) {
       j.resources.share = {milli, 0};
       if (trials.would_start(j))
         return fmt::format("--gpus {:g} would start now", milli / 1000.0);

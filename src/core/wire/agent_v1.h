@@ -13,6 +13,7 @@
 #include "core/model/money.h"
 #include "core/model/node.h"
 #include "core/model/one_of.h"
+#include "core/wire/gpu_reading.h"
 
 namespace billow::wire::agent_v1 {
 
@@ -62,49 +63,6 @@ struct Report {
   }
 };
 
-struct GpuReading {
-  std::int32_t gpu = 0;
-  std::int32_t util_pct = -1;  // -1: unknown
-  std::int64_t mem_used_mib = 0;
-  std::int64_t power_mw = 0;
-  std::int32_t temperature_c = 0;
-  std::string unhealthy;
-  std::int32_t sm_active_permille = -1;
-  std::int32_t mem_util_pct = -1;
-  std::int32_t sm_clock_mhz = -1;
-  std::int64_t pcie_tx_kib_s = -1, pcie_rx_kib_s = -1, nvlink_tx_kib_s = -1, nvlink_rx_kib_s = -1;
-  std::int64_t energy_mj = -1, ecc_corrected = -1, ecc_uncorrected = -1, link_errors = -1;
-  // How well it is, 100 to 0; below 100 with the reason and when the newest fault was. The head
-  // drains what is below 50.
-  std::int32_t score = 100;
-  std::string fault;
-  WallTime fault_at;
-  std::uint64_t xids = 0;  // since the agent began
-  template <class S, class V>
-  static constexpr void fields(S& s, V& v) {
-    v("gpu", s.gpu);
-    v("util_pct", s.util_pct);
-    v("mem_used_mib", s.mem_used_mib);
-    v("power_mw", s.power_mw);
-    v("temperature_c", s.temperature_c);
-    v("unhealthy", s.unhealthy);
-    v("sm_active_permille", s.sm_active_permille);
-    v("mem_util_pct", s.mem_util_pct);
-    v("sm_clock_mhz", s.sm_clock_mhz);
-    v("pcie_tx_kib_s", s.pcie_tx_kib_s);
-    v("pcie_rx_kib_s", s.pcie_rx_kib_s);
-    v("nvlink_tx_kib_s", s.nvlink_tx_kib_s);
-    v("nvlink_rx_kib_s", s.nvlink_rx_kib_s);
-    v("energy_mj", s.energy_mj);
-    v("ecc_corrected", s.ecc_corrected);
-    v("ecc_uncorrected", s.ecc_uncorrected);
-    v("link_errors", s.link_errors);
-    v("score", s.score);
-    v("fault", s.fault);
-    v("fault_at_ns", s.fault_at);
-    v("xids", s.xids);
-  }
-};
 // What a task's processes use, as rates since the reading before; -1: unknown.
 struct TaskReading {
   TaskId task;
@@ -136,6 +94,7 @@ struct Heartbeat {
   std::vector<TaskReading> tasks;
   std::int64_t images_bytes = -1;      // on the disk, of all users' container images; -1: unknown
   std::int64_t images_bytes_max = -1;  // of each user; 0: no limit
+  std::string driver;                  // version of the GPUs' driver
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("gpus", s.gpus);
@@ -148,6 +107,7 @@ struct Heartbeat {
     v("tasks", s.tasks);
     v("images_bytes", s.images_bytes);
     v("images_bytes_max", s.images_bytes_max);
+    v("driver", s.driver);
   }
 };
 
@@ -203,6 +163,11 @@ struct LogChunk {
   bool end =
       false;  // the task has ended and this was the last of its log (or the read did not follow)
   std::string error;  // no such task, unreadable
+  // The answer to a query (LogRead::query): the frames are lines as JSON objects, joined by commas.
+  bool answered = false;
+  bool more = false;             // ask again from next_offset: a part of the work is done
+  std::uint64_t line = 0;        // the number of the line at next_offset
+  std::uint64_t first_line = 0;  // the oldest that is kept
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("subscription", s.subscription);
@@ -211,6 +176,10 @@ struct LogChunk {
     v("lost_bytes", s.lost_bytes);
     v("end", s.end);
     v("error", s.error);
+    v("answered", s.answered);
+    v("more", s.more);
+    v("line", s.line);
+    v("first_line", s.first_line);
   }
 };
 
@@ -454,6 +423,13 @@ struct LogRead {
   std::int64_t tail_bytes =
       -1;  // ≥ 0: begin about this many bytes before the end instead of at offset
   bool follow = false;
+  // Asks for lines instead of frames (core/wire/log_query.h): "range", "search"; empty: frames.
+  std::string query;
+  std::uint64_t from_line = 0;   // of a range; 0: from the line at `offset`
+  std::uint64_t tail_lines = 0;  // of a range: so many at the end
+  std::uint32_t lines_max = 0;
+  std::string text;  // of a search
+  bool regex = false, any_case = false;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("subscription", s.subscription);
@@ -461,6 +437,13 @@ struct LogRead {
     v("offset", s.offset);
     v("tail_bytes", s.tail_bytes);
     v("follow", s.follow);
+    v("query", s.query);
+    v("from_line", s.from_line);
+    v("tail_lines", s.tail_lines);
+    v("lines_max", s.lines_max);
+    v("text", s.text);
+    v("regex", s.regex);
+    v("any_case", s.any_case);
   }
 };
 struct LogCancel {

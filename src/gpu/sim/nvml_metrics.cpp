@@ -13,6 +13,7 @@ namespace {
 
 constexpr long long mib = 1 << 20;
 constexpr auto event_poll = std::chrono::milliseconds(10);
+constexpr int mem_clock_mhz = 2619;
 constexpr double pcie_mib_s_busy = 200;  // of a busy card, in each direction
 constexpr double nvlink_mib_s_busy = 4000;
 
@@ -99,10 +100,39 @@ Return nvmlDeviceGetTemperature(Device device, unsigned, unsigned* celsius) {
   return answer(device, celsius,
                 [](const SimCard& card) { return card.hung ? 34 : 30 + 40 * card.load; });
 }
-Return nvmlDeviceGetClockInfo(Device device, unsigned, unsigned* mhz) {
-  return answer(device, mhz, [](const SimCard& card) {
-    return card.load > 0.02 || card.hung ? card.spec.facts->sm_clock_mhz_max : 345;
+Return nvmlDeviceGetClockInfo(Device device, unsigned clock, unsigned* mhz) {
+  return answer(device, mhz, [clock](const SimCard& card) {
+    if (clock == clock_mem)
+      return mem_clock_mhz;
+    return static_cast<int>(card.load > 0.02 || card.hung ? card.spec.facts->sm_clock_mhz_max
+                                                          : 345);
   });
+}
+Return nvmlDeviceGetEncoderUtilization(Device device, unsigned* percent, unsigned* period_us) {
+  if (!period_us)
+    return error_invalid_argument;
+  *period_us = 100'000;
+  return answer(device, percent, [](const SimCard&) { return 0; });
+}
+Return nvmlDeviceGetDecoderUtilization(Device device, unsigned* percent, unsigned* period_us) {
+  return nvmlDeviceGetEncoderUtilization(device, percent, period_us);
+}
+Return nvmlDeviceGetPcieReplayCounter(Device device, unsigned* count) {
+  return answer(device, count, [](const SimCard&) { return 0; });
+}
+Return nvmlDeviceGetFieldValues(Device device, int count, FieldValue* values) {
+  Call call = enter(device);
+  if (!call)
+    return call.code;
+  if (!values)
+    return error_invalid_argument;
+  for (int i = 0; i < count; ++i) {
+    values[i].result =
+        values[i].field_id == field_memory_temperature ? success : error_not_supported;
+    values[i].value.as_unsigned =
+        static_cast<unsigned>(call.card->hung ? 38 : 36 + 42 * call.card->load);
+  }
+  return success;
 }
 Return nvmlDeviceGetPcieThroughput(Device device, unsigned, unsigned* kib_s) {
   return answer(device, kib_s, [](const SimCard& card) {

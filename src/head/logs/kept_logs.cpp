@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "core/control/quotas.h"
 #include "core/wire/log_frames.h"
+#include "core/wire/log_query.h"
 
 namespace billow::head {
 namespace {
@@ -87,6 +88,34 @@ Result<KeptPiece> read_piece(const std::string& path,
     piece.chunk.next_offset += notice.size();
   }
   return piece;
+}
+
+// Lines of a kept log. A worker has the time: it goes on until the query is answered.
+Result<KeptPiece> query_kept(const std::string& path, const wire::agent_v1::LogRead& request) {
+  files::LogScan scan(path);
+  wire::LineIndex index;
+  wire::LogQuery query = wire::query_of(request);
+  KeptPiece out;
+  for (;;) {
+    wire::LogAnswer answer = BILLOW_TRY(
+        wire::run_query(query, index, [&](std::uint64_t offset) -> Result<wire::LogPiece> {
+          files::LogBlock block = BILLOW_TRY(scan.read(offset));
+          const std::size_t from = record_at(block.frames, block.offset, offset, false);
+          const std::uint64_t next = block.offset + block.frames.size();
+          return wire::LogPiece{block.offset + from, next, block.frames.substr(from),
+                                next >= block.span.end};
+        }));
+    if (!answer.lines.empty() && !out.frames.empty())
+      out.frames += ',';
+    out.frames += answer.lines;
+    query.lines_max -= std::min(query.lines_max, answer.count);
+    query.from_byte = answer.next_byte;
+    if (answer.more && query.lines_max > 0)
+      continue;
+    wire::fill(out.chunk, answer);
+    out.chunk.more = false;
+    return out;
+  }
 }
 
 }  // namespace
@@ -513,7 +542,7 @@ void KeptLogs::read_kept(const Found& found,
                          const std::shared_ptr<Reading>& to) {
   const Status queued = readers_->submit(
       [path = found.path, request, whole = found.known.kind == Kind::whole] {
-        return read_piece(path, request, whole);
+        return request.query.empty() ? read_piece(path, request, whole) : query_kept(path, request);
       },
       [weak = std::weak_ptr(to), offset = request.offset](const Result<KeptPiece>& piece) {
         const auto reading = weak.lock();

@@ -6,7 +6,9 @@
 #include <algorithm>
 
 #include "base/limits.h"
+#include "base/text.h"
 #include "store/job_scan.h"
+#include "store/job_words.h"
 #include "store/row_writer.h"
 
 namespace billow {
@@ -62,6 +64,13 @@ class PgJobScan final : public JobScan {
       rows_->bind_all(last_.ended_at, last_.id, limit);
       return {};
     }
+    if (!filter_.words.empty() && !looked_for_rarest_) {
+      looked_for_rarest_ = true;
+      if ((rarest_ = BILLOW_TRY(rarest_word(db_, filter_.words))))
+        above_ = above_prefix(*rarest_);
+    }
+    if (rarest_)
+      return load_with_word(limit);
     const bool by_key = filter_.array || !filter_.labels.empty() || filter_.user || filter_.project;
     if (!by_key && filter_.states.empty()) {
       rows_.emplace(BILLOW_TRY(db_.query(
@@ -72,6 +81,21 @@ class PgJobScan final : public JobScan {
     if (states_.empty())
       BILLOW_TRY_VOID(find_states());
     return load_ranges(limit);
+  }
+
+  // The jobs with a rare word, and those that a number names.
+  Status load_with_word(std::int64_t limit) {
+    std::int64_t named = 0;
+    for (const std::string& word : filter_.words)
+      if (const auto id = parse_int(word, 1, INT64_MAX))
+        named = *id;
+    rows_.emplace(BILLOW_TRY(db_.query(
+        fmt::format("SELECT {} FROM jobs WHERE id IN (SELECT job_id FROM job_words WHERE word >= "
+                    "?3 AND word < ?4 AND job_id < ?1 UNION SELECT id FROM jobs WHERE id = ?5 AND "
+                    "id < ?1 ORDER BY 1 DESC LIMIT ?2) ORDER BY id DESC",
+                    job_columns))));
+    rows_->bind_all(last_.id, limit, std::string_view(*rarest_), std::string_view(above_), named);
+    return {};
   }
 
   // ?1: where it begins, ?2: how many, ?3 and ?4: the key, then one parameter per state.
@@ -140,6 +164,9 @@ class PgJobScan final : public JobScan {
   std::size_t seen_ = 0;
   std::int64_t floor_ = INT64_MIN;
   std::vector<std::string> states_;
+  bool looked_for_rarest_ = false;
+  std::optional<std::string> rarest_;
+  std::string above_;
   std::optional<sql::Query> rows_;
 };
 

@@ -57,12 +57,16 @@ std::string in_postgres(std::string_view sql) {
   return out;
 }
 
-Status in_transaction(Db& db, const std::string& sql) {
+Status in_transaction(Db& db, const std::string& sql, Status (*fill)(sql::Db& db) = nullptr) {
+  const auto run = [&] {
+    const auto done = db.exec(sql);
+    return done && fill ? fill(db) : done;
+  };
   if (db.in_transaction())
-    return db.exec(sql);
+    return run();
   auto done = db.exec("BEGIN");
   if (done)
-    done = db.exec(sql);
+    done = run();
   if (done)
     done = db.exec("COMMIT");
   if (!done)
@@ -103,10 +107,10 @@ Status migrate(Db& db, std::int64_t up_to) {
       continue;
     if (!is_new)
       log_info("{}: from format {} to {} ({})", shown(db.url()), format, step.format, step.what);
-    if (auto done = in_transaction(
-            db, in_postgres(step.sql) +
-                    fmt::format(";UPDATE meta SET value = {} WHERE key = 'format'", step.format));
-        !done)
+    const std::string sql =
+        in_postgres(step.sql) +
+        fmt::format(";UPDATE meta SET value = {} WHERE key = 'format'", step.format);
+    if (auto done = in_transaction(db, sql, is_new ? nullptr : step.fill); !done)
       return pass(std::move(done.error()),
                   fmt::format("bringing {} to format {}", shown(db.url()), step.format));
     format = step.format;

@@ -40,6 +40,17 @@ const std::array<SeriesColumn, fleet_columns> fleet_series_columns = {{
     {"spend_usd_per_h", 0.001},
     {"idle_usd_per_h", 0.001},
 }};
+const std::array<SeriesColumn, endpoint_columns> endpoint_series_columns = {{
+    {"requests_per_s", 0.001},
+    {"errors_per_s", 0.001},
+    {"p50_ms", 0.1},
+    {"p95_ms", 0.1},
+    {"p99_ms", 0.1},
+    {"ready", 0.01},
+    {"sleeping", 0.01},
+    {"cold_starts", 0.001},
+    {"usd_per_hour", 0.001},
+}};
 
 namespace {
 

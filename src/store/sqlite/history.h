@@ -44,10 +44,24 @@ enum FleetColumn : std::size_t {
   fleet_idle_spend,
   fleet_columns
 };
+enum EndpointColumn : std::size_t {
+  endpoint_requests,
+  endpoint_errors,
+  endpoint_p50,
+  endpoint_p95,
+  endpoint_p99,
+  endpoint_ready,
+  endpoint_sleeping,
+  endpoint_cold_starts,
+  endpoint_spend,
+  endpoint_columns
+};
+static_assert(std::size_t{endpoint_columns} <= std::size_t{gpu_columns});
 static_assert(std::size_t{fleet_columns} <= std::size_t{gpu_columns});
 using GpuSampleRow = std::array<double, gpu_columns>;  // stored figures; NaN: unknown
 extern const std::array<SeriesColumn, gpu_columns> gpu_series_columns;
 extern const std::array<SeriesColumn, fleet_columns> fleet_series_columns;
+extern const std::array<SeriesColumn, endpoint_columns> endpoint_series_columns;
 
 struct SeriesAnswer {
   WallTime from;  // the beginning of the first point
@@ -61,7 +75,7 @@ class History {
   virtual ~History() = default;
 
   struct Sample {
-    std::string key;  // "NODE/UUID"; "fleet"
+    std::string key;  // "NODE/UUID"; "fleet"; "endpoint NAME"
     GpuSampleRow values;
   };
   // Samples of one moment, kept in ten-second slots: a second sample within the same slot replaces

@@ -1,6 +1,7 @@
 #include "store/sqlite/migrations.h"
 
 #include "base/log.h"
+#include "store/job_words.h"
 
 namespace billow {
 namespace {
@@ -109,11 +110,21 @@ constexpr Migration steps[] = {
     {8, "a chain of hashes over the journal", R"sql(
       ALTER TABLE events ADD COLUMN link TEXT NOT NULL DEFAULT '';
     )sql"},
+    {9, "jobs found by their words, and leases by their time and cards", R"sql(
+      ALTER TABLE jobs ADD COLUMN words TEXT NOT NULL DEFAULT '';
+      CREATE TABLE job_words (word TEXT NOT NULL, job_id INTEGER NOT NULL,
+        PRIMARY KEY (word, job_id)) WITHOUT ROWID;
+      ALTER TABLE leases ADD COLUMN cards TEXT NOT NULL DEFAULT '';
+      CREATE INDEX leases_to ON leases (to_at, id);
+    )sql",
+     fill_words},
 };
 
 Status apply_step(sqlite::Db& db, const Migration& step) {
   BILLOW_TRY_VOID(db.exec("BEGIN IMMEDIATE"));
   Status status = db.exec(step.sql);
+  if (status && step.fill)
+    status = step.fill(db);
   if (status)
     status = db.exec(fmt::format("UPDATE meta SET value = {} WHERE key = 'format'", step.format));
   if (status)

@@ -13,6 +13,7 @@ struct Migration {
   std::int64_t format;  // the directory has this format afterwards
   const char* what;
   const char* sql;
+  Status (*fill)(sql::Db& db) = nullptr;  // what SQL alone cannot do, in the same transaction
 };
 std::span<const Migration> migrations();
 std::int64_t format_newest();

@@ -2,7 +2,11 @@
 // because SQLite's planner would sort.
 #include <fmt/format.h>
 
+#include <set>
+
+#include "base/text.h"
 #include "store/job_scan.h"
+#include "store/job_words.h"
 
 namespace billow {
 namespace {
@@ -35,6 +39,8 @@ class Candidates {
       BILLOW_TRY_VOID(c.add(std::move(q)));
       return c;
     }
+    if (const auto rarest = BILLOW_TRY(rarest_word(db, f.words)))
+      return with_word(db, f, *rarest, from);
     const bool by_key = f.array || !f.labels.empty() || f.user || f.project;
     if (!by_key && f.states.empty()) {
       auto q = BILLOW_TRY(
@@ -52,14 +58,40 @@ class Candidates {
     return c;
   }
 
+  // The jobs with a rare word, and those that a number names.
+  static Result<Candidates> with_word(sql::Db& db,
+                                      const JobFilter& f,
+                                      const std::string& rarest,
+                                      JobPosition from) {
+    Candidates c;
+    std::set<std::int64_t, std::greater<>> ids;
+    const std::string above = above_prefix(rarest);
+    auto q = BILLOW_TRY(
+        db.query("SELECT job_id FROM job_words WHERE word >= ? AND word < ? AND job_id < ?"));
+    q.bind_all(std::string_view(rarest), std::string_view(above), from.id);
+    while (BILLOW_TRY(q.step()))
+      ids.insert(q.integer(0));
+    for (const std::string& word : f.words)
+      if (const auto id = parse_int(word, 1, INT64_MAX); id && *id < from.id)
+        ids.insert(*id);
+    c.known_.assign(ids.begin(), ids.end());
+    return c;
+  }
+
   // The next candidate, or none.
   std::optional<JobPosition> front() const {
+    if (next_known_ < known_.size())
+      return JobPosition{INT64_MAX, known_[next_known_]};
     const Source* best = highest();
     if (!best || best->at.ended_at < floor_)
       return std::nullopt;
     return best->at;
   }
   Status pop() {
+    if (next_known_ < known_.size()) {
+      ++next_known_;
+      return {};
+    }
     Source* best = highest();
     if (BILLOW_TRY(best->query.step()))
       best->at = {best->query.integer(0), best->query.integer(1)};
@@ -131,6 +163,8 @@ class Candidates {
   }
   States states_;
   std::vector<std::unique_ptr<Source>> sources_;
+  std::vector<std::int64_t> known_;  // instead of sources, in descending order
+  std::size_t next_known_ = 0;
   std::int64_t floor_ = 0;
 };
 

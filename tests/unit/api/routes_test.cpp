@@ -94,6 +94,152 @@ TEST_F(ApiTest, AFinishedJobIsReadFromTheStore) {
   EXPECT_EQ(listed["jobs"].items().at(0)["cost_nano_usd"], document["cost_nano_usd"]);
 }
 
+TEST_F(ApiTest, ASearchCoversLiveAndEndedJobs) {
+  SubmitJob named = host.rig.job(1);
+  named.spec.name = "sweep-a";
+  named.spec.labels = {{"team", "vision"}};
+  const JobId ended = host.rig.submit(named);
+  host.rig.begin(ended);
+  host.rig.pass_time(seconds(10));
+  host.rig.end(ended, 2);
+  Batch batch = store_test::batch_of(1);
+  batch.jobs = {view::job_row(host.state(), host.rig.finished.at(0))};
+  host.store(std::move(batch));
+  named.spec.name = "sweep-b";
+  const JobId live = host.rig.submit(named);
+  const JobId other = host.rig.submit();
+  const auto found = [&](const std::string& search) {
+    std::vector<std::uint64_t> ids;
+    const Json answer = json(get("/v1/jobs?state=all&search=" + search));
+    for (const Json& job : answer["jobs"].items())
+      ids.push_back(job["id"].uint_or(0));
+    return ids;
+  };
+  using Ids = std::vector<std::uint64_t>;
+  EXPECT_EQ(found("sweep"), (Ids{live.value, ended.value}));
+  EXPECT_EQ(found("sweep+train.py"), (Ids{live.value, ended.value})) << "the command too";
+  EXPECT_EQ(found("label:team=vision"), (Ids{live.value, ended.value}));
+  EXPECT_EQ(found("sweep+state:failed"), Ids{ended.value});
+  EXPECT_EQ(found("user:ana+python"), (Ids{other.value, live.value, ended.value}));
+  EXPECT_EQ(found("sweep-b"), Ids{live.value});
+  EXPECT_EQ(found("nothing"), Ids{});
+  EXPECT_EQ(found(std::to_string(other.value)), Ids{other.value});
+  EXPECT_EQ(found("node:n1+sweep+state:failed"), Ids{ended.value});
+  EXPECT_EQ(get("/v1/jobs?search=user:nobody").status, 404);
+  EXPECT_EQ(get("/v1/jobs?sort=colour").status, 400);
+  // Sorted, and continued after the last one seen.
+  const Json first = json(get("/v1/jobs?state=all&sort=-cost&limit=1"));
+  EXPECT_EQ(first["jobs"].items().at(0)["id"].uint_or(0), ended.value) << "the only one that cost";
+  const std::string next(first["next"].str_or(""));
+  EXPECT_EQ(next, std::to_string(ended.value));
+  EXPECT_EQ(json(get("/v1/jobs?state=all&sort=-cost&before=" + next))["jobs"].size(), 2u);
+  const std::int64_t ms = host.now().ns / 1'000'000;
+  EXPECT_EQ(json(get(fmt::format("/v1/jobs?ended_after={}", ms - 1000)))["jobs"].size(), 1u);
+  EXPECT_EQ(json(get(fmt::format("/v1/jobs?ended_after={}", ms + 1000)))["jobs"].size(), 0u);
+}
+
+TEST_F(ApiTest, TheTimelineShowsWhoHeldEachCard) {
+  SubmitJob named = host.rig.job(2);
+  named.spec.name = "first";
+  const JobId ended = host.rig.submit(named);
+  host.rig.begin(ended);
+  host.rig.pass_time(seconds(600));
+  host.rig.end(ended, 0);
+  Batch batch = store_test::batch_of(1);
+  batch.jobs = {view::job_row(host.state(), host.rig.finished.at(0))};
+  for (const auto& lease : host.rig.leases)
+    batch.leases.push_back(view::lease_row(lease));
+  host.store(std::move(batch));
+  host.rig.pass_time(seconds(60));
+  const JobId live = host.rig.submit();
+  host.rig.begin(live);
+  host.rig.pass_time(seconds(60));
+  const Json answer = json(get("/v1/timeline"));
+  ASSERT_EQ(answer["nodes"].size(), 1u);
+  const Json& gpus = answer["nodes"].items().at(0)["gpus"];
+  ASSERT_EQ(gpus.size(), 4u);
+  std::size_t runs = 0, idle = 0;
+  for (const Json& gpu : gpus.items()) {
+    std::int64_t at = 0;
+    for (const Json& block : gpu["blocks"].items()) {
+      EXPECT_GE(block["from"].int_or(0), at) << "in order, not over each other";
+      EXPECT_GT(block["to"].int_or(0), block["from"].int_or(0));
+      at = block["to"].int_or(0);
+      runs += block["kind"].str_or("") == "run";
+      idle += block["kind"].str_or("") == "idle";
+      if (block["job"].str_or("") == std::to_string(ended.value)) {
+        EXPECT_EQ(block["name"].str_or(""), "first");
+        EXPECT_EQ(block["user"].str_or(""), "ana");
+        EXPECT_EQ(block["to"].int_or(0) - block["from"].int_or(0), 600'000);
+      }
+    }
+  }
+  EXPECT_EQ(runs, 3u) << "two cards of the first job, one of the second";
+  EXPECT_GE(idle, 3u);
+  EXPECT_EQ(get("/v1/timeline?node=none").status, 404);
+  EXPECT_EQ(get("/v1/timeline?from=5&to=5").status, 400);
+  EXPECT_EQ(get("/v1/timeline?from=x").status, 400);
+}
+
+TEST_F(ApiTest, DrainedCardsAreNotFree) {
+  const auto gpus = [&](const char* name) {
+    return json(get("/v1/status")).at("gpus", name).double_or(-1);
+  };
+  EXPECT_EQ(gpus("free"), 4);
+  host.rig.must(DrainGpu{host.state().nodes.begin()->first, 1, "hot", {}});
+  EXPECT_EQ(gpus("free"), 3);
+  EXPECT_EQ(gpus("drained"), 1);
+  host.rig.must(DrainNode{host.state().nodes.begin()->first, "repair"});
+  EXPECT_EQ(gpus("free"), 0);
+  EXPECT_EQ(gpus("drained"), 4);
+  EXPECT_EQ(json(get("/v1/status")).at("nodes", "ready").int_or(-1), 0);
+  const std::string metrics = get("/metrics").body;
+  EXPECT_NE(metrics.find("\nbillow_gpus_free 0\n"), std::string::npos);
+  EXPECT_NE(metrics.find("\nbillow_gpus_drained 4\n"), std::string::npos);
+}
+
+TEST_F(ApiTest, OnlyItsOwnerChangesWhatAStreamFollows) {
+  const auto answer = ask(net::Method::post, "/v1/live/none/subscriptions", R"({"logs":[]})");
+  EXPECT_EQ(answer.status, 404);
+  const auto stream = std::make_shared<FakeExchange>();
+  ASSERT_TRUE(net::parse_target("/v1/live", stream->asked));
+  stream->asked.headers.set("Authorization", "Bearer " + token);
+  api.handle(stream);
+  const std::size_t at = stream->streamed.find("{\"stream\":\"");
+  ASSERT_NE(at, std::string::npos) << stream->streamed.substr(0, 200);
+  const std::string name =
+      stream->streamed.substr(at + 11, stream->streamed.find('"', at + 11) - at - 11);
+  const std::string path = "/v1/live/" + name + "/subscriptions";
+  const JobId id = host.rig.submit();
+  const auto set = ask(net::Method::post, path,
+                       fmt::format(R"({{"logs":[{{"job":"{}","tail":100}}]}})", id.value));
+  EXPECT_EQ(set.status, 200) << set.body;
+  EXPECT_EQ(json(set)["logs"].items().at(0)["job"].str_or(""), std::to_string(id.value));
+  EXPECT_EQ(ask(net::Method::post, path, R"({"logs":[{"job":"abc"}]})").status, 400);
+}
+
+TEST_F(ApiTest, FilesThatDoNotChangeAreNotSentTwice) {
+  const auto first = get("/v1/routes");
+  EXPECT_EQ(first.status, 200);
+  const std::string tag(first.headers.get("ETag"));
+  ASSERT_FALSE(tag.empty());
+  const auto ask_with = [&](const char* path, const char* header, const std::string& value) {
+    auto exchange = std::make_shared<FakeExchange>();
+    EXPECT_TRUE(net::parse_target(path, exchange->asked));
+    exchange->asked.headers.set(header, value);
+    api.handle(exchange);
+    return exchange->answer.value_or(net::Response{});
+  };
+  const auto again = ask_with("/v1/routes", "If-None-Match", tag);
+  EXPECT_EQ(again.status, 304);
+  EXPECT_TRUE(again.body.empty());
+  const auto packed = ask_with("/v1/openapi.json", "Accept-Encoding", "br, gzip");
+  EXPECT_EQ(packed.headers.get("Content-Encoding"), "gzip");
+  EXPECT_LT(packed.body.size(), get("/v1/openapi.json").body.size() / 4);
+  const auto plain = ask_with("/v1/openapi.json", "Accept-Encoding", "gzip;q=0");
+  EXPECT_EQ(plain.headers.get("Content-Encoding"), "");
+}
+
 TEST_F(ApiTest, AGridThatIsNoNumberIsAnError) {
   for (const char* path : {"/v1/cost?grid=abc", "/v1/cost?grid=", "/v1/cost?grid=-1"}) {
     const auto answer = get(path);

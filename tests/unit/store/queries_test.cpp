@@ -55,6 +55,7 @@ JobRow full_row() {
   row.charge = {123'456'789'012};
   row.labels = {{"team", "vision"}, {"ü\"", ""}};
   row.doc = R"({"a":[1,2]})";
+  row.words = " team vision h100";
   return row;
 }
 
@@ -100,6 +101,67 @@ TEST_P(QueryContract, InvisibleRowsAreFilteredBeforeCounting) {
   EXPECT_EQ(page.jobs.size(), 5u) << "a page is full while there is more";
   filter.visible = std::vector<ProjectId>{};
   EXPECT_TRUE(list_all(store->queries(), filter).empty());
+}
+
+std::vector<std::uint64_t> found_by(const Queries& queries, std::vector<std::string> words) {
+  JobFilter filter;
+  filter.words = std::move(words);
+  std::vector<std::uint64_t> out;
+  for (const JobRow& row : list_all(queries, filter))
+    out.push_back(row.id.value);
+  return out;
+}
+
+TEST_P(QueryContract, ASearchFindsTheBeginningsOfWords) {
+  auto store = open();
+  Batch batch = batch_of(1);
+  for (std::uint64_t id = 1; id <= 40; ++id) {
+    JobRow row = job(id, id % 2 ? "failed" : "succeeded");
+    row.ended_at = {static_cast<std::int64_t>(id)};
+    row.words = id % 10 == 0 ? " sweep vision h100" : " train vision";
+    batch.jobs.push_back(std::move(row));
+  }
+  store->journal().append(batch);
+  ASSERT_TRUE(store->journal().flush(seconds(20)));
+  const Queries& queries = store->queries();
+  EXPECT_EQ(found_by(queries, {"swee"}), (std::vector<std::uint64_t>{40, 30, 20, 10}));
+  EXPECT_EQ(found_by(queries, {"vision", "h1"}), (std::vector<std::uint64_t>{40, 30, 20, 10}));
+  EXPECT_EQ(found_by(queries, {"weep"}), std::vector<std::uint64_t>{}) << "not inside of a word";
+  EXPECT_EQ(found_by(queries, {"17"}), std::vector<std::uint64_t>{17}) << "a job's own number";
+  EXPECT_EQ(found_by(queries, {"train", "sweep"}), std::vector<std::uint64_t>{});
+  EXPECT_EQ(found_by(queries, {"vision"}).size(), 40u);
+  JobFilter failed;
+  failed.words = {"train"};
+  failed.states = {"failed"};
+  failed.visible = std::vector{ProjectId(2)};
+  for (const JobRow& row : list_all(queries, failed))
+    EXPECT_TRUE(row.state == "failed" && row.project == ProjectId(2)) << row.id.value;
+  EXPECT_EQ(list_all(queries, failed).size(), 20u);
+}
+
+TEST_P(QueryContract, LeasesAreFoundByTheTimeTheyCover) {
+  auto store = open();
+  Batch batch = batch_of(1);
+  for (std::uint64_t id = 1; id <= 9; ++id) {
+    LeaseRow row;
+    row.id = LeaseId(id);
+    row.job = JobId(id);
+    row.gpus = id == 5 ? 0 : 1;
+    row.from = {static_cast<std::int64_t>(id) * 100};
+    row.to = {static_cast<std::int64_t>(id) * 100 + 150};
+    row.open = false;
+    row.cards = "0:1000,1:500";
+    batch.leases.push_back(std::move(row));
+  }
+  store->journal().append(batch);
+  ASSERT_TRUE(store->journal().flush(seconds(20)));
+  const auto rows = *store->queries().leases_between({400}, {700}, 100);
+  std::vector<std::uint64_t> got;
+  for (const LeaseRow& row : rows)
+    got.push_back(row.id.value);
+  EXPECT_EQ(got, (std::vector<std::uint64_t>{3, 4, 6})) << "5 holds no GPU, 7 begins at the end";
+  EXPECT_EQ(rows.at(0).cards, "0:1000,1:500");
+  EXPECT_EQ(store->queries().leases_between({400}, {700}, 1)->size(), 1u);
 }
 
 TEST_P(QueryContract, VariablesAreFoundByTheirDigest) {

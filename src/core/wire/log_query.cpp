@@ -1,0 +1,490 @@
+#include "core/wire/log_query.h"
+
+#include <regex.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "base/append_format.h"
+#include "base/json.h"
+#include "base/text.h"
+
+namespace billow::wire {
+namespace {
+
+constexpr std::uint64_t mark_bytes = 1u << 20;
+constexpr std::size_t marks_max = 65'536;
+
+// Eight bytes at a time: the newlines of a gigabyte are counted in a third of a second.
+std::uint64_t count_newlines(std::string_view text) {
+  constexpr std::uint64_t ones = 0x0101010101010101ull, low = 0x7f7f7f7f7f7f7f7full;
+  std::uint64_t count = 0;
+  std::size_t at = 0;
+  for (; text.size() - at >= 8; at += 8) {
+    std::uint64_t word;
+    std::memcpy(&word, text.data() + at, 8);
+    word ^= ones * '\n';
+    const std::uint64_t zero = ~(((word & low) + low) | word | low);
+    count += static_cast<std::uint64_t>(__builtin_popcountll(zero));
+  }
+  for (; at < text.size(); ++at)
+    count += text[at] == '\n';
+  return count;
+}
+
+// ASCII letters in lower case, eight at a time.
+void fold_case(std::string_view text, std::string& out) {
+  constexpr std::uint64_t ones = 0x0101010101010101ull, high = 0x8080808080808080ull;
+  out.resize(text.size());
+  std::size_t at = 0;
+  for (; text.size() - at >= 8; at += 8) {
+    std::uint64_t word;
+    std::memcpy(&word, text.data() + at, 8);
+    const std::uint64_t low = word & ~high;
+    const std::uint64_t upper =
+        ((low + ones * (0x80 - 'A')) ^ (low + ones * (0x7f - 'Z'))) & ~word & high;
+    word |= upper >> 2;
+    std::memcpy(out.data() + at, &word, 8);
+  }
+  for (; at < text.size(); ++at)
+    out[at] = text[at] >= 'A' && text[at] <= 'Z' ? static_cast<char>(text[at] + 32) : text[at];
+}
+
+struct RegexFree {
+  void operator()(regex_t* r) const {
+    ::regfree(r);
+    delete r;
+  }
+};
+using Regex = std::unique_ptr<regex_t, RegexFree>;
+
+// Extended expressions, with \d. Repeats in braces and back references could take memory or time
+// without bound.
+Result<Regex> compile(const LogQuery& query) {
+  std::string pattern;
+  for (std::size_t i = 0; i < query.text.size(); ++i) {
+    const char c = query.text[i];
+    const char next = i + 1 < query.text.size() ? query.text[i + 1] : '\0';
+    if (c == '{')
+      return fail(Code::invalid, "the expression uses {}, which a log search does not take",
+                  "repeat with * or +, or search for the text as it is");
+    if (c == '\\' && next >= '0' && next <= '9')
+      return fail(Code::invalid,
+                  "the expression refers back to a group, which a log search does "
+                  "not take");
+    if (c == '\\' && next == 'd') {
+      pattern += "[0-9]";
+      ++i;
+    } else if (c == '\\' && next != '\0') {
+      pattern += c;
+      pattern += next;
+      ++i;
+    } else {
+      pattern += c;
+    }
+  }
+  auto raw = std::make_unique<regex_t>();
+  const int flags = REG_EXTENDED | (query.any_case ? REG_ICASE : 0);
+  if (const int bad = ::regcomp(raw.get(), pattern.c_str(), flags); bad != 0) {
+    char why[128] = {};
+    ::regerror(bad, raw.get(), why, sizeof(why));
+    return fail(Code::invalid,
+                fmt::format("\"{}\" is not a regular expression: {}", query.text, why));
+  }
+  return Regex(raw.release());
+}
+
+bool found_in(const regex_t& regex, std::string_view line) {
+  regmatch_t range{};
+  range.rm_eo = static_cast<regoff_t>(line.size());
+  return ::regexec(&regex, line.data(), 1, &range, REG_STARTEND) == 0;
+}
+
+// The text of records, one after the other, and where each of its bytes is in the log.
+class Text {
+ public:
+  struct Part {
+    std::size_t at;       // in the text
+    std::uint64_t place;  // in the log
+    std::int64_t time_ns;
+    LogStream stream;
+  };
+  std::string text;
+  std::vector<Part> parts;
+
+  // Stops at a damaged record, like for_each_record, whose calls would cost more than the rest.
+  void add(const LogPiece& piece) {
+    const std::string_view frames = piece.frames;
+    RecordHead head;
+    for (std::size_t at = 0; frames.size() - at >= sizeof(head);) {
+      std::memcpy(&head, frames.data() + at, sizeof(head));
+      at += sizeof(head);
+      if (head.bytes > record_data_bytes_max || frames.size() - at < head.bytes)
+        return;
+      parts.push_back(
+          {text.size(), piece.offset + at, head.wall_ns, static_cast<LogStream>(head.stream)});
+      text += frames.substr(at, head.bytes);
+      at += head.bytes;
+    }
+  }
+  const Part& part_at(std::size_t at) const {
+    auto above = std::upper_bound(parts.begin(), parts.end(), at,
+                                  [](std::size_t v, const Part& p) { return v < p.at; });
+    return *(above - 1);
+  }
+  std::uint64_t place_at(std::size_t at) const {
+    const Part& part = part_at(at);
+    return part.place + (at - part.at);
+  }
+  // Keeps what follows `at`, at the beginning.
+  void drop_before(std::size_t at) {
+    if (at >= text.size()) {
+      text.clear();
+      parts.clear();
+      return;
+    }
+    Part first = part_at(at);
+    first.place += at - first.at;
+    first.at = at;
+    std::erase_if(parts, [&](const Part& p) { return p.at <= at; });
+    parts.insert(parts.begin(), first);
+    for (Part& p : parts)
+      p.at -= at;
+    text.erase(0, at);
+  }
+};
+
+void put_line(LogAnswer& out,
+              const Text& from,
+              std::size_t at,
+              std::size_t end,
+              bool open,
+              std::uint64_t number) {
+  std::string_view text = std::string_view(from.text).substr(at, end - at);
+  bool cut = false;
+  if (text.size() > line_text_bytes_max) {
+    // Of a progress bar its newest state.
+    const std::size_t back = text.rfind('\r');
+    if (back != std::string_view::npos && text.size() - back <= line_text_bytes_max)
+      text.remove_prefix(back);
+    text = text.substr(0, line_text_bytes_max);
+    cut = true;
+  }
+  const Text::Part& part = from.part_at(at);
+  append_format(out.lines, "{}{{\"line\":{},\"byte\":{},\"at_ms\":{},\"stream\":\"{}\",\"text\":",
+                out.count == 0 ? "" : ",", number, from.place_at(at), part.time_ns / 1'000'000,
+                part.stream == LogStream::err ? "err" : "out");
+  append_json_string(out.lines, text);
+  out.lines += open ? ",\"open\":true" : "";
+  out.lines += cut ? ",\"cut\":true}" : "}";
+  ++out.count;
+}
+
+// Reads on through a log from a mark, line by line of work for a visitor.
+class Reader {
+ public:
+  Reader(LineIndex& index, const LogPieces& read, const LineIndex::Mark& from)
+      : index_(index),
+        read_(read),
+        at_(from.offset),
+        newlines_(from.newlines),
+        line_start_(from.line_start) {}
+
+  // Adds the next piece to the text. False: there is none now.
+  Result<bool> next() {
+    LogPiece piece = BILLOW_TRY(read_(at_));
+    if (piece.frames.empty()) {
+      at_end = true;
+      return false;
+    }
+    if (piece.offset > at_ && text.text.empty()) {  // the rest was removed meanwhile
+      index_.set_first(piece.offset);
+      line_start_ = piece.offset + sizeof(RecordHead);
+    }
+    index_.add({piece.offset, newlines_, line_start_});
+    const std::size_t before = text.text.size();
+    text.add(piece);
+    const std::string_view added = std::string_view(text.text).substr(before);
+    newlines_ += count_newlines(added);
+    if (const std::size_t last = added.rfind('\n'); last != std::string_view::npos)
+      line_start_ = before + last + 1 < text.text.size() ? text.place_at(before + last + 1)
+                                                         : piece.next_offset + sizeof(RecordHead);
+    bytes_read += piece.frames.size();
+    at_ = piece.next_offset;
+    at_end = piece.at_end;
+    return true;
+  }
+  std::uint64_t newlines() const { return newlines_; }
+  std::uint64_t place() const { return at_; }
+  bool tired() const { return bytes_read >= query_bytes_per_turn; }
+
+  Text text;  // from the beginning of a line on
+  bool at_end = false;
+  std::size_t bytes_read = 0;
+
+ private:
+  LineIndex& index_;
+  const LogPieces& read_;
+  std::uint64_t at_, newlines_, line_start_;
+};
+
+// Counts to the end of the log, or to the line or place. False: it has read enough for one turn.
+Result<bool> count_to(LineIndex& index,
+                      const LogPieces& read,
+                      std::uint64_t line,
+                      std::uint64_t place,
+                      std::uint64_t& newlines) {
+  Reader reader(index, read, index.last());
+  while (reader.newlines() + 1 < line && reader.place() < place) {
+    if (reader.tired())
+      return false;
+    if (!BILLOW_TRY(reader.next()))
+      break;
+    reader.text.drop_before(reader.text.text.size());
+  }
+  newlines = reader.newlines();
+  return true;
+}
+
+// Gives whole lines from a text to `each`, which says whether to go on; the rest stays.
+template <class Each>
+bool take_lines(Text& text, std::uint64_t& number, Each each) {
+  std::size_t at = 0;
+  bool more = true;
+  for (std::size_t end; more && (end = text.text.find('\n', at)) != std::string::npos;) {
+    more = each(at, end, number);
+    at = end + 1;
+    ++number;
+  }
+  text.drop_before(at);
+  return more;
+}
+
+Result<LogAnswer> run_range(const LogQuery& query, LineIndex& index, const LogPieces& read) {
+  LogAnswer out;
+  std::uint64_t newlines = 0, line = query.from_line;
+  const bool by_line = query.tail_lines || query.from_line;
+  const bool counted =
+      BILLOW_TRY(count_to(index, read, query.tail_lines || !by_line ? UINT64_MAX : query.from_line,
+                          by_line ? UINT64_MAX : query.from_byte, newlines));
+  if (!counted) {
+    out.more = true;
+    out.next_byte = query.from_byte;
+    return out;
+  }
+  if (query.tail_lines)
+    line = newlines + 2 - std::min(newlines + 1, query.tail_lines + 1);
+  const LineIndex::Mark from = line ? index.before_line(line) : index.before_place(query.from_byte);
+  Reader reader(index, read, from);
+  std::uint64_t number = from.newlines + 1;
+  // A mark inside of a line that began before it: that line is skipped, its end is not wanted.
+  const auto wanted = [&](std::size_t end) {
+    return line ? number >= line : reader.text.place_at(end) >= query.from_byte;
+  };
+  const auto full = [&] {
+    return out.count >= query.lines_max || out.lines.size() >= query_answer_bytes_max;
+  };
+  out.next_byte = from.line_start;
+  while (!full()) {
+    if (!BILLOW_TRY(reader.next()))
+      break;
+    take_lines(reader.text, number, [&](std::size_t at, std::size_t end, std::uint64_t n) {
+      if (wanted(end))
+        put_line(out, reader.text, at, end, false, n);
+      return !full();
+    });
+    out.next_byte =
+        reader.text.text.empty() ? reader.place() + sizeof(RecordHead) : reader.text.place_at(0);
+    if (reader.at_end)
+      break;
+  }
+  if (!full()) {
+    out.end = reader.at_end;
+    if (!reader.text.text.empty() && wanted(reader.text.text.size() - 1))
+      put_line(out, reader.text, 0, reader.text.text.size(), true, number);
+  }
+  out.next_line = number;
+  out.first_line = index.first_line();
+  out.lost_bytes = index.first_offset();
+  return out;
+}
+
+// Finds matching lines in a text whose first byte begins a line.
+class Finder {
+ public:
+  static Result<Finder> create(const LogQuery& query) {
+    Finder f;
+    f.needle_ = query.any_case ? lower(query.text) : query.text;
+    f.any_case_ = query.any_case;
+    if (query.regex)
+      f.regex_ = BILLOW_TRY(compile(query));
+    return f;
+  }
+  // The first match at or after `at`: a place in a line. None: npos.
+  std::size_t find(const std::string& text, std::size_t at) {
+    if (regex_)
+      return find_by_regex(text, at);
+    if (any_case_ && folded_of_ != text.size() + 1) {
+      fold_case(text, folded_);
+      folded_of_ = text.size() + 1;
+    }
+    const std::string& where = any_case_ ? folded_ : text;
+    const void* hit = at >= where.size() ? nullptr
+                                         : ::memmem(where.data() + at, where.size() - at,
+                                                    needle_.data(), needle_.size());
+    return hit ? static_cast<std::size_t>(static_cast<const char*>(hit) - where.data())
+               : std::string::npos;
+  }
+  void text_changed() { folded_of_ = 0; }
+
+ private:
+  std::size_t find_by_regex(const std::string& text, std::size_t at) const {
+    while (at < text.size()) {
+      const std::size_t end = std::min(text.find('\n', at), text.size());
+      if (found_in(*regex_, std::string_view(text).substr(at, end - at)))
+        return at;
+      at = end + 1;
+    }
+    return std::string::npos;
+  }
+  std::string needle_, folded_;
+  std::size_t folded_of_ = 0;
+  bool any_case_ = false;
+  Regex regex_;
+};
+
+// The matching lines among the first `size` bytes of the text, whose first line has this number.
+// False: there are enough; the text then begins after the last match.
+bool find_lines(LogAnswer& out,
+                const LogQuery& query,
+                Finder& finder,
+                Reader& reader,
+                std::size_t size,
+                std::uint64_t& number) {
+  const std::string& text = reader.text.text;
+  std::size_t counted = 0;
+  finder.text_changed();
+  for (std::size_t at = 0; (at = finder.find(text, at)) != std::string::npos && at < size;) {
+    const std::size_t newline = at == 0 ? std::string::npos : text.rfind('\n', at - 1);
+    const std::size_t begin = newline == std::string::npos ? 0 : newline + 1;
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    number += count_newlines(std::string_view(text).substr(counted, begin - counted));
+    counted = begin;
+    if (reader.text.place_at(begin) >= query.from_byte)
+      put_line(out, reader.text, begin, end, end == text.size(), number);
+    at = std::min(end + 1, text.size());
+    if (out.count >= query.lines_max || out.lines.size() >= query_answer_bytes_max) {
+      number += at > end;
+      reader.text.drop_before(at);
+      return false;
+    }
+  }
+  number += count_newlines(std::string_view(text).substr(counted, size - counted));
+  reader.text.drop_before(size);
+  return true;
+}
+
+Result<LogAnswer> run_search(const LogQuery& query, LineIndex& index, const LogPieces& read) {
+  LogAnswer out;
+  Finder finder = BILLOW_TRY(Finder::create(query));
+  std::uint64_t newlines = 0;
+  if (!BILLOW_TRY(count_to(index, read, UINT64_MAX, query.from_byte, newlines))) {
+    out.more = true;
+    out.next_byte = query.from_byte;
+    return out;
+  }
+  const LineIndex::Mark from = index.before_place(query.from_byte);
+  Reader reader(index, read, from);
+  std::uint64_t number = from.newlines + 1;
+  bool enough = false;
+  while (!enough && BILLOW_TRY(reader.next())) {
+    const std::string& text = reader.text.text;
+    const std::size_t last = text.rfind('\n');
+    if (reader.at_end || (last == std::string::npos && text.size() > line_bytes_max))
+      enough = !find_lines(out, query, finder, reader, text.size(), number);
+    else if (last != std::string::npos)
+      enough = !find_lines(out, query, finder, reader, last + 1, number);
+    out.next_byte =
+        reader.text.text.empty() ? reader.place() + sizeof(RecordHead) : reader.text.place_at(0);
+    if (reader.at_end || reader.tired())
+      break;
+  }
+  out.end = !enough && reader.at_end;
+  out.more = !enough && !reader.at_end;
+  out.next_byte = std::max(out.next_byte, query.from_byte);
+  out.next_line = number;
+  out.first_line = index.first_line();
+  out.lost_bytes = index.first_offset();
+  return out;
+}
+
+}  // namespace
+
+void LineIndex::add(const Mark& mark) {
+  if (mark.offset < marks_.back().offset + mark_bytes || marks_.size() >= marks_max)
+    return;
+  marks_.push_back(mark);
+}
+
+void LineIndex::set_first(std::uint64_t offset) {
+  if (marks_.front().offset >= offset)
+    return;
+  const auto kept = std::find_if(marks_.begin(), marks_.end(),
+                                 [&](const Mark& mark) { return mark.offset >= offset; });
+  const std::uint64_t newlines = marks_.back().newlines;
+  marks_.erase(marks_.begin(), kept);
+  if (marks_.empty())
+    marks_.push_back({offset, newlines, offset + sizeof(RecordHead)});
+}
+
+LineIndex::Mark LineIndex::before_line(std::uint64_t line) const {
+  const auto above = std::find_if(marks_.begin() + 1, marks_.end(),
+                                  [&](const Mark& mark) { return mark.newlines + 1 >= line; });
+  return *(above - 1);
+}
+
+LineIndex::Mark LineIndex::before_place(std::uint64_t place) const {
+  const auto above = std::find_if(marks_.begin() + 1, marks_.end(),
+                                  [&](const Mark& mark) { return mark.offset > place; });
+  return *(above - 1);
+}
+
+LogQuery query_of(const agent_v1::LogRead& read) {
+  return {.kind = read.query == "search" ? LogQuery::Kind::search : LogQuery::Kind::range,
+          .from_line = read.from_line,
+          .from_byte = read.offset,
+          .tail_lines = read.tail_lines,
+          .lines_max = std::clamp<std::size_t>(read.lines_max, 1, 10'000),
+          .text = read.text,
+          .regex = read.regex,
+          .any_case = read.any_case};
+}
+
+void fill(agent_v1::LogChunk& chunk, const LogAnswer& answer) {
+  chunk.answered = true;
+  chunk.next_offset = answer.next_byte;
+  chunk.line = answer.next_line;
+  chunk.first_line = answer.first_line;
+  chunk.lost_bytes = answer.lost_bytes;
+  chunk.end = answer.end;
+  chunk.more = answer.more;
+}
+
+Status check_query(const LogQuery& query) {
+  if (query.kind == LogQuery::Kind::search && query.regex)
+    BILLOW_TRY_VOID(compile(query));
+  return {};
+}
+
+Result<LogAnswer> run_query(const LogQuery& query, LineIndex& index, const LogPieces& read) {
+  // The oldest part may have been removed since the last query.
+  if (const LogPiece first = BILLOW_TRY(read(0)); !first.frames.empty())
+    index.set_first(first.offset);
+  return query.kind == LogQuery::Kind::range ? run_range(query, index, read)
+                                             : run_search(query, index, read);
+}
+
+}  // namespace billow::wire
