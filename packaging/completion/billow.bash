@@ -6,7 +6,7 @@ _billow() {
   prev=${COMP_WORDS[COMP_CWORD-1]}
   cmd=${COMP_WORDS[1]}
   COMPREPLY=()
-  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel port-forward ssh ssh-config ssh-proxy schedule status nodes drain undrain cordon uncordon events pool machine cloud check top node login logout context dashboard project user token approvals secret audit quota config reserve cost waste invoice anomalies bill month budget price idle keepalive webhook commitment advise prices plan deploy endpoints scale rollback delete endpoint-key gateway profile compare loadtest simulate cp volume join install env rerun mcp up down agent doctor store ranks rsh stage box nvidia-smi upgrade uninstall docs map notebook sdk completion version help" -- "$cur")); return; fi
+  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel port-forward ssh ssh-config ssh-proxy agent ranks rsh stage box nvidia-smi schedule status nodes drain undrain cordon uncordon events pool machine cloud check top node login logout context dashboard project user token approvals secret audit quota config reserve cost waste invoice anomalies bill month budget price idle keepalive webhook commitment advise prices plan deploy endpoints scale rollback delete endpoint-key gateway profile compare loadtest simulate cp volume join install env rerun mcp up down doctor store upgrade uninstall docs map notebook sdk completion version help" -- "$cur")); return; fi
   case $cmd in
     approvals) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "list approve deny" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     audit) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "verify export" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
@@ -333,6 +333,50 @@ _billow() {
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--rank --identity -i --by-alias --wake --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
+    "agent")
+      case $prev in
+        --head) return ;;
+        --token-file) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --sim) return ;;
+        --vault-arena) return ;;
+        --images-max) return ;;
+        --pull-patience) return ;;
+        --node-name) return ;;
+        --label|-l) return ;;
+        --metrics) return ;;
+        --pool) return ;;
+        --end-command) return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--head --token-file --data --sim --vault-arena --allow-mig-changes --images-max --pull-patience --allow-metadata --allow-namespaces --node-name --label -l --metrics --pool --bills --end-command --log-json --help -h" -- "$cur")); return; fi
+      return ;;
+    "ranks")
+      case $prev in
+        --procs) return ;;
+        --barrier) return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--procs --barrier --help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
+    "rsh")
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
+    "stage")
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--copy-in --copy-out --help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
+    "box")
+      case $prev in
+        --image) return ;;
+        --environment) return ;;
+        --limit) return ;;
+        --key) return ;;
+        --enter) return ;;
+        --store) return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--image --environment --hold --limit --key --enter --store --help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
+    "nvidia-smi")
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--help -h" -- "$cur")); return; fi
+      return ;;
     "schedule add")
       case $prev in
         --gpus|-g) return ;;
@@ -1648,23 +1692,6 @@ _billow() {
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--stop-jobs --head --data --help -h" -- "$cur")); return; fi
       return ;;
-    "agent")
-      case $prev in
-        --head) return ;;
-        --token-file) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
-        --sim) return ;;
-        --vault-arena) return ;;
-        --images-max) return ;;
-        --pull-patience) return ;;
-        --node-name) return ;;
-        --label|-l) return ;;
-        --metrics) return ;;
-        --pool) return ;;
-        --end-command) return ;;
-      esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--head --token-file --data --sim --vault-arena --allow-mig-changes --images-max --pull-patience --allow-metadata --allow-namespaces --node-name --label -l --metrics --pool --bills --end-command --log-json --help -h" -- "$cur")); return; fi
-      return ;;
     "doctor")
       case $prev in
         --sim) return ;;
@@ -1703,33 +1730,6 @@ _billow() {
         --store-file) COMPREPLY=($(compgen -f -- "$cur")); return ;;
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--data --store --store-file --json --help -h" -- "$cur")); return; fi
-      return ;;
-    "ranks")
-      case $prev in
-        --procs) return ;;
-        --barrier) return ;;
-      esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--procs --barrier --help -h" -- "$cur")); return; fi
-      COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
-    "rsh")
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--help -h" -- "$cur")); return; fi
-      COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
-    "stage")
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--copy-in --copy-out --help -h" -- "$cur")); return; fi
-      COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
-    "box")
-      case $prev in
-        --image) return ;;
-        --environment) return ;;
-        --limit) return ;;
-        --key) return ;;
-        --enter) return ;;
-        --store) return ;;
-      esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--image --environment --hold --limit --key --enter --store --help -h" -- "$cur")); return; fi
-      COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
-    "nvidia-smi")
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--help -h" -- "$cur")); return; fi
       return ;;
     "upgrade")
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--unsigned --help -h" -- "$cur")); return; fi

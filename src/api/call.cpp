@@ -239,9 +239,11 @@ Result<const Project*> visible_project(const Call& call, std::string_view name) 
   for (const ProjectId id : visible_projects(call))
     names.push_back(state.projects.at(id).name);
   const std::string near = nearest(name, names);
-  return fail(
-      Code::not_found, fmt::format("there is no project \"{}\"", name),
-      near.empty() ? "see `billow project list`" : fmt::format("did you mean \"{}\"?", near));
+  return fail(Code::not_found, fmt::format("there is no project \"{}\"", name),
+              near.empty()
+                  ? "see `billow project list`; -p is --project, and there are no partitions: "
+                    "--gpu-type and --node-label choose nodes"
+                  : fmt::format("did you mean \"{}\"?", near));
 }
 
 Status may_act_on(const Call& call, JobId id, const Owner& owner) {

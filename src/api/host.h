@@ -76,6 +76,8 @@ class Host {
   virtual std::unique_ptr<net::Subscription> read_log(NodeId node,
                                                       wire::agent_v1::LogRead request,
                                                       OnChunk fn) = 0;
+  // What the kept logs of a project take on the head's disk.
+  virtual std::uint64_t kept_log_bytes(ProjectId project) const = 0;
   virtual std::unique_ptr<net::Subscription> watch_input(
       TaskId task, std::function<void(const wire::agent_v1::InputTaken&)> fn) = 0;
   // A connection into a job; null: the node does not answer.

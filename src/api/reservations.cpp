@@ -221,8 +221,9 @@ Json used_of(const Call& call,
     case QuotaKind::requests_per_s:
     case QuotaKind::priority:
     case QuotaKind::task_log_bytes:
-    case QuotaKind::kept_log_bytes:
       break;
+    case QuotaKind::kept_log_bytes:
+      return Json(call.host.kept_log_bytes(ProjectId(of)));
   }
   return Json();
 }

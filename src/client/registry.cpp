@@ -109,8 +109,7 @@ int dispatch(const CommandTable& table, std::vector<std::string> args) {
   }
   const CommandSpec& command = *found->command;
   const auto dashes = std::find(args.begin(), args.end(), "--");
-  if (command.prints_json && std::find(args.begin(), dashes, "--json") != dashes)
-    report_as_json();
+  const ErrorForm form(command.prints_json && std::find(args.begin(), dashes, "--json") != dashes);
   args.erase(args.begin(), args.begin() + static_cast<std::ptrdiff_t>(found->words));
   const bool wants_help = !args.empty() && (args[0] == "--help" || args[0] == "-h");
   if (command.run_args && !wants_help)

@@ -140,7 +140,7 @@ void add_box_commands(CommandTable& table) {
                    .usage = "[--] COMMAND [ARG…]",
                    .options = {box_options},
                    .operands = Operands::command,
-                   .group = "head",
+                   .group = internal_group,
                    .talks_to_head = false,
                    .prints_json = false});
 }

@@ -464,7 +464,7 @@ void add_gang_shell_commands(CommandTable& table) {
                        "that sets BILLOW_LAUNCH=first. The command runs on the first node;\n"
                        "what it starts on other nodes runs in the job's own tasks there.",
                    .operands = Operands::command,
-                   .group = "head",
+                   .group = internal_group,
                    .talks_to_head = false,
                    .prints_json = false});
 }

@@ -258,7 +258,7 @@ void add_rank_commands(CommandTable& table) {
                   "of each line it writes.",
        .options = {rank_options},
        .operands = Operands::command,
-       .group = "head",
+       .group = internal_group,
        .talks_to_head = false,
        .prints_json = false});
 }

@@ -406,7 +406,7 @@ void add_smi_commands(CommandTable& table) {
                               "billow run --gpus 2 -- nvidia-smi --query-gpu=name,memory.total "
                               "--format=csv",
                    .run_args = cmd_smi,
-                   .group = "head",
+                   .group = internal_group,
                    .talks_to_head = false,
                    .prints_json = false});
 }

@@ -218,7 +218,7 @@ void add_stage_commands(CommandTable& table) {
                    .usage = "[--] COMMAND [ARG…]",
                    .options = {stage_options},
                    .operands = Operands::command,
-                   .group = "head",
+                   .group = internal_group,
                    .talks_to_head = false,
                    .prints_json = false});
 }

@@ -560,7 +560,7 @@ void add_head_commands(CommandTable& table) {
                               "/var/lib/billow/node-token --data /var/lib/billow/agent",
                    .run = cmd_agent,
                    .options = {agent_options},
-                   .group = "head",
+                   .group = internal_group,
                    .talks_to_head = false,
                    .prints_json = false});
 }

@@ -52,6 +52,9 @@ class HeadHost final : public api::Host {
                                               OnChunk fn) override {
     return head_.logs().read(node, std::move(request), std::move(fn));
   }
+  std::uint64_t kept_log_bytes(ProjectId project) const override {
+    return head_.logs().bytes_of(project);
+  }
   std::unique_ptr<net::Subscription> watch_input(
       TaskId task, std::function<void(const wire::agent_v1::InputTaken&)> fn) override {
     return head_.agents().watch_input(task, std::move(fn));

@@ -93,8 +93,14 @@ Json revisions_document(const Endpoint& e) {
   return revisions;
 }
 
-void add_current(Json& out, const Endpoint& e) {
+// The revision that serves or will; of an endpoint that has failed, the one that did.
+const Revision* shown_revision(const Endpoint& e) {
   const Revision* current = e.current();
+  return current || e.revisions.empty() ? current : &e.revisions.back();
+}
+
+void add_current(Json& out, const Endpoint& e) {
+  const Revision* current = shown_revision(e);
   if (!current)
     return;
   out.set("command", shell_join(current->spec->argv));
@@ -214,7 +220,7 @@ Json explain_endpoint_document(const control::State& state,
       because("failed", fmt::format("revision {} did not become healthy: {}", r.number, r.reason));
   if (const std::string failure = last_failure(e, gateways.figures); !failure.empty())
     because("failure", "last: " + failure);
-  const Revision* current = e.current();
+  const Revision* current = shown_revision(e);
   const gateway::EndpointFigures none;
   const gateway::EndpointFigures& figures = gateways.figures ? *gateways.figures : none;
   return Json::object({{"name", e.name},

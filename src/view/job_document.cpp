@@ -240,6 +240,18 @@ Json finished_job_document(const StoredJob& stored) {
   return document;
 }
 
+// "3 of 10 elements failed, 2 were stopped".
+static std::string how_elements_ended(const control::ArrayState& array) {
+  const std::uint64_t failed = array.count - array.succeeded - array.stopped;
+  if (failed == 0)
+    return fmt::format("{} of {} elements {} stopped", array.stopped, array.count,
+                       array.stopped == 1 ? "was" : "were");
+  std::string text = fmt::format("{} of {} elements did not succeed", failed, array.count);
+  if (array.stopped > 0)
+    text += fmt::format(", {} {} stopped", array.stopped, array.stopped == 1 ? "was" : "were");
+  return text;
+}
+
 Json array_document(const StoredArray& stored) {
   const control::ArrayState& array = stored.array;
   const WallTime ended_at = stored.ended_at;
@@ -248,16 +260,15 @@ Json array_document(const StoredArray& stored) {
   doc.set("user", stored.user);
   doc.set("project", stored.project);
   const bool ok = array.succeeded == array.count;
-  doc.set("state", ended_at ? (ok ? "succeeded" : "failed") : array.running ? "running" : "queued");
+  doc.set("state", ended_at ? enum_name(array.ended_as()) : array.running ? "running" : "queued");
   doc.set("final", static_cast<bool>(ended_at));
-  doc.set("reason", ended_at && !ok ? fmt::format("{} of {} elements did not succeed",
-                                                  array.count - array.succeeded, array.count)
-                                    : std::string());
+  doc.set("reason", ended_at && !ok ? how_elements_ended(array) : std::string());
   doc.set("array_spec", array_text(*array.spec->array));
   doc.set("elements", Json::object({{"count", array.count},
                                     {"left", array.left},
                                     {"running", array.running},
-                                    {"succeeded", array.succeeded}}));
+                                    {"succeeded", array.succeeded},
+                                    {"stopped", array.stopped}}));
   doc.set("submitted_at", format_utc(array.submitted_at));
   doc.set("started_at", Json());
   doc.set("ended_at", time_or_null(ended_at));

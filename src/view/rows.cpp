@@ -90,7 +90,7 @@ JobRow array_row(const control::State& state, const control::FinishedArray& fini
   row.name = array.spec->name;
   row.user = array.user;
   row.project = array.project;
-  row.state = array.succeeded == array.count ? "succeeded" : "failed";
+  row.state = enum_name(array.ended_as());
   row.submitted_at = array.submitted_at;
   row.ended_at = finished.ended_at;
   row.exit_code = array.worst_code;

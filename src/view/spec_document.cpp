@@ -72,6 +72,10 @@ void add_spec(Json& document, const JobSpec& spec) {
     document.set("strict", true);
   if (spec.time_sliced)
     document.set("time_sliced", true);
+  if (wanted.exclusive)
+    document.set("exclusive", true);
+  if (wanted.whole_node)
+    document.set("whole_node", true);
   if (!wanted.mig_profile.empty())
     document.set("mig_profile", wanted.mig_profile);
   document.set("time_limit_s", spec.time_limit.ns / 1'000'000'000);

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "base/text.h"
 #include "core/control/core.h"
+#include "core/control/decide/paid_starts.h"
 #include "core/control/fabric.h"
 #include "core/control/money.h"
 #include "core/sched/outlook.h"
@@ -59,20 +61,49 @@ struct Answer {
   }
 };
 
-void explain_queue(Answer& answer, const control::State& state, const Job& job, WallTime now) {
+// A start that the budgets will not pay for is not promised: the reason says so instead.
+void expect_start(Answer& answer,
+                  const control::State& state,
+                  const Job& job,
+                  const Moment& at,
+                  WallTime by_plan) {
+  static const ledger::PriceBook market = ledger::PriceBook::market();
+  std::optional<control::PaidStarts> paid;
+  if (!state.money.budgets.empty() || job.agent)
+    paid.emplace(state, control::Context{at.now, at.billed, &market});
+  const sched::Admission* admission = paid ? &*paid : nullptr;
+  const sched::Outlook expected = sched::outlook(state.index, job.id, at.now, admission);
+  if (expected.refused) {
+    const Duration until = expected.refused_at - at.now;
+    answer.because("budget", fmt::format("When GPUs are free for it{}, it cannot start: {}.",
+                                         until >= minutes(1)
+                                             ? fmt::format(" (in about {})", format_duration(until))
+                                             : std::string(),
+                                         expected.refused->message));
+    answer.would_start_now = expected.refused->hint.empty() ? Json() : Json(expected.refused->hint);
+  }
+  if (expected.start) {
+    answer.earliest = time_or_null(expected.start);
+    answer.latest = time_or_null(sched::latest_start(state.index, job.id, at.now, admission));
+  } else if (expected.refused) {
+    answer.start_unknown = "a budget does not pay for it";
+  } else if (!paid && by_plan) {
+    answer.earliest = time_or_null(by_plan);
+  } else if (std::string cause = sched::start_unknown(state.index, job.id, at.now);
+             !cause.empty()) {
+    answer.start_unknown = std::move(cause);
+  }
+}
+
+void explain_queue(Answer& answer, const control::State& state, const Job& job, const Moment& at) {
   if (job.state == JobState::suspended && !job.reason.empty())
     answer.because("held", job.reason);
-  const auto explanation = sched::explain(state.index, job.id, now);
+  const auto explanation = sched::explain(state.index, job.id, at.now);
   answer.because(explanation);
-  const WallTime played = sched::forecast(state.index, job.id, now);
-  answer.earliest = time_or_null(played ? played : explanation.earliest_start);
-  if (played)
-    answer.latest = time_or_null(sched::latest_start(state.index, job.id, now));
-  else if (std::string cause = sched::start_unknown(state.index, job.id, now); !cause.empty())
-    answer.start_unknown = std::move(cause);
   if (!explanation.would_start_now.empty())
     answer.would_start_now = explanation.would_start_now;
-  for (const std::string& note : control::pool_notes(state, job, now))
+  expect_start(answer, state, job, at, explanation.earliest_start);
+  for (const std::string& note : control::pool_notes(state, job, at.now))
     answer.because("pool", note);
 }
 
@@ -194,7 +225,7 @@ Json explain_document(const control::State& state,
     answer.because(over);
     answer.would_start_now = over.would_start_now;
   } else if (waits(job)) {
-    explain_queue(answer, state, job, at.now);
+    explain_queue(answer, state, job, at);
   } else if (!job.reason.empty()) {
     answer.because(job.state == JobState::running ? "running" : "held", job.reason);
     answer.earliest = time_or_null(job.not_before);

@@ -481,8 +481,8 @@ class Names(RigTest):
     def test_an_element_has_its_index_in_its_name(self):
         job = self.rig.submit("--name", "grid", "--array", "0-2", "--", "true")
         self.rig.ok("wait", job)
-        self.assertIn("grid[2]", self.rig.ok("ps", "-a", "--expand").text)
-        self.assertIn("grid[1]", self.rig.ok("describe", f"{job}.1").text)
+        self.assertIn("grid.2", self.rig.ok("ps", "-a", "--expand").text)
+        self.assertIn("grid.1", self.rig.ok("describe", f"{job}.1").text)
 
     def test_a_number_is_no_name(self):
         for command in (

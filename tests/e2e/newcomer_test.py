@@ -173,6 +173,45 @@ class FromSlurm(RigTest):
         self.assertIn("the #BILLOW lines are used", done.errors)
         self.assertEqual(self.rig.job("own")["gpus"], 1)
 
+    def test_what_slurm_would_show_is_found(self):
+        for words, ours in (
+            (["squeue", "-j", "12"], "billow describe 12"),
+            (["squeue", "-u", "ana", "-t", "PD"], "billow ps -u ana -s queued,held"),
+            (["hold", "12"], "billow suspend"),
+            (["release", "12"], "billow resume"),
+            (["scontrol", "hold", "12"], "a waiting job cannot be held"),
+            (["ps", "-s", "PD,R"], "-s queued,held,running"),
+            (["describe", "3_5"], "3.5"),
+            (["logs", "sweep_5"], "sweep.5"),
+            (["run", "--array", "0-3", "--", "true"], "billow submit --array 0-3"),
+            (["submit", "-p", "gpu", "--", "true"], "there are no partitions"),
+        ):
+            done = self.rig.cli(*words)
+            self.assertIn(done.code, (1, 2), done)
+            self.assertIn(ours, done.errors, words)
+
+    def test_days_before_the_hours(self):
+        for text, seconds in (("1-00:00:00", 86400), ("2-12", 216000), ("0-01:30", 5400)):
+            job = self.rig.submit("--time", text, "--", "true")
+            self.assertEqual(self.rig.job(job)["time_limit_s"], seconds)
+        self.assertEqual(self.rig.cli("submit", "--time", "1-", "--", "true").code, 2)
+
+    def test_a_script_that_is_not_there_is_refused(self):
+        for words in (("nofile.sh",), ("./nofile.py", "-x"), ("sub/train.py",)):
+            for command in ("submit", "run"):
+                done = self.rig.cli(command, *words)
+                self.assertEqual(done.code, 2, done)
+                self.assertIn(f"there is no file {words[0]} here", done.errors)
+                self.assertIn("hint: check its name", done.errors)
+        done = self.rig.ok("submit", "--", "./nofile.sh")
+        self.assertIn("warning: ./nofile.sh is not on this machine", done.errors)
+        self.assertIn("warning:", self.rig.ok("submit", "/nosuch/train.sh").errors)
+        self.assertNotIn("warning", self.rig.ok("submit", "/bin/true").errors)
+
+    def test_exclusive_is_shown(self):
+        job = self.rig.submit("--exclusive", "--", "true")
+        self.assertIn("a whole node (exclusive)", self.rig.ok("describe", job).text)
+
     def test_a_script_needs_neither_path_nor_x_bit(self):
         name = self.script("echo plain", name="plain.sh")
         self.assertEqual(self.rig.ok("run", name).text, "plain\n")
@@ -265,6 +304,39 @@ class Waiting(RigTest):
             text, r"what would help: raise it with `billow budget set`, or submit .*--time [12]m"
         )
 
+    def test_a_start_that_no_budget_pays_for_is_not_promised(self):
+        self.rig.ok("project", "create", "limited")
+        self.rig.ok("budget", "set", "5", "--project", "limited", "--total")
+        long = ("-p", "limited", "--gpus", 2, "--time", "30m", "--", "sleep", 600)
+        self.rig.wait_for(self.rig.submit(*long), "running")
+        waits = self.rig.submit(*long)
+        why = self.rig.json("explain", waits)
+        self.assertIsNone(why["earliest_start"], why)
+        text = self.rig.ok("explain", waits).text
+        self.assertIn("because a budget does not pay for it", text.splitlines()[0])
+        self.assertRegex(text, r"\(in about (29|30)m.*\), it cannot start: the total budget of")
+        self.assertIn("billow budget set", text)
+        self.rig.ok("budget", "set", "50", "--project", "limited", "--total")
+        self.assertIsNotNone(self.rig.json("explain", waits)["earliest_start"])
+
+    def test_cores_are_counted(self):
+        cores = self.rig.json("nodes")["nodes"][0]["cpu_milli"] // 1000
+        self.rig.wait_for(self.rig.submit("--cpus", cores, "--", "sleep", 600), "running")
+        text = self.rig.ok("explain", self.rig.submit("--cpus", 1, "--", "true")).text
+        self.assertRegex(
+            text, r"the job needs 1 CPU with .*; the most free on one node is 0 CPUs and \d"
+        )
+
+    def test_times_of_the_head_are_shown_in_local_time(self):
+        self.rig.ok("reserve", "--gpus", 2, "--for", "1h", "--from", "+30m", "--name", "soon")
+        try:
+            job = self.rig.submit("--gpus", 1, "--", "sleep", 600)
+            self.rig.wait_for(job, "queued")
+            self.assertIn("UTC", json.dumps(self.rig.json("explain", job)["reasons"]))
+            self.assertNotIn("UTC", self.rig.ok("explain", job, env={"TZ": "XST-5"}).text)
+        finally:
+            self.rig.ok("reserve", "cancel", "soon")
+
     def test_ended_jobs_are_named_as_such(self):
         job = self.rig.submit("--", "true")
         self.rig.ok("wait", job)
@@ -297,6 +369,15 @@ class Lists(RigTest):
         self.assertEqual(done.code, 2)
         self.assertIn("did you mean name?", done.errors)
 
+    def test_all_jobs_are_sorted_not_only_the_newest(self):
+        for name in ("zz-a", "zz-b", "zz-c"):
+            self.rig.ok("wait", self.rig.submit("--name", name, "--", "true"))
+        done = self.rig.ok("ps", "-a", "--sort", "job", "--limit", 1)
+        self.assertIn("zz-c", done.text)
+        first = self.rig.ok("ps", "-a", "--sort", "name", "--limit", 2)
+        self.assertNotIn("zz-c", first.text)
+        self.assertIn("the first 2 by name", first.errors)
+
     def test_only_the_elements_that_failed(self):
         array = self.rig.submit(
             "--name", "grid", "--array", "0-3", "--", "sh", "-c", "test $BILLOW_ARRAY_INDEX != 2"
@@ -324,6 +405,71 @@ class Lists(RigTest):
         for command in ("run", "submit"):
             done = self.rig.ok(command, *job)
             self.assertRegex(done.errors, r"results: billow cp \d+:results \.")
+
+
+class Sweeps(RigTest):
+    """Arrays by their name, whole and in part."""
+
+    options = {"sim": "1xH100"}
+
+    def test_a_rerun_does_not_hide_the_first_array(self):
+        script = "echo index $BILLOW_ARRAY_INDEX; test $BILLOW_ARRAY_INDEX != 2 || test -e ok"
+        first = self.rig.submit("--name", "sweep", "--array", "0-3", "--", "sh", "-c", script)
+        self.rig.cli("wait", first)
+        with open(self.rig.file("ok"), "w", encoding="ascii"):
+            pass
+        again = self.rig.json("rerun", "sweep")["id"]
+        self.rig.ok("wait", again)
+        both = (
+            rf"2 of your jobs are called sweep \({again}, {first}\); this is job {again}, the"
+            r" newest"
+        )
+        for words in (
+            ("logs", "sweep"),
+            ("ps", "-a", "--array", "sweep"),
+            ("cost", "--job", "sweep"),
+        ):
+            done = self.rig.ok(*words)
+            self.assertRegex(done.errors, both, words)
+        self.assertIn("sweep.2: index 2", self.rig.ok("logs", "sweep").text)
+        # An element that ran only in the first array is found there.
+        done = self.rig.ok("logs", "sweep.3")
+        self.assertEqual((done.text, done.errors), ("index 3\n", ""))
+        done = self.rig.ok("logs", "sweep.2")
+        self.assertIn(f"this is {again}.2, the newest", done.errors)
+        self.assertIn("has no element 9", self.rig.cli("logs", "sweep.9").errors)
+
+    def test_costs_name_the_elements(self):
+        array = self.rig.submit("--name", "paid", "--array", "0-1", "--gpus", 1, "--", "sleep", 1)
+        self.rig.ok("wait", array)
+        text = self.rig.ok("cost", "--by", "job").text
+        for index in (0, 1):
+            self.assertRegex(text, rf"(?m)^{array}\.{index} +paid\.{index} ")
+
+    def test_a_stopped_array_has_not_failed(self):
+        array = self.rig.submit("--name", "ended", "--array", "0-2", "--", "sleep", 600)
+        after = self.rig.submit("--after", f"any:{array}", "--", "true")
+        self.rig.wait_for(f"{array}.0", "running")
+        self.rig.ok("stop", "--wait", array)
+        job = self.rig.job(array)
+        self.assertEqual((job["state"], job["elements"]["stopped"]), ("stopped", 3), job)
+        self.assertEqual(job["reason"], "3 of 3 elements were stopped")
+        self.assertRegex(self.rig.ok("ps", "-a").text, rf"(?m)^{array}\[\] .* stopped .*3 stopped")
+        self.assertIn(str(array), self.rig.ok("ps", "-aq", "-s", "stopped").text.split())
+        self.rig.ok("wait", after)
+
+    def test_the_start_of_later_elements_is_learned_from_earlier_ones(self):
+        array = self.rig.submit("--array", "0-5", "--gpus", 1, "--", "sleep", 5)
+        last = f"{array}.5"
+        self.rig.wait_for(f"{array}.1", "running", 60)
+        why = self.rig.json("explain", last)
+        self.assertIsNotNone(why["earliest_start"], why)
+        start = datetime.datetime.fromisoformat(why["earliest_start"].replace("Z", "+00:00"))
+        left = (start - datetime.datetime.now(datetime.timezone.utc)).total_seconds()
+        # Four elements of five seconds run before it; a loaded machine takes longer for each.
+        self.assertGreater(left, 8)
+        self.assertLess(left, 300)
+        self.rig.ok("stop", "--force", "--wait", array)
 
 
 class Times(RigTest):

@@ -92,6 +92,14 @@ class Terminal(unittest.TestCase):
         shell.expect("/dev/pts/")
         self.assertEqual(shell.end(), 6)
 
+    def test_a_shell_finds_the_programs_that_a_job_finds(self):
+        path = self.rig.ok("run", "--gpus", 1, "--", "sh", "-c", "echo $PATH").text.strip()
+        shell = self.screen("shell", "--gpus", 1)
+        shell.type('nvidia-smi -L; echo "<$PATH>"; exit 0\n')
+        shell.expect("GPU 0: NVIDIA H100")
+        shell.expect(f"<{path}>")
+        self.assertEqual(shell.end(), 0)
+
     def test_the_size_is_that_of_the_window_and_follows_it(self):
         shell = self.screen("shell", rows=31, cols=101)
         shell.type("stty size; echo o''k\n")

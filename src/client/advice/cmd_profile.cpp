@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "client/advice/measured_job.h"
 #include "client/advice/observe.h"
+#include "client/frame/ask.h"
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
 #include "client/frame/table.h"
@@ -118,6 +119,8 @@ int show_size(const Parsed& parsed,
     return code;
   }
   print(advise::right_size_text(seen.run, size));
+  if (gpus_are_simulated(client))
+    say("the GPUs are simulated: a real GPU may need more or less");
   if (code != 0)
     say(fmt::format("job {} ended with {}; the measurement covers the time until then", label,
                     seen.job.at("exit", "text").str_or("a failure")));

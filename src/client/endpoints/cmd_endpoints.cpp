@@ -306,6 +306,15 @@ Result<std::string> replica_to_read(Client& client, const std::string& name) {
     job = std::max(job, r["job"].uint_or(0));
   if (job == 0)
     job = e["failed_job"].uint_or(0);  // of one that failed its last words matter most
+  for (const Json& r : e["revisions"].items())
+    if (job == 0 || (e["status"].str_or("") == "failed" && r["failed_job"].uint_or(0) > job))
+      job = r["failed_job"].uint_or(0);
+  if (job == 0) {  // one that was stopped, because it did not become healthy
+    const Json page = BILLOW_TRY(client.get(with_query(
+        "/v1/jobs", {{"label", "billow.endpoint=" + name}, {"state", "all"}, {"limit", "1"}})));
+    for (const Json& one : page["jobs"].items())
+      job = one["id"].uint_or(0);
+  }
   if (job == 0)
     return fail(Code::not_found, fmt::format("endpoint {} has no replica at the moment", name),
                 "a request to it starts one");

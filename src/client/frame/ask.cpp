@@ -31,4 +31,12 @@ void show_table(const Table& table, std::string_view nothing) {
     print(table.text(look_at(STDOUT_FILENO)));
 }
 
+bool gpus_are_simulated(Client& client) {
+  const auto nodes = client.get("/v1/nodes");
+  for (const Json& node : nodes ? (*nodes)["nodes"].items() : std::vector<Json>{})
+    if (node["simulated"].bool_or(false))
+      return true;
+  return false;
+}
+
 }  // namespace billow::client

@@ -17,6 +17,9 @@ namespace billow::client {
 int ask(const Parsed& parsed,
         const std::function<Result<Json>(Client&)>& call,
         const std::function<void(const Json&)>& show);
+// Whether the GPUs of this installation are simulated: what it charges is no real money, and what
+// it measures no real speed.
+bool gpus_are_simulated(Client& client);
 // The list of this name in an answer.
 std::vector<Json> list_in(const Json& answer, std::string_view name);
 void show_table(const Table& table, std::string_view nothing);

@@ -63,6 +63,10 @@ class Parsed {
   std::vector<std::string> order_;
 };
 
+// The group of commands that Billow, ssh or mpirun start. `billow help` does not list them; the
+// reference does.
+inline constexpr const char* internal_group = "started by Billow itself";
+
 struct CommandSpec {
   std::string name;     // "run", or two words: "schedule add"
   std::string summary;  // one line, lower case, no full stop

@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <utility>
 
 #include "base/file.h"
 #include "client/frame/json_errors.h"
@@ -44,8 +45,9 @@ void show(const Error& error) {
 }
 }  // namespace
 
-void report_as_json() {
-  errors_as_json = true;
+ErrorForm::ErrorForm(bool as_json) : before_(std::exchange(errors_as_json, as_json)) {}
+ErrorForm::~ErrorForm() {
+  errors_as_json = before_;
 }
 
 int report(const Error& error) {

@@ -51,15 +51,16 @@ std::string explanation_sentence(const std::string& label, const Json& why, Wall
 std::string explanation_text(const Json& why, WallTime now) {
   std::string text;
   for (const Json& reason : why["reasons"].items())
-    text += fmt::format("  {}\n", printable(reason["text"].str_or("?")));
+    text += fmt::format("  {}\n", in_local_time(printable(reason["text"].str_or("?")), now));
   if (why["earliest_start"].is_string())
     text += fmt::format("  expected start if nothing changes: {}\n",
                         time_text(why["earliest_start"], now, "unknown"));
   text += queue_text(why);
   for (const Json& holder : why["holders"].items())
-    text += fmt::format("  GPUs in use by {}\n", printable(holder["text"].str_or("?")));
+    text += fmt::format("  GPUs in use by {}\n",
+                        in_local_time(printable(holder["text"].str_or("?")), now));
   if (const auto change = why["would_start_now"].str_or(""); !change.empty())
-    text += fmt::format("  what would help: {}\n", printable(change));
+    text += fmt::format("  what would help: {}\n", in_local_time(printable(change), now));
   if (const auto expected = why.at("expected", "text").str_or(""); !expected.empty())
     text += fmt::format("  {}\n", printable(expected));
   return text;

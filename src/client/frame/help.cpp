@@ -131,6 +131,8 @@ std::string overview_text(const std::vector<CommandSpec>& commands, std::string_
   for (const CommandSpec& c : commands)
     width = std::max(width, c.name.size());
   for (const char* group : groups_of(commands)) {
+    if (std::string_view(group) == internal_group)
+      continue;
     out += fmt::format("\n{}:\n", *group ? group : "other");
     for (const CommandSpec& c : commands)
       if (std::string_view(c.group) == group)

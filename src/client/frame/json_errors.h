@@ -3,7 +3,17 @@
 
 namespace billow::client {
 
-// From now on, errors are JSON objects on stderr: {"error", "hint", "code"}.
-void report_as_json();
+// While it lives, errors are shown in this form. As JSON they are objects on stderr: {"error",
+// "hint", "code"}.
+class ErrorForm {
+ public:
+  explicit ErrorForm(bool as_json);
+  ~ErrorForm();
+  ErrorForm(const ErrorForm&) = delete;
+  ErrorForm& operator=(const ErrorForm&) = delete;
+
+ private:
+  bool before_;
+};
 
 }  // namespace billow::client

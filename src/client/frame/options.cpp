@@ -68,6 +68,9 @@ struct OptionTable {
     const std::string slurm = fmt::format("Slurm's {}", typed);
     if (meaning->words.empty())
       return fmt::format("{}: {}", slurm, meaning->note);
+    if (!by_name(std::string_view(meaning->words.front()).substr(2)))
+      return fmt::format("`billow {}` starts one job and shows it; use `billow submit {} …`",
+                         command.name, shell_join(meaning->words));
     return fmt::format("{}: use {}{}", slurm, shell_join(meaning->words),
                        meaning->note.empty() ? "" : fmt::format(" ({})", meaning->note));
   }

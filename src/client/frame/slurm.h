@@ -40,6 +40,10 @@ Result<SlurmScript> translate_slurm(const std::vector<SlurmLine>& lines);
 // What the commands of such a script use that does not exist here: variables, srun.
 std::vector<std::string> slurm_remains(std::string_view script);
 
+// For the states of `squeue -t`, such as "PD,R": "Slurm's PD is queued here: …". Empty if none is
+// Slurm's.
+std::string slurm_states(std::string_view states);
+
 // The command for "squeue" or "scontrol show job 12": "use `billow ps`". Empty if Slurm has no such
 // command.
 std::string slurm_command(const std::vector<std::string>& args);

@@ -52,8 +52,80 @@ std::vector<std::string> slurm_remains(std::string_view script) {
   return out;
 }
 
-std::string slurm_command(const std::vector<std::string>& args) {
+std::string slurm_states(std::string_view states) {
   static const std::map<std::string_view, std::string_view> ours = {
+      {"bf", "failed"},
+      {"boot_fail", "failed"},
+      {"ca", "stopped"},
+      {"cancelled", "stopped"},
+      {"cd", "succeeded"},
+      {"completed", "succeeded"},
+      {"cf", "running"},
+      {"configuring", "running"},
+      {"cg", "running"},
+      {"completing", "running"},
+      {"deadline", "failed"},
+      {"dl", "failed"},
+      {"f", "failed"},
+      {"nf", "lost"},
+      {"node_fail", "lost"},
+      {"oom", "failed"},
+      {"out_of_memory", "failed"},
+      {"pd", "queued,held"},
+      {"pending", "queued,held"},
+      {"pr", "queued,suspended"},
+      {"preempted", "queued,suspended"},
+      {"r", "running"},
+      {"s", "suspended"},
+      {"timeout", "failed"},
+      {"to", "failed"},
+  };
+  std::vector<std::string> here;
+  bool slurm = false;
+  for (const std::string& state : split(states, ',')) {
+    const auto found = ours.find(lower(state));
+    slurm = slurm || found != ours.end();
+    here.push_back(found == ours.end() ? state : std::string(found->second));
+  }
+  return slurm ? fmt::format("these are Slurm's states; here: -s {}", join(here, ","))
+               : std::string();
+}
+
+namespace {
+
+// "squeue -j 12 -t PD": what its options ask for.
+std::string queue_command(const std::vector<std::string>& args) {
+  std::string ps = "billow ps";
+  for (std::size_t i = 1; i + 1 < args.size(); ++i) {
+    if (args[i] == "-j" || args[i] == "--job" || args[i] == "--jobs")
+      return fmt::format("use `billow describe {0}`, or `billow explain {0}` while it waits",
+                         args[i + 1]);
+    if (args[i] == "-u" || args[i] == "--user")
+      ps += " -u " + args[i + 1];
+    if (args[i] == "-n" || args[i] == "--name")
+      ps += " -n " + args[i + 1];
+    if (args[i] == "-t" || args[i] == "--states") {
+      const std::string here = slurm_states(args[i + 1]);
+      const auto from = here.find("-s ");
+      ps += " " + (from == here.npos ? "-s " + args[i + 1] : here.substr(from));
+    }
+  }
+  return fmt::format("use `{}`", ps);
+}
+
+}  // namespace
+
+std::string slurm_command(const std::vector<std::string>& args) {
+  constexpr std::string_view hold_text =
+      "a waiting job cannot be held: stop it and submit it again, with --after JOB or as a "
+      "schedule; `billow suspend JOB` suspends one that runs";
+  constexpr std::string_view release_text =
+      "`billow resume JOB` resumes a suspended job; `billow explain JOB` says what a held one "
+      "waits for";
+  static const std::map<std::string_view, std::string_view> ours = {
+      {"hold", hold_text},
+      {"release", release_text},
+      {"requeue", "use `billow rerun JOB`"},
       {"sacct", "use `billow ps -a`, or `billow cost --by job` for what jobs cost"},
       {"sacctmgr", "use `billow project` and `billow user`"},
       {"salloc", "use `billow shell --gpus 1`: a shell on a node"},
@@ -76,10 +148,10 @@ std::string slurm_command(const std::vector<std::string>& args) {
   };
   static const std::map<std::string_view, std::string_view> control = {
       {"create", "use `billow reserve`"},
-      {"hold", "use `billow suspend JOB`"},
+      {"hold", hold_text},
       {"ping", "use `billow status`"},
       {"reboot", "use `billow drain NODE`, then restart it"},
-      {"release", "use `billow resume JOB`"},
+      {"release", release_text},
       {"requeue", "use `billow rerun JOB`"},
       {"resume", "use `billow resume JOB`"},
       {"suspend", "use `billow suspend JOB`"},
@@ -104,6 +176,8 @@ std::string slurm_command(const std::vector<std::string>& args) {
     if (what.starts_with("res"))
       return "use `billow reserve list`";
   }
+  if (args[0] == "squeue" || (args[0] == "sacct" && args.size() > 2))
+    return queue_command(args);
   const auto found = ours.find(args[0]);
   return found == ours.end() ? std::string() : std::string(found->second);
 }

@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -23,6 +24,15 @@ void restore_terminal() {
 }
 
 }  // namespace
+
+bool has_input() {
+  struct stat info {};
+  if (::fstat(STDIN_FILENO, &info) != 0)
+    return false;
+  struct stat nothing {};
+  return !(S_ISCHR(info.st_mode) && ::stat("/dev/null", &nothing) == 0 &&
+           info.st_rdev == nothing.st_rdev);
+}
 
 std::optional<TerminalSize> terminal_size(int fd) {
   winsize size{};

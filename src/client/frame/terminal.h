@@ -18,6 +18,9 @@ struct TerminalSize {
 };
 std::optional<TerminalSize> terminal_size(int fd);
 
+// Whether stdin is more than /dev/null: a job that is given only that needs no forwarding.
+bool has_input();
+
 // Keys go through unread and unechoed while this lives. Also restored by exit() and abort().
 class RawMode {
  public:

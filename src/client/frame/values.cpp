@@ -28,6 +28,17 @@ std::unexpected<Error> lacks_unit(std::string_view text, std::string_view hint) 
 Result<Duration> duration_with_unit(std::string_view text) {
   if (is_bare_number(text))
     return lacks_unit(text, fmt::format("write {0}s for seconds or {0}m for minutes", text));
+  // "1-12:00:00" and "1-12", as Slurm writes days and hours.
+  if (const auto dash = text.find('-'); dash != std::string_view::npos && dash > 0) {
+    const auto days = parse_int(text.substr(0, dash), 0, 36'500);
+    const std::string rest = std::string(text.substr(dash + 1));
+    const auto colons = std::ranges::count(rest, ':');
+    const auto of_day = parse_duration(colons == 0   ? rest + ":00:00"
+                                       : colons == 1 ? rest + ":00"
+                                                     : rest);
+    if (days && of_day && !rest.empty())
+      return hours(24 * *days) + *of_day;
+  }
   return parse_duration(text);
 }
 

@@ -134,4 +134,50 @@ std::string time_text(const Json& utc, WallTime now, std::string_view fallback) 
   return at ? relative_time(at, now, Zone::local) : std::string(fallback);
 }
 
+namespace {
+
+// The UTC time that ends at the end of this text, and where it begins.
+struct ClockTime {
+  std::size_t from = 0;
+  WallTime at;
+  bool date = false;
+};
+std::optional<ClockTime> clock_at_end(std::string_view text, WallTime now) {
+  for (const std::size_t size : {std::size_t{16}, std::size_t{5}}) {  // with a date, without
+    if (text.size() < size)
+      continue;
+    const std::string_view clock = text.substr(text.size() - size);
+    if (clock.find(':') == std::string_view::npos ||
+        clock.find_first_not_of("0123456789:- ") != std::string_view::npos)
+      continue;
+    // Without a date it is the one nearest to now.
+    const auto at = parse_when(std::string(clock) + "Z", size == 5 ? now - hours(12) : now);
+    if (at)
+      return ClockTime{text.size() - size, *at, size == 16};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string in_local_time(std::string_view text, WallTime now) {
+  constexpr std::string_view mark = " UTC";
+  std::string out;
+  for (std::size_t found; (found = text.find(mark)) != std::string_view::npos;) {
+    const auto clock = clock_at_end(text.substr(0, found), now);
+    if (!clock) {
+      out += text.substr(0, found + mark.size());
+    } else {
+      const std::string local = format_utc(clock->at + seconds(zone_offset_s(clock->at)));
+      out += text.substr(0, clock->from);
+      if (clock->date ||
+          local.substr(0, 10) != format_utc(now + seconds(zone_offset_s(now))).substr(0, 10))
+        out += local.substr(0, 10) + " ";
+      out += local.substr(11, 5);
+    }
+    text.remove_prefix(found + mark.size());
+  }
+  return out += text;
+}
+
 }  // namespace billow::client

@@ -18,4 +18,8 @@ Result<WallTime> parse_when(std::string_view text, WallTime now);
 // the document has none.
 std::string time_text(const Json& utc, WallTime now, std::string_view fallback);
 
+// A head does not know its reader's zone and writes times of the clock in UTC: "(14:02 UTC)",
+// "2026-11-19 18:00 UTC". The same text with local times.
+std::string in_local_time(std::string_view text, WallTime now);
+
 }  // namespace billow::client

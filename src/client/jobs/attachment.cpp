@@ -288,10 +288,9 @@ class Attachment {
     send_size();
   }
 
-  // ---- input
-  // Input is kept until the job has it. The head reports how far the input has arrived, first on
-  // connecting and after every failure on the way; the client resends from there, so that no byte
-  // is lost or repeated.
+  // ---- input: kept until the job has it. The head reports how far it has arrived, first on
+  // connecting and after every failure; the client resends from there, so no byte is lost or
+  // doubled.
   void input_stands_at(std::uint64_t received) {
     const std::uint64_t end = kept_at_ + kept_input_.size();
     if (received > end)
@@ -421,6 +420,8 @@ class Attachment {
     if (node_is_away())
       return end_without_node(number);
     send_json(fmt::format(R"({{"type":"signal","signal":{}}})", number));
+    if (number == SIGINT && !o_.quiet && errors_.terminal)
+      say("sent to the job; press Ctrl-C again within 2 s to end it");
   }
 
   // The job may have begun although nothing of it has come here yet.
@@ -428,10 +429,10 @@ class Attachment {
     if (force)
       return R"({"reason":"interrupted","force":true})";
     const auto job = client_.get(path_of_job(o_.job));
-    const bool waits =
-        job && ((*job)["state"].str_or("") == "queued" || (*job)["state"].str_or("") == "held");
-    return waits ? R"({"reason":"cancelled while waiting","force":false})"
-                 : R"({"reason":"interrupted","force":false})";
+    const std::string state(job ? (*job)["state"].str_or("") : "");
+    return state == "queued" || state == "held"
+               ? R"({"reason":"cancelled while waiting","force":false})"
+               : R"({"reason":"interrupted","force":false})";
   }
 
   // An unreachable node gets no signal; do not wait until it does.

@@ -257,7 +257,7 @@ int cmd_rerun(const Parsed& parsed) {
   if (parsed.has("json"))
     print_json(*job);
   else
-    print(fmt::format("job {} runs job {} again{}; watch it with `billow attach {}`\n",
+    print(fmt::format("job {} runs job {} again{}; watch it with `billow logs -f {}`\n",
                       (*job)["id"].uint_or(0), *before,
                       (*job)["from_checkpoint"].str_or("").empty()
                           ? ""

@@ -553,7 +553,7 @@ void add_forward_commands(CommandTable& table) {
        .options = {ssh_options, ssh_proxy_options},
        .operands = Operands::some,
        .completes = Completes::job,
-       .group = group,
+       .group = internal_group,
        .prints_json = false});
 }
 

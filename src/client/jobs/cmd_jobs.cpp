@@ -14,6 +14,7 @@
 #include "client/frame/console.h"
 #include "client/frame/explanation.h"
 #include "client/frame/progress.h"
+#include "client/frame/slurm.h"
 #include "client/frame/table.h"
 #include "client/frame/values.h"
 #include "client/jobs/attachment.h"
@@ -67,6 +68,7 @@ constexpr OptionSpec wait_options[] = {
 };
 
 constexpr std::int64_t limit_max = 1'000'000;
+constexpr std::size_t sorted_max = 10'000;  // jobs read to show the first of them
 
 // The jobs that were submitted within --since.
 Status keep_since(const Parsed& parsed, std::vector<Json>& jobs) {
@@ -108,25 +110,49 @@ int no_jobs(const Parsed& parsed, Client& client) {
   return 0;
 }
 
+// What ps lists, at most `read_max` of it.
+Result<Json> fetch_listed(const Parsed& parsed, Client& client, std::size_t read_max) {
+  std::string array = parsed.get("array");
+  if (!array.empty())
+    array = BILLOW_TRY(job_of(client, array, NameUse::look));
+  return fetch_jobs(client, {.state = parsed.has("state") ? parsed.get("state")
+                                      : parsed.has("all") ? "all"
+                                                          : "",
+                             .project = parsed.get("project"),
+                             .user = parsed.get("user"),
+                             .name = parsed.get("name"),
+                             .array = array,
+                             .labels = parsed.all("label"),
+                             .expand = parsed.has("expand") || parsed.has("array"),
+                             .reasons = true,
+                             .limit = read_max});
+}
+
+int list_json(const Parsed& parsed, Client& client, Json page, std::vector<Json> rows) {
+  if (rows.empty() && parsed.has("label"))
+    if (const Status known = check_label_keys(client, parsed.all("label")); !known)
+      return report(known.error());
+  Json list = Json::array();
+  for (Json& row : rows)
+    list.push(std::move(row));
+  page.set("jobs", std::move(list));
+  print_json(page);
+  return 0;
+}
+
 int cmd_ps(const Parsed& parsed) {
+  if (const std::string hint = slurm_states(parsed.get("state")); !hint.empty())
+    return report_usage(
+        {Code::invalid, fmt::format("--state {}: unknown state", parsed.get("state")), hint});
   const auto limit = parse_int(parsed.get("limit", "100"), 1, limit_max);
   if (!limit)
     return report_usage(Error(limit.error()).in("--limit"));
   auto client = connect(parsed);
   if (!client)
     return report(client.error());
-  const bool expand = parsed.has("expand") || parsed.has("array");
-  auto page = fetch_jobs(*client, {.state = parsed.has("state") ? parsed.get("state")
-                                            : parsed.has("all") ? "all"
-                                                                : "",
-                                   .project = parsed.get("project"),
-                                   .user = parsed.get("user"),
-                                   .name = parsed.get("name"),
-                                   .array = parsed.get("array"),
-                                   .labels = parsed.all("label"),
-                                   .expand = expand,
-                                   .reasons = true,
-                                   .limit = static_cast<std::size_t>(*limit)});
+  const auto shown_max = static_cast<std::size_t>(*limit);
+  const auto read_max = parsed.has("sort") ? std::max(shown_max, sorted_max) : shown_max;
+  auto page = fetch_listed(parsed, *client, read_max);
   if (!page)
     return report(page.error());
   std::vector<Json> jobs = (*page)["jobs"].items();
@@ -134,22 +160,16 @@ int cmd_ps(const Parsed& parsed) {
     std::erase_if(jobs, [](const Json& job) { return job["elements"].is_object(); });
   if (const Status kept = keep_since(parsed, jobs); !kept)
     return report_usage(kept.error());
-  const bool json = parsed.has("json");
-  std::vector<Json> rows = expand || json ? std::move(jobs) : collapse_arrays(jobs);
+  const bool json = parsed.has("json"), elements = parsed.has("expand") || parsed.has("array");
+  std::vector<Json> rows = elements || json ? std::move(jobs) : collapse_arrays(jobs);
   if (parsed.has("sort"))
     if (const Status sorted = sort_jobs(rows, parsed.get("sort"), now()); !sorted)
       return report_usage(sorted.error());
-  if (json) {
-    if (rows.empty() && parsed.has("label"))
-      if (const Status known = check_label_keys(*client, parsed.all("label")); !known)
-        return report(known.error());
-    Json list = Json::array();
-    for (Json& row : rows)
-      list.push(std::move(row));
-    page->set("jobs", std::move(list));
-    print_json(*page);
-    return 0;
-  }
+  const bool cut = rows.size() > shown_max;
+  if (cut)
+    rows.resize(shown_max);
+  if (json)
+    return list_json(parsed, *client, std::move(*page), std::move(rows));
   if (rows.empty())
     return no_jobs(parsed, *client);
   if (parsed.has("quiet")) {
@@ -158,8 +178,11 @@ int cmd_ps(const Parsed& parsed) {
     return 0;
   }
   print(jobs_table(rows, now()).text(look_at(STDOUT_FILENO)));
-  if (!(*page)["next"].str_or("").empty())
-    say(fmt::format("there are more than {} jobs; use --limit or --state", *limit));
+  if (cut)
+    say(fmt::format("these are the first {} by {}; use --limit to see more", shown_max,
+                    parsed.get("sort")));
+  else if (!(*page)["next"].str_or("").empty())
+    say(fmt::format("there are more than {} jobs; use --limit or --state", read_max));
   return 0;
 }
 

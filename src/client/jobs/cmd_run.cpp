@@ -197,16 +197,6 @@ Result<Json> submit(const Parsed& parsed, Client& client, JobRequest& request, b
   return ask_for_job(parsed, client, request, env);
 }
 
-// A job that is given nothing but /dev/null needs no forwarding.
-bool input_is_worth_forwarding() {
-  struct stat info {};
-  if (::fstat(STDIN_FILENO, &info) != 0)
-    return false;
-  struct stat nothing {};
-  return !(S_ISCHR(info.st_mode) && ::stat("/dev/null", &nothing) == 0 &&
-           info.st_rdev == nothing.st_rdev);
-}
-
 // Of a gang: which node's process it was that failed, and why. Empty where that is not known.
 std::string failed_rank(const Json& job) {
   if (job["state"].str_or("") != "failed" && job["state"].str_or("") != "lost")
@@ -261,8 +251,7 @@ int watch_session(const Parsed& parsed,
 int run_with(const Parsed& parsed, JobRequest request, bool tty) {
   const bool terminal_in = ::isatty(STDIN_FILENO) == 1;
   request.spec.pty = tty;
-  request.spec.use_stdin =
-      !parsed.has("no-stdin") && (tty || (!terminal_in && input_is_worth_forwarding()));
+  request.spec.use_stdin = !parsed.has("no-stdin") && (tty || (!terminal_in && has_input()));
   if (tty) {
     const auto size = terminal_size(STDIN_FILENO).value_or(TerminalSize{});
     request.spec.rows = size.rows;
@@ -310,6 +299,8 @@ Result<JobRequest> request_of(const Parsed& parsed) {
                 file ? "add a line such as command = [\"python\", \"train.py\"] under [job]"
                      : "write the command after --, for example: billow run --gpus 1 -- python "
                        "train.py");
+  if (request.spec.argv == parsed.operands)
+    BILLOW_TRY_VOID(check_program(request, parsed.has("quiet"), parsed.after_dashes));
   return request;
 }
 
@@ -332,7 +323,7 @@ int cmd_shell(const Parsed& parsed) {
   const char* shell = std::getenv("SHELL");
   request.spec.argv = parsed.operands;
   if (request.spec.argv.empty())
-    request.spec.argv = {shell && *shell ? shell : "/bin/sh", "-l"};
+    request.spec.argv = {shell && *shell ? shell : "/bin/sh"};  // a login shell would reset PATH
   request.spec.name = "shell";
   if (auto set = set_options(request, parsed); !set)
     return report_usage(set.error());
@@ -507,9 +498,9 @@ int cmd_attach(const Parsed& parsed) {
   AttachOptions options{
       .job = *operand,
       .tty = tty,
-      .forward_input = !watch && !parsed.has("no-stdin") &&
-                       (tty || (*job)["use_stdin"].bool_or(::isatty(STDIN_FILENO) != 1 &&
-                                                           input_is_worth_forwarding())),
+      .forward_input =
+          !watch && !parsed.has("no-stdin") &&
+          (tty || (*job)["use_stdin"].bool_or(::isatty(STDIN_FILENO) != 1 && has_input())),
       .quiet = parsed.has("quiet"),
       .json = parsed.has("json"),
       .tail = fmt::format("{}", tail)};

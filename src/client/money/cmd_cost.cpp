@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <map>
 
 #include "base/file.h"
 #include "base/money.h"
@@ -10,6 +11,7 @@
 #include "client/frame/ask.h"
 #include "client/frame/commands.h"
 #include "client/frame/when.h"
+#include "client/request/job_list.h"
 #include "client/request/job_names.h"
 
 namespace billow::client {
@@ -150,6 +152,41 @@ int job_cost(const Parsed& p) {
       });
 }
 
+// Lines by job, with the label and the name of each: "12.3" and "sweep.3".
+Result<Json> with_job_names(Client& client, Json answer) {
+  bool by_job = false;
+  for (const Json& name : answer["by"].items())
+    by_job = by_job || name.str_or("") == "job";
+  if (!by_job)
+    return answer;
+  const Json page =
+      BILLOW_TRY(fetch_jobs(client, {.state = "all", .expand = true, .limit = 10'000}));
+  std::map<std::string, const Json*> jobs;
+  for (const Json& job : page["jobs"].items())
+    jobs[fmt::format("{}", job["id"].uint_or(0))] = &job;
+  Json lines = Json::array();
+  for (Json line : answer["lines"].items()) {
+    if (const auto job = jobs.find(std::string(line["job"].str_or(""))); job != jobs.end()) {
+      line.set("label", std::string((*job->second)["label"].str_or("")));
+      line.set("name", name_of(*job->second));
+    }
+    lines.push(std::move(line));
+  }
+  answer.set("lines", std::move(lines));
+  return answer;
+}
+
+int stream_cost(const Parsed& p, const std::string& target) {
+  auto client = connect(p);
+  if (!client)
+    return report(client.error());
+  const Status streamed = client->stream(target, [](std::string_view chunk) {
+    print(chunk);
+    return true;
+  });
+  return streamed ? 0 : report(streamed.error());
+}
+
 int cmd_cost(const Parsed& p) {
   if (p.has("job"))
     return job_cost(p);
@@ -157,24 +194,24 @@ int cmd_cost(const Parsed& p) {
   query.insert(query.begin(), {"by", p.get("by")});
   if (p.has("csv") || p.has("focus")) {
     query.push_back({"format", p.has("focus") ? "focus" : "csv"});
-    auto client = connect(p);
-    if (!client)
-      return report(client.error());
-    const Status streamed =
-        client->stream(with_query("/v1/cost", query), [](std::string_view chunk) {
-          print(chunk);
-          return true;
-        });
-    return streamed ? 0 : report(streamed.error());
+    return stream_cost(p, with_query("/v1/cost", query));
   }
   return ask(
-      p, [&](Client& c) { return c.get(with_query("/v1/cost", query)); },
+      p,
+      [&](Client& c) -> Result<Json> {
+        Json answer = BILLOW_TRY(c.get(with_query("/v1/cost", query)));
+        if (!p.has("json"))
+          answer.set("simulated", gpus_are_simulated(c));
+        return with_job_names(c, std::move(answer));
+      },
       [](const Json& answer) {
         std::vector<Table::Column> columns;
         std::vector<std::string> by;
         for (const Json& name : answer["by"].items()) {
           by.emplace_back(name.str_or("?"));
           columns.push_back({upper(by.back())});
+          if (by.back() == "job")
+            columns.push_back({"NAME", Table::Align::left, 30});
         }
         for (const char* title : {"CHARGE", "COST", "IDLE", "GPU-HOURS", "KWH"})
           columns.push_back({title, Table::Align::right});
@@ -184,9 +221,13 @@ int cmd_cost(const Parsed& p) {
         Table table(columns);
         for (const Json& line : answer["lines"].items()) {
           std::vector<Table::Cell> cells;
-          for (const std::string& name : by)
-            cells.emplace_back(line[name].str_or("").empty() ? std::string("-")
-                                                             : std::string(line[name].str_or("")));
+          for (const std::string& name : by) {
+            const bool labelled = name == "job" && line.find("label");
+            const auto value = line[labelled ? "label" : name].str_or("");
+            cells.emplace_back(value.empty() ? std::string("-") : std::string(value));
+            if (name == "job")
+              cells.emplace_back(printable(line["name"].str_or("")));
+          }
           cells.emplace_back(usd(line["charge_nano_usd"]));
           cells.emplace_back(usd(line["cost_nano_usd"]));
           cells.emplace_back(usd(line["idle_nano_usd"]));
@@ -206,6 +247,8 @@ int cmd_cost(const Parsed& p) {
           print(fmt::format("the nodes cost {}: {} active, {} idle, {} unallocated\n",
                             (*fleet)["cost"].str_or("?"), usd((*fleet)["active_nano_usd"]),
                             usd((*fleet)["idle_nano_usd"]), (*fleet)["unallocated"].str_or("?")));
+        if (answer["simulated"].bool_or(false))
+          say("the GPUs are simulated: nobody owes this money");
       });
 }
 

@@ -21,11 +21,13 @@ bool is_array(const Json& job) {
 std::string progress_of(const Json& array) {
   const Json& e = array["elements"];
   const std::int64_t count = e["count"].int_or(0), left = e["left"].int_or(0),
-                     succeeded = e["succeeded"].int_or(0);
-  const std::int64_t bad = count - left - succeeded;
+                     succeeded = e["succeeded"].int_or(0), stopped = e["stopped"].int_or(0);
+  const std::int64_t bad = count - left - succeeded - stopped;
   std::string text = fmt::format("{}/{} done", count - left, count);
   if (bad > 0)
     text += fmt::format(", {} not ok", bad);
+  if (stopped > 0)
+    text += fmt::format(", {} stopped", stopped);
   return text;
 }
 
@@ -80,13 +82,14 @@ std::string remark_of(const Json& job) {
 }  // namespace
 
 std::string name_of(const Json& job) {
-  std::string name(job["name"].str_or(""));
-  if (name.empty())
-    name = job["command"].str_or("");
-  // An element of an array.
-  if (job.at("array", "id").uint_or(0) > 0 && !is_array(job))
-    name += fmt::format("[{}]", job.at("array", "index").uint_or(0));
-  return name;
+  const std::string name(job["name"].str_or(""));
+  const std::string command(job["command"].str_or(""));
+  const bool element = job.at("array", "id").uint_or(0) > 0 && !is_array(job);
+  if (!element)
+    return name.empty() ? command : name;
+  const std::uint64_t index = job.at("array", "index").uint_or(0);
+  // As commands accept it.
+  return name.empty() ? fmt::format("{}[{}]", command, index) : fmt::format("{}.{}", name, index);
 }
 
 std::string whole_seconds(std::int64_t s) {
@@ -303,6 +306,10 @@ std::string asked(const Json& job) {
     add("spot");
   if (const auto profile = job["mig_profile"].str_or(""); !profile.empty())
     add("MIG " + std::string(profile));
+  if (job["whole_node"].bool_or(false))
+    add("a whole node without a sandbox");
+  else if (job["exclusive"].bool_or(false))
+    add("a whole node (exclusive)");
   if (job["strict"].bool_or(false))
     add("strict share");
   if (job["time_sliced"].bool_or(false))
@@ -352,7 +359,7 @@ void describe_progress(Facts& facts, const Json& job, WallTime now) {
                           format_duration(seconds(s)));
     facts.add("checkpoint", text);
   }
-  if (const Json& s = job["suspension"]; s.is_object()) {
+  if (const Json& s = job["suspension"]; s.is_object() && !job["final"].bool_or(false)) {
     std::string text = fmt::format("{} ({}, {}) {}", s["phase"].str_or("?"), s["cause"].str_or("?"),
                                    s["mode"].str_or("?"), time_text(s["since"], now, "?"));
     if (s["phase"].str_or("") != "resuming")

@@ -59,6 +59,12 @@ Result<std::vector<Candidate>> named(Client& client, const std::string& word, co
 }
 
 std::unexpected<Error> nobody_called(const std::string& word) {
+  // "3_5" and "sweep_5": Slurm's way to name an element.
+  if (const auto line = word.rfind('_');
+      line != std::string::npos && line > 0 && parse_int(word.substr(line + 1), 0, INT64_MAX))
+    return fail(Code::not_found, fmt::format("you have no job called {}", word),
+                fmt::format("an element of an array is written {}.{}", word.substr(0, line),
+                            word.substr(line + 1)));
   return fail(
       Code::not_found, fmt::format("you have no job called {}", word),
       fmt::format("`billow ps -a` lists them; `billow ps -a --name {}` those of others too", word));
@@ -66,13 +72,41 @@ std::unexpected<Error> nobody_called(const std::string& word) {
 
 }  // namespace
 
-// "sweep.3": the element 3 of the array called sweep. Empty: not of this form.
-static Result<std::string> element_called(Client& client, const std::string& word, NameUse use) {
+// "sweep.3": the element 3 of the newest array called sweep that has one; a rerun may consist of
+// other elements. Empty: not of this form.
+static Result<std::string> element_called(Client& client, const std::string& word) {
   const auto dot = word.rfind('.');
   if (dot == std::string::npos || dot == 0 || !parse_int(word.substr(dot + 1), 0, INT64_MAX))
     return std::string();
-  const std::string array = BILLOW_TRY(job_of(client, word.substr(0, dot), use));
-  return array + word.substr(dot);
+  const std::string name = word.substr(0, dot);
+  const std::vector<Candidate> arrays = BILLOW_TRY(named(client, name, "all"));
+  std::vector<Candidate> with_element;
+  constexpr std::size_t tried_max = 10;
+  for (std::size_t i = 0; i < arrays.size() && i < tried_max; ++i)
+    if (client.get(path_of_job(fmt::format("{}{}", arrays[i].id, word.substr(dot)))))
+      with_element.push_back(arrays[i]);
+  if (with_element.empty())
+    return arrays.empty() ? nobody_called(name)
+                          : fail(Code::not_found,
+                                 fmt::format("array {} has no element {}", arrays.front().id,
+                                             word.substr(dot + 1)),
+                                 fmt::format("`billow ps -a --array {}` lists its elements",
+                                             arrays.front().id));
+  if (with_element.size() > 1)
+    say(fmt::format("{} arrays called {} have this element ({}); this is {}{}, the newest",
+                    with_element.size(), name, numbers(with_element), with_element.front().id,
+                    word.substr(dot)));
+  return fmt::format("{}{}", with_element.front().id, word.substr(dot));
+}
+
+// Says which of several jobs was taken.
+static void say_which(const std::string& word,
+                      const std::vector<Candidate>& all,
+                      const Candidate& taken) {
+  if (all.size() < 2)
+    return;
+  say(fmt::format("{} of your jobs are called {} ({}); this is job {}{}", all.size(), word,
+                  numbers(all), taken.id, taken.id == all.front().id ? ", the newest" : ""));
 }
 
 Result<std::string> job_of(Client& client, const std::string& word, NameUse use) {
@@ -83,9 +117,10 @@ Result<std::string> job_of(Client& client, const std::string& word, NameUse use)
   if (alive.empty()) {
     const std::vector<Candidate> ended = BILLOW_TRY(named(client, word, "all"));
     if (ended.empty()) {
-      const auto element = element_called(client, word, use);
-      return element && !element->empty() ? element : nobody_called(word);
+      const auto element = element_called(client, word);
+      return !element || !element->empty() ? element : nobody_called(word);
     }
+    say_which(word, ended, ended.front());
     return fmt::format("{}", ended.front().id);
   }
   if (alive.size() > 1 && use == NameUse::change)
@@ -93,11 +128,12 @@ Result<std::string> job_of(Client& client, const std::string& word, NameUse use)
         Code::conflict,
         fmt::format("{} of your jobs are called {}: {}", alive.size(), word, numbers(alive)),
         "say which one, by its number");
-  std::stable_partition(alive.begin(), alive.end(), [](const Candidate& c) { return c.runs; });
-  if (alive.size() > 1)
-    say(fmt::format("{} of your jobs are called {} ({}); this is job {}", alive.size(), word,
-                    numbers(alive), alive.front().id));
-  return fmt::format("{}", alive.front().id);
+  const auto running = std::ranges::find_if(alive, [](const Candidate& one) { return one.runs; });
+  const Candidate& taken = running == alive.end() ? alive.front() : *running;
+  // Those that have ended count too: after a rerun the name alone does not say which one is meant.
+  if (use == NameUse::look)
+    say_which(word, BILLOW_TRY(named(client, word, "all")), taken);
+  return fmt::format("{}", taken.id);
 }
 
 Result<std::vector<std::string>> all_jobs_of(Client& client, const std::string& word) {

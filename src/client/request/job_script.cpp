@@ -226,4 +226,28 @@ Result<std::optional<JobScript>> read_job_script(const std::vector<std::string>&
   return script;
 }
 
+Status check_program(const JobRequest& request, bool quiet, bool command) {
+  const std::string& program = request.spec.argv.front();
+  const bool path = program.find('/') != std::string::npos;
+  const bool script = program.ends_with(".sh") || program.ends_with(".py") ||
+                      program.ends_with(".bash") || program.ends_with(".slurm") ||
+                      program.ends_with(".sbatch");
+  const Surroundings& around = request.spec.surroundings;
+  if ((!path && !script) || file_exists(program) || can_be_started(program) ||
+      !around.image.empty() || !around.environment.empty())
+    return {};
+  const bool elsewhere =
+      program.starts_with('/') || request.cwd_given || !around.volumes.empty() || command;
+  if (!elsewhere)
+    return fail(Code::not_found, fmt::format("there is no file {} here", program),
+                "check its name and the directory you are in; if only the nodes have it, write its "
+                "absolute path, or put -- before the command");
+  if (!quiet)
+    say(
+        fmt::format("warning: {} is not on this machine; the job fails if its node does not have "
+                    "it either",
+                    program));
+  return {};
+}
+
 }  // namespace billow::client

@@ -29,6 +29,10 @@ struct JobScript : JobRequest {
 Result<std::optional<JobScript>> read_job_script(const std::vector<std::string>& words,
                                                  bool quiet,
                                                  bool command);
+// An error if the program of a command is a file that should be here and is not: `billow submit
+// nofile.sh`. Where another place may have it (an absolute path, an image, --cwd, volumes), or if
+// the command stands after --, it is a warning instead, or nothing can be said.
+Status check_program(const JobRequest& request, bool quiet, bool command);
 // The same of a text: `words` is the path and the script's arguments.
 Result<std::optional<JobScript>> parse_job_script(std::string_view text,
                                                   const std::vector<std::string>& words);

@@ -251,8 +251,8 @@ void Applier::operator()(const JobRequeued& e) {
   }
 }
 
-// Records how long it ran, for similar jobs. The waiting elements of an array are updated after the
-// first, second, fourth … of them.
+// Records how long it ran, for similar jobs. The other elements of an array are updated after the
+// first, second, fourth … of them: the running ones too, because those that wait wait for them.
 void Applier::learn_duration(const Job& j) {
   Duration ran;
   for (TaskId id : j.tasks) {
@@ -271,11 +271,13 @@ void Applier::learn_duration(const Job& j) {
     return;
   const auto end = state.jobs.upper_bound(JobId(a.id.value + a.count));
   for (auto at = state.jobs.lower_bound(JobId(a.id.value + 1)); at != end; ++at) {
-    if (at->second.state != JobState::queued && at->second.state != JobState::held)
+    if (at->first == j.id)
       continue;
     at->second.expected = e;
-    if (at->second.state == JobState::queued)
+    if (state.index.queued(at->first))
       state.index.enqueue(request_of(state, at->second));
+    else
+      state.index.expected(at->first, e.likely, e.at_most);
   }
 }
 
@@ -312,9 +314,9 @@ void Applier::operator()(const JobEnded& e) {
     ArrayState& a = state.arrays.at(j.array);
     --a.left;
     a.cost += j.cost;
-    if (e.state == JobState::succeeded)
-      ++a.succeeded;
-    else if (a.worst_code == 0)
+    a.succeeded += e.state == JobState::succeeded;
+    a.stopped += e.state == JobState::stopped;
+    if (e.state != JobState::succeeded && a.worst_code == 0)
       a.worst_code = e.state == JobState::failed ? e.exit.shell_code() : 125;
     if (a.left == 0) {
       state.finished_arrays.push_back({std::move(a), event.at});

@@ -289,7 +289,10 @@ Rate rate_of(const std::vector<Task>& tasks) {
 }
 
 Purse::Purse(const State& state, WallTime billed)
-    : state_(state), paid_(paid_so_far(state, billed)), uses_(uses_with(state, billed, paid_)) {}
+    : state_(state),
+      billed_(billed),
+      paid_(paid_so_far(state, billed)),
+      uses_(uses_with(state, billed, paid_)) {}
 
 Status Purse::take(const Job& job, Rate rate, std::int64_t milli) {
   if (job.agent)
@@ -297,7 +300,75 @@ Status Purse::take(const Job& job, Rate rate, std::int64_t milli) {
   const Status paid = pay(job, rate);
   if (!paid && job.agent)
     gpus_.put_back(job, milli);
+  if (paid && leases_)
+    leases_->insert_or_assign(job.id,
+                              Lease{rate, milli, billed_, reservation_of(state_, job) != nullptr});
   return paid;
+}
+
+void Purse::move_to(WallTime billed) {
+  if (!leases_) {
+    leases_.emplace();
+    for (const auto& [id, task] : state_.tasks) {
+      if (task.state == TaskState::ended)
+        continue;
+      Lease& lease = (*leases_)[task.job];
+      lease.rate.nano_usd_per_s += state_.money.books.burn(ledger::lease_id(task)).nano_usd_per_s;
+      lease.gpu_milli += task.holds_gpus() ? ledger::gpu_milli(task) : 0;
+      lease.from = task.lease_from;
+      lease.inside = task.price_class == PriceClass::reserved;
+    }
+  }
+  // All of an agent token's budget that its jobs may cost is reserved already.
+  for (auto& [key, use] : uses_)
+    if (key.scope != BudgetScope::token)
+      burn(key, use, billed);
+  billed_ = billed;
+}
+
+void Purse::burn(const BudgetKey& key, ledger::BudgetUse& use, WallTime until) {
+  const Budget& budget = state_.money.budgets.at(key).budget;
+  const ledger::Period period = ledger::period_of(budget.period, until);
+  const bool new_period = period.from > use.at;
+  NanoUsd held_back;
+  for (const auto& [id, paid] : paid_)
+    if (const Reservation& r = state_.reservations.at(id); pays(key, r))
+      held_back += still_to_pay(r, paid, period, until);
+  use.spent = new_period ? NanoUsd{} : use.spent + (use.held_back - held_back);
+  use.reserved += held_back - use.held_back;
+  use.held_back = held_back;
+  for (const auto& [id, lease] : *leases_) {
+    const Job& job = state_.jobs.at(id);
+    if (!concerns(key, job) || (lease.inside && lives_on_reservation(state_, key, job)))
+      continue;
+    const WallTime from = new_period ? std::max(period.from, lease.from) : use.at;
+    use.spent += amount(lease.rate, until - from);
+    const Duration minimum = minimum_of(budget, job);
+    const auto missing = [&](WallTime at) {
+      return std::max(Duration{}, minimum - (at - lease.from));
+    };
+    use.reserved -= amount(lease.rate, missing(use.at) - missing(until));
+  }
+  use.at = until;
+}
+
+void Purse::ended(const Job& job) {
+  const auto found = leases_->find(job.id);
+  if (found == leases_->end())
+    return;
+  const Lease lease = found->second;
+  leases_->erase(found);
+  if (job.agent)
+    gpus_.put_back(job, lease.gpu_milli);
+  each_budget(state_, job, [&](const BudgetKey& key, const BudgetEntry& entry) {
+    if (key.scope == BudgetScope::token || (lease.inside && lives_on_reservation(state_, key, job)))
+      return;
+    ledger::BudgetUse& use = uses_.at(key);
+    use.burn.nano_usd_per_s -= lease.rate.nano_usd_per_s;
+    if (const Duration missing = minimum_of(entry.budget, job) - (billed_ - lease.from);
+        missing.ns > 0)
+      use.reserved -= amount(lease.rate, missing);
+  });
 }
 
 bool Purse::used_up(const Job& job, Rate rate) const {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -71,10 +72,24 @@ class Purse {
                Rate rate);  // for a running job with a new price, all its tasks; as take
   Status reserve(const Reservation& reservation) const;  // one that is not in the state yet
 
+  // For forecasts: the money of a later moment, if everything that runs goes on until then. Jobs
+  // that are taken afterwards start at that moment.
+  void move_to(WallTime billed);
+  void ended(const Job& job);  // at that moment
+
  private:
+  struct Lease {
+    Rate rate;
+    std::int64_t gpu_milli = 0;
+    WallTime from;
+    bool inside = false;  // a reservation
+  };
   Status pay(const Job& job, Rate rate);
+  void burn(const BudgetKey& key, ledger::BudgetUse& use, WallTime until);
 
   const State& state_;
+  WallTime billed_;
+  std::optional<std::map<JobId, Lease>> leases_;  // in a forecast
   AgentGpus gpus_;
   std::map<ReservationId, NanoUsd> paid_;  // of each reservation, by jobs inside
   std::map<BudgetKey, ledger::BudgetUse> uses_;

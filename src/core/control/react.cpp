@@ -137,8 +137,7 @@ struct Reactor {
     for (const FinishedArray& done : state.finished_arrays) {
       const auto& array = done.array;
       if (e.job.value > array.id.value && e.job.value <= array.id.value + array.count)
-        meet_dependents(state, events, array.id,
-                        array.succeeded == array.count ? JobState::succeeded : JobState::failed);
+        meet_dependents(state, events, array.id, array.ended_as());
     }
     return events;
   }

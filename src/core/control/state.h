@@ -32,6 +32,7 @@ struct ArrayState {
   std::uint64_t left = 0;  // elements not ended
   std::uint64_t running = 0;
   std::uint64_t succeeded = 0;
+  std::uint64_t stopped = 0;
   std::int32_t worst_code = 0;  // the first non-zero exit code, in the order of ending
   NanoUsd cost;
   template <class S, class V>
@@ -47,6 +48,13 @@ struct ArrayState {
     v("succeeded", s.succeeded);
     v("worst_code", s.worst_code);
     v("cost", s.cost);
+    v("stopped", s.stopped);
+  }
+  // The state of an array whose elements have all ended: the worst of theirs.
+  JobState ended_as() const {
+    if (succeeded == count)
+      return JobState::succeeded;
+    return succeeded + stopped == count ? JobState::stopped : JobState::failed;
   }
 };
 

@@ -1,11 +1,13 @@
 // Forecasts when a waiting job will start if nothing new is submitted. It runs the scheduler
-// forward on a copy: through the ends of jobs, as far as time limits and earlier runs predict them,
+// forward on a copy: through the ends of jobs, as far as earlier runs and time limits predict them,
 // and through changes that time alone brings (reservations begin and end, jobs become eligible or
-// starve). If jobs run exactly as long as declared, the forecast is exact; if they end earlier, the
-// job may start earlier. The work is bounded: if there is too much to simulate, the forecast is
-// that of the first plan, or unknown.
+// starve, budgets begin a new period). If jobs run as long as predicted, the forecast is exact; if
+// they end earlier, the job may start earlier. latest_start() trusts time limits more than earlier
+// runs. The work is bounded: if there is too much to simulate, the forecast is that of the first
+// plan, or unknown.
 #include <algorithm>
 #include <span>
+#include <utility>
 
 #include "core/sched/outlook.h"
 
@@ -23,18 +25,21 @@ constexpr std::size_t rivals_max = 6;         // …and in which a more urgent j
 
 // What differs from "nothing changes".
 struct Variation {
-  std::uint64_t early_seed = 0;             // jobs end after a part of their time; 0: none does
+  bool by_limits = false;        // jobs run until their limits, whatever earlier runs did
+  std::uint64_t early_seed = 0;  // jobs end after a part of their time; 0: none does
   std::span<const JobRequest> rivals = {};  // submitted now, at the highest priority
 };
 
 // Zero if the end is unknown.
-WallTime end_of(const JobRequest& request, WallTime started, WallTime now) {
-  if (request.time_limit.ns > 0)
-    return std::max(started + request.time_limit, now);
-  if (request.expected.ns <= 0)
-    return {};
+WallTime end_of(const JobRequest& request, WallTime started, WallTime now, bool by_limits) {
+  const bool limited = request.time_limit.ns > 0;
+  const WallTime limit = std::max(started + request.time_limit, now);
+  if (request.expected.ns <= 0 || (limited && by_limits))
+    return limited ? limit : WallTime{};
   const Duration elapsed = now - started;
-  return started + (elapsed > request.expected ? elapsed * 3 / 2 : request.expected);
+  const WallTime likely =
+      started + (elapsed > request.expected ? elapsed * 3 / 2 : request.expected);
+  return limited ? std::min(limit, likely) : likely;
 }
 
 // A fixed number between 0 and 999 for a job.
@@ -47,8 +52,13 @@ std::uint64_t mixed(std::uint64_t seed, JobId job) {
 
 class Player {
  public:
-  Player(const SchedIndex& index, JobId job, WallTime now, Variation variation = {})
+  Player(const SchedIndex& index,
+         JobId job,
+         WallTime now,
+         const Admission* admission,
+         Variation variation = {})
       : variation_(variation),
+        admission_(admission ? admission->clone() : nullptr),
         job_(job),
         now_(now),
         at_(now),
@@ -57,7 +67,7 @@ class Player {
     for (const RunningJob& r : contents_.running) {
       if (r.leaving)
         ends_.emplace(now, r.request.id);
-      else if (const WallTime end = end_of(r.request, r.started, now))
+      else if (const WallTime end = end_of(r.request, r.started, now, variation_.by_limits))
         ends_.emplace(varied(r.request, now, end), r.request.id);
       time_matters(r.started + r.request.run_min);
       if (r.request.moves_after.ns > 0)
@@ -77,18 +87,18 @@ class Player {
       copy_.enqueue(rival);
   }
 
-  WallTime play() {
+  Outlook play() {
     const std::size_t steps = std::clamp<std::size_t>(
         looks_max / (contents_.queued.size() + contents_.running.size() + 1), 20, steps_max);
     for (std::size_t step = 0; step < steps; ++step) {
       for (int round = 0; round < plans_max; ++round) {
         const Plan p = plan(copy_, at_);
-        if (std::ranges::any_of(p.starts, [&](const Start& s) { return s.job == job_; }))
-          return at_;
         for (const Reserve& r : p.reserves)
           if (step == 0 && r.job == job_)
             promised_ = r.expected_start;
         carry_out(p);
+        if (out_.start)
+          return std::move(out_);
         if (p.starts.empty() && p.preempts.empty())
           break;
       }
@@ -96,10 +106,12 @@ class Player {
       if (const auto m = moments_.upper_bound(at_); m != moments_.end() && (!next || *m < next))
         next = *m;
       if (!next)
-        return {};
+        return std::move(out_);
       move_to(std::max(at_, next));
     }
-    return promised_;
+    if (!out_.refused)
+      out_.start = promised_;
+    return std::move(out_);
   }
 
  private:
@@ -121,16 +133,20 @@ class Player {
       if (!victim)
         continue;
       const JobRequest again = victim->request;
-      copy_.ended(v.victim, at_);
+      end(v.victim);
       std::erase_if(ends_, [&](const auto& e) { return e.second == v.victim; });
       copy_.enqueue(again);
     }
     for (const Start& s : p.starts) {
       const auto request = copy_.queued(s.job);
+      if (request && !may_start(*request, s.placements))
+        continue;
+      if (s.job == job_)
+        out_.start = at_;
       copy_.started(s.job, s.placements, at_);
       if (!request)
         continue;
-      if (const WallTime end = end_of(*request, at_, at_))
+      if (const WallTime end = end_of(*request, at_, at_, variation_.by_limits))
         ends_.emplace(std::max(varied(*request, at_, end), at_ + milliseconds(1)), s.job);
       time_matters(at_ + request->run_min);
       if (request->moves_after.ns > 0)
@@ -138,10 +154,36 @@ class Player {
     }
   }
 
+  // A job that may not start is held, and asks again at the next moment.
+  bool may_start(const JobRequest& request, const std::vector<Placement>& placements) {
+    if (!admission_)
+      return true;
+    const Status may = admission_->start(request.id, placements, at_);
+    if (may)
+      return true;
+    if (request.id == job_ && !out_.refused) {
+      out_.refused = may.error();
+      out_.refused_at = at_;
+    }
+    copy_.dequeue(request.id);
+    held_.push_back(request);
+    if (const WallTime next = admission_->changes_after(at_))
+      time_matters(next);
+    return false;
+  }
+
+  void end(JobId job) {
+    copy_.ended(job, at_);
+    if (admission_)
+      admission_->ended(job, at_);
+  }
+
   void move_to(WallTime at) {
     at_ = at;
     for (; !ends_.empty() && ends_.begin()->first <= at_; ends_.erase(ends_.begin()))
-      copy_.ended(ends_.begin()->second, at_);
+      end(ends_.begin()->second);
+    for (const JobRequest& held : std::exchange(held_, {}))
+      copy_.enqueue(held);
     // A job that waited for capacity inside an ended reservation no longer starts by itself.
     for (const Reservation& r : contents_.reservations)
       if (r.until <= at_ && over_.insert(r.id).second)
@@ -149,8 +191,11 @@ class Player {
   }
 
   Variation variation_;
+  std::unique_ptr<Admission> admission_;  // null: capacity alone decides
   JobId job_;
   WallTime now_, at_, promised_;
+  Outlook out_;
+  std::vector<JobRequest> held_;  // refused by the admission at this moment
   IndexContents contents_;
   SchedIndex copy_;
   std::set<std::pair<WallTime, JobId>> ends_;
@@ -195,21 +240,30 @@ std::vector<JobRequest> rivals_of(const IndexContents& contents, JobId job, Wall
 
 }  // namespace
 
-WallTime forecast(const SchedIndex& index, JobId job, WallTime now) {
+Outlook outlook(const SchedIndex& index, JobId job, WallTime now, const Admission* admission) {
   if (!index.queued(job) || index.queued_count() + index.running_count() > jobs_max)
     return {};
-  return Player(index, job, now).play();
+  return Player(index, job, now, admission).play();
 }
 
-WallTime latest_start(const SchedIndex& index, JobId job, WallTime now) {
-  WallTime latest = forecast(index, job, now);
+WallTime forecast(const SchedIndex& index, JobId job, WallTime now) {
+  return outlook(index, job, now, nullptr).start;
+}
+
+WallTime latest_start(const SchedIndex& index,
+                      JobId job,
+                      WallTime now,
+                      const Admission* admission) {
+  WallTime latest = outlook(index, job, now, admission).start;
   if (!latest || index.queued_count() + index.running_count() > varied_jobs_max)
     return {};
   const auto also = [&](Variation variation) {
+    variation.by_limits = true;
     // A rival without end tells nothing: then the answer is that of the others.
-    if (const WallTime start = Player(index, job, now, variation).play())
+    if (const WallTime start = Player(index, job, now, admission, variation).play().start)
       latest = std::max(latest, start);
   };
+  also({});
   for (int n = 1; n <= early_ends; ++n)
     also({.early_seed = static_cast<std::uint64_t>(n)});
   const std::vector<JobRequest> rivals = rivals_of(index.contents(), job, now);

@@ -513,6 +513,17 @@ void SchedIndex::leaving(JobId id, JobId for_job, bool moves) {
   ++impl_->version;
 }
 
+void SchedIndex::expected(JobId id, Duration likely, Duration at_most) {
+  Impl& x = *impl_;
+  const auto it = x.running.find(id);
+  if (it == x.running.end())
+    return;
+  x.forget_end(id, it->second);
+  it->second.request.expected = likely;
+  it->second.request.expected_max = at_most;
+  x.note_end(id, it->second);
+  ++x.version;
+}
 void SchedIndex::stays(JobId id) {
   auto it = impl_->running.find(id);
   if (it == impl_->running.end())

@@ -220,6 +220,8 @@ class SchedIndex {
   // queued again (JobRequest::moves) and continues elsewhere.
   void leaving(JobId job, JobId for_job = {}, bool moves = false);
   void stays(JobId job);  // …or was called off
+  // How long a running job will run in all, as far as jobs like it tell by now.
+  void expected(JobId running, Duration likely, Duration at_most);
   // The job holds nothing any more: it ended, was requeued or suspended (enqueue it again for the
   // latter two).
   void ended(JobId job, WallTime when);

@@ -281,6 +281,8 @@ struct Supply {
   std::int64_t fitting_cards = 0;             // with enough free on the card itself…
   std::int64_t fitting_on_node = 0;           // …the most on one node
   const NodeState* short_of_cores = nullptr;  // its cards would do, its cores or memory do not
+  std::int64_t free_cpu_milli = 0;            // the most on one node
+  std::int64_t free_mem_mib = 0;              // the same
   std::vector<std::string> closed;            // nodes that could run it but accept no jobs
   std::vector<std::string> drained;           // of these, the ones that an admin can open again
   std::set<JobId> jobs;                       // running on these nodes
@@ -304,6 +306,8 @@ Supply supply_for(const Impl& index, const PlacementClass& c) {
         continue;
     }
     ++out.nodes;
+    out.free_cpu_milli = std::max(out.free_cpu_milli, n.free_cpu_milli);
+    out.free_mem_mib = std::max(out.free_mem_mib, n.free_mem_mib);
     out.nodes_that_fit += fit(c, n).has_value();
     out.jobs.insert(n.jobs.begin(), n.jobs.end());
     std::int64_t fitting = 0;
@@ -420,6 +424,10 @@ std::string endless_job(const Impl& index, const JobRequest& job, const Supply& 
   return {};
 }
 
+std::string plural_cpus(std::int64_t milli) {
+  return gpus_text(milli) + (milli == 1000 ? " CPU" : " CPUs");
+}
+
 // "No H100 is free: all 8 are in use."
 std::string all_in_use(const JobRequest& job, const PlacementClass& c, const Supply& supply) {
   const Resources& r = job.resources;
@@ -427,7 +435,11 @@ std::string all_in_use(const JobRequest& job, const PlacementClass& c, const Sup
     return fmt::format("No node is free: each of the {} that could run it is in use.",
                        plural(supply.nodes, "node"));
   if (r.gpus == 0)
-    return "No node has enough free CPU cores and memory.";
+    return fmt::format(
+        "No node has enough free CPU cores and memory: the job needs {} with {}; the most free on "
+        "one node is {} and {}.",
+        plural_cpus(r.cpu_milli), size_text(r.mem_mib), plural_cpus(supply.free_cpu_milli),
+        size_text(supply.free_mem_mib));
   if (c.mig)
     return fmt::format("No GPU has a free MIG instance {}.", r.mig_profile);
   const std::string type = r.gpu_types.size() == 1 ? r.gpu_types.front() + " GPU" : "GPU";

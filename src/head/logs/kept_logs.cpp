@@ -219,6 +219,11 @@ std::optional<KeptLogs::Found> KeptLogs::find(TaskId task) const {
   return Found{path(project->second, task, known), known, project->second};
 }
 
+std::uint64_t KeptLogs::bytes_of(ProjectId project) const {
+  const auto shelf = shelves_.find(project);
+  return shelf == shelves_.end() ? 0 : shelf->second.bytes;
+}
+
 std::optional<std::uint64_t> KeptLogs::project_bytes_max(ProjectId project) const {
   const std::int64_t limit =
       control::quota_of(state(), QuotaScope::project, project.value, QuotaKind::kept_log_bytes)

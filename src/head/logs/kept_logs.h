@@ -58,6 +58,7 @@ class KeptLogs {
   bool taking_from(NodeId node) const;
 
   std::unique_ptr<net::Subscription> read(NodeId node, LogRead request, OnChunk fn);
+  std::uint64_t bytes_of(ProjectId project) const;  // what its logs take on the disk
 
  private:
   enum class Kind { whole, part, gone };

@@ -114,6 +114,7 @@ class FakeHost final : public Host {
 
   billow::files::Store& files() override { return *files_; }
   std::string outputs_dir() const override { return dir_.path(); }
+  std::uint64_t kept_log_bytes(ProjectId) const override { return 0; }
   Result<std::string> seal_secret(ProjectId, const std::string&, std::string_view value) override {
     return std::string(value);
   }

@@ -385,6 +385,9 @@ TEST(Durations, OfAnArrayAreLearnedFromItsFirstElements) {
   w.now = w.now + minutes(7);
   w.end(first);
   EXPECT_EQ(w.core.state().find_job(last)->expected.likely, minutes(7));
+  // The next element runs now. Those that wait for it can be told when it ends.
+  EXPECT_EQ(sched::forecast(w.core.state().index, JobId(id.value + 3), w.now), w.now + minutes(7));
+  EXPECT_EQ(sched::forecast(w.core.state().index, last, w.now), w.now + minutes(7 * 8));
   w.check_replay();
 }
 

@@ -15,10 +15,6 @@ Decision decide(const State& state, const Command& command, const Context& conte
   return visit(Decider{state, context}, command);
 }
 
-namespace {
-
-// One attempt of one rank at the chosen place, with the current price (or that of its reservation)
-// written into it.
 Task make_task(const State& state,
                const Job& job,
                TaskId id,
@@ -51,6 +47,8 @@ Task make_task(const State& state,
   }
   return task;
 }
+
+namespace {
 
 // A suspended job resumes, or waits for money.
 EventBody resume(const State& state,

@@ -20,6 +20,16 @@ TaskEnded end_task(const State& state,
                    WallTime ended_at,
                    const Context& context);
 
+// One attempt of one rank at the chosen place, with the current price (or that of its reservation)
+// written into it.
+Task make_task(const State& state,
+               const Job& job,
+               TaskId id,
+               std::uint32_t rank,
+               std::uint32_t attempt,
+               const sched::Placement& placement,
+               const Context& context);
+
 // The orders that follow from a scheduler's plan (suspend.cpp).
 JobSuspending suspend_event(
     const Job& job, std::string reason, SuspendCause cause, SuspendMode mode, JobId for_job);
