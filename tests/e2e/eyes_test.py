@@ -1,19 +1,14 @@
 """What people and machines see: the history, health, the live stream, /metrics by a real
-Prometheus, `billow top` in a terminal."""
+Prometheus."""
 import base64
 import gzip
 import json
 import os
-import pty
 import re
-import select
 import shutil
 import signal
-import struct
 import subprocess
 import tempfile
-import fcntl
-import termios
 import threading
 import time
 import unittest
@@ -301,77 +296,6 @@ class Live(unittest.TestCase):
                     self.assertIn(reading[0], nodes, "a reading before its node would be lost")
                     told.add((reading[0], reading[1]))
             self.assertEqual((len(nodes), len(told)), (9, 8 * 64 + 2))
-        finally:
-            rig.close()
-
-
-class Top(unittest.TestCase):
-    """In a real terminal of 80 by 24."""
-
-    def test_top_fits_its_terminal_sorts_filters_and_gives_the_terminal_back(self):
-        rig = Rig(sim="8xH100")
-        try:
-            for n in (1, 2, 4):
-                rig.wait_for(
-                    rig.submit("--gpus", n, "--name", f"width-{n}", "--", "sleep", 300), "running"
-                )
-            waiting = rig.submit("--gpus", 8, "--name", "patient", "--", "true")
-            master, slave = pty.openpty()
-            fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-            before = termios.tcgetattr(slave)
-            top = subprocess.Popen(
-                [BILLOW, "top"],
-                stdin=slave,
-                stdout=slave,
-                stderr=slave,
-                env={**rig.environment, "TERM": "xterm"},
-                start_new_session=True,
-            )
-            rig.started.append(top)
-            text = [""]
-
-            def screen():
-                while select.select([master], [], [], 0)[0]:
-                    text[0] = (text[0] + os.read(master, 65536).decode(errors="replace"))[-40000:]
-                frames = text[0].split("\x1b[H")
-                frame = (
-                    frames[-1]
-                    if frames[-1].count("\r\n") >= 23
-                    else frames[-2] if len(frames) > 1 else ""
-                )
-                return [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in frame.split("\r\n")]
-
-            poll(lambda: any("width-4" in line for line in screen()), "the jobs", 20)
-            lines = screen()
-            self.assertEqual(len(lines), 24, lines)
-            self.assertTrue(all(len(line) <= 80 for line in lines), lines)
-            self.assertIn("1 of 8 GPUs free", lines[0])
-            self.assertIn("3 running, 1 waiting", lines[0])
-            self.assertRegex(lines[0], r"\$\d+\.\d\d/h")
-            os.write(master, b"sss")  # by cost
-            poll(lambda: any("by cost" in line for line in screen()), "another order")
-            order = [
-                line.split()[1]
-                for line in screen()
-                if "width-" in line
-                and "running" in line
-                or "idle" in line
-                and line.split()[0].isdigit()
-            ]
-            os.write(master, b"/patient\r")
-            poll(lambda: any("1 of 4, " in line for line in screen()), "one row")
-            self.assertTrue(any(line.startswith(str(waiting)) for line in screen()))
-            os.write(master, b"\x1b")
-            poll(lambda: any("4 of 4, " in line for line in screen()), "all again")
-            os.write(master, b"?")
-            poll(lambda: any("press any key to continue" in line for line in screen()), "help")
-            os.write(master, b"xq")
-            self.assertEqual(top.wait(20), 0)
-            self.assertEqual(termios.tcgetattr(slave)[3], before[3], "the terminal is as it was")
-            self.assertTrue(order)
-            once = rig.ok("top", "--once").text
-            self.assertIn("patient", once)
-            self.assertNotIn("\x1b", once)
         finally:
             rig.close()
 

@@ -35,7 +35,9 @@ std::string micros(const Json& us) {
                          : fmt::format("{:.2f} s", static_cast<double>(n) / 1e6);
 }
 
-void show_endpoint(const Json& e) {
+}  // namespace
+
+std::string endpoint_text(const Json& e) {
   const Json& f = e["figures"];
   std::string text =
       fmt::format("{}  {}\n", printable(e["name"].str_or("?")), e["status"].str_or("?"));
@@ -83,8 +85,10 @@ void show_endpoint(const Json& e) {
   for (const Json& k : e["keys"].items())
     text += fmt::format("       key  {}  {}\n", printable(k["name"].str_or("?")),
                         time_text(k["made_at"], now(), "?"));
-  print(text);
+  return text;
 }
+
+namespace {
 
 int cmd_endpoints(const Parsed& parsed) {
   if (parsed.operands.size() > 1)
@@ -268,7 +272,7 @@ int describe_endpoint(const Parsed& parsed, const std::string& name) {
   if (parsed.has("json"))
     print_json(*e);
   else
-    show_endpoint(*e);
+    print(endpoint_text(*e));
   return 0;
 }
 

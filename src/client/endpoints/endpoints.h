@@ -21,6 +21,8 @@ int explain_endpoint(const Parsed& parsed, const std::string& name);
 // The job whose log an endpoint's name stands for: its newest replica, or the one that failed last.
 Result<std::string> replica_to_read(Client& client, const std::string& name);
 
+// An endpoint's document as lines of facts.
+std::string endpoint_text(const Json& endpoint);
 // The first address of an endpoint's document; empty where no gateway serves it yet.
 std::string url_of(const Json& endpoint);
 // Waits until the revision serves or has failed; returns the exit code. What it waits for is shown:

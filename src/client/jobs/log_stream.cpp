@@ -14,8 +14,6 @@
 namespace billow::client {
 namespace {
 
-constexpr Duration away_max = minutes(10);
-
 std::uint64_t number_in(std::string_view data) {
   std::uint64_t number = 0;
   std::memcpy(&number, data.data(), std::min(data.size(), sizeof(number)));
@@ -60,7 +58,7 @@ Status LogReader::run() {
     const SteadyTime now = system_clock().steady();
     if (!away_since)
       away_since = now;
-    if (now - *away_since > away_max)
+    if (request_.away_max.ns == 0 || now - *away_since > request_.away_max)
       return status ? fail(Code::unavailable, "the head keeps closing the stream") : status;
     ::poll(nullptr, 0, 100);
     (void)client_.find_again();
@@ -101,6 +99,8 @@ void LogReader::take(std::uint8_t stream, WallTime at, std::string_view data) {
       resume_at_ = fmt::format("{}", number_in(data));
       return;
     case wire::stream_gap:
+      if (gap_)
+        return gap_(number_in(data));
       return say(fmt::format("{} of earlier output were deleted (logs have a size limit)",
                              format_bytes(number_in(data))));
     case wire::stream_error:

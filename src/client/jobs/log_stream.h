@@ -19,7 +19,8 @@ struct LogRequest {
   WallTime since = {};      // 1970: from the beginning
   std::string search = {};  // only lines with this text; empty: all output
   bool ignore_case = false;
-  std::string attempt = {};  // only of this one; empty: the newest
+  std::string attempt = {};         // only of this one; empty: the newest
+  Duration away_max = minutes(10);  // how long a head that does not answer is asked again
 };
 
 struct LogPiece {
@@ -39,6 +40,9 @@ class LogReader {
   // Called when everything that has come so far was handed out: a program that writes line by line
   // makes a million small records.
   void on_pause(std::function<void()> fn) { pause_ = std::move(fn); }
+  // Called with the bytes that the size limit of logs has deleted; without it, a line on stderr
+  // says so.
+  void on_gap(std::function<void(std::uint64_t)> fn) { gap_ = std::move(fn); }
   Status run();
 
  private:
@@ -49,6 +53,7 @@ class LogReader {
   LogRequest request_;
   OnPiece out_;
   std::function<void()> pause_;
+  std::function<void(std::uint64_t)> gap_;
   std::string buffer_;  // a record that has not come whole yet
   std::string resume_at_;
   std::string trouble_;  // why the head cannot show the log, or no more of it
