@@ -12,8 +12,12 @@
 namespace billow::gpumem {
 
 namespace {
+
+constexpr const char* arena_full_hint =
+    "stop suspended jobs, or give the node more space with --vault-arena, --sleep-memory or "
+    "--sleep-disk";
 constexpr std::uint64_t batch_bytes = 512u << 20;
-}
+}  // namespace
 
 struct Gpu::Releasing {
   std::uint32_t sequence;
@@ -212,10 +216,7 @@ Status Gpu::plan_and_copy(Lane& lane, Batch& batch, Job& job, MoveCounts& counts
                       : job.library->take(job.tenant, wanting.size(), job.timeout_ms);
   counts.waited_seconds += seconds_since(asked);
   if (slots.size() != wanting.size())
-    return fail(
-        Code::exhausted, "the suspend arena is full",
-        "stop suspended jobs, or give the node more space with --vault-arena, --sleep-memory "
-        "or --sleep-disk");
+    return fail(Code::exhausted, "the suspend arena is full", arena_full_hint);
   std::vector<Run> runs;
   {
     const std::lock_guard guard(job.library->lock);
