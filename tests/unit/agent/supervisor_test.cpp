@@ -27,7 +27,7 @@ TEST(Supervisor, RecordsExitCodesAndOutput) {
     const Heard heard = rig.run(TaskId(100u + static_cast<unsigned>(code)),
                                 shell(fmt::format("echo out; echo err >&2; exit {}", code)));
     ASSERT_TRUE(heard.exit);
-    EXPECT_EQ(heard.exit->kind, static_cast<std::uint32_t>(ExitKind::exited));
+    EXPECT_EQ(heard.exit->kind, static_cast<std::uint32_t>(supervise::ExitKind::exited));
     EXPECT_EQ(heard.exit->code, code);
     EXPECT_EQ(heard.out, "out\n");
     EXPECT_EQ(heard.err, "err\n");
@@ -53,7 +53,7 @@ TEST(Supervisor, RecordsSignals) {
     const Heard heard =
         rig.run(TaskId(static_cast<unsigned>(number)), shell(fmt::format("kill -{} $$", number)));
     ASSERT_TRUE(heard.exit);
-    EXPECT_EQ(heard.exit->kind, static_cast<std::uint32_t>(ExitKind::signaled));
+    EXPECT_EQ(heard.exit->kind, static_cast<std::uint32_t>(supervise::ExitKind::signaled));
     EXPECT_EQ(heard.exit->signal, number);
     EXPECT_EQ(heard.exit->code, 128 + number);
   }
@@ -65,7 +65,7 @@ TEST(Supervisor, SaysWhyAProgramCouldNotStart) {
   spec.argv = {"no-such-program-here", "x"};
   Heard heard = rig.run(TaskId(1), spec);
   ASSERT_TRUE(heard.exit);
-  EXPECT_EQ(heard.exit->kind, static_cast<std::uint32_t>(ExitKind::not_started));
+  EXPECT_EQ(heard.exit->kind, static_cast<std::uint32_t>(supervise::ExitKind::not_started));
   EXPECT_EQ(heard.exit->code, 127);
   EXPECT_STREQ(heard.exit->detail, "exec no-such-program-here: No such file or directory");
 
@@ -354,7 +354,7 @@ TEST(Supervisor, HidesDevicesInAPrivateDev) {
   spec.hide_devices = {"full"};
   const Heard heard = rig.run(TaskId(1), spec);
   ASSERT_TRUE(heard.exit);
-  if (heard.exit->kind == static_cast<std::uint32_t>(ExitKind::not_started))
+  if (heard.exit->kind == static_cast<std::uint32_t>(supervise::ExitKind::not_started))
     GTEST_SKIP() << "not permitted here: " << heard.exit->detail;
   EXPECT_EQ(heard.out,
             "ls: cannot access '/dev/full': No such file or "
