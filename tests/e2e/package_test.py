@@ -279,8 +279,8 @@ class BareDebian(unittest.TestCase):
         place = run(*podman, "image", "mount", "localhost/billow").stdout.strip()
         first = (
             "set -e; export HOME=/tmp/home; mkdir $HOME; billow version; test ! -e"
-            " /tmp/billow_*.deb; billow up --no-agent --listen 127.0.0.1:0 --data /var/lib/billow"
-            " >/dev/null; billow status --data /var/lib/billow; billow down --data"
+            " /tmp/billow_*.deb; billow up --background --no-agent --listen 127.0.0.1:0 --data"
+            " /var/lib/billow >/dev/null; billow status --data /var/lib/billow; billow down --data"
             " /var/lib/billow >/dev/null; ls -ld /var/lib/billow"
         )
         enter = (
