@@ -294,7 +294,6 @@ class BareDebian(unittest.TestCase):
         self.assertIn(VERSION, done.stdout)
         self.assertRegex(done.stdout, r"drwx------ .* /var/lib/billow")
         run(*podman, "image", "umount", "localhost/billow")
-        run(*podman, "rmi", "--all", "--force")
 
 
 if __name__ == "__main__":
