@@ -182,7 +182,8 @@ class Arrays(RigTest):
             self.assertLessEqual(max(map(int, f.read().split())), 4)
         document = self.rig.json("describe", array)
         self.assertEqual(
-            document["elements"], {"count": 20, "left": 0, "running": 0, "succeeded": 19}
+            document["elements"],
+            {"count": 20, "left": 0, "running": 0, "succeeded": 19, "stopped": 0},
         )
         self.assertEqual(document["state"], "failed")
         self.assertEqual(self.rig.json("describe", f"{array}.7")["exit_code"], 1)

@@ -44,6 +44,34 @@ helper.kill()
 """
 
 
+# A worker of a launcher: each rank saves its own file.
+WORKER = r"""
+import os, signal, time
+rank = os.environ["RANK"]
+def save(*_):
+    path = os.environ["BILLOW_CHECKPOINT_DIR"] + "/rank" + rank
+    with open(path + ".new", "w") as f:
+        f.write("1")
+    os.rename(path + ".new", path)
+    print("saved", rank, flush=True)
+signal.signal(signal.SIGUSR1, save)
+print("ready", rank, flush=True)
+while not os.path.exists("enough"):
+    time.sleep(0.1)
+print("ended well", rank, flush=True)
+"""
+
+# Starts its workers as accelerate's launcher does: they are its children, and it waits for them.
+LAUNCHER = r"""
+import os, subprocess, sys
+workers = [
+    subprocess.Popen([sys.executable, sys.argv[1]], env={**os.environ, "RANK": str(rank)})
+    for rank in range(2)
+]
+sys.exit(max(worker.wait() for worker in workers))
+"""
+
+
 class Signals(RigTest):
     """The signal reaches those that handle it, and nobody else."""
 
@@ -73,6 +101,42 @@ class Signals(RigTest):
                 self.assertTrue(self.rig.job(job)["checkpoint"]["path"], "it wrote checkpoints")
         wrong = self.rig.cli("submit", *self.arguments("USR1:everyone", "true"))
         self.assertIn("main, group or all", wrong.errors)
+
+    def test_torchrun_and_its_workers_survive_the_signal(self):
+        """Launchers of many processes handle other signals, and die of this one by default."""
+        torch = "/usr/bin/python3"
+        if subprocess.run([torch, "-c", "import torch.distributed.run"], check=False).returncode:
+            self.skipTest("python3-torch is not installed")
+        worker = self.rig.script(WORKER, "worker.py")
+        launch = (
+            [
+                torch,
+                "-m",
+                "torch.distributed.run",
+                "--standalone",
+                "--redirects",
+                "1",
+                "--tee",
+                "1",
+                "--nproc_per_node",
+                "2",
+                worker,
+            ],
+            ["sh", "-c", f"{torch} {self.rig.script(LAUNCHER, 'launcher.py')} {worker}; exit $?"],
+        )
+        for command in launch:
+            with self.subTest(command=command[-2:]):
+                done = self.rig.file("enough")
+                job = self.rig.submit(*self.arguments("USR1", *command))
+                log = lambda: self.rig.cli("logs", job).text
+                poll(lambda: log().count("ready") == 2, "both workers", 120)
+                poll(lambda: self.rig.job(job)["checkpoint"]["path"], "a checkpoint", 60)
+                with open(done, "w", encoding="ascii"):
+                    pass
+                self.assertEqual(self.rig.cli("wait", job, timeout=120).code, 0, log())
+                self.assertEqual(log().count("ended well"), 2, log())
+                self.assertGreaterEqual(log().count("saved"), 1, log())
+                os.unlink(done)
 
     def test_a_rerun_starts_from_the_newest_checkpoint(self):
         job = self.rig.submit(

@@ -1,6 +1,7 @@
 """Packages as people install them: what is in them, install.sh and its signatures, upgrade and uninstall, and from a
 package to the first job on a bare Debian."""
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -205,47 +206,94 @@ class Packages(unittest.TestCase):
 
 @unittest.skipUnless(os.geteuid() == 0 and shutil.which("mmdebstrap"), "needs root and mmdebstrap")
 class BareDebian(unittest.TestCase):
-    """From the package to the first job on a Debian 12 with nothing but apt: one command, at most 60 s."""
+    """A Debian 12 with nothing but apt: from the package to the first job in one command and at most 60 s, and the
+    container image."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.root = tempfile.mkdtemp(prefix="billow-bare-", dir="/var/tmp")
+        cls.tar = os.environ.get("BILLOW_DEBIAN_TAR", f"{cls.root}/debian.tar")
+        if not os.path.exists(cls.tar):
+            made = run("mmdebstrap", "--variant=apt", "--mode=root", "bookworm", cls.tar)
+            if made.returncode != 0:
+                raise unittest.SkipTest("no Debian can be fetched: " + made.stderr[-300:])
+        cls.dist = make_packages(cls.root)
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.root)
 
     def test_from_package_to_first_job(self):
-        with tempfile.TemporaryDirectory(prefix="billow-bare-", dir="/var/tmp") as root:
-            tar = os.environ.get("BILLOW_DEBIAN_TAR", f"{root}/debian.tar")
-            if not os.path.exists(tar):
-                made = run("mmdebstrap", "--variant=apt", "--mode=root", "bookworm", tar)
-                if made.returncode != 0:
-                    self.skipTest("no Debian can be fetched: " + made.stderr[-300:])
-            dist = make_packages(root)
-            system = f"{root}/system"
-            os.makedirs(system)
-            self.assertEqual(run("tar", "-C", system, "-xf", tar).returncode, 0)
-            (deb,) = [n for n in os.listdir(dist) if n.endswith(".deb")]
-            shutil.copy(f"{dist}/{deb}", f"{system}/tmp/{deb}")
-            # No network, its own processes and mounts, as on a machine of its own.
-            inside = (
-                f"dpkg -i /tmp/{deb} >/dev/null && BILLOW_SIM=8xH100 billow run --gpus 1 --"
-                " nvidia-smi -L; code=$?; billow down --stop-jobs; exit $code"
-            )
-            outside = (
-                f"ip link set lo up; mount -t proc proc {system}/proc; mount -t sysfs sysfs"
-                f" {system}/sys; mount -t tmpfs run {system}/run; exec chroot {system} sh -c"
-                f" '{inside}'"
-            )
-            own = ("--mount", "--pid", "--net", "--uts", "--ipc", "--fork", "--kill-child")
-            began = time.monotonic()
-            done = run(
-                "unshare",
-                *own,
-                "sh",
-                "-c",
-                outside,
-                timeout=300,
-                env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"},
-            )
-            took = time.monotonic() - began
-            self.assertEqual(done.returncode, 0, done)
-            self.assertRegex(done.stdout, r"(?m)^GPU 0: NVIDIA H100")
-            print(f"from the package to the first job: {took:.1f} s")
-            self.assertLess(took, 60)
+        system = f"{self.root}/system"
+        os.makedirs(system)
+        self.assertEqual(run("tar", "-C", system, "-xf", self.tar).returncode, 0)
+        (deb,) = [n for n in os.listdir(self.dist) if n.endswith(".deb")]
+        shutil.copy(f"{self.dist}/{deb}", f"{system}/tmp/{deb}")
+        # No network, its own processes and mounts, as on a machine of its own.
+        inside = (
+            f"dpkg -i /tmp/{deb} >/dev/null && BILLOW_SIM=8xH100 billow run --gpus 1 --"
+            " nvidia-smi -L; code=$?; billow down --stop-jobs; exit $code"
+        )
+        outside = (
+            f"ip link set lo up; mount -t proc proc {system}/proc; mount -t sysfs sysfs"
+            f" {system}/sys; mount -t tmpfs run {system}/run; exec chroot {system} sh -c"
+            f" '{inside}'"
+        )
+        own = ("--mount", "--pid", "--net", "--uts", "--ipc", "--fork", "--kill-child")
+        began = time.monotonic()
+        done = run(
+            "unshare",
+            *own,
+            "sh",
+            "-c",
+            outside,
+            timeout=300,
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"},
+        )
+        took = time.monotonic() - began
+        self.assertEqual(done.returncode, 0, done)
+        self.assertRegex(done.stdout, r"(?m)^GPU 0: NVIDIA H100")
+        print(f"from the package to the first job: {took:.1f} s")
+        self.assertLess(took, 60)
+
+    def test_the_container_image(self):
+        """The recipe as it is, on a base made here: no registry is asked."""
+        if not shutil.which("podman") or os.getuid() != 0:
+            self.skipTest("needs podman and root")
+        podman = ["podman", "--root", f"{self.root}/images", "--runroot", f"{self.root}/run"]
+        podman += ["--storage-driver", "vfs", "--cgroup-manager", "cgroupfs"]
+        recipe = f"{ROOT}/packaging/container/Dockerfile"
+        with open(recipe, encoding="utf-8") as f:
+            base = re.search(r"^FROM (\S+)", f.read(), re.M)[1]
+        self.assertEqual(run(*podman, "import", self.tar, base).returncode, 0)
+        build = ("build", "--pull=never", "--isolation=chroot", "--network=host")
+        made = run(*podman, *build, "-t", "localhost/billow", "-f", recipe, self.dist, timeout=600)
+        if "Could not resolve" in made.stderr + made.stdout:
+            self.skipTest("Debian's packages cannot be fetched")
+        self.assertEqual(made.returncode, 0, made)
+        about = run(*podman, "image", "inspect", "localhost/billow", "--format", "{{json .Config}}")
+        config = json.loads(about.stdout)
+        self.assertEqual((config["User"], config["Entrypoint"]), ("1000", ["billow"]))
+        self.assertIn("/var/lib/billow", config["Volumes"])
+        # The root of a container, entered without a container runtime: what is in it works for its user.
+        place = run(*podman, "image", "mount", "localhost/billow").stdout.strip()
+        first = (
+            "set -e; export HOME=/tmp/home; mkdir $HOME; billow version; test ! -e"
+            " /tmp/billow_*.deb; billow up --background --no-agent --listen 127.0.0.1:0 --data"
+            " /var/lib/billow >/dev/null; billow status --data /var/lib/billow; billow down --data"
+            " /var/lib/billow >/dev/null; ls -ld /var/lib/billow"
+        )
+        enter = (
+            f"ip link set lo up; mount -t tmpfs tmp {place}/tmp; chmod 1777 {place}/tmp; mount -t"
+            f" proc proc {place}/proc; exec chroot --userspec=1000:1000 {place} sh -c '{first}'"
+        )
+        done = run(
+            "unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "sh", "-c", enter
+        )
+        self.assertEqual(done.returncode, 0, done)
+        self.assertIn(VERSION, done.stdout)
+        self.assertRegex(done.stdout, r"drwx------ .* /var/lib/billow")
+        run(*podman, "image", "umount", "localhost/billow")
 
 
 if __name__ == "__main__":

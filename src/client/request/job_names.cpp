@@ -86,7 +86,7 @@ static Result<std::string> element_called(Client& client, const std::string& wor
     if (client.get(path_of_job(fmt::format("{}{}", arrays[i].id, word.substr(dot)))))
       with_element.push_back(arrays[i]);
   if (with_element.empty())
-    return arrays.empty() ? nobody_called(name)
+    return arrays.empty() ? nobody_called(word)
                           : fail(Code::not_found,
                                  fmt::format("array {} has no element {}", arrays.front().id,
                                              word.substr(dot + 1)),
