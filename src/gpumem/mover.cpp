@@ -212,10 +212,8 @@ Status Gpu::plan_and_copy(Lane& lane, Batch& batch, Job& job, MoveCounts& counts
                       : job.library->take(job.tenant, wanting.size(), job.timeout_ms);
   counts.waited_seconds += seconds_since(asked);
   if (slots.size() != wanting.size())
-    return fail(
-        Code::exhausted, "the suspend arena is full",
-        "stop suspended jobs, or give the node more space with --vault-arena, --sleep-memory "
-        "or --sleep-disk");
+    return fail(Code::exhausted, "this node has no more space for suspended memory",
+                "stop suspended jobs, or raise --vault-arena, --sleep-memory or --sleep-disk");
   std::vector<Run> runs;
   {
     const std::lock_guard guard(job.library->lock);
