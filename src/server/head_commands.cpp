@@ -29,6 +29,12 @@
 namespace billow::client {
 namespace {
 
+constexpr const char* sleep_memory_help =
+    "memory for suspended jobs in all, --vault-arena included (default: that plus an eighth of the "
+    "machine's memory)";
+constexpr const char* sleep_disk_help =
+    "disk space in the data directory for suspended jobs that exceed it (default: half of what is "
+    "free; 0: none)";
 constexpr OptionSpec up_options[] = {
     {"listen", 0, "ADDR", "address of the API (default 127.0.0.1:7070; repeatable)", true},
     {"data", 0, "DIR", "data directory (default: BILLOW_DATA, or the user's data directory)", false,
@@ -40,6 +46,8 @@ constexpr OptionSpec up_options[] = {
     {"vault-arena", 0, "SIZE",
      "host memory for suspended jobs' GPU memory, e.g. 64G (default: half of the memory, at most "
      "that of the GPUs; 0: none)"},
+    {"sleep-memory", 0, "SIZE", sleep_memory_help},
+    {"sleep-disk", 0, "SIZE", sleep_disk_help},
     {"allow-mig-changes", 0, nullptr,
      "create and remove MIG instances as jobs need them (on GPUs whose MIG mode is on)"},
     {"images-max", 0, "SIZE", images_max_help},
@@ -106,6 +114,8 @@ constexpr OptionSpec agent_options[] = {
     {"data", 0, "DIR", "directory for its tasks", false, Completes::directory},
     {"sim", 0, "SPEC", "simulate GPUs"},
     {"vault-arena", 0, "SIZE", "host memory for suspended jobs' GPU memory; 0: none"},
+    {"sleep-memory", 0, "SIZE", sleep_memory_help},
+    {"sleep-disk", 0, "SIZE", sleep_disk_help},
     {"allow-mig-changes", 0, nullptr, "create and remove MIG instances as jobs need them"},
     {"images-max", 0, "SIZE", images_max_help},
     {"pull-patience", 0, "T", pull_patience_help},
@@ -137,13 +147,41 @@ Status check_labels(const std::vector<std::string>& labels) {
   return {};
 }
 
+// `up` passes its options to the agent it starts as variables.
+Status read_sleep_space(const Parsed& parsed, agent::NodeOptions& options) {
+  const struct {
+    const char *option, *variable;
+    std::int64_t& bytes;
+  } sizes[] = {{"vault-arena", "BILLOW_VAULT_ARENA", options.arena_bytes},
+               {"sleep-memory", "BILLOW_SLEEP_MEMORY", options.sleep_memory_bytes},
+               {"sleep-disk", "BILLOW_SLEEP_DISK", options.sleep_disk_bytes}};
+  for (const auto& size : sizes) {
+    const char* set = std::getenv(size.variable);
+    const std::string text = parsed.get(size.option, set ? set : "");
+    if (text.empty())
+      continue;
+    const auto bytes = bytes_with_unit(text);
+    if (!bytes)
+      return pass(bytes.error(), std::string("--") + size.option);
+    size.bytes = static_cast<std::int64_t>(*bytes);
+  }
+  return {};
+}
+
 head::HeadOptions head_options_of(const Parsed& parsed) {
   head::HeadOptions options;
   if (parsed.has("vault-arena"))
     ::setenv("BILLOW_VAULT_ARENA", parsed.get("vault-arena").c_str(), 1);
+<<<<<<< HEAD
   // The agent that this head starts takes them from its environment.
   if (const std::string metrics = parsed.get("metrics"); !metrics.empty())
     ::setenv("BILLOW_AGENT_METRICS", metrics.c_str(), 1);
+=======
+  if (parsed.has("sleep-memory"))
+    ::setenv("BILLOW_SLEEP_MEMORY", parsed.get("sleep-memory").c_str(), 1);
+  if (parsed.has("sleep-disk"))
+    ::setenv("BILLOW_SLEEP_DISK", parsed.get("sleep-disk").c_str(), 1);
+>>>>>>> gpus
   if (parsed.has("allow-mig-changes"))
     ::setenv("BILLOW_ALLOW_MIG_CHANGES", "1", 1);
   options.data_dir = data_directory(parsed.get("data"));
@@ -506,14 +544,8 @@ int cmd_agent(const Parsed& parsed) {
   for (const std::string& label : parsed.all("label"))
     options.labels[label.substr(0, label.find('='))] = label.substr(label.find('=') + 1);
   options.version = version();
-  const char* arena_set = std::getenv("BILLOW_VAULT_ARENA");
-  if (const std::string arena = parsed.get("vault-arena", arena_set ? arena_set : "");
-      !arena.empty()) {
-    const auto bytes = bytes_with_unit(arena);
-    if (!bytes)
-      return report_usage(Error(bytes.error()).in("--vault-arena"));
-    options.arena_bytes = static_cast<std::int64_t>(*bytes);
-  }
+  if (const Status read = read_sleep_space(parsed, options); !read)
+    return report_usage(read.error());
   if (const Status kept = read_kept_on_node(parsed, options); !kept)
     return report_usage(kept.error());
   options.allow_mig_changes =

@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 
 class MemoryService:
-    def __init__(self, arena_bytes, period_ms=100):
+    def __init__(self, arena_bytes, period_ms=100, more=()):
         self.dir = tempfile.mkdtemp(prefix="bv-")
         self.socket, self.admin = self.dir + "/jobs", self.dir + "/admin"
         env = dict(os.environ)
@@ -39,6 +39,7 @@ class MemoryService:
                 "16",
                 "--period-ms",
                 str(period_ms),
+                *more,
             ],
             env=env,
             stdout=subprocess.DEVNULL,

@@ -631,6 +631,18 @@ def part_sharing():
     part_ipc()
 
 
+def part_tiers():
+    from asleep import part_asleep
+
+    part_asleep()
+
+
+def part_kinds():
+    from programs import part_programs
+
+    part_programs()
+
+
 def part_mix():
     from mixed import part_mixed
 
@@ -674,6 +686,8 @@ ALONE = {
     "exits": part_exit,
     "ipc": part_sharing,
     "mixed": part_mix,
+    "asleep": part_tiers,
+    "programs": part_kinds,
 }  # pieces of the above, by name
 
 
@@ -681,7 +695,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--part", default="all")
     chosen = parser.parse_args().part
-    needs_torch = ("2", "5", "6", "8", "train", "mixed")
+    needs_torch = ("2", "5", "6", "8", "train", "mixed", "programs")
     for number, part in {**PARTS, **ALONE}.items():
         if number not in chosen.split(",") and not (chosen == "all" and number in PARTS):
             continue

@@ -24,6 +24,8 @@ struct NodeOptions {
   std::string version;
   // Host memory for the GPU memory of suspended tasks; -1: chosen by the machine's size; 0: none.
   std::int64_t arena_bytes = -1;
+  // That memory with what is not pinned, and disk space below it; -1: chosen.
+  std::int64_t sleep_memory_bytes = -1, sleep_disk_bytes = -1;
   net::TlsClientOptions tls;                  // trust settings for https
   std::map<std::string, std::string> labels;  // zone=a: what jobs may ask for
   std::string only_gpus;           // "0,2" or UUIDs, if an engine gave us some; "none"; empty: all

@@ -42,7 +42,7 @@ class NodeAgent {
   Status open_work_place();
   Status open_link();
   Status open_gpus();
-  void choose_arena_bytes();
+  void choose_sleep_space();
   void open_keepalive();
   void open_older_doors(const std::vector<TaskId>& live);
   void open_files();

@@ -45,7 +45,7 @@ Status NodeAgent::start() {
   BILLOW_TRY_VOID(open_link());
   BILLOW_TRY_VOID(open_gpus());
   open_keepalive();
-  choose_arena_bytes();
+  choose_sleep_space();
   open_files();
   BILLOW_TRY_VOID(open_tasks());
   open_fabric();
@@ -174,15 +174,23 @@ void NodeAgent::open_older_doors(const std::vector<TaskId>& live) {
   }
 }
 
-void NodeAgent::choose_arena_bytes() {
-  if (options_.arena_bytes >= 0)
-    return;
-  std::int64_t gpu_bytes = 0;
-  for (const GpuInfo& gpu : inventory_.gpus)
-    gpu_bytes += gpu.memory_mib << 20;
+void NodeAgent::choose_sleep_space() {
   const auto host = read_host();
-  options_.arena_bytes = default_arena_bytes(host ? host->memory_usable_mib << 20 : 0, gpu_bytes,
-                                             !options_.sim.empty());
+  const std::int64_t host_bytes = host ? host->memory_usable_mib << 20 : 0;
+  if (options_.arena_bytes < 0) {
+    std::int64_t gpu_bytes = 0;
+    for (const GpuInfo& gpu : inventory_.gpus)
+      gpu_bytes += gpu.memory_mib << 20;
+    options_.arena_bytes = default_arena_bytes(host_bytes, gpu_bytes, !options_.sim.empty());
+  }
+  // Simulated GPUs need no more than the arena.
+  const bool real = options_.sim.empty();
+  if (options_.sleep_memory_bytes < 0)
+    options_.sleep_memory_bytes =
+        real ? default_sleep_memory_bytes(host_bytes, options_.arena_bytes) : 0;
+  if (options_.sleep_disk_bytes < 0)
+    options_.sleep_disk_bytes =
+        real && options_.arena_bytes > 0 ? default_sleep_disk_bytes(options_.data_dir) : 0;
 }
 
 void NodeAgent::open_files() {
@@ -218,6 +226,8 @@ Status NodeAgent::open_tasks() {
                        .sim_state_dir = options_.sim.empty() ? "" : options_.data_dir + "/sim",
                        .gpus = inventory_.gpus,
                        .arena_bytes = options_.arena_bytes,
+                       .sleep_memory_bytes = options_.sleep_memory_bytes,
+                       .sleep_disk_bytes = options_.sleep_disk_bytes,
                        .gpu_memory = {},
                        .keepalive_socket = keepalive_socket_,
                        .migs = std::move(migs),

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -71,6 +72,17 @@ std::int64_t default_arena_bytes(std::int64_t host_bytes, std::int64_t gpu_bytes
   return std::min(host_bytes / 2, gpu_bytes);
 }
 
+std::int64_t default_sleep_memory_bytes(std::int64_t host_bytes, std::int64_t arena_bytes) {
+  return arena_bytes > 0 ? arena_bytes + host_bytes / 8 : 0;
+}
+
+std::int64_t default_sleep_disk_bytes(const std::string& directory) {
+  struct statvfs fs {};
+  if (::statvfs(directory.c_str(), &fs) != 0)
+    return 0;
+  return static_cast<std::int64_t>(fs.f_bavail) * static_cast<std::int64_t>(fs.f_frsize) / 2;
+}
+
 GpumemHost::GpumemHost(Options options) : options_(std::move(options)) {
   const char* named = std::getenv("BILLOW_VAULT");
   program_ = named && *named ? named : find_near("billow-gpumem");
@@ -116,7 +128,13 @@ Status GpumemHost::ensure() {
                   "--admin",
                   admin,
                   "--arena",
-                  fmt::format("{}", options_.arena_bytes)};
+                  fmt::format("{}", options_.arena_bytes),
+                  "--sleep-memory",
+                  fmt::format("{}", options_.sleep_memory_bytes),
+                  "--sleep-dir",
+                  options_.data_dir + "/sleeping",
+                  "--sleep-disk",
+                  fmt::format("{}", options_.sleep_disk_bytes)};
   request.out = request.err = log_fd.get();
   request.group = process::Group::session;  // it outlives this agent
   process::Child child = BILLOW_TRY(process::spawn(request));

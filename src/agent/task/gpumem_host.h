@@ -29,6 +29,8 @@ class GpumemHost {
     bool simulated = false;  // simulated GPUs; BILLOW_CUDA names their driver, if there is one
     std::int64_t arena_bytes = 0;  // 0: limits are enforced, but no task can be suspended
     std::string temporary = {};    // the agent's own directory in /tmp
+    // Memory for suspended tasks in all, the arena included, and disk space below it in data_dir.
+    std::int64_t sleep_memory_bytes = 0, sleep_disk_bytes = 0;
   };
   explicit GpumemHost(Options options);
 
@@ -83,6 +85,10 @@ class GpumemHost {
 
 // Why a program with these features cannot be suspended; empty: it can be.
 std::string blocks_suspend(std::uint64_t features);
+// An eighth of the node's memory more than the arena.
+std::int64_t default_sleep_memory_bytes(std::int64_t host_bytes, std::int64_t arena_bytes);
+// Half of what the filesystem of `directory` has free.
+std::int64_t default_sleep_disk_bytes(const std::string& directory);
 // Half the node's memory, at most the memory of all its GPUs. The arena is pinned; jobs use the
 // rest.
 std::int64_t default_arena_bytes(std::int64_t host_bytes, std::int64_t gpu_bytes, bool simulated);

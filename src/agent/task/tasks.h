@@ -44,7 +44,8 @@ class Tasks {
     std::string data_dir;
     std::string sim_state_dir;  // empty: real GPUs
     std::vector<GpuInfo> gpus;
-    std::int64_t arena_bytes = 0;  // for the memory of suspended tasks
+    // For the memory of suspended tasks; see GpumemHost.
+    std::int64_t arena_bytes = 0, sleep_memory_bytes = 0, sleep_disk_bytes = 0;
     // MiB by process; called on workers; may be empty.
     std::function<std::map<int, std::int64_t>()> gpu_memory;
     std::string keepalive_socket;  // in the environment of jobs; empty: none
