@@ -26,6 +26,8 @@ class Terminal:
         self.tmux("set", "-g", "window-size", "manual")
         self.resize(cols, rows)
         self.settings = settings
+        self.type("PS1='ready> '\n")
+        self.at_prompt()
 
     def tmux(self, *args):
         done = subprocess.run(
@@ -74,6 +76,13 @@ class Terminal:
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.text()}") from None
         return self.lines()
+
+    def at_prompt(self):
+        """The program has left, and the shell is back."""
+        try:
+            poll(lambda: self.text().rstrip().endswith("ready>"), "the prompt", 30)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.text()}") from None
 
     def pane_pid(self):
         return int(self.tmux("list-panes", "-t", "t", "-F", "#{pane_pid}").strip())
@@ -144,7 +153,7 @@ class Screen(unittest.TestCase):
         t.type("?")
         t.shows("press any key to continue")
         t.type("xq")
-        t.shows(r"\$ *$")
+        t.at_prompt()
         self.assertNotIn("GPUs free", t.text(), "the screen of before is back")
 
     def test_a_click_chooses_and_the_size_changes_live(self):
@@ -165,7 +174,7 @@ class Screen(unittest.TestCase):
         lines = t.shows("q quit")
         self.assertTrue(all(len(line) <= 80 for line in lines), lines)
         t.keys("C-c")
-        t.shows(r"\$ *$")
+        t.at_prompt()
 
     def test_stop_asks_first_and_shows_the_answer(self):
         victim = self.rig.submit("--name", "victim", "--", "sleep", 3000)
@@ -230,7 +239,7 @@ class Screen(unittest.TestCase):
         t.run("top")
         t.shows("8 GPUs")
         os.kill(poll(t.program_pid, "the program"), signal.SIGTERM)
-        t.shows(r"\$ *$")
+        t.at_prompt()
         t.type("echo code $?; stty -a | md5sum\n")
         t.shows("code 143")
         self.assertEqual(set(re.findall(r"[0-9a-f]{32}", t.text())), {before})
@@ -254,7 +263,7 @@ class Screen(unittest.TestCase):
         first = int(re.findall(r"step (\d+)/1000", t.text())[-1])
         poll(lambda: int(re.findall(r"step (\d+)/1000", t.text())[-1]) > first, "it follows")
         t.type("q")
-        t.shows(r"\$ *$")
+        t.at_prompt()
 
 
 @unittest.skipUnless(shutil.which("tmux"), "needs tmux")
@@ -273,7 +282,7 @@ class HeadAway(unittest.TestCase):
                 rig.up()
                 t.shows(["steady", "1 of 2 GPUs free"], 60)
                 t.type("q")
-                t.shows(r"\$ *$")
+                t.at_prompt()
             finally:
                 t.close()
         finally:

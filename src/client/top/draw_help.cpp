@@ -14,21 +14,22 @@ struct HelpLine {
 };
 constexpr HelpLine help_lines[] = {
     {"1 to 5, Tab", "GPUs or nodes, jobs, queue, endpoints, money"},
-    {"up, down, PgUp, PgDn, g, G", "move the cursor; the mouse works too"},
+    {"arrows, PgUp, g, G", "move the cursor; the mouse works too"},
     {"Enter", "describe the row, with charts"},
-    {"l", "log of the job: follows; / searches, n and N go on, f follows,"},
-    {"", "W wraps lines, [ and ] choose the node of a gang"},
-    {"w", "watch the job: state, progress, charts, cost, last lines of its log"},
+    {"l", "log of the job; it follows. / searches, n and N go on,"},
+    {"", "f follows, W wraps, [ and ] choose the node of a gang"},
+    {"w", "watch the job: state, progress, charts, cost, log"},
     {"s", "stop the job, after a question", HelpLine::For::jobs},
     {"z", "suspend the job, after a question", HelpLine::For::jobs},
     {"r", "resume the job, after a question", HelpLine::For::jobs},
     {"d, D", "drain or undrain the GPU; with D its whole node", HelpLine::For::drain},
-    {"/", "filter by name, user, project, node or state; Esc clears it"},
-    {"o, O", "next order; reverse it. A click on a title chooses the order"},
-    {"t, i", "jobs: active, running, waiting, idle, ended; only idle ones"},
+    {"/", "filter by name, user, project, node or state"},
+    {"o, O", "next order; reverse it. A click on a title sorts too"},
+    {"t, i", "jobs by state: active, waiting, ended …; only idle jobs"},
     {"n", "GPUs: one row per GPU or per node"},
     {"c", "charts below the list on or off"},
-    {"Esc, q", "back; q in a list quits, as does Ctrl-C. Ctrl-Z pauses"},
+    {"Esc", "back; in a list: no filter, all rows"},
+    {"q, Ctrl-C, Ctrl-Z", "back or quit; quit; pause"},
 };
 
 bool offered(const State& state, HelpLine::For who) {
@@ -104,8 +105,8 @@ void draw_help(const State& state, Canvas& canvas) {
   for (const HelpLine& line : help_lines) {
     if (!offered(state, line.who))
       continue;
-    canvas.put(row, 1, line.key, {Colour::none, true}, 27);
-    canvas.put(row++, 29, line.text);
+    canvas.put(row, 1, line.key, {Colour::none, true}, 19);
+    canvas.put(row++, 21, line.text);
   }
   const You& you = state.fleet.you;
   if (you.known && !you.may_change_jobs())

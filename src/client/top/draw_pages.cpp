@@ -209,8 +209,9 @@ void draw_watch(const State& state, const Page& page, Canvas& canvas) {
     draw_charts(canvas, row, charts, pictures);
     row += charts;
   }
-  canvas.put(row++, 0, fmt::format("log: {}", log_status(state, 1)), dim_style());
-  draw_log_lines(state, canvas, row, std::max(0, state.size.rows - 1 - row));
+  const int rows = std::max(0, state.size.rows - 2 - row);
+  canvas.put(row++, 0, fmt::format("log: {}", log_status(state, rows)), dim_style());
+  draw_log_lines(state, canvas, row, rows);
 }
 
 }  // namespace

@@ -211,7 +211,7 @@ class Shell {
       take(event);
   }
   void tick() { take(Tick{now().ns / 1'000'000}); }
-  Result<int> loop();
+  Result<int> loop(SignalQueue& signals);
   State& state() { return state_; }
 
  private:
@@ -291,8 +291,7 @@ Status Shell::pause() {
   return {};
 }
 
-Result<int> Shell::loop() {
-  auto signals = BILLOW_TRY(SignalQueue::create());
+Result<int> Shell::loop(SignalQueue& signals) {
   raw_ = BILLOW_TRY(RawMode::enter(STDIN_FILENO));
   screen_.emplace();
   take_size();
@@ -352,11 +351,13 @@ Result<SharedPtr> begin_threads(const ShellOptions& options) {
 }  // namespace
 
 Result<int> run_shell(State state, const ShellOptions& options) {
+  // Before the threads: a signal goes to any thread that does not block it.
+  auto signals = BILLOW_TRY(SignalQueue::create());
   auto shared = BILLOW_TRY(begin_threads(options));
   int code = 0;
   {
     Shell shell(std::move(state), options, shared);
-    code = BILLOW_TRY(shell.loop());
+    code = BILLOW_TRY(shell.loop(signals));
   }
   if (shared->refused)
     return pass(*shared->refused);
