@@ -13,9 +13,6 @@ namespace billow::gpumem {
 
 namespace {
 
-constexpr const char* arena_full_hint =
-    "stop suspended jobs, or give the node more space with --vault-arena, --sleep-memory or "
-    "--sleep-disk";
 constexpr std::uint64_t batch_bytes = 512u << 20;
 }  // namespace
 
@@ -216,12 +213,8 @@ Status Gpu::plan_and_copy(Lane& lane, Batch& batch, Job& job, MoveCounts& counts
                       : job.library->take(job.tenant, wanting.size(), job.timeout_ms);
   counts.waited_seconds += seconds_since(asked);
   if (slots.size() != wanting.size())
-<<<<<<< HEAD
-    return fail(Code::exhausted, "the suspend arena is full", arena_full_hint);
-=======
     return fail(Code::exhausted, "this node has no more space for suspended memory",
                 "stop suspended jobs, or raise --vault-arena, --sleep-memory or --sleep-disk");
->>>>>>> gpus
   std::vector<Run> runs;
   {
     const std::lock_guard guard(job.library->lock);

@@ -172,16 +172,13 @@ head::HeadOptions head_options_of(const Parsed& parsed) {
   head::HeadOptions options;
   if (parsed.has("vault-arena"))
     ::setenv("BILLOW_VAULT_ARENA", parsed.get("vault-arena").c_str(), 1);
-<<<<<<< HEAD
   // The agent that this head starts takes them from its environment.
   if (const std::string metrics = parsed.get("metrics"); !metrics.empty())
     ::setenv("BILLOW_AGENT_METRICS", metrics.c_str(), 1);
-=======
   if (parsed.has("sleep-memory"))
     ::setenv("BILLOW_SLEEP_MEMORY", parsed.get("sleep-memory").c_str(), 1);
   if (parsed.has("sleep-disk"))
     ::setenv("BILLOW_SLEEP_DISK", parsed.get("sleep-disk").c_str(), 1);
->>>>>>> gpus
   if (parsed.has("allow-mig-changes"))
     ::setenv("BILLOW_ALLOW_MIG_CHANGES", "1", 1);
   options.data_dir = data_directory(parsed.get("data"));
