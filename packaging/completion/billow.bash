@@ -340,6 +340,8 @@ _billow() {
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --sim) return ;;
         --vault-arena) return ;;
+        --sleep-memory) return ;;
+        --sleep-disk) return ;;
         --images-max) return ;;
         --pull-patience) return ;;
         --node-name) return ;;
@@ -348,7 +350,7 @@ _billow() {
         --pool) return ;;
         --end-command) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--head --token-file --data --sim --vault-arena --allow-mig-changes --images-max --pull-patience --allow-metadata --allow-namespaces --node-name --label -l --metrics --pool --bills --end-command --log-json --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--head --token-file --data --sim --vault-arena --sleep-memory --sleep-disk --allow-mig-changes --images-max --pull-patience --allow-metadata --allow-namespaces --node-name --label -l --metrics --pool --bills --end-command --log-json --help -h" -- "$cur")); return; fi
       return ;;
     "ranks")
       case $prev in
@@ -1675,6 +1677,8 @@ _billow() {
         --node-name) return ;;
         --metrics) return ;;
         --vault-arena) return ;;
+        --sleep-memory) return ;;
+        --sleep-disk) return ;;
         --images-max) return ;;
         --pull-patience) return ;;
         --secrets-key) COMPREPLY=($(compgen -f -- "$cur")); return ;;
@@ -1693,7 +1697,7 @@ _billow() {
         --backup-every) return ;;
         --backup-keep) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --metrics --vault-arena --allow-mig-changes --images-max --pull-patience --allow-metadata --allow-namespaces --secrets-key --notify-command --label -l --gateway --gateway-user --webhook-host --system --no-agent --tls --tls-cert --tls-key --tls-name --store --store-file --standby --files-dir --backup-dir --backup-every --backup-keep --plain-http --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --metrics --vault-arena --sleep-memory --sleep-disk --allow-mig-changes --images-max --pull-patience --allow-metadata --allow-namespaces --secrets-key --notify-command --label -l --gateway --gateway-user --webhook-host --system --no-agent --tls --tls-cert --tls-key --tls-name --store --store-file --standby --files-dir --backup-dir --backup-every --backup-keep --plain-http --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
       return ;;
     "down")
       case $prev in
