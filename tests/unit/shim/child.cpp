@@ -338,8 +338,10 @@ void worker() {
   start();
   CUdeviceptr p = 0, big = 0;
   EXPECT(alloc(&p, 4096) == CUDA_OK && alloc(&big, 12 * MiB) == CUDA_OK);
+  // Each process has its own content, or those of one job would be kept once.
+  const uint64_t own = static_cast<uint64_t>(getpid()) << 32;
   for (size_t i = 0; i < 12 * MiB / 8; i++)
-    reinterpret_cast<uint64_t*>(big)[i] = i * 0x9e3779b97f4a7c15ull;
+    reinterpret_cast<uint64_t*>(big)[i] = (own + i) * 0x9e3779b97f4a7c15ull;
   CUmodule m = nullptr;
   CUfunction f = nullptr;
   EXPECT(cu("cuModuleLoadData", &m, static_cast<const void*>("x")) == CUDA_OK &&
@@ -368,7 +370,7 @@ void worker() {
   std::vector<uint64_t> all(12 * MiB / 8);
   EXPECT(cu("cuMemcpyDtoH_v2", static_cast<void*>(all.data()), big, 12 * MiB) == CUDA_OK);
   for (size_t i = 0; i < all.size(); i++)
-    EXPECT(all[i] == i * 0x9e3779b97f4a7c15ull);
+    EXPECT(all[i] == (own + i) * 0x9e3779b97f4a7c15ull);
   std::printf("right %llu\n", static_cast<unsigned long long>(launches));
 }
 
