@@ -51,6 +51,7 @@ export function inFrontOf(origin) {
       (got) => {
         answer.writeHead(got.statusCode, got.headers);
         got.pipe(answer);
+        got.on('close', () => answer.destroy()); // a stream that broke, too
       },
     );
     passed.on('error', () => answer.destroy());

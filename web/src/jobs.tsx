@@ -373,7 +373,7 @@ export function Jobs() {
           </div>
         </div>
       )}
-      {more && rows.length > 0 && (
+      {more && (
         <p class="more">
           <button class="link" onClick={() => void pages.load()}>
             {pages.loading.value ? 'Loading older jobs…' : 'Load older jobs'}

@@ -12,6 +12,7 @@ export interface View {
   sort: string; // a column, with - descending
 }
 const pageRows = 100;
+const partsMax = 40;
 export const shows: [string, string][] = [
   ['all', 'All'],
   ['mine', 'Mine'],
@@ -146,13 +147,19 @@ export class Pages {
     if (this.loading.peek() || (this.known.peek() && !this.next)) return;
     this.loading.value = true;
     try {
-      const page = await get<JobPage>(this.address());
-      if (this.gone) return;
-      const had = new Set(this.rows.peek().map((r) => r.id));
-      const rows = page.jobs.map(rowOf).filter((r) => !had.has(r.id));
-      this.rows.value = [...this.rows.peek(), ...rows];
-      this.next = page.next;
-      this.more.value = !!page.next;
+      // A search through many jobs answers in parts, of which some may be empty.
+      let fresh = 0;
+      for (let parts = 0; parts < partsMax && fresh < pageRows; parts++) {
+        const page = await get<JobPage>(this.address());
+        if (this.gone) return;
+        const had = new Set(this.rows.peek().map((r) => r.id));
+        const rows = page.jobs.map(rowOf).filter((r) => !had.has(r.id));
+        fresh += rows.length;
+        if (rows.length) this.rows.value = [...this.rows.peek(), ...rows];
+        this.next = page.next;
+        this.more.value = !!page.next;
+        if (!page.next) break;
+      }
       this.known.value = true;
       this.error.value = '';
     } catch (e) {

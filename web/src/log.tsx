@@ -132,7 +132,7 @@ function Lines({
     : Math.min(total, Math.ceil(top.value) + fits + 20);
   useEffect(() => {
     if (total) source.want(begin + first, begin + last - 1);
-  }, [first, last, begin, total]);
+  }, [first, last, begin, total, source.tick.value]);
   useEffect(() => {
     if (!view.current || wrap) return;
     const offset = scaled

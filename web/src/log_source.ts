@@ -142,18 +142,15 @@ export class LogSource {
     for (let key = Math.floor(from / pieceLines); key <= Math.floor(to / pieceLines); key++) {
       const begin = Math.max(this.first.peek(), from, key * pieceLines),
         end = Math.min(to, this.count.peek(), (key + 1) * pieceLines - 1);
-      const missing = () => {
-        for (let n = begin; n <= end; n++) if (!this.line(n)) return true;
-        return false;
-      };
-      if (begin > end || this.asked.has(key) || !missing()) continue;
+      let first = begin;
+      while (first <= end && this.line(first)) first++;
+      if (first > end || this.asked.has(key)) continue;
       this.asked.add(key);
-      const first = Math.max(this.first.peek(), key * pieceLines);
+      // An answer has a limit of bytes too: what is still missing then is asked for next.
       get<Range>(this.address('log/range', `from_line=${first}&limit=${pieceLines}`))
         .then(
           (range) => {
-            this.take(range);
-            if (!this.gone) this.tick.value++;
+            if (this.take(range) && !this.gone) this.tick.value++;
           },
           (e) => {
             this.trouble.value = problem(e);
