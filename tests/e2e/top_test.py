@@ -1,6 +1,7 @@
 """`billow top` and `billow watch` in real terminals (tmux): what they show, what they change, and that
 they give the terminal back."""
 
+import itertools
 import os
 import re
 import shutil
@@ -16,8 +17,11 @@ CHATTY = "i=0; while true; do i=$((i+1)); echo step $i/1000 needle-$((i%7)); sle
 class Terminal:
     """A screen of tmux on a server of its own."""
 
+    number = itertools.count()
+
     def __init__(self, rig, cols=80, rows=24, **env):
-        self.socket = os.path.join(rig.root, "tmux")
+        # A socket of its own: the server of the last one may still be about to end.
+        self.socket = os.path.join(rig.root, f"tmux-{next(self.number)}")
         self.environment = {**rig.environment, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
         self.environment.pop("TMUX", None)
         settings = " ".join(f"{k}={v}" for k, v in env.items())
