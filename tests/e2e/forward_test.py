@@ -463,8 +463,9 @@ class Ssh(Helpers, RigTest):
             }
             for name in ("ana", "ben")
         }
-        job = self.rig.json("submit", "--cwd", "/", "--", "sleep", "600", env=tokens["ana"])["id"]
-        self.rig.wait_for(job, "running")
+        command = ("sh", "-c", "echo up; exec sleep 600")
+        job = self.rig.json("submit", "--cwd", "/", "--", *command, env=tokens["ana"])["id"]
+        poll(lambda: "up" in self.rig.cli("logs", job).text, "a process to enter", 60)
         config = self.config(job, env=tokens["ana"])
         # The account's shell may be one that lets nobody in; then ssh says so. Debian's `games` has
         # nologin: the way there is what counts.

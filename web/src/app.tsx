@@ -282,7 +282,7 @@ export function App() {
         </button>
         <button
           class="quiet find"
-          aria-label="Go to a page, job or node"
+          title="Go to a page, job or node"
           onClick={() => {
             paletteOpen.value = true;
           }}
