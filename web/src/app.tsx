@@ -13,6 +13,7 @@ import { Jobs } from './jobs';
 import { NodePage, Nodes } from './nodes';
 import { Overview } from './overview';
 import { RunForm } from './run';
+import { ProviderLinks } from './sign_in';
 import { TerminalPage } from './terminal';
 import { WastePage } from './waste';
 import { Ask } from './ui';
@@ -79,6 +80,7 @@ function SignIn() {
         Run <code>billow dashboard</code> on the head's machine to open this page signed in, or
         paste a token:
       </p>
+      <ProviderLinks />
       <form onSubmit={submit}>
         <label>
           Token <input name="token" type="password" autocomplete="off" required />
