@@ -7,6 +7,7 @@
 #include "api/files.h"
 #include "api/log_pull.h"
 #include "api/pages/live_logs.h"
+#include "api/sign_in/sign_ins.h"
 #include "base/crypto.h"
 #include "base/limits.h"
 #include "base/log.h"
@@ -19,6 +20,9 @@ namespace billow::api {
 namespace {
 
 using net::Method;
+
+constexpr char exchange_path[] = "/v1/auth/exchange";
+constexpr std::size_t exchange_bytes_max = 20 << 10;  // the longest ID token, and some JSON
 
 struct Route {
   RouteInfo info;
@@ -90,6 +94,17 @@ const Route people_routes[] = {
     {{Method::del, "/v1/session", Need::look}, session::end},
     {{Method::post, "/v1/session/codes", Need::full}, session::code},
     {{Method::post, "/v1/session/account", Need::nothing, Adds::work}, people::sign_in_by_account},
+    {{Method::get, "/v1/auth", Need::nothing}, sign_in::offered},
+    {{Method::post, "/v1/auth/start", Need::nothing, Adds::work}, sign_in::start},
+    {{Method::post, "/v1/auth/finish", Need::nothing, Adds::work}, sign_in::finish},
+    {{Method::post, "/v1/auth/device", Need::nothing, Adds::work}, sign_in::device},
+    {{Method::post, "/v1/auth/device/poll", Need::nothing, Adds::work}, sign_in::device_poll},
+    {{Method::get, "/v1/auth/login", Need::nothing, Adds::work}, sign_in::browser},
+    {{Method::get, "/v1/auth/callback", Need::nothing, Adds::work}, sign_in::callback},
+    {{Method::post, exchange_path, Need::nothing, Adds::work}, sign_in::exchange},
+    {{Method::get, "/v1/auth/providers", Need::oversee}, sign_in::providers},
+    {{Method::put, "/v1/auth/providers/{name}", Need::admin, Adds::work}, sign_in::set_provider},
+    {{Method::del, "/v1/auth/providers/{name}", Need::admin}, sign_in::remove_provider},
     {{Method::get, "/v1/projects", Need::look}, admin::projects},
     {{Method::post, "/v1/projects", Need::admin, Adds::work}, admin::add_project},
     {{Method::put, "/v1/projects/{project}", Need::admin}, admin::set_project},
@@ -273,7 +288,8 @@ struct Api::Impl {
   std::optional<net::Turns> turns;  // from the first request on: the loop comes after the API
   DeniedCalls denied;
   AccountTokens accounts;
-  NodeSignatures signatures;
+  SignIns sign_ins;
+  NodeSignatures signatures = {};
   streams::TerminalWindows windows = {};
   streams::LiveStreams live = {};
 
@@ -330,6 +346,7 @@ struct Api::Impl {
                                             .turns = &*turns,
                                             .denied = &denied,
                                             .accounts = &accounts,
+                                            .sign_ins = &sign_ins,
                                             .windows = &windows,
                                             .live = &live});
     bool path_known = false;
@@ -347,6 +364,7 @@ struct Api::Impl {
       if (!who)
         return call->fail(who.error());
       call->principal = std::move(*who);
+      sign_ins.used(call->principal.token, host.now());
       if (const Status ok = allowed(call->principal, route->info.need); !ok)
         return call->fail(ok.error());
     }
@@ -375,11 +393,12 @@ struct Api::Impl {
   }
 };
 
-Api::Api(Host& host) : impl_(new Impl{host, {}, {}, {}, {}}) {}
+Api::Api(Host& host) : impl_(new Impl{host, {}, {}, {}, {}, SignIns(host)}) {}
 Api::~Api() = default;
 
 void Api::begin(WallTime now) {
   impl_->signatures.begin(now);
+  impl_->sign_ins.begin_checks();
 }
 
 void Api::handle(std::shared_ptr<net::Exchange> exchange) {
@@ -425,7 +444,9 @@ Result<net::BodyPlan> Api::body_policy(const net::Request& head) const {
   const Route* route = Impl::find(head, parts, path_known);
   net::BodyPlan plan;
   if (!route || route->info.need == Need::nothing) {
-    plan.bytes_max = limits::http_unknown_body_bytes_max;
+    plan.bytes_max = route && route->info.pattern == exchange_path
+                         ? exchange_bytes_max
+                         : limits::http_unknown_body_bytes_max;
     return plan;
   }
   const auto who = impl_->authenticate(head);

@@ -15,6 +15,7 @@
 
 namespace billow::api {
 
+class SignIns;
 namespace streams {
 class TerminalWindows;
 class LiveStreams;
@@ -31,6 +32,7 @@ struct Call {
   std::shared_ptr<Result<Json>> parsed = {};  // the body, if a worker has parsed it
   DeniedCalls* denied = nullptr;
   AccountTokens* accounts = nullptr;
+  SignIns* sign_ins = nullptr;
   streams::TerminalWindows* windows = nullptr;
   streams::LiveStreams* live = nullptr;
 
@@ -281,6 +283,20 @@ void revoke_token(CallPtr call);
 void set_default_project(CallPtr call);
 void sign_in_by_account(CallPtr call);
 }  // namespace people
+namespace sign_in {
+void offered(CallPtr call);
+void start(CallPtr call);
+void finish(CallPtr call);
+void device(CallPtr call);
+void device_poll(CallPtr call);
+void browser(CallPtr call);
+void callback(CallPtr call);
+void exchange(CallPtr call);
+void providers(CallPtr call);
+void set_provider(CallPtr call);
+void remove_provider(CallPtr call);
+void link_user(CallPtr call, const std::string& login);
+}  // namespace sign_in
 namespace secrets {
 void list(CallPtr call);
 void set(CallPtr call);

@@ -114,6 +114,10 @@ class Host {
   virtual Result<std::string> seal_secret(ProjectId project,
                                           const std::string& name,
                                           std::string_view value) = 0;
+  // A value sealed under this name for no project.
+  virtual Result<std::string> unseal_secret(const std::string& name, const std::string&) const {
+    return fail(Code::unsupported, "this head cannot open " + name);
+  }
   // Why a secret cannot be opened on this head; empty: it can.
   virtual std::string trouble_with(const Secret& secret) const = 0;
 

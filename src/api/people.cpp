@@ -6,12 +6,24 @@
 #include <set>
 
 #include "api/call.h"
+#include "api/sign_in/sign_ins.h"
 #include "base/crypto.h"
 #include "base/limits.h"
 #include "base/relative_time.h"
 #include "base/text.h"
 #include "core/control/money.h"
 #include "core/wire/codec.h"
+
+namespace billow::api {
+
+// Nodes have their own list, and their own policy.
+bool is_system_account(const std::string& unix_name) {
+  constexpr uid_t first_person = 1000, nobody = 65534;
+  const passwd* entry = ::getpwnam(unix_name.c_str());
+  return entry && (entry->pw_uid < first_person || entry->pw_uid == nobody);
+}
+
+}  // namespace billow::api
 
 namespace billow::api::people {
 namespace {
@@ -52,8 +64,10 @@ struct SetUserBody {
   std::optional<Role> role;
   std::optional<bool> disabled;
   JobsOfUser jobs = JobsOfUser::stop;
+  std::optional<std::string> login;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
+    v("login", s.login);
     v("role", s.role);
     v("disabled", s.disabled);
     v("jobs", s.jobs);
@@ -72,14 +86,6 @@ struct DefaultProjectBody {
 bool is_root_account(const std::string& unix_name) {
   const passwd* entry = ::getpwnam(unix_name.c_str());
   return entry && entry->pw_uid == 0;
-}
-
-// Whether the account belongs to a service and not to a person, by this machine's list. Nodes have
-// their own, and their own policy.
-bool is_system_account(const std::string& unix_name) {
-  constexpr uid_t first_person = 1000, nobody = 65534;
-  const passwd* entry = ::getpwnam(unix_name.c_str());
-  return entry && (entry->pw_uid < first_person || entry->pw_uid == nobody);
 }
 
 // The token that a new one ends with. A session's end is a sign-out, which ends no tokens.
@@ -385,6 +391,10 @@ void set_user(CallPtr call) {
   const auto body = read_body<SetUserBody>(call);
   if (!body)
     return;
+  if (body->login && (body->role || body->disabled))
+    return call->fail({Code::invalid, "a login is set alone", "leave role and disabled away"});
+  if (body->login)
+    return sign_in::link_user(call, *body->login);
   SetUser command{.name = call->parts[0], .role = body->role, .jobs = body->jobs};
   if (body->disabled)
     command.state = *body->disabled ? UserState::disabled : UserState::active;
@@ -425,6 +435,8 @@ void tokens(CallPtr call) {
       document.set("made_by", token.made_by);
     if (token.parent)
       document.set("parent", token.parent.value);
+    if (const auto used = call->sign_ins->last_use(id))
+      document.set("last_used_at", format_utc(*used));
     if (token.once && !token.joined.empty())
       document.set("used_by", token.joined.begin()->first);
     if (token.scope == TokenScope::agent)

@@ -111,7 +111,8 @@ std::vector<AccessDenied> DeniedCalls::note(const net::Request& request,
                                             const Error& error,
                                             SteadyTime now) {
   const bool showed = request.headers.has("Authorization") || !session_token(request).empty() ||
-                      request.path == "/v1/session" || request.path == "/v1/session/account";
+                      request.path == "/v1/session" || request.path == "/v1/session/account" ||
+                      request.path.starts_with("/v1/auth/");
   if (!showed || (error.code != Code::forbidden && error.code != Code::unauthorized))
     return {};
   std::vector<AccessDenied> due;

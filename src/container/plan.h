@@ -12,7 +12,7 @@ namespace billow::container {
 inline constexpr const char* plan_variable = "BILLOW_BOX_PLAN";
 // Paths inside the container: the program that switches to the image's user and that is its first
 // process, and the GPU driver's libraries.
-inline constexpr const char* as_user_path = "/usr/lib/billow/billow-as-user";
+inline constexpr const char* as_user_path = "/run/billow-as-user";
 inline constexpr const char* init_word = "init";        // its argument as the first process
 inline constexpr const char* confine_word = "confine";  // and to refuse system calls
 inline constexpr const char* shared_memory = "/dev/shm";
@@ -104,6 +104,10 @@ struct Plan {
   std::uint32_t outside_uid = 0, outside_gid = 0;
   // System calls that are refused to the job: CallRules of process/call_filter_linux.h, as bits.
   std::uint32_t refused_calls = 0;
+  // The root shows the node's own programs and settings, read-only, and nothing else of the node.
+  bool node_root = false;
+  // Not without process ids of its own: the job must not reach its user's other processes.
+  bool confined = false;
   bool operator==(const Plan&) const = default;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
@@ -126,6 +130,8 @@ struct Plan {
     v("outside_uid", s.outside_uid);
     v("outside_gid", s.outside_gid);
     v("refused_calls", s.refused_calls);
+    v("node_root", s.node_root);
+    v("confined", s.confined);
   }
 };
 

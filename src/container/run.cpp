@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -110,6 +111,51 @@ void add_network_files(Plan& plan) {
   }
 }
 
+// What a confined job needs of its node. Everything else of the node (home directories, /run, /tmp,
+// /var, other disks) is not in its root.
+constexpr const char* node_directories[] = {"/usr",   "/bin",    "/sbin", "/lib", "/lib32",
+                                            "/lib64", "/libx32", "/etc",  "/opt"};
+
+bool in_node_directory(std::string_view path) {
+  return std::ranges::any_of(node_directories, [&](std::string_view top) {
+    return path.starts_with(top) && path.substr(top.size()).starts_with('/');
+  });
+}
+
+// A root made of the node's directories. It consists of empty directories, links, and mounts.
+Status make_node_root(Plan& plan, const Scratch& scratch) {
+  const std::string tree = scratch.top + "/node";
+  for (const char* empty : {"/tmp", "/var/tmp", "/run", "/root"})
+    BILLOW_TRY_VOID(make_directories(tree + empty, 0755));
+  for (const char* shared : {"/tmp", "/var/tmp"})
+    if (::chmod((tree + shared).c_str(), 01777) != 0)
+      return fail_errno(tree + shared, errno);
+  std::vector<Mount> mounts;
+  for (const char* path : node_directories) {
+    struct stat info {};
+    if (::lstat(path, &info) != 0)
+      continue;
+    if (S_ISDIR(info.st_mode)) {
+      mounts.push_back({.source = path, .target = path, .read_only = true});
+      continue;
+    }
+    char target[PATH_MAX];
+    const ssize_t length = ::readlink(path, target, sizeof target);
+    if (length > 0 &&
+        ::symlink(std::string(target, static_cast<std::size_t>(length)).c_str(),
+                  (tree + path).c_str()) != 0 &&
+        errno != EEXIST)
+      return fail_errno(tree + path, errno);
+  }
+  // For `billow stage`, `billow ranks` and what the job itself asks of Billow.
+  if (const std::string program = executable_dir() + "/billow"; !in_node_directory(program))
+    mounts.push_back({.source = program, .target = program, .read_only = true});
+  plan.mounts.insert(plan.mounts.begin(), mounts.begin(), mounts.end());
+  plan.layers_dir = scratch.top;
+  plan.layers = {"node"};
+  return {};
+}
+
 // What comes with every container, and what does not exist on this node.
 Status complete_mounts(Plan& plan) {
   add_network_files(plan);
@@ -205,6 +251,10 @@ Status run_in_image(Plan plan,
                     const std::vector<std::string>& env) {
   const std::string runc = BILLOW_TRY(find_program("runc"));
   const Scratch scratch = BILLOW_TRY(make_scratch(plan));
+  if (plan.confined && ::geteuid() == 0)
+    return fail(Code::internal, "a confined job was to run as root");
+  if (plan.node_root)
+    BILLOW_TRY_VOID(make_node_root(plan, scratch));
   BILLOW_TRY_VOID(complete_mounts(plan));
   BILLOW_TRY_VOID(enter_for_image(plan, scratch));
   if (plan.no_network)
@@ -220,16 +270,22 @@ Status run_in_image(Plan plan,
   BILLOW_TRY_VOID(mount_memory(scratch.bundle, "mode=0700,size=16m"));
   const std::string passwd = read_inside(scratch.root, "/etc/passwd"),
                     groups = read_inside(scratch.root, "/etc/group");
-  const Json bundle = BILLOW_TRY(
-      make_bundle(plan, {.root = scratch.root,
-                         .command = command,
-                         .env = env,
-                         .passwd = passwd,
-                         .groups = groups,
-                         .hostname = node_name(),
-                         .own_processes = !plan.shared && can_own_processes(scratch.bundle),
-                         .without_programs = without_programs(plan)}));
-  BILLOW_TRY_VOID(check_command(scratch.root, bundle["process"]));
+  const bool own_processes = !plan.shared && can_own_processes(scratch.bundle);
+  if (plan.confined && !own_processes)
+    return fail(Code::unsupported,
+                "this node cannot keep the job apart from other processes of its user: it lets "
+                "nobody mount /proc",
+                "an agent on the machine itself can, not one in a container that hides parts of "
+                "/proc");
+  const Json bundle = BILLOW_TRY(make_bundle(plan, {.root = scratch.root,
+                                                    .command = command,
+                                                    .env = env,
+                                                    .passwd = passwd,
+                                                    .groups = groups,
+                                                    .hostname = node_name(),
+                                                    .own_processes = own_processes,
+                                                    .without_programs = without_programs(plan)}));
+  BILLOW_TRY_VOID(check_command(plan.node_root ? "/" : scratch.root, bundle["process"]));
   BILLOW_TRY_VOID(write_file_atomic(scratch.bundle + "/config.json", bundle.dump(), 0600));
   BILLOW_TRY_VOID(make_directories(scratch.bundle + "/state", 0700));
   std::vector<std::string> argv = {runc,

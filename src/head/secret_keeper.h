@@ -33,6 +33,8 @@ class SecretKeeper {
                              ProjectId project,
                              const std::string& name,
                              std::string_view value);
+  // What was sealed under this name for no project.
+  Result<std::string> opened(const std::string& name, const std::string& sealed) const;
   // The API key of a pool (Pool::sealed_credential); empty: it has none.
   Result<std::string> credential_of(const Pool& pool) const;
   // Why it cannot be opened here; empty: it can.

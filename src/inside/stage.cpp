@@ -4,10 +4,12 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <limits.h>
+#include <linux/openat2.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "agent/content/file_client.h"
@@ -17,7 +19,9 @@
 #include "client/frame/console.h"
 #include "client/frame/server_commands.h"
 #include "client/frame/table.h"
+#include "container/plan.h"
 #include "core/model/surroundings.h"
+#include "core/wire/codec.h"
 #include "files/scan.h"
 #include "process/spawn.h"
 #include "s3/objects.h"
@@ -158,14 +162,39 @@ Result<process::Ended> run_to_end(const std::vector<std::string>& command) {
   return ended;
 }
 
+// Whether no link leads from the path out of the job's directory.
+bool stays_inside(const std::string& path) {
+  open_how how{};
+  how.flags = O_PATH | O_CLOEXEC;
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
+  const Fd fd(static_cast<int>(::syscall(SYS_openat2, AT_FDCWD, path.c_str(), &how, sizeof how)));
+  return fd || errno == ENOENT;
+}
+
+// This program is outside the container of a confined job, so links that the job made must not lead
+// it to files that the job cannot see. The job has ended and changes nothing any more.
+std::vector<std::string> without_escapes(std::vector<std::string> paths, agent::NotLeft& not_left) {
+  const auto plan = wire::from_json_text<container::Plan>(variable(container::plan_variable));
+  if (plan && plan->confined)
+    std::erase_if(paths, [&](const std::string& path) {
+      if (stays_inside(path))
+        return false;
+      not_left.bad.push_back(fmt::format("{}: a link leads out of the job's directory", path));
+      return true;
+    });
+  return paths;
+}
+
 // Hands the outputs to the agent and the object stores. False: some could not be kept.
 bool keep_outputs(const std::string& socket, const std::string& outputs, const UrlPaths& objects) {
   agent::NotLeft not_left;
-  const Status left = outputs.empty()
-                          ? Status{}
-                          : agent::leave_outputs(socket, ".", split(outputs, '\n'), not_left);
+  const std::vector<std::string> kept = without_escapes(split(outputs, '\n'), not_left);
+  const Status left =
+      outputs.empty() ? Status{} : agent::leave_outputs(socket, ".", kept, not_left);
   for (const auto& [url, path] : objects)
-    if (const Status sent = send_objects(url, path); !sent)
+    if (const Status sent =
+            without_escapes({path}, not_left).empty() ? Status{} : send_objects(url, path);
+        !sent)
       not_left.bad.push_back(fmt::format("{}: {}", path, sent.error().message));
   for (const std::string& path : not_left.absent)
     say(fmt::format("the job did not create its output {}", printable(path)));

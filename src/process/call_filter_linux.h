@@ -40,6 +40,9 @@ enum CallRules : std::uint32_t {
   // New namespaces and mounts. Inside a user namespace a process has rights over parts of the
   // kernel that are otherwise root's.
   no_namespaces = 4,
+  // Not a filter but a Landlock domain: abstract sockets and signals of processes outside it. The
+  // kernel has it since Linux 6.12; before, a job is kept apart by its user alone.
+  no_outside_peers = 8,
 };
 
 struct ArgumentTest {
@@ -231,6 +234,16 @@ inline CallFilter make_call_filter(std::uint32_t groups, Machine machine = this_
 // For this thread and what it starts. Without root it must have given up new privileges before.
 // Returns null, or the step that failed, with errno.
 inline const char* refuse_calls(std::uint32_t groups) {
+  constexpr long create_ruleset = 444, restrict_self = 446;
+  const struct {
+    std::uint64_t files, network, scoped;
+  } peers{0, 0, 3};  // abstract sockets and signals
+  const long domain =
+      groups & no_outside_peers ? syscall(create_ruleset, &peers, sizeof peers, 0) : -1;
+  if (domain >= 0) {
+    syscall(restrict_self, domain, 0);
+    close(static_cast<int>(domain));
+  }
   CallFilter filter = make_call_filter(groups);
   const sock_fprog program{filter.length, filter.code};
   return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0u, &program) == 0 ? nullptr

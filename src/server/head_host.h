@@ -111,6 +111,10 @@ class HeadHost final : public api::Host {
                                   std::string_view value) override {
     return head_.secrets().sealed(state(), project, name, value);
   }
+  Result<std::string> unseal_secret(const std::string& name,
+                                    const std::string& sealed) const override {
+    return head_.secrets().opened(name, sealed);
+  }
   std::string trouble_with(const Secret& secret) const override {
     return head_.secrets().trouble_with(secret);
   }

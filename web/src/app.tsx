@@ -14,6 +14,7 @@ import { Overview } from './overview';
 import { lazy } from './lazy';
 import { nameOfPage, others, pages } from './pages';
 import { paletteOpen } from './palette_state';
+import { ProviderLinks } from './sign_in';
 import { Ask, Empty } from './ui';
 import { away, follow, jobs, jobsTick, look, notices, ready, route, signedOut } from './store';
 import { status, summary } from './store';
@@ -57,6 +58,7 @@ function SignIn() {
         Run <code>billow dashboard</code> on the head's machine to open this page signed in, or
         paste a token:
       </p>
+      <ProviderLinks />
       <form onSubmit={submit}>
         <label>
           Token <input name="token" type="password" autocomplete="off" required />

@@ -9,12 +9,14 @@
 #include <algorithm>
 
 #include "agent/content/container_fetch.h"
+#include "agent/content/file_service.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "container/bundle.h"
 #include "container/cdi.h"
 #include "container/image_store.h"
 #include "core/wire/codec.h"
+#include "core/wire/confined.h"
 #include "net/ask_keepalive.h"
 
 namespace billow::agent {
@@ -42,6 +44,15 @@ Containers::Prepared prepare_environment(container::Plan plan,
   return {std::move(plan), "", env};
 }
 
+// A confined job does not have the node's root, so its environment is mounted in another one. There
+// it is read-only.
+void show_in_node_root(container::Plan& plan) {
+  for (const container::Overlay& overlay : plan.overlays)
+    plan.mounts.push_back({.source = overlay.lower, .target = overlay.target, .read_only = true});
+  plan.overlays.clear();
+  plan.root = plan.node_root = true;
+}
+
 // Puts the environment's programs first in PATH and adds its variables unless the job sets them.
 void add_environment(const container::Environment& environment, std::vector<std::string>& env) {
   std::string programs;
@@ -58,9 +69,24 @@ void add_environment(const container::Environment& environment, std::vector<std:
 
 // Mounts the node's files that the job's variables name at the same path: the shim, the GPU memory
 // service's socket, simulated devices.
-void add_named_files(const std::vector<std::string>& env, container::Plan& plan) {
+void add_named_files(const std::vector<std::string>& env,
+                     const wire::agent_v1::Start& start,
+                     container::Plan& plan) {
+  // A confined job chooses none of the files of the node that are shown to it.
+  const auto chosen_by_job = [&](std::string_view name, std::string_view path) {
+    const auto asked = start.env.find(std::string(name));
+    if (!plan.confined)
+      return false;
+    if (name.starts_with("BILLOW_CHECKPOINT") && !start.checkpoint_dir.empty())
+      return true;
+    if (asked == start.env.end())
+      return false;
+    const auto paths = split(asked->second, ':');
+    return asked->second == path || std::ranges::find(paths, path) != paths.end();
+  };
+  std::string_view name;
   const auto add = [&](std::string_view path, bool read_only) {
-    if (!path.starts_with('/') ||
+    if (!path.starts_with('/') || chosen_by_job(name, path) ||
         std::any_of(plan.mounts.begin(), plan.mounts.end(),
                     [&](const container::Mount& m) { return m.target == path; }))
       return;
@@ -71,13 +97,14 @@ void add_named_files(const std::vector<std::string>& env, container::Plan& plan)
   };
   for (const std::string& entry : env) {
     const auto equals = entry.find('=');
-    const std::string_view name = std::string_view(entry).substr(0, equals),
-                           value = std::string_view(entry).substr(equals + 1);
+    name = std::string_view(entry).substr(0, equals);
+    const std::string_view value = std::string_view(entry).substr(equals + 1);
     if (name == "LD_PRELOAD")
       for (const std::string& path : split(value, ':'))
         add(path, true);
     else if (name == "BILLOW_VAULT_SOCKET" || name == "BILLOW_HOSTFILE" || name == "BILLOW_CUDA" ||
-             name == "BILLOW_NVML" || name == net::keepalive_variable)
+             name == "BILLOW_NVML" || name == net::keepalive_variable ||
+             (plan.node_root && name == files_socket_variable))
       add(value, true);  // our own files; a socket can be used through a read-only mount
     else if (name == "BILLOW_SIM_CUDA_STATE" || name == "BILLOW_CHECKPOINT_DIR" ||
              name == "BILLOW_CACHE" || name == "BILLOW_CHECKPOINT")
@@ -145,6 +172,16 @@ Result<std::string> Containers::store_of(const UserRecord& user) {
   return work.below(relative);
 }
 
+Result<Containers::Prepared> Containers::prepare_confined(const wire::agent_v1::Start& start,
+                                                          const UserRecord& user) {
+  container::Plan plan;
+  plan.key = key_of(start.task);
+  plan.store = BILLOW_TRY(store_of(user));
+  plan.no_network = start.surroundings.network == ContainerNetwork::none;
+  plan.root = plan.node_root = true;
+  return Prepared{std::move(plan), "", {}};
+}
+
 std::function<Containers::Fetched(const FetchPlace&)> Containers::make_fetch(
     const wire::agent_v1::Start& start,
     const UserRecord& user,
@@ -167,7 +204,7 @@ std::function<Containers::Fetched(const FetchPlace&)> Containers::make_fetch(
       }};
   const ContentSource source = options_.head ? options_.head() : ContentSource{};
   if (asked.image.empty())
-    return [plan, control,
+    return [plan, control, confined = !wire::confined_for(start).empty(),
             request = EnvironmentRequest{asked.environment, asked.environment_digest, store,
                                          plan.key, user, source, options_.environment_bytes_max}](
                const FetchPlace& place) mutable -> Fetched {
@@ -175,7 +212,10 @@ std::function<Containers::Fetched(const FetchPlace&)> Containers::make_fetch(
       const auto found = BILLOW_TRY(fetch_environment(request, control));
       if (!found)
         return std::nullopt;
-      return prepare_environment(plan, *found, request.digest);
+      Prepared prepared = prepare_environment(plan, *found, request.digest);
+      if (confined && !prepared.plan.root)
+        show_in_node_root(prepared.plan);
+      return prepared;
     };
   return [plan, control, task, source,
           request = ImageRequest{asked.image, store, plan.key, user, options_.image_bytes_max}](
@@ -340,14 +380,15 @@ Status Containers::wrap_command(const Prepared& prepared,
                                 TaskSpec& spec) const {
   container::Plan plan = prepared.plan;
   plan.terminal = start.pty;
-  plan.shared = works_together(start);
+  plan.confined = !wire::confined_for(start).empty();
+  plan.shared = works_together(start) && !plan.confined;
   plan.refused_calls = in_memory.refused_calls;
   if (::geteuid() == 0 && !spec.identity) {
     const Identity outside = container_user(start.task);
     plan.outside_uid = outside.uid;
     plan.outside_gid = outside.gid;
   }
-  if (!plan.root)
+  if (!plan.root || plan.node_root)
     add_environment(prepared.environment, spec.env);
   if (plan.root) {
     for (const BoundVolume& volume : start.volumes)
@@ -356,8 +397,14 @@ Status Containers::wrap_command(const Prepared& prepared,
     std::vector<std::string> names;
     for (const std::uint32_t card : granted)
       names.push_back(std::to_string(card));
-    BILLOW_TRY_VOID(container::add_devices(cdi_, names, plan));
-    add_named_files(spec.env, plan);
+    if (plan.node_root) {
+      container::Plan gpus;  // the node's own libraries are there already
+      BILLOW_TRY_VOID(container::add_devices(cdi_, names, gpus));
+      plan.devices = std::move(gpus.devices);
+    } else {
+      BILLOW_TRY_VOID(container::add_devices(cdi_, names, plan));
+    }
+    add_named_files(spec.env, start, plan);
     if (!in_memory.shared.empty())
       plan.mounts.push_back({.source = in_memory.shared, .target = container::shared_memory});
     for (const SecretFiles::Written& secret : in_memory.secrets)
@@ -365,7 +412,7 @@ Status Containers::wrap_command(const Prepared& prepared,
           {.source = secret.file,
            .target = secret.wanted.empty() ? SecretFiles::usual_place(secret.name) : secret.wanted,
            .read_only = true});
-    if (container::may_show(spec.cwd)) {
+    if (plan.confined || container::may_show(spec.cwd)) {
       plan.mounts.push_back({.source = spec.cwd, .target = spec.cwd});
       plan.directory = spec.cwd;
     }

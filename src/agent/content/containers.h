@@ -64,6 +64,8 @@ class Containers {
   // Fetches the image or environment; users take turns. `done` is called on the loop unless
   // `cancel` is called first.
   void prepare(const wire::agent_v1::Start& start, const UserRecord& user, Done done);
+  // The container of a confined job without an image: nothing is fetched.
+  Result<Prepared> prepare_confined(const wire::agent_v1::Start& start, const UserRecord& user);
   bool preparing(TaskId task) const { return wanted_.contains(task); }
   void cancel(TaskId task);
 

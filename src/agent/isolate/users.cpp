@@ -4,6 +4,7 @@
 #include <pwd.h>
 #include <unistd.h>
 
+#include "base/crypto.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "supervise/spec.h"
@@ -54,6 +55,16 @@ Identity container_user(TaskId task) {
   return {static_cast<std::uint32_t>(uids.first + task.value % uids.count),
           static_cast<std::uint32_t>(gids.first + task.value % gids.count),
           {}};
+}
+
+Result<UserRecord> confined_user(const std::string& account) {
+  if (::geteuid() != 0)
+    return resolve_job_user({.unix_user = account});
+  const Sha256 digest = sha256("confined:" + account);
+  std::uint64_t number = 0;
+  for (std::size_t i = 0; i < sizeof number; ++i)
+    number = number << 8 | static_cast<std::uint8_t>(digest[i]);
+  return UserRecord{"agent", "/", "/bin/sh", container_user(TaskId(number))};
 }
 
 Result<UserRecord> look_up_user(const std::string& name) {

@@ -30,6 +30,11 @@ struct JobUser {
 };
 Result<UserRecord> resolve_job_user(const JobUser& user);
 
+// The user for confined jobs of this account's owner. If the agent is root, it is a number of its
+// own from the range of container_user(): always the same for one account, and nobody's account.
+// Otherwise it is the agent's own account, and only namespaces keep the job apart from it.
+Result<UserRecord> confined_user(const std::string& account);
+
 // The unprivileged user of this machine that is root in a container of root's task: from the range
 // of "billow" in /etc/subuid and /etc/subgid, otherwise from the end of the range that systemd sets
 // aside for containers. Tasks that run at the same time have different ones.

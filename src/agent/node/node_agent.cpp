@@ -12,7 +12,9 @@
 #include "agent/task/task_status.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "container/plan.h"
 #include "core/wire/codec.h"
+#include "core/wire/confined.h"
 #include "core/wire/copy.h"
 #include "core/wire/gpu_metrics.h"
 #include "core/wire/node_labels.h"
@@ -172,6 +174,14 @@ void NodeAgent::copy_files(std::string_view frame) {
     return answer(fail(Code::unavailable, "this node cannot copy files: see the agent's log"));
   if (!runs || !record)
     return answer(fail(Code::not_found, "the job no longer runs on this node"));
+  // The program that copies is outside the container. If it has the account of the job's user, the
+  // job could lead it to that user's files by a link.
+  const auto plan =
+      wire::from_json_text<container::Plan>(record->variable(container::plan_variable));
+  if (::geteuid() != 0 && plan && plan->confined)
+    return answer(fail(Code::forbidden,
+                       "files of an agent token's job cannot be copied while it runs, because "
+                       "this node's agent does not run as root; use --output"));
   files_->copy(*asked, *record, answer);
 }
 
@@ -243,7 +253,9 @@ void NodeAgent::tick() {
 // counts at once; an account that does not exist is reported by the start.
 Status NodeAgent::allowed_here(const Start& start) const {
   const NodePolicy policy = BILLOW_TRY(load_node_policy(options_.policy_file));
-  const auto account = start.unix_user.empty() ? current_user() : look_up_user(start.unix_user);
+  const std::string confined = wire::confined_for(start);
+  const std::string& name = confined.empty() ? start.unix_user : confined;
+  const auto account = name.empty() ? current_user() : look_up_user(name);
   return account ? check_policy(policy, start.owner, *account) : Status{};
 }
 
@@ -266,8 +278,10 @@ void NodeAgent::perform(const Effects& effects) {
       loop_.stop();
     } else if constexpr (std::is_same_v<T, effect::StartTask>) {
       effect::StartTask start = e;
-      if (options_.jobs_as_agent)
+      if (options_.jobs_as_agent && wire::confined_for(e.start).empty())
         start.start.unix_user.clear();
+      else if (const auto self = current_user(); self && options_.jobs_as_agent)
+        start.start.env[wire::confined_variable] = self->name;
       if (const Status allowed = allowed_here(start.start); allowed)
         tasks_->perform(start);
       else

@@ -32,6 +32,7 @@
 #include "base/limits.h"
 #include "container/plan.h"
 #include "core/agent/core.h"
+#include "core/wire/confined.h"
 #include "gpu/backend.h"
 #include "gpu/host.h"
 #include "net/loop.h"
@@ -151,6 +152,7 @@ class Tasks {
     TaskPlan plan = {};
     TaskCgroup group = {};
     bool other_root() const { return prepared && prepared->plan.root; }
+    bool confined() const { return !wire::confined_for(start).empty(); }
   };
   Status specify(Starting& starting, SteadyTime paid_until);
   Result<std::string> work_dir_of(const Starting& starting);

@@ -24,8 +24,10 @@
 #include "core/model/quota.h"
 #include "core/model/surroundings.h"
 #include "core/wire/codec.h"
+#include "core/wire/confined.h"
 #include "core/wire/log_record.h"
 #include "gpu/topology.h"
+#include "process/call_filter_linux.h"
 
 namespace billow::agent {
 namespace {
@@ -77,6 +79,21 @@ Status add_secret_directory(const SecretFiles::Written& secret,
   return {};
 }
 
+// The user a job runs as: an agent token's jobs never as the account of the token's owner, where
+// the agent can prevent it.
+Result<UserRecord> user_of(const Start& start) {
+  if (const std::string account = wire::confined_for(start); !account.empty())
+    return confined_user(account);
+  return resolve_job_user({.unix_user = start.unix_user, .allow_root = start.unix_user == "root"});
+}
+
+bool brings_files(const Start& start) {
+  return start.env.contains(surroundings::files);
+}
+std::vector<std::string> stage_words() {
+  return {executable_dir() + "/billow", "stage", "--"};
+}
+
 // From the inside out: the job's command, the ranks of a gang, the container. With an image each
 // rank has its own container, because Billow's programs are not in the image. An environment is
 // mounted once for all ranks.
@@ -88,7 +105,11 @@ std::vector<std::string> command_of(const Start& start, const Containers::Prepar
   };
   if (!prepared)
     return gang_argv(start);
-  if (!prepared->plan.root)
+  // In a root made of the node's directories Billow's programs exist, and nothing of the job may
+  // run outside it: there the container is the outermost.
+  if (prepared->plan.node_root && brings_files(start))
+    return before(before(gang_argv(start), stage_words()), enter);
+  if (!prepared->plan.root || prepared->plan.node_root)
     return before(gang_argv(start), enter);
   Start inner = start;
   inner.argv = before(start.argv, enter);
@@ -129,6 +150,8 @@ void Tasks::describe_gpus(const Start& start, const Granted& granted, Environmen
 Result<Environment> Tasks::environment_of(Starting& s) {
   const Start& start = s.start;
   Environment env = start.env;
+  if (s.confined())
+    env["HOME"] = s.user.home;
   if (!s.other_root()) {
     env.try_emplace("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
     env["HOME"] = s.user.home;
@@ -140,7 +163,8 @@ Result<Environment> Tasks::environment_of(Starting& s) {
   if (const std::string hosts = write_hostfile(temporary_.path(), start); !hosts.empty())
     env["BILLOW_HOSTFILE"] = hosts;
   // A job that submits another passes its own environment on.
-  for (const char* name : {"BILLOW_VAULT_SOCKET", "BILLOW_JOB_TOKEN", "BILLOW_TASK_KEY"})
+  for (const char* name :
+       {"BILLOW_VAULT_SOCKET", "BILLOW_JOB_TOKEN", "BILLOW_TASK_KEY", wire::confined_variable})
     env.erase(name);
   s.plan = suspender_.prepare(start, s.granted.cards, !options_.sim_state_dir.empty(), env);
   s.plan.mig_uuids = s.granted.mig_uuids;
@@ -184,6 +208,8 @@ Status Tasks::furnish(Starting& s) {
           BILLOW_TRY(secret_files_.make_shared_memory(memory_, s.start.task, s.user));
     if (s.spec.identity || s.other_root())
       in_memory.refused_calls = refused_calls();
+    if (s.confined())
+      in_memory.refused_calls |= process::no_namespaces | process::no_outside_peers;
     BILLOW_TRY_VOID(containers_.wrap_command(*s.prepared, s.start, numbers, in_memory, s.spec));
   }
   // A job that has the whole node has nothing between it and the hardware.
@@ -229,6 +255,8 @@ void Tasks::limit(Starting& s) {
 // A directory with most of the job's files in it, if an earlier job left one.
 Result<std::string> Tasks::work_dir_of(const Starting& s) {
   const Start& start = s.start;
+  if (!brings_files(start))
+    return make_work_dir(work_, start.task, s.user);
   const auto tree = files::parse_digest(start.env.at(surroundings::files));
   const auto project = start.env.find("BILLOW_PROJECT");
   const std::string path = work_.below(std::to_string(start.task.value));
@@ -247,15 +275,21 @@ Status Tasks::specify(Starting& s, SteadyTime paid_until) {
   TaskSpec& spec = s.spec;
   spec.argv = command_of(start, s.prepared);
   spec.cwd = start.cwd.empty() ? "/" : start.cwd;
-  s.user = BILLOW_TRY(
-      resolve_job_user({.unix_user = start.unix_user, .allow_root = start.unix_user == "root"}));
-  if (start.env.contains(surroundings::files)) {
-    if (options_.files_socket.empty())
-      return fail(Code::unavailable, "files cannot follow a job to this node: see the agent's log");
+  s.user = BILLOW_TRY(user_of(start));
+  if (brings_files(start) && options_.files_socket.empty())
+    return fail(Code::unavailable, "files cannot follow a job to this node: see the agent's log");
+  // A confined job never begins in a directory of its user.
+  if (brings_files(start) || s.confined())
     spec.cwd = BILLOW_TRY(work_dir_of(s));
-    spec.argv.insert(spec.argv.begin(), {executable_dir() + "/billow", "stage", "--"});
+  if (s.confined())
+    s.user.home = spec.cwd;
+  if (brings_files(start) && !(s.prepared && s.prepared->plan.node_root)) {
+    const auto words = stage_words();
+    spec.argv.insert(spec.argv.begin(), words.begin(), words.end());
   }
   const UserRecord self = BILLOW_TRY(current_user());
+  if (s.confined() && !s.prepared)
+    return fail(Code::internal, "a confined job was to run without a container");
   if (s.user.identity.uid != self.identity.uid) {
     spec.identity = s.user.identity;
     spec.no_new_privs = true;
@@ -320,14 +354,17 @@ void Tasks::perform(const effect::StartTask& e) {
                                         .code = 125,
                                         .signal = 0,
                                         .message = noted.error().message});
-  if (!Containers::needed(e.start))
+  if (!Containers::needed(e.start) && wire::confined_for(e.start).empty())
     return begin(e, nullptr);
-  const auto user =
-      resolve_job_user({.unix_user = e.start.unix_user, .allow_root = e.start.unix_user == "root"});
+  const auto user = user_of(e.start);
   if (!user)
     return end_unstarted(
         e.start.task,
         {.kind = ExitKind::exec_failed, .code = 126, .signal = 0, .message = user.error().message});
+  if (!Containers::needed(e.start)) {
+    const auto prepared = containers_.prepare_confined(e.start, *user);
+    return prepared ? begin(e, &*prepared) : refuse(e.start.task, prepared.error(), 125);
+  }
   containers_.prepare(e.start, *user, [this, e](Result<Containers::Prepared> prepared) {
     if (prepared)
       return begin(e, &*prepared);

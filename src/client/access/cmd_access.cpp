@@ -28,6 +28,8 @@ constexpr OptionSpec user_set_options[] = {
     {"enable", 0, nullptr, "let a disabled user back in; new tokens are needed"},
     {"jobs", 0, "stop|keep", "the user's jobs with --disable: stop (default) or keep", false,
      Completes::choice, "stop,keep"},
+    {"login", 0, "PROVIDER/SUBJECT",
+     "who the user is at an identity provider; an empty text removes it"},
 };
 constexpr OptionSpec user_rm_options[] = {
     {"jobs", 0, "stop|keep", "the user's jobs: stop (default) or keep", false, Completes::choice,
@@ -198,6 +200,14 @@ int user_set(const Parsed& p) {
     return report_usage(name.error());
   if (p.has("disable") && p.has("enable"))
     return report_usage({Code::invalid, "--disable and --enable exclude each other", ""});
+  if (p.has("login"))
+    return ask(
+        p,
+        [&](Client& c) {
+          return c.put("/v1/users/" + net::percent_encode(*name),
+                       Json::object({{"login", p.get("login")}}).dump());
+        },
+        [&](const Json&) { print(fmt::format("set the login of user {}\n", *name)); });
   if (!p.has("disable") && !p.has("enable") && !p.has("role"))
     return report_usage({Code::invalid, "nothing to set",
                          "for example: billow user set ana --role admin, or --disable"});

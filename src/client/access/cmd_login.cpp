@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "client/access/sign_in.h"
+#include "client/access/sign_in_commands.h"
 #include "client/frame/client.h"
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
@@ -18,6 +20,12 @@ constexpr OptionSpec login_options[] = {
     {"fingerprint", 0, "HEX",
      "fingerprint of the head's certificate authority, if the token does not carry it"},
     {"ca", 0, "FILE", "certificate authority to trust instead (PEM file)", false, Completes::file},
+    {"provider", 0, "NAME", "identity provider to sign in at, if the head has several"},
+    {"device", 0, nullptr, "sign in with a code on another device instead of a browser here"},
+    {"no-browser", 0, nullptr, "print the address to sign in at and open no browser"},
+    {"workload", 0, nullptr, "exchange the ID token of this CI job for a token"},
+    {"id-token-file", 0, "FILE", "file with the ID token of this CI job (with --workload)", false,
+     Completes::file},
     {"insecure", 0, nullptr, insecure_help},
 };
 
@@ -38,6 +46,28 @@ int cmd_node_rm(const Parsed& parsed) {
   return 0;
 }
 
+// A token that was given, or one for signing in at the head's identity provider.
+Result<std::string> token_for_login(const Parsed& parsed, const net::Endpoint& endpoint) {
+  const bool asks_provider = parsed.has("device") || parsed.has("workload") ||
+                             parsed.has("provider") || parsed.has("no-browser");
+  if (asks_provider && parsed.has("token"))
+    return fail(Code::invalid, "use either --token or an identity provider");
+  const std::string text = asks_provider ? "" : parsed.get("token", variable("BILLOW_TOKEN"));
+  if (!text.empty() && text != "-")
+    return text;
+  net::BlockingClient head(
+      {.endpoint = endpoint,
+       .tls = {.ca_path = parsed.get("ca"), .pinned_fingerprint = parsed.get("fingerprint")}});
+  if (!asks_provider && (text == "-" || ::isatty(STDIN_FILENO) != 1 || !offers_sign_in(head)))
+    return secret_from_stdin("token");
+  const Json answer = BILLOW_TRY(sign_in(head, {.provider = parsed.get("provider"),
+                                                .device = parsed.has("device"),
+                                                .workload = parsed.has("workload"),
+                                                .id_token_file = parsed.get("id-token-file"),
+                                                .no_browser = parsed.has("no-browser")}));
+  return std::string(answer["token"].str_or(""));
+}
+
 int cmd_login(const Parsed& parsed) {
   const auto url = one_operand(parsed, "login", "head (https://HEAD:7070)");
   if (!url)
@@ -51,14 +81,10 @@ int cmd_login(const Parsed& parsed) {
   }
   if (const Status encrypted = check_encrypted(endpoints, parsed.has("insecure")); !encrypted)
     return report(encrypted.error());
-  std::string text = parsed.get("token", variable("BILLOW_TOKEN"));
-  if (text.empty() || text == "-") {
-    auto typed = secret_from_stdin("token");
-    if (!typed)
-      return report(typed.error());
-    text = *typed;
-  }
-  PinnedToken token = split_pin(text);
+  const auto given = token_for_login(parsed, endpoints.front());
+  if (!given)
+    return report(given.error());
+  PinnedToken token = split_pin(*given);
   if (parsed.has("fingerprint"))
     token.fingerprint = parsed.get("fingerprint");
   const std::string ca = parsed.get("ca");
@@ -201,6 +227,8 @@ int cmd_dashboard(const Parsed& parsed) {
 }  // namespace
 
 void add_login_commands(CommandTable& table) {
+  add_auth_commands(table);
+  add_user_sync_command(table);
   table.push_back({.name = "node rm",
                    .summary = "remove a node that no longer exists and revoke its credential",
                    .example = "billow node rm box1",
@@ -216,7 +244,8 @@ void add_login_commands(CommandTable& table) {
            "billow login https://head:7070\nbillow login https://head-a:7070,https://head-b:7070",
        .run = cmd_login,
        .usage = "URL[,URL…]",
-       .details = "The token is stored in a file that only you can read. It carries the "
+       .details = "Without a token you sign in at the head's identity provider, if it has one.\n"
+                  "The token is stored in a file that only you can read. It carries the "
                   "fingerprint of a self-signed head.\nGive several heads of one store separated "
                   "by commas; commands use the one that leads.",
        .options = {login_options},

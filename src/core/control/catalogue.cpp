@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "core/control/applier.h"
 #include "core/control/decide/decider.h"
+#include "core/control/decide/installation_secrets.h"
 #include "core/control/quotas.h"
 #include "core/model/image_name.h"
 
@@ -295,6 +296,13 @@ Status Decider::check_surroundings(JobSpec& spec, ProjectId project, UserId user
 
 // ---- secrets
 Decision Decider::operator()(const SetSecret& c) {
+  // The head's own, such as the settings of identity providers: no job can ask for them.
+  if (c.project == installation_secrets)
+    return Events{SecretSet{{.project = {},
+                             .name = c.name,
+                             .sealed = c.sealed,
+                             .by = state.users.at(c.user).name,
+                             .at = context.now}}};
   BILLOW_TRY_VOID(check_name("secret", c.name));
   const ProjectId project = BILLOW_TRY(project_for(c.project, c.user));
   if (!state.secrets.contains({project, c.name}) && state.secrets.size() >= limits::secrets_max)
@@ -310,6 +318,10 @@ Decision Decider::operator()(const SetSecret& c) {
 }
 
 Decision Decider::operator()(const RemoveSecret& c) {
+  if (c.project == installation_secrets)
+    return state.secrets.contains({ProjectId{}, c.name})
+               ? Decision(Events{SecretRemoved{{}, c.name}})
+               : Decision(Events{});
   const ProjectId project = BILLOW_TRY(project_for(c.project, c.user));
   if (!state.secrets.contains({project, c.name}))
     return fail(

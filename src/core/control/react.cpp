@@ -9,6 +9,7 @@
 #include "core/control/money.h"
 #include "core/control/outlive.h"
 #include "core/control/quotas.h"
+#include "core/wire/confined.h"
 #include "core/wire/log_record.h"
 
 namespace billow::control {
@@ -263,6 +264,10 @@ Start start_message(const State& state, const Task& task) {
   if (const auto user = state.users.find(job.user); user != state.users.end()) {
     start.unix_user = user->second.unix_name;
     start.owner = user->second.name;
+    if (job.agent) {
+      start.env[wire::confined_variable] = start.unix_user;
+      start.unix_user = wire::confined_user_name;
+    }
   }
   start.gpus = task.gpus;
   start.cpu_milli = spec.resources.cpu_milli;

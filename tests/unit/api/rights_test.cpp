@@ -70,10 +70,28 @@ TEST(Routes, OnlyThePublicOnesNeedNoToken) {
   for (const RouteInfo& route : Api::routes())
     if (route.need == Need::nothing)
       open.insert(route.pattern);
-  EXPECT_EQ(open, (std::set<std::string>{"/", "/assets/{name}", "/docs", "/docs/",
-                                         "/docs/images/{name}", "/docs/{name}", "/healthz", "/sdk/",
-                                         "/sdk/billow/", "/sdk/{name}", "/v1/openapi.json",
-                                         "/v1/routes", "/v1/session", "/v1/session/account"}));
+  EXPECT_EQ(open, (std::set<std::string>{"/",
+                                         "/assets/{name}",
+                                         "/docs",
+                                         "/docs/",
+                                         "/docs/images/{name}",
+                                         "/docs/{name}",
+                                         "/healthz",
+                                         "/sdk/",
+                                         "/sdk/billow/",
+                                         "/sdk/{name}",
+                                         "/v1/auth",
+                                         "/v1/auth/callback",
+                                         "/v1/auth/device",
+                                         "/v1/auth/device/poll",
+                                         "/v1/auth/exchange",
+                                         "/v1/auth/finish",
+                                         "/v1/auth/login",
+                                         "/v1/auth/start",
+                                         "/v1/openapi.json",
+                                         "/v1/routes",
+                                         "/v1/session",
+                                         "/v1/session/account"}));
 }
 
 TEST(Routes, WhatChangesSomethingNeedsMoreThanARead) {

@@ -99,9 +99,8 @@ TEST(Bundle, StartsTheJobsCommandBehindTheImagesEntrypoint) {
   ASSERT_TRUE(bundle);
   const Json& process = (*bundle)["process"];
   // Behind the container's first process, as the image's user.
-  EXPECT_EQ(process["args"].dump(),
-            R"(["/usr/lib/billow/billow-as-user","init",)"
-            R"("/usr/lib/billow/billow-as-user","5","5","/entry","python","x.py"])");
+  EXPECT_EQ(process["args"].dump(), R"(["/run/billow-as-user","init",)"
+                                    R"("/run/billow-as-user","5","5","/entry","python","x.py"])");
   EXPECT_EQ(process["cwd"].str_or(""), "/srv");
   EXPECT_TRUE(holds(process["env"], "PATH=/opt/bin"));
   EXPECT_TRUE(holds(process["env"], "A=job"));
@@ -114,9 +113,9 @@ TEST(Bundle, StartsTheJobsCommandBehindTheImagesEntrypoint) {
       plan,
       {.root = "/r", .command = {"x"}, .env = {}, .passwd = "app:x:5:5::/home/app:/bin/sh\n"});
   EXPECT_EQ((*confined)["process"]["args"].dump(),
-            R"(["/usr/lib/billow/billow-as-user","init",)"
-            R"("/usr/lib/billow/billow-as-user","5","5",)"
-            R"("/usr/lib/billow/billow-as-user","confine","6","/entry","x"])");
+            R"(["/run/billow-as-user","init",)"
+            R"("/run/billow-as-user","5","5",)"
+            R"("/run/billow-as-user","confine","6","/entry","x"])");
   plan.refused_calls = 0;
   plan.config.user = "";
   const auto own = make_bundle(

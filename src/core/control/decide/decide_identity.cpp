@@ -152,6 +152,17 @@ void forget_expired(const State& state, UserId user, WallTime now, Events& event
   }
 }
 
+// The head knows only the hash of a token, so nobody but the head can ask for the same one again:
+// it renews the token of a sign-in while the identity provider still knows the person.
+Decision renewed(const Token& token, const User& user, const CreateToken& c, WallTime now) {
+  if (token.user != user.id || token.name != c.name || token.scope != c.scope ||
+      !token.expires_at || session_parent(token) || c.life.ns <= 0)
+    return fail(Code::conflict, "this token exists already");
+  Token longer = token;
+  longer.expires_at = std::max(token.expires_at, now + c.life);
+  return Events{TokenCreated{std::move(longer)}};
+}
+
 }  // namespace
 
 Decision Decider::operator()(const CreateToken& c) {
@@ -164,6 +175,8 @@ Decision Decider::operator()(const CreateToken& c) {
                 fmt::format("enable it first: billow user set {} --enable", c.user));
   if (!c.made_by.empty() && c.made_by != c.user)
     BILLOW_TRY_VOID(check_impersonation(*user));
+  if (const auto same = state.token_by_hash.find(c.hash); same != state.token_by_hash.end())
+    return renewed(state.tokens.at(same->second), *user, c, context.now);
   Token token{.id = TokenId(state.next_token),
               .name = c.name,
               .hash = c.hash,
