@@ -15,6 +15,7 @@ using wire::agent_v1::LogChunk;
 using wire::agent_v1::LogRead;
 
 constexpr std::int64_t lines_default = 1000, range_lines_max = 10'000, matches_max = 1000;
+constexpr std::size_t answer_bytes_max = 4u << 20;  // the page asks for the rest
 
 struct LineQuery : std::enable_shared_from_this<LineQuery> {
   CallPtr call;
@@ -69,7 +70,7 @@ struct LineQuery : std::enable_shared_from_this<LineQuery> {
       for (std::size_t at = 0; (at = found.find("{\"line\":", at)) != std::string::npos; ++at)
         ++count;
     }
-    if (!chunk.more || count >= read.lines_max)
+    if (!chunk.more || count >= read.lines_max || lines.size() >= answer_bytes_max)
       return answer(chunk);
     if (search()) {
       read.offset = chunk.next_offset;
@@ -91,8 +92,9 @@ struct LineQuery : std::enable_shared_from_this<LineQuery> {
       retry = call->host.loop().after(absence_pause, [self = shared_from_this()] { self->ask(); });
       return;
     }
-    call->fail({Code::unavailable, away.empty() ? chunk.error : away,
-                "try again when the node is back; see `billow nodes`"});
+    if (away.empty())
+      return call->fail({Code::unavailable, chunk.error});
+    call->fail({Code::unavailable, away, "try again when the node is back; see `billow nodes`"});
   }
   void answer(const LogChunk& last) const {
     std::string out = fmt::format("{{\"job\":\"{}\",\"rank\":{},\"attempt\":{},\"{}\":[{}]",

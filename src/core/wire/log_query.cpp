@@ -1,16 +1,15 @@
 #include "core/wire/log_query.h"
 
-#include <regex.h>
-
 #include <algorithm>
 #include <cstring>
-#include <memory>
+#include <optional>
 
 #include <fmt/format.h>
 
 #include "base/append_format.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "core/wire/line_regex.h"
 
 namespace billow::wire {
 namespace {
@@ -51,56 +50,6 @@ void fold_case(std::string_view text, std::string& out) {
   }
   for (; at < text.size(); ++at)
     out[at] = text[at] >= 'A' && text[at] <= 'Z' ? static_cast<char>(text[at] + 32) : text[at];
-}
-
-struct RegexFree {
-  void operator()(regex_t* r) const {
-    ::regfree(r);
-    delete r;
-  }
-};
-using Regex = std::unique_ptr<regex_t, RegexFree>;
-
-// Extended expressions, with \d. Repeats in braces and back references could take memory or time
-// without bound.
-Result<Regex> compile(const LogQuery& query) {
-  std::string pattern;
-  for (std::size_t i = 0; i < query.text.size(); ++i) {
-    const char c = query.text[i];
-    const char next = i + 1 < query.text.size() ? query.text[i + 1] : '\0';
-    if (c == '{')
-      return fail(Code::invalid, "the expression uses {}, which a log search does not take",
-                  "repeat with * or +, or search for the text as it is");
-    if (c == '\\' && next >= '0' && next <= '9')
-      return fail(Code::invalid,
-                  "the expression refers back to a group, which a log search does "
-                  "not take");
-    if (c == '\\' && next == 'd') {
-      pattern += "[0-9]";
-      ++i;
-    } else if (c == '\\' && next != '\0') {
-      pattern += c;
-      pattern += next;
-      ++i;
-    } else {
-      pattern += c;
-    }
-  }
-  auto raw = std::make_unique<regex_t>();
-  const int flags = REG_EXTENDED | (query.any_case ? REG_ICASE : 0);
-  if (const int bad = ::regcomp(raw.get(), pattern.c_str(), flags); bad != 0) {
-    char why[128] = {};
-    ::regerror(bad, raw.get(), why, sizeof(why));
-    return fail(Code::invalid,
-                fmt::format("\"{}\" is not a regular expression: {}", query.text, why));
-  }
-  return Regex(raw.release());
-}
-
-bool found_in(const regex_t& regex, std::string_view line) {
-  regmatch_t range{};
-  range.rm_eo = static_cast<regoff_t>(line.size());
-  return ::regexec(&regex, line.data(), 1, &range, REG_STARTEND) == 0;
 }
 
 // The text of records, one after the other, and where each of its bytes is in the log.
@@ -320,13 +269,13 @@ class Finder {
     f.needle_ = query.any_case ? lower(query.text) : query.text;
     f.any_case_ = query.any_case;
     if (query.regex)
-      f.regex_ = BILLOW_TRY(compile(query));
+      f.regex_ = BILLOW_TRY(LineRegex::compile(query.text, query.any_case));
     return f;
   }
   // The first match at or after `at`: a place in a line. None: npos.
-  std::size_t find(const std::string& text, std::size_t at) {
+  Result<std::size_t> find(const std::string& text, std::size_t at) {
     if (regex_)
-      return find_by_regex(text, at);
+      return regex_->find(text, at);
     if (any_case_ && folded_of_ != text.size() + 1) {
       fold_case(text, folded_);
       folded_of_ = text.size() + 1;
@@ -341,33 +290,27 @@ class Finder {
   void text_changed() { folded_of_ = 0; }
 
  private:
-  std::size_t find_by_regex(const std::string& text, std::size_t at) const {
-    while (at < text.size()) {
-      const std::size_t end = std::min(text.find('\n', at), text.size());
-      if (found_in(*regex_, std::string_view(text).substr(at, end - at)))
-        return at;
-      at = end + 1;
-    }
-    return std::string::npos;
-  }
   std::string needle_, folded_;
   std::size_t folded_of_ = 0;
   bool any_case_ = false;
-  Regex regex_;
+  std::optional<LineRegex> regex_;
 };
 
 // The matching lines among the first `size` bytes of the text, whose first line has this number.
 // False: there are enough; the text then begins after the last match.
-bool find_lines(LogAnswer& out,
-                const LogQuery& query,
-                Finder& finder,
-                Reader& reader,
-                std::size_t size,
-                std::uint64_t& number) {
+Result<bool> find_lines(LogAnswer& out,
+                        const LogQuery& query,
+                        Finder& finder,
+                        Reader& reader,
+                        std::size_t size,
+                        std::uint64_t& number) {
   const std::string& text = reader.text.text;
   std::size_t counted = 0;
   finder.text_changed();
-  for (std::size_t at = 0; (at = finder.find(text, at)) != std::string::npos && at < size;) {
+  for (std::size_t at = 0;;) {
+    at = BILLOW_TRY(finder.find(text, at));
+    if (at >= size)
+      break;
     const std::size_t newline = at == 0 ? std::string::npos : text.rfind('\n', at - 1);
     const std::size_t begin = newline == std::string::npos ? 0 : newline + 1;
     const std::size_t end = std::min(text.find('\n', at), text.size());
@@ -404,9 +347,9 @@ Result<LogAnswer> run_search(const LogQuery& query, LineIndex& index, const LogP
     const std::string& text = reader.text.text;
     const std::size_t last = text.rfind('\n');
     if (reader.at_end || (last == std::string::npos && text.size() > line_bytes_max))
-      enough = !find_lines(out, query, finder, reader, text.size(), number);
+      enough = !BILLOW_TRY(find_lines(out, query, finder, reader, text.size(), number));
     else if (last != std::string::npos)
-      enough = !find_lines(out, query, finder, reader, last + 1, number);
+      enough = !BILLOW_TRY(find_lines(out, query, finder, reader, last + 1, number));
     out.next_byte =
         reader.text.text.empty() ? reader.place() + sizeof(RecordHead) : reader.text.place_at(0);
     if (reader.at_end || reader.tired())
@@ -475,7 +418,7 @@ void fill(agent_v1::LogChunk& chunk, const LogAnswer& answer) {
 
 Status check_query(const LogQuery& query) {
   if (query.kind == LogQuery::Kind::search && query.regex)
-    BILLOW_TRY_VOID(compile(query));
+    BILLOW_TRY(LineRegex::compile(query.text, query.any_case));
   return {};
 }
 
