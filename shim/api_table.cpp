@@ -15,6 +15,7 @@
 #define HOOK_copy HOOK
 #define HOOK_code HOOK
 #define HOOK_share HOOK
+#define HOOK_wait HOOK
 #define HOOK_none(symbol) nullptr
 
 // Declared without arguments: only their addresses are needed here.

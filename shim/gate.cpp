@@ -75,13 +75,17 @@ void barrier_everywhere() {
     syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
 }
 
-bool nobody_inside(uint64_t deadline_ns) {
+// Calls of a kind beyond `worst` may go on.
+bool nobody_inside(uint64_t deadline_ns, uint32_t worst = waiting_inside) {
   const int high = __atomic_load_n(&threads_high, __ATOMIC_ACQUIRE);
   if (__atomic_load_n(&too_many_threads, __ATOMIC_ACQUIRE))
     return false;
   for (int i = 0; i < high; i++) {
     Thread& t = threads[i];
-    for (int spins = 0; __atomic_load_n(&t.in_call, __ATOMIC_ACQUIRE); spins++) {
+    for (int spins = 0;; spins++) {
+      const uint32_t kind = __atomic_load_n(&t.in_call, __ATOMIC_ACQUIRE);
+      if (kind == outside || kind > worst)
+        break;
       if (now_ns() > deadline_ns || __atomic_load_n(&exit_wanted, __ATOMIC_ACQUIRE))
         return false;
       if (spins > 200)
@@ -193,7 +197,7 @@ void gate_init() {
     fence_on_entry = false;
 }
 
-CUresult gate_slow(Thread* thread, bool waits_for_turn) {
+CUresult gate_slow(Thread* thread, bool waits_for_turn, uint32_t kind) {
   const int saved_errno = errno;
   CUresult result = CUDA_OK;
   bool counted = false;
@@ -225,7 +229,7 @@ CUresult gate_slow(Thread* thread, bool waits_for_turn) {
     else
       futex_wait(turn_word, turn, true, 100);
     thread->depth = 1;
-    __atomic_store_n(&thread->in_call, 1u, __ATOMIC_RELAXED);
+    __atomic_store_n(&thread->in_call, kind, __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
   }
   if (counted && pages.slot) {
@@ -353,7 +357,7 @@ bool drain(int timeout_ms) {
   const uint64_t begun = now_ns();
   const uint64_t deadline = begun + static_cast<uint64_t>(timeout_ms) * 1000000u;
   barrier_everywhere();
-  if (!nobody_inside(deadline))
+  if (!nobody_inside(deadline, inside))
     return false;
   for (;;) {
     const Settled settled = any_capture() ? Settled::capturing : settle(deadline);

@@ -36,6 +36,7 @@ enum class Class {
   copy,
   code,
   share,
+  wait,
   none
 };
 
@@ -81,8 +82,9 @@ inline bool have(Api api) {
 #define REAL(symbol, ...) ::shim::call(::shim::api_##symbol __VA_OPT__(, ) __VA_ARGS__)
 
 // ---- gate.cpp: who may call the driver now
-struct Thread {  // one per thread that ever called in; scanned to close the gate
-  uint32_t in_call;
+enum : uint32_t { outside = 0, inside = 1, waiting_inside = 2 };
+struct Thread {      // one per thread that ever called in; scanned to close the gate
+  uint32_t in_call;  // waiting_inside: it only asks whether work is done
   uint32_t depth;
   uint32_t captures;  // stream captures this thread began: it never waits, because a
                       // capture puts nothing on the GPU
@@ -99,7 +101,7 @@ extern HIDDEN const volatile uint32_t* volatile arbiter_gate;  // into the limit
 extern HIDDEN __thread Thread* this_thread;
 
 HIDDEN Thread* register_thread();
-HIDDEN CUresult gate_slow(Thread* thread, bool waits_for_turn);
+HIDDEN CUresult gate_slow(Thread* thread, bool waits_for_turn, uint32_t kind);
 HIDDEN void gate_wait_open();        // until no suspend is in progress; for the exit of the process
 extern HIDDEN uint32_t exit_wanted;  // the process has called exit: waits for the GPU are abandoned
 HIDDEN void meter(Thread* thread, CUstream stream, bool per_thread_stream);
@@ -124,14 +126,14 @@ extern HIDDEN bool fence_on_entry;  // if membarrier is missing
 // the arbiter's turn (work on the GPU) or only for the end of a suspend (everything else).
 class Entry {
  public:
-  explicit Entry(bool turn) {
+  explicit Entry(bool turn, uint32_t kind = inside) {
     Thread* t = this_thread;
     if (UNLIKELY(!t))
       t = register_thread();
     thread_ = t;
     if (t->depth++)
       return;
-    __atomic_store_n(&t->in_call, 1u, __ATOMIC_RELAXED);
+    __atomic_store_n(&t->in_call, kind, __ATOMIC_RELAXED);
     if (UNLIKELY(fence_on_entry))
       __atomic_thread_fence(__ATOMIC_SEQ_CST);
     else
@@ -140,11 +142,11 @@ class Entry {
     if (turn)
       closed |= *arbiter_gate;
     if (UNLIKELY(closed))
-      error_ = gate_slow(t, turn);
+      error_ = gate_slow(t, turn, kind);
   }
   ~Entry() {
     if (--thread_->depth == 0)
-      __atomic_store_n(&thread_->in_call, 0u, __ATOMIC_RELEASE);
+      __atomic_store_n(&thread_->in_call, uint32_t{outside}, __ATOMIC_RELEASE);
   }
   Entry(const Entry&) = delete;
   CUresult error() const { return error_; }

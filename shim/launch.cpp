@@ -63,9 +63,9 @@ inline __attribute__((always_inline)) CUresult work(Words... words) {
   return r;
 }
 
-template <Api A, class... Words>
+template <Api A, uint32_t Kind, class... Words>
 inline CUresult aside(uint64_t features, Words... words) {
-  Entry entry(false);
+  Entry entry(false, Kind);
   if (UNLIKELY(entry.error()))
     return entry.error();
   const CUresult r = call(A, words...);
@@ -104,6 +104,8 @@ using shim::Word;
 #define ARGUMENTS_10 ARGUMENTS_9, j
 #define ARGUMENTS_11 ARGUMENTS_10, k
 
+#define FOLLOWED_BY(...) __VA_OPT__(, ) __VA_ARGS__
+
 #define WORK(symbol, arguments, stream)                                       \
   EXPORT CUresult symbol(PARAMETERS_##arguments) {                            \
     return shim::work<shim::api_##symbol, stream, shim::per_thread(#symbol)>( \
@@ -121,14 +123,14 @@ using shim::Word;
 #define GATED_none NOTHING
 #define GATED_launch WORK
 #define GATED_copy WORK
-#define GATED_code(symbol, arguments, stream)                         \
-  EXPORT CUresult symbol(PARAMETERS_##arguments) {                    \
-    return shim::aside<shim::api_##symbol>(0, ARGUMENTS_##arguments); \
+#define ASIDE(symbol, arguments, kind, features)                                               \
+  EXPORT CUresult symbol(PARAMETERS_##arguments) {                                             \
+    return shim::aside<shim::api_##symbol, kind>(features FOLLOWED_BY(ARGUMENTS_##arguments)); \
   }
-#define GATED_share(symbol, arguments, stream)                                             \
-  EXPORT CUresult symbol(PARAMETERS_##arguments) {                                         \
-    return shim::aside<shim::api_##symbol>(shim::feature(#symbol), ARGUMENTS_##arguments); \
-  }
+#define GATED_code(symbol, arguments, stream) ASIDE(symbol, arguments, shim::inside, 0)
+#define GATED_share(symbol, arguments, stream) \
+  ASIDE(symbol, arguments, shim::inside, shim::feature(#symbol))
+#define GATED_wait(symbol, arguments, stream) ASIDE(symbol, arguments, shim::waiting_inside, 0)
 
 #define BILLOW_API(symbol, name, since, arguments, kind, stream) \
   GATED_##kind(symbol, arguments, stream)

@@ -190,6 +190,7 @@ uint64_t context_done(Context* c, bool* capturing) {
 }
 }  // namespace
 SIM_EXPORT CUresult cuCtxSynchronize() {
+  SIM_READ_DONE();
   SIM_ENTER(cuCtxSynchronize);
   SIM_NEED_CONTEXT();
   bool capturing = false;

@@ -132,6 +132,11 @@ CUresult enter(Api api);
 #define SIM_ENTER(symbol)                                                                       \
   if (const CUresult injected = ::simcuda::enter(::simcuda::api_##symbol); injected != CUDA_OK) \
   return injected
+// Like the real driver: what is asked about completion is read without the lock that a checkpoint
+// takes, from memory that is not there meanwhile.
+#define SIM_READ_DONE()                                                                        \
+  if (::simcuda::world().me && ::simcuda::world().me->state.load() == ::simcuda::checkpointed) \
+  std::abort()
 #define SIM_NEED_CONTEXT()   \
   if (!::simcuda::current()) \
   return CUDA_INVALID_CONTEXT

@@ -29,6 +29,7 @@ SIM_EXPORT CUresult cuStreamDestroy_v2(CUstream stream) {
   return CUDA_OK;
 }
 SIM_EXPORT CUresult cuStreamSynchronize(CUstream stream) {
+  SIM_READ_DONE();
   SIM_ENTER(cuStreamSynchronize);
   uint64_t at = 0;
   {
@@ -85,6 +86,7 @@ SIM_EXPORT CUresult cuEventRecord_ptsz(CUevent e, CUstream s) {
   return cuEventRecord(e, s);
 }
 SIM_EXPORT CUresult cuEventQuery(CUevent event) {
+  SIM_READ_DONE();
   SIM_ENTER(cuEventQuery);
   auto* e = static_cast<Event*>(event);
   if (!e)
@@ -96,6 +98,7 @@ SIM_EXPORT CUresult cuEventQuery(CUevent event) {
   return now_ns() >= e->at_ns ? CUDA_OK : CUDA_NOT_READY;
 }
 SIM_EXPORT CUresult cuEventSynchronize(CUevent event) {
+  SIM_READ_DONE();
   SIM_ENTER(cuEventSynchronize);
   auto* e = static_cast<Event*>(event);
   if (!e)
@@ -108,6 +111,7 @@ SIM_EXPORT CUresult cuEventSynchronize(CUevent event) {
   return CUDA_OK;
 }
 SIM_EXPORT CUresult cuEventElapsedTime(float* ms, CUevent a, CUevent b) {
+  SIM_READ_DONE();
   if (!ms || !a || !b)
     return CUDA_INVALID_VALUE;
   *ms = static_cast<float>(static_cast<double>(static_cast<int64_t>(

@@ -86,6 +86,7 @@ class Service {
   // Answers a process that wants to map another process's memory.
   Status fetch(int socket, const Answer& request);
 
+  // Tries again without a process that ended meanwhile.
   Result<MoveReport> suspend(const std::string& name, bool cold, int timeout_ms);
   // If another job is leaving at the same time, both together stay within the allowance; 0: within
   // the memory that is free now.
@@ -104,6 +105,7 @@ class Service {
   std::string status_text();
 
  private:
+  Result<MoveReport> suspend_once(Job& job, bool cold, int timeout_ms);
   Service() = default;
   std::string lower_text() const;
   std::string asleep_text(const Job& job);

@@ -126,6 +126,7 @@ Result<Answer> ShimLink::ask(std::uint16_t type,
 void ShimLink::deliver(Answer answer) {
   {
     const std::lock_guard guard(lock_);
+    ending_ = ending_ || answer.head.status == ESHUTDOWN;
     answers_[answer.head.sequence] = std::move(answer);
   }
   arrived_.notify_all();

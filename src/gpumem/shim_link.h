@@ -67,6 +67,8 @@ class ShimLink {
   void deliver(Answer answer);
   void close();
   bool closed() const { return closed_; }
+  // It has said that its process is about to end.
+  bool ending() const { return ending_; }
 
  private:
   Fd socket_;
@@ -75,7 +77,7 @@ class ShimLink {
   std::condition_variable arrived_;
   std::map<std::uint32_t, Answer> answers_;
   std::uint32_t next_ = 1;
-  std::atomic<bool> closed_{false};
+  std::atomic<bool> closed_{false}, ending_{false};
 };
 
 }  // namespace billow::gpumem

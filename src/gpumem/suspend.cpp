@@ -2,6 +2,8 @@
 // a cold suspend let the driver checkpoint the rest. A step that fails leaves the job running.
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <thread>
 
 #include "gpumem/service.h"
 #include "gpumem/steady.h"
@@ -139,8 +141,26 @@ Status Service::save(Job& job, MoveReport& report) {
   return {};
 }
 
+namespace {
+
+// Whether some of these processes have ended or said that they will, and others go on; a short wait
+// for those that said so.
+bool wait_for_endings(const std::vector<std::shared_ptr<ShimLink>>& links) {
+  constexpr int patience_ms = 2000, look_ms = 5;
+  bool ended = false, live = false;
+  for (const auto& link : links) {
+    const bool ends = link->ending() || link->closed();
+    (ends ? ended : live) = true;
+    for (int waited = 0; link->ending() && !link->closed() && waited < patience_ms;
+         waited += look_ms)
+      std::this_thread::sleep_for(std::chrono::milliseconds(look_ms));
+  }
+  return ended && live;
+}
+
+}  // namespace
+
 Result<MoveReport> Service::suspend(const std::string& name, bool cold, int timeout_ms) {
-  const std::int64_t start = steady_ns();
   const auto job = find(name);
   if (!job)
     return fail(Code::not_found, "the GPU memory service has no job " + name);
@@ -151,46 +171,61 @@ Result<MoveReport> Service::suspend(const std::string& name, bool cold, int time
                 "this node cannot suspend jobs: its GPU memory service has no arena or no CUDA "
                 "driver");
   const std::lock_guard operation(job->operation);
+  constexpr int tries_max = 3;
+  for (int tries = 1;; ++tries) {
+    std::vector<std::shared_ptr<ShimLink>> links;
+    {
+      const std::lock_guard guard(job->lock);
+      links = job->links;
+    }
+    auto done = suspend_once(*job, cold, timeout_ms);
+    if (done || tries == tries_max || job->phase != JobPhase::running || !wait_for_endings(links))
+      return done;
+  }
+}
+
+Result<MoveReport> Service::suspend_once(Job& job, bool cold, int timeout_ms) {
+  const std::int64_t start = steady_ns();
   std::vector<std::shared_ptr<ShimLink>> links;
   {
-    const std::lock_guard guard(job->lock);
-    if (job->phase != JobPhase::running)
-      return fail(Code::conflict, "job " + name + " is " + phase_name(job->phase));
-    links = job->links;
+    const std::lock_guard guard(job.lock);
+    if (job.phase != JobPhase::running)
+      return fail(Code::conflict, "job " + job.spec.name + " is " + phase_name(job.phase));
+    links = job.links;
   }
-  drop_ended(*job);
-  const std::uint64_t backed = BILLOW_TRY(check_suspendable(*job, timeout_ms));
-  set_phase(*job, JobPhase::suspending);
-  tiers_->asleep(job->tenant);
+  drop_ended(job);
+  const std::uint64_t backed = BILLOW_TRY(check_suspendable(job, timeout_ms));
+  set_phase(job, JobPhase::suspending);
+  tiers_->asleep(job.tenant);
   MoveReport report;
   const auto back_to_running = [&](Error error) -> Result<MoveReport> {
-    tiers_->awake(job->tenant, false);
-    attach(*job);
-    open(*job);
-    set_phase(*job, JobPhase::running);
+    tiers_->awake(job.tenant, false);
+    attach(job);
+    open(job);
+    set_phase(job, JobPhase::running);
     return pass(std::move(error));
   };
-  if (const Status closed = close_gates(*job, links, timeout_ms, report); !closed)
+  if (const Status closed = close_gates(job, links, timeout_ms, report); !closed)
     return back_to_running(closed.error());
-  if (const Status undone = detach(*job, links); !undone)
+  if (const Status undone = detach(job, links); !undone)
     return back_to_running(undone.error());
-  if (const Status listed = list_chunks(*job, links); !listed)
+  if (const Status listed = list_chunks(job, links); !listed)
     return back_to_running(listed.error());
   report.quiesce_seconds = seconds_since(start);
-  job->resident_bytes = static_cast<std::int64_t>(backed);
-  if (const Status saved = save(*job, report); !saved)
-    return job->phase == JobPhase::suspended ? Result<MoveReport>(pass(saved.error()))
-                                             : back_to_running(saved.error());
+  job.resident_bytes = static_cast<std::int64_t>(backed);
+  if (const Status saved = save(job, report); !saved)
+    return job.phase == JobPhase::suspended ? Result<MoveReport>(pass(saved.error()))
+                                            : back_to_running(saved.error());
   const std::int64_t residue_start = steady_ns();
   if (cold)
-    if (const Status done = checkpoint(*job); !done)
+    if (const Status done = checkpoint(job); !done)
       report.cold_error = done.error().message;
   report.residue_seconds = seconds_since(residue_start);
-  drop_ended(*job);
-  const std::lock_guard guard(job->lock);
-  job->phase = JobPhase::suspended;
-  hold_newcomers(*job, links);
-  report.cold = job->checkpointed;
+  drop_ended(job);
+  const std::lock_guard guard(job.lock);
+  job.phase = JobPhase::suspended;
+  hold_newcomers(job, links);
+  report.cold = job.checkpointed;
   report.seconds = seconds_since(start);
   return report;
 }

@@ -54,6 +54,14 @@ void by_exit_with_threads() {  // threads that use the GPU until the process is 
 void by_quick_exit() {
   _exit(7);
 }
+// The driver's own exit handler comes first: it hands over nothing more, and the process ends
+// later.
+void by_driver_end() {
+  sim<void (*)(const char*, long, int)>("billow_sim_fail")("cuMemExportToShareableHandle", 0,
+                                                           CUDA_DEINITIALIZED);
+  usleep(50000);
+  _exit(7);
+}
 void by_crash() {
   signal(SIGABRT, SIG_DFL);
   std::abort();
@@ -124,6 +132,27 @@ void by_free_and_alloc() {
     EXPECT(alloc(&p, 3 * MiB) == CUDA_OK && cu("cuMemFree_v2", p) == CUDA_OK);
   }
 }
+// As XLA does: a thread that asks about completion all the time, and never puts work on the GPU.
+void by_polling() {
+  std::atomic<bool> end{false};
+  std::thread polls([&] {
+    cu("cuCtxSetCurrent", context);
+    CUevent event = nullptr;
+    EXPECT(cu("cuEventCreate", &event, 0u) == CUDA_OK);
+    EXPECT(cu("cuEventRecord", event, static_cast<CUstream>(nullptr)) == CUDA_OK);
+    while (!end) {
+      const CUresult asked = cu("cuEventQuery", event);
+      EXPECT(asked == CUDA_OK || asked == CUDA_NOT_READY);
+      EXPECT(cu("cuStreamSynchronize", static_cast<CUstream>(nullptr)) == CUDA_OK);
+      EXPECT(cu("cuEventSynchronize", event) == CUDA_OK);
+    }
+  });
+  by_free_and_alloc();
+  usleep(100000);
+  by_free_and_alloc();
+  end = true;
+  polls.join();
+}
 void by_thread_end() {
   for (int i = 0; i < 4; i++)
     std::thread([] {
@@ -140,6 +169,7 @@ struct Transition {
 } transitions[] = {{"exit", by_exit},
                    {"exit_with_threads", by_exit_with_threads},
                    {"quick_exit", by_quick_exit},
+                   {"driver_end", by_driver_end},
                    {"crash", by_crash},
                    {"signal_handler", by_signal_handler},
                    {"handler_that_calls", by_handler_that_calls},
@@ -148,6 +178,7 @@ struct Transition {
                    {"fork", by_fork},
                    {"exec", by_exec},
                    {"free_and_alloc", by_free_and_alloc},
+                   {"polling", by_polling},
                    {"thread_end", by_thread_end}};
 
 void set_up() {

@@ -97,6 +97,31 @@ TEST_F(Lifecycle, Exec) {
 TEST_F(Lifecycle, FreeAndAllocate) {
   meets("free_and_alloc", 0);
 }
+TEST_F(Lifecycle, ExitOfOneProcessOfTwo) {
+  add("job", 256);
+  Child stays({LIFECYCLE_PROGRAM, "program", "free_and_alloc", "0"},
+              environment("token-of-job", true));
+  ASSERT_EQ(stays.line(), "ready");
+  int n = 0;
+  for (bool held = true; held && n < 200 && !HasFailure(); ++n) {
+    SCOPED_TRACE("held at call " + std::to_string(n));
+    Child ends({LIFECYCLE_PROGRAM, "shim", "driver_end", std::to_string(n)},
+               environment("token-of-job", true));
+    ASSERT_EQ(ends.line(), "ready");
+    const auto out = call_service(dir_ + "/admin", "suspend name=job timeout_ms=3000", 30000);
+    EXPECT_TRUE(out.has_value()) << out.error().message;
+    EXPECT_TRUE(call_service(dir_ + "/admin", "resume name=job", 30000).has_value());
+    ends.poke();
+    held = ends.line() == "held";
+    EXPECT_EQ(ends.wait(20), 7);
+  }
+  EXPECT_GT(n, 5);
+  stays.poke();
+  EXPECT_EQ(stays.wait(20), 0) << "its memory is right";
+}
+TEST_F(Lifecycle, Polling) {
+  meets("polling", 0);
+}
 TEST_F(Lifecycle, EndOfThreads) {
   meets("thread_end", 0);
 }
