@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
 
@@ -18,6 +19,7 @@ using namespace wire::agent_v1;
 
 constexpr std::size_t client_backlog_max = 256 << 10;
 constexpr Duration open_patience = seconds(20);
+constexpr Duration start_patience = minutes(10), start_look = milliseconds(50);
 
 struct Relay : std::enable_shared_from_this<Relay> {
   CallPtr call;
@@ -26,17 +28,11 @@ struct Relay : std::enable_shared_from_this<Relay> {
   std::string to_job;                          // has come, and does not fit what the agent can take
   std::uint64_t credit = tunnel_window_bytes;  // that the agent can take
   std::uint64_t owed = 0;  // went to the client, and was not granted to the agent again
-  net::Timer patience, rights;
+  net::Timer patience, rights, starting;
   JobId job;
   bool opened = false, client_ended = false, end_sent = false, job_ended = false, done = false;
 
-  void begin(NodeId node, TunnelOpen request) {
-    tunnel = call->host.open_tunnel(
-        node, std::move(request),
-        [weak = weak_from_this()](const Tunnelled& message, std::string_view blob) {
-          if (const auto self = weak.lock())
-            self->from_agent(message, blob);
-        });
+  void listen() {
     socket->on_message([self = shared_from_this()](std::string_view data, bool binary) {
       self->from_client(data, binary);
     });
@@ -47,6 +43,31 @@ struct Relay : std::enable_shared_from_this<Relay> {
         self->over();
       }
     });
+  }
+  // A job runs from its placement on; its process comes a moment later, or when its image is there.
+  void begin(NodeId node, const TunnelOpen& request, SteadyTime until) {
+    const Task* task = call->host.state().find_task(request.task);
+    if (done)
+      return;
+    if (!task || task->state == TaskState::ended)
+      return fail("the job has ended");
+    if (task->state != TaskState::starting)
+      return open(node, request);
+    look_at_rights();
+    if (system_clock().steady() > until)
+      return fail("the job's process has not started yet; see `billow explain`");
+    starting = call->host.loop().after(start_look, [weak = weak_from_this(), node, request, until] {
+      if (const auto self = weak.lock())
+        self->begin(node, request, until);
+    });
+  }
+  void open(NodeId node, TunnelOpen request) {
+    tunnel = call->host.open_tunnel(
+        node, std::move(request),
+        [weak = weak_from_this()](const Tunnelled& message, std::string_view blob) {
+          if (const auto self = weak.lock())
+            self->from_agent(message, blob);
+        });
     if (!tunnel)
       return fail("the job's node does not answer; try again when it is back");
     rights = call->host.loop().every(rights_every, [weak = weak_from_this()] {
@@ -63,6 +84,7 @@ struct Relay : std::enable_shared_from_this<Relay> {
     if (std::exchange(done, true))
       return;
     rights = {};
+    starting = {};
     // The callbacks hold this object; let go of them outside of any of them.
     call->host.loop().post([self = shared_from_this()] {
       self->tunnel.reset();
@@ -147,7 +169,7 @@ struct Relay : std::enable_shared_from_this<Relay> {
     forward();
   }
   void forward() {
-    if (done || !tunnel)
+    if (done)
       return;
     std::size_t at = 0;
     while (opened && at < to_job.size() && credit > 0) {
@@ -222,7 +244,8 @@ void tunnel(CallPtr call) {
   relay->job = job->id;
   relay->socket = std::move(*socket);
   record_entry(*call, job->id, open.port ? fmt::format("port {}", open.port) : std::string("ssh"));
-  relay->begin(task->node, std::move(open));
+  relay->listen();
+  relay->begin(task->node, open, system_clock().steady() + start_patience);
 }
 
 }  // namespace billow::api::streams

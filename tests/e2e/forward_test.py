@@ -309,11 +309,6 @@ class Ssh(Helpers, RigTest):
             check=False,
         )
 
-    def has_a_process(self, job):
-        """A job runs from its placement on; there is a moment more until one can enter it."""
-        states = lambda: [task["state"] for task in self.rig.job(job)["tasks"]]
-        poll(lambda: states() == ["running"], "a process to enter", 60)
-
     def test_one_entry_of_ssh_config_reaches_every_job(self):
         path = self.rig.file("ssh-config-all")
         with open(path, "w", encoding="utf-8") as f:
@@ -322,14 +317,14 @@ class Ssh(Helpers, RigTest):
         one = self.rig.submit("--gpus", 1, "--", "sleep", 600)
         two = self.rig.submit("--gpus", 1, "--name", "named", "--", "sleep", 600)
         for job, host in ((one, f"billow-{one}"), (two, "billow-named")):
-            self.has_a_process(job)
+            self.rig.wait_for(job, "running")
             done = self.tool("ssh", "-F", path, host, "echo $BILLOW_JOB_ID")
             self.assertEqual(done.stdout.decode().strip(), str(job), done)
         self.rig.ok("stop", "--force", "--wait", one, two)
 
     def test_editors_come_back_after_a_suspend(self):
         job = self.rig.submit("--gpus", 1, "--name", "dev", "--", "sleep", 600)
-        self.has_a_process(job)
+        self.rig.wait_for(job, "running")
         config = self.rig.file("ssh-config-waits")
         wakes = self.rig.file("ssh-config-wakes")
         for path, more in ((config, ()), (wakes, ("--wake",))):
@@ -371,7 +366,7 @@ class Ssh(Helpers, RigTest):
         }
         before = places()
         job = self.rig.submit("--gpus", 1, "--", "sleep", 600)
-        self.has_a_process(job)
+        self.rig.wait_for(job, "running")
         poll(
             lambda: any("sleep 600" in line for line in self.rig.processes().values()),
             "the job's process",
