@@ -18,6 +18,11 @@ const wire::agent_v1::TaskReading* reading_of(TaskId task, const wire::agent_v1:
 
 }  // namespace
 
+std::string asleep_text(TaskId task, const wire::agent_v1::Heartbeat* beat) {
+  const auto* reading = reading_of(task, beat);
+  return reading ? reading->asleep_text : std::string();
+}
+
 std::string idle_text(const control::State& state,
                       TaskId task,
                       const wire::agent_v1::Heartbeat* beat) {

@@ -28,6 +28,8 @@ std::map<JobId, IdleJob> idle_jobs(const control::State& state, const Readings& 
 
 // The node's current text about a task's idleness, including the countdown; otherwise the text of
 // the recorded warning.
+// Where a suspended task's GPU memory is, by its node's newest reading; empty: not known.
+std::string asleep_text(TaskId task, const wire::agent_v1::Heartbeat* beat);
 std::string idle_text(const control::State& state,
                       TaskId task,
                       const wire::agent_v1::Heartbeat* beat);

@@ -225,6 +225,10 @@ Json live_job_document(const control::State& state,
         reason = job.reason.empty() ? std::move(text) : fmt::format("{}; {}", job.reason, text);
   Json live = Json::object(
       {{"reason", std::move(reason)}, {"suspendable", suspendable_document(state, job)}});
+  if (job.suspension.phase == SuspendPhase::suspended)
+    for (const Task& task : tasks)
+      if (std::string text = asleep_text(task.id, readings(task.node)); !text.empty())
+        live.set("asleep", std::move(text));
   const Environment& env = state.environment(job.spec->env_digest);
   if (const auto from = env.find("BILLOW_CHECKPOINT"); from != env.end())
     live.set("from_checkpoint", from->second);

@@ -261,8 +261,12 @@ class SuspendCuda(RigTest):
         for mode in ([], ["--cold"]):
             self.rig.ok("suspend", "--wait", *mode, job)
             before = number(count)
+            asleep = poll(lambda: self.rig.job(job).get("asleep"), "where it sleeps")
+            self.assertRegex(asleep, r"[0-9.]+ MiB in pinned memory; resuming takes about ")
+            self.assertIn(asleep, self.rig.ok("describe", job).text)
             self.rig.ok("resume", "--wait", job)
             poll(lambda: number(count) > before + 2, "the job to go on")
+            self.assertNotIn("asleep", self.rig.job(job))
         open(done, "w").close()
         self.assertEqual(self.rig.cli("wait", job).code, 0)
         self.assertIn("all right", self.rig.ok("logs", job).text)

@@ -343,11 +343,13 @@ void NodeAgent::sampled(NodeSample sample) {
     core_->on_sample(task, one, now(), effects);
   perform(effects);
   Heartbeat& beat = sample.beat;
-  for (TaskReading& reading : beat.tasks)
+  for (TaskReading& reading : beat.tasks) {
     if (const TaskWatch* watch = core_->watch(reading.task)) {
       reading.quiet_s = watch->verdict().quiet.ns / 1'000'000'000;
       reading.idle_text = watch->text();
     }
+    reading.asleep_text = tasks_->asleep_text(reading.task);
+  }
   watch_health(beat);
   beat.images_bytes = tasks_->image_bytes();
   beat.images_bytes_max = static_cast<std::int64_t>(options_.images_bytes_max);

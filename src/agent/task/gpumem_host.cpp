@@ -224,6 +224,27 @@ Status GpumemHost::restore(const std::vector<int>& pids) {
   return {};
 }
 
+namespace {
+struct Asleep {
+  std::uint64_t pinned = 0, memory = 0, file = 0;  // bytes
+  std::int64_t wake_ms = 0;
+};
+std::string asleep_text(const Asleep& a) {
+  if (a.pinned + a.memory + a.file == 0)
+    return "it has no GPU memory to bring back";
+  std::string where;
+  const auto add = [&](std::uint64_t bytes, const char* place) {
+    if (bytes > 0)
+      where += fmt::format("{}{} {}", where.empty() ? "" : ", ", format_bytes(bytes), place);
+  };
+  add(a.pinned, "in pinned memory");
+  add(a.memory, "in memory");
+  add(a.file, "on disk");
+  return fmt::format("{}; resuming takes about {}", where,
+                     format_duration(std::max(milliseconds(a.wake_ms), milliseconds(100))));
+}
+}  // namespace
+
 Result<std::vector<GpumemHost::Seen>> GpumemHost::look() {
   const auto reply = BILLOW_TRY(gpumem::call_service(dir_ + "/admin", "status", 10'000));
   std::vector<Seen> out;
@@ -246,6 +267,10 @@ Result<std::vector<GpumemHost::Seen>> GpumemHost::look() {
     seen.features = static_cast<std::uint64_t>(number("features"));
     seen.used_bytes = number("used");
     seen.refused = number("refused");
+    if (text("phase") == "suspended")
+      seen.asleep = asleep_text({static_cast<std::uint64_t>(number("arena")),
+                                 static_cast<std::uint64_t>(number("memory")),
+                                 static_cast<std::uint64_t>(number("file")), number("wake_ms")});
     out.push_back(std::move(seen));
   }
   return out;

@@ -71,6 +71,7 @@ class GpumemHost {
     std::uint64_t features = 0;  // BILLOW_USES_…
     std::int64_t used_bytes = 0;
     std::int64_t refused = 0;  // refused allocations
+    std::string asleep;        // of a suspended one: where its memory is, and what waking costs
   };
   Result<std::vector<Seen>> look();
   // Ends the service if it holds no job; called when the agent leaves the node for good.

@@ -301,7 +301,10 @@ void Suspender::look() {
 
 void Suspender::seen(const std::vector<GpumemHost::Seen>& tasks,
                      const std::map<int, std::int64_t>& gpu_memory) {
+  asleep_.clear();
   for (const GpumemHost::Seen& seen : tasks) {
+    if (!seen.asleep.empty())
+      asleep_[seen.task] = seen.asleep;
     const auto plan = plans_.find(seen.task);
     if (plan == plans_.end() || !plan->second.has_shim)
       continue;

@@ -88,6 +88,11 @@ class Suspender {
   void ended(TaskId task);  // or never began
   void carry_out(TaskId task, OrderRecord record);
   const TaskPlan* plan(TaskId task) const;
+  // Where a suspended task's GPU memory is, and what resuming it costs; empty: not known.
+  std::string asleep_text(TaskId task) const {
+    const auto found = asleep_.find(task);
+    return found == asleep_.end() ? std::string() : found->second;
+  }
   bool frozen(TaskId task) const {
     return frozen_.contains(task);
   }              // suspended, or on its way there or back
@@ -128,6 +133,7 @@ class Suspender {
   std::shared_ptr<GpumemHost> gpumem_;  // also held by workers
   std::map<TaskId, TaskPlan> plans_;
   std::set<TaskId> frozen_;
+  std::map<TaskId, std::string> asleep_;
   std::map<TaskId, int> over_;  // consecutive checks that found more memory than the slice
   bool looking_ = false;
   net::Timer timer_;

@@ -102,6 +102,7 @@ class Tasks {
   void leave();  // the agent ends, and no task is left
   void perform(const effect::SaveMeter& e);
   std::vector<WatchedTask> watched() const;
+  std::string asleep_text(TaskId task) const { return suspender_.asleep_text(task); }
   // The task that a process belongs to, if any.
   // The task that this process belongs to. Reads a few files of that process, whatever runs here.
   std::optional<TaskId> task_of(const SocketPeer& peer) const;

@@ -367,6 +367,7 @@ void describe_progress(Facts& facts, const Json& job, WallTime now) {
                   ? "; resumes as soon as its GPUs are free"
                   : fmt::format("; resume it with `billow resume {}`", job["label"].str_or("?"));
     facts.add("suspension", text);
+    facts.add("asleep", job["asleep"].str_or(""));
   }
 }
 

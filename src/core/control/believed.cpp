@@ -74,8 +74,10 @@ std::size_t keep_believed(const State& state, NodeId id, wire::agent_v1::Heartbe
     return !task || task->node != id || task->state == TaskState::ended ||
            !told.insert(r.task).second;
   });
-  for (auto& r : beat.tasks)
+  for (auto& r : beat.tasks) {
     keep_words(r.idle_text);
+    keep_words(r.asleep_text);
+  }
   return said - beat.gpus.size() - beat.tasks.size();
 }
 

@@ -71,6 +71,7 @@ struct TaskReading {
   std::int64_t read_kib_s = -1, write_kib_s = -1;  // through system calls: files, pipes and sockets
   std::int64_t quiet_s = -1;                       // without work, by the node's idle verdict
   std::string idle_text;  // once its idle ladder has warned: the reason and the countdown as of now
+  std::string asleep_text;  // of a suspended task: where its GPU memory is, and what resuming costs
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("task", s.task);
@@ -80,6 +81,7 @@ struct TaskReading {
     v("write_kib_s", s.write_kib_s);
     v("quiet_s", s.quiet_s);
     v("idle_text", s.idle_text);
+    v("asleep_text", s.asleep_text);
   }
 };
 // Every limits::agent_heartbeat; carries the newest readings, which are samples and never
