@@ -142,7 +142,9 @@ class Reports(RigTest):
         invoice = self.rig.json("invoice", "--project", "default")
         self.assertEqual(invoice["tags"], {"cost-centre": "4711"})
         self.assertFalse(invoice["final"])
-        self.assertIn("4711", self.rig.ok("invoice", "--project", "default").text)
+        shown = self.rig.ok("invoice", "--project", "default")
+        self.assertIn("4711", shown.text)
+        self.assertIn("simulated: nobody owes this money", shown.errors)
         self.assertNotEqual(
             self.rig.cli("month", "close", invoice["month"]).code, 0
         )  # it is not over

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "client/advice/measured_job.h"
 #include "client/advice/observe.h"
+#include "client/frame/ask.h"
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
 #include "client/frame/table.h"
@@ -264,6 +265,8 @@ int cmd_compare(const Parsed& parsed) {
       run_one(*client, parsed, c, *units, interrupted);
   const Outcome outcome = outcome_of(*all);
   show_comparison(parsed, *all, outcome);
+  if (!parsed.has("json") && gpus_are_simulated(*client))
+    say("the GPUs are simulated: times and costs say nothing about real ones");
   if (interrupted)
     return 130;
   return outcome.winner ? 0 : exit_failed;

@@ -8,6 +8,7 @@
 #include "advise/plan.h"
 #include "base/file.h"
 #include "client/advice/advice.h"
+#include "client/frame/ask.h"
 #include "client/frame/commands.h"
 #include "client/frame/values.h"
 
@@ -60,6 +61,8 @@ Result<Demand> demand_in_trace(const Parsed& parsed) {
 
 Result<Demand> demand_of_head(const Parsed& parsed) {
   auto client = BILLOW_TRY(connect(parsed));
+  if (gpus_are_simulated(client))
+    say("some of the GPUs are simulated: a plan from their use buys nothing real");
   const std::vector<advise::UsedSpan> used = BILLOW_TRY(usage_of_head(client));
   Demand demand;
   demand.gpu = parsed.get("gpu", advise::most_used_gpu(used));

@@ -17,6 +17,8 @@
 namespace billow::client {
 namespace {
 
+constexpr const char* simulated_money = "the GPUs are simulated: nobody owes this money";
+
 constexpr OptionSpec window_options[] = {
     {"since", 0, "WHEN", "first day: 2026-11-01, 2026-11, or relative (7d) (default: this month)"},
     {"until", 0, "WHEN", "last day"},
@@ -248,7 +250,7 @@ int cmd_cost(const Parsed& p) {
                             (*fleet)["cost"].str_or("?"), usd((*fleet)["active_nano_usd"]),
                             usd((*fleet)["idle_nano_usd"]), (*fleet)["unallocated"].str_or("?")));
         if (answer["simulated"].bool_or(false))
-          say("the GPUs are simulated: nobody owes this money");
+          say(simulated_money);
       });
 }
 
@@ -332,11 +334,14 @@ int cmd_waste(const Parsed& p) {
 int cmd_invoice(const Parsed& p) {
   return ask(
       p,
-      [&](Client& c) {
-        return c.get(
+      [&](Client& c) -> Result<Json> {
+        Json answer = BILLOW_TRY(c.get(
             with_query("/v1/invoices", {{"project", p.get("project")},
                                         {"month", p.get("month", format_utc(now()).substr(0, 7))},
-                                        {"grid", grid(p)}}));
+                                        {"grid", grid(p)}})));
+        if (!p.has("json"))
+          answer.set("simulated", gpus_are_simulated(c));
+        return answer;
       },
       [](const Json& answer) {
         print(fmt::format(
@@ -366,6 +371,8 @@ int cmd_invoice(const Parsed& p) {
         }
         show_table(table, "no usage in this period");
         print(total_text(answer["total"]) + "\n");
+        if (answer["simulated"].bool_or(false))
+          say(simulated_money);
       });
 }
 
