@@ -50,8 +50,7 @@ test('titles, unknown pages and jobs, and where the focus goes', async () => {
   await context.close();
 });
 
-test('the palette goes to pages, jobs and nodes', async () => {
-  const { page, context, trouble } = await open(browser);
+test('the palette goes to pages, jobs and nodes', async ({ page }) => {
   const id = submit('--name', 'find-me', '--', 'sleep', '300');
   await page.keyboard.press('Control+k');
   await page.waitForSelector('dialog.palette[open]');
@@ -76,12 +75,9 @@ test('the palette goes to pages, jobs and nodes', async () => {
   await page.keyboard.press('Enter');
   await page.waitForURL(/#\/jobs\/\d+$/);
   stop(id);
-  equal(trouble, [], 'no errors in the console');
-  await context.close();
 });
 
-test('failures stay in view until somebody dismisses them', async () => {
-  const { page, context, trouble } = await open(browser);
+test('failures stay in view until somebody dismisses them', async ({ page }) => {
   const broken = submit('--name', 'broken', '--', 'sh', '-c', 'exit 3');
   try {
     billow('wait', broken);
@@ -110,12 +106,9 @@ test('failures stay in view until somebody dismisses them', async () => {
   await page.waitForSelector('.tile');
   equal(await page.locator('.attention li:has-text("broken")').count(), 0, 'it stays dismissed');
   stop(holder);
-  equal(trouble, [], 'no errors in the console');
-  await context.close();
 });
 
-test('fields that are being edited are left alone', async () => {
-  const { page, context, trouble } = await open(browser);
+test('fields that are being edited are left alone', async ({ page }) => {
   await go(page, '/endpoints');
   await page.click('button:has-text("Deploy an endpoint")');
   await page.fill('section[aria-label="Deploy an endpoint"] input[name=name]', 'chat');
@@ -137,12 +130,9 @@ test('fields that are being edited are left alone', async () => {
   await page.click('article.endpoint button:has-text("Delete")');
   await page.click('dialog button:has-text("Delete")');
   await page.waitForSelector('article.endpoint', { state: 'detached' });
-  equal(trouble, [], 'no errors in the console');
-  await context.close();
 });
 
-test('notices of the browser, as chosen', async () => {
-  const { page, context, trouble } = await open(browser);
+test('notices of the browser, as chosen', async ({ page, context }) => {
   await context.grantPermissions(['clipboard-write', 'notifications']);
   await context.addInitScript(() => {
     window.shown = [];
@@ -164,12 +154,9 @@ test('notices of the browser, as chosen', async () => {
     () => page.evaluate(() => window.shown.some((s) => s.includes('short-one succeeded'))),
     'a notice of its end',
   );
-  equal(trouble, [], 'no errors in the console');
-  await context.close();
 });
 
-test('the pages under More list, add and delete', async () => {
-  const { page, context, trouble } = await open(browser);
+test('the pages under More list, add and delete', async ({ page }) => {
   for (const path of [
     '/more',
     '/settings',
@@ -210,8 +197,6 @@ test('the pages under More list, add and delete', async () => {
   await page.fill('form[aria-label="New user"] input[name=name]', 'ada');
   await page.click('button:has-text("Add the user")');
   await page.waitForSelector('td:text-is("ada")');
-  equal(trouble, [], 'no errors in the console');
-  await context.close();
 });
 
 process.on('exit', () => {

@@ -42,17 +42,19 @@ export async function until(condition, what, seconds = 30) {
   }
 }
 
+let launched;
 export async function launch(options = {}) {
   const executablePath = process.env.CHROMIUM || '/usr/bin/chromium';
   if (!existsSync(executablePath)) {
     console.log(`skipped: ${executablePath} does not exist`);
     process.exit(77);
   }
-  return chromium.launch({
+  launched = await chromium.launch({
     executablePath,
     args: ['--no-sandbox', '--disable-dev-shm-usage', '--disable-gpu', '--hide-scrollbars'],
     ...options,
   });
+  return launched;
 }
 
 // A one-time address that signs in. For work on the pages without building the binary, BILLOW_WEB
@@ -121,7 +123,15 @@ export async function axe(page, where) {
 }
 
 const cases = [];
-export const test = (name, run) => cases.push({ name, run });
+// A case that takes an argument gets a page, open and signed in, and must leave no errors in the
+// console.
+export const test = (name, run) => cases.push({ name, run: run.length ? () => onPage(run) : run });
+async function onPage(run) {
+  const { page, context, trouble } = await open(launched);
+  await run({ page, context });
+  equal(trouble, [], 'no errors in the console');
+  await context.close();
+}
 export function equal(got, want, what) {
   if (JSON.stringify(got) !== JSON.stringify(want))
     throw new Error(`${what}: ${JSON.stringify(got)} instead of ${JSON.stringify(want)}`);

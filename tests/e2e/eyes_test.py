@@ -25,7 +25,9 @@ def write(path, text):
         f.write(text)
 
 
-class History(unittest.TestCase):
+class OneHead(unittest.TestCase):
+    """Cases that share one head with two simulated GPUs."""
+
     @classmethod
     def setUpClass(cls):
         cls.rig = Rig(sim="2xH100")
@@ -34,26 +36,27 @@ class History(unittest.TestCase):
     def tearDownClass(cls):
         cls.rig.close()
 
-    def series(self, path):
+    def get(self, path):
         answer = self.rig.api("GET", path)
         self.assertEqual(answer.status, 200, answer)
         return answer.json
 
+
+class History(OneHead):
     def test_a_jobs_use_is_kept_over_its_end_and_a_restart(self):
         rig = self.rig
         job = rig.submit("--gpus", 1, "--", "sh", "-c", BUSY)
         rig.wait_for(job, "running")
         poll(
             lambda: any(
-                (v or 0) > 20
-                for v in self.series(f"/v1/jobs/{job}/history")["series"]["gpu_util_pct"]
+                (v or 0) > 20 for v in self.get(f"/v1/jobs/{job}/history")["series"]["gpu_util_pct"]
             ),
             "a busy GPU in the job's series",
             60,
         )
         poll(
             lambda: any(
-                (v or 0) > 0 for v in self.series(f"/v1/jobs/{job}/history")["series"]["cpu_cores"]
+                (v or 0) > 0 for v in self.get(f"/v1/jobs/{job}/history")["series"]["cpu_cores"]
             ),
             "CPU in the job's series",
             60,
@@ -61,13 +64,13 @@ class History(unittest.TestCase):
         rig.ok("stop", "--force", "--wait", job)
         # Saved when the job is gone from the state; then also a new head knows it.
         poll(
-            lambda: self.series(f"/v1/jobs/{job}/history")["points"] > 1,
+            lambda: self.get(f"/v1/jobs/{job}/history")["points"] > 1,
             "the series of an ended job",
             30,
         )
         rig.ok("down")
         rig.up()
-        kept = self.series(f"/v1/jobs/{job}/history")
+        kept = self.get(f"/v1/jobs/{job}/history")
         self.assertTrue(any((v or 0) > 20 for v in kept["series"]["gpu_util_pct"]), kept)
 
     def test_gpus_and_the_fleet_have_a_past(self):
@@ -75,14 +78,14 @@ class History(unittest.TestCase):
         poll(
             lambda: any(
                 v is not None
-                for v in self.series(f"/v1/nodes/{node}/gpus/1/history?span_s=600")["series"][
+                for v in self.get(f"/v1/nodes/{node}/gpus/1/history?span_s=600")["series"][
                     "power_w"
                 ]
             ),
             "a GPU's power",
             40,
         )
-        fleet = self.series("/v1/history/fleet?span_s=600&points=10")
+        fleet = self.get("/v1/history/fleet?span_s=600&points=10")
         self.assertLessEqual(fleet["points"], 11)
         self.assertIn(2, [v for v in fleet["series"]["gpus"] if v is not None])
         self.assertEqual(self.rig.api("GET", f"/v1/nodes/{node}/gpus/7/history").status, 404)
@@ -372,21 +375,8 @@ class Search(unittest.TestCase):
 @unittest.skipUnless(
     shutil.which("prometheus") and shutil.which("promtool"), "prometheus is not installed"
 )
-class Pages(unittest.TestCase):
+class Pages(OneHead):
     """What pages and monitors build on: compressed files, log lines, one stream for all tabs."""
-
-    @classmethod
-    def setUpClass(cls):
-        cls.rig = Rig(sim="2xH100")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.rig.close()
-
-    def get(self, path):
-        answer = self.rig.api("GET", path)
-        self.assertEqual(answer.status, 200, answer)
-        return answer.json
 
     def fetch(self, path, **headers):
         answer = self.rig.api("GET", path, headers=headers)
