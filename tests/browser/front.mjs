@@ -51,7 +51,9 @@ export function inFrontOf(origin) {
       (got) => {
         answer.writeHead(got.statusCode, got.headers);
         got.pipe(answer);
-        got.on('close', () => answer.destroy()); // a stream that broke, too
+        got.on('close', () => {
+          if (!got.complete) answer.destroy(); // a stream that broke
+        });
       },
     );
     passed.on('error', () => answer.destroy());

@@ -68,7 +68,7 @@ test('every job that ever ran is listed, searched and sorted', async () => {
   await go(page, '/jobs?show=ended');
   await page.waitForSelector('.vrow');
   const count = async () => Number((await page.locator('h1 small').innerText()).match(/[\d,]+/)[0]);
-  ok((await count()) >= 100, 'the first page');
+  await until(async () => (await count()) >= 100, 'the first page');
   await until(async () => {
     await page.locator('.vbody').evaluate((e) => e.scrollTo(0, e.scrollHeight));
     return (await count()) >= 130;
@@ -93,32 +93,31 @@ test('every job that ever ran is listed, searched and sorted', async () => {
 
 test('filters stay in the address, and Back returns to the row', async () => {
   const { page, context, trouble } = await open(browser);
+  const holder = await endedJobs(page, 60, 'row');
   await go(page, '/jobs?show=ended&project=default');
   await page.waitForSelector('.vrow');
   await page.click('.tabs a:has-text("Failed")');
   ok(/project=default/.test(page.url()), 'another tab keeps the project');
   await page.goBack();
   await page.waitForSelector('.vrow');
-  await page.locator('.vbody').evaluate((e) => e.scrollTo(0, 1500));
-  await until(
-    async () => !(await names(page)).includes((await names(page))[0]) || true,
-    'scrolled',
-  );
-  const row = page.locator('.vrow .name a').nth(12);
-  await row.click();
+  const position = () => page.locator('.vbody').evaluate((e) => Math.round(e.scrollTop));
+  await until(async () => {
+    await page.locator('.vbody').evaluate((e) => e.scrollTo(0, 1500));
+    return (await position()) === 1500;
+  }, 'enough rows');
+  await page.waitForSelector('.vrow[aria-rowindex="45"]');
+  await page.locator('.vrow[aria-rowindex="45"] .name a').click();
   await page.waitForURL(/#\/jobs\/\d+$/);
   await page.goBack();
   await page.waitForSelector('.vrow');
-  await until(
-    async () => (await page.locator('.vbody').evaluate((e) => e.scrollTop)) === 1500,
-    'where the list was',
-  );
+  await until(async () => (await position()) === 1500, 'where the list was');
   await page.click('text=Save this view');
   await page.fill('input[aria-label="Name of the view"]', 'done here');
   await page.keyboard.press('Enter');
   await page.reload();
   await page.click('.views a:has-text("done here")');
   ok(/project=default/.test(page.url()), 'a saved view');
+  await stopped(holder);
   equal(trouble, [], 'no errors in the console');
   await context.close();
 });
@@ -186,7 +185,7 @@ test('twelve tabs of one browser work at once', async () => {
   for (const tab of tabs) equal((await ask(tab, 'GET', '/v1/status')).status, 200, 'a request');
   await tabs[11].click('button:has-text("Stop")');
   await tabs[11].click('dialog button:has-text("Stop")');
-  for (const tab of tabs) await tab.waitForSelector('.title .state.stopped', { timeout: 20000 });
+  for (const tab of tabs) await tab.waitForSelector('.title .state.stopped', { timeout: 90000 });
   equal(trouble, [], 'no errors in the console');
   await context.close();
 });
@@ -282,7 +281,7 @@ test('the form runs what it says', async () => {
   await page.waitForSelector('#starts:has-text("will wait")');
   billow('reserve', 'cancel', reserved.id);
   await page.click('summary:has-text("More options")');
-  await page.fill('label:has-text("--retries") input', '2');
+  await page.fill('label:has-text("--retries") input:not([type=checkbox])', '2');
   for (const [form, text] of [
     ['Python', 'billow.submit(["sleep","2"], gpus=8, retries="2")'],
     ['Job file', 'retries = "2"'],

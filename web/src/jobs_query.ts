@@ -12,6 +12,7 @@ export interface View {
   sort: string; // a column, with - descending
 }
 const pageRows = 100;
+const sortedRows = 1000; // a page, if the rows are sorted here
 const partsMax = 40;
 export const shows: [string, string][] = [
   ['all', 'All'],
@@ -133,11 +134,12 @@ export class Pages {
     const v = this.view;
     // Without a search the live rows are at hand already.
     const states = statesOf[v.show] ?? (v.words ? 'all' : endStates);
-    const out = new URLSearchParams({ state: states, limit: String(pageRows) });
+    const column = v.sort.replace('-', '');
+    const limit = sortedByHead.has(column) ? pageRows : sortedRows;
+    const out = new URLSearchParams({ state: states, limit: String(limit) });
     const words = [v.words, v.show === 'mine' ? `user:${this.you}` : ''].filter(Boolean).join(' ');
     if (words) out.set('search', words);
     if (v.project) out.set('project', v.project);
-    const column = v.sort.replace('-', '');
     if (sortedByHead.has(column) && v.sort !== '-id') out.set('sort', v.sort);
     if (this.next) out.set('before', this.next);
     return `/v1/jobs?${out}`;

@@ -106,10 +106,12 @@ export class LogSource {
     if (this.gone) return false;
     if (last && !got.end) got = await get<Range>(this.address('log/range', 'tail=200'));
     if (this.gone) return false;
-    const changed = this.take(got) || got.next_line - 1 !== before;
+    // A line without its newline counts: `next_line` is then that line.
+    const count = Math.max(0, got.next_line - 1, got.lines.at(-1)?.line ?? 0);
+    const changed = this.take(got) || count !== before;
     this.first.value = got.first_line;
     this.lost.value = got.lost_bytes;
-    if (got.end) this.count.value = Math.max(0, got.next_line - 1);
+    if (got.end) this.count.value = count;
     if (got.end && got.final) this.ended.value = true;
     this.known.value = true;
     if (changed) this.tick.value++;
