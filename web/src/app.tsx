@@ -278,6 +278,7 @@ export function App() {
         </button>
         <button
           class="quiet find"
+          aria-label="Go to… Ctrl K"
           onClick={() => {
             paletteOpen.value = true;
           }}

@@ -76,7 +76,7 @@ export const others: { path: string; name: string; under: string }[] = [
   { path: '/invoices', name: 'Invoices', under: '/more' },
   { path: '/pools', name: 'Pools and clouds', under: '/more' },
   { path: '/audit', name: 'Audit', under: '/more' },
-  { path: '/reservations', name: 'Reservations', under: '/nodes' },
+  { path: '/reservations', name: 'Reservations', under: '/more' },
 ];
 export const nameOfPage = (path: string) =>
   pages.find((p) => p.path === path)?.name ?? others.find((p) => p.path === path)?.name;
