@@ -185,7 +185,7 @@ test('twelve tabs of one browser work at once', async () => {
   for (const tab of tabs) equal((await ask(tab, 'GET', '/v1/status')).status, 200, 'a request');
   await tabs[11].click('button:has-text("Stop")');
   await tabs[11].click('dialog button:has-text("Stop")');
-  for (const tab of tabs) await tab.waitForSelector('.title .state.stopped', { timeout: 20000 });
+  for (const tab of tabs) await tab.waitForSelector('.title .state.stopped', { timeout: 90000 });
   equal(trouble, [], 'no errors in the console');
   await context.close();
 });
