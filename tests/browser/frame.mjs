@@ -161,6 +161,7 @@ test('the pages under More list, add and delete', async ({ page }) => {
     '/more',
     '/settings',
     '/schedules',
+    '/reservations',
     '/volumes',
     '/secrets',
     '/environments',
@@ -187,6 +188,15 @@ test('the pages under More list, add and delete', async ({ page }) => {
   await page.click('button[aria-label="Delete nightly"]');
   await page.click('dialog button:has-text("Delete")');
   await page.waitForSelector('td:has-text("nightly")', { state: 'detached' });
+  await go(page, '/reservations');
+  await page.fill('form input[name=name]', 'sweep');
+  await page.fill('form input[name=gpus]', '2');
+  await page.fill('form input[name=hours]', '3');
+  await page.click('form button:has-text("Reserve")');
+  await page.waitForSelector('td:text-is("sweep")');
+  await page.click('button[aria-label="Cancel sweep"]');
+  await page.click('dialog button:has-text("Cancel"):not(.quiet)');
+  await page.waitForSelector('.notices:has-text("cancelled")');
   await go(page, '/secrets');
   await page.fill('form input[name=name]', 'HF_TOKEN');
   await page.fill('form input[name=value]', 'hidden-value');

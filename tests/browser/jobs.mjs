@@ -175,7 +175,7 @@ test('twelve tabs of one browser work at once', async ({ page, context }) => {
   for (const tab of tabs) equal((await ask(tab, 'GET', '/v1/status')).status, 200, 'a request');
   await tabs[11].click('button:has-text("Stop")');
   await tabs[11].click('dialog button:has-text("Stop")');
-  for (const tab of tabs) await tab.waitForSelector('.title .state.stopped', { timeout: 20000 });
+  for (const tab of tabs) await tab.waitForSelector('.title .state.stopped', { timeout: 90000 });
 });
 
 test('a long log opens at once, is searched, and goes to a line or time', async ({ page }) => {

@@ -149,7 +149,8 @@ function Panel({ e, act }: { e: Endpoint; act: Act }) {
         <h2>{e.name}</h2>
         <span class={`state ${tone[e.status] ?? ''}`}>{e.status}</span>
         <small>
-          {e.user}, project {e.project}, revision {e.revision || e.rolling}
+          {e.user}, project {e.project}, revision{' '}
+          {e.revision || e.rolling || (e.revisions.at(-1)?.number ?? 0)}
           {e.rolling && e.revision ? `, ${e.rolling} is being rolled out` : ''}, since{' '}
           {ago(e.made_at)}
         </small>

@@ -2,7 +2,7 @@
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { ApiError, get, has, post, problem, type Explanation, type Job } from './api';
-import { gib, gpus, lasting, moment, usd } from './format';
+import { exactly, gib, gpus, moment, usd } from './format';
 import { Elements } from './elements';
 import { Charts } from './job_charts';
 import { SickCards, Timeline } from './job_parts';
@@ -280,7 +280,7 @@ export function JobPage({ id }: { id: string }) {
           {j.gpu_types.length ? ` of ${j.gpu_types.join(' or ')}` : ''}
           {j.nodes > 1 ? ` on each of ${j.nodes} nodes` : ''}
           {j.spot ? ', spot' : ''}
-          {j.time_limit_s ? `, at most ${lasting(j.time_limit_s)}` : ''}
+          {j.time_limit_s ? `, at most ${exactly(j.time_limit_s)}` : ''}
         </dd>
         {j.tasks.length > 0 && (
           <>

@@ -1,7 +1,7 @@
 // What the lists under More contain: the route, the columns, what can be done, and how to add one.
 import type { ComponentChildren } from 'preact';
-import { call, get, post } from './api';
-import { lasting, moment, plural, usd } from './format';
+import { ApiError, call, get, post } from './api';
+import { gpus, lasting, moment, plural, usd } from './format';
 import { isAdmin, managed, maySubmit, projects, usualProject } from './rights';
 import { gpusOf, parseCommand } from './run_command';
 
@@ -10,7 +10,7 @@ export type Row = Record<string, any>;
 export interface Field {
   name: string;
   label: string;
-  kind?: 'text' | 'number' | 'password' | 'check' | 'choice' | 'long' | 'url' | 'month';
+  kind?: 'text' | 'number' | 'password' | 'check' | 'choice' | 'long' | 'url' | 'datetime-local';
   required?: boolean;
   placeholder?: string;
   choices?: () => string[];
@@ -53,6 +53,14 @@ const projectField: Field = {
   choices: () => projects.value.map((p) => p.name),
 };
 const usdHour = (v: unknown) => (typeof v === 'number' ? `$${v.toFixed(2)} / h` : '–');
+// GPUs of a form as resources, by the rules of the command line.
+function gpusAsked(form: FormData): Record<string, unknown> {
+  const { milli, error } = gpusOf(text(form, 'gpus'));
+  if (error) throw new ApiError(0, error, '');
+  return milli
+    ? { gpus: Math.max(1, Math.floor(milli / 1000)), share: { milli: Math.min(1000, milli) } }
+    : {};
+}
 const bytes = (n: number) =>
   n < 1 << 20
     ? `${Math.ceil(n / 1024)} KiB`
@@ -63,15 +71,8 @@ const bytes = (n: number) =>
 // A command and GPUs of a form as a specification.
 export function simpleSpec(form: FormData): Record<string, unknown> {
   const command = parseCommand(text(form, 'command'));
-  if (command.error) throw new Error(command.error);
-  const { milli, error } = gpusOf(text(form, 'gpus'));
-  if (error) throw new Error(error);
-  return {
-    argv: command.argv,
-    resources: milli
-      ? { gpus: Math.max(1, Math.floor(milli / 1000)), share: { milli: Math.min(1000, milli) } }
-      : {},
-  };
+  if (command.error) throw new ApiError(0, command.error, '');
+  return { argv: command.argv, resources: gpusAsked(form) };
 }
 
 export const resources: Record<string, Resource> = {
@@ -118,6 +119,60 @@ export const resources: Record<string, Resource> = {
           cron: text(f, 'cron'),
           spec: simpleSpec(f),
           project: text(f, 'project') || usualProject(),
+        });
+      },
+    },
+  },
+  '/reservations': {
+    title: 'Reservations',
+    lead: 'GPUs that are set aside for a project for a fixed period, paid for whether used or not.',
+    route: '/v1/reservations',
+    cli: 'billow reserve --gpus 4 --from 18:00 --for 8h --name sweep',
+    load: async () => (await get<{ reservations: Row[] }>('/v1/reservations')).reservations,
+    nameOf: (r) => r.name || String(r.id),
+    columns: [
+      ['Number', (r) => r.id],
+      ['Name', (r) => r.name],
+      ['Project', (r) => r.project],
+      ['GPUs', (r) => gpus(r.gpu_milli)],
+      ['From', (r) => moment(r.from)],
+      ['Until', (r) => moment(r.until)],
+      ['Cost', (r) => r.cost],
+      ['State', (r) => r.state],
+    ],
+    actions: [
+      {
+        name: 'Cancel',
+        may: maySubmit,
+        ask: (r) => [
+          `Cancel reservation ${r.name || r.id}?`,
+          'Jobs that run in it continue at the on-demand price.',
+        ],
+        run: (r) =>
+          call('DELETE', `/v1/reservations/${r.id}`).then(() => 'The reservation was cancelled'),
+      },
+    ],
+    add: {
+      title: 'Reserve GPUs',
+      button: 'Reserve',
+      said: 'The GPUs are reserved',
+      may: maySubmit,
+      fields: [
+        { name: 'name', label: 'Name', required: true },
+        { name: 'gpus', label: 'GPUs', required: true, placeholder: '4' },
+        { name: 'from', label: 'From (empty: now)', kind: 'datetime-local' },
+        { name: 'hours', label: 'Hours', kind: 'number', required: true },
+        projectField,
+      ],
+      run: async (f) => {
+        const from = text(f, 'from') ? Date.parse(text(f, 'from')) : Date.now();
+        const until = from + Number(text(f, 'hours')) * 3_600_000;
+        await post('/v1/reservations', {
+          name: text(f, 'name'),
+          project: text(f, 'project') || usualProject(),
+          resources: gpusAsked(f),
+          ...(text(f, 'from') ? { from_ns: from * 1e6 } : {}),
+          until_ns: Math.round(until) * 1e6,
         });
       },
     },
