@@ -43,6 +43,7 @@ PackModel::PackModel(const Typical& typical,
     names_.emplace(name, static_cast<int>(names_.size()));
   types_.resize(names_.size());
   weigh_types(typical, capacity);
+  fill_cores_per_gpu(typical);
   double covered = 0;
   const std::vector<PopularTask> popular = popular_tasks(typical, covered);
   for (const auto& [name, index] : names_) {
@@ -61,20 +62,52 @@ PackModel::PackModel(const Typical& typical,
   }
 }
 
-// Computes cores per GPU, and how much of each type the jobs bound to it would take if the typical
-// workload filled all GPUs once.
+// The mean of each quarter, by GPUs asked for.
+void PackModel::fill_cores_per_gpu(const Typical& typical) {
+  constexpr int parts = 4;
+  std::vector<std::pair<double, double>> demand;  // milli-cores per GPU, GPUs
+  double gpus = 0, cores_with_gpus = 0, cores = 0;
+  for (const auto& [r, w] : typical) {
+    const double asked = r.gpus * milli_of(r) / 1000.0;
+    cores += w * static_cast<double>(r.cpu_milli);
+    if (asked <= 0)
+      continue;
+    cores_with_gpus += w * static_cast<double>(r.cpu_milli);
+    gpus += w * asked;
+    demand.emplace_back(static_cast<double>(r.cpu_milli) / asked, w * asked);
+  }
+  if (gpus <= 0 || cores_with_gpus <= 0)
+    return;
+  std::ranges::sort(demand);
+  const double part = gpus / parts, others = cores / cores_with_gpus;
+  double filled = 0, sum = 0;
+  for (auto [ratio, left] : demand) {
+    while (left > 0) {
+      const double taken = std::min(left, part - filled);
+      sum += taken * ratio;
+      filled += taken;
+      left -= taken;
+      if (filled < part)
+        break;
+      cores_per_gpu_.push_back(others * sum / part);
+      filled = sum = 0;
+    }
+  }
+  if (filled > part / 2)  // the last one, short by rounding
+    cores_per_gpu_.push_back(others * sum / filled);
+  std::erase(cores_per_gpu_, 0.0);
+}
+
+// How much of each type the jobs bound to it would take if the typical workload filled all GPUs
+// once.
 void PackModel::weigh_types(const Typical& typical,
                             const std::map<std::string, std::int64_t>& capacity) {
   double gpus = 0;
-  double cpus = 0;
   double capacity_all = 0;
   for (const auto& [name, count] : capacity)
     capacity_all += static_cast<double>(count);
-  for (const auto& [r, w] : typical) {
+  for (const auto& [r, w] : typical)
     gpus += w * r.gpus * milli_of(r) / 1000.0;
-    cpus += w * static_cast<double>(r.cpu_milli);
-  }
-  cpu_per_gpu_ = gpus > 0 ? weights_.cores_per_gpu * cpus / gpus : 0;
   for (const auto& [r, w] : typical) {
     if (r.gpus == 0 || r.gpu_types.empty() || gpus <= 0)
       continue;
@@ -229,10 +262,13 @@ double PackModel::card_waste(int type, std::int32_t free_milli) const {
 }
 
 double PackModel::stranded(std::int64_t idle_milli, std::int64_t cpu_milli) const {
-  if (cpu_per_gpu_ <= 0)
+  if (cores_per_gpu_.empty())
     return 0;
-  return std::max(0.0, static_cast<double>(idle_milli) / 1000.0 -
-                           static_cast<double>(cpu_milli) / cpu_per_gpu_);
+  const double idle = static_cast<double>(idle_milli) / 1000.0;
+  double sum = 0;
+  for (const double cores : cores_per_gpu_)
+    sum += std::max(0.0, idle - static_cast<double>(cpu_milli) / cores);
+  return sum / static_cast<double>(cores_per_gpu_.size());
 }
 
 double PackModel::finish(const PackView& before,

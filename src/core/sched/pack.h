@@ -6,7 +6,9 @@
 //              (ATC'23) counts it, unquantised;
 //   card       the part of the card expected to stay unused if typical shares keep filling it,
 //              good fits preferred;
-//   stranded   idle GPUs beyond what the node's idle cores can feed at the usual cores per GPU;
+//   stranded   idle GPUs beyond what the node's idle cores can feed, expected over the cores per
+//              GPU of the workload (a single mean has cliffs: nodes that just reach it all look
+//              good, and those that just miss it all look bad);
 //   scarce     taking a GPU type that jobs bound to it will need.
 // Two small terms prefer nodes that are nearly full. Ties are broken by the nodes' properties,
 // never by names or order.
@@ -25,11 +27,10 @@ namespace billow::sched {
 
 struct PackWeights {
   double card = 1.0;
-  double stranded = 0.5;
+  double stranded = 0.8;
   double scarce = 0.3;
-  double cores_left = 0.05;    // per 128 cores
-  double gpus_left = 0.05;     // per 8 GPUs
-  double cores_per_gpu = 1.1;  // times the workload's mean
+  double cores_left = 0.05;  // per 128 cores
+  double gpus_left = 0.05;   // per 8 GPUs
   // How strongly later shares are expected to choose cards that they fill well.
   double fit_bias = 10.0;
   double typical_part = 0.95;  // this part of all tasks makes up the typical workload
@@ -106,6 +107,7 @@ class PackModel {
     std::vector<std::string> types;  // empty: any
   };
   void weigh_types(const Typical& typical, const std::map<std::string, std::int64_t>& capacity);
+  void fill_cores_per_gpu(const Typical& typical);
   std::vector<PopularTask> popular_tasks(const Typical& typical, double& covered) const;
   void fill_waste(Type& type, const std::map<std::int32_t, double>& shares) const;
   void fill_usable(Type& type,
@@ -121,7 +123,9 @@ class PackModel {
   PackWeights weights_;
   std::map<std::string, int> names_;
   std::vector<Type> types_;
-  double cpu_per_gpu_ = 0;  // milli-cores per GPU of the typical work; 0: not known
+  // Milli-cores per GPU of each quarter of the typical demand, rising; empty: not known. Work
+  // without GPUs counts as if it were spread over them.
+  std::vector<double> cores_per_gpu_;
 };
 
 // The workload assumed before anything has run: mostly single GPUs, some shares and some whole
