@@ -12,14 +12,14 @@ else()
 endif()
 # Larger batches read shared headers and emit shared templates less often; smaller ones need less memory and give two cores
 # more even shares. A room whose lines compile slowly sets a smaller number.
-set(BILLOW_BATCH_LINES 5000)
+set(BILLOW_BATCH_LINES 6500)
 
 # name_of(VAR LINE): the name that a line in column one defines or declares; empty if there is none.
 function(name_of variable line)
   set(${variable} "" PARENT_SCOPE)
   if(line MATCHES "^(struct|class|enum class|enum) ([A-Za-z0-9_]+)")
     set(${variable} ${CMAKE_MATCH_2} PARENT_SCOPE)
-  elseif(NOT line MATCHES "^using " AND line MATCHES "^[^({=]*[ *&]([A-Za-z0-9_]+)(\\[[^]]*\\])? ?[({=]")
+  elseif(NOT line MATCHES "^(using|namespace) " AND line MATCHES "^[^({=]*[ *&]([A-Za-z0-9_]+)(\\[[^]]*\\])?([({]| =)")
     set(${variable} ${CMAKE_MATCH_1} PARENT_SCOPE)
   endif()
 endfunction()

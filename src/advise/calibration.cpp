@@ -28,7 +28,7 @@ std::string series_key(const ServingRow& row) {
 }
 
 // A version string goes into the calibration's file as one word.
-std::string word(std::string text) {
+std::string one_word(std::string text) {
   for (char& c : text)
     if (c == ' ' || c == '\t' || c == '\n')
       c = '_';
@@ -65,15 +65,15 @@ struct Keys {
 Keys keys_of(const ServingRow& row) {
   return {row.family,
           row.gpu->name,
-          word(architecture_word(*row.gpu)),
-          word(row.engine),
-          word(row.precision),
+          one_word(architecture_word(*row.gpu)),
+          one_word(row.engine),
+          one_word(row.precision),
           row.shape->is_moe() ? "moe" : "dense",
           attention_word(*row.shape),
           row.disaggregated ? "apart" : "together",
           ranks_key(row),
-          word(group_key(row)),
-          word(row.engine + "/" + row.version)};
+          one_word(group_key(row)),
+          one_word(row.engine + "/" + row.version)};
 }
 
 constexpr unsigned prefill_terms = 1u << 7 | 1u << 8;  // of tpot_term_names()
@@ -215,19 +215,19 @@ void Calibration::remember_series(const std::string& series, Range loads) {
 
 void Calibration::remember(const std::vector<ServingRow>& rows) {
   for (auto& row : rows)
-    remember_series(word(series_key(row)), {row.concurrency, row.concurrency});
+    remember_series(one_word(series_key(row)), {row.concurrency, row.concurrency});
 }
 
 const char* Calibration::place_of(const ServingRow& row) const {
-  if (groups_.contains(word(group_key(row))))
+  if (groups_.contains(one_word(group_key(row))))
     return "near";
-  bool host = hosts_.contains(word(row.gpu->name + "/" + row.engine));
-  bool family = families_.contains(word(row.family));
+  bool host = hosts_.contains(one_word(row.gpu->name + "/" + row.engine));
+  bool family = families_.contains(one_word(row.family));
   return host ? "model" : family ? "gpu" : "far";
 }
 
 double Calibration::doublings_off(const ServingRow& row) const {
-  auto it = groups_.find(word(group_key(row)));
+  auto it = groups_.find(one_word(group_key(row)));
   if (it == groups_.end())
     return 0;
   auto off = [](const Range& range, double v) {
@@ -310,10 +310,10 @@ Result<Calibration> Calibration::fit(const std::vector<ServingRow>& all, Interva
 }
 
 Kind Calibration::kind_of(const ServingRow& row) const {
-  if (auto it = seen_.find(word(series_key(row)));
+  if (auto it = seen_.find(one_word(series_key(row)));
       it != seen_.end() && row.concurrency >= it->second.from && row.concurrency <= it->second.to)
     return Kind::measured;
-  return groups_.contains(word(group_key(row))) ? Kind::interpolated : Kind::extrapolated;
+  return groups_.contains(one_word(group_key(row))) ? Kind::interpolated : Kind::extrapolated;
 }
 
 namespace {
@@ -430,7 +430,7 @@ Result<Prediction> Calibration::predict(const ServingRow& row) const {
     p.tpot_parts.emplace_back(tpot_term_names()[j], parts[j]);
   p.basis = known ? fmt::format("this model, {}, {} and {} were measured", row.gpu->name,
                                 row.engine, row.precision)
-            : tpot_.knows("engine=" + word(row.engine))
+            : tpot_.knows("engine=" + one_word(row.engine))
                 ? fmt::format("from physics and from measurements of {}", row.engine)
                 : fmt::format(
                       "from physics; {} was never measured, so the mean of vllm, sglang and trtllm "

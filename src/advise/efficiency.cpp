@@ -77,7 +77,7 @@ double robust_weight(double e) {
   return 1 / std::sqrt(1 + e * e / 4);
 }
 
-double cost(const Problem& problem, const std::vector<double>& theta, double noise) {
+double misfit(const Problem& problem, const std::vector<double>& theta, double noise) {
   double sum = 0;
   std::vector<double> share;
   for (auto& row : problem.rows)
@@ -160,7 +160,7 @@ EfficiencyModel EfficiencyModel::fit(const std::vector<Sample>& samples, const O
   BILLOW_CHECK(!samples.empty(), "a model is fitted on something");
   Problem problem(samples, options.power);
   std::vector<double> theta(problem.precision.size());
-  double best = cost(problem, theta, options.noise), damping = 1e-2;
+  double best = misfit(problem, theta, options.noise), damping = 1e-2;
   for (int step = 0; step < options.steps_max; ++step) {
     double before = best;
     for (int attempt = 0; attempt < 5; ++attempt) {
@@ -168,7 +168,7 @@ EfficiencyModel EfficiencyModel::fit(const std::vector<Sample>& samples, const O
       auto trial = theta;
       for (std::size_t i = 0; i < theta.size(); ++i)
         trial[i] += change[i];
-      double now = cost(problem, trial, options.noise);
+      double now = misfit(problem, trial, options.noise);
       if (now < best) {
         theta = std::move(trial);
         best = now;

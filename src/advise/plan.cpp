@@ -7,17 +7,17 @@
 #include <fmt/format.h>
 
 #include "advise/loadtest.h"
+#include "advise/pricing.h"
 #include "advise/recommend.h"
 #include "base/text.h"
 
 namespace billow::advise {
 namespace {
 
-constexpr double hours_month = 730;
 constexpr const char* trace_columns = "columns: timestamp, duration (s), num_gpus";
 
 // The number in a column; 0 where the cell is empty or the column does not exist.
-Result<double> cell(const CsvRow& row, const char* column, int line) {
+Result<double> plan_cell(const CsvRow& row, const char* column, int line) {
   const auto it = row.find(column);
   if (it == row.end() || it->second.empty())
     return 0.0;
@@ -71,8 +71,8 @@ Result<std::vector<JobSpan>> read_job_trace(std::string_view csv) {
     ++line;
     const auto when = row.find("timestamp");
     JobSpan job;
-    job.duration_s = BILLOW_TRY(cell(row, "duration", line));
-    job.gpus = BILLOW_TRY(cell(row, "num_gpus", line));
+    job.duration_s = BILLOW_TRY(plan_cell(row, "duration", line));
+    job.gpus = BILLOW_TRY(plan_cell(row, "num_gpus", line));
     if (when != row.end() && !when->second.empty()) {
       const auto start = trace_time_s(when->second);
       if (!start)

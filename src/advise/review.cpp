@@ -4,13 +4,13 @@
 #include <chrono>
 #include <cmath>
 
+#include "advise/pricing.h"
 #include "advise/recommend.h"
 #include "base/text.h"
 
 namespace billow::advise {
 namespace {
 
-constexpr double hours_month = 730;
 constexpr double saving_min_usd = 1;  // a month; less is not worth a line
 
 std::chrono::year_month_day date_of(WallTime t) {

@@ -9,13 +9,16 @@ namespace {
 
 constexpr std::size_t csv_rows_max = 200'000, csv_columns_max = 256;
 
-std::string value(const CsvRow& row, const std::string& column) {
+std::string cell_text(const CsvRow& row, const std::string& column) {
   auto it = row.find(column);
   return it == row.end() ? std::string{} : it->second;
 }
 
-Result<double> number(const CsvRow& row, const std::string& column, double fallback, double max) {
-  auto text = value(row, column);
+Result<double> cell_number(const CsvRow& row,
+                           const std::string& column,
+                           double fallback,
+                           double max) {
+  auto text = cell_text(row, column);
   if (text.empty())
     return fallback;
   const auto v = parse_double(text);
@@ -33,11 +36,11 @@ double leading_number(std::string_view text) {
 // "silicon_concurrency=64" in the source, or "_c64_" in the id: the load, if the batch columns are
 // empty.
 double concurrency_named(const CsvRow& row) {
-  auto source = value(row, "silicon_data_source");
+  auto source = cell_text(row, "silicon_data_source");
   constexpr std::string_view tag = "concurrency=";
   if (auto at = source.find(tag); at != std::string::npos)
     return leading_number(std::string_view(source).substr(at + tag.size()));
-  auto id = value(row, "id");
+  auto id = cell_text(row, "id");
   for (std::size_t at = id.find("_c"); at != std::string::npos; at = id.find("_c", at + 1))
     if (at + 2 < id.size() && id[at + 2] >= '0' && id[at + 2] <= '9')
       return leading_number(std::string_view(id).substr(at + 2));
@@ -59,11 +62,11 @@ struct Ranks {
 // and moe_ep 8) or give tensor and data ranks for the same GPUs ("tp 4, attention dp 4" on four).
 // Their columns reveal both cases.
 Result<Ranks> ranks(const CsvRow& row, const std::string& prefix) {
-  double tp = BILLOW_TRY(number(row, prefix + "tp_size", 1, 4096)),
-         dp = BILLOW_TRY(number(row, prefix + "attention_dp_size", 1, 4096));
-  double moe_tp = BILLOW_TRY(number(row, prefix + "moe_tp_size", 1, 4096)),
-         moe_ep = BILLOW_TRY(number(row, prefix + "moe_ep_size", 1, 4096));
-  bool given = !value(row, prefix + "attention_dp_size").empty();
+  double tp = BILLOW_TRY(cell_number(row, prefix + "tp_size", 1, 4096)),
+         dp = BILLOW_TRY(cell_number(row, prefix + "attention_dp_size", 1, 4096));
+  double moe_tp = BILLOW_TRY(cell_number(row, prefix + "moe_tp_size", 1, 4096)),
+         moe_ep = BILLOW_TRY(cell_number(row, prefix + "moe_ep_size", 1, 4096));
+  bool given = !cell_text(row, prefix + "attention_dp_size").empty();
   double gpus = std::max(1.0, tp) * std::max(1.0, dp);
   if (given && moe_tp == moe_ep && moe_tp > 1)
     gpus = moe_tp;
@@ -154,34 +157,35 @@ Result<ServingRow> read_serving_row(const CsvRow& fields,
                                     ModelShelf& shelf,
                                     const Catalogue& catalogue) {
   ServingRow row;
-  row.id = value(fields, "id");
-  auto model = value(fields, "model_path");
+  row.id = cell_text(fields, "id");
+  auto model = cell_text(fields, "model_path");
   if (model.empty())
     return fail(Code::invalid, "model_path is missing");
-  row.precision = lower(value(fields, "precision"));
+  row.precision = lower(cell_text(fields, "precision"));
   row.shape = BILLOW_TRY(shelf.get(model, row.precision));
   row.precision = precision_word(
       row.precision.empty() ? row.shape->native : BILLOW_TRY(parse_precision(row.precision)));
   row.family = family_of(*row.shape);
-  row.gpu = BILLOW_TRY(catalogue.gpu(value(fields, "system")));
-  row.engine = engine_word(value(fields, "backend"));
-  row.version = value(fields, "backend_version");
+  row.gpu = BILLOW_TRY(catalogue.gpu(cell_text(fields, "system")));
+  row.engine = engine_word(cell_text(fields, "backend"));
+  row.version = cell_text(fields, "backend_version");
   row.kv = engine_kv(row.engine, row.precision, *row.shape);
-  row.input = BILLOW_TRY(number(fields, "isl", 1024, 1e8));
-  row.output = BILLOW_TRY(number(fields, "osl", 1024, 1e8));
+  row.input = BILLOW_TRY(cell_number(fields, "isl", 1024, 1e8));
+  row.output = BILLOW_TRY(cell_number(fields, "osl", 1024, 1e8));
   if (row.input < 1 || row.output < 1)
     return fail(Code::invalid, "isl and osl must be at least 1");
-  row.disaggregated = value(fields, "mode") == "disagg";
+  row.disaggregated = cell_text(fields, "mode") == "disagg";
   std::string prefix = row.disaggregated ? "decode_" : "";
   auto decode = BILLOW_TRY(ranks(fields, prefix));
-  double pp = BILLOW_TRY(number(fields, prefix + "pp_size", 1, 256));
-  double listed_dp = BILLOW_TRY(number(fields, prefix + "attention_dp_size", 1, 4096));
+  double pp = BILLOW_TRY(cell_number(fields, prefix + "pp_size", 1, 256));
+  double listed_dp = BILLOW_TRY(cell_number(fields, prefix + "attention_dp_size", 1, 4096));
   row.parallelism = {.tensor = decode.gpus,
                      .pipeline = std::max(1, static_cast<int>(pp)),
                      .attention_data = decode.data ? decode.gpus : 1,
                      .expert = decode.expert ? decode.gpus : 1};
-  double batch = BILLOW_TRY(number(fields, prefix + "batch_size", 0, 1e7));
-  row.decode_workers = std::max(1.0, BILLOW_TRY(number(fields, "decode_num_workers", 1, 4096)));
+  double batch = BILLOW_TRY(cell_number(fields, prefix + "batch_size", 0, 1e7));
+  row.decode_workers =
+      std::max(1.0, BILLOW_TRY(cell_number(fields, "decode_num_workers", 1, 4096)));
   row.concurrency = concurrency_named(fields);
   if (!(row.concurrency >= 1 && row.concurrency <= 1e8))
     row.concurrency = batch * std::max(1.0, listed_dp) * row.decode_workers;
@@ -191,12 +195,13 @@ Result<ServingRow> read_serving_row(const CsvRow& fields,
     auto prefill = BILLOW_TRY(ranks(fields, "prefill_"));
     row.prefill_rank_gpus = prefill.gpus;
     row.prefill_data = prefill.data;
-    row.prefill_told = !value(fields, "prefill_num_workers").empty();
+    row.prefill_told = !cell_text(fields, "prefill_num_workers").empty();
     row.prefill_gpus =
-        prefill.gpus * std::max(1.0, BILLOW_TRY(number(fields, "prefill_num_workers", 1, 4096)));
+        prefill.gpus *
+        std::max(1.0, BILLOW_TRY(cell_number(fields, "prefill_num_workers", 1, 4096)));
   }
-  double ttft = BILLOW_TRY(number(fields, "silicon_ttft_ms", 0, 1e9)),
-         tpot = BILLOW_TRY(number(fields, "silicon_tpot_ms", 0, 1e9));
+  double ttft = BILLOW_TRY(cell_number(fields, "silicon_ttft_ms", 0, 1e9)),
+         tpot = BILLOW_TRY(cell_number(fields, "silicon_tpot_ms", 0, 1e9));
   if (ttft > 0)
     row.ttft_ms = ttft;
   if (tpot > 0)

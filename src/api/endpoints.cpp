@@ -51,7 +51,7 @@ struct KeyBody {
 };
 
 // Answers that there is no such endpoint.
-const Endpoint* missing(const CallPtr& call, const std::string& name) {
+const Endpoint* missing_endpoint(const CallPtr& call, const std::string& name) {
   std::vector<std::string> names;
   for (const auto& [n, e] : call->host.state().endpoints)
     if (control::role_in(call->host.state(), call->principal, e.project))
@@ -62,19 +62,19 @@ const Endpoint* missing(const CallPtr& call, const std::string& name) {
   return nullptr;
 }
 
-Owner owner_of(const Endpoint& e) {
+Owner owner_of_endpoint(const Endpoint& e) {
   const Revision* current = e.current();
   return {e.project, e.user, current ? current->agent : TokenId{}};
 }
 
 // The endpoint that the path names, if the caller may see it (or change it). Null: the call has
 // been answered.
-const Endpoint* find(const CallPtr& call, bool change) {
+const Endpoint* find_endpoint(const CallPtr& call, bool change) {
   const auto found = call->host.state().endpoints.find(call->parts[0]);
   if (found == call->host.state().endpoints.end() || !may_see(*call, found->second.project))
-    return missing(call, call->parts[0]);
+    return missing_endpoint(call, call->parts[0]);
   if (change)
-    if (const Status act = may_act(*call, owner_of(found->second)); !act) {
+    if (const Status act = may_act(*call, owner_of_endpoint(found->second)); !act) {
       call->fail(act.error());
       return nullptr;
     }
@@ -89,7 +89,7 @@ view::GatewayView gateways_of(const CallPtr& call, const Endpoint& e) {
           }};
 }
 
-Json document(const CallPtr& call, const Endpoint& e) {
+Json endpoint_document(const CallPtr& call, const Endpoint& e) {
   return view::endpoint_document(call->host.state(), e, gateways_of(call, e), call->host.moment());
 }
 
@@ -115,7 +115,7 @@ void deploy(CallPtr call) {
       return call->fail({Code::conflict,
                          fmt::format("the name \"{}\" is already in use", body->name),
                          "choose another name"});
-    if (const Status act = may_act(*call, owner_of(found->second)); !act)
+    if (const Status act = may_act(*call, owner_of_endpoint(found->second)); !act)
       return call->fail(act.error());
   } else {
     auto project = project_to_submit_to(*call, body->project);
@@ -136,7 +136,7 @@ void deploy(CallPtr call) {
     call->execute(command, 201, [call, name](const std::vector<Event>&) {
       const auto found = call->host.state().endpoints.find(name);
       return found == call->host.state().endpoints.end() ? Json::object({{"name", name}})
-                                                         : document(call, found->second);
+                                                         : endpoint_document(call, found->second);
     });
   };
   std::string secrets;
@@ -155,17 +155,17 @@ void list(CallPtr call) {
   Json all = Json::array();
   for (const auto& [name, e] : call->host.state().endpoints)
     if (control::role_in(call->host.state(), call->principal, e.project))
-      all.push(document(call, e));
+      all.push(endpoint_document(call, e));
   call->reply_durable(200, Json::object({{"endpoints", std::move(all)}}));
 }
 
 void get(CallPtr call) {
-  if (const Endpoint* e = find(call, false))
-    call->reply_durable(200, document(call, *e));
+  if (const Endpoint* e = find_endpoint(call, false))
+    call->reply_durable(200, endpoint_document(call, *e));
 }
 
 void explain(CallPtr call) {
-  if (const Endpoint* e = find(call, false))
+  if (const Endpoint* e = find_endpoint(call, false))
     call->reply_durable(
         200, view::explain_endpoint_document(call->host.state(), *e, gateways_of(call, *e),
                                              call->host.moment()));
@@ -173,7 +173,7 @@ void explain(CallPtr call) {
 
 void scale(CallPtr call) {
   auto body = read_body<ScaleBody>(call);
-  if (!body || !find(call, true))
+  if (!body || !find_endpoint(call, true))
     return;
   call->execute(ScaleEndpoint{call->parts[0], body->min, body->max, body->concurrency}, 200,
                 [call, name = call->parts[0]](const std::vector<Event>& events) {
@@ -192,7 +192,7 @@ void scale(CallPtr call) {
 
 void rollback(CallPtr call) {
   auto body = read_body<RollbackBody>(call);
-  if (!body || !find(call, true))
+  if (!body || !find_endpoint(call, true))
     return;
   // An older revision can be open, have secrets, and belong to a person.
   with_approval(
@@ -212,7 +212,7 @@ void rollback(CallPtr call) {
 }
 
 void remove(CallPtr call) {
-  if (!find(call, true))
+  if (!find_endpoint(call, true))
     return;
   call->execute(DeleteEndpoint{call->parts[0]}, 200, [](const std::vector<Event>&) {
     return Json::object({{"ok", true}});
@@ -236,7 +236,7 @@ void change_key(const CallPtr& call, SetEndpointKey command, int status, Json an
 
 void add_key(CallPtr call) {
   auto body = read_body<KeyBody>(call);
-  if (!body || !find(call, true))
+  if (!body || !find_endpoint(call, true))
     return;
   with_approval(call, ApprovalAction::expose,
                 fmt::format("give out a key for endpoint {}", call->parts[0]),
@@ -248,7 +248,7 @@ void add_key(CallPtr call) {
 }
 
 void remove_key(CallPtr call) {
-  if (!find(call, true))
+  if (!find_endpoint(call, true))
     return;
   change_key(call, {call->parts[0], call->parts[1], ""}, 200, Json::object({{"ok", true}}));
 }

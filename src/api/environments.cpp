@@ -10,7 +10,7 @@
 namespace billow::api::environments {
 namespace {
 
-struct Body {
+struct NewEnvironment {
   std::string project, digest, path, origin;
   std::int64_t bytes = 0, stored_bytes = 0;
   std::map<std::string, std::string> variables;
@@ -28,7 +28,7 @@ struct Body {
   }
 };
 
-Json document(const Call& call, const SavedEnvironment& e) {
+Json environment_document(const Call& call, const SavedEnvironment& e) {
   const auto& state = call.host.state();
   const auto project = state.projects.find(e.project);
   Json variables = Json::object();
@@ -62,7 +62,7 @@ void list(CallPtr call) {
   Json out = Json::array();
   for (const auto& [key, e] : call->host.state().saved_environments)
     if (visible(*call, e))
-      out.push(document(*call, e));
+      out.push(environment_document(*call, e));
   call->reply_durable(200, Json::object({{"environments", std::move(out)}}));
 }
 
@@ -94,11 +94,11 @@ void get(CallPtr call) {
   if (!found)
     return call->fail({Code::not_found,
                        fmt::format("there is no environment \"{}\"", call->parts[0]), elsewhere});
-  call->reply_durable(200, document(*call, *found));
+  call->reply_durable(200, environment_document(*call, *found));
 }
 
 void save(CallPtr call) {
-  auto body = read_body<Body>(call);
+  auto body = read_body<NewEnvironment>(call);
   if (!body)
     return;
   const auto project = project_to_submit_to(*call, body->project);
@@ -132,7 +132,7 @@ void save(CallPtr call) {
                   200, [call](const std::vector<Event>& events) {
                     for (const Event& event : events)
                       if (const auto* saved = get_if<EnvironmentSaved>(&event.body))
-                        return document(*call, saved->environment);
+                        return environment_document(*call, saved->environment);
                     return Json::object();
                   });
   };

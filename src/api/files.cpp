@@ -36,7 +36,7 @@ void octets(const CallPtr& call, std::string body) {
 std::string project_owner(ProjectId project) {
   return fmt::format("project:{}", project.value);
 }
-std::string owner_of(const Call& call) {
+std::string tree_owner(const Call& call) {
   if (call.principal.scope != TokenScope::node)
     return fmt::format("user:{}", call.principal.user.value);
   const auto token = call.host.state().tokens.find(call.principal.token);
@@ -44,7 +44,7 @@ std::string owner_of(const Call& call) {
 }
 
 bool may_read(const Call& call, Store& store, const Sha256& tree) {
-  if (call.principal.scope == TokenScope::node || store.owned(owner_of(call), tree))
+  if (call.principal.scope == TokenScope::node || store.owned(tree_owner(call), tree))
     return true;
   for (const auto& [id, project] : call.host.state().projects)
     if (control::role_in(call.host.state(), call.principal, id) &&
@@ -113,7 +113,7 @@ Status may_bring(const Call& call, Store& store, const Sha256& digest) {
 void add_tree(CallPtr call) {
   on_worker(
       call,
-      [owner = owner_of(*call)](Store& store, const std::string& body) -> Result<std::string> {
+      [owner = tree_owner(*call)](Store& store, const std::string& body) -> Result<std::string> {
         const content::Tree tree = BILLOW_TRY(content::decode(body));
         std::vector<Sha256> pieces;
         for (const auto& entry : tree.entries)
@@ -138,8 +138,8 @@ void add_pack(CallPtr call) {
                return control::quota_error(owner, kind, static_cast<std::int64_t>(wanted), most);
              }};
   on_worker(call,
-            [owner = owner_of(*call), limit](Store& store,
-                                             const std::string& body) -> Result<std::string> {
+            [owner = tree_owner(*call), limit](Store& store,
+                                               const std::string& body) -> Result<std::string> {
               BILLOW_TRY_VOID(store.add(owner, body, limit));
               return std::string();
             });
@@ -264,7 +264,7 @@ void set_outputs(CallPtr call) {
   // is nobody's output.
   Store& store = call->host.files();
   const auto job = state.jobs.find((*task)->job);
-  if (!store.owned(owner_of(*call), *digest) &&
+  if (!store.owned(tree_owner(*call), *digest) &&
       (job == state.jobs.end() || !store.owned(project_owner(job->second.project), *digest)))
     return call->fail(no_tree(*digest));
   const Status written = write_file_atomic(outputs_path(call->host, (*task)->job, (*task)->rank),
@@ -345,7 +345,7 @@ void copy(CallPtr call) {
   }
   record_entry(*call, ref->id, request.tree.empty() ? "cp out" : "cp in");
   call->host.copy_files(task->node, std::move(request),
-                        [call, &store, owner = owner_of(*call)](Result<std::string> tree) {
+                        [call, &store, owner = tree_owner(*call)](Result<std::string> tree) {
                           if (!tree)
                             return call->fail(tree.error());
                           if (const auto digest = content::parse_digest(*tree))

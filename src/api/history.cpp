@@ -35,12 +35,12 @@ Json series_document(
                        {"series", std::move(series)}});
 }
 
-struct Window {
+struct HistoryWindow {
   WallTime from, to;
   std::size_t points = points_default;
 };
 // ?span_s=3600 (up to now), or from_ms and to_ms (also from and to); ?points=.
-Result<Window> window_of(const CallPtr& call) {
+Result<HistoryWindow> window_of(const CallPtr& call) {
   const auto& request = call->request();
   const auto number = [&](const char* name, std::int64_t low, std::int64_t high,
                           std::int64_t fallback) -> Result<std::int64_t> {
@@ -62,7 +62,7 @@ Result<Window> window_of(const CallPtr& call) {
                                                 static_cast<std::int64_t>(points_default)));
   if (from > to)
     return fail(Code::invalid, "from_ms is after to_ms");
-  return Window{{from * 1'000'000}, {to * 1'000'000}, static_cast<std::size_t>(points)};
+  return HistoryWindow{{from * 1'000'000}, {to * 1'000'000}, static_cast<std::size_t>(points)};
 }
 
 template <class Columns>
@@ -88,7 +88,7 @@ struct Place {
   const Node* node = nullptr;
   const NodeGpu* gpu = nullptr;
 };
-Place place_of(const CallPtr& call) {
+Place place_asked(const CallPtr& call) {
   Place place;
   place.node = call->host.state().node_by_name(call->parts[0]);
   const auto index = parse_int(call->parts[1], 0, 1023);
@@ -136,7 +136,7 @@ void fleet(CallPtr call) {
 }
 
 void gpu(CallPtr call) {
-  if (const Place place = place_of(call); place.gpu)
+  if (const Place place = place_asked(call); place.gpu)
     answer_series(call, fmt::format("{}/{}", place.node->offer.name, place.gpu->uuid),
                   gpu_series_columns);
 }
@@ -196,7 +196,7 @@ void job(CallPtr call) {
 }
 
 void drain_gpu(CallPtr call) {
-  const Place place = place_of(call);
+  const Place place = place_asked(call);
   if (!place.gpu)
     return;
   const auto body = call->body();
@@ -212,7 +212,7 @@ void drain_gpu(CallPtr call) {
 }
 
 void undrain_gpu(CallPtr call) {
-  if (const Place place = place_of(call); place.gpu)
+  if (const Place place = place_asked(call); place.gpu)
     call->execute(DrainGpu{place.node->id, place.gpu->index, "", {}}, 200,
                   [](const std::vector<Event>&) {
                     return Json::object({{"ok", true}});

@@ -64,7 +64,7 @@ Status add_states(Listing& out, std::string_view names) {
   return {};
 }
 
-Status set_user(Listing& out, const Call& call, std::string_view name) {
+Status list_user(Listing& out, const Call& call, std::string_view name) {
   const User* user = call.host.state().user_by_name(name);
   if (!user)
     return fail(Code::not_found, fmt::format("there is no user \"{}\"", name));
@@ -78,7 +78,7 @@ Status add_search_word(Listing& out, const Call& call, const std::string& text) 
   const std::string key = colon == std::string::npos ? "" : text.substr(0, colon);
   const std::string value = colon == std::string::npos ? text : text.substr(colon + 1);
   if (key == "user")
-    return set_user(out, call, value);
+    return list_user(out, call, value);
   if (key == "state" && value == "all") {
     out.finished = out.live = true;
     return {};
@@ -146,7 +146,7 @@ Result<Listing> parse_listing(const Call& call) {
     out.filter.project = BILLOW_TRY(visible_project(call, request.param("project")))->id;
   }
   if (request.has_param("user"))
-    BILLOW_TRY_VOID(set_user(out, call, request.param("user")));
+    BILLOW_TRY_VOID(list_user(out, call, request.param("user")));
   BILLOW_TRY_VOID(add_search(out, call, request.param("search")));
   if (!request.param("sort").empty())
     BILLOW_TRY_VOID(add_order(out, request.param("sort")));

@@ -142,7 +142,7 @@ Result<std::int64_t> life_of(const Call& call, const TokenBody& body) {
   return life == -1 ? left : std::min(life, left);
 }
 
-void create(const CallPtr& call, TokenBody body) {
+void issue_token(const CallPtr& call, TokenBody body) {
   const bool other = body.user != call->principal.name;
   const bool machine = body.scope == TokenScope::node || body.scope == TokenScope::join ||
                        body.scope == TokenScope::gateway;
@@ -454,7 +454,7 @@ void create_token(CallPtr call) {
     return call->fail({Code::forbidden, "you can create tokens only for yourself",
                        fmt::format("an admin can: POST /v1/users/{}/tokens", body->user)});
   body->user = call->principal.name;
-  create(call, std::move(*body));
+  issue_token(call, std::move(*body));
 }
 
 // The first token of a new user. It lets its maker act as that user, so it is an admin's act, named
@@ -466,7 +466,7 @@ void create_token_for(CallPtr call) {
   if (!body->user.empty() && body->user != call->parts[0])
     return call->fail({Code::invalid, "the body and the path name different users", ""});
   body->user = call->parts[0];
-  create(call, std::move(*body));
+  issue_token(call, std::move(*body));
 }
 
 // By users for themselves: where their submissions go that name no project.

@@ -15,7 +15,7 @@ namespace billow::api {
 namespace reservations {
 namespace {
 
-struct Body {
+struct NewReservation {
   std::string name, project;
   Resources resources;
   std::uint32_t nodes = 1;
@@ -79,7 +79,7 @@ Json asked_to_leave(const Call& call, const Reservation& r, std::uint64_t& other
 }  // namespace
 
 void make(CallPtr call) {
-  auto body = read_body<Body>(call);
+  auto body = read_body<NewReservation>(call);
   if (!body)
     return;
   const auto asked = project_to_submit_to(*call, body->project);
@@ -189,7 +189,10 @@ struct QuotaBody {
   }
 };
 
-Result<QuotaKey> key_of(const Call& call, QuotaScope scope, const std::string& of, QuotaKind kind) {
+Result<QuotaKey> quota_key(const Call& call,
+                           QuotaScope scope,
+                           const std::string& of,
+                           QuotaKind kind) {
   if (of.empty())
     return QuotaKey{scope, 0, kind};
   if (scope == QuotaScope::project)
@@ -253,7 +256,7 @@ control::Holding held_by(const Map& map, Id id) {
   return found == map.end() ? control::Holding{} : found->second;
 }
 
-Json document(const Call& call) {
+Json quota_document(const Call& call) {
   const auto& state = call.host.state();
   const bool everybody = allowed(call.principal, Need::oversee).has_value();
   Json list = Json::array();
@@ -268,20 +271,20 @@ Json document(const Call& call) {
 
 void answer_with_all(const CallPtr& call, Command command) {
   call->execute(std::move(command), 200,
-                [call](const std::vector<Event>&) { return document(*call); });
+                [call](const std::vector<Event>&) { return quota_document(*call); });
 }
 
 }  // namespace
 
 void list(CallPtr call) {
-  call->reply_durable(200, document(*call));
+  call->reply_durable(200, quota_document(*call));
 }
 
 void set(CallPtr call) {
   const auto body = read_body<QuotaBody>(call);
   if (!body)
     return;
-  const auto key = key_of(*call, body->scope, body->of, body->kind);
+  const auto key = quota_key(*call, body->scope, body->of, body->kind);
   if (!key)
     return call->fail(key.error());
   answer_with_all(call, SetQuota{{*key, body->limit}});
@@ -295,7 +298,7 @@ void remove(CallPtr call) {
                        fmt::format("no quota is called {} {}", call->parts[0], call->parts[2]),
                        "see `billow quota list`"});
   const std::string of = call->parts[1] == "*" ? "" : call->parts[1];
-  const auto key = key_of(*call, *scope, of, *kind);
+  const auto key = quota_key(*call, *scope, of, *kind);
   if (!key)
     return call->fail(key.error());
   answer_with_all(call, RemoveQuota{*key});

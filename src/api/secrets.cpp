@@ -10,7 +10,7 @@ namespace billow::api::secrets {
 namespace {
 
 // The project a call names, by `?project=`; without one the caller's first.
-const Project* project_of(const CallPtr& call, bool to_change) {
+const Project* secrets_project(const CallPtr& call, bool to_change) {
   const auto& state = call->host.state();
   const std::string_view name = call->request().param("project");
   const Project* found = nullptr;
@@ -45,7 +45,7 @@ const Project* project_of(const CallPtr& call, bool to_change) {
 }  // namespace
 
 void list(CallPtr call) {
-  const Project* project = project_of(call, false);
+  const Project* project = secrets_project(call, false);
   if (!project)
     return;
   Json out = Json::array();
@@ -64,7 +64,7 @@ void list(CallPtr call) {
 }
 
 void set(CallPtr call) {
-  const Project* project = project_of(call, true);
+  const Project* project = secrets_project(call, true);
   if (!project)
     return;
   const std::string name = call->parts[0];
@@ -100,7 +100,7 @@ void set(CallPtr call) {
 }
 
 void remove(CallPtr call) {
-  const Project* project = project_of(call, true);
+  const Project* project = secrets_project(call, true);
   if (!project)
     return;
   call->execute(RemoveSecret{project->name, call->principal.user, call->parts[0]}, 200,

@@ -26,7 +26,7 @@ struct VolumeBody {
 };
 
 // Everybody's, or of a project that the caller may see.
-bool visible(const Call& call, const Volume& volume) {
+bool volume_visible(const Call& call, const Volume& volume) {
   if (volume.projects.empty() || call.principal.role == Role::admin)
     return true;
   const auto& state = call.host.state();
@@ -42,7 +42,7 @@ void list(CallPtr call) {
   Json all = Json::array();
   const auto& state = call->host.state();
   for (const auto& [name, volume] : state.volumes) {
-    if (!visible(*call, volume))
+    if (!volume_visible(*call, volume))
       continue;
     Json labels = Json::object(), projects = Json::array();
     for (const auto& [key, value] : volume.node_labels)

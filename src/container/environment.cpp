@@ -44,7 +44,7 @@ Status receive(int fd, char* into, std::size_t size) {
   return {};
 }
 
-void trim(const std::string& store, std::uint64_t bytes_max, const std::string& keep) {
+void trim_store(const std::string& store, std::uint64_t bytes_max, const std::string& keep) {
   struct Kept {
     timespec used;
     std::string digest;
@@ -183,7 +183,7 @@ Result<std::optional<Environment>> unpack_environment(const Unpacking& what, int
   BILLOW_TRY_VOID(write_file_atomic(path + facts_file, wire::to_json_text(facts), 0600));
   if (!what.key.empty())
     BILLOW_TRY_VOID(mark_in_use(what.store, what.key, what.digest));
-  trim(what.store, what.bytes_max, what.digest);
+  trim_store(what.store, what.bytes_max, what.digest);
   return facts;
 }
 

@@ -28,7 +28,7 @@ bool read_all(char* into, std::size_t size) {
   }
   return true;
 }
-std::uint32_t number(const std::string& bytes, std::size_t at) {
+std::uint32_t number_at(const std::string& bytes, std::size_t at) {
   std::uint32_t out = 0;
   for (std::size_t i = at; i < at + 4; ++i)
     out = out << 8 | static_cast<unsigned char>(bytes[i]);
@@ -43,7 +43,7 @@ void add(std::string& to, std::uint32_t value) {
 
 void refuse_file_transfers(std::string_view why) {
   for (std::string head(4, '\0'); read_all(head.data(), head.size());) {
-    const std::uint32_t size = number(head, 0);
+    const std::uint32_t size = number_at(head, 0);
     if (size == 0 || size > packet_bytes_max)
       return;
     std::string packet(size, '\0');
@@ -55,7 +55,7 @@ void refuse_file_transfers(std::string_view why) {
       add(body, spoken);
     } else {
       body += status;
-      add(body, number(packet, 1));
+      add(body, number_at(packet, 1));
       add(body, unsupported);
       add(body, static_cast<std::uint32_t>(why.size()));
       body += why;

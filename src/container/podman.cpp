@@ -30,7 +30,7 @@ namespace {
 
 constexpr std::size_t output_bytes_max = 16 << 20;
 constexpr Duration note_every = milliseconds(500);
-constexpr Duration lock_patience =
+constexpr Duration store_lock_patience =
     seconds(2);  // other processes hold the store's lock only briefly
 
 struct Ran {
@@ -116,7 +116,7 @@ std::string own_home() {
   const passwd* account = ::getpwuid(::getuid());
   return account && account->pw_dir ? account->pw_dir : "";
 }
-bool is_directory(const std::string& path) {
+bool folder_exists(const std::string& path) {
   struct stat info {};
   return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
@@ -124,10 +124,10 @@ bool is_directory(const std::string& path) {
 // Whether podman can write its caches and locks there, in the deepest of these directories that
 // exists.
 bool is_usable_home(const std::string& home) {
-  if (!is_directory(home))
+  if (!folder_exists(home))
     return false;
   for (const char* below : {"/.local/share/containers", "/.local/share", "/.local"})
-    if (is_directory(home + below))
+    if (folder_exists(home + below))
       return ::access((home + below).c_str(), W_OK | X_OK) == 0;
   return ::access(home.c_str(), W_OK | X_OK) == 0;
 }
@@ -213,8 +213,8 @@ class Podman {
   }
   bool user_has_store() const {
     return ::getuid() == 0
-               ? is_directory("/var/lib/containers/storage/overlay-images")
-               : is_directory(home_ + "/.local/share/containers/storage/overlay-images");
+               ? folder_exists("/var/lib/containers/storage/overlay-images")
+               : folder_exists(home_ + "/.local/share/containers/storage/overlay-images");
   }
 
   Result<Json> inspect(const std::string& name) const {
@@ -463,7 +463,7 @@ class ImageProvider {
   // it is pulled again then.
   Result<std::optional<LocalImage>> find_or_pull() {
     for (int round = 0; round < 3; ++round) {
-      const Fd lock = BILLOW_TRY(try_lock(wish_.store + "/lock", lock_patience));
+      const Fd lock = BILLOW_TRY(try_lock(wish_.store + "/lock", store_lock_patience));
       if (!lock)
         return std::nullopt;
       auto found = find();

@@ -11,15 +11,15 @@
 namespace billow::files {
 namespace {
 
-constexpr std::string_view magic = "billow-tree-1\n";
+constexpr std::string_view tree_magic = "billow-tree-1\n";
 constexpr std::size_t path_bytes_max = 4096;
 
-void put(std::string& out, std::uint64_t value, int bytes) {
+void put_number(std::string& out, std::uint64_t value, int bytes) {
   for (int i = 0; i < bytes; ++i)
     out += static_cast<char>(value >> (8 * i));
 }
 
-struct Reader {
+struct ListReader {
   std::string_view data;
   bool ok = true;
   std::uint64_t number(int bytes) {
@@ -43,7 +43,7 @@ struct Reader {
 };
 
 // For messages: an untrusted path may contain anything.
-std::string shown(std::string_view path) {
+std::string shown_path(std::string_view path) {
   std::string out(path.substr(0, 200));
   for (char& c : out)
     if (static_cast<unsigned char>(c) < 32 || c == 127)
@@ -53,7 +53,7 @@ std::string shown(std::string_view path) {
 
 std::unexpected<Error> bad(std::string_view path, std::string_view why) {
   return fail(Code::invalid,
-              fmt::format("this tree of files is rejected: \"{}\" {}", shown(path), why), "");
+              fmt::format("this tree of files is rejected: \"{}\" {}", shown_path(path), why), "");
 }
 
 Status check_path(std::string_view path) {
@@ -145,15 +145,15 @@ Result<Sha256> parse_digest(std::string_view text) {
 }
 
 std::string encode(const Tree& tree) {
-  std::string out(magic);
-  put(out, tree.entries.size(), 4);
+  std::string out(tree_magic);
+  put_number(out, tree.entries.size(), 4);
   for (const Entry& e : tree.entries) {
     out += static_cast<char>(e.kind);
-    put(out, e.mode, 2);
-    put(out, e.size, 8);
-    put(out, e.path.size(), 2);
+    put_number(out, e.mode, 2);
+    put_number(out, e.size, 8);
+    put_number(out, e.path.size(), 2);
     out += e.path;
-    put(out, e.target.size(), 2);
+    put_number(out, e.target.size(), 2);
     out += e.target;
     for (const Sha256& piece : e.pieces)
       out.append(reinterpret_cast<const char*>(piece.data()), piece.size());
@@ -168,9 +168,9 @@ Result<Tree> decode(std::string_view list) {
   if (list.size() > tree_list_bytes_max)
     return fail(Code::too_large, "the list of files is too long",
                 "exclude directories in .billowignore");
-  if (!list.starts_with(magic))
+  if (!list.starts_with(tree_magic))
     return unreadable();
-  Reader in{list.substr(magic.size())};
+  ListReader in{list.substr(tree_magic.size())};
   const std::uint64_t count = in.number(4);
   if (!in.ok)
     return unreadable();

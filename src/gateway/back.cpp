@@ -21,7 +21,7 @@ net::ServerLimits limits_of(const Proxy::Options& options) {
   return limits;
 }
 
-void refuse(int fd) {
+void refuse_connection(int fd) {
   static constexpr std::string_view busy =
       "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: "
       "1\r\nContent-Length: 0\r\n\r\n";
@@ -238,7 +238,7 @@ void Proxy::accept_some(Listening& listening) {
     }
     const Place place = admission_->enter(net::peer_at(fd.get()), loop_.steady());
     if (!place)
-      refuse(fd.get());
+      refuse_connection(fd.get());
     else if (listening.tls)
       serve(std::move(fd), tls_, place);
     else if (also_tls_ && !listening.listener.bound.is_unix())

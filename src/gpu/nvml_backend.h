@@ -12,6 +12,12 @@
 
 namespace billow {
 
+// A function that this driver lacks is answered like an unknown one.
+template <class F, class... Args>
+nvml::Return call_nvml(F function, Args... args) {
+  return function ? function(args...) : nvml::error_function_not_found;
+}
+
 class NvmlBackend final : public GpuBackend {
  public:
   static Result<std::unique_ptr<GpuBackend>> open(std::unique_ptr<NvmlLibrary> library,

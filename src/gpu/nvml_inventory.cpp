@@ -14,11 +14,6 @@ constexpr unsigned gpus_max = 128;
 
 // Calls an optional function; returns `not found` if the library lacks it, so that callers check
 // one thing.
-template <class F, class... Args>
-nvml::Return call(F function, Args... args) {
-  return function ? function(args...) : nvml::error_function_not_found;
-}
-
 // "00000000:1B:00.0" (NVML) → "0000:1b:00.0" (the kernel).
 std::string kernel_bus_id(std::string_view id) {
   const auto colon = id.find(':');
@@ -115,7 +110,8 @@ void NvmlBackend::read_fixed(DeviceEntry& entry, std::uint32_t index) {
     entry.handle = nullptr;
     return;
   }
-  if (unsigned vendor = 0; call(nvml.billowSimDeviceVendor, entry.handle, &vendor) == nvml::success)
+  if (unsigned vendor = 0;
+      call_nvml(nvml.billowSimDeviceVendor, entry.handle, &vendor) == nvml::success)
     info.vendor = static_cast<Vendor>(vendor);
 
   char text[nvml::name_bytes] = {};
@@ -142,13 +138,13 @@ void NvmlBackend::read_place(DeviceEntry& entry) {
   const NvmlFunctions& nvml = library_->call();
   GpuInfo& info = entry.fixed;
   nvml::PciInfo pci{};
-  if (call(nvml.nvmlDeviceGetPciInfo_v3, entry.handle, &pci) == nvml::success)
+  if (call_nvml(nvml.nvmlDeviceGetPciInfo_v3, entry.handle, &pci) == nvml::success)
     info.pci_bus_id = pci.bus_id;
   unsigned number = 0;
-  if (call(nvml.nvmlDeviceGetMinorNumber, entry.handle, &number) == nvml::success)
+  if (call_nvml(nvml.nvmlDeviceGetMinorNumber, entry.handle, &number) == nvml::success)
     info.minor = number;
   // The library answers for Grace and newer; for older machines the kernel knows the card's node.
-  if (call(nvml.nvmlDeviceGetNumaNodeId, entry.handle, &number) == nvml::success &&
+  if (call_nvml(nvml.nvmlDeviceGetNumaNodeId, entry.handle, &number) == nvml::success &&
       number != nvml::not_available)
     info.numa_node = number;
   else if (!info.simulated && !info.pci_bus_id.empty())
@@ -161,13 +157,14 @@ void NvmlBackend::read_versions(DeviceEntry& entry) {
   const NvmlFunctions& nvml = library_->call();
   GpuInfo& info = entry.fixed;
   char version[nvml::version_bytes] = {};
-  if (call(nvml.nvmlSystemGetDriverVersion, version, unsigned(sizeof version)) == nvml::success)
+  if (call_nvml(nvml.nvmlSystemGetDriverVersion, version, unsigned(sizeof version)) ==
+      nvml::success)
     info.driver_version = version;
   int runtime = 0;
-  if (call(nvml.nvmlSystemGetCudaDriverVersion_v2, &runtime) == nvml::success)
+  if (call_nvml(nvml.nvmlSystemGetCudaDriverVersion_v2, &runtime) == nvml::success)
     info.runtime_version = version_text(runtime);
   int major = 0, minor = 0;
-  if (call(nvml.nvmlDeviceGetCudaComputeCapability, entry.handle, &major, &minor) ==
+  if (call_nvml(nvml.nvmlDeviceGetCudaComputeCapability, entry.handle, &major, &minor) ==
       nvml::success) {
     info.compute_capability = info.vendor == Vendor::amd ? fmt::format("gfx{:x}", major)
                                                          : fmt::format("{}.{}", major, minor);
@@ -178,18 +175,18 @@ void NvmlBackend::read_abilities(DeviceEntry& entry) {
   const NvmlFunctions& nvml = library_->call();
   GpuInfo& info = entry.fixed;
   unsigned limit_mw = 0;
-  if (call(nvml.nvmlDeviceGetEnforcedPowerLimit, entry.handle, &limit_mw) == nvml::success)
+  if (call_nvml(nvml.nvmlDeviceGetEnforcedPowerLimit, entry.handle, &limit_mw) == nvml::success)
     info.power_limit_mw = limit_mw;
   unsigned current = 0, pending = 0;
   info.mig.capable =
-      call(nvml.nvmlDeviceGetMigMode, entry.handle, &current, &pending) == nvml::success;
+      call_nvml(nvml.nvmlDeviceGetMigMode, entry.handle, &current, &pending) == nvml::success;
   nvml::GpmSupport support{1, 0};
-  entry.gpm = call(nvml.nvmlGpmQueryDeviceSupport, entry.handle, &support) == nvml::success &&
+  entry.gpm = call_nvml(nvml.nvmlGpmQueryDeviceSupport, entry.handle, &support) == nvml::success &&
               support.is_supported;
   if (!entry.gpm)
     info.missing.emplace_back("SM and DRAM activity (GPM)");
   nvml::Utilization utilization{};
-  if (call(nvml.nvmlDeviceGetUtilizationRates, entry.handle, &utilization) ==
+  if (call_nvml(nvml.nvmlDeviceGetUtilizationRates, entry.handle, &utilization) ==
       nvml::error_not_supported)
     info.missing.emplace_back("utilisation");
 }
@@ -198,14 +195,14 @@ void NvmlBackend::read_links(DeviceEntry& entry) {
   const NvmlFunctions& nvml = library_->call();
   for (unsigned link = 0; link < nvml::nvlinks_max; ++link) {
     unsigned active = 0;
-    const auto code = call(nvml.nvmlDeviceGetNvLinkState, entry.handle, link, &active);
+    const auto code = call_nvml(nvml.nvmlDeviceGetNvLinkState, entry.handle, link, &active);
     if (code == nvml::error_not_supported || code == nvml::error_function_not_found)
       return;  // no link at all
     if (code != nvml::success || !active)
       continue;
     ++entry.fixed.fabric_links;
     unsigned type = nvml::nvlink_to_unknown;
-    if (call(nvml.nvmlDeviceGetNvLinkRemoteDeviceType, entry.handle, link, &type) ==
+    if (call_nvml(nvml.nvmlDeviceGetNvLinkRemoteDeviceType, entry.handle, link, &type) ==
             nvml::success &&
         type == nvml::nvlink_to_switch) {
       entry.fixed.fabric_switched = true;
@@ -221,7 +218,8 @@ std::uint32_t NvmlBackend::links_between(const DeviceEntry& a, const DeviceEntry
   std::uint32_t links = 0;
   for (unsigned link = 0; link < nvml::nvlinks_max && a.fixed.fabric_links; ++link) {
     nvml::PciInfo remote{};
-    if (call(nvml.nvmlDeviceGetNvLinkRemotePciInfo_v2, a.handle, link, &remote) != nvml::success)
+    if (call_nvml(nvml.nvmlDeviceGetNvLinkRemotePciInfo_v2, a.handle, link, &remote) !=
+        nvml::success)
       continue;
     if (kernel_bus_id(remote.bus_id) == kernel_bus_id(b.fixed.pci_bus_id))
       ++links;
@@ -232,13 +230,14 @@ std::uint32_t NvmlBackend::links_between(const DeviceEntry& a, const DeviceEntry
 LinkLevel NvmlBackend::link_level(const DeviceEntry& a, const DeviceEntry& b) const {
   const NvmlFunctions& nvml = library_->call();
   unsigned status = nvml::p2p_not_supported;
-  if (call(nvml.nvmlDeviceGetP2PStatus, a.handle, b.handle, unsigned(nvml::p2p_nvlink), &status) ==
-          nvml::success &&
+  if (call_nvml(nvml.nvmlDeviceGetP2PStatus, a.handle, b.handle, unsigned(nvml::p2p_nvlink),
+                &status) == nvml::success &&
       status == nvml::p2p_ok) {
     return LinkLevel::fabric;
   }
   unsigned level = 0;
-  if (call(nvml.nvmlDeviceGetTopologyCommonAncestor, a.handle, b.handle, &level) != nvml::success)
+  if (call_nvml(nvml.nvmlDeviceGetTopologyCommonAncestor, a.handle, b.handle, &level) !=
+      nvml::success)
     return LinkLevel::unknown;
   if (level <= nvml::topology_single)
     return LinkLevel::pcie_switch;
@@ -283,8 +282,8 @@ void NvmlBackend::read_health(const DeviceEntry& entry, GpuInfo& info) const {
     return;
   }
   unsigned corrected = 0, uncorrected = 0, pending = 0, failed_rows = 0;
-  if (call(nvml.nvmlDeviceGetRemappedRows, entry.handle, &corrected, &uncorrected, &pending,
-           &failed_rows) == nvml::success) {
+  if (call_nvml(nvml.nvmlDeviceGetRemappedRows, entry.handle, &corrected, &uncorrected, &pending,
+                &failed_rows) == nvml::success) {
     if (failed_rows) {
       info.health = GpuHealth::failed;
       info.health_reason = "a memory row could not be remapped: the card must be replaced";
@@ -297,8 +296,8 @@ void NvmlBackend::read_health(const DeviceEntry& entry, GpuInfo& info) const {
     }
   }
   unsigned long long errors = 0;
-  if (call(nvml.nvmlDeviceGetTotalEccErrors, entry.handle, unsigned(nvml::ecc_uncorrected),
-           unsigned(nvml::ecc_volatile), &errors) == nvml::success &&
+  if (call_nvml(nvml.nvmlDeviceGetTotalEccErrors, entry.handle, unsigned(nvml::ecc_uncorrected),
+                unsigned(nvml::ecc_volatile), &errors) == nvml::success &&
       errors > 0) {
     info.health = GpuHealth::degraded;
     info.health_reason =
@@ -314,8 +313,8 @@ Result<GpuInventory> NvmlBackend::inventory() {
     GpuInfo info = entry.fixed;
     read_health(entry, info);
     unsigned current = 0, pending = 0;
-    if (entry.handle && call(library_->call().nvmlDeviceGetMigMode, entry.handle, &current,
-                             &pending) == nvml::success) {
+    if (entry.handle && call_nvml(library_->call().nvmlDeviceGetMigMode, entry.handle, &current,
+                                  &pending) == nvml::success) {
       info.mig.enabled = current == 1;
       info.mig.pending = pending == 1;
       if (info.mig.enabled) {

@@ -13,11 +13,6 @@ namespace {
 
 constexpr unsigned instances_max = 16;
 
-template <class F, class... Args>
-nvml::Return call(F function, Args... args) {
-  return function ? function(args...) : nvml::error_function_not_found;
-}
-
 // "1g.10gb" from slices and memory, as NVIDIA names them; drivers before 5xx do not report the
 // name.
 std::string profile_name(const nvml::GpuInstanceProfile& info, unsigned number) {
@@ -33,7 +28,8 @@ Result<NvmlBackend::DeviceEntry*> NvmlBackend::mig_entry(std::uint32_t index, bo
   if (!device->handle)
     return failed("MIG", index, device->opened);
   unsigned current = 0, pending = 0;
-  const auto code = call(library_->call().nvmlDeviceGetMigMode, device->handle, &current, &pending);
+  const auto code =
+      call_nvml(library_->call().nvmlDeviceGetMigMode, device->handle, &current, &pending);
   if (code == nvml::error_not_supported || code == nvml::error_function_not_found) {
     return fail(Code::unsupported, fmt::format("GPU {} ({}) cannot be cut into MIG instances",
                                                index, device->fixed.type));
@@ -60,7 +56,7 @@ Result<std::vector<MigProfile>> NvmlBackend::mig_profiles(std::uint32_t index) {
   std::vector<MigProfile> profiles;
   for (unsigned number = 0; number < nvml::gpu_profiles_max; ++number) {
     nvml::GpuInstanceProfile info{};
-    if (call(nvml.nvmlDeviceGetGpuInstanceProfileInfo, device->handle, number, &info) !=
+    if (call_nvml(nvml.nvmlDeviceGetGpuInstanceProfileInfo, device->handle, number, &info) !=
         nvml::success)
       continue;
     MigProfile profile;
@@ -71,7 +67,7 @@ Result<std::vector<MigProfile>> NvmlBackend::mig_profiles(std::uint32_t index) {
     profile.name = profile_name(info, number);
     nvml::GpuInstanceProfileV2 named{};
     named.version = nvml::struct_version<nvml::GpuInstanceProfileV2>(2);
-    if (call(nvml.nvmlDeviceGetGpuInstanceProfileInfoV, device->handle, number, &named) ==
+    if (call_nvml(nvml.nvmlDeviceGetGpuInstanceProfileInfoV, device->handle, number, &named) ==
             nvml::success &&
         named.name[0]) {
       std::string_view name(named.name, strnlen(named.name, sizeof named.name));
@@ -81,11 +77,12 @@ Result<std::vector<MigProfile>> NvmlBackend::mig_profiles(std::uint32_t index) {
     }
     unsigned count = 0;
     std::vector<nvml::Placement> places;
-    if (call(nvml.nvmlDeviceGetGpuInstancePossiblePlacements_v2, device->handle, info.id,
-             static_cast<nvml::Placement*>(nullptr), &count) == nvml::success) {
+    if (call_nvml(nvml.nvmlDeviceGetGpuInstancePossiblePlacements_v2, device->handle, info.id,
+                  static_cast<nvml::Placement*>(nullptr), &count) == nvml::success) {
       places.resize(std::min(count, 64u));
-      if (!places.empty() && call(nvml.nvmlDeviceGetGpuInstancePossiblePlacements_v2,
-                                  device->handle, info.id, places.data(), &count) != nvml::success)
+      if (!places.empty() &&
+          call_nvml(nvml.nvmlDeviceGetGpuInstancePossiblePlacements_v2, device->handle, info.id,
+                    places.data(), &count) != nvml::success)
         places.clear();
     }
     for (const nvml::Placement& p : places) {
@@ -105,12 +102,12 @@ Result<std::vector<MigInstance>> NvmlBackend::mig_instances(std::uint32_t index)
   for (const MigProfile& profile : profiles) {
     nvml::GpuInstance handles[instances_max] = {};
     unsigned count = instances_max;
-    if (call(nvml.nvmlDeviceGetGpuInstances, device->handle, profile.id, handles, &count) !=
+    if (call_nvml(nvml.nvmlDeviceGetGpuInstances, device->handle, profile.id, handles, &count) !=
         nvml::success)
       continue;
     for (unsigned i = 0; i < std::min(count, instances_max); ++i) {
       nvml::GpuInstanceInfo info{};
-      if (call(nvml.nvmlGpuInstanceGetInfo, handles[i], &info) != nvml::success)
+      if (call_nvml(nvml.nvmlGpuInstanceGetInfo, handles[i], &info) != nvml::success)
         continue;
       MigInstance instance;
       instance.gpu_instance = info.id;
@@ -122,17 +119,18 @@ Result<std::vector<MigInstance>> NvmlBackend::mig_instances(std::uint32_t index)
     }
   }
   unsigned devices_count = 0;
-  call(nvml.nvmlDeviceGetMaxMigDeviceCount, device->handle, &devices_count);
+  call_nvml(nvml.nvmlDeviceGetMaxMigDeviceCount, device->handle, &devices_count);
   for (unsigned i = 0; i < std::min(devices_count, instances_max); ++i) {
     nvml::Device mig = nullptr;
     unsigned id = 0, compute = 0;
-    if (call(nvml.nvmlDeviceGetMigDeviceHandleByIndex, device->handle, i, &mig) != nvml::success)
+    if (call_nvml(nvml.nvmlDeviceGetMigDeviceHandleByIndex, device->handle, i, &mig) !=
+        nvml::success)
       continue;
-    if (call(nvml.nvmlDeviceGetGpuInstanceId, mig, &id) != nvml::success)
+    if (call_nvml(nvml.nvmlDeviceGetGpuInstanceId, mig, &id) != nvml::success)
       continue;
-    call(nvml.nvmlDeviceGetComputeInstanceId, mig, &compute);
+    call_nvml(nvml.nvmlDeviceGetComputeInstanceId, mig, &compute);
     char uuid[nvml::uuid_bytes] = {};
-    call(nvml.nvmlDeviceGetUUID, mig, uuid, unsigned(sizeof uuid));
+    call_nvml(nvml.nvmlDeviceGetUUID, mig, uuid, unsigned(sizeof uuid));
     for (MigInstance& instance : instances) {
       if (instance.gpu_instance != id || !instance.uuid.empty())
         continue;
@@ -157,32 +155,33 @@ Result<MigInstance> NvmlBackend::create_mig(const MigCreate& request) {
                                  : BILLOW_TRY(best_placement(profiles, *profile, before));
   const nvml::Placement wanted{place.start, place.size};
   nvml::GpuInstance gpu_instance = nullptr;
-  auto code = call(nvml.nvmlDeviceCreateGpuInstanceWithPlacement, device->handle, profile->id,
-                   &wanted, &gpu_instance);
+  auto code = call_nvml(nvml.nvmlDeviceCreateGpuInstanceWithPlacement, device->handle, profile->id,
+                        &wanted, &gpu_instance);
   if (code == nvml::error_function_not_found && !request.placement) {
-    code = call(nvml.nvmlDeviceCreateGpuInstance, device->handle, profile->id, &gpu_instance);
+    code = call_nvml(nvml.nvmlDeviceCreateGpuInstance, device->handle, profile->id, &gpu_instance);
   }
   if (code != nvml::success)
     return failed(fmt::format("create MIG {} at {}", profile->name, place.start), request.index,
                   code);
 
   nvml::GpuInstanceInfo info{};
-  code = call(nvml.nvmlGpuInstanceGetInfo, gpu_instance, &info);
+  code = call_nvml(nvml.nvmlGpuInstanceGetInfo, gpu_instance, &info);
   nvml::ComputeInstance compute = nullptr;
   if (code == nvml::success) {
     code = nvml::error_not_found;
     for (unsigned number = 0; number < nvml::compute_profiles_max && code != nvml::success;
          ++number) {
       nvml::ComputeInstanceProfile shape{};
-      if (call(nvml.nvmlGpuInstanceGetComputeInstanceProfileInfo, gpu_instance, number, 0u,
-               &shape) != nvml::success)
+      if (call_nvml(nvml.nvmlGpuInstanceGetComputeInstanceProfileInfo, gpu_instance, number, 0u,
+                    &shape) != nvml::success)
         continue;
       if (shape.slice_count == profile->compute_slices)
-        code = call(nvml.nvmlGpuInstanceCreateComputeInstance, gpu_instance, shape.id, &compute);
+        code =
+            call_nvml(nvml.nvmlGpuInstanceCreateComputeInstance, gpu_instance, shape.id, &compute);
     }
   }
   if (code != nvml::success) {
-    call(nvml.nvmlGpuInstanceDestroy, gpu_instance);
+    call_nvml(nvml.nvmlGpuInstanceDestroy, gpu_instance);
     return failed(fmt::format("create the compute instance of a MIG {}", profile->name),
                   request.index, code);
   }
@@ -199,7 +198,7 @@ Status NvmlBackend::destroy_mig(std::uint32_t index, std::uint32_t gpu_instance)
   const DeviceEntry* device = BILLOW_TRY(mig_entry(index, true));
   const NvmlFunctions& nvml = library_->call();
   nvml::GpuInstance handle = nullptr;
-  auto code = call(nvml.nvmlDeviceGetGpuInstanceById, device->handle, gpu_instance, &handle);
+  auto code = call_nvml(nvml.nvmlDeviceGetGpuInstanceById, device->handle, gpu_instance, &handle);
   if (code == nvml::error_not_found || code == nvml::error_invalid_argument) {
     return fail(Code::not_found, fmt::format("GPU {} has no MIG instance {}", index, gpu_instance));
   }
@@ -207,22 +206,22 @@ Status NvmlBackend::destroy_mig(std::uint32_t index, std::uint32_t gpu_instance)
     return failed(fmt::format("MIG instance {}", gpu_instance), index, code);
   for (unsigned number = 0; number < nvml::compute_profiles_max; ++number) {
     nvml::ComputeInstanceProfile shape{};
-    if (call(nvml.nvmlGpuInstanceGetComputeInstanceProfileInfo, handle, number, 0u, &shape) !=
+    if (call_nvml(nvml.nvmlGpuInstanceGetComputeInstanceProfileInfo, handle, number, 0u, &shape) !=
         nvml::success)
       continue;
     nvml::ComputeInstance computes[instances_max] = {};
     unsigned count = instances_max;
-    if (call(nvml.nvmlGpuInstanceGetComputeInstances, handle, shape.id, computes, &count) !=
+    if (call_nvml(nvml.nvmlGpuInstanceGetComputeInstances, handle, shape.id, computes, &count) !=
         nvml::success)
       continue;
     for (unsigned i = 0; i < std::min(count, instances_max); ++i) {
-      code = call(nvml.nvmlComputeInstanceDestroy, computes[i]);
+      code = call_nvml(nvml.nvmlComputeInstanceDestroy, computes[i]);
       if (code != nvml::success)
         return failed(fmt::format("destroy a compute instance of MIG instance {}", gpu_instance),
                       index, code);
     }
   }
-  code = call(nvml.nvmlGpuInstanceDestroy, handle);
+  code = call_nvml(nvml.nvmlGpuInstanceDestroy, handle);
   if (code != nvml::success)
     return failed(fmt::format("destroy MIG instance {}", gpu_instance), index, code);
   return {};

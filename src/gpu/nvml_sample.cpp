@@ -15,16 +15,11 @@ constexpr unsigned processes_max = 4096;  // per card; more are ignored
 constexpr Duration process_util_life = seconds(2);
 constexpr int events_per_poll_max = 256;  // a storm of errors is read in portions
 
-template <class F, class... Args>
-nvml::Return call(F function, Args... args) {
-  return function ? function(args...) : nvml::error_function_not_found;
-}
-
 // The field stays empty if the answer is `unsupported` or `unknown`.
 template <class T, class Value, class F, class... Args>
 void read(std::optional<T>& field, F function, Args... args) {
   Value value{};
-  if (call(function, args..., &value) == nvml::success)
+  if (call_nvml(function, args..., &value) == nvml::success)
     field = static_cast<T>(value);
 }
 
@@ -68,10 +63,10 @@ NvmlBackend::~NvmlBackend() {
   for (auto* list : {&looks->gpm_before, &looks->gpm_spare}) {
     for (nvml::GpmSample sample : *list)
       if (sample)
-        call(nvml.nvmlGpmSampleFree, sample);
+        call_nvml(nvml.nvmlGpmSampleFree, sample);
   }
   if (events_)
-    call(nvml.nvmlEventSetFree, events_);
+    call_nvml(nvml.nvmlEventSetFree, events_);
 }
 
 void NvmlBackend::start_gpm(std::uint32_t index) {
@@ -80,13 +75,13 @@ void NvmlBackend::start_gpm(std::uint32_t index) {
   if (!entry.gpm)
     return;
   auto looks = looks_.lock();
-  if (call(nvml.nvmlGpmSampleAlloc, &looks->gpm_before[index]) != nvml::success ||
-      call(nvml.nvmlGpmSampleAlloc, &looks->gpm_spare[index]) != nvml::success) {
+  if (call_nvml(nvml.nvmlGpmSampleAlloc, &looks->gpm_before[index]) != nvml::success ||
+      call_nvml(nvml.nvmlGpmSampleAlloc, &looks->gpm_spare[index]) != nvml::success) {
     entry.gpm = false;
     return;
   }
   looks->gpm_primed[index] =
-      call(nvml.nvmlGpmSampleGet, entry.handle, looks->gpm_before[index]) == nvml::success;
+      call_nvml(nvml.nvmlGpmSampleGet, entry.handle, looks->gpm_before[index]) == nvml::success;
 }
 
 // The activity since the previous sample. GPM's PCIe rates are in MiB/s and cost nothing extra.
@@ -96,7 +91,7 @@ void NvmlBackend::sample_gpm(std::uint32_t index, GpuSample& sample) {
   if (!entry.gpm)
     return;
   auto looks = looks_.lock();
-  if (call(nvml.nvmlGpmSampleGet, entry.handle, looks->gpm_spare[index]) != nvml::success)
+  if (call_nvml(nvml.nvmlGpmSampleGet, entry.handle, looks->gpm_spare[index]) != nvml::success)
     return;
   if (looks->gpm_primed[index]) {
     auto request = std::make_unique<nvml::GpmMetricsGet>();
@@ -108,7 +103,7 @@ void NvmlBackend::sample_gpm(std::uint32_t index, GpuSample& sample) {
         nvml::gpm_pcie_rx, nvml::gpm_nvlink_tx, nvml::gpm_nvlink_rx,   nvml::gpm_graphics_util};
     for (const unsigned id : wanted)
       request->metrics[request->metric_count++].metric_id = id;
-    if (call(nvml.nvmlGpmMetricsGet, request.get()) == nvml::success) {
+    if (call_nvml(nvml.nvmlGpmMetricsGet, request.get()) == nvml::success) {
       const auto value = [&](unsigned slot) -> std::optional<double> {
         const nvml::GpmMetric& metric = request->metrics[slot];
         if (metric.result != nvml::success || !(metric.value >= 0))
@@ -227,7 +222,7 @@ nvml::Return NvmlBackend::sample_memory(const DeviceEntry& device, GpuSample& s)
   // Version 1 counts the driver's reserved memory as used; version 2 does not.
   nvml::MemoryV2 memory2{};
   memory2.version = nvml::struct_version<nvml::MemoryV2>(2);
-  if (call(nvml.nvmlDeviceGetMemoryInfo_v2, device.handle, &memory2) == nvml::success)
+  if (call_nvml(nvml.nvmlDeviceGetMemoryInfo_v2, device.handle, &memory2) == nvml::success)
     s.mem_used_mib = static_cast<std::int64_t>(memory2.used >> 20);
   if (memory2.total > 0)
     s.reserved_mib = static_cast<std::int64_t>(memory2.reserved >> 20);
@@ -241,22 +236,22 @@ void NvmlBackend::sample_details(const DeviceEntry& device, GpuSample& s) const 
                                unsigned(nvml::clock_mem));
   read<std::int64_t, unsigned>(s.pcie_replays, nvml.nvmlDeviceGetPcieReplayCounter, device.handle);
   unsigned percent = 0, period_us = 0;
-  if (call(nvml.nvmlDeviceGetEncoderUtilization, device.handle, &percent, &period_us) ==
+  if (call_nvml(nvml.nvmlDeviceGetEncoderUtilization, device.handle, &percent, &period_us) ==
       nvml::success)
     s.enc_pct = static_cast<std::int32_t>(percent);
-  if (call(nvml.nvmlDeviceGetDecoderUtilization, device.handle, &percent, &period_us) ==
+  if (call_nvml(nvml.nvmlDeviceGetDecoderUtilization, device.handle, &percent, &period_us) ==
       nvml::success)
     s.dec_pct = static_cast<std::int32_t>(percent);
   unsigned corrected = 0, uncorrected = 0, pending = 0, failed = 0;
-  if (call(nvml.nvmlDeviceGetRemappedRows, device.handle, &corrected, &uncorrected, &pending,
-           &failed) == nvml::success) {
+  if (call_nvml(nvml.nvmlDeviceGetRemappedRows, device.handle, &corrected, &uncorrected, &pending,
+                &failed) == nvml::success) {
     s.remapped_corrected = corrected;
     s.remapped_uncorrected = uncorrected;
     s.remap_failed = failed;
   }
   nvml::FieldValue field{};
   field.field_id = nvml::field_memory_temperature;
-  if (call(nvml.nvmlDeviceGetFieldValues, device.handle, 1, &field) == nvml::success &&
+  if (call_nvml(nvml.nvmlDeviceGetFieldValues, device.handle, 1, &field) == nvml::success &&
       field.result == nvml::success)
     s.mem_temperature_c = static_cast<std::int32_t>(field.value.as_unsigned);
 }
@@ -264,7 +259,7 @@ void NvmlBackend::sample_details(const DeviceEntry& device, GpuSample& s) const 
 void NvmlBackend::sample_counters(const DeviceEntry& device, GpuSample& s) const {
   const NvmlFunctions& nvml = library_->call();
   nvml::Utilization utilization{};
-  if (call(nvml.nvmlDeviceGetUtilizationRates, device.handle, &utilization) == nvml::success) {
+  if (call_nvml(nvml.nvmlDeviceGetUtilizationRates, device.handle, &utilization) == nvml::success) {
     s.util_pct = static_cast<std::int32_t>(utilization.gpu);
     s.mem_util_pct = static_cast<std::int32_t>(utilization.memory);
   }
@@ -282,12 +277,13 @@ void NvmlBackend::sample_counters(const DeviceEntry& device, GpuSample& s) const
                                          device.handle, unsigned(nvml::ecc_uncorrected),
                                          unsigned(nvml::ecc_volatile));
   unsigned long long slow = 0;
-  if (call(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, device.handle, &slow) == nvml::success)
+  if (call_nvml(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, device.handle, &slow) ==
+      nvml::success)
     s.thermal_slowdown = (slow & (nvml::slow_hardware_thermal | nvml::slow_software_thermal)) != 0;
   for (unsigned link = 0; link < device.fixed.fabric_links; ++link) {
     for (unsigned counter = 0; counter < nvml::nvlink_error_counters; ++counter) {
       unsigned long long errors = 0;
-      if (call(nvml.nvmlDeviceGetNvLinkErrorCounter, device.handle, link, counter, &errors) ==
+      if (call_nvml(nvml.nvmlDeviceGetNvLinkErrorCounter, device.handle, link, counter, &errors) ==
           nvml::success)
         s.link_errors = s.link_errors.value_or(0) + static_cast<std::int64_t>(errors);
     }
@@ -330,7 +326,7 @@ Result<GpuSample> NvmlBackend::sample(std::uint32_t index, GpuSampleOptions opti
 
 void NvmlBackend::start_events() {
   const NvmlFunctions& nvml = library_->call();
-  if (call(nvml.nvmlEventSetCreate, &events_) != nvml::success) {
+  if (call_nvml(nvml.nvmlEventSetCreate, &events_) != nvml::success) {
     events_ = nullptr;
     return;
   }
@@ -339,18 +335,18 @@ void NvmlBackend::start_events() {
     if (!entry.handle)
       continue;
     unsigned long long supported = 0;
-    if (call(nvml.nvmlDeviceGetSupportedEventTypes, entry.handle, &supported) != nvml::success)
+    if (call_nvml(nvml.nvmlDeviceGetSupportedEventTypes, entry.handle, &supported) != nvml::success)
       continue;
     // Corrected errors are routine and frequent; the counters include them.
     const unsigned long long wanted = supported & (nvml::event_xid | nvml::event_double_bit_ecc);
     if (wanted &&
-        call(nvml.nvmlDeviceRegisterEvents, entry.handle, wanted, events_) == nvml::success)
+        call_nvml(nvml.nvmlDeviceRegisterEvents, entry.handle, wanted, events_) == nvml::success)
       any = true;
     else
       entry.fixed.missing.emplace_back("error events (XID)");
   }
   if (!any) {
-    call(nvml.nvmlEventSetFree, events_);
+    call_nvml(nvml.nvmlEventSetFree, events_);
     events_ = nullptr;
   }
 }
@@ -386,7 +382,7 @@ Result<std::vector<GpuEvent>> NvmlBackend::poll_events(Duration wait) {
   unsigned timeout_ms = static_cast<unsigned>(std::clamp<std::int64_t>(wait.ms(), 0, 60'000));
   for (int taken = 0; taken < events_per_poll_max; ++taken) {
     nvml::EventData data{};
-    const nvml::Return code = call(function, events_, &data, timeout_ms);
+    const nvml::Return code = call_nvml(function, events_, &data, timeout_ms);
     if (code == nvml::error_timeout)
       break;
     // A card of the set is gone; its next sample shows which.

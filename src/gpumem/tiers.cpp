@@ -9,8 +9,8 @@
 namespace billow::gpumem {
 
 namespace {
-constexpr std::size_t round_pieces = 128;         // 256 MiB at a time, so that order can change
-constexpr std::uint64_t rated_bytes = 64u << 20;  // smaller amounts say little about a rate
+constexpr std::size_t round_pieces = 128;  // 256 MiB at a time, so that order can change
+constexpr std::uint64_t tier_rated_bytes = 64u << 20;  // smaller amounts say little about a rate
 using Place = LowerCopy::Place;
 }  // namespace
 
@@ -160,7 +160,7 @@ std::size_t Tiers::spill_from(std::uint64_t tenant, std::size_t count, bool from
   });
   library_.spilled += left;
   const double seconds = seconds_since(start);
-  if (into_file >= rated_bytes && !into_memory)
+  if (into_file >= tier_rated_bytes && !into_memory)
     lower.rated(LowerTiers::Rated::write, static_cast<double>(into_file), seconds);
   return left;
 }
@@ -239,11 +239,11 @@ void Tiers::rate_load(const std::vector<Load>& loads, double seconds) {
     packed += load.from.packed ? load.key.bytes : 0;
   }
   LowerTiers& lower = *library_.lower;
-  if (file >= rated_bytes && !memory && !packed)
+  if (file >= tier_rated_bytes && !memory && !packed)
     lower.rated(LowerTiers::Rated::read, static_cast<double>(file), seconds);
-  if (memory >= rated_bytes && !file && !packed)
+  if (memory >= tier_rated_bytes && !file && !packed)
     lower.rated(LowerTiers::Rated::memory, static_cast<double>(memory), seconds);
-  if (packed >= rated_bytes && !file)
+  if (packed >= tier_rated_bytes && !file)
     lower.rated(LowerTiers::Rated::unpack, static_cast<double>(packed), seconds);
 }
 

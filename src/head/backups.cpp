@@ -29,7 +29,7 @@ std::vector<std::string> backups_in(const std::string& dir) {
   return names;
 }
 
-std::string name_of(WallTime time) {
+std::string backup_name(WallTime time) {
   std::string text = format_utc(time);  // 2026-01-31T23:59:59Z
   std::erase(text, ':');
   std::erase(text, '-');
@@ -53,7 +53,7 @@ void Backups::look() {
   if (!there.empty() && now - made_at(options_.dir + "/" + there.back()) < options_.every)
     return;
   busy_ = true;
-  const std::string path = options_.dir + "/" + name_of(now);
+  const std::string path = options_.dir + "/" + backup_name(now);
   const auto queued = options_.workers->submit([this, path]() -> std::function<void()> {
     Status done = make_directories(options_.dir, 0700);
     if (done && !file_exists(path))

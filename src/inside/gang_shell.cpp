@@ -21,13 +21,13 @@ namespace billow::client {
 namespace {
 
 constexpr const char* socket_variable = "BILLOW_RANKS_SOCKET";
-constexpr std::size_t line_bytes_max = 1 << 20;
+constexpr std::size_t command_bytes_max = 1 << 20;
 constexpr Duration end_grace = seconds(5);
 constexpr int poll_ms = 50;
 
-std::atomic<int> caught{0};
+std::atomic<int> shell_signal{0};
 extern "C" void note_signal(int number) {
-  caught = number;
+  shell_signal = number;
 }
 void watch_signals() {
   for (int s : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) {
@@ -55,7 +55,7 @@ struct Lines {
       out.push_back(pending.substr(0, at));
       pending.erase(0, at + 1);
     }
-    if (pending.size() > line_bytes_max)
+    if (pending.size() > command_bytes_max)
       open = false;
     return out;
   }
@@ -153,7 +153,7 @@ class Leader {
     watch_signals();
     std::optional<process::Ended> ended;
     while (!(ended = command.poll())) {
-      if (const int number = caught.exchange(0))
+      if (const int number = shell_signal.exchange(0))
         command.signal(number);
       step();
     }
@@ -272,7 +272,7 @@ class Follower {
   int run() {
     watch_signals();
     while (lines_.open && !over_) {
-      if (const int number = caught.exchange(0)) {
+      if (const int number = shell_signal.exchange(0)) {
         signal_all(number);
         if (number == SIGTERM)
           break;

@@ -28,8 +28,8 @@ constexpr OptionSpec rank_options[] = {
     {"barrier", 0, "T", "how long to wait for the other nodes (default 2m)"},
 };
 constexpr Duration stop_grace = seconds(10);
-constexpr std::size_t line_bytes_max = 64 << 10;  // longer lines are passed on in pieces
-constexpr int last_reads_max = 64;                // of a process that has ended
+constexpr std::size_t output_bytes_max = 64 << 10;  // longer lines are passed on in pieces
+constexpr int last_reads_max = 64;                  // of a process that has ended
 
 std::int64_t variable(const char* name, std::int64_t fallback) {
   const char* text = std::getenv(name);
@@ -48,9 +48,9 @@ struct Process {
   bool running = true;
 };
 
-std::atomic<int> caught{0};
+std::atomic<int> rank_signal{0};
 extern "C" void on_signal(int number) {
-  caught = number;
+  rank_signal = number;
 }
 
 void pass_on(std::string& line, std::int64_t rank, int to, bool end) {
@@ -61,7 +61,7 @@ void pass_on(std::string& line, std::int64_t rank, int to, bool end) {
     from = at + 1;
   }
   line.erase(0, from);
-  if (!line.empty() && (end || line.size() > line_bytes_max)) {
+  if (!line.empty() && (end || line.size() > output_bytes_max)) {
     text += fmt::format("[{}] ", rank) + line + "\n";
     line.clear();
   }
@@ -132,7 +132,7 @@ class Ranks {
     // A process that a rank left behind may hold its pipes open, so only the ranks themselves
     // count.
     while (std::any_of(all_.begin(), all_.end(), [](const Process& p) { return p.running; })) {
-      if (const int number = caught.exchange(0))
+      if (const int number = rank_signal.exchange(0))
         signal_all(number);
       if (kill_at_.ns && system_clock().steady() > kill_at_) {
         signal_all(SIGKILL);

@@ -260,6 +260,12 @@ Result<Fd> start_connect(const RawAddress& address) {
   return fd;
 }
 
+bool is_ip(const std::string& host) {
+  unsigned char buffer[16];
+  return ::inet_pton(AF_INET, host.c_str(), buffer) == 1 ||
+         ::inet_pton(AF_INET6, host.c_str(), buffer) == 1;
+}
+
 int connect_error(int fd) {
   int error = 0;
   socklen_t length = sizeof error;

@@ -59,6 +59,7 @@ Result<Listener> listen_on(const Address& address);
 // Starts a non-blocking connect; the socket becomes writable when it completes. connect_error()
 // then returns the result.
 Result<Fd> start_connect(const RawAddress& address);
+bool is_ip(const std::string& host);  // an IPv4 or IPv6 address, not a name
 int connect_error(int fd);
 std::string peer_of(int fd, std::optional<unsigned>& unix_uid);
 // The part of a peer's address ("10.0.0.7:4711") that one sender cannot change at will: an IPv4

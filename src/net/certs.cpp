@@ -1,11 +1,11 @@
 #include "net/certs.h"
 
-#include <arpa/inet.h>
 #include <openssl/ec.h>
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
 
 #include "base/crypto.h"
+#include "net/address.h"
 
 namespace billow::net {
 namespace {
@@ -26,7 +26,7 @@ std::unexpected<Error> broken(std::string_view what) {
   return fail(Code::internal, fmt::format("OpenSSL could not {}", what));
 }
 
-Result<std::string> text_of(BIO* bio) {
+Result<std::string> bio_text(BIO* bio) {
   char* data = nullptr;
   const long length = BIO_get_mem_data(bio, &data);
   if (length <= 0)
@@ -39,7 +39,7 @@ Result<CertAndKey> to_pem(X509* cert, EVP_PKEY* key) {
   if (::PEM_write_bio_X509(cert_bio.get(), cert) != 1 ||
       ::PEM_write_bio_PrivateKey(key_bio.get(), key, nullptr, nullptr, 0, nullptr, nullptr) != 1)
     return broken("write a certificate");
-  return CertAndKey{BILLOW_TRY(text_of(cert_bio.get())), BILLOW_TRY(text_of(key_bio.get()))};
+  return CertAndKey{BILLOW_TRY(bio_text(cert_bio.get())), BILLOW_TRY(bio_text(key_bio.get()))};
 }
 
 Result<Cert> read_cert(const std::string& pem) {
@@ -89,12 +89,6 @@ Status add_extension(X509* cert, X509* issuer, int nid, const std::string& value
   if (!extension || ::X509_add_ext(cert, extension.get(), -1) != 1)
     return broken("add an extension to a certificate");
   return {};
-}
-
-bool is_ip(const std::string& name) {
-  unsigned char buffer[16];
-  return ::inet_pton(AF_INET, name.c_str(), buffer) == 1 ||
-         ::inet_pton(AF_INET6, name.c_str(), buffer) == 1;
 }
 
 // "DNS:head,IP:10.0.0.1". OpenSSL parses this text, so characters that could end a name are

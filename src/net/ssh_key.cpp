@@ -12,14 +12,14 @@
 namespace billow {
 namespace {
 
-std::string number(std::uint32_t value) {
+std::string ssh_number(std::uint32_t value) {
   std::string out;
   for (int shift = 24; shift >= 0; shift -= 8)
     out += static_cast<char>(value >> shift & 255);
   return out;
 }
-std::string text(const std::string& value) {
-  return number(static_cast<std::uint32_t>(value.size())) + value;
+std::string ssh_text(const std::string& value) {
+  return ssh_number(static_cast<std::uint32_t>(value.size())) + value;
 }
 
 }  // namespace
@@ -39,13 +39,15 @@ SshKey make_ssh_key(const std::string& comment) {
                                            &size) == 1 &&
                    size == 32,
                "an Ed25519 key has 32 bytes");
-  const std::string type = "ssh-ed25519", public_blob = text(type) + text(open),
+  const std::string type = "ssh-ed25519", public_blob = ssh_text(type) + ssh_text(open),
                     check = random_bytes(4);
-  std::string secret = check + check + text(type) + text(open) + text(seed + open) + text(comment);
+  std::string secret =
+      check + check + ssh_text(type) + ssh_text(open) + ssh_text(seed + open) + ssh_text(comment);
   for (char pad = 1; secret.size() % 8 != 0; ++pad)
     secret += pad;
-  const std::string whole = std::string("openssh-key-v1\0", 15) + text("none") + text("none") +
-                            text("") + number(1) + text(public_blob) + text(secret);
+  const std::string whole = std::string("openssh-key-v1\0", 15) + ssh_text("none") +
+                            ssh_text("none") + ssh_text("") + ssh_number(1) +
+                            ssh_text(public_blob) + ssh_text(secret);
   SshKey out;
   out.private_file = "-----BEGIN OPENSSH PRIVATE KEY-----\n";
   const std::string encoded = base64(whole);

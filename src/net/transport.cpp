@@ -1,6 +1,5 @@
 #include "net/transport.h"
 
-#include <arpa/inet.h>
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
@@ -11,6 +10,7 @@
 
 #include "base/crypto.h"
 #include "base/text.h"
+#include "net/address.h"
 
 namespace billow::net {
 namespace {
@@ -87,9 +87,9 @@ PemReader pem_reader(const std::string& pem) {
 struct FreeCert {
   void operator()(X509* cert) const { ::X509_free(cert); }
 };
-using Cert = std::unique_ptr<X509, FreeCert>;
-Cert next_cert(BIO* pem) {
-  return Cert(::PEM_read_bio_X509(pem, nullptr, nullptr, nullptr));
+using OwnedCert = std::unique_ptr<X509, FreeCert>;
+OwnedCert next_cert(BIO* pem) {
+  return OwnedCert(::PEM_read_bio_X509(pem, nullptr, nullptr, nullptr));
 }
 
 Status trust_only(SSL_CTX* context, const std::string& ca_pem) {
@@ -129,12 +129,6 @@ Status use_own_certificate(SSL_CTX* context, const TlsClientOptions& options) {
     return fail(Code::invalid, "cannot use the key of the client certificate: " + openssl_error(),
                 "it must be in PEM form, without a passphrase, and match the certificate");
   return {};
-}
-
-bool is_ip(const std::string& host) {
-  unsigned char buffer[16];
-  return ::inet_pton(AF_INET, host.c_str(), buffer) == 1 ||
-         ::inet_pton(AF_INET6, host.c_str(), buffer) == 1;
 }
 
 }  // namespace

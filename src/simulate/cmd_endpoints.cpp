@@ -143,7 +143,7 @@ void print_rows(const Parsed& parsed, const std::vector<Row>& rows) {
 // Three scenes. From one replica, every algorithm must start what it needs while requests wait.
 // With as many replicas as a fixed fleet needs, as after an earlier day, Billow's sleep and the
 // starts are counted for all. With starts as quick as a wake, only the algorithms differ.
-Status simulate(const Parsed& parsed) {
+Status simulate_endpoints(const Parsed& parsed) {
   const std::string path = BILLOW_TRY(
       required_option(parsed, "trace", "give a CSV with TIMESTAMP,ContextTokens,GeneratedTokens"));
   const ReplayOptions o = BILLOW_TRY(read_options(parsed));
@@ -173,7 +173,7 @@ void add_simulate_endpoints(CommandTable& table) {
       {.name = "simulate endpoints",
        .summary = "compare endpoint scaling with a fixed fleet and with Knative on a trace",
        .example = "billow simulate endpoints --trace requests.csv --concurrency 8 --slo-s 2",
-       .run = [](const Parsed& parsed) { return simulate_exit(simulate(parsed)); },
+       .run = [](const Parsed& parsed) { return simulate_exit(simulate_endpoints(parsed)); },
        .options = {options},
        .group = simulate_group,
        .talks_to_head = false});

@@ -12,18 +12,18 @@
 namespace billow::client {
 namespace {
 
-constexpr std::int64_t jobs_max = 1'000'000'000;
-constexpr const char* policies = "best,srsf,las,fifo,fair";
-constexpr const char* formats = "muri,philly";
+constexpr std::int64_t trace_jobs_max = 1'000'000'000;
+constexpr const char* jobs_policies = "best,srsf,las,fifo,fair";
+constexpr const char* jobs_formats = "muri,philly";
 
-constexpr OptionSpec options[] = {
+constexpr OptionSpec jobs_options[] = {
     {"trace", 0, "FILE", "CSV of the jobs", false, Completes::file},
     {"format", 0, "NAME", "format of the trace: muri (default) or philly", false, Completes::choice,
-     formats},
+     jobs_formats},
     {"nodes", 0, "N", "number of nodes (default 8)"},
     {"gpus", 0, "N", "GPUs per node (default 8)"},
     {"policy", 0, "NAME", "best (default), srsf, las, fifo or fair", false, Completes::choice,
-     policies},
+     jobs_policies},
     {"durations", 0, "HOW", "known (default), or learned from earlier jobs", false,
      Completes::choice, "known,learned"},
     {"interleave", 0, nullptr, "let jobs share GPUs in turns"},
@@ -35,7 +35,7 @@ double round2(double x) {
   return static_cast<double>(std::llround(x * 100.0)) / 100.0;
 }
 
-sched::QueuePolicy policy_of(std::string_view name) {
+sched::QueuePolicy jobs_policy(std::string_view name) {
   if (name == "srsf")
     return sched::QueuePolicy::srsf;
   if (name == "las")
@@ -47,16 +47,16 @@ sched::QueuePolicy policy_of(std::string_view name) {
 
 Result<std::vector<sched::TraceJob>> read_trace(const Parsed& parsed) {
   const std::string path = BILLOW_TRY(required_option(parsed, "trace"));
-  const std::string format = BILLOW_TRY(choice_option(parsed, "format", "muri", formats));
+  const std::string format = BILLOW_TRY(choice_option(parsed, "format", "muri", jobs_formats));
   auto trace = BILLOW_TRY(format == "muri" ? sched::read_muri(path) : sched::read_philly(path));
-  const auto limit =
-      static_cast<std::size_t>(BILLOW_TRY(int_option(parsed, "limit", jobs_max, 1, jobs_max)));
+  const auto limit = static_cast<std::size_t>(
+      BILLOW_TRY(int_option(parsed, "limit", trace_jobs_max, 1, trace_jobs_max)));
   if (trace.size() > limit)
     trace.resize(limit);
   return trace;
 }
 
-Json result_json(const Parsed& parsed, const sched::QueueOptions& q, const sched::QueueResult& r) {
+Json jobs_json(const Parsed& parsed, const sched::QueueOptions& q, const sched::QueueResult& r) {
   Json j = Json::object();
   j.set("policy", parsed.get("policy", "best"));
   j.set("durations", parsed.get("durations", "known"));
@@ -74,7 +74,7 @@ Json result_json(const Parsed& parsed, const sched::QueueOptions& q, const sched
   return j;
 }
 
-Status simulate(const Parsed& parsed) {
+Status simulate_jobs(const Parsed& parsed) {
   const auto trace = BILLOW_TRY(read_trace(parsed));
   sched::QueueOptions q;
   q.nodes = static_cast<std::int32_t>(BILLOW_TRY(int_option(parsed, "nodes", 8, 1, 10000)));
@@ -82,8 +82,8 @@ Status simulate(const Parsed& parsed) {
   q.interleave = parsed.has("interleave");
   q.durations_known =
       BILLOW_TRY(choice_option(parsed, "durations", "known", "known,learned")) == "known";
-  const std::string policy = BILLOW_TRY(choice_option(parsed, "policy", "best", policies));
-  q.policy = policy_of(policy);
+  const std::string policy = BILLOW_TRY(choice_option(parsed, "policy", "best", jobs_policies));
+  q.policy = jobs_policy(policy);
   const std::int64_t gpus = std::int64_t{q.nodes} * q.gpus_per_node;
   for (const sched::TraceJob& job : trace)
     if (job.gpus > gpus)
@@ -91,7 +91,7 @@ Status simulate(const Parsed& parsed) {
                   fmt::format("job {} needs {} GPUs, but the fleet has {}", job.id, job.gpus, gpus),
                   "use a larger fleet: --nodes N --gpus N");
   const sched::QueueResult r = sched::run_queue(trace, q);
-  const Json document = result_json(parsed, q, r);
+  const Json document = jobs_json(parsed, q, r);
   if (parsed.has("json"))
     print(document.dump() + "\n");
   else
@@ -113,8 +113,8 @@ void add_simulate_jobs(CommandTable& table) {
        .summary = "measure job completion times of a trace under the head's scheduler",
        .example =
            "billow simulate jobs --trace cluster.csv --format philly --nodes 16 --policy best",
-       .run = [](const Parsed& parsed) { return simulate_exit(simulate(parsed)); },
-       .options = {options},
+       .run = [](const Parsed& parsed) { return simulate_exit(simulate_jobs(parsed)); },
+       .options = {jobs_options},
        .group = simulate_group,
        .talks_to_head = false});
 }

@@ -16,14 +16,14 @@ namespace billow::client {
 namespace {
 
 constexpr std::int64_t streams_max = 1'000'000'000;
-constexpr const char* policies = "best,bestfit,fgd,random";
+constexpr const char* openb_policies = "best,bestfit,fgd,random";
 
-constexpr OptionSpec options[] = {
+constexpr OptionSpec openb_options[] = {
     {"nodes", 0, "FILE", "CSV of the nodes", false, Completes::file},
     {"tasks", 0, "FILE", "CSV of the tasks", false, Completes::file},
     {"stream", 0, "FILE", "file with one arrival order per line", false, Completes::file},
     {"policy", 0, "NAME", "best (default), bestfit, fgd or random", false, Completes::choice,
-     policies},
+     openb_policies},
     {"shuffle-nodes", 0, "SEED", "shuffle the nodes with this seed"},
     {"svg", 0, "FILE", "write a plot of the allocation", false, Completes::file},
     {"limit", 0, "N", "run only the first N streams"},
@@ -33,7 +33,7 @@ double round4(double x) {
   return static_cast<double>(std::llround(x * 10000.0)) / 10000.0;
 }
 
-sched::OpenbPolicy policy_of(std::string_view name) {
+sched::OpenbPolicy openb_policy(std::string_view name) {
   if (name == "bestfit")
     return sched::OpenbPolicy::bestfit;
   if (name == "fgd")
@@ -51,9 +51,9 @@ Status shuffle(const Parsed& parsed, std::vector<sched::OpenbNode>& nodes) {
   return {};
 }
 
-Json result_json(const sched::OpenbStream& stream,
-                 const std::string& policy,
-                 const sched::OpenbResult& r) {
+Json openb_json(const sched::OpenbStream& stream,
+                const std::string& policy,
+                const sched::OpenbResult& r) {
   const auto seed = parse_int(stream.seed, INT64_MIN, INT64_MAX);
   Json j = Json::object();
   j.set("seed", seed ? Json(*seed) : Json(stream.seed));
@@ -82,13 +82,13 @@ Status write_plot(const std::string& path, const std::string& policy, const sche
                             "arrived demand, % of GPUs", "allocated, %"));
 }
 
-Status simulate(const Parsed& parsed) {
+Status simulate_openb(const Parsed& parsed) {
   auto nodes = BILLOW_TRY(sched::read_openb_nodes(BILLOW_TRY(required_option(parsed, "nodes"))));
   const auto tasks =
       BILLOW_TRY(sched::read_openb_tasks(BILLOW_TRY(required_option(parsed, "tasks"))));
   const auto streams = BILLOW_TRY(
       sched::read_openb_streams(BILLOW_TRY(required_option(parsed, "stream")), tasks.size()));
-  const std::string policy = BILLOW_TRY(choice_option(parsed, "policy", "best", policies));
+  const std::string policy = BILLOW_TRY(choice_option(parsed, "policy", "best", openb_policies));
   BILLOW_TRY_VOID(shuffle(parsed, nodes));
   const auto limit = static_cast<std::size_t>(
       BILLOW_TRY(int_option(parsed, "limit", streams_max, 1, streams_max)));
@@ -101,11 +101,11 @@ Status simulate(const Parsed& parsed) {
   for (const sched::OpenbStream& stream : streams) {
     if (n == limit)
       break;
-    const sched::OpenbResult r = sched::run_openb(nodes, tasks, stream, policy_of(policy));
+    const sched::OpenbResult r = sched::run_openb(nodes, tasks, stream, openb_policy(policy));
     ++n;
     sum_100 += r.unallocated_pct(100);
     sum_130 += r.unallocated_pct(130);
-    print(json ? result_json(stream, policy, r).dump() + "\n" : result_line(stream, r));
+    print(json ? openb_json(stream, policy, r).dump() + "\n" : result_line(stream, r));
     if (parsed.has("svg") && n == 1)
       BILLOW_TRY_VOID(write_plot(parsed.get("svg"), policy, r));
   }
@@ -123,10 +123,10 @@ void add_simulate_openb(CommandTable& table) {
        .summary = "measure how much of a fleet the head's scheduler leaves unallocated",
        .example =
            "billow simulate openb --nodes nodes.csv --tasks tasks.csv --stream streams.csv --json",
-       .run = [](const Parsed& parsed) { return simulate_exit(simulate(parsed)); },
+       .run = [](const Parsed& parsed) { return simulate_exit(simulate_openb(parsed)); },
        .details = "Tasks arrive until their demand is 130 % of the GPUs. The result is the share "
                   "of GPUs not allocated when demand reaches 100 % and 130 %.",
-       .options = {options},
+       .options = {openb_options},
        .group = simulate_group,
        .talks_to_head = false});
 }

@@ -16,19 +16,19 @@
 namespace billow::client {
 namespace {
 
-constexpr std::int64_t jobs_max = 1'000'000;
-constexpr const char* formats = "openb,muri,philly,history";
-constexpr const char* policies = "fair,shortest,fifo";
+constexpr std::int64_t replay_jobs_max = 1'000'000;
+constexpr const char* replay_formats = "openb,muri,philly,history";
+constexpr const char* replay_policies = "fair,shortest,fifo";
 
 constexpr OptionSpec simulate_replay_options[] = {
     {"trace", 0, "FILE", "file of the jobs (default: this head's own jobs)", false,
      Completes::file},
     {"format", 0, "NAME",
      "format of the trace: openb, muri, philly, or history (as printed by `billow ps -a --json`)",
-     false, Completes::choice, formats},
+     false, Completes::choice, replay_formats},
     {"fleet", 0, "SPEC", "nodes x GPUs x type, e.g. 8x8xH100,2x4xL4; or a CSV of nodes"},
     {"policy", 0, "NAME", "order of jobs: fair (default), shortest or fifo", false,
-     Completes::choice, policies},
+     Completes::choice, replay_policies},
     {"durations", 0, "HOW", "known, or learned from earlier jobs (default)", false,
      Completes::choice, "known,learned"},
     {"svg", 0, "FILE", "write a plot of the allocation over time", false, Completes::file},
@@ -62,11 +62,11 @@ Result<std::string> own_history(const Parsed& parsed, std::int64_t most) {
 
 Result<std::vector<control::ReplayJob>> read_jobs(const Parsed& parsed,
                                                   const std::vector<NodeOffer>& fleet) {
-  const auto limit = BILLOW_TRY(int_option(parsed, "limit", jobs_max, 1, jobs_max));
+  const auto limit = BILLOW_TRY(int_option(parsed, "limit", replay_jobs_max, 1, replay_jobs_max));
   const bool own = !parsed.has("trace");
   if (!own && !parsed.has("format"))
     return fail(Code::invalid, "--format is missing", "choose one of openb, muri, philly, history");
-  const std::string format = BILLOW_TRY(choice_option(parsed, "format", "history", formats));
+  const std::string format = BILLOW_TRY(choice_option(parsed, "format", "history", replay_formats));
   if (own && format != "history")
     return fail(Code::invalid, "--trace is missing",
                 "give the file, or omit --format to replay this head's own jobs");
@@ -89,10 +89,10 @@ std::string plot_title(const Parsed& parsed) {
                      parsed.get("policy", "fair"), parsed.get("durations", "learned"));
 }
 
-Status simulate(const Parsed& parsed) {
+Status simulate_replay(const Parsed& parsed) {
   const auto fleet = BILLOW_TRY(control::read_fleet(
       BILLOW_TRY(required_option(parsed, "fleet", "describe the nodes: --fleet 8x8xH100"))));
-  const std::string policy = BILLOW_TRY(choice_option(parsed, "policy", "fair", policies));
+  const std::string policy = BILLOW_TRY(choice_option(parsed, "policy", "fair", replay_policies));
   control::ReplayOptions options;
   options.policy = *enum_value<OrderPolicy>(policy);
   options.durations_known =
@@ -117,18 +117,18 @@ Status simulate(const Parsed& parsed) {
 }  // namespace
 
 void add_simulate_replay(CommandTable& table) {
-  table.push_back({.name = "simulate replay",
-                   .summary = "replay a trace, or this head's own jobs, on a fleet you describe",
-                   .example = "billow simulate replay --trace cluster.csv --format philly --fleet "
-                              "16x8xA100-40 --policy shortest --svg use.svg\n"
-                              "billow simulate replay --fleet 4x8xH100 --json",
-                   .run = [](const Parsed& parsed) { return simulate_exit(simulate(parsed)); },
-                   .details =
-                       "Reports completion times, queueing times, GPU utilisation, fragmentation "
-                       "(GPUs idle while a job waits) and cost. The simulation makes the same "
-                       "decisions as a live head; only the machines and the time are simulated.",
-                   .options = {simulate_replay_options},
-                   .group = simulate_group});
+  table.push_back(
+      {.name = "simulate replay",
+       .summary = "replay a trace, or this head's own jobs, on a fleet you describe",
+       .example = "billow simulate replay --trace cluster.csv --format philly --fleet "
+                  "16x8xA100-40 --policy shortest --svg use.svg\n"
+                  "billow simulate replay --fleet 4x8xH100 --json",
+       .run = [](const Parsed& parsed) { return simulate_exit(simulate_replay(parsed)); },
+       .details = "Reports completion times, queueing times, GPU utilisation, fragmentation "
+                  "(GPUs idle while a job waits) and cost. The simulation makes the same "
+                  "decisions as a live head; only the machines and the time are simulated.",
+       .options = {simulate_replay_options},
+       .group = simulate_group});
 }
 
 }  // namespace billow::client

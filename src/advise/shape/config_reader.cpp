@@ -70,7 +70,7 @@ double vision_parameters(const Json& root) {
   return std::isfinite(sum) && sum > 0 && sum < 1e11 ? sum : 0;
 }
 
-Status finish(ModelShape& shape, Fields& f, const Json& root, const Dims& d) {
+Status finish_shape(ModelShape& shape, Fields& f, const Json& root, const Dims& d) {
   if (!f.error().empty())
     return fail(Code::invalid, "config.json: " + f.error());
   shape.tied_embeddings =
@@ -225,7 +225,7 @@ Result<ModelShape> read_model_config(std::string_view config_json,
     shape.notes.push_back(
         "encoder-decoder model: the encoder's layers are counted as further layers");
   read_layers(shape, f, d, pattern);
-  BILLOW_TRY_VOID(finish(shape, f, root, d));
+  BILLOW_TRY_VOID(finish_shape(shape, f, root, d));
   return with_precision(std::move(shape), f, root, quant_config);
 }
 

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "agent/content/file_socket.h"
 #include "agent/isolate/helper.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -90,15 +91,9 @@ Helper make_helper(std::vector<std::string> args,
   return out;
 }
 
-Status send_all(int fd, std::string_view data) {
-  while (!data.empty()) {
-    const ssize_t n = ::send(fd, data.data(), data.size(), MSG_NOSIGNAL);
-    if (n < 0 && errno == EINTR)
-      continue;
-    if (n <= 0)
-      return fail(Code::unavailable, "the process that unpacks the environment has ended");
-    data.remove_prefix(static_cast<std::size_t>(n));
-  }
+Status send_to_unpacker(int fd, std::string_view data) {
+  if (!file_socket::send_all(fd, data))
+    return fail(Code::unavailable, "the process that unpacks the environment has ended");
   return {};
 }
 
@@ -120,7 +115,7 @@ class EnvironmentDownload {
     const Status done = fetch_content(
         request_.source, request_.digest,
         {.list = [socket](std::string_view list) { return send_list(socket, list); },
-         .piece = [socket](std::string_view piece) { return send_all(socket, piece); },
+         .piece = [socket](std::string_view piece) { return send_to_unpacker(socket, piece); },
          .progress = [this](std::uint64_t have, std::uint64_t total) { progress(have, total); },
          .cancelled =
              [this] {
@@ -136,7 +131,7 @@ class EnvironmentDownload {
     std::string length;
     for (int i = 0; i < 8; ++i)
       length += static_cast<char>(list.size() >> (8 * i));
-    return send_all(socket, length + std::string(list));
+    return send_to_unpacker(socket, length + std::string(list));
   }
   void progress(std::uint64_t have, std::uint64_t total) {
     bytes_ = have;

@@ -23,7 +23,7 @@ constexpr const char* no_mount_hint =
     "boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1) or mount the controller";
 
 // Files of the kernel take one write, and answer it with an errno.
-int put(const std::string& path, const std::string& value) {
+int put_value(const std::string& path, const std::string& value) {
   const Fd fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
   if (!fd)
     return errno;
@@ -122,7 +122,7 @@ void Cgroups::probe_v2(const std::string& mount) {
       return;
     }
     // A controller must be enabled for the children at each level, from the root down.
-    const int error = put(mount + "/cgroup.subtree_control", fmt::format("+{}", controller));
+    const int error = put_value(mount + "/cgroup.subtree_control", fmt::format("+{}", controller));
     if (error != 0 && !lists(get(parent + "/cgroup.controllers"), controller)) {
       *lacking = {fmt::format("cgroup v2 does not enable '{}' here: {}", controller,
                               strerrordesc_np(error)),
@@ -130,7 +130,7 @@ void Cgroups::probe_v2(const std::string& mount) {
       return;
     }
     if (const int child_error =
-            put(parent + "/cgroup.subtree_control", fmt::format("+{}", controller))) {
+            put_value(parent + "/cgroup.subtree_control", fmt::format("+{}", controller))) {
       *lacking = {fmt::format("cgroup v2 does not enable '{}' for tasks: {}", controller,
                               strerrordesc_np(child_error)),
                   hint};
@@ -214,7 +214,7 @@ Result<TaskCgroup> Cgroups::create_leaf(const std::string& leaf, const CgroupLim
     return path;
   };
   auto set = [&](const std::string& path, const std::string& value) -> Status {
-    if (const int error = put(path, value))
+    if (const int error = put_value(path, value))
       return fail_errno(fmt::format("set {} to {}", path, value), error);
     return {};
   };
@@ -240,13 +240,14 @@ Result<TaskCgroup> Cgroups::create_leaf(const std::string& leaf, const CgroupLim
     const std::string bytes = std::to_string(limits.mem_mib << 20);
     if (memory_ == CgroupKind::v2) {
       BILLOW_TRY_VOID(set(group.v2 + "/memory.max", bytes));
-      (void)put(group.v2 + "/memory.swap.max", "0");  // absent if the kernel does not count swap
+      (void)put_value(group.v2 + "/memory.swap.max",
+                      "0");  // absent if the kernel does not count swap
       group.memory = group.v2;
     } else {
       group.v1.push_back(BILLOW_TRY(make(v1_parent("memory"))));
       group.memory = group.v1.back();
       BILLOW_TRY_VOID(set(group.memory + "/memory.limit_in_bytes", bytes));
-      (void)put(group.memory + "/memory.memsw.limit_in_bytes", bytes);
+      (void)put_value(group.memory + "/memory.memsw.limit_in_bytes", bytes);
     }
   }
   if (limits.pids_max > 0 && pids_ != CgroupKind::none) {
@@ -322,7 +323,7 @@ Status Cgroups::remove(const TaskCgroup& group) const {
       continue;
     // The supervisor has ended, but processes are left: kill them, so that the next call finds the
     // group empty.
-    if (put(path + "/cgroup.kill", "1") != 0)
+    if (put_value(path + "/cgroup.kill", "1") != 0)
       for (const std::string& pid : split(get(path + "/cgroup.procs"), '\n'))
         if (const int number = std::atoi(pid.c_str()); number > 1)
           ::kill(number, SIGKILL);

@@ -13,7 +13,7 @@
 namespace billow::agent {
 namespace {
 
-constexpr int waiting_max = 64;
+constexpr int claims_waiting_max = 64;
 constexpr int claim_tries = 3;
 
 // Abstract: the first byte is zero, and no file exists that could stay behind.
@@ -36,7 +36,7 @@ Fd claim_one(const std::string& uuid) {
   sockaddr_un address;
   const socklen_t length = claim_address(uuid, address);
   if (!fd || ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
-      ::listen(fd.get(), waiting_max) != 0)
+      ::listen(fd.get(), claims_waiting_max) != 0)
     return {};
   return fd;
 }
@@ -80,7 +80,7 @@ Result<GpuClaims> GpuClaims::take(net::Loop& loop, const std::vector<std::string
       continue;
     }
     out.watches_.push_back(loop.on_readable(fd.get(), [raw = fd.get()] {
-      for (int i = 0; i < waiting_max; ++i)
+      for (int i = 0; i < claims_waiting_max; ++i)
         if (!Fd(::accept4(raw, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)))
           return;
     }));

@@ -11,19 +11,19 @@ namespace {
 
 // A lease may hold several cards and several leases may become one block, so more are read than
 // blocks are shown.
-constexpr std::size_t leases_max = 20'000;
+constexpr std::size_t timeline_leases_max = 20'000;
 constexpr std::size_t names_max = 5'000;
 
-struct Leases {
+struct TimelineLeases {
   std::vector<LeaseRow> rows;
   std::map<JobId, std::string> names;
   bool truncated = false;
 };
 
-Result<Leases> read_leases(const Queries& queries, WallTime from, WallTime to) {
-  Leases out;
-  out.rows = BILLOW_TRY(queries.leases_between(from, to, leases_max));
-  out.truncated = out.rows.size() == leases_max;
+Result<TimelineLeases> read_leases(const Queries& queries, WallTime from, WallTime to) {
+  TimelineLeases out;
+  out.rows = BILLOW_TRY(queries.leases_between(from, to, timeline_leases_max));
+  out.truncated = out.rows.size() == timeline_leases_max;
   for (const LeaseRow& row : out.rows)
     if (out.names.size() < names_max && !out.names.contains(row.job)) {
       const auto job = BILLOW_TRY(queries.get_job(row.job));
@@ -72,7 +72,7 @@ void timeline(CallPtr call) {
       [&queries = call->host.queries(), from = question->from, to = question->to] {
         return read_leases(queries, from, to);
       },
-      [call, question = *question](Result<Leases> leases) {
+      [call, question = *question](Result<TimelineLeases> leases) {
         if (!leases)
           return call->fail(leases.error());
         call->reply(200, view::timeline(call->host.state(), question, leases->rows, leases->names,

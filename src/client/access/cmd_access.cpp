@@ -277,8 +277,6 @@ int schedule_rm(const Parsed& p) {
 
 namespace {
 
-constexpr const char* access_group = "people and access";
-
 void add_user_commands(CommandTable& table) {
   table.push_back({.name = "user create",
                    .summary = "create a user",
@@ -287,7 +285,7 @@ void add_user_commands(CommandTable& table) {
                    .usage = "NAME",
                    .options = {role_option, user_options},
                    .operands = Operands::some,
-                   .group = access_group});
+                   .group = people_group});
   table.push_back({.name = "user set",
                    .summary = "change a user's role, or disable or enable the user",
                    .example = "billow user set ana --role admin\nbillow user set ana --disable",
@@ -299,7 +297,7 @@ void add_user_commands(CommandTable& table) {
                               "their project.",
                    .options = {user_set_options},
                    .operands = Operands::some,
-                   .group = access_group});
+                   .group = people_group});
   table.push_back({.name = "user rm",
                    .summary = "remove a user with all tokens, memberships and schedules",
                    .example = "billow user rm ana --jobs keep",
@@ -307,12 +305,12 @@ void add_user_commands(CommandTable& table) {
                    .usage = "NAME",
                    .options = {user_rm_options},
                    .operands = Operands::some,
-                   .group = access_group});
+                   .group = people_group});
   table.push_back({.name = "user list",
                    .summary = "list users",
                    .example = "billow user list",
                    .run = user_list,
-                   .group = access_group});
+                   .group = people_group});
 }
 
 }  // namespace
@@ -352,12 +350,12 @@ void add_access_commands(CommandTable& table) {
                    .usage = "NAME",
                    .options = {project_options},
                    .operands = Operands::some,
-                   .group = access_group});
+                   .group = people_group});
   table.push_back({.name = "project list",
                    .summary = "list projects and their members",
                    .example = "billow project list",
                    .run = project_list,
-                   .group = access_group});
+                   .group = people_group});
   table.push_back({.name = "project member",
                    .summary = "add a user to a project, or change the user's role",
                    .example = "billow project member vision ana --role admin",
@@ -365,7 +363,7 @@ void add_access_commands(CommandTable& table) {
                    .usage = "PROJECT USER",
                    .options = {role_option},
                    .operands = Operands::some,
-                   .group = access_group});
+                   .group = people_group});
   table.push_back({.name = "project default",
                    .summary = "show or choose the project of jobs that name none",
                    .example = "billow project default\nbillow project default vision",
@@ -374,14 +372,14 @@ void add_access_commands(CommandTable& table) {
                    .details = "The first project that you are added to is your default. Being "
                               "added to others does not change it.",
                    .operands = Operands::some,
-                   .group = access_group});
+                   .group = people_group});
   table.push_back({.name = "project remove",
                    .summary = "remove a user from a project",
                    .example = "billow project remove vision ana",
                    .run = [](const Parsed& p) { return project_member(p, false); },
                    .usage = "PROJECT USER",
                    .operands = Operands::some,
-                   .group = access_group});
+                   .group = people_group});
   add_user_commands(table);
 }
 

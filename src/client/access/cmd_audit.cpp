@@ -15,7 +15,7 @@ namespace billow::client {
 namespace {
 
 constexpr std::uint64_t page_records = 1'000;
-constexpr std::size_t line_bytes_max = 16 << 20;
+constexpr std::size_t entry_bytes_max = 16 << 20;
 
 constexpr OptionSpec export_options[] = {
     {"after", 0, "SEQ", "only records after this number (default 0: all)"},
@@ -63,7 +63,7 @@ Status each_line(const std::string& path, const std::function<Status(const Json&
     return fail(Code::not_found, fmt::format("{} cannot be read", path));
   std::string line;
   for (std::size_t number = 1; std::getline(file, line); ++number) {
-    if (line.size() > line_bytes_max)
+    if (line.size() > entry_bytes_max)
       return fail(Code::too_large, fmt::format("{}: line {} is too long", path, number));
     const auto record = parse_json(line);
     if (!record)

@@ -10,8 +10,6 @@
 namespace billow::client {
 namespace {
 
-constexpr const char* group = "people and access";
-
 constexpr OptionSpec quota_options[] = {
     {"project", 'p', "NAME", "quota of this project"},
     {"user", 'u', "NAME", "quota of this user"},
@@ -158,12 +156,12 @@ void add_quota_commands(CommandTable& table) {
            "no default quotas.",
        .options = {quota_options},
        .operands = Operands::some,
-       .group = group});
+       .group = people_group});
   table.push_back({.name = "quota list",
                    .summary = "show quotas and what is used of them",
                    .example = "billow quota list",
                    .run = quota_list,
-                   .group = group});
+                   .group = people_group});
   table.push_back({.name = "quota rm",
                    .summary = "remove a quota, so that the default applies again",
                    .example = "billow quota rm --user ana queued-jobs",
@@ -171,7 +169,7 @@ void add_quota_commands(CommandTable& table) {
                    .usage = "QUOTA",
                    .options = {quota_options},
                    .operands = Operands::some,
-                   .group = group});
+                   .group = people_group});
 }
 
 }  // namespace billow::client

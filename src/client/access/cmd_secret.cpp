@@ -161,7 +161,6 @@ int secret_rm(const Parsed& p) {
 }  // namespace
 
 void add_secret_commands(CommandTable& table) {
-  constexpr const char* group = "people and access";
   table.push_back(
       {.name = "secret set",
        .summary = "set a project's secret; the value is typed or piped in, never an argument",
@@ -176,13 +175,13 @@ void add_secret_commands(CommandTable& table) {
                   "file whose path is in NAME_FILE. A secret is never shown again.",
        .options = {secret_options, secret_set_options},
        .operands = Operands::some,
-       .group = group});
+       .group = people_group});
   table.push_back({.name = "secret list",
                    .summary = "list the names of a project's secrets",
                    .example = "billow secret list",
                    .run = secret_list,
                    .options = {secret_options},
-                   .group = group});
+                   .group = people_group});
   table.push_back({.name = "secret rm",
                    .summary = "remove a secret; later jobs that use it fail to start",
                    .example = "billow secret rm HF_TOKEN",
@@ -190,7 +189,7 @@ void add_secret_commands(CommandTable& table) {
                    .usage = "NAME",
                    .options = {secret_options},
                    .operands = Operands::some,
-                   .group = group});
+                   .group = people_group});
 }
 
 }  // namespace billow::client

@@ -15,8 +15,6 @@ namespace billow::client {
 namespace token_command {
 namespace {
 
-constexpr const char* token_group = "people and access";
-
 constexpr OptionSpec token_options[] = {
     {"user", 'u', "NAME",
      "create it for this user (admins; the user's token then names you as its maker)"},
@@ -264,25 +262,25 @@ void add_token_commands(CommandTable& table) {
                        "`billow approvals`) or are refused.",
                    .options = {token_options},
                    .operands = Operands::some,
-                   .group = token_group});
+                   .group = people_group});
   table.push_back({.name = "token list",
                    .summary = "list tokens, without their secrets",
                    .example = "billow token list",
                    .run = token_list,
-                   .group = token_group});
+                   .group = people_group});
   table.push_back({.name = "token revoke",
                    .summary = "revoke a token, and all tokens that were created with it",
                    .example = "billow token revoke 3",
                    .run = token_revoke,
                    .usage = "ID",
                    .operands = Operands::some,
-                   .group = token_group});
+                   .group = people_group});
   table.push_back({.name = "approvals list",
                    .summary = "list what agents ask a person to approve",
                    .example = "billow approvals list",
                    .run = approvals_list,
                    .options = {approvals_options},
-                   .group = token_group});
+                   .group = people_group});
   table.push_back(
       {.name = "approvals approve",
        .summary = "let an agent do what it asked for, once",
@@ -290,14 +288,14 @@ void add_token_commands(CommandTable& table) {
        .run = [](const Parsed& p) { return approvals_decide(p, "approve", "approved"); },
        .usage = "ID",
        .operands = Operands::some,
-       .group = token_group});
+       .group = people_group});
   table.push_back({.name = "approvals deny",
                    .summary = "refuse what an agent asked for",
                    .example = "billow approvals deny 3",
                    .run = [](const Parsed& p) { return approvals_decide(p, "deny", "denied"); },
                    .usage = "ID",
                    .operands = Operands::some,
-                   .group = token_group});
+                   .group = people_group});
 }
 
 }  // namespace billow::client

@@ -275,7 +275,6 @@ int cmd_compare(const Parsed& parsed) {
 }  // namespace
 
 void add_compare_commands(CommandTable& table) {
-  constexpr const char* group = "money and advice";
   table.push_back(
       {.name = "compare",
        .summary = "run a command on several GPU types and compare time and cost",
@@ -286,7 +285,7 @@ void add_compare_commands(CommandTable& table) {
                   "work are the output lines that contain the --steps word, or --units.",
        .options = {job_options(), compare_options},
        .operands = Operands::command,
-       .group = group});
+       .group = money_group});
 }
 
 }  // namespace billow::client

@@ -155,7 +155,6 @@ int cmd_profile(const Parsed& given) {
 }  // namespace
 
 void add_profile_commands(CommandTable& table) {
-  constexpr const char* group = "money and advice";
   table.push_back(
       {.name = "profile",
        .summary = "measure a job and recommend the right slice or GPU for it",
@@ -169,7 +168,7 @@ void add_profile_commands(CommandTable& table) {
        .options = {job_options(), profile_options},
        .operands = Operands::command,
        .completes = Completes::job,
-       .group = group});
+       .group = money_group});
   add_compare_commands(table);
 }
 

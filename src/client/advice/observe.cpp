@@ -21,7 +21,7 @@ namespace billow::client {
 namespace {
 
 constexpr Duration reading_every = milliseconds(500);
-constexpr std::size_t line_bytes_max = 64 << 10, steps_max = 1'000'000;
+constexpr std::size_t output_line_bytes_max = 64 << 10, steps_max = 1'000'000;
 
 SteadyTime steady() {
   return system_clock().steady();
@@ -136,7 +136,7 @@ void StepClock::feed(std::string_view output, SteadyTime at) {
     from = end + 1;
   }
   rest_.erase(0, from);
-  if (rest_.size() > line_bytes_max)
+  if (rest_.size() > output_line_bytes_max)
     rest_.clear();
 }
 

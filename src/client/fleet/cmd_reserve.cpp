@@ -62,7 +62,7 @@ constexpr OptionSpec project_set_options[] = {
     {"pools", 0, "A,B", "jobs and data stay in these pools; any: everywhere"},
 };
 
-std::string gpus_text(std::int64_t milli) {
+std::string units_text(std::int64_t milli) {
   return fmt::format("{:g}", static_cast<double>(milli) / 1000);
 }
 
@@ -147,8 +147,8 @@ void show_reservation(const Json& made, bool whole_node) {
   print(fmt::format(
       "reservation {}: {} GPU{}, {} core{} and {} of memory on {}, from {}, until "
       "{} (local time, {}); {} in total, used or not\n",
-      made["id"].uint_or(0), gpus_text(made["gpu_milli"].int_or(0)),
-      made["gpu_milli"].int_or(0) == 1000 ? "" : "s", gpus_text(made["cpu_milli"].int_or(0)),
+      made["id"].uint_or(0), units_text(made["gpu_milli"].int_or(0)),
+      made["gpu_milli"].int_or(0) == 1000 ? "" : "s", units_text(made["cpu_milli"].int_or(0)),
       made["cpu_milli"].int_or(0) == 1000 ? "" : "s",
       format_bytes(static_cast<std::uint64_t>(made["mem_mib"].int_or(0)) << 20), where,
       time_text(made["from"], now(), "?"), time_text(made["until"], now(), "?"),
@@ -160,7 +160,7 @@ void show_reservation(const Json& made, bool whole_node) {
   say(fmt::format(
       "to use it: billow run --reservation {}{}{} -- …", made["id"].uint_or(0),
       nodes > 1 ? fmt::format(" --nodes {}", nodes) : "",
-      whole_node ? " --whole-node" : " --gpus " + gpus_text(made["gpu_milli"].int_or(0) / nodes)));
+      whole_node ? " --whole-node" : " --gpus " + units_text(made["gpu_milli"].int_or(0) / nodes)));
 }
 
 int cmd_reserve(const Parsed& p) {
@@ -213,8 +213,8 @@ int reserve_list(const Parsed& p) {
     table.row({fmt::format("{}", r["id"].uint_or(0)),
                name.empty() ? "-" : name,
                std::string(r["project"].str_or("?")),
-               gpus_text(r["gpu_milli"].int_or(0)),
-               gpus_text(r["used_milli"].int_or(0)),
+               units_text(r["gpu_milli"].int_or(0)),
+               units_text(r["used_milli"].int_or(0)),
                time_text(r["from"], now(), "?"),
                time_text(r["until"], now(), "?"),
                std::string(r["cost"].str_or("?")),
@@ -372,11 +372,11 @@ int project_set(const Parsed& p) {
 
 std::string quota_text(const Json& project) {
   const auto limit = [&](const char* name) {
-    return project[name].is_number() ? gpus_text(project[name].int_or(0)) : std::string("none");
+    return project[name].is_number() ? units_text(project[name].int_or(0)) : std::string("none");
   };
   std::string text =
       fmt::format("{}: guaranteed {} GPUs, at most {}, weight {}, policy {}",
-                  project["name"].str_or("?"), gpus_text(project["guaranteed_milli"].int_or(0)),
+                  project["name"].str_or("?"), units_text(project["guaranteed_milli"].int_or(0)),
                   limit("limit_milli"), project["weight"].int_or(0), project["policy"].str_or("?"));
   if (!project["may_borrow"].bool_or(true))
     text += ", does not borrow";

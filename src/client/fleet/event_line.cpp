@@ -45,10 +45,6 @@ struct Reader {
 std::string rate_text(const Json& nano_per_s) {
   return format_rate_per_hour({nano_per_s.int_or(0)});
 }
-std::string usd(const Json& nano) {
-  return format_usd({nano.int_or(0)});
-}
-
 std::string exit_text(const Json& exit) {
   if (const auto signal = exit["signal"].int_or(0); signal > 0)
     return fmt::format(", by signal {}", signal);
@@ -187,7 +183,8 @@ std::string task_started(Reader& r) {
 }
 
 std::string task_ended(Reader& r) {
-  return fmt::format("{} ended{}, {}", r.task(), exit_text(r.body["exit"]), usd(r.body["cost"]));
+  return fmt::format("{} ended{}, {}", r.task(), exit_text(r.body["exit"]),
+                     usd_text(r.body["cost"]));
 }
 
 std::string job_stopping(Reader& r) {
@@ -304,12 +301,13 @@ std::string budget_warned(Reader& r) {
 }
 
 std::string day_closed(Reader& r) {
-  return fmt::format("closed the day: {} charged, the nodes cost {}", usd(r.body["charge"]),
-                     usd(r.body["fleet"]));
+  return fmt::format("closed the day: {} charged, the nodes cost {}", usd_text(r.body["charge"]),
+                     usd_text(r.body["fleet"]));
 }
 
 std::string month_closed(Reader& r) {
-  return fmt::format("closed {}: {} charged", r.body["month"].str_or("?"), usd(r.body["charge"]));
+  return fmt::format("closed {}: {} charged", r.body["month"].str_or("?"),
+                     usd_text(r.body["charge"]));
 }
 
 std::string machine_wanted(Reader& r) {

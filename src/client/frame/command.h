@@ -66,6 +66,8 @@ class Parsed {
 // The group of commands that Billow, ssh or mpirun start. `billow help` does not list them; the
 // reference does.
 inline constexpr const char* internal_group = "started by Billow itself";
+inline constexpr const char* money_group = "money and advice";
+inline constexpr const char* people_group = "people and access";
 
 struct CommandSpec {
   std::string name;     // "run", or two words: "schedule add"

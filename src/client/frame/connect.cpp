@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "client/frame/console.h"
 #include "client/frame/local_heads.h"
+#include "client/frame/shown_token.h"
 #include "client/frame/when.h"
 #include "net/http/blocking_client.h"
 #include "process/spawn.h"
@@ -22,11 +23,6 @@ namespace billow::client {
 namespace {
 
 constexpr std::size_t small_file_bytes_max = 1 << 20;
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
 
 Result<std::string> read_token(const std::string& path) {
   auto text = read_file(path, small_file_bytes_max);

@@ -30,7 +30,7 @@ void say(std::string_view line) {
 namespace {
 bool errors_as_json = false;
 
-void show(const Error& error) {
+void show_error(const Error& error) {
   if (errors_as_json) {
     const Json document = Json::object(
         {{"error", error.message}, {"hint", error.hint}, {"code", code_name(error.code)}});
@@ -51,12 +51,12 @@ ErrorForm::~ErrorForm() {
 }
 
 int report(const Error& error) {
-  show(error);
+  show_error(error);
   return is_away(error) ? exit_unreachable : exit_failed;
 }
 
 int report_usage(const Error& error) {
-  show(error);
+  show_error(error);
   return exit_usage;
 }
 

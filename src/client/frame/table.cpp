@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "base/money.h"
 #include "base/text.h"
 
 namespace billow::client {
@@ -271,6 +272,10 @@ std::string span_between(const Json& from, const Json& to, WallTime now) {
   // Documents have whole seconds; a clock that is a little behind must not show a negative age.
   const std::int64_t whole_s = std::max<std::int64_t>(0, (end.ns - begin.ns) / 1'000'000'000);
   return whole_s < 60 ? fmt::format("{}s", whole_s) : format_duration(seconds(whole_s));
+}
+
+std::string usd_text(const Json& nano) {
+  return format_usd({nano.int_or(0)});
 }
 
 std::string mebibytes(std::int64_t mib) {

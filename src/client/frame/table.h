@@ -70,6 +70,7 @@ class Table {
 WallTime parse_utc(std::string_view text);
 std::string age(const Json& since, WallTime now);                          // "5m 3s"; "-" for null
 std::string span_between(const Json& from, const Json& to, WallTime now);  // `to` null: until now
+std::string usd_text(const Json& nano);                                    // "$1.23"
 std::string mebibytes(std::int64_t mib);                                   // "80 GiB"
 // "2×H100", "0.25 GPU", "-": what a job document asks for.
 std::string gpus_of_job(const Json& job);

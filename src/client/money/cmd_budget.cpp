@@ -12,8 +12,6 @@
 namespace billow::client {
 namespace {
 
-constexpr const char* group = "money and advice";
-
 constexpr OptionSpec budget_options[] = {
     {"project", 'p', "NAME", "budget of this project"},
     {"user", 'u', "NAME", "budget of this user"},
@@ -161,18 +159,18 @@ void add_budget_commands(CommandTable& table) {
                    .usage = "USD | none",
                    .options = {budget_options},
                    .operands = Operands::some,
-                   .group = group});
+                   .group = money_group});
   table.push_back({.name = "budget show",
                    .summary = "show budgets, spending and when they run out",
                    .example = "billow budget show",
                    .run = budget_show,
-                   .group = group});
+                   .group = money_group});
   table.push_back({.name = "budget rm",
                    .summary = "remove a budget",
                    .example = "billow budget rm --project vision",
                    .run = budget_rm,
                    .options = {budget_options},
-                   .group = group});
+                   .group = money_group});
 }
 
 }  // namespace billow::client

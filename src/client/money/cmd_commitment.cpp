@@ -6,12 +6,11 @@
 #include "base/text.h"
 #include "client/frame/ask.h"
 #include "client/frame/commands.h"
+#include "client/frame/table.h"
 #include "client/money/hourly_rate.h"
 
 namespace billow::client {
 namespace {
-
-constexpr const char* group = "money and advice";
 
 constexpr OptionSpec commitment_options[] = {
     {"gpu", 0, "TYPE", "GPU type"},
@@ -20,10 +19,6 @@ constexpr OptionSpec commitment_options[] = {
     {"from", 0, "DAY", "first day, e.g. 2026-01-01"},
     {"to", 0, "DAY", "day after the last day"},
 };
-
-std::string usd(const Json& nano) {
-  return format_usd({nano.int_or(0)});
-}
 
 int commitment_set(const Parsed& p) {
   const auto name = one_operand(p, "commitment set", "name");
@@ -77,7 +72,8 @@ int commitment_list(const Parsed& p) {
                      std::string(c["from"].str_or("?")), std::string(c["to"].str_or("?")),
                      fmt::format("{:.0f} %", c["utilisation_pct"].double_or(0)),
                      fmt::format("{:.0f} %", c["coverage_pct"].double_or(0)),
-                     usd(c["unused_nano_usd"]), fmt::format("{} d", c["days_left"].int_or(0))});
+                     usd_text(c["unused_nano_usd"]),
+                     fmt::format("{} d", c["days_left"].int_or(0))});
         show_table(table, "there are no commitments; see `billow commitment set --help`");
       });
 }
@@ -119,19 +115,19 @@ void add_commitment_commands(CommandTable& table) {
                    .usage = "NAME",
                    .options = {commitment_options},
                    .operands = Operands::some,
-                   .group = group});
+                   .group = money_group});
   table.push_back({.name = "commitment list",
                    .summary = "list commitments with their use, coverage and end",
                    .example = "billow commitment list",
                    .run = commitment_list,
-                   .group = group});
+                   .group = money_group});
   table.push_back({.name = "commitment rm",
                    .summary = "remove a commitment",
                    .example = "billow commitment rm cud-2026",
                    .run = commitment_rm,
                    .usage = "NAME",
                    .operands = Operands::some,
-                   .group = group});
+                   .group = money_group});
   table.push_back({.name = "project tag",
                    .summary = "set a cost centre or another tag for invoices",
                    .example = "billow project tag vision cost-centre=4711",

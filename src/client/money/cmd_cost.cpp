@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "client/frame/ask.h"
 #include "client/frame/commands.h"
+#include "client/frame/table.h"
 #include "client/frame/when.h"
 #include "client/request/job_list.h"
 #include "client/request/job_names.h"
@@ -49,9 +50,6 @@ constexpr OptionSpec bill_options[] = {
     {"name", 0, "NAME", "name of the bill in the journal (default: the file name)"},
     {"all", 'a', nullptr, "also show lines that agree"}};
 
-std::string usd(const Json& nano) {
-  return format_usd({nano.int_or(0)});
-}
 std::string upper(std::string text) {
   for (char& c : text)
     c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
@@ -82,7 +80,7 @@ std::string total_text(const Json& total) {
   if (total["egress_bytes"].int_or(0) > 0)
     text += fmt::format(", {} egress ({} of the charge)",
                         format_bytes(static_cast<std::uint64_t>(total["egress_bytes"].int_or(0))),
-                        usd(total["egress_nano_usd"]));
+                        usd_text(total["egress_nano_usd"]));
   if (total["energy_kwh"].double_or(0) > 0)
     text += fmt::format(", {:.3f} kWh", total["energy_kwh"].double_or(0));
   if (total.find("co2e_kg"))
@@ -103,7 +101,7 @@ void show_array_cost(const Json& answer) {
     const Json& total = e["total"];
     table.row({std::string(e["label"].str_or("?")), std::string(e["state"].str_or("?")),
                hours_text(total["gpu_hours"]), std::string(total["cost"].str_or("-")),
-               usd(total["idle_nano_usd"]), std::string(total["charge"].str_or("-"))});
+               usd_text(total["idle_nano_usd"]), std::string(total["charge"].str_or("-"))});
   }
   show_table(table, "no element of the array has started yet");
   print(total_text(answer["total"]) + "\n");
@@ -145,7 +143,7 @@ int job_cost(const Parsed& p) {
                          ? fmt::format("{} {}",
                                        format_bytes(
                                            static_cast<std::uint64_t>(l["egress_bytes"].int_or(0))),
-                                       usd(l["egress_nano_usd"]))
+                                       usd_text(l["egress_nano_usd"]))
                          : "-",
                      std::string(l["charge"].str_or("-"))});
         }
@@ -230,13 +228,13 @@ int cmd_cost(const Parsed& p) {
             if (name == "job")
               cells.emplace_back(printable(line["name"].str_or("")));
           }
-          cells.emplace_back(usd(line["charge_nano_usd"]));
-          cells.emplace_back(usd(line["cost_nano_usd"]));
-          cells.emplace_back(usd(line["idle_nano_usd"]));
+          cells.emplace_back(usd_text(line["charge_nano_usd"]));
+          cells.emplace_back(usd_text(line["cost_nano_usd"]));
+          cells.emplace_back(usd_text(line["idle_nano_usd"]));
           cells.emplace_back(hours_text(line["gpu_hours"]));
           cells.emplace_back(fmt::format("{:.3f}", line["energy_kwh"].double_or(0)));
           if (traffic)
-            cells.emplace_back(usd(line["egress_nano_usd"]));
+            cells.emplace_back(usd_text(line["egress_nano_usd"]));
           table.row(std::move(cells));
         }
         show_table(table, "no costs in this period");
@@ -247,8 +245,9 @@ int cmd_cost(const Parsed& p) {
                           total_text(answer["total"])));
         if (const Json* fleet = answer.find("fleet"))
           print(fmt::format("the nodes cost {}: {} active, {} idle, {} unallocated\n",
-                            (*fleet)["cost"].str_or("?"), usd((*fleet)["active_nano_usd"]),
-                            usd((*fleet)["idle_nano_usd"]), (*fleet)["unallocated"].str_or("?")));
+                            (*fleet)["cost"].str_or("?"), usd_text((*fleet)["active_nano_usd"]),
+                            usd_text((*fleet)["idle_nano_usd"]),
+                            (*fleet)["unallocated"].str_or("?")));
         if (answer["simulated"].bool_or(false))
           say(simulated_money);
       });
@@ -274,11 +273,11 @@ void show_waste_lines(const Json& answer) {
       if (name == "job")
         cells.emplace_back(printable(line["what"].str_or("")));
     }
-    cells.emplace_back(usd(line["wasted_nano_usd"]));
-    cells.emplace_back(
-        fmt::format("{} ({:.0f} %)", usd(line["cost_nano_usd"]), line["wasted_pct"].double_or(0)));
-    cells.emplace_back(usd(line["idle_nano_usd"]));
-    cells.emplace_back(usd(line["oversized_nano_usd"]));
+    cells.emplace_back(usd_text(line["wasted_nano_usd"]));
+    cells.emplace_back(fmt::format("{} ({:.0f} %)", usd_text(line["cost_nano_usd"]),
+                                   line["wasted_pct"].double_or(0)));
+    cells.emplace_back(usd_text(line["idle_nano_usd"]));
+    cells.emplace_back(usd_text(line["oversized_nano_usd"]));
     table.row(std::move(cells));
   }
   print("\n");
@@ -292,8 +291,8 @@ void show_waste_lines(const Json& answer) {
                      oversized = answer["lines_oversized_nano_usd"].int_or(0);
   print(fmt::format("{} wasted in total: {} idle, {} oversized\n", format_usd({idle + oversized}),
                     format_usd({idle}), format_usd({oversized})));
-  if (format_usd({idle}) != usd(answer["idle_nano_usd"]) ||
-      format_usd({oversized}) != usd(answer["inefficient_nano_usd"]))
+  if (format_usd({idle}) != usd_text(answer["idle_nano_usd"]) ||
+      format_usd({oversized}) != usd_text(answer["inefficient_nano_usd"]))
     print(
         "the list counts whole leases on the day they ended, and running ones since midnight; the "
         "totals above are split by day\n");
@@ -308,7 +307,8 @@ int cmd_waste(const Parsed& p) {
       [](const Json& answer) {
         print(fmt::format("{} to {}, {}, of {}:\n", answer.at("days", "from").str_or("?"),
                           answer.at("days", "to").str_or("?"),
-                          printable(answer["scope"].str_or("?")), usd(answer["fleet_nano_usd"])));
+                          printable(answer["scope"].str_or("?")),
+                          usd_text(answer["fleet_nano_usd"])));
         print(answer["text"].str_or(""));
         if (answer.find("lines"))
           show_waste_lines(answer);
@@ -402,16 +402,16 @@ int bill_import(const Parsed& p) {
           if (v["kind"].str_or("") == "agrees" && !p.has("all"))
             continue;
           table.row({std::string(v["resource"].str_or("-")),
-                     std::string(v["from"].str_or("-").substr(0, 10)), usd(v["billed_nano_usd"]),
-                     usd(v["ours_nano_usd"]), usd(v["difference_nano_usd"]),
-                     std::string(v["kind"].str_or("?"))});
+                     std::string(v["from"].str_or("-").substr(0, 10)),
+                     usd_text(v["billed_nano_usd"]), usd_text(v["ours_nano_usd"]),
+                     usd_text(v["difference_nano_usd"]), std::string(v["kind"].str_or("?"))});
         }
         show_table(table, "every line agrees with Billow's books");
         for (const Json& line : answer["refused"].items())
           say(line.str_or(""));
         print(fmt::format("{} lines, {} billed, {} in Billow's books; {} differ\n",
-                          answer["lines"].int_or(0), usd(answer["billed_nano_usd"]),
-                          usd(answer["ours_nano_usd"]), answer["differing"].int_or(0)));
+                          answer["lines"].int_or(0), usd_text(answer["billed_nano_usd"]),
+                          usd_text(answer["ours_nano_usd"]), answer["differing"].int_or(0)));
       });
 }
 
@@ -453,7 +453,6 @@ int cmd_anomalies(const Parsed& p) {
 }  // namespace
 
 void add_cost_commands(CommandTable& table) {
-  constexpr const char* group = "money and advice";
   table.push_back(
       {.name = "cost",
        .summary = "show spending by project, user, job, GPU or day",
@@ -465,7 +464,7 @@ void add_cost_commands(CommandTable& table) {
            "For admins the last line adds up exactly: active +\nidle + unallocated = cost of the "
            "nodes. Lines by job or node count whole leases on the day they ended.",
        .options = {cost_options, window_options},
-       .group = group});
+       .group = money_group});
   table.push_back({.name = "waste",
                    .summary = "show GPU time paid for but not used, and oversized jobs",
                    .example = "billow waste --since 30d\nbillow waste --by job",
@@ -473,19 +472,19 @@ void add_cost_commands(CommandTable& table) {
                    .details = "Waste is the cost of hardware that was allocated but idle, or "
                               "larger than the job needed (oversized).",
                    .options = {waste_options, window_options},
-                   .group = group});
+                   .group = money_group});
   table.push_back({.name = "invoice",
                    .summary = "show a project's invoice for a month",
                    .example = "billow invoice --project vision --month 2026-11",
                    .run = cmd_invoice,
                    .options = {invoice_options},
-                   .group = group});
+                   .group = money_group});
   table.push_back({.name = "anomalies",
                    .summary = "show days that cost far more than usual",
                    .example = "billow anomalies --project vision",
                    .run = cmd_anomalies,
                    .options = {window_options},
-                   .group = group});
+                   .group = money_group});
   table.push_back({.name = "bill import",
                    .summary = "compare a provider's bill with Billow's books, line by line",
                    .example = "billow bill import aws-focus-2026-11.csv",
@@ -496,19 +495,19 @@ void add_cost_commands(CommandTable& table) {
                    .options = {bill_options},
                    .operands = Operands::some,
                    .completes = Completes::file,
-                   .group = group});
+                   .group = money_group});
   table.push_back({.name = "month close",
                    .summary = "close a month: its invoices become final",
                    .example = "billow month close 2026-10",
                    .run = month_close,
                    .usage = "MONTH",
                    .operands = Operands::some,
-                   .group = group});
+                   .group = money_group});
   table.push_back({.name = "month list",
                    .summary = "list closed months",
                    .example = "billow month list",
                    .run = month_list,
-                   .group = group});
+                   .group = money_group});
 }
 
 }  // namespace billow::client

@@ -14,8 +14,6 @@
 namespace billow::client {
 namespace {
 
-constexpr const char* group = "money and advice";
-
 constexpr OptionSpec idle_options[] = {
     {"project", 'p', "NAME",
      "project the rules apply to (default: all projects without their own rules)"},
@@ -130,12 +128,12 @@ void add_idle_commands(CommandTable& table) {
            "billow idle set --project vision --suspend 30m --stop 1h\nbillow idle set --floor 6h",
        .run = idle_set,
        .options = {idle_options},
-       .group = group});
+       .group = money_group});
   table.push_back({.name = "idle show",
                    .summary = "show the idle rules",
                    .example = "billow idle show",
                    .run = idle_show,
-                   .group = group});
+                   .group = money_group});
   table.push_back(
       {.name = "keepalive",
        .summary = "exempt a job from the idle rules for a while; inside a job no number is needed",
@@ -146,7 +144,7 @@ void add_idle_commands(CommandTable& table) {
        .options = {keepalive_options},
        .operands = Operands::some,
        .completes = Completes::job,
-       .group = group});
+       .group = money_group});
 }
 
 }  // namespace billow::client

@@ -12,8 +12,6 @@
 namespace billow::client {
 namespace {
 
-constexpr const char* group = "money and advice";
-
 constexpr OptionSpec price_options[] = {
     {"cost", 0, "USD", "hardware cost per GPU-hour"},
     {"charge", 0, "USD", "price for projects per GPU-hour (default: the cost)"},
@@ -185,7 +183,7 @@ void add_price_commands(CommandTable& table) {
                    .usage = "TYPE | pool:NAME | node:NAME",
                    .options = {price_options},
                    .operands = Operands::some,
-                   .group = group});
+                   .group = money_group});
   table.push_back({.name = "price set-onprem",
                    .summary = "set the price of hardware you own: purchase, years, power",
                    .example = "billow price set-onprem H100 --purchase 280000 --gpus 8 --years 4 "
@@ -194,19 +192,19 @@ void add_price_commands(CommandTable& table) {
                    .usage = "TYPE | pool:NAME | node:NAME",
                    .options = {onprem_options},
                    .operands = Operands::some,
-                   .group = group});
+                   .group = money_group});
   table.push_back({.name = "price list",
                    .summary = "list set prices and the cost of each node",
                    .example = "billow price list",
                    .run = price_list,
-                   .group = group});
+                   .group = money_group});
   table.push_back({.name = "price rm",
                    .summary = "remove a price; the market price applies again",
                    .example = "billow price rm H100",
                    .run = price_rm,
                    .usage = "TYPE | pool:NAME | node:NAME",
                    .operands = Operands::some,
-                   .group = group});
+                   .group = money_group});
 }
 
 }  // namespace billow::client

@@ -9,8 +9,6 @@
 namespace billow::client {
 namespace {
 
-constexpr const char* group = "money and advice";
-
 constexpr OptionSpec webhook_options[] = {
     {"kinds", 0, "A,B", "only these notices: budget, idle, job, node, review (monthly)"}};
 
@@ -90,26 +88,26 @@ void add_webhook_commands(CommandTable& table) {
        .usage = "URL",
        .options = {webhook_options},
        .operands = Operands::some,
-       .group = group});
+       .group = money_group});
   table.push_back({.name = "webhook list",
                    .summary = "list webhooks and their pending notices",
                    .example = "billow webhook list",
                    .run = webhook_list,
-                   .group = group});
+                   .group = money_group});
   table.push_back({.name = "webhook rm",
                    .summary = "remove a webhook",
                    .example = "billow webhook rm 1",
                    .run = webhook_rm,
                    .usage = "ID",
                    .operands = Operands::some,
-                   .group = group});
+                   .group = money_group});
   table.push_back({.name = "webhook test",
                    .summary = "send a test notice to a webhook",
                    .example = "billow webhook test 1",
                    .run = webhook_test,
                    .usage = "ID",
                    .operands = Operands::some,
-                   .group = group});
+                   .group = money_group});
 }
 
 }  // namespace billow::client

@@ -171,7 +171,7 @@ std::vector<Piece> watch_line(const State& state, const Subject& about) {
 }
 
 // How far it is: elements of an array, what its log says, or its time limit.
-std::string progress_line(const State& state, const Subject& about) {
+std::string progress_text(const State& state, const Subject& about) {
   const Json& document = state.answer("detail", detail_path(about));
   const auto line = [&](double part, const std::string& text) {
     return fmt::format("progress {} {:.0f}%  {}", bar(part, progress_bar_columns, state.utf8),
@@ -198,7 +198,7 @@ void draw_watch(const State& state, const Page& page, Canvas& canvas) {
   draw_page_title(canvas, title_of(state, page.about));
   put_pieces(canvas, 2, watch_line(state, page.about));
   int row = 3;
-  if (const std::string progress = progress_line(state, page.about); !progress.empty())
+  if (const std::string progress = progress_text(state, page.about); !progress.empty())
     canvas.put(row++, 0, progress);
   for (const Json& finding : state.answer("history", history_path(page.about))["findings"].items())
     if (state.size.rows >= 30 && row < 6)

@@ -77,8 +77,8 @@ void read_summary(Fleet& fleet, const Json& s) {
     fleet.idle_jobs.insert(id.uint_or(0));
 }
 
-// The document of a job that has ended, as a row.
-JobEntry read_ended(const Json& d) {
+// What the stream and the document of a job call the same.
+JobEntry read_job(const Json& d) {
   JobEntry job;
   job.id = d["id"].uint_or(0);
   job.label = text_of(d["label"]);
@@ -87,6 +87,12 @@ JobEntry read_ended(const Json& d) {
   job.user = text_of(d["user"]);
   job.project = text_of(d["project"]);
   job.state = text_of(d["state"]);
+  return job;
+}
+
+// The document of a job that has ended, as a row.
+JobEntry read_ended(const Json& d) {
+  JobEntry job = read_job(d);
   job.reason = text_of(d.at("exit", "text"));
   if (job.reason.empty())
     job.reason = text_of(d["reason"]);
@@ -100,14 +106,7 @@ JobEntry read_ended(const Json& d) {
 }  // namespace
 
 JobEntry read_live_job(const Json& j) {
-  JobEntry job;
-  job.id = j["id"].uint_or(0);
-  job.label = text_of(j["label"]);
-  job.name = name_of(j);
-  job.command = text_of(j["command"]);
-  job.user = text_of(j["user"]);
-  job.project = text_of(j["project"]);
-  job.state = text_of(j["state"]);
+  JobEntry job = read_job(j);
   job.reason = text_of(j["reason"]);
   job.gpu_milli = j["gpu_milli"].int_or(0);
   job.spot = j["spot"].bool_or(false);

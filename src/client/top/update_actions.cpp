@@ -24,7 +24,7 @@ bool may_change(State& state, const char* verb) {
   return false;
 }
 
-void ask(State& state, Action action) {
+void ask_first(State& state, Action action) {
   state.message.clear();
   state.question = std::move(action);
 }
@@ -72,10 +72,11 @@ std::string about_job(const State& state, const Chosen& chosen) {
 }
 
 void ask_about_job(State& state, const Chosen& chosen, Action::Kind kind, const char* verb) {
-  ask(state, {kind, fmt::format("job {}", chosen.job.name), path_of_job(chosen.job.name, verb),
-              kind == Action::Kind::suspend ? R"({"mode":"warm"})" : "{}",
-              fmt::format("{}{} {}?", static_cast<char>(verb[0] - 32), verb + 1,
-                          about_job(state, chosen))});
+  ask_first(state,
+            {kind, fmt::format("job {}", chosen.job.name), path_of_job(chosen.job.name, verb),
+             kind == Action::Kind::suspend ? R"({"mode":"warm"})" : "{}",
+             fmt::format("{}{} {}?", static_cast<char>(verb[0] - 32), verb + 1,
+                         about_job(state, chosen))});
 }
 
 // The node and card of a row that can be drained.
@@ -165,13 +166,13 @@ void ask_to_drain(State& state, bool whole_node) {
   const std::string base = "/v1/nodes/" + net::percent_encode(place.node->name);
   const std::string what = card ? fmt::format("GPU {} of {}", place.card, place.node->name)
                                 : fmt::format("node {}", place.node->name);
-  ask(state,
-      {drained ? Action::Kind::undrain : Action::Kind::drain, what,
-       card ? fmt::format("{}/gpus/{}/{}", base, place.card, verb)
-            : fmt::format("{}/{}", base, verb),
-       drained ? "{}" : R"({"reason":"drained by request"})",
-       drained ? fmt::format("Let {} take jobs again?", what)
-               : fmt::format("Drain {}? It takes no new jobs; running jobs continue.", what)});
+  ask_first(state, {drained ? Action::Kind::undrain : Action::Kind::drain, what,
+                    card ? fmt::format("{}/gpus/{}/{}", base, place.card, verb)
+                         : fmt::format("{}/{}", base, verb),
+                    drained ? "{}" : R"({"reason":"drained by request"})",
+                    drained ? fmt::format("Let {} take jobs again?", what)
+                            : fmt::format("Drain {}? It takes no new jobs; running jobs continue.",
+                                          what)});
 }
 
 void on_acted(State& state, const Acted& acted) {

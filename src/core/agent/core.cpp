@@ -8,13 +8,6 @@ namespace v1 = wire::agent_v1;
 
 constexpr Duration fence_renewal = seconds(10);  // supervisors' deadlines move in these steps
 
-template <class... Fs>
-struct Overloaded : Fs... {
-  using Fs::operator()...;
-};
-template <class... Fs>
-Overloaded(Fs...) -> Overloaded<Fs...>;
-
 }  // namespace
 
 Core::Core(CoreOptions options, Now now)

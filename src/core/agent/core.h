@@ -39,6 +39,14 @@
 
 namespace billow::agent {
 
+// A visitor made of one function for each alternative.
+template <class... Fs>
+struct Overloaded : Fs... {
+  using Fs::operator()...;
+};
+template <class... Fs>
+Overloaded(Fs...) -> Overloaded<Fs...>;
+
 struct Now {
   WallTime wall;
   SteadyTime steady;  // CLOCK_BOOTTIME: deadlines also pass while the machine sleeps

@@ -7,13 +7,6 @@ namespace billow::agent {
 namespace {
 namespace v1 = wire::agent_v1;
 
-template <class... Fs>
-struct Overloaded : Fs... {
-  using Fs::operator()...;
-};
-template <class... Fs>
-Overloaded(Fs...) -> Overloaded<Fs...>;
-
 SteadyTime paid_until(Duration paid_for, Now now) {
   return paid_for.ns > 0 ? now.steady + paid_for : SteadyTime{};
 }

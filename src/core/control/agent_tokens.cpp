@@ -29,10 +29,10 @@ std::int64_t task_milli(const Resources& want, std::size_t cards_of_node) {
 }
 
 // The charge of one task per second, if it ran on this node.
-std::int64_t rate_on(const State& state,
-                     const JobSpec& spec,
-                     const Node& node,
-                     const Context& context) {
+std::int64_t token_rate_on(const State& state,
+                           const JobSpec& spec,
+                           const Node& node,
+                           const Context& context) {
   std::int64_t dearest = 0;
   for (const NodeGpu& gpu : node.offer.gpus)
     if (type_fits(spec.resources, gpu.type))
@@ -60,7 +60,7 @@ std::int64_t rate_in(const State& state,
     const std::int64_t by_offer = price.nano_usd_per_s / gpus *
                                   task_milli(spec.resources, node.offer.gpus.size()) /
                                   whole_gpu_milli;
-    return std::max(by_offer, rate_on(state, spec, node, context));
+    return std::max(by_offer, token_rate_on(state, spec, node, context));
   };
   std::int64_t dearest = machine(pool.gpu_type, pool.gpus, pool.price);
   for (const MachineOffer& offer : pool.offers)
@@ -78,7 +78,7 @@ Result<std::int64_t> dearest_rate(const State& state, const JobSpec& spec, const
            whole_gpu_milli;
   std::int64_t dearest = 0;
   for (const auto& [id, node] : state.nodes)
-    dearest = std::max(dearest, rate_on(state, spec, node, context));
+    dearest = std::max(dearest, token_rate_on(state, spec, node, context));
   Job asked;
   asked.spec = std::make_shared<const JobSpec>(spec);
   for (const auto& [id, pool] : state.pools)

@@ -49,7 +49,7 @@ bool could_take(const Node& node, const JobSpec& spec) {
 }
 
 // The nodes that the job has, or those it could get.
-std::vector<const Node*> nodes_of(const State& state, const Job& job) {
+std::vector<const Node*> nodes_of_job(const State& state, const Job& job) {
   std::vector<const Node*> nodes;
   for (const TaskId id : job.tasks)
     if (const auto node = state.nodes.find(state.tasks.at(id).node);
@@ -91,7 +91,7 @@ std::vector<std::string> fabric_notes(const State& state, const Job& job) {
   if (!over_gpus && !over_nodes)
     return notes;
   std::vector<std::string> no_nvlink, slow_gpus, slow_net;
-  for (const Node* node : nodes_of(state, job)) {
+  for (const Node* node : nodes_of_job(state, job)) {
     if (over_gpus && label(*node, label_gpu_link).starts_with("pcie"))
       no_nvlink.push_back(node->offer.name);
     if (over_gpus && label(*node, label_gpu_fabric) == "slow")
@@ -116,7 +116,7 @@ std::vector<std::string> fabric_notes(const State& state, const Job& job) {
 std::string fabric_unmeasured(const State& state, const Job& job) {
   std::vector<std::string> unmeasured;
   if (job.spec->nodes > 1)
-    for (const Node* node : nodes_of(state, job))
+    for (const Node* node : nodes_of_job(state, job))
       if (label(*node, label_net_fabric).empty())
         unmeasured.push_back(node->offer.name);
   return unmeasured.empty()

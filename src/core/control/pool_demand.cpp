@@ -43,7 +43,7 @@ std::int64_t cpu_milli_of(const Resources& r) {
   return r.cpu_milli > 0 ? r.cpu_milli : limits::task_cpu_milli_assumed;
 }
 
-std::int64_t milli_of(const Resources& r, std::int32_t machine_gpus) {
+std::int64_t wanted_milli(const Resources& r, std::int32_t machine_gpus) {
   if (r.whole_node)
     return std::int64_t{1000} * std::max(1, machine_gpus);
   if (r.gpus == 0)
@@ -242,7 +242,7 @@ class Planner {
       if (unserved_.contains(kind_of(job)))
         continue;
       // What its quotas hold back needs no machine, and takes nothing from other projects' turn.
-      const std::int64_t milli = milli_of(job.spec->resources, 1) * job.spec->nodes;
+      const std::int64_t milli = wanted_milli(job.spec->resources, 1) * job.spec->nodes;
       if (!limits_.take(job, milli))
         continue;
       const auto [at, fresh] = waits.try_emplace(kind_of(job), false);
@@ -268,7 +268,7 @@ class Planner {
       if (++looked > limits::pool_jobs_looked_at_max)
         break;
       if (job.state == JobState::queued && job.spec->nodes == 1)
-        waiting_milli_[job.spec->resources.gpu_types] += milli_of(job.spec->resources, 1);
+        waiting_milli_[job.spec->resources.gpu_types] += wanted_milli(job.spec->resources, 1);
     }
   }
   // What the job would be charged for a second on this machine, as far as that is known.
@@ -284,7 +284,7 @@ class Planner {
       return r.gpus;
     const auto waiting = waiting_milli_.find(r.gpu_types);
     const std::int64_t milli =
-        waiting == waiting_milli_.end() ? milli_of(r, source.gpus()) : waiting->second;
+        waiting == waiting_milli_.end() ? wanted_milli(r, source.gpus()) : waiting->second;
     return (milli + 999) / 1000;
   }
 
@@ -334,7 +334,7 @@ class Planner {
   // Into the first of the machines that has GPUs and task slots left, or into another one.
   static void size_for(const Job& job, const Pool& pool, std::vector<Sized>& sized) {
     const Resources& r = job.spec->resources;
-    const std::int64_t milli = milli_of(r, pool.gpus), cpu = cpu_milli_of(r);
+    const std::int64_t milli = wanted_milli(r, pool.gpus), cpu = cpu_milli_of(r);
     auto at = std::find_if(sized.begin(), sized.end(), [&](const Sized& machine) {
       return machine.milli + milli <= std::int64_t{1000} * pool.gpus &&
              machine.cpu_milli + cpu <= gpuless_tasks_per_node * std::int64_t{1000} &&
@@ -373,7 +373,7 @@ class Planner {
       if (chosen.empty())
         continue;
       for (Bin* bin : chosen) {
-        bin->free_milli -= milli_of(spec.resources, bin->source.gpus());
+        bin->free_milli -= wanted_milli(spec.resources, bin->source.gpus());
         bin->free_cpu_milli -= cpu_milli_of(spec.resources);
         bin->free_mem_mib -= spec.resources.mem_mib;
         --bin->tasks_free;
@@ -395,7 +395,7 @@ class Planner {
       if ((bin.slow && !slow) || (bin.for_gangs_only && spec.nodes < 2))
         continue;
       const Resources& r = spec.resources;
-      const std::int64_t milli = milli_of(r, bin.source.gpus());
+      const std::int64_t milli = wanted_milli(r, bin.source.gpus());
       const bool type_fits = r.gpus == 0 || !bin.gpu_type.empty();
       if (type_fits && bin.free_milli >= milli && bin.free_cpu_milli >= cpu_milli_of(r) &&
           bin.free_mem_mib >= r.mem_mib && (milli > 0 || bin.tasks_free > 0) &&

@@ -14,7 +14,7 @@ namespace billow::ledger {
 
 namespace {
 
-constexpr std::int64_t day_ns = 86'400ll * 1'000'000'000;
+constexpr std::int64_t focus_day_ns = 86'400ll * 1'000'000'000;
 
 const std::vector<std::string>& own_columns() {
   static const std::vector<std::string> names{
@@ -32,11 +32,11 @@ std::string time_text(std::int64_t ns) {
 // units.
 enum class FocusRow { compute, egress };
 
-std::string cell(const std::string& column,
-                 const CostLine& line,
-                 FocusRow kind,
-                 const FocusOptions& options,
-                 const Period& month) {
+std::string focus_cell(const std::string& column,
+                       const CostLine& line,
+                       FocusRow kind,
+                       const FocusOptions& options,
+                       const Period& month) {
   const std::string hours = fmt::format("{:.6f}", static_cast<double>(line.gpu_milli_ms) / 3.6e9);
   const std::string gib = fmt::format("{:.9f}", static_cast<double>(line.egress_bytes) / (1 << 30));
   const bool egress = kind == FocusRow::egress;
@@ -54,9 +54,9 @@ std::string cell(const std::string& column,
   if (column == "BillingPeriodEnd")
     return time_text(month.to.ns);
   if (column == "ChargePeriodStart")
-    return time_text(line.day * day_ns);
+    return time_text(line.day * focus_day_ns);
   if (column == "ChargePeriodEnd")
-    return time_text((line.day + 1) * day_ns);
+    return time_text((line.day + 1) * focus_day_ns);
   if (column == "ChargeCategory")
     return "Usage";
   if (column == "ChargeDescription" && egress)
@@ -96,10 +96,10 @@ std::string focus_csv(const std::vector<CostLine>& lines, const FocusOptions& op
   row.insert(row.end(), own_columns().begin(), own_columns().end());
   append_csv_row(out, row);
   const auto put = [&](const CostLine& line, FocusRow kind) {
-    const Period month = period_of(BudgetPeriod::monthly, WallTime{line.day * day_ns});
+    const Period month = period_of(BudgetPeriod::monthly, WallTime{line.day * focus_day_ns});
     row.clear();
     for (const std::string& column : focus_columns())
-      row.push_back(cell(column, line, kind, options, month));
+      row.push_back(focus_cell(column, line, kind, options, month));
     for (const std::string& value :
          {line.project, line.user, line.job, line.gpu, line.price_class, line.node,
           decimal_usd(line.cost), decimal_usd(line.idle),
@@ -133,7 +133,7 @@ Result<WallTime> parse_focus_time(std::string_view text) {
     return fail(Code::invalid, "not a time: \"" + shown + "\"",
                 "write it like 2026-11-15T01:29:00Z");
   };
-  const auto number = [&](std::size_t at, std::size_t length) -> int {
+  const auto digits = [&](std::size_t at, std::size_t length) -> int {
     if (at + length > text.size())
       return -1;
     int value = 0;
@@ -154,7 +154,7 @@ Result<WallTime> parse_focus_time(std::string_view text) {
     text = text.substr(0, dot);
   if (text.size() != 10 && text.size() != 16 && text.size() != 19)
     return bad();
-  const int year = number(0, 4), month = number(5, 2), day = number(8, 2);
+  const int year = digits(0, 4), month = digits(5, 2), day = digits(8, 2);
   if (year < 1970 || month < 1 || day < 1 || text[4] != '-' || text[7] != '-')
     return bad();
   const std::chrono::year_month_day date(std::chrono::year(year),
@@ -164,8 +164,8 @@ Result<WallTime> parse_focus_time(std::string_view text) {
     return bad();
   std::int64_t s = std::chrono::sys_days(date).time_since_epoch().count() * 86'400ll;
   if (text.size() >= 16) {
-    const int hour = number(11, 2), minute = number(14, 2),
-              second = text.size() == 19 ? number(17, 2) : 0;
+    const int hour = digits(11, 2), minute = digits(14, 2),
+              second = text.size() == 19 ? digits(17, 2) : 0;
     if ((text[10] != 'T' && text[10] != ' ') || text[13] != ':' || hour < 0 || hour > 23 ||
         minute < 0 || minute > 59 || second < 0 || second > 60)
       return bad();
@@ -252,11 +252,11 @@ std::vector<Variance> compare(const Bill& bill, const std::vector<NodeCost>& our
   };
   std::map<std::pair<std::string, std::int64_t>, Variance> by_day;
   const auto at = [&](const std::string& resource, WallTime from) -> Variance& {
-    const std::int64_t day = from.ns / day_ns;
+    const std::int64_t day = from.ns / focus_day_ns;
     Variance& v = by_day[{resource, day}];
     v.resource = resource;
-    v.from = WallTime{day * day_ns};
-    v.to = WallTime{(day + 1) * day_ns};
+    v.from = WallTime{day * focus_day_ns};
+    v.to = WallTime{(day + 1) * focus_day_ns};
     return v;
   };
   std::map<std::string, bool> known;

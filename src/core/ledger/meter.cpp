@@ -7,13 +7,13 @@
 
 namespace billow::ledger {
 
-namespace {
-
-std::int64_t median(std::vector<std::int64_t>& values) {
+std::int64_t median(std::vector<std::int64_t> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
 }
+
+namespace {
 
 // On demand: the median price of one GPU-hour over all offers, or zero if there is none. Spot and
 // reserved: that price less the median discount of offers that have both prices. Sellers of spot

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/money.h"
 #include "core/model/job.h"
@@ -37,6 +38,8 @@ class PriceBook {
   mutable std::map<std::pair<std::string, PriceClass>, Rate> rates_;
 };
 
+// Of at least one value; of two middle ones the larger.
+std::int64_t median(std::vector<std::int64_t> values);
 // Thousandths of a GPU that a task holds, over all its cards: none while it is suspended.
 std::int64_t gpu_milli(const Task& task);
 // Thousandths of the unit that its rate is for: a GPU, or a GiB of memory while it is suspended.

@@ -10,6 +10,7 @@
 #include "base/enums.h"
 #include "base/text.h"
 #include "core/ledger/csv.h"
+#include "core/ledger/meter.h"
 
 namespace billow {
 BILLOW_ENUM_NAMES(ledger::Dimension,
@@ -78,12 +79,6 @@ double gpu_hours(std::int64_t gpu_milli_ms) {
   return static_cast<double>(gpu_milli_ms) / 3.6e9;
 }
 
-std::int64_t median(std::vector<std::int64_t> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 // "$41", "$163", "$0.42": whole dollars from ten up.
 std::string spoken(NanoUsd amount) {
   return amount.value >= 10'000'000'000
@@ -127,11 +122,11 @@ void add_amounts(CostLine& sum, const CostLine& line) {
 namespace {
 // Cells in natural order: job 9 before job 10, words alphabetically.
 bool before(const std::string& a, const std::string& b) {
-  const auto number = [](const std::string& text) {
+  const auto is_number = [](const std::string& text) {
     return !text.empty() &&
            std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
   };
-  if (number(a) && number(b) && a.size() != b.size())
+  if (is_number(a) && is_number(b) && a.size() != b.size())
     return a.size() < b.size();
   return a < b;
 }

@@ -48,7 +48,7 @@ bool good_tag(std::string_view text) {
                      [](char c) { return word(c) || c == '.' || c == '-'; });
 }
 // A printable form of a name that may contain anything.
-std::string shown(std::string_view text) {
+std::string shown_name(std::string_view text) {
   std::string out;
   for (const char c : text.substr(0, 80))
     out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
@@ -67,7 +67,8 @@ bool is_image_digest(std::string_view text) {
 Result<ImageName> parse_image_name(std::string_view text) {
   const auto refuse = [&](std::string_view why) {
     return fail(Code::invalid,
-                fmt::format("\"{}\" is not the name of an image: {}", shown(text), why), example);
+                fmt::format("\"{}\" is not the name of an image: {}", shown_name(text), why),
+                example);
   };
   if (text.empty())
     return refuse("it is empty");
@@ -97,7 +98,7 @@ Result<ImageName> parse_image_name(std::string_view text) {
     if (first == "localhost" || first.find('.') != std::string_view::npos ||
         first.find(':') != std::string_view::npos) {
       if (!good_registry(first))
-        return refuse(fmt::format("\"{}\" is not a registry", shown(first)));
+        return refuse(fmt::format("\"{}\" is not a registry", shown_name(first)));
       name.registry = first;
       rest = rest.substr(slash + 1);
     }
@@ -105,7 +106,7 @@ Result<ImageName> parse_image_name(std::string_view text) {
   if (const auto colon = rest.find(':'); colon != std::string_view::npos) {
     name.tag = rest.substr(colon + 1);
     if (!good_tag(name.tag))
-      return refuse(fmt::format("\"{}\" is not a tag", shown(name.tag)));
+      return refuse(fmt::format("\"{}\" is not a tag", shown_name(name.tag)));
     rest = rest.substr(0, colon);
   }
   for (const std::string& part : split(rest, '/'))
@@ -113,7 +114,7 @@ Result<ImageName> parse_image_name(std::string_view text) {
       return refuse(part.empty() ? "a part of its path is empty"
                                  : fmt::format("\"{}\" is not a part of a path: lower case "
                                                "letters, digits and . _ - between them",
-                                               shown(part)));
+                                               shown_name(part)));
   name.repository = rest;
   return name;
 }

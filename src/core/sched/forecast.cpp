@@ -31,7 +31,7 @@ struct Variation {
 };
 
 // Zero if the end is unknown.
-WallTime end_of(const JobRequest& request, WallTime started, WallTime now, bool by_limits) {
+WallTime expected_end(const JobRequest& request, WallTime started, WallTime now, bool by_limits) {
   const bool limited = request.time_limit.ns > 0;
   const WallTime limit = std::max(started + request.time_limit, now);
   if (request.expected.ns <= 0 || (limited && by_limits))
@@ -67,7 +67,7 @@ class Player {
     for (const RunningJob& r : contents_.running) {
       if (r.leaving)
         ends_.emplace(now, r.request.id);
-      else if (const WallTime end = end_of(r.request, r.started, now, variation_.by_limits))
+      else if (const WallTime end = expected_end(r.request, r.started, now, variation_.by_limits))
         ends_.emplace(varied(r.request, now, end), r.request.id);
       time_matters(r.started + r.request.run_min);
       if (r.request.moves_after.ns > 0)
@@ -146,7 +146,7 @@ class Player {
       copy_.started(s.job, s.placements, at_);
       if (!request)
         continue;
-      if (const WallTime end = end_of(*request, at_, at_, variation_.by_limits))
+      if (const WallTime end = expected_end(*request, at_, at_, variation_.by_limits))
         ends_.emplace(std::max(varied(*request, at_, end), at_ + milliseconds(1)), s.job);
       time_matters(at_ + request->run_min);
       if (request->moves_after.ns > 0)

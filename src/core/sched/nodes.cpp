@@ -211,7 +211,7 @@ void set_free(NodeState& node) {
 }
 
 // sign −1 takes, +1 gives back.
-void shift(NodeState& node, const Placement& placement, const JobRequest& request, int sign) {
+void shift_use(NodeState& node, const Placement& placement, const JobRequest& request, int sign) {
   FreeCapacity free{std::move(node.gpus), node.free_cpu_milli, node.free_mem_mib, node.tasks};
   shift_free(free, node.shape, placement, request, sign);
   node.gpus = std::move(free.gpus);
@@ -262,14 +262,14 @@ void SchedIndex::Impl::take(const Placement& placement, const JobRequest& reques
   NodeState* node = find(placement.node);
   if (!node)
     return;
-  shift(*node, placement, request, -1);
+  shift_use(*node, placement, request, -1);
   node_changed(*node);
 }
 void SchedIndex::Impl::give(const Placement& placement, const JobRequest& request) {
   NodeState* node = find(placement.node);
   if (!node)
     return;
-  shift(*node, placement, request, +1);
+  shift_use(*node, placement, request, +1);
   node_changed(*node);
 }
 
@@ -346,7 +346,7 @@ void SchedIndex::upsert_node(const NodeShape& shape) {
     const RunningJob& job = x.running.at(id);
     for (const Placement& p : job.placements) {
       if (p.node == shape.id)
-        shift(*node, p, job.request, -1);
+        shift_use(*node, p, job.request, -1);
     }
   }
   x.node_changed(*node);

@@ -5,14 +5,7 @@
 #include "core/sched/pass.h"
 
 namespace billow::sched {
-namespace {
-
-const JobRequest& nobody() {
-  static const JobRequest request;
-  return request;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 void Pass::hold_for(const JobRequest& request,
                     std::vector<Placement> placements,

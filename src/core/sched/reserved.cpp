@@ -30,12 +30,12 @@ struct Sum {
   }
 };
 
+}  // namespace
+
 const JobRequest& nobody() {
   static const JobRequest request;
   return request;
 }
-
-}  // namespace
 
 Reserved::Reserved(const SchedIndex::Impl& index, WallTime now) {
   struct Change {

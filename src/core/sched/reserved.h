@@ -66,6 +66,8 @@ std::optional<Placement> fit_reserved(const PlacementClass& c,
 // Whether the job's capacity belongs to its reservation at that time: when the job ends, the
 // capacity is free only inside the reservation. (Reservations are counted less what their own jobs
 // hold, so that capacity must not be counted as free.)
+// For a placement that belongs to no job.
+const JobRequest& nobody();
 bool holds_for_its_own(const SchedIndex::Impl& index, const JobRequest& job, WallTime at);
 
 // When the job has certainly ended; zero: not known.

@@ -9,7 +9,7 @@ namespace {
 constexpr std::string_view opening = "{\"type\":\"fabric_";
 
 template <class M>
-std::string encode_any(const M& message) {
+std::string encode_fabric(const M& message) {
   std::string json = to_json_text(message);
   json.insert(1, std::string("\"type\":\"") + M::kind + (json.size() > 2 ? "\"," : "\""));
   std::string out(4, '\0');
@@ -19,7 +19,7 @@ std::string encode_any(const M& message) {
 }
 
 template <class M>
-Result<M> decode_any(std::string_view frame) {
+Result<M> decode_fabric(std::string_view frame) {
   if (!is_fabric(frame) || frame.size() > limits::agent_frame_bytes_max)
     return fail(Code::invalid, "no frame of a fabric check");
   const auto json = BILLOW_TRY(parse_json(frame.substr(4)));
@@ -31,19 +31,19 @@ Result<M> decode_any(std::string_view frame) {
 }  // namespace
 
 std::string encode(const Ask& ask) {
-  return encode_any(ask);
+  return encode_fabric(ask);
 }
 std::string encode(const Answer& answer) {
-  return encode_any(answer);
+  return encode_fabric(answer);
 }
 bool is_fabric(std::string_view frame) {
   return frame.size() > 4 && frame.substr(4).starts_with(opening);
 }
 Result<Ask> decode_ask(std::string_view frame) {
-  return decode_any<Ask>(frame);
+  return decode_fabric<Ask>(frame);
 }
 Result<Answer> decode_answer(std::string_view frame) {
-  return decode_any<Answer>(frame);
+  return decode_fabric<Answer>(frame);
 }
 
 }  // namespace billow::wire::fabric_v1

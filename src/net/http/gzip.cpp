@@ -16,16 +16,16 @@ constexpr std::size_t match_min = 4, match_max = 258;
 constexpr std::size_t worth_bytes = 1 << 10;
 constexpr unsigned hash_bits = 15;
 
-struct Code {
+struct HuffmanCode {
   std::uint16_t base;
   std::uint8_t extra_bits;
 };
 // RFC 1951, 3.2.5: the first length of each code from 257 on, and the first distance of each code.
-constexpr std::array<Code, 29> lengths = {
+constexpr std::array<HuffmanCode, 29> lengths = {
     {{3, 0},  {4, 0},  {5, 0},  {6, 0},   {7, 0},   {8, 0},   {9, 0},   {10, 0},  {11, 1}, {13, 1},
      {15, 1}, {17, 1}, {19, 2}, {23, 2},  {27, 2},  {31, 2},  {35, 3},  {43, 3},  {51, 3}, {59, 3},
      {67, 4}, {83, 4}, {99, 4}, {115, 4}, {131, 5}, {163, 5}, {195, 5}, {227, 5}, {258, 0}}};
-constexpr std::array<Code, 30> distances = {
+constexpr std::array<HuffmanCode, 30> distances = {
     {{1, 0},     {2, 0},     {3, 0},     {4, 0},      {5, 1},      {7, 1},
      {9, 2},     {13, 2},    {17, 3},    {25, 3},     {33, 4},     {49, 4},
      {65, 5},    {97, 5},    {129, 6},   {193, 6},    {257, 7},    {385, 7},
@@ -33,9 +33,10 @@ constexpr std::array<Code, 30> distances = {
      {4097, 11}, {6145, 11}, {8193, 12}, {12289, 12}, {16385, 13}, {24577, 13}}};
 
 template <std::size_t N>
-std::size_t code_of(const std::array<Code, N>& table, std::size_t value) {
-  const auto above = std::upper_bound(table.begin(), table.end(), value,
-                                      [](std::size_t v, const Code& c) { return v < c.base; });
+std::size_t code_of(const std::array<HuffmanCode, N>& table, std::size_t value) {
+  const auto above =
+      std::upper_bound(table.begin(), table.end(), value,
+                       [](std::size_t v, const HuffmanCode& c) { return v < c.base; });
   return static_cast<std::size_t>(above - table.begin()) - 1;
 }
 

@@ -75,7 +75,7 @@ bool is_container_host(const net::Endpoint& endpoint) {
          host == "169.254.170.23" || host == "fd00:ec2::23";
 }
 
-std::string value(const std::map<std::string, std::string>& section, const char* key) {
+std::string setting(const std::map<std::string, std::string>& section, const char* key) {
   const auto found = section.find(key);
   return found == section.end() ? "" : found->second;
 }
@@ -133,7 +133,7 @@ std::string CredentialChain::region() {
   if (!all)
     return {};
   const auto found = all->find(profile_name());
-  return found == all->end() ? "" : value(found->second, "region");
+  return found == all->end() ? "" : setting(found->second, "region");
 }
 
 Result<Credentials> CredentialChain::get() {
@@ -210,22 +210,22 @@ Result<Credentials> CredentialChain::of_profile(const Profiles& profiles,
   if (depth >= roles_max)
     return fail(Code::invalid, fmt::format("AWS profile \"{}\": its roles form a loop", name));
   const auto& section = found->second;
-  const std::string key = value(section, "aws_access_key_id"),
-                    secret = value(section, "aws_secret_access_key");
-  if (const std::string role = value(section, "role_arn"); !role.empty()) {
-    std::string from = value(section, "source_profile");
+  const std::string key = setting(section, "aws_access_key_id"),
+                    secret = setting(section, "aws_secret_access_key");
+  if (const std::string role = setting(section, "role_arn"); !role.empty()) {
+    std::string from = setting(section, "source_profile");
     const bool itself = from == name && !key.empty();
     if (from.empty())
-      from = value(section, "credential_source");
-    if (!value(section, "mfa_serial").empty())
+      from = setting(section, "credential_source");
+    if (!setting(section, "mfa_serial").empty())
       return fail(Code::unsupported,
                   fmt::format("AWS profile \"{}\" needs a person with an MFA device", name),
                   "use a role without MFA for the head");
     const Credentials base =
-        itself ? Credentials{key, secret, value(section, "aws_session_token"), {}, ""}
+        itself ? Credentials{key, secret, setting(section, "aws_session_token"), {}, ""}
                : BILLOW_TRY(of_source(from, profiles, depth + 1));
-    Role wanted{role, value(section, "role_session_name"), value(section, "external_id"), "",
-                parse_int(value(section, "duration_seconds"), 900, 43200).value_or(3600)};
+    Role wanted{role, setting(section, "role_session_name"), setting(section, "external_id"), "",
+                parse_int(setting(section, "duration_seconds"), 900, 43200).value_or(3600)};
     auto assumed = options_.assume_role(base, wanted);
     if (!assumed)
       return pass(std::move(assumed.error()), fmt::format("AWS profile {}", name));
@@ -233,8 +233,8 @@ Result<Credentials> CredentialChain::of_profile(const Profiles& profiles,
     return assumed;
   }
   if (!key.empty() && !secret.empty())
-    return Credentials{key, secret, value(section, "aws_session_token"), {}, "profile " + name};
-  if (const std::string command = value(section, "credential_process"); !command.empty()) {
+    return Credentials{key, secret, setting(section, "aws_session_token"), {}, "profile " + name};
+  if (const std::string command = setting(section, "credential_process"); !command.empty()) {
     auto done = process::run_command(
         {.argv = {"/bin/sh", "-c", command}, .env = {}, .input = {}, .timeout = process_timeout});
     if (!done)
@@ -244,7 +244,7 @@ Result<Credentials> CredentialChain::of_profile(const Profiles& profiles,
                                                   name, done->complaint()));
     return parse_credentials(done->out, "profile " + name);
   }
-  if (!value(section, "sso_account_id").empty())
+  if (!setting(section, "sso_account_id").empty())
     return of_sso(profiles, name);
   return fail(Code::unauthorized, fmt::format("AWS profile \"{}\" has no credentials", name),
               "use access keys, role_arn, credential_process or the settings of SSO");
@@ -275,11 +275,12 @@ Result<std::string> sso_token(const std::string& folder,
 // Temporary keys of a role, for the access token of a login in the browser.
 Result<Credentials> CredentialChain::of_sso(const Profiles& profiles, const std::string& name) {
   auto section = profiles.at(name);
-  if (const auto session = profiles.find(std::string(sso_section) + value(section, "sso_session"));
+  if (const auto session =
+          profiles.find(std::string(sso_section) + setting(section, "sso_session"));
       session != profiles.end())
     section.insert(session->second.begin(), session->second.end());
   auto token = sso_token(options_.variable("HOME") + "/.aws/sso/cache",
-                         value(section, "sso_start_url"), system_clock().wall());
+                         setting(section, "sso_start_url"), system_clock().wall());
   if (!token) {
     token.error().hint =
         fmt::format("run `aws sso login --profile {}` as the user who runs the head", name);
@@ -287,11 +288,11 @@ Result<Credentials> CredentialChain::of_sso(const Profiles& profiles, const std:
   }
   std::string portal = options_.variable("AWS_ENDPOINT_URL_SSO");
   if (portal.empty())
-    portal = fmt::format("https://portal.sso.{}.amazonaws.com", value(section, "sso_region"));
+    portal = fmt::format("https://portal.sso.{}.amazonaws.com", setting(section, "sso_region"));
   const auto answer =
       fetch(fmt::format("{}/federation/credentials?role_name={}&account_id={}", portal,
-                        net::percent_encode(value(section, "sso_role_name")),
-                        net::percent_encode(value(section, "sso_account_id"))),
+                        net::percent_encode(setting(section, "sso_role_name")),
+                        net::percent_encode(setting(section, "sso_account_id"))),
             net::Method::get, {{"x-amz-sso_bearer_token", *token}});
   if (!answer)
     return pass(Error(answer.error()), "AWS profile " + name);

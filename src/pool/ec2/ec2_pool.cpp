@@ -80,7 +80,7 @@ void add_market(Parameters& out, const MachineOffer& offer) {
         block ? offer.reservation.substr(6) : offer.reservation);
 }
 
-Refusal refusal_of(const ApiError& error) {
+Refusal ec2_refusal(const ApiError& error) {
   return {kind_of(error), error.text()};
 }
 
@@ -368,7 +368,7 @@ Ordered Ec2Pool::want(const Order& order) {
     return std::unexpected(Refusal{RefusalKind::settings, "the order names no offer"});
   const auto launch = prepare(order);
   if (!launch)
-    return std::unexpected(refusal_of(launch.error()));
+    return std::unexpected(ec2_refusal(launch.error()));
   if (launch->user_data.size() > user_data_bytes_max)
     return std::unexpected(
         Refusal{RefusalKind::settings,
@@ -384,7 +384,7 @@ Ordered Ec2Pool::want(const Order& order) {
     return {};
   if (made.error().code == "IdempotentInstanceTerminated")
     return std::unexpected(Refusal{RefusalKind::capacity, made.error().text()});
-  return std::unexpected(refusal_of(made.error()));
+  return std::unexpected(ec2_refusal(made.error()));
 }
 
 Result<std::vector<MachineSighting>> Ec2Pool::nodes() {

@@ -17,7 +17,7 @@
 namespace billow::pool::ec2 {
 namespace {
 
-constexpr int pages_max = 1000;
+constexpr int answer_pages_max = 1000;
 constexpr Duration request_timeout = seconds(60);
 // A look that was throttled or met a broken server is repeated; an order never is, because its
 // caller must know how often it was sent.
@@ -50,7 +50,7 @@ void pause(Duration time) {
   std::this_thread::sleep_for(std::chrono::nanoseconds(time.ns));
 }
 
-std::string form(const Parameters& parameters) {
+std::string query_text(const Parameters& parameters) {
   std::string out;
   for (const auto& [name, value] : parameters)
     out += fmt::format("{}{}={}", out.empty() ? "" : "&", net::percent_encode(name),
@@ -200,7 +200,7 @@ Answer<net::XmlElement> Wire::query(const std::string& service,
                        (credentials.error().hint.empty() ? "" : "; " + credentials.error().hint)});
     const auto sent = send(service, region,
                            {{"Content-Type", "application/x-www-form-urlencoded; charset=utf-8"}},
-                           form(all), *credentials);
+                           query_text(all), *credentials);
     auto answer = sent ? read_answer(sent->first, sent->second)
                        : Answer<net::XmlElement>(std::unexpected(sent.error()));
     if (answer || !only_reads(action) || !may_pass(answer.error()) || attempt == read_tries)
@@ -239,7 +239,7 @@ Answer<void> Wire::pages(const std::string& region,
                          Parameters parameters,
                          const std::function<void(const net::XmlElement&)>& each) {
   std::string next;
-  for (int page = 0; page < pages_max; ++page) {
+  for (int page = 0; page < answer_pages_max; ++page) {
     Parameters asked = parameters;
     if (!next.empty())
       asked.emplace_back("NextToken", next);
@@ -270,7 +270,7 @@ Result<Credentials> Wire::assume(const Credentials& with, const Role& role) {
     region = "us-east-1";
   const auto sent =
       send("sts", region, {{"Content-Type", "application/x-www-form-urlencoded; charset=utf-8"}},
-           form(form_of), with);
+           query_text(form_of), with);
   const auto root = sent ? read_answer(sent->first, sent->second)
                          : Answer<net::XmlElement>(std::unexpected(sent.error()));
   if (!root)

@@ -14,7 +14,7 @@
 namespace billow::pool {
 namespace {
 
-Refusal refusal_of(const Error& error) {
+Refusal refusal_for(const Error& error) {
   switch (error.code) {
     case Code::unavailable:
     case Code::timed_out:
@@ -183,7 +183,7 @@ Ordered KubernetesPool::want(const Order& order) {
     return {};
   };
   if (const Status done = all(); !done)
-    return std::unexpected(refusal_of(done.error()));
+    return std::unexpected(refusal_for(done.error()));
   return {};
 }
 

@@ -58,7 +58,7 @@ Json annotations_of(const PodRequest& r) {
 }
 
 // An image that has the program may lack a shell.
-bool fetches_program(const PodRequest& r) {
+bool needs_download(const PodRequest& r) {
   return r.settings.program.empty() && !r.order.program_sha256.empty();
 }
 
@@ -70,7 +70,7 @@ Json command_of(const PodRequest& r) {
     for (const std::string& word : more)
       words.push(word);
   };
-  if (fetches_program(r))
+  if (needs_download(r))
     add({"/bin/sh", "-c", literal(program_script(home_dir, token_dir)), "billow"});
   else
     add({r.settings.program.empty() ? "billow" : literal(r.settings.program)});
@@ -118,7 +118,7 @@ Json environment_of(const PodRequest& r) {
   env.push(Json::object({{"name", "HOME"}, {"value", home_dir}}));
   env.push(Json::object({{"name", "BILLOW_LEAVE_WITHIN"},
                          {"value", fmt::format("{}s", leave_within(r).ns / seconds(1).ns)}}));
-  if (fetches_program(r)) {
+  if (needs_download(r)) {
     // The first of several heads: the program is the same on all of them.
     const std::string head = r.order.head_url.substr(0, r.order.head_url.find(','));
     env.push(

@@ -27,7 +27,7 @@ std::unexpected<Error> missing(const std::string& name) {
               fmt::format("set it for the pool: --option {}=VALUE", name));
 }
 
-Result<Json> number_of(const std::string& name, const std::string& text) {
+Result<Json> number_field(const std::string& name, const std::string& text) {
   if (const auto whole = parse_int(text, INT64_MIN, INT64_MAX))
     return Json(*whole);
   if (const auto real = parse_double(text))
@@ -130,7 +130,7 @@ Result<std::optional<Json>> Template::json(const Values& values) const {
     case Type::text:
       return Json(*value);
     case Type::number:
-      return BILLOW_TRY(number_of(only.name, *value));
+      return BILLOW_TRY(number_field(only.name, *value));
     case Type::boolean:
       return Json(*value == "true");
   }

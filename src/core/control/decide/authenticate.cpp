@@ -62,7 +62,7 @@ Result<Principal> principal_of(const State& state, TokenId id, WallTime now) {
 
 namespace {
 constexpr std::string_view session_mark = "session:";
-}
+}  // namespace
 std::string session_hash(TokenId parent, std::string_view hash) {
   return fmt::format("{}{}:{}", session_mark, parent.value, hash);
 }

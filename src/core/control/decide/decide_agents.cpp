@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "core/control/believed.h"
+#include "core/control/decide/node_gone.h"
 #include "core/control/money.h"
 
 namespace billow::control {
@@ -18,10 +19,6 @@ constexpr Duration begins_within = seconds(2);
 
 // As the end of a task that never began: nothing is charged for it.
 constexpr WallTime before_any_lease{1};
-
-ExitStatus lost(std::string why) {
-  return {.kind = ExitKind::lost, .code = 0, .signal = 0, .message = std::move(why)};
-}
 
 // Converts a time of a node's wall clock to the billing clock, by the present difference of the two
 // on the head.
@@ -167,12 +164,13 @@ Decision Decider::operator()(const AgentHello& c) {
     if (known != c.tasks.end())
       report_events(events, task, *known);
     else if (task.boot_id != c.offer.boot_id) {
-      events.push_back(end_task(state, task, lost("its node restarted"), {},
+      events.push_back(end_task(state, task, lost_exit("its node restarted"), {},
                                 task.started_at ? WallTime{} : before_any_lease, context));
       // A process leaves a directory, which the hello would have listed: no directory, no process.
       get<TaskEnded>(events.back()).never_began = !task.started_at;
     } else if (task.started_at)
-      events.push_back(end_task(state, task, lost("its node no longer knows it"), {}, {}, context));
+      events.push_back(
+          end_task(state, task, lost_exit("its node no longer knows it"), {}, {}, context));
     // Placed but never seen: the start is sent again, which the task's directory makes safe. To end
     // it instead would not be: a head that was replaced and does not know it could still send it.
   }

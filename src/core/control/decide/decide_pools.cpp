@@ -38,7 +38,7 @@ bool has_ended(const Machine& machine, const Pool& pool, WallTime listed_at) {
 }
 
 // Whether a node of the machine is connected.
-bool answers(const State& state, const Machine& machine) {
+bool machine_answers(const State& state, const Machine& machine) {
   const std::vector<NodeId> nodes = nodes_of(state, machine);
   return std::any_of(nodes.begin(), nodes.end(),
                      [&](NodeId id) { return state.nodes.at(id).reachable; });
@@ -74,7 +74,10 @@ void pause_orders(const Pool& pool,
     events.push_back(PoolDenied{pool.id, reason, now + pause, false});
 }
 
-void release(const State& state, const Machine& machine, std::string reason, Events& events) {
+void release_machine(const State& state,
+                     const Machine& machine,
+                     std::string reason,
+                     Events& events) {
   send_jobs_away(state, nodes_of(state, machine), reason, events);
   events.push_back(MachineReleased{machine.name, std::move(reason)});
 }
@@ -91,7 +94,7 @@ void release_siblings(const State& state, const Machine& machine, Events& events
           name, fmt::format("job {} did not get all its nodes there", job->id.value)});
 }
 
-Status check_offer(const MachineOffer& offer) {
+Status check_machine_offer(const MachineOffer& offer) {
   const auto bad = [&](std::string_view what) {
     return fail(Code::invalid, fmt::format("offer \"{}\": {}", offer.instance, what));
   };
@@ -116,7 +119,7 @@ Status check_offers(const Pool& pool, const std::vector<MachineOffer>& offers) {
                             limits::pool_offers_max),
                 "name fewer regions or GPU types");
   for (const MachineOffer& offer : offers)
-    BILLOW_TRY_VOID(check_offer(offer));
+    BILLOW_TRY_VOID(check_machine_offer(offer));
   return {};
 }
 
@@ -181,7 +184,7 @@ Decision Decider::operator()(const RemovePool& c) {
       continue;
     has_machines = true;
     if (machine.state != MachineState::releasing)
-      release(state, machine, fmt::format("pool {} is being removed", pool->name), events);
+      release_machine(state, machine, fmt::format("pool {} is being removed", pool->name), events);
   }
   // With machines left, the pool stays until they have ended, and orders no more. Version 0.1
   // reads the far future as the same.
@@ -226,7 +229,7 @@ Decision Decider::operator()(const PoolSeen& c) {
     // silent within seconds.
     const bool final_list = pool.capabilities && pool.capabilities->list_is_final;
     if (!has_ended(machine, pool, c.looked_at) ||
-        (machine.state == MachineState::here && !final_list && answers(state, machine)) ||
+        (machine.state == MachineState::here && !final_list && machine_answers(state, machine)) ||
         may_run_twice(state, machine, context)) {
       has_machines = true;
       continue;
@@ -278,7 +281,7 @@ void Decider::provider_ended(const Pool& pool,
                             is_unused(state, machine)},
                  context, events);
   else if (machine.state != MachineState::releasing)
-    release(state, machine, why, events);
+    release_machine(state, machine, why, events);
 }
 
 Decision Decider::operator()(const OrderFailed& c) {
@@ -330,7 +333,7 @@ Decision Decider::operator()(const ReleaseMachine& c) {
                 "see `billow pool list`");
   Events events;
   if (found->second.state != MachineState::releasing)
-    release(state, found->second, c.reason, events);
+    release_machine(state, found->second, c.reason, events);
   return events;
 }
 

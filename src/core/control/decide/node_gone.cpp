@@ -153,11 +153,9 @@ void leave_before_end(const State& state, const Machine& machine, WallTime now, 
 
 // ---- 2. The node is gone, or does not answer
 
-namespace {
-ExitStatus lost(std::string why) {
+ExitStatus lost_exit(std::string why) {
   return {.kind = ExitKind::lost, .code = 0, .signal = 0, .message = std::move(why)};
 }
-}  // namespace
 
 Decision Decider::operator()(const NodeSilent& c) {
   const auto node = state.nodes.find(c.node);
@@ -183,7 +181,8 @@ Decision Decider::operator()(const NodeFenced& c) {
   for (TaskId id : tasks_on(state, c.node)) {
     const Task& task = state.tasks.at(id);
     if (state.jobs.at(task.job).spec->rerun_if_lost)
-      events.push_back(end_task(state, task, lost("its node does not answer"), {}, {}, context));
+      events.push_back(
+          end_task(state, task, lost_exit("its node does not answer"), {}, {}, context));
   }
   return events;
 }
@@ -198,7 +197,7 @@ Decision Decider::operator()(const RemoveNode& c) {
   Events events;
   for (TaskId id : tasks_on(state, c.node))
     events.push_back(
-        end_task(state, state.tasks.at(id), lost("its node was removed"), {}, {}, context));
+        end_task(state, state.tasks.at(id), lost_exit("its node was removed"), {}, {}, context));
   events.push_back(NodeRemoved{c.node});
   revoke_credentials(state, node->second.offer.name, events);
   return events;
@@ -238,8 +237,8 @@ void machine_gone(const State& state,
   const std::string& reason = gone.reason;
   for (NodeId id : nodes_of(state, machine)) {
     for (TaskId task : tasks_on(state, id))
-      events.push_back(end_task(state, state.tasks.at(task), lost("its machine is gone: " + reason),
-                                {}, {}, context));
+      events.push_back(end_task(state, state.tasks.at(task),
+                                lost_exit("its machine is gone: " + reason), {}, {}, context));
     events.push_back(NodeRemoved{id});
     if (const std::string& name = state.nodes.at(id).offer.name; name != machine.name)
       revoke_credentials(state, name, events);

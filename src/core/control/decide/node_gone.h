@@ -35,6 +35,8 @@ void machine_gone(const State& state,
                   const Gone& gone,
                   const Context& context,
                   Events& events);
+// The end of a task whose process nobody can ask any more.
+ExitStatus lost_exit(std::string why);
 // Whether a task on the machine may still run, and would be started again if the machine were gone.
 // A process can outlive its allocation, whatever the provider lists: nothing starts again before
 // the agent's own deadline has passed.
