@@ -160,6 +160,46 @@ test('several jobs are stopped at once, with one undo', async ({ page }) => {
   await until(() => ids.every((id) => job(id).state === 'stopped'), 'then they are stopped');
 });
 
+test('a long log shows its end and follows it', async ({ page }) => {
+  const id = submit(
+    '--name',
+    'talks',
+    '--',
+    'sh',
+    '-c',
+    'seq -f "early %g" 1 400; i=0; while [ $i -lt 4000 ]; do i=$((i+1)); echo late $i; sleep 0.2; done',
+  );
+  await go(page, `/jobs/${id}`);
+  // The text of the lines that are in view, not only in the document.
+  const inView = () =>
+    page.evaluate(() => {
+      const box = document.querySelector('.log');
+      const at = box?.getBoundingClientRect();
+      return [...(box?.querySelectorAll('.ll') ?? [])]
+        .filter((l) => {
+          const r = l.getBoundingClientRect();
+          return r.top >= at.top - 1 && r.bottom <= at.bottom + 1;
+        })
+        .map((l) => l.textContent.trim());
+    });
+  const late = (lines) => Number(/late (\d+)/.exec(lines.at(-1) ?? '')?.[1] ?? 0);
+  const first = await until(async () => late(await inView()), 'the end of the log in view');
+  await until(async () => late(await inView()) > first + 3, 'the lines that follow in view');
+  equal(
+    await page.getAttribute('.tabs button:has-text("Follow")', 'aria-pressed'),
+    'true',
+    'following',
+  );
+  // Who scrolls up stays there.
+  await page.evaluate(() => {
+    document.querySelector('.log').scrollTop = 0;
+  });
+  await until(async () => (await inView()).includes('early 3'), 'the beginning in view');
+  await page.waitForSelector('.tabs button[aria-pressed="false"]:has-text("Follow")');
+  ok((await inView()).includes('early 3'), 'it stays');
+  billow('stop', '--force', '--wait', id);
+});
+
 test('twelve tabs of one browser work at once', async ({ page, context }) => {
   const id = submit(
     '--name',

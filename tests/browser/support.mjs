@@ -67,11 +67,14 @@ export async function signInUrl() {
 }
 
 // Opens a page, signs in with the one-time link, and records console messages, errors and requests.
-export async function open(browser, { width = 1280, height = 900, dark = false, allow = [] } = {}) {
+export async function open(
+  browser,
+  { width = 1280, height = 900, dark = false, allow = [], scale = shots ? 1.5 : 1 } = {},
+) {
   const context = await browser.newContext({
     viewport: { width, height },
     colorScheme: dark ? 'dark' : 'light',
-    deviceScaleFactor: shots ? 1.5 : 1,
+    deviceScaleFactor: scale,
     permissions: ['clipboard-write'],
   });
   const page = await context.newPage();

@@ -18,6 +18,17 @@ from rig import BILLOW, Rig, poll, sse_events
 
 SOURCE = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
 BUSY = "while true; do :; done"
+# What the eight panels of the dashboard that NVIDIA publishes for dcgm-exporter ask for.
+NVIDIA_PANELS = {
+    "GPU Temperature": "DCGM_FI_DEV_GPU_TEMP",
+    "GPU Avg. Temp": "avg(DCGM_FI_DEV_GPU_TEMP)",
+    "GPU Power Usage": "DCGM_FI_DEV_POWER_USAGE",
+    "GPU Power Total": "sum(DCGM_FI_DEV_POWER_USAGE)",
+    "GPU SM Clocks": "DCGM_FI_DEV_SM_CLOCK * 1000000",
+    "GPU Utilization": "DCGM_FI_DEV_GPU_UTIL",
+    "GPU Framebuffer Mem Used": "DCGM_FI_DEV_FB_USED",
+    "Tensor Core Utilization": "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
+}
 
 
 def write(path, text):
@@ -607,6 +618,17 @@ class Prometheus(unittest.TestCase):
             self.assertFalse(cells & taken, f"{p['title']} lies over another panel")
             self.assertLessEqual(at["x"] + at["w"], 24, p["title"])
             taken |= cells
+        # One choice of node, project and endpoint for all panels, and a way back from each of them.
+        names = [v["name"] for v in dashboard["templating"]["list"]]
+        self.assertEqual(names, ["datasource", "node", "project", "endpoint", "billow"])
+        choices = {"Hostname": "$node", "project": "$project", "endpoint": "$endpoint"}
+        for p in panels:
+            asked = " ".join(t["expr"] for t in p["targets"])
+            for label in re.findall(r"by \((Hostname|project|endpoint)\)", asked):
+                self.assertIn(f'{label}=~"{choices[label]}"', asked, p["title"])
+                (link,) = p["fieldConfig"]["defaults"]["links"]
+                self.assertIn("${billow}/#/", link["url"], p["title"])
+                self.assertIn("${__field.labels." + label + "}", link["url"], p["title"])
         for wanted in (
             "billow_endpoint_held",
             "billow_endpoint_in_flight",
@@ -776,6 +798,15 @@ class Prometheus(unittest.TestCase):
                 "a recorded rule over it",
                 40,
             )
+            for panel, expression in NVIDIA_PANELS.items():
+                asked = re.sub(r"(DCGM_\w+)", r'\1{instance=~".+",gpu=~"(0|1|2|3)"}', expression)
+                got = poll(lambda asked=asked: query(asked), f"data for NVIDIA's panel {panel}", 30)
+                if "(" not in expression:
+                    for job, cards in (("billow", 4), ("agent", 2)):
+                        seen = [r for r in got if r["metric"]["job"] == job]
+                        # Profiling figures exist from Hopper on: an L4 has none.
+                        wanted = cards if job == "billow" or "_PROF_" not in expression else 0
+                        self.assertGreaterEqual(len(seen), wanted, f"{panel}: {got}")
             rules = json.loads(
                 subprocess.run(
                     ["curl", "-sf", f"http://127.0.0.1:{free}/api/v1/rules"],

@@ -9,7 +9,7 @@ import { Empty } from './ui';
 import { ended, endStates, jobs, jobsTick, nodeName, nodesTick, rowOf } from './store';
 import { report } from './spend';
 
-interface Said {
+export interface Said {
   seq: number;
   at: string;
   kind: string;
@@ -51,12 +51,15 @@ const endOf = (state: string, reason: string) =>
   reason.startsWith(state) ? reason : `${state}${reason ? `: ${reason}` : ''}`;
 const periods: Record<string, string> = { daily: 'per day', total: 'in total' };
 
-function words(e: Said, name: (kind: string, id: number) => string): Words {
+export function words(e: Said, name: (kind: string, id: number) => string): Words {
   const b = e.event as Record<string, any>;
   const node = b.node ? (typeof b.node === 'object' ? b.node.offer?.name : nodeName(b.node)) : '';
   const at = `#/nodes/${node}`;
   const endpoint = `#/endpoints?name=${encodeURIComponent(String(b.endpoint ?? ''))}`;
-  const label = b.job ? name('job', b.job) : ''; // elements of arrays are called 9.38
+  // Elements of arrays are called 9.38; the name says more than the number.
+  const label = b.job ? name('job', b.job) : '';
+  const named = b.job ? name('job name', b.job) : '';
+  const called = named ? `${label} (${named})` : label;
   const who = (scope: string | undefined, of: number) =>
     scope === 'user'
       ? `user ${name('user', of)}`
@@ -98,6 +101,13 @@ function words(e: Said, name: (kind: string, id: number) => string): Words {
           : `${b.user} was removed from project ${name('project', b.project)}`,
         href: '#/admin',
       };
+    case 'default_project_set':
+      return e.actor === 'head'
+        ? null
+        : {
+            text: `the default project of ${name('user', b.user)} is ${name('project', b.project)}`,
+            href: '#/admin',
+          };
     case 'token_created':
       return e.actor === 'head'
         ? null
@@ -169,15 +179,15 @@ function words(e: Said, name: (kind: string, id: number) => string): Words {
         href: `#/jobs/${label}`,
       };
     case 'idle_warned':
-      return { text: `job ${label} was warned: its GPUs are idle`, href: `#/jobs/${label}` };
+      return { text: `job ${called} was warned: its GPUs are idle`, href: `#/jobs/${label}` };
     case 'idle_acted':
       return {
-        text: `job ${label} was ${b.action ?? b.act ?? 'suspended'} because it was idle`,
+        text: `job ${called} was ${b.action ?? b.act ?? 'suspended'} because it was idle`,
         href: `#/jobs/${label}`,
       };
     case 'job_held':
       return {
-        text: `job ${label} is held${b.reason ? `: ${b.reason}` : ''}`,
+        text: `job ${called} is held${b.reason ? `: ${b.reason}` : ''}`,
         href: `#/jobs/${label}`,
       };
     case 'endpoint_deployed':
@@ -200,7 +210,7 @@ function words(e: Said, name: (kind: string, id: number) => string): Words {
       return (b.state ?? 'succeeded') === 'succeeded'
         ? null
         : {
-            text: `job ${label} ${endOf(b.state, b.reason ?? '')}`,
+            text: `job ${called} ${endOf(b.state, b.reason ?? '')}`,
             href: `#/jobs/${label}`,
           };
     default:
@@ -228,6 +238,36 @@ function itemsOf(said: Said[], name: (kind: string, id: number) => string): Item
   return out.reverse();
 }
 
+// Names of projects and users; without them ids are shown.
+export async function loadNames(): Promise<Map<string, string>> {
+  try {
+    const [projects, users] = await Promise.all([
+      get<{ projects: { id: number; name: string }[] }>('/v1/projects'),
+      get<{ users: { id: number; name: string }[] }>('/v1/users'),
+    ]);
+    return new Map([
+      ...projects.projects.map((p) => [`project ${p.id}`, p.name] as const),
+      ...users.users.map((u) => [`user ${u.id}`, u.name] as const),
+    ]);
+  } catch {
+    return new Map();
+  }
+}
+
+// An event of the journal in one line, also those that Activity leaves out.
+export function auditText(e: Said, names: Map<string, string>): string {
+  const name = (kind: string, id: number) => names.get(`${kind} ${id}`) ?? String(id ?? '');
+  if (e.kind === 'jobs_submitted') {
+    const { first, count = 1, spec } = e.event as Record<string, any>;
+    const what = spec?.name || spec?.argv?.join(' ').slice(0, 60) || '';
+    return `${count > 1 ? `jobs ${first} to ${first + count - 1}` : `job ${first}`} submitted: ${what}`;
+  }
+  const said = words(e, (kind, id) => (kind === 'job name' ? '' : name(kind, id)));
+  if (said) return said.text;
+  const job = (e.event as { job?: number }).job;
+  return e.kind.replace(/_/g, ' ') + (typeof job === 'number' ? ` (job ${job})` : '');
+}
+
 export function Activity() {
   const said = useSignal<Said[] | null>(null);
   const error = useSignal('');
@@ -237,20 +277,9 @@ export function Activity() {
   jobsTick.value;
   nodesTick.value;
   useEffect(() => {
-    (async () => {
-      try {
-        const [projects, users] = await Promise.all([
-          get<{ projects: { id: number; name: string }[] }>('/v1/projects'),
-          get<{ users: { id: number; name: string }[] }>('/v1/users'),
-        ]);
-        names.value = new Map([
-          ...projects.projects.map((p) => [`project ${p.id}`, p.name] as const),
-          ...users.users.map((u) => [`user ${u.id}`, u.name] as const),
-        ]);
-      } catch {
-        /* ids are shown instead of names */
-      }
-    })();
+    void loadNames().then((n) => {
+      names.value = n;
+    });
     get<{ jobs: Job[] }>(`/v1/jobs?state=${endStates}&expand=1&limit=${finishedMax}`).then(
       (d) => {
         finished.value = d.jobs.filter((j) => !j.elements).map(rowOf);
@@ -295,14 +324,16 @@ export function Activity() {
   }, []);
   const since = Date.now() - dayMs;
   const done = finished.value.filter((j) => (j.ended ?? 0) > since);
-  const labels = new Map(
-    [...jobs.values(), ...ended.value, ...finished.value].map((r) => [r.id, r.label]),
+  const known = new Map(
+    [...jobs.values(), ...ended.value, ...finished.value].map((r) => [r.id, r]),
   );
   const count = (s: string) => done.filter((j) => j.state === s).length;
   const rows = itemsOf(said.value ?? [], (kind, id) =>
     kind === 'job'
-      ? (labels.get(id) ?? String(id))
-      : (names.value.get(`${kind} ${id}`) ?? String(id ?? '')),
+      ? (known.get(id)?.label ?? String(id))
+      : kind === 'job name'
+        ? (known.get(id)?.name ?? '')
+        : (names.value.get(`${kind} ${id}`) ?? String(id ?? '')),
   );
   const running = [...jobs.values()].filter((j) => j.state === 'running');
   return (

@@ -369,14 +369,14 @@ export function Admin() {
             </label>
             <label>
               Guaranteed GPUs{' '}
-              <input name="guaranteed" type="number" min="0" step="any" placeholder="unchanged" />
+              <input name="guaranteed" type="number" min="0" step="any" placeholder="same" />
             </label>
             <label>
-              Limit <input name="limit" type="number" min="0" step="any" placeholder="unchanged" />
+              Limit <input name="limit" type="number" min="0" step="any" placeholder="same" />
             </label>
             <label>
               Limit per user{' '}
-              <input name="user" type="number" min="0" step="any" placeholder="unchanged" />
+              <input name="user" type="number" min="0" step="any" placeholder="same" />
             </label>
             <label>
               Order of jobs{' '}

@@ -1,6 +1,9 @@
 // Reservations of the next two weeks as a calendar: a row per reservation, a column per day in the
 // reader's time zone. The table below it has the same content for screen readers, with the cost.
-import { gpus, moment, plural } from './format';
+import { useSignal } from '@preact/signals';
+import { useEffect, useRef } from 'preact/hooks';
+import { gpus, moment, numbers, plural } from './format';
+import { maySubmit } from './rights';
 import { Badge, Line } from './ui';
 
 export interface Reservation {
@@ -21,7 +24,24 @@ const days = 14,
   dayMs = 86_400_000;
 const weekday = new Intl.DateTimeFormat(undefined, { weekday: 'short' });
 
+const Make = () =>
+  maySubmit() ? (
+    <p class="more">
+      <a href="#/reservations">Make or cancel a reservation</a>
+    </p>
+  ) : null;
+
 export function Calendar({ list, now }: { list: Reservation[]; now: number }) {
+  const box = useRef<HTMLDivElement>(null);
+  const wide = useSignal(0);
+  useEffect(() => {
+    if (!box.current) return;
+    const watch = new ResizeObserver(([entry]) => {
+      wide.value = entry.contentRect.width;
+    });
+    watch.observe(box.current);
+    return () => watch.disconnect();
+  }, [list.length === 0]);
   if (!list.length)
     return (
       <>
@@ -29,13 +49,14 @@ export function Calendar({ list, now }: { list: Reservation[]; now: number }) {
           No reservations. A reservation sets GPUs aside for a project for a fixed period:
         </p>
         <Line text="billow reserve --gpus 4 --from 18:00 --for 8h --name sweep" />
+        <Make />
       </>
     );
   const start = new Date(now);
   start.setHours(0, 0, 0, 0);
   const begin = start.getTime(),
     left = 150,
-    col = 58,
+    col = Math.max(58, Math.floor((wide.value - 150) / days)),
     rowH = 34,
     top = 34;
   const dates = Array.from({ length: days }, (_, i) => {
@@ -57,7 +78,13 @@ export function Calendar({ list, now }: { list: Reservation[]; now: number }) {
     w = left + days * col;
   return (
     <>
-      <div class="scroll" tabIndex={0} role="region" aria-label="Reservations as a calendar">
+      <div
+        class="scroll"
+        ref={box}
+        tabIndex={0}
+        role="region"
+        aria-label="Reservations as a calendar"
+      >
         <svg
           class="calendar"
           viewBox={`0 0 ${w} ${h}`}
@@ -151,7 +178,7 @@ export function Calendar({ list, now }: { list: Reservation[]; now: number }) {
                     .map(
                       (p) =>
                         (p.node ?? 'a removed node') +
-                        (p.gpus.length ? ` (GPU ${p.gpus.join(', ')})` : ''),
+                        (p.gpus.length ? ` (GPU ${numbers(p.gpus)})` : ''),
                     )
                     .join('; ')}
                 </td>
@@ -161,6 +188,7 @@ export function Calendar({ list, now }: { list: Reservation[]; now: number }) {
           </tbody>
         </table>
       </div>
+      <Make />
     </>
   );
 }

@@ -27,6 +27,8 @@ export interface ChartProps {
   format: (v: number) => string;
   max?: number;
   free?: boolean; // the scale need not begin at zero
+  unit?: 'binary' | 'count'; // the steps of the scale: powers of two, or whole numbers
+  least?: number; // the scale reaches at least this far
   height?: number;
   marks?: Mark[];
   elapsed?: boolean; // times count from the beginning of a job

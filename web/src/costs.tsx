@@ -163,7 +163,7 @@ function OnWhat({ lines }: { lines: CostLine[] }) {
         <>
           {i > 0 && ', '}
           {l.job ? <a href={`#/jobs/${l.job}`}>{name(l.job)}</a> : 'no job'}{' '}
-          {usd(l.charge_nano_usd)}
+          {cents2(l.charge_nano_usd)}
         </>
       ))}
       {dear.length > 3 && ` and ${plural(dear.length - 3, 'more job')}`}
@@ -373,7 +373,7 @@ export function Costs() {
               </tbody>
               <tfoot>
                 <tr>
-                  <td>Together</td>
+                  <td>Total</td>
                   <td class="wide" />
                   <td class="right">{usd(d.total.charge_nano_usd)}</td>
                   <td class="right">{hours(d.total.gpu_hours)}</td>

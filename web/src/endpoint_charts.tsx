@@ -21,8 +21,12 @@ const perSecond = (v: number) => `${v < 10 ? v.toFixed(1) : v.toFixed(0)} / s`;
 const whole = (v: number) => v.toFixed(v % 1 ? 1 : 0);
 const dollars = (v: number) => `$${v.toFixed(v > 0 && v < 0.1 ? 3 : 2)}`;
 
+// One range for all endpoints of the page.
+const endpointRange = () => rangeOf(new URLSearchParams(route.value.split('?')[1] ?? ''), fallback);
+export const EndpointRange = () => <RangeBar range={endpointRange()} fallback={fallback} />;
+
 export function EndpointCharts({ name }: { name: string }) {
-  const range = rangeOf(new URLSearchParams(route.value.split('?')[1] ?? ''), fallback);
+  const range = endpointRange();
   const data = useSignal<EndpointSeries | null>(null);
   const marks = useSignal<Mark[]>([]);
   const error = useSignal('');
@@ -72,10 +76,6 @@ export function EndpointCharts({ name }: { name: string }) {
   const common = s && { fromMs: s.from_ms, stepS: s.step_s, marks: marks.value };
   return (
     <section aria-label={`${name} over time`}>
-      <div class="filters top">
-        <h2>Over time</h2>
-        <RangeBar range={range} fallback={fallback} />
-      </div>
       {error.value && <p class="note">{error.value}</p>}
       {s && common && (
         <>
@@ -98,6 +98,7 @@ export function EndpointCharts({ name }: { name: string }) {
             <Chart
               {...common}
               title="Requests"
+              least={1}
               format={perSecond}
               lines={[
                 { label: 'requests', values: of('requests_per_s'), colour: 1 },
@@ -120,6 +121,7 @@ export function EndpointCharts({ name }: { name: string }) {
               {...common}
               title="Replicas"
               format={whole}
+              unit="count"
               lines={[
                 { label: 'awake', values: of('ready'), colour: 2 },
                 { label: 'asleep', values: of('sleeping'), colour: 4 },
@@ -129,6 +131,7 @@ export function EndpointCharts({ name }: { name: string }) {
               {...common}
               title="Cold starts"
               format={whole}
+              unit="count"
               lines={[{ label: 'starts and wakes', values: of('cold_starts'), colour: 3 }]}
             />
             {any('usd_per_hour') && (

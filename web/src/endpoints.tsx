@@ -10,6 +10,7 @@ import { Badge, confirm, Empty, Kept, Line } from './ui';
 import { notify, route } from './store';
 
 const EndpointCharts = lazy(() => import('./endpoint_charts').then((m) => m.EndpointCharts), '');
+const EndpointRange = lazy(() => import('./endpoint_charts').then((m) => m.EndpointRange), '');
 
 interface Replica {
   job: number;
@@ -63,25 +64,25 @@ function Figures({ e }: { e: Endpoint }) {
     ['cold_starts', 'cold starts'],
     ['wakes', 'wakes'],
   ];
+  const latency: [string, number | undefined][] = [
+    ['median latency', e.p50_ms],
+    ['99 % within', e.p99_ms],
+  ];
   return (
-    <dl class="facts">
+    <dl class="figures">
       {shown.map(([key, word]) => (
-        <>
+        <div class={f[key] ? '' : 'none'}>
           <dt>{word}</dt>
-          <dd class="num">{(f[key] ?? 0).toLocaleString()}</dd>
-        </>
+          <dd>{(f[key] ?? 0).toLocaleString()}</dd>
+        </div>
       ))}
-      {e.p50_ms != null && (
-        <>
-          <dt>median latency</dt>
-          <dd>{e.p50_ms.toFixed(0)} ms</dd>
-        </>
-      )}
-      {e.p99_ms != null && (
-        <>
-          <dt>99 of 100 within</dt>
-          <dd>{e.p99_ms.toFixed(0)} ms</dd>
-        </>
+      {latency.map(([word, ms]) =>
+        ms == null ? null : (
+          <div>
+            <dt>{word}</dt>
+            <dd>{ms.toFixed(0)} ms</dd>
+          </div>
+        ),
       )}
     </dl>
   );
@@ -303,9 +304,16 @@ export function Endpoints() {
           {!can.value && <p class="note">No gateway is running.</p>}
         </Empty>
       ) : (
-        list.value
-          .filter((e) => !only || e.name === only)
-          .map((e) => <Panel e={e} key={e.name} act={act} />)
+        <>
+          <div class="filters">
+            <EndpointRange />
+          </div>
+          {list.value
+            .filter((e) => !only || e.name === only)
+            .map((e) => (
+              <Panel e={e} key={e.name} act={act} />
+            ))}
+        </>
       )}
     </section>
   );

@@ -47,8 +47,15 @@ const dateFormat = new Intl.DateTimeFormat(undefined, {
   month: 'short',
   day: 'numeric',
 });
+const dateOfYearFormat = new Intl.DateTimeFormat(undefined, { month: 'short', day: 'numeric' });
+// The year is said only if it is not this one.
+const date = (at: number, now: number) =>
+  (new Date(at).getFullYear() === new Date(now).getFullYear()
+    ? dateOfYearFormat
+    : dateFormat
+  ).format(at);
 // A time relative to now, then the clock, and the date unless it is today: "in 39 s, 14:02",
-// "3 d 4 h ago, Nov 13, 2026, 09:57".
+// "3 d 4 h ago, Nov 13, 09:57".
 export function moment(t: string | number | null | undefined, now = Date.now()): string {
   const at = ms(t);
   if (Number.isNaN(at)) return '–';
@@ -56,7 +63,7 @@ export function moment(t: string | number | null | undefined, now = Date.now()):
   const today = dateFormat.format(at) === dateFormat.format(now);
   return (
     (at > now ? `in ${span}` : `${span} ago`) +
-    (today ? '' : `, ${dateFormat.format(at)}`) +
+    (today ? '' : `, ${date(at, now)}`) +
     `, ${clockFormat.format(at)}`
   );
 }
@@ -92,6 +99,15 @@ export const cents2 = (nano: number) => (nano > 0 && nano < 1e7 ? '< $0.01' : us
 export function gpus(milli: number): string {
   if (!milli) return '–';
   return milli % 1000 === 0 ? String(milli / 1000) : (milli / 1000).toFixed(2).replace(/0$/, '');
+}
+// The numbers of GPUs: "0–3, 6".
+export function numbers(list: number[]): string {
+  const out: string[] = [];
+  for (let i = 0, j = 0; i < list.length; i = j + 1) {
+    for (j = i; list[j + 1] === list[j] + 1; j++);
+    out.push(j > i + 1 ? `${list[i]}–${list[j]}` : list.slice(i, j + 1).join(', '));
+  }
+  return out.join(', ');
 }
 export function gib(mib: number): string {
   return mib < 0

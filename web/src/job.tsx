@@ -2,7 +2,7 @@
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { ApiError, get, has, post, problem, type Explanation, type Job } from './api';
-import { exactly, gib, gpus, moment, usd } from './format';
+import { exactly, gib, gpus, moment, numbers, usd } from './format';
 import { Elements } from './elements';
 import { Charts } from './job_charts';
 import { SickCards, Timeline } from './job_parts';
@@ -36,11 +36,11 @@ function worthTrying(why: Explanation, job: Job): boolean {
   return !!text && !(fewer && job.gpu_milli >= 1000 && Number(fewer[1]) < 1);
 }
 
-// "node-1 (H100 0, 1)", with the MIG instances if there are some.
+// "node-1 (H100 0–7)", with the MIG instances if there are some.
 function placeOf(task: Job['tasks'][number]): string {
   if (!task.gpus.length) return task.node;
   const mig = (task.mig ?? []).map((m) => `, MIG ${m.profile} from slice ${m.start}`).join('');
-  return `${task.node} (${task.gpu_type} ${task.gpus.join(', ')}${mig})`;
+  return `${task.node} (${task.gpu_type} ${numbers(task.gpus)}${mig})`;
 }
 
 interface Can {

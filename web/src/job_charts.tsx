@@ -89,6 +89,7 @@ export function Charts({
             {...common}
             title="GPU memory"
             format={gib}
+            unit="binary"
             lines={[{ label: 'used', values: s.series.gpu_mem_mib, colour: 1 }]}
           />
         )}
@@ -104,7 +105,8 @@ export function Charts({
           <Chart
             {...common}
             title={`CPU of ${cores || s.cores || '?'} cores`}
-            format={(v) => v.toFixed(1)}
+            least={0.5}
+            format={(v) => v.toFixed(v < 1 ? 2 : 1)}
             lines={[{ label: 'cores', values: s.series.cpu_cores, colour: 1 }]}
           />
         )}
@@ -113,6 +115,7 @@ export function Charts({
             {...common}
             title="Memory"
             format={gib}
+            unit="binary"
             lines={[{ label: 'resident', values: s.series.mem_mib, colour: 2 }]}
           />
         )}
@@ -121,6 +124,7 @@ export function Charts({
             {...common}
             title="Disk and pipes"
             format={rate}
+            unit="binary"
             lines={[
               { label: 'read', values: s.series.read_kib_s, colour: 1 },
               { label: 'written', values: s.series.write_kib_s, colour: 2 },
@@ -132,6 +136,7 @@ export function Charts({
             {...common}
             title="PCIe"
             format={rate}
+            unit="binary"
             lines={[
               { label: 'to the GPU', values: s.series.pcie_rx_kib_s, colour: 1 },
               { label: 'from the GPU', values: s.series.pcie_tx_kib_s, colour: 2 },
@@ -143,6 +148,7 @@ export function Charts({
             {...common}
             title="NVLink"
             format={rate}
+            unit="binary"
             lines={[
               { label: 'received', values: s.series.nvlink_rx_kib_s, colour: 1 },
               { label: 'sent', values: s.series.nvlink_tx_kib_s, colour: 2 },
@@ -154,6 +160,7 @@ export function Charts({
             {...common}
             title="Network of the node"
             format={rate}
+            unit="binary"
             lines={[
               { label: 'received', values: s.series.node_net_rx_kib_s, colour: 1 },
               { label: 'sent', values: s.series.node_net_tx_kib_s, colour: 2 },

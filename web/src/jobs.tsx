@@ -4,7 +4,7 @@ import { useSignal } from '@preact/signals';
 import { useEffect, useMemo, useRef } from 'preact/hooks';
 import type { ComponentChildren } from 'preact';
 import type { Row } from './api';
-import { ago, gpus, lasting, plural, usd } from './format';
+import { ago, cents2, gpus, lasting, plural } from './format';
 import {
   addressOf,
   gpuTypes,
@@ -41,6 +41,8 @@ import {
 import { stopIdleSoon } from './stopping';
 
 const rowPx = 40;
+const phoneRowPx = 58; // two lines (lists.css)
+const phonePx = 560;
 const moreBeforeEndPx = 800; // the next page is asked for before the end is in view
 const scrolled = new Map<number, number>(); // where each entry of the history was scrolled to
 
@@ -50,12 +52,12 @@ const columns: { id: string; name: string; class: string }[] = [
   { id: 'name', name: 'Name', class: '' },
   { id: 'user', name: 'User', class: 'f4' },
   { id: 'project', name: 'Project', class: 'f3' },
-  { id: 'state', name: 'State', class: '' },
+  { id: 'state', name: 'State', class: 'st' },
   { id: 'gpus', name: 'GPUs', class: 'num f4' },
   { id: 'type', name: 'Type', class: 'f2' },
   { id: 'age', name: 'Age', class: 'num f3' },
   { id: 'ran', name: 'Run time', class: 'num f4' },
-  { id: 'cost', name: 'Cost', class: 'num' },
+  { id: 'cost', name: 'Cost', class: 'num co' },
   { id: 'remark', name: 'Remark', class: 'f4' },
 ];
 const classOf = Object.fromEntries(columns.map((c) => [c.id, c.class]));
@@ -123,6 +125,15 @@ function JobRow({ row, now, top, index, chosen, choose }: RowProps) {
         <a href={`#/jobs/${row.label}`} tabIndex={-1}>
           {row.name || row.command}
         </a>
+        <small class="phone" aria-hidden="true">
+          {[
+            row.user,
+            row.gpu_milli ? plural(row.gpu_milli / 1000, 'GPU') : '',
+            row.started ? lasting(ranMs(row, now) / 1000) : ago(row.submitted, now),
+          ]
+            .filter(Boolean)
+            .join(' · ')}
+        </small>
       </span>
       {cell('user', row.user)}
       {cell('project', row.project)}
@@ -131,7 +142,7 @@ function JobRow({ row, now, top, index, chosen, choose }: RowProps) {
       {cell('type', gpuTypes(row) || '–')}
       {cell('age', ago(row.submitted, now))}
       {cell('ran', row.started ? lasting(ranMs(row, now) / 1000) : '–')}
-      {cell('cost', usd(costOf(row, now)))}
+      {cell('cost', cents2(costOf(row, now)))}
       <span role="cell" class="remark f4" title={note}>
         {note}
       </span>
@@ -231,6 +242,7 @@ export function Jobs() {
   const pages = usePages(view, you);
   const scroll = useSignal(0);
   const height = useSignal(600);
+  const tall = useSignal(rowPx);
   const box = useRef<HTMLDivElement>(null);
   const inner = useRef<HTMLDivElement>(null);
   const tick = jobsTick.value,
@@ -255,6 +267,7 @@ export function Jobs() {
     if (!el) return;
     const watch = new ResizeObserver(() => {
       height.value = el.clientHeight;
+      tall.value = el.clientWidth <= phonePx ? phoneRowPx : rowPx;
     });
     watch.observe(el);
     return () => watch.disconnect();
@@ -262,16 +275,16 @@ export function Jobs() {
   // Back returns to the row where one was.
   const restore = useRef(scrolled.get(placeKey()) ?? 0);
   useEffect(() => {
-    if (inner.current) inner.current.style.height = `${rows.length * rowPx}px`;
+    if (inner.current) inner.current.style.height = `${rows.length * tall.value}px`;
     const el = box.current;
     if (!el || !restore.current) return;
     if (el.scrollHeight - el.clientHeight >= restore.current) {
       el.scrollTop = restore.current;
       restore.current = 0;
     } else if (pages.more.value) void pages.load();
-  }, [rows.length]);
-  const first = Math.max(0, Math.floor(scroll.value / rowPx) - 6),
-    last = Math.min(rows.length, Math.ceil((scroll.value + height.value) / rowPx) + 6);
+  }, [rows.length, tall.value]);
+  const first = Math.max(0, Math.floor(scroll.value / tall.value) - 6),
+    last = Math.min(rows.length, Math.ceil((scroll.value + height.value) / tall.value) + 6);
   const picked = rows.filter((r) => chosen.value.has(r.id));
   const more = pages.more.value;
   const onScroll = (el: HTMLElement) => {
@@ -291,7 +304,8 @@ export function Jobs() {
         <input
           type="search"
           aria-label="Search jobs"
-          placeholder="Search all jobs: words, user:ana, label:k=v, type:H100"
+          placeholder="Search all jobs, or user:ana"
+          title="Words of a name or command, user:ana, project:nlp, label:model=7b, type:H100, node:n1"
           value={view.words}
           onInput={(e) => {
             set({ words: e.currentTarget.value });
@@ -363,7 +377,7 @@ export function Jobs() {
                   key={row.id}
                   row={row}
                   now={now}
-                  top={(first + i) * rowPx}
+                  top={(first + i) * tall.value}
                   index={first + i}
                   chosen={chosen.value.has(row.id)}
                   choose={choose}

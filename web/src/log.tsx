@@ -94,6 +94,7 @@ function Lines({
   const box = useRef<HTMLDivElement>(null);
   const inner = useRef<HTMLDivElement>(null);
   const view = useRef<HTMLDivElement>(null);
+  const before = useRef(0); // where it was scrolled to
   const top = useSignal(0); // lines above the first in view
   const height = useSignal(288);
   const wrap = choices.wrap.value;
@@ -106,7 +107,6 @@ function Lines({
   source.tick.value;
   useEffect(() => {
     if (inner.current) inner.current.style.height = wrap ? 'auto' : `${tall}px`;
-    if (view.current) view.current.style.transform = '';
     if (stick.value && box.current) box.current.scrollTop = box.current.scrollHeight;
   }, [tall, wrap, source.tick.value, stick.value]);
   useEffect(() => {
@@ -134,14 +134,22 @@ function Lines({
     if (total) source.want(begin + first, begin + last - 1);
   }, [first, last, begin, total, source.tick.value]);
   useEffect(() => {
-    if (!view.current || wrap) return;
+    if (!view.current) return;
+    if (wrap) {
+      view.current.style.transform = '';
+      return;
+    }
     const offset = scaled
       ? (box.current?.scrollTop ?? 0) - (top.value - first) * linePx
       : first * linePx;
     view.current.style.transform = `translateY(${Math.max(0, offset)}px)`;
   }, [first, wrap, scaled, top.value]);
   const onScroll = (el: HTMLElement) => {
-    stick.value = el.scrollHeight - el.scrollTop - el.clientHeight < 30 && last >= total;
+    // Lines that arrive move the end away; only a person moves up.
+    const near = el.scrollHeight - el.scrollTop - el.clientHeight < 30;
+    if (near && (!wrap || last >= total)) stick.value = true;
+    else if (el.scrollTop < before.current) stick.value = false;
+    before.current = el.scrollTop;
     if (!wrap) top.value = Math.max(0, el.scrollTop * perPx);
   };
   const shown: (LogLine | number)[] = [];

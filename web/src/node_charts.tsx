@@ -6,7 +6,7 @@ import { Chart } from './chart';
 import { gib, rate } from './format';
 import { route } from './store';
 import { isLive, rangeOf, resolved } from './time/range';
-import { RangeBar } from './time/range_bar';
+import { fleetRange } from './time/usual';
 
 // One GPU, or (index < 0) the whole node: mean load, total memory and power, highest temperature.
 const cardsMax = 16;
@@ -21,10 +21,9 @@ function together(list: Series[], name: string, fold: Fold): (number | null)[] {
   });
 }
 
-const fallback = { from: 'now-1h', to: 'now' };
-
+// The Gantt chart above sets the range of both.
 export function GpuCharts({ node, index }: { node: NodeInfo; index: number }) {
-  const range = rangeOf(new URLSearchParams(route.value.split('?')[1] ?? ''), fallback);
+  const range = rangeOf(new URLSearchParams(route.value.split('?')[1] ?? ''), fleetRange());
   const data = useSignal<Series[]>([]);
   const which = index >= 0 ? [index] : node.gpus.slice(0, cardsMax).map((g) => g.index);
   useEffect(() => {
@@ -67,7 +66,6 @@ export function GpuCharts({ node, index }: { node: NodeInfo; index: number }) {
         <h2>
           {one ? `GPU ${index}` : which.length === 1 ? 'Its GPU' : `All ${which.length} GPUs`}
         </h2>
-        <RangeBar range={range} fallback={fallback} />
         {one && node.gpus.length > 1 && <a href={`#/nodes/${node.name}`}>the whole node</a>}
       </div>
       {s && common && (
@@ -88,6 +86,7 @@ export function GpuCharts({ node, index }: { node: NodeInfo; index: number }) {
               .filter((g) => which.includes(g.index))
               .reduce((a, g) => a + g.mem_mib, 0)}
             format={gib}
+            unit="binary"
             lines={[{ label: 'used', values: together(list, 'mem_used_mib', total), colour: 2 }]}
           />
           <Chart
@@ -113,6 +112,7 @@ export function GpuCharts({ node, index }: { node: NodeInfo; index: number }) {
               {...common}
               title="PCIe"
               format={rate}
+              unit="binary"
               lines={[
                 {
                   label: 'to the GPUs',
@@ -132,6 +132,7 @@ export function GpuCharts({ node, index }: { node: NodeInfo; index: number }) {
               {...common}
               title="NVLink"
               format={rate}
+              unit="binary"
               lines={[
                 { label: 'received', values: together(list, 'nvlink_rx_kib_s', total), colour: 1 },
                 { label: 'sent', values: together(list, 'nvlink_tx_kib_s', total), colour: 2 },

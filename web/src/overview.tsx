@@ -34,21 +34,23 @@ function whoHolds(gpu: Gpu): { text: string; href: string } {
   const holders = [...new Set(gpu.jobs)].map((id) => jobs.get(id)).filter((j): j is Row => !!j);
   if (!holders.length) return { text: gpu.milli ? 'another project' : 'free', href: '' };
   return {
-    text: holders.map((j) => `${j.user} · ${j.name || j.command}`).join(', '),
+    text: holders.map((j) => `${j.name || j.command} · ${j.user}`).join(', '),
     href: holders.length === 1 ? `#/jobs/${holders[0].label}` : '',
   };
 }
 
+// Out of service by its own health, or by a person although it is healthy.
+const sickWord = (gpu: Gpu) => (gpu.score >= 50 ? 'drained' : 'sick');
+
+// The type of a node's GPUs if all are of one.
+const oneType = (node: NodeInfo) =>
+  node.gpus.every((g) => g.type === node.gpus[0].type) ? node.gpus[0]?.type : undefined;
+
 function Tile({ node, gpu, card }: { node: NodeInfo; gpu: Gpu; card: NodeInfo['gpus'][number] }) {
   const who = whoHolds(gpu);
   const sick = card.unhealthy;
-  const kind = sick
-    ? 'sick'
-    : gpu.milli
-      ? gpu.util >= 0 && gpu.util < 2
-        ? 'idle'
-        : 'used'
-      : 'free';
+  const word = sickWord(gpu);
+  const kind = sick ? word : gpu.milli ? (gpu.util >= 0 && gpu.util < 2 ? 'idle' : 'used') : 'free';
   const known = gpu.util >= 0;
   return (
     <a
@@ -59,10 +61,10 @@ function Tile({ node, gpu, card }: { node: NodeInfo; gpu: Gpu; card: NodeInfo['g
       <span class="sr">{node.name}, </span>
       <span class="head">
         <b>GPU {gpu.index}</b>
-        <span class="type">{card.type}</span>
+        {!oneType(node) && <span class="type">{card.type}</span>}
         <span class="share">
           {sick
-            ? 'sick'
+            ? word
             : [
                 gpu.milli && gpu.milli < 1000 ? `${gpu.milli / 10} % held` : '',
                 kind === 'idle' ? 'idle' : '',
@@ -275,7 +277,7 @@ function Recent() {
           <li>
             <a href={`#/jobs/${j.label}`}>{j.name || j.command}</a>
             <small>
-              <Badge state={j.state} /> {ago(j.ended, clock.value)} ago · {usd(j.cost_nano)}
+              <Badge state={j.state} /> {ago(j.ended, clock.value)} ago · {cents2(j.cost_nano)}
             </small>
           </li>
         ))}
@@ -295,7 +297,10 @@ function Tiles() {
           <h2>
             <a href={`#/nodes/${node.name}`}>{node.name}</a>{' '}
             {node.state !== 'ready' && <Badge state={node.state} />}{' '}
-            <small>{node.simulated ? 'simulated' : ''}</small>
+            <small>
+              {oneType(node) && `${node.gpus.length} × ${oneType(node)}`}
+              {node.simulated ? ' simulated' : ''}
+            </small>
           </h2>
           <div class="tiles">
             {node.gpus.map((card, i) => {
@@ -330,7 +335,7 @@ export function Overview() {
     <>
       <h1 class="sr">Overview</h1>
       <Approvals />
-      <section class="cards" aria-label="At a glance">
+      <section class="cards glance" aria-label="At a glance">
         <Card
           title="GPUs free"
           value={gpus(s.gpus_free_milli) === '–' ? '0' : gpus(s.gpus_free_milli)}

@@ -74,7 +74,7 @@ export const others: { path: string; name: string; under: string }[] = [
   { path: '/pools', name: 'Pools and clouds', under: '/more' },
   { path: '/audit', name: 'Audit', under: '/more' },
   { path: '/compare', name: 'Compare jobs', under: '/jobs' },
-  { path: '/reservations', name: 'Reservations', under: '/nodes' },
+  { path: '/reservations', name: 'Reservations', under: '/more' },
 ];
 export const nameOfPage = (path: string) =>
   pages.find((p) => p.path === path)?.name ?? others.find((p) => p.path === path)?.name;

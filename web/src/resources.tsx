@@ -1,5 +1,6 @@
 // What the lists under More contain: the route, the columns, what can be done, and how to add one.
 import type { ComponentChildren } from 'preact';
+import { auditText, loadNames, type Said } from './activity';
 import { ApiError, call, get, post } from './api';
 import { gpus, lasting, moment, plural, usd } from './format';
 import { isAdmin, managed, maySubmit, projects, usualProject } from './rights';
@@ -462,17 +463,19 @@ export const resources: Record<string, Resource> = {
     load: async () => {
       const { seq } = await get<{ seq: number }>('/v1/status');
       const from = Math.max(0, seq - 500);
+      const names = await loadNames();
       return (await get<{ events: Row[] }>(`/v1/events?after=${from}&limit=500`)).events
-        .filter((e) => /^user:/.test(e.actor))
+        .filter((e) => /^user:/.test(e.actor) && e.kind !== 'environment_stored')
         .reverse()
-        .slice(0, 200);
+        .slice(0, 200)
+        .map((e) => ({ ...e, said: auditText(e as Said & Row, names) }));
     },
     nameOf: (r) => String(r.seq),
     columns: [
       ['When', (r) => moment(r.at)],
       ['Who', (r) => String(r.actor).replace(/^user:/, '')],
-      ['What', (r) => String(r.kind).replace(/_/g, ' ')],
-      ['Number', (r) => r.seq],
+      ['What', (r) => <span>{r.said}</span>],
+      ['Event', (r) => <span title={r.kind}>{r.seq}</span>],
     ],
   },
 };

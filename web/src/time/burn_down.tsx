@@ -108,8 +108,8 @@ export function BurnDown() {
             />
             <p class="note">
               {cone.runsOut
-                ? `At this pace it is used up ${moment(cone.runsOut)}.`
-                : `At this pace it lasts beyond ${day(cone.days[cone.days.length - 1] - 1)}.`}
+                ? `At the average of the past days it is used up ${moment(cone.runsOut)}.`
+                : `At the average of the past days it lasts beyond ${day(cone.days[cone.days.length - 1] - 1)}.`}
             </p>
           </div>
         ))}

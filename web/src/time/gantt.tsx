@@ -23,8 +23,8 @@ import { assign } from './palette';
 import { absolute, isLive, rangeOf, resolved } from './range';
 import { RangeBar, setRange } from './range_bar';
 import { useTimeline } from './timeline';
+import { fleetRange } from './usual';
 
-const fallback = { from: 'now-1d', to: 'now' };
 const zoomStep = 1.5;
 
 // "1 d", not "1 d 0 h".
@@ -32,6 +32,7 @@ const spanText = (view: View) => lasting((view.to - view.from) / 1000).replace(/
 
 export function Gantt({ node }: { node?: string }) {
   const query = new URLSearchParams(route.value.split('?')[1] ?? '');
+  const fallback = fleetRange();
   const range = rangeOf(query, fallback);
   const moving = useSignal<View | null>(null); // while one zooms, before the address has it
   const now = clock.value;
@@ -210,7 +211,7 @@ function useStage(
   const latest = useRef(of);
   latest.current = of;
   const look = useMemo(() => lookOf(dark.value), [dark.value]);
-  const gutter = () => ((scrollRef.current?.clientWidth ?? 800) < 560 ? 76 : 132);
+  const gutter = () => ((scrollRef.current?.clientWidth ?? 800) < 560 ? 84 : 132);
   const plot = () => Math.max(50, (scrollRef.current?.clientWidth ?? 800) - gutter());
   const scroll = () => scrollRef.current?.scrollTop ?? 0;
   const paint = () => {

@@ -196,7 +196,7 @@ function drawName(g: CanvasRenderingContext2D, s: Scene, row: Row): void {
   g.beginPath();
   g.rect(0, y, s.gutter - 6, row.h);
   g.clip();
-  g.fillText(`${row.card!.index}  ${row.card!.type}`, 20, y + row.h / 2);
+  g.fillText(`${row.card!.index}  ${row.card!.type}`, s.gutter < 100 ? 6 : 20, y + row.h / 2);
   g.restore();
   g.fillStyle = s.look.grid;
   g.fillRect(0, y + row.h - 1, s.width, 1);

@@ -35,7 +35,8 @@ export function levelOf(nodeId: number, index: number, measure: Measure): Level 
   const gpu = readings.get(nodeId)?.[index];
   const card = node?.gpus[index];
   if (!node || !gpu || !card) return 'u';
-  if (card.unhealthy || node.state === 'unreachable') return 'x';
+  if (node.state === 'unreachable') return 'x';
+  if (card.unhealthy) return gpu.score >= 50 ? 'd' : 'x'; // a person drained it, or it is sick
   if (!gpu.milli && node.state !== 'ready') return 'd';
   if (!gpu.milli && measure === 'load') return 'f';
   const share =
@@ -202,7 +203,8 @@ export class Painter {
     this.context = g;
     g.font = '12px system-ui, sans-serif';
     g.fillStyle = of('--dim');
-    for (const rack of heat.racks) g.fillText(rack.name, rack.x, rack.y + 9);
+    for (const rack of heat.racks)
+      g.fillText(/^\d/.test(rack.name) ? `rack ${rack.name}` : rack.name, rack.x, rack.y + 9);
     // A frame around each node, where there is space for one.
     g.strokeStyle = isDark ? '#3a4656' : '#c9d1db';
     if (heat.cell >= 10)

@@ -70,7 +70,7 @@ export function JobTools({ id, running }: { id: string; running: boolean }) {
                   format={(v) => String(Number(v.toPrecision(4)))}
                   lines={[
                     {
-                      label: 'value',
+                      label: 'now',
                       values: bridge(resample(f.at, f.values, from, to, points)),
                       colour: 2,
                     },

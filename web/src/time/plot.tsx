@@ -66,7 +66,7 @@ function options(
   latest: { current: PlotProps },
   said: { current: HTMLElement | null },
 ): uPlot.Options {
-  const { lines, height = 120, max, bands, elapsed, free } = latest.current;
+  const { lines, height = 120, bands, elapsed, free, unit } = latest.current;
   const axis = {
     stroke: colour('--dim'),
     grid: { stroke: colour('--grid'), width: 1 },
@@ -98,12 +98,13 @@ function options(
           return view ? [view.from / 1000, view.to / 1000] : [lo, hi === lo ? lo + 1 : hi];
         },
       },
-      y: { range: (_u, lo, hi) => yRange(lo, hi, max, free) },
+      y: { range: (_u, lo, hi) => yRange(lo, hi, latest.current) },
     },
     axes: [
       {
         ...axis,
-        size: 28,
+        size: 30,
+        gap: 7,
         space: 74,
         values: (u, ticks) => {
           const span = ((u.scales.x.max ?? 0) - (u.scales.x.min ?? 0)) / 86400;
@@ -112,7 +113,13 @@ function options(
           );
         },
       },
-      { ...axis, size: 62, space: 28, values: (_u, ticks) => ticks.map(latest.current.format) },
+      {
+        ...axis,
+        size: 62,
+        space: 28,
+        incrs: unit && steps[unit],
+        values: (_u, ticks) => ticks.map(latest.current.format),
+      },
     ],
     series: [
       { label: 'Time', value: (_u, t) => (t == null ? '–' : time(t)) },
@@ -143,8 +150,13 @@ function options(
   };
 }
 
-function yRange(lo: number, hi: number, max?: number, free?: boolean): [number, number] {
-  if (!free) return [0, max ?? Math.max(hi || 0, 1e-6) * 1.1];
+const steps = {
+  binary: Array.from({ length: 40 }, (_, i) => 2 ** i),
+  count: Array.from({ length: 27 }, (_, i) => [1, 2, 5][i % 3] * 10 ** Math.floor(i / 3)),
+};
+
+function yRange(lo: number, hi: number, { max, free, unit, least }: PlotProps): [number, number] {
+  if (!free) return [0, max ?? Math.max((hi || 0) * 1.1, least ?? (unit ? 1 : 1e-6))];
   if (lo == null || hi == null) return [0, 1];
   const edge = (hi - lo || Math.abs(hi) || 1) * 0.08;
   return [lo - edge, hi + edge];

@@ -35,6 +35,12 @@ export function rangeOf(query: URLSearchParams, fallback: Range): Range {
   const now = Date.now();
   return resolve(from, now) < resolve(to, now) ? { from, to } : fallback;
 }
+// What a page shows without a range in its address: as many presets as the head has existed, at
+// least an hour and at most a day.
+export function usualRange(oldest: number, now: number): Range {
+  const fit = presets.slice(1, 4).find(([from]) => resolve(from, now) <= oldest) ?? presets[3];
+  return { from: fit[0], to: 'now' };
+}
 export const isLive = (range: Range) => range.to.startsWith('now');
 export function resolved(range: Range, now: number): { from: number; to: number } {
   return { from: resolve(range.from, now), to: resolve(range.to, now) };
