@@ -6,7 +6,7 @@ _billow() {
   prev=${COMP_WORDS[COMP_CWORD-1]}
   cmd=${COMP_WORDS[1]}
   COMPREPLY=()
-  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel port-forward ssh ssh-config ssh-proxy agent ranks rsh stage box nvidia-smi schedule status nodes drain undrain cordon uncordon events pool machine cloud check top watch node login logout context dashboard project user token approvals secret audit quota config reserve cost waste invoice anomalies bill month budget price idle keepalive webhook commitment advise prices plan deploy endpoints scale rollback delete endpoint-key gateway profile compare loadtest simulate cp volume join install env rerun mcp up down doctor store upgrade uninstall docs map notebook sdk completion version help" -- "$cur")); return; fi
+  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel port-forward ssh ssh-config ssh-proxy agent ranks rsh stage box nvidia-smi schedule status nodes drain undrain cordon uncordon events pool machine cloud check top watch node login logout context dashboard project user token approvals secret audit quota config reserve cost waste invoice anomalies bill month budget price idle keepalive webhook commitment advise prices plan deploy endpoints scale rollback delete endpoint-key gateway profile compare loadtest simulate cp volume join install env restart rerun mcp up down doctor store upgrade uninstall docs map notebook sdk completion version help" -- "$cur")); return; fi
   case $cmd in
     approvals) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "list approve deny" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     audit) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "verify export" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
@@ -240,10 +240,11 @@ _billow() {
         --grep) return ;;
         --attempt) return ;;
         --rank) return ;;
+        --role) return ;;
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--follow -f --tail --lines -n --since --timestamps -t --search --grep --ignore-case -i --attempt --rank --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--follow -f --tail --lines -n --since --timestamps -t --search --grep --ignore-case -i --attempt --rank --role --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
     "describe")
       case $prev in
@@ -1654,6 +1655,14 @@ _billow() {
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--project -p --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
+    "restart")
+      case $prev in
+        --role) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--role --json --head --data --help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
     "rerun")
       case $prev in
         --head) return ;;
