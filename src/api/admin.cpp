@@ -260,8 +260,9 @@ void add_schedule(CallPtr call) {
     return call->fail(project.error());
   AddSchedule command{body->name, body->cron, {}};
   command.job.spec = std::move(body->spec);
-  command.job.spec.surroundings.environment_digest
-      .clear();  // only what the name stands for now counts
+  each_options(command.job.spec, [](auto& options) {
+    options.surroundings.environment_digest.clear();  // only what the name stands for now counts
+  });
   command.job.env = std::move(body->env);
   command.job.project = std::move(*project);
   command.job.user = call->principal.user;

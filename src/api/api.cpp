@@ -162,6 +162,7 @@ const Route job_routes[] = {
     {{Method::put, "/v1/environments/{name}", Need::work, Adds::work}, environments::save},
     {{Method::del, "/v1/environments/{name}", Need::work}, environments::remove},
     {{Method::post, "/v1/jobs/{id}/rerun", Need::work, Adds::work}, jobs::rerun},
+    {{Method::post, "/v1/jobs/{id}/restart", Need::work}, jobs::restart},
     {{Method::put, "/v1/tasks/{id}/image", Need::node, Adds::nothing, Body::octets},
      jobs::set_image},
     {{Method::get, "/v1/schedules", Need::look}, admin::schedules},

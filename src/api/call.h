@@ -204,6 +204,7 @@ void resume(CallPtr call);
 void signal(CallPtr call);
 void explain(CallPtr call);
 void rerun(CallPtr call);
+void restart(CallPtr call);
 void set_image(CallPtr call);
 }  // namespace jobs
 namespace environments {

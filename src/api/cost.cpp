@@ -150,12 +150,22 @@ Json job_cost_document(const Json& job, const std::vector<LeaseRow>& rows, doubl
     leases.push(lease_document(row));
     add_to(total, row);
   }
-  return Json::object({{"job", job["id"]},
-                       {"name", job["name"]},
-                       {"project", job["project"]},
-                       {"state", job["state"]},
-                       {"leases", std::move(leases)},
-                       {"total", total_document(total, grid)}});
+  Json out = Json::object({{"job", job["id"]},
+                           {"name", job["name"]},
+                           {"project", job["project"]},
+                           {"state", job["state"]},
+                           {"leases", std::move(leases)},
+                           {"total", total_document(total, grid)}});
+  if (!job["roles"].is_array())
+    return out;
+  Json roles = Json::array();
+  for (const Json& role : job["roles"].items())
+    roles.push(Json::object({{"role", role["name"]},
+                             {"members", role["count"]},
+                             {"charge", role["cost"]},
+                             {"charge_nano_usd", role["cost_nano_usd"]}}));
+  out.set("roles", std::move(roles));
+  return out;
 }
 
 }  // namespace

@@ -84,6 +84,7 @@ const Endpoint* find_endpoint(const CallPtr& call, bool change) {
 view::GatewayView gateways_of(const CallPtr& call, const Endpoint& e) {
   return {.figures = call->host.endpoint_figures(e.name),
           .addresses = call->host.gateway_addresses(),
+          .fingerprint = call->host.gateway_fingerprint(),
           .trouble_of = [&host = call->host](TaskId task) {
             return host.waits_for(task);
           }};

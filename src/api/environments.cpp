@@ -36,7 +36,8 @@ Json environment_document(const Call& call, const SavedEnvironment& e) {
     variables.set(name, value);
   std::uint64_t jobs = 0;
   for (const auto& [id, job] : state.jobs)
-    jobs += job.spec->surroundings.environment_digest == e.digest;
+    for (const JobSpec& part : parts_of(*job.spec))
+      jobs += part.surroundings.environment_digest == e.digest;
   return Json::object({{"name", e.name},
                        {"project", project == state.projects.end() ? "" : project->second.name},
                        {"digest", e.digest},

@@ -130,6 +130,8 @@ class Host {
   // Null: no gateway has reported any.
   virtual const gateway::EndpointFigures* endpoint_figures(const std::string& name) const = 0;
   virtual std::vector<std::string> gateway_addresses() const = 0;
+  // Of the certificate of the gateway at the first address; empty: it has none.
+  virtual std::string gateway_fingerprint() const = 0;
   // Calls back when the gateways work by the state of now.
   virtual void when_gateways_know(std::function<void()> fn) = 0;
 

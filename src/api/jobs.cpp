@@ -157,8 +157,10 @@ void submit(CallPtr call) {
     return;
   SubmitJob command;
   command.spec = std::move(body->spec);
-  command.spec.surroundings.environment_digest
-      .clear();  // only what the name stands for now counts; older content is for reruns
+  each_options(command.spec, [](auto& options) {
+    options.surroundings.environment_digest
+        .clear();  // only what the name stands for now counts; older content is for reruns
+  });
   command.env = std::move(body->env);
   command.user = call->principal.user;
   command.idempotency_key = std::string(call->request().headers.get("Idempotency-Key"));

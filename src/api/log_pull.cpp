@@ -116,8 +116,8 @@ void with_place(CallPtr call,
             {.project = {}, .job = job, .from = {}, .before = {}, .after = {}, .limit = 10'000});
       },
       [call, wanted, then = std::move(then),
-       nodes = std::max<std::uint64_t>(1, document["nodes"].uint_or(1))](
-          const Result<std::vector<LeaseRow>>& rows) {
+       nodes = std::max<std::uint64_t>(1, document["members"].uint_or(document["nodes"].uint_or(
+                                              1)))](const Result<std::vector<LeaseRow>>& rows) {
         if (!rows)
           return call->fail(rows.error());
         const auto attempts = places_by_attempt(call->host.state(), *rows, nodes);

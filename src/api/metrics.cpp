@@ -176,8 +176,7 @@ void add_head(Exposition& out, const Host& host) {
       continue;
     if (oldest == 0)
       oldest = std::max(1e-3, (host.now() - job.submitted_at).seconds());
-    wanted_milli += static_cast<std::int64_t>(job.spec->resources.gpus) *
-                    job.spec->resources.share.milli * static_cast<std::int64_t>(job.spec->nodes);
+    wanted_milli += asked_gpu_milli(*job.spec);
     if (++looked == 100'000)
       break;
   }

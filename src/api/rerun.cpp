@@ -3,6 +3,7 @@
 // row afterwards. Its variables, which may be nobody else's business, are in the journal alone,
 // found there by their digest and shown to nobody; so whichever head leads has them.
 #include <fmt/format.h>
+#include <algorithm>
 
 #include "api/call.h"
 #include "api/files.h"
@@ -62,6 +63,13 @@ Result<JobSpec> changed_spec(const Json& body, JobSpec old) {
     changed.surroundings.environment_digest = old.surroundings.environment_digest;
   else
     changed.surroundings.environment_digest.clear();
+  for (RoleSpec& role : changed.roles) {
+    const auto before = std::find_if(old.roles.begin(), old.roles.end(), [&](const RoleSpec& r) {
+      return r.name == role.name && r.surroundings.environment == role.surroundings.environment;
+    });
+    role.surroundings.environment_digest =
+        before == old.roles.end() ? "" : before->surroundings.environment_digest;
+  }
   return changed;
 }
 

@@ -1,5 +1,6 @@
-// The routes that suspend and resume a job. Both answer with the job as it is then: a suspend is
-// under way until the job's node has saved its memory, and a resume until its GPUs are free again.
+// The routes that suspend and resume a job, or restart a part of it. The first two answer with the
+// job as it is then: a suspend is under way until the job's node has saved its memory, and a resume
+// until its GPUs are free again.
 #include <fmt/format.h>
 
 #include "api/call.h"
@@ -77,6 +78,20 @@ void resume(CallPtr call) {
   const auto id = job_to_act_on(call);
   if (id)
     order(call, *id, ResumeJob{*id, (*body)["on_demand"].bool_or(false)});
+}
+
+// Members of a group start again; the others continue.
+void restart(CallPtr call) {
+  const auto body = call->body();
+  if (!body)
+    return call->fail(body.error());
+  const std::string role((*body)["role"].str_or(""));
+  if (role.empty())
+    return call->fail({Code::invalid, "role is missing: the role to restart",
+                       "example: {\"role\": \"rollout\"}, or \"rollout.2\" for one member"});
+  const auto id = job_to_act_on(call);
+  if (id)
+    order(call, *id, RestartRole{*id, role, "restarted by " + call->caller()});
 }
 
 }  // namespace billow::api::jobs

@@ -91,6 +91,8 @@ inline constexpr std::uint32_t retries_max = 100;
 // concurrently, not how much CPU one of them may use.
 inline constexpr std::int64_t task_cpu_milli_assumed = 25;
 inline constexpr std::uint32_t nodes_per_job_max = 4096;
+inline constexpr std::size_t roles_per_group_max = 32;
+inline constexpr std::uint32_t members_per_group_max = 256;
 inline constexpr std::uint32_t procs_per_node_max = 256;
 // Processes and threads of one job on one node, unless it asks for another number: far more than
 // data loaders need, and far fewer than a fork bomb needs to bring a machine down. At most an

@@ -166,6 +166,16 @@ std::vector<std::string> Gateways::addresses() const {
   return out;
 }
 
+std::string Gateways::fingerprint() const {
+  for (const auto& link : links_) {
+    if (link->addresses.empty())
+      continue;
+    const auto colon = link->peer_key.find(':');
+    return colon == std::string::npos ? "" : link->peer_key.substr(colon + 1);
+  }
+  return {};
+}
+
 const gateway::EndpointFigures* Gateways::figures(const std::string& endpoint) const {
   const auto found = figures_.find(endpoint);
   return found == figures_.end() ? nullptr : &found->second;

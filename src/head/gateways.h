@@ -40,6 +40,8 @@ class Gateways {
   void leave();  // tells all of them to end
   std::size_t count() const;
   std::vector<std::string> addresses() const;  // where they listen
+  // Of the certificate that the gateway at the first of them presents; empty: it has none.
+  std::string fingerprint() const;
   const gateway::EndpointFigures* figures(const std::string& endpoint) const;
   void changed();  // what the table says may have: it is sent if it did
   // Calls back when every connected gateway works by the table of now; after a while in any case.

@@ -20,7 +20,9 @@ files::Store::Needed needed_files(const control::State& state) {
   for (const auto& [key, environment] : state.saved_environments)
     keep(environment.digest);
   for (const auto& [id, job] : state.jobs)
-    keep(job.spec->surroundings.environment_digest);
+    each_options(*job.spec, [&](const TaskOptions& options) {
+      keep(options.surroundings.environment_digest);
+    });
   // An endpoint scaled to zero has no job; its next replica needs the tree its revision was
   // deployed with, even if the environment's name has changed its meaning since.
   for (const auto& [name, endpoint] : state.endpoints)

@@ -24,6 +24,17 @@ NanoUsd cost_so_far(const control::State& state, const Job& job, WallTime billed
   return cost;
 }
 
+std::vector<NanoUsd> role_costs_so_far(const control::State& state,
+                                       const Job& job,
+                                       WallTime billed) {
+  std::vector<NanoUsd> costs = job.role_costs;
+  costs.resize(job.spec->roles.size());
+  for (const TaskId id : job.spec->roles.empty() ? std::vector<TaskId>{} : job.tasks)
+    if (const Task* task = state.find_task(id))
+      costs[member_of(*job.spec, task->rank).number] += cost_so_far(state, *task, billed);
+  return costs;
+}
+
 NanoUsd cost_so_far(const control::State& state, const Endpoint& endpoint, WallTime billed) {
   NanoUsd cost = endpoint.replicas_cost;
   const auto replicas = state.replicas.find(endpoint.name);

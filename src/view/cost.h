@@ -17,6 +17,10 @@ namespace billow::view {
 NanoUsd cost_so_far(const control::State& state, const Task& task, WallTime billed);
 // The closed leases of a job and those that its tasks hold.
 NanoUsd cost_so_far(const control::State& state, const Job& job, WallTime billed);
+// The same for each role of a group; empty for other jobs.
+std::vector<NanoUsd> role_costs_so_far(const control::State& state,
+                                       const Job& job,
+                                       WallTime billed);
 // All replicas of an endpoint, including ended ones.
 NanoUsd cost_so_far(const control::State& state, const Endpoint& endpoint, WallTime billed);
 

@@ -183,6 +183,8 @@ Json endpoint_document(const control::State& state,
   out.set("cost_usd", usd(cost));
   if (!gateways.addresses.empty())
     out.set("url", fmt::format("{}/f/{}/", gateways.addresses.front(), e.name));
+  if (!gateways.fingerprint.empty())
+    out.set("tls_fingerprint", gateways.fingerprint);
   out.set("state", status == "failed" ? "failed" : status == "serving" ? "running" : "starting");
   if (gateways.figures)
     add_figures(out, *gateways.figures, cost);

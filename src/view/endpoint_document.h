@@ -16,6 +16,7 @@ namespace billow::view {
 struct GatewayView {
   const gateway::EndpointFigures* figures = nullptr;  // null: no gateway has reported any
   std::vector<std::string> addresses;                 // of all gateways
+  std::string fingerprint;                            // of the first one's certificate
   // Why a running replica does not serve, as its node reports it; empty: nothing is known.
   std::function<std::string(TaskId)> trouble_of = {};
 };

@@ -161,7 +161,23 @@ void add_suspension(Json& document, const Suspension& s) {
 struct Spent {
   NanoUsd cost;
   std::int64_t nano_usd_per_s = 0;
+  std::vector<NanoUsd> by_role = {};
 };
+
+// One bill, by role.
+void add_role_costs(Json& document, const std::vector<NanoUsd>& costs) {
+  Json roles = Json::array();
+  std::size_t number = 0;
+  for (Json role : document["roles"].items()) {
+    const NanoUsd cost = number < costs.size() ? costs[number] : NanoUsd{};
+    ++number;
+    role.set("cost", format_usd(cost));
+    role.set("cost_nano_usd", cost.value);
+    roles.push(std::move(role));
+  }
+  if (number > 0)
+    document.set("roles", std::move(roles));
+}
 
 // The part that live and finished jobs share. `live` holds what only the state of a live job knows.
 Json job_document(const StoredJob& stored, WallTime now, const Spent& spent, const Json& live) {
@@ -182,9 +198,14 @@ Json job_document(const StoredJob& stored, WallTime now, const Spent& spent, con
   doc.set("rate",
           spent.nano_usd_per_s ? format_rate_per_hour({spent.nano_usd_per_s}) : std::string());
   Json tasks = Json::array();
-  for (const StoredTask& task : stored.tasks)
-    tasks.push(task_document(task, job.spec->resources.mig_profile));
+  for (const StoredTask& task : stored.tasks) {
+    Json one = task_document(task, job.spec->resources.mig_profile);
+    if (!job.spec->roles.empty())
+      one.set("role", member_name(*job.spec, task.task.rank));
+    tasks.push(std::move(one));
+  }
   doc.set("tasks", std::move(tasks));
+  add_role_costs(doc, spent.by_role);
   add_checkpoint(doc, job);
   add_suspension(doc, job.suspension);
   return doc;
@@ -235,11 +256,14 @@ Json live_job_document(const control::State& state,
   if (const std::string note = unlimited_memory(state, job, tasks); !note.empty())
     live.set("memory_note", note);
   return job_document(stored_job(state, job, tasks), at.now,
-                      {cost_so_far(state, job, at.billed), charge_rate_now(state, job)}, live);
+                      {cost_so_far(state, job, at.billed), charge_rate_now(state, job),
+                       role_costs_so_far(state, job, at.billed)},
+                      live);
 }
 
 Json finished_job_document(const StoredJob& stored) {
-  Json document = job_document(stored, stored.job.ended_at, {stored.job.cost}, Json::object());
+  Json document = job_document(stored, stored.job.ended_at,
+                               {stored.job.cost, 0, stored.job.role_costs}, Json::object());
   document.set("spec", parse_json(wire::to_json_text(*stored.job.spec)).value_or(Json()));
   return document;
 }

@@ -42,10 +42,7 @@ void put_job(std::string& out,
   append_json_string(out, reason);
   const auto& spec = *job.spec;
   append_format(out, ",\"gpu_milli\":{},\"spot\":{},\"pty\":{},\"attempt\":{}",
-                spec.resources.gpus ? spec.resources.share.milli * spec.resources.gpus *
-                                          static_cast<std::int64_t>(spec.nodes)
-                                    : 0,
-                spec.spot, spec.pty, job.attempt);
+                asked_gpu_milli(spec), spec.spot, spec.pty, job.attempt);
   put_time(out, "submitted", job.submitted_at);
   put_time(out, "started", job.started_at);
   if (job.started_at && closed)

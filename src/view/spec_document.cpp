@@ -56,6 +56,40 @@ void add_surroundings(Json& document, const Surroundings& around) {
     document.set("processes_max", around.processes_max);
 }
 
+// A group counts as one: its sums, and its roles one by one.
+void add_group(Json& document, const JobSpec& spec) {
+  const std::int64_t milli = asked_gpu_milli(spec);
+  document.set("gpus", (milli + 999) / 1000);
+  document.set("gpu_milli", milli);
+  document.set("gpu_mem_mib", 0);
+  document.set("gpu_types", Json::array());
+  document.set("nodes", 1);
+  document.set("members", spec.nodes);
+  std::int64_t cpu_milli = 0, mem_mib = 0;
+  Json roles = Json::array();
+  for (const RoleSpec& role : spec.roles) {
+    const Resources& r = role.resources;
+    cpu_milli += r.cpu_milli * role.count;
+    mem_mib += r.mem_mib * role.count;
+    Json one = Json::object({{"name", role.name},
+                             {"count", role.count},
+                             {"command", shell_join(role.argv)},
+                             {"gpus", r.gpus},
+                             {"gpu_milli", r.gpus ? r.share.milli * r.gpus : 0},
+                             {"gpu_mem_mib", r.share.mem_mib},
+                             {"gpu_types", string_list(r.gpu_types)},
+                             {"cpu_milli", r.cpu_milli},
+                             {"mem_mib", r.mem_mib},
+                             {"retries", role.retries},
+                             {"service", role.service}});
+    add_surroundings(one, role.surroundings);
+    roles.push(std::move(one));
+  }
+  document.set("cpu_milli", cpu_milli);
+  document.set("mem_mib", mem_mib);
+  document.set("roles", std::move(roles));
+}
+
 }  // namespace
 
 void add_spec(Json& document, const JobSpec& spec) {
@@ -87,6 +121,8 @@ void add_spec(Json& document, const JobSpec& spec) {
   document.set("cpu_milli", wanted.cpu_milli);
   document.set("mem_mib", wanted.mem_mib);
   document.set("pty", spec.pty);
+  if (!spec.roles.empty())
+    add_group(document, spec);
   document.set("labels", string_map(spec.labels));
   Json after = Json::array();
   for (const Dependency& d : spec.after)

@@ -44,6 +44,10 @@ class Examples(SdkTest):
             ],
         )
 
+    def test_group(self):
+        out = self.example("group.py")
+        self.assertIn("sample 0\nsample 1\ncost {'trainer'", out)
+
     def test_sweep(self):
         out = self.example("sweep.py")
         self.assertIn("{'lr': 0.01, 'seed': 1} loss of lr=0.01 seed=1: 10", out)

@@ -78,6 +78,11 @@ def fibonacci(n):
 
 
 @billow.function(max=1)
+def countdown(n):
+    return 0 if n == 0 else 1 + countdown.remote(n - 1)
+
+
+@billow.function(max=1)
 def flaky(path, times):
     with open(path, "a", encoding="utf-8") as file:
         file.write("x")
@@ -240,6 +245,22 @@ class Functions(SdkTest):
     def test_nested_and_recursive(self):
         self.assertEqual(outer.remote(5), 26)
         self.assertEqual(fibonacci.remote(4), 3)
+        # Deeper than it has workers: each call runs in the worker of the one that waits for it.
+        self.assertEqual(countdown.remote(20), 20)
+        self.assertEqual(list(countdown.map([5] * 8)), [5] * 8)
+
+    def test_the_gateway_is_known_by_its_certificate(self):
+        square.deploy()
+        place = square._pool.caller().place
+        self.assertRegex(place.fingerprint, "^[0-9a-f]{64}$")
+        secure = place._replace(url=place.url.replace("http://", "https://"))
+        packed = [pack(("", (7,), {}))]
+        outcome = _caller.Caller(secure, None).run([_caller.new_id()], packed)[0]
+        self.assertEqual((outcome.value, outcome.error), (49, None))
+        wrong = _caller.Caller(secure._replace(fingerprint="00" * 32), None)
+        with unittest.mock.patch.object(_caller, "AWAY_S", 0.3):
+            outcome = wrong.run([_caller.new_id()], packed)[0]
+        self.assertIsInstance(outcome.error, billow.ConnectionFailed)
 
     def test_retries_after_exceptions(self):
         path = self.rig.file("flaky")

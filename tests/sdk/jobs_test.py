@@ -38,6 +38,35 @@ class Jobs(SdkTest):
         long.stop()
         self.assertEqual(long.wait(30, check=False).state, "stopped")
 
+    def test_groups(self):
+        group = billow.group(
+            {
+                "main": billow.role(
+                    "echo $BILLOW_GROUP_ROLES $BILLOW_GROUP_SERVER_ADDRESSES $LR; sleep 0.5",
+                    gpus=1,
+                    env_vars={"LR": "3"},
+                ),
+                "server": billow.role("sleep 600", gpus=0.5, count=2, service=True, retries=1),
+            },
+            name="roles",
+        )
+        self.assertEqual(group.members(), ["main", "server.0", "server.1"])
+        group.wait(60)
+        self.assertEqual(group.state, "succeeded")
+        (line,) = group.logs(role="main")
+        names, addresses, rate = line.split()
+        self.assertEqual((names, rate), ("main,server", "3"))
+        self.assertEqual(len(set(addresses.split(","))), 2)
+        self.assertEqual(set(group.cost_by_role), {"main", "server"})
+        self.assertAlmostEqual(sum(group.cost_by_role.values()), group.cost, places=9)
+        self.assertEqual(group.document["gpu_milli"], 2000)
+        with self.assertRaisesRegex(billow.ApiError, "succeeded|no live job"):
+            group.restart("server")
+        with self.assertRaisesRegex(ValueError, "belong to the group"):
+            billow.role("true", timeout="1h")
+        with self.assertRaisesRegex(billow.ApiError, "role big"):
+            billow.group({"big": billow.role("true", gpus=64)})
+
     def test_outputs(self):
         job = billow.submit(
             "mkdir -p results/deep && echo model > results/deep/m.pt && echo x > results/n",

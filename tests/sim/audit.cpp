@@ -86,7 +86,10 @@ void Audit::take(const Event& event) {
     job_ended(*e);
   else if (const auto* e = get_if<MemberReplaced>(&event.body))
     replaced(*e, event.billed_at());
-  else if (const auto* e = get_if<ReservationMade>(&event.body)) {
+  else if (const auto* e = get_if<MembersRestarting>(&event.body)) {
+    restarting_.insert(e->tasks.begin(), e->tasks.end());
+    world_.trace("journal: job {}: {} members restart", e->job.value, e->tasks.size());
+  } else if (const auto* e = get_if<ReservationMade>(&event.body)) {
     reservations_[e->reservation.id] = e->reservation;
     world_.trace("journal: reservation {} from {:.3f} s to {:.3f} s from now",
                  e->reservation.id.value,
@@ -204,34 +207,6 @@ void Audit::placed(const JobPlaced& e, WallTime billed, WallTime at) {
   }
 }
 
-// A member of a gang is replaced if it was lost, or failed while the job has retries left, and the
-// job allows it; nobody else is touched.
-void Audit::replaced(const MemberReplaced& e, WallTime billed) {
-  JobStory& job = jobs_.at(e.job);
-  world_.trace("journal: job {}: task {} on {} takes the place of rank {}", e.job.value,
-               e.task.id.value, node_names_[e.task.node], e.task.rank);
-  if (!job.spec->elastic || !job.running || job.stopping != StopCause::none)
-    broken(fmt::format("job {} gets a new member and should not", e.job.value));
-  TaskId& member = job.tasks.at(e.task.rank);
-  const auto& end = tasks_.at(member).end;
-  const bool failed =
-      end && ((end->exit.kind == ExitKind::exited && end->exit.code != 0) ||
-              end->exit.kind == ExitKind::signaled || end->exit.kind == ExitKind::oom);
-  if (!end || (end->exit.kind != ExitKind::lost && !failed))
-    broken(fmt::format("rank {} of job {} is replaced and was neither lost nor failed", e.task.rank,
-                       e.job.value));
-  if (failed && ++job.failures > job.spec->retries)
-    broken(
-        fmt::format("job {} replaces more members that failed than it has retries", e.job.value));
-  if (e.task.attempt != job.attempts || e.task.lease_from != billed)
-    broken(fmt::format("the new member of job {} is of another attempt or time", e.job.value));
-  if (!tasks_.try_emplace(e.task.id, TaskStory{e.task, {}, {}, nullptr}).second)
-    broken(fmt::format("task number {} was given out twice", e.task.id.value));
-  member = e.task.id;
-  check_inside(job, e.task);
-  check_heard(e.task);
-}
-
 void Audit::task_suspended(const TaskSuspended& e, WallTime at) {
   TaskStory& story = tasks_.at(e.task);
   JobStory& job = jobs_.at(story.task.job);
@@ -343,18 +318,20 @@ bool Audit::any_began(const JobStory& job) const {
                      [&](TaskId id) { return tasks_.at(id).process != nullptr; });
 }
 
-// The rank whose end decides: the first that did not end well and was not merely stopped.
+// The rank whose end decides: the first that did not end well and was not merely stopped. A service
+// does not end well by itself.
 const TaskEnded* Audit::decisive(const JobStory& job) const {
   const TaskEnded* out = nullptr;
   for (TaskId id : job.tasks) {
     const auto& end = tasks_.at(id).end;
     if (!end)
       broken(fmt::format("a job is settled while its task {} has not ended", id.value));
-    if (!end->exit.ok() &&
+    const RoleSpec* role = member_of(*job.spec, tasks_.at(id).task.rank).role;
+    if ((!end->exit.ok() || (role && role->service)) &&
         (!out || (out->exit.kind == ExitKind::stopped && end->exit.kind != ExitKind::stopped)))
       out = &*end;
   }
-  return out;
+  return served_to_the_end(job) ? nullptr : out;
 }
 
 void Audit::leave_running(JobStory& job) {
@@ -375,7 +352,9 @@ void Audit::requeued(const JobRequeued& e) {
   job.rerun_excused = true;
   if (job.stopping == StopCause::preempted || job.stopping == StopCause::moved)
     return;
-  if (own_fault(end->exit)) {
+  if (restarting_.contains(end->task) && end->exit.kind == ExitKind::stopped)
+    return;
+  if (own_fault(end->exit) || end->exit.ok()) {
     if (++job.failures > job.spec->retries)
       broken(fmt::format("job {} is retried more often than the {} times asked for", e.job.value,
                          job.spec->retries));
@@ -406,9 +385,9 @@ void Audit::job_ended(const JobEnded& e) {
         wrong("it did not");
       break;
     case JobState::failed:
-      if (!end || !own_fault(end->exit))
+      if (!end || (!own_fault(end->exit) && !end->exit.ok()))
         wrong("nothing of its own failed");
-      if (e.exit != end->exit)
+      if (e.exit != end->exit && !end->exit.ok())
         wrong("with another exit than its task's");
       if (job.failures != job.spec->retries)
         wrong(fmt::format("only {} of {} retries were used", job.failures, job.spec->retries)

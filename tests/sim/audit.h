@@ -96,6 +96,7 @@ class Audit {
   void check_leases_apart() const;
   bool any_began(const JobStory& job) const;
   const TaskEnded* decisive(const JobStory& job) const;
+  bool served_to_the_end(const JobStory& job) const;
   void leave_running(JobStory& job);
 
   World& world_;
@@ -104,6 +105,7 @@ class Audit {
   std::map<JobId, JobStory> jobs_;
   std::map<JobId, ArrayStory> arrays_;
   std::map<TaskId, TaskStory> tasks_;
+  std::set<TaskId> restarting_;  // members of groups that somebody asked to restart
   std::map<NodeId, std::string> node_names_;
   std::set<NodeId> heard_;  // nodes that have connected to this head and are reachable
   std::map<std::string, Epoch> accepted_epochs_;        // by node name: the highest
@@ -135,6 +137,7 @@ class Clients {
   };
   void submit(std::size_t index);
   SubmitJob draw_job(std::size_t index);
+  void draw_roles(JobSpec& spec);
   void watch(JobId job);
   void command(const Command& command);
   void share(std::vector<Command>& commands);  // changes reservations, quotas and policies

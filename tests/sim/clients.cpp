@@ -80,7 +80,34 @@ SubmitJob Clients::draw_job(std::size_t index) {
   }
   if (rng.chance(0.3))
     submit.env = {{"SEED", fmt::format("{}", rng.below(3))}};
+  if (!spec.array && rng.chance(0.15))
+    draw_roles(spec);
   return submit;
+}
+
+// The job becomes a group: its command and resources are those of the first role.
+void Clients::draw_roles(JobSpec& spec) {
+  Rng& rng = world_.rng;
+  spec.nodes = 1;
+  spec.elastic = false;
+  spec.reservation = {};
+  for (std::int64_t n = 0, roles = rng.between(1, 3); n < roles; ++n) {
+    RoleSpec role;
+    static_cast<TaskOptions&>(role) = spec;
+    role.name = fmt::format("role-{}", n);
+    role.count = static_cast<std::uint32_t>(rng.between(1, 2));
+    role.resources = spec.resources;
+    if (n > 0) {
+      role.resources = {};
+      role.resources.gpus = static_cast<std::int32_t>(rng.below(2));
+      role.resources.share.milli =
+          role.resources.gpus == 0 ? 0 : static_cast<std::int32_t>(rng.between(1, 4)) * 250;
+      role.service = rng.chance(0.3);
+      role.env = {{"ROLE", role.name}};
+    }
+    role.retries = rng.chance(0.5) ? static_cast<std::uint32_t>(rng.between(1, 2)) : 0;
+    spec.roles.push_back(std::move(role));
+  }
 }
 
 void Clients::submit(std::size_t index) {
@@ -191,6 +218,9 @@ void Clients::every_second() {
       commands.push_back(
           SuspendJob{.job = known_[rng.below(known_.size())],
                      .mode = rng.chance(0.5) ? SuspendMode::warm : SuspendMode::cold});
+    if (!known_.empty() && rng.chance(0.08))
+      commands.push_back(
+          RestartRole{known_[rng.below(known_.size())], fmt::format("role-{}", rng.below(3)), ""});
     if (!known_.empty() && rng.chance(0.12))
       commands.push_back(ResumeJob{known_[rng.below(known_.size())], rng.chance(0.3)});
     if (!state.nodes.empty() && rng.chance(0.02))

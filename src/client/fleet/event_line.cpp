@@ -241,6 +241,12 @@ std::string member_replaced(Reader& r) {
   return r.job() + " gets a new member for a lost one";
 }
 
+std::string members_restarting(Reader& r) {
+  const std::size_t n = r.body["tasks"].items().size();
+  return fmt::format("{} member{} of {} restart{}{}", n, n == 1 ? "" : "s", r.job(),
+                     n == 1 ? "s" : "", r.because());
+}
+
 std::string node_offer_changed(Reader& r) {
   return r.node() + " changed what it offers";
 }
@@ -361,6 +367,7 @@ const std::map<std::string_view, Sentence>& sentences() {
       {"task_resumed", task_resumed},
       {"job_checkpointed", job_checkpointed},
       {"member_replaced", member_replaced},
+      {"members_restarting", members_restarting},
       {"node_joined", joined},
       {"node_offer_changed", node_offer_changed},
       {"node_reachable", node_reachable},

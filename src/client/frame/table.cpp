@@ -286,6 +286,8 @@ std::string gpus_of_job(const Json& job) {
   const std::int64_t gpus = job["gpus"].int_or(0);
   if (gpus == 0)
     return "-";
+  if (job["roles"].is_array())
+    return fmt::format("{:g}", static_cast<double>(job["gpu_milli"].int_or(0)) / 1000);
   // The document's gpu_milli is of all GPUs of a node together; 0: compute in proportion to the
   // memory asked for.
   std::int64_t milli = job["gpu_milli"].int_or(1000);

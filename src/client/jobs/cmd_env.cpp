@@ -235,6 +235,35 @@ int rerun_failed_elements(const Parsed& parsed, Client& client, const std::strin
   return 0;
 }
 
+constexpr OptionSpec restart_options[] = {
+    {"role", 0, "NAME", "role to restart, or one member of it such as rollout.2"},
+};
+
+int cmd_restart(const Parsed& parsed) {
+  if (parsed.operands.size() != 1)
+    return report_usage({Code::invalid, "restart needs a job", "see `billow ps`"});
+  if (parsed.get("role").empty())
+    return report_usage({Code::invalid, "restart needs --role, the role of a group",
+                         "to run a whole job again: billow rerun " + parsed.operands[0]});
+  if (auto ok = check_job_word(parsed.operands[0]); !ok)
+    return report_usage(ok.error());
+  auto client = connect(parsed);
+  if (!client)
+    return report(client.error());
+  const auto group = job_of(*client, parsed.operands[0], NameUse::change);
+  if (!group)
+    return report(group.error());
+  const auto job = client->post(path_of_job(*group, "restart"),
+                                Json::object({{"role", parsed.get("role")}}).dump());
+  if (!job)
+    return report(job.error());
+  if (parsed.has("json"))
+    print_json(*job);
+  else
+    print(fmt::format("role {} of job {} restarts\n", parsed.get("role"), *group));
+  return 0;
+}
+
 int cmd_rerun(const Parsed& parsed) {
   if (parsed.operands.size() != 1)
     return report_usage({Code::invalid, "rerun needs a job", "see `billow ps -a`"});
@@ -270,6 +299,8 @@ int cmd_rerun(const Parsed& parsed) {
 }  // namespace
 
 Status prepare_environment(Client& client, JobRequest& request) {
+  for (JobRequest& role : request.roles)
+    BILLOW_TRY_VOID(prepare_environment(client, role));
   const std::string& name = request.spec.surroundings.environment;
   if (name.empty())
     return {};
@@ -318,6 +349,19 @@ void add_environment_commands(CommandTable& table) {
                    .options = {project_option},
                    .operands = Operands::some,
                    .group = "jobs"});
+  table.push_back(
+      {.name = "restart",
+       .summary = "restart one role of a running group, while the others continue",
+       .example = "billow restart 12 --role rollout\nbillow restart 12 --role rollout.2",
+       .run = cmd_restart,
+       .usage = "JOB --role NAME",
+       .details = "The members of the role get the stop signal, and after --stop-grace they are "
+                  "killed. Then they start again, on the same nodes and ports if these are still "
+                  "free. This costs no retry. To run a whole job again, use `billow rerun`.",
+       .options = {restart_options},
+       .operands = Operands::some,
+       .completes = Completes::job,
+       .group = "jobs"});
   table.push_back(
       {.name = "rerun",
        .summary = "run a job again with the same command, files, environment and variables",

@@ -36,6 +36,7 @@ constexpr OptionSpec log_options[] = {
     {"attempt", 0, "N",
      "the output of this attempt of a job that was restarted (default: the newest)"},
     {"rank", 0, "N", "only the node with this rank in a gang (default: all nodes)"},
+    {"role", 0, "NAME", "only this role of a group, or one member such as rollout.2"},
 };
 constexpr std::uint64_t bytes_per_line_guess = 400;
 constexpr std::uint64_t tail_bytes_max = 64 << 20;
@@ -171,7 +172,7 @@ Result<std::vector<LogSource>> sources_of(Client& client,
       if (!job["started_at"].is_string() || ended_before)
         continue;
       const std::string label(job["label"].str_or(""));
-      const auto nodes = std::max<std::int64_t>(1, job["nodes"].int_or(1));
+      const auto nodes = std::max<std::int64_t>(1, job["members"].int_or(job["nodes"].int_or(1)));
       for (std::int64_t rank = nodes - 1; rank >= 0; --rank)
         out.push_back(
             {label, fmt::format("{}", rank),
@@ -378,15 +379,45 @@ int show_one(Client& client, const Parsed& parsed, Wanted wanted) {
   return done ? 0 : report(done.error());
 }
 
+// The members of a group, or of one of its roles. Their lines begin with their names.
+Result<std::vector<LogSource>> members_of(const std::string& job,
+                                          const Json& document,
+                                          const std::string& role) {
+  std::vector<LogSource> out;
+  std::vector<std::string> names;
+  std::uint64_t rank = 0;
+  for (const Json& one : document["roles"].items()) {
+    const std::string name(one["name"].str_or(""));
+    names.push_back(name);
+    const std::uint64_t count = one["count"].uint_or(1);
+    for (std::uint64_t i = 0; i < count; ++i, ++rank) {
+      const std::string member = fmt::format("{}.{}", name, i);
+      if (role.empty() || role == name || role == member)
+        out.push_back({job, fmt::format("{}", rank), count == 1 ? name : member});
+    }
+  }
+  if (names.empty())
+    return fail(Code::invalid, fmt::format("job {} has no roles", job), "drop --role");
+  if (out.empty())
+    return fail(Code::not_found, fmt::format("job {} has no role \"{}\"", job, role),
+                fmt::format("its roles: {}", join(names, ", ")));
+  if (out.size() == 1)
+    out.front().name.clear();
+  return out;
+}
+
 // The logs that one operand stands for: elements of an array, nodes of a gang, or one.
 Result<std::vector<LogSource>> sources_in(Client& client,
                                           const LogRequest& request,
-                                          const Json& document) {
+                                          const Json& document,
+                                          const std::string& role) {
   if (document.find("elements"))
     return sources_of(client, {{"array", request.job}}, {});
   std::vector<LogSource> out;
   if (!request.rank.empty())
     return std::vector<LogSource>{{request.job, request.rank, ""}};
+  if (document["roles"].is_array() || !role.empty())
+    return members_of(request.job, document, role);
   const std::uint64_t nodes = std::max<std::uint64_t>(1, document["nodes"].uint_or(1));
   for (std::uint64_t rank = 0; rank < nodes; ++rank)
     out.push_back({request.job, fmt::format("{}", rank),
@@ -420,9 +451,11 @@ int cmd_logs(const Parsed& parsed) {
   const auto document = client->get(path_of_job(request.job));
   if (!document)
     return report(document.error());
-  const auto sources = sources_in(*client, request, *document);
+  const auto sources = sources_in(*client, request, *document, parsed.get("role"));
   if (!sources)
     return report(sources.error());
+  if (sources->size() == 1 && parsed.has("role"))
+    request.rank = sources->front().rank;
   const bool array = document->find("elements") != nullptr;
   if (request.search.empty() && !array && (sources->size() == 1 || wanted->lines))
     return show_one(*client, parsed, std::move(*wanted));

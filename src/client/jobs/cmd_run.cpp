@@ -127,6 +127,7 @@ Result<Environment> variables_for(const Parsed& parsed, JobRequest& request) {
   request.env.always = BILLOW_TRY(read_settings()).pass_env;
   const std::vector<std::string> own = own_environment();
   Environment env = BILLOW_TRY(job_environment(own, request.env));
+  BILLOW_TRY_VOID(write_roles(request, own, env));
   const std::vector<std::string> missing = held_back(own, env, request.env);
   constexpr std::size_t named_max = 6;
   if (missing.empty() || parsed.has("quiet") || parsed.has("json"))
@@ -208,8 +209,10 @@ std::string failed_rank(const Json& job) {
       worst = &task;
   if (!worst || job["tasks"].items().size() < 2)
     return {};
-  return fmt::format("rank {} on {}: {}", (*worst)["rank"].int_or(0),
-                     printable((*worst)["node"].str_or("?")), printable(text));
+  const std::string who = (*worst)["role"].is_string()
+                              ? std::string((*worst)["role"].str_or(""))
+                              : fmt::format("rank {}", (*worst)["rank"].int_or(0));
+  return fmt::format("{} on {}: {}", who, printable((*worst)["node"].str_or("?")), printable(text));
 }
 
 int finish_session(const Result<AttachEnd>& end, const AttachOptions& options) {
@@ -250,8 +253,13 @@ int watch_session(const Parsed& parsed,
 
 int run_with(const Parsed& parsed, JobRequest request, bool tty) {
   const bool terminal_in = ::isatty(STDIN_FILENO) == 1;
+  if (tty && !request.roles.empty())
+    return report_usage({Code::invalid, "the roles of a group cannot share a terminal",
+                         "drop -t; `billow ssh JOB --rank N` opens a shell in one of them"});
   request.spec.pty = tty;
   request.spec.use_stdin = !parsed.has("no-stdin") && (tty || (!terminal_in && has_input()));
+  if (!request.roles.empty())
+    request.spec.use_stdin = false;
   if (tty) {
     const auto size = terminal_size(STDIN_FILENO).value_or(TerminalSize{});
     request.spec.rows = size.rows;
@@ -261,7 +269,7 @@ int run_with(const Parsed& parsed, JobRequest request, bool tty) {
   }
   if (auto done = complete(request); !done)
     return report_usage(done.error());
-  auto client = connect_for_job(parsed, request.spec.resources.gpus > 0);
+  auto client = connect_for_job(parsed, wants_gpus(request));
   if (!client)
     return report(client.error());
   auto job = submit(parsed, *client, request, !tty && outputs_are_one());
@@ -341,7 +349,7 @@ std::string schedule_body(const JobRequest& request, const Environment& env) {
 int add_schedule(const Parsed& parsed, JobRequest& request) {
   if (request.spec.name.empty())
     return report_usage({Code::invalid, "a schedule needs a name", "add --name nightly"});
-  auto client = connect_for_job(parsed, request.spec.resources.gpus > 0);
+  auto client = connect_for_job(parsed, wants_gpus(request));
   if (!client)
     return report(client.error());
   if (auto resolved = resolve_after(*client, request); !resolved)
@@ -406,7 +414,7 @@ int submit_lines(const Parsed& parsed) {
   if (auto done = complete(request); !done)
     return report_usage(done.error());
   request.spec.labels.try_emplace(lines_label, hex(random_bytes(4)));
-  auto client = connect_for_job(parsed, request.spec.resources.gpus > 0);
+  auto client = connect_for_job(parsed, wants_gpus(request));
   if (!client)
     return report(client.error());
   const auto env = prepare(parsed, *client, request);
@@ -445,7 +453,7 @@ int cmd_submit(const Parsed& parsed) {
     return report_usage(done.error());
   if (!request->cron.empty())
     return add_schedule(parsed, *request);
-  auto client = connect_for_job(parsed, request->spec.resources.gpus > 0);
+  auto client = connect_for_job(parsed, wants_gpus(*request));
   if (!client)
     return report(client.error());
   auto job = submit(parsed, *client, *request, true);
@@ -506,7 +514,8 @@ int cmd_attach(const Parsed& parsed) {
       .tail = fmt::format("{}", tail)};
   options.watch = watch;
   options.interrupt_detaches = !parsed.has("signals");
-  return watch_session(parsed, *client, options, (*job)["nodes"].uint_or(1));
+  return watch_session(parsed, *client, options,
+                       (*job)["members"].uint_or((*job)["nodes"].uint_or(1)));
 }
 
 }  // namespace

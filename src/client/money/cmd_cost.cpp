@@ -148,6 +148,16 @@ int job_cost(const Parsed& p) {
                      std::string(l["charge"].str_or("-"))});
         }
         show_table(table, "the job has used nothing yet");
+        if (answer["roles"].is_array()) {
+          Table roles(
+              {{"ROLE"}, {"MEMBERS", Table::Align::right}, {"CHARGE", Table::Align::right}});
+          for (const Json& role : answer["roles"].items())
+            roles.row({std::string(role["role"].str_or("?")),
+                       fmt::format("{}", role["members"].int_or(1)),
+                       std::string(role["charge"].str_or("-"))});
+          print("\n");
+          show_table(roles, "");
+        }
         print(total_text(answer["total"]) + "\n");
       });
 }

@@ -78,7 +78,9 @@ bool belongs_to_this_place(std::string_view name) {
       return true;
   // A job that submits jobs must not hand its own identity on.
   return name.starts_with("BILLOW_JOB") || name.starts_with("BILLOW_TASK") ||
-         name.starts_with("BILLOW_RANK") || name.starts_with("BILLOW_ARRAY");
+         name.starts_with("BILLOW_RANK") || name.starts_with("BILLOW_ARRAY") ||
+         name.starts_with("BILLOW_ROLE") || name.starts_with("BILLOW_GROUP_") ||
+         name == "BILLOW_PORT";
 }
 
 Result<Environment> job_environment(const std::vector<std::string>& environment,

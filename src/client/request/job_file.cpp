@@ -1,6 +1,7 @@
 // Job files. toml++ stays in this file: it is slow to compile. Its exceptions are caught here.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 // Damaged files can reach assertions of version 3.3's parser; here those are refusals of the file,
@@ -125,6 +126,84 @@ struct FileReader {
                "unknown key \"{}\" in [job]", key);
   }
 
+  // Options of a role; what applies to the whole group stands in [job].
+  static bool is_of_role(std::string_view key) {
+    constexpr std::string_view keys[] = {"gpus",   "gpu-mem", "gpu-type", "cpus",   "mem",
+                                         "procs",  "retries", "image",    "env",    "env-var",
+                                         "no-env", "secret",  "volume",   "strict", "max-processes",
+                                         "share",  "output"};
+    return std::find(std::begin(keys), std::end(keys), key) != std::end(keys);
+  }
+
+  Status role_key(FileReader& role, std::string_view key, const toml::node& node) {
+    if (key == "name") {
+      role.request.spec.name = BILLOW_TRY(scalar(key, node));
+      return {};
+    }
+    if (key == "count") {
+      const auto* count = node.as_integer();
+      if (!count || count->get() < 1 || count->get() > 4096)
+        return bad(node, "", "count must be a number from 1 to 4096");
+      role.request.role_count = static_cast<std::uint32_t>(count->get());
+      return {};
+    }
+    if (key == "service") {
+      const auto* service = node.as_boolean();
+      if (!service)
+        return bad(node, "", "service is true or false");
+      role.request.role_service = service->get();
+      return {};
+    }
+    if (const auto* variables = node.as_table(); variables && key == "env")
+      return role.variables(*variables);
+    if (key == "command" || is_of_role(key))
+      return role.job_key(key, node);
+    for (const OptionSpec& option : job_options())
+      if (key == option.name)
+        return bad(node, "write it under [job]", "{} applies to the whole group, not to a role",
+                   key);
+    std::vector<std::string> names = {"name", "count", "service", "command"};
+    for (const OptionSpec& option : job_options())
+      if (is_of_role(option.name))
+        names.emplace_back(option.name);
+    const std::string near = nearest(key, names);
+    return bad(node,
+               near.empty() ? fmt::format("keys of a role: {}", join(names, ", "))
+                            : fmt::format("did you mean \"{}\"?", near),
+               "unknown key \"{}\" in [[role]]", key);
+  }
+
+  Status roles(const toml::node& node) {
+    const auto* list = node.as_array();
+    if (!list || list->empty() || !list->is_array_of_tables())
+      return bad(node, "begin each role with a line [[role]]", "role must be a list of tables");
+    for (const toml::node& item : *list) {
+      // A role begins as a copy of the job.
+      FileReader role{shown_as, directory, request};
+      role.request.roles.clear();
+      role.request.spec.name.clear();
+      role.request.spec.retries = 0;
+      for (const auto& [name, value] : *item.as_table())
+        BILLOW_TRY_VOID(role_key(role, name.str(), value));
+      if (role.request.spec.name.empty())
+        return bad(item, "add a line such as name = \"trainer\"", "a role has no name");
+      if (role.request.spec.argv.empty())
+        return bad(item, "add a line such as command = [\"python\", \"train.py\"]",
+                   "role {} has no command", role.request.spec.name);
+      request.roles.push_back(std::move(role.request));
+    }
+    if (request.spec.argv.empty())
+      request.spec.argv = request.roles.front().spec.argv;
+    return {};
+  }
+
+  Status variables(const toml::table& table) {
+    for (const auto& [name, item] : table)
+      request.env.named.push_back(
+          fmt::format("{}={}", name.str(), BILLOW_TRY(scalar(name.str(), item))));
+    return {};
+  }
+
   Status document(const toml::table& root) {
     for (const auto& [key, node] : root) {
       const auto* table = node.as_table();
@@ -132,19 +211,22 @@ struct FileReader {
         for (const auto& [name, item] : *table)
           BILLOW_TRY_VOID(job_key(name.str(), item));
       } else if (key == "env" && table) {
-        for (const auto& [name, item] : *table)
-          request.env.named.push_back(
-              fmt::format("{}={}", name.str(), BILLOW_TRY(scalar(name.str(), item))));
+        BILLOW_TRY_VOID(variables(*table));
+      } else if (key == "role") {
+        continue;  // below, when all of the job is known
       } else {
         if (key == "job" || key == "env")
           return bad(node, "", "{} must be a table", key.str());
         return bad(
             node,
-            "a job file has a table [job] with the options, and may have [env] with variables",
+            "a job file has a table [job] with the options, and may have [env] with variables and "
+            "[[role]] for the roles of a group",
             "unknown key \"{}\"", key.str());
       }
     }
-    if (!root.contains("job"))
+    if (const toml::node* list = root.get("role"))
+      BILLOW_TRY_VOID(roles(*list));
+    if (!root.contains("job") && request.roles.empty())
       return fail(Code::invalid, fmt::format("{} has no [job] table", shown_as),
                   "begin it with a line [job], then command = […]");
     return {};

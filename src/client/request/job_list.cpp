@@ -323,8 +323,11 @@ void describe_tasks(Facts& facts, const Json& job) {
     for (const Json& gpu : task["gpus"].items())
       gpus += (gpus.empty() ? "GPU " : ",") +
               fmt::format("{}", gpu.is_object() ? gpu["gpu"].int_or(0) : gpu.int_or(0));
-    std::string line = fmt::format("rank {} on {} {}", task["rank"].int_or(0),
-                                   task["node"].str_or("?"), task["state"].str_or("?"));
+    const std::string who = task["role"].is_string()
+                                ? std::string(task["role"].str_or(""))
+                                : fmt::format("rank {}", task["rank"].int_or(0));
+    std::string line =
+        fmt::format("{} on {} {}", who, task["node"].str_or("?"), task["state"].str_or("?"));
     if (!gpus.empty())
       line += (task.find("ram_mib") ? ", came from " : ", ") + gpus;
     for (const Json& mig : task["mig"].items())
@@ -406,6 +409,23 @@ void describe_request(Facts& facts, const Json& job) {
   facts.add("user",
             fmt::format("{}, project {}", job["user"].str_or("?"), job["project"].str_or("?")));
   facts.add("asked for", asked(job));
+  for (const Json& role : job["roles"].items()) {
+    const auto count = role["count"].int_or(1);
+    const std::string needs = asked(role);
+    std::string line = fmt::format("{}{}{}", role["name"].str_or("?"),
+                                   count > 1 ? fmt::format(" × {}", count) : "",
+                                   needs.empty() ? "" : ", each " + needs);
+    if (count == 1 && !needs.empty())
+      line = fmt::format("{}: {}", role["name"].str_or("?"), needs);
+    if (role["service"].bool_or(false))
+      line += ", a service";
+    if (const auto retries = role["retries"].int_or(0); retries > 0)
+      line += fmt::format(", {} {}", retries, retries == 1 ? "retry" : "retries");
+    if (const auto image = role["image"].str_or(""); !image.empty())
+      line += fmt::format(", image {}", image);
+    facts.add("role", fmt::format("{} · {} · {}", line, role["command"].str_or(""),
+                                  role["cost"].str_or("-")));
+  }
   if (const auto nodes = job["nodes"].int_or(1); nodes > 1)
     facts.add("nodes", fmt::format("{}", nodes));
   if (const auto s = job["time_limit_s"].int_or(0); s > 0)

@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <climits>
 
 #include "base/spoken_name.h"
@@ -55,6 +56,8 @@ Status set_options(JobRequest& request, const Parsed& parsed) {
     for (const OptionSpec& option : options)
       for (const std::string& value : parsed.all(option.name))
         BILLOW_TRY_VOID(set_option(request, option.name, value));
+  for (JobRequest& role : request.roles)
+    BILLOW_TRY_VOID(set_options(role, parsed));
   return {};
 }
 
@@ -87,6 +90,54 @@ Status complete(JobRequest& q) {
       return fail(Code::invalid, "the value of an option is not UTF-8 text");
   if (!q.spec.name.empty())
     BILLOW_TRY_VOID(check_spoken_name("job", q.spec.name));
+  if (!q.roles.empty() && q.spec.nodes > 1)
+    return fail(Code::invalid, "--nodes and roles exclude each other",
+                "give a role a count: count = 4");
+  for (JobRequest& role : q.roles) {
+    role.cwd_given = true;
+    role.spec.cwd = q.spec.cwd;
+    if (auto done = complete(role); !done)
+      return pass(std::move(done.error()), "role " + role.spec.name);
+  }
+  return {};
+}
+
+bool wants_gpus(const JobRequest& request) {
+  return request.spec.resources.gpus > 0 ||
+         std::any_of(request.roles.begin(), request.roles.end(), wants_gpus);
+}
+
+Status write_roles(JobRequest& request,
+                   const std::vector<std::string>& own_environment,
+                   const Environment& env) {
+  request.spec.roles.clear();
+  std::uint32_t members = 0;
+  for (JobRequest& role : request.roles) {
+    role.env.always = request.env.always;
+    const auto variables = job_environment(own_environment, role.env);
+    if (!variables)
+      return pass(Error(variables.error()), "role " + role.spec.name);
+    RoleSpec spec;
+    static_cast<TaskOptions&>(spec) = role.spec;
+    spec.pty = spec.use_stdin = false;
+    spec.name = role.spec.name;
+    spec.count = role.role_count;
+    spec.resources = role.spec.resources;
+    spec.retries = role.spec.retries;
+    spec.service = role.role_service;
+    for (const auto& [name, value] : env)
+      spec.own_env = spec.own_env || !variables->contains(name);
+    for (const auto& [name, value] : *variables)
+      if (const auto same = env.find(name);
+          spec.own_env || same == env.end() || same->second != value)
+        spec.env.emplace(name, value);
+    // A shell that itself runs in a job has variables of that job.
+    std::erase_if(spec.env, [](const auto& entry) { return entry.first.starts_with("BILLOW_"); });
+    members += spec.count;
+    request.spec.roles.push_back(std::move(spec));
+  }
+  if (members > 0)
+    request.spec.nodes = members;
   return {};
 }
 

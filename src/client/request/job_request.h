@@ -42,6 +42,11 @@ struct JobRequest {
   bool cwd_given = false;
   Sync sync = Sync::automatic;       // whether the working directory follows the job
   std::vector<std::string> outputs;  // paths in it that are kept when the job ends
+  // The roles of a group. Each begins as a copy of the job, and only its command, resources,
+  // surroundings, variables and retries count.
+  std::vector<JobRequest> roles;
+  std::uint32_t role_count = 1;  // of a role: its members
+  bool role_service = false;     // of a role
 };
 
 // Options of run, submit, shell and schedule add; also the keys of a job file's [job] table.
@@ -76,11 +81,18 @@ Status set_options(JobRequest& request, const Parsed& parsed);
 Status complete(JobRequest& request);
 
 // A job file: TOML with one table [job], whose keys are option names, plus `command` (a list of
-// words, or one string for the shell) and an optional [env] table.
+// words, or one string for the shell), an optional [env] table, and [[role]] tables for a group.
 Result<JobRequest> read_job_file(const std::string& path);
 Result<JobRequest> parse_job_file(std::string_view text,
                                   const std::string& shown_as,
                                   const std::string& directory);
+
+// Writes the roles into the spec: their variables are those that differ from the job's `env`.
+Status write_roles(JobRequest& request,
+                   const std::vector<std::string>& own_environment,
+                   const Environment& env);
+// Whether the job or one of its roles wants a GPU.
+bool wants_gpus(const JobRequest& request);
 
 // The body of POST /v1/jobs. `after` must be in spec.after by now.
 std::string submit_body(const JobRequest& request, const Environment& env);

@@ -26,6 +26,23 @@ constexpr Note notes[] = {
     {"JobSpec.cwd", "Absolute path of the working directory."},
     {"JobSpec.labels", "Labels to find the job by; at most 32."},
     {"JobSpec.after", "Jobs that must end first."},
+    {"JobSpec.roles",
+     "Makes the job a group: members of several roles that start together. argv, resources and "
+     "nodes of the job then follow from them."},
+    {"RoleSpec",
+     "One role of a group: what its members run and need. Durations are in nanoseconds."},
+    {.of = "RoleSpec.name",
+     .text = "A lower-case letter, then at most 31 lower-case letters, digits and dashes.",
+     .required = true},
+    {.of = "RoleSpec.argv", .text = "The command of its members.", .required = true},
+    {"RoleSpec.count", "Members of the role.", {1, limits::members_per_group_max}},
+    {"RoleSpec.resources", "Of each member."},
+    {"RoleSpec.env", "Variables in addition to the job's."},
+    {"RoleSpec.own_env", "Only these variables, and not the job's."},
+    {"RoleSpec.retries",
+     "Restart a member that fails up to this many times, while the others continue.",
+     {0, limits::retries_max}},
+    {"RoleSpec.service", "Stopped when the members of all other roles have ended."},
     {"JobSpec.reservation", "Number of the reservation that the job runs in, at its price."},
     {.of = "JobSpec.env_digest",
      .text = "Set by the head; ignored on submission.",
@@ -78,6 +95,8 @@ template <class T>
 constexpr std::string_view schema_name = "";  // of a struct that stands by itself
 template <>
 constexpr std::string_view schema_name<JobSpec> = "JobSpec";
+template <>
+constexpr std::string_view schema_name<RoleSpec> = "RoleSpec";
 template <>
 constexpr std::string_view schema_name<Resources> = "Resources";
 template <>
@@ -219,6 +238,7 @@ class Schemas {
 Json job_schemas() {
   job_schema::Schemas schemas;
   schemas.add<JobSpec>();
+  schemas.add<RoleSpec>();
   schemas.add<Resources>();
   schemas.add<Share>();
   schemas.add<Dependency>();

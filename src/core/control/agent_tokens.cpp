@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 #include "base/limits.h"
 #include "base/text.h"
@@ -137,7 +138,10 @@ Error too_dear(const Token& token, NanoUsd least, NanoUsd free, Rate rate, std::
 }  // namespace
 
 std::int64_t gpu_milli_of(const JobSpec& spec) {
-  return task_milli(spec.resources, 1) * static_cast<std::int64_t>(spec.nodes);
+  std::int64_t milli = 0;
+  for (const JobSpec& part : parts_of(spec))
+    milli += task_milli(part.resources, 1) * static_cast<std::int64_t>(part.nodes);
+  return milli;
 }
 
 Status check_agent_priority(const JobSpec& spec) {
@@ -162,8 +166,10 @@ Result<Commitment> commitment(const State& state,
   Commitment out{
       .amount = {}, .time_limit = s.spec.time_limit, .lead = s.spec.stop_grace + agent_stop_margin};
   const std::uint64_t jobs = s.spec.array ? s.spec.array->count() : 1;
-  const Rate rate{BILLOW_TRY(dearest_rate(state, s.spec, context)) *
-                  static_cast<std::int64_t>(s.spec.nodes)};
+  Rate rate;
+  for (const JobSpec& part : parts_of(s.spec))
+    rate.nano_usd_per_s +=
+        BILLOW_TRY(dearest_rate(state, part, context)) * static_cast<std::int64_t>(part.nodes);
   if (rate.nano_usd_per_s == 0) {
     out.amount = {1};  // a place that costs something is more than it may use
     return out;
@@ -212,8 +218,13 @@ std::optional<Approval> needs_approval(const State& state,
   if (limit.beyond_per_job)
     why = fmt::format("it may cost {}, and the token's limit for one job is {}",
                       format_usd(limit.amount), format_usd(token.agent.per_job));
-  for (const auto& secret : spec.surroundings.secrets)
-    why += fmt::format("{}it reads the secret {}", why.empty() ? "" : "; ", secret.name);
+  std::set<std::string> secrets;
+  each_options(spec, [&](const auto& options) {
+    for (const SecretWish& secret : options.surroundings.secrets)
+      secrets.insert(secret.name);
+  });
+  for (const std::string& secret : secrets)
+    why += fmt::format("{}it reads the secret {}", why.empty() ? "" : "; ", secret);
   if (why.empty())
     return std::nullopt;
   return Approval{

@@ -106,6 +106,7 @@ struct Applier {
   void operator()(const ReservationLeft& e);
   void operator()(const TaskRerated& e);
   void operator()(const MemberReplaced& e);
+  void operator()(const MembersRestarting& e);  // decide/roles.cpp
 
   // ---- identity and schedules (apply_identity.cpp)
   void operator()(const HeadStarted& e);

@@ -181,6 +181,10 @@ void Applier::operator()(const TaskEnded& e) {
   }
   Job& j = job(t.job);
   j.cost += e.cost;
+  if (!j.spec->roles.empty()) {
+    j.role_costs.resize(j.spec->roles.size());
+    j.role_costs[member_of(*j.spec, t.rank).number] += e.cost;
+  }
   if (const auto r = state.reservations.find(t.reservation); r != state.reservations.end())
     count_used(t, e.lease_to, r->second);
   if (j.state == JobState::suspended) {
@@ -201,6 +205,12 @@ void Applier::operator()(const TaskEnded& e) {
       if (other != t.id && task(other).state == TaskState::ended &&
           !is_replaceable(state, j, task(other)))
         state.index.member_lost(j.id, static_cast<std::int32_t>(task(other).rank), event.at, false);
+    return;
+  }
+  if (awaits_member(state, j)) {
+    if (!j.member_lost_at)
+      j.member_lost_at = event.at;
+    state.index.member_lost(j.id, static_cast<std::int32_t>(t.rank), event.at, replace);
     return;
   }
   state.index.ended(j.id, event.at);
@@ -230,6 +240,7 @@ void Applier::drop_tasks(Job& j) {
 
 void Applier::operator()(const JobRequeued& e) {
   Job& j = job(e.job);
+  state.index.ended(j.id, event.at);  // a group without live members was still running
   drop_tasks(j);
   j.member_lost_at = {};
   // A job that moves is marked until it has started again: capacity is kept for it.
@@ -287,6 +298,7 @@ void Applier::operator()(const JobEnded& e) {
   Job& j = found->second;
   if (j.state == JobState::queued)
     state.index.dequeue(j.id);
+  state.index.ended(j.id, event.at);  // a group without live members was still running
   if (j.not_before)
     state.backing_off.erase({j.not_before.ns, j.id});
   if (j.waiting_for)

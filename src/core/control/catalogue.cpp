@@ -262,6 +262,16 @@ Status add_volume(const Volume& volume, const VolumeWish& wish, JobSpec& spec) {
 }  // namespace
 
 Status Decider::check_surroundings(JobSpec& spec, ProjectId project, UserId user) {
+  for (RoleSpec& role : spec.roles) {
+    JobSpec part = spec;  // its volumes restrict the nodes of the whole group
+    part.roles.clear();
+    static_cast<TaskOptions&>(part) = role;
+    if (auto ok = check_surroundings(part, project, user); !ok)
+      return pass(std::move(ok.error()), fmt::format("role {}", role.name));
+    role.surroundings = part.surroundings;
+    spec.node_labels = part.node_labels;
+    spec.place = part.place;
+  }
   Surroundings& s = spec.surroundings;
   for (const std::size_t n :
        {s.volumes.size(), s.secrets.size(), s.inputs.size(), s.outputs.size()})
@@ -484,11 +494,13 @@ Decision Decider::operator()(const ImageFound& c) {
   if (!task || task->state == TaskState::ended)
     return fail(Code::not_found, fmt::format("task {} is not running", c.task.value));
   const Job& job = state.jobs.at(task->job);
-  if (job.spec->surroundings.image.empty())
+  if (options_of(*job.spec, task->rank).surroundings.image.empty())
     return fail(Code::conflict, fmt::format("job {} has no image", job.id.value));
   if (!is_image_digest(c.digest))
     return fail(Code::invalid, "not the digest of an image");
   Events events;
+  if (!job.spec->roles.empty())
+    return events;  // its roles may have different images, and a job has one digest
   if (job.image_digest != c.digest)
     events.push_back(JobImageFound{job.id, c.digest});
   return events;

@@ -1,9 +1,10 @@
-// Elastic gangs: a member whose node is lost, or that fails while retries are left, is replaced
-// alone; the others continue. If no replacement is found for too long, the whole gang restarts, so
-// that it does not hold its other nodes indefinitely.
+// Elastic gangs and groups: a member whose node is lost, or that fails while retries are left, is
+// replaced alone; the others continue. If no replacement is found for too long, the whole gang
+// restarts, so that it does not hold its other nodes indefinitely.
 #include "core/control/elastic.h"
 
 #include <fmt/format.h>
+#include <algorithm>
 
 #include "base/limits.h"
 #include "base/text.h"
@@ -32,9 +33,23 @@ bool failed_itself(const ExitStatus& exit) {
   return false;
 }
 
+// A member of a group, by the retries of its role.
+bool is_replaceable(const Job& job, const RoleSpec& role, const Task& task) {
+  // Unless that is allowed, nothing that may still run is started again.
+  if (task.exit.kind == ExitKind::lost)
+    return job.spec->rerun_if_lost || task.never_began;
+  if (task.restarting)
+    return true;
+  // A service that ends has failed, whatever its exit code.
+  const bool failed = failed_itself(task.exit) || (role.service && task.exit.ok());
+  return failed && task.failures < role.retries;
+}
+
 }  // namespace
 
 bool is_replaceable(const State& state, const Job& job, const Task& task) {
+  if (const RoleSpec* role = member_of(*job.spec, task.rank).role)
+    return is_replaceable(job, *role, task);
   if (!job.spec->elastic || job.repairs >= limits::repairs_max)
     return false;
   if (task.exit.kind == ExitKind::lost)
@@ -53,6 +68,14 @@ bool is_replaceable(const State& state, const Job& job, const Task& task) {
   return failures <= job.spec->retries;
 }
 
+bool awaits_member(const State& state, const Job& job) {
+  return !job.spec->roles.empty() && job.stopping == StopCause::none &&
+         std::any_of(job.tasks.begin(), job.tasks.end(), [&](TaskId id) {
+           const Task& task = state.tasks.at(id);
+           return task.state == TaskState::ended && is_replaceable(state, job, task);
+         });
+}
+
 void Decider::tick_elastic(Events& events) const {
   for (JobId id : state.index.waiting_for_members()) {
     const Job* job = state.find_job(id);
@@ -61,7 +84,7 @@ void Decider::tick_elastic(Events& events) const {
       continue;
     events.push_back(
         JobStopping{id,
-                    fmt::format("a member's node was lost, and no other was free for {}",
+                    fmt::format("a member is missing, and no node was free for it for {}",
                                 format_duration(limits::repair_wait_max)),
                     StopCause::rank_failed,
                     false,
@@ -72,7 +95,7 @@ void Decider::tick_elastic(Events& events) const {
 void Applier::operator()(const MemberReplaced& e) {
   Job& j = job(e.job);
   TaskId& member = j.tasks.at(e.task.rank);
-  if (failed_itself(task(member).exit))
+  if (j.spec->roles.empty() && failed_itself(task(member).exit))
     ++j.failures;
   state.tasks.erase(member);
   member = e.task.id;

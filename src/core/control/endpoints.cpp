@@ -90,6 +90,9 @@ Decision Decider::operator()(const DeployEndpoint& c) {
     BILLOW_TRY_VOID(check_agent_priority(spec));
   if (spec.nodes != 1)
     return fail(Code::invalid, "a replica runs on one node", "drop --nodes");
+  if (!spec.roles.empty())
+    return fail(Code::invalid, "an endpoint cannot have roles",
+                "submit the group as a job, or deploy each role as an endpoint");
   if (spec.array || !spec.after.empty() || spec.pty || spec.use_stdin)
     return fail(Code::invalid, "an endpoint cannot be an array, depend on jobs or have a terminal");
   if (spec.time_limit.ns > 0)

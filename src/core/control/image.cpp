@@ -180,8 +180,10 @@ std::optional<sched::RunningJob> running_of(const State& state, const Job& job) 
           .node = task.node, .gpus = {}, .cpu_milli = task.cpu_milli, .mem_mib = task.mem_mib};
       for (const GpuGrant& g : task.gpus)
         placement.gpus.push_back({g.gpu, g.share, g.mig_start});
-    } else if (!is_replaceable(state, job, task)) {
-      running.done.push_back(static_cast<std::int32_t>(task.rank));
+    } else {
+      placement.was = task.node;
+      if (!is_replaceable(state, job, task))
+        running.done.push_back(static_cast<std::int32_t>(task.rank));
     }
     running.started = task.lease_from;
     running.placements.push_back(std::move(placement));
@@ -189,7 +191,7 @@ std::optional<sched::RunningJob> running_of(const State& state, const Job& job) 
   running.leaving =
       job.stopping != StopCause::none || job.suspension.phase == SuspendPhase::suspending;
   running.leaving_for = job.gives_way_to;
-  if (!live)
+  if (!live && !awaits_member(state, job))
     return std::nullopt;
   return running;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include "base/limits.h"
 
+#include "core/control/elastic.h"
 #include "core/control/quotas.h"
 #include "core/control/state.h"
 #include "core/ledger/meter.h"
@@ -29,7 +30,7 @@ Status check_running(const State& state, const Job& job) {
       return broken(fmt::format("running job {} has a lease of memory only", id));
     live = live || task->state != TaskState::ended;
   }
-  if (!live)
+  if (!live && !awaits_member(state, job))
     return broken(fmt::format("job {} runs without a live task", id));
   if (job.suspension.phase == SuspendPhase::suspended)
     return broken(fmt::format("running job {} is suspended", id));

@@ -185,7 +185,7 @@ class Planner {
                       job.spec->time_limit.ns > 0 ? job.spec->time_limit : job.expected.at_most))
       return false;
     const MachineOffer* offer = source.offer;
-    auto [at, fresh] = suits_[kind_of(job)].try_emplace(
+    auto [at, fresh] = suits_[{kind_of(job), job.array ? 0 : job.array_index}].try_emplace(
         offer ? std::tuple(source.pool->id, offer->instance, offer->region, offer->zone,
                            offer->spot, offer->reservation)
               : std::tuple(source.pool->id, std::string(), std::string(), std::string(), false,
@@ -242,13 +242,21 @@ class Planner {
       if (unserved_.contains(kind_of(job)))
         continue;
       // What its quotas hold back needs no machine, and takes nothing from other projects' turn.
-      const std::int64_t milli = wanted_milli(job.spec->resources, 1) * job.spec->nodes;
+      std::int64_t milli = 0;
+      for (const JobSpec& part : parts_of(*job.spec))
+        milli += wanted_milli(part.resources, 1) * part.nodes;
       if (!limits_.take(job, milli))
         continue;
       const auto [at, fresh] = waits.try_emplace(kind_of(job), false);
       if (fresh && ++explained[job.project] <= limits::pool_kinds_explained_max)
         at->second = waits_for_capacity(state_, job, now_);
-      if (!at->second || pack(job))
+      if (!at->second)
+        continue;
+      if (!job.spec->roles.empty()) {
+        order_for_group(job, sized);
+        continue;
+      }
+      if (pack(job))
         continue;
       const auto source = choose(job);
       if (source && limits_.pays(job, rate_on(*source, *job.spec), milli))
@@ -260,6 +268,26 @@ class Planner {
       order_sized(state_.pools.at(id), machines);
   }
 
+  // The members of a group may share machines, so each is looked at like a job of its own. Nothing
+  // is ordered unless every role can be served.
+  void order_for_group(const Job& job, std::map<PoolId, std::vector<Sized>>& sized) {
+    const std::vector<Job> members = members_alone(job);
+    for (const Job& member : members)
+      if (!choose(member) && bins_for(member, true).empty())
+        return void(unserved_.insert(kind_of(job)));
+    for (std::size_t role = 0; role < members.size(); ++role) {
+      const JobSpec& spec = *members[role].spec;
+      for (std::uint32_t i = 0; i < job.spec->roles[role].count; ++i) {
+        if (pack(members[role]))
+          continue;
+        const auto source = choose(members[role]);
+        if (!source || !limits_.pays(job, rate_on(*source, spec), milli_of(spec.resources, 1)))
+          return void(unserved_.insert(kind_of(job)));
+        order_for(members[role], *source, sized[source->pool->id]);
+      }
+    }
+  }
+
   // GPUs that single jobs wait for, by the types they accept: they share the machines that are
   // ordered for them.
   void add_up_waiting() {
@@ -267,7 +295,11 @@ class Planner {
     for (const auto& [id, job] : state_.jobs) {
       if (++looked > limits::pool_jobs_looked_at_max)
         break;
-      if (job.state == JobState::queued && job.spec->nodes == 1)
+      if (job.state != JobState::queued)
+        continue;
+      for (const RoleSpec& role : job.spec->roles)
+        waiting_milli_[role.resources.gpu_types] += wanted_milli(role.resources, 1) * role.count;
+      if (job.spec->nodes == 1 && job.spec->roles.empty())
         waiting_milli_[job.spec->resources.gpu_types] += wanted_milli(job.spec->resources, 1);
     }
   }
@@ -500,7 +532,7 @@ class Planner {
   std::map<PoolId, std::uint32_t> ordered_;  // in this plan
   std::map<PoolId, std::int64_t> spends_;    // nano-dollars per second
   using SourceKey = std::tuple<PoolId, std::string, std::string, std::string, bool, std::string>;
-  std::map<Kind, std::map<SourceKey, bool>> suits_;
+  std::map<std::pair<Kind, std::uint64_t>, std::map<SourceKey, bool>> suits_;
   std::vector<Source> slow_;
   std::map<std::vector<std::string>, std::int64_t> waiting_milli_;
   std::set<Kind> unserved_;  // nothing can be ordered for them in this plan

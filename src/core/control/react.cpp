@@ -5,6 +5,7 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "core/control/decide/decide.h"
+#include "core/control/decide/roles.h"
 #include "core/control/elastic.h"
 #include "core/control/money.h"
 #include "core/control/outlive.h"
@@ -28,9 +29,13 @@ Duration backoff(const JobSpec& spec, std::uint32_t attempt) {
 // that did not succeed.
 const Task* worst_task(const State& state, const Job& job) {
   const Task* worst = nullptr;
+  if (only_services_left(state, job))
+    return worst;
   for (TaskId id : job.tasks) {
     const Task& task = state.tasks.at(id);
-    if (task.exit.ok())
+    const RoleSpec* role = member_of(*job.spec, task.rank).role;
+    // A service that ends by itself has failed.
+    if (task.exit.ok() && !(role && role->service))
       continue;
     const bool own_fault = task.exit.kind != ExitKind::stopped;
     if (!worst || (own_fault && worst->exit.kind == ExitKind::stopped))
@@ -39,10 +44,17 @@ const Task* worst_task(const State& state, const Job& job) {
   return worst;
 }
 
+// Of a member that has failed, even if it ended well.
+std::string end_text(const ExitStatus& exit) {
+  return exit.ok() ? "it is a service and has ended" : exit.text();
+}
+
 // All tasks of the attempt have ended: what becomes of the job?
 EventBody settle(const State& state, const Job& job, const Context& context) {
   const Task* worst = worst_task(state, job);
-  const ExitStatus exit = worst ? worst->exit : ExitStatus{};
+  ExitStatus exit = worst ? worst->exit : ExitStatus{};
+  if (worst && exit.ok())
+    exit = {.kind = ExitKind::exited, .code = 1, .message = "a service ended"};
   switch (job.stopping) {
     case StopCause::request:
       return JobEnded{job.id, JobState::stopped, exit, job.reason};
@@ -53,16 +65,20 @@ EventBody settle(const State& state, const Job& job, const Context& context) {
       break;  // it finished before the signal reached it
     case StopCause::none:
     case StopCause::rank_failed:
+    case StopCause::served:
       break;
   }
   if (!worst)
     return JobEnded{job.id, JobState::succeeded, exit, ""};
+  // It was asked to restart, and nothing was free for it.
+  if (worst->restarting && exit.kind == ExitKind::stopped)
+    return JobRequeued{job.id, context.now, job.reason};
   if (exit.kind == ExitKind::idle)
     return JobEnded{job.id, JobState::stopped, exit, exit.message};
   if (exit.kind == ExitKind::unpaid && job.agent)
     return JobEnded{job.id, JobState::stopped, exit, "budget: " + exit.text()};
   // An elastic gang that ended without its lost member has ended.
-  if (exit.kind == ExitKind::lost && is_replaceable(state, job, *worst)) {
+  if (job.spec->elastic && exit.kind == ExitKind::lost && is_replaceable(state, job, *worst)) {
     const bool others = std::any_of(job.tasks.begin(), job.tasks.end(),
                                     [&](TaskId id) { return state.tasks.at(id).exit.ok(); });
     const bool no_other_fault = std::all_of(job.tasks.begin(), job.tasks.end(), [&](TaskId id) {
@@ -73,7 +89,9 @@ EventBody settle(const State& state, const Job& job, const Context& context) {
       return JobEnded{job.id, JobState::succeeded, {}, ""};
   }
   const std::string why =
-      job.spec->nodes > 1 ? fmt::format("rank {}: {}", worst->rank, exit.text()) : exit.text();
+      job.spec->nodes > 1 || !job.spec->roles.empty()
+          ? fmt::format("{}: {}", member_name(*job.spec, worst->rank), end_text(worst->exit))
+          : exit.text();
   // "Not seen running" is not enough: a node may have started it and become silent before reporting
   // that.
   const bool never_began = std::all_of(job.tasks.begin(), job.tasks.end(),
@@ -94,6 +112,11 @@ EventBody settle(const State& state, const Job& job, const Context& context) {
   }
   return JobEnded{job.id, exit.kind == ExitKind::lost ? JobState::lost : JobState::failed, exit,
                   why};
+}
+
+bool all_ended(const State& state, const Job& job) {
+  return std::all_of(job.tasks.begin(), job.tasks.end(),
+                     [&](TaskId id) { return state.tasks.at(id).state == TaskState::ended; });
 }
 
 void meet_dependents(const State& state, Events& events, JobId on, JobState ended) {
@@ -119,17 +142,27 @@ struct Reactor {
   Events operator()(const TaskEnded& e) {
     const Task& task = state.tasks.at(e.task);
     const Job& job = state.jobs.at(task.job);
-    const bool all_ended = std::all_of(job.tasks.begin(), job.tasks.end(), [&](TaskId id) {
-      return state.tasks.at(id).state == TaskState::ended;
-    });
-    if (all_ended)
+    if (all_ended(state, job) && !awaits_member(state, job))
       return {settle(state, job, context)};
     if (is_replaceable(state, job, task))
       return {};  // the plan gives it a new place
-    if (!e.exit.ok() && job.stopping == StopCause::none)
-      return {JobStopping{job.id, fmt::format("rank {}: {}", task.rank, e.exit.text()),
-                          StopCause::rank_failed, false}};
+    if (job.stopping != StopCause::none)
+      return {};
+    if (only_services_left(state, job))
+      return {JobStopping{job.id, "the other roles have ended", StopCause::served, false}};
+    const RoleSpec* role = member_of(*job.spec, task.rank).role;
+    if (!e.exit.ok() || (role && role->service))
+      return {JobStopping{
+          job.id, fmt::format("{}: {}", member_name(*job.spec, task.rank), end_text(e.exit)),
+          StopCause::rank_failed, false}};
     return {};
+  }
+  // The last member that was alive may be about to be replaced: then no end of a task follows.
+  Events operator()(const JobStopping& e) {
+    const Job& job = state.jobs.at(e.job);
+    if (job.tasks.empty() || !all_ended(state, job))
+      return {};
+    return {settle(state, job, context)};
   }
   Events operator()(const JobEnded& e) {
     Events events;
@@ -221,7 +254,9 @@ void set_variables(const State& state, const Job& job, const Task& task, Start& 
     set("BILLOW_ARRAY_INDEX", job.array_index);
     set("BILLOW_ARRAY_COUNT", spec.array->count());
   }
-  if (spec.nodes > 1 || spec.procs > 1)
+  if (!spec.roles.empty())
+    set_role(state, job, task, start);
+  else if (spec.nodes > 1 || spec.procs > 1)
     set_rank_variables(state, job, task, start);
   if (!job.checkpoint.path.empty())
     set("BILLOW_CHECKPOINT", job.checkpoint.path);
@@ -229,20 +264,19 @@ void set_variables(const State& state, const Job& job, const Task& task, Start& 
 
 // What the agent puts around the job: volumes and the saved environment.
 void set_surroundings(const State& state, const Job& job, Start& start) {
-  const JobSpec& spec = *job.spec;
-  for (const VolumeWish& wish : spec.surroundings.volumes)
+  for (const VolumeWish& wish : start.surroundings.volumes)
     if (const auto volume = state.volumes.find(wish.name); volume != state.volumes.end())
       start.volumes.push_back(
           {volume->second.path, wish.path, wish.read_only || volume->second.read_only});
   // The same content may be saved elsewhere, with another path: only the name that the job gave
   // counts, and its own project's before others'.
-  const std::string& wanted = spec.surroundings.environment;
+  const std::string& wanted = start.surroundings.environment;
   const std::string name = wanted.substr(wanted.find('/') + 1);
   const Project* of =
       name == wanted ? nullptr : state.project_by_name(wanted.substr(0, wanted.find('/')));
   const ProjectId first = of ? of->id : job.project;
   for (const auto& [key, saved] : state.saved_environments)
-    if (saved.digest == spec.surroundings.environment_digest && key.second == name &&
+    if (saved.digest == start.surroundings.environment_digest && key.second == name &&
         (key.first == first || (saved.shared && start.environment_path.empty())))
       start.environment_path = saved.path;
 }
@@ -259,7 +293,7 @@ Start start_message(const State& state, const Task& task) {
   start.rank = task.rank;
   start.env = state.environment(spec.env_digest);
   set_variables(state, job, task, start);
-  start.gang = spec.nodes > 1;
+  start.gang = spec.nodes > 1 && spec.roles.empty();
   set_surroundings(state, job, start);
   if (const auto user = state.users.find(job.user); user != state.users.end()) {
     start.unix_user = user->second.unix_name;
@@ -270,17 +304,18 @@ Start start_message(const State& state, const Task& task) {
     }
   }
   start.gpus = task.gpus;
-  start.cpu_milli = spec.resources.cpu_milli;
-  start.mem_mib = spec.resources.mem_mib;
+  const Resources& resources = resources_of(spec, task.rank);
+  start.cpu_milli = resources.cpu_milli;
+  start.mem_mib = resources.mem_mib;
   start.fenced = spec.rerun_if_lost;
   const bool slice =
-      !task.gpus.empty() && !task.gpus.front().share.whole() && spec.resources.mig_profile.empty();
+      !task.gpus.empty() && !task.gpus.front().share.whole() && resources.mig_profile.empty();
   start.suspendable =
       could_be_suspended(spec) && (spec.suspendable == Suspendable::yes || spec.spot || slice);
   start.idle = idle_rules(state, job);
   if (!state.money.budgets.empty())
     start.paid_for = task_paid_for(state, task, budget_uses(state, state.billed));
-  start.bare = spec.resources.whole_node;
+  start.bare = resources.whole_node;
   start.env.erase(wire::log_limit_variable);
   const QuotaLimit log =
       quota_of(state, QuotaScope::project, job.project.value, QuotaKind::task_log_bytes);
@@ -327,6 +362,11 @@ std::vector<Effect> effects_of(const State& state, const Event& event) {
       if (task.state != TaskState::ended)
         effects.push_back({task.node, wire::agent_v1::Stop{state.epoch, id, grace}});
     }
+  } else if (const auto* restarting = get_if<MembersRestarting>(&event.body)) {
+    for (TaskId id : restarting->tasks)
+      effects.push_back(
+          {state.tasks.at(id).node,
+           wire::agent_v1::Stop{state.epoch, id, state.jobs.at(restarting->job).spec->stop_grace}});
   } else if (const auto* suspending = get_if<JobSuspending>(&event.body)) {
     push_order(state, state.jobs.at(suspending->job), effects);
   } else if (const auto* resuming = get_if<JobResuming>(&event.body)) {
@@ -374,7 +414,7 @@ std::vector<Effect> hello_effects(const State& state,
       if (const IdleRules rules = idle_rules(state, job);
           rules != IdleRules{} || state.money.rules_changed)
         effects.push_back({node, wire::agent_v1::SetIdleRules{state.epoch, id, rules}});
-    if (job.stopping != StopCause::none)
+    if (job.stopping != StopCause::none || task.restarting)
       effects.push_back(
           {node, wire::agent_v1::Stop{state.epoch, id,
                                       job.stop_forced ? Duration{0} : job.spec->stop_grace}});

@@ -52,7 +52,9 @@ std::set<std::string> trees_at(const State& state, NodeId node) {
     const Environment& env = state.environment(job.spec->env_digest);
     if (const auto files = env.find(surroundings::files); files != env.end())
       trees.insert(files->second);
-    if (const std::string& saved = job.spec->surroundings.environment_digest; !saved.empty())
+    if (const std::string& saved =
+            options_of(*job.spec, state.tasks.at(id).rank).surroundings.environment_digest;
+        !saved.empty())
       trees.insert(saved);
   }
   return trees;

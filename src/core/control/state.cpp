@@ -116,6 +116,12 @@ sched::JobRequest request_of(const State& state, const Job& job) {
   if (request.resources.cpu_milli == 0 && !request.resources.takes_node())
     request.resources.cpu_milli = limits::task_cpu_milli_assumed;
   request.tasks = static_cast<std::int32_t>(spec.nodes);
+  for (const RoleSpec& role : spec.roles) {
+    sched::RolePart part{role.name, role.resources, static_cast<std::int32_t>(role.count)};
+    if (part.resources.cpu_milli == 0)
+      part.resources.cpu_milli = limits::task_cpu_milli_assumed;
+    request.parts.push_back(std::move(part));
+  }
   request.constraints = constraints_of(spec.place);
   request.constraints.labels = spec.node_labels;
   // Elements of an array with spread placement are kept apart.
@@ -152,7 +158,7 @@ sched::JobRequest request_of(const State& state, const Job& job) {
       job.stopping == StopCause::moved || (job.gives_way_to && job.state != JobState::running);
   request.array = job.array;
   request.array_running_max = job.array ? static_cast<std::int32_t>(spec.array->running_max) : 0;
-  request.elastic = spec.elastic;
+  request.elastic = spec.elastic || !spec.roles.empty();
   // Even one that has ended: the job does not become another kind.
   if (!job.left_reservation)
     request.reservation = spec.reservation;
@@ -161,7 +167,7 @@ sched::JobRequest request_of(const State& state, const Job& job) {
 }
 
 TaskState state_by_orders(const Job& job, const Task& task) {
-  if (job.stopping != StopCause::none)
+  if (job.stopping != StopCause::none || task.restarting)
     return TaskState::stopping;
   switch (job.suspension.phase) {
     case SuspendPhase::none:

@@ -35,7 +35,7 @@ const Task& only_task(const State& state, const Job& job) {
 }  // namespace
 
 bool could_be_suspended(const JobSpec& spec) {
-  return spec.nodes == 1 && spec.resources.mig_profile.empty() &&
+  return spec.nodes == 1 && spec.roles.empty() && spec.resources.mig_profile.empty() &&
          spec.suspendable != Suspendable::no;
 }
 
@@ -48,6 +48,9 @@ Status suspendable(const State& state, const Job& job) {
   const JobSpec& spec = *job.spec;
   if (spec.suspendable == Suspendable::no)
     return cannot("it was submitted with --suspendable no");
+  if (!spec.roles.empty())
+    return cannot("it is a group, and its members would time out waiting for each other",
+                  fmt::format("stop it, and run it again later: billow rerun {}", job.id.value));
   if (spec.nodes > 1)
     return cannot(
         "it runs on several nodes, and its processes would time out waiting for each other",

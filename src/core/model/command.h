@@ -174,6 +174,13 @@ struct ResumeJob {
   bool on_demand = false;
 };
 
+// Stops the members of one role of a running group and starts them again.
+struct RestartRole {
+  JobId job;
+  std::string role;  // "rollout", or "rollout.2" for one member
+  std::string reason;
+};
+
 // A pool orders a machine: it gets a join token for one use. If it has an earlier one, the first
 // that is used ends the other.
 struct OrderToken {
@@ -458,7 +465,8 @@ struct CommandKinds : Kinds<StartHead,
                             RetryPool,
                             SetDefaultProject,
                             AskApproval,
-                            DecideApproval> {};
+                            DecideApproval,
+                            RestartRole> {};
 using Command = OneOf<CommandKinds>;
 
 }  // namespace billow

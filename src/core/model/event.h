@@ -350,7 +350,7 @@ struct ReservationEnded {
     v("unused_milli", s.unused_milli);
   }
 };
-// A lost member of an elastic gang has a new place; the other members continued.
+// A lost member of an elastic gang or of a group has a new place; the other members continued.
 struct MemberReplaced {
   static constexpr const char* kind = "member_replaced";
   JobId job;
@@ -359,6 +359,20 @@ struct MemberReplaced {
   static constexpr void fields(S& s, V& v) {
     v("job", s.job);
     v("task", s.task);
+  }
+};
+
+// Members of a group are stopped and started again; the others continue.
+struct MembersRestarting {
+  static constexpr const char* kind = "members_restarting";
+  JobId job;
+  std::vector<TaskId> tasks;
+  std::string reason;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("job", s.job);
+    v("tasks", s.tasks);
+    v("reason", s.reason);
   }
 };
 
@@ -528,7 +542,8 @@ struct EventKinds : Kinds<HeadStarted,
                           DefaultProjectSet,
                           PoolStopped,
                           ApprovalAsked,
-                          ApprovalChanged> {};
+                          ApprovalChanged,
+                          MembersRestarting> {};
 using EventBody = OneOf<EventKinds>;
 
 struct Event {

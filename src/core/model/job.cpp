@@ -21,6 +21,62 @@ const char* linux_signal_name(std::int32_t number) {
 
 }  // namespace
 
+GroupMember member_of(const JobSpec& spec, std::uint32_t rank) {
+  std::uint32_t first = 0;
+  for (const RoleSpec& role : spec.roles) {
+    if (rank < first + role.count)
+      return {&role, rank - first, first, static_cast<std::size_t>(&role - spec.roles.data())};
+    first += role.count;
+  }
+  return {nullptr, rank, 0, 0};
+}
+
+std::string member_name(const JobSpec& spec, std::uint32_t rank) {
+  const GroupMember member = member_of(spec, rank);
+  if (!member.role)
+    return fmt::format("rank {}", rank);
+  return member.role->count == 1 ? member.role->name
+                                 : fmt::format("{}.{}", member.role->name, member.index);
+}
+
+const Resources& resources_of(const JobSpec& spec, std::uint32_t rank) {
+  const GroupMember member = member_of(spec, rank);
+  return member.role ? member.role->resources : spec.resources;
+}
+
+const TaskOptions& options_of(const JobSpec& spec, std::uint32_t rank) {
+  const GroupMember member = member_of(spec, rank);
+  return member.role ? static_cast<const TaskOptions&>(*member.role) : spec;
+}
+
+std::vector<JobSpec> parts_of(const JobSpec& spec) {
+  if (spec.roles.empty())
+    return {spec};
+  std::vector<JobSpec> parts;
+  for (const RoleSpec& role : spec.roles) {
+    JobSpec part = spec;
+    part.roles.clear();
+    static_cast<TaskOptions&>(part) = role;
+    part.resources = role.resources;
+    part.nodes = role.count;
+    part.retries = role.retries;
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+std::int64_t asked_gpu_milli(const JobSpec& spec) {
+  const auto milli = [](const Resources& r, std::uint32_t tasks) {
+    return std::int64_t{r.gpus} * r.share.milli * tasks;
+  };
+  if (spec.roles.empty())
+    return milli(spec.resources, spec.nodes);
+  std::int64_t sum = 0;
+  for (const RoleSpec& role : spec.roles)
+    sum += milli(role.resources, role.count);
+  return sum;
+}
+
 int ExitStatus::shell_code() const {
   switch (kind) {
     case ExitKind::exited:

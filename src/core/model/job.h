@@ -114,12 +114,41 @@ struct TaskOptions : TaskHooks {
   }
 };
 
+// One role of a group: a job whose members run different commands on different hardware and start
+// together (docs/adr/0021). What is not here (project, priority, place, time limit …) is the job's.
+struct RoleSpec : TaskOptions {
+  using FieldsBase = TaskOptions;
+  std::string name;
+  std::uint32_t count = 1;    // members
+  Resources resources;        // of each member
+  Environment env;            // in addition to the job's variables, or in place of them
+  bool own_env = false;       // …in place of them, except those of Billow
+  std::uint32_t retries = 0;  // of each member alone, while the others continue
+  bool service = false;       // runs until the members of all other roles have ended
+
+  bool operator==(const RoleSpec&) const = default;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("name", s.name);
+    v("count", s.count);
+    TaskOptions::fields(s, v);
+    v("resources", s.resources);
+    v("env", s.env);
+    v("own_env", s.own_env);
+    v("retries", s.retries);
+    v("service", s.service);
+  }
+};
+
 struct JobSpec : TaskOptions {
   using FieldsBase = TaskOptions;
   std::string name;
-  std::string env_digest;   // stored once per content, see EnvironmentStored
-  Resources resources;      // per node
-  std::uint32_t nodes = 1;  // a gang of this many tasks
+  std::string env_digest;  // stored once per content, see EnvironmentStored
+  Resources resources;     // per node; of a group: of its largest member
+  // A gang of this many tasks, each on a node of its own; of a group: its members, which may share
+  // nodes.
+  std::uint32_t nodes = 1;
+  std::vector<RoleSpec> roles;  // not empty: a group; its first members are those of the first role
   std::int32_t priority = 0;
   bool spot = false;
   std::uint32_t retries = 0;
@@ -146,6 +175,7 @@ struct JobSpec : TaskOptions {
     v("env_digest", s.env_digest);
     v("resources", s.resources);
     v("nodes", s.nodes);
+    v("roles", s.roles);
     v("priority", s.priority);
     v("spot", s.spot);
     v("retries", s.retries);
@@ -162,6 +192,31 @@ struct JobSpec : TaskOptions {
     v("elastic", s.elastic);
   }
 };
+
+// A member of a group by its rank. Only `role` is null in a job without roles.
+struct GroupMember {
+  const RoleSpec* role = nullptr;
+  std::uint32_t index = 0;  // within its role
+  std::uint32_t first = 0;  // rank of the role's first member
+  std::size_t number = 0;   // of the role
+};
+GroupMember member_of(const JobSpec& spec, std::uint32_t rank);
+// "trainer", or "rollout.2" if the role has several members; "rank 2" in a gang.
+std::string member_name(const JobSpec& spec, std::uint32_t rank);
+const Resources& resources_of(const JobSpec& spec, std::uint32_t rank);
+// Each role as if it were a job without roles; of a job without roles, the job itself.
+std::vector<JobSpec> parts_of(const JobSpec& spec);
+// Calls f for the options of the job, then for those of each role.
+template <class Spec, class F>
+void each_options(Spec& spec, F f) {
+  f(spec);
+  for (auto& role : spec.roles)
+    f(role);
+}
+// What a task of this rank runs: the options of its role, or of the job.
+const TaskOptions& options_of(const JobSpec& spec, std::uint32_t rank);
+// Thousandths of GPUs that all tasks together ask for.
+std::int64_t asked_gpu_milli(const JobSpec& spec);
 
 struct ExitStatus {
   ExitKind kind = ExitKind::exited;
@@ -241,9 +296,11 @@ struct Task {
   TaskUsage usage;
   bool never_began = false;        // ended, and certainly never ran (not merely never seen running)
   std::uint32_t lease_number = 0;  // a suspend or resume closes one lease and opens the next
-  std::int64_t ram_mib = 0;   // suspended: node memory that holds its memory and that of its GPUs
-  std::string unsuspendable;  // reported by its agent: why it cannot be suspended; empty: it can
-  Duration suspended_for;     // total until it was last resumed
+  std::int64_t ram_mib = 0;    // suspended: node memory that holds its memory and that of its GPUs
+  std::string unsuspendable;   // reported by its agent: why it cannot be suspended; empty: it can
+  Duration suspended_for;      // total until it was last resumed
+  std::uint32_t failures = 0;  // of a group's member: how often it failed and was replaced alone
+  bool restarting = false;     // it is stopped to be started again, and the others continue
 
   bool holds_gpus() const {
     return state != TaskState::ended && price_class != PriceClass::suspended;
@@ -274,6 +331,8 @@ struct Task {
     v("unsuspendable", s.unsuspendable);
     v("reservation", s.reservation);
     v("suspended_for_ns", s.suspended_for);
+    v("failures", s.failures);
+    v("restarting", s.restarting);
   }
 };
 
@@ -397,8 +456,9 @@ struct Job {
   JobId gives_way_to;                    // preempted: the job that gets its capacity
   std::string reason;                    // why it is held, stopped or failed
   ExitStatus exit;
-  NanoUsd cost;               // of the leases closed so far
-  std::vector<TaskId> tasks;  // of the current attempt
+  NanoUsd cost;                     // of the leases closed so far
+  std::vector<NanoUsd> role_costs;  // of a group: the same by role
+  std::vector<TaskId> tasks;        // of the current attempt
   Suspension suspension;
   Checkpoint checkpoint;      // of any attempt
   Expectation expected;       // run time, as far as earlier runs predict it
@@ -429,6 +489,7 @@ struct Job {
     v("reason", s.reason);
     v("exit", s.exit);
     v("cost", s.cost);
+    v("role_costs", s.role_costs);
     v("tasks", s.tasks);
     v("gives_way_to", s.gives_way_to);
     v("suspension", s.suspension);

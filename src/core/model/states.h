@@ -92,13 +92,15 @@ enum class StopCause {
   rank_failed,  // another rank of its gang failed: the attempt counts as failed
   preempted,    // another job needs its capacity: back into the queue
   moved,        // the same, but it continues elsewhere from its checkpoint: capacity there is kept
+  served,       // of a group: only services are left, and what they served has ended
 };
 BILLOW_ENUM_NAMES(StopCause,
                   {StopCause::none, "none"},
                   {StopCause::request, "request"},
                   {StopCause::rank_failed, "rank_failed"},
                   {StopCause::preempted, "preempted"},
-                  {StopCause::moved, "moved"});
+                  {StopCause::moved, "moved"},
+                  {StopCause::served, "served"});
 
 // Why a job is suspended or being suspended. It decides who resumes it: a preempted job resumes by
 // itself when capacity is free, the others on request.

@@ -149,6 +149,8 @@ std::string smaller(const Impl& index, const JobRequest& job, Trials& trials) {
     if (trials.would_start(j))
       return "preferring closeness instead of requiring it would start it now";
   }
+  if (!job.parts.empty())
+    return {};
   j = job;
   if (!j.resources.gpu_types.empty()) {
     j.resources.gpu_types.clear();

@@ -440,8 +440,62 @@ Status feasible(const SchedIndex& wrapped, const JobRequest& job) {
   return fits_beside_guarantees(wrapped.impl(), job);
 }
 
+namespace {
+
+Status within_project_limit(const Impl& index, const JobRequest& job) {
+  const auto it = index.projects.find(job.project);
+  if (it == index.projects.end())
+    return {};
+  const ProjectSettings& s = it->second.settings;
+  const std::int64_t asked = gpu_milli_of(job);
+  const std::int64_t most = !s.may_borrow ? s.guaranteed_milli : s.limit_milli;
+  if (most < 0 || asked <= most)
+    return {};
+  return infeasible(
+      fmt::format("the job needs {} GPUs; project {} may use {} at once", gpus_text(asked),
+                  s.name.empty() ? std::to_string(s.id.value) : s.name, gpus_text(most)),
+      fmt::format("ask for at most {} GPUs, or let an admin raise the limit (`billow project "
+                  "set`)",
+                  gpus_text(most)));
+}
+
+// Whether the members of a group fit on the nodes if these were empty: each alone, then together.
+Status fits_empty_nodes(const SchedIndex& wrapped, const JobRequest& job) {
+  std::int32_t first = 0;
+  for (const RolePart& role : job.parts) {
+    if (auto ok = reservable(wrapped, member_request(job, first)); !ok)
+      return pass(std::move(ok.error()), "role " + role.name);
+    first += role.tasks;
+  }
+  const Impl& index = wrapped.impl();
+  IndexContents empty{.settings = index.settings};
+  for (const NodeState& node : index.nodes) {
+    if (!node.present)
+      continue;
+    empty.nodes.push_back(node.shape);
+    empty.nodes.back().use = NodeUse::schedulable;  // it may come back
+  }
+  for (const auto& [id, project] : index.projects)
+    empty.projects.push_back(project.settings);
+  const SchedIndex fresh = SchedIndex::rebuild(empty);
+  if (!place(fresh.impl(), class_of(fresh.impl(), job), job.tasks).empty())
+    return {};
+  return infeasible(
+      fmt::format("the {} members of the group do not fit on the nodes together, even if these "
+                  "were empty; they need {} GPUs in sum",
+                  job.tasks, gpus_text(gpu_milli_of(job))),
+      job.constraints.close_required ? "prefer closeness instead of requiring it"
+                                     : "ask for fewer members, or for less for each");
+}
+
+}  // namespace
+
 Status reservable(const SchedIndex& wrapped, const JobRequest& job) {
   const Impl& index = wrapped.impl();
+  if (!job.parts.empty()) {
+    BILLOW_TRY_VOID(fits_empty_nodes(wrapped, job));
+    return within_project_limit(index, job);
+  }
   const Resources& r = job.resources;
   if (job.tasks < 1)
     return fail(Code::invalid, "a job needs at least one node");
@@ -483,19 +537,23 @@ Status reservable(const SchedIndex& wrapped, const JobRequest& job) {
   }
   if (job.reservation)
     BILLOW_TRY_VOID(fits_its_reservation(index, c, job));
-  if (auto it = index.projects.find(job.project); it != index.projects.end()) {
-    const ProjectSettings& s = it->second.settings;
-    const std::int64_t asked = gpu_milli_of(job);
-    const std::int64_t most = !s.may_borrow ? s.guaranteed_milli : s.limit_milli;
-    if (most >= 0 && asked > most)
-      return infeasible(
-          fmt::format("the job needs {} GPUs; project {} may use {} at once", gpus_text(asked),
-                      s.name.empty() ? std::to_string(s.id.value) : s.name, gpus_text(most)),
-          fmt::format("ask for at most {} GPUs, or let an admin raise the limit (`billow project "
-                      "set`)",
-                      gpus_text(most)));
-  }
-  return {};
+  return within_project_limit(index, job);
+}
+
+Explanation reservation_over(JobId job, ReservationId reservation, std::size_t elements) {
+  Explanation e;
+  const std::string whom = elements == 1 ? "it" : fmt::format("its {} waiting elements", elements);
+  e.reasons.push_back(
+      {.kind = ReasonKind::held,
+       .text = fmt::format(
+           "Its reservation {} has ended, and nobody has allowed {} to run at the on-demand price.",
+           reservation.value, whom)});
+  e.would_start_now = fmt::format(
+      "`billow resume {0} --on-demand` lets {1} start like any other job; `billow stop {0}` "
+      "cancels "
+      "{1}",
+      job.value, elements == 1 ? "it" : "them");
+  return e;
 }
 
 const char* reason_name(ReasonKind kind) {

@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "core/sched/index.h"
 #include "core/sched/outlook.h"
 
 namespace billow::sched {
@@ -217,7 +218,7 @@ std::vector<JobRequest> rivals_of(const IndexContents& contents, JobId job, Wall
            (r.time_limit.ns <= 0 && r.expected.ns <= 0);
   });
   const auto size = [](const JobRequest& r) {
-    return std::int64_t{r.tasks} * r.resources.gpus * std::max(r.resources.share.milli, 1);
+    return gpu_milli_of(r);
   };
   std::ranges::stable_sort(out, [&](const JobRequest& a, const JobRequest& b) {
     return std::pair(size(a), a.time_limit.ns) > std::pair(size(b), b.time_limit.ns);

@@ -138,18 +138,22 @@ FreeCapacity Holds::true_free(Slot slot) const {
   return it == nodes_.end() ? free_of(index_.nodes[slot]) : true_free(slot, it->second);
 }
 
-bool Holds::truly_free(const Placement& placement, const JobRequest& request) const {
-  auto slot = index_.slot_of.find(placement.node);
-  if (slot == index_.slot_of.end())
-    return false;
-  const NodeState& node = index_.nodes[slot->second];
-  FreeCapacity free = true_free(slot->second);
-  if (request.resources.takes_node() && free.tasks > 0)
-    return false;
-  shift_free(free, node.shape, placement, request, -1);
-  return free.cpu_milli >= 0 && free.mem_mib >= 0 &&
-         std::ranges::all_of(
-             free.gpus, [](const GpuState& g) { return g.free_milli >= 0 && g.free_mem_mib >= 0; });
+bool Holds::truly_free(const std::vector<Placement>& placements, const JobRequest& request) const {
+  std::map<Slot, FreeCapacity> left;  // members of a group may share a node
+  for (const Placement& placement : placements) {
+    auto slot = index_.slot_of.find(placement.node);
+    if (slot == index_.slot_of.end())
+      return false;
+    FreeCapacity& free = left.try_emplace(slot->second, true_free(slot->second)).first->second;
+    if (request.resources.takes_node() && free.tasks > 0)
+      return false;
+    shift_free(free, index_.nodes[slot->second].shape, placement, request, -1);
+    const bool enough = std::ranges::all_of(
+        free.gpus, [](const GpuState& g) { return g.free_milli >= 0 && g.free_mem_mib >= 0; });
+    if (!enough || free.cpu_milli < 0 || free.mem_mib < 0)
+      return false;
+  }
+  return true;
 }
 
 std::optional<Placement> Holds::place_short(const PlacementClass& c, const Leaves& leaves) const {

@@ -52,8 +52,8 @@ class Holds {
 
   // Takes capacity for its holder; what is spare beside the hold does not change.
   void take_own(const Placement& placement, const JobRequest& request);
-  // Whether the placement is truly free, holds aside.
-  bool truly_free(const Placement& placement, const JobRequest& request) const;
+  // Whether the placements are truly free together, holds aside.
+  bool truly_free(const std::vector<Placement>& placements, const JobRequest& request) const;
   FreeCapacity true_free(Slot slot) const;
 
   // A place on a held node for one task that leaves so; only holds that it would meet count.

@@ -20,8 +20,11 @@ std::int64_t gpu_milli_of(const JobRequest&, const std::vector<Placement>& place
   return milli;
 }
 std::int64_t gpu_milli_of(const JobRequest& request) {
-  return static_cast<std::int64_t>(request.tasks) * request.resources.gpus *
-         request.resources.share.milli;
+  std::int64_t milli = 0;
+  each_part(request, [&](const Resources& r, std::int32_t tasks) {
+    milli += static_cast<std::int64_t>(tasks) * r.gpus * r.share.milli;
+  });
+  return milli;
 }
 
 std::int64_t asked_milli(const SchedIndex::Impl& index, const JobRequest& request) {
@@ -101,12 +104,15 @@ std::int64_t SchedIndex::Impl::dominant_milli(const JobRequest& r) const {
   const auto part = [](std::int64_t asked, std::int64_t total) {
     return total > 0 ? static_cast<double>(asked) / static_cast<double>(total) : 0.0;
   };
-  double share =
-      part(static_cast<std::int64_t>(r.resources.gpus) * std::max(r.resources.share.milli, 1),
-           total_milli);
-  share = std::max(share, part(r.resources.cpu_milli, total_cpu_milli));
-  share = std::max(share, part(r.resources.mem_mib, total_mem_mib));
-  return std::llround(share * unit * r.tasks);
+  double sum = 0;
+  each_part(r, [&](const Resources& each, std::int32_t tasks) {
+    double share =
+        part(static_cast<std::int64_t>(each.gpus) * std::max(each.share.milli, 1), total_milli);
+    share = std::max(share, part(each.cpu_milli, total_cpu_milli));
+    share = std::max(share, part(each.mem_mib, total_mem_mib));
+    sum += share * unit * tasks;
+  });
+  return std::llround(sum);
 }
 
 void SchedIndex::Impl::account(const RunningJob& job, int sign) {
@@ -182,6 +188,14 @@ PlacementClass class_of(const SchedIndex::Impl& index, const JobRequest& job) {
       c.mig = *profile;
   }
   c.key = key_of(c.resources, c.constraints, c.home_regions, c.home_pools);
+  std::int32_t first = 0;
+  for (const RolePart& role : job.parts) {
+    c.key += key_of(role);
+    const auto member =
+        std::make_shared<PlacementClass>(class_of(index, member_request(job, first)));
+    c.members.insert(c.members.end(), static_cast<std::size_t>(std::max(role.tasks, 0)), member);
+    first += role.tasks;
+  }
   return c;
 }
 
@@ -377,7 +391,11 @@ void SchedIndex::started(JobId id, std::vector<Placement> placements, WallTime w
                  .started = when};
   job.request.moves = false;  // it has arrived
   job.dominant_milli = x.dominant_milli(job.request);
-  learn(x, job.request.resources, it->second.kind->placement->learned_at);
+  std::size_t seldom = 0;
+  each_part(job.request, [&](const Resources& resources, std::int32_t) {
+    learn(x, resources,
+          job.request.parts.empty() ? it->second.kind->placement->learned_at : seldom);
+  });
   dequeue(id);
   restore_running(job);
 }
@@ -450,7 +468,7 @@ void SchedIndex::member_lost(JobId id, std::int32_t task_index, WallTime when, b
   x.accrue(job.request, when);
   x.account(job, -1);
   leave_node(x, id, job.placements[i], job.request);
-  job.placements[i] = Placement{};
+  job.placements[i] = Placement{.node = {}, .was = job.placements[i].node};
   x.account(job, +1);
   // Sorted, whatever the order of ends: contents are canonical.
   if (!replace)

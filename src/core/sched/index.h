@@ -13,6 +13,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -74,6 +75,8 @@ struct PlacementClass {
   std::vector<std::string> home_regions;  // the project's residency
   std::vector<std::string> home_pools;
   std::optional<MigProfile> mig;
+  // Of a group: the class of each task, in order; tasks of one role share it.
+  std::vector<std::shared_ptr<PlacementClass>> members;
   std::string key;
   std::uint64_t references = 0;
   struct Tried {  // results of one pass so far: a class without free capacity gets
@@ -223,6 +226,16 @@ WallTime end_of(const RunningJob& job);
 inline bool gives_way(const JobRequest& job) {
   return job.spot || job.yields != Yields::never;
 }
+// Calls f(resources of a task, number of such tasks) for each kind of task of a job.
+template <class F>
+void each_part(const JobRequest& request, F f) {
+  if (request.parts.empty())
+    return f(request.resources, request.tasks);
+  for (const RolePart& part : request.parts)
+    f(part.resources, part.tasks);
+}
+// The request of one task of a group alone; of other jobs, the request itself.
+JobRequest member_request(const JobRequest& request, std::int32_t task);
 // GPU thousandths a whole job holds.
 std::int64_t gpu_milli_of(const JobRequest& request, const std::vector<Placement>& placements);
 std::int64_t gpu_milli_of(const JobRequest& request);
@@ -274,12 +287,19 @@ std::int32_t usable_on(const GpuShape& card, std::int64_t free_milli, std::int64
 CandidateOrder& candidates(SchedIndex::Impl& index, const PlacementClass& c);
 // Where all tasks of the job would go now; empty if they do not fit.
 std::vector<Placement> place(SchedIndex::Impl& index, const PlacementClass& c, std::int32_t tasks);
+// The same for the members of a group, which may share nodes (place_roles.cpp).
+std::vector<Placement> place_roles(SchedIndex::Impl& index, const PlacementClass& c);
+// Places for one task of the class, the best first; of nodes that are alike, only one.
+std::vector<Placement> options_for(SchedIndex::Impl& index,
+                                   const PlacementClass& c,
+                                   const std::function<bool(Slot)>& may_use);
 const std::string& domain_name(const Place& place, Closeness level);
 // A node for a new member of a running gang, near the others: in their domain if possible,
 // elsewhere only if closeness is merely preferred.
 std::optional<Placement> place_beside(SchedIndex::Impl& index,
                                       const JobRequest& request,
-                                      const RunningJob& job);
+                                      const RunningJob& job,
+                                      NodeId was);
 
 // A class for a request that is not in the index (feasible, reservations).
 PlacementClass class_of(const SchedIndex::Impl& index, const JobRequest& job);

@@ -66,7 +66,13 @@ const std::vector<std::pair<WallTime, const RunningJob*>>& Pass::releases(bool a
 bool Pass::hold_soonest(const JobRequest& request, const PlacementClass& c) {
   if (reserved_.any())
     return hold_beside_reservations(request, c);
-  const auto& ends = releases();
+  return hold_after(request, c, releases());
+}
+
+// …after the fewest of these ends, which come in this order.
+bool Pass::hold_after(const JobRequest& request,
+                      const PlacementClass& c,
+                      const std::vector<std::pair<WallTime, const RunningJob*>>& ends) {
   if (ends.empty())
     return false;
   Holds::Truth truth(*holds_);
@@ -151,6 +157,8 @@ bool Pass::hold_beside_reservations(const JobRequest& request, const PlacementCl
 // It is unknown when capacity will be free, so some nodes are left to run empty (holds.h explains
 // which ones, and why this terminates).
 void Pass::hold_drained(const JobRequest& request, const PlacementClass& c) {
+  if (!c.members.empty())
+    return hold_after_oldest(request, c);
   Holds::Truth truth(*holds_);
   pending_.clear();
   std::vector<Placement> placements;
@@ -166,6 +174,26 @@ void Pass::hold_drained(const JobRequest& request, const PlacementClass& c) {
     return;
   own_[request.id] = std::move(placements);
   commit_ = {request, now_, false};
+}
+
+// The same for a group: the jobs that started first are expected to end first, wherever they run.
+// It terminates for the same reason: the newest job that must end never gets newer.
+void Pass::hold_after_oldest(const JobRequest& request, const PlacementClass& c) {
+  if (reserved_.any())
+    return;  // hold_beside_reservations() has looked at all that is known
+  std::vector<std::pair<WallTime, const RunningJob*>> by_start;
+  for (const auto& [id, job] : index_.running)
+    if (!holds_for_its_own(index_, job.request, now_))
+      by_start.emplace_back(job.started, &job);
+  for (const RunningJob& job : started_now_)
+    by_start.emplace_back(job.started, &job);
+  std::ranges::sort(by_start, {}, [](const auto& entry) {
+    return std::pair(entry.first, entry.second->request.id);
+  });
+  if (by_start.size() > releases_max)
+    by_start.resize(releases_max);
+  if (hold_after(request, c, by_start))
+    commit_.from = now_;
 }
 
 void Pass::no_capacity(const Front& front) {

@@ -78,6 +78,10 @@ class Pass {
   // ---- When there is no free capacity (no_capacity.cpp)
   const std::vector<std::pair<WallTime, const RunningJob*>>& releases(bool asks_spot = false);
   bool hold_soonest(const JobRequest& request, const PlacementClass& c);
+  bool hold_after(const JobRequest& request,
+                  const PlacementClass& c,
+                  const std::vector<std::pair<WallTime, const RunningJob*>>& ends);
+  void hold_after_oldest(const JobRequest& request, const PlacementClass& c);
   bool hold_beside_reservations(const JobRequest& request, const PlacementClass& c);
   void hold_drained(const JobRequest& request, const PlacementClass& c);
   void no_capacity(const Front& front);

@@ -374,7 +374,34 @@ Open choose_apart(Impl& index, const PlacementClass& c, const CandidateOrder& or
 
 }  // namespace
 
+std::vector<Placement> options_for(Impl& index,
+                                   const PlacementClass& c,
+                                   const std::function<bool(Slot)>& may_use) {
+  const CandidateOrder& order = candidates(index, c);
+  std::vector<Open> open;
+  std::unordered_map<GroupSlot, std::size_t> at;
+  each_open(index, c, order, [&](const Open& o) {
+    if (!may_use(o.slot))
+      return;
+    const auto [known, fresh] = at.try_emplace(o.group, open.size());
+    if (fresh)
+      open.push_back(o);
+    else if (better(index, o, open[known->second]))
+      open[known->second] = o;
+  });
+  std::ranges::sort(open, [&](const Open& a, const Open& b) { return better(index, a, b); });
+  std::vector<Placement> options;
+  for (const Open& o : open) {
+    const NodeState& node = index.nodes[o.slot];
+    if (auto p = fit(c, node, o.gpu < 0 ? -1 : node.ranked[static_cast<std::size_t>(o.gpu)]))
+      options.push_back(std::move(*p));
+  }
+  return options;
+}
+
 std::vector<Placement> place(Impl& index, const PlacementClass& c, std::int32_t tasks) {
+  if (!c.members.empty())
+    return place_roles(index, c);
   CandidateOrder& order = candidates(index, c);
   std::vector<Open> chosen;
   if (tasks == 1) {
@@ -398,7 +425,15 @@ std::vector<Placement> place(Impl& index, const PlacementClass& c, std::int32_t 
 
 std::optional<Placement> place_beside(Impl& index,
                                       const JobRequest& request,
-                                      const RunningJob& job) {
+                                      const RunningJob& job,
+                                      NodeId was) {
+  // A member of a group keeps its address if it can, so that the others find it again.
+  if (was && !job.request.parts.empty()) {
+    JobRequest there = request;
+    there.constraints.only_nodes = {was};
+    if (auto found = place(index, class_of(index, there), 1); !found.empty())
+      return std::move(found[0]);
+  }
   const Closeness close = request.constraints.close;
   const NodeState* beside = nullptr;
   for (const Placement& p : job.placements)

@@ -65,21 +65,20 @@ void Pass::repair() {
     const RunningJob& job = index_.running.at(id);
     if (job.leaving)
       continue;
-    JobRequest request = job.request;
-    for (const Placement& p : job.placements) {
-      if (p.node)
-        request.constraints.avoid_nodes.push_back(
-            p.node);  // members of a gang are on different nodes
-    }
     for (std::size_t i = 0; i < job.placements.size(); ++i) {
       if (job.placements[i].node ||
           std::ranges::find(job.done, static_cast<std::int32_t>(i)) != job.done.end())
         continue;
+      JobRequest request = member_request(job.request, static_cast<std::int32_t>(i));
+      for (const Placement& p : job.placements)
+        if (p.node && job.request.parts.empty())
+          request.constraints.avoid_nodes.push_back(
+              p.node);  // members of a gang are on different nodes
       // A new member of a job in a reservation is placed inside the reservation, which pays for it.
       const bool own = index_.reservations.contains(request.reservation);
       std::optional<Placement> found;
       if (!own)
-        found = place_beside(index_, request, job);
+        found = place_beside(index_, request, job, job.placements[i].was);
       else if (auto inside = place_reserved(class_of(index_, request), request, 1); !inside.empty())
         found = std::move(inside[0]);
       if (!found) {
@@ -150,7 +149,7 @@ std::vector<Placement> Pass::place_reserved(const PlacementClass& c,
         std::ranges::any_of(found, [&](const Placement& p) { return p.node == reserved.node; }))
       continue;
     auto p = fit_reserved(c, *node, left_of(index_, it->second, reserved, started_now_));
-    if (p && holds_->truly_free(*p, request))
+    if (p && holds_->truly_free({*p}, request))
       found.push_back(std::move(*p));
     if (found.size() == tasks)
       return found;
@@ -171,14 +170,15 @@ PlacementClass::Tried& Pass::tried(const PlacementClass& c) const {
 
 // Beside holds: whether a job of the kind certainly ends before the holder starts.
 bool Pass::may_be_short(const Front& front) const {
-  return holds_->any() && (front.kind->proto.tasks == 1 || gangs_tried_ < gangs_tried_max);
+  const bool one = front.kind->proto.tasks == 1 && front.kind->placement->members.empty();
+  return holds_->any() && (one || gangs_tried_ < gangs_tried_max);
 }
 
 bool Pass::start_short(Front& front, std::int32_t depth) {
   const JobRequest& proto = front.kind->proto;
   const PlacementClass& c = *front.kind->placement;
   const bool way = gives_way(proto);
-  if (proto.tasks > 1)
+  if (proto.tasks > 1 || !c.members.empty())
     depth = std::min(depth, gang_depth);
   std::int32_t looked = 0;
   for (auto at = front.at; at != front.kind->ready.end() && looked < depth; ++at, ++looked) {
@@ -191,7 +191,7 @@ bool Pass::start_short(Front& front, std::int32_t depth) {
     if (failed.tasks != 0 && proto.tasks >= failed.tasks && stays_ns >= failed.end_ns)
       continue;
     std::vector<Placement> placements;
-    if (proto.tasks == 1) {
+    if (proto.tasks == 1 && c.members.empty()) {
       if (auto p = holds_->place_short(c, leaves(proto, end)))
         placements.push_back(std::move(*p));
     } else {
@@ -307,13 +307,10 @@ bool Pass::try_start(Front& front) {
     start(front, front.job, std::move(placements), true);
     return true;
   }
-  if (auto it = own_.find(front.job); it != own_.end()) {
-    const bool ready = std::ranges::all_of(
-        it->second, [&](const Placement& p) { return holds_->truly_free(p, kind.proto); });
-    if (ready) {
-      start(front, front.job, it->second, true);
-      return true;
-    }
+  if (auto it = own_.find(front.job);
+      it != own_.end() && holds_->truly_free(it->second, kind.proto)) {
+    start(front, front.job, it->second, true);
+    return true;
   }
   const auto known = [&] {
     const auto& t = tried(c);

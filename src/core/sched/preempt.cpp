@@ -82,11 +82,69 @@ std::optional<NodeChoice> choose_on(const VictimSearch& search,
   return choice;
 }
 
+// For a group, whose members may share nodes: the cheapest jobs anywhere, until all members fit.
+VictimPlan choose_for_group(const VictimSearch& search,
+                            const PlacementClass& c,
+                            const JobRequest& job,
+                            const Stay& stay,
+                            const Eligible& eligible) {
+  constexpr std::size_t asked_max = 64;  // each is tried with a search for all members
+  Impl& index = search.index;
+  std::vector<std::pair<double, Preempt>> asked;
+  const auto in_the_way = [&](const Placement& p) {
+    const NodeState* node = p.node ? index.find(p.node) : nullptr;
+    return node && std::ranges::any_of(c.members,
+                                       [&](const auto& member) { return allowed(*member, *node); });
+  };
+  for (const auto& [id, running] : index.running)
+    if (auto a = eligible(id, running); a && std::ranges::any_of(running.placements, in_the_way))
+      asked.emplace_back(a->cost, a->preempt);
+  std::ranges::sort(asked, {}, [](const auto& a) { return std::pair(a.first, a.second.victim); });
+  if (asked.size() > asked_max)
+    asked.resize(asked_max);
+  std::vector<JobId> leave;
+  for (const auto& [cost, preempt] : asked)
+    leave.push_back(preempt.victim);
+  const auto shift = [&](JobId id, int sign) {
+    const RunningJob& victim = index.running.at(id);
+    for (const Placement& p : victim.placements)
+      if (p.node && sign > 0)
+        index.give(p, victim.request);
+      else if (p.node)
+        index.take(p, victim.request);
+  };
+  const std::uint64_t version = index.version;
+  const auto fits = [&]() -> std::optional<std::vector<Placement>> {
+    const ReservedView view(index, search.reserved, stay);
+    auto placements = place(index, c, job.tasks);
+    return placements.empty() ? std::nullopt : std::optional(std::move(placements));
+  };
+  VictimPlan plan;
+  const std::vector<JobId> all = leave;
+  if (auto already = fits())
+    plan.placements = std::move(*already);
+  else if (auto placements = least_asked(leave, shift, fits)) {
+    plan.placements = std::move(*placements);
+    for (const auto& [cost, preempt] : asked)
+      if (std::ranges::find(leave, preempt.victim) != leave.end())
+        plan.victims.push_back(preempt);
+    for (JobId id : leave)
+      shift(id, -1);
+  } else {
+    for (JobId id : all)
+      shift(id, -1);
+  }
+  index.version = version;
+  return plan;
+}
+
 VictimPlan choose(const VictimSearch& search,
                   const PlacementClass& c,
                   const JobRequest& job,
                   const Stay& stay,
                   const Eligible& eligible) {
+  if (!c.members.empty())
+    return choose_for_group(search, c, job, stay, eligible);
   const Impl& index = search.index;
   std::vector<NodeChoice> choices;
   for (Slot s = 0; s < index.nodes.size(); ++s) {

@@ -53,9 +53,9 @@ double cost_of(const RunningJob& job, WallTime now, Yields mode);
 // they leave one after the other until it fits, then those that are not needed stay, most expensive
 // first. Afterwards `asked` holds those that must leave. `shift` gives or takes their capacity.
 template <class Shift, class Fits>
-std::optional<Placement> least_asked(std::vector<JobId>& asked, Shift shift, Fits fits) {
+auto least_asked(std::vector<JobId>& asked, Shift shift, Fits fits) -> decltype(fits()) {
   std::size_t taken = 0;
-  std::optional<Placement> placement;
+  decltype(fits()) placement;
   while (taken < asked.size() && !placement) {
     shift(asked[taken++], +1);
     placement = fits();

@@ -14,8 +14,15 @@ void Pass::hold_for(const JobRequest& request,
   if (placements.empty())
     return;
   pending_.clear();
-  for (const Placement& p : placements)
-    pending_.emplace_back(p, free_of(*index_.find(p.node)));
+  for (std::size_t i = 0; i < placements.size(); ++i) {
+    const NodeState& node = *index_.find(placements[i].node);
+    FreeCapacity free = free_of(node);
+    // Members of a group may share the node.
+    for (std::size_t before = 0; before < i; ++before)
+      if (placements[before].node == node.shape.id)
+        shift_free(free, node.shape, placements[before], request, -1);
+    pending_.emplace_back(placements[i], std::move(free));
+  }
   own_[request.id] = std::move(placements);
   commit_ = {request, from, asks_spot};
 }

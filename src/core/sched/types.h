@@ -147,6 +147,22 @@ struct Constraints {
 
 enum class Yields { never, by_suspend, by_requeue };  // how a running job can be preempted
 
+// The members of one role of a group. They are placed one by one and may share nodes with each
+// other and with members of other roles.
+struct RolePart {
+  std::string name = {};
+  Resources resources = {};  // of each member
+  std::int32_t tasks = 1;
+
+  bool operator==(const RolePart&) const = default;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("name", s.name);
+    v("resources", s.resources);
+    v("tasks", s.tasks);
+  }
+};
+
 // One queued job (or one element of an array). The core enqueues it when its dependencies are met.
 struct JobRequest {
   JobId id;
@@ -157,6 +173,8 @@ struct JobRequest {
   std::uint64_t order = 0;  // submit order; equal priority starts in this order
   Resources resources;      // of each task
   std::int32_t tasks = 1;   // one per node; all start or none
+  std::vector<RolePart> parts =
+      {};  // of a group: its tasks in order; `resources` are of its largest
   Constraints constraints;
   Duration time_limit;    // 0: none
   Duration expected;      // how long it probably runs; 0: unknown
@@ -185,6 +203,7 @@ struct JobRequest {
     v("order", s.order);
     v("resources", s.resources);
     v("tasks", s.tasks);
+    v("parts", s.parts);
     v("constraints", s.constraints);
     v("time_limit", s.time_limit);
     v("expected", s.expected);
@@ -218,10 +237,11 @@ struct GpuShare {
 
 // What one task holds on one node.
 struct Placement {
-  NodeId node;
+  NodeId node;  // 0: it holds nothing any more
   std::vector<GpuShare> gpus;
   std::int64_t cpu_milli = 0;
   std::int64_t mem_mib = 0;
+  NodeId was = {};  // where a task that holds nothing any more was
 
   bool operator==(const Placement&) const = default;
   template <class S, class V>
@@ -230,6 +250,7 @@ struct Placement {
     v("gpus", s.gpus);
     v("cpu_milli", s.cpu_milli);
     v("mem_mib", s.mem_mib);
+    v("was", s.was);
   }
 };
 

@@ -491,6 +491,28 @@ void no_capacity_for(
       all_in_use(job, c, supply) + soonest_end(index, job, supply, now) + closed);
 }
 
+// Of a group: the role of which not even one member fits, or that they do not fit together.
+void no_capacity_for_group(
+    Impl& index, const JobRequest& job, const PlacementClass& c, WallTime now, Why& e) {
+  std::int32_t first = 0;
+  for (const RolePart& role : job.parts) {
+    const JobRequest one = member_request(job, first);
+    const PlacementClass& each = *c.members[static_cast<std::size_t>(first)];
+    first += role.tasks;
+    if (!place(index, each, 1).empty())
+      continue;
+    no_capacity_for(index, one, each, now, e);
+    e.reasons.front().text =
+        fmt::format("The roles of a group start together, and role {} has no place: {}", role.name,
+                    e.reasons.front().text);
+    return;
+  }
+  add(e, ReasonKind::fragmentation,
+      fmt::format("The roles of a group start together. Each would fit alone, but not all {} "
+                  "members at once, which need {} GPUs.",
+                  job.tasks, gpus_text(gpu_milli_of(job))));
+}
+
 // No limit keeps the job back: why has it not started?
 void waiting_of(const SchedIndex& wrapped, const JobRequest& job, WallTime now, Why& e) {
   Impl& index = wrapped.impl();
@@ -517,28 +539,11 @@ void waiting_of(const SchedIndex& wrapped, const JobRequest& job, WallTime now, 
     promised(index, job, next, now, e);
   else if (job.constraints.only_nodes.size() == 1 && !job.constraints.only_gpus.empty())
     waits_for_cards(index, job, c, now, e);
+  else if (!job.parts.empty())
+    no_capacity_for_group(index, job, c, now, e);
   else
     no_capacity_for(index, job, c, now, e);
 }
-
-}  // namespace
-
-Explanation reservation_over(JobId job, ReservationId reservation, std::size_t elements) {
-  Why e;
-  const std::string whom = elements == 1 ? "it" : fmt::format("its {} waiting elements", elements);
-  add(e, ReasonKind::held,
-      fmt::format("Its reservation {} has ended, and nobody has allowed {} to run at the on-demand "
-                  "price.",
-                  reservation.value, whom));
-  e.would_start_now = fmt::format(
-      "`billow resume {0} --on-demand` lets {1} start like any other job; `billow stop {0}` "
-      "cancels "
-      "{1}",
-      job.value, elements == 1 ? "it" : "them");
-  return e;
-}
-
-namespace {
 
 Why why(const SchedIndex& wrapped, JobId id, WallTime now, Advice advice) {
   Impl& index = wrapped.impl();

@@ -79,7 +79,48 @@ class World {
       j.resources.whole_node = true;
     if (j.tasks == 1 && rng.chance(0.3))
       j.moves_after = minutes(10);
+    if (rng.chance(0.2))
+      make_group(j);
     return j;
+  }
+  void make_group(JobRequest& j) {
+    j.tasks = 0;
+    j.elastic = true;
+    j.moves_after = {};
+    j.resources.whole_node = false;
+    for (std::int64_t n = rng.between(1, 3); n > 0; --n) {
+      RolePart part{.name = "r" + std::to_string(n), .resources = j.resources};
+      part.tasks = static_cast<std::int32_t>(rng.between(1, 3));
+      part.resources.gpus = static_cast<std::int32_t>(rng.below(3));
+      if (part.resources.gpus > 1)
+        part.resources.share.milli = 1000;
+      part.resources.cpu_milli = rng.between(0, 4) * 1000;
+      if (rng.chance(0.3))
+        part.resources.gpu_types = {"A100"};
+      j.tasks += part.tasks;
+      j.parts.push_back(std::move(part));
+    }
+  }
+  // Each member gets what its role asks for.
+  void verify_member(const JobRequest& group, std::size_t task, const Placement& p) {
+    for (const RolePart& part : group.parts) {
+      if (task >= static_cast<std::size_t>(part.tasks)) {
+        task -= static_cast<std::size_t>(part.tasks);
+        continue;
+      }
+      ASSERT_EQ(p.gpus.size(), static_cast<std::size_t>(part.resources.gpus));
+      ASSERT_EQ(p.cpu_milli, part.resources.cpu_milli);
+      for (const GpuShare& g : p.gpus) {
+        const GpuShape& card = index.node(p.node)->gpus.at(static_cast<std::size_t>(g.gpu));
+        ASSERT_TRUE(card.healthy);
+        ASSERT_EQ(g.share.milli, part.resources.share.milli);
+        if (!part.resources.gpu_types.empty()) {
+          ASSERT_EQ(card.type, part.resources.gpu_types[0]);
+        }
+      }
+      return;
+    }
+    FAIL() << "more placements than members";
   }
   void verify(const Start& s) {
     const JobRequest r = *index.queued(s.job);
@@ -90,13 +131,18 @@ class World {
       const NodeShape* n = index.node(p.node);
       ASSERT_NE(n, nullptr);
       ASSERT_EQ(n->use, NodeUse::schedulable);
-      ASSERT_TRUE(nodes.insert(p.node).second) << "members are on different nodes";
+      ASSERT_TRUE(nodes.insert(p.node).second || !r.parts.empty())
+          << "members of a gang are on different nodes";
       switches.insert(n->place.switch_name);
       if (!r.constraints.zones.empty()) {
         ASSERT_EQ(n->place.zone, r.constraints.zones[0]);
       }
       for (const auto& [k, v] : r.constraints.labels)
         ASSERT_EQ(n->labels.at(k), v);
+      if (!r.parts.empty()) {
+        verify_member(r, static_cast<std::size_t>(&p - s.placements.data()), p);
+        continue;
+      }
       if (!r.resources.whole_node) {
         ASSERT_EQ(p.gpus.size(), static_cast<std::size_t>(r.resources.gpus));
       }

@@ -31,6 +31,7 @@ from ._errors import (
 )
 from ._function import Function, batched, function, gather
 from ._future import Future
+from ._group import Group, Role, group, role
 from ._jobs import Grid, Job, Outputs, grid, run, submit
 from ._map import Results
 
@@ -59,6 +60,7 @@ __all__ = [
     "Function",
     "Future",
     "Grid",
+    "Group",
     "Job",
     "JobFailed",
     "NotFound",
@@ -66,6 +68,7 @@ __all__ = [
     "RemoteError",
     "RemoteTraceback",
     "Results",
+    "Role",
     "VersionMismatch",
     "WebEndpoint",
     "asgi_app",
@@ -79,9 +82,11 @@ __all__ = [
     "function",
     "gather",
     "grid",
+    "group",
     "is_worker",
     "method",
     "pool_of",
+    "role",
     "run",
     "schedule",
     "schedules",

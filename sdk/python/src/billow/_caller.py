@@ -14,6 +14,7 @@ import os
 import socket
 import threading
 import time
+from dataclasses import replace
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from . import _lane
@@ -26,7 +27,7 @@ from ._errors import (
     Error,
     RemoteTraceback,
 )
-from ._http import BrokenAnswer, Connection, Pool, Response, parse_address
+from ._http import BrokenAnswer, Connection, Pool, Response, Tls, parse_address
 from ._wire import (
     ALIVE,
     FAILURE,
@@ -57,6 +58,7 @@ class Place(NamedTuple):
     key: str  # for the gateway
     secret: str  # for the worker
     revision: str
+    fingerprint: str = ""  # of the gateway's certificate, as the head announces it
 
 
 class Outcome(NamedTuple):
@@ -120,7 +122,12 @@ class Caller:
     def _set(self, place: Place) -> None:
         self.place = place
         self._since = time.monotonic()
-        address = parse_address(place.url.split("/f/", 1)[0])
+        pin = Tls(fingerprint=place.fingerprint)
+        address = parse_address(place.url.split("/f/", 1)[0], pin)
+        plain = address.is_local or os.environ.get("BILLOW_PLAIN_GATEWAY")
+        if place.fingerprint and not address.tls and not plain:
+            # Every gateway also speaks TLS, with a certificate that the head vouches for.
+            address = replace(address, tls=pin)
         if not address.tls and not address.is_local and not os.environ.get("BILLOW_PLAIN_GATEWAY"):
             raise ConnectionFailed(
                 f"the gateway at {address.text} does not use TLS, and results are unpickled here",
@@ -134,6 +141,7 @@ class Caller:
         self._headers = {
             "X-Api-Key": place.key,
             "X-Billow-Key": place.key,  # for calls of itself that the function makes
+            "X-Billow-Pin": place.fingerprint,  # …and how it knows the gateway
             "X-Billow-Secret": place.secret,
             "X-Billow-Revision": place.revision,
             "Content-Type": "application/octet-stream",
@@ -180,7 +188,11 @@ class Caller:
         try:
             connection = self._pool.take()
         except ConnectionFailed as problem:
-            return Ended(problem=problem)
+            if not self.place.fingerprint:
+                return Ended(problem=problem)
+            # A gateway that has restarted has a new certificate, of which the head will hear.
+            self.refresh_quietly()
+            return Ended(wait_s=AWAY_PAUSE_S, away=True)
         except OSError:
             self.refresh_quietly()
             return Ended(wait_s=AWAY_PAUSE_S, away=True)

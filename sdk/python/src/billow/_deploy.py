@@ -217,7 +217,7 @@ class Deployment:
             secret = secret or secrets.token_hex(24)
             document = self._deploy(secret)
         document = self._await(document)
-        return Place(_url(document), self._key(), secret, self.revision)
+        return Place(_url(document), self._key(), secret, self.revision, _pin(document))
 
     def find_again(self) -> Place:
         """Where this version is now; without deploying it again if another one has replaced it."""
@@ -230,7 +230,9 @@ class Deployment:
                 f'"{self.name}" was deployed again with other code or options by another process',
                 "call deploy() to replace it, or choose another name: @billow.function(name=…)",
             )
-        return Place(_url(self._await(document)), self._key(renew=True), secret, revision)
+        document = self._await(document)
+        key = self._key(renew=True)
+        return Place(_url(document), key, secret, revision, _pin(document))
 
     def _tree(self, secret: str) -> Tree:
         import billow
@@ -375,6 +377,11 @@ class Deployment:
             file.write(str(made["key"]))
         os.replace(part, path)
         return str(made["key"])
+
+
+def _pin(document: Mapping[str, Any]) -> str:
+    """The fingerprint of the certificate of the gateway at `_url`."""
+    return str(document.get("tls_fingerprint") or "")
 
 
 def _url(document: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import sys
 import threading
@@ -26,7 +27,7 @@ from typing import (
 
 from ._caller import Caller, Outcome, Place, Request, new_id, parsed
 from ._client import Client, default_client, error_of, in_thread
-from ._context import is_worker
+from ._context import current_call, is_worker
 from ._deploy import Deployment, Settings, endpoint_name, revision_of, settings_of
 from ._errors import ApiError, ConnectionFailed, DeployFailed, Error, VersionMismatch
 from ._future import Future
@@ -89,6 +90,7 @@ class Pool:
         self._lock = threading.RLock()
         self._deploying = False
         self._caller: Optional[Caller] = None
+        self._own = False  # the caller is that of a worker which calls itself
         self._pid = 0
         self._threads: Optional[ThreadPoolExecutor] = None
         self._name = ""
@@ -164,12 +166,21 @@ class Pool:
             if self._caller is None or self._pid != os.getpid():
                 if self._caller is None and is_worker():
                     self._caller, self._pid = self._own_caller(), os.getpid()
+                    self._own = True
                 elif self._caller is None:
                     self.deploy()
                 else:  # a forked child has connections of its own
                     self._caller = Caller(self._caller.place, self.settings.retries)
                     self._pid = os.getpid()
             return cast(Caller, self._caller)
+
+    def serves_here(self) -> bool:
+        """Whether this code runs in a call of this very function, in one of its workers."""
+        # A function that travelled with another one has a place to be called at.
+        own = self._caller is None or self._own
+        if not own or current_call() is None or not is_worker():
+            return False
+        return self.settings.kind == "function" and not self.settings.batch[0]
 
     def _own_caller(self) -> Caller:
         """In a worker: a function that calls itself goes through the gateway like any caller."""
@@ -345,7 +356,10 @@ class Callables(Generic[R]):
         return self._method, given, named
 
     def remote(self, *args: Any, **named: Any) -> R:
-        """Calls it in a worker and waits for the result. A generator gives an iterator."""
+        """Calls it in a worker and waits for the result. A generator gives an iterator. A function
+        that calls itself in this way runs on in its worker, which would only wait otherwise."""
+        if self._pool.serves_here() and not inspect.iscoroutinefunction(self._function):
+            return cast(R, self._function(*args, **named))
         if is_generator(self._function):
             return cast(R, self._pool.stream(self._args(args, named)))
         return cast(R, self._pool.value(self._args(args, named)))

@@ -285,13 +285,16 @@ def submit(command: Command, *, client: Optional[Client] = None, **options: Any)
     """Submits a job: `submit(["python", "train.py"], gpus=1)`. A string is run by the shell. The
     options are those of `billow submit` with underscores (see docs/python.md)."""
     client = client or default_client()
-    body = prepare(client, command_of(command), options)
+    return Job(post_job(client, prepare(client, command_of(command), options)), client)
+
+
+def post_job(client: Client, body: Mapping[str, Any]) -> int:
+    """Submits a job by its description and returns its number."""
     # The same key for a repetition: a head that was away may have taken the first one.
     headers = {"Idempotency-Key": uuid.uuid4().hex}
     for attempt in itertools.count():
         try:
-            made = client.call("POST", "/v1/jobs", body, headers)
-            return Job(made["id"], client)
+            return int(client.call("POST", "/v1/jobs", body, headers)["id"])
         except ConnectionFailed:
             if attempt == 5:
                 raise

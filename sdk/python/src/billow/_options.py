@@ -247,7 +247,16 @@ def variables_of(options: Mapping[str, Any]) -> Dict[str, str]:
     if inherit:
         for name, value in os.environ.items():
             own = name in _HERE or name.startswith(
-                ("BILLOW_JOB", "BILLOW_TASK", "BILLOW_RANK", "BILLOW_ARRAY", "BILLOW_FUNCTION")
+                (
+                    "BILLOW_JOB",
+                    "BILLOW_TASK",
+                    "BILLOW_RANK",
+                    "BILLOW_ROLE",
+                    "BILLOW_GROUP",
+                    "BILLOW_PORT",
+                    "BILLOW_ARRAY",
+                    "BILLOW_FUNCTION",
+                )
             )
             if own or looks_like_credential(name):
                 continue

@@ -307,6 +307,7 @@ class Worker:
             "key": peer.headers.get("x-billow-key", ""),
             "secret": self._secret,
             "revision": self.revision,
+            "fingerprint": peer.headers.get("x-billow-pin", ""),
         }
 
     # ---- the function

@@ -99,9 +99,15 @@ std::vector<EventBody> carry_out(const State& state,
   }
   for (const sched::Repair& repair : plan.repairs) {
     const Job& job = state.jobs.at(repair.job);
-    events.push_back(MemberReplaced{job.id, make_task(state, job, TaskId(next_task++),
-                                                      static_cast<std::uint32_t>(repair.task_index),
-                                                      job.attempt, repair.placement, context)});
+    const auto rank = static_cast<std::uint32_t>(repair.task_index);
+    const Task& before = state.tasks.at(job.tasks.at(rank));
+    Task task =
+        make_task(state, job, TaskId(next_task++), rank, job.attempt, repair.placement, context);
+    // A restart that somebody asked for, or a lost node, costs the member no retry.
+    if (!job.spec->roles.empty())
+      task.failures =
+          before.failures + (before.restarting || before.exit.kind == ExitKind::lost ? 0 : 1);
+    events.push_back(MemberReplaced{job.id, std::move(task)});
   }
   for (const sched::Preempt& preempt : plan.preempts) {
     const Job& victim = state.jobs.at(preempt.victim);

@@ -1,5 +1,6 @@
 // Decisions about jobs: submitting and stopping them.
 #include "core/control/decide/decider.h"
+#include "core/control/decide/roles.h"
 #include "core/control/quotas.h"
 
 #include <fmt/format.h>
@@ -112,8 +113,12 @@ Decision Decider::operator()(const SubmitJob& c) {
   JobSpec spec = c.spec;
   // Set by us alone: a submitted one could name another user's environment.
   spec.env_digest.clear();
+  complete_roles(spec);
   for (std::string& type : spec.resources.gpu_types)
     type = spelled_here(state, type);
+  for (RoleSpec& role : spec.roles)
+    for (std::string& type : role.resources.gpu_types)
+      type = spelled_here(state, type);
   if (spec.elastic)
     spec.rerun_if_lost = true;  // its members do restart
   // Far too many GPUs: naming the fleet's size is a better answer than a node's limit.

@@ -342,7 +342,8 @@ bool could_run(const State& state, const Job& job, const Pool& pool) {
   const bool offers_unknown =
       pool.capabilities && pool.capabilities->from_offers && pool.offers.empty();
   if (offers_unknown)
-    return spec.resources.mig_profile.empty() && spec.nodes <= pool.machines_max;
+    return spec.resources.mig_profile.empty() &&
+           (spec.roles.empty() ? spec.nodes : 1) <= pool.machines_max;
   const std::vector<Source> sources = sources_of(pool);
   return std::any_of(sources.begin(), sources.end(),
                      [&](const Source& source) { return fits(state, job, source); });

@@ -7,6 +7,7 @@
 #include "base/spoken_name.h"
 #include "base/text.h"
 #include "core/control/decide/cron.h"
+#include "core/control/decide/roles.h"
 #include "core/control/quotas.h"
 #include "core/wire/codec.h"
 
@@ -102,6 +103,7 @@ Decision Decider::operator()(const AddSchedule& c) {
   if (!next)
     return fail(Code::invalid, fmt::format("cron \"{}\" never matches", c.cron));
   JobSpec spec = c.job.spec;
+  complete_roles(spec);
   if (spec.elastic)
     spec.rerun_if_lost = true;
   if (spec.reservation)

@@ -72,6 +72,7 @@ struct Decider {
   Decision operator()(const DecideApproval& c);
   void tick_agents(Events& events);
   Decision operator()(const SubmitJob& c);
+  Decision operator()(const RestartRole& c);  // roles.cpp
   void stop_one(Events& events, const Job& job, const StopJob& c);
   Decision operator()(const StopJob& c);
 

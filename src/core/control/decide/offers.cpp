@@ -153,8 +153,23 @@ bool outlasts(const JobSpec& spec, const Pool& pool) {
          spec.checkpoint_every.ns == 0 && spec.time_limit.ns > 0;
 }
 
+std::vector<Job> members_alone(const Job& job) {
+  std::vector<Job> members;
+  for (JobSpec& part : parts_of(*job.spec)) {
+    Job& member = members.emplace_back(job);
+    part.nodes = 1;
+    member.spec = std::make_shared<const JobSpec>(std::move(part));
+    member.array_index = members.size();
+  }
+  return members;
+}
+
 bool fits(const State& state, const Job& job, const Source& source) {
   const JobSpec& spec = *job.spec;
+  if (!spec.roles.empty()) {
+    const std::vector<Job> members = members_alone(job);
+    return std::ranges::any_of(members, [&](const Job& m) { return fits(state, m, source); });
+  }
   if (!spec.resources.mig_profile.empty() || spec.nodes > source.pool->machines_max)
     return false;
   if (source.offer && source.offer->spot && !spec.spot)

@@ -24,7 +24,10 @@ std::vector<Source> sources_of(const Pool& pool);
 
 // Whether one machine of this source could run one task of the job, at a price the job accepts.
 // The scheduler is asked whether it would start the job on such a machine.
+// Of a group: one of its members.
 bool fits(const State& state, const Job& job, const Source& source);
+// One member of each role of a group as a job without roles, told apart by `array_index`.
+std::vector<Job> members_alone(const Job& job);
 // A node as machines of this source will be: as the last one turned out to be, else as the offer
 // says. What nobody knows before the first machine is assumed to suit the job.
 sched::NodeShape expected_node(const Source& source, const JobSpec& spec);

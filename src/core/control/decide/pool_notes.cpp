@@ -36,7 +36,7 @@ std::string pool_note(const State& state, const Job& job, const Pool& pool, Wall
                        coming->wanted_at + pool.patience < now
                            ? " It is slow, so the next pool is asked as well."
                            : "");
-  if (machines + job.spec->nodes > pool.machines_max)
+  if (machines + (job.spec->roles.empty() ? job.spec->nodes : 1) > pool.machines_max)
     return fmt::format("Pool {} is full: {} of at most {} machines exist.", pool.name, machines,
                        pool.machines_max);
   if (pool.capabilities && pool.capabilities->from_offers && pool.offers.empty())

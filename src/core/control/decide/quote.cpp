@@ -29,6 +29,28 @@ bool starts_here(const State& state, const sched::JobRequest& request) {
   return nodes >= request.tasks;
 }
 
+// What the members of a group would rent, if each had machines of its own: at most that.
+std::optional<RentQuote> group_quote(const State& state, const Job& job, WallTime now) {
+  auto copy = sched::SchedIndex::rebuild(state.index.contents());
+  copy.enqueue(request_of(state, job));
+  for (const sched::Start& start : sched::plan(copy, now).starts)
+    if (start.job == job.id)
+      return std::nullopt;
+  std::optional<RentQuote> sum;
+  for (const JobSpec& part : parts_of(*job.spec)) {
+    auto quote = rent_quote(state, part, job.project, now);
+    if (!quote)
+      continue;
+    if (sum) {
+      quote->per_hour += sum->per_hour;
+      quote->text = sum->text + ", " + quote->text;
+      quote->old_price = quote->old_price || sum->old_price;
+    }
+    sum = std::move(quote);
+  }
+  return sum;
+}
+
 }  // namespace
 
 std::optional<RentQuote> rent_quote(const State& state,
@@ -40,6 +62,8 @@ std::optional<RentQuote> rent_quote(const State& state,
   job.spec = std::make_shared<const JobSpec>(spec);
   job.project = project;
   job.submitted_at = now;
+  if (!spec.roles.empty())
+    return group_quote(state, job, now);
   std::optional<Source> best;
   std::int64_t best_price = INT64_MAX;
   for (const auto& [id, pool] : state.pools) {

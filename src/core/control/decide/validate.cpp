@@ -7,6 +7,7 @@
 #include "base/spoken_name.h"
 #include "base/text.h"
 #include "core/control/decide/decider.h"
+#include "core/control/decide/roles.h"
 #include "core/control/quotas.h"
 #include "core/wire/text_fields.h"
 
@@ -211,7 +212,7 @@ Status check_dependencies(const JobSpec& spec) {
 
 Status validate(const JobSpec& spec) {
   for (const auto check :
-       {check_texts, check_resources, check_shape, check_times, check_checkpoints,
+       {validate_roles, check_texts, check_resources, check_shape, check_times, check_checkpoints,
         check_dependencies, check_labels, check_place, check_array})
     BILLOW_TRY_VOID(check(spec));
   return {};
@@ -258,6 +259,12 @@ Status admissible(const State& state, const JobSpec& spec, ProjectId project) {
   // `explain` says why.
   if (state.nodes.empty())
     return {};
+  for (std::size_t i = 0; i < spec.roles.size(); ++i) {
+    JobSpec one = parts_of(spec)[i];
+    one.nodes = 1;  // members may share a node
+    if (auto ok = admissible(state, one, project); !ok)
+      return pass(std::move(ok.error()), fmt::format("role {}", spec.roles[i].name));
+  }
   Job job;
   job.id = JobId(state.next_job);
   job.spec = std::make_shared<const JobSpec>(spec);
