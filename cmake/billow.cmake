@@ -32,6 +32,7 @@ find_library(BILLOW_BOOST_JSON NAMES libboost_json.a boost_json ${only_there} RE
 if(NOT BILLOW_CLIENT_ONLY)
   find_library(BILLOW_SQLITE NAMES libsqlite3.a ${only_there} REQUIRED)
   find_library(BILLOW_YAML NAMES libyaml.a yaml ${only_there} REQUIRED)
+  find_library(BILLOW_NGHTTP2 NAMES libnghttp2.a ${only_there} REQUIRED)
 endif()
 find_library(BILLOW_ZSTD NAMES libzstd.a zstd ${only_there} REQUIRED)
 find_library(BILLOW_PUGIXML NAMES libpugixml.a pugixml ${only_there} REQUIRED)

@@ -4,7 +4,7 @@
 #include <ctime>
 
 #include "base/log.h"
-#include "gateway/proxy.h"
+#include "gateway/http2.h"
 
 namespace billow::gateway {
 namespace {
@@ -45,6 +45,8 @@ Result<std::shared_ptr<Upstream>> Upstream::create(ReplicaKey key, const std::st
 void Upstream::close() {
   for (const auto& back : std::exchange(idle, {}))
     back->close();
+  for (const auto& connection : std::exchange(http2, {}))
+    connection->retire();
 }
 
 Back::Back(Proxy& proxy, net::Transport transport) {
@@ -53,7 +55,8 @@ Back::Back(Proxy& proxy, net::Transport transport) {
 }
 
 Back::~Back() {
-  stream_->close();
+  if (stream_)
+    stream_->close();
 }
 
 void Back::close() {
@@ -70,6 +73,25 @@ void Back::serve(Front* front, bool head_only, bool upgrade) {
   parser_.emplace(net::HttpParser::Kind::response);
   if (head_only_)
     parser_->expect_no_body();
+}
+
+void Back::send_request(std::string_view body, bool end) {
+  static thread_local std::string head;
+  head.clear();
+  write_request_head(head, *front_);
+  send_pieces(head, body, end);
+}
+
+void Back::send_body(std::string_view data, bool end) {
+  send_pieces({}, data, end);
+}
+
+void Back::send_pieces(std::string_view head, std::string_view data, bool end) {
+  if (!front_->head().chunked)
+    return stream_->send_views({head, data});
+  char size[24];
+  const auto start = data.empty() ? std::string_view() : chunk_start(data.size(), size);
+  stream_->send_views({head, start, data, data.empty() ? "" : "\r\n", end ? "0\r\n\r\n" : ""});
 }
 
 void Back::set_paused(bool paused) {
@@ -193,12 +215,16 @@ Proxy::~Proxy() {
   const auto all = fronts_;
   for (const auto& [key, front] : all)
     front->close();
+  const auto connections = http2_;
+  for (const auto& [key, connection] : connections)
+    connection->close();
   for (const auto& weak : upstreams_)
     if (const auto upstream = weak.lock())
       upstream->close();
 }
 
 Status Proxy::listen() {
+  options_.tls.http2 = options_.also_tls.http2 = true;
   if (!options_.tls.cert_path.empty())
     tls_ = BILLOW_TRY(net::TlsContext::server(options_.tls));
   else if (!options_.also_tls.cert_path.empty())
@@ -301,6 +327,14 @@ void Proxy::forget(Front& front) {
   fronts_.erase(&front);
 }
 
+void Proxy::forget(Http2Front& connection) {
+  http2_.erase(&connection);
+}
+
+void Proxy::remember(const std::shared_ptr<Http2Front>& connection) {
+  http2_.emplace(connection.get(), connection);
+}
+
 void Proxy::sweep() {
   const auto now = loop_.steady();
   std::vector<std::shared_ptr<Front>> all;
@@ -309,10 +343,17 @@ void Proxy::sweep() {
     all.push_back(front);
   for (const auto& front : all)
     front->check_deadlines(now);
+  const auto connections = http2_;
+  for (const auto& [key, connection] : connections)
+    connection->check_deadlines(now);
   std::erase_if(undecided_, [&](const auto& each) {
     return now - each.second.since > options_.header_timeout;
   });
   admission_->report(now);
+  sweep_upstreams(now);
+}
+
+void Proxy::sweep_upstreams(SteadyTime now) {
   std::erase_if(upstreams_, [](const auto& weak) { return weak.expired(); });
   for (const auto& weak : upstreams_) {
     const auto upstream = weak.lock();
@@ -320,6 +361,12 @@ void Proxy::sweep() {
       if (back->open() && now - back->idle_since < limits::client_idle_timeout)
         return false;
       back->close();
+      return true;
+    });
+    std::erase_if(upstream->http2, [&](const auto& connection) {
+      if (!connection->expired(now))
+        return false;
+      connection->retire();
       return true;
     });
   }
@@ -337,7 +384,39 @@ std::string_view Proxy::date() {
   return date_text_;
 }
 
-std::shared_ptr<Back> Proxy::connect(const std::shared_ptr<Upstream>& upstream, std::string& why) {
+Result<net::Transport> Proxy::dial(const Upstream& upstream, bool http2) {
+  auto fd = BILLOW_TRY(net::start_connect(upstream.address));
+  if (!upstream.tls)
+    return net::Transport(std::move(fd));
+  return net::Transport::with_tls(std::move(fd), upstream.tls,
+                                  net::parse_address(upstream.name).value_or(net::Address{}).host,
+                                  http2);
+}
+
+// One connection carries as many requests as the replica allows; then another is opened.
+std::shared_ptr<Back> Proxy::connect_http2(const std::shared_ptr<Upstream>& upstream,
+                                           std::string& why) {
+  std::erase_if(upstream->http2, [](const auto& connection) { return !connection->usable(); });
+  for (const auto& connection : upstream->http2)
+    if (connection->has_room())
+      return connection->new_request(loop_.steady());
+  auto transport = dial(*upstream, true);
+  if (!transport) {
+    why = transport.error().message;
+    return nullptr;
+  }
+  auto connection = std::make_shared<Http2Back>(loop_, std::move(*transport));
+  connection->start();
+  watch(upstream);
+  upstream->http2.push_back(connection);
+  return connection->new_request(loop_.steady());
+}
+
+std::shared_ptr<Back> Proxy::connect(const std::shared_ptr<Upstream>& upstream,
+                                     bool http2,
+                                     std::string& why) {
+  if (http2)
+    return connect_http2(upstream, why);
   while (!upstream->idle.empty()) {
     auto back = std::move(upstream->idle.back());
     upstream->idle.pop_back();
@@ -345,19 +424,7 @@ std::shared_ptr<Back> Proxy::connect(const std::shared_ptr<Upstream>& upstream, 
       return back;
     back->close();
   }
-  auto fd = net::start_connect(upstream->address);
-  if (!fd) {
-    why = fd.error().message;
-    return nullptr;
-  }
-  auto open = [&]() -> Result<net::Transport> {
-    if (upstream->tls)
-      return net::Transport::with_tls(
-          std::move(*fd), upstream->tls,
-          net::parse_address(upstream->name).value_or(net::Address{}).host);
-    return net::Transport(std::move(*fd));
-  };
-  auto transport = open();
+  auto transport = dial(*upstream, false);
   if (!transport) {
     why = transport.error().message;
     return nullptr;
@@ -372,11 +439,16 @@ void Proxy::keep(const std::shared_ptr<Upstream>& upstream, std::shared_ptr<Back
     return back->close();
   back->set_paused(false);
   back->idle_since = loop_.steady();
-  if (upstream->idle.empty() &&
-      std::none_of(upstreams_.begin(), upstreams_.end(),
+  if (upstream->idle.empty())
+    watch(upstream);
+  upstream->idle.push_back(std::move(back));
+}
+
+// Its idle connections are closed after a while.
+void Proxy::watch(const std::shared_ptr<Upstream>& upstream) {
+  if (std::none_of(upstreams_.begin(), upstreams_.end(),
                    [&](const auto& weak) { return weak.lock() == upstream; }))
     upstreams_.push_back(upstream);
-  upstream->idle.push_back(std::move(back));
 }
 
 void Proxy::give_up(const Upstream& upstream) {
@@ -399,6 +471,9 @@ void Proxy::stop_listening() {
   const auto all = fronts_;
   for (const auto& [key, front] : all)
     front->close_when_idle();
+  const auto connections = http2_;
+  for (const auto& [key, connection] : connections)
+    connection->close_when_idle();
 }
 
 }  // namespace billow::gateway

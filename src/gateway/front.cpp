@@ -31,16 +31,16 @@ std::string& out() {
 }
 constexpr std::size_t joined_bytes_max = 8 << 10;
 
-std::string_view chunk_start(std::size_t bytes, char (&text)[24]) {
-  const auto end = fmt::format_to(text, "{:x}\r\n", bytes);
-  return {text, static_cast<std::size_t>(end - text)};
-}
-
 bool may_have_body(int status) {
   return status >= 200 && status != 204 && status != 304;
 }
 
 }  // namespace
+
+std::string_view chunk_start(std::size_t bytes, char (&text)[24]) {
+  const auto end = fmt::format_to(text, "{:x}\r\n", bytes);
+  return {text, static_cast<std::size_t>(end - text)};
+}
 
 Front::Front(Proxy& proxy, net::Transport transport, std::shared_ptr<net::Admission::Place> place)
     : proxy_(proxy), place_(std::move(place)) {
@@ -50,8 +50,12 @@ Front::Front(Proxy& proxy, net::Transport transport, std::shared_ptr<net::Admiss
   deadline_ = proxy.loop().steady() + proxy.options().header_timeout;
 }
 
+Front::Front(Proxy& proxy, std::string peer, std::optional<unsigned> unix_uid)
+    : proxy_(proxy), peer_(std::move(peer)), unix_uid_(unix_uid) {}
+
 Front::~Front() {
-  stream_->close();
+  if (stream_)
+    stream_->close();
 }
 
 std::optional<unsigned> Front::local_user() const {
@@ -59,7 +63,7 @@ std::optional<unsigned> Front::local_user() const {
        {"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"})
     if (head_.headers.has(passed_on))
       return std::nullopt;
-  return unix_uid_ ? unix_uid_ : net::sockets::loopback_peer_uid(stream_->fd());
+  return unix_uid_ ? unix_uid_ : net::sockets::loopback_peer_uid(client_fd());
 }
 
 std::string_view Front::path() const {
@@ -72,11 +76,12 @@ void Front::close() {
     return;
   const auto keep = shared_from_this();
   state_ = State::closed;
-  place_->detach();
+  if (place_)
+    place_->detach();
   on_body_ = nullptr;
   drop_back(false);
   done(End::client_gone);
-  stream_->close();
+  disconnect();
   proxy_.forget(*this);
 }
 
@@ -109,6 +114,8 @@ void Front::drop_back(bool keep) {
 void Front::stream_data(std::string_view data) {
   const auto keep = shared_from_this();
   if (state_ == State::closed || state_ == State::goodbye)
+    return;
+  if (fresh_ && may_become_http2(data))
     return;
   if (state_ == State::tunnel) {
     ticket.bytes_in += data.size();
@@ -185,6 +192,10 @@ std::size_t Front::parse(std::string_view data) {
 void Front::take_head() {
   head_ = std::move(parser_->head());
   body_complete_ = parser_->done();
+  begin_request();
+}
+
+void Front::begin_request() {
   keep_alive_ = head_.keep_alive && !proxy_.stopping() && !closing_;
   head_only_ = head_.method == "HEAD";
   upgrade_ = head_.method == "GET" && head_.minor_version == 1 &&
@@ -209,7 +220,8 @@ void Front::take_head() {
     return bad_request(405, "this method is not supported");
   }
   state_ = State::waiting;
-  place_->engage();
+  if (place_)
+    place_->engage();
   over_told_ = false;
   ticket.arrived = proxy_.loop().steady();
   deadline_ = ticket.arrived + proxy_.options().body_idle_timeout;
@@ -244,22 +256,20 @@ void Front::forward_body(std::string_view data) {
   if (state_ == State::waiting) {
     deadline_ = proxy_.loop().steady() + proxy_.options().body_idle_timeout;
     if (kept_body_.size() >= limits::gateway_held_body_bytes_max)
-      stream_->pause_reading();
+      pause_client();
     return;
   }
   if (!back_)
     return;
-  deadline_ = proxy_.loop().steady() + ticket.timeout;
-  if (!head_.chunked) {
-    back_->stream().send_views({data});
-  } else {
-    char size[24];
-    const auto start = data.empty() ? std::string_view() : chunk_start(data.size(), size);
-    back_->stream().send_views(
-        {start, data, data.empty() ? "" : "\r\n", body_complete_ ? "0\r\n\r\n" : ""});
-  }
+  deadline_ = proxy_.loop().steady() +
+              (answer_began_ ? proxy_.options().stream_idle_timeout : ticket.timeout);
+  back_->send_body(data, body_complete_);
   if (back_ && back_->congested())
-    stream_->pause_reading();
+    pause_client();
+}
+
+void Front::go_on() {
+  stream_->send("HTTP/1.1 100 Continue\r\n\r\n");
 }
 
 void Front::read_body(std::size_t bytes_max, std::function<void(std::string)> done) {
@@ -273,7 +283,7 @@ void Front::read_body(std::size_t bytes_max, std::function<void(std::string)> do
   on_body_max_ = bytes_max;
   on_body_ = std::move(done);
   if (expects_continue_)
-    stream_->send("HTTP/1.1 100 Continue\r\n\r\n");
+    go_on();
   expects_continue_ = false;
 }
 
@@ -285,32 +295,20 @@ void Front::give(const std::shared_ptr<Upstream>& upstream) {
   ticket.given = proxy_.loop().steady();
   ++ticket.tries;
   std::string why;
-  back_ = proxy_.connect(upstream, why);
+  back_ = proxy_.connect(upstream, ticket.http2, why);
   if (!back_)
     return back_failed(why, false);
   back_->serve(this, head_only_, upgrade_);
-  std::string& buffer = out();
-  buffer.clear();
-  write_request_head(buffer, *this);
   const auto back = back_;
-  if (!head_.chunked || (kept_body_.empty() && !body_complete_)) {
-    back->stream().send_views({buffer, kept_body_});
-  } else {
-    char size[24];
-    const auto start =
-        kept_body_.empty() ? std::string_view() : chunk_start(kept_body_.size(), size);
-    back->stream().send_views({buffer, start, kept_body_, kept_body_.empty() ? "" : "\r\n",
-                               body_complete_ ? "0\r\n\r\n" : ""});
-  }
-  buffer.clear();
+  back->send_request(kept_body_, body_complete_);
   deadline_ = ticket.arrived + ticket.timeout;  // waiting and earlier tries included
   if (body_complete_)
     return;
   if (expects_continue_)
-    stream_->send("HTTP/1.1 100 Continue\r\n\r\n");
+    go_on();
   expects_continue_ = false;
   if (!processing_)
-    stream_->resume_reading();
+    resume_client();
 }
 
 // ---- answers out
@@ -334,6 +332,10 @@ void Front::answer_head(net::HttpParser::Head& head, bool until_close) {
                          (starts_with_nocase(type, "application/json") ||
                           starts_with_nocase(type, "text/event-stream"));
   }
+  begin_answer(head);
+}
+
+void Front::begin_answer(net::HttpParser::Head& head) {
   out().clear();
   write_answer_head(out(), head, *this, chunked_, keep_alive_);
 }
@@ -348,6 +350,10 @@ void Front::answer_body(std::string_view data) {
     if (ticket.usage_tail.size() > 2 * usage_tail_bytes_max)
       ticket.usage_tail.erase(0, ticket.usage_tail.size() - usage_tail_bytes_max);
   }
+  send_answer(data);
+}
+
+void Front::send_answer(std::string_view data) {
   std::string& buffer = out();
   char size[24];
   const auto start = chunked_ ? chunk_start(data.size(), size) : std::string_view();
@@ -362,10 +368,7 @@ void Front::answer_body(std::string_view data) {
 
 // After each batch from the replica: sends the rest, and pauses the replica if the client is slow.
 void Front::back_drained() {
-  if (!out().empty()) {
-    stream_->send_views({out()});
-    out().clear();
-  }
+  flush_answer();
   if (state_ == State::closed)
     return;
   deadline_ = proxy_.loop().steady() +
@@ -374,18 +377,28 @@ void Front::back_drained() {
     back_->set_paused(true);
 }
 
-void Front::answer_done(bool keep_back) {
+void Front::flush_answer() {
+  if (out().empty())
+    return;
+  stream_->send_views({out()});
+  out().clear();
+}
+
+// Trailers of an HTTP/2 replica are not passed on in HTTP/1.1.
+void Front::finish_answer(const net::Headers&) {
   if (chunked_)
     out() += "0\r\n\r\n";
-  if (!out().empty())
-    stream_->send_views({out()});
-  out().clear();
+  flush_answer();
+}
+
+void Front::answer_done(bool keep_back, const net::Headers& trailers) {
+  finish_answer(trailers);
   drop_back(keep_back && body_complete_);
   done(End::answered);
   end_of_answer();
 }
 
-void Front::back_failed(const std::string& why, bool sent_anything) {
+void Front::back_failed(const std::string& why, bool sent_anything, bool connection_lost) {
   const auto keep = shared_from_this();
   drop_back(false);
   if (state_ == State::tunnel) {
@@ -405,12 +418,12 @@ void Front::back_failed(const std::string& why, bool sent_anything) {
     out().clear();
     state_ = State::closed;
     done(End::replica_failed);
-    stream_->close();
+    disconnect();
     proxy_.forget(*this);
     return;
   }
   state_ = State::waiting;
-  if (proxy_.host().failed(shared_from_this(), failure, why))
+  if (connection_lost && proxy_.host().failed(shared_from_this(), failure, why))
     return;
   ticket.status = 502;
   send_whole(net::problem(502, fmt::format("the replica failed: {}", why),
@@ -573,7 +586,7 @@ void Front::stream_drained() {
 
 void Front::body_drained() {
   if (state_ == State::tunnel || (state_ == State::serving && !body_complete_))
-    stream_->resume_reading();
+    resume_client();
 }
 
 }  // namespace billow::gateway

@@ -6,16 +6,20 @@
 
 namespace billow::gateway {
 
+// While reading is paused, the loop does not report that the client has disconnected. What it has
+// sent into a tunnel still goes to the replica, unless it hung up.
+bool Front::client_lost(SteadyTime now) {
+  return stream_->paused_peer_has_gone(state_ == State::tunnel) ||
+         (stream_->queued() > 0 &&
+          now - stream_->last_write_progress() > proxy_.options().write_stall_timeout);
+}
+
 void Front::check_deadlines(SteadyTime now) {
   const auto keep = shared_from_this();
   const auto& options = proxy_.options();
   if (state_ == State::closed)
     return;
-  // While reading is paused, the loop does not report that the client has disconnected. What it has
-  // sent into a tunnel still goes to the replica, unless it hung up.
-  if (stream_->paused_peer_has_gone(state_ == State::tunnel))
-    return close();
-  if (stream_->queued() > 0 && now - stream_->last_write_progress() > options.write_stall_timeout)
+  if (client_lost(now))
     return close();
   if (state_ == State::serving && back_ && !back_->connected() &&
       now - back_->connecting_since > options.connect_timeout)

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "core/wire/codec.h"
 #include "gateway/calls.h"
+#include "gateway/grpc.h"
 #include "net/certs.h"
 #include "net/guard.h"
 
@@ -83,6 +84,7 @@ Gateway::~Gateway() {
   save_figures();
   tick_timer_.cancel();
   calls_.reset();
+  probes_.clear();
   held_.clear();
   for (auto& [name, endpoint] : endpoints_)
     endpoint->close();
@@ -204,6 +206,8 @@ Status Gateway::load_table() {
 void Gateway::arrived(const std::shared_ptr<Front>& front) {
   front->ticket.id = ++last_request_;
   const std::string_view path = front->path();
+  if (is_grpc(front->head()) && !path.starts_with(prefix))
+    return arrived_by_grpc(front);
   if (path.starts_with("/v1/"))
     return front_door(front);
   if (!path.starts_with(prefix))
@@ -222,6 +226,21 @@ void Gateway::arrived(const std::shared_ptr<Front>& front) {
   serve(front, endpoint, prefix.size() + name.size());
 }
 
+void Gateway::arrived_by_grpc(const std::shared_ptr<Front>& front) {
+  const std::string_view name = grpc_endpoint(front->head());
+  const auto endpoint = find(name);
+  if (!endpoint)
+    return front->refuse(net::problem(
+        404,
+        fmt::format("no endpoint is named \"{}\"; name it with the metadata {}, or as the first "
+                    "part of the authority",
+                    check_name("endpoint", name) ? name : "?", lower(grpc_endpoint_header)),
+        "", front->request_id()));
+  if (auto no = check_access(*front, *endpoint, secret_, peer_key_))
+    return front->refuse(std::move(*no));
+  serve(front, endpoint, 0);
+}
+
 void Gateway::serve(const std::shared_ptr<Front>& front,
                     const std::shared_ptr<LiveEndpoint>& endpoint,
                     std::size_t prefix_bytes) {
@@ -230,6 +249,7 @@ void Gateway::serve(const std::shared_ptr<Front>& front,
   ticket.timeout = endpoint->policy().timeout;
   ticket.endpoint = endpoint;
   ticket.wants_usage = true;
+  ticket.http2 = endpoint->policy().protocol != EndpointProtocol::http1;
   const auto& headers = front->head().headers;
   if (headers.has("Prefer") && headers.has_token("Prefer", "respond-async") &&
       ticket.strip_header != internal_header)
@@ -515,6 +535,28 @@ void Gateway::check_health(const std::shared_ptr<LiveEndpoint>& endpoint, Replic
   if (!upstream)
     return endpoint->checked(key, Check::bad, loop_.steady());
   const std::string path = endpoint->policy().health;
+  const auto judge = [this, weak = std::weak_ptr(endpoint), key,
+                      any = path.empty()](Result<int> status) {
+    const auto live = weak.lock();
+    if (!live || closing_)
+      return;
+    const bool healthy = status && (any ? *status != 503 : *status >= 200 && *status < 300);
+    live->checked(key,
+                  healthy  ? Check::good
+                  : status ? Check::bad
+                           : check_result_of(status.error()),
+                  loop_.steady());
+    if (!healthy)
+      return;
+    give_out(*live);
+    live->steer(loop_.steady());
+  };
+  if (const auto protocol = endpoint->policy().protocol; protocol != EndpointProtocol::http1) {
+    std::erase_if(probes_, [](const auto& probe) { return probe->over(); });
+    probes_.push_back(Http2Probe::start(
+        loop_, *upstream, {.path = path, .grpc = protocol == EndpointProtocol::grpc}, judge));
+    return;
+  }
   net::ClientRequest request;
   request.endpoint.address = net::parse_address(upstream->name).value_or(net::Address{});
   request.target = path.empty() ? "/" : path;
@@ -522,22 +564,8 @@ void Gateway::check_health(const std::shared_ptr<LiveEndpoint>& endpoint, Replic
   request.headers = {{"User-Agent", "billow-gateway health"}, {"Connection", "close"}};
   request.on_chunk = [](std::string_view) {
   };  // only the status counts
-  client_->fetch(std::move(request), [this, weak = std::weak_ptr(endpoint), key,
-                                      any = path.empty()](Result<net::Response> answer) {
-    const auto live = weak.lock();
-    if (!live || closing_)
-      return;
-    const bool healthy =
-        answer && (any ? answer->status != 503 : answer->status >= 200 && answer->status < 300);
-    live->checked(key,
-                  healthy  ? Check::good
-                  : answer ? Check::bad
-                           : check_result_of(answer.error()),
-                  loop_.steady());
-    if (!healthy)
-      return;
-    give_out(*live);
-    live->steer(loop_.steady());
+  client_->fetch(std::move(request), [judge](Result<net::Response> answer) {
+    judge(answer ? Result<int>(answer->status) : pass(std::move(answer.error())));
   });
 }
 

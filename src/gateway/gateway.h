@@ -10,6 +10,7 @@
 
 #include "gateway/access_log.h"
 #include "gateway/endpoint.h"
+#include "gateway/http2_probe.h"
 #include "gateway/peers.h"
 #include "gateway/ports.h"
 #include "gateway/proxy.h"
@@ -79,6 +80,7 @@ class Gateway final : public ProxyHost {
   Gateway(net::Loop& loop, Options options);
   Status prepare_certificate();
   void own_page(const std::shared_ptr<Front>& front);
+  void arrived_by_grpc(const std::shared_ptr<Front>& front);
   // Requests to /v1/…, which name an endpoint as their model.
   void front_door(const std::shared_ptr<Front>& front);
   std::vector<std::string> models_for(Front& front) const;
@@ -110,6 +112,7 @@ class Gateway final : public ProxyHost {
   std::unique_ptr<AccessLog> log_;
   std::unique_ptr<Calls> calls_;
   std::unique_ptr<Peers> peers_;
+  std::vector<std::shared_ptr<Http2Probe>> probes_;  // health checks under way
   std::unordered_map<std::string, std::shared_ptr<LiveEndpoint>, NameHash, std::equal_to<>>
       endpoints_;
   std::unordered_map<RequestId, std::shared_ptr<Front>> held_;

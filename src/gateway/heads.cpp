@@ -71,6 +71,24 @@ void append_field(std::string& out, std::string_view name, std::string_view valu
   out.append(name).append(": ").append(value).append("\r\n");
 }
 
+// Where the fields of a head go: the text of HTTP/1.1, or the list of HTTP/2.
+struct TextFields {
+  static constexpr bool http2 = false;
+  std::string& out;
+  void add(std::string_view name, std::string_view value) { append_field(out, name, value); }
+};
+struct ListFields {
+  static constexpr bool http2 = true;
+  net::Http2Fields& out;
+  void add(std::string_view name, std::string_view value) { out.add(name, value); }
+};
+template <class Fields>
+void add_length(Fields& out, std::uint64_t bytes) {
+  std::string digits;  // at most 20: no allocation on the way
+  append_number(digits, bytes);
+  out.add("Content-Length", digits);
+}
+
 std::string_view address_of(std::string_view peer) {
   const auto colon = peer.rfind(':');
   if (colon == peer.npos)
@@ -81,13 +99,36 @@ std::string_view address_of(std::string_view peer) {
   return peer;
 }
 
-void append_cors(std::string& out, const Front& front) {
+template <class Fields>
+void append_cors(Fields& out, const Front& front) {
   if (front.ticket.allow_origin.empty())
     return;
-  append_field(out, "Access-Control-Allow-Origin", front.ticket.allow_origin);
+  out.add("Access-Control-Allow-Origin", front.ticket.allow_origin);
   if (front.ticket.allow_origin != "*")
-    append_field(out, "Vary", "Origin");
-  append_field(out, "Access-Control-Expose-Headers", "X-Request-Id, Location, Retry-After");
+    out.add("Vary", "Origin");
+  out.add("Access-Control-Expose-Headers", "X-Request-Id, Location, Retry-After");
+}
+
+// Another gateway sees the client's full path; a replica only its own part.
+std::size_t hidden_bytes(const Front& front) {
+  const bool to_peer = front.ticket.upstream && !front.ticket.upstream->peer_key.empty();
+  return to_peer ? 0 : front.ticket.prefix_bytes;
+}
+
+// As the replica sees it, after `out`.
+void append_target(std::string& out, const Front& front) {
+  const auto target = std::string_view(front.head().target).substr(hidden_bytes(front));
+  if (target.empty() || target[0] != '/')
+    out += '/';
+  out.append(target);
+}
+
+bool is_for_gateway(std::string_view name, std::string_view value, const Ticket& ticket) {
+  if (!ticket.strip_header.empty() && equal_nocase(name, ticket.strip_header))
+    return true;
+  // A key of some endpoint, even if this one asks for none.
+  return (ticket.strip_credentials || value.find(key_prefix) != value.npos) &&
+         (equal_nocase(name, "Authorization") || equal_nocase(name, "X-Api-Key"));
 }
 
 }  // namespace
@@ -119,77 +160,97 @@ bool repeatable_method(std::string_view method) {
          method == "OPTIONS";
 }
 
-void write_request_head(std::string& out, const Front& front) {
+namespace {
+
+// Fields of the client's request that the replica gets.
+template <class Fields>
+void pass_request_fields(Fields& out, const Front& front) {
   const auto& head = front.head();
-  // Another gateway sees the client's full path; a replica only its own part.
-  const bool to_peer = front.ticket.upstream && !front.ticket.upstream->peer_key.empty();
-  const std::size_t prefix_bytes = to_peer ? 0 : front.ticket.prefix_bytes;
-  const std::string_view prefix = std::string_view(head.target).substr(0, prefix_bytes);
-  std::string_view target = std::string_view(head.target).substr(prefix_bytes);
-  out.append(head.method).append(" ");
-  if (target.empty() || target[0] != '/')
-    out += '/';
-  out.append(target).append(" HTTP/1.1\r\n");
   const bool named = head.headers.count("Connection") > 0;
-  std::string_view host;
   for (const auto& [name, value] : head.headers) {
-    if (name.size() == 4 && equal_nocase(name, "Host"))
-      host = value;
-    if (hop_by_hop(name) || ours(name))
+    if (hop_by_hop(name) || ours(name) || is_for_gateway(name, value, front.ticket))
       continue;
-    if (!front.ticket.strip_header.empty() && equal_nocase(name, front.ticket.strip_header))
-      continue;
-    if ((front.ticket.strip_credentials || value.find(key_prefix) != value.npos) &&
-        (equal_nocase(name, "Authorization") || equal_nocase(name, "X-Api-Key")))
-      continue;  // a key of some endpoint, even if this one asks for none
+    if (Fields::http2 && name.size() == 4 && equal_nocase(name, "Host"))
+      continue;  // it is the authority
     if (named && head.headers.has_token("Connection", name))
       continue;
     if (name.size() == 6 && equal_nocase(name, "Cookie") &&
         value.find(session_cookie) != value.npos) {
       if (const std::string rest = without_session(value); !rest.empty())
-        append_field(out, name, rest);
+        out.add(name, rest);
       continue;
     }
-    append_field(out, name, value);
+    out.add(name, value);
   }
-  if (host.empty())
-    append_field(out, "Host", "localhost");
-  if (front.wants_upgrade()) {
-    append_field(out, "Connection", "Upgrade");
-    append_field(out, "Upgrade", head.headers.get("Upgrade"));
-  }
-  if (head.chunked) {
-    out += "Transfer-Encoding: chunked\r\n";
-  } else if (head.content_length) {
-    out += "Content-Length: ";
-    append_number(out, *head.content_length);
-    out += "\r\n";
-  }
+}
+
+// Fields that tell the replica about the client.
+template <class Fields>
+void add_client_fields(Fields& out, const Front& front) {
+  const auto& head = front.head();
   const auto told = [&](const char* name, std::string_view own) {
     const std::string_view by_peer =
         front.ticket.from_peer ? head.headers.get(name) : std::string_view();
-    append_field(out, name, by_peer.empty() ? own : by_peer);
+    out.add(name, by_peer.empty() ? own : by_peer);
   };
   told("X-Forwarded-For", address_of(front.peer()));
   told("X-Forwarded-Proto", front.tls() ? "https" : "http");
-  if (to_peer)
-    append_field(out, peer_header, front.ticket.upstream->peer_key);
-  if (!host.empty())
-    append_field(out, "X-Forwarded-Host", host);
+  if (front.ticket.upstream && !front.ticket.upstream->peer_key.empty())
+    out.add(peer_header, front.ticket.upstream->peer_key);
+  if (const auto host = head.headers.get("Host"); !host.empty())
+    out.add("X-Forwarded-Host", host);
+  const std::string_view prefix = std::string_view(head.target).substr(0, hidden_bytes(front));
   if (!prefix.empty())
-    append_field(out, "X-Forwarded-Prefix", prefix);
-  append_field(out, "X-Request-Id", front.request_id());
+    out.add("X-Forwarded-Prefix", prefix);
+  out.add("X-Request-Id", front.request_id());
+}
+
+}  // namespace
+
+void write_request_head(std::string& out, const Front& front) {
+  const auto& head = front.head();
+  TextFields fields{out};
+  out.append(head.method).append(" ");
+  append_target(out, front);
+  out += " HTTP/1.1\r\n";
+  pass_request_fields(fields, front);
+  if (head.headers.get("Host").empty())
+    fields.add("Host", "localhost");
+  if (front.wants_upgrade()) {
+    fields.add("Connection", "Upgrade");
+    fields.add("Upgrade", head.headers.get("Upgrade"));
+  }
+  if (head.chunked)
+    fields.add("Transfer-Encoding", "chunked");
+  else if (head.content_length)
+    add_length(fields, *head.content_length);
+  add_client_fields(fields, front);
   out += "\r\n";
 }
 
-void write_answer_head(std::string& out,
-                       const net::HttpParser::Head& head,
-                       const Front& front,
-                       bool chunked,
-                       bool keep_alive) {
-  out += "HTTP/1.1 ";
-  append_number(out, static_cast<std::uint64_t>(head.status));
-  out.append(" ").append(net::status_text(head.status)).append("\r\n");
+void write_request_head(net::Http2Fields& out, const Front& front) {
+  const auto& head = front.head();
+  ListFields fields{out};
+  const auto host = head.headers.get("Host");
+  std::string target;
+  append_target(target, front);
+  out.add(":method", head.method);
+  out.add(":scheme", "http");
+  out.add(":path", target);
+  out.add(":authority", host.empty() ? "localhost" : host);
+  pass_request_fields(fields, front);
+  if (head.headers.has_token("TE", "trailers"))
+    out.add("te", "trailers");
+  if (head.content_length)
+    add_length(fields, *head.content_length);
+  add_client_fields(fields, front);
+}
+
+namespace {
+
+// Fields of the replica's answer that the client gets.
+template <class Fields>
+void pass_answer_fields(Fields& out, const net::HttpParser::Head& head, const Front& front) {
   const bool named = head.headers.count("Connection") > 0;
   const bool cors = !front.ticket.allow_origin.empty();
   for (const auto& [name, value] : head.headers) {
@@ -209,33 +270,84 @@ void write_answer_head(std::string& out,
         std::string_view(front.head().target).substr(0, front.ticket.prefix_bytes);
     if (equal_nocase(name, "Location") && value.starts_with('/') && !value.starts_with("//") &&
         !value.starts_with(std::string(prefix) + "/")) {
-      out.append("Location: ")
-          .append(front.head().target, 0, front.ticket.prefix_bytes)
-          .append(value)
-          .append("\r\n");
+      out.add("Location", std::string(prefix).append(value));
       continue;
     }
-    append_field(out, name, value);
+    out.add(name, value);
   }
-  append_field(out, "X-Request-Id", front.request_id());
+  out.add("X-Request-Id", front.request_id());
   append_cors(out, front);
+}
+
+bool tells_length(const net::HttpParser::Head& head) {
+  return head.content_length && head.status != 204 && head.status >= 200;
+}
+
+// Fields of an answer by the gateway itself.
+template <class Fields>
+void add_own_fields(Fields& out,
+                    const net::Response& response,
+                    const Front& front,
+                    std::string_view date) {
+  out.add("Date", date);
+  for (const auto& [name, value] : response.headers) {
+    if (hop_by_hop(name) || !net::valid_token(name) || !net::valid_field_value(value))
+      continue;
+    out.add(name, value);
+  }
+  if (!front.request_id().empty() && !response.headers.has("X-Request-Id"))
+    out.add("X-Request-Id", front.request_id());
+  // Distinguishes an error of the gateway from one of the application.
+  if (response.status >= 400)
+    out.add("X-Billow-Problem", "1");
+  append_cors(out, front);
+  if (response.status != 204 && response.status != 304)
+    add_length(out, response.body.size());
+}
+
+void add_persistence(std::string& out, const Front& front, bool keep_alive) {
+  if (!keep_alive)
+    out += "Connection: close\r\n";
+  else if (front.head().minor_version == 0)
+    out += "Connection: keep-alive\r\n";
+}
+
+void add_status_line(std::string& out, int status) {
+  out += "HTTP/1.1 ";
+  append_number(out, static_cast<std::uint64_t>(status));
+  out.append(" ").append(net::status_text(status)).append("\r\n");
+}
+
+}  // namespace
+
+void write_answer_head(std::string& out,
+                       const net::HttpParser::Head& head,
+                       const Front& front,
+                       bool chunked,
+                       bool keep_alive) {
+  TextFields fields{out};
+  add_status_line(out, head.status);
+  pass_answer_fields(fields, head, front);
   if (head.status == 101) {
-    append_field(out, "Connection", "Upgrade");
-    append_field(out, "Upgrade", head.headers.get("Upgrade"));
+    fields.add("Connection", "Upgrade");
+    fields.add("Upgrade", head.headers.get("Upgrade"));
   } else {
-    if (chunked) {
-      out += "Transfer-Encoding: chunked\r\n";
-    } else if (head.content_length && head.status != 204 && head.status >= 200) {
-      out += "Content-Length: ";
-      append_number(out, *head.content_length);
-      out += "\r\n";
-    }
-    if (!keep_alive)
-      out += "Connection: close\r\n";
-    else if (front.head().minor_version == 0)
-      out += "Connection: keep-alive\r\n";
+    if (chunked)
+      fields.add("Transfer-Encoding", "chunked");
+    else if (tells_length(head))
+      add_length(fields, *head.content_length);
+    add_persistence(out, front, keep_alive);
   }
   out += "\r\n";
+}
+
+void write_answer_head(net::Http2Fields& out,
+                       const net::HttpParser::Head& head,
+                       const Front& front) {
+  ListFields fields{out};
+  pass_answer_fields(fields, head, front);
+  if (tells_length(head))
+    add_length(fields, *head.content_length);
 }
 
 void write_whole_head(std::string& out,
@@ -243,31 +355,19 @@ void write_whole_head(std::string& out,
                       const Front& front,
                       std::string_view date,
                       bool keep_alive) {
-  out += "HTTP/1.1 ";
-  append_number(out, static_cast<std::uint64_t>(response.status));
-  out.append(" ").append(net::status_text(response.status)).append("\r\n");
-  append_field(out, "Date", date);
-  for (const auto& [name, value] : response.headers) {
-    if (hop_by_hop(name) || !net::valid_token(name) || !net::valid_field_value(value))
-      continue;
-    append_field(out, name, value);
-  }
-  if (!front.request_id().empty() && !response.headers.has("X-Request-Id"))
-    append_field(out, "X-Request-Id", front.request_id());
-  // Distinguishes an error of the gateway from one of the application.
-  if (response.status >= 400)
-    append_field(out, "X-Billow-Problem", "1");
-  append_cors(out, front);
-  if (response.status != 204 && response.status != 304) {
-    out += "Content-Length: ";
-    append_number(out, response.body.size());
-    out += "\r\n";
-  }
-  if (!keep_alive)
-    out += "Connection: close\r\n";
-  else if (front.head().minor_version == 0)
-    out += "Connection: keep-alive\r\n";
+  TextFields fields{out};
+  add_status_line(out, response.status);
+  add_own_fields(fields, response, front, date);
+  add_persistence(out, front, keep_alive);
   out += "\r\n";
+}
+
+void write_whole_head(net::Http2Fields& out,
+                      const net::Response& response,
+                      const Front& front,
+                      std::string_view date) {
+  ListFields fields{out};
+  add_own_fields(fields, response, front, date);
 }
 
 }  // namespace billow::gateway

@@ -1,6 +1,6 @@
-// The proxy: bytes from clients to replicas and back, HTTP/1.1 on both sides. It knows nothing
-// about endpoints: its host decides which replica gets a request, and what the client gets if there
-// is none.
+// The proxy: bytes from clients to replicas and back, HTTP/1.1 or HTTP/2 on either side
+// (http2.h has the classes for HTTP/2). It knows nothing about endpoints: its host decides which
+// replica gets a request, and what the client gets if there is none.
 //
 // Guarantees
 // - One strict parser (net/http/http_parser.h) reads both sides, and every head is written again
@@ -25,6 +25,7 @@
 #include "net/address.h"
 #include "net/http/admission.h"
 #include "net/http/http_parser.h"
+#include "net/http2/http2_head.h"
 #include "net/loop.h"
 #include "net/stream.h"
 #include "net/tls.h"
@@ -34,6 +35,8 @@ namespace billow::gateway {
 class Front;
 class Back;
 class Proxy;
+class Http2Front;
+class Http2Back;
 
 // A replica as seen by the proxy, with its idle connections.
 struct Upstream {
@@ -43,8 +46,9 @@ struct Upstream {
   std::string peer_key;  // of another gateway: authenticates us to it; empty: a replica
   std::shared_ptr<net::TlsContext> tls;  // verifies that gateway; null: without TLS
   std::vector<std::shared_ptr<Back>> idle;
+  std::vector<std::shared_ptr<Http2Back>> http2;  // each carries many requests
   static Result<std::shared_ptr<Upstream>> create(ReplicaKey key, const std::string& address);
-  void close();  // its idle connections
+  void close();  // its idle connections, and those with HTTP/2
 };
 
 // The host's decision about a request, kept until the request ends.
@@ -57,6 +61,7 @@ struct Ticket {
   bool strip_credentials = false;  // whatever key the request has is not the replica's to see
   std::string allow_origin;        // CORS
   bool from_peer = false;          // another gateway passed it on
+  bool http2 = false;              // what the replica speaks
   std::size_t body_held = 0;       // of the gateway's memory for bodies
   std::uint32_t tries = 0;
   std::shared_ptr<Upstream> upstream;         // while one serves it
@@ -85,8 +90,9 @@ class ProxyHost {
   virtual std::string next_request_id() = 0;
 };
 
-// One client's connection and the request on it.
-class Front final : public net::StreamOwner, public std::enable_shared_from_this<Front> {
+// A client's request, and its HTTP/1.1 connection. A request over HTTP/2 (StreamFront) overrides
+// how the client is read and written; the rest is the same.
+class Front : public net::StreamOwner, public std::enable_shared_from_this<Front> {
  public:
   Front(Proxy& proxy, net::Transport transport, std::shared_ptr<net::Admission::Place> place);
   ~Front() override;
@@ -104,7 +110,7 @@ class Front final : public net::StreamOwner, public std::enable_shared_from_this
   // The user on this machine who calls. None: the client is elsewhere, or a proxy passes its call
   // on, so that nobody can tell.
   std::optional<unsigned> local_user() const;
-  bool tls() const { return stream_ && stream_->tls(); }
+  virtual bool tls() const { return stream_ && stream_->tls(); }
   bool active() const { return state_ == State::waiting || state_ == State::serving; }
   Ticket ticket;
   void give(const std::shared_ptr<Upstream>& upstream);
@@ -124,13 +130,14 @@ class Front final : public net::StreamOwner, public std::enable_shared_from_this
   // ---- for the back
   void answer_head(net::HttpParser::Head& head, bool until_close);
   void answer_body(std::string_view data);
-  void answer_done(bool keep_back);
+  void answer_done(bool keep_back, const net::Headers& trailers = {});
   void tunnel_open(net::HttpParser::Head& head);
   void tunnel_data(std::string_view data);
-  void back_failed(const std::string& why, bool sent_anything);
+  // `connection_lost`: the replica may be gone. Otherwise it has only ended this request.
+  void back_failed(const std::string& why, bool sent_anything, bool connection_lost = true);
   void back_drained();  // a batch of the answer has been processed
   void body_drained();  // the replica has taken everything queued for it
-  bool congested() const { return stream_->queued() > limits::gateway_flow_bytes_max; }
+  virtual bool congested() { return stream_->queued() > limits::gateway_flow_bytes_max; }
   bool head_only() const { return head_only_; }
   bool wants_upgrade() const { return upgrade_; }
 
@@ -139,7 +146,26 @@ class Front final : public net::StreamOwner, public std::enable_shared_from_this
   void stream_failed(std::string reason) override;
   void stream_drained() override;
 
- private:
+ protected:
+  Front(Proxy& proxy, std::string peer, std::optional<unsigned> unix_uid);
+  void begin_request();  // head_ and body_complete_ are set
+  void forward_body(std::string_view data);
+  void bad_request(int status, std::string_view detail);
+  // How the client is read and written.
+  virtual int client_fd() const { return stream_->fd(); }
+  virtual bool client_lost(SteadyTime now);
+  virtual void pause_client() { stream_->pause_reading(); }
+  virtual void resume_client() { stream_->resume_reading(); }
+  virtual void go_on();  // 100 Continue
+  virtual void begin_answer(net::HttpParser::Head& head);
+  virtual void send_answer(std::string_view data);
+  virtual void flush_answer();
+  virtual void finish_answer(const net::Headers& trailers);
+  virtual void send_whole(const net::Response& response);
+  virtual void disconnect() { stream_->close(); }
+  virtual void end_of_answer();
+  virtual void say_goodbye();
+
   enum class State {
     idle,     // between two requests, or within a head
     waiting,  // a head has arrived, no replica is assigned
@@ -148,41 +174,40 @@ class Front final : public net::StreamOwner, public std::enable_shared_from_this
     goodbye,  // the last answer is being sent
     closed,
   };
+  Proxy& proxy_;
+  State state_ = State::idle;
+  net::HttpParser::Head head_;
+  std::shared_ptr<Back> back_;
+  bool body_complete_ = false;
+  bool head_only_ = false;
+  bool expects_continue_ = false;
+
+ private:
+  bool may_become_http2(std::string_view data);
   void process();
   std::size_t parse(std::string_view data);
   void take_head();
-  void forward_body(std::string_view data);
-  void bad_request(int status, std::string_view detail);
-  void send_whole(const net::Response& response);
   void done(End end);
   void next_request();
-  void end_of_answer();
-  void say_goodbye();
   void drop_back(bool keep);
   SteadyTime tunnel_deadline() const;
 
-  Proxy& proxy_;
   std::shared_ptr<net::Admission::Place> place_;
   std::shared_ptr<net::Stream> stream_;
-  State state_ = State::idle;
   std::optional<net::HttpParser> parser_;
-  net::HttpParser::Head head_;
   std::string pending_;  // received but not parsed
   bool processing_ = false;
+  bool fresh_ = true;  // nothing has been parsed: the client may still choose HTTP/2
   std::string peer_;
   std::optional<unsigned> unix_uid_;
   std::string request_id_;
 
-  std::shared_ptr<Back> back_;
   std::string kept_body_;  // the body so far, while it may have to be sent again
   bool body_kept_ = true;
-  bool body_complete_ = false;
-  bool head_only_ = false;
   bool upgrade_ = false;
   bool keep_alive_ = true;
   bool answer_began_ = false;
   bool chunked_ = false;  // how the answer is framed for the client
-  bool expects_continue_ = false;
   bool peer_eof_ = false;
   bool over_told_ = true;
   bool closing_ = false;  // after this answer
@@ -193,37 +218,45 @@ class Front final : public net::StreamOwner, public std::enable_shared_from_this
   friend class Proxy;
 };
 
-// One connection to a replica.
-class Back final : public net::StreamOwner, public std::enable_shared_from_this<Back> {
+// One connection to a replica; a request over HTTP/2 (StreamBack) overrides how it is sent.
+class Back : public net::StreamOwner, public std::enable_shared_from_this<Back> {
  public:
   Back(Proxy& proxy, net::Transport transport);
   ~Back() override;
-  void serve(Front* front, bool head_only, bool upgrade);
+  virtual void serve(Front* front, bool head_only, bool upgrade);
+  // The head of the front's request, and its body so far. `end`: the body is complete.
+  virtual void send_request(std::string_view body, bool end);
+  virtual void send_body(std::string_view data, bool end);
   net::Stream& stream() { return *stream_; }
   bool open() const { return stream_->open(); }
   bool stale() const { return stream_->peer_has_closed(); }
   bool head_seen() const { return head_seen_; }
-  bool congested() const { return stream_->queued() > limits::gateway_flow_bytes_max; }
+  virtual bool congested() { return stream_->queued() > limits::gateway_flow_bytes_max; }
   void detach() { front_ = nullptr; }
-  void close();
-  void set_paused(bool paused);
+  virtual void close();
+  virtual void set_paused(bool paused);
   SteadyTime idle_since;
   SteadyTime connecting_since;
-  bool connected() const { return stream_->bytes_written() > 0 || stream_->queued() == 0; }
+  virtual bool connected() const { return stream_->bytes_written() > 0 || stream_->queued() == 0; }
 
   void stream_data(std::string_view data) override;
   void stream_eof() override;
   void stream_failed(std::string reason) override;
   void stream_drained() override;
 
+ protected:
+  explicit Back(SteadyTime now) : connecting_since(now) {}
+  Front* front_ = nullptr;
+  bool head_seen_ = false, paused_ = false;
+
  private:
   void lost(const std::string& why);
+  void send_pieces(std::string_view head, std::string_view data, bool end);
   std::shared_ptr<net::Stream> stream_;
-  Front* front_ = nullptr;
   std::optional<net::HttpParser> parser_;
   std::string pending_;
   std::uint64_t written_before_ = 0;
-  bool head_only_ = false, upgrade_ = false, head_seen_ = false, tunnel_ = false, paused_ = false;
+  bool head_only_ = false, upgrade_ = false, tunnel_ = false;
 };
 
 class Proxy {
@@ -245,22 +278,32 @@ class Proxy {
   static Result<std::unique_ptr<Proxy>> create(net::Loop& loop, Options options, ProxyHost& host);
   ~Proxy();
   std::vector<std::string> bound_addresses() const;
-  std::size_t connections() const { return fronts_.size(); }  // that have sent something
-  void stop_listening();                                      // current requests are still answered
+  // That have sent something. Each request over HTTP/2 counts besides its connection.
+  std::size_t connections() const { return fronts_.size() + http2_.size(); }
+  void stop_listening();  // current requests are still answered
 
   net::Loop& loop() { return loop_; }
   const Options& options() const { return options_; }
   ProxyHost& host() { return host_; }
   bool stopping() const { return stopping_; }
   void forget(Front& front);
+  void forget(Http2Front& connection);
+  void remember(const std::shared_ptr<Front>& front) { fronts_.emplace(front.get(), front); }
+  void remember(const std::shared_ptr<Http2Front>& connection);
   std::string_view date();
-  std::shared_ptr<Back> connect(const std::shared_ptr<Upstream>& upstream, std::string& why);
+  std::shared_ptr<Back> connect(const std::shared_ptr<Upstream>& upstream,
+                                bool http2,
+                                std::string& why);
   void keep(const std::shared_ptr<Upstream>& upstream, std::shared_ptr<Back> back);
   // It has ended: requests without any byte of an answer from it fail or are retried.
   void give_up(const Upstream& upstream);
 
  private:
   struct Listening;
+  Result<net::Transport> dial(const Upstream& upstream, bool http2);
+  std::shared_ptr<Back> connect_http2(const std::shared_ptr<Upstream>& upstream, std::string& why);
+  void sweep_upstreams(SteadyTime now);
+  void watch(const std::shared_ptr<Upstream>& upstream);
   Proxy(net::Loop& loop, Options options, ProxyHost& host);
   Status listen();
   void accept_some(Listening& listening);
@@ -285,6 +328,7 @@ class Proxy {
   std::map<int, Undecided> undecided_;
   std::vector<std::unique_ptr<Listening>> listening_;
   std::unordered_map<Front*, std::shared_ptr<Front>> fronts_;
+  std::unordered_map<Http2Front*, std::shared_ptr<Http2Front>> http2_;
   std::vector<std::weak_ptr<Upstream>> upstreams_;
   std::time_t date_second_ = 0;
   std::string date_text_;
@@ -301,6 +345,14 @@ bool sets_session(std::string_view set_cookie);
 
 // Writes the rewritten heads into `out`.
 void write_request_head(std::string& out, const Front& front);
+void write_request_head(net::Http2Fields& out, const Front& front);
+void write_answer_head(net::Http2Fields& out,
+                       const net::HttpParser::Head& head,
+                       const Front& front);
+void write_whole_head(net::Http2Fields& out,
+                      const net::Response& response,
+                      const Front& front,
+                      std::string_view date);
 void write_answer_head(std::string& out,
                        const net::HttpParser::Head& head,
                        const Front& front,
@@ -312,5 +364,7 @@ void write_whole_head(std::string& out,
                       std::string_view date,
                       bool keep_alive);
 bool repeatable_method(std::string_view method);
+// The line before a chunk of this size.
+std::string_view chunk_start(std::size_t bytes, char (&text)[24]);
 
 }  // namespace billow::gateway

@@ -122,7 +122,8 @@ class Line final : public HeadLink {
   bool complained_ = false;
 };
 
-// "NAME=127.0.0.1:8000,127.0.0.1:8001" as a table of permanent endpoints.
+// "NAME=127.0.0.1:8000,127.0.0.1:8001" as a table of permanent endpoints. "NAME=h2://…" and
+// "NAME=grpc://…": their replicas speak that.
 Result<Table> fixed_table(const std::vector<std::string>& serve) {
   Table table;
   std::uint64_t key = 0;
@@ -135,7 +136,15 @@ Result<Table> fixed_table(const std::vector<std::string>& serve) {
     BILLOW_TRY_VOID(check_name("endpoint", row.name));
     row.serving = 1;
     row.policy.concurrency = 0;
-    for (const auto& address : split(text.substr(equals + 1), ',')) {
+    std::string addresses = text.substr(equals + 1);
+    for (const auto protocol : {EndpointProtocol::h2, EndpointProtocol::grpc}) {
+      const std::string scheme = std::string(enum_name(protocol)) + "://";
+      if (!addresses.starts_with(scheme))
+        continue;
+      addresses.erase(0, scheme.size());
+      row.policy.protocol = protocol;
+    }
+    for (const auto& address : split(addresses, ',')) {
       BILLOW_TRY_VOID(net::parse_address(address));
       row.replicas.push_back({.job = ++key,
                               .revision = 1,

@@ -15,6 +15,7 @@ namespace billow::net {
 struct TlsServerOptions {
   std::string cert_path;  // PEM, the leaf first, then its chain
   std::string key_path;
+  bool http2 = false;  // clients may choose HTTP/2 (ALPN)
 };
 
 struct TlsClientOptions {

@@ -131,6 +131,22 @@ Status use_own_certificate(SSL_CTX* context, const TlsClientOptions& options) {
   return {};
 }
 
+// A client that offers protocols, none of which is spoken here, is refused (RFC 7301).
+int choose_protocol(SSL*,
+                    const unsigned char** chosen,
+                    unsigned char* length,
+                    const unsigned char* offered,
+                    unsigned offered_bytes,
+                    void*) {
+  static constexpr unsigned char spoken[] = "\x02h2\x08http/1.1";
+  unsigned char* found = nullptr;
+  if (::SSL_select_next_proto(&found, length, spoken, sizeof spoken - 1, offered, offered_bytes) !=
+      OPENSSL_NPN_NEGOTIATED)
+    return SSL_TLSEXT_ERR_ALERT_FATAL;
+  *chosen = found;
+  return SSL_TLSEXT_ERR_OK;
+}
+
 }  // namespace
 
 // Verification against a pin: either the leaf or an authority in the chain is pinned. In the second
@@ -178,6 +194,8 @@ Result<std::shared_ptr<TlsContext>> TlsContext::server(const TlsServerOptions& o
     return fail(Code::invalid,
                 fmt::format("cannot use the key {}: {}", options.key_path, openssl_error()),
                 "it must be a readable PEM file and match the certificate");
+  if (options.http2)
+    ::SSL_CTX_set_alpn_select_cb(out->context_, choose_protocol, nullptr);
   return out;
 }
 
@@ -212,7 +230,8 @@ Result<std::shared_ptr<TlsContext>> TlsContext::client(const TlsClientOptions& o
 
 Result<Transport> Transport::with_tls(Fd fd,
                                       const std::shared_ptr<TlsContext>& context,
-                                      const std::string& dialled) {
+                                      const std::string& dialled,
+                                      bool http2) {
   Transport out(std::move(fd));
   out.context_ = context;
   out.ssl_ = ::SSL_new(context->context_);
@@ -225,6 +244,8 @@ Result<Transport> Transport::with_tls(Fd fd,
     return out;
   }
   ::SSL_set_connect_state(out.ssl_);
+  if (http2)
+    ::SSL_set_alpn_protos(out.ssl_, reinterpret_cast<const unsigned char*>("\x02h2"), 3);
   const std::string& host = context->server_name_.empty() ? dialled : context->server_name_;
   if (is_ip(host)) {
     ::X509_VERIFY_PARAM_set1_ip_asc(::SSL_get0_param(out.ssl_), host.c_str());
@@ -243,6 +264,14 @@ Transport::Transport(Transport&& o) noexcept
 
 Transport::~Transport() {
   close();
+}
+
+bool Transport::http2() const {
+  const unsigned char* chosen = nullptr;
+  unsigned length = 0;
+  if (ssl_)
+    ::SSL_get0_alpn_selected(ssl_, &chosen, &length);
+  return length == 2 && chosen[0] == 'h' && chosen[1] == '2';
 }
 
 void Transport::close() {

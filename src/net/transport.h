@@ -21,10 +21,12 @@ struct IoResult {
 class Transport {
  public:
   explicit Transport(Fd fd) : fd_(std::move(fd)) {}
-  // For a client, `host` is the name or address the certificate must be for.
+  // For a client, `host` is the name or address the certificate must be for. With `http2` it asks
+  // for HTTP/2 and nothing else.
   static Result<Transport> with_tls(Fd fd,
                                     const std::shared_ptr<TlsContext>& context,
-                                    const std::string& host = {});
+                                    const std::string& host = {},
+                                    bool http2 = false);
   Transport(Transport&& o) noexcept;
   Transport& operator=(Transport&&) = delete;
   ~Transport();
@@ -36,6 +38,7 @@ class Transport {
   void close();
   int fd() const { return fd_.get(); }
   bool tls() const { return ssl_ != nullptr; }
+  bool http2() const;  // both sides agreed on it in the TLS handshake
   const std::string& error() const { return error_; }
 
  private:

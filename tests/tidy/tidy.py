@@ -73,7 +73,7 @@ IMPURE_CODE = [
 
 MAY_DEPEND = re.compile(r"May depend on:(.*?)(?:\.(?:\s|$)|\n\n|\Z)", re.S)
 FROM_OUTSIDE = re.compile(
-    r"Boost|OpenSSL|SQLite|libpq|standard library|fmt|zstd|shim|pugixml|libyaml|toml", re.I
+    r"Boost|OpenSSL|SQLite|libpq|standard library|fmt|zstd|shim|pugixml|libyaml|toml|nghttp2", re.I
 )
 SOURCE = (".cpp", ".h")
 

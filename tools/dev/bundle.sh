@@ -26,7 +26,7 @@ if [ "$arch" != "$(uname -m)" ]; then
     [ ! -f ".have-$1" ] || return 0
     apt-get download -qq "$1:$deb" && dpkg-deb -x "$1"_*.deb . && rm -f "$1"_*.deb && touch ".have-$1"
   }
-  libraries='libssl-dev libsqlite3-dev libboost-json1.81-dev zlib1g-dev libzstd-dev libpugixml-dev libyaml-dev'
+  libraries='libssl-dev libsqlite3-dev libboost-json1.81-dev zlib1g-dev libzstd-dev libpugixml-dev libyaml-dev libnghttp2-dev'
   (cd "$sysroot" && for package in $libraries; do unpack "$package" || exit 1; done) ||
     die "could not fetch the $arch libraries"
   folder=$sysroot/usr/lib/$arch-linux-gnu

@@ -1,13 +1,14 @@
-# ./dev fuzz [proxy|http_parser|id_token|pool_answers|provider|yaml|mcp] [SECONDS]: run libFuzzer with sanitizers over the proxy, the
-# HTTP parsers, the answers of clouds, provider files, ID tokens, YAML and the messages of MCP. Each runs for a minute by default.
+# ./dev fuzz [proxy|http_parser|http2|id_token|pool_answers|provider|yaml|mcp] [SECONDS]: run libFuzzer with sanitizers
+# over the proxy, the HTTP parsers, sessions of HTTP/2, the answers of clouds, provider files, ID tokens, YAML and the
+# messages of MCP. Each runs for a minute by default.
 # Findings are written to .dev/fuzz/NAME; to repeat one, give its file to the program:
 # build-fuzz/tests/fuzz/gateway/fuzz_proxy FILE. The corpus is kept there, so the next run continues from it.
 install $build_packages clang-19 libclang-rt-19-dev
 fuzz_build=${BILLOW_FUZZ_BUILD_DIR:-$root/build-fuzz}
 case ${1:-} in
-  proxy | http_parser | id_token | pool_answers | provider | yaml | mcp) targets=$1; shift ;;
-  '' | [0-9]*) targets='http_parser id_token mcp pool_answers provider proxy yaml' ;;
-  *) die 'usage: ./dev fuzz [proxy|http_parser|id_token|pool_answers|provider|yaml|mcp] [SECONDS]' ;;
+  proxy | http_parser | http2 | id_token | pool_answers | provider | yaml | mcp) targets=$1; shift ;;
+  '' | [0-9]*) targets='http_parser http2 id_token mcp pool_answers provider proxy yaml' ;;
+  *) die 'usage: ./dev fuzz [proxy|http_parser|http2|id_token|pool_answers|provider|yaml|mcp] [SECONDS]' ;;
 esac
 seconds=${1:-60}
 [ -f "$fuzz_build/build.ninja" ] ||

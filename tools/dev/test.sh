@@ -2,7 +2,7 @@
 # With ctest options (-L unit, -R NAME) only these tests run, without the sanitizer. At most two tests run at a time:
 # most end-to-end tests wait more than they compute. tests/e2e/CMakeLists.txt says which of them must not meet.
 install $build_packages $test_build_packages $test_packages $browser_packages
-for folder in tests/s3 tests/openai tests/mcp tests/clouds tests/clouds/google_azure tests/oidc; do
+for folder in tests/s3 tests/openai tests/grpc tests/mcp tests/clouds tests/clouds/google_azure tests/oidc; do
   npm_packages "$folder" || { tail -20 "$root/.dev/npm.log" >&2; die "npm ci failed in $folder"; }
 done
 compile_tests

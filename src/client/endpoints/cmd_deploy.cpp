@@ -49,6 +49,9 @@ constexpr OptionSpec deploy_options[] = {
      false, Completes::choice, "key,local,open"},
     {"cors", 0, "ORIGIN", "let pages of this site call the endpoint; * for all (repeatable)", true},
     {"webhook", 0, "URL", "URL to notify when an asynchronous call is finished"},
+    {"protocol", 0, "NAME",
+     "what the command speaks: http1 (default), h2 (HTTP/2 without TLS) or grpc", false,
+     Completes::choice, "http1,h2,grpc"},
     {"no-wait", 0, nullptr, "return at once instead of waiting until it serves"},
     {"quiet", 'q', nullptr, "print nothing while waiting"},
 };
@@ -105,6 +108,12 @@ Status read_policy(const Parsed& parsed, EndpointPolicy& p) {
       return fail(Code::invalid, "--access must be key, local or open");
     p.access = *access;
   }
+  if (parsed.has("protocol")) {
+    const auto protocol = enum_value<EndpointProtocol>(parsed.get("protocol"));
+    if (!protocol)
+      return fail(Code::invalid, "--protocol must be http1, h2 or grpc");
+    p.protocol = *protocol;
+  }
   return {};
 }
 
@@ -135,6 +144,7 @@ std::string kept_options(const Parsed& parsed, const EndpointPolicy& p) {
   keep("queue", p.queue_max != fresh.queue_max, std::to_string(p.queue_max));
   keep("cors", p.cors != fresh.cors, join(p.cors, ", --cors "));
   keep("webhook", p.webhook != fresh.webhook, p.webhook);
+  keep("protocol", p.protocol != fresh.protocol, std::string(enum_name(p.protocol)));
   return join(kept, ", ");
 }
 

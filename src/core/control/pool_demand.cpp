@@ -281,7 +281,7 @@ class Planner {
         if (pack(members[role]))
           continue;
         const auto source = choose(members[role]);
-        if (!source || !limits_.pays(job, rate_on(*source, spec), milli_of(spec.resources, 1)))
+        if (!source || !limits_.pays(job, rate_on(*source, spec), wanted_milli(spec.resources, 1)))
           return void(unserved_.insert(kind_of(job)));
         order_for(members[role], *source, sized[source->pool->id]);
       }

@@ -31,6 +31,17 @@ BILLOW_ENUM_NAMES(EndpointAccess,
                   {EndpointAccess::key, "key"},
                   {EndpointAccess::open, "open"});
 
+// What replicas speak. Clients of the gateway choose for themselves.
+enum class EndpointProtocol {
+  http1,
+  h2,    // HTTP/2 without TLS, with prior knowledge
+  grpc,  // the same; health is asked by the gRPC health protocol
+};
+BILLOW_ENUM_NAMES(EndpointProtocol,
+                  {EndpointProtocol::http1, "http1"},
+                  {EndpointProtocol::h2, "h2"},
+                  {EndpointProtocol::grpc, "grpc"});
+
 // How an endpoint scales, who may call it, and its time limits.
 struct EndpointPolicy {
   std::uint32_t min = 0;
@@ -52,6 +63,7 @@ struct EndpointPolicy {
   // Replicas run in these, each serving the nearest requests; empty: anywhere.
   std::vector<std::string> regions;
   std::string webhook;  // called when an asynchronous call has ended
+  EndpointProtocol protocol = EndpointProtocol::http1;
 
   bool operator==(const EndpointPolicy&) const = default;
   template <class S, class V>
@@ -72,6 +84,7 @@ struct EndpointPolicy {
     v("cors", s.cors);
     v("webhook", s.webhook);
     v("regions", s.regions);
+    v("protocol", s.protocol);
   }
 };
 

@@ -39,6 +39,49 @@ int minor_of(std::string_view text) {
 
 }  // namespace
 
+Status check_target(std::string_view method, std::string& target) {
+  const auto bad = [](const char* why) {
+    return fail(Code::invalid, why);
+  };
+  if (!visible_ascii(target))
+    return bad("the request target contains a space or a character outside visible ASCII");
+  // The absolute form that proxies use is equivalent to the path after its authority.
+  for (std::string_view scheme : {"http://", "https://"}) {
+    if (!target.starts_with(scheme))
+      continue;
+    const auto path = target.find_first_of("/?", scheme.size());
+    target = path == std::string::npos ? "/" : target.substr(path);
+    if (target[0] == '?')
+      target.insert(0, "/");
+  }
+  if (target[0] != '/' && !(target == "*" && method == "OPTIONS"))
+    return bad("the request target must begin with /");
+  if (target.find('#') != std::string::npos)
+    return bad("the request target has a fragment");
+  return {};
+}
+
+Status check_host(std::string_view host) {
+  for (char c : host)
+    if (static_cast<unsigned char>(c) <= 0x20 || c == ',' || c == '/' || c == '@' || c == '\\' ||
+        c == '?' || c == '#')
+      return fail(Code::invalid, "the Host header is not a host");
+  return {};
+}
+
+Result<std::uint64_t> parse_content_length(std::string_view text) {
+  std::uint64_t length = 0;
+  // 18 digits cannot overflow, and no body is that long.
+  if (text.empty() || text.size() > 18)
+    return fail(Code::invalid, "Content-Length is empty or too large");
+  for (char c : text) {
+    if (c < '0' || c > '9')
+      return fail(Code::invalid, "Content-Length is not a number");
+    length = length * 10 + static_cast<std::uint64_t>(c - '0');
+  }
+  return length;
+}
+
 std::unexpected<Error> HttpParser::refuse(int status, std::string message) {
   error_status_ = status;
   return fail(code_of_status(status), std::move(message));
@@ -156,8 +199,6 @@ Status HttpParser::take_request_line(std::string_view line) {
   const auto target = line.substr(first + 1, last - first - 1);
   if (!valid_token(method))
     return refuse(400, "the method is not a token");
-  if (!visible_ascii(target))
-    return refuse(400, "the request target contains a space or a character outside visible ASCII");
   const int minor = minor_of(line.substr(last + 1));
   if (minor == -1)
     return refuse(505, "only HTTP/1.0 and HTTP/1.1 are supported");
@@ -166,19 +207,8 @@ Status HttpParser::take_request_line(std::string_view line) {
   head_.method = method;
   head_.target = target;
   head_.minor_version = minor;
-  // The absolute form that proxies use is equivalent to the path after its authority.
-  for (std::string_view scheme : {"http://", "https://"}) {
-    if (!head_.target.starts_with(scheme))
-      continue;
-    const auto path = head_.target.find_first_of("/?", scheme.size());
-    head_.target = path == std::string::npos ? "/" : head_.target.substr(path);
-    if (head_.target[0] == '?')
-      head_.target.insert(0, "/");
-  }
-  if (head_.target[0] != '/' && !(head_.target == "*" && method == "OPTIONS"))
-    return refuse(400, "the request target must begin with /");
-  if (head_.target.find('#') != std::string::npos)
-    return refuse(400, "the request target has a fragment");
+  if (const auto checked = check_target(method, head_.target); !checked)
+    return refuse(400, checked.error().message);
   return {};
 }
 
@@ -228,14 +258,12 @@ Status HttpParser::take_field(std::string_view line) {
   return {};
 }
 
-Status HttpParser::check_host() {
+Status HttpParser::check_hosts() {
   const auto hosts = head_.headers.count("Host");
   if (hosts > 1 || (hosts == 0 && head_.minor_version == 1))
     return refuse(400, "a request needs exactly one Host header");
-  for (char c : head_.headers.get("Host"))
-    if (static_cast<unsigned char>(c) <= 0x20 || c == ',' || c == '/' || c == '@' || c == '\\' ||
-        c == '?' || c == '#')
-      return refuse(400, "the Host header is not a host");
+  if (const auto checked = check_host(head_.headers.get("Host")); !checked)
+    return refuse(400, checked.error().message);
   return {};
 }
 
@@ -253,24 +281,17 @@ Status HttpParser::choose_framing() {
     return refuse(400, "HTTP/1.0 has no Transfer-Encoding");
   head_.chunked = codings == 1;
   if (lengths == 1) {
-    const auto text = headers.get("Content-Length");
-    std::uint64_t length = 0;
-    for (char c : text) {
-      if (c < '0' || c > '9')
-        return refuse(400, "Content-Length is not a number");
-      length = length * 10 + static_cast<std::uint64_t>(c - '0');
-    }
-    // 18 digits cannot overflow, and no body is that long.
-    if (text.empty() || text.size() > 18)
-      return refuse(400, "Content-Length is empty or too large");
-    head_.content_length = length;
+    const auto length = parse_content_length(headers.get("Content-Length"));
+    if (!length)
+      return refuse(400, length.error().message);
+    head_.content_length = *length;
   }
   return {};
 }
 
 Status HttpParser::end_of_head() {
   if (kind_ == Kind::request)
-    BILLOW_TRY_VOID(check_host());
+    BILLOW_TRY_VOID(check_hosts());
   BILLOW_TRY_VOID(choose_framing());
   for (const auto& [name, value] : head_.headers) {
     if (!equal_nocase(name, "Connection"))

@@ -16,6 +16,12 @@
 
 namespace billow::net {
 
+// Rules that HTTP/1.1 and HTTP/2 share; a failure says what is wrong.
+// The absolute form becomes its path.
+Status check_target(std::string_view method, std::string& target);
+Status check_host(std::string_view host);
+Result<std::uint64_t> parse_content_length(std::string_view text);
+
 class HttpParser {
  public:
   enum class Kind { request, response };
@@ -80,7 +86,7 @@ class HttpParser {
   Status take_field(std::string_view line);
   Status take_chunk_size(std::string_view line);
   Status end_of_head();
-  Status check_host();
+  Status check_hosts();
   Status choose_framing();
   std::unexpected<Error> refuse(int status, std::string message);
 
