@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t trace_bytes_max = 256 << 20;
 
 constexpr OptionSpec model_options[] = {
-    {"model", 'm', "MODEL", "Hugging Face config.json, name found in --models, or size like 7B",
+    {"model", 'm', "MODEL", "Hugging Face config.json, name like Llama-3.1-70B, or size like 7B",
      false, Completes::file},
     {"models", 0, "DIR", "directory of config files (BILLOW_MODELS)", false, Completes::directory},
     {"precision", 0, "A,B",
