@@ -55,7 +55,8 @@ bool known_type(const std::string& type) {
       "minimax_m3", "mimo", "mimo_v2_flash", "step3p7", "kimi_k2", "kimi_k25", "kimi_k3",
       "kimi_linear", "nemotron", "nemotron_h", "phi", "phi3", "gpt2", "gpt_neox", "gptj",
       "gpt_bigcode", "mpt", "codegen", "falcon", "opt", "bloom", "starcoder2", "granite",
-      "cohere", "cohere2", "olmo", "olmo2", "olmoe", "mt5", "t5", "whisper", "baichuan", "internlm2", "exaone",
+      "cohere", "cohere2", "olmo", "olmo2", "olmoe", "mt5", "t5", "whisper", "baichuan",
+      "internlm2", "exaone",
       "stablelm", "dbrx", "chatglm", "bamba", "jamba", "falcon_h1", "granitemoe",
       "granitemoehybrid", "minimax_text_01", "minimax", "qwen2_vl", "qwen2_5_vl",
       "qwen2_vl_text", "qwen2_5_vl_text", "phimoe", "smollm3", "ernie4_5", "ernie4_5_moe"};

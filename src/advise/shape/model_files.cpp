@@ -36,6 +36,8 @@ std::vector<ShippedLine> shipped_lines(std::string_view wanted) {
   return found;
 }
 
+}  // namespace
+
 Result<ModelShape> shipped_model(const std::string& wanted) {
   // Quantized copies have the same layers under a longer name.
   static constexpr std::pair<std::string_view, Precision> endings[] = {
@@ -63,8 +65,6 @@ Result<ModelShape> shipped_model(const std::string& wanted) {
   }
   return fail(Code::not_found, fmt::format("no shipped model \"{}\"", wanted));
 }
-
-}  // namespace
 
 std::vector<ShippedModel> shipped_models() {
   std::vector<ShippedModel> models;
@@ -121,7 +121,7 @@ Result<ModelShape> find_model(std::string_view wanted, const std::string& models
       Code::not_found,
       fmt::format("no model \"{}\": not a file, not a size, not among the {} names Billow knows, "
                   "and not found in {}",
-                  name, shipped_lines("").size(),
+                  name, shipped_models().size(),
                   models_dir.empty() ? "a --models directory" : models_dir),
       "give the path of its config.json, or a size like 7B");
 }

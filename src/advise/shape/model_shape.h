@@ -103,6 +103,9 @@ struct ShippedModel {
   double billions = 0;
 };
 std::vector<ShippedModel> shipped_models();
+// One of them, with or without its organisation, in any case; `-AWQ`, `-FP8` and the like give its
+// quantized copy.
+Result<ModelShape> shipped_model(const std::string& wanted);
 
 // The same model with its quantizable tensors stored as `p` (the native form keeps its own mix
 // where p is native).
