@@ -9,6 +9,7 @@
 #include "bench/advise/ibm.h"
 #include "bench/advise/latency.h"
 #include "bench/advise/portfolio.h"
+#include "bench/advise/questions.h"
 
 using namespace billow;
 using namespace billow::advise;
@@ -47,13 +48,15 @@ int main(int argc, char** argv) {
     if (!std::strcmp(argv[i], "--data"))
       data = argv[i + 1];
     if (!std::strcmp(argv[i], "--only"))
-      only = argv[i + 1];  // speed, portfolio, pilot, latency, models or gpus
+      only = argv[i + 1];  // speed, questions, portfolio, pilot, latency, models or gpus
   }
   auto wanted = [&](const char* part) {
     return only.empty() || only == part;
   };
   if (wanted("speed"))
     report_speed();
+  if (wanted("questions"))
+    report_questions();
   if (wanted("portfolio"))
     report_portfolio(data);
   if (wanted("pilot"))

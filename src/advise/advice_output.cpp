@@ -415,7 +415,9 @@ Json training_json(const TrainingRequest& request, const TrainingAdvice& advice)
          {"fabric", fabric_name(c.instance->fabric)},
          {"network", c.instance->network},
          {"network_gbps", c.instance->network_gbps},
+         {"tensor_ranks", c.plan.tensor},
          {"tokens_per_s", rounded(c.tokens_per_s)},
+         {"hours", c.hours ? rounded(*c.hours, 1) : Json()},
          {"kind", "extrapolated"},
          {"exchange_share", rounded(c.exchange_share, 3)},
          {"memory_per_gpu", Json::object({{"weights_bytes", std::round(c.memory.weights)},
@@ -457,11 +459,13 @@ std::string training_text(const TrainingRequest& request, const TrainingAdvice& 
     auto& c = advice.ranked[i];
     auto age = price_age_days(c.price_date, request.now);
     out += fmt::format(
-        "{} {} × {} {} ({} × {}): {}, {}, {:.0f} tokens/s (estimate), ${:.2f}/h (price of "
+        "{} {}{} × {} {} ({} × {}): {}, {}{}, {:.0f} tokens/s (estimate), ${:.2f}/h (price of "
         "{}{}){}{}\n",
-        i ? "    " : "best", c.nodes, c.instance->provider, c.instance->name, c.gpus, c.gpu->name,
-        zero_name(c.plan.zero), recomputation(c.plan.checkpointing), c.tokens_per_s, *c.usd_h,
-        c.price_date, age ? fmt::format(", {} days old", *age) : "",
+        i ? "    " : "best", c.hours ? time_text(*c.hours) + " on " : "", c.nodes,
+        c.instance->provider, c.instance->name, c.gpus, c.gpu->name, zero_name(c.plan.zero),
+        recomputation(c.plan.checkpointing),
+        c.plan.tensor > 1 ? fmt::format(", {} tensor ranks", c.plan.tensor) : "", c.tokens_per_s,
+        *c.usd_h, c.price_date, age ? fmt::format(", {} days old", *age) : "",
         c.spot_usd_h ? fmt::format(", ${:.2f}/h on spot", *c.spot_usd_h) : "",
         c.usd_total ? fmt::format(", ${:.0f} in total", *c.usd_total) : "");
     if (i == 0)

@@ -13,7 +13,8 @@ namespace {
 constexpr const char* fields[] = {
     "model", "config", "precision", "context", "input", "output", "ttft_ms", "tps", "users", "rps",
     "engine", "engine_version", "providers", "regions", "gpu", "any", "spot", "mine", "train",
-    "tuning", "sequence", "micro_batch", "tokens", "checkpoint_s", "interruptions_h",
+    "tuning", "sequence", "micro_batch", "tokens", "checkpoint_s", "interruptions_h", "deadline_h",
+    "kv_cache", "cached_share", "draft_tokens", "accepted", "adapters", "adapter_rank",
     // other names for precision, input, output, rps and (as its inverse) tps
     "weights", "input_tokens", "output_tokens", "requests_per_s", "tpot_ms"};
 
@@ -63,12 +64,14 @@ Result<ModelShape> model_of(const Json& q) {
   if (!q["model"].is_string())
     return fail(Code::invalid, "\"model\" is missing",
                 "give a size such as \"7B\", or the content of a config.json as \"config\"");
-  auto shape = model_of_size(q["model"].str_or(""));
-  if (!shape)
-    return fail(Code::invalid,
-                fmt::format("\"{}\" is not a size", q["model"].str_or("").substr(0, 80)),
-                "give a size such as \"7B\"; for a named model send its config.json as \"config\"");
-  return shape;
+  const std::string named(q["model"].str_or(""));
+  if (auto shape = model_of_size(named))
+    return shape;
+  if (auto shape = shipped_model(named))
+    return shape;
+  return fail(Code::invalid,
+              fmt::format("\"{}\" is neither a size nor a known model", named.substr(0, 80)),
+              "give a size such as \"7B\"; for another model send its config.json as \"config\"");
 }
 
 // One candidate as a table row.
@@ -138,6 +141,8 @@ Result<TrainingRequest> training_request(const Json& q, const AskContext& contex
     t.checkpoint_s = BILLOW_TRY(number(q, "checkpoint_s", 0, 1e-3, 1e6));
   if (!q["interruptions_h"].is_null())
     t.interruptions_h = BILLOW_TRY(number(q, "interruptions_h", 0, 1e-2, 1e6));
+  if (!q["deadline_h"].is_null())
+    t.deadline_h = BILLOW_TRY(number(q, "deadline_h", 0, 1e-2, 1e6));
   t.offers.providers = BILLOW_TRY(words(q, "providers"));
   t.offers.regions = BILLOW_TRY(words(q, "regions"));
   t.now = context.now;
@@ -160,6 +165,13 @@ Result<Request> serving_request(const Json& q, const AskContext& context) {
     r.ttft_ms_max = BILLOW_TRY(number(q, "ttft_ms", 0, 0.1, 1e7));
   if (!q["tps"].is_null())
     r.tokens_per_s_min = BILLOW_TRY(number(q, "tps", 0, 0.01, 1e5));
+  if (q["kv_cache"].is_string())
+    r.model.kv_native = BILLOW_TRY(parse_precision(q["kv_cache"].str_or("")));
+  r.extras.cached_share = BILLOW_TRY(number(q, "cached_share", 0, 0, 0.99));
+  r.extras.draft_tokens = static_cast<int>(BILLOW_TRY(number(q, "draft_tokens", 0, 0, 16)));
+  r.extras.accepted = BILLOW_TRY(number(q, "accepted", r.extras.accepted, 0, 1));
+  r.extras.adapters = static_cast<int>(BILLOW_TRY(number(q, "adapters", 0, 0, 10000)));
+  r.extras.adapter_rank = static_cast<int>(BILLOW_TRY(number(q, "adapter_rank", 16, 1, 1024)));
   r.engine = engine_word(q["engine"].str_or("vllm"));
   r.version = std::string(q["engine_version"].str_or(""));
   for (auto& p : BILLOW_TRY(words(q, "providers")))

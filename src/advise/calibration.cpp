@@ -78,28 +78,64 @@ Keys keys_of(const ServingRow& row) {
 
 constexpr unsigned prefill_terms = 1u << 7 | 1u << 8;  // of tpot_term_names()
 
-// Effects on each physical term. The spreads state how far an efficiency may vary between engines,
-// GPUs, families … before any measurement. What an unseen model or GPU shares with others (engine,
-// architecture, precision) is held tight: wider, it fits better and predicts worse, as leaving
-// models and GPUs out shows. What belongs to a measured combination alone may vary freely.
-std::vector<Effect> term_effects(const Keys& k) {
-  return {{"all", 0.35},
-          {"engine=" + k.engine, 0.12},
-          {"gpu=" + k.gpu, 0.05},
-          {"architecture=" + k.architecture, 0.08},
-          {"precision=" + k.precision, 0.08},
-          {"mix=" + k.mix, 0.08},
-          {"attention=" + k.attention, 0.1},
-          {"mode=" + k.mode, 0.11},
-          {"family=" + k.family, 0.13},
-          // Engines that prefill first leave the prefill out of the time between tokens.
-          {"schedule=" + k.engine, 0.4, prefill_terms},
+// How far an efficiency may vary between engines, GPUs, families … before any measurement. What an
+// unseen model or GPU shares with others (engine, architecture, precision) is held tight: wider, it
+// fits better and predicts worse, as leaving models and GPUs out shows. How a model attends and
+// whether it is a mixture decide which kernels run, so these vary more.
+struct Spreads {
+  double all, engine, gpu, architecture, precision, mix, attention, mode, family, schedule, ranks,
+      family_gpu_engine, group, config;
+};
+constexpr Spreads tpot_spreads{.all = 0.1,
+                               .engine = 0.06,
+                               .gpu = 0.05,
+                               .architecture = 0.03,
+                               .precision = 0.06,
+                               .mix = 0.15,
+                               .attention = 0.2,
+                               .mode = 0.11,
+                               .family = 0.1,
+                               .schedule = 0.4,
+                               .ranks = 0.04,
+                               .family_gpu_engine = 0.06,
+                               .group = 0.06,
+                               .config = 0.05};
+// First tokens depend on queueing, which differs greatly between engines.
+constexpr Spreads ttft_spreads{.all = 1.05,
+                               .engine = 0.264,
+                               .gpu = 0.11,
+                               .architecture = 0.066,
+                               .precision = 0.176,
+                               .mix = 0.176,
+                               .attention = 0.22,
+                               .mode = 0.242,
+                               .family = 0.286,
+                               .schedule = 0.88,
+                               .ranks = 0.088,
+                               .family_gpu_engine = 0.132,
+                               .group = 0.132,
+                               .config = 0.11};
+
+// Effects on each physical term. Engines that prefill first leave the prefill out of the time
+// between tokens: `scheduled` are the terms that this concerns.
+std::vector<Effect> term_effects(const Keys& k, const Spreads& s, unsigned scheduled) {
+  const std::string host = k.family + "/" + k.gpu + "/" + k.engine;
+  return {{"all", s.all},
+          {"engine=" + k.engine, s.engine},
+          {"gpu=" + k.gpu, s.gpu},
+          {"architecture=" + k.architecture, s.architecture},
+          {"precision=" + k.precision, s.precision},
+          {"mix=" + k.mix, s.mix},
+          {"attention=" + k.attention, s.attention},
+          {"mode=" + k.mode, s.mode},
+          {"family=" + k.family, s.family},
+          {"schedule=" + k.engine, s.schedule, scheduled},
           {"engine-ranks=" + k.engine + "/" + k.mode + (k.ranks.back() == 'e' ? "/e" : "") +
                (k.ranks.find('d', 1) != std::string::npos ? "/d" : ""),
-           0.1},
-          {"family-gpu-engine=" + k.family + "/" + k.gpu + "/" + k.engine, 0.13},
-          {"group=" + k.group, 0.13},
-          {"config=" + k.group + "/" + k.ranks, 0.07}};
+           s.ranks},
+          {"family-gpu-engine=" + host, s.family_gpu_engine},
+          {"group=" + k.group, s.group},
+          {"config=" + k.group + "/" + k.ranks, s.config}};
 }
 
 std::vector<Effect> whole_effects(const Keys& k) {
@@ -160,20 +196,16 @@ const char* kind_name(Kind kind) {
 
 Sample tpot_sample(const ServingRow& row) {
   auto k = keys_of(row);
-  return {terms_of(row).tpot, term_effects(k), whole_effects(k), row.tpot_ms.value_or(0)};
+  return {terms_of(row).tpot, term_effects(k, tpot_spreads, prefill_terms), whole_effects(k),
+          row.tpot_ms.value_or(0)};
 }
 
 Sample ttft_sample(const ServingRow& row) {
   auto k = keys_of(row);
   Sample s{terms_of(row).ttft,
-           term_effects(k),
+           term_effects(k, ttft_spreads, ~0u),
            {{"version=" + k.version, 0.15}, {"group-version=" + k.group + "/" + k.version, 0.1}},
            row.ttft_ms.value_or(0)};
-  // First tokens depend on queueing, which differs greatly between engines.
-  for (auto& g : s.groups) {
-    g.terms = ~0u;
-    g.spread *= g.key == "all" ? 3 : 2.2;
-  }
   // An engine keeps its settings for chunking and prompt order for a mix of lengths, whatever the
   // model.
   s.groups.push_back(

@@ -9,7 +9,21 @@ namespace {
 constexpr double kv_block_tokens = 16;  // caches are allocated in blocks
 
 double kv_element_bytes(Precision kv) {
-  return kv == Precision::fp8 || kv == Precision::int8 ? 1 : kv == Precision::fp32 ? 4 : 2;
+  switch (kv) {
+    case Precision::fp32:
+      return 4;
+    case Precision::bf16:
+    case Precision::fp16:
+      return 2;
+    case Precision::fp8:
+    case Precision::int8:
+      return 1;
+    case Precision::int4:
+    case Precision::fp4:
+    case Precision::nvfp4:
+      return weight_bytes(kv);  // with their scales
+  }
+  return 2;
 }
 // The indexer keeps its keys in FP8 with one float scale per 128, whatever the precision of the
 // cache.
@@ -254,6 +268,14 @@ TrainingMemory training_memory(const ModelShape& shape, const TrainingPlan& plan
   return m;
 }
 
+double tensor_traffic_bytes(const ModelShape& shape, const TrainingPlan& plan) {
+  if (plan.tensor <= 1)
+    return 0;
+  double tokens = plan.sequence * plan.micro_batch;
+  return 4.0 * static_cast<double>(shape.layers.size()) * tokens * shape.hidden * 2 * 2.0 *
+         (plan.tensor - 1) / plan.tensor;
+}
+
 double training_traffic_bytes(const ModelShape& shape, const TrainingPlan& plan) {
   double n = shape.parameters();
   double trained = plan.tuning == Tuning::full ? n : n * plan.lora_fraction;
@@ -264,12 +286,7 @@ double training_traffic_bytes(const ModelShape& shape, const TrainingPlan& plan)
   if (plan.zero == Zero::parameters)
     traffic +=
         2.0 * (ranks - 1) / ranks * n * 2 / std::max(1, plan.tensor);  // weights gathered twice
-  if (plan.tensor > 1) {
-    double tokens = plan.sequence * plan.micro_batch;
-    traffic += 4.0 * static_cast<double>(shape.layers.size()) * tokens * shape.hidden * 2 * 2.0 *
-               (plan.tensor - 1) / plan.tensor;
-  }
-  return traffic;
+  return traffic + tensor_traffic_bytes(shape, plan);
 }
 
 }  // namespace billow::advise

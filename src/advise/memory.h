@@ -95,7 +95,9 @@ struct TrainingMemory {  // bytes, per GPU
 // Mixed precision with Adam: 2 bytes of weights, 2 of gradients, 12 of master copy and moments for
 // every trained parameter.
 TrainingMemory training_memory(const ModelShape& shape, const TrainingPlan& plan);
-// Bytes that one step moves per GPU between the ranks; this decides about NVLink and InfiniBand.
+// Bytes that one step moves per GPU between the ranks of a tensor split, which stay inside a node.
+double tensor_traffic_bytes(const ModelShape& shape, const TrainingPlan& plan);
+// Bytes that one step moves per GPU between all ranks; this decides about NVLink and InfiniBand.
 double training_traffic_bytes(const ModelShape& shape, const TrainingPlan& plan);
 
 }  // namespace billow::advise

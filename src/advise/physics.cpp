@@ -7,12 +7,14 @@ namespace billow::advise {
 namespace {
 
 // How much longer than at 100 % of the datasheet each part takes with good kernels, and the fixed
-// costs. Fitted once over all engines and GPUs (bench/advise/report.cpp judges them on models and
-// GPUs left out); the calibration scales each by a few ten percent.
-constexpr double weights_over = 1.5, experts_over = 1.75, cache_over = 1.35, arithmetic_over = 1.8,
-                 prefill_over = 2.5, attention_over = 2.5;
-constexpr double layer_ms = 0.040, moe_layer_ms = 0.045, exchange_ms = 0.016, link_over = 6,
-                 sequence_ms = 0.013, prefill_layer_ms = 0.100;
+// costs. Chosen so that models and GPUs left out are predicted best (bench/advise/report.cpp); the
+// calibration scales each by a few ten percent.
+constexpr double weights_over = 1.3, experts_over = 1.5, cache_over = 1.35, arithmetic_over = 1.6,
+                 prefill_over = 1.6, attention_over = 2.5, prefill_weights_over = 1.4;
+constexpr double layer_ms = 0.022, moe_layer_ms = 0.075, indexer_layer_ms = 0.06, link_over = 4,
+                 sequence_ms = 0.008, prefill_layer_ms = 0.2;
+// An exchange between ranks of a node takes a few microseconds, and longer with more ranks.
+constexpr double exchange_ms = 0.0015, exchange_ranks = 4;
 constexpr double floor_ms = 1e-9;
 
 // Engines keep a few GB beside weights and cache. A measured configuration ran, so the estimate
@@ -29,14 +31,17 @@ double replica_load(const ServingRow& row) {
 }
 
 Work decode_work(const ServingRow& row, double batch) {
-  return work_of(*row.shape, row.kv, row.parallelism, {batch, row.input, row.output});
+  return work_of(*row.shape, row.kv, row.parallelism, {batch, row.input, row.output, row.extras});
 }
 
-int moe_layers(const ModelShape& shape) {
-  int n = 0;
+// Starting the kernels of every layer: mixtures route, sort and combine, and sparse attention first
+// scores and selects its tokens.
+double launch_ms(const ModelShape& shape) {
+  double ms = 0;
   for (auto& layer : shape.layers)
-    n += layer.experts > 0;
-  return n;
+    ms += layer_ms + (layer.experts > 0 ? moe_layer_ms : 0) +
+          (layer.attention.index_topk > 0 ? indexer_layer_ms : 0);
+  return ms;
 }
 
 struct Prefill {
@@ -76,9 +81,13 @@ double decode_batch(const ServingRow& row) {
     return load;
   auto& p = row.parallelism;
   double capacity = static_cast<double>(*row.gpu->memory_mib) * 1048576;
-  double free = std::max(0.02 * capacity, engine_share * capacity -
-                                              weight_bytes_per_gpu(*row.shape, p) - engine_bytes);
   int attention_ranks = std::max(1, p.tensor / std::max(1, p.attention_data));
+  double adapters = row.extras.adapters > 0
+                        ? row.extras.adapters * adapter_bytes(*row.shape, row.extras.adapter_rank) /
+                              attention_ranks
+                        : 0;
+  double free = std::max(0.02 * capacity, engine_share * capacity - adapters -
+                                              weight_bytes_per_gpu(*row.shape, p) - engine_bytes);
   // Caches are paged and sequences of all ages share them, so one is counted a little past its
   // middle.
   double one = kv_bytes(*row.shape, row.kv, row.input + 0.6 * row.output, attention_ranks) /
@@ -95,7 +104,7 @@ Roofline roofline_of(const ServingRow& row) {
   double ranks = row.disaggregated && row.prefill_rank_gpus > 0
                      ? row.parallelism.tensor / row.prefill_rank_gpus
                      : 1;
-  return {std::max(bytes, operations),
+  return {std::max(bytes, operations) / row.extras.tokens_per_step(),
           std::max(prefill_of(w, r).least * ranks, w.weight_bytes / r.bandwidth * 1e3 * ranks)};
 }
 
@@ -112,29 +121,37 @@ Terms terms_of(const ServingRow& row) {
   auto w = decode_work(row, batch);
   auto& p = row.parallelism;
   double ranks = p.tensor, ring = ranks > 1 ? 2 * (ranks - 1) / ranks : 0;
-  double weights = w.weight_bytes / r.bandwidth * 1e3 * weights_over,
+  double gained = row.extras.tokens_per_step();
+  double weights = (w.weight_bytes + w.draft_bytes) / r.bandwidth * 1e3 * weights_over,
          experts = w.expert_bytes / r.bandwidth * 1e3 * experts_over,
          cache = w.kv_bytes / r.bandwidth * 1e3 * cache_over;
   double memory = weights + experts + cache;
   double arithmetic = w.step_flops / r.matrix * 1e3 * arithmetic_over;
   auto prefill = prefill_of(w, r);
   // In a shared engine each step also carries the prefills of arriving requests: batch/output of
-  // them per step. Pipeline stages work on them side by side.
-  double arrivals = row.disaggregated ? 0 : batch / row.output / std::max(1, p.pipeline);
+  // them per step. Pipeline stages work on them side by side. Requests that arrive within one step
+  // are prefilled together, and a prefill reads all weights, however short it is.
+  double arrivals = row.disaggregated ? 0 : batch * gained / row.output / std::max(1, p.pipeline);
+  double often = 1 - std::exp(-arrivals), together = often > 0 ? arrivals / often : 0;
+  double prefills = often * overlap(together * prefill.ms,
+                                    w.prefill_bytes / r.bandwidth * 1e3 * prefill_weights_over);
+  double launch = launch_ms(*row.shape);
   Terms t;
-  t.tpot = {w.layers * layer_ms + moe_layers(*row.shape) * moe_layer_ms,
+  t.tpot = {launch,
             weights,
             experts + floor_ms,
             cache + floor_ms,
             overlap(memory, arithmetic) - memory + floor_ms,
-            w.exchanges * exchange_ms + floor_ms,
+            w.exchanges * exchange_ms * (exchange_ranks + ranks) + floor_ms,
             w.exchange_bytes / r.link * ring * 1e3 * link_over + floor_ms,
-            arrivals * prefill.ms + floor_ms,
-            arrivals * w.layers * prefill_layer_ms + floor_ms,
+            prefills + floor_ms,
+            often * w.layers * prefill_layer_ms + floor_ms,
             w.tokens_rank * sequence_ms};
   double step = 0;
-  for (double ms : t.tpot)
+  for (double& ms : t.tpot) {
+    ms /= gained;  // per token, of which a step with drafts gains several
     step += ms;
+  }
   double own = prefill.ms, waiting = load;
   if (row.disaggregated) {
     own *= ranks / std::max(1.0, row.prefill_rank_gpus);
@@ -144,8 +161,7 @@ Terms terms_of(const ServingRow& row) {
                                       : std::pow(row.concurrency / 64, 0.45);
     waiting = row.concurrency / std::max(1.0, workers);
   }
-  t.ttft = {w.layers * layer_ms + moe_layers(*row.shape) * moe_layer_ms + 5.0, own,
-            w.prefill_bytes / r.bandwidth * 1e3, step, own * std::sqrt(waiting),
+  t.ttft = {launch + 5.0, own, w.prefill_bytes / r.bandwidth * 1e3, step, own * std::sqrt(waiting),
             own * waiting * 0.05, w.layers * 5e-3 * waiting * 0.1,
             // Beyond the memory, a request waits until one of those that decode ends.
             std::max(0.0, load / batch - 1) * row.output * step * 0.7 + floor_ms};

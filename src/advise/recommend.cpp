@@ -93,6 +93,7 @@ ServingRow row_of(const Candidate& c,
   row.parallelism = c.parallelism;
   row.input = request.input;
   row.output = request.output;
+  row.extras = request.extras;
   return row;
 }
 
@@ -122,7 +123,8 @@ Fit try_place(const Request& request,
   c.slice = place.slice;
   c.parallelism = {.tensor = tensor, .expert = shape->is_moe() && tensor > 1 ? tensor : 1};
   ServingLoad one{.context = limits.context, .sequences = 1};
-  auto memory = serving_memory(*shape, shape->kv_native, c.parallelism, one, place.memory_bytes);
+  auto memory = serving_memory(*shape, shape->kv_native, c.parallelism, one, place.memory_bytes,
+                               memory_options(*shape, request.extras));
   if (!memory.fits()) {
     fit.why =
         fmt::format("{} at {} needs {:.1f} GB of {:.1f} usable", precision_name(precision),
@@ -213,9 +215,9 @@ void finish(Candidate& c,
     e->value *= slow, e->low *= slow, e->high *= slow;
   for (auto& [name, ms] : c.latency.tpot_parts)
     ms *= slow;
-  c.memory =
-      serving_memory(*shape, shape->kv_native, c.parallelism,
-                     {.context = limits.context, .sequences = c.concurrency}, place.memory_bytes);
+  c.memory = serving_memory(*shape, shape->kv_native, c.parallelism,
+                            {.context = limits.context, .sequences = c.concurrency},
+                            place.memory_bytes, memory_options(*shape, request.extras));
   c.tokens_per_s_replica = c.rps_replica * request.output;
   c.sure = c.latency.tpot_ms.high <= limits.tpot_ms && c.latency.ttft_ms.high <= limits.ttft_ms;
   auto chance = [](const Estimate& e, double limit) {

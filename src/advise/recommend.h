@@ -33,6 +33,7 @@ struct Request {
   std::optional<double> ttft_ms_max, tokens_per_s_min;
   double rps = 0, users = 0;  // one of them; both 0: one user
   std::string engine = "vllm", version;
+  ServingExtras extras{};
   OfferFilter offers;
   std::vector<FleetGpu> fleet;  // not empty: recommend among these
   bool spot = false;            // rank by spot price
@@ -108,6 +109,7 @@ struct TrainingRequest {
   Tuning tuning = Tuning::full;
   double sequence = 4096, micro_batch = 1;
   double tokens = 0;                      // to train on; 0: unknown, rates only
+  std::optional<double> deadline_h;       // the training must end within
   std::optional<double> checkpoint_s;     // time to write one checkpoint, if measured
   std::optional<double> interruptions_h;  // between interruptions, if the buyer knows better
                                           // than the price history
@@ -121,7 +123,8 @@ struct TrainingCandidate {
   TrainingPlan plan;
   TrainingMemory memory;
   double tokens_per_s = 0;
-  double exchange_share = 0;  // of a step's time that goes into communication
+  double exchange_share = 0;    // of a step's time that goes into communication
+  std::optional<double> hours;  // of the whole training, if its tokens are known
   std::optional<double> usd_h, usd_total, spot_usd_h;
   double checkpoint_minutes = 0;  // Young/Daly, on spot
   double checkpoint_cost_s = 0, interruptions_h = 24;
@@ -132,6 +135,8 @@ struct TrainingAdvice {
   std::vector<Check> checks;
   std::vector<std::string> notes;
 };
+// "36.5 h", "12.3 days", "42.6 years".
+std::string time_text(double hours);
 // The part of a GPU's memory that training may use.
 double training_usable_bytes(const GpuSpec& gpu);
 Result<TrainingAdvice> recommend_training(const TrainingRequest& request,

@@ -30,6 +30,7 @@ struct ServingRow {
   double concurrency = 1;  // over the whole deployment
   double decode_workers = 1;
   double input = 1024, output = 1024;
+  ServingExtras extras{};
   std::optional<double> ttft_ms, tpot_ms;  // measured
 };
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "advise/shape/config_dialects.h"
 #include "advise/shape/layer_reader.h"
 #include "advise/shape/model_shape.h"
 
@@ -54,27 +55,35 @@ bool known_type(const std::string& type) {
       "minimax_m3", "mimo", "mimo_v2_flash", "step3p7", "kimi_k2", "kimi_k25", "kimi_k3",
       "kimi_linear", "nemotron", "nemotron_h", "phi", "phi3", "gpt2", "gpt_neox", "gptj",
       "gpt_bigcode", "mpt", "codegen", "falcon", "opt", "bloom", "starcoder2", "granite",
-      "cohere", "olmo", "olmo2", "mt5", "t5", "baichuan", "internlm2", "exaone", "stablelm"};
+      "cohere", "cohere2", "olmo", "olmo2", "olmoe", "mt5", "t5", "whisper", "baichuan",
+      "internlm2", "exaone",
+      "stablelm", "dbrx", "chatglm", "bamba", "jamba", "falcon_h1", "granitemoe",
+      "granitemoehybrid", "minimax_text_01", "minimax", "qwen2_vl", "qwen2_5_vl",
+      "qwen2_vl_text", "qwen2_5_vl_text", "phimoe", "smollm3", "ernie4_5", "ernie4_5_moe"};
   // clang-format on
   return known.contains(type);
 }
 
 double vision_parameters(const Json& root) {
   auto& v = root["vision_config"];
-  double hidden = v["hidden_size"].double_or(v["vt_hidden_size"].double_or(0)),
+  // Qwen2-VL names the width embed_dim; its hidden_size is the width of the text model.
+  double hidden =
+             v["embed_dim"].double_or(v["hidden_size"].double_or(v["vt_hidden_size"].double_or(0))),
          inner = v["intermediate_size"].double_or(v["vt_intermediate_size"].double_or(4 * hidden));
   double depth = v["depth"].double_or(
       v["num_hidden_layers"].double_or(v["vt_num_hidden_layers"].double_or(0)));
+  double out = v["embed_dim"].is_number() ? v["hidden_size"].double_or(0)
+                                          : v["out_hidden_size"].double_or(0);
   double sum = depth * (4 * hidden * hidden + 2 * hidden * inner) + 4 * hidden * 4 * hidden +
-               4 * hidden * v["out_hidden_size"].double_or(0);
+               4 * hidden * out;
   return std::isfinite(sum) && sum > 0 && sum < 1e11 ? sum : 0;
 }
 
 Status finish_shape(ModelShape& shape, Fields& f, const Json& root, const Dims& d) {
   if (!f.error().empty())
     return fail(Code::invalid, "config.json: " + f.error());
-  shape.tied_embeddings =
-      f.json()["tie_word_embeddings"].bool_or(root["tie_word_embeddings"].bool_or(false));
+  shape.tied_embeddings = f.json()["tie_word_embeddings"].bool_or(
+      root["tie_word_embeddings"].bool_or(ties_embeddings_by_default(f.text("model_type"))));
   shape.embedding_parameters = shape.head_parameters =
       static_cast<double>(d.vocabulary) * static_cast<double>(d.hidden);
   shape.vision_parameters = vision_parameters(root);
@@ -141,7 +150,11 @@ Result<Dims> read_dims(Fields& f, const Json& root, const std::string& pattern) 
 void read_layers(ModelShape& shape, Fields& f, const Dims& d, const std::string& pattern) {
   const std::string type = f.text("model_type");
   const Moe moe = read_moe(f, d, type);
-  shape.layers.resize(static_cast<std::size_t>(d.layers * (shape.encoder_decoder ? 2 : 1)));
+  const std::int64_t encoder =
+      shape.encoder_decoder ? f.number({"encoder_layers"}, d.layers, 1, 4096) : 0;
+  const std::int64_t decoder =
+      shape.encoder_decoder ? f.number({"num_decoder_layers"}, d.layers, 1, 4096) : d.layers;
+  shape.layers.resize(static_cast<std::size_t>(encoder + decoder));
   const Json& blocks = f.json()["block_configs"];
   for (std::size_t i = 0; i < shape.layers.size() && f.error().empty(); ++i) {
     if (!pattern.empty())
@@ -150,6 +163,8 @@ void read_layers(ModelShape& shape, Fields& f, const Dims& d, const std::string&
       searched_layer(shape.layers[i], blocks.items()[i], f, d);
     else
       ordinary_layer(shape.layers[i], f, d, moe, type, static_cast<std::int64_t>(i));
+    if (shape.encoder_decoder && i >= static_cast<std::size_t>(encoder))
+      cross_attention(shape.layers[i], d);
   }
 }
 
@@ -204,7 +219,9 @@ Result<ModelShape> read_model_config(std::string_view config_json,
   const Json& root = *parsed;
   if (!root.is_object())
     return fail(Code::invalid, fmt::format("config.json contains {}, not an object", root.kind()));
-  Fields f(text_config(root));
+  const Json& text = text_config(root);
+  const Json common = with_common_names(text, &text != &root);
+  Fields f(common);
   ModelShape shape;
   shape.name = name;
   const std::string type = f.text("model_type");

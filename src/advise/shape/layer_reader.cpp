@@ -10,9 +10,11 @@
 namespace billow::advise {
 namespace {
 
-bool two_matrix_mlp(const std::string& type) {
+bool two_matrix_mlp(Fields& f, const std::string& type) {
+  if (f.text("feed_forward_proj").starts_with("gated"))
+    return false;
   for (auto t : {"gpt2", "gpt_neox", "gptj", "gpt_bigcode", "mpt", "codegen", "falcon", "opt",
-                 "bloom", "phi", "starcoder2", "nemotron", "nemotron_h", "t5"})
+                 "bloom", "phi", "starcoder2", "nemotron", "nemotron_h", "t5", "mt5", "whisper"})
     if (type == t)
       return true;
   return false;
@@ -172,12 +174,14 @@ Attention kda(Layer& layer, Fields& f, double hidden) {
           .conv_elements = static_cast<std::int64_t>(3 * width) * (kernel - 1)};
 }
 
+// Mamba-2: a state of head × state dimensions per head. The two sets of names are those of
+// Nemotron-H and of Bamba, Falcon-H1 and Granite.
 Attention mamba(Layer& layer, Fields& f, double hidden) {
-  auto heads = f.required({"mamba_num_heads"}, 1, 65536),
-       dim = f.required({"mamba_head_dim"}, 1, 8192);
-  auto groups = f.number({"n_groups"}, 1, 1, 4096),
-       state = f.number({"ssm_state_size"}, 128, 1, 65536),
-       kernel = f.number({"conv_kernel"}, 4, 1, 64);
+  auto heads = f.required({"mamba_num_heads", "mamba_n_heads"}, 1, 65536),
+       dim = f.number({"mamba_head_dim", "mamba_d_head"}, 64, 1, 8192);
+  auto groups = f.number({"n_groups", "mamba_n_groups"}, 1, 1, 4096),
+       state = f.number({"ssm_state_size", "mamba_d_state"}, 128, 1, 65536),
+       kernel = f.number({"conv_kernel", "mamba_d_conv"}, 4, 1, 64);
   double inner = static_cast<double>(heads * dim),
          conv = inner + 2.0 * static_cast<double>(groups * state);
   add(layer, "mixer.in_proj",
@@ -193,6 +197,60 @@ Attention mamba(Layer& layer, Fields& f, double hidden) {
           .state_elements = heads * dim * state,
           .state_element_bytes = f.text("mamba_ssm_cache_dtype") == "float32" ? 4.0 : 2.0,
           .conv_elements = static_cast<std::int64_t>(conv) * (kernel - 1)};
+}
+
+// Mamba-1 (Jamba): a state of `mamba_d_state` for every channel, without heads.
+Attention mamba_channels(Layer& layer, Fields& f, double hidden) {
+  auto expand = f.number({"mamba_expand"}, 2, 1, 64),
+       state = f.number({"mamba_d_state"}, 16, 1, 65536),
+       kernel = f.number({"mamba_d_conv"}, 4, 1, 64),
+       rank = f.number({"mamba_dt_rank"}, static_cast<std::int64_t>(std::ceil(hidden / 16)), 1,
+                       1 << 20);
+  double inner = static_cast<double>(expand) * hidden;
+  add(layer, "mixer.in_proj", hidden * 2 * inner);
+  add(layer, "mixer.x_proj", inner * static_cast<double>(rank + 2 * state));
+  add(layer, "mixer.dt_proj", inner * static_cast<double>(rank));
+  add(layer, "mixer.out_proj", hidden * inner);
+  add(layer, "mixer.conv1d", inner * static_cast<double>(kernel + state), false);
+  return {.kind = AttentionKind::mamba,
+          .q_heads = static_cast<int>(std::min(inner, 65536.0)),
+          .kv_heads = 1,
+          .k_dim = 1,
+          .v_dim = static_cast<int>(state),
+          .state_elements = static_cast<std::int64_t>(inner) * state,
+          .state_element_bytes = 4,
+          .conv_elements = static_cast<std::int64_t>(inner) * (kernel - 1)};
+}
+
+// MiniMax-Text-01: linear attention with a gate; one matrix of head × head dimensions per head.
+Attention lightning(Layer& layer, const Dims& d) {
+  const double hidden = static_cast<double>(d.hidden),
+               width = static_cast<double>(d.heads * d.head_dim);
+  add(layer, "self_attn.qkv_proj", hidden * 3 * width);
+  add(layer, "self_attn.output_gate", hidden * width);
+  add(layer, "self_attn.out_proj", hidden * width);
+  return {.kind = AttentionKind::linear,
+          .q_heads = static_cast<int>(d.heads),
+          .kv_heads = static_cast<int>(d.heads),
+          .k_dim = static_cast<int>(d.head_dim),
+          .v_dim = static_cast<int>(d.head_dim),
+          .state_elements = d.heads * d.head_dim * d.head_dim,
+          .state_element_bytes = 4};
+}
+
+// A recurrent layer, alone or beside attention (Falcon-H1 runs both on the same input).
+Attention recurrent(Layer& layer, Fields& f, const Dims& d, bool beside_attention) {
+  const double hidden = static_cast<double>(d.hidden);
+  const bool heads =
+      f.json()["mamba_n_heads"].is_number() || f.json()["mamba_num_heads"].is_number();
+  Attention state = heads ? mamba(layer, f, hidden) : mamba_channels(layer, f, hidden);
+  if (!beside_attention)
+    return state;
+  Attention both = gqa(layer, hidden, d.heads, d.kv_heads, d.head_dim, d.head_dim, false);
+  both.state_elements = state.state_elements;
+  both.state_element_bytes = state.state_element_bytes;
+  both.conv_elements = state.conv_elements;
+  return both;
 }
 
 void dense_mlp(Layer& layer, double hidden, double inner, int matrices) {
@@ -274,7 +332,7 @@ Moe read_moe(Fields& f, const Dims& d, const std::string& type) {
   if (m.per_token == 0)
     f.wrong("the model has experts but no num_experts_per_tok");
   m.inner = f.number({"moe_intermediate_size", "expert_intermediate_size"}, d.inner, 1, 1 << 22);
-  m.matrices = two_matrix_mlp(type) ? 2 : 3;
+  m.matrices = two_matrix_mlp(f, type) ? 2 : 3;
   m.latent = f.number({"moe_latent_size", "routed_expert_hidden_size"}, 0, 0, 1 << 20);
   m.shared_inner = f.number({"moe_shared_expert_intermediate_size",
                              "shared_expert_intermediate_size", "share_expert_dim"},
@@ -300,6 +358,10 @@ void ordinary_layer(Layer& layer,
   bool gate = f.flag("attn_output_gate") || f.flag("attention_output_gate");
   if (kind == "linear_attention") {
     layer.attention = delta(layer, f, hidden);
+  } else if (kind == "mamba" || kind == "attention_and_mamba") {
+    layer.attention = recurrent(layer, f, d, kind != "mamba");
+  } else if (kind == "lightning") {
+    layer.attention = lightning(layer, d);
   } else if (kind == "kda") {
     layer.attention = kda(layer, f, hidden);
   } else if (json["compress_ratios"].is_array() && at < json["compress_ratios"].size()) {
@@ -340,7 +402,7 @@ void ordinary_layer(Layer& layer,
               (1.0 + static_cast<double>(sparse["sparse_num_index_heads"].int_or(4))));
     }
   }
-  int matrices = two_matrix_mlp(type) ? 2 : 3;
+  int matrices = two_matrix_mlp(f, type) ? 2 : 3;
   bool both = f.flag("enable_moe_block");  // Gemma 4 runs a dense MLP beside its experts
   if (moe.experts > 0 && (both || is_moe_layer(f, i))) {
     moe_mlp(layer, hidden, moe);
@@ -352,6 +414,11 @@ void ordinary_layer(Layer& layer,
                                            d.inner, 1, 1 << 24)),
               matrices);
   }
+}
+
+void cross_attention(Layer& layer, const Dims& d) {
+  gqa(layer, static_cast<double>(d.hidden), d.heads, d.kv_heads, d.head_dim, d.head_dim, false,
+      "cross_attn");
 }
 
 // Nemotron-H writes its layers as a string: M mamba, * attention, E experts, - dense; newer ones as

@@ -21,6 +21,8 @@ void ordinary_layer(Layer& layer,
                     const Moe& moe,
                     const std::string& type,
                     std::int64_t i);
+// The decoder of an encoder-decoder model also attends to the encoder's output.
+void cross_attention(Layer& layer, const Dims& d);
 // Hybrid models name the kind of each layer by one letter; empty for other models.
 std::string hybrid_pattern(const Json& json);
 void hybrid_layer(Layer& layer, char symbol, Fields& f, const Dims& d, const Moe& moe);

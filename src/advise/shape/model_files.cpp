@@ -3,12 +3,75 @@
 #include "base/file.h"
 #include "base/text.h"
 
+std::string_view billow_embedded_models();
+
 namespace billow::advise {
 namespace {
 
 constexpr std::size_t config_bytes_max = 4 << 20;
 
+// The line of data/models.txt that lists this name, with or without its organisation, in any case;
+// empty if none does.
+struct ShippedLine {
+  std::string name, config;
+  double billions = 0;
+};
+std::vector<ShippedLine> shipped_lines(std::string_view wanted) {
+  std::vector<ShippedLine> found;
+  const std::string name = lower(wanted);
+  for (auto& line : split(billow_embedded_models(), '\n')) {
+    const auto first = line.find('|'), second = line.find('|', first + 1);
+    if (line.starts_with("#") || second == std::string::npos)
+      continue;
+    for (auto& listed : split(line.substr(first + 1, second - first - 1), ' ')) {
+      const std::string low = lower(listed);
+      if (!name.empty() && low != name && low.substr(low.find('/') + 1) != name)
+        continue;
+      found.push_back(
+          {listed, line.substr(second + 1), parse_double(line.substr(0, first)).value_or(0)});
+      if (!name.empty())
+        return found;
+    }
+  }
+  return found;
+}
+
 }  // namespace
+
+Result<ModelShape> shipped_model(const std::string& wanted) {
+  // Quantized copies have the same layers under a longer name.
+  static constexpr std::pair<std::string_view, Precision> endings[] = {
+      {"", Precision::bf16},           {"-awq", Precision::int4},
+      {"-gptq", Precision::int4},      {"-gptq-int4", Precision::int4},
+      {"-gptq-int8", Precision::int8}, {"-w8a8", Precision::int8},
+      {"-int8", Precision::int8},      {"-int4", Precision::int4},
+      {"-fp8", Precision::fp8},        {"-nvfp4", Precision::nvfp4},
+      {"-fp4", Precision::nvfp4},      {"-bnb-4bit", Precision::int4}};
+  const std::string name = lower(wanted);
+  for (auto& [ending, precision] : endings) {
+    if (name.size() <= ending.size() || !name.ends_with(ending))
+      continue;
+    const auto lines = shipped_lines(std::string_view(name).substr(0, name.size() - ending.size()));
+    if (lines.empty())
+      continue;
+    auto shape = read_model_config(lines.front().config, {}, lines.front().name);
+    if (!shape)
+      return pass(shape.error(), "the shipped shape of " + lines.front().name);
+    if (!ending.empty()) {
+      *shape = at_precision(std::move(*shape), precision);
+      shape->name = wanted;
+    }
+    return shape;
+  }
+  return fail(Code::not_found, fmt::format("no shipped model \"{}\"", wanted));
+}
+
+std::vector<ShippedModel> shipped_models() {
+  std::vector<ShippedModel> models;
+  for (auto& line : shipped_lines(""))
+    models.push_back({line.name, line.billions});
+  return models;
+}
 
 Result<ModelShape> read_model_file(const std::string& path) {
   auto text = read_file(path, config_bytes_max);
@@ -52,10 +115,15 @@ Result<ModelShape> find_model(std::string_view wanted, const std::string& models
       if (file_exists(candidate))
         return read_model_file(candidate);
   }
-  return fail(Code::not_found,
-              fmt::format("no model \"{}\": not a file, not a size, and not found in {}", name,
-                          models_dir.empty() ? "a --models directory" : models_dir),
-              "give the path of its config.json, or a size like 7B");
+  if (auto shipped = shipped_model(name))
+    return shipped;
+  return fail(
+      Code::not_found,
+      fmt::format("no model \"{}\": not a file, not a size, not among the {} names Billow knows, "
+                  "and not found in {}",
+                  name, shipped_models().size(),
+                  models_dir.empty() ? "a --models directory" : models_dir),
+      "give the path of its config.json, or a size like 7B");
 }
 
 }  // namespace billow::advise

@@ -175,6 +175,51 @@ ModelShape at_precision(ModelShape shape, Precision p) {
   return shape;
 }
 
+namespace {
+
+// Shapes of well-known dense models by size: a size alone is taken as the nearest of them. A model
+// of 13B is an old one with a key/value head for each query head; those of 14B share them.
+struct TypicalShape {
+  double billions;
+  int layers, hidden, heads, kv_heads, head_dim, inner, vocabulary;
+};
+constexpr TypicalShape typical_shapes[] = {
+    {0.124, 12, 768, 12, 12, 64, 3072, 50257},    {0.355, 24, 1024, 16, 16, 64, 4096, 50257},
+    {0.6, 28, 1024, 16, 8, 128, 3072, 151936},    {1.2, 16, 2048, 32, 8, 64, 8192, 128256},
+    {1.7, 28, 2048, 16, 8, 128, 6144, 151936},    {3.2, 28, 3072, 24, 8, 128, 8192, 128256},
+    {4.0, 36, 2560, 32, 8, 128, 9728, 151936},    {7.2, 32, 4096, 32, 8, 128, 14336, 32000},
+    {8.0, 32, 4096, 32, 8, 128, 14336, 128256},   {9.2, 40, 4096, 32, 2, 128, 13696, 151552},
+    {12.2, 40, 5120, 32, 8, 128, 14336, 131072},  {13.0, 40, 5120, 40, 40, 128, 13824, 32000},
+    {14.7, 40, 5120, 40, 10, 128, 17920, 100352}, {22.2, 56, 6144, 48, 8, 128, 16384, 32768},
+    {27.2, 62, 5376, 32, 16, 128, 21504, 262208}, {32.5, 64, 5120, 40, 8, 128, 27648, 152064},
+    {34.4, 60, 7168, 56, 8, 128, 20480, 64000},   {70.6, 80, 8192, 64, 8, 128, 28672, 128256},
+    {111.0, 80, 8192, 64, 8, 128, 49152, 152064}, {122.6, 88, 12288, 96, 8, 128, 28672, 32768},
+    {179.5, 80, 14848, 232, 8, 64, 59392, 65024}, {405.9, 126, 16384, 128, 8, 128, 53248, 128256},
+};
+
+TypicalShape typical_shape(double billions) {
+  const TypicalShape* nearest = &typical_shapes[0];
+  auto off = [&](const TypicalShape& t) {
+    return std::fabs(std::log(t.billions / billions));
+  };
+  for (auto& t : typical_shapes)
+    if (off(t) < off(*nearest))
+      nearest = &t;
+  TypicalShape t = *nearest;
+  // Far outside the table, depth and width grow together.
+  if (const double ratio = billions / t.billions; ratio > 1.5 || ratio < 1 / 1.5) {
+    const double grow = std::cbrt(ratio);
+    t.layers = std::max(1, static_cast<int>(std::lround(t.layers * grow)));
+    t.hidden = std::max(64, static_cast<int>(std::lround(t.hidden * grow / 64)) * 64);
+    t.inner = std::max(64, static_cast<int>(std::lround(t.inner * grow / 64)) * 64);
+    t.heads = std::max(1, t.hidden / t.head_dim);
+    t.kv_heads = std::min(t.kv_heads, t.heads);
+  }
+  return t;
+}
+
+}  // namespace
+
 Result<ModelShape> model_of_size(std::string_view text) {
   auto s = lower(trim(text));
   double unit = 0;
@@ -191,56 +236,43 @@ Result<ModelShape> model_of_size(std::string_view text) {
   double wanted = *value * unit;
   if (wanted < 1e6 || wanted > 2e13)
     return fail(Code::invalid, fmt::format("{} parameters are out of range: 1M to 20T", text));
-  // The usual proportions: width about 128 times the depth at 7B, growing together; gated MLP
-  // of 3.5 widths; 128 per head; eight key/value heads; and a vocabulary that grows with the model.
-  ModelShape best;
-  double best_error = 1e300;
-  for (int layers = 4; layers <= 160; layers += 4)
-    for (int hidden = 256; hidden <= 65536; hidden += hidden < 4096 ? 128 : 512) {
-      double ratio = hidden / static_cast<double>(layers);
-      if (ratio < 60 || ratio > 420)
-        continue;
-      double vocabulary = wanted < 3e9 ? 32000 : 128256;
-      double per_layer = 2.0 * hidden * hidden + 2.0 * hidden * std::min(hidden, 1024) +
-                         3.0 * hidden * std::round(hidden * 3.5 / 256) * 256;
-      double error = std::fabs(layers * per_layer + 2 * vocabulary * hidden - wanted) / wanted +
-                     1e-5 * std::fabs(ratio - 115);
-      if (error < best_error) {
-        best_error = error;
-        best = ModelShape{};
-        best.hidden = hidden;
-        best.vocabulary = static_cast<int>(vocabulary);
-        best.layers.resize(static_cast<std::size_t>(layers));
-      }
-    }
-  int heads = std::max(1, best.hidden / 128), kv = std::min(8, heads);
-  double inner = std::round(best.hidden * 3.5 / 256) * 256;
-  for (auto& layer : best.layers) {
-    layer.attention = {
-        .kind = AttentionKind::full, .q_heads = heads, .kv_heads = kv, .k_dim = 128, .v_dim = 128};
-    double h = best.hidden;
-    layer.tensors = {{"self_attn.q_proj", h * h},        {"self_attn.k_proj", h * 128 * kv},
-                     {"self_attn.v_proj", h * 128 * kv}, {"self_attn.o_proj", h * h},
-                     {"mlp.gate_proj", h * inner},       {"mlp.up_proj", h * inner},
+  const TypicalShape t = typical_shape(wanted / 1e9);
+  ModelShape shape;
+  shape.hidden = t.hidden;
+  // A vocabulary may not outweigh a tiny model.
+  shape.vocabulary = static_cast<int>(std::min<double>(t.vocabulary, wanted / 4 / t.hidden));
+  shape.embedding_parameters = shape.head_parameters =
+      static_cast<double>(shape.vocabulary) * t.hidden;
+  shape.tied_embeddings = wanted < 3e9;  // as small models do
+  shape.layers.resize(static_cast<std::size_t>(t.layers));
+  const double h = t.hidden, q = static_cast<double>(t.heads) * t.head_dim,
+               kv = static_cast<double>(t.kv_heads) * t.head_dim, inner = t.inner;
+  for (auto& layer : shape.layers) {
+    layer.attention = {.kind = AttentionKind::full,
+                       .q_heads = t.heads,
+                       .kv_heads = t.kv_heads,
+                       .k_dim = t.head_dim,
+                       .v_dim = t.head_dim};
+    layer.tensors = {{"self_attn.q_proj", h * q},  {"self_attn.k_proj", h * kv},
+                     {"self_attn.v_proj", h * kv}, {"self_attn.o_proj", h * q},
+                     {"mlp.gate_proj", h * inner}, {"mlp.up_proj", h * inner},
                      {"mlp.down_proj", h * inner}};
   }
-  best.embedding_parameters = best.head_parameters =
-      static_cast<double>(best.vocabulary) * best.hidden;
-  best.query_width_max = static_cast<int>(2 * inner);
-  // Scale the rest so that the total is exactly the requested size.
-  double body = best.layer_parameters(""), scale = (wanted - 2 * best.embedding_parameters) / body;
-  if (scale > 0)
-    for (auto& layer : best.layers)
-      for (auto& tensor : layer.tensors)
-        tensor.parameters *= scale;
-  best.context_max = 131072;
-  best.name = std::string(trim(text));
-  best.architecture = "size only";
-  best.notes.push_back(
-      fmt::format("only the size is known: taken as a dense model with {} layers, width {}, {} "
-                  "key/value heads of 128",
-                  best.layers.size(), best.hidden, kv));
-  return best;
+  shape.query_width_max = 2 * t.inner;
+  // Scale the layers so that the total is exactly the requested size.
+  const double embeddings = shape.embedding_parameters * (shape.tied_embeddings ? 1 : 2),
+               scale = (wanted - embeddings) / shape.layer_parameters("");
+  for (auto& layer : shape.layers)
+    for (auto& tensor : layer.tensors)
+      tensor.parameters *= scale;
+  shape.context_max = 131072;
+  shape.name = std::string(trim(text));
+  shape.architecture = "size only";
+  shape.notes.push_back(fmt::format(
+      "only the size is known: taken as a dense model with {} layers, width {}, {} key/value heads "
+      "of {}",
+      t.layers, t.hidden, t.kv_heads, t.head_dim));
+  return shape;
 }
 
 }  // namespace billow::advise

@@ -93,9 +93,19 @@ Result<ModelShape> read_model_file(const std::string& path);
 // "7B", "70b", "1.5T", "350M": a dense model of that size in the usual proportions, which the notes
 // mention.
 Result<ModelShape> model_of_size(std::string_view text);
-// FILE, a name found in `models_dir` (org/name → org--name_config.json, or any file of that model),
-// or a size.
+// FILE, a size, a name found in `models_dir` (org/name → org--name_config.json, or any file of that
+// model), or one of shipped_models(), with or without its organisation.
 Result<ModelShape> find_model(std::string_view file_or_name, const std::string& models_dir);
+
+// The models that Billow knows by name (data/models.txt), with their published size.
+struct ShippedModel {
+  std::string name;
+  double billions = 0;
+};
+std::vector<ShippedModel> shipped_models();
+// One of them, with or without its organisation, in any case; `-AWQ`, `-FP8` and the like give its
+// quantized copy.
+Result<ModelShape> shipped_model(const std::string& wanted);
 
 // The same model with its quantizable tensors stored as `p` (the native form keeps its own mix
 // where p is native).

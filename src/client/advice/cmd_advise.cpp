@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t trace_bytes_max = 256 << 20;
 
 constexpr OptionSpec model_options[] = {
-    {"model", 'm', "MODEL", "Hugging Face config.json, name found in --models, or size like 7B",
+    {"model", 'm', "MODEL", "Hugging Face config.json, name like Llama-3.1-70B, or size like 7B",
      false, Completes::file},
     {"models", 0, "DIR", "directory of config files (BILLOW_MODELS)", false, Completes::directory},
     {"precision", 0, "A,B",
@@ -29,6 +29,13 @@ constexpr OptionSpec model_options[] = {
     {"engine", 0, "NAME", "serving engine: vllm (default), sglang or trtllm", false,
      Completes::choice, "vllm,sglang,trtllm"},
     {"engine-version", 0, "V", "version of the engine"},
+    {"kv-cache", 0, "P", "precision of the KV cache: bf16, fp8 or fp4 (default: the engine's)",
+     false, Completes::choice, "bf16,fp8,fp4"},
+    {"cached-share", 0, "X", "share of the input found in the prefix cache, e.g. 0.5 (default 0)"},
+    {"draft-tokens", 0, "N", "speculative decoding: tokens proposed per step (default 0)"},
+    {"accepted", 0, "X", "chance that a proposed token is accepted (default 0.7)"},
+    {"adapters", 0, "N", "LoRA adapters served beside the model (default 0)"},
+    {"adapter-rank", 0, "N", "rank of these adapters (default 16)"},
 };
 constexpr OptionSpec load_options[] = {
     {"context", 0, "N", "longest sequence in tokens (default: input + output)"},
@@ -57,6 +64,7 @@ constexpr OptionSpec training_options[] = {
     {"sequence", 0, "N", "with --train: tokens per sequence (default 4096)"},
     {"micro-batch", 0, "N", "with --train: sequences per GPU and step (default 1)"},
     {"tokens", 0, "N", "with --train: number of tokens to train on"},
+    {"deadline", 0, "T", "with --train and --tokens: time until the training must end, e.g. 30d"},
     {"checkpoint-time", 0, "T", "with --train: time to write one checkpoint, e.g. 40s"},
     {"interruptions", 0, "T", "with --train: mean time between spot interruptions, e.g. 6h"},
 };
@@ -89,12 +97,26 @@ Status read_load(const Parsed& parsed, advise::Request& r) {
   return {};
 }
 
+Status read_extras(const Parsed& parsed, advise::Request& r) {
+  if (parsed.has("kv-cache"))
+    r.model.kv_native = BILLOW_TRY(advise::parse_precision(parsed.get("kv-cache")));
+  advise::ServingExtras& x = r.extras;
+  x.cached_share = BILLOW_TRY(number_option(parsed, "cached-share", 0, 0, 0.99));
+  x.draft_tokens = static_cast<int>(BILLOW_TRY(number_option(parsed, "draft-tokens", 0, 0, 16)));
+  x.accepted = BILLOW_TRY(number_option(parsed, "accepted", x.accepted, 0, 1));
+  x.adapters = static_cast<int>(BILLOW_TRY(number_option(parsed, "adapters", 0, 0, 10000)));
+  x.adapter_rank =
+      static_cast<int>(BILLOW_TRY(number_option(parsed, "adapter-rank", x.adapter_rank, 1, 1024)));
+  return {};
+}
+
 Result<advise::Request> read_request(const Parsed& parsed) {
   advise::Request r;
   r.model = BILLOW_TRY(advise::find_model(model_named(parsed), models_directory(parsed)));
   for (const std::string& p : list_option(parsed, "precision"))
     r.precisions.push_back(BILLOW_TRY(advise::parse_precision(p)));
   BILLOW_TRY_VOID(read_load(parsed, r));
+  BILLOW_TRY_VOID(read_extras(parsed, r));
   r.engine = advise::engine_word(parsed.get("engine", "vllm"));
   r.version = parsed.get("engine-version");
   for (const std::string& p : list_option(parsed, "providers"))
@@ -118,6 +140,10 @@ Result<advise::TrainingRequest> read_training(const Parsed& parsed) {
   t.sequence = BILLOW_TRY(number_option(parsed, "sequence", 4096, 1, 1e7));
   t.micro_batch = BILLOW_TRY(number_option(parsed, "micro-batch", 1, 1, 1e5));
   t.tokens = BILLOW_TRY(number_option(parsed, "tokens", 0, 0, 1e18));
+  if (const auto ms = BILLOW_TRY(milliseconds_option(parsed, "deadline")))
+    t.deadline_h = *ms / 3.6e6;
+  if (t.deadline_h && !(t.tokens > 0))
+    return fail(Code::invalid, "--deadline needs --tokens, the number of tokens to train on");
   if (const auto ms = BILLOW_TRY(milliseconds_option(parsed, "checkpoint-time")))
     t.checkpoint_s = *ms / 1e3;
   if (const auto ms = BILLOW_TRY(milliseconds_option(parsed, "interruptions")))

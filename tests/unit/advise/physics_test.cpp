@@ -191,5 +191,45 @@ TEST(Recommend, TakesWhatACompanyCanBuyUnlessAskedForAll) {
   EXPECT_GT(all->offers_scanned, a->offers_scanned);
 }
 
+TEST(ServingExtras, FollowTheirArithmetic) {
+  ServingExtras drafts{.draft_tokens = 3, .accepted = 0.5};
+  EXPECT_DOUBLE_EQ(drafts.tokens_per_step(), 1 + 0.5 + 0.25 + 0.125);
+  auto row = served_row(*model_of_size("70B"), "H100", Precision::fp8);
+  row.parallelism.tensor = 4;
+  row.concurrency = 1;
+  const double plain = shipped_model().predict(row)->tpot_ms.value;
+  // Alone on a GPU, checking drafts is nearly free: a step takes hardly longer and gains more.
+  row.extras = {.draft_tokens = 3, .accepted = 0.8};
+  const double drafted = shipped_model().predict(row)->tpot_ms.value;
+  EXPECT_LT(drafted, plain / 2);
+  EXPECT_GT(drafted, plain / row.extras.tokens_per_step());
+  // Drafts that are never accepted only cost.
+  row.extras.accepted = 0;
+  EXPECT_GT(shipped_model().predict(row)->tpot_ms.value, plain);
+  // What the prefix cache holds is not prefilled, whatever else stays the same.
+  row.extras = {};
+  row.input = 8192;
+  const double cold = shipped_model().predict(row)->ttft_ms.value;
+  row.extras.cached_share = 0.9;
+  EXPECT_LT(shipped_model().predict(row)->ttft_ms.value, cold * 0.7);
+  // Adapters are read by the sequences that use them and take memory from the cache.
+  row.extras = {.adapters = 200, .adapter_rank = 64};
+  row.concurrency = 4000;
+  const double with = decode_batch(row);
+  row.extras = {};
+  EXPECT_LT(with, decode_batch(row));
+}
+
+TEST(ServingExtras, SmallerCachesHoldMoreSequences) {
+  auto model = *model_of_size("70B");
+  double before = 0;
+  for (auto kv : {Precision::bf16, Precision::fp8, Precision::nvfp4}) {
+    const double most =
+        serving_memory(model, kv, {.tensor = 4}, {.context = 4096}, 80e9).sequences_max;
+    EXPECT_GT(most, before * 1.7);
+    before = most;
+  }
+}
+
 }  // namespace
 }  // namespace billow::advise

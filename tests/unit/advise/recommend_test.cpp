@@ -121,6 +121,41 @@ TEST(Recommend, TrainingPrefersOneNode) {
   EXPECT_NEAR(checkpoint_interval_s(60, 24 * 3600), std::sqrt(2 * 60 * 86400.0), 1e-6);
 }
 
+TEST(Recommend, TrainingSaysHowLongItTakesAndMeetsADeadline) {
+  TrainingRequest t;
+  t.model = *model_of_size("70B");
+  t.tokens = 1e12;
+  t.offers.providers = {"aws", "gcp", "azure"};
+  auto open = recommend_training(t, catalogue());
+  ASSERT_TRUE(open) << open.error().message;
+  auto& slow = open->ranked.front();
+  ASSERT_TRUE(slow.hours);
+  EXPECT_NEAR(*slow.hours, t.tokens / slow.tokens_per_s / 3600, 1e-6);
+  EXPECT_GT(*slow.hours, 24 * 90);
+  auto text = training_text(t, *open);
+  EXPECT_LT(text.find(time_text(*slow.hours)), text.find("$"));  // the duration before the price
+  EXPECT_NE(text.find("mind done within three months"), std::string::npos);
+  t.deadline_h = 24 * 60;
+  auto soon = recommend_training(t, catalogue());
+  ASSERT_TRUE(soon) << soon.error().message;
+  EXPECT_LE(*soon->ranked.front().hours, *t.deadline_h);
+  EXPECT_GT(soon->ranked.front().nodes, 1);
+  EXPECT_EQ(time_text(24 * 365 * 42.6), "42.6 years");
+  // More memory never makes the plan slower.
+  TrainingRequest small;
+  small.model = *model_of_size("8B");
+  auto rate = [&](const char* gpu) {
+    small.offers.gpu = gpu;
+    auto a = recommend_training(small, catalogue());
+    double best = 0;
+    for (auto& c : a->ranked)
+      if (c.gpus == 8)
+        best = std::max(best, c.tokens_per_s);
+    return best;
+  };
+  EXPECT_GE(rate("H200-SXM"), rate("H100-SXM"));
+}
+
 TEST(ServingRow, NamesOfEnginesPrecisionsAndGpusAreReadAsTheyAreWritten) {
   for (auto name : {"trtllm", "TensorRT-LLM", "trt", "dynamo-trt", "tensorrt_llm"})
     EXPECT_EQ(engine_word(name), "trtllm") << name;
