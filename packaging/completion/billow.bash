@@ -6,7 +6,7 @@ _billow() {
   prev=${COMP_WORDS[COMP_CWORD-1]}
   cmd=${COMP_WORDS[1]}
   COMPREPLY=()
-  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel port-forward ssh ssh-config ssh-proxy agent ranks rsh stage box nvidia-smi schedule status nodes drain undrain cordon uncordon events pool machine cloud check top watch auth user node login logout context dashboard project token approvals secret audit quota config reserve cost waste invoice anomalies bill month budget price idle keepalive webhook commitment advise prices plan deploy endpoints scale rollback delete endpoint-key gateway profile compare loadtest simulate cp volume join install env rerun mcp up down doctor store upgrade uninstall docs map notebook sdk completion version help" -- "$cur")); return; fi
+  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel port-forward ssh ssh-config ssh-proxy agent ranks rsh stage box nvidia-smi schedule status nodes drain undrain cordon uncordon events pool machine cloud check top watch auth user node login logout context dashboard project token approvals secret audit quota config reserve cost waste invoice anomalies bill month budget price idle keepalive webhook commitment advise prices plan deploy endpoints scale rollback delete endpoint-key gateway profile compare loadtest simulate cp volume join install env restart rerun mcp up down doctor store upgrade uninstall docs map notebook sdk completion version help" -- "$cur")); return; fi
   case $cmd in
     approvals) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "list approve deny" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     audit) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "verify export" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
@@ -241,10 +241,11 @@ _billow() {
         --grep) return ;;
         --attempt) return ;;
         --rank) return ;;
+        --role) return ;;
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--follow -f --tail --lines -n --since --timestamps -t --search --grep --ignore-case -i --attempt --rank --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--follow -f --tail --lines -n --since --timestamps -t --search --grep --ignore-case -i --attempt --rank --role --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
     "describe")
       case $prev in
@@ -1234,6 +1235,12 @@ _billow() {
         --precision) return ;;
         --engine) COMPREPLY=($(compgen -W "vllm sglang trtllm" -- "$cur")); return ;;
         --engine-version) return ;;
+        --kv-cache) COMPREPLY=($(compgen -W "bf16 fp8 fp4" -- "$cur")); return ;;
+        --cached-share) return ;;
+        --draft-tokens) return ;;
+        --accepted) return ;;
+        --adapters) return ;;
+        --adapter-rank) return ;;
         --context) return ;;
         --input) return ;;
         --output) return ;;
@@ -1249,13 +1256,14 @@ _billow() {
         --sequence) return ;;
         --micro-batch) return ;;
         --tokens) return ;;
+        --deadline) return ;;
         --checkpoint-time) return ;;
         --interruptions) return ;;
         --batch) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--model -m --models --precision --engine --engine-version --context --input --output --ttft --tps --users --rps --trace --providers --regions --gpu --any --spot --mine --train --tuning --sequence --micro-batch --tokens --checkpoint-time --interruptions --batch --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--model -m --models --precision --engine --engine-version --kv-cache --cached-share --draft-tokens --accepted --adapters --adapter-rank --context --input --output --ttft --tps --users --rps --trace --providers --regions --gpu --any --spot --mine --train --tuning --sequence --micro-batch --tokens --deadline --checkpoint-time --interruptions --batch --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -f -- "$cur")); return ;;
     "prices")
       case $prev in
@@ -1302,6 +1310,7 @@ _billow() {
         --access) COMPREPLY=($(compgen -W "key local open" -- "$cur")); return ;;
         --cors) return ;;
         --webhook) return ;;
+        --protocol) COMPREPLY=($(compgen -W "http1 h2 grpc" -- "$cur")); return ;;
         --gpus|-g) return ;;
         --gpu-mem) return ;;
         --gpu-type) return ;;
@@ -1353,7 +1362,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--min --max --concurrency --timeout --idle --keep --slo --health --start-timeout --regions --base-on-demand --queue --access --cors --webhook --no-wait --quiet -q --gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--min --max --concurrency --timeout --idle --keep --slo --health --start-timeout --regions --base-on-demand --queue --access --cors --webhook --protocol --no-wait --quiet -q --gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "endpoints")
       case $prev in
@@ -1699,6 +1708,14 @@ _billow() {
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--project -p --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
+    "restart")
+      case $prev in
+        --role) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--role --json --head --data --help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
     "rerun")
       case $prev in
         --head) return ;;
