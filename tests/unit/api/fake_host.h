@@ -131,6 +131,7 @@ class FakeHost final : public Host {
   void when_gateways_know(std::function<void()> fn) override { fn(); }
   std::string authority() const override { return {}; }
   std::string authority_fingerprint() const override { return {}; }
+  std::string gateway_fingerprint() const override { return {}; }
   Json about() const override { return Json::object({{"version", "test"}}); }
   void shutdown(bool) override {}
 
