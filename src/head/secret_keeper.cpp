@@ -70,8 +70,7 @@ Result<std::string> SecretKeeper::sealed(const control::State& state,
   return seal(BILLOW_TRY(key()), value, belongs_to(project, name));
 }
 
-Result<std::string> SecretKeeper::opened(const std::string& name,
-                                         const std::string& sealed) const {
+Result<std::string> SecretKeeper::opened(const std::string& name, const std::string& sealed) const {
   return unseal(BILLOW_TRY(key()), sealed, belongs_to(ProjectId{}, name));
 }
 

@@ -3,8 +3,8 @@
 
 #include "base/file.h"
 #include "base/text.h"
-#include "client/frame/ask.h"
 #include "client/access/sign_in_commands.h"
+#include "client/frame/ask.h"
 #include "client/frame/console.h"
 #include "client/frame/table.h"
 #include "client/frame/values.h"

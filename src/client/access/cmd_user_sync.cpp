@@ -6,8 +6,8 @@
 
 #include "base/file.h"
 #include "base/text.h"
-#include "client/frame/client.h"
 #include "client/access/sign_in_commands.h"
+#include "client/frame/client.h"
 #include "client/frame/console.h"
 #include "net/http/http.h"
 
