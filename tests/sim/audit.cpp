@@ -450,7 +450,9 @@ void Audit::process_started(const std::shared_ptr<Process>& process) {
       continue;
     const bool same_rank =
         other.task.attempt == process->attempt && other.task.rank == process->rank;
-    if (same_rank && (other.process->alive || !jobs_.at(process->job).spec->elastic))
+    const JobSpec& spec = *jobs_.at(process->job).spec;
+    const bool replaceable = spec.elastic || !spec.roles.empty();
+    if (same_rank && (other.process->alive || !replaceable))
       broken(fmt::format("rank {} of job {} runs twice", process->rank, process->job.value));
     if (other.process->alive && other.task.attempt != process->attempt)
       broken(
