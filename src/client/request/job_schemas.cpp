@@ -217,6 +217,8 @@ class Schemas {
         property.set("minimum", 0);
       }
       property.set("description", fmt::format("{}: {}", as, option->shown.help));
+    } else if (of.starts_with("RoleSpec.") && !property.find("$ref")) {
+      property.set("description", "As of a job, for each member.");
     }
     if (option)
       bound(property, option->bounds);

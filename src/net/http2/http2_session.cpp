@@ -13,7 +13,8 @@ struct Http2Session::Stream {
   StreamId id;
   Http2HeadReader reader;
   bool head_done = false;
-  Headers trailers;  // received
+  bool refused = false;  // what follows its head is dropped
+  Headers trailers;      // received
   std::size_t trailer_bytes = 0;
   // Received, and not yet given back to the peer's window.
   std::size_t untaken = 0;
@@ -140,12 +141,12 @@ struct Http2Callbacks {
             return 0;
           if (!stream->head_done)
             return s.head_complete(*stream, end);
-          if (end)
+          if (end && !stream->refused)
             s.owner_.stream_end(stream->id, stream->trailers);
           return 0;
         }
         case NGHTTP2_DATA:
-          if (Stream* stream = s.find(frame->hd.stream_id); stream && end)
+          if (Stream* stream = s.find(frame->hd.stream_id); stream && end && !stream->refused)
             s.owner_.stream_end(stream->id, stream->trailers);
           cost = frame->hd.length == 0 && !end ? 1 : 0;
           break;
@@ -187,7 +188,8 @@ struct Http2Callbacks {
         return 0;
       }
       stream->untaken += length;
-      s.owner_.stream_body(id, view(bytes, length));
+      if (!stream->refused)
+        s.owner_.stream_body(id, view(bytes, length));
       if (stream = s.find(id); stream && !stream->paused)
         s.took(*stream, stream->untaken);
       return 0;
@@ -384,7 +386,7 @@ int Http2Session::head_complete(Stream& stream, bool end) {
   const StreamId id = stream.id;
   if (const auto done = stream.reader.finish(end); !done) {
     if (role_ == Role::server) {
-      stream.head_done = true;
+      stream.head_done = stream.refused = true;
       owner_.stream_refused(id, stream.reader.error_status(), done.error().message);
     } else {
       reset(id, Http2Error::protocol);
