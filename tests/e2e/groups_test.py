@@ -75,10 +75,13 @@ MODE = "sample"
         return self.rig.json("describe", number)
 
     def test_members_find_each_other_and_the_group_ends_with_its_client(self):
-        number = int(self.rig.ok("submit", "-q", self.group()).text.strip())
+        # Options of the command line are those of the whole group.
+        asked = self.rig.ok("submit", "-q", "--name", "other", "--retries", "2", self.group())
+        number = int(asked.text.strip())
         self.rig.ok("wait", "-q", str(number))
         job = self.job(number)
-        self.assertEqual(job["state"], "succeeded")
+        self.assertEqual((job["state"], job["name"], job["retries"]), ("succeeded", "other", 2))
+        self.assertEqual([r["retries"] for r in job["roles"]], [0, 0])
         self.assertEqual((job["members"], job["gpu_milli"]), (3, 3000))
         self.assertEqual(
             [(r["name"], r["count"], r["service"]) for r in job["roles"]],

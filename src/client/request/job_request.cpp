@@ -56,8 +56,13 @@ Status set_options(JobRequest& request, const Parsed& parsed) {
     for (const OptionSpec& option : options)
       for (const std::string& value : parsed.all(option.name))
         BILLOW_TRY_VOID(set_option(request, option.name, value));
-  for (JobRequest& role : request.roles)
+  for (JobRequest& role : request.roles) {
+    const std::string name = role.spec.name;
+    const std::uint32_t retries = role.spec.retries;
     BILLOW_TRY_VOID(set_options(role, parsed));
+    role.spec.name = name;  // --name and --retries are those of the group
+    role.spec.retries = retries;
+  }
   return {};
 }
 
