@@ -39,7 +39,7 @@ async function opened(options) {
 for (const dark of [false, true])
   test(`the Gantt chart by keyboard, and its table, ${dark ? 'dark' : 'light'}`, async () => {
     const { page, context, trouble } = await opened({ dark });
-    await go(page, '/nodes');
+    await go(page, '/nodes?from=now-1d&to=now');
     await page.waitForSelector('.gantt-scroll');
     await until(
       async () => (await page.locator('.gantt-sum').innerText()).includes('$7.50 wasted'),
