@@ -392,7 +392,8 @@ void set_user(CallPtr call) {
   if (!body)
     return;
   if (body->login && (body->role || body->disabled))
-    return call->fail({Code::invalid, "a login is set alone", "leave role and disabled away"});
+    return call->fail({Code::invalid, "the login cannot change together with the role or the state",
+                       "send it in a request of its own"});
   if (body->login)
     return sign_in::link_user(call, *body->login);
   SetUser command{.name = call->parts[0], .role = body->role, .jobs = body->jobs};

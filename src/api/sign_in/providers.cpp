@@ -68,7 +68,7 @@ Result<IdentityProvider> provider_of(const CallPtr& call, const ProviderBody& bo
                   fmt::format("create it: billow project create {}", mapping.project));
   if (!workload)
     return out;
-  // What CI jobs are runs as this user: a service account, with rights of its own.
+  // The user that CI jobs act as: a service account with its own rights.
   const User* user = state.user_by_name(out.user);
   if (!user)
     return fail(Code::not_found, fmt::format("no user is named \"{}\"", out.user),
