@@ -298,7 +298,18 @@ void Tasks::hold_gpus(TaskId task,
     log_warn("task {}: {}", task.value, written.error().message);
 }
 
+template <class Order>
+bool Tasks::awaits_supervisor(const Order& order) {
+  const auto sought = sought_.find(order.task);
+  if (sought == sought_.end())
+    return false;
+  sought->second.orders.emplace_back([this, order] { perform(order); });
+  return true;
+}
+
 void Tasks::perform(const effect::StopTask& e) {
+  if (awaits_supervisor(e))
+    return;
   if (containers_.preparing(e.task)) {
     containers_.cancel(e.task);
     return end_unstarted(e.task, {.kind = ExitKind::stopped,
@@ -323,6 +334,8 @@ void Tasks::stop_now(const effect::StopTask& e) {
   }
 }
 void Tasks::perform(const effect::SignalTask& e) {
+  if (awaits_supervisor(e))
+    return;
   if (Link* l = link(e.task)) {
     l->link.signal(e.number);
     l->rearm();
@@ -338,6 +351,15 @@ bool Tasks::signal_handlers(TaskId task, int number, SignalTo to) {
   return !pids.empty();
 }
 void Tasks::perform(const effect::InputTask& e) {
+  if (const auto sought = sought_.find(e.task); sought != sought_.end()) {
+    // Clients that count offsets learn where to continue once the supervisor has reported it.
+    std::size_t& kept = sought->second.input_bytes;
+    if (e.offset >= 0 || kept + e.bytes.size() > limits::task_input_bytes_max)
+      return;
+    kept += e.bytes.size();
+    awaits_supervisor(e);
+    return;
+  }
   Link* l = link(e.task);
   if (!l)
     return;
@@ -358,15 +380,21 @@ void Tasks::perform(const effect::InputTask& e) {
   l->push_input();
 }
 void Tasks::perform(const effect::ResizeTask& e) {
+  if (awaits_supervisor(e))
+    return;
   if (Link* l = link(e.task)) {
     l->link.resize({e.rows, e.cols});
     l->rearm();
   }
 }
 void Tasks::perform(const effect::SuspendTask& e) {
+  if (awaits_supervisor(e))
+    return;
   suspender_.carry_out(e.task, {.order = e.order, .suspend = true, .mode = e.mode});
 }
 void Tasks::perform(const effect::ResumeTask& e) {
+  if (awaits_supervisor(e))
+    return;
   OrderRecord record{.order = e.order, .suspend = false};
   if (const auto last = read_order(dirs_.path(e.task))) {
     record.mode = last->mode;
@@ -378,6 +406,8 @@ void Tasks::perform(const effect::ResumeTask& e) {
   suspender_.carry_out(e.task, std::move(record));
 }
 void Tasks::perform(const effect::SetEndsAt& e) {
+  if (awaits_supervisor(e))
+    return;
   if (Link* l = link(e.task)) {
     l->link.set_deadline(supervise::DeadlineKind::paid_until, e.ends_at);
     l->rearm();

@@ -188,6 +188,10 @@ class Tasks {
   void closed(TaskId task);
   void adopt(TaskId task, SupervisorLink link);
   void settle(TaskId task);
+  void seek(TaskId task, Duration after);
+  // True: the order is carried out once the task's supervisor answers.
+  template <class Order>
+  bool awaits_supervisor(const Order& order);
   void lost(TaskId task);
   void end_leftovers(TaskId task, const TaskCgroup& group);
   bool recover_one(const FoundTask& task, RecoveredTask& recovered);
@@ -219,8 +223,14 @@ class Tasks {
   HostInfo host_;                              // as it was when the agent started
   std::optional<NetworkGuard> network_guard_;  // none: not wanted, or not possible here
   std::unordered_map<TaskId, std::unique_ptr<Link>> links_;
-  std::unordered_map<TaskId, net::Timer> seeking_;  // for supervisors that do not answer yet
-  std::map<std::uint64_t, Reader> readers_;         // by subscription
+  // Tasks of an earlier agent whose supervisor does not answer yet, with the orders they await.
+  struct Sought {
+    net::Timer again;
+    std::vector<std::function<void()>> orders;
+    std::size_t input_bytes = 0;  // in these orders
+  };
+  std::unordered_map<TaskId, Sought> sought_;
+  std::map<std::uint64_t, Reader> readers_;  // by subscription
   // Subscriptions that wait for a task's log.
   std::unordered_map<TaskId, std::set<std::uint64_t>> reading_;
   std::unordered_map<TaskId, std::unique_ptr<LogReader>> logs_;

@@ -26,18 +26,23 @@ constexpr int leftover_rounds_max = 20;
 // The directory of a task without a link says how it stands. While its supervisor lives, the agent
 // tries to connect until it answers or ends. A task is lost only when its lock is free.
 void Tasks::settle(TaskId task) {
-  seeking_.erase(task);
   const auto found = dirs_.find(task);
   if (found && found->presence == TaskPresence::supervised) {
     auto again = launcher_.connect(dirs_.path(task), settle_patience);
     if (again)
-      return adopt(task, std::move(*again));
-    seeking_[task] = loop_.after(settle_again_after, [this, task] { settle(task); });
+      adopt(task, std::move(*again));
+    else
+      seek(task, settle_again_after);
     return;
   }
+  sought_.erase(task);
   if (found && found->exit)
     return ended(task, *found->exit);
   lost(task);
+}
+
+void Tasks::seek(TaskId task, Duration after) {
+  sought_[task].again = loop_.after(after, [this, task] { settle(task); });
 }
 
 // The supervisor was killed. Its leftovers may hold a GPU and are killed before the task is
@@ -83,6 +88,9 @@ void Tasks::adopt(TaskId task, SupervisorLink supervisor) {
   l->link.subscribe(supervise::Subscription::notify);
   l->link.request_status();
   l->rearm();
+  if (const auto sought = sought_.extract(task))
+    for (const auto& order : sought.mapped().orders)
+      order();
 }
 
 // Kills processes that the task left, also those that left its control groups.
@@ -146,19 +154,27 @@ bool Tasks::recover_one(const FoundTask& task, RecoveredTask& recovered) {
 
 void Tasks::recover_running(TaskId task, TaskStatus& status) {
   status.state = TaskState::running;
-  if (const auto order = read_order(dirs_.path(task))) {
-    status.state = order->state();
-    status.order = order->order;
-    status.order_error = order->error;
-    status.ram_mib = order->ram_mib;
-    if (!order->done)
-      loop_.post([this, task, again = *order] { suspender_.carry_out(task, again); });
-  }
   auto connected = launcher_.connect(dirs_.path(task), settle_patience);
   if (connected)
     adopt(task, std::move(*connected));
   else
-    loop_.post([this, task] { settle(task); });  // not listening yet, or about to end
+    seek(task, {});  // not listening yet, or about to end
+  const auto order = read_order(dirs_.path(task));
+  if (!order)
+    return;
+  status.state = order->state();
+  status.order = order->order;
+  status.order_error = order->error;
+  status.ram_mib = order->ram_mib;
+  if (order->done)
+    return;
+  auto again = [this, task, order = *order] {
+    suspender_.carry_out(task, order);
+  };
+  if (const auto sought = sought_.find(task); sought != sought_.end())
+    sought->second.orders.emplace_back(std::move(again));
+  else
+    loop_.post(std::move(again));
 }
 
 std::vector<RecoveredTask> Tasks::recover() {

@@ -72,6 +72,35 @@ TEST(Tasks, AnAdoptedTaskTakesInputWhereItStood) {
   EXPECT_EQ(second.end()->exit.code, 7);
 }
 
+// The supervisor listens only after its agent has gone. Until it does, orders wait for it.
+TEST(Tasks, OrdersWaitForASupervisorThatDoesNotAnswerYet) {
+  for (const bool stop : {false, true}) {
+    Rig rig;
+    int supervisor = 0;
+    {
+      Life first(rig.root());
+      first.tasks->perform(effect::StartTask{start_of(1, "read a; exit $a"), {}});
+      ASSERT_TRUE(first.loop.run_until([&] { return first.started(); }, seconds(60)));
+      const auto found = rig.dirs().find(TaskId(1));
+      ASSERT_TRUE(found);
+      supervisor = found->supervisor_pid;
+      ::kill(supervisor, SIGSTOP);
+    }
+    Life second(rig.root());
+    ASSERT_EQ(second.recovered.size(), 1u);
+    if (stop)
+      second.tasks->perform(effect::StopTask{TaskId(1), seconds(1), StopReason::request});
+    else
+      second.tasks->perform(effect::InputTask{TaskId(1), false, "7\n"});
+    ::kill(supervisor, SIGCONT);
+    ASSERT_TRUE(second.loop.run_until([&] { return second.end() != nullptr; }, seconds(60)));
+    if (stop)
+      EXPECT_EQ(second.end()->exit.kind, ExitKind::stopped);
+    else
+      EXPECT_EQ(second.end()->exit.code, 7);
+  }
+}
+
 TEST(Tasks, EndsWhatAKilledSupervisorLeftBehindAndCallsItLost) {
   Rig rig;
   const std::uint64_t id = 8'000'000'000u + static_cast<std::uint64_t>(::getpid());
