@@ -21,10 +21,6 @@ PAIRS = (
 )
 
 
-def rate(answer):
-    return float(answer["iterations"]) / float(answer["seconds"])
-
-
 def at_once(programs, kinds, seconds):
     for p, kind in zip(programs, kinds):
         p.start(f"run {kind} {seconds}")

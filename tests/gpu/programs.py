@@ -7,7 +7,7 @@ from rig import *
 
 KINDS = (
     "matmul threads fork subprocess loader compile graph recapture pools cooperative texture sparse"
-    " fft conv solver jax"
+    " fft conv solver jax conditional green"
 ).split()
 
 COLD_EVERY = int(os.environ.get("BILLOW_GPU_TEST_COLD_EVERY", "5"))

@@ -172,6 +172,10 @@ def probe(env=None):
     return p
 
 
+def rate(answer):
+    return float(answer["iterations"]) / float(answer["seconds"])
+
+
 class Nvml:
     """Per-process device memory from outside, by NVML. On the simulated driver, nothing."""
 

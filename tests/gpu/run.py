@@ -4,6 +4,7 @@ import random
 import statistics
 import sys
 
+from overhead import part_overhead, part_tiny, part_torch_overhead, part_train
 from rig import *
 
 PATHS = (
@@ -121,10 +122,6 @@ def shares_of(service, kinds, asked, seconds):
     return results
 
 
-def rate(answer):
-    return float(answer["iterations"]) / float(answer["seconds"])
-
-
 def part_shares():
     service = MemoryService(64 * MIB)
     for asked in ((500, 500), (250, 750), (100, 900)):
@@ -235,93 +232,6 @@ def part_strict(service=None):
         service.call("remove name=" + name)
     if own:
         service.stop()
-
-
-def compare(first, second, ask, rounds):
-    """Median cost of `ask` in each, asked in turn, and each as often first: a card that has just
-    rested is clocked higher."""
-    costs = ([], [])
-    for turn in range(rounds):
-        for i in (turn % 2, 1 - turn % 2):
-            costs[i].append(ask((first, second)[i]))
-    return statistics.median(costs[0]), statistics.median(costs[1])
-
-
-def part_overhead():
-    service = MemoryService(64 * MIB)
-    name = service.job("lone", memory=8 * GIB if not SIM else 256 * MIB)
-    plain, shimmed = probe(), probe(service.env(name))
-    count = 20000 if SIM else 1000000
-    a, b = compare(plain, shimmed, lambda p: float(p.ask(f"tiny {count}")["seconds"]), 6)
-    Table.add(
-        "overhead, 1 M tiny launches",
-        f"{(b / a - 1) * 100:+.2f} % ({b / count * 1e9:.0f} ns each)",
-        "<= 3 %",
-        b / a - 1 <= 0.03,
-    )
-    a, b = compare(plain, shimmed, lambda p: float(p.ask(f"graph {count // 20} 10")["seconds"]), 6)
-    Table.add(
-        "overhead, graph replay (10 empty nodes)",
-        f"{(b / a - 1) * 100:+.2f} %",
-        "<= 1 %",
-        b / a - 1 <= 0.01,
-    )
-    plain.quit()
-    shimmed.quit()
-    if SIM:
-        return service.stop()
-    part_torch_overhead(service, name)
-    service.stop()
-
-
-def part_torch_overhead(
-    service,
-    name,
-    kinds=(
-        ("matmul", "matmul loop"),
-        ("train", "small training step"),
-        ("graph", "graph replay of matmuls"),
-    ),
-    pairs=4,
-):
-    # Two processes of the same program differ of their own (where memory and threads fell), so
-    # several pairs.
-    ratios = {kind: [] for kind, _ in kinds}
-    for _ in range(pairs):
-        plain, shimmed = (
-            Program([sys.executable, os.path.join(HERE, "load.py")], env)
-            for env in (None, service.env(name))
-        )  # both start at once
-        for p in (plain, shimmed):
-            p.answer("start of load.py")
-        for kind, _ in kinds:
-            if kind == "train":
-                # The best of many short groups: a program of small launches is at the mercy of its
-                # host's other work, which only ever adds.
-                best = ([], [])
-                for turn in range(8):
-                    for i in (turn % 2, 1 - turn % 2):
-                        best[i].append(float((plain, shimmed)[i].ask(f"run {kind} 0.25")["best"]))
-                ratios[kind].append(min(best[1]) / min(best[0]) - 1)
-            else:
-                # Here the card's power is the limit, and the first moments after a rest are clocked
-                # a third higher: who is asked first
-                # would have the best group. So the middle of equal turns.
-                a, b = compare(plain, shimmed, lambda p: 1 / rate(p.ask(f"run {kind} 0.5")), 8)
-                ratios[kind].append(b / a - 1)
-        plain.quit()
-        shimmed.quit()
-    for kind, what in kinds:
-        got = statistics.median(ratios[kind])
-        Table.add(
-            "overhead, " + what,
-            (
-                f"{got * 100:+.2f} % ({pairs} pairs:"
-                f" {min(ratios[kind]) * 100:+.2f}..{max(ratios[kind]) * 100:+.2f})"
-            ),
-            "<= 1 %",
-            got <= 0.01,
-        )
 
 
 def stock_checkpoint(pid):
@@ -659,14 +569,6 @@ def part_swaps():
     service.stop()
 
 
-def part_train():
-    service = MemoryService(64 * MIB)
-    part_torch_overhead(
-        service, service.job("lone", memory=8 * GIB), kinds=(("train", "small training step"),)
-    )
-    service.stop()
-
-
 PARTS = {
     "1": part_memory,
     "2": part_shares,
@@ -681,6 +583,7 @@ PARTS = {
 ALONE = {
     "strict": part_strict,
     "train": part_train,
+    "tiny": part_tiny,
     "swap": part_swaps,
     "wake": part_wakes,
     "exits": part_exit,
