@@ -122,8 +122,8 @@ void set_provider(CallPtr call) {
   const auto ask = call->sign_ins->asker();
   if (!made || !ask)
     return call->fail(made ? ask.error() : made.error());
-  (*ask)->discover(call->sign_ins->trusted(*made), [call, made = std::move(*made)](
-                                                       Result<identity::Discovery> found) {
+  const auto who = call->sign_ins->trusted(*made);
+  (*ask)->discover(who, [call, made = std::move(*made)](Result<identity::Discovery> found) {
     if (!found)
       return call->fail({Code::invalid, found.error().message, "check the issuer's address"});
     if (const Status still = call->still_allowed(); !still)

@@ -110,7 +110,8 @@ class Played {
     w_.must(AgentHello{offer("n1", static_cast<int>(rng_.between(1, 3))), {}});
     const BudgetPeriod periods[] = {BudgetPeriod::total, BudgetPeriod::daily,
                                     BudgetPeriod::monthly};
-    project_budget(w_, {rng_.between(1, 40) * 1'000'000'000}, periods[rng_.below(3)]);
+    const NanoUsd budget{rng_.between(1, 40) * 1'000'000'000};
+    project_budget(w_, budget, periods[rng_.below(3)]);
     for (int n = 0; n < 6; ++n) {
       jobs_.push_back(limited(w_, minutes(rng_.between(1, 12) * 15)));
       if (rng_.chance(0.5))
