@@ -57,6 +57,15 @@ class RolesAndRoutes(RolesTest):
             if role not in ("viewer", "member"):
                 cls.user(f"i-{role}", None, "", role)
 
+    def test_the_page_of_rights_is_current(self):
+        path = os.path.join(os.path.dirname(__file__), "..", "..", "docs", "rights.md")
+        with open(path, encoding="utf-8") as f:
+            self.assertEqual(
+                f.read(),
+                self.rig.ok("help", "--rights").text,
+                "run: billow help --rights > docs/rights.md",
+            )
+
     def test_every_role_on_every_route(self):
         page = self.rig.ok("help", "--rights").text
         _, permissions = table_rows(page, "Permissions")
