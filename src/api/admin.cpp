@@ -25,18 +25,16 @@ void answer_ok(const CallPtr& call, Command command, int status = 200) {
   call->execute(std::move(command), status, [](const std::vector<Event>&) { return ok; });
 }
 
-// Only an admin of the project or of the installation may change its members.
 bool may_manage(const CallPtr& call, const std::string& project_name) {
   const auto project = visible_project(*call, project_name);
   if (!project) {
     call->fail(project.error());
     return false;
   }
-  if (control::role_in(call->host.state(), call->principal, (*project)->id) == Role::admin)
-    return true;
-  call->fail(
-      {Code::forbidden, fmt::format("only an admin of project {} may do this", project_name), ""});
-  return false;
+  const Status ok = may_in(*call, Permission::members_change, (*project)->id);
+  if (!ok)
+    call->fail(ok.error());
+  return ok.has_value();
 }
 
 struct ScheduleBody {
@@ -84,7 +82,7 @@ struct SetProjectBody {
   }
 };
 struct MemberBody {
-  Role role = Role::member;
+  std::string role = roles::member;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("role", s.role);
@@ -135,7 +133,7 @@ void status(CallPtr call) {
                                      {"suspended", count(JobState::suspended)}}));
   document.set("store", store_health_name(call->host.journal().health()));
   Json you = Json::object({{"user", call->principal.name},
-                           {"role", enum_name(call->principal.role)},
+                           {"role", call->principal.role},
                            {"scope", enum_name(call->principal.scope)}});
   if (const auto project = state.projects.find(call->principal.project);
       project != state.projects.end())
@@ -181,11 +179,11 @@ void remove_node(CallPtr call) {
 void projects(CallPtr call) {
   Json list = Json::array();
   for (const auto& [id, project] : call->host.state().projects) {
-    if (!control::role_in(call->host.state(), call->principal, id))
+    if (!control::sees(call->host.state(), call->principal, id))
       continue;
     Json members = Json::object();
     for (const auto& [name, role] : project.members)
-      members.set(name, enum_name(role));
+      members.set(name, role);
     Json document = Json::object({{"id", id.value},
                                   {"name", project.name},
                                   {"weight", project.weight},
@@ -227,18 +225,18 @@ void set_project(CallPtr call) {
 void set_member(CallPtr call) {
   auto body = read_body<MemberBody>(call);
   if (body && may_manage(call, call->parts[0]))
-    answer_ok(call, SetMember{call->parts[0], call->parts[1], body->role});
+    answer_ok(call, SetMember{call->parts[0], call->parts[1], body->role, call->principal.user});
 }
 void remove_member(CallPtr call) {
   if (may_manage(call, call->parts[0]))
-    answer_ok(call, SetMember{call->parts[0], call->parts[1], std::nullopt});
+    answer_ok(call, SetMember{call->parts[0], call->parts[1], std::nullopt, call->principal.user});
 }
 
 void schedules(CallPtr call) {
   const auto& state = call->host.state();
   Json list = Json::array();
   for (const auto& [id, s] : state.schedules) {
-    if (!control::role_in(state, call->principal, s.project))
+    if (!call->may(Permission::jobs_read, s.project))
       continue;
     list.push(Json::object({{"id", id.value},
                             {"name", s.name},

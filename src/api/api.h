@@ -21,6 +21,9 @@ struct RouteInfo {
   net::Method method;
   std::string pattern;  // "/v1/jobs/{id}/stop"
   Need need;
+  // One of these, in the project that the call is about or on the installation; none: everybody
+  // with such a token, for what is their own.
+  control::PermissionSet permissions;
   Adds adds = Adds::nothing;
   Body body = Body::json;
 };
@@ -42,6 +45,9 @@ class Api {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// docs/rights.md: permissions, roles, and what each route needs.
+std::string rights_page();
 
 // What /v1/openapi.json answers with.
 Result<Json> openapi_document();

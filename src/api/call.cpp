@@ -78,7 +78,12 @@ Status Call::still_allowed() {
   if (!who)
     return pass(who.error());
   principal = std::move(*who);
-  return allowed(principal, need);
+  return allowed_now();
+}
+
+Status Call::allowed_now() const {
+  BILLOW_TRY_VOID(allowed(principal, need));
+  return control::permitted(host.state(), principal, permissions);
 }
 
 Result<Json> Call::body() const {
@@ -177,13 +182,27 @@ std::optional<Owner> owner_of(const control::State& state, JobId id) {
 }
 
 Status may_see(const Call& call, ProjectId project) {
-  if (control::role_in(call.host.state(), call.principal, project))
+  if (call.may(Permission::jobs_read, project))
     return {};
   return fail(Code::not_found, "there is no such job",
               "see `billow ps -a`");  // the same answer as for a job that does not exist
 }
 
-Result<std::string> project_to_submit_to(const Call& call, const std::string& asked) {
+Status may_in(const Call& call, Permission permission, ProjectId project) {
+  if (call.may(permission, project))
+    return {};
+  const auto found = call.host.state().projects.find(project);
+  return fail(Code::forbidden,
+              fmt::format("this needs the permission {} in project {}, which your role does not "
+                          "include",
+                          enum_name(permission),
+                          found == call.host.state().projects.end() ? "?" : found->second.name),
+              "ask one of its admins: see `billow project list` and `billow role list`");
+}
+
+Result<std::string> project_to_submit_to(const Call& call,
+                                         const std::string& asked,
+                                         Permission needed) {
   const auto& state = call.host.state();
   std::string name = asked;
   if (call.principal.scope == TokenScope::submit || call.principal.agent) {
@@ -192,21 +211,25 @@ Result<std::string> project_to_submit_to(const Call& call, const std::string& as
       return fail(Code::forbidden, fmt::format("this token can only submit to project {}", own));
     name = own;
   }
+  if (name.empty() && needed != Permission::jobs_run)
+    name = state.projects.at(BILLOW_TRY(control::default_project(state, call.principal.user))).name;
   if (name.empty())
     return name;
   const Project* project = BILLOW_TRY(visible_project(call, name));
-  if (control::role_in(state, call.principal, project->id) == Role::viewer)
-    return fail(Code::forbidden, fmt::format("you may not submit to project {}", name),
-                "ask one of its admins to make you a member");
+  if (!call.may(needed, project->id))
+    return needed == Permission::jobs_run
+               ? fail(Code::forbidden, fmt::format("you may not submit to project {}", name),
+                      "ask one of its admins to make you a member")
+               : Result<std::string>(pass(may_in(call, needed, project->id).error()));
   return name;
 }
 
 bool may_see_budget(const Call& call, const BudgetKey& key) {
-  if (allowed(call.principal, Need::oversee))
+  if (call.may(Permission::money_read))
     return true;
   switch (key.scope) {
     case BudgetScope::project:
-      return may_see(call, ProjectId(key.of)).has_value();
+      return call.may(Permission::money_read, ProjectId(key.of));
     case BudgetScope::user:
       return UserId(key.of) == call.principal.user && !call.principal.agent;
     case BudgetScope::token: {
@@ -216,7 +239,7 @@ bool may_see_budget(const Call& call, const BudgetKey& key) {
     }
     case BudgetScope::job: {
       const auto owner = owner_of(call.host.state(), JobId(key.of));
-      return owner && may_see(call, owner->project);
+      return owner && call.may(Permission::money_read, owner->project);
     }
   }
   return false;
@@ -225,7 +248,7 @@ bool may_see_budget(const Call& call, const BudgetKey& key) {
 std::vector<ProjectId> visible_projects(const Call& call) {
   std::vector<ProjectId> out;
   for (const auto& [id, project] : call.host.state().projects)
-    if (control::role_in(call.host.state(), call.principal, id))
+    if (control::sees(call.host.state(), call.principal, id))
       out.push_back(id);
   return out;
 }
@@ -233,7 +256,7 @@ std::vector<ProjectId> visible_projects(const Call& call) {
 Result<const Project*> visible_project(const Call& call, std::string_view name) {
   const auto& state = call.host.state();
   const Project* project = state.project_by_name(name);
-  if (project && control::role_in(state, call.principal, project->id))
+  if (project && control::sees(state, call.principal, project->id))
     return project;
   std::vector<std::string> names;
   for (const ProjectId id : visible_projects(call))
@@ -252,18 +275,19 @@ Status may_act_on(const Call& call, JobId id, const Owner& owner) {
   return may_act(call, owner);
 }
 
-Status may_act(const Call& call, const Owner& owner) {
+Status may_act(const Call& call, const Owner& owner, Permission own) {
   BILLOW_TRY_VOID(may_see(call, owner.project));
   if (call.principal.agent && owner.agent != call.principal.agent)
     return fail(Code::forbidden,
                 fmt::format("agent token {} did not create this", call.principal.token_name),
                 "a person can do this with a token of their own");
-  const Role role = *control::role_in(call.host.state(), call.principal, owner.project);
-  if (role == Role::admin || (role == Role::member && owner.user == call.principal.user))
+  const bool is_own = owner.user == call.principal.user;
+  if (call.may(Permission::jobs_any, owner.project) || (is_own && call.may(own, owner.project)))
     return {};
   return fail(Code::forbidden,
-              role == Role::viewer ? "viewers of a project cannot change its jobs"
-                                   : "this job belongs to another user",
+              is_own || !call.may(own, owner.project)
+                  ? fmt::format("your role in this project does not include {}", enum_name(own))
+                  : "this job belongs to another user",
               "its owner or an admin of the project may do this");
 }
 

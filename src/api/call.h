@@ -24,9 +24,10 @@ class LiveStreams;
 struct Call {
   Host& host;
   std::shared_ptr<net::Exchange> exchange;
-  control::Principal principal;    // the caller, on routes that need a token
-  Need need = Need::nothing;       // what the route asks of the caller
-  std::vector<std::string> parts;  // the values of the pattern's {names}, in order
+  control::Principal principal;             // the caller, on routes that need a token
+  Need need = Need::nothing;                // what the route asks of the caller
+  control::PermissionSet permissions = {};  // one of which the route needs
+  std::vector<std::string> parts;           // the values of the pattern's {names}, in order
   SignInCodes* codes = nullptr;
   net::Turns* turns = nullptr;                // for work that would hold the loop for long
   std::shared_ptr<Result<Json>> parsed = {};  // the body, if a worker has parsed it
@@ -37,10 +38,15 @@ struct Call {
   streams::LiveStreams* live = nullptr;
 
   const net::Request& request() const { return exchange->request(); }
-  // An admin of the installation, with a full token.
-  bool as_admin() const {
-    return principal.role == Role::admin && principal.scope == TokenScope::full;
+  // Whether the caller has the permission: on the installation; in a project.
+  bool may(Permission permission) const {
+    return control::may(host.state(), principal, permission);
   }
+  bool may(Permission permission, ProjectId project) const {
+    return control::may(host.state(), principal, permission, project);
+  }
+  // Whether the token and the role allow the route.
+  Status allowed_now() const;
   // Checks the token again, for streams that stay open: an error if it was revoked, has expired or
   // no longer allows the route.
   Status still_allowed();
@@ -125,10 +131,10 @@ struct Owner {
   UserId user;
   TokenId agent = {};
 };
-// Whether the caller may see the jobs of a project (viewers), or act on them (members: their own;
-// admins: all; agent tokens: those they submitted).
+// Whether the caller may see the jobs of a project (jobs.read), or act on them: on the own with
+// `own`, on all with jobs.any; agent tokens on those they submitted.
 Status may_see(const Call& call, ProjectId project);
-Status may_act(const Call& call, const Owner& owner);
+Status may_act(const Call& call, const Owner& owner, Permission own = Permission::jobs_run);
 // Whether the caller may enter the job (shell, terminal, port, files): its owner; and admins, if
 // the project allows that and they gain no other account by it: the job's account is their own, or
 // they started the head. Nobody else enters root's jobs.
@@ -142,11 +148,15 @@ bool may_see_budget(const Call& call, const BudgetKey& key);
 // The name of the project that a submission or schedule goes to: a submit token's own, or the one
 // asked for if the caller may submit there. Empty if none was asked for: the core then takes the
 // user's default.
-Result<std::string> project_to_submit_to(const Call& call, const std::string& asked);
+Result<std::string> project_to_submit_to(const Call& call,
+                                         const std::string& asked,
+                                         Permission needed = Permission::jobs_run);
 // None if there is no such job.
 std::optional<Owner> owner_of(const control::State& state, JobId id);
 // Whether the caller may act on it. A job that it may not see answers like one that does not exist.
 Status may_act_on(const Call& call, JobId id, const Owner& owner);
+// Whether the caller has the permission in a project that it may see; the error names it.
+Status may_in(const Call& call, Permission permission, ProjectId project);
 
 // Finds a reservation or schedule by number or name, among those the caller may see. Names are
 // never numbers. If two projects use the same name, the number is needed.
@@ -160,7 +170,7 @@ Result<const typename Map::mapped_type*> one_named(const Call& call,
   for (const auto& [id, one] : all) {
     if ((one.name.empty() || one.name != text) && std::to_string(id.value) != text)
       continue;
-    if (!control::role_in(call.host.state(), call.principal, one.project))
+    if (!call.may(Permission::jobs_read, one.project))
       continue;
     if (std::to_string(id.value) == text)
       return &one;
@@ -281,6 +291,10 @@ void tokens(CallPtr call);
 void create_token(CallPtr call);
 void create_token_for(CallPtr call);
 void revoke_token(CallPtr call);
+void rotate_token(CallPtr call);
+void roles(CallPtr call);
+void set_role(CallPtr call);
+void remove_role(CallPtr call);
 void set_default_project(CallPtr call);
 void sign_in_by_account(CallPtr call);
 }  // namespace people
@@ -302,6 +316,13 @@ namespace secrets {
 void list(CallPtr call);
 void set(CallPtr call);
 void remove(CallPtr call);
+void rotate_key(CallPtr call);
+void backends(CallPtr call);
+void set_backend(CallPtr call);
+void remove_backend(CallPtr call);
+void check_backend(CallPtr call);
+// Whether the project may refer to it: "BACKEND:PATH#KEY".
+Status may_refer(const Call& call, const Project& project, const std::string& reference);
 }  // namespace secrets
 namespace fabric {
 void check(CallPtr call);

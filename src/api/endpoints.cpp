@@ -54,7 +54,7 @@ struct KeyBody {
 const Endpoint* missing_endpoint(const CallPtr& call, const std::string& name) {
   std::vector<std::string> names;
   for (const auto& [n, e] : call->host.state().endpoints)
-    if (control::role_in(call->host.state(), call->principal, e.project))
+    if (call->may(Permission::jobs_read, e.project))
       names.push_back(n);
   const std::string near = nearest(name, names);
   call->fail({Code::not_found, fmt::format("there is no endpoint \"{}\"", name),
@@ -74,7 +74,9 @@ const Endpoint* find_endpoint(const CallPtr& call, bool change) {
   if (found == call->host.state().endpoints.end() || !may_see(*call, found->second.project))
     return missing_endpoint(call, call->parts[0]);
   if (change)
-    if (const Status act = may_act(*call, owner_of_endpoint(found->second)); !act) {
+    if (const Status act =
+            may_act(*call, owner_of_endpoint(found->second), Permission::endpoints_deploy);
+        !act) {
       call->fail(act.error());
       return nullptr;
     }
@@ -116,10 +118,12 @@ void deploy(CallPtr call) {
       return call->fail({Code::conflict,
                          fmt::format("the name \"{}\" is already in use", body->name),
                          "choose another name"});
-    if (const Status act = may_act(*call, owner_of_endpoint(found->second)); !act)
+    if (const Status act =
+            may_act(*call, owner_of_endpoint(found->second), Permission::endpoints_deploy);
+        !act)
       return call->fail(act.error());
   } else {
-    auto project = project_to_submit_to(*call, body->project);
+    auto project = project_to_submit_to(*call, body->project, Permission::endpoints_deploy);
     if (!project)
       return call->fail(project.error());
     command.project = std::move(*project);
@@ -155,7 +159,7 @@ void deploy(CallPtr call) {
 void list(CallPtr call) {
   Json all = Json::array();
   for (const auto& [name, e] : call->host.state().endpoints)
-    if (control::role_in(call->host.state(), call->principal, e.project))
+    if (call->may(Permission::jobs_read, e.project))
       all.push(endpoint_document(call, e));
   call->reply_durable(200, Json::object({{"endpoints", std::move(all)}}));
 }

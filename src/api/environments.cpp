@@ -54,7 +54,7 @@ Json environment_document(const Call& call, const SavedEnvironment& e) {
 }
 
 bool visible(const Call& call, const SavedEnvironment& e) {
-  return e.shared || control::role_in(call.host.state(), call.principal, e.project).has_value();
+  return e.shared || call.may(Permission::jobs_read, e.project);
 }
 
 }  // namespace
@@ -82,8 +82,7 @@ void get(CallPtr call) {
     if (!wanted.empty() && (project == state.projects.end() || project->second.name != wanted))
       continue;
     // Other projects' need their project's name, unless an admin has published them.
-    const bool own =
-        control::role_in(state, call->principal, e.project).has_value() || !wanted.empty();
+    const bool own = call->may(Permission::jobs_read, e.project) || !wanted.empty();
     if (!own && !e.published) {
       elsewhere = fmt::format("project {0} shares one; to use it, write {0}/{1}",
                               project->second.name, e.name);
@@ -129,7 +128,7 @@ void save(CallPtr call) {
     call->execute(SaveEnvironment{.project = project,
                                   .user = call->principal.user,
                                   .environment = env,
-                                  .by_admin = call->as_admin()},
+                                  .by_admin = call->may(Permission::environments_publish)},
                   200, [call](const std::vector<Event>& events) {
                     for (const Event& event : events)
                       if (const auto* saved = get_if<EnvironmentSaved>(&event.body))
@@ -151,13 +150,14 @@ void remove(CallPtr call) {
     return call->fail(project.error());
   with_approval(call, ApprovalAction::remove_environment,
                 fmt::format("remove environment {}", call->parts[0]), [call, project = *project] {
-                  call->execute(RemoveEnvironment{.project = project,
-                                                  .user = call->principal.user,
-                                                  .name = call->parts[0],
-                                                  .by_admin = call->as_admin()},
-                                200, [](const std::vector<Event>&) {
-                                  return Json::object({{"ok", true}});
-                                });
+                  call->execute(
+                      RemoveEnvironment{.project = project,
+                                        .user = call->principal.user,
+                                        .name = call->parts[0],
+                                        .by_admin = call->may(Permission::environments_publish)},
+                      200, [](const std::vector<Event>&) {
+                        return Json::object({{"ok", true}});
+                      });
                 });
 }
 

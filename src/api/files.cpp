@@ -47,8 +47,7 @@ bool may_read(const Call& call, Store& store, const Sha256& tree) {
   if (call.principal.scope == TokenScope::node || store.owned(tree_owner(call), tree))
     return true;
   for (const auto& [id, project] : call.host.state().projects)
-    if (control::role_in(call.host.state(), call.principal, id) &&
-        store.owned(project_owner(id), tree))
+    if (call.may(Permission::jobs_read, id) && store.owned(project_owner(id), tree))
       return true;
   return false;
 }

@@ -151,7 +151,7 @@ void join(CallPtr call) {
 }
 
 void pools(CallPtr call) {
-  const bool admin = call->as_admin();
+  const bool admin = call->may(Permission::pools_change);
   Json list = Json::array();
   for (const auto& [id, pool] : call->host.state().pools)
     list.push(pool_document(call->host.state(), pool, call->host.now(), admin));

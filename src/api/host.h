@@ -121,6 +121,13 @@ class Host {
   // Why a secret cannot be opened on this head; empty: it can.
   virtual std::string trouble_with(const Secret& secret) const = 0;
 
+  // Replaces the key that secrets are sealed with. Answers how many were sealed anew, and how many
+  // could not be opened.
+  using RotatedKey = std::function<void(Result<std::pair<std::size_t, std::size_t>>)>;
+  virtual void rotate_secrets_key(control::Cause, RotatedKey done) {
+    done(fail(Code::unsupported, "this head has no key of secrets"));
+  }
+
   // ---- notices and gateways
   virtual std::size_t notices_waiting(std::uint64_t webhook) const = 0;
   virtual std::string webhook_secret(std::uint64_t webhook) const = 0;

@@ -136,9 +136,7 @@ struct Live : std::enable_shared_from_this<Live> {
   }
 
   const control::State& state() const { return call->host.state(); }
-  bool visible(ProjectId project) const {
-    return control::role_in(state(), call->principal, project).has_value();
-  }
+  bool visible(ProjectId project) const { return call->may(Permission::jobs_read, project); }
   bool sees_all() const {
     return std::all_of(state().projects.begin(), state().projects.end(),
                        [this](const auto& p) { return visible(p.first); });

@@ -81,7 +81,7 @@ void add_money(Exposition& out, const Call& call) {
   const Host& host = call.host;
   const auto& state = host.state();
   const auto visible = [&](ProjectId project) {
-    return may_see(call, project).has_value();
+    return call.may(Permission::money_read, project);
   };
   std::map<ProjectId, std::pair<std::int64_t, std::int64_t>> nano;  // spend, idle
   for (const auto& [id, project] : state.projects)

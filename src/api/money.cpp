@@ -22,8 +22,9 @@ void answer_ok(const CallPtr& call, Command command, int status = 200) {
   call->execute(std::move(command), status, [](const std::vector<Event>&) { return ok; });
 }
 
-bool is_admin(const Call& call) {
-  return call.as_admin();
+// Whether the caller may set what concerns all projects.
+bool sets_for_all(const Call& call) {
+  return call.may(Permission::money_set);
 }
 
 // What an admin of the installation set is for one to change: whoever it binds could else take it
@@ -31,12 +32,12 @@ bool is_admin(const Call& call) {
 Status may_replace(const Call& call, const BudgetKey& key) {
   const auto& state = call.host.state();
   const auto found = state.money.budgets.find(key);
-  if (found == state.money.budgets.end() || is_admin(call))
+  if (found == state.money.budgets.end() || sets_for_all(call))
     return {};
   const std::string& by = found->second.by;
   const User* setter =
       by.starts_with("user:") ? state.user_by_name(std::string_view(by).substr(5)) : nullptr;
-  if (setter && setter->role != Role::admin)
+  if (setter && !control::may(state, setter->id, Permission::money_set))
     return {};
   return fail(
       Code::forbidden,
@@ -75,7 +76,7 @@ Result<std::uint64_t> budget_owner(const Call& call, BudgetScope scope, const st
   switch (scope) {
     case BudgetScope::project: {
       const Project* project = BILLOW_TRY(visible_project(call, of));
-      if (control::role_in(state, call.principal, project->id) != Role::admin)
+      if (!call.may(Permission::money_set, project->id))
         return forbidden();
       return project->id.value;
     }
@@ -84,7 +85,7 @@ Result<std::uint64_t> budget_owner(const Call& call, BudgetScope scope, const st
       if (!user)
         return fail(Code::not_found, fmt::format("there is no user \"{}\"", of),
                     "see `billow user list`");
-      if (!is_admin(call))
+      if (!sets_for_all(call))
         return forbidden();
       return user->id.value;
     }
@@ -309,7 +310,7 @@ void idle(CallPtr call) {
   const auto& state = call->host.state();
   Json own = Json::object();
   for (const auto& [project, policy] : state.money.idle_of)
-    if (control::role_in(state, call->principal, project))
+    if (call->may(Permission::money_read, project))
       own.set(state.projects.at(project).name, policy_document(policy));
   call->reply_durable(
       200,
@@ -324,7 +325,7 @@ void set_idle(CallPtr call) {
     return;
   const auto& state = call->host.state();
   if (body->floor_suspend_s || body->floor_stop_s) {
-    if (!is_admin(*call))
+    if (!sets_for_all(*call))
       return call->fail({Code::forbidden, "only an admin may change the floor",
                          "a project can set its own steps above it"});
     IdleFloor floor = state.money.floor;
@@ -339,8 +340,8 @@ void set_idle(CallPtr call) {
   if (!named)
     return call->fail(named.error());
   const Project* project = *named;
-  const bool may = is_admin(*call) || (project && control::role_in(state, call->principal,
-                                                                   project->id) == Role::admin);
+  const bool may =
+      sets_for_all(*call) || (project && call->may(Permission::money_set, project->id));
   if (!may)
     return call->fail({Code::forbidden,
                        project
@@ -499,10 +500,8 @@ void tag_project(CallPtr call) {
   const auto project = visible_project(*call, call->parts[0]);
   if (!project)
     return call->fail(project.error());
-  if (control::role_in(call->host.state(), call->principal, (*project)->id) != Role::admin)
-    return call->fail({Code::forbidden,
-                       fmt::format("only an admin of project {} may do this", (*project)->name),
-                       ""});
+  if (const Status ok = may_in(*call, Permission::money_set, (*project)->id); !ok)
+    return call->fail(ok.error());
   if (auto body = read_body<TagBody>(call))
     answer_ok(call, TagProject{call->parts[0], call->parts[1], std::move(body->value)});
 }

@@ -52,16 +52,18 @@ struct TokenBody {
 };
 struct UserBody {
   std::string name, unix_name;
-  Role role = Role::member;
+  std::string role = billow::roles::member;
+  bool service = false;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("name", s.name);
     v("unix_name", s.unix_name);
     v("role", s.role);
+    v("service", s.service);
   }
 };
 struct SetUserBody {
-  std::optional<Role> role;
+  std::optional<std::string> role;
   std::optional<bool> disabled;
   JobsOfUser jobs = JobsOfUser::stop;
   std::optional<std::string> login;
@@ -98,8 +100,7 @@ TokenId parent_of(const control::State& state, TokenId maker) {
 // Whether the caller shares a project with the user.
 bool shares_project(const Call& call, const User& user) {
   for (const auto& [id, project] : call.host.state().projects)
-    if (project.members.contains(user.name) &&
-        control::role_in(call.host.state(), call.principal, id))
+    if (project.members.contains(user.name) && control::sees(call.host.state(), call.principal, id))
       return true;
   return false;
 }
@@ -120,6 +121,9 @@ Result<std::int64_t> life_of(const Call& call, const TokenBody& body) {
   if (joins && body.life_s == -1)
     return fail(Code::invalid, "a join token must expire", "give its life: --life 7d");
   const bool machine = body.scope == TokenScope::node || body.scope == TokenScope::gateway;
+  if (body.life_s == -1 && !machine && !call.may(Permission::users_change))
+    return fail(Code::forbidden, "only users with users.change can create tokens that never expire",
+                "give its life: --expires 90d, or ask an admin");
   std::int64_t life = body.life_s;
   if (life == 0)
     life = joins                             ? limits::join_token_life_default.ns / 1'000'000'000
@@ -146,8 +150,10 @@ void issue_token(const CallPtr& call, TokenBody body) {
   const bool other = body.user != call->principal.name;
   const bool machine = body.scope == TokenScope::node || body.scope == TokenScope::join ||
                        body.scope == TokenScope::gateway;
-  if (machine && !call->as_admin())
-    return call->fail({Code::forbidden, "only an admin may create tokens for machines", ""});
+  if (machine && !call->may(Permission::nodes_change))
+    return call->fail({Code::forbidden,
+                       "creating tokens for machines needs the permission nodes.change",
+                       "an admin can give you a role that includes it: billow role list"});
   if (other)
     if (const User* user = call->host.state().user_by_name(body.user);
         user && is_root_account(user->unix_name))
@@ -269,6 +275,9 @@ Result<const User*> user_of_account(const control::State& state,
       known = &user;
     }
   }
+  if (found && found->service)
+    return refused("this Billow user is a service account and cannot sign in",
+                   "use one of its tokens");
   if (found && uid != 0 && (found->starts_heads || control::runs_as_root(*found)))
     return refused("this Billow user cannot sign in by account", "log in with a token");
   if (!found && known && known->state != UserState::active)
@@ -326,8 +335,8 @@ void join_first_project(const CallPtr& call, const std::string& name) {
       return give_account_token(call, user->id);
     call->fail({Code::unavailable, fmt::format("user {} was removed meanwhile", name), ""});
   };
-  call->host.execute(SetMember{first, name, Role::member}, {"head", call->request().request_id},
-                     done);
+  call->host.execute(SetMember{first, name, billow::roles::member},
+                     {"head", call->request().request_id}, done);
 }
 
 void sign_in_account(const CallPtr& call, unsigned uid, const std::string& account) {
@@ -336,7 +345,7 @@ void sign_in_account(const CallPtr& call, unsigned uid, const std::string& accou
     return call->fail(user.error());
   if (*user)
     return give_account_token(call, (*user)->id);
-  call->host.execute(AddUser{account, account, Role::member, {}},
+  call->host.execute(AddUser{account, account, billow::roles::member, {}},
                      {"head", call->request().request_id},
                      [call, account](const Result<std::vector<Event>>& events) {
                        if (!events)
@@ -349,7 +358,7 @@ void sign_in_account(const CallPtr& call, unsigned uid, const std::string& accou
 
 void users(CallPtr call) {
   Json list = Json::array();
-  const bool all = allowed(call->principal, Need::oversee).has_value();
+  const bool all = call->may(Permission::users_read);
   for (const auto& [id, user] : call->host.state().users) {
     if (user.state == UserState::removed)
       continue;
@@ -358,8 +367,9 @@ void users(CallPtr call) {
     Json document = Json::object({{"id", id.value}, {"name", user.name}});
     if (all || id == call->principal.user) {
       document.set("unix_name", user.unix_name);
-      document.set("role", enum_name(user.role));
+      document.set("role", user.role);
       document.set("state", enum_name(user.state));
+      document.set("service", user.service);
     }
     list.push(std::move(document));
   }
@@ -383,8 +393,9 @@ void add_user(CallPtr call) {
                      "user",
                      account),
          "use an ordinary account of the nodes: --unix-name NAME"});
-  call->execute(AddUser{body->name, body->unix_name, body->role, call->principal.user}, 201,
-                [](const std::vector<Event>&) { return ok; });
+  call->execute(
+      AddUser{body->name, body->unix_name, body->role, call->principal.user, body->service}, 201,
+      [](const std::vector<Event>&) { return ok; });
 }
 
 void set_user(CallPtr call) {
@@ -396,14 +407,15 @@ void set_user(CallPtr call) {
                        "send it in a request of its own"});
   if (body->login)
     return sign_in::link_user(call, *body->login);
-  SetUser command{.name = call->parts[0], .role = body->role, .jobs = body->jobs};
+  SetUser command{
+      .name = call->parts[0], .role = body->role, .jobs = body->jobs, .by = call->principal.user};
   if (body->disabled)
     command.state = *body->disabled ? UserState::disabled : UserState::active;
   change(call, std::move(command));
 }
 
 void remove_user(CallPtr call) {
-  SetUser command{.name = call->parts[0], .state = UserState::removed};
+  SetUser command{.name = call->parts[0], .state = UserState::removed, .by = call->principal.user};
   if (const auto given = call->request().param("jobs"); !given.empty()) {
     const auto jobs = enum_value<JobsOfUser>(given);
     if (!jobs)
@@ -418,7 +430,7 @@ void tokens(CallPtr call) {
   const auto uses = control::budget_uses(state, call->host.billed());
   Json list = Json::array();
   for (const auto& [id, token] : state.tokens) {
-    if (!call->as_admin() && token.user != call->principal.user)
+    if (token.user != call->principal.user && !call->may(Permission::users_read))
       continue;
     if (call->principal.agent && id != call->principal.agent)
       continue;
@@ -480,23 +492,6 @@ void set_default_project(CallPtr call) {
     return call->fail(project.error());
   call->execute(SetDefaultProject{call->principal.user, body->project}, 200,
                 [](const std::vector<Event>&) { return ok; });
-}
-
-void revoke_token(CallPtr call) {
-  const auto id = parse_int(call->parts[0], 1, INT64_MAX);
-  if (!id)
-    return call->fail({Code::invalid, fmt::format("\"{}\" is not a token number", call->parts[0]),
-                       "see `billow token list`"});
-  const auto& tokens = call->host.state().tokens;
-  const auto found = tokens.find(TokenId(static_cast<std::uint64_t>(*id)));
-  const bool visible =
-      found != tokens.end() && (call->as_admin() || found->second.user == call->principal.user);
-  if (!visible)
-    return call->fail(
-        {Code::not_found, fmt::format("there is no token {}", *id), "see `billow token list`"});
-  call->execute(RevokeToken{found->first}, 200, [](const std::vector<Event>& events) {
-    return Json::object({{"ok", true}, {"tokens_revoked", events.size()}});
-  });
 }
 
 // The kernel says which account a program on the other end of a Unix socket has; nothing that the

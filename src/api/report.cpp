@@ -69,7 +69,7 @@ Result<Scope> scope_of(const Call& call) {
   const auto& state = call.host.state();
   Scope out;
   for (const auto& [id, project] : state.projects)
-    if (control::role_in(state, call.principal, id))
+    if (call.may(Permission::money_read, id))
       out.visible.insert(id);
   const net::Request& request = call.request();
   if (request.has_param("project")) {
@@ -87,8 +87,7 @@ Result<Scope> scope_of(const Call& call) {
                   "see `billow user list`");
     out.user = user->id;
   }
-  out.everything = !out.project && !out.user && call.principal.role == Role::admin &&
-                   call.principal.scope != TokenScope::submit && !call.principal.agent;
+  out.everything = !out.project && !out.user && call.may(Permission::money_read);
   std::vector<std::string> names;
   for (const ProjectId id : out.visible)
     names.push_back(state.projects.at(id).name);

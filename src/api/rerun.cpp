@@ -123,6 +123,8 @@ void rerun(CallPtr call) {
                                   : Status(fail(Code::not_found, "its project no longer exists"));
         !ok)
       return call->fail(ok.error());
+    if (const Status ok = may_in(*call, Permission::jobs_run, project->id); !ok)
+      return call->fail(ok.error());
     auto changed = changed_spec(body, std::move(*spec));
     if (!changed)
       return call->fail(changed.error());

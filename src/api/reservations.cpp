@@ -35,17 +35,6 @@ struct NewReservation {
   }
 };
 
-// A reservation takes room from everybody: it is for those who answer for the project.
-Status may_reserve(const Call& call, ProjectId project) {
-  const auto role = control::role_in(call.host.state(), call.principal, project);
-  if (role == Role::admin)
-    return {};
-  return fail(Code::forbidden,
-              fmt::format("only an admin of project {} may reserve for it",
-                          call.host.state().projects.at(project).name),
-              "ask one of its admins");
-}
-
 // Spot work on the cards that were reserved: it is asked to leave when the reservation begins, and
 // whoever reserved should know. Of others' jobs only that there are some.
 Json asked_to_leave(const Call& call, const Reservation& r, std::uint64_t& others) {
@@ -82,21 +71,10 @@ void make(CallPtr call) {
   auto body = read_body<NewReservation>(call);
   if (!body)
     return;
-  const auto asked = project_to_submit_to(*call, body->project);
+  // A reservation takes capacity from everybody: it is for those who answer for the project.
+  const auto asked = project_to_submit_to(*call, body->project, Permission::reservations_make);
   if (!asked)
     return call->fail(asked.error());
-  const auto& state = call->host.state();
-  if (const Project* project = asked->empty() ? nullptr : state.project_by_name(*asked)) {
-    if (const Status ok = may_reserve(*call, project->id); !ok)
-      return call->fail(ok.error());
-  } else if (asked->empty()) {  // the core takes the first one: of those it may reserve for
-    for (const auto& [id, p] : state.projects)
-      if (p.members.contains(call->principal.name)) {
-        if (const Status ok = may_reserve(*call, id); !ok)
-          return call->fail(ok.error());
-        break;
-      }
-  }
   Reserve command{.name = body->name,
                   .project = *asked,
                   .user = call->principal.user,
@@ -124,7 +102,7 @@ void list(CallPtr call) {
   Json out = Json::array();
   const auto& state = call->host.state();
   for (const auto& [id, r] : state.reservations) {
-    if (!control::role_in(state, call->principal, r.project))
+    if (!call->may(Permission::jobs_read, r.project))
       continue;
     out.push(view::reservation_document(state, r, call->host.now()));
   }
@@ -137,7 +115,9 @@ void cancel(CallPtr call) {
   if (!named)
     return call->fail(named.error());
   const Reservation* found = *named;
-  if (const Status ok = may_act(*call, {found->project, found->user}); !ok)
+  if (const Status ok =
+          may_act(*call, {found->project, found->user}, Permission::reservations_make);
+      !ok)
     return call->fail(ok.error());
   call->execute(
       CancelReservation{found->id, "cancelled by " + call->principal.name}, 200,
@@ -258,7 +238,7 @@ control::Holding held_by(const Map& map, Id id) {
 
 Json quota_document(const Call& call) {
   const auto& state = call.host.state();
-  const bool everybody = allowed(call.principal, Need::oversee).has_value();
+  const bool everybody = call.may(Permission::users_read);
   Json list = Json::array();
   for (const auto& [id, user] : state.users)
     if (everybody || id == call.principal.user)

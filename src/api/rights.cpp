@@ -40,22 +40,13 @@ Status allowed(const control::Principal& who, Need need) {
                              "a person can do it with a token of their own")
                  : forbidden("this needs a full token; yours can only submit jobs to one project",
                              "use your own token, or create one: billow token create NAME");
-    case Need::oversee:
-      return who.role == Role::admin &&
-                     (who.scope == TokenScope::full || who.scope == TokenScope::read)
-                 ? Status{}
-                 : forbidden("only an admin may see this");
     case Need::files:
       return who.scope == TokenScope::node ? Status{} : allowed(who, Need::work);
     case Need::gateway:
-      return who.scope == TokenScope::gateway || allowed(who, Need::admin)
+      return who.scope == TokenScope::gateway || allowed(who, Need::full)
                  ? Status{}
                  : forbidden("only a gateway's token may do this",
                              "an admin can create one: billow token create NAME --scope gateway");
-    case Need::admin:
-      return who.scope == TokenScope::full && who.role == Role::admin
-                 ? Status{}
-                 : forbidden("only an admin may do this");
   }
   return forbidden("not allowed");
 }

@@ -1,9 +1,10 @@
-// Which tokens a route accepts. The table of routes (api.cpp) names one Need for each route, and
-// only this file says what it means. Routes themselves never look at scopes, only at what the
-// caller is to the resource (a job's owner, a project's admin).
+// Which tokens a route accepts. The table of routes (api.cpp) names for each route one Need, whose
+// meaning only this file knows, and the permissions (control/decide/permissions.h) of which the
+// caller's role must include one. Routes themselves never look at scopes or names of roles, only at
+// permissions and at what is the caller's own.
 #pragma once
 
-#include "core/control/decide/decide.h"
+#include "core/control/decide/permissions.h"
 
 namespace billow::api {
 
@@ -13,12 +14,10 @@ enum class Need {
   look,     // any person's token: not a node's, a gateway's or one to join with
   work,     // a token that may submit and steer jobs: scopes submit and full
   full,     // a full token: for decisions about others or money, and for creating tokens
-  oversee,  // an installation admin's token that may read: scopes read and full
-  admin,    // an installation admin's full token
   node,     // an agent's credential
   join,     // a join token
   files,    // like work, and nodes
-  gateway,  // a gateway's token, or an installation admin's full token
+  gateway,  // a gateway's token, or a full token
 };
 
 // Whether a route adds something, which is refused while the disk is full. Requests that end, free

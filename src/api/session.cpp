@@ -230,6 +230,10 @@ void create(CallPtr call) {
     return call->fail(who.error());
   if (const Status ok = allowed(*who, Need::look); !ok)
     return call->fail(ok.error());
+  if (state.users.at(who->user).service)
+    return call->fail({Code::forbidden,
+                       fmt::format("user {} is a service account and cannot sign in", who->name),
+                       "sign in as a person"});
   const Token& parent = state.tokens.at(who->token);
   const Duration life = parent.expires_at
                             ? std::min(session_life, parent.expires_at - call->host.now())

@@ -27,12 +27,12 @@ struct VolumeBody {
 
 // Everybody's, or of a project that the caller may see.
 bool volume_visible(const Call& call, const Volume& volume) {
-  if (volume.projects.empty() || call.principal.role == Role::admin)
+  if (volume.projects.empty() || call.may(Permission::volumes_change))
     return true;
   const auto& state = call.host.state();
   return std::any_of(volume.projects.begin(), volume.projects.end(), [&](const std::string& name) {
     const Project* project = state.project_by_name(name);
-    return project && control::role_in(state, call.principal, project->id);
+    return project && control::sees(state, call.principal, project->id);
   });
 }
 

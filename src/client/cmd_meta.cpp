@@ -15,6 +15,7 @@ constexpr OptionSpec help_options[] = {
     {"man", 0, nullptr, "print the manual page of the command, or of billow"},
     {"man-dir", 0, "DIR", "write all manual pages into this directory", false,
      Completes::directory},
+    {"rights", 0, nullptr, "print permissions, roles and what each route needs (docs/rights.md)"},
     {"job-schemas", 0, nullptr, "print the API's schemas of a job (src/api/job_schemas.json)"}};
 
 int cmd_completion(const Parsed& parsed) {
@@ -51,6 +52,14 @@ int cmd_help(const Parsed& parsed) {
   const CommandTable table = all_commands();
   if (parsed.has("markdown")) {
     print(markdown(table));
+    return 0;
+  }
+  if (parsed.has("rights")) {
+    const std::string page = rights_page();
+    if (page.empty())
+      return report({Code::unsupported, "this program is only a client and has no table of rights",
+                     "see docs/rights.md"});
+    print(page);
     return 0;
   }
   if (parsed.has("job-schemas")) {

@@ -25,6 +25,8 @@ CommandTable client_commands() {
   add_login_commands(table);
   add_access_commands(table);
   add_token_commands(table);
+  add_role_commands(table);
+  add_backend_commands(table);
   add_secret_commands(table);
   add_audit_commands(table);
   add_quota_commands(table);

@@ -67,6 +67,8 @@ Head::~Head() {
   sampling_.reset();
   gateways_.reset();
   agents_.reset();
+  rotation_.reset();
+  fetcher_.reset();
   notifier_.reset();
   engine_.reset();
   // A head that never listened has not written these files: they belong to another one.
@@ -109,6 +111,7 @@ Status Head::serve(Service service) {
   start_timers();
   start_reviews();
   start_backups();
+  rotation_->resume();
   signals_ = loop_.on_signal({SIGINT, SIGTERM}, [this](int) { shutdown(false); });
   write_head_file();
   announce();
@@ -149,7 +152,7 @@ Status Head::restore_engine() {
                                   .clock = &clock_,
                                   .deliver =
                                       [this](const control::Effect& e) {
-                                        if (!logs_ || !logs_->holds(e))
+                                        if ((!logs_ || !logs_->holds(e)) && !fetcher_->holds(e))
                                           agents_->deliver(e);
                                       },
                                   .observe =
@@ -157,8 +160,7 @@ Status Head::restore_engine() {
                                         return observe(state, event);
                                       }},
                                  ledger::PriceBook::market()));
-  keeper_.begin(state());
-  warn_of_lost_secrets();
+  prepare_secrets();
   return {};
 }
 
@@ -176,14 +178,6 @@ std::function<void()> Head::observe(const control::State& state, const Event& ev
   return [this, event, notice = std::move(notice)] {
     notifier_->on_event(event, notice);
   };
-}
-
-void Head::warn_of_lost_secrets() const {
-  for (const auto& [id, secret] : state().secrets)
-    if (const std::string trouble = keeper_.trouble_with(secret); !trouble.empty()) {
-      log_warn("secret {} cannot be used: {}", secret.name, trouble);
-      return;
-    }
 }
 
 void Head::connect_agents() {
@@ -208,14 +202,6 @@ void Head::connect_agents() {
                            }});
   agents_->on_fabric(
       [this](NodeId node, const wire::fabric_v1::Answer& answer) { fabric_->take(node, answer); });
-}
-
-void Head::complete_start(wire::agent_v1::Start& start, bool confidential) const {
-  keeper_.fill(state(), start, confidential);
-  // The tasks of one attempt recognise each other by this key at their start barrier.
-  if (start.gang)
-    start.env["BILLOW_GANG_KEY"] = hmac_sha256_hex(
-        notify_key_, fmt::format("gang {} {}", start.job.value, start.env["BILLOW_ATTEMPT"]));
 }
 
 void Head::connect_gateways() {

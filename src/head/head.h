@@ -32,7 +32,9 @@
 #include "head/pools.h"
 #include "head/reviews.h"
 #include "head/sampling.h"
-#include "head/secret_keeper.h"
+#include "head/secrets/key_rotation.h"
+#include "head/secrets/secret_fetcher.h"
+#include "head/secrets/secret_keeper.h"
 #include "head/tls.h"
 #include "net/http/http_server.h"
 #include "net/workers.h"
@@ -69,6 +71,7 @@ class Head {
   Pools& pools() { return *pools_; }
   SecretKeeper& secrets() { return keeper_; }
   const SecretKeeper& secrets() const { return keeper_; }
+  KeyRotation& rotation() const { return *rotation_; }
   FabricCheck& fabric() const { return *fabric_; }
   KeptLogs& logs() const { return *logs_; }
   const Sampling& sampling() const { return *sampling_; }
@@ -101,7 +104,8 @@ class Head {
   void every(Duration period, std::function<void()> fn);
 
   std::function<void()> observe(const control::State& state, const Event& event);
-  void complete_start(wire::agent_v1::Start& start, bool confidential) const;
+  void complete_start(wire::agent_v1::Start& start, bool confidential);
+  void prepare_secrets();
   void warn_of_lost_secrets() const;
   void look_at_needed_files();
   void watch_local_agent();
@@ -129,6 +133,8 @@ class Head {
   std::unique_ptr<net::Workers> workers_;
   std::optional<HeadStore> store_;
   SecretKeeper keeper_;
+  std::unique_ptr<SecretFetcher> fetcher_;
+  std::unique_ptr<KeyRotation> rotation_;
   std::string notify_key_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Agents> agents_;

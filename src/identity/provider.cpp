@@ -17,6 +17,16 @@ bool fits(ProviderKind kind, std::string_view pattern, std::string_view text) {
   return pattern == text;
 }
 
+// Which of two roles counts. What a role allows is for the head to say, so other roles than these
+// are equal here.
+int rank(std::string_view role) {
+  return role == roles::viewer ? 0 : role == roles::member ? 1 : role == roles::admin ? 3 : 2;
+}
+
+std::string higher(const std::string& first, const std::string& second) {
+  return rank(second) > rank(first) ? second : first;
+}
+
 }  // namespace
 
 Result<RoleMapping> parse_role_mapping(std::string_view text) {
@@ -29,11 +39,8 @@ Result<RoleMapping> parse_role_mapping(std::string_view text) {
   RoleMapping out;
   out.from = text.substr(0, equals);
   out.project = text.substr(equals + 1, colon - equals - 1);
-  const auto role = enum_value<Role>(text.substr(colon + 1));
-  if (!role)
-    return fail(Code::invalid, fmt::format("\"{}\" is not a role", text.substr(colon + 1)),
-                "use viewer, member or admin");
-  out.role = *role;
+  out.role = text.substr(colon + 1);
+  BILLOW_TRY_VOID(check_name("role", out.role));
   if (out.project != whole_installation)
     BILLOW_TRY_VOID(check_name("project", out.project));
   return out;
@@ -53,7 +60,8 @@ Status check_provider(const IdentityProvider& p) {
     return {};
   BILLOW_TRY_VOID(check_name("user", p.user));
   for (const RoleMapping& mapping : p.map)
-    if (mapping.project == whole_installation || mapping.role == Role::admin)
+    if (mapping.project == whole_installation ||
+        (mapping.role != roles::viewer && mapping.role != roles::member))
       return fail(Code::invalid, "CI jobs can only be viewers or members of a project");
   return {};
 }
@@ -66,14 +74,14 @@ Rights rights_of(const IdentityProvider& provider, const std::vector<std::string
         }))
       continue;
     if (mapping.project == whole_installation) {
-      out.installation = std::max(out.installation.value_or(mapping.role), mapping.role);
+      out.installation = higher(out.installation.value_or(mapping.role), mapping.role);
       continue;
     }
     const auto known = std::ranges::find(out.projects, mapping.project, &RoleMapping::project);
     if (known == out.projects.end())
       out.projects.push_back({"", mapping.project, mapping.role});
     else
-      known->role = std::max(known->role, mapping.role);
+      known->role = higher(known->role, mapping.role);
   }
   return out;
 }

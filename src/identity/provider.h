@@ -11,6 +11,7 @@
 #include "base/enums.h"
 #include "base/ids.h"
 #include "base/result.h"
+#include "core/model/permission.h"
 #include "core/model/states.h"
 
 namespace billow {
@@ -29,7 +30,7 @@ namespace billow::identity {
 struct RoleMapping {
   std::string from;  // a group; of a workload: the token's subject, a final * stands for the rest
   std::string project;  // "*": the whole installation
-  Role role = Role::member;
+  std::string role = roles::member;
   bool operator==(const RoleMapping&) const = default;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
@@ -73,10 +74,11 @@ struct IdentityProvider {
     v("by", s.by);
   }
 };
-// What somebody's groups give: the highest role in each project. None: no group is mapped.
+// What somebody's groups give in each project: the first of the mapped roles that is neither viewer
+// nor member, or admin if it is among them. None: no group is mapped.
 struct Rights {
   std::vector<RoleMapping> projects;  // `from` is empty
-  std::optional<Role> installation;
+  std::optional<std::string> installation;
   bool none() const { return projects.empty() && !installation; }
 };
 // What cannot work, or would give too much.

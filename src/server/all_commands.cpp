@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "api/api.h"
 #include "client/frame/server_commands.h"
 #include "gpu/backend.h"
 
@@ -48,6 +49,10 @@ CommandTable all_commands() {
 
 bool can_start_head() {
   return true;
+}
+
+std::string rights_page() {
+  return api::rights_page();
 }
 
 Status machine_has_gpus() {

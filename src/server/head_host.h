@@ -118,6 +118,13 @@ class HeadHost final : public api::Host {
   std::string trouble_with(const Secret& secret) const override {
     return head_.secrets().trouble_with(secret);
   }
+  void rotate_secrets_key(control::Cause cause, RotatedKey done) override {
+    head_.rotation().start(std::move(cause), [done](Result<head::KeyRotation::Done> result) {
+      done(result ? Result<std::pair<std::size_t, std::size_t>>(
+                        std::pair(result->resealed, result->lost))
+                  : Result<std::pair<std::size_t, std::size_t>>(pass(result.error())));
+    });
+  }
 
   // ---- notices and gateways
   std::size_t notices_waiting(std::uint64_t webhook) const override {

@@ -179,7 +179,7 @@ class Replay {
         take(BILLOW_TRY(core_.execute(AddProject{j.project, 100}, head_, at(0))));
       // The head that recorded the jobs has checked who may use which priority.
       if (!j.user.empty() && users.insert(j.user).second)
-        take(BILLOW_TRY(core_.execute(AddUser{j.user, "nobody", Role::admin}, head_, at(0))));
+        take(BILLOW_TRY(core_.execute(AddUser{j.user, "nobody", roles::admin}, head_, at(0))));
     }
     for (const std::string& name : projects)
       take(BILLOW_TRY(

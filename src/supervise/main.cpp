@@ -82,7 +82,7 @@ int main(int argc, char** argv) {
   if (chdir(argv[1]) != 0)
     return complain(argv[1], errno);
   setsid();
-  close_range(fd_secrets + 1, ~0u, 0);  // the job must not have other descriptors of the agent
+  close_range(fd_redacted + 1, ~0u, 0);  // the job must not have other descriptors of the agent
   if (!mark_lock())
     return complain("another supervisor holds this task, or its lock cannot be written", 0);
   const int ctl = fcntl(fd_ctl, F_SETFD, FD_CLOEXEC) == 0 ? fd_ctl : -1;
@@ -90,10 +90,14 @@ int main(int argc, char** argv) {
   if (wrong == nullptr)
     wrong = take_secrets(&spec);
   close(fd_secrets);
+  static Redactor redactor;
+  if (wrong == nullptr)
+    wrong = redactor.take_from(fd_redacted);
+  close(fd_redacted);
   if (wrong != nullptr) {
     Supervisor::record_not_started(wrong);
     return complain(wrong, 0);
   }
-  static Supervisor supervisor(spec);
+  static Supervisor supervisor(spec, redactor);
   return supervisor.run(ctl);
 }

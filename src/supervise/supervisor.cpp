@@ -26,9 +26,7 @@ constexpr std::int64_t kill_round_longest_ns = 1'000'000'000;
 constexpr int reads_per_turn = 16;     // of 64 KiB, before control frames get their turn again
 constexpr int drain_reads_max = 256;   // another process that holds the pipe must not keep us
 constexpr int refused_rounds_max = 8;  // some seconds of EPERM
-char output_buffer[record_data_bytes_max];
 char stdin_ring[stdin_window_bytes];
-char replay_ring[replay_bytes_max];
 
 // The record overwrites a file created at the start, which is then renamed: it needs no new disk
 // block, and no reader sees half of it.
@@ -224,57 +222,6 @@ void Supervisor::read_failure() {
   }
 }
 
-bool Supervisor::read_output(int* fd, Stream stream, int reads_max) {
-  for (int i = 0; i < reads_max; ++i) {
-    const ssize_t n = read(*fd, output_buffer, sizeof(output_buffer));
-    if (n < 0 && errno == EINTR)
-      continue;
-    if (n < 0 && errno == EAGAIN)
-      return true;
-    if (n <= 0) {
-      // A terminal returns EIO when its other side is closed.
-      if (child_.in == *fd)
-        child_.in = -1;
-      close(*fd);
-      *fd = -1;
-      return false;
-    }
-    const auto bytes = static_cast<std::uint32_t>(n);
-    const std::int64_t wall = wall_ns();
-    const bool logged = log_.append(stream, 0, output_buffer, bytes, wall);
-    if (spec_.pty)
-      remember(output_buffer, bytes);
-    const std::uint64_t offset = logged ? log_.end() - sizeof(RecordHead) - bytes : log_.end();
-    const auto flags = static_cast<std::uint8_t>(logged ? 0 : record_unlogged);
-    ctl_.push_output({offset, {bytes, static_cast<std::uint8_t>(stream), flags, 0, wall}},
-                     output_buffer, bytes, log_.end());
-    if (bytes < sizeof(output_buffer))
-      return true;  // probably empty now; poll will tell
-  }
-  return true;
-}
-
-void Supervisor::remember(const char* data, std::uint32_t bytes) {
-  for (std::uint32_t i = 0; i < bytes;) {
-    const std::uint32_t at = static_cast<std::uint32_t>(replay_total_ % sizeof(replay_ring));
-    std::uint32_t part = static_cast<std::uint32_t>(sizeof(replay_ring)) - at;
-    if (part > bytes - i)
-      part = bytes - i;
-    memcpy(replay_ring + at, data + i, part);
-    i += part;
-    replay_total_ += part;
-  }
-}
-
-std::uint32_t Supervisor::replay(char* out, std::uint32_t capacity) {
-  std::uint64_t bytes = replay_total_ < sizeof(replay_ring) ? replay_total_ : sizeof(replay_ring);
-  if (bytes > capacity)
-    bytes = capacity;
-  for (std::uint64_t i = 0; i < bytes; ++i)
-    out[i] = replay_ring[(replay_total_ - bytes + i) % sizeof(replay_ring)];
-  return static_cast<std::uint32_t>(bytes);
-}
-
 // Input is a stream with offsets, so that a restarted agent can repeat what may have been lost.
 // What does not fit into the window is refused, and the acknowledgement says so.
 void Supervisor::on_stdin(std::uint64_t offset, const char* data, std::uint32_t bytes) {
@@ -431,6 +378,7 @@ void Supervisor::arm_timer() {
   if (state_ != SupervisorState::stopping || paid_until_ns_ > boot_ns())
     consider(paid_until_ns_);
   consider(kill_at_ns_);
+  consider(show_at_ns_);
   if (next == armed_ns_)
     return;
   if (timer_ < 0)
@@ -454,6 +402,8 @@ void Supervisor::run_timers() {
     begin_stop(EndCause::paid_until, spec_.stop_grace_ns);
   if (kill_at_ns_ > 0 && now >= kill_at_ns_)
     kill_round();
+  if (show_at_ns_ > 0 && now >= show_at_ns_)
+    show_held();
 }
 
 // Repeats SIGKILL until no process is left: one may fork between listing and killing.
@@ -475,15 +425,17 @@ void Supervisor::kill_round() {
 
 void Supervisor::drain() {
   for (int i = 0; i < drain_reads_max && child_.out >= 0; ++i) {
-    const std::uint64_t before = log_.end() + log_.dropped_bytes();
-    if (!read_output(&child_.out, Stream::out, 1) || log_.end() + log_.dropped_bytes() == before)
+    const std::uint64_t before = read_bytes_;
+    if (!read_output(&child_.out, Stream::out, 1) || read_bytes_ == before)
       break;
   }
   for (int i = 0; i < drain_reads_max && child_.err >= 0; ++i) {
-    const std::uint64_t before = log_.end() + log_.dropped_bytes();
-    if (!read_output(&child_.err, Stream::err, 1) || log_.end() + log_.dropped_bytes() == before)
+    const std::uint64_t before = read_bytes_;
+    if (!read_output(&child_.err, Stream::err, 1) || read_bytes_ == before)
       break;
   }
+  show_held();
+  redactor_.forget();
   log_.flush_loss(wall_ns());
 }
 

@@ -10,6 +10,7 @@
 #include "supervise/child.h"
 #include "supervise/ctl.h"
 #include "supervise/log_writer.h"
+#include "supervise/redactor.h"
 #include "supervise/spec.h"
 #include "supervise/tree.h"
 
@@ -17,7 +18,8 @@ namespace billow::supervise {
 
 class Supervisor final : public CtlHandler {
  public:
-  explicit Supervisor(const Spec& spec) : spec_(spec), tree_(spec), ctl_(*this) {}
+  Supervisor(const Spec& spec, Redactor& redactor)
+      : spec_(spec), tree_(spec), ctl_(*this), redactor_(redactor) {}
   // Runs the job to its end and returns this process's exit status.
   int run(int ctl_fd);
 
@@ -42,6 +44,12 @@ class Supervisor final : public CtlHandler {
   void read_failure();
   // Reads up to a fair share. False at the end of the stream.
   bool read_output(int* fd, Stream stream, int reads_max);
+  // Into the log and to followers: without the values of secrets.
+  void redact(Stream stream, std::uint32_t bytes);
+  void show_held();
+  void put_output(Stream stream, const char* data, std::uint32_t bytes);
+  static void put_out(void* self, const char* data, std::uint32_t bytes);
+  static void put_err(void* self, const char* data, std::uint32_t bytes);
   void write_stdin();
   void close_stdin();
   void remember(const char* data, std::uint32_t bytes);
@@ -57,6 +65,7 @@ class Supervisor final : public CtlHandler {
   Tree tree_;
   Ctl ctl_;
   LogWriter log_;
+  Redactor& redactor_;
   Child child_;
   SupervisorState state_ = SupervisorState::starting;
   int signals_ = -1, timer_ = -1, parent_ = -1;
@@ -77,11 +86,13 @@ class Supervisor final : public CtlHandler {
   std::int64_t kill_round_ns_ = 20'000'000;  // until the next round; doubles, because a process in
                                              // the kernel may take long to end
   std::int64_t armed_ns_ = 0;
+  std::int64_t show_at_ns_ = 0;  // when output that is held back is shown
   int refused_rounds_ = 0;
 
   // Pending input of the job: a ring, and the offsets of the stream.
   std::uint64_t stdin_accepted_ = 0, stdin_consumed_ = 0;
   bool stdin_ended_ = false;
+  std::uint64_t read_bytes_ = 0;  // of output
   // The last output of a terminal, also a ring.
   std::uint64_t replay_total_ = 0;
 };

@@ -56,6 +56,7 @@ class AwsServer:
         self.keys = {KEY: SECRET}
         self.zones = {"us-east-1": ["us-east-1a", "us-east-1b"]}
         self.instances = {}  # id -> dict
+        self.secrets = {}  # name -> text, or bytes
         self.tokens = {}  # (region, zone, token) -> (hash of the request, ids)
         self.groups = {}
         self.placement_groups = set()
@@ -180,6 +181,8 @@ class AwsServer:
                     }
                 )
             service, region = self.verify(headers, path, body)
+            if service == "secretsmanager":
+                return self.secret_call(region, headers["X-Amz-Target"], json.loads(body))
             if service in ("ssm", "servicequotas"):
                 target = headers["X-Amz-Target"].split(".")[-1]
                 return (
@@ -217,6 +220,26 @@ class AwsServer:
                 f"<Response><Errors>{xml('Error', error)}</Errors><RequestID>r</RequestID></Response>"
             )
             return no.status, "text/xml", text
+
+    def secret_call(self, region, target, body):
+        """Secrets Manager: its errors are JSON too."""
+        kind, name = "application/x-amz-json-1.1", body.get("SecretId")
+        with self.lock:
+            self.requests.append(("secretsmanager", region, target, body))
+        if target != "secretsmanager.GetSecretValue" or set(body) != {"SecretId"}:
+            return 400, kind, json.dumps({"__type": "InvalidRequestException", "Message": target})
+        if "GetSecretValue" in self.denied:
+            return 400, kind, json.dumps({"__type": "AccessDeniedException", "Message": "no"})
+        if name not in self.secrets:
+            error = {"__type": "ResourceNotFoundException", "Message": "cannot find the secret"}
+            return 400, kind, json.dumps(error)
+        value = self.secrets[name]
+        form = (
+            {"SecretBinary": base64.b64encode(value).decode()}
+            if isinstance(value, bytes)
+            else {"SecretString": value}
+        )
+        return 200, kind, json.dumps({"Name": name, "VersionId": "v1", **form})
 
     def keep_limits(self, region, action):
         if not self.limited:

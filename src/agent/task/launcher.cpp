@@ -207,7 +207,24 @@ Result<Launcher> Launcher::create(LauncherOptions options) {
   return launcher;
 }
 
-Result<SupervisorLink> Launcher::launch(NewTask task, std::string_view secrets) {
+namespace {
+
+// Memory that nobody can change any more, for one reader.
+Result<Fd> sealed_memory(const char* name, std::string_view content) {
+  Fd memory(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!memory)
+    return fail_errno("memfd_create", errno);
+  BILLOW_TRY_VOID(write_all(memory.get(), content));
+  if (::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW) != 0)
+    return fail_errno("seal memory", errno);
+  return memory;
+}
+
+}  // namespace
+
+Result<SupervisorLink> Launcher::launch(NewTask task,
+                                        std::string_view secrets,
+                                        std::string_view redacted) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
     return fail_errno("socketpair", errno);
@@ -219,17 +236,15 @@ Result<SupervisorLink> Launcher::launch(NewTask task, std::string_view secrets) 
   request.env.emplace();
   request.group = process::Group::ours;
   request.fds = {{theirs.get(), fd_ctl}, {task.lock.get(), fd_lock}};
-  Fd memory;
+  Fd memory, hidden;
   if (!secrets.empty()) {
-    memory = Fd(::memfd_create("secrets", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    if (!memory)
-      return fail_errno("memfd_create", errno);
-    BILLOW_TRY_VOID(write_all(memory.get(), secrets));
-    if (::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW) != 0)
-      return fail_errno("seal memory", errno);
-  }
-  if (memory)
+    memory = BILLOW_TRY(sealed_memory("secrets", secrets));
     request.fds.push_back({memory.get(), fd_secrets});
+  }
+  if (!redacted.empty()) {
+    hidden = BILLOW_TRY(sealed_memory("redacted", redacted));
+    request.fds.push_back({hidden.get(), fd_redacted});
+  }
   process::Child child = BILLOW_TRY(process::spawn(request));
   children_.insert(child.release());
   return SupervisorLink(std::move(ours));

@@ -76,8 +76,11 @@ class Launcher {
   static Result<Launcher> create(LauncherOptions options);
 
   // Starts the supervisor of a new task directory and passes the lock to it. `secrets`: variables
-  // as "NAME=value\0", which are passed in memory and never written to a file.
-  Result<SupervisorLink> launch(NewTask task, std::string_view secrets = {});
+  // as "NAME=value\0", which are passed in memory and never written to a file. `redacted`: values
+  // that its log does not show, as supervise/redactor.h reads them.
+  Result<SupervisorLink> launch(NewTask task,
+                                std::string_view secrets = {},
+                                std::string_view redacted = {});
   // Connects to the supervisor of an adopted task. A supervisor that has just started may not
   // listen yet, and one that is ending no longer does: while its lock is held this tries again, for
   // at most `patience`. unavailable: read the directory again.

@@ -14,6 +14,7 @@
 #include "agent/isolate/users.h"
 #include "agent/reach/keepalive.h"
 #include "agent/task/gang.h"
+#include "agent/task/redacted.h"
 #include "agent/task/simulated_cards.h"
 #include "agent/task/task_link.h"
 #include "agent/task/task_status.h"
@@ -405,7 +406,7 @@ void Tasks::begin(const effect::StartTask& e, const Containers::Prepared* prepar
   for (const GivenSecret& secret : e.start.secrets)
     if (std::string value; !secret.variable.empty() && base64_decode(secret.value, value))
       secrets.append(secret.variable).append("=").append(value).push_back('\0');
-  auto launched = launcher_.launch(std::move(*made), secrets);
+  auto launched = launcher_.launch(std::move(*made), secrets, redacted_values(e.start.secrets));
   if (!launched) {
     (void)all_sent(id, group.v2);
     suspender_.ended(id);

@@ -57,8 +57,7 @@ bool may_see_approval(const Call& call, const Approval& a) {
     return a.token == call.principal.agent;
   if (call.principal.scope == TokenScope::submit)
     return false;
-  return a.user == call.principal.user ||
-         control::role_in(call.host.state(), call.principal, a.project) == Role::admin;
+  return a.user == call.principal.user || call.may(Permission::jobs_any, a.project);
 }
 
 }  // namespace

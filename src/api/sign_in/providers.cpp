@@ -62,10 +62,14 @@ Result<IdentityProvider> provider_of(const CallPtr& call, const ProviderBody& bo
   out.client_secret = body.client_secret;
   BILLOW_TRY_VOID(identity::check_provider(out));
   const auto& state = call->host.state();
-  for (const identity::RoleMapping& mapping : out.map)
-    if (mapping.project != identity::whole_installation && !state.project_by_name(mapping.project))
+  for (const identity::RoleMapping& mapping : out.map) {
+    const Project* project = state.project_by_name(mapping.project);
+    if (mapping.project != identity::whole_installation && !project)
       return fail(Code::not_found, fmt::format("no project is named \"{}\"", mapping.project),
                   fmt::format("create it: billow project create {}", mapping.project));
+    BILLOW_TRY_VOID(control::check_grant(state, call->principal.user, mapping.role,
+                                         project ? project->id : ProjectId{}));
+  }
   if (!workload)
     return out;
   // The user that CI jobs act as: a service account with its own rights.
@@ -74,7 +78,8 @@ Result<IdentityProvider> provider_of(const CallPtr& call, const ProviderBody& bo
     return fail(Code::not_found, fmt::format("no user is named \"{}\"", out.user),
                 fmt::format("create a service account: billow user create {} --unix-name ACCOUNT",
                             out.user));
-  if (user->starts_heads || control::runs_as_root(*user) || user->role == Role::admin)
+  if (user->starts_heads || control::runs_as_root(*user) ||
+      !control::permissions_of(state, *user).empty())
     return fail(Code::forbidden, fmt::format("CI jobs cannot act as {}, who is an admin", out.user),
                 "create a service account: billow user create NAME --unix-name ACCOUNT");
   return out;
@@ -83,7 +88,7 @@ Result<IdentityProvider> provider_of(const CallPtr& call, const ProviderBody& bo
 Json document_of(const IdentityProvider& p) {
   Json map = Json::array();
   for (const identity::RoleMapping& each : p.map)
-    map.push(fmt::format("{}={}:{}", each.from, each.project, enum_name(each.role)));
+    map.push(fmt::format("{}={}:{}", each.from, each.project, each.role));
   Json domains = Json::array();
   for (const std::string& each : p.domains)
     domains.push(each);
@@ -154,6 +159,17 @@ void link_user(CallPtr call, const std::string& login) {
     return call->fail({Code::forbidden,
                        fmt::format("user {} cannot sign in at a provider", user->name),
                        "this user has the token in the head's data directory"});
+  // Whoever signs in with the login then acts as the user.
+  if (!call->may(Permission::logins_change))
+    return call->fail({Code::forbidden, "linking a login needs the permission logins.change",
+                       "ask an admin: billow role list"});
+  if (const Status ok = control::check_may_act_as(call->host.state(), call->principal.user, *user);
+      !ok)
+    return call->fail(ok.error());
+  if (user->service)
+    return call->fail({Code::forbidden,
+                       fmt::format("user {} is a service account and cannot sign in", user->name),
+                       "create a token for it: billow token create NAME --user " + user->name});
   const auto slash = login.find('/');
   const auto provider = call->sign_ins->provider(login.substr(0, slash), ProviderKind::oidc);
   if (!provider || slash == std::string::npos || slash + 1 == login.size())

@@ -287,7 +287,7 @@ std::vector<Command> SignIns::rights_commands(const IdentityProvider& provider,
       out.push_back(SetMember{name, user, wanted});
   }
   if (managed.contains(std::string(identity::whole_installation)))
-    out.push_back(SetUser{.name = user, .role = rights.installation.value_or(Role::member)});
+    out.push_back(SetUser{.name = user, .role = rights.installation.value_or(roles::member)});
   return out;
 }
 
@@ -349,7 +349,7 @@ void SignIns::sign_in(const IdentityProvider& provider,
     if (const Status good = check_new(provider, proof.person); !good)
       return done(pass(good.error()));
     // By nobody who may share accounts.
-    commands.push_back(AddUser{proof.person.name, "", Role::member, UserId(UINT64_MAX)});
+    commands.push_back(AddUser{proof.person.name, "", roles::member, UserId(UINT64_MAX)});
   }
   const std::string name = *known ? (*known)->name : proof.person.name;
   run(std::move(commands), cause,
@@ -419,13 +419,14 @@ void SignIns::exchange(const std::string& token, Caller caller, OnGiven done) {
                                                 one.project, provider.user)));
         std::vector<Command> commands;
         const auto member = project->members.find(provider.user);
-        if (member == project->members.end() || member->second < one.role)
+        if (member == project->members.end() ||
+            (member->second == roles::viewer && one.role != roles::viewer))
           commands.push_back(SetMember{one.project, provider.user, one.role});
         run(std::move(commands), cause,
             [this, provider, one, cause, done](const Result<std::vector<Event>>& set) {
               if (!set)
                 return done(pass(set.error()));
-              const bool reads = one.role == Role::viewer;
+              const bool reads = one.role == roles::viewer;
               give(provider,
                    {.name = token_name(provider.name),
                     .user = provider.user,

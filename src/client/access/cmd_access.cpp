@@ -15,15 +15,18 @@
 namespace billow::client {
 namespace {
 
-constexpr OptionSpec role_option[] = {{"role", 0, "ROLE", "admin, member (default) or viewer",
-                                       false, Completes::choice, "admin,member,viewer"}};
+constexpr OptionSpec role_option[] = {
+    {"role", 0, "ROLE", "member (default), viewer, operator, auditor, admin, or one of yours",
+     false, Completes::choice, "admin,auditor,member,operator,viewer"}};
 constexpr OptionSpec project_options[] = {
     {"weight", 0, "N", "weight of the project when projects compete (default 100)"}};
 constexpr OptionSpec user_options[] = {
     {"unix-name", 0, "NAME",
-     "Unix account that runs the user's jobs on the nodes (default: the same name)"}};
+     "Unix account that runs the user's jobs on the nodes (default: the same name)"},
+    {"service", 0, nullptr, "a service account: it has tokens and cannot sign in"}};
 constexpr OptionSpec user_set_options[] = {
-    {"role", 0, "ROLE", "admin, member or viewer", false, Completes::choice, "admin,member,viewer"},
+    {"role", 0, "ROLE", "member, viewer, operator, auditor, admin, or one of yours", false,
+     Completes::choice, "admin,auditor,member,operator,viewer"},
     {"disable", 0, nullptr, "end the user's tokens and sessions and accept no new ones"},
     {"enable", 0, nullptr, "let a disabled user back in; new tokens are needed"},
     {"jobs", 0, "stop|keep", "the user's jobs with --disable: stop (default) or keep", false,
@@ -139,7 +142,8 @@ int user_create(const Parsed& p) {
     return report_usage(name.error());
   const Json body = Json::object({{"name", *name},
                                   {"unix_name", p.get("unix-name", *name)},
-                                  {"role", p.get("role", "member")}});
+                                  {"role", p.get("role", "member")},
+                                  {"service", p.has("service")}});
   return ask(
       p, [&](Client& c) { return c.post("/v1/users", body.dump()); },
       [&](const Json&) {
@@ -162,11 +166,12 @@ int user_list(const Parsed& p) {
   return ask(
       p, [](Client& c) { return c.get("/v1/users"); },
       [](const Json& answer) {
-        Table table({{"USER"}, {"ROLE"}, {"RUNS AS"}, {"STATE"}});
+        Table table({{"USER"}, {"ROLE"}, {"RUNS AS"}, {"STATE"}, {"KIND"}});
         for (const Json& user : list_in(answer, "users"))
           table.row({std::string(user["name"].str_or("?")), std::string(user["role"].str_or("-")),
                      std::string(user["unix_name"].str_or("-")),
-                     std::string(user["state"].str_or("-"))});
+                     std::string(user["state"].str_or("-")),
+                     user["service"].bool_or(false) ? "service" : "person"});
         show_table(table, "there are no users");
       });
 }

@@ -22,7 +22,9 @@ constexpr std::size_t value_bytes_max = 64 << 10;
 constexpr OptionSpec secret_options[] = {
     {"project", 'p', "NAME", "project of the secret (default: your default project)"}};
 constexpr OptionSpec secret_set_options[] = {
-    {"file", 0, "PATH", "read the value from this file, unchanged", false, Completes::file}};
+    {"file", 0, "PATH", "read the value from this file, unchanged", false, Completes::file},
+    {"from", 0, "BACKEND:PATH#KEY",
+     "do not store a value: fetch it from this secret backend when a job starts"}};
 
 std::string path_of(const Parsed& p, const std::string& name) {
   return with_query(name.empty() ? "/v1/secrets" : "/v1/secrets/" + net::percent_encode(name),
@@ -112,6 +114,15 @@ int secret_set(const Parsed& p) {
     return report_usage(name.error());
   if (const Status good = check_name("secret", *name); !good)
     return report_usage(good.error());
+  const auto shown = [&](const Json& made) {
+    print(fmt::format("set secret {} in project {}; jobs use it with {}\n", *name,
+                      made["project"].str_or("?"), asked_for(*name)));
+  };
+  if (p.has("from")) {
+    const Json body = Json::object({{"from", p.get("from")}});
+    return ask(
+        p, [&](Client& c) { return c.put(path_of(p, *name), body.dump()); }, shown);
+  }
   auto value = p.has("file")                 ? read_file(p.get("file"), value_bytes_max)
                : ::isatty(STDIN_FILENO) == 1 ? typed(*name)
                                              : piped();
@@ -123,11 +134,7 @@ int secret_set(const Parsed& p) {
   const Json body =
       text ? Json::object({{"value", *value}}) : Json::object({{"value_base64", base64(*value)}});
   return ask(
-      p, [&](Client& c) { return c.put(path_of(p, *name), body.dump()); },
-      [&](const Json& made) {
-        print(fmt::format("set secret {} in project {}; jobs use it with {}\n", *name,
-                          made["project"].str_or("?"), asked_for(*name)));
-      });
+      p, [&](Client& c) { return c.put(path_of(p, *name), body.dump()); }, shown);
 }
 
 int secret_list(const Parsed& p) {
@@ -142,8 +149,25 @@ int secret_list(const Parsed& p) {
         for (const Json& s : list_in(answer, "secrets"))
           table.row({std::string(s["name"].str_or("?")), std::string(s["project"].str_or("?")),
                      std::string(s["set_by"].str_or("?")), age(s["set_at"], now()),
-                     std::string(s["trouble"].str_or(""))});
+                     s["from"].is_string() ? fmt::format("in {}", s["from"].as_string())
+                                           : std::string(s["trouble"].str_or(""))});
         show_table(table, "there are no secrets; create one with `billow secret set NAME`");
+      });
+}
+
+int secret_rotate_key(const Parsed& p) {
+  return ask(
+      p, [](Client& c) { return c.post("/v1/secret-key/rotate", "{}"); },
+      [](const Json& done) {
+        print(fmt::format("the head uses a new key; {} values were wrapped with it\n",
+                          done["resealed"].uint_or(0)));
+        say("copy the new secrets.key to the place where you keep a copy, and to standby heads. "
+            "Backups from before need the old one.");
+        if (const std::uint64_t lost = done["lost"].uint_or(0); lost > 0)
+          say(
+              fmt::format("note: {} values cannot be opened with any key of this head and stay as "
+                          "they are; see `billow secret list`",
+                          lost));
       });
 }
 
@@ -181,6 +205,14 @@ void add_secret_commands(CommandTable& table) {
                    .example = "billow secret list",
                    .run = secret_list,
                    .options = {secret_options},
+                   .group = people_group});
+  table.push_back({.name = "secret rotate-key",
+                   .summary = "replace the key that secrets are encrypted with, while running",
+                   .example = "billow secret rotate-key",
+                   .run = secret_rotate_key,
+                   .details = "Every value has a data key of its own; the data keys are wrapped "
+                              "with the new key, and the old key leaves secrets.key two minutes "
+                              "later. If the head is killed meanwhile, it goes on when it starts.",
                    .group = people_group});
   table.push_back({.name = "secret rm",
                    .summary = "remove a secret; later jobs that use it fail to start",

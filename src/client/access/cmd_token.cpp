@@ -39,6 +39,12 @@ constexpr OptionSpec token_options[] = {
      false, Completes::choice, "stop,keep"},
 };
 
+constexpr OptionSpec rotate_options[] = {
+    {"grace", 0, "T", "how long the old value is still accepted (default 1h, at most 30d)"},
+    {"expires", 0, "T",
+     "validity of the new value, or never (default: 90d; never if the token does not expire)"},
+};
+
 constexpr OptionSpec approvals_options[] = {
     {"all", 'a', nullptr, "also those that were decided or have expired"},
 };
@@ -175,6 +181,7 @@ int token_list(const Parsed& p) {
                      {"SCOPE"},
                      {"PROJECT"},
                      {"AGE", Table::Align::right},
+                     {"LAST USED"},
                      {"EXPIRES"},
                      {"SPENT"},
                      {"LEFT"}});
@@ -182,11 +189,40 @@ int token_list(const Parsed& p) {
           table.row({text_or_number(t["id"]), std::string(t["name"].str_or("-")),
                      text_or_number(t["user"]), std::string(t["scope"].str_or("?")),
                      text_or_number(t["project"]), age(t["created_at"], now()),
+                     time_text(t["last_used_at"], now(), "-"),
                      // A join token for one machine is worthless once that machine has joined.
                      t["used_by"].is_string() ? fmt::format("used by {}", t["used_by"].str_or("?"))
                                               : time_text(t["expires_at"], now(), "never"),
                      agent_spent(t["agent"]), text_or_number(t.at("agent", "left"))});
         show_table(table, "there are no tokens");
+      });
+}
+
+int token_rotate(const Parsed& p) {
+  const auto id = one_operand(p, "token rotate", "token number");
+  if (!id)
+    return report_usage(id.error());
+  Json body = Json::object();
+  if (p.has("grace")) {
+    const auto grace = duration_with_unit(p.get("grace"));
+    if (!grace)
+      return report_usage(Error(grace.error()).in("--grace"));
+    body.set("grace_s", grace->ns / 1'000'000'000);
+  }
+  if (const Status set = set_life(p, body); !set)
+    return report_usage(set.error());
+  return ask(
+      p,
+      [&](Client& c) {
+        return c.post("/v1/tokens/" + net::percent_encode(*id) + "/rotate", body.dump());
+      },
+      [&](const Json& made) {
+        print(std::string(made["token"].str_or("")) + "\n");
+        say(
+            fmt::format("this is the new value of token {}; it is shown only once and expires {}. "
+                        "The old value is accepted until {}.",
+                        *id, time_text(made["expires_at"], now(), "never"),
+                        time_text(made["old_until"], now(), "now")));
       });
 }
 
@@ -267,6 +303,15 @@ void add_token_commands(CommandTable& table) {
                    .summary = "list tokens, without their secrets",
                    .example = "billow token list",
                    .run = token_list,
+                   .group = people_group});
+  table.push_back({.name = "token rotate",
+                   .summary = "give a token a new value; the old one works for a while",
+                   .example = "billow token rotate 3 --grace 1d",
+                   .run = token_rotate,
+                   .usage = "ID",
+                   .details = "Tokens and sessions that were created with it stay valid.",
+                   .options = {rotate_options},
+                   .operands = Operands::some,
                    .group = people_group});
   table.push_back({.name = "token revoke",
                    .summary = "revoke a token, and all tokens that were created with it",

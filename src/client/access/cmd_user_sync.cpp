@@ -29,11 +29,11 @@ struct ListedUser {
   std::map<std::string, std::string> projects;  // role by project
 };
 
+// Which roles exist, the head knows.
 Status check_role(const std::string& role, const std::string& where) {
-  if (role == "admin" || role == "member" || role == "viewer")
-    return {};
-  return fail(Code::invalid, fmt::format("{}: \"{}\" is not a role", where, role),
-              "use admin, member or viewer");
+  if (auto good = check_name("role", role); !good)
+    return pass(std::move(good.error()), where);
+  return {};
 }
 
 Result<ListedUser> user_in_json(const Json& json) {

@@ -10,6 +10,9 @@ CommandTable all_commands() {
 bool can_start_head() {
   return false;
 }
+std::string rights_page() {
+  return {};
+}
 Status machine_has_gpus() {
   return {};  // only heads ask, and this program starts none
 }

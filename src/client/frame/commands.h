@@ -29,7 +29,9 @@ void add_volume_commands(CommandTable& table);       // volume
 void add_reserve_commands(CommandTable& table);      // reserve …, calendar, project set
 void add_login_commands(CommandTable& table);        // node rm, login, logout, context, dashboard
 void add_access_commands(CommandTable& table);       // project, user
-void add_token_commands(CommandTable& table);        // token create, list, revoke; approvals
+void add_token_commands(CommandTable& table);        // token create, list, rotate, …; approvals
+void add_role_commands(CommandTable& table);         // role create, list, delete
+void add_backend_commands(CommandTable& table);      // secret-backend add, list, check, remove
 void add_secret_commands(CommandTable& table);       // secret set, list, rm
 void add_audit_commands(CommandTable& table);        // audit export, verify
 void add_quota_commands(CommandTable& table);        // quota set, list, rm
@@ -61,6 +63,8 @@ CommandTable client_commands();
 // whole program, in client_only/.
 CommandTable all_commands();
 bool can_start_head();
+// docs/rights.md; empty: this program is only a client.
+std::string rights_page();
 // Whether a head on this machine would have GPUs, real or simulated. An error says what to do
 // without.
 Status machine_has_gpus();

@@ -83,6 +83,7 @@ struct Applier {
   // ---- named things of projects (catalogue.cpp)
   void operator()(const SecretSet& e);
   void operator()(const SecretRemoved& e);
+  void operator()(const SecretsResealed& e);
   void operator()(const EnvironmentSaved& e);
   void operator()(const SavedEnvironmentRemoved& e);
   void operator()(const VolumeDeclared& e);
@@ -119,6 +120,9 @@ struct Applier {
   void operator()(const UserChanged& e);
   void operator()(const TokenBound& e);
   void operator()(const TokenUsed& e);
+  void operator()(const TokenRotated& e);
+  void operator()(const RoleSet& e);
+  void operator()(const RoleRemoved& e);
   void operator()(const ApprovalAsked& e);
   void operator()(const ApprovalChanged& e);
   void operator()(const JobEntered&) {}

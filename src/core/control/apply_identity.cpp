@@ -50,8 +50,31 @@ void Applier::operator()(const TokenRevoked& e) {
   if (found == state.tokens.end())
     return;
   state.token_by_hash.erase(found->second.hash);
+  state.token_by_hash.erase(found->second.previous_hash);
   state.tokens.erase(found);
   state.money.budgets.erase({BudgetScope::token, e.token.value, BudgetPeriod::total});
+}
+
+// Of several rotations in a row only the last old secret is still accepted.
+void Applier::operator()(const TokenRotated& e) {
+  const auto found = state.tokens.find(e.token);
+  if (found == state.tokens.end())
+    return;
+  Token& token = found->second;
+  state.token_by_hash.erase(token.previous_hash);
+  token.previous_hash = std::move(token.hash);
+  token.previous_until = e.previous_until;
+  token.hash = e.hash;
+  token.expires_at = e.expires_at;
+  state.token_by_hash[token.hash] = token.id;
+}
+
+void Applier::operator()(const RoleSet& e) {
+  state.roles[e.role.name] = e.role;
+}
+
+void Applier::operator()(const RoleRemoved& e) {
+  state.roles.erase(e.name);
 }
 
 void Applier::operator()(const UserChanged& e) {

@@ -324,7 +324,8 @@ Decision Decider::operator()(const SetSecret& c) {
                            .name = c.name,
                            .sealed = c.sealed,
                            .by = state.users.at(c.user).name,
-                           .at = context.now}}};
+                           .at = context.now,
+                           .reference = c.reference}}};
 }
 
 Decision Decider::operator()(const RemoveSecret& c) {
@@ -347,8 +348,33 @@ Decision Decider::operator()(const RemoveSecret& c) {
   return Events{SecretRemoved{project, c.name}};
 }
 
+// Values that were set or removed since they were read stay as they are.
+Decision Decider::operator()(const ResealSecrets& c) {
+  SecretsResealed changed;
+  for (std::size_t i = 0; i < c.secrets.size() && i < c.was.size(); ++i)
+    if (const auto found = state.secrets.find({c.secrets[i].project, c.secrets[i].name});
+        found != state.secrets.end() && found->second.sealed == c.was[i].sealed)
+      changed.secrets.push_back(c.secrets[i]);
+  for (std::size_t i = 0; i < c.pools.size() && i < c.pools_were.size(); ++i)
+    if (const auto found = state.pools.find(c.pools[i].pool);
+        found != state.pools.end() && found->second.sealed_credential == c.pools_were[i].sealed)
+      changed.pools.push_back(c.pools[i]);
+  if (changed.secrets.empty() && changed.pools.empty())
+    return Events{};
+  return Events{std::move(changed)};
+}
+
 void Applier::operator()(const SecretSet& e) {
   state.secrets[{e.secret.project, e.secret.name}] = e.secret;
+}
+void Applier::operator()(const SecretsResealed& e) {
+  for (const ResealedSecret& each : e.secrets)
+    if (const auto found = state.secrets.find({each.project, each.name});
+        found != state.secrets.end())
+      found->second.sealed = each.sealed;
+  for (const ResealedPool& each : e.pools)
+    if (const auto found = state.pools.find(each.pool); found != state.pools.end())
+      found->second.sealed_credential = each.sealed;
 }
 void Applier::operator()(const SecretRemoved& e) {
   state.secrets.erase({e.project, e.name});

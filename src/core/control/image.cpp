@@ -95,6 +95,7 @@ struct StateImage {
   std::vector<HeadQuota> quotas;
   std::vector<Approval> approvals;
   std::uint64_t next_approval = 1;
+  std::vector<CustomRole> roles;
   std::vector<Reservation> reservations;
   std::uint64_t next_reservation = 1;
   std::vector<Durations::Runs> durations;
@@ -139,6 +140,7 @@ struct StateImage {
     v("quotas", s.quotas);
     v("approvals", s.approvals);
     v("next_approval", s.next_approval);
+    v("roles", s.roles);
   }
 };
 
@@ -242,8 +244,11 @@ void rebuild_derived(State& state,
       state.tasks_on[task.node].insert(id);
   for (const auto& [id, node] : state.nodes)
     state.index.upsert_node(shape_of(state, node));
-  for (const auto& [id, token] : state.tokens)
+  for (const auto& [id, token] : state.tokens) {
     state.token_by_hash[token.hash] = id;
+    if (!token.previous_hash.empty())
+      state.token_by_hash[token.previous_hash] = id;
+  }
   for (const auto& key : state.idempotency)
     state.job_by_key[key.key] = key.first;
   for (const auto& [id, job] : state.jobs)
@@ -317,6 +322,8 @@ void restore_tables(StateImage& in, State& state) {
   for (auto& x : in.approvals)
     state.approvals[x.id] = std::move(x);
   state.next_approval = in.next_approval;
+  for (auto& x : in.roles)
+    state.roles[x.name] = std::move(x);
   for (auto& x : in.environments)
     state.environments[x.digest] = {std::make_shared<const Environment>(std::move(x.env)), x.uses};
   for (auto& x : in.pools.pools) {
@@ -366,6 +373,7 @@ std::string image(const State& state) {
     out.quotas.push_back({key, limit});
   out.approvals = values_of(state.approvals);
   out.next_approval = state.next_approval;
+  out.roles = values_of(state.roles);
   for (const auto& [digest, stored] : std::map<std::string, StoredEnvironment>(
            state.environments.begin(), state.environments.end()))
     out.environments.push_back({digest, stored.env ? *stored.env : Environment{}, stored.uses});

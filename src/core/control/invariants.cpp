@@ -150,7 +150,8 @@ Status check_endpoints(const State& state) {
 // Secrets, environments and volumes.
 Status check_catalogue(const State& state) {
   for (const auto& [key, secret] : state.secrets)
-    if (key != std::pair(secret.project, secret.name) || !state.projects.contains(secret.project))
+    if (key != std::pair(secret.project, secret.name) ||
+        (secret.project && !state.projects.contains(secret.project)))
       return broken(fmt::format("secret {} has the wrong key", secret.name));
   for (const auto& [key, env] : state.saved_environments)
     if (key != std::pair(env.project, env.name) || !state.projects.contains(env.project) ||
@@ -298,7 +299,9 @@ Status check_invariants(const State& state) {
     of_agents -= job.agent ? 1 : 0;
   if (of_agents != 0)
     return broken("a job of an agent token is not listed under it");
-  if (state.tokens.size() != state.token_by_hash.size())
+  const auto rotated = std::ranges::count_if(
+      state.tokens, [](const auto& each) { return !each.second.previous_hash.empty(); });
+  if (state.tokens.size() + static_cast<std::size_t>(rotated) != state.token_by_hash.size())
     return broken("tokens and their hashes disagree");
   for (const auto check : {check_tasks, check_arrays, check_reservations, check_endpoints,
                            check_catalogue, check_nodes, check_money, check_capacity})

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "core/control/applier.h"
 #include "core/control/decide/decider.h"
+#include "core/control/decide/permissions.h"
 #include "core/wire/text_fields.h"
 
 namespace billow::control {
@@ -40,8 +41,7 @@ std::int64_t built_in(QuotaScope scope, QuotaKind kind) {
 }
 
 bool is_admin(const State& state, UserId user) {
-  const auto found = state.users.find(user);
-  return found != state.users.end() && found->second.role == Role::admin;
+  return may(state, user, Permission::projects_change);
 }
 
 Status check_key(const State& state, const QuotaKey& key) {

@@ -128,6 +128,7 @@ struct State {
   std::map<QuotaKey, std::int64_t> quotas;      // set by admins; -1: no limit
   std::map<std::uint64_t, Approval> approvals;  // open ones, and those decided last
   std::uint64_t next_approval = 1;
+  std::map<std::string, CustomRole> roles;  // made by admins
   Money money;
 
   // Derived: rebuilt from the above by `rebuild_derived`, kept up to date by `apply`.

@@ -13,13 +13,14 @@
 namespace billow {
 
 // Identified by project and name. The value arrives here already sealed with the installation's
-// key.
+// key, or it is in a secret backend and only its place is known here.
 struct Secret {
   ProjectId project;
   std::string name;
   std::string sealed;
   std::string by;  // who set it
   WallTime at;
+  std::string reference;  // "BACKEND:PATH#KEY": fetched when a job starts; then `sealed` is empty
   bool operator==(const Secret&) const = default;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
@@ -28,6 +29,7 @@ struct Secret {
     v("sealed", s.sealed);
     v("by", s.by);
     v("at_ns", s.at);
+    v("reference", s.reference);
   }
 };
 
@@ -107,6 +109,38 @@ struct SecretRemoved {
     v("name", s.name);
   }
 };
+// Values that are sealed with another key from now on. They are the same values, so neither who set
+// them nor when changes.
+struct ResealedSecret {
+  ProjectId project;
+  std::string name;
+  std::string sealed;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("project", s.project);
+    v("name", s.name);
+    v("sealed", s.sealed);
+  }
+};
+struct ResealedPool {
+  PoolId pool;
+  std::string sealed;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("pool", s.pool);
+    v("sealed", s.sealed);
+  }
+};
+struct SecretsResealed {
+  static constexpr const char* kind = "secrets_resealed";
+  std::vector<ResealedSecret> secrets;
+  std::vector<ResealedPool> pools;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("secrets", s.secrets);
+    v("pools", s.pools);
+  }
+};
 struct EnvironmentSaved {
   static constexpr const char* kind = "environment_saved";
   SavedEnvironment environment;
@@ -148,6 +182,12 @@ struct SetSecret {
   UserId user;
   std::string name;
   std::string sealed;
+  std::string reference = {};  // instead of a value
+};
+// `was` and what replaces it, in the same order. A value that has changed meanwhile stays.
+struct ResealSecrets {
+  std::vector<ResealedSecret> was, secrets;
+  std::vector<ResealedPool> pools_were, pools;
 };
 struct RemoveSecret {
   std::string project;

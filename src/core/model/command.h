@@ -68,17 +68,19 @@ struct Tick {};
 struct AddUser {
   std::string name;
   std::string unix_name;
-  Role role = Role::member;
+  std::string role = roles::member;
   UserId by;  // the admin who asks; 0: the head itself
+  bool service = false;
 };
 enum class JobsOfUser { stop, keep };
 BILLOW_ENUM_NAMES(JobsOfUser, {JobsOfUser::stop, "stop"}, {JobsOfUser::keep, "keep"});
 // What is not given stays as it is. A user that is disabled or removed loses all tokens.
 struct SetUser {
   std::string name;
-  std::optional<Role> role;
+  std::optional<std::string> role;
   std::optional<UserState> state;
   JobsOfUser jobs = JobsOfUser::stop;  // of a user that is disabled or removed
+  UserId by = {};                      // who asks; 0: the head itself
 };
 // By the user: where submissions go that name no project.
 struct SetDefaultProject {
@@ -126,7 +128,8 @@ struct CancelReservation {
 struct SetMember {
   std::string project;
   std::string user;
-  std::optional<Role> role;
+  std::optional<std::string> role;
+  UserId by = {};  // who asks; 0: the head itself
 };
 struct CreateToken {
   std::string name;
@@ -466,7 +469,11 @@ struct CommandKinds : Kinds<StartHead,
                             SetDefaultProject,
                             AskApproval,
                             DecideApproval,
-                            RestartRole> {};
+                            RestartRole,
+                            SetRole,
+                            RemoveRole,
+                            RotateToken,
+                            ResealSecrets> {};
 using Command = OneOf<CommandKinds>;
 
 }  // namespace billow

@@ -16,6 +16,7 @@
 #include "core/model/job.h"
 #include "core/model/node.h"
 #include "core/model/one_of.h"
+#include "core/model/permission.h"
 #include "core/model/quota.h"
 #include "core/model/reservation.h"
 
@@ -55,7 +56,7 @@ struct MemberSet {
   static constexpr const char* kind = "member_set";
   ProjectId project;
   std::string user;
-  std::optional<Role> role;  // none: no longer a member
+  std::optional<std::string> role;  // none: no longer a member
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("project", s.project);
@@ -83,7 +84,7 @@ struct TokenRevoked {
 struct UserChanged {
   static constexpr const char* kind = "user_changed";
   UserId user;
-  Role role = Role::member;
+  std::string role = roles::member;
   UserState state = UserState::active;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
@@ -543,7 +544,11 @@ struct EventKinds : Kinds<HeadStarted,
                           PoolStopped,
                           ApprovalAsked,
                           ApprovalChanged,
-                          MembersRestarting> {};
+                          MembersRestarting,
+                          RoleSet,
+                          RoleRemoved,
+                          TokenRotated,
+                          SecretsResealed> {};
 using EventBody = OneOf<EventKinds>;
 
 struct Event {

@@ -10,6 +10,7 @@
 #include "base/ids.h"
 #include "base/money.h"
 #include "core/model/job.h"
+#include "core/model/permission.h"
 
 namespace billow {
 
@@ -125,12 +126,13 @@ struct Node {
 struct User {
   UserId id;
   std::string name;
-  std::string unix_name;     // the Unix user that its jobs run as
-  Role role = Role::member;  // on the whole installation
+  std::string unix_name;             // the Unix user that its jobs run as
+  std::string role = roles::member;  // on the whole installation
   UserState state = UserState::active;
   bool starts_heads = false;  // started a head of this installation: has its rights on the machine
   // Where submissions go that name no project. Others cannot change it; 0: none yet.
   ProjectId default_project;
+  bool service = false;  // a service account: it cannot sign in, and others create its tokens
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("id", s.id);
@@ -140,13 +142,14 @@ struct User {
     v("state", s.state);
     v("starts_heads", s.starts_heads);
     v("default_project", s.default_project);
+    v("service", s.service);
   }
 };
 
 struct Project {
   ProjectId id;
   std::string name;
-  std::map<std::string, Role> members;  // by user name
+  std::map<std::string, std::string> members;  // roles by user name
   std::uint32_t weight = 100;
   Quota quota;
   bool admins_enter = false;  // admins may enter the jobs of others (ssh, attach, cp)
@@ -196,6 +199,9 @@ struct Token {
   std::string made_by;                        // the user who created it, if it is not the owner
   TokenId parent;     // the token that created it, with which it ends; 0: the head did, or 0.1
   AgentLimits agent;  // for scope agent
+  // After a rotation: the hash of the secret before it, which is accepted until then.
+  std::string previous_hash;
+  WallTime previous_until;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("id", s.id);
@@ -213,6 +219,8 @@ struct Token {
     v("made_by", s.made_by);
     v("parent", s.parent);
     v("agent", s.agent);
+    v("previous_hash", s.previous_hash);
+    v("previous_until_ns", s.previous_until);
   }
 };
 

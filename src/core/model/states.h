@@ -147,9 +147,6 @@ BILLOW_ENUM_NAMES(Suspendable,
                   {Suspendable::yes, "yes"},
                   {Suspendable::no, "no"});
 
-enum class Role { viewer, member, admin };
-BILLOW_ENUM_NAMES(Role, {Role::viewer, "viewer"}, {Role::member, "member"}, {Role::admin, "admin"});
-
 // What a token may be used for, in addition to the role of its user.
 enum class TokenScope {
   full,     // everything its user may do

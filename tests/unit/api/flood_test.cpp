@@ -46,7 +46,7 @@ TEST_F(FloodTest, CallersAreUsersWithTheirQuotas) {
   token = "bw_wrong";
   EXPECT_EQ(api.identify(head(net::Method::get, "/v1/jobs")).kind, net::CallerKind::stranger);
   token = "bw_admin";
-  host.execute(AddUser{.name = "bob", .role = Role::member}, {}, {});
+  host.execute(AddUser{.name = "bob", .role = roles::member}, {}, {});
   host.execute(CreateToken{.name = "t", .hash = sha256_hex("bw_bob"), .user = "bob"}, {}, {});
   const auto set = ask(net::Method::put, "/v1/quotas",
                        R"({"scope":"user","of":"bob","kind":"requests-per-s","limit":7})");

@@ -9,41 +9,31 @@
 namespace billow::api {
 namespace {
 
-control::Principal principal(TokenScope scope, Role role = Role::member) {
+control::Principal principal(TokenScope scope) {
   control::Principal who;
   who.scope = scope;
-  who.role = role;
   return who;
 }
 
 // "read submit full node join gateway", as far as they may.
-std::string scopes_that_may(Need need, Role role) {
+std::string scopes_that_may(Need need) {
   std::string out;
   for (const TokenScope scope : {TokenScope::read, TokenScope::submit, TokenScope::full,
                                  TokenScope::node, TokenScope::join, TokenScope::gateway})
-    if (allowed(principal(scope, role), need))
+    if (allowed(principal(scope), need))
       out += std::string(out.empty() ? "" : " ") + enum_name(scope);
   return out;
 }
 
-TEST(Rights, AMembersTokenMayDoWhatItsScopeSays) {
-  EXPECT_EQ(scopes_that_may(Need::nothing, Role::member), "read submit full node join gateway");
-  EXPECT_EQ(scopes_that_may(Need::look, Role::member), "read submit full");
-  EXPECT_EQ(scopes_that_may(Need::work, Role::member), "submit full");
-  EXPECT_EQ(scopes_that_may(Need::full, Role::member), "full");
-  EXPECT_EQ(scopes_that_may(Need::files, Role::member), "submit full node");
-  EXPECT_EQ(scopes_that_may(Need::node, Role::member), "node");
-  EXPECT_EQ(scopes_that_may(Need::join, Role::member), "join");
-  EXPECT_EQ(scopes_that_may(Need::gateway, Role::member), "gateway");
-  EXPECT_EQ(scopes_that_may(Need::oversee, Role::member), "");
-  EXPECT_EQ(scopes_that_may(Need::admin, Role::member), "");
-}
-
-TEST(Rights, AnAdminsReadTokenOverseesAndChangesNothing) {
-  EXPECT_EQ(scopes_that_may(Need::oversee, Role::admin), "read full");
-  EXPECT_EQ(scopes_that_may(Need::admin, Role::admin), "full");
-  EXPECT_EQ(scopes_that_may(Need::gateway, Role::admin), "full gateway");
-  EXPECT_EQ(scopes_that_may(Need::work, Role::admin), "submit full");
+TEST(Rights, ATokenMayDoWhatItsScopeSays) {
+  EXPECT_EQ(scopes_that_may(Need::nothing), "read submit full node join gateway");
+  EXPECT_EQ(scopes_that_may(Need::look), "read submit full");
+  EXPECT_EQ(scopes_that_may(Need::work), "submit full");
+  EXPECT_EQ(scopes_that_may(Need::full), "full");
+  EXPECT_EQ(scopes_that_may(Need::files), "submit full node");
+  EXPECT_EQ(scopes_that_may(Need::node), "node");
+  EXPECT_EQ(scopes_that_may(Need::join), "join");
+  EXPECT_EQ(scopes_that_may(Need::gateway), "full gateway");
 }
 
 TEST(Rights, ARefusalSaysWhichTokenIsNeeded) {
@@ -92,6 +82,32 @@ TEST(Routes, OnlyThePublicOnesNeedNoToken) {
                                          "/v1/routes",
                                          "/v1/session",
                                          "/v1/session/account"}));
+}
+
+// What changes something for others needs a permission that read-only tokens do not have. Without
+// one is what callers do for themselves.
+TEST(Routes, WhatChangesSomethingNeedsAPermission) {
+  control::PermissionSet reads;
+  for (const control::PermissionInfo& each : control::permission_table())
+    if (each.reads)
+      reads = reads | each.permission;
+  const std::set<std::string> own = {"/v1/session",
+                                     "/v1/session/codes",
+                                     "/v1/advise",
+                                     "/v1/live/{stream}/subscriptions",
+                                     "/v1/default-project",
+                                     "/v1/approvals/{id}",
+                                     "/v1/tokens",
+                                     "/v1/tokens/{id}",
+                                     "/v1/tokens/{id}/rotate"};
+  for (const RouteInfo& route : Api::routes()) {
+    const bool person =
+        route.need == Need::look || route.need == Need::work || route.need == Need::full;
+    if (!person || route.method == net::Method::get || own.contains(route.pattern))
+      continue;
+    EXPECT_FALSE(route.permissions.empty()) << route.pattern;
+    EXPECT_FALSE(!(route.permissions & reads).empty()) << route.pattern;
+  }
 }
 
 TEST(Routes, WhatChangesSomethingNeedsMoreThanARead) {

@@ -44,5 +44,34 @@ TEST(Sealed, CannotBePutInAnothersPlaceOrAltered) {
     EXPECT_FALSE(unseal(key, nonsense, "")) << nonsense;
 }
 
+TEST(Sealed, ValuesOfVersion01AreRead) {
+  std::string key;
+  for (int i = 0; i < 32; ++i)
+    key += static_cast<char>(i);
+  const std::string old = "1.f331da2e.AAECAwQFBgcICQoLL2SJb6qOp3WLNYZm2yKCvy9xxKIedTm2";
+  EXPECT_EQ(unseal(key, old, "secret 1 A").value_or(""), "hf_token");
+  const std::string other = random_bytes(seal_key_bytes);
+  const auto anew = rewrap(key, other, old, "secret 1 A");
+  ASSERT_TRUE(anew);
+  EXPECT_EQ(unseal(other, *anew, "secret 1 A").value_or(""), "hf_token");
+}
+
+TEST(Sealed, ANewKeyWrapsTheDataKeyAndLeavesTheValueAlone) {
+  const std::string first = random_bytes(seal_key_bytes), second = random_bytes(seal_key_bytes);
+  const std::string sealed = seal(first, "value", "secret 1 A");
+  const auto anew = rewrap(first, second, sealed, "secret 1 A");
+  ASSERT_TRUE(anew);
+  EXPECT_EQ(seal_key_of(*anew), seal_key_name(second));
+  EXPECT_EQ(anew->substr(anew->rfind('.')), sealed.substr(sealed.rfind('.')));
+  EXPECT_EQ(unseal(second, *anew, "secret 1 A").value_or(""), "value");
+  EXPECT_FALSE(unseal(first, *anew, "secret 1 A"));
+  EXPECT_FALSE(rewrap(second, first, sealed, "secret 1 A")) << "not the key that sealed it";
+  EXPECT_FALSE(rewrap(first, second, sealed, "secret 2 A")) << "not its owner";
+  // The data key of one value does not open another.
+  const std::string other = seal(second, "other", "secret 1 A");
+  const std::string mixed = anew->substr(0, anew->rfind('.')) + other.substr(other.rfind('.'));
+  EXPECT_FALSE(unseal(second, mixed, "secret 1 A"));
+}
+
 }  // namespace
 }  // namespace billow

@@ -70,8 +70,8 @@ TEST(AgentTokens, ATokenWithLimitsHasABudgetAndCannotSignInOrMakeOthers) {
   EXPECT_EQ(w.core.state().money.budgets.at(token_budget(w.token)).budget.limit, usd(2000));
   const auto who = principal_of(w.core.state(), w.token, w.wall);
   ASSERT_TRUE(who);
-  EXPECT_EQ(who->role, Role::member) << "ana is an admin, her agent is not";
-  EXPECT_EQ(role_in(w.core.state(), *who, ProjectId(1)), Role::member);
+  EXPECT_EQ(who->role, roles::member) << "ana is an admin, her agent is not";
+  EXPECT_EQ(role_in(w.core.state(), *who, ProjectId(1)), roles::member);
   w.must(AddProject{"other"});
   EXPECT_FALSE(role_in(w.core.state(), *who, ProjectId(2)));
   const CreateToken session{.name = "s",

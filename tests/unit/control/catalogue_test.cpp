@@ -158,8 +158,8 @@ TEST_F(Catalogue, OnlyAnAdminChangesAPublishedEnvironment) {
 
 // Everybody's jobs run what a published name stands for, also those of users with more rights.
 TEST_F(Catalogue, ALaterAdminDoesNotReplaceWhatTheFounderPublished) {
-  w.must(AddUser{"ops", "ops", Role::admin});
-  w.must(AddUser{"ops2", "ops2", Role::admin});
+  w.must(AddUser{"ops", "ops", roles::admin});
+  w.must(AddUser{"ops2", "ops2", roles::admin});
   const UserId ops = w.core.state().user_by_name("ops")->id;
   const UserId ops2 = w.core.state().user_by_name("ops2")->id;
   SavedEnvironment env;
@@ -188,10 +188,10 @@ TEST(RootsEnvironments, AreRootsOwnOrNamedByTheirDigest) {
   start.admin = "root";
   start.epoch = 2;
   w.must(start);
-  w.must(SetMember{"default", "root", Role::admin});
+  w.must(SetMember{"default", "root", roles::admin});
   w.must(AgentHello{offer("n1", 8), {}});
   w.must(AddUser{"mal"});
-  w.must(SetMember{"default", "mal", Role::member});
+  w.must(SetMember{"default", "mal", roles::member});
   const UserId root = w.core.state().user_by_name("root")->id;
   const UserId mal = w.core.state().user_by_name("mal")->id;
   SavedEnvironment env;

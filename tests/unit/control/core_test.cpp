@@ -254,7 +254,7 @@ TEST(Core, SchedulesSubmitAndDoNotPileUp) {
 TEST(Core, AScheduleStopsSubmittingWhenItsUserHasLeftTheProject) {
   World w;
   w.must(AddUser{"ben", "ben"});
-  w.must(SetMember{"default", "ben", Role::member});
+  w.must(SetMember{"default", "ben", roles::member});
   SubmitJob job = w.job(0);
   job.user = w.core.state().user_by_name("ben")->id;
   w.must(AddSchedule{"nightly", "*/5 * * * *", job});
@@ -284,7 +284,7 @@ TEST(Core, RefusesAnEnvironmentAndADirectoryNoProcessCanHave) {
 
 TEST(Core, TokensAuthenticateUntilTheyExpireOrAreRevoked) {
   World w;
-  w.must(AddUser{"bo", "", Role::member});
+  w.must(AddUser{"bo", "", roles::member});
   w.must(CreateToken{.name = "laptop",
                      .hash = "hash-bo",
                      .user = "bo",
@@ -304,7 +304,7 @@ TEST(Core, TokensAuthenticateUntilTheyExpireOrAreRevoked) {
 
 TEST(Core, ASessionIsItsTokenForATime) {
   World w;
-  w.must(AddUser{"bo", "", Role::member});
+  w.must(AddUser{"bo", "", roles::member});
   w.must(CreateToken{.name = "laptop",
                      .hash = "hash-bo",
                      .user = "bo",
@@ -352,10 +352,10 @@ TEST(Core, ASessionIsItsTokenForATime) {
 TEST(Core, AddedUsersCannotRunJobsAsRoot) {
   World w;
   for (const AddUser& command :
-       {AddUser{"eve", "root", Role::member}, AddUser{"eve", "root", Role::admin},
-        AddUser{"root", "", Role::member}, AddUser{"eve", "0", Role::member}})
+       {AddUser{"eve", "root", roles::member}, AddUser{"eve", "root", roles::admin},
+        AddUser{"root", "", roles::member}, AddUser{"eve", "0", roles::member}})
     EXPECT_FALSE(w.run(command));
-  EXPECT_TRUE(w.run(AddUser{"eve", "nobody", Role::member}));
+  EXPECT_TRUE(w.run(AddUser{"eve", "nobody", roles::member}));
 }
 
 // Random lives: whatever is asked in whatever order, the invariants hold after every event and

@@ -154,7 +154,7 @@ TEST_F(Identity, TheAgentOfAnotherHeadOfTheSameMachineTakesTheNodeOver) {
 }
 
 TEST_F(Identity, NobodyMakesTokensForWhoStartedTheHeadOrForRoot) {
-  w.must(AddUser{"ops", "ops", Role::admin});
+  w.must(AddUser{"ops", "ops", roles::admin});
   const auto make = [&](const char* user) {
     return w.run(CreateToken{
         .name = "t", .hash = std::string("for-") + user, .user = user, .made_by = "ops"});
@@ -171,7 +171,7 @@ TEST_F(Identity, NobodyMakesTokensForWhoStartedTheHeadOrForRoot) {
 TEST_F(Identity, ADisabledUserLosesTokensSessionsAndJobs) {
   w.must(AgentHello{offer("n1", 8), {}});
   w.must(AddUser{"bo"});
-  w.must(SetMember{"default", "bo", Role::member});
+  w.must(SetMember{"default", "bo", roles::member});
   w.must(CreateToken{.name = "t", .hash = "bo", .user = "bo"});
   w.must(CreateToken{
       .name = "n", .hash = "node", .user = "bo", .scope = TokenScope::node, .node = "far"});
@@ -197,7 +197,7 @@ TEST_F(Identity, ADisabledUserLosesTokensSessionsAndJobs) {
 TEST_F(Identity, ARemovedUserKeepsJobsOnlyIfAsked) {
   w.must(AgentHello{offer("n1", 8), {}});
   w.must(AddUser{"bo"});
-  w.must(SetMember{"default", "bo", Role::member});
+  w.must(SetMember{"default", "bo", roles::member});
   SubmitJob job = w.job();
   job.user = state().user_by_name("bo")->id;
   w.must(job);
@@ -212,18 +212,18 @@ TEST_F(Identity, ARemovedUserKeepsJobsOnlyIfAsked) {
 }
 
 TEST_F(Identity, WhoStartedTheHeadCannotBeDemotedOrRemoved) {
-  w.must(AddUser{"ops", "ops", Role::admin});
-  EXPECT_FALSE(w.run(SetUser{.name = "ana", .role = Role::member, .state = std::nullopt}));
+  w.must(AddUser{"ops", "ops", roles::admin});
+  EXPECT_FALSE(w.run(SetUser{.name = "ana", .role = roles::member, .state = std::nullopt}));
   EXPECT_FALSE(w.run(SetUser{.name = "ana", .role = std::nullopt, .state = UserState::removed}));
-  w.must(SetUser{.name = "ops", .role = Role::member, .state = std::nullopt});
-  EXPECT_EQ(state().user_by_name("ops")->role, Role::member);
+  w.must(SetUser{.name = "ops", .role = roles::member, .state = std::nullopt});
+  EXPECT_EQ(state().user_by_name("ops")->role, roles::member);
 }
 
 // Each revision runs as the user who deployed it, whoever deploys the next or rolls back.
 TEST_F(Identity, ARevisionOfAnEndpointRunsAsItsOwnUser) {
   w.must(AgentHello{offer("n1", 8), {}});
   w.must(AddUser{"bo"});
-  w.must(SetMember{"default", "bo", Role::member});
+  w.must(SetMember{"default", "bo", roles::member});
   const UserId bo = state().user_by_name("bo")->id, ana = state().user_by_name("ana")->id;
   DeployEndpoint deploy{.name = "chat", .project = "default", .user = bo};
   deploy.spec.argv = {"serve"};
@@ -250,7 +250,7 @@ TEST_F(Identity, ARevisionOfAnEndpointRunsAsItsOwnUser) {
 struct LaterAdmin : Identity {
   UserId ops;
   LaterAdmin() {
-    w.must(AddUser{"ops", "ops", Role::admin});
+    w.must(AddUser{"ops", "ops", roles::admin});
     ops = state().user_by_name("ops")->id;
     w.must(AddUser{"bo"});
     w.must(CreateToken{.name = "t", .hash = "ops", .user = "ops", .made_by = "ops"});
@@ -271,7 +271,7 @@ struct LaterAdmin : Identity {
 
 TEST_F(LaterAdmin, TakesNobodysAccount) {
   const auto add = [&](const char* name, const char* account) {
-    return w.run(AddUser{name, account, Role::member, ops});
+    return w.run(AddUser{name, account, roles::member, ops});
   };
   const Status taken = add("evil", "bo");
   ASSERT_FALSE(taken);
@@ -283,7 +283,7 @@ TEST_F(LaterAdmin, TakesNobodysAccount) {
   EXPECT_TRUE(add("bo", "bo")) << "bo is back";
   EXPECT_TRUE(add("cy", "cy"));
   // Who started the head has the account's rights anyway, and may let two share one.
-  w.must(AddUser{"shares", "cy", Role::member, state().user_by_name("ana")->id});
+  w.must(AddUser{"shares", "cy", roles::member, state().user_by_name("ana")->id});
 }
 
 TEST_F(LaterAdmin, LosesWithTheRoleWhatTheRoleHadMade) {
@@ -298,7 +298,7 @@ TEST_F(LaterAdmin, LosesWithTheRoleWhatTheRoleHadMade) {
   w.must(JoinNode{token("join"), "box", key});
   w.must(AddWebhook{"https://example.org/", {}, ops});
   w.must(AddWebhook{"https://example.com/", {}, state().user_by_name("ana")->id});
-  w.must(SetUser{.name = "ops", .role = Role::member, .state = std::nullopt});
+  w.must(SetUser{.name = "ops", .role = roles::member, .state = std::nullopt});
   for (const char* gone : {"for-bo", "join", "gateway", "node", "of-bo"})
     EXPECT_FALSE(valid(gone)) << gone;
   for (const char* stays : {"own", "ops", "bos"})
@@ -358,11 +358,11 @@ struct Defaults : Identity {
 // Numbers of projects are in the order of their creation: an older project's admin could have drawn
 // everybody's jobs, with their files and variables, into it.
 TEST_F(Defaults, BeingAddedToAnOlderProjectMovesNoJobs) {
-  w.must(SetMember{"vision", "bo", Role::member});
+  w.must(SetMember{"vision", "bo", roles::member});
   EXPECT_EQ(project().value(), "vision");
-  w.must(SetMember{"early", "bo", Role::member});
+  w.must(SetMember{"early", "bo", roles::member});
   EXPECT_EQ(project().value(), "vision");
-  w.must(SetMember{"early", "bo", Role::admin});
+  w.must(SetMember{"early", "bo", roles::admin});
   EXPECT_EQ(project().value(), "vision");
   w.must(SetDefaultProject{bo, "early"});
   EXPECT_EQ(project().value(), "early");
@@ -371,37 +371,37 @@ TEST_F(Defaults, BeingAddedToAnOlderProjectMovesNoJobs) {
 }
 
 TEST_F(Defaults, WhoLosesTheDefaultIsAskedAndNotMoved) {
-  w.must(SetMember{"vision", "bo", Role::member});
-  w.must(SetMember{"early", "bo", Role::member});
+  w.must(SetMember{"vision", "bo", roles::member});
+  w.must(SetMember{"early", "bo", roles::member});
   w.must(SetMember{"vision", "bo", std::nullopt});
   const auto lost = project();
   ASSERT_FALSE(lost);
   EXPECT_NE(lost.error().hint.find("billow project default"), std::string::npos);
-  w.must(SetMember{"vision", "bo", Role::viewer});
+  w.must(SetMember{"vision", "bo", roles::viewer});
   EXPECT_FALSE(project());
   w.must(SetDefaultProject{bo, "early"});
   EXPECT_EQ(project().value(), "early");
 }
 
 TEST_F(Defaults, AViewersFirstProjectIsNoDefault) {
-  w.must(SetMember{"early", "bo", Role::viewer});
+  w.must(SetMember{"early", "bo", roles::viewer});
   EXPECT_FALSE(project());
-  w.must(SetMember{"vision", "bo", Role::member});
+  w.must(SetMember{"vision", "bo", roles::member});
   EXPECT_EQ(project().value(), "vision");
-  w.must(SetMember{"early", "bo", Role::member});
+  w.must(SetMember{"early", "bo", roles::member});
   EXPECT_EQ(project().value(), "vision");
 }
 
 // Of version 0.1: the first project they could use, as it was then.
 TEST_F(Defaults, OfUsersWithoutOneAreFixedWhenTheHeadStarts) {
   State old = *restore(image(state()));
-  old.projects.at(state().project_by_name("audio")->id).members["bo"] = Role::member;
-  old.projects.at(state().project_by_name("vision")->id).members["bo"] = Role::member;
+  old.projects.at(state().project_by_name("audio")->id).members["bo"] = roles::member;
+  old.projects.at(state().project_by_name("vision")->id).members["bo"] = roles::member;
   Core core(std::move(old), World::prices());
   StartHead again = w.start;
   again.epoch = 2;
   ASSERT_TRUE(core.execute(again, {"head", "start"}, w.now));
-  ASSERT_TRUE(core.execute(SetMember{"early", "bo", Role::member}, {"user:mal", ""}, w.now));
+  ASSERT_TRUE(core.execute(SetMember{"early", "bo", roles::member}, {"user:mal", ""}, w.now));
   EXPECT_EQ(core.state().projects.at(core.state().user_by_name("bo")->default_project).name,
             "vision");
 }

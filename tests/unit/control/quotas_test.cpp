@@ -13,11 +13,11 @@ struct Crowd : World {
     now = WallTime{1'800'000'000'000'000'000};
     must(AgentHello{offer("n1", 8), {}});
     for (const char* name : {"mallory", "alice"})
-      must(AddUser{.name = name, .unix_name = name, .role = Role::member});
+      must(AddUser{.name = name, .unix_name = name, .role = roles::member});
     for (const char* project : {"audio", "vision"})
       must(AddProject{project, 100});
-    must(SetMember{"audio", "mallory", Role::member});
-    must(SetMember{"vision", "alice", Role::member});
+    must(SetMember{"audio", "mallory", roles::member});
+    must(SetMember{"vision", "alice", roles::member});
     mallory = core.state().user_by_name("mallory")->id;
     alice = core.state().user_by_name("alice")->id;
   }

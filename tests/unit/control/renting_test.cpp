@@ -140,7 +140,7 @@ TEST(Renting, AProjectRentsNoMoreThanItsQuotaLetsStart) {
   Renting w;
   w.add_small("lp", 16);
   w.must(AddProject{.name = "pa"});
-  w.must(SetMember{.project = "pa", .user = "ana", .role = Role::member});
+  w.must(SetMember{.project = "pa", .user = "ana", .role = roles::member});
   SetProject limit;
   limit.name = "pa";
   limit.limit_milli = 1000;

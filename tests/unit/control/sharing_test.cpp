@@ -134,9 +134,9 @@ TEST(Consolidation, AJobWithCheckpointsMovesAndContinuesElsewhere) {
 TEST(Policy, FairSharesBetweenUsersAndASnapshotKeepsTheirUsage) {
   World w;
   w.must(AgentHello{offer("n1", 1), {}});
-  w.must(AddUser{"bo", "bo", Role::member});
+  w.must(AddUser{"bo", "bo", roles::member});
   const UserId bo = w.core.state().users.rbegin()->first;
-  w.must(SetMember{"default", "bo", Role::member});
+  w.must(SetMember{"default", "bo", roles::member});
   const JobId first = w.submit(w.job());
   w.wait(hours(2));
   const JobId hers = w.submit(w.job());

@@ -3,7 +3,7 @@
 
 #include "base/relative_time.h"
 #include "base/text.h"
-#include "core/control/decide/decide.h"
+#include "core/control/decide/permissions.h"
 
 namespace billow::control {
 
@@ -16,6 +16,13 @@ Result<Principal> authenticate(const State& state, std::string_view token_hash, 
   const auto found = state.token_by_hash.find(std::string(token_hash));
   if (found == state.token_by_hash.end())
     return refused();
+  // A secret that was replaced is accepted for a while, so that its holders can change over.
+  const Token& token = state.tokens.at(found->second);
+  if (token.previous_hash == token_hash && token.previous_until <= now)
+    return fail(Code::unauthorized,
+                fmt::format("the token \"{}\" was rotated, and the time for its old value is over",
+                            token.name),
+                "use the value that `billow token rotate` showed");
   return principal_of(state, found->second, now);
 }
 
@@ -49,9 +56,7 @@ Result<Principal> principal_of(const State& state, TokenId id, WallTime now) {
   return Principal{.user = token.user,
                    .name = user->second.name,
                    // An agent has no rights of an admin, whoever it acts for.
-                   .role = token.scope == TokenScope::agent
-                               ? std::min(user->second.role, Role::member)
-                               : user->second.role,
+                   .role = token.scope == TokenScope::agent ? roles::member : user->second.role,
                    .scope = token.scope,
                    .project = token.project,
                    .token = token.id,
@@ -79,26 +84,6 @@ std::string node_key_hash(std::string_view public_key) {
   return fmt::format("key:{}", public_key);
 }
 
-std::optional<Role> role_in(const State& state, const Principal& principal, ProjectId project) {
-  if ((principal.scope == TokenScope::submit || principal.agent) && principal.project != project)
-    return std::nullopt;
-  if (principal.agent) {
-    const auto owner = state.users.find(principal.user);
-    if (owner == state.users.end() || !may_submit(state, owner->second, project))
-      return std::nullopt;
-    return Role::member;
-  }
-  if (principal.role == Role::admin)
-    return Role::admin;
-  const auto found = state.projects.find(project);
-  if (found == state.projects.end())
-    return std::nullopt;
-  const auto member = found->second.members.find(principal.name);
-  if (member == found->second.members.end())
-    return std::nullopt;
-  return member->second;
-}
-
 bool is_founder(const State& state, UserId user) {
   const auto found = state.users.find(user);
   return !user || (found != state.users.end() && found->second.starts_heads);
@@ -109,12 +94,8 @@ bool runs_as_root(const User& user) {
 }
 
 bool may_submit(const State& state, const User& user, ProjectId project) {
-  const auto found = state.projects.find(project);
-  if (found == state.projects.end())
-    return false;
-  const auto member = found->second.members.find(user.name);
-  return user.role == Role::admin ||
-         (member != found->second.members.end() && member->second != Role::viewer);
+  return state.projects.contains(project) &&
+         permissions_in(state, user, project).has(Permission::jobs_run);
 }
 
 ProjectId first_project(const State& state, const User& user) {

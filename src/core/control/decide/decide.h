@@ -73,7 +73,7 @@ std::vector<std::string> order_notes(const State& state, const Job& job, WallTim
 struct Principal {
   UserId user;
   std::string name;
-  Role role = Role::viewer;  // on the whole installation
+  std::string role = roles::viewer;  // on the whole installation
   TokenScope scope = TokenScope::read;
   ProjectId project;  // for scopes submit and agent
   TokenId token;
@@ -88,9 +88,6 @@ Result<Principal> principal_of(const State& state, TokenId token, WallTime now);
 // number, so a secret sent as a token can never match a session's hash, nor the reverse.
 std::string session_hash(TokenId parent, std::string_view hash);
 std::optional<TokenId> session_parent(const Token& token);
-// The role of a principal in a project: admins of the installation are admins everywhere, others
-// have the role of their membership.
-std::optional<Role> role_in(const State& state, const Principal& principal, ProjectId project);
 // Whether the user started a head of this installation, and so has its rights anyway. 0: the head
 // itself.
 bool is_founder(const State& state, UserId user);

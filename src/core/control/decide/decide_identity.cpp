@@ -8,6 +8,7 @@
 
 #include "base/limits.h"
 #include "base/text.h"
+#include "core/control/decide/permissions.h"
 #include "core/control/quotas.h"
 
 namespace billow::control {
@@ -25,13 +26,13 @@ Decision Decider::operator()(const StartHead& c) {
     events.push_back(UserAdded{{.id = admin,
                                 .name = c.admin,
                                 .unix_name = c.admin,
-                                .role = Role::admin,
+                                .role = roles::admin,
                                 .starts_heads = true}});
   }
   if (state.projects.empty()) {
     Project project{.id = ProjectId(state.next_project),
                     .name = "default",
-                    .members = {{c.admin, Role::admin}}};
+                    .members = {{c.admin, roles::admin}}};
     events.push_back(ProjectAdded{project});
     events.push_back(DefaultProjectSet{admin, project.id});
   }
@@ -70,6 +71,7 @@ Decision Decider::operator()(const AddUser& c) {
   BILLOW_TRY_VOID(check_name("user", c.name));
   if (state.user_by_name(c.name))
     return fail(Code::conflict, fmt::format("user \"{}\" already exists", c.name));
+  BILLOW_TRY_VOID(check_grant(state, c.by, c.role, {}));
   const std::string& unix_name = c.unix_name.empty() ? c.name : c.unix_name;
   // Only the user who started Billow as root may run jobs as root, and nobody added later.
   if (unix_name == "root" || unix_name == "0")
@@ -84,8 +86,11 @@ Decision Decider::operator()(const AddUser& c) {
                     fmt::format("the account {} belongs to user {}", unix_name, other.name),
                     "use another account of the nodes: --unix-name NAME; only the user who started "
                     "the head can share one");
-  return Events{UserAdded{
-      {.id = UserId(state.next_user), .name = c.name, .unix_name = unix_name, .role = c.role}}};
+  return Events{UserAdded{{.id = UserId(state.next_user),
+                           .name = c.name,
+                           .unix_name = unix_name,
+                           .role = c.role,
+                           .service = c.service}}};
 }
 
 Decision Decider::operator()(const AddProject& c) {
@@ -105,10 +110,13 @@ Decision Decider::operator()(const SetMember& c) {
     return fail(Code::not_found, fmt::format("no project is named \"{}\"", c.project));
   if (!state.user_by_name(c.user))
     return fail(Code::not_found, fmt::format("no user is named \"{}\"", c.user));
+  if (c.role)
+    BILLOW_TRY_VOID(check_grant(state, c.by, *c.role, project->id));
   Events events{MemberSet{project->id, c.user, c.role}};
   // The first project becomes the user's default. Being added to others never changes it.
   const User& user = *state.user_by_name(c.user);
-  if (c.role && *c.role != Role::viewer && !user.default_project)
+  if (c.role && allowed_in_project(state, *c.role).has(Permission::jobs_run) &&
+      !user.default_project)
     events.push_back(DefaultProjectSet{user.id, project->id});
   return events;
 }
@@ -135,6 +143,15 @@ Status check_impersonation(const User& user) {
                             user.starts_heads ? "started this head" : "runs jobs as root"),
                 "this user creates tokens with the token in the head's data directory");
   return {};
+}
+
+// Whether this user may create tokens for that one; empty: the head does.
+Status check_maker(const State& state, const std::string& made_by, const User& user) {
+  if (made_by.empty() || made_by == user.name)
+    return {};
+  BILLOW_TRY_VOID(check_impersonation(user));
+  const User* maker = state.user_by_name(made_by);
+  return maker ? check_may_act_as(state, maker->id, user) : Status{};
 }
 
 constexpr Duration expired_token_kept = hours(24 * 7);  // listed for as long, sessions not at all
@@ -173,8 +190,7 @@ Decision Decider::operator()(const CreateToken& c) {
   if (user->state != UserState::active)
     return fail(Code::conflict, fmt::format("user {} is disabled", c.user),
                 fmt::format("enable it first: billow user set {} --enable", c.user));
-  if (!c.made_by.empty() && c.made_by != c.user)
-    BILLOW_TRY_VOID(check_impersonation(*user));
+  BILLOW_TRY_VOID(check_maker(state, c.made_by, *user));
   if (const auto same = state.token_by_hash.find(c.hash); same != state.token_by_hash.end())
     return renewed(state.tokens.at(same->second), *user, c, context.now);
   Token token{.id = TokenId(state.next_token),
@@ -285,12 +301,17 @@ Decision Decider::operator()(const SetUser& c) {
   UserChanged changed{user->id, c.role.value_or(user->role), c.state.value_or(user->state)};
   if (changed.role == user->role && changed.state == user->state)
     return Events{};
-  if (user->starts_heads && (changed.role != Role::admin || changed.state != UserState::active))
+  BILLOW_TRY_VOID(check_may_change(state, c.by, *user));
+  if (changed.role != user->role)
+    BILLOW_TRY_VOID(check_grant(state, c.by, changed.role, {}));
+  if (user->starts_heads && (changed.role != roles::admin || changed.state != UserState::active))
     return fail(Code::forbidden,
                 fmt::format("user {} started this head and stays an active admin", c.name));
   Events events{changed};
   const bool leaves = changed.state != UserState::active;
-  const bool no_admin = user->role == Role::admin && (leaves || changed.role != Role::admin);
+  const PermissionSet had = permissions_of(state, *user);
+  const bool no_admin =
+      leaves ? !had.empty() : !allowed_on_installation(state, changed.role).contains(had);
   std::set<TokenId> ended;
   for (const auto& [id, token] : state.tokens)
     if ((leaves && token.user == user->id && token.scope != TokenScope::node) ||

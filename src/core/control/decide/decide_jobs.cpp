@@ -1,5 +1,6 @@
 // Decisions about jobs: submitting and stopping them.
 #include "core/control/decide/decider.h"
+#include "core/control/decide/permissions.h"
 #include "core/control/decide/roles.h"
 #include "core/control/quotas.h"
 
@@ -19,7 +20,7 @@ Result<ProjectId> Decider::project_for(const std::string& name, UserId user) {
       std::vector<std::string> names;
       const User& asks = state.users.at(user);  // errors name only projects this user may see
       for (const auto& [id, p] : state.projects)
-        if (asks.role == Role::admin || p.members.contains(asks.name))
+        if (p.members.contains(asks.name) || !permissions_in(state, asks, id).empty())
           names.push_back(p.name);
       const std::string near = nearest(name, names);
       return fail(

@@ -17,15 +17,8 @@ namespace {
 // The creator of a schedule may have been removed from the project since.
 bool may_still_submit(const State& state, const Schedule& schedule) {
   const auto user = state.users.find(schedule.user);
-  const auto project = state.projects.find(schedule.project);
-  if (user == state.users.end() || project == state.projects.end())
-    return false;
-  if (user->second.state != UserState::active)
-    return false;
-  if (user->second.role == Role::admin)
-    return true;
-  const auto member = project->second.members.find(user->second.name);
-  return member != project->second.members.end() && member->second != Role::viewer;
+  return user != state.users.end() && user->second.state == UserState::active &&
+         may_submit(state, user->second, schedule.project);
 }
 
 }  // namespace

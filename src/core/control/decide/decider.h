@@ -100,6 +100,7 @@ struct Decider {
   Status check_surroundings(JobSpec& spec, ProjectId project, UserId user);
   Decision operator()(const SetSecret& c);
   Decision operator()(const RemoveSecret& c);
+  Decision operator()(const ResealSecrets& c);
   Decision operator()(const SaveEnvironment& c);
   Decision operator()(const RemoveEnvironment& c);
   Decision operator()(const DeclareVolume& c);
@@ -147,6 +148,11 @@ struct Decider {
   Decision operator()(const CreateToken& c);
   Decision operator()(const RevokeToken& c);
   Decision operator()(const SetUser& c);
+
+  // ---- roles, and new secrets of tokens (decide_rights.cpp)
+  Decision operator()(const SetRole& c);
+  Decision operator()(const RemoveRole& c);
+  Decision operator()(const RotateToken& c);
   Decision operator()(const RecordEntry& c) { return Events{c.entry}; }
   Decision operator()(const RecordDenied& c) { return Events{c.denied}; }
 

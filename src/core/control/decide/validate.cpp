@@ -7,6 +7,7 @@
 #include "base/spoken_name.h"
 #include "base/text.h"
 #include "core/control/decide/decider.h"
+#include "core/control/decide/permissions.h"
 #include "core/control/decide/roles.h"
 #include "core/control/quotas.h"
 #include "core/wire/text_fields.h"
@@ -234,8 +235,7 @@ Status validate(const std::map<std::string, std::string>& env) {
 }
 
 Status Decider::check_priority(const JobSpec& spec, UserId user, ProjectId project) {
-  const auto found = state.users.find(user);
-  if (found != state.users.end() && found->second.role == Role::admin)
+  if (may(state, user, Permission::projects_change))
     return {};
   const QuotaLimit cap = quota_of(state, QuotaScope::project, project.value, QuotaKind::priority);
   const bool too_high = cap.limit >= 0 && spec.priority > cap.limit;

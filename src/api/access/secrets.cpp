@@ -21,22 +21,19 @@ const Project* secrets_project(const CallPtr& call, bool to_change) {
   for (const auto& [id, project] : state.projects) {
     if (found || !name.empty())
       break;
-    if (const auto role = control::role_in(state, call->principal, id);
-        role && *role != Role::viewer)
+    if (call->may(Permission::secrets_read, id))
       found = &project;
   }
-  const auto role = found ? control::role_in(state, call->principal, found->id) : std::nullopt;
-  if (!role) {
+  if (!found || !control::sees(state, call->principal, found->id)) {
     call->fail({Code::not_found,
                 name.empty() ? "you are not a member of any project"
                              : fmt::format("there is no project \"{}\"", name),
                 "see `billow project list`"});
     return nullptr;
   }
-  if (to_change && *role != Role::admin) {
-    call->fail({Code::forbidden,
-                fmt::format("only an admin of project {} may change its secrets", found->name),
-                "ask one of them: see `billow project list`"});
+  const Permission needed = to_change ? Permission::secrets_set : Permission::secrets_read;
+  if (const Status ok = may_in(*call, needed, found->id); !ok) {
+    call->fail(ok.error());
     return nullptr;
   }
   return found;
@@ -56,6 +53,8 @@ void list(CallPtr call) {
                                   {"project", project->name},
                                   {"set_by", secret.by},
                                   {"set_at", format_utc(secret.at)}});
+    if (!secret.reference.empty())
+      document.set("from", secret.reference);
     if (const std::string trouble = call->host.trouble_with(secret); !trouble.empty())
       document.set("trouble", trouble);
     out.push(std::move(document));
@@ -75,6 +74,14 @@ void set(CallPtr call) {
   if (!body)
     return call->fail({Code::invalid, "the body is not a JSON object",
                        R"({"value": "…"}, or {"value_base64": "…"} for what is not text)"});
+  if (const Json& from = (*body)["from"]; from.is_string()) {
+    if (const Status ok = may_refer(*call, *project, from.as_string()); !ok)
+      return call->fail(ok.error());
+    return call->execute(SetSecret{project->name, call->principal.user, name, "", from.as_string()},
+                         200, [name, project = project->name](const std::vector<Event>&) {
+                           return Json::object({{"name", name}, {"project", project}});
+                         });
+  }
   std::string value;
   if ((*body)["value"].is_string())
     value = (*body)["value"].as_string();

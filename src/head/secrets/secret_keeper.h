@@ -3,6 +3,9 @@
 // not in the store, so not in a backup, and not in PostgreSQL. Whoever restores a backup elsewhere,
 // or has a second head stand by, brings the key along.
 //
+// The file has one line per key. The first one seals; others are there only while the key is being
+// replaced (key_rotation.h), so that what they sealed can be opened at every moment of it.
+//
 // Values leave as the journal has them: the state may know of a change that a crash would still
 // take back.
 //
@@ -15,6 +18,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "core/control/state.h"
@@ -39,21 +43,43 @@ class SecretKeeper {
   Result<std::string> credential_of(const Pool& pool) const;
   // Why it cannot be opened here; empty: it can.
   std::string trouble_with(const Secret& secret) const;
+  // ---- values in backends (secret_fetcher.h)
+  // "BACKEND:PATH#KEY"; empty: its value is here, or it does not exist.
+  std::string reference_of(ProjectId project, const std::string& name) const;
+  // What was fetched for the next start order of this task, by the names of its secrets.
+  using Fetched = std::map<std::string, Result<std::string>>;
+  void give(TaskId task, Fetched values) { fetched_[task] = std::move(values); }
+  bool was_given(TaskId task) const { return fetched_.contains(task); }
+  void forget(TaskId task);
+
+  // ---- a new key
+  // Puts a new key before the present one, unless a new one is there already.
+  Status begin_rotation();
+  bool is_rotating() const;
+  // Values that are not sealed with the first key yet: some of them, sealed anew. Empty: there are
+  // none left. What cannot be opened is counted and stays as it is.
+  ResealSecrets next_to_reseal(const control::State& state, std::size_t& lost) const;
+  // Removes the old keys from the file, if nothing durable needs them.
+  Status end_rotation(const control::State& state);
+
   // What is durable: all of a state that was just read from the journal, then each event when it
   // is.
   void begin(const control::State& state) { durable_ = state.secrets; }
   std::function<void()> heard(
       const Event& event);  // to be called when it is durable; empty: it is of no secret
   // Puts the values that the job asks for into its start order, or why it cannot start.
-  void fill(const control::State& state, wire::agent_v1::Start& start, bool confidential) const;
+  void fill(const control::State& state, wire::agent_v1::Start& start, bool confidential);
 
  private:
-  Result<std::string> key() const;
+  Result<std::vector<std::string>> keys() const;
+  Result<std::string> unsealed(const std::string& sealed, const std::string& owner) const;
   Result<std::string> value_of(const control::State& state,
                                ProjectId project,
+                               TaskId task,
                                const SecretWish& wish) const;
   std::string path_;
   std::map<std::pair<ProjectId, std::string>, Secret> durable_;
+  std::map<TaskId, Fetched> fetched_;
 };
 
 }  // namespace billow::head

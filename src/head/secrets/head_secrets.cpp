@@ -1,0 +1,42 @@
+// The head's part in secrets: what start orders are completed with.
+#include <fmt/format.h>
+
+#include "base/crypto.h"
+#include "base/log.h"
+#include "head/head.h"
+
+namespace billow::head {
+
+// When the engine is restored, before an agent is connected.
+void Head::prepare_secrets() {
+  fetcher_ = std::make_unique<SecretFetcher>(
+      loop_, SecretFetcher::Options{&clock_, &keeper_,
+                                    [this]() -> const control::State& { return state(); },
+                                    [this](const control::Effect& e) {
+                                      agents_->deliver(e);
+                                    }});
+  keeper_.begin(state());
+  rotation_ =
+      std::make_unique<KeyRotation>(loop_, KeyRotation::Options{&keeper_, [this]() -> Engine& {
+                                                                  return *engine_;
+                                                                }});
+  warn_of_lost_secrets();
+}
+
+void Head::warn_of_lost_secrets() const {
+  for (const auto& [id, secret] : state().secrets)
+    if (const std::string trouble = keeper_.trouble_with(secret); !trouble.empty()) {
+      log_warn("secret {} cannot be used: {}", secret.name, trouble);
+      return;
+    }
+}
+
+void Head::complete_start(wire::agent_v1::Start& start, bool confidential) {
+  keeper_.fill(state(), start, confidential);
+  // The tasks of one attempt recognise each other by this key at their start barrier.
+  if (start.gang)
+    start.env["BILLOW_GANG_KEY"] = hmac_sha256_hex(
+        notify_key_, fmt::format("gang {} {}", start.job.value, start.env["BILLOW_ATTEMPT"]));
+}
+
+}  // namespace billow::head

@@ -1,0 +1,104 @@
+#include "head/secrets/secret_fetcher.h"
+
+#include <fmt/format.h>
+
+#include "core/wire/codec.h"
+#include "secrets/backend.h"
+
+namespace billow::head {
+namespace {
+
+// Servers of others may be slow, and many jobs may start at once.
+constexpr std::size_t fetching_threads = 4, fetches_waiting_max = 100'000;
+
+struct Wanted {
+  std::string secret;
+  Result<secrets::Reference> reference;
+  Result<secrets::BackendSettings> backend;
+};
+
+Result<secrets::BackendSettings> settings_of(const control::State& state,
+                                             const SecretKeeper& keeper,
+                                             const std::string& backend) {
+  const std::string record = secrets::record_of(backend);
+  const auto found = state.secrets.find({ProjectId{}, record});
+  if (found == state.secrets.end())
+    return fail(Code::not_found,
+                fmt::format("there is no secret backend \"{}\" any more", backend));
+  std::string text = BILLOW_TRY(keeper.opened(record, found->second.sealed));
+  return wire::from_json_text<secrets::BackendSettings>(text);
+}
+
+SecretKeeper::Fetched fetch_all(const std::vector<Wanted>& all, const Clock& clock) {
+  SecretKeeper::Fetched out;
+  const auto fetch = [&](const Wanted& one) -> Result<std::string> {
+    const auto reference = BILLOW_TRY(Result<secrets::Reference>(one.reference));
+    const auto settings = BILLOW_TRY(Result<secrets::BackendSettings>(one.backend));
+    const auto backend = BILLOW_TRY(secrets::make_backend(settings, clock));
+    std::string value = BILLOW_TRY(secrets::fetch_patiently(*backend, reference));
+    if (value.empty())
+      return fail(Code::not_found, "its value is empty");
+    if (value.size() > limits::secret_bytes_max)
+      return fail(Code::too_large, fmt::format("a secret has at most {} bytes, this one {}",
+                                               limits::secret_bytes_max, value.size()));
+    return value;
+  };
+  for (const Wanted& one : all)
+    out.emplace(one.secret, fetch(one));
+  return out;
+}
+
+}  // namespace
+
+SecretFetcher::SecretFetcher(net::Loop& loop, Options options)
+    : options_(std::move(options)),
+      workers_(loop, {.threads = fetching_threads, .queue_max = fetches_waiting_max}) {}
+
+bool SecretFetcher::holds(const control::Effect& effect) {
+  const auto* start = get_if<wire::agent_v1::Start>(&effect.message);
+  if (!start || start->surroundings.secrets.empty())
+    return false;
+  const control::State& state = options_.state();
+  const Job* job = state.find_job(start->job);
+  if (!job || options_.keeper->was_given(start->task))
+    return false;
+  std::vector<Wanted> wanted;
+  for (const SecretWish& wish : start->surroundings.secrets) {
+    const std::string text = options_.keeper->reference_of(job->project, wish.name);
+    if (text.empty())
+      continue;
+    auto reference = secrets::parse_reference(text);
+    auto backend = reference ? settings_of(state, *options_.keeper, reference->backend)
+                             : Result<secrets::BackendSettings>(pass(Error(reference.error())));
+    wanted.push_back({wish.name, std::move(reference), std::move(backend)});
+  }
+  if (wanted.empty())
+    return false;
+  if (!under_way_.insert(start->task).second)
+    return true;
+  const Status queued =
+      workers_.submit([wanted, clock = options_.clock] { return fetch_all(wanted, *clock); },
+                      [this, effect, task = start->task](SecretKeeper::Fetched values) {
+                        came(effect, task, std::move(values));
+                      });
+  if (!queued) {
+    SecretKeeper::Fetched none;
+    for (const Wanted& one : wanted)
+      none.emplace(one.secret, pass(Error(queued.error())));
+    under_way_.erase(start->task);
+    options_.keeper->give(start->task, std::move(none));
+    return false;
+  }
+  return true;
+}
+
+void SecretFetcher::came(const control::Effect& effect, TaskId id, SecretKeeper::Fetched values) {
+  under_way_.erase(id);
+  const Task* task = options_.state().find_task(id);
+  options_.keeper->give(id, std::move(values));
+  if (!task || task->node != effect.node || task->state != TaskState::starting)
+    return options_.keeper->forget(id);
+  options_.deliver(effect);
+}
+
+}  // namespace billow::head

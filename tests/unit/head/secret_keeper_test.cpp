@@ -1,0 +1,91 @@
+// A new key for the installation's secrets, cut off at every step.
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "head/secrets/secret_keeper.h"
+#include "tests/unit/store/store_test_support.h"
+#include "tests/unit/view/rig.h"
+
+namespace billow::head {
+namespace {
+
+struct Keeper : testing::Test {
+  view::Rig rig;
+  store_test::TempDir directory;
+  std::string path = directory.path() + "/secrets.key";
+  static constexpr int count = 120;
+
+  const control::State& state() const { return rig.state(); }
+  ProjectId project() const { return state().projects.begin()->first; }
+  UserId user() const { return state().users.begin()->first; }
+  void take(const Command& command) {
+    auto step = rig.core.execute(command, {"head", ""}, rig.wall, rig.billed);
+    ASSERT_TRUE(step) << step.error().message;
+    rig.take(std::move(*step));
+  }
+  void set_all() {
+    SecretKeeper keeper(path);
+    for (int i = 0; i < count; ++i) {
+      const std::string name = fmt::format("S{}", i), value = fmt::format("value {}", i);
+      auto sealed = keeper.sealed(state(), project(), name, value);
+      ASSERT_TRUE(sealed) << sealed.error().message;
+      take(SetSecret{state().projects.begin()->second.name, user(), name, *sealed});
+    }
+  }
+  // What a head finds that starts now.
+  void all_can_be_opened() {
+    const SecretKeeper fresh(path);
+    for (const auto& [id, secret] : state().secrets)
+      ASSERT_EQ(fresh.trouble_with(secret), "") << secret.name;
+  }
+  std::size_t keys() { return split(trim(*read_file(path, 4096)), '\n').size(); }
+};
+
+TEST_F(Keeper, EveryStepOfANewKeyCanBeTheLast) {
+  set_all();
+  SecretKeeper keeper(path);
+  keeper.begin(state());
+  ASSERT_TRUE(keeper.begin_rotation());
+  EXPECT_TRUE(keeper.is_rotating());
+  EXPECT_EQ(keys(), 2u);
+  all_can_be_opened();
+  EXPECT_FALSE(keeper.end_rotation(state())) << "values still need the old key";
+  int batches = 0;
+  for (std::size_t lost = 0;; ++batches) {
+    // A head that starts here goes on with the same new key.
+    SecretKeeper fresh(path);
+    ASSERT_TRUE(fresh.begin_rotation());
+    EXPECT_EQ(keys(), 2u);
+    ResealSecrets next = fresh.next_to_reseal(state(), lost);
+    EXPECT_EQ(lost, 0u);
+    if (next.secrets.empty())
+      break;
+    take(std::move(next));
+    all_can_be_opened();
+  }
+  EXPECT_GT(batches, 1);
+  EXPECT_FALSE(keeper.end_rotation(state())) << "what is durable still needs the old key";
+  keeper.begin(state());
+  ASSERT_TRUE(keeper.end_rotation(state()));
+  EXPECT_EQ(keys(), 1u);
+  EXPECT_FALSE(keeper.is_rotating());
+  all_can_be_opened();
+}
+
+TEST_F(Keeper, WhatNoKeyOpensIsCountedAndKeepsNothing) {
+  set_all();
+  ASSERT_TRUE(write_file_atomic(path, std::string(64, 'a') + "\n", 0600, false));
+  SecretKeeper keeper(path);
+  keeper.begin(state());
+  ASSERT_TRUE(keeper.begin_rotation());
+  std::size_t lost = 0;
+  EXPECT_TRUE(keeper.next_to_reseal(state(), lost).secrets.empty());
+  EXPECT_EQ(lost, static_cast<std::size_t>(count));
+  EXPECT_TRUE(keeper.end_rotation(state()));
+}
+
+}  // namespace
+}  // namespace billow::head
