@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/text.h"
 
 namespace billow::pool {
@@ -22,6 +24,18 @@ std::string join_options(const Order& order, const billow::Pool& settings) {
   return out;
 }
 
+// curl and container images know the usual variables, the agent its own.
+std::string proxy_lines(const billow::Pool& settings) {
+  const auto found = settings.options.find("proxy");
+  if (found == settings.options.end() || found->second.empty())
+    return {};
+  const std::string url = shell_quote(found->second);
+  return fmt::format(
+      "\nexport BILLOW_PROXY={0} http_proxy={0} https_proxy={0}"
+      "\nexport no_proxy=localhost,127.0.0.1,169.254.169.254",
+      url);
+}
+
 // The first of several heads' addresses: the program is the same on all of them.
 std::string first_head(const std::string& url) {
   return url.substr(0, url.find(','));
@@ -35,6 +49,7 @@ umask 077
 R="${{BILLOW_BOOT_ROOT:-}}"
 mkdir -p "$R/etc/billow" "$R/var/lib/billow" "$R/opt/billow"
 {rank}
+echo {disk_kib} > "$R/opt/billow/disk-kib"
 cat > "$R/etc/billow/token" <<'END'
 {token}
 END
@@ -46,13 +61,15 @@ ${{BILLOW_BOOT_END:-{end}}}
 END
 cat > "$R/opt/billow/disks.sh" <<'END'
 # The machine's own NVMe disks hold the node's data: several are striped. They come empty and end
-# with the machine. Without any, the data stay on the boot disk.
+# with the machine. Without any, or if the job needs more, the data stay on the boot disk.
 R="${{BILLOW_BOOT_ROOT:-}}"
+need=$(cat "$R/opt/billow/disk-kib" 2>/dev/null || echo 0)
 data="$R/var/lib/billow"
 exec 9> "$R/opt/billow/disks.lock"
 flock 9
 mountpoint -q "$data" && exit
 if mountpoint -q /opt/dlami/nvme; then # AWS's image has striped them already
+  [ "$(df -Pk /opt/dlami/nvme | awk 'NR==2 {{print $4}}')" -ge "$need" ] || exit 0
   mkdir -p /opt/dlami/nvme/billow
   exec mount --bind /opt/dlami/nvme/billow "$data"
 fi
@@ -63,6 +80,10 @@ if ! blkid -L billow-local >/dev/null; then
     [ -n "$(lsblk -no MOUNTPOINT,FSTYPE "$disk" | tr -d ' \n')" ] || set -- "$@" "$disk"
   done
   [ $# -gt 0 ] || exit 0
+  if [ "$need" -gt 0 ]; then
+    has=$(lsblk -bdno SIZE "$@" | awk '{{sum += $1}} END {{printf "%d", sum / 1024 * 0.95}}')
+    [ "$has" -ge "$need" ] || exit 0
+  fi
   one=$1
   if [ $# -gt 1 ] && command -v mdadm >/dev/null; then
     one=/dev/md/billow
@@ -76,7 +97,7 @@ cat > "$R/opt/billow/node.sh" <<'END'
 # Fetches the program if it is not here, and joins. Exit code 78: the head has removed this node.
 R="${{BILLOW_BOOT_ROOT:-}}"
 PATH="$R/opt/billow/bin:$PATH:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
-export PATH
+export PATH{proxy}
 if ! command -v billow >/dev/null 2>&1; then
   ca="$R/etc/billow/authority.pem"
   trust=
@@ -98,7 +119,7 @@ cat > "$R/opt/billow/watch.sh" <<'END'
 # Ends this machine when the head has not known it for {alone} minutes.
 R="${{BILLOW_BOOT_ROOT:-}}"
 PATH="$R/opt/billow/bin:$PATH:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
-export PATH
+export PATH{proxy}
 alone=0
 while sleep "${{BILLOW_BOOT_TICK:-60}}"; do
   if billow join --check --data "$R/var/lib/billow" >/dev/null 2>&1; then
@@ -154,6 +175,12 @@ std::map<std::string, std::string> boot_labels(const Order& order, const billow:
   return labels;
 }
 
+std::int64_t boot_disk_gib(const Machine& machine, std::int64_t usual_gib) {
+  if (machine.disk_mib == 0)
+    return usual_gib;
+  return std::max(usual_gib, (machine.disk_mib + 1023) / 1024 + boot_system_gib);
+}
+
 std::string boot_script(const Order& order,
                         const billow::Pool& settings,
                         const BootOptions& options) {
@@ -163,14 +190,15 @@ std::string boot_script(const Order& order,
           ? fmt::format("printf '{}.%s' \"$({})\" > \"$R/opt/billow/name\"", name,
                         options.rank.empty() ? "echo 0" : options.rank)
           : fmt::format("printf '%s' {} > \"$R/opt/billow/name\"", shell_quote(name));
-  return fmt::format(fmt::runtime(script), fmt::arg("name", name), fmt::arg("rank", rank),
-                     fmt::arg("token", order.token), fmt::arg("authority", trim(order.authority)),
-                     fmt::arg("end", options.end.empty() ? "poweroff" : options.end),
-                     fmt::arg("head", shell_quote(first_head(order.head_url))),
-                     fmt::arg("heads", shell_quote(order.head_url)),
-                     fmt::arg("hash", order.program_sha256),
-                     fmt::arg("options", join_options(order, settings)),
-                     fmt::arg("alone", boot_alone_max.ns / minutes(1).ns));
+  return fmt::format(
+      fmt::runtime(script), fmt::arg("name", name), fmt::arg("rank", rank),
+      fmt::arg("token", order.token), fmt::arg("authority", trim(order.authority)),
+      fmt::arg("proxy", proxy_lines(settings)), fmt::arg("disk_kib", order.machine.disk_mib * 1024),
+      fmt::arg("end", options.end.empty() ? "poweroff" : options.end),
+      fmt::arg("head", shell_quote(first_head(order.head_url))),
+      fmt::arg("heads", shell_quote(order.head_url)), fmt::arg("hash", order.program_sha256),
+      fmt::arg("options", join_options(order, settings)),
+      fmt::arg("alone", boot_alone_max.ns / minutes(1).ns));
 }
 
 std::string cloud_init(const Order& order, const billow::Pool& settings) {

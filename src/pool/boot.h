@@ -28,6 +28,15 @@ std::string boot_script(const Order& order,
                         const billow::Pool& settings,
                         const BootOptions& options = {});
 
+// The system, its driver and images take about this much of a boot disk, beside the jobs' files.
+inline constexpr std::int64_t boot_system_gib = 100;
+// What jobs can have of a boot disk, the largest of which has so many GiB.
+constexpr std::int64_t boot_disk_mib_max(std::int64_t gib) {
+  return (gib - boot_system_gib) * 1024;
+}
+// How large the boot disk of a machine must be: as usual, or as its jobs need.
+std::int64_t boot_disk_gib(const Machine& machine, std::int64_t usual_gib);
+
 // The labels of the machine's nodes: those of the pool, and where the offer says it stands.
 std::map<std::string, std::string> boot_labels(const Order& order, const billow::Pool& settings);
 

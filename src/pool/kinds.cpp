@@ -7,6 +7,7 @@
 
 #include "base/limits.h"
 #include "base/text.h"
+#include "net/http/proxy.h"
 
 namespace billow::pool {
 namespace {
@@ -71,6 +72,8 @@ Status complete_new_pool(billow::Pool& settings) {
     return unknown_kind(settings.kind);
   BILLOW_TRY_VOID(check_options(*kind, settings));
   BILLOW_TRY_VOID(kind->check(settings));
+  if (const auto proxy = settings.options.find("proxy"); proxy != settings.options.end())
+    BILLOW_TRY(net::parse_proxy(proxy->second));
   settings.capabilities = kind->capabilities;
   return {};
 }

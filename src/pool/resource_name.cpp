@@ -32,8 +32,12 @@ std::string plain(std::string_view text, std::string_view also, std::size_t max)
 
 }  // namespace
 
+std::string resource_prefix(std::string_view installation) {
+  return fmt::format("billow-{}-", plain(installation, "", 20));
+}
+
 std::string resource_name(std::string_view installation, std::string_view machine) {
-  const std::string front = fmt::format("billow-{}-", plain(installation, "", 20));
+  const std::string front = resource_prefix(installation);
   return front + plain(machine, "", name_max - front.size());
 }
 

@@ -7,6 +7,8 @@
 
 namespace billow::pool {
 
+// What the names of all resources of an installation begin with.
+std::string resource_prefix(std::string_view installation);
 // "fast-7" of installation ab12cd34 → "billow-ab12cd34-fast-7": a lower-case letter, then at most
 // 62 lower-case letters, digits and hyphens. Different machines never get the same name: one that
 // had to be changed ends in a hash of the original.

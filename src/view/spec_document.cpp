@@ -80,6 +80,7 @@ void add_group(Json& document, const JobSpec& spec) {
                              {"gpu_types", string_list(r.gpu_types)},
                              {"cpu_milli", r.cpu_milli},
                              {"mem_mib", r.mem_mib},
+                             {"disk_mib", r.disk_mib},
                              {"retries", role.retries},
                              {"service", role.service}});
     add_surroundings(one, role.surroundings);
@@ -120,6 +121,7 @@ void add_spec(Json& document, const JobSpec& spec) {
   document.set("nodes", spec.nodes);
   document.set("cpu_milli", wanted.cpu_milli);
   document.set("mem_mib", wanted.mem_mib);
+  document.set("disk_mib", wanted.disk_mib);
   document.set("pty", spec.pty);
   if (!spec.roles.empty())
     add_group(document, spec);

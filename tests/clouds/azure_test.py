@@ -68,10 +68,10 @@ class Orders(AzureCase):
         self.assertEqual(self.azure.security["billow-eastus"]["properties"]["securityRules"], [])
         seen = self.nodes()["fast-1"]
         self.assertEqual((seen["external"], seen["note"]), ("billow-ab12cd34-fast-1", "Succeeded"))
-        self.assertEqual([len(kind) for kind in self.azure.left()], [1, 1, 1, 1])
+        self.assertEqual([len(kind) for kind in self.azure.left()], [1, 1, 1, 1, 0])
         self.assertEqual(self.pool.release("fast-1", seen["external"]), {"released": True})
         self.assertEqual(self.nodes(), {})
-        self.assertEqual(self.azure.left(), ([], [], [], []))
+        self.assertEqual(self.azure.left(), ([], [], [], [], []))
 
     def test_a_lost_answer_makes_no_second_machine(self):
         self.pool.want("fast-1", offer=OFFER)  # makes the network
@@ -107,7 +107,7 @@ class Orders(AzureCase):
         self.assertIn("no more of these", seen["note"])
         self.assertEqual(self.pool.release("fast-1", seen["external"]), {"released": True})
         self.assertEqual(self.nodes(), {})
-        self.assertEqual(self.azure.left(), ([], [], [], []))
+        self.assertEqual(self.azure.left(), ([], [], [], [], []))
 
     def test_a_late_refusal_is_found_after_a_restart(self):
         self.azure.capacity["eastus"] = ("SkuNotAvailable", "not for you")
@@ -364,6 +364,8 @@ class Accounts(AzureCase):
         for machine, seen in self.nodes().items():
             self.pool.release(machine, seen["external"])
         self.assertEqual(self.nodes(), {})
+        self.pool.want("fast-9", offer=OFFER, nodes=2)
+        self.pool.release("fast-9", self.nodes()["fast-9"]["external"])
         self.assertEqual(set(role["Actions"]), self.azure.used)
 
 

@@ -29,6 +29,7 @@ std::optional<MachineOffer> offer_of(const Json& json) {
   offer.spot = json["spot"].bool_or(false);
   offer.gpus = static_cast<std::int32_t>(json["gpus"].int_or(0));
   offer.reservation = text(json, "reservation");
+  offer.fabric = text(json, "fabric");
   return offer;
 }
 
@@ -55,6 +56,8 @@ Json want(pool::Pool& pool, const std::string& machine, const Json& ask) {
   order.machine.name = machine;
   order.machine.offer = offer_of(ask["offer"]);
   order.machine.gpus = static_cast<std::int32_t>(ask["gpus"].int_or(0));
+  order.machine.nodes = static_cast<std::uint32_t>(ask["nodes"].int_or(1));
+  order.machine.disk_mib = ask["disk_mib"].int_or(0);
   order.head_url = "https://head.example:7070";
   order.token = "bwj_secret." + std::string(ask["token"].str_or("abcd"));
   const pool::Ordered made = pool.want(order);

@@ -30,6 +30,7 @@ class Book:
         self.machines[name] = {
             "state": "wanted",
             "offer": self.offers[self.next % len(self.offers)],
+            "nodes": 3 if self.next % 4 == 0 else 1,
         }
 
     def round(self, driver):
@@ -62,7 +63,9 @@ class Book:
 
     def order(self, driver, name, machine):
         # Each order carries another token, as the head's do.
-        answer = driver.want(name, offer=machine["offer"], token=str(random.random()))
+        answer = driver.want(
+            name, offer=machine["offer"], nodes=machine["nodes"], token=str(random.random())
+        )
         if answer.get("ordered"):
             self.orders += 1
         elif answer["refused"] != "no_answer":
@@ -96,6 +99,8 @@ class Faults(unittest.TestCase):
                 driver.kill()
                 driver, kills = make_driver(), kills + 1
         fake.faults.clear()
+        for policy in getattr(fake, "policies", {}).values():  # of gangs whose driver was killed
+            policy["creationTimestamp"] = "2026-01-01T00:00:00.000-00:00"
         for _ in range(3):
             book.round(driver)
         driver.close()

@@ -58,7 +58,7 @@ class Orders(GoogleCase):
         self.assertGreater(seen["ends_at"], 0)
         self.assertEqual(self.pool.release("fast-1", seen["external"]), {"released": True})
         self.assertEqual(self.nodes(), {})
-        self.assertEqual(self.google.left(), ([], [], []))
+        self.assertEqual(self.google.left(), ([], [], [], []))
         self.assertEqual(
             self.pool.release("fast-1", seen["external"]), {"released": True}, "it is gone"
         )
@@ -360,6 +360,9 @@ class Accounts(GoogleCase):
         self.pool.release("fast-1", external)
         with open(ROLE, encoding="utf-8") as file:
             role = {line.strip()[2:] for line in file if line.startswith("  - ")}
+        self.pool.want("fast-9", offer=OFFER, nodes=2)
+        for machine, seen in self.nodes().items():
+            self.pool.release(machine, seen["external"])
         self.assertEqual(role, self.google.used)
         asked = next(r for r in self.google.requests if r.path.endswith(":testIamPermissions"))
         self.assertEqual(set(asked.json()["permissions"]), role)

@@ -88,8 +88,17 @@ class Google(ParityCase):
         self.assertTrue(pool.want("fast-1", offer=offer)["ordered"])  # exists: looks at it
         external = next(n for n in pool.nodes())["external"]
         pool.release("fast-1", external)
+        google.provision_s = 0
+        self.assertTrue(pool.want("fast-2", offer=offer, nodes=2)["ordered"])
+        gang = next(n for n in pool.nodes() if n["machine"] == "fast-2")["external"]
+        pool.release("fast-2", gang)
         ours = list(google.requests)
         google.requests.clear()
+        bulk = next(r for r in ours if r.path.endswith("/bulkInsert"))
+        policies = [r for r in ours if r.method == "POST" and r.path.endswith("Policies")]
+        properties = bulk.json()["instanceProperties"]
+        gang_data = {i["key"]: i["value"] for i in properties["metadata"]["items"]}["user-data"]
+        google.policies.clear()
         insert = next(r for r in ours if r.method == "POST" and r.path.endswith("/instances"))
         delete = next(r for r in ours if r.method == "DELETE")
         operation = next(r for r in ours if "/operations/" in r.path).path.split("/")[-1]
@@ -115,6 +124,25 @@ class Google(ParityCase):
             "requestId": insert.query["requestId"],
             "deleteId": delete.query["requestId"],
             "operation": operation,
+            "gang": {
+                "name": "billow-ab12cd34-fast-2",
+                "requestId": bulk.query["requestId"],
+                "policyId": policies[0].query["requestId"] if policies else "",
+                "userData": gang_data,
+                "deletes": {
+                    r.path.split("/")[-1]: r.query["requestId"]
+                    for r in ours
+                    if r.method == "DELETE" and "fast-2-n" in r.path
+                },
+                "policyDelete": next(
+                    (
+                        r.query["requestId"]
+                        for r in ours
+                        if r.method == "DELETE" and "resourcePolicies" in r.path
+                    ),
+                    "",
+                ),
+            },
             "userData": items["user-data"],
             "type": offer["instance"],
             "image": (
@@ -210,6 +238,9 @@ class Azure(ParityCase):
         azure.machines["billow-ab12cd34-fast-1"]["properties"]["provisioningState"] = "Failed"
         seen = pool.nodes()[0]  # looks at its view
         pool.release("fast-1", seen["external"])
+        self.assertTrue(pool.want("fast-2", offer=offer, nodes=2)["ordered"])
+        self.assertTrue(pool.want("fast-2", offer=offer, nodes=2)["ordered"])
+        pool.release("fast-2", pool.nodes()[-1]["external"])
         ours = list(azure.requests)
         azure.requests.clear()
         azure.groups.pop("billow-ab12cd34")
@@ -217,6 +248,8 @@ class Azure(ParityCase):
         create = next(r for r in ours if r.method == "PUT" and "/virtualMachines/" in r.path)
         profile = create.json()["properties"]["osProfile"]
         self.assertIn("billow join", base64.b64decode(profile["customData"]).decode())
+        gang = next(r for r in ours if r.method == "PUT" and "ScaleSets" in r.path).json()
+        gang = gang["properties"]["virtualMachineProfile"]["osProfile"]
         tokens = [r.form() for r in ours if "oauth2" in r.path]
         azure.tokens.add("theirs")
         asked = {
@@ -237,6 +270,7 @@ class Azure(ParityCase):
             "size": offer["instance"],
             "spot": offer.get("spot", False),
             "customData": profile["customData"],
+            "gang": {"name": "billow-ab12cd34-fast-2", "customData": gang["customData"]},
             "sshKey": profile["linuxConfiguration"]["ssh"]["publicKeys"][0]["keyData"],
             **parameters,
         }

@@ -5,6 +5,7 @@ import socket
 import stat
 import subprocess
 import tempfile
+import threading
 import unittest
 
 import net
@@ -130,6 +131,24 @@ class Boot(unittest.TestCase):
         rig.aws.powered_off()
         poll(lambda: not rig.aws.alive(), "every machine ended", 60)
 
+    def test_a_machine_reaches_the_head_only_through_a_proxy(self):
+        rig = self.rig
+        proxy = Proxy(self.net.hosts["head"][0])
+        self.addCleanup(proxy.close)
+        head = rig.url.split("//")[1]
+        host = head.rsplit(":", 1)[0]
+        done = rig.add("--no-public-address", "--proxy", f"http://{host}:{proxy.port}")
+        self.assertIn("problems  none", done.text)
+        ran = rig.ok("run", "--gpus", 1, "--", "echo", "through", timeout=240)
+        self.assertEqual(ran.out, b"through\n")
+        asked = next(
+            r[3] for r in rig.aws.requests if r[2] == "RunInstances" and "DryRun" not in r[3]
+        )
+        self.assertEqual(asked["NetworkInterface.1.AssociatePublicIpAddress"], "false")
+        # The program, the join, and the agent's own connection.
+        self.assertGreaterEqual(len(proxy.asked), 3, proxy.asked)
+        self.assertEqual(set(proxy.asked), {f"CONNECT {head}"})
+
     def test_strangers_do_not_get_the_program(self):
         for token in ("bwj_wrong", ""):
             done = subprocess.run(
@@ -139,6 +158,60 @@ class Boot(unittest.TestCase):
                 check=False,
             )
             self.assertEqual(done.stdout, b"401")
+
+
+class Proxy:
+    """Carries connections (CONNECT) between machines of a Net, and counts them."""
+
+    def __init__(self, namespace):
+        self.namespace, self.asked = namespace, []
+        self.listening = net.socket_in(
+            namespace, lambda: socket.create_server(("0.0.0.0", 0), backlog=64)
+        )
+        self.port = self.listening.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                client, _ = self.listening.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.serve, args=(client,), daemon=True).start()
+
+    def serve(self, client):
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            byte = client.recv(1)
+            if not byte:
+                return
+            head += byte
+        method, to, _ = head.split(b"\r\n")[0].decode().split()
+        self.asked.append(f"{method} {to}")
+        host, port = to.rsplit(":", 1)
+        server = net.socket_in(
+            self.namespace, lambda: socket.create_connection((host, int(port)), timeout=10)
+        )
+        server.settimeout(None)
+        client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        for a, b in ((client, server), (server, client)):
+            threading.Thread(target=self.carry, args=(a, b), daemon=True).start()
+
+    @staticmethod
+    def carry(a, b):
+        try:
+            while data := a.recv(65536):
+                b.sendall(data)
+        except OSError:
+            pass
+        for one in (a, b):
+            try:
+                one.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def close(self):
+        self.listening.close()
 
 
 class LocalDisks(unittest.TestCase):
@@ -160,7 +233,9 @@ class LocalDisks(unittest.TestCase):
             f.write(f'#!/bin/sh\necho "{name} $*" >> {self.folder.name}/asked\n{text}\n')
         os.chmod(path, 0o755)
 
-    def run_script(self, models, mounted=()):
+    def run_script(self, models, mounted=(), need_gib=0, size_gib=250):
+        with open(self.folder.name + "/opt/billow/disk-kib", "w", encoding="ascii") as f:
+            f.write(f"{need_gib << 20}\n")
         with open(os.path.join(os.path.dirname(__file__), "../../src/pool/boot.cpp")) as f:
             text = f.read()
         begin = text.index("disks.sh\" <<'END'\n") + len("disks.sh\" <<'END'\n")
@@ -168,6 +243,8 @@ class LocalDisks(unittest.TestCase):
         script = script.replace("{{", "{").replace("}}", "}")
         listed = "\\n".join(f"/dev/{name} {model}" for name, model in models)
         answers = "".join(f'[ "$3" = /dev/{name} ] && echo /mnt\n' for name in mounted)
+        sizes = f"shift 2; for disk; do echo {size_gib << 30}; done; exit"
+        answers = f"[ $1 = -bdno ] && {{ {sizes}; }}\n{answers}"
         self.tool("lsblk", f"[ $1 = -dpno ] && printf '{listed}\\n'\n{answers}true")
         self.tool("mountpoint", "false")
         made = f"{self.folder.name}/made"
@@ -202,6 +279,15 @@ class LocalDisks(unittest.TestCase):
                 asked = self.run_script([("sda", "PersistentDisk"), ("nvme0n1", model)])
                 self.assertIn("-L billow-local /dev/nvme0n1", asked)
                 self.assertNotIn("mdadm", asked)
+                self.tearDown()
+                self.setUp()
+
+    def test_disks_that_are_too_small_for_the_job_are_left_alone(self):
+        disks = [(f"nvme{i}n1", "Amazon EC2 NVMe Instance Storage") for i in (1, 2)]
+        for need, used in ((400, True), (500, False)):
+            with self.subTest(need=need):
+                asked = self.run_script(disks, need_gib=need)
+                self.assertEqual("mkfs" in asked, used, asked)
                 self.tearDown()
                 self.setUp()
 

@@ -319,6 +319,43 @@ class Gangs(unittest.TestCase):
             rig.close()
 
 
+class Disks(unittest.TestCase):
+    def test_a_machine_comes_with_the_disk_that_its_job_asks_for(self):
+        rig = CloudRig(boots=False)
+        try:
+            rig.add()
+            poll(rig.offers, "offers", 60)
+            sizes = {}
+            for asked in ("1TB", "100GB"):  # g6.xlarge has 250 GB of its own
+                job = rig.submit("--gpus", 1, "--disk", asked, "--", "true")
+                poll(lambda: len(rig.aws.alive()) == 1, "a machine", 60)
+                launch = [r[3] for r in rig.aws.requests if r[2] == "RunInstances"][-1]
+                sizes[asked] = int(launch["BlockDeviceMapping.1.Ebs.VolumeSize"])
+                rig.ok("stop", job)
+                poll(lambda: not rig.aws.alive(), "its end", 90)
+            self.assertEqual(sizes, {"1TB": 1124, "100GB": 200})
+            job = rig.submit("--gpus", 1, "--disk", "90TB", "--", "true")
+            self.assertIn("no node has 90 TiB of free disk", rig.ok("explain", job).text)
+        finally:
+            rig.close()
+
+    def test_a_job_waits_for_the_disk_that_another_was_promised(self):
+        rig = Rig(sim="2xL4")
+        try:
+            free = rig.json("nodes")["nodes"][0]["disk_mib"]
+            self.assertGreater(free, 0)
+            most = free * 2 // 3
+            first = rig.submit("--gpus", 1, "--disk", f"{most}M", "--", "sleep", "600")
+            poll(lambda: rig.job(first)["state"] == "running", "running", 60)
+            second = rig.submit("--gpus", 1, "--disk", f"{most}M", "--", "true")
+            poll(lambda: "not enough disk" in rig.ok("explain", second).text, "the reason", 30)
+            rig.ok("stop", first)
+            self.assertEqual(rig.cli("wait", second, timeout=60).code, 0)
+            self.assertEqual(rig.job(second)["disk_mib"], most)
+        finally:
+            rig.close()
+
+
 class Failover(unittest.TestCase):
     def test_eleven_zones_refuse_and_the_twelfth_runs_the_job(self):
         regions = {

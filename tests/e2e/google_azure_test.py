@@ -30,6 +30,12 @@ def azure_size(name, gpus, cpus, memory_gib, region):
     }
 
 
+def rank_of(name):
+    """What a machine of Google would read from its own name."""
+    rank = name.rsplit("-n", 1)[-1]
+    return int(rank) if rank.isdigit() else 0
+
+
 class CloudsRig(Rig):
     """A head without a machine of its own, and clouds whose machines run beside it."""
 
@@ -47,11 +53,14 @@ class CloudsRig(Rig):
             google.boot = lambda machine: self.machines.start(
                 machine["name"],
                 {i["key"]: i["value"] for i in machine["metadata"]["items"]}["user-data"],
+                rank_of(machine["name"]),
             )
             google.halt = lambda machine: self.machines.stop(machine["name"])
         if azure:
-            azure.boot = lambda body, name: self.machines.start(
-                name, base64.b64decode(body["properties"]["osProfile"]["customData"]).decode()
+            azure.boot = lambda body, name, rank=0: self.machines.start(
+                name,
+                base64.b64decode(body["properties"]["osProfile"]["customData"]).decode(),
+                rank,
             )
             azure.halt = self.machines.stop
 
@@ -144,6 +153,20 @@ class Stories:
         # The cloud has agreed to end it, so its absence counts at once, not after five minutes.
         print(f"gone from the books after {time.monotonic() - began:.1f} s")
         self.assertGreater(rig.json("cost")["fleet"]["cost_nano_usd"], 0)
+
+    def test_a_gang_comes_whole_and_nothing_of_it_is_left(self):
+        rig = self.rig
+        done = rig.ok(
+            *("run", "--gpus", 1, "--nodes", 3, "--disk", "1GB", "--"),
+            *("sh", "-c", 'echo "rank $RANK of $WORLD_SIZE"'),
+            timeout=180,
+        )
+        self.assertEqual(
+            sorted(line[-11:] for line in done.text.splitlines() if "rank" in line),
+            [f"rank {rank} of 3" for rank in range(3)],
+        )
+        self.assertEqual(len(rig.cloud.gangs()), 1, "one order")
+        self.nothing_is_left()
 
     def test_a_head_that_is_killed_rents_nothing_twice(self):
         rig = self.rig
@@ -256,7 +279,7 @@ class ThreeClouds(unittest.TestCase):
         rig.ok("stop", job)
         poll(lambda: not rig.orders(), "nothing left in the books", 90)
         self.assertEqual(self.aws.alive(), [])
-        self.assertEqual((rig.google.left(), rig.azure.left()[0]), (([], [], []), []))
+        self.assertEqual((rig.google.left(), rig.azure.left()[0]), (([], [], [], []), []))
 
 
 if __name__ == "__main__":

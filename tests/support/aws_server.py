@@ -509,6 +509,23 @@ class AwsServer:
         ]
         return self.paged(rows, p, "instanceTypeOfferingSet")
 
+    def DescribeInstanceTypes(self, region, p):
+        """Local disks and network adapters of the types that tests rent."""
+        facts = {"g6.xlarge": (250, 1, 0), "p5.48xlarge": (30400, 32, 32)}
+        rows = []
+        for name in self.listed(p, "InstanceType"):
+            disk_gb, cards, adapters = facts[name]
+            network = {
+                "maximumNetworkCards": cards,
+                "efaSupported": "true" if adapters else "false",
+                "efaInfo": {"maximumEfaInterfaces": adapters} if adapters else None,
+            }
+            storage = {"totalSizeInGB": disk_gb}
+            rows.append(
+                {"instanceType": name, "instanceStorageInfo": storage, "networkInfo": network}
+            )
+        return {"instanceTypeSet": rows}
+
     def DescribeSpotPriceHistory(self, region, p):
         return {"spotPriceHistorySet": []}
 

@@ -27,6 +27,7 @@ class FakeAzure(CloudServer):
         self.page = page
         self.groups, self.networks, self.security = {}, {}, {}
         self.machines = {}  # name → resource
+        self.sets = {}  # name of a scale set → resource
         self.disks, self.cards, self.addresses = set(), set(), set()
         self.operations, self.created = {}, []
         self.capacity = {}  # region or region-zone → (code, message) of late refusals
@@ -73,6 +74,8 @@ class FakeAzure(CloudServer):
             _, group, kind, name = found.groups()
             if group not in self.groups:
                 return problem(404, "ResourceGroupNotFound", f"'{group}' could not be found.")
+            if kind == "Microsoft.Compute/virtualMachineScaleSets":
+                return self.scale_set(request, name)
             if kind == "Microsoft.Compute/virtualMachines":
                 return self.machine(request, name)
             return self.network(request, kind, name)
@@ -198,6 +201,79 @@ class FakeAzure(CloudServer):
         self.after(self.provision_s, fail if refusal else run)
         return answer
 
+    # ---- gangs
+
+    def scale_set(self, request, name):
+        right = "Microsoft.Compute/virtualMachineScaleSets/"
+        if name is None:
+            self.used.add(right + "read")
+            return self.list(request, self.sets)
+        if request.method == "PUT":
+            self.used.add(right + "write")
+            return self.create_set(request, name)
+        found = self.sets.get(name)
+        if request.method == "GET":
+            self.used.add(right + "read")
+            return Answer(200, found) if found else problem(404, "ResourceNotFound", name)
+        self.used.add(right + "delete")
+        if not found:
+            return Answer(204)
+        found["properties"]["provisioningState"] = "Deleting"
+        operation, url = self.start_operation(found["location"])
+        if self.halt:
+            for rank in range(found["sku"]["capacity"]):
+                self.halt(f"{name}_{rank}")
+
+        def gone():
+            operation["status"] = "Succeeded"
+            self.sets.pop(name, None)
+            for things in (self.disks, self.cards, self.addresses):
+                things -= {one for one in things if one.startswith(name + "_")}
+
+        self.after(self.delete_s, gone)
+        return Answer(202, None, azure_asyncoperation=url)
+
+    def create_set(self, request, name):
+        if name in self.sets and request.headers.get("if-none-match") == "*":
+            return problem(412, "PreconditionFailed", f"{name} exists")
+        body = request.json()
+        region, properties = body["location"], body["properties"]
+        profile = properties["virtualMachineProfile"]
+        wanted = dict(singlePlacementGroup=True, platformFaultDomainCount=1, overprovision=False)
+        for key, value in dict(wanted, orchestrationMode="Uniform").items():
+            assert properties[key] == value, body
+        card = profile["networkProfile"]["networkInterfaceConfigurations"][0]["properties"]
+        self.note_rights(card["ipConfigurations"][0]["properties"])
+        kept = copy.deepcopy({"name": name, **body})
+        kept["properties"]["provisioningState"] = "Creating"
+        del kept["properties"]["virtualMachineProfile"]["osProfile"]["customData"]
+        operation, url = self.start_operation(region)
+        self.sets[name] = kept
+        self.created.append(name)
+        members = [f"{name}_{rank}" for rank in range(body["sku"]["capacity"])]
+        refusal = self.capacity.get(f"{region}-{body.get('zones', [''])[0]}")
+        refusal = refusal or self.capacity.get(region)
+
+        def finish():
+            if self.sets.get(name) is not kept:
+                return
+            running = members[:1] if refusal else members  # a part of it may have been made
+            self.disks |= set(running)
+            self.cards |= set(running)
+            if "publicIPAddressConfiguration" in card["ipConfigurations"][0]["properties"]:
+                self.addresses |= set(running)
+            state = "Failed" if refusal else "Succeeded"
+            kept["properties"]["provisioningState"] = operation["status"] = state
+            if refusal:
+                operation["error"] = {"code": refusal[0], "message": refusal[1]}
+            elif self.boot:
+                for rank, member in enumerate(members):
+                    self.boot({"properties": profile}, member, rank)
+
+        answer = Answer(201, dict(kept), azure_asyncoperation=url, retry_after=1)
+        self.after(self.provision_s, finish)
+        return answer
+
     def note_rights(self, address):
         self.used |= {
             "Microsoft.Compute/disks/write",
@@ -242,8 +318,9 @@ class FakeAzure(CloudServer):
         self.after(self.delete_s, gone)
         return Answer(202, None, azure_asyncoperation=url)
 
-    def list(self, request):
-        found = [self.machines[name] for name in sorted(self.machines)]
+    def list(self, request, things=None):
+        things = self.machines if things is None else things
+        found = [things[name] for name in sorted(things)]
         start = int(request.query.get("$skiptoken") or 0)
         answer = {"value": found[start : start + self.page]}
         if start + self.page < len(found):
@@ -253,6 +330,11 @@ class FakeAzure(CloudServer):
             )
         return Answer(200, answer)
 
+    def gangs(self):
+        """The orders of several machines."""
+        return [r for r in self.requests if r.method == "PUT" and "ScaleSets" in r.path]
+
     def left(self):
         """What still costs money."""
-        return tuple(sorted(x) for x in (self.machines, self.disks, self.cards, self.addresses))
+        things = (self.machines, self.disks, self.cards, self.addresses, self.sets)
+        return tuple(sorted(kind) for kind in things)

@@ -10,6 +10,8 @@ from cloud_server import Answer, CloudServer
 ZONE = re.compile(
     r"^/compute/v1/projects/([^/]+)/zones/([^/]+)/(instances|operations)(?:/([^/]+))?$"
 )
+POLICY = re.compile(r"^/compute/v1/projects/[^/]+/regions/([^/]+)/resourcePolicies(?:/([^/]+))?$")
+BULK = re.compile(r"^/compute/v1/projects/([^/]+)/zones/([^/]+)/instances/bulkInsert$")
 NAME = re.compile(r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$")
 LABEL = re.compile(r"^[a-z0-9_-]{0,63}$")
 FILTER = re.compile(r'\(labels\.([a-z-]+) = "([^"]*)"\)')
@@ -34,6 +36,9 @@ class FakeGoogle(CloudServer):
         self.page = page
         self.instances = {}  # (zone, name) → resource
         self.disks, self.addresses = set(), set()
+        self.policies = {}  # (region, name) → resource
+        self.policies_made = []
+        self.room = {}  # zone → how many machines it can still take
         self.operations = {}
         self.by_request = {}  # requestId → operation name
         self.created = []  # every instance that ever was
@@ -80,6 +85,12 @@ class FakeGoogle(CloudServer):
             asked = request.json()["permissions"]
             given = asked if self.granted is None else [p for p in asked if p in self.granted]
             return Answer(200, {"permissions": given})
+        if found := POLICY.match(request.path):
+            return self.policy(request, *found.groups())
+        if request.path.endswith("/aggregated/resourcePolicies"):
+            return self.list_policies(request)
+        if found := BULK.match(request.path):
+            return self.bulk_insert(request, *found.groups())
         if found := ZONE.match(request.path):
             return self.in_zone(request, *found.groups())
         if request.path.endswith("/aggregated/instances"):
@@ -187,6 +198,112 @@ class FakeGoogle(CloudServer):
         self.after(self.provision_s, run)
         return Answer(200, answer)
 
+    # ---- gangs
+
+    def policy(self, request, region, name):
+        right = "compute.resourcePolicies."
+        if request.method == "POST":
+            self.used.add(right + "create")
+            body = request.json()
+            key = (region, body["name"])
+            if key in self.policies:
+                return problem(409, "alreadyExists", f"The resource '{key[1]}' already exists")
+            placed = body["groupPlacementPolicy"]
+            assert placed["collocation"] == "COLLOCATED" and NAME.match(body["name"]), body
+            policy = dict(body, status="CREATING")
+            policy["creationTimestamp"] = time.strftime(
+                "%Y-%m-%dT%H:%M:%S.000-00:00", time.gmtime()
+            )
+            self.policies[key] = policy
+            self.policies_made.append(key[1])
+            self.after(self.provision_s / 2, lambda: policy.update(status="READY"))
+            return Answer(200, dict(self.operation(region, "insert"), status="RUNNING"))
+        policy = self.policies.get((region, name))
+        if request.method == "GET":
+            self.used.add(right + "get")
+            return Answer(200, policy) if policy else problem(404, "notFound", name)
+        self.used.add(right + "delete")
+        if not policy:
+            return problem(404, "notFound", name)
+        if any(
+            name in instance.get("resourcePolicies", [])
+            for (zone, _), instance in self.instances.items()
+            if zone.startswith(region)
+        ):
+            why = f"The resource_policy resource '{name}' is already being used by an instance"
+            return problem(400, "resourceInUseByAnotherResource", why)
+        del self.policies[(region, name)]
+        return Answer(200, dict(self.operation(region, "delete")))
+
+    def list_policies(self, request):
+        self.used.add("compute.resourcePolicies.list")
+        wanted = re.compile(re.match(r'name eq "(.*)"$', request.query["filter"]).group(1))
+        items = {"regions/us-west1": {"warning": {"code": "NO_RESULTS_ON_PAGE"}}}
+        for (region, name), policy in sorted(self.policies.items()):
+            if wanted.fullmatch(name):
+                scope = items.setdefault(f"regions/{region}", {})
+                scope.setdefault("resourcePolicies", []).append(policy)
+        return Answer(200, {"items": items})
+
+    def bulk_insert(self, request, project, zone):
+        """All or none: those that were made are deleted if there are fewer than minCount."""
+        body, request_id = request.json(), request.query.get("requestId", "")
+        if request_id in self.by_request:
+            return Answer(200, dict(self.operations[self.by_request[request_id]]))
+        properties, names = body["instanceProperties"], list(body["perInstanceProperties"])
+        assert int(body["count"]) == int(body["minCount"]) == len(names), body
+        if any("/" in properties[key] for key in ("machineType",)):
+            return problem(503, "backendError", "short names are wanted")
+        if not all(NAME.match(name) for name in names):
+            return problem(400, "invalid", f"Invalid name in {names}")
+        if any((zone, name) in self.instances for name in names):
+            return problem(409, "alreadyExists", f"The resource '{names[0]}' already exists")
+        self.note_rights(project, properties)
+        for policy in properties.get("resourcePolicies", []):
+            self.used.add("compute.resourcePolicies.use")
+            known = self.policies.get((zone.rsplit("-", 1)[0], policy))
+            if not known or known["status"] != "READY":
+                return problem(400, "resourceNotReady", f"policy {policy} is not ready")
+        operation = self.operation(zone, "bulkInsert")
+        self.by_request[request_id] = operation["name"]
+        refusal = self.capacity.get(zone)
+        if self.room.get(zone, len(names)) < len(names):
+            refusal = ("VM_MIN_COUNT_NOT_REACHED", "Requested minimum count could not be reached")
+        made = []
+        for name in names[: self.room.get(zone, len(names))] if zone not in self.capacity else []:
+            instance = dict(properties, name=name, status="PROVISIONING")
+            instance["zone"] = f"{self.url}/compute/v1/projects/p/zones/{zone}"
+            instance["creationTimestamp"] = time.strftime(
+                "%Y-%m-%dT%H:%M:%S.000-00:00", time.gmtime()
+            )
+            self.instances[(zone, name)] = instance
+            self.disks.add((zone, name))
+            if any(card.get("accessConfigs") for card in properties["networkInterfaces"]):
+                self.addresses.add((zone, name))
+            made.append(instance)
+
+        def finish():
+            operation["status"] = "DONE"
+            if refusal:
+                code, message = refusal
+                operation["error"] = {"errors": [{"code": code, "message": message}]}
+                for instance in made:
+                    for things in (self.instances, self.disks, self.addresses):
+                        key = (zone, instance["name"])
+                        things.pop(key, None) if things is self.instances else things.discard(key)
+                return
+            for instance in made:
+                if self.instances.get((zone, instance["name"])) is instance:
+                    instance["status"] = "RUNNING"
+                    if self.boot:
+                        self.boot(instance)
+
+        if not refusal:
+            self.created += names
+        answer = dict(operation)
+        self.after(self.provision_s, finish)
+        return Answer(200, answer)
+
     def note_rights(self, project, body):
         used = {"compute.instances.create", "compute.subnetworks.use"}
         if body.get("labels"):
@@ -240,6 +357,11 @@ class FakeGoogle(CloudServer):
             answer["unreachables"] = [f"projects/p/zones/{zone}" for zone in self.silent_zones]
         return Answer(200, answer)
 
+    def gangs(self):
+        """The orders of several machines."""
+        return [r for r in self.requests if r.path.endswith("/bulkInsert")]
+
     def left(self):
-        """What still costs money."""
-        return sorted(self.instances), sorted(self.disks), sorted(self.addresses)
+        """What still costs money, and the placement policies."""
+        things = (self.instances, self.disks, self.addresses, self.policies)
+        return tuple(sorted(kind) for kind in things)

@@ -23,8 +23,8 @@ class Server:
     """Serves a directory; buckets are directories in it. `inside`: words that put a command on
     another machine of a Net."""
 
-    def __init__(self, root, bucket, inside=(), address="127.0.0.1"):
-        self.root, self.bucket, self.port = root, bucket, free_port()
+    def __init__(self, root, bucket, inside=(), address="127.0.0.1", port=None):
+        self.root, self.bucket, self.port = root, bucket, port or free_port()
         os.makedirs(root, exist_ok=True)
         self.url = f"http://{address}:{self.port}"
         self.log_path = root + ".log"

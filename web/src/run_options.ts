@@ -49,6 +49,7 @@ const many = 'Several nodes or runs',
 export const options: Option[] = [
   option(size, 'resources.cpu_milli', 'cpus', 'cores', { help: 'CPU cores per node' }),
   option(size, 'resources.mem_mib', 'mem', 'size'),
+  option(size, 'resources.disk_mib', 'disk', 'size'),
   option(size, 'resources.share.mem_mib', 'gpu-mem', 'size', {
     help: 'memory of the GPU for a share of it, e.g. 20G',
   }),

@@ -302,6 +302,8 @@ std::string asked(const Json& job) {
     add(fmt::format("{:g} CPUs", static_cast<double>(milli) / 1000));
   if (const auto mib = job["mem_mib"].int_or(0); mib > 0)
     add(mebibytes(mib) + " memory");
+  if (const auto mib = job["disk_mib"].int_or(0); mib > 0)
+    add(mebibytes(mib) + " disk");
   if (job["spot"].bool_or(false))
     add("spot");
   if (const auto profile = job["mig_profile"].str_or(""); !profile.empty())

@@ -274,6 +274,12 @@ constexpr JobOption job_option_table[] = {
      [](const Given& g) {
        return set_mib(g.spec.resources.mem_mib, g);
      }},
+    {{"disk", 0, "SIZE",
+      "free disk per node, e.g. 500GB; rented machines come with a disk of this size"},
+     "Resources.disk_mib",
+     [](const Given& g) {
+       return set_mib(g.spec.resources.disk_mib, g);
+     }},
     {{"node-label", 0, "K=V", "use only nodes with this label", true},
      "JobSpec.node_labels",
      [](const Given& g) {

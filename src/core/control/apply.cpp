@@ -139,8 +139,11 @@ void Applier::operator()(const JobPlaced& e) {
     state.tasks[t.id] = t;
     state.tasks_on[t.node].insert(t.id);
     state.next_task = std::max(state.next_task, t.id.value + 1);
-    sched::Placement placement{
-        .node = t.node, .gpus = {}, .cpu_milli = t.cpu_milli, .mem_mib = t.mem_mib};
+    sched::Placement placement{.node = t.node,
+                               .gpus = {},
+                               .cpu_milli = t.cpu_milli,
+                               .mem_mib = t.mem_mib,
+                               .disk_mib = t.disk_mib};
     for (const GpuGrant& g : t.gpus)
       placement.gpus.push_back({g.gpu, g.share, g.mig_start});
     placements.push_back(std::move(placement));
@@ -189,7 +192,7 @@ void Applier::operator()(const TaskEnded& e) {
     count_used(t, e.lease_to, r->second);
   if (j.state == JobState::suspended) {
     state.index.dequeue(j.id);
-    if (j.spec->resources.mem_mib > 0)
+    if (j.spec->resources.mem_mib > 0 || t.disk_mib > 0)
       reshape(t.node);
     return;
   }

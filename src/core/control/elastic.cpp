@@ -110,8 +110,11 @@ void Applier::operator()(const MemberReplaced& e) {
     if (t.state == TaskState::ended && is_replaceable(state, j, t))
       j.member_lost_at = event.at;
   }
-  sched::Placement placement{
-      .node = e.task.node, .gpus = {}, .cpu_milli = e.task.cpu_milli, .mem_mib = e.task.mem_mib};
+  sched::Placement placement{.node = e.task.node,
+                             .gpus = {},
+                             .cpu_milli = e.task.cpu_milli,
+                             .mem_mib = e.task.mem_mib,
+                             .disk_mib = e.task.disk_mib};
   for (const GpuGrant& g : e.task.gpus)
     placement.gpus.push_back({g.gpu, g.share, g.mig_start});
   state.index.member_replaced(j.id, static_cast<std::int32_t>(e.task.rank), std::move(placement));

@@ -178,8 +178,11 @@ std::optional<sched::RunningJob> running_of(const State& state, const Job& job) 
     sched::Placement placement;
     if (task.state != TaskState::ended) {
       live = true;
-      placement = {
-          .node = task.node, .gpus = {}, .cpu_milli = task.cpu_milli, .mem_mib = task.mem_mib};
+      placement = {.node = task.node,
+                   .gpus = {},
+                   .cpu_milli = task.cpu_milli,
+                   .mem_mib = task.mem_mib,
+                   .disk_mib = task.disk_mib};
       for (const GpuGrant& g : task.gpus)
         placement.gpus.push_back({g.gpu, g.share, g.mig_start});
     } else {

@@ -32,7 +32,7 @@ struct Bin {
   std::string gpu_type;
   std::int64_t free_milli = 0;
   std::int32_t tasks_free = gpuless_tasks_per_node;
-  std::int64_t free_cpu_milli = INT64_MAX, free_mem_mib = INT64_MAX;
+  std::int64_t free_cpu_milli = INT64_MAX, free_mem_mib = INT64_MAX, free_disk_mib = INT64_MAX;
   Source source;
   bool slow = false;
   bool used = false;
@@ -82,11 +82,13 @@ bool waits_for_capacity(const State& state, const Job& job, WallTime now) {
 
 Bin bin_of(const Machine& machine, const Source& source) {
   const bool sized = machine.cpu_milli > 0;
+  const auto& can = source.pool->capabilities;
   return {.machine = machine.name,
           .gpu_type = machine.gpus > 0 ? source.gpu_type() : "",
           .free_milli = std::int64_t{1000} * machine.gpus,
           .free_cpu_milli = sized ? machine.cpu_milli : INT64_MAX,
           .free_mem_mib = sized ? machine.mem_mib : INT64_MAX,
+          .free_disk_mib = can && can->disk_mib_max > 0 ? machine.disk_mib : INT64_MAX,
           .source = source};
 }
 
@@ -352,6 +354,8 @@ class Planner {
       machine.cpu_milli = cpu_milli_of(spec.resources);
       machine.mem_mib = spec.resources.mem_mib;
     }
+    if (can.disk_mib_max > 0)
+      machine.disk_mib = std::min(disk_for(spec, source), can.disk_mib_max);
     if (spec.nodes > 1) {
       const std::uint32_t orders = can.several_nodes_at_once ? 1 : spec.nodes;
       machine.nodes = spec.nodes / orders;
@@ -361,6 +365,16 @@ class Planner {
       order(source, machine, fmt::format("job {} waits for free capacity", job.id.value));
     }
     (void)pack(job);
+  }
+
+  // The jobs like this one that wait share the machine, as far as its GPUs go round.
+  std::int64_t disk_for(const JobSpec& spec, const Source& source) const {
+    const Resources& r = spec.resources;
+    if (r.takes_node() || spec.nodes > 1 || r.gpus == 0)
+      return r.disk_mib;
+    const std::int64_t milli = std::max<std::int64_t>(1, wanted_milli(r, source.gpus()));
+    const std::int64_t useful = std::min<std::int64_t>(useful_gpus(spec, source), source.gpus());
+    return r.disk_mib * std::max<std::int64_t>(1, useful * 1000 / milli);
   }
 
   // Into the first of the machines that has GPUs and task slots left, or into another one.
@@ -408,6 +422,7 @@ class Planner {
         bin->free_milli -= wanted_milli(spec.resources, bin->source.gpus());
         bin->free_cpu_milli -= cpu_milli_of(spec.resources);
         bin->free_mem_mib -= spec.resources.mem_mib;
+        bin->free_disk_mib -= spec.resources.disk_mib;
         --bin->tasks_free;
         bin->used = true;
       }
@@ -430,8 +445,8 @@ class Planner {
       const std::int64_t milli = wanted_milli(r, bin.source.gpus());
       const bool type_fits = r.gpus == 0 || !bin.gpu_type.empty();
       if (type_fits && bin.free_milli >= milli && bin.free_cpu_milli >= cpu_milli_of(r) &&
-          bin.free_mem_mib >= r.mem_mib && (milli > 0 || bin.tasks_free > 0) &&
-          suits(job, bin.source))
+          bin.free_mem_mib >= r.mem_mib && bin.free_disk_mib >= r.disk_mib &&
+          (milli > 0 || bin.tasks_free > 0) && suits(job, bin.source))
         usable.push_back(&bin);
     }
     for (std::size_t first = 0; first + spec.nodes <= usable.size(); ++first) {

@@ -7,6 +7,7 @@
 #include "core/control/decide/decide.h"
 #include "core/control/decide/roles.h"
 #include "core/control/elastic.h"
+#include "core/control/fabric.h"
 #include "core/control/money.h"
 #include "core/control/outlive.h"
 #include "core/control/quotas.h"
@@ -231,6 +232,10 @@ void set_rank_variables(const State& state, const Job& job, const Task& task, St
   set("MASTER_PORT", 20000 + 2 * (job.id.value % 6000));
   if (spec.elastic)
     set("BILLOW_REPAIRS", job.repairs);  // tells a new member that it joins a running gang
+  // What the job was submitted with counts more.
+  if (spec.nodes > 1)
+    for (const auto& [name, value] : fabric_variables(state.nodes.at(task.node).offer.labels))
+      start.env.try_emplace(name, value);
 }
 
 void set_variables(const State& state, const Job& job, const Task& task, Start& start) {

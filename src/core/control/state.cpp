@@ -152,7 +152,8 @@ sched::JobRequest request_of(const State& state, const Job& job) {
     request.constraints.only_nodes = {task.node};
     for (const GpuGrant& grant : task.gpus)
       request.constraints.only_gpus.push_back(grant.gpu);
-    request.resources.mem_mib = 0;  // it holds that already
+    request.resources.mem_mib = 0;  // it holds these already
+    request.resources.disk_mib = 0;
   }
   request.moves =
       job.stopping == StopCause::moved || (job.gives_way_to && job.state != JobState::running);
@@ -218,13 +219,21 @@ sched::NodeShape shape_of(const State& state, const Node& node) {
   }
   shape.cpu_milli = node.offer.cpu_milli;
   shape.mem_mib = node.offer.mem_mib;
+  shape.disk_mib = node.offer.disk_mib;
   if (const auto on = state.tasks_on.find(node.id); on != state.tasks_on.end()) {
+    std::int64_t disk_in_use_mib = 0;
     for (TaskId id : on->second) {
       const Task& task = state.tasks.at(id);
-      if (!task.holds_gpus())
-        shape.mem_mib -= state.jobs.at(task.job).spec->resources.mem_mib;
+      if (task.holds_gpus()) {
+        disk_in_use_mib += task.disk_mib;
+        continue;
+      }
+      shape.mem_mib -= state.jobs.at(task.job).spec->resources.mem_mib;
+      shape.disk_mib -= task.disk_mib;
     }
     shape.mem_mib = std::max<std::int64_t>(shape.mem_mib, 0);
+    // An agent that started beside running tasks found less free than they were promised.
+    shape.disk_mib = std::max(shape.disk_mib, disk_in_use_mib);
   }
   shape.labels = node.offer.labels;
   shape.place = place_of(shape.labels);

@@ -289,7 +289,7 @@ void Applier::operator()(const TaskSuspended& e) {
   set_phase(j, SuspendPhase::suspended);
   state.index.ended(j.id, event.at);
   set_state(j, JobState::suspended);
-  if (j.spec->resources.mem_mib > 0)
+  if (j.spec->resources.mem_mib > 0 || t.disk_mib > 0)
     reshape(t.node);
   if (j.suspension.resume_wanted)
     state.index.enqueue(request_of(state, j));
@@ -342,12 +342,15 @@ void Applier::operator()(const JobResuming& e) {
   j.reason.clear();
   set_phase(j, SuspendPhase::resuming);
   set_state(j, JobState::running);
-  if (j.spec->resources.mem_mib > 0)
+  if (j.spec->resources.mem_mib > 0 || t.disk_mib > 0)
     reshape(t.node);
   // It was queued as pinned to its place; from now on its original request counts.
   state.index.enqueue(request_of(state, j));
-  sched::Placement placement{
-      .node = t.node, .gpus = {}, .cpu_milli = t.cpu_milli, .mem_mib = t.mem_mib};
+  sched::Placement placement{.node = t.node,
+                             .gpus = {},
+                             .cpu_milli = t.cpu_milli,
+                             .mem_mib = t.mem_mib,
+                             .disk_mib = t.disk_mib};
   for (const GpuGrant& g : t.gpus)
     placement.gpus.push_back({g.gpu, g.share, g.mig_start});
   state.index.started(j.id, {std::move(placement)}, event.at);

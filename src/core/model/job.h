@@ -301,6 +301,7 @@ struct Task {
   Duration suspended_for;      // total until it was last resumed
   std::uint32_t failures = 0;  // of a group's member: how often it failed and was replaced alone
   bool restarting = false;     // it is stopped to be started again, and the others continue
+  std::int64_t disk_mib = 0;   // of its node's disk; kept while it is suspended
 
   bool holds_gpus() const {
     return state != TaskState::ended && price_class != PriceClass::suspended;
@@ -333,6 +334,7 @@ struct Task {
     v("suspended_for_ns", s.suspended_for);
     v("failures", s.failures);
     v("restarting", s.restarting);
+    v("disk_mib", s.disk_mib);
   }
 };
 

@@ -55,6 +55,8 @@ struct NodeOffer {
   bool simulated = false;
   std::string arch;
   std::string address;  // where the nodes of a gang reach it; empty: its name
+  // Free on the file system of its data when its agent started, in whole GiB; 0: not reported.
+  std::int64_t disk_mib = 0;
 
   bool operator==(const NodeOffer&) const = default;
   template <class S, class V>
@@ -69,6 +71,7 @@ struct NodeOffer {
     v("simulated", s.simulated);
     v("arch", s.arch);
     v("address", s.address);
+    v("disk_mib", s.disk_mib);
   }
 };
 

@@ -29,6 +29,8 @@ struct PoolCapabilities {
   bool bills_from_order = false;       // a machine costs from its order on, not from its joining
   // A list that lacks a machine ordered less than this long ago says nothing about it.
   Duration list_lag = seconds(15);
+  // Machines come with a disk for `Machine::disk_mib`, at most this; 0: with one of their own size.
+  std::int64_t disk_mib_max = 0;
   bool operator==(const PoolCapabilities&) const = default;
 
   template <class S, class V>
@@ -39,6 +41,7 @@ struct PoolCapabilities {
     v("from_offers", s.from_offers);
     v("bills_from_order", s.bills_from_order);
     v("list_lag_ns", s.list_lag);
+    v("disk_mib_max", s.disk_mib_max);
   }
 };
 
@@ -200,6 +203,7 @@ struct Machine {
   std::vector<NodeId> booked;  // its nodes, also those that have left
   bool used = false;           // a job has started on it
   WallTime billed_from;        // by the provider's list; zero: not known
+  std::int64_t disk_mib = 0;   // of each node, for the jobs it is ordered for; 0: as usual
 
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
@@ -223,6 +227,7 @@ struct Machine {
     v("billed_from_ns", s.billed_from);
     v("cpu_milli", s.cpu_milli);
     v("mem_mib", s.mem_mib);
+    v("disk_mib", s.disk_mib);
   }
 };
 

@@ -37,6 +37,7 @@ struct Resources {
   std::int64_t mem_mib = 0;
   bool whole_node = false;  // bare metal: all GPUs and cores, no other job on the node, no sandbox
   bool exclusive = false;   // all GPUs and cores, no other job on the node, in the usual sandbox
+  std::int64_t disk_mib = 0;  // of the file system that holds the node's data
 
   bool takes_node() const { return whole_node || exclusive; }
 
@@ -51,6 +52,7 @@ struct Resources {
     v("mem_mib", s.mem_mib);
     v("whole_node", s.whole_node);
     v("exclusive", s.exclusive);
+    v("disk_mib", s.disk_mib);
   }
 };
 

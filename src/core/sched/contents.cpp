@@ -91,10 +91,10 @@ Status SchedIndex::check_invariants() const {
   for (const auto& [id, slot] : a.slot_of) {
     const NodeState &n = a.nodes[slot], &m = *b.find(id);
     if (n.free_cpu_milli != m.free_cpu_milli || n.free_mem_mib != m.free_mem_mib ||
-        n.free_milli != m.free_milli || n.tasks != m.tasks || n.jobs != m.jobs ||
-        n.hash != m.hash || n.awaited != m.awaited)
+        n.free_disk_mib != m.free_disk_mib || n.free_milli != m.free_milli || n.tasks != m.tasks ||
+        n.jobs != m.jobs || n.hash != m.hash || n.awaited != m.awaited)
       return differs(fmt::format("node {} differs from its rebuilt state", id.value));
-    if (n.free_cpu_milli < 0 || n.free_mem_mib < 0)
+    if (n.free_cpu_milli < 0 || n.free_mem_mib < 0 || n.free_disk_mib < 0)
       return differs(fmt::format("node {} is oversubscribed", id.value));
     for (const GpuState& g : n.gpus) {
       if (g.free_milli < 0 || g.free_mem_mib < 0)
@@ -174,6 +174,10 @@ std::int64_t SchedIndex::free_cpu_milli(NodeId id) const {
 std::int64_t SchedIndex::free_mem_mib(NodeId id) const {
   const NodeState* n = impl_->find(id);
   return n ? n->free_mem_mib : 0;
+}
+std::int64_t SchedIndex::free_disk_mib(NodeId id) const {
+  const NodeState* n = impl_->find(id);
+  return n ? n->free_disk_mib : 0;
 }
 const std::set<JobId>& SchedIndex::waiting_for_members() const {
   return impl_->repairs;

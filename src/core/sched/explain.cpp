@@ -102,7 +102,7 @@ struct Largest {
   std::int64_t linked_gpus = 0;  // in one NVLink domain
   std::int64_t gpu_mem_mib = 0;
   std::int64_t cpu_milli = 0;
-  std::int64_t mem_mib = 0;
+  std::int64_t mem_mib = 0, disk_mib = 0;
   std::int64_t out_of_service = 0;  // unhealthy GPUs that would otherwise count
   std::int64_t in_mig_mode = 0;     // GPUs that offer MIG instances only
 };
@@ -130,6 +130,7 @@ void add_node(const NodeState& n, const PlacementClass& c, Largest& most) {
   most.gpus = std::max(most.gpus, cards);
   most.cpu_milli = std::max(most.cpu_milli, n.shape.cpu_milli);
   most.mem_mib = std::max(most.mem_mib, n.shape.mem_mib);
+  most.disk_mib = std::max(most.disk_mib, n.shape.disk_mib);
 }
 
 std::string of_type(const Resources& r) {
@@ -317,6 +318,10 @@ Status why_no_node(const Impl& index, const PlacementClass& c) {
     return infeasible(fmt::format("no node has {} of memory; the largest has {}",
                                   size_text(r.mem_mib), size_text(most.mem_mib)),
                       fmt::format("use at most --mem {}G", most.mem_mib / 1024));
+  if (r.disk_mib > most.disk_mib)
+    return infeasible(fmt::format("no node has {} of free disk; the largest has {}",
+                                  size_text(r.disk_mib), size_text(most.disk_mib)),
+                      fmt::format("use at most --disk {}G", most.disk_mib / 1024));
   if (c.constraints.nvlink_required && r.gpus > most.linked_gpus)
     return infeasible(
         fmt::format("no NVLink domain has {}; the largest has {}", plural(r.gpus, "GPU"),
@@ -352,7 +357,7 @@ Status fits_its_reservation(const Impl& index, const PlacementClass& c, const Jo
     if (!node)
       return {};  // the reservation is moved to other nodes
     fits += allowed_place(c, node->shape) && allowed_by_id(c, node->shape.id) &&
-            fit_reserved(c, *node, reserved);
+            fit_reserved(c, *node, reserved, node->shape.disk_mib);
     if (!largest || reserved.gpus.size() > largest->gpus.size())
       largest = &reserved;
   }
@@ -500,7 +505,7 @@ Status reservable(const SchedIndex& wrapped, const JobRequest& job) {
   if (job.tasks < 1)
     return fail(Code::invalid, "a job needs at least one node");
   if (r.gpus < 0 || r.share.milli < 0 || r.share.milli > whole_gpu_milli || r.share.mem_mib < 0 ||
-      r.cpu_milli < 0 || r.mem_mib < 0)
+      r.cpu_milli < 0 || r.mem_mib < 0 || r.disk_mib < 0)
     return fail(Code::invalid,
                 "resources must not be negative, and a share must not exceed one GPU");
   if (r.gpus > 0 && r.mig_profile.empty() && r.share.milli == 0 && r.share.mem_mib == 0)

@@ -45,10 +45,13 @@ std::size_t cards_on(const PlacementClass& c,
 std::optional<Placement> fit_whole(const PlacementClass& c, const NodeState& node, bool idle) {
   if (!idle || static_cast<std::int64_t>(node.shape.gpus.size()) < c.resources.gpus)
     return std::nullopt;
-  if (c.resources.cpu_milli > node.shape.cpu_milli || c.resources.mem_mib > node.shape.mem_mib)
+  if (c.resources.cpu_milli > node.shape.cpu_milli || c.resources.mem_mib > node.shape.mem_mib ||
+      c.resources.disk_mib > node.shape.disk_mib)
     return std::nullopt;
-  Placement p{
-      .node = node.shape.id, .cpu_milli = node.shape.cpu_milli, .mem_mib = node.shape.mem_mib};
+  Placement p{.node = node.shape.id,
+              .cpu_milli = node.shape.cpu_milli,
+              .mem_mib = node.shape.mem_mib,
+              .disk_mib = c.resources.disk_mib};
   for (std::size_t i = 0; i < node.shape.gpus.size(); ++i) {
     const GpuShape& card = node.shape.gpus[i];
     if (!card.healthy || !any_or_empty(c.resources.gpu_types, card.type))
@@ -63,14 +66,18 @@ std::optional<Placement> fit_on(const PlacementClass& c,
                                 const std::vector<GpuState>& gpus,
                                 std::int64_t cpu_milli,
                                 std::int64_t mem_mib,
+                                std::int64_t disk_mib,
                                 bool idle,
                                 std::int32_t gpu) {
   const Resources& r = c.resources;
   if (r.takes_node())
     return fit_whole(c, node, idle);
-  if (cpu_milli < r.cpu_milli || mem_mib < r.mem_mib)
+  if (cpu_milli < r.cpu_milli || mem_mib < r.mem_mib || disk_mib < r.disk_mib)
     return std::nullopt;
-  Placement p{.node = node.shape.id, .cpu_milli = r.cpu_milli, .mem_mib = r.mem_mib};
+  Placement p{.node = node.shape.id,
+              .cpu_milli = r.cpu_milli,
+              .mem_mib = r.mem_mib,
+              .disk_mib = r.disk_mib};
   if (r.gpus <= 0)
     return p;
   Cards cards;
@@ -190,17 +197,19 @@ bool allowed_place(const PlacementClass& c, const NodeShape& s) {
 }
 
 FreeCapacity free_of(const NodeState& node) {
-  return {node.gpus, node.free_cpu_milli, node.free_mem_mib, node.tasks};
+  return {node.gpus, node.free_cpu_milli, node.free_mem_mib, node.tasks, node.free_disk_mib};
 }
 
 std::optional<Placement> fit_free(const PlacementClass& c,
                                   const NodeState& node,
                                   const FreeCapacity& free) {
-  return fit_on(c, node, free.gpus, free.cpu_milli, free.mem_mib, free.tasks == 0, -1);
+  return fit_on(c, node, free.gpus, free.cpu_milli, free.mem_mib, free.disk_mib, free.tasks == 0,
+                -1);
 }
 
 std::optional<Placement> fit(const PlacementClass& c, const NodeState& node, std::int32_t gpu) {
-  return fit_on(c, node, node.gpus, node.free_cpu_milli, node.free_mem_mib, node.tasks == 0, gpu);
+  return fit_on(c, node, node.gpus, node.free_cpu_milli, node.free_mem_mib, node.free_disk_mib,
+                node.tasks == 0, gpu);
 }
 
 std::optional<Placement> fit_empty(const PlacementClass& c, const NodeState& node) {
@@ -211,7 +220,8 @@ std::optional<Placement> fit_empty(const PlacementClass& c, const NodeState& nod
     gpus[i].free_milli = whole_gpu_milli;
     gpus[i].free_mem_mib = node.shape.gpus[i].memory_mib;
   }
-  return fit_on(c, node, gpus, node.shape.cpu_milli, node.shape.mem_mib, true, -1);
+  return fit_on(c, node, gpus, node.shape.cpu_milli, node.shape.mem_mib, node.shape.disk_mib, true,
+                -1);
 }
 
 }  // namespace billow::sched

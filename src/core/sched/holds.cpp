@@ -49,6 +49,7 @@ void Holds::show(Slot slot, Held& held, const std::function<bool(const Part&)>& 
       continue;
     cut(hidden.cpu_milli, node.free_cpu_milli, part.spare.cpu_milli);
     cut(hidden.mem_mib, node.free_mem_mib, part.spare.mem_mib);
+    cut(hidden.disk_mib, node.free_disk_mib, part.spare.disk_mib);
     for (std::size_t g = 0; g < std::min(node.gpus.size(), part.spare.gpus.size()); ++g) {
       cut(hidden.gpus[g].free_milli, node.gpus[g].free_milli, part.spare.gpus[g].free_milli);
       cut(hidden.gpus[g].free_mem_mib, node.gpus[g].free_mem_mib, part.spare.gpus[g].free_mem_mib);
@@ -57,6 +58,7 @@ void Holds::show(Slot slot, Held& held, const std::function<bool(const Part&)>& 
   }
   node.free_cpu_milli -= hidden.cpu_milli;
   node.free_mem_mib -= hidden.mem_mib;
+  node.free_disk_mib -= hidden.disk_mib;
   node.tasks += hidden.tasks;
   for (std::size_t g = 0; g < node.gpus.size(); ++g) {
     node.gpus[g].free_milli -= hidden.gpus[g].free_milli;
@@ -73,6 +75,7 @@ void Holds::hide(Slot slot, Held& held) {
   NodeState& node = index_.nodes[slot];
   node.free_cpu_milli += held.hidden.cpu_milli;
   node.free_mem_mib += held.hidden.mem_mib;
+  node.free_disk_mib += held.hidden.disk_mib;
   node.tasks -= held.hidden.tasks;
   for (std::size_t g = 0; g < node.gpus.size(); ++g) {
     node.gpus[g].free_milli += held.hidden.gpus[g].free_milli;
@@ -124,6 +127,7 @@ FreeCapacity Holds::true_free(Slot slot, const Held& held) const {
     return free;
   free.cpu_milli += held.hidden.cpu_milli;
   free.mem_mib += held.hidden.mem_mib;
+  free.disk_mib += held.hidden.disk_mib;
   free.tasks -= held.hidden.tasks;
   for (std::size_t g = 0; g < free.gpus.size(); ++g) {
     free.gpus[g].free_milli += held.hidden.gpus[g].free_milli;
@@ -150,7 +154,7 @@ bool Holds::truly_free(const std::vector<Placement>& placements, const JobReques
     shift_free(free, index_.nodes[slot->second].shape, placement, request, -1);
     const bool enough = std::ranges::all_of(
         free.gpus, [](const GpuState& g) { return g.free_milli >= 0 && g.free_mem_mib >= 0; });
-    if (!enough || free.cpu_milli < 0 || free.mem_mib < 0)
+    if (!enough || free.cpu_milli < 0 || free.mem_mib < 0 || free.disk_mib < 0)
       return false;
   }
   return true;
@@ -170,6 +174,7 @@ std::optional<Placement> Holds::place_short(const PlacementClass& c, const Leave
       free.tasks = std::max(free.tasks, 1);
       free.cpu_milli = std::min(free.cpu_milli, part.spare.cpu_milli);
       free.mem_mib = std::min(free.mem_mib, part.spare.mem_mib);
+      free.disk_mib = std::min(free.disk_mib, part.spare.disk_mib);
       for (std::size_t g = 0; g < std::min(free.gpus.size(), part.spare.gpus.size()); ++g) {
         free.gpus[g].free_milli = std::min(free.gpus[g].free_milli, part.spare.gpus[g].free_milli);
         free.gpus[g].free_mem_mib =

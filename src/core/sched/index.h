@@ -44,6 +44,7 @@ struct NodeState {
   std::vector<GpuState> gpus;
   std::int64_t free_cpu_milli = 0;
   std::int64_t free_mem_mib = 0;
+  std::int64_t free_disk_mib = 0;
   std::int64_t free_milli = 0;  // sum over usable cards
   std::int32_t tasks = 0;
   std::uint64_t shape_hash = 0;   // of everything but id and name
@@ -165,6 +166,7 @@ struct SchedIndex::Impl {
   NodeGroups groups;
   // Labels that some class has asked for; others do not distinguish nodes.
   std::set<std::string> labels_asked;
+  bool disk_asked = false;
   std::array<std::unordered_map<std::string, std::int32_t>, 5>
       domains;                       // numbers of places, by Closeness
   std::unique_ptr<PackModel> model;  // built from `typical` or `learned`; null: must be built
@@ -191,8 +193,9 @@ struct SchedIndex::Impl {
   };
   Capacity capacity_of(const PlacementClass& c);
   std::unordered_map<std::string, Capacity> capacities;
-  void ask_labels(const LabelMap& labels);  // nodes that differ in these are no longer alike
-  const PackModel& packing();               // rebuilt when first needed after a change
+  // Nodes that differ in these labels, or in free disk if it is asked for, are no longer alike.
+  void ask_labels(const LabelMap& labels, bool disk);
+  const PackModel& packing();  // rebuilt when first needed after a change
   const PackView& view_of(NodeGroup& group);
   void take(const Placement& placement, const JobRequest& request);  // the node's capacity shrinks
   void give(const Placement& placement, const JobRequest& request);
@@ -255,6 +258,7 @@ struct FreeCapacity {
   std::vector<GpuState> gpus;
   std::int64_t cpu_milli = 0, mem_mib = 0;
   std::int32_t tasks = 0;
+  std::int64_t disk_mib = 0;
 };
 FreeCapacity free_of(const NodeState& node);
 // Adds (+1) or takes away (-1) what a placement holds.

@@ -119,6 +119,8 @@ void SchedIndex::Impl::node_changed(NodeState& node) {
     auto it = node.shape.labels.find(name);
     h = mix(h, it == node.shape.labels.end() ? 0 : hash_text(it->second) | 1);
   }
+  if (disk_asked)
+    h = mix(h, static_cast<std::uint64_t>(node.free_disk_mib));
   node.group = groups.move(
       static_cast<Slot>(&node - nodes.data()), node.group, h, node.hash,
       {static_cast<std::uint64_t>(std::reduce(node.awaited.begin(), node.awaited.end(), 0)),
@@ -147,8 +149,9 @@ SchedIndex::Impl::Capacity SchedIndex::Impl::capacity_of(const PlacementClass& c
   return out;
 }
 
-void SchedIndex::Impl::ask_labels(const LabelMap& labels) {
-  bool known = true;
+void SchedIndex::Impl::ask_labels(const LabelMap& labels, bool disk) {
+  bool known = disk_asked || !disk;
+  disk_asked |= disk;
   for (const auto& [name, value] : labels)
     known &= !labels_asked.insert(name).second;
   if (known)
@@ -200,6 +203,7 @@ void set_free(NodeState& node) {
   const NodeShape& shape = node.shape;
   node.free_cpu_milli = shape.cpu_milli;
   node.free_mem_mib = shape.mem_mib;
+  node.free_disk_mib = shape.disk_mib;
   node.gpus.assign(shape.gpus.size(), {});
   for (std::size_t i = 0; i < shape.gpus.size(); ++i) {
     if (!shape.gpus[i].healthy)
@@ -212,11 +216,13 @@ void set_free(NodeState& node) {
 
 // sign −1 takes, +1 gives back.
 void shift_use(NodeState& node, const Placement& placement, const JobRequest& request, int sign) {
-  FreeCapacity free{std::move(node.gpus), node.free_cpu_milli, node.free_mem_mib, node.tasks};
+  FreeCapacity free{std::move(node.gpus), node.free_cpu_milli, node.free_mem_mib, node.tasks,
+                    node.free_disk_mib};
   shift_free(free, node.shape, placement, request, sign);
   node.gpus = std::move(free.gpus);
   node.free_cpu_milli = free.cpu_milli;
   node.free_mem_mib = free.mem_mib;
+  node.free_disk_mib = free.disk_mib;
   node.tasks = free.tasks;
 }
 
@@ -236,6 +242,7 @@ void shift_free(FreeCapacity& free,
                 int sign) {
   free.cpu_milli += sign * placement.cpu_milli;
   free.mem_mib += sign * placement.mem_mib;
+  free.disk_mib += sign * placement.disk_mib;
   free.tasks -= sign;
   for (const GpuShare& g : placement.gpus) {
     if (g.gpu < 0 || static_cast<std::size_t>(g.gpu) >= free.gpus.size())

@@ -55,7 +55,8 @@ Scored score_share(Impl& index, const PlacementClass& c, const NodeState& node, 
 // `node` is any node of the group, except if the class names cards: then it is the exact node.
 Scored score_node(Impl& index, const PlacementClass& c, const NodeState& node, NodeGroup& group) {
   const Resources& r = c.resources;
-  if (node.free_cpu_milli < r.cpu_milli || node.free_mem_mib < r.mem_mib || !allowed_alike(c, node))
+  if (node.free_cpu_milli < r.cpu_milli || node.free_mem_mib < r.mem_mib ||
+      node.free_disk_mib < r.disk_mib || !allowed_alike(c, node))
     return {};
   Scored out;
   if (r.gpus == 1 && !r.takes_node()) {
@@ -94,7 +95,7 @@ Scored score_node(Impl& index, const PlacementClass& c, const NodeState& node, N
 CandidateOrder& candidates(Impl& index, const PlacementClass& c) {
   CandidateOrder& order = c.order;
   index.packing();
-  index.ask_labels(c.constraints.labels);
+  index.ask_labels(c.constraints.labels, c.resources.disk_mib > 0);
   NodeGroups& groups = index.groups;
   order.grow(groups.size());
   const auto look = [&](GroupSlot g) {

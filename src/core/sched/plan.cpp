@@ -148,7 +148,8 @@ std::vector<Placement> Pass::place_reserved(const PlacementClass& c,
     if (!node || !allowed(c, *node) ||
         std::ranges::any_of(found, [&](const Placement& p) { return p.node == reserved.node; }))
       continue;
-    auto p = fit_reserved(c, *node, left_of(index_, it->second, reserved, started_now_));
+    auto p = fit_reserved(c, *node, left_of(index_, it->second, reserved, started_now_),
+                          node->free_disk_mib);
     if (p && holds_->truly_free({*p}, request))
       found.push_back(std::move(*p));
     if (found.size() == tasks)

@@ -245,6 +245,7 @@ class SchedIndex {
   std::int64_t free_milli(NodeId node) const;  // idle thousandths of its healthy GPUs
   std::int64_t free_cpu_milli(NodeId node) const;
   std::int64_t free_mem_mib(NodeId node) const;
+  std::int64_t free_disk_mib(NodeId node) const;
   const std::set<JobId>& waiting_for_members()
       const;  // elastic jobs with a lost member that has not been replaced
   double usage(ProjectId project,

@@ -55,7 +55,8 @@ struct Search {
   FreeCapacity without_jobs(const NodeState& node, WallTime from, WallTime until) const {
     FreeCapacity free{.gpus = std::vector<GpuState>(node.gpus.size()),
                       .cpu_milli = node.shape.cpu_milli,
-                      .mem_mib = node.shape.mem_mib};
+                      .mem_mib = node.shape.mem_mib,
+                      .disk_mib = node.shape.disk_mib};
     for (std::size_t i = 0; i < free.gpus.size(); ++i) {
       if (!node.shape.gpus[i].healthy)
         continue;

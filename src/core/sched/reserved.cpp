@@ -92,6 +92,7 @@ void Reserved::cut(FreeCapacity& free, Slot slot, const NodeShape& shape, const 
     free.tasks = std::max(free.tasks, beside.tasks);
     free.cpu_milli = std::min(free.cpu_milli, beside.cpu_milli);
     free.mem_mib = std::min(free.mem_mib, beside.mem_mib);
+    free.disk_mib = std::min(free.disk_mib, beside.disk_mib);
     for (std::size_t g = 0; g < free.gpus.size(); ++g) {
       free.gpus[g].free_milli = std::min(free.gpus[g].free_milli, beside.gpus[g].free_milli);
       free.gpus[g].free_mem_mib = std::min(free.gpus[g].free_mem_mib, beside.gpus[g].free_mem_mib);
@@ -134,7 +135,8 @@ WallTime surely_over(const RunningJob& job, WallTime now) {
 
 std::optional<Placement> fit_reserved(const PlacementClass& c,
                                       const NodeState& node,
-                                      const Placement& reserved) {
+                                      const Placement& reserved,
+                                      std::int64_t disk_mib) {
   // It needs the whole node, so the reservation must cover all of it.
   if (c.resources.takes_node()) {
     const auto whole =
@@ -145,7 +147,8 @@ std::optional<Placement> fit_reserved(const PlacementClass& c,
   }
   FreeCapacity free{.gpus = std::vector<GpuState>(node.gpus.size()),
                     .cpu_milli = reserved.cpu_milli,
-                    .mem_mib = reserved.mem_mib};
+                    .mem_mib = reserved.mem_mib,
+                    .disk_mib = disk_mib};
   for (const GpuShare& g : reserved.gpus) {
     if (static_cast<std::size_t>(g.gpu) >= free.gpus.size())
       continue;  // the node came back with fewer cards

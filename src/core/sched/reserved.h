@@ -61,7 +61,8 @@ Placement left_of(const SchedIndex::Impl& index,
 // is left), if it fits.
 std::optional<Placement> fit_reserved(const PlacementClass& c,
                                       const NodeState& node,
-                                      const Placement& reserved);
+                                      const Placement& reserved,
+                                      std::int64_t disk_mib);
 
 // Whether the job's capacity belongs to its reservation at that time: when the job ends, the
 // capacity is free only inside the reservation. (Reservations are counted less what their own jobs

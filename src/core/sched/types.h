@@ -91,6 +91,7 @@ struct NodeShape {
   bool spot = false;  // the provider may reclaim this node
   // Price of the node; among equally good nodes the cheaper one is taken.
   std::int64_t nano_usd_per_s = 0;
+  std::int64_t disk_mib = 0;
 
   bool operator==(const NodeShape&) const = default;
   template <class S, class V>
@@ -106,6 +107,7 @@ struct NodeShape {
     v("use", s.use);
     v("spot", s.spot);
     v("nano_usd_per_s", s.nano_usd_per_s);
+    v("disk_mib", s.disk_mib);
   }
 };
 
@@ -242,6 +244,7 @@ struct Placement {
   std::int64_t cpu_milli = 0;
   std::int64_t mem_mib = 0;
   NodeId was = {};  // where a task that holds nothing any more was
+  std::int64_t disk_mib = 0;
 
   bool operator==(const Placement&) const = default;
   template <class S, class V>
@@ -251,6 +254,7 @@ struct Placement {
     v("cpu_milli", s.cpu_milli);
     v("mem_mib", s.mem_mib);
     v("was", s.was);
+    v("disk_mib", s.disk_mib);
   }
 };
 

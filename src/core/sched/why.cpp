@@ -281,11 +281,10 @@ struct Supply {
   std::int64_t fitting_cards = 0;             // with enough free on the card itself…
   std::int64_t fitting_on_node = 0;           // …the most on one node
   const NodeState* short_of_cores = nullptr;  // its cards would do, its cores or memory do not
-  std::int64_t free_cpu_milli = 0;            // the most on one node
-  std::int64_t free_mem_mib = 0;              // the same
-  std::vector<std::string> closed;            // nodes that could run it but accept no jobs
-  std::vector<std::string> drained;           // of these, the ones that an admin can open again
-  std::set<JobId> jobs;                       // running on these nodes
+  std::int64_t free_cpu_milli = 0, free_mem_mib = 0;  // the most on one node
+  std::vector<std::string> closed;                    // nodes that could run it but accept no jobs
+  std::vector<std::string> drained;  // of these, the ones that an admin can open again
+  std::set<JobId> jobs;              // running on these nodes
 };
 
 Supply supply_for(const Impl& index, const PlacementClass& c) {
@@ -325,7 +324,8 @@ Supply supply_for(const Impl& index, const PlacementClass& c) {
     out.fitting_on_node = std::max(out.fitting_on_node, fitting);
     const Resources& r = c.resources;
     if (!r.takes_node() && fitting >= r.gpus &&
-        (n.free_cpu_milli < r.cpu_milli || n.free_mem_mib < r.mem_mib))
+        (n.free_cpu_milli < r.cpu_milli || n.free_mem_mib < r.mem_mib ||
+         n.free_disk_mib < r.disk_mib))
       out.short_of_cores = &n;
   }
   return out;
@@ -385,13 +385,14 @@ std::string not_together(const JobRequest& job, const PlacementClass& c, const S
     const NodeState& n = *supply.short_of_cores;
     if (n.free_cpu_milli < r.cpu_milli)
       return fmt::format(
-          "Enough GPUs are free, but not enough CPU cores beside them: node {} has {} "
-          "free, and the job needs {}.",
+          "Enough GPUs are free, but not enough CPU cores beside them: node {} has {} free, and "
+          "the job needs {}.",
           n.shape.name, gpus_text(n.free_cpu_milli), gpus_text(r.cpu_milli));
+    const bool disk = n.free_mem_mib >= r.mem_mib;
     return fmt::format(
-        "Enough GPUs are free, but not enough memory beside them: node {} has {} free, "
-        "and the job needs {}.",
-        n.shape.name, size_text(n.free_mem_mib), size_text(r.mem_mib));
+        "Enough GPUs are free, but not enough {} beside them: node {} has {}; the job needs {}.",
+        disk ? "disk" : "memory", n.shape.name, size_text(disk ? n.free_disk_mib : n.free_mem_mib),
+        size_text(disk ? r.disk_mib : r.mem_mib));
   }
   if (c.mig)
     return fmt::format("{} of {} {} free, but not {}.",

@@ -6,6 +6,7 @@
 
 #include "net/http/http_parser.h"
 #include "net/http/http_request.h"
+#include "net/http/proxy.h"
 #include "net/http/ws_frame.h"
 #include "net/transport.h"
 
@@ -39,6 +40,18 @@ Ready wait_for(int fd, short events, int other_fd, SteadyTime deadline) {
   }
 }
 
+Status pass_proxy(int fd, const Address& proxy, const Endpoint& to, SteadyTime deadline) {
+  const std::string asked = connect_request(to);
+  if (::send(fd, asked.data(), asked.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(asked.size()))
+    return fail(Code::unavailable, fmt::format("the proxy {} does not listen", proxy.text()));
+  for (;;) {
+    if (!wait_for(fd, POLLIN, -1, deadline).connection)
+      return fail(Code::timed_out, fmt::format("the proxy {} did not answer", proxy.text()));
+    if (BILLOW_TRY(take_connect_answer(fd, proxy)))
+      return {};
+  }
+}
+
 // A connected transport with blocking calls.
 struct Link {
   Transport transport;
@@ -48,8 +61,10 @@ struct Link {
     const Endpoint& endpoint = options.endpoint;
     const std::string name = endpoint.text();
     const auto deadline = now() + options.connect_timeout;
-    const auto addresses =
-        options.addresses.empty() ? BILLOW_TRY(resolve(endpoint.address)) : options.addresses;
+    const auto proxy = options.addresses.empty() ? proxy_for(endpoint) : std::nullopt;
+    const auto addresses = options.addresses.empty()
+                               ? BILLOW_TRY(resolve(proxy ? *proxy : endpoint.address))
+                               : options.addresses;
     std::string why = "the host has no address";
     for (const auto& address : addresses) {
       auto fd = start_connect(address);
@@ -64,6 +79,8 @@ struct Link {
         why = ::strerror(error);
         continue;
       }
+      if (proxy)
+        BILLOW_TRY_VOID(pass_proxy(fd->get(), *proxy, endpoint, deadline));
       if (!endpoint.tls)
         return Link{Transport(std::move(*fd)), name};
       auto context = BILLOW_TRY(TlsContext::client(options.tls));

@@ -1,8 +1,11 @@
 #include "net/http/http_client.h"
 
+#include <sys/socket.h>
+
 #include "base/log.h"
 #include "net/http/http_parser.h"
 #include "net/http/http_request.h"
+#include "net/http/proxy.h"
 #include "net/http/ws_socket.h"
 #include "net/stream.h"
 #include "net/workers.h"
@@ -224,19 +227,22 @@ class ClientCall final : public HttpClient::Call,
       finish(fail(Code::timed_out, fmt::format("cannot connect to {}: no answer", key_),
                   "check the address and whether the host is up"));
     });
-    if (auto numeric = resolve(request_.endpoint.address, true))
+    // Checked addresses are those of the servers themselves, which a proxy would hide.
+    proxy_ = owner_->options.check_address ? std::nullopt : proxy_for(request_.endpoint);
+    const Address first = proxy_ ? *proxy_ : request_.endpoint.address;
+    if (auto numeric = resolve(first, true))
       return connect_to(std::move(*numeric), 0);
-    const auto queued = owner_->resolver().submit(
-        [address = request_.endpoint.address] { return resolve(address); },
-        [weak = weak_from_this()](Result<std::vector<RawAddress>> found) {
-          const auto self = weak.lock();
-          if (!self || !self->owner_)
-            return;
-          if (!found)
-            self->finish(pass(found.error()));
-          else
-            self->connect_to(std::move(*found), 0);
-        });
+    const auto queued =
+        owner_->resolver().submit([address = first] { return resolve(address); },
+                                  [weak = weak_from_this()](Result<std::vector<RawAddress>> found) {
+                                    const auto self = weak.lock();
+                                    if (!self || !self->owner_)
+                                      return;
+                                    if (!found)
+                                      self->finish(pass(found.error()));
+                                    else
+                                      self->connect_to(std::move(*found), 0);
+                                  });
     if (!queued)
       finish(pass(queued.error()));
   }
@@ -263,7 +269,7 @@ class ClientCall final : public HttpClient::Call,
             auto rest = std::move(addresses);
             connect_watch_.cancel();
             if (error == 0)
-              connected();
+              proxy_ ? ask_proxy() : connected();
             else
               connect_to(std::move(rest), index + 1, ::strerror(error));
           });
@@ -271,6 +277,22 @@ class ClientCall final : public HttpClient::Call,
     }
     finish(fail(Code::unavailable, fmt::format("cannot connect to {}: {}", key_, why),
                 "check that it is running"));
+  }
+
+  void ask_proxy() {
+    const std::string asked = connect_request(request_.endpoint);
+    if (::send(connecting_.get(), asked.data(), asked.size(), MSG_NOSIGNAL) !=
+        static_cast<ssize_t>(asked.size()))
+      return finish(
+          fail(Code::unavailable, fmt::format("the proxy {} does not listen", proxy_->text())));
+    connect_watch_ = loop_.on_readable(connecting_.get(), [this] {
+      const auto keep = shared_from_this();
+      const auto through = take_connect_answer(connecting_.get(), *proxy_);
+      if (through && !*through)
+        return;
+      connect_watch_.cancel();
+      through ? connected() : finish(pass(through.error()));
+    });
   }
 
   void connected() {
@@ -407,6 +429,7 @@ class ClientCall final : public HttpClient::Call,
   Timer timer_;
   Timer connect_timer_;
   Watch connect_watch_;
+  std::optional<Address> proxy_;
   Fd connecting_;
   std::optional<WsHello> hello_;
   WebSocket::Options ws_options_;

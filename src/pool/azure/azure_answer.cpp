@@ -111,6 +111,7 @@ std::optional<AzureSize> read_size(const Json& sku, const std::string& region) {
   out.memory_mib = static_cast<std::int64_t>(
       parse_double(capability(sku, "MemoryGB"), 0, 1 << 24).value_or(0) * 1024);
   out.spot = capability(sku, "LowPriorityCapable") == "True";
+  out.infiniband = capability(sku, "RdmaEnabled") == "True";
   for (const Json& place : sku["locationInfo"].items()) {
     if (lower(place["location"].str_or("")) != lower(region))
       continue;

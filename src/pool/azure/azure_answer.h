@@ -45,6 +45,7 @@ struct AzureSize {
   std::vector<std::string> zones;  // "1", "2", "3" that this subscription may use
   bool regional = false;           // also without a zone
   bool spot = false;
+  bool infiniband = false;  // between machines of one scale set
   std::int32_t gpus = 0;
   std::int32_t cpus = 0;
   std::int64_t memory_mib = 0;

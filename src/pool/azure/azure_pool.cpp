@@ -19,6 +19,7 @@ namespace {
 constexpr std::string_view azure_api_name = "Azure";
 constexpr std::size_t azure_pages_max = 200;
 constexpr std::size_t azure_operations_per_look = 20;  // of machines that are missing in the list
+constexpr std::string_view set_mark = "scale-set:";    // before the name of one
 constexpr Duration network_wait = seconds(4);
 constexpr auto network_poll = std::chrono::milliseconds(250);
 
@@ -107,7 +108,9 @@ Result<AzureOrder> AzurePool::describe(const Order& order) {
     out.security_group = azure_security_id(group, out.region);
   }
   out.ssh_key = ssh_key_;
-  out.user_data = boot_script(order, pool_);
+  out.nodes = order.machine.nodes;
+  out.user_data = boot_script(order, pool_, {.rank = azure_set_rank(), .end = {}});
+  out.disk_gb = boot_disk_gib(order.machine, settings_->disk_gb);
   return out;
 }
 
@@ -183,10 +186,17 @@ Ordered AzurePool::make_network(const AzureGroup& group, const std::string& regi
 }
 
 Ordered AzurePool::create(const AzureGroup& group, const AzureOrder& order) {
-  const auto answer = api_.call({.method = net::Method::put,
-                                 .target = azure_machine_target(group, order.name),
-                                 .body = azure_machine_body(order, *settings_),
-                                 .headers = {{"if-none-match", "*"}}});
+  const bool gang = order.nodes > 1;
+  if (gang) {
+    ++gang_orders_;
+    has_sets_ = true;
+  }
+  const auto answer = api_.call(
+      {.method = net::Method::put,
+       .target =
+           gang ? azure_set_target(group, order.name) : azure_machine_target(group, order.name),
+       .body = gang ? azure_set_body(order, *settings_) : azure_machine_body(order, *settings_),
+       .headers = {{"if-none-match", "*"}}});
   if (!answer)
     return std::unexpected(refusal_of_error(answer.error()));
   if (answer->status == 412)
@@ -200,7 +210,7 @@ Ordered AzurePool::create(const AzureGroup& group, const AzureOrder& order) {
     return std::unexpected(azure_refusal(*answer, order.spot));
   if (const std::string operation(answer->headers.get("azure-asyncoperation")); !operation.empty())
     pending_.accepted({.machine = order.machine,
-                       .external = order.name,
+                       .external = (gang ? std::string(set_mark) : "") + order.name,
                        .place = order.spot ? "spot" : "",
                        .operation = operation,
                        .since = {}});
@@ -209,7 +219,9 @@ Ordered AzurePool::create(const AzureGroup& group, const AzureOrder& order) {
 
 // A machine of this name exists: an earlier answer was lost, or it belongs to somebody else.
 Ordered AzurePool::already_there(const AzureGroup& group, const AzureOrder& order) {
-  const auto answer = api_.call({.target = azure_machine_target(group, order.name)});
+  const auto answer =
+      api_.call({.target = order.nodes > 1 ? azure_set_target(group, order.name)
+                                           : azure_machine_target(group, order.name)});
   if (!answer)
     return std::unexpected(refusal_of_error(answer.error()));
   if (!answer->ok())
@@ -223,10 +235,8 @@ Ordered AzurePool::already_there(const AzureGroup& group, const AzureOrder& orde
                           order.name, order.group)});
 }
 
-Result<std::vector<AzureMachine>> AzurePool::list() {
-  const AzureGroup group = BILLOW_TRY(this->group());
+Result<std::vector<AzureMachine>> AzurePool::list(std::string target) {
   std::vector<AzureMachine> out;
-  std::string target = azure_machines_target(group);
   for (std::size_t pages = 0; pages < azure_pages_max; ++pages) {
     const ApiAnswer answer = BILLOW_TRY(api_.call({.target = target}));
     // Nothing has been ordered yet, or somebody deleted everything.
@@ -247,6 +257,25 @@ Result<std::vector<AzureMachine>> AzurePool::list() {
               fmt::format("{}: the list of machines has no end", azure_api_name));
 }
 
+// Machines, and scale sets as machines whose name here has a mark.
+Result<std::vector<AzureMachine>> AzurePool::list() {
+  const AzureGroup group = BILLOW_TRY(this->group());
+  std::vector<AzureMachine> out = BILLOW_TRY(list(azure_machines_target(group)));
+  // Without gangs there are none, and no request is spent on them. An earlier head may have made
+  // some.
+  if (!has_sets_)
+    return out;
+  const std::uint64_t before = gang_orders_;
+  std::vector<AzureMachine> sets = BILLOW_TRY(list(azure_sets_target(group)));
+  if (sets.empty() && before == gang_orders_)
+    has_sets_ = false;
+  for (AzureMachine& set : sets) {
+    set.name = std::string(set_mark) + set.name;
+    out.push_back(std::move(set));
+  }
+  return out;
+}
+
 MachineSighting AzurePool::sighting_of(const AzureGroup& group, const AzureMachine& machine) {
   MachineSighting seen;
   seen.name = machine.machine;
@@ -261,11 +290,15 @@ MachineSighting AzurePool::sighting_of(const AzureGroup& group, const AzureMachi
     if (answer && answer->ok())
       refusal = read_azure_operation(answer->body, order->place == "spot").refusal;
   }
-  if (!refusal) {
+  const bool gang = machine.name.starts_with(set_mark);
+  if (!refusal && !gang) {
     const auto answer = api_.call({.target = azure_machine_view_target(group, machine.name)});
     if (answer && answer->ok())
       refusal = read_azure_failure(answer->body);
   }
+  // Some of its machines may run: a gang needs all of them.
+  if (!refusal && gang)
+    refusal = Refusal{RefusalKind::capacity, "the scale set could not be created"};
   if (refusal) {
     seen.failed = refusal->kind;
     seen.note = refusal->message;
@@ -319,8 +352,12 @@ Status AzurePool::release(const MachineSighting& machine) {
   const AzureGroup group = BILLOW_TRY(this->group());
   if (!pending_.may_delete(machine.external))
     return {};
+  const bool gang = machine.external.starts_with(set_mark);
   const auto answer = api_.call(
-      {.method = net::Method::del, .target = azure_delete_target(group, machine.external)});
+      {.method = net::Method::del,
+       .target = gang ? azure_set_target(group, machine.external.substr(set_mark.size())) +
+                            "&forceDeletion=true"
+                      : azure_delete_target(group, machine.external)});
   if (answer && (answer->ok() || answer->status == 404))
     return {};  // the list says when it is gone
   pending_.delete_refused(machine.external);
@@ -376,6 +413,7 @@ Status AzurePool::add_offers(const std::string& region, std::vector<MachineOffer
             out.back().gpus = size.gpus;
             out.back().cpus = size.cpus;
             out.back().memory_mib = size.memory_mib;
+            out.back().fabric = size.infiniband ? "infiniband" : "";
           }
     }
     if (read.next.empty())
@@ -456,11 +494,12 @@ std::unique_ptr<Pool> make_azure_pool(const billow::Pool& settings, const Option
 const Kind azure_kind = {
     .name = "azure",
     .capabilities = {.sizes_to_demand = false,
-                     .several_nodes_at_once = false,
+                     .several_nodes_at_once = true,
                      .list_is_final = false,
                      .from_offers = true,
                      .bills_from_order = true,
-                     .list_lag = minutes(5)},
+                     .list_lag = minutes(5),
+                     .disk_mib_max = boot_disk_mib_max(4095)},
     .options =
         {{"regions", "regions in which to rent, comma-separated: eastus,westeurope", true},
          {"subscription", "the subscription that pays; default: the credentials' own"},
@@ -472,6 +511,7 @@ const Kind azure_kind = {
          {"image", "PUBLISHER:OFFER:SKU:VERSION; default: Ubuntu 22.04 with NVIDIA's driver"},
          {"subnet", "resource id of the machines' subnet; default: one network in each region"},
          {"public_address", "false: the subnet has a NAT gateway (default: true)"},
+         {"proxy", "proxy through which machines reach the head: http://HOST:PORT"},
          {"identity", "resource id of the machines' managed identity (default: none)"},
          {"disk_gb", "size of the disk (default: 256)"},
          {"disk_kind", "kind of the disk (default: Premium_LRS)"},

@@ -6,6 +6,7 @@
 // are found through their operations.
 #pragma once
 
+#include <atomic>
 #include <mutex>
 
 #include "base/clock.h"
@@ -39,6 +40,7 @@ class AzurePool final : public Pool {
   Ordered create(const AzureGroup& group, const AzureOrder& order);
   Ordered already_there(const AzureGroup& group, const AzureOrder& order);
   Result<std::vector<AzureMachine>> list();
+  Result<std::vector<AzureMachine>> list(std::string target);
   MachineSighting sighting_of(const AzureGroup& group, const AzureMachine& machine);
   void look_at_missing(const std::set<std::string>& listed, std::vector<MachineSighting>& out);
   Status add_offers(const std::string& region, std::vector<MachineOffer>& out);
@@ -54,8 +56,10 @@ class AzurePool final : public Pool {
   ApiClient api_;
   PendingOrders pending_;  // place: "spot" or empty; operation: its URL
   std::string ssh_key_;
-  std::mutex preparing_;            // one thread at a time prepares a region
-  std::set<std::string> prepared_;  // regions; guarded by it
+  std::mutex preparing_;               // one thread at a time prepares a region
+  std::set<std::string> prepared_;     // regions; guarded by it
+  std::atomic<bool> has_sets_ = true;  // scale sets; an earlier head may have left some
+  std::atomic<std::uint64_t> gang_orders_ = 0;
 };
 
 }  // namespace billow::pool

@@ -19,6 +19,7 @@ constexpr std::string_view permissions_version = "api-version=2022-04-01";
 constexpr std::string_view inline_network_version = "2022-11-01";
 constexpr std::string_view address_space = "10.90.0.0/16";
 constexpr std::string_view admin_user = "billow";
+constexpr std::size_t computer_name_max = 58;
 
 std::string azure_option(const billow::Pool& pool,
                          const char* name,
@@ -81,6 +82,68 @@ Json network_card(const AzureOrder& order, const AzureSettings& settings) {
                        {"properties", std::move(properties)}});
 }
 
+// A card of a scale set: it and its address end with their machine, without being told to.
+Json set_card(const AzureOrder& order, const AzureSettings& settings) {
+  Json address =
+      Json::object({{"primary", true}, {"subnet", Json::object({{"id", order.subnet}})}});
+  if (settings.public_address)
+    address.set("publicIPAddressConfiguration",
+                Json::object({{"name", order.name + "-address"},
+                              {"sku", Json::object({{"name", "Standard"}})}}));
+  Json properties = Json::object({{"primary", true}});
+  if (!order.security_group.empty())
+    properties.set("networkSecurityGroup", Json::object({{"id", order.security_group}}));
+  properties.set(
+      "ipConfigurations",
+      json_list(Json::object({{"name", "address"}, {"properties", std::move(address)}})));
+  return Json::object({{"name", order.name + "-card"}, {"properties", std::move(properties)}});
+}
+
+void set_market(Json& properties, const AzureOrder& order) {
+  if (!order.spot)
+    return;
+  // A reclaimed machine is deleted: a deallocated one keeps its disk and its quota. No price
+  // limit: it would only add reclaims.
+  properties.set("priority", "Spot");
+  properties.set("evictionPolicy", "Delete");
+  properties.set("billingProfile", Json::object({{"maxPrice", -1}}));
+}
+
+Json boot_disk(const AzureOrder& order, const AzureSettings& settings) {
+  Json disk = Json::object({{"createOption", "FromImage"},
+                            {"diskSizeGB", order.disk_gb > 0 ? order.disk_gb : settings.disk_gb}});
+  disk.set("managedDisk", Json::object({{"storageAccountType", settings.disk_kind}}));
+  return disk;
+}
+
+Json image_of(const AzureOrder& order, const AzureSettings& settings) {
+  return azure_image(order.gpus ? settings.image : settings.cpu_image).value_or(Json());
+}
+
+Json system_profile(const AzureOrder& order) {
+  const Json ssh = Json::object(
+      {{"publicKeys",
+        json_list(Json::object({{"path", fmt::format("/home/{}/.ssh/authorized_keys", admin_user)},
+                                {"keyData", order.ssh_key}}))}});
+  // customData, not userData: the metadata service does not show it to jobs.
+  return Json::object({{"adminUsername", admin_user},
+                       {"customData", base64(order.user_data)},
+                       {"linuxConfiguration",
+                        Json::object({{"disablePasswordAuthentication", true}, {"ssh", ssh}})}});
+}
+
+Json resource_body(const AzureOrder& order, const AzureSettings& settings, Json properties) {
+  Json body = Json::object({{"location", order.region}, {"tags", machine_tags(order)}});
+  if (!order.zone.empty())
+    body.set("zones", json_list(order.zone));
+  if (!settings.identity.empty())
+    body.set("identity", Json::object({{"type", "UserAssigned"},
+                                       {"userAssignedIdentities",
+                                        Json::object({{settings.identity, Json::object()}})}}));
+  body.set("properties", std::move(properties));
+  return body;
+}
+
 std::string group_path(const AzureGroup& group) {
   return fmt::format("/subscriptions/{}/resourceGroups/{}", group.subscription, group.name);
 }
@@ -123,51 +186,53 @@ Result<AzureSettings> read_azure_settings(const billow::Pool& pool) {
 }
 
 Json azure_machine_body(const AzureOrder& order, const AzureSettings& settings) {
-  Json disk = Json::object({{"name", order.name + "-disk"},
-                            {"createOption", "FromImage"},
-                            {"deleteOption", "Delete"},
-                            {"diskSizeGB", settings.disk_gb}});
-  disk.set("managedDisk", Json::object({{"storageAccountType", settings.disk_kind}}));
   Json properties = Json::object();
   properties.set("hardwareProfile", Json::object({{"vmSize", order.size}}));
-  if (order.spot) {
-    // A reclaimed machine is deleted: a deallocated one keeps its disk and its quota. No price
-    // limit: it would only add reclaims.
-    properties.set("priority", "Spot");
-    properties.set("evictionPolicy", "Delete");
-    properties.set("billingProfile", Json::object({{"maxPrice", -1}}));
-  }
-  properties.set(
-      "storageProfile",
-      Json::object(
-          {{"imageReference",
-            azure_image(order.gpus ? settings.image : settings.cpu_image).value_or(Json())},
-           {"osDisk", std::move(disk)}}));
-  const Json ssh = Json::object(
-      {{"publicKeys",
-        json_list(Json::object({{"path", fmt::format("/home/{}/.ssh/authorized_keys", admin_user)},
-                                {"keyData", order.ssh_key}}))}});
-  // customData, not userData: the metadata service does not show it to jobs.
-  properties.set(
-      "osProfile",
-      Json::object({{"computerName", order.name},
-                    {"adminUsername", admin_user},
-                    {"customData", base64(order.user_data)},
-                    {"linuxConfiguration",
-                     Json::object({{"disablePasswordAuthentication", true}, {"ssh", ssh}})}}));
+  set_market(properties, order);
+  Json disk = boot_disk(order, settings);
+  disk.set("name", order.name + "-disk");
+  disk.set("deleteOption", "Delete");
+  properties.set("storageProfile", Json::object({{"imageReference", image_of(order, settings)},
+                                                 {"osDisk", std::move(disk)}}));
+  Json system = system_profile(order);
+  system.set("computerName", order.name);
+  properties.set("osProfile", std::move(system));
   properties.set(
       "networkProfile",
       Json::object({{"networkApiVersion", inline_network_version},
                     {"networkInterfaceConfigurations", json_list(network_card(order, settings))}}));
-  Json body = Json::object({{"location", order.region}, {"tags", machine_tags(order)}});
-  if (!order.zone.empty())
-    body.set("zones", json_list(order.zone));
-  if (!settings.identity.empty())
-    body.set("identity", Json::object({{"type", "UserAssigned"},
-                                       {"userAssignedIdentities",
-                                        Json::object({{settings.identity, Json::object()}})}}));
-  body.set("properties", std::move(properties));
+  return resource_body(order, settings, std::move(properties));
+}
+
+Json azure_set_body(const AzureOrder& order, const AzureSettings& settings) {
+  Json profile = Json::object();
+  set_market(profile, order);
+  profile.set("storageProfile", Json::object({{"imageReference", image_of(order, settings)},
+                                              {"osDisk", boot_disk(order, settings)}}));
+  Json system = system_profile(order);
+  // Azure appends six characters of its own.
+  system.set("computerNamePrefix", order.name.substr(0, computer_name_max));
+  profile.set("osProfile", std::move(system));
+  profile.set(
+      "networkProfile",
+      Json::object({{"networkInterfaceConfigurations", json_list(set_card(order, settings))}}));
+  Json properties = Json::object({{"orchestrationMode", "Uniform"},
+                                  {"singlePlacementGroup", true},
+                                  {"platformFaultDomainCount", 1},
+                                  {"overprovision", false},
+                                  {"upgradePolicy", Json::object({{"mode", "Manual"}})},
+                                  {"virtualMachineProfile", std::move(profile)}});
+  Json body = resource_body(order, settings, std::move(properties));
+  body.set("sku",
+           Json::object({{"name", order.size}, {"tier", "Standard"}, {"capacity", order.nodes}}));
   return body;
+}
+
+std::string azure_set_rank() {
+  return "echo ${BILLOW_BOOT_RANK:-$(curl -s -H Metadata:true "
+         "'http://169.254.169.254/metadata/instance/compute/"
+         "name?api-version=2021-02-01&format=text'"
+         " | sed 's/.*_//')}";
 }
 
 std::string azure_group_target(const AzureGroup& group) {
@@ -191,6 +256,16 @@ std::string azure_delete_target(const AzureGroup& group, const std::string& name
 
 std::string azure_machines_target(const AzureGroup& group) {
   return fmt::format("{}/providers/Microsoft.Compute/virtualMachines?{}", group_path(group),
+                     compute_version);
+}
+
+std::string azure_set_target(const AzureGroup& group, const std::string& name) {
+  return fmt::format("{}/providers/Microsoft.Compute/virtualMachineScaleSets/{}?{}",
+                     group_path(group), name, compute_version);
+}
+
+std::string azure_sets_target(const AzureGroup& group) {
+  return fmt::format("{}/providers/Microsoft.Compute/virtualMachineScaleSets?{}", group_path(group),
                      compute_version);
 }
 
@@ -269,6 +344,9 @@ const std::vector<std::string>& azure_actions() {
       "Microsoft.Compute/locations/operations/read",
       "Microsoft.Compute/locations/usages/read",
       "Microsoft.Compute/skus/read",
+      "Microsoft.Compute/virtualMachineScaleSets/read",
+      "Microsoft.Compute/virtualMachineScaleSets/write",
+      "Microsoft.Compute/virtualMachineScaleSets/delete",
       "Microsoft.Compute/virtualMachines/read",
       "Microsoft.Compute/virtualMachines/write",
       "Microsoft.Compute/virtualMachines/delete",

@@ -42,8 +42,16 @@ struct AzureOrder {
   std::string security_group;  // resource id; empty: that of the subnet
   std::string ssh_key;         // Azure wants one; nobody has its private half
   std::string user_data;
+  std::int64_t disk_gb = 0;  // 0: as the pool's machines usually have
+  std::uint32_t nodes = 1;
 };
 Json azure_machine_body(const AzureOrder& order, const AzureSettings& settings);
+
+// The nodes of a gang: one scale set in a single placement group, because InfiniBand connects only
+// machines of one set. It is created and deleted as a whole.
+Json azure_set_body(const AzureOrder& order, const AzureSettings& settings);
+// Shell words that print the rank of a machine of a set.
+std::string azure_set_rank();
 
 // A resource group and what is in it.
 struct AzureGroup {
@@ -54,6 +62,8 @@ std::string azure_machine_target(const AzureGroup& group, const std::string& nam
 std::string azure_machine_view_target(const AzureGroup& group, const std::string& name);
 std::string azure_delete_target(const AzureGroup& group, const std::string& name);
 std::string azure_machines_target(const AzureGroup& group);
+std::string azure_set_target(const AzureGroup& group, const std::string& name);
+std::string azure_sets_target(const AzureGroup& group);
 std::string azure_skus_target(const std::string& subscription, const std::string& region);
 std::string azure_usages_target(const std::string& subscription, const std::string& region);
 std::string azure_subscription_target(const std::string& subscription);

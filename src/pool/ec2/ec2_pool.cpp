@@ -122,9 +122,7 @@ Parameters run_instances(const Launch& launch) {
     out.emplace_back("IamInstanceProfile.Name", launch.instance_profile);
   if (!launch.placement_group.empty())
     out.emplace_back("Placement.GroupName", launch.placement_group);
-  // The adapter that NCCL needs between machines; one machine alone does not.
-  if (machine.nodes > 1 && offer.fabric == "efa")
-    out.emplace_back("NetworkInterface.1.InterfaceType", "efa");
+  add_adapters(out, launch);
   add_market(out, offer);
   add_tags(out, launch);
   return out;
@@ -352,8 +350,14 @@ Answer<Launch> Ec2Pool::prepare(const Order& order) {
   launch.image = std::move(*boots);
   launch.user_data = boot_script(order, settings_, {.rank = std::string(own_index), .end = {}});
   launch.instance_profile = option("instance_profile");
-  launch.volume_gib = parse_int(option("volume_gib"), 8, 16384).value_or(200);
   launch.public_address = option("public_address") != "false";
+  if (order.machine.disk_mib > 0 || (order.machine.nodes > 1 && offer.fabric == "efa"))
+    launch.facts = type_facts(offer.region, offer.instance);
+  // The node's data go to the local disks if these are large enough, file system included.
+  launch.volume_gib = parse_int(option("volume_gib"), 8, 16384).value_or(200);
+  constexpr std::int64_t gb = 1'000'000'000;
+  if (launch.facts.local_disk_gb * 95 / 100 < (order.machine.disk_mib << 20) / gb + 1)
+    launch.volume_gib = boot_disk_gib(order.machine, launch.volume_gib);
   if (order.machine.nodes > 1) {
     auto together = placement_group(offer.region, offer.zone);
     if (!together)
@@ -453,7 +457,8 @@ const Kind ec2_kind = {
                      .list_is_final = false,
                      .from_offers = true,
                      .bills_from_order = true,
-                     .list_lag = minutes(5)},
+                     .list_lag = minutes(5),
+                     .disk_mib_max = boot_disk_mib_max(16384)},
     .options = {{"regions", "regions to rent in, separated by commas", true},
                 {"profile", "profile in ~/.aws of the user who runs the head"},
                 {"gpu_types", "rent only these GPUs, e.g. H100,L4"},
@@ -465,6 +470,7 @@ const Kind ec2_kind = {
                 {"instance_profile", "IAM instance profile of the machines"},
                 {"volume_gib", "size of the root volume (default 200)"},
                 {"public_address", "false: no public address; the subnets need a NAT gateway"},
+                {"proxy", "proxy through which machines reach the head: http://HOST:PORT"},
                 {"endpoint", "URL of all services, for proxies and tests"}},
     .token_life = hours(1),
     .check = check_ec2,

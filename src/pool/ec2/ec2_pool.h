@@ -27,6 +27,14 @@ struct Image {
   std::string root_device;
 };
 
+// What an instance type has besides its GPUs.
+struct TypeFacts {
+  std::int64_t local_disk_gb = 0;
+  std::int64_t network_cards = 1;
+  std::int64_t efa_adapters = 0;  // 0: none, or not known
+};
+TypeFacts read_type_facts(const net::XmlElement& type);
+
 // One machine or gang as a RunInstances request.
 struct Launch {
   const Order* order = nullptr;
@@ -37,7 +45,9 @@ struct Launch {
   std::int64_t volume_gib = 200;
   bool public_address = true;
   std::string placement_group;  // cluster placement group of a gang; empty: none
+  TypeFacts facts;
 };
+void add_adapters(Parameters& out, const Launch& launch);
 Parameters run_instances(const Launch& launch);
 std::string client_token(const std::string& installation,
                          const std::string& machine,
@@ -70,6 +80,8 @@ class Ec2Pool final : public Pool {
   Answer<std::string> security_group(const std::string& region, const std::string& vpc);
   Answer<Image> image(const std::string& region, const std::string& instance);
   Answer<std::string> placement_group(const std::string& region, const std::string& zone);
+  // ec2_types.cpp
+  TypeFacts type_facts(const std::string& region, const std::string& instance);
   // ec2_offers.cpp
   Answer<std::map<std::string, std::vector<std::string>>> zones_of(
       const std::string& region, const std::vector<std::string>& instances);
@@ -84,10 +96,11 @@ class Ec2Pool final : public Pool {
   billow::Pool settings_;
   pool::Options options_;
   Wire wire_;
-  std::mutex mutex_;  // of the three below: orders run on several threads
+  std::mutex mutex_;  // of the four below: orders run on several threads
   std::map<std::string, Place> places_;
   std::map<std::string, Image> images_;
   std::set<std::string> groups_;  // placement groups that exist
+  std::map<std::string, TypeFacts> types_;
 };
 
 }  // namespace billow::pool::ec2

@@ -117,6 +117,28 @@ GceInstancePage read_gce_page(const Json& json) {
   return page;
 }
 
+GcePolicyPage read_gce_policies(const Json& json) {
+  GcePolicyPage page;
+  for (const auto& [scope, content] : json["items"].members()) {
+    for (const Json& policy : content["resourcePolicies"].items()) {
+      const std::string_view description = policy["description"].str_or("");
+      if (description.starts_with(gce_description_prefix))
+        page.policies.push_back(
+            {.name = std::string(policy["name"].str_or("")),
+             .region = gce_last_part(scope),
+             .machine = std::string(description.substr(gce_description_prefix.size())),
+             .created = gce_time(policy["creationTimestamp"].str_or(""))});
+    }
+    const std::string_view warning = content.at("warning", "code").str_or("");
+    if (!warning.empty() && warning != "NO_RESULTS_ON_PAGE")
+      page.silent_regions.insert(gce_last_part(scope));
+  }
+  for (const Json& region : json["unreachables"].items())
+    page.silent_regions.insert(gce_last_part(region.str_or("")));
+  page.next = json["nextPageToken"].str_or("");
+  return page;
+}
+
 GceOperation read_gce_operation(const Json& json) {
   GceOperation out;
   out.name = json["name"].str_or("");

@@ -32,6 +32,19 @@ struct GceInstancePage {
 };
 GceInstancePage read_gce_page(const Json& json);
 
+// A placement policy, as far as it is one of ours.
+struct GcePolicy {
+  std::string name, region;
+  std::string machine;
+  WallTime created;
+};
+struct GcePolicyPage {
+  std::vector<GcePolicy> policies;
+  std::set<std::string> silent_regions;
+  std::string next;
+};
+GcePolicyPage read_gce_policies(const Json& json);
+
 struct GceOperation {
   std::string name;
   bool done = false;

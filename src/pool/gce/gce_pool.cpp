@@ -31,15 +31,39 @@ std::string gce_rights_endpoint_of(const Result<GceSettings>& settings) {
   return endpoint == gce_public_endpoint ? std::string(resource_manager) : endpoint;
 }
 
-// "us-central1-a/billow-ab12cd34-fast-7"
+// "us-central1-a/billow-ab12cd34-fast-7"; of a gang all names, and that of its placement policy
+// after "policy:". The place of a policy alone is its region.
+constexpr std::string_view policy_mark = "policy:";
 struct GceExternal {
-  std::string zone, name;
+  std::string place;
+  std::vector<std::string> names;
 };
 std::optional<GceExternal> read_gce_external(const std::string& text) {
   const std::size_t slash = text.find('/');
   if (slash == std::string::npos || slash == 0 || slash + 1 == text.size())
     return std::nullopt;
-  return GceExternal{text.substr(0, slash), text.substr(slash + 1)};
+  return GceExternal{text.substr(0, slash), split(std::string_view(text).substr(slash + 1), ',')};
+}
+// Zones end in a letter, regions in a digit.
+std::string gce_region_of_place(const std::string& place) {
+  return place.back() >= '0' && place.back() <= '9' ? place : gce_region_of(place);
+}
+std::size_t members_of(const std::string& external) {
+  const auto read = read_gce_external(external);
+  return !read ? 0
+               : static_cast<std::size_t>(std::ranges::count_if(
+                     read->names,
+                     [](const std::string& name) { return !name.starts_with(policy_mark); }));
+}
+std::string gce_external_of(const GceOrder& order) {
+  if (order.nodes == 1)
+    return order.zone + "/" + order.name;
+  std::vector<std::string> names;
+  for (std::uint32_t rank = 0; rank < order.nodes; ++rank)
+    names.push_back(gce_member_name(order.name, rank));
+  if (!order.policy.empty())
+    names.push_back(std::string(policy_mark) + order.policy);
+  return order.zone + "/" + join(names, ",");
 }
 
 std::unexpected<Error> gce_failed(std::string_view what, const ApiAnswer& answer) {
@@ -98,7 +122,11 @@ Result<GceOrder> GcePool::describe(const Order& order) {
   out.spot = offer->spot;
   out.gpus = offer->gpus > 0;
   out.reservation = offer->reservation;
-  out.user_data = boot_script(order, pool_);
+  out.nodes = order.machine.nodes;
+  if (out.nodes > 1 && gce_takes_policy(out.instance) && out.reservation.empty())
+    out.policy = out.name;
+  out.user_data = boot_script(order, pool_, {.rank = gce_member_rank(), .end = {}});
+  out.disk_gb = boot_disk_gib(order.machine, settings_->disk_gb);
   return out;
 }
 
@@ -121,9 +149,27 @@ Ordered GcePool::want(const Order& order) {
 }
 
 Ordered GcePool::insert(const GceOrder& order) {
-  const auto answer = api_.call({.method = net::Method::post,
-                                 .target = gce_insert_target(order),
-                                 .body = gce_insert_body(order, *settings_)});
+  const bool gang = order.nodes > 1;
+  if (gang)
+    ++gang_orders_;
+  if (!order.policy.empty())
+    if (const Ordered ready = make_policy(order); !ready)
+      return ready;
+  const Ordered made = send(order);
+  // Nobody else uses it. If this fails, the list has it.
+  if (!made && made.error().kind != RefusalKind::no_answer && !order.policy.empty()) {
+    ending_.lock()->insert(order.machine);
+    (void)drop_policy(gce_region_of(order.zone), order.policy);
+  }
+  return made;
+}
+
+Ordered GcePool::send(const GceOrder& order) {
+  const bool gang = order.nodes > 1;
+  const auto answer = api_.call(
+      {.method = net::Method::post,
+       .target = gang ? gce_bulk_target(order) : gce_insert_target(order),
+       .body = gang ? gce_bulk_body(order, *settings_) : gce_insert_body(order, *settings_)});
   if (!answer)
     return std::unexpected(refusal_of_error(answer.error()));
   if (answer->status == 409 && gce_error_reason(answer->body) == "alreadyExists")
@@ -140,7 +186,7 @@ Ordered GcePool::insert(const GceOrder& order) {
         Refusal{RefusalKind::no_answer,
                 fmt::format("{} gave an answer without an operation", gce_api_name)});
   pending_.accepted({.machine = order.machine,
-                     .external = order.zone + "/" + order.name,
+                     .external = gce_external_of(order),
                      .place = order.zone,
                      .operation = operation.name,
                      .since = {}});
@@ -149,8 +195,8 @@ Ordered GcePool::insert(const GceOrder& order) {
 
 // An instance of this name exists: an earlier answer was lost, or it belongs to somebody else.
 Ordered GcePool::already_there(const GceOrder& order) {
-  const auto answer =
-      api_.call({.target = gce_instance_target(order.project, order.zone, order.name)});
+  const std::string name = order.nodes > 1 ? gce_member_name(order.name, 0) : order.name;
+  const auto answer = api_.call({.target = gce_instance_target(order.project, order.zone, name)});
   if (!answer)
     return std::unexpected(refusal_of_error(answer.error()));
   if (!answer->ok())
@@ -158,9 +204,9 @@ Ordered GcePool::already_there(const GceOrder& order) {
   const GceInstance instance = read_gce_instance(answer->body);
   if (instance.installation == label_value(order.installation) && instance.machine == order.machine)
     return {};
-  return std::unexpected(Refusal{
-      RefusalKind::settings,
-      fmt::format("an instance named {} exists in {} and is not ours", order.name, order.zone)});
+  return std::unexpected(
+      Refusal{RefusalKind::settings,
+              fmt::format("an instance named {} exists in {} and is not ours", name, order.zone)});
 }
 
 // Whether machines of this pool can be in this zone.
@@ -171,6 +217,15 @@ bool GcePool::counts(const std::string& zone) const {
   if (settings_->zones.empty() && settings_->regions.empty())
     return true;
   return has(settings_->zones, zone) || has(settings_->regions, gce_region_of(zone));
+}
+
+bool GcePool::counts_region(const std::string& region) const {
+  const auto in = [&](const std::string& zone) {
+    return gce_region_of(zone) == region;
+  };
+  return (settings_->zones.empty() && settings_->regions.empty()) ||
+         std::ranges::any_of(settings_->zones, in) ||
+         std::ranges::find(settings_->regions, region) != settings_->regions.end();
 }
 
 Result<std::vector<GceInstance>> GcePool::list() {
@@ -206,27 +261,43 @@ Result<GceOperation> GcePool::operation(const std::string& zone, const std::stri
 }
 
 Result<std::vector<MachineSighting>> GcePool::nodes() {
-  const std::vector<GceInstance> instances = BILLOW_TRY(list());
-  std::vector<MachineSighting> out;
+  // Before the instances: a policy that is missing here has no instances any more.
+  const std::vector<GcePolicy> placed = BILLOW_TRY(policies());
+  std::map<std::string, Seen> machines = machines_in(BILLOW_TRY(list()));
   std::set<std::string> listed;
-  for (const GceInstance& instance : instances) {
-    if (instance.installation != label_value(options_.installation) ||
-        !named_after(instance.machine, pool_.name))
-      continue;
-    MachineSighting seen;
-    seen.name = instance.machine;
-    seen.external = instance.zone + "/" + instance.name;
-    seen.note = instance.problem.empty() ? instance.status
-                                         : fmt::format("{}: {}", instance.status, instance.problem);
-    seen.ends_at = instance.ends_at;
-    if (instance.stopped())
-      seen.failed = RefusalKind::capacity;
-    listed.insert(seen.name);
-    if (instance.status == "RUNNING")
-      pending_.settled(seen.name);
-    out.push_back(std::move(seen));
+  for (const auto& [name, seen] : machines) {
+    listed.insert(name);
+    const auto order = pending_.find(name);
+    if (order && seen.running == seen.instances && seen.instances >= members_of(order->external))
+      pending_.settled(name);
   }
+  std::vector<MachineSighting> out;
   look_at_missing(listed, out);
+  std::set<std::string> kept;
+  for (const GcePolicy& policy : placed) {
+    const std::string mark = std::string(policy_mark) + policy.name;
+    kept.insert(policy.machine);
+    if (const auto machine = machines.find(policy.machine); machine != machines.end()) {
+      machine->second.sighting.external += "," + mark;
+      continue;
+    }
+    // Its order has failed, or it has ended, and this is what is left of it.
+    const auto failure = std::ranges::find(out, policy.machine, &MachineSighting::name);
+    if (failure != out.end()) {
+      failure->ended = false;
+      failure->external = policy.region + "/" + mark;
+    } else if (is_left_over(policy)) {
+      MachineSighting& machine = machines[policy.machine].sighting;
+      machine.name = policy.machine;
+      machine.external = policy.region + "/" + mark;
+      machine.note = "placement policy";
+    }
+  }
+  std::erase_if(*ending_.lock(), [&](const std::string& name) {
+    return !kept.contains(name) && !machines.contains(name);
+  });
+  for (auto& [name, seen] : machines)
+    out.push_back(std::move(seen.sighting));
   return out;
 }
 
@@ -258,18 +329,31 @@ Status GcePool::release(const MachineSighting& machine) {
   if (!external)
     return fail(Code::invalid,
                 fmt::format("{} has no zone: \"{}\"", machine.name, machine.external));
-  if (!pending_.may_delete(machine.external))
+  if (external->names.size() > 1 || external->names.front().starts_with(policy_mark))
+    ending_.lock()->insert(machine.name);
+  Status worst;
+  for (const std::string& name : external->names)
+    if (const Status ended = end(project, external->place, name); !ended)
+      worst = ended;
+  return worst;
+}
+
+// The list says when it is gone.
+Status GcePool::end(const std::string& project, const std::string& place, const std::string& name) {
+  const std::string what = place + "/" + name;
+  if (name.starts_with(policy_mark))
+    return drop_policy(gce_region_of_place(place), name.substr(policy_mark.size()));
+  if (!pending_.may_delete(what))
     return {};
-  const auto answer =
-      api_.call({.method = net::Method::del,
-                 .target = gce_delete_target(project, external->zone, external->name,
-                                             request_uuid(random_bytes(16)))});
+  const auto answer = api_.call(
+      {.method = net::Method::del,
+       .target = gce_delete_target(project, place, name, request_uuid(random_bytes(16)))});
   if (answer && (answer->ok() || answer->status == 404))
-    return {};  // the list says when it is gone
-  pending_.delete_refused(machine.external);
+    return {};
+  pending_.delete_refused(what);
   if (!answer)
     return pass(answer.error());
-  return gce_failed("delete " + external->name, *answer);
+  return gce_failed("delete " + name, *answer);
 }
 
 // The catalogue has prices by region; Google says which zones have each machine type.
@@ -293,6 +377,7 @@ Result<std::vector<MachineOffer>> GcePool::offers() {
         out.back().zone = type.zone;
         out.back().cpus = type.cpus;
         out.back().memory_mib = type.memory_mib;
+        out.back().fabric = gce_fabric(type.name, *settings_);
       }
     }
     page = std::move(read.next);
@@ -417,11 +502,12 @@ std::unique_ptr<Pool> make_gce_pool(const billow::Pool& settings, const Options&
 const Kind gce_kind = {
     .name = "gce",
     .capabilities = {.sizes_to_demand = false,
-                     .several_nodes_at_once = false,
+                     .several_nodes_at_once = true,
                      .list_is_final = false,
                      .from_offers = true,
                      .bills_from_order = true,
-                     .list_lag = minutes(5)},
+                     .list_lag = minutes(5),
+                     .disk_mib_max = boot_disk_mib_max(65536)},
     .options = {{"project", "the project that pays; default: the credentials' own"},
                 {"credentials",
                  "path of a service account's key; default: as Google's clients find it"},
@@ -432,6 +518,10 @@ const Kind gce_kind = {
                 {"image", "image or image family; default: Ubuntu 22.04 with NVIDIA's driver"},
                 {"network", "VPC network of the machines (default: default)"},
                 {"subnetwork", "subnetwork of the machines"},
+                {"fabric_subnetworks",
+                 "subnetworks of the GPUs' own cards: four for a3-highgpu-8g, eight for "
+                 "a3-megagpu-8g; the image needs Google's plugin for NCCL"},
+                {"proxy", "proxy through which machines reach the head: http://HOST:PORT"},
                 {"public_address", "false: the network has a NAT (default: true)"},
                 {"service_account", "service account of the machines (default: none)"},
                 {"disk_gb", "size of the boot disk (default: 200)"},

@@ -6,6 +6,9 @@
 // same order has the same request id, and Google answers it with the old operation.
 #pragma once
 
+#include <atomic>
+#include <map>
+
 #include "base/clock.h"
 #include "base/sync.h"
 #include "pool/gce/gce_answer.h"
@@ -29,11 +32,24 @@ class GcePool final : public Pool {
   Result<std::string> project();
   Result<GceOrder> describe(const Order& order);
   Ordered insert(const GceOrder& order);
+  Ordered send(const GceOrder& order);
+  Status end(const std::string& project, const std::string& place, const std::string& name);
   Ordered already_there(const GceOrder& order);
   Result<std::vector<GceInstance>> list();
   Result<GceOperation> operation(const std::string& zone, const std::string& name);
   void look_at_missing(const std::set<std::string>& listed, std::vector<MachineSighting>& out);
   bool counts(const std::string& zone) const;
+  bool counts_region(const std::string& region) const;
+  // gce_gang.cpp
+  struct Seen {
+    MachineSighting sighting;
+    std::size_t instances = 0, running = 0;
+  };
+  std::map<std::string, Seen> machines_in(const std::vector<GceInstance>& instances);
+  Ordered make_policy(const GceOrder& order);
+  Status drop_policy(const std::string& region, const std::string& name);
+  Result<std::vector<GcePolicy>> policies();
+  bool is_left_over(const GcePolicy& policy);
   void add_attached(std::vector<MachineOffer>& out);
   Status check_rights(const std::string& project, Account& account);
   Status check_quotas(const std::string& project, Account& account);
@@ -47,6 +63,10 @@ class GcePool final : public Pool {
   ApiClient api_;
   ApiClient rights_api_;
   PendingOrders pending_;  // place: the zone; operation: its name
+  // An earlier head may have left some.
+  std::atomic<bool> has_policies_ = true;
+  std::atomic<std::uint64_t> gang_orders_ = 0;
+  Sync<std::set<std::string>> ending_;  // gangs whose policy is to be deleted
 };
 
 }  // namespace billow::pool

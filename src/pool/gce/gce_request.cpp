@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/crypto.h"
 #include "base/text.h"
 #include "net/http/http.h"
 #include "pool/oauth/api_client.h"
@@ -55,15 +56,18 @@ Json gce_scheduling(const GceOrder& order, const GceSettings& settings) {
   return out;
 }
 
+std::string gce_subnetwork(const GceOrder& order, const std::string& name) {
+  return name.find('/') != std::string::npos
+             ? name
+             : fmt::format("regions/{}/subnetworks/{}", gce_region_of(order.zone), name);
+}
+
 Json gce_network(const GceOrder& order, const GceSettings& settings) {
   Json card = Json::object();
   if (!settings.network.empty())
     card.set("network", settings.network);
   if (!settings.subnetwork.empty()) {
-    std::string subnetwork = settings.subnetwork;
-    if (subnetwork.find('/') == std::string::npos)
-      subnetwork = fmt::format("regions/{}/subnetworks/{}", gce_region_of(order.zone), subnetwork);
-    card.set("subnetwork", std::move(subnetwork));
+    card.set("subnetwork", gce_subnetwork(order, settings.subnetwork));
   }
   if (settings.public_address) {
     Json access = Json::array();
@@ -71,6 +75,59 @@ Json gce_network(const GceOrder& order, const GceSettings& settings) {
     card.set("accessConfigs", std::move(access));
   }
   return card;
+}
+
+// Everything but the name. In a request for several machines, resources have short names.
+Json gce_properties(const GceOrder& order, const GceSettings& settings, const std::string& zone) {
+  const GceShape shape = read_gce_shape(order.instance).value_or(GceShape{order.instance, "", 0});
+  const auto named = [&](const char* kind, const std::string& name) {
+    return zone.empty() ? name : fmt::format("{}/{}/{}", zone, kind, name);
+  };
+  Json body = Json::object({{"description", std::string(gce_description_prefix) + order.machine}});
+  body.set("machineType", named("machineTypes", shape.machine_type));
+  body.set("labels", Json::object({{"billow-installation", label_value(order.installation)},
+                                   {"billow-pool", label_value(order.pool)},
+                                   {"billow-machine", label_value(order.machine)}}));
+  if (shape.accelerators > 0)
+    body.set(
+        "guestAccelerators",
+        json_list(Json::object({{"acceleratorType", named("acceleratorTypes", shape.accelerator)},
+                                {"acceleratorCount", shape.accelerators}})));
+  body.set("scheduling", gce_scheduling(order, settings));
+  const std::int64_t disk_gb = order.disk_gb > 0 ? order.disk_gb : settings.disk_gb;
+  body.set("disks",
+           json_list(Json::object(
+               {{"boot", true},
+                {"autoDelete", true},
+                {"initializeParams",
+                 Json::object({{"sourceImage", order.gpus ? settings.image : settings.cpu_image},
+                               {"diskSizeGb", std::to_string(disk_gb)},
+                               {"diskType", named("diskTypes", gce_disk_type(shape.machine_type))},
+                               {"labels", body["labels"]}})}})));
+  Json cards = json_list(gce_network(order, settings));
+  if (order.nodes > 1 && !gce_fabric(order.instance, settings).empty())
+    for (const std::string& subnetwork : settings.fabric_subnetworks)
+      cards.push(
+          Json::object({{"subnetwork", gce_subnetwork(order, subnetwork)}, {"nicType", "GVNIC"}}));
+  body.set("networkInterfaces", std::move(cards));
+  Json items = Json::array();
+  items.push(Json::object({{"key", "user-data"}, {"value", order.user_data}}));
+  // Nobody logs in: the project's ssh keys do not open the machine.
+  items.push(Json::object({{"key", "block-project-ssh-keys"}, {"value", "TRUE"}}));
+  body.set("metadata", Json::object({{"items", std::move(items)}}));
+  if (!settings.service_account.empty())
+    body.set("serviceAccounts",
+             json_list(Json::object(
+                 {{"email", settings.service_account},
+                  {"scopes", json_list("https://www.googleapis.com/auth/cloud-platform")}})));
+  if (!order.reservation.empty())
+    body.set("reservationAffinity",
+             Json::object({{"consumeReservationType", "SPECIFIC_RESERVATION"},
+                           {"key", "compute.googleapis.com/reservation-name"},
+                           {"values", json_list(order.reservation)}}));
+  if (!order.policy.empty())
+    body.set("resourcePolicies", json_list(order.policy));
+  return body;
 }
 
 }  // namespace
@@ -96,6 +153,7 @@ Result<GceSettings> read_gce_settings(const billow::Pool& pool) {
     s.network = "default";
   if (!s.network.empty() && s.network.find('/') == std::string::npos)
     s.network = "global/networks/" + s.network;
+  s.fabric_subnetworks = gce_option_list(pool, "fabric_subnetworks");
   s.service_account = gce_option(pool, "service_account");
   const std::string address = gce_option(pool, "public_address", "true");
   if (address != "true" && address != "false")
@@ -122,52 +180,89 @@ Result<GceSettings> read_gce_settings(const billow::Pool& pool) {
 }
 
 Json gce_insert_body(const GceOrder& order, const GceSettings& settings) {
-  const GceShape shape = read_gce_shape(order.instance).value_or(GceShape{order.instance, "", 0});
-  const std::string zone = "zones/" + order.zone;
-  Json body = Json::object(
-      {{"name", order.name}, {"description", std::string(gce_description_prefix) + order.machine}});
-  body.set("machineType", fmt::format("{}/machineTypes/{}", zone, shape.machine_type));
-  body.set("labels", Json::object({{"billow-installation", label_value(order.installation)},
-                                   {"billow-pool", label_value(order.pool)},
-                                   {"billow-machine", label_value(order.machine)}}));
-  if (shape.accelerators > 0)
-    body.set("guestAccelerators",
-             json_list(Json::object({{"acceleratorType", fmt::format("{}/acceleratorTypes/{}", zone,
-                                                                     shape.accelerator)},
-                                     {"acceleratorCount", shape.accelerators}})));
-  body.set("scheduling", gce_scheduling(order, settings));
-  body.set("disks",
-           json_list(Json::object(
-               {{"boot", true},
-                {"autoDelete", true},
-                {"initializeParams",
-                 Json::object({{"sourceImage", order.gpus ? settings.image : settings.cpu_image},
-                               {"diskSizeGb", std::to_string(settings.disk_gb)},
-                               {"diskType", fmt::format("{}/diskTypes/{}", zone,
-                                                        gce_disk_type(shape.machine_type))},
-                               {"labels", body["labels"]}})}})));
-  body.set("networkInterfaces", json_list(gce_network(order, settings)));
-  Json items = Json::array();
-  items.push(Json::object({{"key", "user-data"}, {"value", order.user_data}}));
-  // Nobody logs in: the project's ssh keys do not open the machine.
-  items.push(Json::object({{"key", "block-project-ssh-keys"}, {"value", "TRUE"}}));
-  body.set("metadata", Json::object({{"items", std::move(items)}}));
-  if (!settings.service_account.empty())
-    body.set("serviceAccounts",
-             json_list(Json::object(
-                 {{"email", settings.service_account},
-                  {"scopes", json_list("https://www.googleapis.com/auth/cloud-platform")}})));
-  if (!order.reservation.empty())
-    body.set("reservationAffinity",
-             Json::object({{"consumeReservationType", "SPECIFIC_RESERVATION"},
-                           {"key", "compute.googleapis.com/reservation-name"},
-                           {"values", json_list(order.reservation)}}));
+  Json body = gce_properties(order, settings, "zones/" + order.zone);
+  body.set("name", order.name);
   return body;
+}
+
+Json gce_bulk_body(const GceOrder& order, const GceSettings& settings) {
+  Json names = Json::object();
+  for (std::uint32_t rank = 0; rank < order.nodes; ++rank)
+    names.set(gce_member_name(order.name, rank), Json::object());
+  const std::string count = std::to_string(order.nodes);
+  return Json::object({{"count", count},
+                       {"minCount", count},
+                       {"perInstanceProperties", std::move(names)},
+                       {"instanceProperties", gce_properties(order, settings, "")}});
+}
+
+std::string gce_bulk_target(const GceOrder& order) {
+  return fmt::format("{}{}/zones/{}/instances/bulkInsert?requestId={}", gce_projects, order.project,
+                     order.zone, gce_request_id(order));
+}
+
+std::string gce_member_name(const std::string& name, std::uint32_t rank) {
+  constexpr std::size_t base_max = 58;  // of 63: room for "-n9999"
+  std::string base = name;
+  if (base.size() > base_max)
+    base = base.substr(0, base_max - 9) + "-" + sha256_hex(name).substr(0, 8);
+  return fmt::format("{}-n{}", base, rank);
+}
+
+std::string gce_member_rank() {
+  return "echo ${BILLOW_BOOT_RANK:-$(curl -s -H 'Metadata-Flavor: Google' "
+         "http://169.254.169.254/computeMetadata/v1/instance/name | sed 's/.*-n//')}";
+}
+
+std::string gce_fabric(const std::string& instance, const GceSettings& settings) {
+  if (instance.starts_with("a3-highgpu-8g") && settings.fabric_subnetworks.size() == 4)
+    return "tcpx";
+  if (instance.starts_with("a3-megagpu-8g") && settings.fabric_subnetworks.size() == 8)
+    return "tcpxo";
+  return {};
+}
+
+bool gce_takes_policy(const std::string& instance) {
+  for (const std::string_view family : {"a2-", "a3-", "a4-", "a4x-", "g2-", "g4-"})
+    if (instance.starts_with(family))
+      return true;
+  return false;
+}
+
+Json gce_policy_body(const GceOrder& order) {
+  return Json::object({{"name", order.policy},
+                       {"description", std::string(gce_description_prefix) + order.machine},
+                       {"groupPlacementPolicy",
+                        Json::object({{"collocation", "COLLOCATED"}, {"vmCount", order.nodes}})}});
+}
+
+std::string gce_policies_target(const GceOrder& order) {
+  return fmt::format("{}{}/regions/{}/resourcePolicies?requestId={}", gce_projects, order.project,
+                     gce_region_of(order.zone), request_uuid("policy\n" + gce_request_id(order)));
+}
+
+std::string gce_policy_target(const std::string& project,
+                              const std::string& region,
+                              const std::string& name) {
+  return fmt::format("{}{}/regions/{}/resourcePolicies/{}", gce_projects, project, region, name);
+}
+
+std::string gce_policy_list_target(const std::string& project,
+                                   const std::string& installation,
+                                   const std::string& page) {
+  std::vector<std::pair<std::string, std::string>> query = {
+      {"filter", fmt::format("name eq \"{}.*\"", resource_prefix(installation))},
+      {"maxResults", std::to_string(gce_page_size)},
+      {"returnPartialSuccess", "true"}};
+  if (!page.empty())
+    query.emplace_back("pageToken", page);
+  return fmt::format("{}{}/aggregated/resourcePolicies?{}", gce_projects, project, form(query));
 }
 
 std::string gce_request_id(const GceOrder& order) {
   return request_uuid(fmt::format("{}\n{}\n{}\n{}\n{}\n{}", order.installation, order.machine,
-                                  order.zone, order.instance, order.spot, order.reservation));
+                                  order.zone, order.instance, order.spot, order.reservation) +
+                      (order.nodes > 1 ? fmt::format("\n{}", order.nodes) : ""));
 }
 
 std::string gce_insert_target(const GceOrder& order) {
@@ -235,13 +330,25 @@ std::string gce_rights_target(const std::string& project) {
 
 const std::vector<std::string>& gce_permissions() {
   static const std::vector<std::string> list = {
-      "compute.disks.create",          "compute.disks.setLabels",
-      "compute.images.useReadOnly",    "compute.instances.create",
-      "compute.instances.delete",      "compute.instances.get",
-      "compute.instances.list",        "compute.instances.setLabels",
-      "compute.instances.setMetadata", "compute.machineTypes.list",
-      "compute.projects.get",          "compute.regions.get",
-      "compute.subnetworks.use",       "compute.subnetworks.useExternalIp",
+      "compute.disks.create",
+      "compute.disks.setLabels",
+      "compute.images.useReadOnly",
+      "compute.instances.create",
+      "compute.instances.delete",
+      "compute.instances.get",
+      "compute.instances.list",
+      "compute.instances.setLabels",
+      "compute.instances.setMetadata",
+      "compute.machineTypes.list",
+      "compute.projects.get",
+      "compute.regions.get",
+      "compute.resourcePolicies.create",
+      "compute.resourcePolicies.delete",
+      "compute.resourcePolicies.get",
+      "compute.resourcePolicies.list",
+      "compute.resourcePolicies.use",
+      "compute.subnetworks.use",
+      "compute.subnetworks.useExternalIp",
       "compute.zoneOperations.get",
   };
   return list;

@@ -25,7 +25,8 @@ struct GceSettings {
   std::string cpu_image;  // of machines without GPUs
   std::string network;
   std::string subnetwork;
-  std::string service_account;  // of the machines; empty: none
+  std::vector<std::string> fabric_subnetworks;  // of further cards, for traffic between GPUs
+  std::string service_account;                  // of the machines; empty: none
   bool public_address = true;
   std::int64_t disk_gb = 0;
   Duration run_max;  // Google deletes a machine after this long
@@ -43,8 +44,34 @@ struct GceOrder {
   bool gpus = false;
   std::string reservation;
   std::string user_data;
+  std::int64_t disk_gb = 0;  // 0: as the pool's machines usually have
+  std::uint32_t nodes = 1;
+  std::string policy;  // placement policy of a gang; empty: none
 };
 Json gce_insert_body(const GceOrder& order, const GceSettings& settings);
+
+// All nodes of a gang in one request, which Google carries out whole or not at all. Their names end
+// in their rank.
+Json gce_bulk_body(const GceOrder& order, const GceSettings& settings);
+std::string gce_bulk_target(const GceOrder& order);
+std::string gce_member_name(const std::string& name, std::uint32_t rank);
+// Shell words that print the rank of a member.
+std::string gce_member_rank();
+
+// A policy that places the machines of a gang close together. It costs nothing and is deleted with
+// them. Some machine types take none.
+// The network between GPUs that machines of this type have on further cards: "tcpx", "tcpxo".
+std::string gce_fabric(const std::string& instance, const GceSettings& settings);
+
+bool gce_takes_policy(const std::string& instance);
+Json gce_policy_body(const GceOrder& order);
+std::string gce_policies_target(const GceOrder& order);
+std::string gce_policy_target(const std::string& project,
+                              const std::string& region,
+                              const std::string& name);
+std::string gce_policy_list_target(const std::string& project,
+                                   const std::string& installation,
+                                   const std::string& page);
 
 // Depends on the order alone, so that a repeated request creates nothing new.
 std::string gce_request_id(const GceOrder& order);

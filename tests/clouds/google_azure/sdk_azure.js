@@ -79,6 +79,61 @@ function machine() {
   };
 }
 
+function scaleSet() {
+  const one = machine();
+  const name = p.gang.name;
+  const card = one.networkProfile.networkInterfaceConfigurations[0];
+  const address = card.ipConfigurations[0];
+  return {
+    location: one.location,
+    tags: {...tags, 'billow-machine': 'fast-2'},
+    zones: one.zones,
+    identity: one.identity,
+    sku: {name: p.size, tier: 'Standard', capacity: 2},
+    orchestrationMode: 'Uniform',
+    singlePlacementGroup: true,
+    platformFaultDomainCount: 1,
+    overprovision: false,
+    upgradePolicy: {mode: 'Manual'},
+    virtualMachineProfile: {
+      priority: one.priority,
+      evictionPolicy: one.evictionPolicy,
+      billingProfile: one.billingProfile,
+      storageProfile: {
+        imageReference: one.storageProfile.imageReference,
+        osDisk: {
+          createOption: 'FromImage',
+          diskSizeGB: 256,
+          managedDisk: {storageAccountType: 'Premium_LRS'},
+        },
+      },
+      osProfile: {
+        computerNamePrefix: name,
+        adminUsername: 'billow',
+        customData: p.gang.customData,
+        linuxConfiguration: one.osProfile.linuxConfiguration,
+      },
+      networkProfile: {
+        networkInterfaceConfigurations: [
+          {
+            name: `${name}-card`,
+            primary: true,
+            networkSecurityGroup: card.networkSecurityGroup,
+            ipConfigurations: [
+              {
+                name: 'address',
+                primary: true,
+                subnet: address.subnet,
+                publicIPAddressConfiguration: {name: `${name}-address`, sku: {name: 'Standard'}},
+              },
+            ],
+          },
+        ],
+      },
+    },
+  };
+}
+
 async function all(pages) {
   for await (const _ of pages) void _;
 }
@@ -123,6 +178,12 @@ async function main() {
   await vms.get(p.group, p.name);
   await vms.get(p.group, p.name, {expand: 'instanceView'});
   await vms.delete(p.group, p.name, {forceDeletion: true, updateIntervalInMs: 10});
+  const sets = compute.virtualMachineScaleSets;
+  const quick = {updateIntervalInMs: 10};
+  await sets.createOrUpdate(p.group, p.gang.name, scaleSet(), {ifNoneMatch: '*', ...quick});
+  await all(sets.list(p.group));
+  await sets.get(p.group, p.gang.name);
+  await sets.delete(p.group, p.gang.name, {forceDeletion: true, ...quick});
   const usages = compute.usage ?? compute.usageOperations;
   await all(usages.list(p.region));
   await all(compute.resourceSkus.list({filter: `location eq '${p.region}'`}));

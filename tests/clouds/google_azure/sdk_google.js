@@ -67,6 +67,62 @@ function instance() {
   };
 }
 
+// The same as a part of a request for several: short names, and nobody's own.
+function gangProperties() {
+  const one = instance();
+  delete one.name;
+  one.description = 'billow machine fast-2';
+  one.labels = {...one.labels, 'billow-machine': 'fast-2'};
+  one.machineType = p.type;
+  for (const card of one.guestAccelerators ?? []) card.acceleratorType = p.accelerator;
+  one.disks[0].initializeParams.diskType = p.diskType;
+  one.disks[0].initializeParams.labels = one.labels;
+  one.metadata.items[0].value = p.gang.userData;
+  if (p.gang.policyId) one.resourcePolicies = [p.gang.name];
+  return one;
+}
+
+async function gang(instances, where) {
+  const policies = new compute.ResourcePoliciesClient(options);
+  const place = {project: p.project, region: p.region};
+  await all(
+    policies.aggregatedListAsync({
+      project: p.project,
+      filter: `name eq "billow-${p.installation}-.*"`,
+      maxResults: 500,
+      returnPartialSuccess: true,
+    }),
+  );
+  if (p.gang.policyId) {
+    await policies.insert({
+      ...place,
+      requestId: p.gang.policyId,
+      resourcePolicyResource: {
+        name: p.gang.name,
+        description: 'billow machine fast-2',
+        groupPlacementPolicy: {collocation: 'COLLOCATED', vmCount: 2},
+      },
+    });
+    await policies.get({...place, resourcePolicy: p.gang.name});
+  }
+  await instances.bulkInsert({
+    ...where,
+    requestId: p.gang.requestId,
+    bulkInsertInstanceResourceResource: {
+      count: 2,
+      minCount: 2,
+      perInstanceProperties: {[`${p.gang.name}-n0`]: {}, [`${p.gang.name}-n1`]: {}},
+      instanceProperties: gangProperties(),
+    },
+  });
+  for (const [name, requestId] of Object.entries(p.gang.deletes))
+    await instances.delete({...where, instance: name, requestId});
+  if (p.gang.policyDelete)
+    await policies
+      .delete({...place, resourcePolicy: p.gang.name, requestId: p.gang.policyDelete})
+      .catch(() => {}); // it is in use
+}
+
 async function all(pages) {
   for await (const _ of pages) void _;
 }
@@ -101,6 +157,7 @@ async function main() {
     instances.aggregatedListAsync({project: p.project, filter, maxResults: 500, returnPartialSuccess: true}),
   );
   await instances.delete({...where, instance: p.name, requestId: p.deleteId});
+  await gang(instances, where);
   await new compute.ZoneOperationsClient(options).get({...where, operation: p.operation});
   await all(
     new compute.MachineTypesClient(options).aggregatedListAsync({

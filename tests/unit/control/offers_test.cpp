@@ -51,6 +51,32 @@ TEST(Offers, AMachineIsChosenByThePriceOfTheGpusThatWork) {
   EXPECT_EQ(many.asked(), "us-1b") << "eight jobs share the large machine";
 }
 
+TEST(Offers, AMachinesDiskIsForTheJobsThatWillShareIt) {
+  PoolWorld w;
+  w.disk_mib_max = 1000 << 10;
+  w.add("aws", {offer("p5.48xlarge", "us-1a", 800)});
+  JobSpec wants = PoolWorld::spec(1);
+  wants.resources.disk_mib = 100 << 10;
+  for (int i = 0; i < 3; ++i)
+    w.submit(wants);
+  w.must(PlanPools{});
+  ASSERT_EQ(w.wanted().size(), 1u);
+  EXPECT_EQ(w.wanted()[0].disk_mib, 300 << 10);
+  wants.resources.disk_mib = 1001 << 10;
+  const JobId large = w.submit(wants);
+  w.must(PlanPools{});
+  EXPECT_EQ(w.wanted().size(), 1u) << "no machine comes with such a disk";
+  w.must(StopJob{large});
+  // A gang needs its disk on every node, once.
+  wants.nodes = 2;
+  wants.resources.gpus = 8;
+  wants.resources.disk_mib = 500 << 10;
+  w.submit(wants);
+  w.must(PlanPools{});
+  EXPECT_EQ(w.wanted().back().disk_mib, 500 << 10);
+  w.check_replay();
+}
+
 // Each job is looked at on its own, up to a limit: it must not be what a burst of jobs meets.
 TEST(Offers, AHundredJobsOrderAHundredMachinesAtOnce) {
   PoolWorld w;

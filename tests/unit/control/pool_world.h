@@ -15,6 +15,7 @@ struct PoolWorld {
   Core core{State{}, {}};
   std::vector<Event> history;
   WallTime now{1'000'000'000'000};
+  std::int64_t disk_mib_max = 0;  // of the pools that are added
 
   PoolWorld() {
     must(StartHead{.version = "1",
@@ -112,7 +113,8 @@ struct PoolWorld {
                                       .list_is_final = false,
                                       .from_offers = true,
                                       .bills_from_order = true,
-                                      .list_lag = minutes(5)};
+                                      .list_lag = minutes(5),
+                                      .disk_mib_max = disk_mib_max};
     p.machines_max = static_cast<std::uint32_t>(max);
     p.offers = std::move(offers);
     must(AddPool{p});

@@ -61,6 +61,10 @@ TEST(Renting, AJobThatNoMachineOfThePoolCanHoldRentsOneMachineAtMost) {
        [](JobSpec& s) {
          s.resources.mem_mib = 500 << 10;
        }},
+      {"--disk 9T",
+       [](JobSpec& s) {
+         s.resources.disk_mib = 9 << 20;
+       }},
       {"--zone b",
        [](JobSpec& s) {
          s.place.zones = {"b"};

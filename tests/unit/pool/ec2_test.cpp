@@ -207,6 +207,41 @@ TEST(Ec2, TheNodesOfAGangAreClose) {
   EXPECT_EQ(get(run_instances(launch(alone)), "NetworkInterface.1.InterfaceType"), "(none)");
 }
 
+TEST(Ec2, EveryAdapterOfATypeIsAskedForWhereItHasNoPublicAddress) {
+  Order o = order(2);
+  o.machine.offer->fabric = "efa";
+  Launch l = launch(o);
+  const auto type = net::parse_xml(
+      "<item><instanceStorageInfo><totalSizeInGB>30400</totalSizeInGB></instanceStorageInfo>"
+      "<networkInfo><maximumNetworkCards>32</maximumNetworkCards><efaSupported>true</efaSupported>"
+      "<efaInfo><maximumEfaInterfaces>32</maximumEfaInterfaces></efaInfo></networkInfo></item>");
+  ASSERT_TRUE(type);
+  l.facts = read_type_facts(*type);
+  EXPECT_EQ(l.facts.local_disk_gb, 30400);
+  EXPECT_EQ(get(run_instances(l), "NetworkInterface.2.InterfaceType"), "(none)")
+      << "EC2 gives no public address to a machine with several interfaces";
+  l.public_address = false;
+  const Parameters p = run_instances(l);
+  EXPECT_EQ(get(p, "NetworkInterface.1.InterfaceType"), "efa");
+  EXPECT_EQ(get(p, "NetworkInterface.32.InterfaceType"), "efa-only");
+  EXPECT_EQ(get(p, "NetworkInterface.32.NetworkCardIndex"), "31");
+  EXPECT_EQ(get(p, "NetworkInterface.32.DeleteOnTermination"), "true");
+  EXPECT_EQ(get(p, "NetworkInterface.33.InterfaceType"), "(none)");
+  l.facts = {.network_cards = 17, .efa_adapters = 16};
+  const Parameters other = run_instances(l);
+  EXPECT_EQ(get(other, "NetworkInterface.1.InterfaceType"), "(none)") << "its first card has none";
+  EXPECT_EQ(get(other, "NetworkInterface.17.InterfaceType"), "efa-only");
+}
+
+TEST(Boot, ADiskHoldsTheSystemBesideTheJobs) {
+  Machine machine;
+  EXPECT_EQ(boot_disk_gib(machine, 200), 200);
+  machine.disk_mib = 500 << 10;
+  EXPECT_EQ(boot_disk_gib(machine, 200), 600);
+  machine.disk_mib = 1;
+  EXPECT_EQ(boot_disk_gib(machine, 200), 200);
+}
+
 struct HandClock final : Clock {
   SteadyTime now{seconds(100).ns};
   SteadyTime steady() const override { return now; }

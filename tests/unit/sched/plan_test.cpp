@@ -147,6 +147,37 @@ TEST(Feasible, OffersTheKindsOfAFamily) {
             std::string::npos);
 }
 
+TEST(Disk, IsGivenOnceAndComesBack) {
+  SchedIndex index;
+  NodeShape small = node(1), large = node(2);
+  small.disk_mib = 100 << 10;
+  large.disk_mib = 600 << 10;
+  index.upsert_node(small);
+  index.upsert_node(large);
+  for (std::uint64_t i = 1; i <= 3; ++i) {
+    JobRequest wants = job(i);
+    wants.resources.disk_mib = 250 << 10;
+    index.enqueue(wants);
+  }
+  carry_out(index, plan(index, t0), t0);
+  EXPECT_EQ(index.running_count(), 2u) << "a third does not fit beside them";
+  EXPECT_EQ(index.free_disk_mib(NodeId{2}), 100 << 10);
+  EXPECT_EQ(index.free_disk_mib(NodeId{1}), 100 << 10);
+  EXPECT_TRUE(index.check_invariants());
+  const auto why = explain(index, JobId{3}, t0, Advice::none);
+  ASSERT_FALSE(why.reasons.empty());
+  EXPECT_NE(why.reasons.front().text.find("not enough disk beside them"), std::string::npos)
+      << why.reasons.front().text;
+  index.ended(JobId{1}, t0 + seconds(1));
+  carry_out(index, plan(index, t0 + seconds(1)), t0 + seconds(1));
+  EXPECT_NE(index.running(JobId{3}), nullptr);
+  JobRequest wants = job(4);
+  wants.resources.disk_mib = 700 << 10;
+  const auto told = feasible(index, wants);
+  ASSERT_FALSE(told);
+  EXPECT_EQ(told.error().message, "no node has 700 GiB of free disk; the largest has 600 GiB");
+}
+
 TEST(Index, RebuiltEqualsKept) {
   SchedIndex index;
   index.upsert_node(node(1));

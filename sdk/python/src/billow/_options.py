@@ -16,7 +16,7 @@ _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 JOB_OPTIONS = frozenset(
-    "gpus gpu_mem gpu_type mig nodes procs cpus mem whole_node exclusive node_labels region zone"
+    "gpus gpu_mem gpu_type mig nodes procs cpus mem disk whole_node exclusive node_labels region zone"
     " pool timeout name labels project priority spot retries after image env env_vars inherit_env"
     " secrets volumes inputs outputs cwd sync rerun_if_lost suspendable checkpoint_every"
     " checkpoint_signal checkpoint_dir stop_grace reservation array".split()
@@ -107,6 +107,8 @@ def _resources(options: Mapping[str, Any]) -> Dict[str, Any]:
         out["cpu_milli"] = round(float(options["cpus"]) * 1000)
     if options.get("mem"):
         out["mem_mib"] = mib_of(options["mem"], "mem")
+    if options.get("disk"):
+        out["disk_mib"] = mib_of(options["disk"], "disk")
     for name in ("whole_node", "exclusive"):
         if options.get(name):
             out[name] = True

@@ -34,6 +34,7 @@ Task make_task(const State& state,
     task.gpus.push_back({share.gpu, share.share, share.mig_start});
   task.cpu_milli = placement.cpu_milli;
   task.mem_mib = placement.mem_mib;
+  task.disk_mib = placement.disk_mib;
   task.lease_from = context.billed;
   task.price_class = job.spec->spot ? PriceClass::spot : PriceClass::on_demand;
   if (const Reservation* r = reservation_of(state, job)) {

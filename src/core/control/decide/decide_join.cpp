@@ -194,8 +194,8 @@ Status check_offer(const NodeOffer& offer) {
   if (offer.gpus.size() > limits::gpus_per_node_max)
     return fail(Code::invalid, fmt::format("the node offers {} GPUs; the limit is {}",
                                            offer.gpus.size(), limits::gpus_per_node_max));
-  if (offer.cpu_milli < 0 || offer.mem_mib < 0)
-    return fail(Code::invalid, "the node offers a negative amount of CPUs or memory");
+  if (offer.cpu_milli < 0 || offer.mem_mib < 0 || offer.disk_mib < 0)
+    return fail(Code::invalid, "the node offers a negative amount of CPUs, memory or disk");
   std::set<std::string> uuids;
   std::int32_t number = 0;
   for (const NodeGpu& gpu : offer.gpus) {

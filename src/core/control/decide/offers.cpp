@@ -98,6 +98,8 @@ std::vector<Source> sources_of(const Pool& pool) {
 
 sched::NodeShape expected_node(const Source& source, const JobSpec& spec) {
   const LearnedShape* learned = learned_of(source);
+  const auto& can = source.pool->capabilities;
+  const std::int64_t disk_mib_max = can ? can->disk_mib_max : 0;
   sched::NodeShape node;
   node.pool = source.pool->name;
   node.labels = learned ? learned->node.labels : source.pool->labels;
@@ -115,6 +117,7 @@ sched::NodeShape expected_node(const Source& source, const JobSpec& spec) {
           {.type = gpu.type, .memory_mib = gpu.mem_mib, .nvlink_domain = gpu.nvlink_domain});
     node.cpu_milli = learned->node.cpu_milli;
     node.mem_mib = learned->node.mem_mib;
+    node.disk_mib = disk_mib_max > 0 ? disk_mib_max : learned->node.disk_mib;
     return node;
   }
   for (std::int32_t i = 0; i < source.gpus(); ++i)
@@ -123,6 +126,7 @@ sched::NodeShape expected_node(const Source& source, const JobSpec& spec) {
   const std::int64_t memory = source.offer ? source.offer->memory_mib : 0;
   node.cpu_milli = cpus > 0 ? cpus * 1000 : unknown_size;
   node.mem_mib = memory > 0 ? memory : unknown_size;
+  node.disk_mib = disk_mib_max > 0 ? disk_mib_max : unknown_size;
   if (!source.offer)
     assume_place(node, spec.place);
   return node;

@@ -18,7 +18,8 @@ bool starts_here(const State& state, const sched::JobRequest& request) {
   for (const auto& [id, node] : state.nodes) {
     const sched::NodeShape* shape = state.index.node(id);
     if (!shape || shape->use != sched::NodeUse::schedulable ||
-        state.index.free_cpu_milli(id) < r.cpu_milli || state.index.free_mem_mib(id) < r.mem_mib)
+        state.index.free_cpu_milli(id) < r.cpu_milli || state.index.free_mem_mib(id) < r.mem_mib ||
+        state.index.free_disk_mib(id) < r.disk_mib)
       continue;
     const bool part = r.gpus == 1 && !r.share.whole();
     const bool free = r.takes_node() ? !state.tasks_on.contains(id)

@@ -75,8 +75,8 @@ Status check_resources(const JobSpec& spec) {
                "use --gpus 0.5 or --gpus 2");
   if (r.gpus == 0 && (!r.gpu_types.empty() || r.share.mem_mib > 0))
     return bad("a GPU type or GPU memory was given without a GPU", "add --gpus 1");
-  if (r.cpu_milli < 0 || r.mem_mib < 0 || r.share.mem_mib < 0)
-    return bad("CPUs and memory must not be negative");
+  if (r.cpu_milli < 0 || r.mem_mib < 0 || r.disk_mib < 0 || r.share.mem_mib < 0)
+    return bad("CPUs, memory and disk must not be negative");
   if (!r.mig_profile.empty() && r.share.mem_mib > 0)
     return bad("a MIG instance has the memory of its profile", "drop --gpu-mem or --mig");
   if (r.takes_node() && !r.mig_profile.empty())
