@@ -145,6 +145,73 @@ class Jobs(SdkTest):
 
         self.assertEqual(asyncio.run(work()), ("admin", ["succeeded"] * 3))
 
+    def test_groups_and_grids_with_asyncio(self):
+        async def work():
+            async with billow.AsyncClient() as client:
+                group, runs = await asyncio.gather(
+                    client.group(
+                        {
+                            "main": billow.role("echo one; sleep 0.3; echo two"),
+                            "helper": billow.role("echo ready; sleep 600", service=True),
+                        }
+                    ),
+                    client.grid("echo {n}", params={"n": [1, 2]}),
+                )
+                lines = [line async for line in group.alogs(follow=True, role="main")]
+                self.assertIs(await group, group)
+                await runs
+                self.assertIn(int(group.id), [job["id"] for job in await client.jobs("all")])
+                failing = await client.group({"bad": billow.role("exit 3")})
+                with self.assertRaises(billow.JobFailed) as failed:
+                    await failing
+                return lines, group.state, runs.states(), failed.exception.exit_code
+
+        self.assertEqual(asyncio.run(work()), (["one", "two"], "succeeded", {"succeeded": 2}, 3))
+
+    def test_options_mean_what_they_mean_on_the_command_line(self):
+        self.rig.ok("reserve", "--gpus", "1", "--for", "1h", "--name", "kept")
+        first = billow.submit("sleep 600")
+        same = {"cwd": self.rig.files, "inherit_env": False, "after": first}
+        for words, options in (
+            (["--cpus", "0.5", "--mem", "2G"], {"cpus": 0.5, "mem": "2G"}),
+            (["--gpus", "0.25", "--strict"], {"gpus": 0.25, "strict": True}),
+            (["--gpu-mem", "20G", "--gpu-type", "H100"], {"gpu_mem": "20G", "gpu_type": "H100"}),
+            (["--gpus", "1", "--share", "time"], {"gpus": 1, "share": "time"}),
+            (["--time", "90m", "--stop-grace", "3s"], {"timeout": "90m", "stop_grace": 3}),
+            (["--retries", "2", "--backoff", "5s"], {"retries": 2, "backoff": "5s"}),
+            (["--label", "a=b", "--spot"], {"labels": {"a": "b"}, "spot": True}),
+            (["--topology", "rack:required"], {"topology": "rack:required"}),
+            (["--max-price", "3.50"], {"max_price": 3.5}),
+            (["--max-processes", "99"], {"max_processes": 99}),
+            (["--suspendable", "no"], {"suspendable": False}),
+            (["--suspend-hook", "sync"], {"suspend_hook": "sync"}),
+            (["--reservation", "kept", "--gpus", "1"], {"reservation": "kept", "gpus": 1}),
+            (
+                [
+                    "--checkpoint-every",
+                    "10m",
+                    "--checkpoint-signal",
+                    "USR1",
+                    "--checkpoint-dir",
+                    "/t",
+                ],
+                {"checkpoint_every": "10m", "checkpoint_signal": "USR1", "checkpoint_dir": "/t"},
+            ),
+        ):
+            with self.subTest(words):
+                asked = self.rig.ok(
+                    "submit", "-q", "--no-env", "--no-sync", "--cwd", self.rig.files,
+                    "--after", first.id, *words, "--", "true",
+                )  # fmt: skip
+                there = billow.Job(asked.text.strip())
+                here = billow.submit(["true"], **same, sync=False, **options)
+                self.assertEqual(here.document["spec"], there.document["spec"])
+        sweep = billow.submit("true", array="0-3%2", after=first)
+        self.assertEqual(sweep.document["elements"]["count"], 4)
+        keyed = [billow.submit("true", after=first, idempotency_key="once").id for _ in range(2)]
+        self.assertEqual(keyed[0], keyed[1])
+        self.rig.ok("stop", "-q", *[str(job["id"]) for job in self.client.jobs(limit=500)])
+
     @staticmethod
     async def awaited(job):
         return await job
