@@ -83,6 +83,18 @@ class Options(unittest.TestCase):
         self.assertEqual(known - _options.JOB_OPTIONS, set(), "missing in Python")
         self.assertEqual(_options.JOB_OPTIONS - known, {"array"}, "unknown to the command line")
 
+    def test_names_of_other_tools_are_told(self):
+        for wrong, said in (
+            ({"gpu": "A10G"}, "gpu_type="),
+            ({"min_containers": 1}, "use min"),
+            ({"memory": 4096}, 'mem="16G"'),
+            ({"retrys": 1}, "did you mean retries"),
+        ):
+            with self.assertRaisesRegex(_options.InvalidOption, said):
+                billow.function(**wrong)(len)
+        given = _options.spec_of(["true"], {"volumes": {"/mnt/data": "data"}})
+        self.assertEqual(given["surroundings"]["volumes"][0]["path"], "/mnt/data")
+
     def test_places_arrays_and_signals(self):
         def of(**options):
             return _options.spec_of(["true"], options)

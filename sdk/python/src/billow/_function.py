@@ -492,6 +492,15 @@ class Function(Callables[R]):
         """Deploys it now instead of with its first call; returns its address."""
         return self._pool.deploy()
 
+    def schedule(self, cron: str, *args: Any, name: Optional[str] = None, **named: Any) -> str:
+        """Calls it with these arguments on a schedule, in UTC: `f.schedule("0 6 * * *", "daily")`.
+        Each call is a job with the function's resources, and its log is the job's. Returns the
+        name of the schedule for `billow.unschedule`."""
+        body = self._pool.deployment().as_job(dumps((args, named)))
+        name = name or self._pool.name
+        self._pool.head.post("/v1/schedules", {**body, "name": name, "cron": cron})
+        return name
+
     def delete(self) -> None:
         """Removes it from the head and stops its workers."""
         self._pool.head.delete(f"/v1/endpoints/{self.name}")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import difflib
 import os
 import re
 import shlex
 import signal
 import time
-from typing import Any, Dict, List, Mapping, Sequence, Union
+from typing import Any, Dict, Iterable, List, Mapping, Sequence, Union
 
 from ._errors import Error
 
@@ -26,6 +27,30 @@ JOB_OPTIONS = frozenset(
     " suspend_hook resume_hook checkpoint_every checkpoint_cmd checkpoint_signal checkpoint_dir"
     " stop_grace reservation array idempotency_key".split()
 )
+# What people who know other tools write, and what it is called here.
+ELSEWHERE = {
+    "gpu": 'gpus=1 and, for a type, gpu_type="H100"',
+    "num_gpus": "gpus",
+    "accelerators": 'gpus=8, gpu_type="H100"',
+    "cpu": "cpus",
+    "num_cpus": "cpus",
+    "memory": 'mem="16G"',
+    "min_containers": "min",
+    "keep_warm": "min",
+    "max_containers": "max",
+    "concurrency_limit": "max",
+    "scaledown_window": "idle",
+    "container_idle_timeout": "idle",
+    "max_inputs": "concurrency",
+    "allow_concurrent_inputs": "concurrency",
+    "max_retries": "retries",
+    "cloud_provider": "cloud",
+    "schedule": 'f.schedule("0 6 * * *") for functions, billow.schedule(…) for commands',
+    "time": "timeout",
+    "environment": "env for a saved environment, env_vars for variables",
+    "secret": "secrets",
+    "volume": "volumes",
+}
 CLOSENESS = ("switch", "rack", "zone", "region", "anywhere")
 
 
@@ -119,7 +144,9 @@ def _resources(options: Mapping[str, Any]) -> Dict[str, Any]:
     return out
 
 
-def _secret(text: str) -> Dict[str, str]:
+def _secret(text: Any) -> Dict[str, str]:
+    if not isinstance(text, str):
+        raise InvalidOption("a secret is given by its name", 'write secrets=["HF_TOKEN"]')
     found = re.fullmatch(r"([^=:]+)(?:=([A-Z0-9_]+)|:(file|/.*))?", text)
     if not found:
         raise InvalidOption(
@@ -132,7 +159,9 @@ def _secret(text: str) -> Dict[str, str]:
     return {"name": name, "variable": variable or name}
 
 
-def _volume(text: str) -> Dict[str, Any]:
+def _volume(text: Any) -> Dict[str, Any]:
+    if not isinstance(text, str):
+        raise InvalidOption(f"volume {text!r} is not text", 'write volumes=["NAME:/mnt/NAME"]')
     read_only = text.endswith(":ro")
     name, _, path = (text[:-3] if read_only else text).partition(":")
     if not path.startswith("/"):
@@ -153,7 +182,10 @@ def _surroundings(options: Mapping[str, Any]) -> Dict[str, Any]:
     if options.get("secrets"):
         out["secrets"] = [_secret(each) for each in options["secrets"]]
     if options.get("volumes"):
-        out["volumes"] = [_volume(each) for each in options["volumes"]]
+        given = options["volumes"]
+        if isinstance(given, Mapping):  # {"/mnt/data": "data"}
+            given = [f"{name}:{path}" for path, name in given.items()]
+        out["volumes"] = [_volume(each) for each in given]
     inputs = []
     for each in options.get("inputs") or []:
         url, colon, path = each.rpartition(":")
@@ -241,13 +273,21 @@ def full_image_name(name: str) -> str:
     return name if ":" in last or "@" in last else name + ":latest"
 
 
+def _remedy(unknown: Iterable[str]) -> str:
+    for each in sorted(unknown):
+        if each in ELSEWHERE:
+            return f"instead of {each}, use {ELSEWHERE[each]}"
+        near = difflib.get_close_matches(each, JOB_OPTIONS, 1, 0.75)
+        if near:
+            return f"did you mean {near[0]}?"
+    return f"options: {', '.join(sorted(JOB_OPTIONS))}"
+
+
 def spec_of(argv: Sequence[str], options: Mapping[str, Any]) -> Dict[str, Any]:
     """The JobSpec of the API for a command with these options."""
     unknown = set(options) - JOB_OPTIONS
     if unknown:
-        raise InvalidOption(
-            f"unknown option {', '.join(sorted(unknown))}", f"options: {sorted(JOB_OPTIONS)}"
-        )
+        raise InvalidOption(f"unknown option {', '.join(sorted(unknown))}", _remedy(unknown))
     spec: Dict[str, Any] = {
         "argv": [str(word) for word in argv],
         "cwd": os.path.abspath(options.get("cwd") or "."),
