@@ -270,6 +270,40 @@ test('a progress bar is shown while it moves', async ({ page }) => {
   equal(await page.locator('.log .ll').count(), 2, 'the bar is one line');
 });
 
+test('a group shows its roles, their members, places and costs', async ({ page }) => {
+  const path = join(data, 'group.toml');
+  writeFileSync(
+    path,
+    '[job]\nname = "rl"\n[[role]]\nname = "trainer"\ngpus = 2\n' +
+      'command = "echo I train; sleep 600"\n' +
+      '[[role]]\nname = "rollout"\ncount = 2\ngpus = 0.5\nservice = true\n' +
+      'command = "echo I am $BILLOW_ROLE.$BILLOW_ROLE_INDEX; sleep 600"\n',
+  );
+  const id = Number(billow('submit', '-q', path).trim());
+  await go(page, `/jobs/${id}`);
+  const rows = page.locator('section[aria-label="Roles"] tbody tr');
+  await until(async () => (await rows.count()) === 3, 'three members');
+  const cells = async (row) => (await rows.nth(row).innerText()).replace(/\s+/g, ' ');
+  await until(async () => /trainer 2 GPUs .* running /.test(await cells(0)), 'the trainer runs');
+  ok(/rollout × 2 service each 0\.5 GPU \$\d.* rollout\.0 running /.test(await cells(1)));
+  ok(/^rollout\.1 running .*\(GPU \d\) Restart$/.test(await cells(2)), await cells(2));
+  await until(async () => {
+    const charged = json('describe', id).roles.reduce((sum, r) => sum + r.cost_nano_usd, 0);
+    return charged > 0 && !/\$0\.0+ /.test(await cells(0));
+  }, 'what the role has cost');
+  await page.selectOption('.logwrap select', { label: 'rollout.1' });
+  await page.waitForSelector('.log:has-text("I am rollout.1")');
+  const before = json('describe', id).tasks.find((t) => t.role === 'rollout.1').id;
+  await page.click('button[aria-label="Restart rollout.1"]');
+  await page.click('dialog button:has-text("Restart")');
+  await until(() => {
+    const now = json('describe', id).tasks;
+    const again = now.find((t) => t.role === 'rollout.1');
+    return again && again.id !== before && again.state === 'running' && now.length === 3;
+  }, 'one member was restarted alone');
+  await stopped(id);
+});
+
 test('the form runs what it says', async ({ page }) => {
   await go(page, '/run');
   const run = page.locator('main form button.full');

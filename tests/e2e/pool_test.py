@@ -91,6 +91,33 @@ class CommandPools(unittest.TestCase):
     def tearDown(self):
         self.rig.close()
 
+    def test_a_group_gets_machines_for_all_its_roles_or_none(self):
+        rig = self.rig
+        rig.add_pool("cloud", "--max", 2, "--idle", "2s")
+
+        def group(trainers):
+            path = rig.file("group.toml")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(
+                    f'[[role]]\nname = "trainer"\ngpus = 2\ncount = {trainers}\n'
+                    'command = "echo $BILLOW_GROUP_ROLLOUT_ADDRESSES; sleep 2"\n'
+                    '[[role]]\nname = "rollout"\ngpus = 1\nservice = true\n'
+                    'command = "sleep 600"\n'
+                )
+            return int(rig.ok("submit", "-q", path).text.strip())
+
+        large = group(2)  # needs three machines, and two are allowed
+        poll(lambda: "for all 3 members" in rig.ok("explain", large).text, "the reason", 30)
+        self.assertEqual(rig.rented(), [], "nothing is rented for a part of a group")
+        small = group(1)
+        rig.ok("wait", "-q", small, timeout=120)
+        self.assertEqual(len(rig.lines("created")), 2, "one machine for each role")
+        tasks = rig.job(small)["tasks"]
+        self.assertEqual(len({task["node"] for task in tasks}), 2)
+        poll(lambda: not rig.rented(), "the machines given back", 60)
+        self.assertEqual(len(rig.lines("created")), 2)
+        self.assertEqual(rig.job(large)["state"], "queued")
+
     def test_a_machine_comes_for_the_queue_and_goes_when_idle(self):
         rig = self.rig
         rig.add_pool("cloud", "--max", 2, "--idle", "2s", "--price", "3.60")

@@ -449,6 +449,13 @@ class Attacks(McpCase):
             submit("--gpus", "1", "--time", "30s", "--array", "0-1", "--", "sleep", "600"), 0
         )
         self.assertEqual(submit("--gpus", "1", "--time", "90s", "--", "true"), 1)
+        path = self.rig.file("group.toml")
+        with open(path, "w", encoding="ascii") as file:
+            file.write(
+                '[job]\ncommand = "sleep 600"\ntime = "30s"\n[[role]]\nname = "a"\ngpus = 1\n'
+                '[[role]]\nname = "b"\ngpus = 1\ncount = 2\n'
+            )
+        self.assertEqual(submit(path), 1, "three members for 30 s cost $9.00, and less is left")
         limits = self.limits()
         self.assertLessEqual(limits["spent_nano_usd"] + limits["committed_nano_usd"], 10 * USD)
 

@@ -136,6 +136,26 @@ class Jobs(SdkTest):
         self.assertIn("nightly", names)
         billow.unschedule("nightly")
 
+    def test_scheduled_functions(self):
+        @billow.function(gpus=0.5, timeout="5m", name="report")
+        def report(kind, path):
+            with open(path, "w", encoding="ascii") as file:
+                file.write(kind)
+            return f"wrote {kind}"
+
+        path = self.rig.file("report")
+        self.assertEqual(report.schedule("0 6 * * *", "daily", path=path), "report")
+        (found,) = [each for each in billow.schedules() if each["name"] == "report"]
+        self.assertEqual(found["cron"], "0 6 * * *")
+        # The job that the schedule submits, run now.
+        body = report._pool.deployment().as_job(billow._function.dumps((("now", path), {})))
+        job = billow.Job(self.client.post("/v1/jobs", body)["id"]).wait(60)
+        self.assertEqual(job.text(), "wrote now\n")
+        self.assertEqual((job.document["gpu_milli"], job.document["time_limit_s"]), (500, 300))
+        with open(path, encoding="ascii") as file:
+            self.assertEqual(file.read(), "now")
+        billow.unschedule("report")
+
     def test_asyncio(self):
         async def work():
             async with billow.AsyncClient() as client:
@@ -144,6 +164,76 @@ class Jobs(SdkTest):
                 return (await client.status())["you"]["role"], [job.state for job in jobs]
 
         self.assertEqual(asyncio.run(work()), ("admin", ["succeeded"] * 3))
+
+    def test_groups_and_grids_with_asyncio(self):
+        async def work():
+            async with billow.AsyncClient() as client:
+                group, runs = await asyncio.gather(
+                    client.group(
+                        {
+                            "main": billow.role("echo one; sleep 0.3; echo two"),
+                            "helper": billow.role("echo ready; sleep 600", service=True),
+                        }
+                    ),
+                    client.grid("echo {n}", params={"n": [1, 2]}),
+                )
+                lines = [line async for line in group.alogs(follow=True, role="main")]
+                self.assertIs(await group, group)
+                await runs
+                self.assertIn(int(group.id), [job["id"] for job in await client.jobs("all")])
+                failing = await client.group({"bad": billow.role("exit 3")})
+                with self.assertRaises(billow.JobFailed) as failed:
+                    await failing
+                return lines, group.state, runs.states(), failed.exception.exit_code
+
+        self.assertEqual(asyncio.run(work()), (["one", "two"], "succeeded", {"succeeded": 2}, 3))
+
+    def test_options_mean_what_they_mean_on_the_command_line(self):
+        self.rig.ok("reserve", "--gpus", "1", "--for", "1h", "--name", "kept")
+        first = billow.submit("sleep 600")
+        same = {"cwd": self.rig.files, "inherit_env": False, "after": first}
+        for words, options in (
+            (["--cpus", "0.5", "--mem", "2G"], {"cpus": 0.5, "mem": "2G"}),
+            (["--gpus", "0.25", "--strict"], {"gpus": 0.25, "strict": True}),
+            (["--gpu-mem", "20G", "--gpu-type", "H100"], {"gpu_mem": "20G", "gpu_type": "H100"}),
+            (["--gpus", "0.5", "--share", "time"], {"gpus": 0.5, "share": "time"}),
+            (["--time", "90m", "--stop-grace", "3s"], {"timeout": "90m", "stop_grace": 3}),
+            (["--retries", "2", "--backoff", "5s"], {"retries": 2, "backoff": "5s"}),
+            (["--label", "a=b", "--spot"], {"labels": {"a": "b"}, "spot": True}),
+            (["--topology", "rack:required"], {"topology": "rack:required"}),
+            (["--max-price", "3.50"], {"max_price": 3.5}),
+            (["--max-processes", "99"], {"max_processes": 99}),
+            (["--suspendable", "no"], {"suspendable": False}),
+            (["--suspend-hook", "sync"], {"suspend_hook": "sync"}),
+            (["--reservation", "kept", "--gpus", "1"], {"reservation": "kept", "gpus": 1}),
+            (
+                [
+                    "--checkpoint-every",
+                    "10m",
+                    "--checkpoint-signal",
+                    "USR1",
+                    "--checkpoint-dir",
+                    "/t",
+                ],
+                {"checkpoint_every": "10m", "checkpoint_signal": "USR1", "checkpoint_dir": "/t"},
+            ),
+        ):
+            with self.subTest(words):
+                asked = self.rig.ok(
+                    "submit", "-q", "--no-env", "--no-sync", "--cwd", self.rig.files,
+                    "--after", first.id, *words, "--", "true",
+                )  # fmt: skip
+                there = billow.Job(asked.text.strip())
+                here = billow.submit(["true"], **same, sync=False, **options)
+                specs = [each.document["spec"] for each in (here, there)]
+                for spec in specs:
+                    spec.pop("env_digest", None)  # the command line passes PATH and HOME on
+                self.assertEqual(specs[0], specs[1])
+        sweep = billow.submit("true", array="0-3%2", after=first)
+        self.assertEqual(sweep.document["elements"]["count"], 4)
+        keyed = [billow.submit("true", after=first, idempotency_key="once").id for _ in range(2)]
+        self.assertEqual(keyed[0], keyed[1])
+        self.rig.ok("stop", "-q", *[str(job["id"]) for job in self.client.jobs(limit=500)])
 
     @staticmethod
     async def awaited(job):

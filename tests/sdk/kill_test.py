@@ -4,6 +4,8 @@ With the default a call runs at least once: every result is there, and what ran 
 call id and a higher attempt. With retries=0 it runs at most once: what is missing is CallLost."""
 import collections
 import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -11,6 +13,13 @@ from rig import poll
 from sdk_rig import SdkTest, billow
 
 ITEMS = 10_000
+CLIENT = """
+import sys
+import kill_test
+inputs = ((sys.argv[1], i) for i in range(kill_test.ITEMS))
+for _ in kill_test.at_least_once.starmap(inputs):
+    pass
+"""
 
 
 def note(path, index):
@@ -122,6 +131,36 @@ class Kills(SdkTest):
             return [self.rig.agent_pid()] if self.rig.agent_pid() in self.rig.processes() else []
 
         self.check_at_least_once(self.run_map(at_least_once, agents, 2.0))
+
+    def test_client(self):
+        """Calls of a process that was killed end with it; a new process makes new calls."""
+        at_least_once.deploy()
+        program = self.rig.file("client.py")
+        with open(program, "w", encoding="ascii") as file:
+            file.write(CLIENT)
+        places = [os.path.dirname(__file__), *sys.path]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
+        client = subprocess.Popen([sys.executable, program, self.path], env=environment)
+        poll(lambda: self.written() > 20_000 or client.poll() is not None, "some calls have run")
+        client.kill()
+        self.assertEqual(client.wait(), -9, "it was in the middle of its calls")
+
+        def is_quiet():
+            before = self.written()
+            for _ in range(4):
+                at_least_once.remote(os.devnull, 0)
+            time.sleep(0.5)  # longer than a connection takes to notice that its caller has gone
+            return self.written() == before
+
+        poll(is_quiet, "what was under way is interrupted")
+        first = self.effects()
+        self.assertTrue(all(len(calls) == 1 for calls in first.values()), "nothing ran twice")
+        self.assertLess(len(first), ITEMS)
+        results = list(at_least_once.starmap((self.path, i) for i in range(ITEMS)))
+        self.assertEqual(results, [i * 3 for i in range(ITEMS)])
+        for index, calls in self.effects().items():
+            self.assertEqual(len(calls), 1 + len(first.get(index, ())), (index, calls))
+        print(f"{len(first)} of {ITEMS} calls had run when the client was killed, none after it")
 
     def test_at_most_once(self):
         results = self.run_map(at_most_once, self.workers, return_exceptions=True)

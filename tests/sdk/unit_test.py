@@ -2,13 +2,14 @@
 import os
 import pickle
 import random
+import re
 import socket
 import struct
 import tempfile
 import threading
 import unittest
 
-from sdk_rig import billow  # noqa: F401
+from sdk_rig import ROOT, billow  # noqa: F401
 from billow import _files, _http, _options, _wire
 from billow._errors import ConnectionFailed
 
@@ -54,6 +55,80 @@ class Options(unittest.TestCase):
         self.assertEqual(of(gpus=1, gpu_type="L4|A10G")["gpu_types"], ["L4", "A10G"])
         self.assertEqual(of(gpus=1, gpu_type=["L4"])["gpu_types"], ["L4"])
         for bad in ({"gpus": 1.5}, {"gpus": -1}, {"gpus": "many"}, {"gpu_type": "L4"}):
+            with self.assertRaises(_options.InvalidOption):
+                of(**bad)
+
+    def test_every_option_of_the_command_line_is_known(self):
+        other_names = {
+            "time": "timeout",
+            "env_var": "env_vars",
+            "no_env": "inherit_env",
+            "node_label": "node_labels",
+            "constraint": "node_labels",
+            "label": "labels",
+            "secret": "secrets",
+            "volume": "volumes",
+            "output": "outputs",
+            "input": "inputs",
+            "no_sync": "sync",
+            "pack": "spread",
+        }
+        with open(os.path.join(ROOT, "docs/cli.md"), encoding="utf-8") as file:
+            section = file.read().split("## Job options")[1].split("\n## ")[0]
+        names = [
+            each.replace("-", "_") for each in re.findall(r"^\| .*?`.*?--([a-z-]+)", section, re.M)
+        ]
+        self.assertGreater(len(names), 50)
+        known = {other_names.get(each, each) for each in names}
+        self.assertEqual(known - _options.JOB_OPTIONS, set(), "missing in Python")
+        self.assertEqual(_options.JOB_OPTIONS - known, {"array"}, "unknown to the command line")
+
+    def test_names_of_other_tools_are_told(self):
+        for wrong, said in (
+            ({"gpu": "A10G"}, "gpu_type="),
+            ({"min_containers": 1}, "use min"),
+            ({"memory": 4096}, 'mem="16G"'),
+            ({"retrys": 1}, "did you mean retries"),
+        ):
+            with self.assertRaisesRegex(_options.InvalidOption, said):
+                billow.function(**wrong)(len)
+        given = _options.spec_of(["true"], {"volumes": {"/mnt/data": "data"}})
+        self.assertEqual(given["surroundings"]["volumes"][0]["path"], "/mnt/data")
+
+    def test_places_arrays_and_signals(self):
+        def of(**options):
+            return _options.spec_of(["true"], options)
+
+        self.assertEqual(
+            of(topology="rack:required", max_price="3.50/gpu-h", fabric="efa", spread=True)[
+                "place"
+            ],
+            {
+                "fabrics": ["efa"],
+                "spread": "spread",
+                "max_price_nano_usd_per_gpu_h": 3_500_000_000,
+                "close": "rack",
+                "close_required": True,
+            },
+        )
+        self.assertEqual(of(topology="nvlink")["place"], {"nvlink_required": True})
+        self.assertEqual(of(array=range(0, 10, 2))["array"], {"first": 0, "last": 8, "step": 2})
+        self.assertEqual(
+            of(array="1-9:2%3")["array"], {"first": 1, "last": 9, "step": 2, "running_max": 3}
+        )
+        self.assertEqual(of(checkpoint_signal="USR1:group")["checkpoint_signal"], 10)
+        self.assertEqual(
+            _options.variables_of({"checkpoint_signal": "USR1:group"})["BILLOW_CHECKPOINT_TO"],
+            "group",
+        )
+        self.assertEqual(of(suspendable=False)["suspendable"], "no")
+        for bad in (
+            {"topology": "moon"},
+            {"array": "9-x"},
+            {"checkpoint_signal": "NONE"},
+            {"share": "all"},
+            {"network": "wifi"},
+        ):
             with self.assertRaises(_options.InvalidOption):
                 of(**bad)
 

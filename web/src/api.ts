@@ -71,6 +71,18 @@ export interface Task {
   ended_at: string | null;
   exit?: { text: string };
   mig?: { gpu: number; profile: string; start: number }[];
+  role?: string; // of a group: the member's name, such as "trainer" or "rollout.2"
+}
+// A role of a group; the resources are those of each member.
+export interface Role {
+  name: string;
+  count: number;
+  command: string;
+  gpu_milli: number;
+  gpu_mem_mib: number;
+  gpu_types: string[];
+  service: boolean;
+  cost_nano_usd: number;
 }
 export interface Job {
   id: number;
@@ -117,6 +129,7 @@ export interface Job {
   waits_for?: string; // placed but not started: what is still being fetched
   suspension?: { phase: string; since: string | null; resumes_by_itself: boolean };
   elements?: { count: number; left: number; running: number; succeeded: number };
+  roles?: Role[]; // of a group
   spec?: Spec;
 }
 // A job's specification as it is submitted; members that the pages do not know are kept.

@@ -2,13 +2,14 @@
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { ApiError, get, has, post, problem, type Explanation, type Job } from './api';
-import { exactly, gib, gpus, moment, numbers, usd } from './format';
+import { exactly, gib, gpus, moment, numbers, plural, usd } from './format';
 import { Elements } from './elements';
 import { Charts } from './job_charts';
 import { SickCards, Timeline } from './job_parts';
 import { lazy } from './lazy';
 import { Log } from './log';
 import { mayActOn, maySubmit } from './rights';
+import { memberNames, Roles } from './roles';
 import { SearchAll } from './search';
 import { Badge, confirm, Empty } from './ui';
 import { clock, costOf, jobs, jobsTick, notify, ranMs, rowOf, suspendedMs } from './store';
@@ -211,6 +212,8 @@ export function JobPage({ id }: { id: string }) {
   const title = j.name || j.command;
   const counted = row ?? rowOf(j);
   const cost = row && !j.final ? costOf(row, now) : j.cost_nano_usd;
+  const members = j.roles && memberNames(j.roles);
+  const ranks = members?.length ?? (j.nodes || 1);
   return (
     <article>
       <p class="crumbs">
@@ -278,11 +281,12 @@ export function JobPage({ id }: { id: string }) {
                 ? `${gib(j.gpu_mem_mib)} of a GPU`
                 : 'no GPU'}
           {j.gpu_types.length ? ` of ${j.gpu_types.join(' or ')}` : ''}
+          {members ? ` for ${plural(members.length, 'member')}` : ''}
           {j.nodes > 1 ? ` on each of ${j.nodes} nodes` : ''}
           {j.spot ? ', spot' : ''}
           {j.time_limit_s ? `, at most ${exactly(j.time_limit_s)}` : ''}
         </dd>
-        {j.tasks.length > 0 && (
+        {j.tasks.length > 0 && !j.roles && (
           <>
             <dt>Node</dt>
             <dd>
@@ -361,12 +365,13 @@ export function JobPage({ id }: { id: string }) {
         )}
       </dl>
       {j.elements && <Elements id={id} count={j.elements.count} final={j.final} />}
-      {(j.elements || j.nodes > 1) && (
-        <SearchAll id={id} ranks={j.nodes || 1} elements={!!j.elements} />
+      {j.roles && <Roles job={{ ...j, roles: j.roles }} act={act} />}
+      {(j.elements || ranks > 1) && (
+        <SearchAll id={id} ranks={ranks} elements={!!j.elements} names={members} />
       )}
       {!j.elements && j.started_at && (
         <>
-          <Log id={id} ranks={j.nodes || 1} attempts={j.attempt} final={j.final} />
+          <Log id={id} ranks={ranks} names={members} attempts={j.attempt} final={j.final} />
           <JobTools id={id} running={!j.final} />
           <Charts id={id} running={!j.final} began={!!j.started_at} cores={j.cpu_milli / 1000} />
         </>

@@ -289,11 +289,13 @@ function GoTo({ source, goTo }: { source: LogSource; goTo: Signal<number> }) {
 export function Log({
   id,
   ranks,
+  names,
   attempts,
   final,
 }: {
   id: string;
   ranks: number;
+  names?: string[]; // of the members of a group
   attempts: number;
   final: boolean;
 }) {
@@ -356,7 +358,7 @@ export function Log({
         <GoTo source={source} goTo={goTo} />
         {ranks > 1 && (
           <label>
-            Task{' '}
+            {names ? 'Member' : 'Task'}{' '}
             <select
               value={rank.value}
               onChange={(e) => {
@@ -364,7 +366,7 @@ export function Log({
               }}
             >
               {Array.from({ length: ranks }, (_, i) => (
-                <option value={i}>{i}</option>
+                <option value={i}>{names?.[i] ?? i}</option>
               ))}
             </select>
           </label>

@@ -21,10 +21,15 @@ interface Place {
   path: string;
 }
 
-async function placesOf(id: string, ranks: number, elements: boolean): Promise<Place[]> {
+async function placesOf(
+  id: string,
+  ranks: number,
+  elements: boolean,
+  names?: string[],
+): Promise<Place[]> {
   if (!elements)
     return Array.from({ length: ranks }, (_, r) => ({
-      task: `task ${r}`,
+      task: names?.[r] ?? `task ${r}`,
       href: `#/jobs/${id}?task=${r}`,
       path: `/v1/jobs/${id}/log/search?rank=${r}`,
     }));
@@ -43,10 +48,12 @@ export function SearchAll({
   id,
   ranks,
   elements,
+  names,
 }: {
   id: string;
   ranks: number;
   elements: boolean;
+  names?: string[]; // of the members of a group
 }) {
   const found = useSignal<Match[]>([]);
   const state = useSignal('');
@@ -69,7 +76,7 @@ export function SearchAll({
     const matches: Match[] = [],
       unread: string[] = [];
     try {
-      const places = await placesOf(id, ranks, elements);
+      const places = await placesOf(id, ranks, elements, names);
       for (const place of places) {
         if (mine.signal.aborted || matches.length >= matchesMax) break;
         state.value = `Reading ${place.task}: ${read} of ${places.length} read`;
@@ -101,7 +108,7 @@ export function SearchAll({
   return (
     <section aria-label="Search all logs" class="logwrap">
       <form class="filters" onSubmit={search}>
-        <h2>{elements ? 'Search the logs of all elements' : 'Search the logs of all tasks'}</h2>
+        <h2>Search the logs of all {elements ? 'elements' : names ? 'members' : 'tasks'}</h2>
         <input
           type="search"
           name="text"

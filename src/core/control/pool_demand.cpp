@@ -53,33 +53,6 @@ std::int64_t wanted_milli(const Resources& r, std::int32_t machine_gpus) {
   return std::int64_t{1000} * r.gpus;
 }
 
-// Whether more machines would help: a job held back by a quota or a budget must not rent any.
-bool waits_for_capacity(const State& state, const Job& job, WallTime now) {
-  const auto explanation = sched::explain(state.index, job.id, now, sched::Advice::none);
-  if (explanation.reasons.empty())
-    return true;
-  switch (explanation.reasons.front().kind) {
-    case sched::ReasonKind::held:
-    case sched::ReasonKind::budget:
-    case sched::ReasonKind::project_limit:
-    case sched::ReasonKind::quota:
-    case sched::ReasonKind::user_limit:
-    case sched::ReasonKind::array_limit:
-    case sched::ReasonKind::residency:
-    case sched::ReasonKind::preempting:
-      return false;
-    case sched::ReasonKind::infeasible:
-    case sched::ReasonKind::no_capacity:
-    case sched::ReasonKind::fragmentation:
-    case sched::ReasonKind::topology:
-    case sched::ReasonKind::reserved:
-    case sched::ReasonKind::waiting_behind:
-    case sched::ReasonKind::next:
-      return true;
-  }
-  return true;
-}
-
 Bin bin_of(const Machine& machine, const Source& source) {
   const bool sized = machine.cpu_milli > 0;
   const auto& can = source.pool->capabilities;
@@ -97,15 +70,14 @@ class Planner {
   Planner(const State& state, const Context& context)
       : state_(state),
         now_(context.now),
-        next_machine_(state.next_machine),
-        next_account_(state.next_node),
+        draft_{.next_machine = state.next_machine, .next_account = state.next_node},
         limits_(state, context.billed) {
     for (const auto& [id, pool] : state.pools)
       for (const Source& source : sources_of(pool))
         sources_.push_back(source);
     for (const auto& [name, machine] : state.machines) {
-      count_[machine.pool] += machine.nodes;
-      spends_[machine.pool] +=
+      draft_.count[machine.pool] += machine.nodes;
+      draft_.spends[machine.pool] +=
           source_of(machine, state.pools.at(machine.pool)).price().nano_usd_per_s * machine.nodes;
       const Pool& pool = state.pools.at(machine.pool);
       const bool part_of_gang = may_wait_for_gang(machine, pool);
@@ -118,7 +90,7 @@ class Planner {
       Bin bin = bin_of(machine, source);
       bin.slow = slow;
       bin.for_gangs_only = part_of_gang;
-      bins_.insert(bins_.end(), machine.nodes, bin);
+      draft_.bins.insert(draft_.bins.end(), machine.nodes, bin);
     }
   }
 
@@ -140,10 +112,15 @@ class Planner {
     return nodes_of(state_, machine).size() < machine.nodes;
   }
   // Nodes of a gang that were ordered one by one arrive one by one: those that are here and idle
-  // count for the gang. (A single job would have started there.)
+  // count for the gang. (A single job would have started there.) The machines of a group are always
+  // ordered one by one; those that are here wait as long as another may take to join.
   bool may_wait_for_gang(const Machine& machine, const Pool& pool) const {
-    if (machine.state != MachineState::here || !machine.idle_since ||
-        (pool.capabilities && pool.capabilities->several_nodes_at_once))
+    if (machine.state != MachineState::here || !machine.idle_since)
+      return false;
+    const Job* job = state_.find_job(machine.job);
+    const bool of_group = job && !job->spec->roles.empty();
+    if (of_group ? machine.here_at + limits::machine_join_max < now_
+                 : pool.capabilities && pool.capabilities->several_nodes_at_once)
       return false;
     for (NodeId id : nodes_of(state_, machine)) {
       const Node& node = state_.nodes.at(id);
@@ -161,13 +138,14 @@ class Planner {
   // Whether the pool's limits allow so many more machines of this source.
   bool may_order(const Source& source, std::uint32_t nodes) {
     const Pool& pool = *source.pool;
-    if (count_[pool.id] + nodes > pool.machines_max)
+    if (draft_.count[pool.id] + nodes > pool.machines_max)
       return false;
     if (pool.spend_max_h.value > 0 &&
-        static_cast<__int128>(spends_[pool.id] + source.price().nano_usd_per_s * nodes) * 3600 >
+        static_cast<__int128>(draft_.spends[pool.id] + source.price().nano_usd_per_s * nodes) *
+                3600 >
             pool.spend_max_h.value)
       return false;
-    return orders_left(pool, now_) >= ordered_[pool.id] + nodes;
+    return orders_left(pool, now_) >= draft_.ordered[pool.id] + nodes;
   }
   // Machines that run nothing although a job waits cost money for ever: somebody must look.
   void stop_useless_pools() {
@@ -225,6 +203,7 @@ class Planner {
     std::int32_t tasks = 0;
     JobId first;
   };
+  using SizedMachines = std::map<PoolId, std::vector<Sized>>;
 
   // Elements of an array are alike; every other job is considered separately.
   using Kind = std::pair<ProjectId, JobId>;
@@ -234,7 +213,7 @@ class Planner {
     std::size_t looked = 0;
     std::map<Kind, bool> waits;
     std::map<ProjectId, std::size_t> explained;
-    std::map<PoolId, std::vector<Sized>> sized;
+    SizedMachines sized;
     add_up_waiting();
     for (const auto& [id, job] : state_.jobs) {
       if (++looked > limits::pool_jobs_looked_at_max)
@@ -270,24 +249,67 @@ class Planner {
       order_sized(state_.pools.at(id), machines);
   }
 
-  // The members of a group may share machines, so each is looked at like a job of its own. Nothing
-  // is ordered unless every role can be served.
-  void order_for_group(const Job& job, std::map<PoolId, std::vector<Sized>>& sized) {
+  // The members of a group may share machines, so each is looked at like a job of its own; like the
+  // nodes of a gang they are all at one place, where they reach each other. Nothing is ordered
+  // unless every member can be served: machines for a part of a group would run for nothing.
+  void order_for_group(const Job& job, SizedMachines& sized) {
     const std::vector<Job> members = members_alone(job);
+    std::vector<Source> places;
+    const auto add = [&](const Source& at) {
+      if (std::ranges::none_of(places, [&](const Source& p) { return same_place(p, at); }))
+        places.push_back(at);
+    };
+    for (const Bin& bin : draft_.bins)  // where machines for it are already on their way
+      if (const auto m = state_.machines.find(bin.machine);
+          m != state_.machines.end() && m->second.job == job.id)
+        add(bin.source);
     for (const Job& member : members)
-      if (!choose(member) && bins_for(member, true).empty())
-        return void(unserved_.insert(kind_of(job)));
-    for (std::size_t role = 0; role < members.size(); ++role) {
-      const JobSpec& spec = *members[role].spec;
-      for (std::uint32_t i = 0; i < job.spec->roles[role].count; ++i) {
-        if (pack(members[role]))
-          continue;
-        const auto source = choose(members[role]);
-        if (!source || !limits_.pays(job, rate_on(*source, spec), wanted_milli(spec.resources, 1)))
-          return void(unserved_.insert(kind_of(job)));
-        order_for(members[role], *source, sized[source->pool->id]);
-      }
+      if (const auto best = choose(member))
+        add(*best);
+    for (const Source& source : sources_)
+      add(source);
+    if (std::ranges::none_of(places, [&](const Source& at) {
+          place_ = at;
+          return group_at_place(job, members, sized);
+        }))
+      unserved_.insert(kind_of(job));
+    place_.reset();
+  }
+  // Orders what all members need at `place_`, or changes nothing.
+  bool group_at_place(const Job& job, const std::vector<Job>& members, SizedMachines& sized) {
+    const Draft before = draft_;
+    const std::size_t events = events_.size();
+    SizedMachines with = sized;
+    Rate rate;
+    std::int64_t milli = 0;
+    bool asks = false;
+    const auto serve = [&](const Job& member) {
+      if (pack(member))
+        return true;
+      const auto source = choose(member);
+      if (!source)
+        return false;
+      rate.nano_usd_per_s += rate_on(*source, *member.spec).nano_usd_per_s;
+      milli += wanted_milli(member.spec->resources, 1);
+      asks = true;
+      order_for(member, *source, with[source->pool->id]);
+      return true;
+    };
+    bool all = true;
+    for (std::size_t role = 0; role < members.size() && all; ++role)
+      for (std::uint32_t i = 0; i < job.spec->roles[role].count && all; ++i)
+        all = serve(members[role]);
+    for (const auto& [id, machines] : with)
+      all = all && (machines.size() == sized[id].size() ||
+                    may_order({.pool = &state_.pools.at(id)},
+                              static_cast<std::uint32_t>(machines.size())));
+    if (all && (!asks || limits_.pays(job, rate, milli))) {
+      sized = std::move(with);
+      return true;
     }
+    draft_ = before;
+    events_.erase(events_.begin() + static_cast<std::ptrdiff_t>(events), events_.end());
+    return false;
   }
 
   // GPUs that single jobs wait for, by the types they accept: they share the machines that are
@@ -324,7 +346,7 @@ class Planner {
 
   void keep_minimum() {
     for (const auto& [id, pool] : state_.pools) {
-      while (count_[id] < pool.machines_min && orders_left(pool, now_) > ordered_[id]) {
+      while (draft_.count[id] < pool.machines_min && orders_left(pool, now_) > draft_.ordered[id]) {
         const Source* best = nullptr;
         for (const Source& source : sources_) {
           if (source.pool != &pool || !takes_orders(source))
@@ -431,15 +453,18 @@ class Planner {
     return false;
   }
 
+  bool elsewhere(const Source& source) const { return place_ && !same_place(*place_, source); }
+
   // As many bins as the job has nodes, all at one place; none if they do not suffice.
   std::vector<Bin*> bins_for(const Job& job, bool slow) {
     const JobSpec& spec = *job.spec;
     std::vector<Bin*> usable;
-    for (Bin& bin : bins_) {
+    for (Bin& bin : draft_.bins) {
       const bool rented = bin.source.offer != nullptr;
       if (usable.size() == spec.nodes && !rented)
         break;
-      if ((bin.slow && !slow) || (bin.for_gangs_only && spec.nodes < 2))
+      if ((bin.slow && !slow) || (bin.for_gangs_only && spec.nodes < 2 && !place_) ||
+          elsewhere(bin.source))
         continue;
       const Resources& r = spec.resources;
       const std::int64_t milli = wanted_milli(r, bin.source.gpus());
@@ -467,9 +492,9 @@ class Planner {
     std::tuple<std::int32_t, std::int64_t, std::uint64_t> best_key;
     for (const Source& source : sources_) {
       const Pool& pool = *source.pool;
-      if (!takes_orders(source) || is_slow(source) || !may_order(source, spec.nodes) ||
-          unused_for(source, kind_of(job).second) || came_in_vain(source, kind_of(job).second) ||
-          !suits(job, source))
+      if (elsewhere(source) || !takes_orders(source) || is_slow(source) ||
+          !may_order(source, spec.nodes) || unused_for(source, kind_of(job).second) ||
+          came_in_vain(source, kind_of(job).second) || !suits(job, source))
         continue;
       const std::tuple key(pool.order, price_per_useful_gpu(source, useful_gpus(spec, source)),
                            pool.id.value);
@@ -483,39 +508,39 @@ class Planner {
 
   void order(const Source& source, Machine machine, std::string why) {
     const Pool& pool = *source.pool;
-    machine.name = fmt::format("{}-{}", pool.name, next_machine_++);
+    machine.name = fmt::format("{}-{}", pool.name, draft_.next_machine++);
     machine.pool = pool.id;
     if (source.offer)
       machine.offer = *source.offer;
     machine.wanted_at = now_;
     if (source.price().nano_usd_per_s > 0 && pool.capabilities &&
         pool.capabilities->bills_from_order)
-      machine.account = NodeId(next_account_++);
-    count_[pool.id] += machine.nodes;
-    ordered_[pool.id] += machine.nodes;
-    spends_[pool.id] += source.price().nano_usd_per_s * machine.nodes;
+      machine.account = NodeId(draft_.next_account++);
+    draft_.count[pool.id] += machine.nodes;
+    draft_.ordered[pool.id] += machine.nodes;
+    draft_.spends[pool.id] += source.price().nano_usd_per_s * machine.nodes;
     Bin bin = bin_of(machine, source);
     bin.used = true;
-    bins_.insert(bins_.end(), machine.nodes, bin);
+    draft_.bins.insert(draft_.bins.end(), machine.nodes, bin);
     events_.push_back(MachineWanted{std::move(machine), std::move(why)});
   }
 
   void give_back() {
     std::set<std::string> needed;
-    for (const Bin& bin : bins_)
+    for (const Bin& bin : draft_.bins)
       if (bin.used)
         needed.insert(bin.machine);
     for (const auto& [name, machine] : state_.machines) {
       const Pool& pool = state_.pools.at(machine.pool);
       const auto release = [&](std::string reason) {
         events_.push_back(MachineReleased{name, std::move(reason), is_unused(state_, machine)});
-        count_[machine.pool] -= machine.nodes;
+        draft_.count[machine.pool] -= machine.nodes;
       };
       switch (machine.state) {
         case MachineState::wanted:
           // No job waits for it any more. One that was ordered a moment ago is kept: its job may
           // have started elsewhere only briefly.
-          if (!needed.contains(name) && count_[machine.pool] > pool.machines_min &&
+          if (!needed.contains(name) && draft_.count[machine.pool] > pool.machines_min &&
               machine.wanted_at + limits::pool_second_thoughts < now_)
             release("no job waits for it any more");
           else if ((machine.offer || (pool.capabilities && pool.capabilities->bills_from_order)) &&
@@ -528,7 +553,7 @@ class Planner {
             leave_before_end(state_, machine, now_, events_);
           else if (machine.idle_since && machine.idle_since + pool.idle <= now_ &&
                    all_nodes_came(state_, machine, now_) && !needed.contains(name) &&
-                   count_[machine.pool] > pool.machines_min)
+                   draft_.count[machine.pool] > pool.machines_min)
             release(fmt::format("idle for {}", format_duration(pool.idle)));
           break;
         case MachineState::releasing:
@@ -537,21 +562,27 @@ class Planner {
     }
   }
 
+  // What an order changes, so that the orders of a group can be taken back together.
+  struct Draft {
+    std::uint64_t next_machine = 0;
+    std::uint64_t next_account = 0;
+    std::map<PoolId, std::uint32_t> count;
+    std::map<PoolId, std::uint32_t> ordered;  // in this plan
+    std::map<PoolId, std::int64_t> spends;    // nano-dollars per second
+    std::vector<Bin> bins;
+  };
+
   const State& state_;
   WallTime now_;
-  std::uint64_t next_machine_;
-  std::uint64_t next_account_;
+  Draft draft_;
   DemandLimits limits_;
   std::vector<Source> sources_;  // everything that may be ordered
-  std::map<PoolId, std::uint32_t> count_;
-  std::map<PoolId, std::uint32_t> ordered_;  // in this plan
-  std::map<PoolId, std::int64_t> spends_;    // nano-dollars per second
+  std::optional<Source> place_;  // where the members of the group must be that is looked at
   using SourceKey = std::tuple<PoolId, std::string, std::string, std::string, bool, std::string>;
   std::map<std::pair<Kind, std::uint64_t>, std::map<SourceKey, bool>> suits_;
   std::vector<Source> slow_;
   std::map<std::vector<std::string>, std::int64_t> waiting_milli_;
   std::set<Kind> unserved_;  // nothing can be ordered for them in this plan
-  std::vector<Bin> bins_;
   Events events_;
 };
 

@@ -80,7 +80,9 @@ class Ended(NamedTuple):
 
 def raised(problem: Exception, text: str) -> Exception:
     """The exception as it is raised here, with the worker's traceback as its cause."""
-    problem.__cause__ = RemoteTraceback(text) if text else None
+    cause = RemoteTraceback(text) if text else None
+    # Not by the type's own __setattr__: exceptions that are frozen dataclasses refuse.
+    BaseException.__setattr__(problem, "__cause__", cause)
     return problem
 
 
@@ -329,7 +331,10 @@ class Caller:
                 ready.notify_all()
 
         def work() -> None:
-            outcome = self.run([number], [packed], request, on_item)[0]
+            try:
+                outcome = self.run([number], [packed], request, on_item)[0]
+            except BaseException as problem:  # a bug here must not leave the reader waiting
+                outcome = Outcome(None, problem, 0.0, "", 1)
             with ready:
                 over.append(outcome)
                 ready.notify_all()
@@ -387,9 +392,9 @@ class _Run:
     ) -> None:
         if at not in self.pending:
             return
-        if kind == RESULT:
+        if kind in (RESULT, ITEM):
             try:
-                self._end(at, unpack(data, buffers), None, seconds, job)
+                value = unpack(data, buffers)
             except Exception as problem:  # of foreign code: __setstate__, a missing module
                 error = Error(
                     f"the result of the call cannot be loaded here: {problem!r}",
@@ -397,9 +402,12 @@ class _Run:
                 )
                 error.__cause__ = problem
                 self._end(at, None, error, seconds, job)
-        elif kind == ITEM and self._on_item is not None:
-            self._streamed = True
-            self._on_item(unpack(data, buffers))
+                return
+            if kind == RESULT:
+                self._end(at, value, None, seconds, job)
+            elif self._on_item is not None:
+                self._streamed = True
+                self._on_item(value)
         elif kind == ITEMS_END:
             self._end(at, None, None, seconds, job)
         elif kind == FAILURE:

@@ -11,12 +11,29 @@ import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, TypeVar, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    AsyncIterator,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Tuple,
+    TypeVar,
+    Union,
+)
 from urllib.parse import quote, urlencode
 
 from ._connect import Head, find_head
 from ._errors import ApiError, ConnectionFailed, Error, NotFound
 from ._http import Buffer, Connection, Pool, Response
+
+if TYPE_CHECKING:
+    from ._group import Group
+    from ._jobs import Grid, Job
 
 T = TypeVar("T")
 
@@ -295,3 +312,43 @@ class AsyncClient:
 
     async def status(self) -> Dict[str, Any]:
         return await in_thread(self.client.status)
+
+    async def jobs(self, state: str = "active", limit: int = 100) -> List[Dict[str, Any]]:
+        return await in_thread(self.client.jobs, state, limit)
+
+    async def nodes(self) -> List[Dict[str, Any]]:
+        return await in_thread(self.client.nodes)
+
+    async def endpoints(self) -> List[Dict[str, Any]]:
+        return await in_thread(self.client.endpoints)
+
+    async def endpoint(self, name: str) -> Dict[str, Any]:
+        return await in_thread(self.client.endpoint, name)
+
+    async def submit(self, command: Any, **options: Any) -> Job:
+        """`billow.submit`; the job can be awaited, and `alogs` follows its output."""
+        from ._jobs import submit
+
+        return await in_thread(submit, command, client=self.client, **options)
+
+    async def grid(self, command: Any, **options: Any) -> Grid:
+        """`billow.grid`; the jobs can be awaited together."""
+        from ._jobs import grid
+
+        return await in_thread(grid, command, client=self.client, **options)
+
+    async def group(self, roles: Mapping[str, Any], **options: Any) -> Group:
+        """`billow.group`; the group can be awaited, and `alogs` follows one member."""
+        from ._group import group
+
+        return await in_thread(group, roles, client=self.client, **options)
+
+
+async def over(iterator: Iterator[T]) -> AsyncIterator[T]:
+    """The values of a blocking iterator, each awaited."""
+    end = object()
+    while True:
+        value = await in_thread(next, iterator, end)
+        if value is end:
+            return
+        yield value

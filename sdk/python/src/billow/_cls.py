@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Callable, Dict, Generic, List, Optional, Tuple, Type, TypeVar
+from typing import Any, Callable, Dict, Generic, List, Optional, Tuple, Type, TypeVar, overload
 
 from ._deploy import Settings, settings_of
 from ._function import Callables, Function, Pool, pickled
@@ -17,19 +17,32 @@ def _mark(wrapped: F, kind: str) -> F:
     return wrapped
 
 
-def enter(wrapped: F) -> F:
-    """A method that runs once when a worker starts, before its first call."""
-    return _mark(wrapped, "enter")
+class _Marker:
+    """A decorator of methods, with or without parentheses: `@enter` and `@enter()`."""
+
+    def __init__(self, kind: str, doc: str) -> None:
+        self._kind = kind
+        self.__doc__ = doc
+
+    @overload
+    def __call__(self, wrapped: F) -> F:
+        ...
+
+    @overload
+    def __call__(self) -> Callable[[F], F]:
+        ...
+
+    def __call__(self, wrapped: Optional[Any] = None) -> Any:
+        if wrapped is None:
+            return lambda given: _mark(given, self._kind)
+        return _mark(wrapped, self._kind)
 
 
-def exit(wrapped: F) -> F:
-    """A method that runs when a worker ends."""
-    return _mark(wrapped, "exit")
-
-
-def method(wrapped: F) -> F:
-    """A method that can be called from elsewhere: `Model().generate.remote(x)`."""
-    return _mark(wrapped, "method")
+enter = _Marker("enter", "A method that runs once when a worker starts, before its first call.")
+exit = _Marker("exit", "A method that runs when a worker ends.")
+method = _Marker(
+    "method", "A method that can be called from elsewhere: `Model().generate.remote(x)`."
+)
 
 
 def _methods(cls: type) -> Dict[str, Callable[..., Any]]:

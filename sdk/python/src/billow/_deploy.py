@@ -37,6 +37,7 @@ PROTOCOL = 1
 QUEUE_S = 24 * 3600
 NAME_MAX = 63
 LAUNCH = 'p=$0; [ -x "$p" ] || p=python3; exec "$p" -m billow._worker "$@"'
+LAUNCH_ONCE = 'p=$0; [ -x "$p" ] || p=python3; exec "$p" -m billow._once'
 
 
 @dataclass
@@ -269,19 +270,41 @@ class Deployment:
         only_here = len(nodes) <= 1 and self.client.head.address.is_local
         return "127.0.0.1" if only_here else "0.0.0.0"
 
-    def _deploy(self, secret: str) -> Dict[str, Any]:
-        settings = self.settings
-        tree = upload(self.client, self._tree(secret))
-        elsewhere = settings.job.get("image") or settings.job.get("env")
-        python = settings.python or ("python3" if elsewhere else sys.executable or "python3")
-        options = dict(settings.job)
-        spot = bool(options.pop("spot", False))
-        project = options.pop("project", "")
-        argv = ["sh", "-c", LAUNCH, python, self.revision, tree]
+    def _python(self) -> str:
+        elsewhere = self.settings.job.get("image") or self.settings.job.get("env")
+        return self.settings.python or ("python3" if elsewhere else sys.executable or "python3")
+
+    def _variables(self, options: Mapping[str, Any], tree: str) -> Dict[str, str]:
         variables = variables_of(options)
         variables.update(BILLOW_FILES=tree, BILLOW_FUNCTION=self.name, PYTHONUNBUFFERED="1")
         paths = [".", variables.get("PYTHONPATH", "")]
         variables["PYTHONPATH"] = os.pathsep.join(each for each in paths if each)
+        return variables
+
+    def as_job(self, arguments: bytes) -> Dict[str, Any]:
+        """The body of a job that calls the function once, with these pickled arguments."""
+        content = self._tree("")
+        content.add_bytes("arguments.pkl", arguments)
+        tree = upload(self.client, content)
+        options: Dict[str, Any] = {**self.settings.job, "retries": self.settings.retries or 0}
+        project = options.pop("project", "")
+        if self.settings.timeout:
+            options["timeout"] = self.settings.timeout
+        argv = ["sh", "-c", LAUNCH_ONCE, self._python()]
+        body = {
+            "spec": {**spec_of(argv, options), "cwd": "/"},
+            "env": self._variables(options, tree),
+        }
+        return {**body, "project": project} if project else body
+
+    def _deploy(self, secret: str) -> Dict[str, Any]:
+        settings = self.settings
+        tree = upload(self.client, self._tree(secret))
+        options = dict(settings.job)
+        spot = bool(options.pop("spot", False))
+        project = options.pop("project", "")
+        argv = ["sh", "-c", LAUNCH, self._python(), self.revision, tree]
+        variables = self._variables(options, tree)
         body = {
             "name": self.name,
             "spec": {**spec_of(argv, options), "cwd": "/"},

@@ -29,6 +29,9 @@ class ApiError(Error):
         self.status = status
         self.code = code
 
+    def __reduce__(self) -> Any:
+        return (type(self), (self.status, self.message, self.hint, self.code))
+
 
 class NotFound(ApiError):
     """The resource does not exist, or you may not see it."""
@@ -41,6 +44,13 @@ class JobFailed(Error):
         super().__init__(message, hint)
         self.job = job
         self.exit_code = exit_code
+
+    def __reduce__(self) -> Any:
+        # A job belongs to a connection; elsewhere its number is what is left of it.
+        return (
+            type(self),
+            (self.message, getattr(self.job, "id", self.job), self.exit_code, self.hint),
+        )
 
 
 class DeployFailed(Error):
@@ -69,10 +79,11 @@ class RemoteError(Error):
     def __init__(self, type_name: str, message: str, traceback: str) -> None:
         super().__init__(f"{type_name}: {message}")
         self.type_name = type_name
+        self.remote_message = message
         self.traceback = traceback
 
     def __reduce__(self) -> Any:
-        return (type(self), (self.type_name, self.args[0], self.traceback))
+        return (type(self), (self.type_name, self.remote_message, self.traceback))
 
 
 class RemoteTraceback(Exception):

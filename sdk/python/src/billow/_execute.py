@@ -8,6 +8,7 @@ because only there a running call can be interrupted when its caller cancels it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import queue
 import signal
@@ -15,7 +16,7 @@ import threading
 import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Awaitable, Callable, Dict, List, Optional, Protocol, Tuple
+from typing import Any, Awaitable, Callable, Dict, Iterator, List, Optional, Protocol, Tuple
 
 from ._context import CurrentCall, _call
 from ._errors import CallTimeout
@@ -95,7 +96,9 @@ def run_one(resolve: Resolve, call: Call, at: int, reply: Reply, guard: "Guard")
             value = resolve(method)(*given, **named)
             if inspect.isgenerator(value):
                 for item in value:
-                    reply.put(ITEM, at, 0.0, pack(item))
+                    packed = pack(item)
+                    with guard.outside():  # half a frame would be worse than a late interruption
+                        reply.put(ITEM, at, 0.0, packed)
                 value = _ITEMS_ENDED
             elif inspect.isawaitable(value):
                 value = asyncio.run(_awaited(value))
@@ -128,6 +131,11 @@ class Guard:
     def __exit__(self, *_: object) -> None:
         ...
 
+    @contextlib.contextmanager
+    def outside(self) -> Iterator[None]:
+        """Inside of it nothing is interrupted; what was due is raised at its end."""
+        yield
+
 
 class MainGuard(Guard):
     """Lets signals interrupt user code, and only user code."""
@@ -135,6 +143,7 @@ class MainGuard(Guard):
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
         self.inside = False
+        self._late = False  # its time ended while it was outside
         self.reply: Optional[Reply] = None
         signal.signal(signal.SIGUSR1, self._on_cancel)
         if timeout:
@@ -142,11 +151,24 @@ class MainGuard(Guard):
 
     def __enter__(self) -> None:
         self.inside = True
+        self._late = False
         if self._timeout:
             signal.setitimer(signal.ITIMER_REAL, self._timeout)
+        self._check()
+
+    def _check(self) -> None:
         if self.reply is not None and self.reply.cancelled:
             self.inside = False
             raise CallCancelled
+
+    @contextlib.contextmanager
+    def outside(self) -> Iterator[None]:
+        self.inside = False
+        yield
+        self.inside = True
+        self._check()
+        if self._late:
+            self._on_alarm()
 
     def __exit__(self, *_: object) -> None:
         self.inside = False
@@ -161,6 +183,7 @@ class MainGuard(Guard):
     def _on_alarm(self, *_: object) -> None:
         if self.inside:
             raise CallTimeout(f"the call ran longer than {self._timeout:g} s")
+        self._late = True
 
 
 class InMain:
@@ -192,11 +215,33 @@ class InMain:
             guard.reply = None
 
 
-class InThreads:
-    """Up to `concurrency` calls at once, each in a thread. A running call cannot be interrupted."""
+class _FirstOutcome:
+    """The reply of one call of which only the first outcome counts."""
 
-    def __init__(self, resolve: Resolve, concurrency: int) -> None:
+    def __init__(self, reply: Reply) -> None:
+        self._reply = reply
+        self._lock = threading.Lock()
+        self.ended = False
+        self.cancelled = False
+
+    def put(self, kind: int, index: int, seconds: float, packed: Packed) -> None:
+        with self._lock:
+            if self.ended:
+                return
+            self.ended = kind != ITEM
+            self._reply.put(kind, index, seconds, packed)
+
+    def gone(self) -> None:
+        self._reply.gone()
+
+
+class InThreads:
+    """Up to `concurrency` calls at once, each in a thread. A running call cannot be interrupted:
+    after its time limit its caller is answered, and the thread is occupied until it returns."""
+
+    def __init__(self, resolve: Resolve, concurrency: int, timeout: float) -> None:
         self._resolve = resolve
+        self._timeout = timeout
         self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="call")
         self._end = threading.Event()
 
@@ -207,8 +252,19 @@ class InThreads:
     def _run(self, call: Call, at: int, reply: Reply) -> None:
         if reply.cancelled:
             reply.gone()
-        else:
+            return
+        if not self._timeout:
             run_one(self._resolve, call, at, reply, Guard())
+            return
+        first, began = _FirstOutcome(reply), time.perf_counter()
+        late = CallTimeout(f"the call ran longer than {self._timeout:g} s")
+        timer = threading.Timer(self._timeout, refuse, (first, at, began, late))
+        timer.daemon = True
+        timer.start()
+        try:
+            run_one(self._resolve, call, at, first, Guard())
+        finally:
+            timer.cancel()
 
     def cancel(self, reply: Reply) -> None:
         pass  # calls that have not begun are skipped

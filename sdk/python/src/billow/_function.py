@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import inspect
 import os
 import sys
@@ -26,7 +27,7 @@ from typing import (
 )
 
 from ._caller import Caller, Outcome, Place, Request, new_id, parsed
-from ._client import Client, default_client, error_of, in_thread
+from ._client import Client, default_client, error_of, over
 from ._context import current_call, is_worker
 from ._deploy import Deployment, Settings, endpoint_name, revision_of, settings_of
 from ._errors import ApiError, ConnectionFailed, DeployFailed, Error, VersionMismatch
@@ -35,7 +36,7 @@ from ._jobs import Job, html_table
 from ._map import TOGETHER_AT_MOST_ONCE, TOGETHER_MAX, Args, Map, Results, length_of
 from ._pickle import dumps
 from ._progress import Progress
-from ._wire import is_generator, pack
+from ._wire import is_generator, pack_call
 
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -95,6 +96,7 @@ class Pool:
         self._threads: Optional[ThreadPoolExecutor] = None
         self._name = ""
         self._rates: Dict[str, float] = {}
+        self._warned = False
 
     # ---- pickling
     def __getstate__(self) -> Dict[str, Any]:
@@ -203,7 +205,7 @@ class Pool:
 
     # ---- calling
     def call(self, args: Args) -> Outcome:
-        return self.caller().run([new_id()], [pack(args)])[0]
+        return self.caller().run([new_id()], [pack_call(args)])[0]
 
     def value(self, args: Args) -> Any:
         outcome = self.call(args)
@@ -211,8 +213,22 @@ class Pool:
             raise outcome.error
         return outcome.value
 
+    def _may_block(self, how: str) -> None:
+        """Warns in the worker's log: all workers may come to wait for each other."""
+        if self.serves_here() and not self.settings.timeout and not self._warned:
+            self._warned = True
+            print(
+                (
+                    f"billow: {self.qualname} calls itself with {how}. If all {self.settings.max}"
+                    " workers wait for such calls, none is left to run them: give it a timeout,"
+                    " and a max above the number of callers that wait at once"
+                ),
+                file=sys.stderr,
+            )
+
     def spawn(self, args: Args) -> Future[Any]:
-        caller, number, packed, request = self.caller(), new_id(), pack(args), Request()
+        self._may_block("spawn")
+        caller, number, packed, request = self.caller(), new_id(), pack_call(args), Request()
         future: Future[Any] = Future(request, number, self.cost_of)
 
         def work() -> None:
@@ -227,7 +243,7 @@ class Pool:
         return future
 
     def stream(self, args: Args) -> Iterator[Any]:
-        return self.caller().stream(new_id(), pack(args), Request())
+        return self.caller().stream(new_id(), pack_call(args), Request())
 
     def map(
         self,
@@ -238,6 +254,7 @@ class Pool:
         progress: Optional[bool],
         label: str,
     ) -> Results[Any]:
+        self._may_block("map")
         slots = max(self.settings.max, 1) * max(self.settings.concurrency, 1)
         together = TOGETHER_MAX
         if self.settings.retries == 0:
@@ -366,11 +383,24 @@ class Callables(Generic[R]):
 
     def spawn(self, *args: Any, **named: Any) -> Future[R]:
         """Calls it in a worker and returns at once."""
+        self._needs_one_result("spawn")
         return self._pool.spawn(self._args(args, named))
 
     async def aio(self, *args: Any, **named: Any) -> R:
-        """`remote` for asyncio."""
+        """`remote` for asyncio; of a generator use `async for value in f.aiter(…)`."""
+        self._needs_one_result("aio")
         return cast(R, await self._pool.spawn(self._args(args, named)))
+
+    def aiter(self, *args: Any, **named: Any) -> AsyncIterator[Any]:
+        """The values of a generator as they come, for asyncio."""
+        return over(self._pool.stream(self._args(args, named)))
+
+    def _needs_one_result(self, how: str) -> None:
+        if is_generator(self._function):
+            raise TypeError(
+                f"{self._function.__qualname__} is a generator: {how} returns one result for each"
+                " call; use remote() or, with asyncio, aiter()"
+            )
 
     def map(
         self,
@@ -383,6 +413,7 @@ class Callables(Generic[R]):
         """Calls it for each input (several iterables as for `map`) in as many workers as `max`
         allows, and yields the results. Inputs are read as results are: any number of them needs
         the same memory. `ordered=False` yields each result as soon as it is there."""
+        self._needs_one_result("map")
         named = kwargs or {}
         total = length_of(inputs[0]) if len(inputs) == 1 else None
         one = ((self._method, each, named) for each in zip(*inputs))
@@ -398,6 +429,7 @@ class Callables(Generic[R]):
         progress: Optional[bool] = None,
     ) -> Results[R]:
         """`map` for inputs that are tuples of arguments."""
+        self._needs_one_result("starmap")
         given = ((self._method, tuple(each), cast(Dict[str, Any], {})) for each in inputs)
         return self._pool.map(
             given,
@@ -437,12 +469,8 @@ class Callables(Generic[R]):
     ) -> AsyncIterator[R]:
         """`map` for asyncio."""
         results = self.map(*inputs, ordered=ordered, return_exceptions=return_exceptions)
-        end = object()
-        while True:
-            value = await in_thread(next, results, end)
-            if value is end:
-                return
-            yield cast(R, value)
+        async for value in over(results):
+            yield value
 
     def local(self, *args: Any, **named: Any) -> Any:
         """Calls it here, in this process."""
@@ -463,6 +491,15 @@ class Function(Callables[R]):
     def deploy(self) -> str:
         """Deploys it now instead of with its first call; returns its address."""
         return self._pool.deploy()
+
+    def schedule(self, cron: str, *args: Any, name: Optional[str] = None, **named: Any) -> str:
+        """Calls it with these arguments on a schedule, in UTC: `f.schedule("0 6 * * *", "daily")`.
+        Each call is a job with the function's resources, and its log is the job's. Returns the
+        name of the schedule for `billow.unschedule`."""
+        body = self._pool.deployment().as_job(dumps((args, named)))
+        name = name or self._pool.name
+        self._pool.head.post("/v1/schedules", {**body, "name": name, "cron": cron})
+        return name
 
     def delete(self) -> None:
         """Removes it from the head and stops its workers."""
@@ -496,9 +533,10 @@ class Function(Callables[R]):
         """The same function with other options, as an endpoint of its own name."""
         pool = self._pool
         settings = settings_of({**_given(pool.settings), **options})
+        settings.batch, settings.kind = pool.settings.batch, pool.settings.kind
         if "name" not in options:
-            changed = repr(sorted(options.items()))
-            settings.name = f"{pool.name[:50]}-{abs(hash(changed)) % 10**6}"
+            changed = repr(sorted(options.items())).encode()
+            settings.name = f"{pool.name[:50]}-{hashlib.sha256(changed).hexdigest()[:6]}"
         return Function(Pool(pool.target, settings, pool.module, pool.qualname), "", self._function)
 
     def _repr_html_(self) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Union
+from typing import Any, AsyncIterator, Dict, Iterator, List, Mapping, Optional, Union
 
-from ._client import Client, default_client
+from ._client import Client, default_client, over
 from ._errors import NotFound
 from ._jobs import Command, Job, post_job, prepare
 from ._options import InvalidOption, command_of, spec_of, variables_of
@@ -13,8 +13,8 @@ from ._options import InvalidOption, command_of, spec_of, variables_of
 # What a role may set for itself. Given to `group`, they apply to all roles, except `retries`,
 # which then counts restarts of the whole group.
 ROLE_OPTIONS = frozenset(
-    "gpus gpu_mem gpu_type cpus mem procs retries image env env_vars inherit_env secrets"
-    " volumes".split()
+    "gpus gpu_mem gpu_type cpus mem procs retries image env env_vars inherit_env secrets volumes"
+    " strict share max_processes".split()
 )
 
 
@@ -82,6 +82,12 @@ class Group(Job):
             rank = self.members().index(self.members(role)[0])
         return super().logs(follow, rank)
 
+    def alogs(
+        self, follow: bool = False, rank: int = 0, role: Optional[str] = None
+    ) -> AsyncIterator[str]:
+        """`logs` for asyncio."""
+        return over(self.logs(follow, rank, role))
+
 
 def _role_spec(name: str, given: Role, shared: Mapping[str, Any]) -> Dict[str, Any]:
     own = dict(given.options)
@@ -98,7 +104,16 @@ def _role_spec(name: str, given: Role, shared: Mapping[str, Any]) -> Dict[str, A
         "env": {str(key): str(value) for key, value in variables.items()},
         "own_env": not inherits,
     }
-    for key in ("argv", "cwd", "resources", "surroundings", "procs", "retries"):
+    for key in (
+        "argv",
+        "cwd",
+        "resources",
+        "surroundings",
+        "procs",
+        "retries",
+        "strict",
+        "time_sliced",
+    ):
         if spec.get(key):
             described[key] = spec[key]
     return described
@@ -121,7 +136,7 @@ def group(
     Every member finds the others by `BILLOW_GROUP_<ROLE>_ADDRESSES` (see docs/groups.md)."""
     if not roles:
         raise InvalidOption("a group needs at least one role")
-    for name in ("nodes", "procs", "array", "reservation", "mig", "whole_node", "exclusive"):
+    for name in ("nodes", "array", "reservation", "mig", "whole_node", "exclusive", "elastic"):
         if options.get(name):
             raise InvalidOption(f"{name} is not possible for a group")
     client = client or default_client()
@@ -136,7 +151,7 @@ def group(
     cwd = spec["cwd"]
     spec["roles"] = [{**_role_spec(name, each, shared), "cwd": cwd} for name, each in parts.items()]
     body["env"] = {**variables_of({**options, "image": None}), **_of_billow(body["env"])}
-    return Group(post_job(client, body), client)
+    return Group(post_job(client, body, options.get("idempotency_key")), client)
 
 
 def _of_billow(variables: Mapping[str, str]) -> Dict[str, str]:

@@ -13,6 +13,7 @@ import uuid
 from typing import (
     IO,
     Any,
+    AsyncIterator,
     Callable,
     Dict,
     Iterable,
@@ -25,7 +26,7 @@ from typing import (
 )
 from urllib.parse import quote
 
-from ._client import Client, default_client, in_thread
+from ._client import Client, default_client, in_thread, over
 from ._errors import ConnectionFailed, JobFailed, NotFound
 from ._files import download, fetch_file, read_tree, scan, upload
 from ._options import command_of, shown, spec_of, variables_of
@@ -158,6 +159,10 @@ class Job:
             if rest:
                 yield rest.decode("utf-8", "replace")
 
+    def alogs(self, follow: bool = False, rank: int = 0) -> AsyncIterator[str]:
+        """`logs` for asyncio: `async for line in job.alogs(follow=True)`."""
+        return over(self.logs(follow, rank))
+
     def text(self) -> str:
         """The whole log so far."""
         return b"".join(data for _, data in self.output()).decode("utf-8", "replace")
@@ -251,6 +256,16 @@ def _dependencies(client: Client, after: Any) -> List[Dict[str, Any]]:
     return out
 
 
+def _reservation(client: Client, given: Any) -> int:
+    """The number of a reservation that is given by number or name."""
+    if str(given).isdigit():
+        return int(given)
+    for each in client.get("/v1/reservations").get("reservations", []):
+        if each.get("name") == given:
+            return int(each["id"])
+    raise NotFound(404, f"there is no reservation {given!r}", "see `billow reserve list`")
+
+
 def _follow(client: Client, options: Mapping[str, Any]) -> bool:
     """Whether the working directory follows the job, as for the command line."""
     if options.get("sync") is not None:
@@ -265,6 +280,8 @@ def prepare(client: Client, argv: Sequence[str], options: Mapping[str, Any]) -> 
     spec = spec_of(argv, options)
     if options.get("after"):
         spec["after"] = _dependencies(client, options["after"])
+    if options.get("reservation"):
+        spec["reservation"] = _reservation(client, options["reservation"])
     variables = variables_of(options)
     kept = [each for each in options.get("outputs") or [] if "=s3://" not in each]
     if kept:
@@ -285,13 +302,14 @@ def submit(command: Command, *, client: Optional[Client] = None, **options: Any)
     """Submits a job: `submit(["python", "train.py"], gpus=1)`. A string is run by the shell. The
     options are those of `billow submit` with underscores (see docs/python.md)."""
     client = client or default_client()
-    return Job(post_job(client, prepare(client, command_of(command), options)), client)
+    body = prepare(client, command_of(command), options)
+    return Job(post_job(client, body, options.get("idempotency_key")), client)
 
 
-def post_job(client: Client, body: Mapping[str, Any]) -> int:
+def post_job(client: Client, body: Mapping[str, Any], key: Optional[str] = None) -> int:
     """Submits a job by its description and returns its number."""
     # The same key for a repetition: a head that was away may have taken the first one.
-    headers = {"Idempotency-Key": uuid.uuid4().hex}
+    headers = {"Idempotency-Key": key or uuid.uuid4().hex}
     for attempt in itertools.count():
         try:
             return int(client.call("POST", "/v1/jobs", body, headers)["id"])
@@ -362,6 +380,9 @@ class Grid(Sequence[Job]):
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             job.wait(left, check)
         return self
+
+    def __await__(self) -> Iterator[Any]:
+        return in_thread(self.wait).__await__()
 
     def stop(self) -> None:
         for job in self.jobs:

@@ -69,7 +69,7 @@ def load_function(worker: "Worker") -> None:
     elif asynchronous:
         worker.executor = execute.OnLoop(resolve, concurrency, timeout)
     elif concurrency > 1:
-        worker.executor = execute.InThreads(resolve, concurrency)
+        worker.executor = execute.InThreads(resolve, concurrency, timeout)
     else:
         worker.executor = execute.InMain(resolve, timeout)
 

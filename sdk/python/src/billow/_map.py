@@ -27,7 +27,7 @@ from typing import (
 
 from ._caller import Caller, Outcome, Request, new_id
 from ._progress import Progress
-from ._wire import Packed, pack
+from ._wire import Packed, pack_call
 
 TARGET_S = 0.1
 TOGETHER_MAX = 1024
@@ -70,12 +70,16 @@ class Map:
         self._together = 1
         self._together_max = together_max
         self._exhausted = False
+        self._unsent: Optional[Exception] = None  # why the input that was read last cannot be sent
         self._under_way: Deque[_Batch] = collections.deque()  # in the order of their inputs
         self._ended: "queue.SimpleQueue[_Batch]" = queue.SimpleQueue()
         self._threads = ThreadPoolExecutor(self._width, thread_name_prefix="billow-map")
 
     def _fill(self) -> Optional[_Batch]:
         """The next inputs that travel together; None when there are none."""
+        if self._unsent is not None:
+            problem, self._unsent = self._unsent, None
+            return self._failed(problem)
         batch = _Batch()
         size, began = 0, time.monotonic()
         while len(batch.ids) < self._together and size < REQUEST_BYTES_MAX:
@@ -84,13 +88,27 @@ class Map:
             except StopIteration:
                 self._exhausted = True
                 break
-            packed = pack(given)
+            try:
+                packed = pack_call(given)
+            except Exception as problem:
+                if batch.ids:
+                    self._unsent = problem  # after the outcomes of those before it
+                    break
+                return self._failed(problem)
             size += packed.size
             batch.ids.append(new_id())
             batch.packed.append(packed)
             if time.monotonic() - began > FILL_S:
                 break
         return batch if batch.ids else None
+
+    @staticmethod
+    def _failed(problem: Exception) -> _Batch:
+        """The outcome of an input that cannot be sent."""
+        batch = _Batch()
+        batch.ids.append(new_id())
+        batch.outcomes.append(Outcome(None, problem, 0.0, "", 0))
+        return batch
 
     def _send(self, batch: _Batch) -> None:
         began = time.monotonic()
@@ -110,12 +128,17 @@ class Map:
         self._together = min(fit, max(2 * self._together, 1))
 
     def _top_up(self) -> None:
-        while not self._exhausted and len(self._under_way) < 2 * self._width:
+        while len(self._under_way) < 2 * self._width:
+            if self._exhausted and self._unsent is None:
+                return
             batch = self._fill()
             if batch is None:
                 return
             self._under_way.append(batch)
-            self._threads.submit(self._send, batch)
+            if batch.outcomes:
+                self._ended.put(batch)
+            else:
+                self._threads.submit(self._send, batch)
 
     def __iter__(self) -> Iterator[Outcome]:
         try:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
+import difflib
 import os
 import re
 import shlex
-from typing import Any, Dict, List, Mapping, Sequence, Union
+import signal
+import time
+from typing import Any, Dict, Iterable, List, Mapping, Sequence, Union
 
 from ._errors import Error
 
@@ -16,11 +20,38 @@ _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 JOB_OPTIONS = frozenset(
-    "gpus gpu_mem gpu_type mig nodes procs cpus mem disk whole_node exclusive node_labels region zone"
-    " pool timeout name labels project priority spot retries after image env env_vars inherit_env"
-    " secrets volumes inputs outputs cwd sync rerun_if_lost suspendable checkpoint_every"
-    " checkpoint_signal checkpoint_dir stop_grace reservation array".split()
+    "gpus gpu_mem gpu_type mig nodes procs cpus mem disk whole_node exclusive node_labels region"
+    " zone pool cloud max_price by fabric placement_group topology spread elastic timeout name"
+    " labels project priority spot retries backoff after image env network max_processes env_vars"
+    " inherit_env secrets volumes inputs outputs cwd sync rerun_if_lost suspendable strict share"
+    " suspend_hook resume_hook checkpoint_every checkpoint_cmd checkpoint_signal checkpoint_dir"
+    " stop_grace reservation array idempotency_key".split()
 )
+# What people who know other tools write, and what it is called here.
+ELSEWHERE = {
+    "gpu": 'gpus=1 and, for a type, gpu_type="H100"',
+    "num_gpus": "gpus",
+    "accelerators": 'gpus=8, gpu_type="H100"',
+    "cpu": "cpus",
+    "num_cpus": "cpus",
+    "memory": 'mem="16G"',
+    "min_containers": "min",
+    "keep_warm": "min",
+    "max_containers": "max",
+    "concurrency_limit": "max",
+    "scaledown_window": "idle",
+    "container_idle_timeout": "idle",
+    "max_inputs": "concurrency",
+    "allow_concurrent_inputs": "concurrency",
+    "max_retries": "retries",
+    "cloud_provider": "cloud",
+    "schedule": 'f.schedule("0 6 * * *") for functions, billow.schedule(…) for commands',
+    "time": "timeout",
+    "environment": "env for a saved environment, env_vars for variables",
+    "secret": "secrets",
+    "volume": "volumes",
+}
+CLOSENESS = ("switch", "rack", "zone", "region", "anywhere")
 
 
 class InvalidOption(Error, ValueError):
@@ -115,7 +146,9 @@ def _resources(options: Mapping[str, Any]) -> Dict[str, Any]:
     return out
 
 
-def _secret(text: str) -> Dict[str, str]:
+def _secret(text: Any) -> Dict[str, str]:
+    if not isinstance(text, str):
+        raise InvalidOption("a secret is given by its name", 'write secrets=["HF_TOKEN"]')
     found = re.fullmatch(r"([^=:]+)(?:=([A-Z0-9_]+)|:(file|/.*))?", text)
     if not found:
         raise InvalidOption(
@@ -128,7 +161,9 @@ def _secret(text: str) -> Dict[str, str]:
     return {"name": name, "variable": variable or name}
 
 
-def _volume(text: str) -> Dict[str, Any]:
+def _volume(text: Any) -> Dict[str, Any]:
+    if not isinstance(text, str):
+        raise InvalidOption(f"volume {text!r} is not text", 'write volumes=["NAME:/mnt/NAME"]')
     read_only = text.endswith(":ro")
     name, _, path = (text[:-3] if read_only else text).partition(":")
     if not path.startswith("/"):
@@ -142,10 +177,17 @@ def _surroundings(options: Mapping[str, Any]) -> Dict[str, Any]:
         out["image"] = full_image_name(str(options["image"]))
     if options.get("env"):
         out["environment"] = str(options["env"])
+    if options.get("network"):
+        out["network"] = _choice(options["network"], "network", ("host", "none"))
+    if options.get("max_processes"):
+        out["processes_max"] = int(options["max_processes"])
     if options.get("secrets"):
         out["secrets"] = [_secret(each) for each in options["secrets"]]
     if options.get("volumes"):
-        out["volumes"] = [_volume(each) for each in options["volumes"]]
+        given = options["volumes"]
+        if isinstance(given, Mapping):  # {"/mnt/data": "data"}
+            given = [f"{name}:{path}" for path, name in given.items()]
+        out["volumes"] = [_volume(each) for each in given]
     inputs = []
     for each in options.get("inputs") or []:
         url, colon, path = each.rpartition(":")
@@ -160,6 +202,68 @@ def _surroundings(options: Mapping[str, Any]) -> Dict[str, Any]:
     return out
 
 
+def _choice(value: Any, option: str, choices: Sequence[str]) -> str:
+    if value not in choices:
+        raise InvalidOption(f"{option}={value!r}: unknown", f"use {', '.join(choices)}")
+    return str(value)
+
+
+def _array(value: Any) -> Dict[str, int]:
+    """ "0-99", "0-99%10", "1-9:2" or a range."""
+    if isinstance(value, range) and len(value) and value.step > 0:
+        return {"first": value.start, "last": value[-1], "step": value.step}
+    found = re.fullmatch(r"\s*(\d+)(?:-(\d+))?(?::(\d+))?(?:%(\d+))?\s*", str(value))
+    if not found:
+        raise InvalidOption(f"array={value!r} is not a range", 'write "0-99" or range(100)')
+    first, last, step, most = found.groups()
+    out = {"first": int(first), "last": int(last or first), "step": int(step or 1)}
+    return {**out, "running_max": int(most)} if most else out
+
+
+def _signal(value: Any) -> int:
+    """The number of a signal: 10, "USR1", "SIGUSR1"; "USR1:group" says who gets it."""
+    name = str(value).split(":")[0].upper()
+    if name.isdigit():
+        return int(name)
+    try:
+        return int(signal.Signals[name if name.startswith("SIG") else "SIG" + name])
+    except KeyError:
+        raise InvalidOption(f"checkpoint_signal={value!r} is not a signal", "e.g. USR1") from None
+
+
+def _place(options: Mapping[str, Any]) -> Dict[str, Any]:
+    out: Dict[str, Any] = {
+        plural: _names(options[name], name)
+        for name, plural in (
+            ("region", "regions"),
+            ("zone", "zones"),
+            ("pool", "pools"),
+            ("fabric", "fabrics"),
+        )
+        if options.get(name)
+    }
+    if options.get("placement_group"):
+        out["placement_group"] = str(options["placement_group"])
+    if options.get("spread"):
+        out["spread"] = "spread"
+    if options.get("max_price"):
+        price = float(str(options["max_price"]).replace("/gpu-h", "").lstrip("$"))
+        out["max_price_nano_usd_per_gpu_h"] = round(price * 1e9)
+    if options.get("topology"):
+        level, _, how = str(options["topology"]).partition(":")
+        if how:
+            how = _choice(how, "topology", ("required", "preferred"))
+        if level == "nvlink":
+            out["nvlink_required"] = True
+        elif level in ("required", "preferred"):
+            how = level
+        else:
+            out["close"] = _choice(level, "topology", (*CLOSENESS, "nvlink"))
+        if how:
+            out["close_required"] = how == "required"
+    return out
+
+
 def full_image_name(name: str) -> str:
     """`ubuntu` means docker.io/library/ubuntu:latest, as for Docker."""
     first, slash, _ = name.partition("/")
@@ -171,13 +275,21 @@ def full_image_name(name: str) -> str:
     return name if ":" in last or "@" in last else name + ":latest"
 
 
+def _remedy(unknown: Iterable[str]) -> str:
+    for each in sorted(unknown):
+        if each in ELSEWHERE:
+            return f"instead of {each}, use {ELSEWHERE[each]}"
+        near = difflib.get_close_matches(each, JOB_OPTIONS, 1, 0.75)
+        if near:
+            return f"did you mean {near[0]}?"
+    return f"options: {', '.join(sorted(JOB_OPTIONS))}"
+
+
 def spec_of(argv: Sequence[str], options: Mapping[str, Any]) -> Dict[str, Any]:
     """The JobSpec of the API for a command with these options."""
     unknown = set(options) - JOB_OPTIONS
     if unknown:
-        raise InvalidOption(
-            f"unknown option {', '.join(sorted(unknown))}", f"options: {sorted(JOB_OPTIONS)}"
-        )
+        raise InvalidOption(f"unknown option {', '.join(sorted(unknown))}", _remedy(unknown))
     spec: Dict[str, Any] = {
         "argv": [str(word) for word in argv],
         "cwd": os.path.abspath(options.get("cwd") or "."),
@@ -187,27 +299,45 @@ def spec_of(argv: Sequence[str], options: Mapping[str, Any]) -> Dict[str, Any]:
     for name in ("name", "priority", "nodes", "procs", "retries", "labels", "node_labels"):
         if options.get(name):
             spec[name] = options[name]
-    for name in ("spot", "rerun_if_lost"):
+    for name in ("spot", "rerun_if_lost", "elastic", "strict"):
         if options.get(name):
             spec[name] = True
     for name, field in (
         ("timeout", "time_limit_ns"),
         ("checkpoint_every", "checkpoint_every_ns"),
         ("stop_grace", "stop_grace_ns"),
+        ("backoff", "retry_backoff_ns"),
     ):
         if options.get(name):
             spec[field] = nanoseconds_of(options[name], name)
-    for name in ("checkpoint_signal", "checkpoint_dir", "suspendable", "reservation", "array"):
+    for name in ("checkpoint_cmd", "checkpoint_dir", "suspend_hook", "resume_hook", "reservation"):
         if options.get(name):
             spec[name] = options[name]
-    place = {
-        plural: _names(options[name], name)
-        for name, plural in (("region", "regions"), ("zone", "zones"), ("pool", "pools"))
-        if options.get(name)
-    }
+    if options.get("share"):
+        spec["time_sliced"] = _choice(options["share"], "share", ("time",)) == "time"
+    if options.get("suspendable") is not None:
+        given = options["suspendable"]
+        given = {True: "yes", False: "no"}[given] if isinstance(given, bool) else given
+        spec["suspendable"] = _choice(given, "suspendable", ("auto", "yes", "no"))
+    if options.get("checkpoint_signal"):
+        spec["checkpoint_signal"] = _signal(options["checkpoint_signal"])
+    if options.get("array") is not None:
+        spec["array"] = _array(options["array"])
+    if options.get("cloud"):
+        spec["node_labels"] = {**spec.get("node_labels", {}), "cloud": str(options["cloud"])}
+    if options.get("by"):
+        spec["labels"] = {**spec.get("labels", {}), "by": str(_moment(options["by"]))}
+    place = _place(options)
     if place:
         spec["place"] = place
     return spec
+
+
+def _moment(value: Any) -> int:
+    """Seconds since 1970 of a datetime, or of a time from now such as "4h"."""
+    if isinstance(value, datetime.datetime):
+        return int(value.timestamp())
+    return int(time.time() + seconds_of(value, "by"))
 
 
 # ---- variables
@@ -267,6 +397,9 @@ def variables_of(options: Mapping[str, Any]) -> Dict[str, str]:
             except UnicodeEncodeError:
                 continue  # what is not UTF-8 cannot be stored; the job runs without it
             chosen[name] = value
+    if options.get("checkpoint_signal"):
+        to = str(options["checkpoint_signal"]).partition(":")[2] or "main"
+        chosen["BILLOW_CHECKPOINT_TO"] = _choice(to, "checkpoint_signal", ("main", "group", "all"))
     for name, value in (options.get("env_vars") or {}).items():
         chosen[str(name)] = str(value)
     return chosen

@@ -14,6 +14,7 @@ with the name of their file follow instead of them.
 
 from __future__ import annotations
 
+import inspect
 import pickle
 import struct
 import types
@@ -99,6 +100,17 @@ def pack(value: Any) -> Packed:
     else:
         data = dumps(value, keep)
     return Packed(data, tuple(buffers))
+
+
+def pack_call(args: Any) -> Packed:
+    """The arguments of a call."""
+    try:
+        return pack(args)
+    except Exception as problem:
+        raise TypeError(
+            f"an argument cannot be sent to a worker: {problem}. Create open files, locks and"
+            " connections inside the function"
+        ) from problem
 
 
 def unpack(data: Buffer, buffers: Sequence[Buffer]) -> Any:
@@ -246,13 +258,16 @@ def read_frame(body: Body) -> Optional[Frame]:
 def pack_failure(problem: BaseException, text: str) -> Packed:
     """An exception with its traceback as text. One that cannot be pickled goes as its name."""
     name = f"{type(problem).__module__}.{type(problem).__qualname__}"
-    plain = (name, str(problem), text)
+    try:
+        said = str(problem)
+    except BaseException:  # a foreign __str__ must not end the worker
+        said = "its message cannot be shown"
     try:
         inner = dumps(problem)
         pickle.loads(inner)  # some exceptions can be pickled, but not be built again
-    except Exception:  # whatever a foreign __reduce__ raises
+    except BaseException:  # whatever a foreign __reduce__ raises
         inner = b""
-    return Packed(pickle.dumps((*plain, inner), 5))
+    return Packed(pickle.dumps((name, said, text, inner), 5))
 
 
 def load_failure(data: bytes) -> Tuple[Exception, str]:
@@ -269,5 +284,7 @@ def load_failure(data: bytes) -> Tuple[Exception, str]:
 
 
 def is_generator(function: Any) -> bool:
+    """Also of an `async def` that yields: its caller gets an iterator all the same."""
     code = getattr(function, "__code__", None)
-    return isinstance(code, types.CodeType) and bool(code.co_flags & 0x20)
+    flags = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+    return isinstance(code, types.CodeType) and bool(code.co_flags & flags)

@@ -68,4 +68,30 @@ bool DemandLimits::pays(const Job& job, Rate rate, std::int64_t gpu_milli) {
   return purse_->take(job, rate, gpu_milli).has_value();
 }
 
+bool waits_for_capacity(const State& state, const Job& job, WallTime now) {
+  const auto explanation = sched::explain(state.index, job.id, now, sched::Advice::none);
+  if (explanation.reasons.empty())
+    return true;
+  switch (explanation.reasons.front().kind) {
+    case sched::ReasonKind::held:
+    case sched::ReasonKind::budget:
+    case sched::ReasonKind::project_limit:
+    case sched::ReasonKind::quota:
+    case sched::ReasonKind::user_limit:
+    case sched::ReasonKind::array_limit:
+    case sched::ReasonKind::residency:
+    case sched::ReasonKind::preempting:
+      return false;
+    case sched::ReasonKind::infeasible:
+    case sched::ReasonKind::no_capacity:
+    case sched::ReasonKind::fragmentation:
+    case sched::ReasonKind::topology:
+    case sched::ReasonKind::reserved:
+    case sched::ReasonKind::waiting_behind:
+    case sched::ReasonKind::next:
+      return true;
+  }
+  return true;
+}
+
 }  // namespace billow::control

@@ -36,4 +36,7 @@ class DemandLimits {
   std::unique_ptr<Purse> purse_;
 };
 
+// Whether more machines would help: a job held back by a quota or a budget must not rent any.
+bool waits_for_capacity(const State& state, const Job& job, WallTime now);
+
 }  // namespace billow::control

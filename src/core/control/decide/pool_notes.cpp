@@ -52,6 +52,11 @@ std::string pool_note(const State& state, const Job& job, const Pool& pool, Wall
   if (pool.spend_max_h.value > 0)
     return fmt::format("Pool {} spends at most {} an hour (--max-hourly).", pool.name,
                        format_usd(pool.spend_max_h));
+  if (!job.spec->roles.empty())
+    return fmt::format(
+        "Pool {} orders machines for all {} members of a group or for none: they do not fit into "
+        "what it may order ({} of at most {} machines exist).",
+        pool.name, job.spec->nodes, machines, pool.machines_max);
   return {};
 }
 
