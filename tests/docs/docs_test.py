@@ -280,6 +280,18 @@ class Words(unittest.TestCase):
                     wrong.append(f"{path}: {there} has no heading #{anchor}")
         self.assertEqual([], wrong)
 
+    def test_prose_fits_100_columns(self):
+        long = []
+        for path in pages.all_pages(ROOT):
+            with open(os.path.join(ROOT, path), encoding="utf-8") as f:
+                text = re.sub(
+                    r"```.*?```|<!--.*?-->", lambda m: "\n" * m[0].count("\n"), f.read(), flags=re.S
+                )
+            for number, line in enumerate(text.split("\n"), 1):
+                if len(line) > 100 and not line.startswith("|"):
+                    long.append(f"{path}:{number}: {len(line)} columns")
+        self.assertEqual([], long)
+
     def test_messages_of_the_troubleshooting_page_exist(self):
         with open(os.path.join(ROOT, "docs/troubleshooting.md"), encoding="utf-8") as f:
             rows = [line.split(" | ")[0] for line in f if line.startswith("| ")]
