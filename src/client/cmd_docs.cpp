@@ -1,17 +1,14 @@
 // docs: the documentation in the terminal.
 #include <fmt/format.h>
-#include <signal.h>
 #include <unistd.h>
-
-#include <cstdlib>
 
 #include "base/text.h"
 #include "client/docs_text.h"
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
 #include "client/frame/table.h"
+#include "client/pager.h"
 #include "docs/pages.h"
-#include "process/spawn.h"
 
 namespace billow::client {
 namespace {
@@ -22,30 +19,6 @@ constexpr OptionSpec docs_options[] = {
 };
 
 constexpr std::size_t lines_shown_max = 60;
-
-// Through $PAGER or less on a terminal, so that a long page begins at its top; `less -F` prints a
-// short one and ends.
-void show_text(const std::string& text) {
-  const char* chosen = std::getenv("PAGER");
-  if (!look_at(STDOUT_FILENO).terminal || (chosen && !*chosen))
-    return print(text);
-  auto pipe = process::Pipe::create();
-  process::Spawn request;
-  request.argv = chosen ? std::vector<std::string>{"/bin/sh", "-c", chosen}
-                        : std::vector<std::string>{"less", "-RFX"};
-  request.in = pipe ? pipe->read.get() : process::null_device;
-  request.out = process::inherited;
-  request.err = process::inherited;
-  request.group = process::Group::ours;
-  ::signal(SIGPIPE, SIG_IGN);  // people leave a pager before the end
-  auto child = pipe ? process::spawn(request) : Result<process::Child>(pass(pipe.error()));
-  if (!child)
-    return print(text);
-  pipe->read.reset();
-  (void)write_all(pipe->write.get(), text);
-  pipe->write.reset();
-  child->wait();
-}
 
 std::string list_of_pages() {
   std::string out, group;
@@ -131,7 +104,7 @@ int cmd_docs(const Parsed& parsed) {
   if (parsed.has("markdown"))
     print((*page)->text);
   else
-    show_text(docs_text((*page)->text, look_at(STDOUT_FILENO)));
+    show_paged(docs_text((*page)->text, look_at(STDOUT_FILENO)));
   return 0;
 }
 

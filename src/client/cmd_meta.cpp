@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
+#include "client/pager.h"
 #include "client/request/job_request.h"
 
 namespace billow::client {
@@ -69,13 +70,19 @@ int cmd_help(const Parsed& parsed) {
   if (parsed.has("man-dir"))
     return write_man_pages(table, parsed.get("man-dir"));
   if (parsed.operands.empty()) {
-    print(parsed.has("man") ? man_overview(table, version()) : overview_text(table, version()));
+    if (parsed.has("man"))
+      print(man_overview(table, version()));
+    else
+      show_paged(overview_text(table, version()));
     return 0;
   }
   const auto found = find_command(table, parsed.operands);
   if (!found)
     return report_usage(found.error());
-  print(parsed.has("man") ? man_page(*found->command, version()) : help_text(*found->command));
+  if (parsed.has("man"))
+    print(man_page(*found->command, version()));
+  else
+    show_paged(help_text(*found->command));
   return 0;
 }
 

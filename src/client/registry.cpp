@@ -7,6 +7,7 @@
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
 #include "client/frame/json_errors.h"
+#include "client/pager.h"
 
 namespace billow::client {
 
@@ -120,7 +121,7 @@ int dispatch(const CommandTable& table, std::vector<std::string> args) {
   if (!parsed)
     return report_usage(parsed.error());
   if (parsed->help) {
-    print(help_text(command));
+    show_paged(help_text(command));
     return 0;
   }
   return command.run(*parsed);

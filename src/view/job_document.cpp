@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "core/control/money.h"
 #include "core/ledger/meter.h"
+#include "core/model/surroundings.h"
 #include "core/wire/codec.h"
 #include "core/wire/node_labels.h"
 #include "view/cost.h"
@@ -253,6 +254,14 @@ Json live_job_document(const control::State& state,
   const Environment& env = state.environment(job.spec->env_digest);
   if (const auto from = env.find("BILLOW_CHECKPOINT"); from != env.end())
     live.set("from_checkpoint", from->second);
+  if (env.contains(surroundings::files)) {
+    live.set("copied", true);
+    Json kept = Json::array();
+    if (const auto outputs = env.find(surroundings::outputs); outputs != env.end())
+      for (const std::string& path : split(outputs->second, '\n'))
+        kept.push(path);
+    live.set("kept", std::move(kept));
+  }
   if (const std::string note = unlimited_memory(state, job, tasks); !note.empty())
     live.set("memory_note", note);
   return job_document(stored_job(state, job, tasks), at.now,

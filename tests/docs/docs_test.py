@@ -280,6 +280,18 @@ class Words(unittest.TestCase):
                     wrong.append(f"{path}: {there} has no heading #{anchor}")
         self.assertEqual([], wrong)
 
+    def test_prose_fits_100_columns(self):
+        long = []
+        for path in pages.all_pages(ROOT):
+            with open(os.path.join(ROOT, path), encoding="utf-8") as f:
+                text = re.sub(
+                    r"```.*?```|<!--.*?-->", lambda m: "\n" * m[0].count("\n"), f.read(), flags=re.S
+                )
+            for number, line in enumerate(text.split("\n"), 1):
+                if len(line) > 100 and not line.startswith("|"):
+                    long.append(f"{path}:{number}: {len(line)} columns")
+        self.assertEqual([], long)
+
     def test_messages_of_the_troubleshooting_page_exist(self):
         with open(os.path.join(ROOT, "docs/troubleshooting.md"), encoding="utf-8") as f:
             rows = [line.split(" | ")[0] for line in f if line.startswith("| ")]
@@ -294,12 +306,64 @@ class Words(unittest.TestCase):
         self.assertEqual([], wrong)
         self.assertGreater(looked_for, 40)
 
+    def test_sentences_that_nobody_understood_do_not_come_back(self):
+        """A trial of a week listed the sentences that stopped it. They are in no page and no text
+        of the program."""
+        told = all_strings()
+        for path in pages.all_pages(ROOT) + ["docs/cli.md"]:
+            with open(os.path.join(ROOT, path), encoding="utf-8") as f:
+                told += "\n" + re.sub(r"\s+", " ", f.read())
+        self.assertEqual([], [text for text in NOT_UNDERSTOOD if text in told])
+
+    def test_words_are_explained_where_people_meet_them(self):
+        with open(os.path.join(ROOT, "docs/GLOSSARY.md"), encoding="utf-8") as f:
+            defined = set(re.findall(r"\*\*([a-z ]+)\*\*", f.read()))
+        with open(os.path.join(ROOT, "docs/concepts.md"), encoding="utf-8") as f:
+            concepts = f.read()
+        for word in ("head", "node", "job", "task", "gang", "lease", "project", "pool", "gateway"):
+            self.assertIn(word, defined)
+            self.assertRegex(concepts, rf"\*{word}s?\*")
+        # The first page explains a head before it starts one; words of the code stay in the code.
+        with open(os.path.join(ROOT, "docs/start.md"), encoding="utf-8") as f:
+            start = f.read()
+        self.assertLess(start.index("*head* (the server)"), start.index("$ billow up"))
+        for path in pages.all_pages(ROOT):
+            if re.match(r"docs/(adr/|ARCHITECTURE)|src/|tests/|bench/|shim/|web/", path):
+                continue
+            with open(os.path.join(ROOT, path), encoding="utf-8") as f:
+                text = re.sub(r"```.*?```|`[^`]*`", "", f.read(), flags=re.S)
+            found = re.findall(
+                r"\b(vault|shim|posting|ledger|what holds|job \d+ is failed)\b", text
+            )
+            self.assertEqual([], found, path)
+
     def test_the_index_lists_every_page(self):
         with open(os.path.join(ROOT, "docs/README.md"), encoding="utf-8") as f:
             index = f.read()
         names = [n for n in os.listdir(os.path.join(ROOT, "docs")) if n.endswith(".md")]
         self.assertEqual([], [n for n in names if n != "README.md" and f"]({n})" not in index])
 
+
+NOT_UNDERSTOOD = [
+    "`--access open`: nobody",
+    "this is what holds without a word",
+    "Work that cannot give way borrows only",
+    "work that cannot give way borrows only",
+    "are free in sum ({} whole), but not where",
+    "a job is passed only by jobs submitted within",
+    "Priority counts less against a long wait",
+    "what the jobs are charged all of whose tasks",
+    "Output counts as work from a KiB a second on",
+    "are told and keep nothing awake",
+    "whose first ten minutes at the new price are not there",
+    "commands that look take the newest and say so",
+    "without leave to run twice nothing that may still run",
+    "members of the project that it does not belong to watch",
+    "the share of time is then at least the memory's part of the card",
+    "with --grep: A is a",
+    "jobs that run inside it go on at its price",
+    "an array has no log of its own",
+]
 
 # Options of other programs that pages name without the program.
 FOREIGN = {

@@ -16,7 +16,7 @@ from rig import Rig, poll
 class Screen:
     """A terminal with a command of ours in it."""
 
-    def __init__(self, rig, *args, rows=24, cols=80):
+    def __init__(self, rig, *args, rows=24, cols=80, env=None):
         self.master, slave = pty.openpty()
         self.resize(rows, cols)
         self.process = subprocess.Popen(
@@ -26,7 +26,7 @@ class Screen:
             stderr=slave,
             cwd=rig.files,
             start_new_session=True,
-            env={**rig.environment, "TERM": "xterm", "PS1": "$ "},
+            env={**rig.environment, "TERM": "xterm", "PS1": "$ ", **(env or {})},
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )
         rig.started.append(self.process)
@@ -59,12 +59,20 @@ class Screen:
     def end(self, seconds=30):
         deadline = time.monotonic() + seconds
         while self.process.poll() is None and time.monotonic() < deadline:
-            if select.select([self.master], [], [], 0.01)[0]:
-                try:
-                    self.text += os.read(self.master, 65536).decode(errors="replace")
-                except OSError:
-                    pass
+            self.read_on(0.01)
+        while self.read_on(0):  # what it wrote last
+            pass
         return self.process.wait(1)
+
+    def read_on(self, seconds):
+        if not select.select([self.master], [], [], seconds)[0]:
+            return False
+        try:
+            data = os.read(self.master, 65536)
+        except OSError:
+            return False
+        self.text += data.decode(errors="replace")
+        return bool(data)
 
     def close(self):
         os.close(self.master)

@@ -209,6 +209,38 @@ std::string comparison_table(const std::vector<Contender>& all, const Outcome& o
   return table.text(look_at(STDOUT_FILENO));
 }
 
+// Why the order of these runs says little: few steps or seconds are mostly start-up, and one run of
+// each does not show how much they vary. Empty: they are long, and the next best is clearly behind.
+std::string doubt_about(const std::vector<Contender>& all, const Outcome& o) {
+  constexpr double steps_min = 20, seconds_min = 30, clear = 1.1;
+  const Contender* shortest = nullptr;
+  const Contender* next = nullptr;
+  const auto value = [&](const Contender& c) {
+    return o.priced ? score(c) : c.seen->seconds;
+  };
+  for (const Contender& c : all) {
+    if (!c.ok())
+      continue;
+    if (!shortest || c.seen->seconds < shortest->seen->seconds)
+      shortest = &c;
+    if (&c != o.winner && (!next || value(c) < value(*next)))
+      next = &c;
+  }
+  if (!next)
+    return {};
+  const double steps = shortest->seen->run.steps;
+  if (shortest->seen->seconds < seconds_min || (steps > 0 && steps < steps_min))
+    return fmt::format(
+        "note: this is one short run of each ({:.0f} s{}): mostly start-up; run at least {:.0f} s "
+        "and {:.0f} steps before you decide",
+        shortest->seen->seconds, steps > 0 ? fmt::format(", {:.0f} steps", steps) : "", seconds_min,
+        steps_min);
+  if (value(*next) < value(*o.winner) * clear)
+    return fmt::format("note: {} is within 10 %, and there is one run of each: too close to call",
+                       next->name);
+  return {};
+}
+
 void show_comparison(const Parsed& parsed, const std::vector<Contender>& all, const Outcome& o) {
   if (parsed.has("json")) {
     Json rows = Json::array();
@@ -227,6 +259,8 @@ void show_comparison(const Parsed& parsed, const std::vector<Contender>& all, co
                       o.winner->per_unit() ? "per unit of work" : "per run"));
   else
     print(fmt::format("winner: {}, by time (no price is set)\n", o.winner->name));
+  if (const std::string doubt = doubt_about(all, o); !doubt.empty())
+    print(doubt + "\n");
   if (!o.winner->per_unit())
     print(
         "no units of work found: use --steps WORD (a word in its output) or --units N to compare "

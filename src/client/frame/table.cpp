@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <numeric>
+#include <optional>
 
 #include "base/money.h"
 #include "base/text.h"
@@ -202,7 +203,80 @@ Table Table::without(std::size_t column) const {
   return out;
 }
 
+namespace {
+
+// "$1.23" as nano-dollars; nothing for other text.
+std::optional<std::int64_t> amount_in(const std::string& cell) {
+  if (!cell.starts_with("$") && !cell.starts_with("-$"))
+    return std::nullopt;
+  const auto parsed = parse_usd(cell);
+  return parsed ? std::optional(parsed->value) : std::nullopt;
+}
+
+int decimals_for(std::uint64_t largest_nano) {
+  if (largest_nano >= 1'000'000'000)
+    return 2;
+  int decimals = 4;
+  for (std::uint64_t unit = 1'000'000; decimals < 9 && largest_nano < unit; unit /= 10)
+    ++decimals;
+  return decimals;
+}
+
+std::string usd_with(std::int64_t nano, int decimals) {
+  const char* sign = nano < 0 ? "-" : "";
+  const std::uint64_t v =
+      nano < 0 ? 0 - static_cast<std::uint64_t>(nano) : static_cast<std::uint64_t>(nano);
+  std::uint64_t unit = 1;
+  for (int i = decimals; i < 9; ++i)
+    unit *= 10;
+  const std::uint64_t scaled = (v + unit / 2) / unit, whole = 1'000'000'000 / unit;
+  if (v > 0 && scaled == 0)
+    return fmt::format("{}<$0.{:0{}}", sign, 1, decimals);
+  return fmt::format("{}${}.{:0{}}", sign, scaled / whole, scaled % whole, decimals);
+}
+
+}  // namespace
+
+std::vector<std::string> aligned_usd(std::vector<std::string> cells) {
+  std::uint64_t largest = 0;
+  for (const std::string& cell : cells) {
+    const auto amount = amount_in(cell);
+    if (!amount && !cell.empty() && cell != "-")
+      return cells;
+    const std::int64_t v = amount.value_or(0);
+    largest = std::max(largest,
+                       v < 0 ? 0 - static_cast<std::uint64_t>(v) : static_cast<std::uint64_t>(v));
+  }
+  if (largest == 0)
+    return cells;
+  const int decimals = decimals_for(largest);
+  for (std::string& cell : cells)
+    if (const auto amount = amount_in(cell))
+      cell = usd_with(*amount, decimals);
+  return cells;
+}
+
+void Table::align_dollars() {
+  for (std::size_t c = 0; c < columns_.size(); ++c) {
+    if (columns_[c].align != Align::right)
+      continue;
+    std::vector<std::string> cells;
+    for (const auto& row : rows_)
+      cells.push_back(c < row.size() ? row[c].text : "");
+    cells = aligned_usd(std::move(cells));
+    for (std::size_t r = 0; r < rows_.size(); ++r)
+      if (c < rows_[r].size())
+        rows_[r][c].text = cells[r];
+  }
+}
+
 std::string Table::text(const Look& look) const {
+  Table aligned = *this;
+  aligned.align_dollars();
+  return aligned.laid_out(look);
+}
+
+std::string Table::laid_out(const Look& look) const {
   const auto width = widths(look);
   if (!fits(look, width)) {
     std::size_t first = columns_.size();
@@ -211,7 +285,7 @@ std::string Table::text(const Look& look) const {
           (first == columns_.size() || columns_[c].goes < columns_[first].goes))
         first = c;
     if (first < columns_.size())
-      return without(first).text(look);
+      return without(first).laid_out(look);
   }
   std::string out;
   const auto line = [&](const std::vector<Cell>& cells) {

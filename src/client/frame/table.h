@@ -56,12 +56,15 @@ class Table {
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
   void row(std::vector<Cell> cells) { rows_.push_back(std::move(cells)); }
   bool empty() const { return rows_.empty(); }
+  // Amounts of one column of dollars get the same number of decimals, so that they can be compared.
   std::string text(const Look& look) const;
 
  private:
   std::vector<std::size_t> widths(const Look& look) const;
   bool fits(const Look& look, const std::vector<std::size_t>& width) const;
   Table without(std::size_t column) const;
+  void align_dollars();
+  std::string laid_out(const Look& look) const;
   std::vector<Column> columns_;
   std::vector<std::vector<Cell>> rows_;
 };
@@ -70,8 +73,12 @@ class Table {
 WallTime parse_utc(std::string_view text);
 std::string age(const Json& since, WallTime now);                          // "5m 3s"; "-" for null
 std::string span_between(const Json& from, const Json& to, WallTime now);  // `to` null: until now
-std::string usd_text(const Json& nano);                                    // "$1.23"
-std::string mebibytes(std::int64_t mib);                                   // "80 GiB"
+// Amounts of dollars that are shown below each other, with the decimals that the largest asks for:
+// two from a dollar up, four from a cent up, else two digits of it. An amount too small for them is
+// "<$0.01". Other cells stay as they are; if one is neither an amount nor "-" or empty, all do.
+std::vector<std::string> aligned_usd(std::vector<std::string> cells);
+std::string usd_text(const Json& nano);   // "$1.23"
+std::string mebibytes(std::int64_t mib);  // "80 GiB"
 // "2×H100", "0.25 GPU", "-": what a job document asks for.
 std::string gpus_of_job(const Json& job);
 

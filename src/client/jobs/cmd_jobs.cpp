@@ -1,4 +1,4 @@
-// Looking at jobs, suspending and ending them: ps, describe, explain, wait, suspend, resume, stop.
+// Looking at jobs and suspending them: ps, describe, explain, wait, suspend, resume.
 #include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
@@ -18,6 +18,7 @@
 #include "client/frame/table.h"
 #include "client/frame/values.h"
 #include "client/jobs/attachment.h"
+#include "client/jobs/ending.h"
 #include "client/request/job_list.h"
 #include "client/request/job_names.h"
 #include "client/request/job_request.h"
@@ -41,12 +42,6 @@ constexpr OptionSpec ps_options[] = {
     {"array", 0, "JOB", "only elements of this array", false, Completes::job},
     {"limit", 0, "N", "show at most this many (default 100)"},
     {"quiet", 'q', nullptr, "print job numbers only"},
-};
-constexpr OptionSpec stop_options[] = {
-    {"force", 'f', nullptr, "send SIGKILL at once, without the grace period"},
-    {"reason", 0, "TEXT", "reason to record"},
-    {"wait", 'w', nullptr, "wait until the jobs have ended"},
-    {"quiet", 'q', nullptr, "print nothing"},
 };
 constexpr OptionSpec suspend_options[] = {
     {"cold", 0, nullptr,
@@ -277,14 +272,13 @@ std::string waiting_note(Client& client,
   return note;
 }
 
-// The document of a job that has ended, or that was current when the time was over. A head that
-// restarts is waited for. `answered` is whether one has answered before: where none ever did, there
-// is nothing to wait for. A person at a terminal sees how far it is.
+}  // namespace
+
 Result<Json> wait_for_end(Client& client,
                           const std::string& label,
                           std::optional<SteadyTime> deadline,
                           bool answered,
-                          bool quiet = true) {
+                          bool quiet) {
   std::optional<Progress> progress;
   if (!quiet && ::isatty(STDERR_FILENO))
     progress.emplace(fmt::format("job {}", label), ProgressUnit::things);
@@ -327,6 +321,8 @@ Result<Json> wait_for_end(Client& client,
   }
 }
 
+namespace {
+
 int cmd_wait(const Parsed& parsed) {
   const auto words = job_operands(parsed, "wait");
   if (!words)
@@ -367,46 +363,6 @@ int cmd_wait(const Parsed& parsed) {
       print(summary_of(*job, now()) + "\n");
     if (code == 0)
       code = exit_code_of(*job);
-  }
-  return code;
-}
-
-// "has failed", and of one whose node could not be told why it was not waited for.
-std::string ended_text(const Json& job) {
-  const std::string state(job["state"].str_or("stopped"));
-  const bool active = state == "succeeded" || state == "failed";
-  const std::string text = fmt::format("{} {}", active ? "has" : "is", state);
-  const auto why = job.at("exit", "text").str_or("");
-  return why.find("its node does not answer") == std::string::npos
-             ? text
-             : fmt::format("{}; {}", text, why);
-}
-
-int cmd_stop(const Parsed& parsed) {
-  const auto words = job_operands(parsed, "stop");
-  if (!words)
-    return report_usage(words.error());
-  auto client = connect(parsed);
-  if (!client)
-    return report(client.error());
-  const auto jobs = jobs_of(*client, *words, NameUse::change);
-  if (!jobs)
-    return report(jobs.error());
-  Json body = Json::object({{"reason", parsed.get("reason")}, {"force", parsed.has("force")}});
-  int code = 0;
-  for (const std::string& label : *jobs) {
-    auto job = client->post(path_of_job(label, "stop"), body.dump());
-    if (job && parsed.has("wait"))
-      job = wait_for_end(*client, label, std::nullopt, true);
-    if (!job) {
-      code = report(job.error());  // the others are still asked
-      continue;
-    }
-    if (parsed.has("json"))
-      print_json(*job);
-    else if (!parsed.has("quiet"))
-      print(fmt::format("job {} {}\n", label,
-                        (*job)["final"].bool_or(false) ? ended_text(*job) : "is being stopped"));
   }
   return code;
 }
@@ -569,24 +525,7 @@ void add_control_commands(CommandTable& table) {
                    .operands = Operands::some,
                    .completes = Completes::job,
                    .group = "jobs"});
-  CommandSpec stop{.name = "stop",
-                   .summary = "stop jobs: SIGTERM, then SIGKILL after the grace period",
-                   .example = "billow stop 12\nbillow stop --force 12.3",
-                   .run = cmd_stop,
-                   .usage = "JOB…",
-                   .details =
-                       "The number of an array stops all its elements. A name stands for your own "
-                       "job with that name; if several live jobs share it, none is stopped.",
-                   .options = {stop_options},
-                   .operands = Operands::some,
-                   .completes = Completes::job,
-                   .group = "jobs"};
-  table.push_back(stop);
-  stop.name = "cancel";
-  stop.summary = "stop jobs (same as stop)";
-  stop.example = "billow cancel 12";
-  stop.alias_of = "stop";
-  table.push_back(std::move(stop));
+  add_stop_commands(table);
 }
 
 }  // namespace

@@ -384,7 +384,14 @@ void describe_program(Facts& facts, const Json& job) {
                                    job["image_digest"].str_or("")));
   if (const auto name = job.at("environment", "name").str_or(""); !name.empty())
     facts.add("runs in", fmt::format("{} {}", name, job.at("environment", "digest").str_or("")));
-  facts.add("directory", job["cwd"].str_or(""));
+  std::string kept;
+  for (const Json& path : job["kept"].items())
+    kept += (kept.empty() ? "; kept: " : ", ") + std::string(path.str_or(""));
+  facts.add("directory",
+            job["copied"].bool_or(false)
+                ? fmt::format("a copy of {}, deleted when the job ends{}", job["cwd"].str_or(""),
+                              kept.empty() ? "; nothing is kept (no --output)" : kept)
+                : std::string(job["cwd"].str_or("")));
   for (const Json& one : job["secrets"].items())
     facts.add("secret",
               one["file"].is_string()

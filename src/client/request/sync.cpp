@@ -372,6 +372,10 @@ Status sync_for_job(Client& client, const JobRequest& request, bool quiet, Envir
       say(fmt::format("{} of {} uploaded ({} files)", format_bytes(done.sent_bytes),
                       format_bytes(done.bytes), done.files));
   }
+  if (!quiet && request.spec.pty && request.outputs.empty() &&
+      request.spec.surroundings.outputs.empty())
+    say("this terminal works in a copy of the directory, which is deleted when the job ends; keep "
+        "files with --output PATH, or fetch them before with `billow cp JOB:PATH .`");
   env[surroundings::files] = done.digest;
   return {};
 }
