@@ -1,5 +1,6 @@
 #include "base/sealed.h"
 
+#include <fmt/format.h>
 #include <openssl/evp.h>
 
 #include <memory>

@@ -222,7 +222,7 @@ class ServiceAccounts(RolesTest):
         mine = [t for t in listed if t["name"] == "rita"][0]
         self.assertIn("last_used_at", mine)
         child = self.ask("rita", "POST", "/v1/tokens", {"name": "child"}).json["token"]
-        made = self.ask("rita", "POST", f"/v1/tokens/{mine['id']}/rotate", {"grace_s": 3})
+        made = self.ask("rita", "POST", f"/v1/tokens/{mine['id']}/rotate", {"grace_s": 20})
         self.assertEqual(made.status, 200, made)
         after = made.json["token"]
         self.assertNotEqual(after.split(".")[0], before.split(".")[0])
@@ -233,6 +233,7 @@ class ServiceAccounts(RolesTest):
         poll(
             lambda: self.rig.api("GET", "/v1/status", token=before).status == 401,
             "the end of the old value",
+            60,
         )
         answer = self.rig.api("GET", "/v1/status", token=before)
         self.assertIn("was rotated", answer.json["detail"])
