@@ -25,7 +25,7 @@ def run_sdk(script, parameters, **env):
         input=json.dumps(parameters).encode(),
         capture_output=True,
         env={**os.environ, **env},
-        timeout=90,
+        timeout=240,
         check=False,
     )
     if done.returncode != 0:

@@ -45,6 +45,7 @@ class FakeGoogle(CloudServer):
         self.capacity = {}  # zone → (code, message) of late refusals
         self.provision_s = 0.0  # until an accepted instance runs, or its operation fails
         self.delete_s = 0.0
+        self.policy_s = 0.0  # until a placement policy is ready
         self.silent_zones, self.empty_zones = [], []
         self.tokens = set()
         self.used = set()  # permissions that the requests needed
@@ -216,7 +217,7 @@ class FakeGoogle(CloudServer):
             )
             self.policies[key] = policy
             self.policies_made.append(key[1])
-            self.after(self.provision_s / 2, lambda: policy.update(status="READY"))
+            self.after(self.policy_s, lambda: policy.update(status="READY"))
             return Answer(200, dict(self.operation(region, "insert"), status="RUNNING"))
         policy = self.policies.get((region, name))
         if request.method == "GET":
