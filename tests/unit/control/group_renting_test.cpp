@@ -114,7 +114,7 @@ TEST(GroupRenting, APlaceThatSellsOutIsLeftAsAWhole) {
   ASSERT_EQ(w.wanted().size(), 2u);
   for (const Machine& m : w.wanted())
     if (m.offer->gpu_type == "L4")
-      w.must(OrderFailed{m.name, "sold out", RefusalKind::no_capacity});
+      w.must(OrderFailed{m.name, "sold out", RefusalKind::capacity});
   for (int i = 0; i < 60; ++i) {
     w.now = w.now + seconds(10);
     w.must(PlanPools{});
