@@ -186,6 +186,8 @@ const Route endpoint_routes[] = {
     {{Method::get, "/v1/endpoints/{name}/series", Need::look}, history::endpoint},
     {{Method::post, "/v1/endpoints/{name}/scale", Need::work}, endpoints::scale},
     {{Method::post, "/v1/endpoints/{name}/rollback", Need::work}, endpoints::rollback},
+    {{Method::post, "/v1/endpoints/{name}/traffic", Need::work}, endpoints::traffic},
+    {{Method::post, "/v1/endpoints/{name}/promote", Need::work}, endpoints::promote},
     {{Method::post, "/v1/endpoints/{name}/keys", Need::work, Adds::work}, endpoints::add_key},
     {{Method::del, "/v1/endpoints/{name}/keys/{key}", Need::work}, endpoints::remove_key},
 };

@@ -333,6 +333,13 @@ struct DeployEndpoint {
   UserId user;
   EndpointPolicy policy;
   TokenId agent;  // the agent token that asks; 0: none
+  ReleasePlan release = {};
+};
+// Changes the plan of a canary, or lets it take over.
+struct ChangeRelease {
+  std::string endpoint;
+  std::optional<std::uint32_t> traffic = {};  // thousandths
+  bool promote = false;
 };
 struct JudgeRevision {
   std::string endpoint;
@@ -345,7 +352,7 @@ struct ScaleEndpoint {
   std::string endpoint;
   std::optional<std::uint32_t> min, max, concurrency;
 };
-// To a revision that has served before; zero: the last one before the current.
+// To a revision that has served before; zero: ends a canary, else the last one before the current.
 struct RollbackEndpoint {
   std::string endpoint;
   std::uint32_t revision = 0;
@@ -357,6 +364,13 @@ struct SetEndpointKey {
   std::string endpoint;
   std::string name;
   std::string hash;  // empty: the key of that name is removed
+  ProjectId project = {};
+  WallTime expires_at = {};
+  std::vector<KeyLimit> limits = {};
+};
+// Reported by a gateway.
+struct RecordKeyUses {
+  std::vector<KeyUse> uses;
 };
 struct StartReplica {
   std::string endpoint;
@@ -466,7 +480,9 @@ struct CommandKinds : Kinds<StartHead,
                             SetDefaultProject,
                             AskApproval,
                             DecideApproval,
-                            RestartRole> {};
+                            RestartRole,
+                            ChangeRelease,
+                            RecordKeyUses> {};
 using Command = OneOf<CommandKinds>;
 
 }  // namespace billow

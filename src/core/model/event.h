@@ -543,7 +543,10 @@ struct EventKinds : Kinds<HeadStarted,
                           PoolStopped,
                           ApprovalAsked,
                           ApprovalChanged,
-                          MembersRestarting> {};
+                          MembersRestarting,
+                          ReleaseChanged,
+                          ReleaseEnded,
+                          KeysUsed> {};
 using EventBody = OneOf<EventKinds>;
 
 struct Event {
