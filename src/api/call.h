@@ -272,6 +272,8 @@ void get(CallPtr call);
 void explain(CallPtr call);
 void scale(CallPtr call);
 void rollback(CallPtr call);
+void traffic(CallPtr call);
+void promote(CallPtr call);
 void remove(CallPtr call);
 void add_key(CallPtr call);
 void remove_key(CallPtr call);

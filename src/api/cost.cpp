@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 #include <map>
+#include <tuple>
 
 #include "api/call.h"
 #include "api/report.h"
@@ -28,11 +29,91 @@ void reply_text(const CallPtr& call, const char* type, std::string body) {
   call->exchange->respond(std::move(response));
 }
 
+void add_sums(Json& line, const KeyUse& sum) {
+  line.set("requests", sum.requests);
+  line.set("refused", sum.refused);
+  line.set("tokens_in", sum.tokens_in);
+  line.set("tokens_out", sum.tokens_out);
+  line.set("charge_nano_usd", sum.charge.value);
+}
+
+// What keys of endpoints have used, by endpoint and key (and day). Charges of keys are owed to the
+// owner of the endpoint; they are no part of what projects pay for GPUs.
+void key_cost(const CallPtr& call, bool by_day, bool csv) {
+  const auto window = window_of(*call);
+  if (!window)
+    return call->fail(window.error());
+  const auto scope = scope_of(*call);
+  if (!scope)
+    return call->fail(scope.error());
+  const auto& state = call->host.state();
+  std::map<std::tuple<std::int64_t, ProjectId, std::string, std::string>, KeyUse> sums;
+  KeyUse total;
+  for (const KeyUse& use : state.key_uses) {
+    if (use.day < window->day_from || use.day > window->day_to || !scope->sees(use.project) ||
+        (scope->project && use.project != scope->project))
+      continue;
+    for (KeyUse* sum :
+         {&sums[{by_day ? use.day : 0, use.project, use.endpoint, use.key}], &total}) {
+      sum->requests += use.requests;
+      sum->refused += use.refused;
+      sum->tokens_in += use.tokens_in;
+      sum->tokens_out += use.tokens_out;
+      sum->charge += use.charge;
+    }
+  }
+  Json lines = Json::array();
+  std::string text;
+  std::vector<std::string> titles = {"project", "endpoint",  "key",        "requests",
+                                     "refused", "tokens_in", "tokens_out", "charge_usd"};
+  if (by_day)
+    titles.insert(titles.begin(), "day");
+  ledger::append_csv_row(text, titles);
+  for (const auto& [id, sum] : sums) {
+    const auto& [day, project, endpoint, key] = id;
+    Json line =
+        Json::object({{"project", name_of(state, project)}, {"endpoint", endpoint}, {"key", key}});
+    std::vector<std::string> cells = {name_of(state, project),
+                                      endpoint,
+                                      key,
+                                      std::to_string(sum.requests),
+                                      std::to_string(sum.refused),
+                                      std::to_string(sum.tokens_in),
+                                      std::to_string(sum.tokens_out),
+                                      ledger::decimal_usd(sum.charge)};
+    if (by_day) {
+      line.set("day", ledger::day_text(day));
+      cells.insert(cells.begin(), ledger::day_text(day));
+    }
+    ledger::append_csv_row(text, cells);
+    add_sums(line, sum);
+    lines.push(std::move(line));
+  }
+  if (csv)
+    return reply_text(call, "text/csv; charset=utf-8", std::move(text));
+  Json by_names = Json::array();
+  by_names.push("key");
+  if (by_day)
+    by_names.push("day");
+  Json sum = Json::object({{"charge", format_usd(total.charge)}});
+  add_sums(sum, total);
+  call->reply_durable(200, Json::object({{"by", std::move(by_names)},
+                                         {"days", days_document(*window)},
+                                         {"scope", scope->text},
+                                         {"lines", std::move(lines)},
+                                         {"total", std::move(sum)}}));
+}
+
 }  // namespace
 
 void cost(CallPtr call) {
   const std::string format(call->request().param("format"));
   std::string wanted(call->request().param("by"));
+  if (wanted == "key" || wanted == "key,day" || wanted == "day,key") {
+    if (format == "focus")
+      return call->fail({Code::invalid, "keys have no lines in FOCUS", "use format=csv"});
+    return key_cost(call, wanted != "key", format == "csv");
+  }
   if (wanted.empty())
     wanted = format == "focus" ? "day,project,user,gpu,class" : "project";
   auto dimensions = ledger::parse_dimensions(wanted);

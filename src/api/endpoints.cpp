@@ -17,6 +17,7 @@ struct DeployBody {
   JobSpec spec;
   Environment env;
   EndpointPolicy policy;
+  ReleasePlan release;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("name", s.name);
@@ -24,6 +25,7 @@ struct DeployBody {
     v("env", s.env);
     v("project", s.project);
     v("policy", s.policy);
+    v("release", s.release);
   }
 };
 struct ScaleBody {
@@ -35,6 +37,13 @@ struct ScaleBody {
     v("concurrency", s.concurrency);
   }
 };
+struct TrafficBody {
+  std::optional<std::uint32_t> traffic;  // thousandths
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("traffic", s.traffic);
+  }
+};
 struct RollbackBody {
   std::uint32_t revision = 0;
   template <class S, class V>
@@ -44,9 +53,15 @@ struct RollbackBody {
 };
 struct KeyBody {
   std::string name = "default";
+  std::string project;
+  std::int64_t lasts_s = 0;  // 0: it does not expire
+  std::vector<KeyLimit> limits;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("name", s.name);
+    v("project", s.project);
+    v("lasts_s", s.lasts_s);
+    v("limits", s.limits);
   }
 };
 
@@ -135,6 +150,7 @@ void deploy(CallPtr call) {
   if (const Status files = files::may_use(*call, command.env, command.project); !files)
     return call->fail(files.error());
   command.policy = std::move(body->policy);
+  command.release = body->release;
   command.user = call->principal.user;
   command.agent = call->principal.agent;
   const auto run = [call, name = body->name, command] {
@@ -211,9 +227,39 @@ void rollback(CallPtr call) {
                         for (const Event& event : events)
                           if (const auto* made = get_if<EndpointDeployed>(&event.body))
                             out.set("revision", made->revision.number);
+                          else if (const auto* ended = get_if<ReleaseEnded>(&event.body))
+                            out.set("ended", ended->revision);
                         return out;
                       });
       });
+}
+
+namespace {
+
+void change_release(const CallPtr& call, ChangeRelease command) {
+  call->execute(std::move(command), 200,
+                [call, name = call->parts[0]](const std::vector<Event>& events) {
+                  Json out = Json::object({{"ok", true}, {"changed", !events.empty()}});
+                  for (const Event& event : events)
+                    if (const auto* changed = get_if<ReleaseChanged>(&event.body)) {
+                      out.set("revision", changed->revision);
+                      out.set("traffic", changed->release.traffic);
+                    }
+                  return out;
+                });
+}
+
+}  // namespace
+
+void traffic(CallPtr call) {
+  auto body = read_body<TrafficBody>(call);
+  if (body && find_endpoint(call, true))
+    change_release(call, {.endpoint = call->parts[0], .traffic = body->traffic});
+}
+
+void promote(CallPtr call) {
+  if (find_endpoint(call, true))
+    change_release(call, {.endpoint = call->parts[0], .promote = true});
 }
 
 void remove(CallPtr call) {
@@ -243,19 +289,37 @@ void add_key(CallPtr call) {
   auto body = read_body<KeyBody>(call);
   if (!body || !find_endpoint(call, true))
     return;
+  SetEndpointKey command{.endpoint = call->parts[0], .name = body->name, .hash = {}};
+  command.limits = std::move(body->limits);
+  constexpr std::int64_t lasts_max_s = std::int64_t{10} * 366 * 86'400;
+  if (body->lasts_s < 0 || body->lasts_s > lasts_max_s)
+    return call->fail({Code::invalid, "a key can last ten years at most", "shorten --expires"});
+  if (body->lasts_s > 0)
+    command.expires_at = system_clock().wall() + seconds(body->lasts_s);
+  if (!body->project.empty()) {
+    const Project* project = call->host.state().project_by_name(body->project);
+    if (!project || !may_see(*call, project->id))
+      return call->fail({Code::not_found, fmt::format("there is no project \"{}\"", body->project),
+                         "see `billow project list`"});
+    command.project = project->id;
+  }
   with_approval(call, ApprovalAction::expose,
                 fmt::format("give out a key for endpoint {}", call->parts[0]),
-                [call, name = body->name] {
+                [call, command]() mutable {
                   const std::string secret = "bwk_" + random_token(30);
-                  change_key(call, {call->parts[0], name, sha256_hex(secret)}, 201,
-                             Json::object({{"name", name}, {"key", secret}}));
+                  command.hash = sha256_hex(secret);
+                  Json answer = Json::object({{"name", command.name}, {"key", secret}});
+                  if (command.expires_at)
+                    answer.set("expires_at", format_utc(command.expires_at));
+                  change_key(call, command, 201, std::move(answer));
                 });
 }
 
 void remove_key(CallPtr call) {
   if (!find_endpoint(call, true))
     return;
-  change_key(call, {call->parts[0], call->parts[1], ""}, 200, Json::object({{"ok", true}}));
+  change_key(call, {.endpoint = call->parts[0], .name = call->parts[1], .hash = {}}, 200,
+             Json::object({{"ok", true}}));
 }
 
 void gateway(CallPtr call) {

@@ -42,6 +42,8 @@ namespace {
 
 constexpr std::size_t leases_max = 200'000;  // of a report that looks at each one
 
+}  // namespace
+
 Result<Window> window_of(const Call& call) {
   const WallTime now = call.host.billed();  // days end by the clock of bills
   const net::Request& request = call.request();
@@ -101,6 +103,8 @@ Result<Scope> scope_of(const Call& call) {
     out.text += fmt::format(", user {}", request.param("user"));
   return out;
 }
+
+namespace {
 
 std::string user_name_of(const control::State& state, UserId id) {
   const auto found = state.users.find(id);

@@ -33,6 +33,9 @@ struct Scope {
   bool sees(ProjectId id) const { return everything || visible.contains(id); }
 };
 
+Result<Window> window_of(const Call& call);
+Result<Scope> scope_of(const Call& call);
+
 struct Report {
   std::vector<ledger::CostLine> lines;
   NanoUsd fleet;

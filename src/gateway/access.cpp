@@ -121,8 +121,11 @@ std::optional<net::Response> check_access(Front& front,
   if (access == EndpointAccess::open)
     return std::nullopt;
   const Offered offered = offered_key(headers);
-  if (endpoint.key_fits(offered.key)) {
+  const KeyRow* key = endpoint.key_for(offered.key);
+  const bool expired = key && key->expires_at && key->expires_at <= system_clock().wall();
+  if (key && !expired) {
     front.ticket.strip_header = offered.header;
+    front.ticket.key = key->name;
     return offered.by_browser ? check_origin(front) : std::nullopt;
   }
   if (access == EndpointAccess::local)
@@ -130,7 +133,10 @@ std::optional<net::Response> check_access(Front& front,
       return check_local(front);
   auto answer = net::problem(
       401,
-      offered.key.empty() ? "this endpoint needs a key" : "the key is not valid for this endpoint",
+      offered.key.empty() ? std::string("this endpoint needs a key")
+      : expired
+          ? fmt::format("the key \"{}\" expired at {}", key->name, format_utc(key->expires_at))
+          : std::string("the key is not valid for this endpoint"),
       fmt::format("send it as: Authorization: Bearer KEY; the owner creates keys with: billow "
                   "endpoint-key {}",
                   endpoint.name()),
@@ -138,6 +144,27 @@ std::optional<net::Response> check_access(Front& front,
   answer.headers.add("WWW-Authenticate",
                      fmt::format("Basic realm=\"{}\", charset=\"UTF-8\"", endpoint.name()));
   return answer;
+}
+
+std::string sender_of(const Front& front, std::string_view sticky) {
+  const auto& headers = front.head().headers;
+  if (sticky == "client") {
+    const Offered offered = offered_key(headers);
+    // The port of a client's address differs from connection to connection.
+    return offered.key.empty() ? front.peer().substr(0, front.peer().rfind(':')) : offered.key;
+  }
+  if (sticky.starts_with("header:"))
+    return std::string(headers.get(sticky.substr(7)));
+  if (!sticky.starts_with("cookie:"))
+    return {};
+  const std::string_view wanted = sticky.substr(7);
+  for (const std::string& pair : split(headers.get("Cookie"), ';')) {
+    const std::string_view cookie = trim(pair);
+    if (const auto equals = cookie.find('=');
+        equals != cookie.npos && cookie.substr(0, equals) == wanted)
+      return std::string(cookie.substr(equals + 1));
+  }
+  return {};
 }
 
 std::optional<net::Response> cors_preflight(Front& front, const EndpointPolicy& policy) {

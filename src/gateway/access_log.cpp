@@ -50,11 +50,11 @@ void AccessLog::add(const Front& front, std::string_view endpoint, End end, Stea
   // refused.
   append_format(buffer_,
                 "{} {} {} {} \"{} {}\" {} {} in={} out={} held_us={} first_us={} total_us={} "
-                "replica={} tries={}\n",
+                "replica={} tries={} key={}\n",
                 format_utc(system_clock().wall()), front.request_id(), front.peer(), endpoint,
                 front.head().method, front.path(), t.status, end_name(end), t.bytes_in, t.bytes_out,
                 us(t.given, t.arrived), us(t.first_byte, t.arrived), us(now, t.arrived),
-                t.upstream ? t.upstream->name : "-", t.tries);
+                t.upstream ? t.upstream->name : "-", t.tries, t.key.empty() ? "-" : t.key);
 }
 
 void AccessLog::flush() {

@@ -5,8 +5,7 @@
 
 namespace billow::gateway {
 namespace {
-constexpr std::size_t batch_bytes_max = 64 << 10;  // taken from a session at once
-constexpr std::size_t requests_max = 250;          // on one connection, whatever a replica allows
+constexpr std::size_t requests_max = 250;  // on one connection, whatever a replica allows
 
 // A replica is not a stranger: it may reset and ping as it likes.
 net::Http2Limits replica_limits() {
@@ -93,19 +92,9 @@ void Http2Back::flush() {
   if (receiving_ || flushing_ || !stream_->open())
     return;
   const auto keep = shared_from_this();
-  static thread_local std::string spare;
-  std::string out = std::exchange(spare, {});
   flushing_ = true;
-  while (stream_->open() && stream_->queued() < limits::gateway_flow_bytes_max &&
-         session_.wants_output()) {
-    out.clear();
-    session_.take_output(out, batch_bytes_max);
-    if (out.empty())
-      break;
-    stream_->send_views({out});
-  }
+  write_frames(session_, *stream_);
   flushing_ = false;
-  spare = std::move(out);
 }
 
 void Http2Back::stream_data(std::string_view data) {

@@ -3,7 +3,6 @@
 #include "gateway/endpoint.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include <fmt/format.h>
 
@@ -28,34 +27,22 @@ ScalePolicy scale_policy(const EndpointPolicy& p) {
 }
 }  // namespace
 
-void Histogram::add(Duration d) {
-  const double us = std::max(static_cast<double>(d.ns) / 1000, 1.0);
-  const auto at = static_cast<std::size_t>(std::log(us) / std::log(1.2));
-  ++buckets_[std::min(at, buckets_.size() - 1)];
-  ++count_;
-  sum_s_ += d.seconds();
-}
-
-Duration Histogram::quantile(double q) const {
-  if (count_ == 0)
-    return {};
-  const auto want = static_cast<std::uint64_t>(std::ceil(q * static_cast<double>(count_)));
-  std::uint64_t seen = 0;
-  for (std::size_t i = 0; i < buckets_.size(); ++i)
-    if ((seen += buckets_[i]) >= want)
-      return nanoseconds(
-          static_cast<std::int64_t>(std::pow(1.2, static_cast<double>(i) + 0.5) * 1000));
-  return {};
-}
-
-bool LiveEndpoint::key_fits(std::string_view key) const {
-  if (key.empty())
-    return false;
-  const std::string hash = sha256_hex(key);
-  bool fits = false;
-  for (const auto& one : row_.keys)
-    fits = equal_constant_time(one, hash) || fits;
+const KeyRow* LiveEndpoint::key_for(std::string_view value) const {
+  if (value.empty())
+    return nullptr;
+  const std::string hash = sha256_hex(value);
+  const KeyRow* fits = nullptr;
+  for (const KeyRow& one : row_.key_rows)
+    if (equal_constant_time(one.hash, hash))
+      fits = &one;
   return fits;
+}
+
+const KeyRow* LiveEndpoint::key_named(std::string_view name) const {
+  for (const KeyRow& one : row_.key_rows)
+    if (one.name == name && !name.empty())
+      return &one;
+  return nullptr;
 }
 
 void LiveEndpoint::update(EndpointRow row, SteadyTime now) {
@@ -73,6 +60,9 @@ void LiveEndpoint::update(EndpointRow row, SteadyTime now) {
   // gateways, it may have been theirs.
   const bool ours = row.elsewhere.empty() || replicas_.contains(row.failed_job);
   row_ = std::move(row);
+  if (row_.key_rows.empty())  // of a head or a saved table that knows only hashes
+    for (const std::string& hash : row_.keys)
+      row_.key_rows.push_back({.name = "", .hash = hash});
   known_ = true;
   if (row_.rolling != rolled_) {
     rolled_ = row_.rolling;
@@ -82,7 +72,15 @@ void LiveEndpoint::update(EndpointRow row, SteadyTime now) {
   }
   if (failed_anew && ours)
     replica_failed(now);
-  router.configure({.concurrency = row_.policy.concurrency, .queue_max = row_.policy.queue_max});
+  router.configure({.concurrency = row_.policy.concurrency,
+                    .queue_max = row_.policy.queue_max,
+                    .by_prefix = row_.policy.balance == EndpointBalance::prefix});
+  if (row_.canary == 0)
+    watch_.reset();
+  else if (!watch_)
+    watch_ = std::make_unique<ReleaseWatch>();
+  if (watch_)
+    watch_->begin(row_.canary);
   scaler.configure(scale_policy(row_.policy));
   std::set<ReplicaKey> here;
   for (const ReplicaRow& each : row_.replicas) {
@@ -124,6 +122,8 @@ void LiveEndpoint::replica_failed(SteadyTime now) {
     rolling_failure_ = row_.failed_reason;  // belongs to the new revision, not to the serving one
     return;
   }
+  if (row_.canary != 0 && known && found->second.row.revision == row_.canary)
+    return judge(row_.canary, false, row_.failed_reason, row_.failed_job, now);
   const bool was_healthy = known && found->second.was_healthy;
   const bool habit = crashed_at_.ns != 0 && now - crashed_at_ < crash_habit;
   if (was_healthy)
@@ -178,6 +178,7 @@ void LiveEndpoint::take_row(const ReplicaRow& row, SteadyTime now) {
   }
   Replica& r = router.replica(row.job, now);
   r.current = row.revision == row_.serving;
+  r.canary = row_.canary != 0 && row.revision == row_.canary;
   r.spot = row.spot;
   if (row.stopping || row.task_state == TaskState::stopping)
     router.set_phase(row.job, Phase::leaving, now);
@@ -305,6 +306,14 @@ EndpointFigures LiveEndpoint::figures() const {
   f.first_byte_p99_us = first_byte.quantile(0.99).ns / 1000;
   f.held_p99_us = held_time.quantile(0.99).ns / 1000;
   f.wake_us = wake_time.quantile(0.5).ns / 1000;
+  if (watch_)
+    for (const auto who : {ReleaseWatch::Who::old, ReleaseWatch::Who::canary}) {
+      const RevisionSample& sample = watch_->total(who);
+      f.revisions.push_back({.revision = who == ReleaseWatch::Who::old ? row_.serving : row_.canary,
+                             .requests = sample.requests,
+                             .errors = sample.errors,
+                             .first_byte_p95_us = sample.latency.quantile(0.95).ns / 1000});
+    }
   return f;
 }
 

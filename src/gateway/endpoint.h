@@ -13,6 +13,10 @@
 //   its last request has ended.
 // - A replica that is sick (endpoint_health.cpp) gets no requests while others can serve, and is
 //   replaced if it stays sick.
+// - A canary gets as many replicas as its part of the requests needs. It ends if one of them ends
+// by
+//   itself, or if its figures are worse than those of the serving revision (release_watch.h). The
+//   serving revision keeps enough replicas for all requests, so that nobody waits when it ends.
 // - Failed starts are retried at growing intervals. While the last start has failed and no replica
 //   is awake or starting, callers get the reason.
 #pragma once
@@ -22,25 +26,12 @@
 #include <set>
 #include <string>
 
-#include "gateway/autoscaler.h"
 #include "gateway/proxy.h"
+#include "gateway/pure/autoscaler.h"
+#include "gateway/pure/release_watch.h"
 #include "gateway/table.h"
 
 namespace billow::gateway {
-
-// Durations in buckets that grow by 20 %: small, and accurate within 10 %.
-class Histogram {
- public:
-  void add(Duration d);
-  Duration quantile(double q) const;
-  std::uint64_t count() const { return count_; }
-  double sum_s() const { return sum_s_; }
-
- private:
-  std::array<std::uint32_t, 128> buckets_{};
-  std::uint64_t count_ = 0;
-  double sum_s_ = 0;
-};
 
 struct LiveReplica {
   ReplicaRow row;
@@ -76,7 +67,9 @@ class LiveEndpoint {
   const std::string& name() const { return name_; }
   const EndpointRow& row() const { return row_; }
   const EndpointPolicy& policy() const { return row_.policy; }
-  bool key_fits(std::string_view key) const;
+  // The row of a key by its value; null: it opens nothing.
+  const KeyRow* key_for(std::string_view value) const;
+  const KeyRow* key_named(std::string_view name) const;
 
   void update(EndpointRow row, SteadyTime now);
   // Decides and orders what should be done. Cheap; called on every change and on a timer.
@@ -89,6 +82,12 @@ class LiveEndpoint {
   // The proxy could not connect to the replica, or lost it: it gets no requests until its agent has
   // confirmed its port and it is healthy again.
   void unreachable(ReplicaKey key, SteadyTime now);
+  // Whether the next request goes to the canary, or is copied to it. `client` names its sender if
+  // requests of one sender belong together.
+  bool for_canary(std::string_view client);
+  bool to_be_mirrored(std::string_view method);
+  // A request or a copy has ended at a replica.
+  void served(ReplicaKey key, bool error, Duration latency, SteadyTime now);
   // Suspends an idle replica that this endpoint can spare, because others wait for capacity. False:
   // it has none.
   bool yield_one(SteadyTime now);
@@ -142,6 +141,10 @@ class LiveEndpoint {
   std::uint32_t living() const;   // and those that are left out
   void move(ReplicaKey key, const char* what, const char* reason, SteadyTime now);
   void roll(SteadyTime now);
+  void judge(
+      std::uint32_t revision, bool healthy, std::string reason, std::uint64_t job, SteadyTime now);
+  std::uint32_t canary_replicas() const;  // how many its part of the requests needs
+  void keep_canary(SteadyTime now);
   void retire(SteadyTime now);
   void failed_start(const std::string& reason, SteadyTime now);
   void replica_failed(SteadyTime now);
@@ -165,10 +168,12 @@ class LiveEndpoint {
   SteadyTime crashed_at_;     // the last replica that ended after it had been healthy
   std::uint32_t judged_ = 0;  // the revision judged last; repeated for a head that missed it
   SteadyTime judged_at_;
-  std::uint32_t rolled_ = 0;  // the one being started, and the failure known before it
+  std::uint32_t rejected_ = 0;  // the revision judged as bad last
+  std::uint32_t rolled_ = 0;    // the one being started, and the failure known before it
   std::uint64_t failed_before_ = 0;
   std::string rolling_failure_;  // of one of its replicas
   std::uint64_t rolling_failed_job_ = 0;
+  std::unique_ptr<ReleaseWatch> watch_;  // while a canary runs
 };
 
 }  // namespace billow::gateway

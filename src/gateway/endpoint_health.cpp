@@ -104,6 +104,10 @@ void LiveEndpoint::answered(ReplicaKey key, Answered how, SteadyTime now) {
   if (found == replicas_.end())
     return;
   LiveReplica& live = found->second;
+  // Errors of a canary are compared with those of the serving revision instead.
+  if (row_.canary != 0 && live.row.revision == row_.canary &&
+      row_.release.guard != ReleaseGuard::off)
+    return;
   if (how == Answered::well) {
     live.timeouts = live.errors = 0;
     return;

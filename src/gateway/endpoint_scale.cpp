@@ -157,6 +157,7 @@ void LiveEndpoint::steer(SteadyTime now) {
   forget_lost_orders(now);
   replace_sick(now);
   roll(now);
+  keep_canary(now);
   retire(now);
   if (row_.serving == 0)
     return;
@@ -218,27 +219,33 @@ void LiveEndpoint::roll(SteadyTime now) {
     why = row_.failed_reason;
     failed_job = row_.failed_job;
   }
-  if (!why.empty()) {
-    judged_ = row_.rolling;
-    judged_at_ = now;
-    say_(RevisionJudged{name_, row_.rolling, false, why, JobId(failed_job)});
-    return;
-  }
+  if (!why.empty())
+    return judge(row_.rolling, false, why, failed_job, now);
+  const bool canary = row_.release.any() && row_.rolling != row_.canary;
   const std::uint32_t want =
-      std::clamp(std::max(awake, row_.policy.min), 1u, std::max(row_.policy.max, 1u));
+      canary ? canary_replicas()
+             : std::clamp(std::max(awake, row_.policy.min), 1u, std::max(row_.policy.max, 1u));
   for (; have < want; ++have)
     if (!start(row_.rolling, row_.policy.spot && have >= row_.policy.base_on_demand, now))
       break;
   if (healthy < want)
     return;
-  judged_ = row_.rolling;
+  judge(row_.rolling, true, "", 0, now);
+}
+
+void LiveEndpoint::judge(
+    std::uint32_t revision, bool healthy, std::string reason, std::uint64_t job, SteadyTime now) {
+  judged_ = revision;
   judged_at_ = now;
-  say_(RevisionJudged{name_, row_.rolling, true, ""});
+  if (!healthy)
+    rejected_ = revision;
+  say_(RevisionJudged{name_, revision, healthy, std::move(reason), JobId(job)});
 }
 
 void LiveEndpoint::retire(SteadyTime now) {
   for (auto& [key, live] : replicas_) {
-    if (live.row.revision == row_.serving || live.row.revision == row_.rolling)
+    if (live.row.revision == row_.serving || live.row.revision == row_.rolling ||
+        (row_.canary != 0 && live.row.revision == row_.canary))
       continue;
     router.set_phase(key, Phase::leaving, now);
     const Replica* r = router.find(key);

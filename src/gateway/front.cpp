@@ -207,6 +207,7 @@ void Front::begin_request() {
   else
     request_id_ = proxy_.host().next_request_id();
   ticket = {};
+  copied_body_.reset();
   kept_body_.clear();
   body_kept_ = true;
   answer_began_ = false;
@@ -243,6 +244,11 @@ void Front::forward_body(std::string_view data) {
     if (body_complete_)
       std::exchange(on_body_, nullptr)(std::exchange(whole_body_, {}));
     return;
+  }
+  if (copied_body_) {
+    copied_body_->append(data);
+    if (copied_body_->size() > copied_body_max_)
+      copied_body_.reset();
   }
   if (body_kept_ && !answer_began_) {
     if (state_ == State::serving &&
@@ -319,6 +325,7 @@ void Front::answer_head(net::HttpParser::Head& head, bool until_close) {
   ticket.first_byte = proxy_.loop().steady();
   deadline_ = ticket.first_byte + proxy_.options().stream_idle_timeout;
   ticket.status = head.status;
+  note_grpc_status(head.headers);
   const bool bodiless = head_only_ || !may_have_body(head.status);
   const bool unknown_length = !bodiless && (head.chunked || until_close);
   chunked_ = unknown_length && head_.minor_version == 1;
@@ -392,6 +399,7 @@ void Front::finish_answer(const net::Headers&) {
 }
 
 void Front::answer_done(bool keep_back, const net::Headers& trailers) {
+  note_grpc_status(trailers);
   finish_answer(trailers);
   drop_back(keep_back && body_complete_);
   done(End::answered);

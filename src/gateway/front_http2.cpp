@@ -15,6 +15,20 @@ net::Http2Fields& spare_fields() {
 }
 }  // namespace
 
+void write_frames(net::Http2Session& session, net::Stream& stream) {
+  static thread_local std::string spare;
+  std::string out = std::exchange(spare, {});
+  while (stream.open() && stream.queued() < limits::gateway_flow_bytes_max &&
+         session.wants_output()) {
+    out.clear();
+    session.take_output(out, output_bytes_max);
+    if (out.empty())
+      break;
+    stream.send_views({out});
+  }
+  spare = std::move(out);
+}
+
 // The first bytes decide: the preface of HTTP/2, or a request. True: they are not for this object,
 // or not enough to tell. Over TLS, HTTP/2 is agreed on in the handshake and not chosen later.
 bool Front::may_become_http2(std::string_view data) {
@@ -360,19 +374,9 @@ void Http2Front::flush() {
 }
 
 void Http2Front::write_out() {
-  static thread_local std::string spare;
-  std::string out = std::exchange(spare, {});
   flushing_ = true;
-  while (stream_->open() && stream_->queued() < limits::gateway_flow_bytes_max &&
-         session_.wants_output()) {
-    out.clear();
-    session_.take_output(out, output_bytes_max);
-    if (out.empty())
-      break;
-    stream_->send_views({out});
-  }
+  write_frames(session_, *stream_);
   flushing_ = false;
-  spare = std::move(out);
 }
 
 void Http2Front::stream_data(std::string_view data) {

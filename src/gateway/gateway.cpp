@@ -10,6 +10,7 @@
 #include "core/wire/codec.h"
 #include "gateway/calls.h"
 #include "gateway/grpc.h"
+#include "gateway/mirror.h"
 #include "net/certs.h"
 #include "net/guard.h"
 
@@ -17,27 +18,22 @@ namespace billow::gateway {
 namespace {
 
 constexpr Duration tick_period = milliseconds(50);
-// Until an idle replica of another endpoint is suspended for one that waits for capacity.
-constexpr Duration capacity_patience = milliseconds(100);
 // From the end of a replica until requests that wait for its answer fail.
 constexpr Duration last_words_patience = seconds(1);
 // Until a request goes to a region where a replica must be woken for it.
 constexpr Duration pass_on_patience = seconds(2);
 
 constexpr std::string_view prefix = "/f/";
-
-// Why a replica waits for capacity. Callers of open endpoints do not get it: the queue is private.
-std::string why_waiting(const LiveEndpoint& endpoint) {
-  if (endpoint.row().waiting.empty() || endpoint.policy().access == EndpointAccess::open)
-    return {};
-  return fmt::format("; a replica waits: {}", endpoint.row().waiting);
-}
+constexpr std::size_t mirrored_body_bytes_max = 1 << 20;
+constexpr std::size_t prompt_body_bytes_max = 8 << 20;
 
 }  // namespace
 
 Gateway::Gateway(net::Loop& loop, Options options)
     : loop_(loop),
       options_(std::move(options)),
+      keys_(options_.data_dir.empty() ? "" : options_.data_dir + "/keys.json"),
+      tracer_(random_u64(), options_.trace_sample),
       id_prefix_(random_token(6)),
       secret_(random_token(24)),
       peer_key_(random_token(24)) {}
@@ -45,6 +41,9 @@ Gateway::Gateway(net::Loop& loop, Options options)
 Result<std::unique_ptr<Gateway>> Gateway::create(net::Loop& loop, Options options) {
   auto out = std::unique_ptr<Gateway>(new Gateway(loop, std::move(options)));
   BILLOW_TRY_VOID(out->prepare_certificate());
+  out->keys_.load();
+  if (!out->options_.otlp.empty())
+    out->spans_ = BILLOW_TRY(Spans::create(loop, out->options_.otlp));
   out->client_ = BILLOW_TRY(net::HttpClient::create(loop, {}));
   out->webhook_client_ = BILLOW_TRY(net::HttpClient::create(
       loop, {.check_address = net::only_outwards(out->options_.webhook_hosts)}));
@@ -82,6 +81,7 @@ Status Gateway::prepare_certificate() {
 Gateway::~Gateway() {
   closing_ = true;
   save_figures();
+  keys_.save();
   tick_timer_.cancel();
   calls_.reset();
   probes_.clear();
@@ -89,6 +89,7 @@ Gateway::~Gateway() {
   for (auto& [name, endpoint] : endpoints_)
     endpoint->close();
   peers_.reset();
+  spans_.reset();
   proxy_.reset();
   client_.reset();
   webhook_client_.reset();
@@ -249,14 +250,88 @@ void Gateway::serve(const std::shared_ptr<Front>& front,
   ticket.timeout = endpoint->policy().timeout;
   ticket.endpoint = endpoint;
   ticket.wants_usage = true;
+  ticket.trace = tracer_.begin(front->head().headers.get("traceparent"));
   ticket.http2 = endpoint->policy().protocol != EndpointProtocol::http1;
+  if (!ticket.key.empty())
+    if (auto no = count_key(*front, *endpoint)) {
+      ++endpoint->totals.limited;
+      return front->refuse(std::move(*no));
+    }
   const auto& headers = front->head().headers;
   if (headers.has("Prefer") && headers.has_token("Prefer", "respond-async") &&
       ticket.strip_header != internal_header)
     return calls_->accept(front, *endpoint);
   endpoint->scaler.arrived(ticket.arrived);
   ++endpoint->totals.requests;
-  hold_or_give(front, *endpoint, 0);
+  if (endpoint->policy().balance == EndpointBalance::prefix && read_prompt(front, endpoint))
+    return;
+  route(front, *endpoint);
+}
+
+void Gateway::route(const std::shared_ptr<Front>& front, LiveEndpoint& endpoint) {
+  if (endpoint.row().canary != 0)
+    choose_revision(*front, endpoint);
+  hold_or_give(front, endpoint, 0);
+}
+
+// Its replica depends on its prompt, so the body is read first. False: it has none that can be
+// read.
+bool Gateway::read_prompt(const std::shared_ptr<Front>& front,
+                          const std::shared_ptr<LiveEndpoint>& endpoint) {
+  if (!front->kept_body().empty()) {  // a request to /v1/…, whose body was read already
+    front->ticket.wish.prefix = prefix_of(prompt_of(front->kept_body()));
+    return false;
+  }
+  const auto size = front->body_size();
+  if (front->head().method != "POST" || !size || *size < prefix_block_bytes ||
+      *size > prompt_body_bytes_max || !reserve_body(*front, *size))
+    return false;
+  front->read_body(prompt_body_bytes_max, [this, front, endpoint](std::string body) {
+    front->ticket.wish.prefix = prefix_of(prompt_of(body));
+    front->keep_body(std::move(body));
+    route(front, *endpoint);
+  });
+  return true;
+}
+
+// While a canary runs: it gets the request, or a copy of it.
+void Gateway::choose_revision(Front& front, LiveEndpoint& endpoint) {
+  Ticket& ticket = front.ticket;
+  ticket.wish.canary = endpoint.for_canary(sender_of(front, endpoint.policy().sticky));
+  if (ticket.wish.canary || front.wants_upgrade() || !endpoint.to_be_mirrored(front.head().method))
+    return;
+  const std::size_t size = front.body_size().value_or(mirrored_body_bytes_max);
+  if (size > mirrored_body_bytes_max || !reserve_body(front, size)) {
+    ++endpoint.totals.not_mirrored;
+    return;
+  }
+  ticket.mirrored = true;
+  front.copy_body(mirrored_body_bytes_max);
+}
+
+bool Gateway::reserve_body(Front& front, std::size_t bytes) {
+  if (bodies_held_ + bytes > bodies_bytes_max)
+    return false;
+  front.ticket.body_held += bytes;
+  bodies_held_ += bytes;
+  return true;
+}
+
+// Sent when the request has ended, so that it never waits for its copy.
+void Gateway::mirror(Front& front, const std::shared_ptr<LiveEndpoint>& endpoint) {
+  auto body = front.take_copied_body();
+  const ReplicaKey to = body ? endpoint->router.take_canary() : 0;
+  const auto upstream = to == 0 ? nullptr : endpoint->upstream(to);
+  if (!upstream) {
+    if (to != 0)
+      endpoint->router.finished(to, loop_.steady());
+    ++endpoint->totals.not_mirrored;
+    return;
+  }
+  ++endpoint->totals.mirrored;
+  const auto copy = std::make_shared<MirrorFront>(*proxy_, front, std::move(*body));
+  // Posted: this runs inside the callback of the request that has ended.
+  loop_.post([copy, upstream] { copy->send(upstream); });
 }
 
 void Gateway::hold_or_give(const std::shared_ptr<Front>& front,
@@ -274,7 +349,7 @@ void Gateway::hold_or_give(const std::shared_ptr<Front>& front,
     return front->refuse(std::move(answer));
   }
   const auto answer =
-      endpoint.router.arrive(ticket.id, now, ticket.arrived + ticket.timeout, avoid);
+      endpoint.router.arrive(ticket.id, now, ticket.arrived + ticket.timeout, avoid, ticket.wish);
   switch (answer.verdict) {
     case Router::Verdict::go:
       if (auto upstream = endpoint.upstream(answer.replica))
@@ -369,9 +444,11 @@ bool Gateway::failed(const std::shared_ptr<Front>& front,
   // First it must confirm that it is alive and still owns its port: a replica that has just died
   // would use up every retry, and another process may have bound its port since.
   endpoint->unreachable(from, now);
+  if (may_retry(failure) && !front->ticket.copy)
+    endpoint->served(from, true, {}, now);  // else it counts when the request ends
   if (Peers::is_peer(from))
     peers_->lost(from);
-  if (!may_retry(failure))
+  if (!may_retry(failure) || front->ticket.copy)
     return false;
   ++endpoint->totals.retried;
   if (Peers::is_peer(from))
@@ -399,10 +476,18 @@ void Gateway::over(Front& front, End end) {
   const auto now = loop_.steady();
   Ticket& ticket = front.ticket;
   bodies_held_ -= std::min(bodies_held_, std::exchange(ticket.body_held, 0));
+  if (ticket.copy)
+    return copy_over(front, end);
+  const TokenUsage usage =
+      ticket.wants_usage && !ticket.usage_tail.empty() ? usage_of(ticket.usage_tail) : TokenUsage{};
+  if (endpoint)
+    charge_key(*endpoint, ticket, end, usage);
   if (log_)
     log_->add(front, endpoint ? std::string_view(endpoint->name()) : "-", end, now);
   if (!endpoint || closing_)
     return;
+  if (spans_ && ticket.trace.sampled)
+    spans_->add(front, endpoint->name(), end, now);
   if (end == End::client_gone)
     ++endpoint->totals.cancelled;
   if (end == End::replica_failed || end == End::timed_out ||
@@ -412,29 +497,48 @@ void Gateway::over(Front& front, End end) {
     endpoint->router.cancel(ticket.id);
   if (!ticket.upstream)
     return;
+  if (ticket.mirrored)
+    mirror(front, endpoint);
   if (Peers::is_peer(ticket.upstream->key)) {
     endpoint->router.lent(false);
   } else {
     endpoint->router.finished(ticket.upstream->key, now);
     endpoint->scaler.served(now - ticket.given, now);
-    // A replica that got the request late is not to blame.
-    if (end == End::timed_out && ticket.status == 504 && now - ticket.given >= ticket.timeout / 2)
-      endpoint->answered(ticket.upstream->key, Answered::timed_out, now);
-    else if (end == End::answered)
-      endpoint->answered(ticket.upstream->key,
-                         ticket.status >= 500 ? Answered::error : Answered::well, now);
+    judge_replica(*endpoint, ticket, end, now);
   }
   if (ticket.first_byte.ns != 0) {
     endpoint->first_byte.add(ticket.first_byte - ticket.arrived);
     endpoint->held_time.add(ticket.given - ticket.arrived);
   }
-  if (ticket.wants_usage && !ticket.usage_tail.empty()) {
-    const TokenUsage usage = usage_of(ticket.usage_tail);
-    endpoint->totals.tokens_in += usage.in;
-    endpoint->totals.tokens_out += usage.out;
-  }
+  endpoint->totals.tokens_in += usage.in;
+  endpoint->totals.tokens_out += usage.out;
   if (endpoint->router.held() > 0)
     loop_.post([this, endpoint] { give_out(*endpoint); });
+}
+
+// What the end of a request says about its replica. One that got the request late is not to blame
+// for a time-out.
+void Gateway::judge_replica(LiveEndpoint& endpoint, const Ticket& ticket, End end, SteadyTime now) {
+  const ReplicaKey key = ticket.upstream->key;
+  const bool late =
+      end == End::timed_out && ticket.status == 504 && now - ticket.given >= ticket.timeout / 2;
+  const bool error = ticket.status >= 500 || ticket.failed_inside;
+  if (late)
+    endpoint.answered(key, Answered::timed_out, now);
+  else if (end == End::answered)
+    endpoint.answered(key, ticket.status >= 500 ? Answered::error : Answered::well, now);
+  if (late || end == End::answered || end == End::replica_failed)
+    endpoint.served(key, late || error || end == End::replica_failed,
+                    ticket.first_byte - ticket.given, now);
+}
+
+void Gateway::copy_over(Front& front, End end) {
+  const auto endpoint = std::static_pointer_cast<LiveEndpoint>(front.ticket.endpoint);
+  if (!endpoint || closing_ || !front.ticket.upstream)
+    return;
+  const auto now = loop_.steady();
+  endpoint->router.finished(front.ticket.upstream->key, now);
+  judge_replica(*endpoint, front.ticket, end, now);
 }
 
 void Gateway::refuse_held(LiveEndpoint& endpoint, RequestId id, net::Response response) {
@@ -445,143 +549,6 @@ void Gateway::refuse_held(LiveEndpoint& endpoint, RequestId id, net::Response re
   const auto front = found->second;
   held_.erase(found);
   front->refuse(std::move(response));
-}
-
-// ---- time
-
-void Gateway::tick() {
-  const auto now = loop_.steady();
-  const auto all = endpoints_;
-  for (const auto& [name, endpoint] : all) {
-    for (RequestId id : endpoint->router.expire(now)) {
-      auto late = net::problem(
-          504,
-          fmt::format("no replica of endpoint {} was free within {}{}", name,
-                      format_duration(endpoint->policy().timeout), why_waiting(*endpoint)),
-          "deploy the endpoint with a longer --timeout or a larger --max, or call it with Prefer: "
-          "respond-async");
-      late.headers.add("Retry-After", std::to_string(endpoint->retry_after_s(now)));
-      refuse_held(*endpoint, id, std::move(late));
-    }
-    if (endpoint->router.held() > 0) {
-      if (const std::string why = endpoint->hopeless(now); !why.empty()) {
-        std::vector<RequestId> waiting;
-        for (const auto& [id, held] : endpoint->router.queue())
-          waiting.push_back(id);
-        for (RequestId id : waiting) {
-          auto answer = net::problem(503, fmt::format("endpoint {} cannot serve: {}", name, why),
-                                     "see `billow endpoints " + name + "` and its logs");
-          answer.headers.add("Retry-After", std::to_string(endpoint->retry_after_s(now)));
-          refuse_held(*endpoint, id, std::move(answer));
-        }
-      }
-    }
-    for (ReplicaKey key : endpoint->due_checks(now))
-      check_health(endpoint, key);
-    give_out(*endpoint);
-    endpoint->steer(now);
-  }
-  tell_changes();
-  give_up_on_ended(now);
-  free_capacity();
-  peers_->tick(now);
-  calls_->tick(now);
-  if (now - saved_at_ > seconds(2)) {
-    saved_at_ = now;
-    save_figures();
-  }
-}
-
-// Many endpoints share few GPUs: if one waits for capacity, an idle replica of another is suspended
-// early.
-void Gateway::free_capacity() {
-  const auto now = loop_.steady();
-  std::size_t wanted = 0;
-  for (const auto& [name, endpoint] : endpoints_)
-    if (endpoint->waits_for_capacity() && now - endpoint->waits_since() > capacity_patience)
-      ++wanted;
-  if (wanted == 0)
-    return;
-  // The longest idle goes first; replicas that are already falling asleep count.
-  std::vector<std::pair<SteadyTime, LiveEndpoint*>> idle;
-  std::size_t leaving = 0;
-  for (const auto& [name, endpoint] : endpoints_) {
-    SteadyTime since{INT64_MAX};
-    for (const auto& [key, r] : endpoint->router.replicas()) {
-      if (r.phase == Phase::leaving || r.phase == Phase::falling)
-        ++leaving;
-      if (r.phase == Phase::ready && r.in_flight == 0)
-        since = std::min(since, std::max(r.idle_since, r.since));
-    }
-    if (since.ns != INT64_MAX && now - since > capacity_patience)
-      idle.emplace_back(since, endpoint.get());
-  }
-  std::sort(idle.begin(), idle.end());
-  for (const auto& [since, endpoint] : idle) {
-    if (leaving >= wanted)
-      return;
-    if (endpoint->yield_one(now))
-      ++leaving;
-  }
-}
-
-// A replica that refuses connections is not there; one that says nothing may be busy.
-Check check_result_of(const Error& error) {
-  return error.code == Code::timed_out ? Check::no_answer : Check::bad;
-}
-
-void Gateway::check_health(const std::shared_ptr<LiveEndpoint>& endpoint, ReplicaKey key) {
-  const auto upstream = endpoint->upstream(key);
-  if (!upstream)
-    return endpoint->checked(key, Check::bad, loop_.steady());
-  const std::string path = endpoint->policy().health;
-  const auto judge = [this, weak = std::weak_ptr(endpoint), key,
-                      any = path.empty()](Result<int> status) {
-    const auto live = weak.lock();
-    if (!live || closing_)
-      return;
-    const bool healthy = status && (any ? *status != 503 : *status >= 200 && *status < 300);
-    live->checked(key,
-                  healthy  ? Check::good
-                  : status ? Check::bad
-                           : check_result_of(status.error()),
-                  loop_.steady());
-    if (!healthy)
-      return;
-    give_out(*live);
-    live->steer(loop_.steady());
-  };
-  if (const auto protocol = endpoint->policy().protocol; protocol != EndpointProtocol::http1) {
-    std::erase_if(probes_, [](const auto& probe) { return probe->over(); });
-    probes_.push_back(Http2Probe::start(
-        loop_, *upstream, {.path = path, .grpc = protocol == EndpointProtocol::grpc}, judge));
-    return;
-  }
-  net::ClientRequest request;
-  request.endpoint.address = net::parse_address(upstream->name).value_or(net::Address{});
-  request.target = path.empty() ? "/" : path;
-  request.timeout = seconds(5);
-  request.headers = {{"User-Agent", "billow-gateway health"}, {"Connection", "close"}};
-  request.on_chunk = [](std::string_view) {
-  };  // only the status counts
-  client_->fetch(std::move(request), [judge](Result<net::Response> answer) {
-    judge(answer ? Result<int>(answer->status) : pass(std::move(answer.error())));
-  });
-}
-
-// A port that no replica has and that is free on this machine now. On other machines it is a guess:
-// a replica that finds it taken fails, and its successor gets another.
-Result<std::uint16_t> Gateway::free_port() {
-  std::set<std::uint16_t> taken;
-  for (const auto& [name, endpoint] : endpoints_)
-    for (const ReplicaRow& replica : endpoint->row().replicas)
-      taken.insert(replica.port);
-  return ports_.propose(
-      taken,
-      [](std::uint16_t port) {
-        return net::listen_on({.host = "127.0.0.1", .port = port, .unix_path = {}}).has_value();
-      },
-      random_u64(), loop_.steady());
 }
 
 }  // namespace billow::gateway

@@ -11,9 +11,11 @@
 #include "gateway/access_log.h"
 #include "gateway/endpoint.h"
 #include "gateway/http2_probe.h"
+#include "gateway/keys.h"
 #include "gateway/peers.h"
-#include "gateway/ports.h"
 #include "gateway/proxy.h"
+#include "gateway/pure/ports.h"
+#include "gateway/spans.h"
 #include "net/http/http_client.h"
 
 namespace billow::gateway {
@@ -32,6 +34,11 @@ class HeadLink {
 
 class Calls;
 
+// Tokens that a model's answer reports in its "usage".
+struct TokenUsage {
+  std::uint64_t in = 0, out = 0;
+};
+
 class Gateway final : public ProxyHost {
  public:
   struct Options {
@@ -40,6 +47,8 @@ class Gateway final : public ProxyHost {
     std::string advertise;  // where other gateways reach this one; empty: where it listens
     // Allowed although they are on this machine or its networks.
     std::vector<std::string> webhook_hosts;
+    std::string otlp;         // where spans are sent; empty: nowhere
+    double trace_sample = 0;  // of the traces that begin here
   };
   static Result<std::unique_ptr<Gateway>> create(net::Loop& loop, Options options);
   ~Gateway() override;
@@ -88,6 +97,18 @@ class Gateway final : public ProxyHost {
   void serve(const std::shared_ptr<Front>& front,
              const std::shared_ptr<LiveEndpoint>& endpoint,
              std::size_t prefix_bytes);
+  // Counts a request for its key. An answer means that a limit refuses it.
+  std::optional<net::Response> count_key(Front& front, const LiveEndpoint& endpoint);
+  void charge_key(const LiveEndpoint& endpoint, Ticket& ticket, End end, const TokenUsage& usage);
+  void route(const std::shared_ptr<Front>& front, LiveEndpoint& endpoint);
+  bool read_prompt(const std::shared_ptr<Front>& front,
+                   const std::shared_ptr<LiveEndpoint>& endpoint);
+  void choose_revision(Front& front, LiveEndpoint& endpoint);
+  // Memory for a request's body until the request ends. False: none is left.
+  bool reserve_body(Front& front, std::size_t bytes);
+  void mirror(Front& front, const std::shared_ptr<LiveEndpoint>& endpoint);
+  void copy_over(Front& front, End end);
+  void judge_replica(LiveEndpoint& endpoint, const Ticket& ticket, End end, SteadyTime now);
   void hold_or_give(const std::shared_ptr<Front>& front, LiveEndpoint& endpoint, ReplicaKey avoid);
   void give_out(LiveEndpoint& endpoint);
   bool pass_on(const std::shared_ptr<Front>& front, LiveEndpoint& endpoint, Duration waited);
@@ -117,9 +138,13 @@ class Gateway final : public ProxyHost {
       endpoints_;
   std::unordered_map<RequestId, std::shared_ptr<Front>> held_;
   Ports ports_;
+  Keys keys_;
+  Tracer tracer_;
+  std::unique_ptr<Spans> spans_;                                         // null: not exported
   std::vector<std::pair<SteadyTime, std::shared_ptr<Upstream>>> ended_;  // replicas, since when
   RequestId last_request_ = 0;
-  std::size_t bodies_held_ = 0;  // reserved for bodies of requests to /v1/…
+  static constexpr std::size_t bodies_bytes_max = 128 << 20;
+  std::size_t bodies_held_ = 0;  // reserved for bodies that are read as a whole, or copied
   std::uint64_t last_number_ = 0;
   std::string id_prefix_, secret_, peer_key_, peer_pin_;
   std::string told_;        // the last report to the head: how many replicas of each endpoint are
@@ -138,13 +163,14 @@ std::optional<net::Response> check_access(Front& front,
                                           const LiveEndpoint& endpoint,
                                           std::string_view secret,
                                           std::string_view peer_key);
+// Who sends a request, if requests of one sender belong together (`EndpointPolicy::sticky`); empty:
+// it is on its own.
+std::string sender_of(const Front& front, std::string_view sticky);
 // The answer to a browser's CORS preflight; none: it is not one.
 std::optional<net::Response> cors_preflight(Front& front, const EndpointPolicy& policy);
-// Tokens that a model's answer reports in its "usage".
-struct TokenUsage {
-  std::uint64_t in = 0, out = 0;
-};
 TokenUsage usage_of(std::string_view tail);
+// An error as OpenAI's clients read it.
+net::Response api_error(int status, std::string_view code, const std::string& message);
 
 // The header by which the gateway recognises its own asynchronous calls.
 inline constexpr char internal_header[] = "X-Billow-Internal";
@@ -159,6 +185,8 @@ struct GatewayOptions {
   std::string region;              // of the replicas it controls
   std::string advertise;
   std::vector<std::string> webhook_hosts;
+  std::string otlp;
+  double trace_sample = 1;
   std::vector<std::string> serve;  // NAME=HOST:PORT[,HOST:PORT]: fixed endpoints without a head
   bool listen_any_port_if_taken = false;
 };

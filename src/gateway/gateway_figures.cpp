@@ -28,6 +28,8 @@ Figures Gateway::figures() const {
                             address);
   for (const auto& [name, endpoint] : endpoints_)
     out.endpoints.push_back(endpoint->figures());
+  out.keys = keys_.report();
+  out.gateway = keys_.gateway();
   out.peer_address = options_.advertise;
   if (out.peer_address.empty() && !proxy_->bound_addresses().empty())
     out.peer_address = proxy_->bound_addresses().front();
@@ -82,6 +84,8 @@ std::string Gateway::metrics() const {
          [](const LiveEndpoint& e) { return e.totals.refused; });
   family("cancelled_total", "counter", "Requests whose client disconnected.",
          [](const LiveEndpoint& e) { return e.totals.cancelled; });
+  family("limited_total", "counter", "Requests refused because of a limit of their key.",
+         [](const LiveEndpoint& e) { return e.totals.limited; });
   family("retried_total", "counter", "Requests retried on another replica.",
          [](const LiveEndpoint& e) { return e.totals.retried; });
   family("held", "gauge", "Requests waiting for a replica.",
@@ -111,6 +115,15 @@ std::string Gateway::metrics() const {
          [](const LiveEndpoint& e) { return e.totals.tokens_in; });
   family("tokens_out_total", "counter", "Generated tokens, as far as answers report them.",
          [](const LiveEndpoint& e) { return e.totals.tokens_out; });
+  if (spans_)
+    append_format(out,
+                  "# HELP billow_gateway_spans_exported_total Spans accepted by the collector of "
+                  "traces.\n# TYPE billow_gateway_spans_exported_total counter\n"
+                  "billow_gateway_spans_exported_total {}\n"
+                  "# HELP billow_gateway_spans_dropped_total Spans that were not accepted, or did "
+                  "not fit into the queue.\n# TYPE billow_gateway_spans_dropped_total counter\n"
+                  "billow_gateway_spans_dropped_total {}\n",
+                  spans_->exported(), spans_->dropped());
   return out;
 }
 

@@ -94,6 +94,12 @@ int http_status_of_grpc(std::string_view grpc_status) {
   return grpc_status == "14" ? 503 : 500;
 }
 
+// UNKNOWN, DEADLINE_EXCEEDED, INTERNAL, UNAVAILABLE, DATA_LOSS.
+bool is_grpc_server_fault(std::string_view grpc_status) {
+  return grpc_status == "2" || grpc_status == "4" || grpc_status == "13" || grpc_status == "14" ||
+         grpc_status == "15";
+}
+
 void write_grpc_error(net::Http2Fields& out, const net::Response& response, const Front& front) {
   out.add("content-type", "application/grpc");
   out.add("grpc-status", std::to_string(grpc_code(response.status)));

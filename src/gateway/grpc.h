@@ -18,6 +18,8 @@ void write_grpc_error(net::Http2Fields& out, const net::Response& response, cons
 // Of HTTP to those of gRPC, as gRPC's clients do.
 int grpc_code(int http_status);
 int http_status_of_grpc(std::string_view grpc_status);
+// Whether a status says that the server failed, not that the call was wrong.
+bool is_grpc_server_fault(std::string_view grpc_status);
 
 // The message that asks for a service's health (grpc.health.v1), and whether an answer to it says
 // that it serves.

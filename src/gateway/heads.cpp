@@ -170,6 +170,9 @@ void pass_request_fields(Fields& out, const Front& front) {
   for (const auto& [name, value] : head.headers) {
     if (hop_by_hop(name) || ours(name) || is_for_gateway(name, value, front.ticket))
       continue;
+    // Written again, with a span of ours.
+    if (name.size() == 11 && front.ticket.trace.span != 0 && equal_nocase(name, "traceparent"))
+      continue;
     if (Fields::http2 && name.size() == 4 && equal_nocase(name, "Host"))
       continue;  // it is the authority
     if (named && head.headers.has_token("Connection", name))
@@ -203,6 +206,10 @@ void add_client_fields(Fields& out, const Front& front) {
   if (!prefix.empty())
     out.add("X-Forwarded-Prefix", prefix);
   out.add("X-Request-Id", front.request_id());
+  if (front.ticket.trace.span != 0)
+    out.add("traceparent", traceparent(front.ticket.trace));
+  if (front.ticket.copy)
+    out.add("X-Billow-Mirror", "1");
 }
 
 }  // namespace

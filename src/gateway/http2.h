@@ -13,6 +13,9 @@ namespace billow::gateway {
 
 class StreamBack;
 
+// Writes the frames of a session until the other side is slow to read.
+void write_frames(net::Http2Session& session, net::Stream& stream);
+
 // A request that is a stream of a client's HTTP/2 connection.
 class StreamFront final : public Front {
  public:

@@ -8,16 +8,16 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "gateway/gateway.h"
-#include "gateway/model_name.h"
+#include "gateway/pure/model_name.h"
 
 namespace billow::gateway {
 namespace {
 
 // The model can stand behind the messages, so the whole body is read first.
 constexpr std::size_t body_bytes_max = 8 << 20;
-constexpr std::size_t bodies_bytes_max = 128 << 20;  // of all requests
 
-// As OpenAI's clients read it.
+}  // namespace
+
 net::Response api_error(int status, std::string_view code, const std::string& message) {
   return net::Response::json(
       status, Json::object({{"error", Json::object({{"message", message},
@@ -25,6 +25,8 @@ net::Response api_error(int status, std::string_view code, const std::string& me
                                                     {"code", code}})}})
                   .dump());
 }
+
+namespace {
 
 Json model_document(const std::string& name) {
   return Json::object({{"id", name}, {"object", "model"}, {"created", 0}, {"owned_by", "billow"}});
@@ -80,14 +82,12 @@ void Gateway::front_door(const std::shared_ptr<Front>& front) {
   // Bodies of all requests together are bounded: strangers can send them where an endpoint is open.
   const std::size_t size = std::min(front->body_size().value_or(body_bytes_max), body_bytes_max);
   if (size > limits::gateway_held_body_bytes_max) {
-    if (bodies_held_ + size > bodies_bytes_max) {
+    if (!reserve_body(*front, size)) {
       auto busy =
           api_error(503, "overloaded", "too many large requests are on their way; try again");
       busy.headers.add("Retry-After", "1");
       return front->refuse(std::move(busy));
     }
-    front->ticket.body_held = size;
-    bodies_held_ += size;
   }
   front->ticket.strip_credentials = true;
   front->read_body(body_bytes_max, [this, front](std::string body) {

@@ -21,7 +21,9 @@
 #include <vector>
 
 #include "base/limits.h"
-#include "gateway/router.h"
+#include "gateway/pure/key_meter.h"
+#include "gateway/pure/router.h"
+#include "gateway/pure/trace_context.h"
 #include "net/address.h"
 #include "net/http/admission.h"
 #include "net/http/http_parser.h"
@@ -63,6 +65,15 @@ struct Ticket {
   bool from_peer = false;          // another gateway passed it on
   bool http2 = false;              // what the replica speaks
   std::size_t body_held = 0;       // of the gateway's memory for bodies
+  Wish wish;                       // which replica should get it
+  bool mirrored = false;           // a copy is sent to the canary when it has ended
+  bool copy = false;               // it is such a copy
+  TraceContext trace;
+  std::string key;       // the name of the caller's key; empty: without one
+  bool metered = false;  // it counts for that key until it ends
+  KeyMeter::Reserved reserved;
+  NanoUsd charge;              // what it has cost the key
+  bool failed_inside = false;  // gRPC: the status of an answer that HTTP calls good
   std::uint32_t tries = 0;
   std::shared_ptr<Upstream> upstream;         // while one serves it
   SteadyTime arrived, given, first_byte;      // given: to a replica
@@ -125,6 +136,11 @@ class Front : public net::StreamOwner, public std::enable_shared_from_this<Front
   }
   // Gives back a body that was read, so that a replica gets the whole request.
   void keep_body(std::string body) { kept_body_ = std::move(body); }
+  const std::string& kept_body() const { return kept_body_; }
+  // Keeps a copy of the body for as long as the request lasts, unless it is larger.
+  void copy_body(std::size_t bytes_max);
+  // The copy; none: it is too large, or was not asked for, or the body has not arrived completely.
+  std::optional<std::string> take_copied_body();
   void respond(net::Response response);
 
   // ---- for the back
@@ -149,6 +165,7 @@ class Front : public net::StreamOwner, public std::enable_shared_from_this<Front
  protected:
   Front(Proxy& proxy, std::string peer, std::optional<unsigned> unix_uid);
   void begin_request();  // head_ and body_complete_ are set
+  void begin_copy(const Front& of, std::string body);
   void forward_body(std::string_view data);
   void bad_request(int status, std::string_view detail);
   // How the client is read and written.
@@ -188,6 +205,7 @@ class Front : public net::StreamOwner, public std::enable_shared_from_this<Front
   std::size_t parse(std::string_view data);
   void take_head();
   void done(End end);
+  void note_grpc_status(const net::Headers& fields);
   void next_request();
   void drop_back(bool keep);
   SteadyTime tunnel_deadline() const;
@@ -214,6 +232,8 @@ class Front : public net::StreamOwner, public std::enable_shared_from_this<Front
   std::function<void(std::string)> on_body_;
   std::size_t on_body_max_ = 0;
   std::string whole_body_;
+  std::optional<std::string> copied_body_;
+  std::size_t copied_body_max_ = 0;
   SteadyTime deadline_;
   friend class Proxy;
 };

@@ -178,6 +178,8 @@ Result<std::unique_ptr<Gateway>> open_gateway(net::Loop& loop, const GatewayOpti
   made.data_dir = options.data_dir;
   made.advertise = options.advertise;
   made.webhook_hosts = options.webhook_hosts;
+  made.otlp = options.otlp;
+  made.trace_sample = options.otlp.empty() ? 0 : options.trace_sample;
   auto opened = Gateway::create(loop, made);
   if (opened || opened.error().code != Code::conflict || !options.listen_any_port_if_taken)
     return opened;

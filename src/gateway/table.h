@@ -57,11 +57,28 @@ struct Elsewhere {
   }
 };
 
+// A key that opens an endpoint.
+struct KeyRow {
+  std::string name;
+  std::string hash;
+  WallTime expires_at;
+  std::vector<KeyLimit> limits;
+  KeyUse elsewhere;  // what other gateways have let it use on `elsewhere.day`
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("name", s.name);
+    v("hash", s.hash);
+    v("expires_at_ns", s.expires_at);
+    v("limits", s.limits);
+    v("elsewhere", s.elsewhere);
+  }
+};
+
 struct EndpointRow {
   std::string name;
   EndpointPolicy policy;  // of the revision in force
   std::uint32_t serving = 0, rolling = 0;
-  std::vector<std::string> keys;  // hashes
+  std::vector<std::string> keys;  // hashes, for gateways that do not know `key_rows`
   std::uint64_t failed_job = 0;
   std::string failed_reason;
   bool failed_port_taken = false;  // another process had its port
@@ -71,6 +88,9 @@ struct EndpointRow {
   bool steered = true;               // whether this gateway may have replicas of it
   std::vector<Elsewhere> elsewhere;  // other gateways that may
   std::string account;               // the Unix account of its owner, for access `local`
+  std::uint32_t canary = 0;          // a revision that gets a part of the requests; 0: none
+  ReleasePlan release;               // of the canary, or of the one that starts
+  std::vector<KeyRow> key_rows;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("steered", s.steered);
@@ -87,6 +107,9 @@ struct EndpointRow {
     v("waiting", s.waiting);
     v("replicas", s.replicas);
     v("account", s.account);
+    v("canary", s.canary);
+    v("release", s.release);
+    v("key_rows", s.key_rows);
   }
 };
 
@@ -264,6 +287,20 @@ struct Heard {
   }
 };
 
+// One of the two revisions while a canary runs, since it began.
+struct RevisionFigures {
+  std::uint32_t revision = 0;
+  std::uint64_t requests = 0, errors = 0;
+  std::int64_t first_byte_p95_us = 0;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("revision", s.revision);
+    v("requests", s.requests);
+    v("errors", s.errors);
+    v("first_byte_p95_us", s.first_byte_p95_us);
+  }
+};
+
 // Figures of one endpoint since the gateway began, and its state. Samples: the head keeps the
 // newest and journals none.
 struct EndpointFigures {
@@ -277,6 +314,10 @@ struct EndpointFigures {
   std::int64_t first_byte_p95_us = 0;
   std::uint64_t left_out = 0;        // how often a sick replica was taken out of service
   std::uint64_t recovered_from = 0;  // the last failed replica, if another has become healthy since
+  std::uint64_t mirrored = 0,
+                not_mirrored = 0;          // copies sent to a canary, and those it had no time for
+  std::uint64_t limited = 0;               // requests refused because of a limit of their key
+  std::vector<RevisionFigures> revisions;  // the serving one and the canary, if there is one
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("name", s.name);
@@ -302,6 +343,10 @@ struct EndpointFigures {
     v("wake_us", s.wake_us);
     v("left_out", s.left_out);
     v("recovered_from", s.recovered_from);
+    v("mirrored", s.mirrored);
+    v("not_mirrored", s.not_mirrored);
+    v("limited", s.limited);
+    v("revisions", s.revisions);
   }
 };
 struct Figures {
@@ -309,12 +354,16 @@ struct Figures {
   std::vector<std::string> addresses;  // where this gateway listens
   std::vector<EndpointFigures> endpoints;
   std::string peer_address, peer_key;  // where and how other gateways reach it; empty: not at all
+  std::vector<KeyUse> keys;            // of today and the day before
+  std::string gateway;                 // the number under which it counts them
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("addresses", s.addresses);
     v("endpoints", s.endpoints);
     v("peer_address", s.peer_address);
     v("peer_key", s.peer_key);
+    v("keys", s.keys);
+    v("gateway", s.gateway);
   }
 };
 // A gateway reports that a revision is healthy and takes over, or has failed, with the event that

@@ -4,10 +4,11 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "core/control/decide/releases.h"
 #include "core/control/money.h"
 #include "core/model/call_limits.h"
-#include "gateway/messages.h"
 #include "gateway/proxy.h"
+#include "head/gateways/link.h"
 #include "view/waiting.h"
 
 namespace billow::head {
@@ -32,19 +33,6 @@ bool among(const std::vector<std::string>& names, const std::string& name) {
 }
 
 }  // namespace
-
-struct Gateways::Link {
-  std::shared_ptr<net::WebSocket> socket;
-  std::string region;
-  std::vector<std::string> addresses;
-  std::string peer_address, peer_key;
-  std::map<std::string, gateway::EndpointFigures> figures;
-  std::string sent;  // the last table
-  void send(const gateway::ToGateway& message) {
-    if (socket->open())
-      socket->send_text(gateway::encode(message));
-  }
-};
 
 Gateways::Gateways(net::Loop& loop, Options options) : loop_(loop), options_(std::move(options)) {
   for (const auto& [id, call] : options_.engine().state().calls)
@@ -269,6 +257,27 @@ void Gateways::look_who_waits() {
   waiting_ = std::move(waiting);
 }
 
+gateway::ReplicaRow Gateways::replica_row(const Job& job) const {
+  const control::State& state = options_.engine().state();
+  gateway::ReplicaRow replica{.job = job.id.value, .job_state = job.state};
+  replica.revision = static_cast<std::uint32_t>(std::stoul(job.spec->labels.at(label_revision)));
+  replica.port = static_cast<std::uint16_t>(std::stoul(job.spec->labels.at(label_port)));
+  replica.spot = job.spec->spot;
+  replica.stopping = job.stopping != StopCause::none;
+  replica.resume_wanted = job.suspension.resume_wanted;
+  if (!job.tasks.empty()) {
+    const Task& task = state.tasks.at(job.tasks.front());
+    replica.task_state = task.state;
+    replica.unsuspendable = task.unsuspendable;
+    const AgentLinks::Port port = options_.port_of(task.id);
+    replica.port_holder = port.holder;
+    replica.port_look = port.look;
+    if (const std::string host = options_.host_of(task.node); !host.empty())
+      replica.address = fmt::format("{}:{}", host, replica.port);
+  }
+  return replica;
+}
+
 std::string Gateways::table(const Link& link) const {
   const control::State& state = options_.engine().state();
   gateway::Table table;
@@ -282,8 +291,10 @@ std::string Gateways::table(const Link& link) const {
       row.policy = current->policy;
     row.serving = endpoint.serving;
     row.rolling = endpoint.rolling;
-    for (const EndpointKey& key : endpoint.keys)
-      row.keys.push_back(key.hash);
+    row.canary = endpoint.canary;
+    if (const Revision* canary = control::canary_of(endpoint))
+      row.release = canary->release;
+    add_keys(row, endpoint, link);
     row.failed_job = endpoint.failed_job.value;
     row.failed_reason = endpoint.failed_reason;
     row.failed_port_taken = endpoint.failed_port_taken;
@@ -307,24 +318,7 @@ std::string Gateways::table(const Link& link) const {
             other.awake += awake && other.region == whose->region;
           continue;
         }
-        gateway::ReplicaRow replica{.job = id.value, .job_state = job.state};
-        replica.revision =
-            static_cast<std::uint32_t>(std::stoul(job.spec->labels.at(label_revision)));
-        replica.port = static_cast<std::uint16_t>(std::stoul(job.spec->labels.at(label_port)));
-        replica.spot = job.spec->spot;
-        replica.stopping = job.stopping != StopCause::none;
-        replica.resume_wanted = job.suspension.resume_wanted;
-        if (!job.tasks.empty()) {
-          const Task& task = state.tasks.at(job.tasks.front());
-          replica.task_state = task.state;
-          replica.unsuspendable = task.unsuspendable;
-          const AgentLinks::Port port = options_.port_of(task.id);
-          replica.port_holder = port.holder;
-          replica.port_look = port.look;
-          if (const std::string host = options_.host_of(task.node); !host.empty())
-            replica.address = fmt::format("{}:{}", host, replica.port);
-        }
-        row.replicas.push_back(std::move(replica));
+        row.replicas.push_back(replica_row(job));
       }
     }
     table.endpoints.push_back(std::move(row));
@@ -427,6 +421,8 @@ void Gateways::heard(const std::shared_ptr<Link>& link, std::string_view text) {
       link->addresses = m.addresses;
       link->peer_address = m.peer_address;
       link->peer_key = m.peer_key;
+      link->gateway = m.gateway;
+      self.record_keys(*link, m.keys);
       for (const auto& each : m.endpoints) {
         link->figures[each.name] = each;
         self.add_up(each.name);
@@ -443,7 +439,10 @@ void Gateways::heard(const std::shared_ptr<Link>& link, std::string_view text) {
 void Gateways::judged(const std::shared_ptr<Link>& link, const RevisionJudged& verdict) {
   const auto& endpoints = options_.engine().state().endpoints;
   const auto found = endpoints.find(verdict.endpoint);
-  if (found == endpoints.end() || found->second.rolling != verdict.revision)
+  if (found == endpoints.end())
+    return;
+  const bool ends_canary = !verdict.healthy && found->second.canary == verdict.revision;
+  if (found->second.rolling != verdict.revision && !ends_canary)
     return;
   if (verdict.healthy) {
     auto& [revision, regions] = agreed_[verdict.endpoint];
@@ -462,41 +461,6 @@ void Gateways::judged(const std::shared_ptr<Link>& link, const RevisionJudged& v
     if (const std::string trouble = options_.trouble_of(job->tasks.front()); !trouble.empty())
       reason += "; " + trouble;
   run(JudgeRevision{verdict.endpoint, verdict.revision, verdict.healthy, reason, verdict.job});
-}
-
-// Counters are added up; of times, the worst is shown.
-void Gateways::add_up(const std::string& endpoint) {
-  gateway::EndpointFigures sum;
-  sum.name = endpoint;
-  for (const auto& link : links_) {
-    const auto found = link->figures.find(endpoint);
-    if (found == link->figures.end())
-      continue;
-    const auto& f = found->second;
-    sum.requests += f.requests;
-    sum.failed += f.failed;
-    sum.refused += f.refused;
-    sum.cancelled += f.cancelled;
-    sum.retried += f.retried;
-    sum.cold_starts += f.cold_starts;
-    sum.wakes += f.wakes;
-    sum.left_out += f.left_out;
-    sum.tokens_in += f.tokens_in;
-    sum.tokens_out += f.tokens_out;
-    sum.held += f.held;
-    sum.in_flight += f.in_flight;
-    sum.ready += f.ready;
-    sum.sleeping += f.sleeping;
-    sum.coming += f.coming;
-    sum.wanted += f.wanted;
-    sum.first_byte_p50_us = std::max(sum.first_byte_p50_us, f.first_byte_p50_us);
-    sum.first_byte_p95_us = std::max(sum.first_byte_p95_us, f.first_byte_p95_us);
-    sum.first_byte_p99_us = std::max(sum.first_byte_p99_us, f.first_byte_p99_us);
-    sum.held_p99_us = std::max(sum.held_p99_us, f.held_p99_us);
-    sum.wake_us = std::max(sum.wake_us, f.wake_us);
-    sum.recovered_from = std::max(sum.recovered_from, f.recovered_from);
-  }
-  figures_[endpoint] = sum;
 }
 
 void Gateways::accept_call(const std::shared_ptr<Link>& link, const gateway::AcceptCall& wish) {

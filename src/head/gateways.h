@@ -51,6 +51,9 @@ class Gateways {
   struct Link;
   void look_who_waits();
   std::string table(const Link& link) const;
+  gateway::ReplicaRow replica_row(const Job& job) const;
+  void add_keys(gateway::EndpointRow& row, const Endpoint& endpoint, const Link& link) const;
+  void record_keys(Link& link, const std::vector<KeyUse>& uses);
   const Link* leader() const;
   const Link* link_of(const std::string& region) const;
   bool steers(const Link& link, const Endpoint& endpoint) const;

@@ -130,6 +130,10 @@ Status ensure_local_gateway(const LocalGatewayOptions& options) {
     request.argv.insert(request.argv.end(), {"--region", options.region});
   for (const auto& host : options.webhook_hosts)
     request.argv.insert(request.argv.end(), {"--webhook-host", host});
+  if (!options.otlp.empty())
+    request.argv.insert(request.argv.end(), {"--otlp", options.otlp});
+  if (!options.trace_sample.empty())
+    request.argv.insert(request.argv.end(), {"--trace-sample", options.trace_sample});
   request.fds = {{shared.get(), fd_for_gateway}, {own.get(), fd_gateway}};
   request.out = request.err = log.get();
   request.cwd = "/";

@@ -35,6 +35,7 @@ struct LocalGatewayOptions {
   std::string region;
   std::vector<std::string> webhook_hosts;
   std::string user;  // empty: billow-gateway if this machine has it, else nobody
+  std::string otlp = {}, trace_sample = {};
 };
 Status ensure_local_gateway(const LocalGatewayOptions& options);
 bool local_gateway_alive(const std::string& data_dir);

@@ -37,8 +37,9 @@ void LocalProcesses::watch_gateway() {
   for (const std::string& label : head.labels)
     if (label.starts_with("region="))
       region = label.substr(7);
-  const auto started = ensure_local_gateway(
-      {head.data_dir, head.gateway_listen, region, head.webhook_hosts, head.gateway_user});
+  const auto started =
+      ensure_local_gateway({head.data_dir, head.gateway_listen, region, head.webhook_hosts,
+                            head.gateway_user, head.otlp, head.trace_sample});
   if (!started)
     log_error("{}", started.error().message);
   gateway_looks_to_skip_ = 5;

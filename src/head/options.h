@@ -44,6 +44,7 @@ struct HeadOptions {
   std::vector<std::string> gateway_listen;  // empty: 127.0.0.1:7071, or any port if it is taken
   std::vector<std::string> webhook_hosts;   // private hosts that webhooks may call
   std::string gateway_user;                 // its account, if the head is root
+  std::string otlp, trace_sample;           // options of the local gateway; empty: not given
 
   std::string
       secrets_key;  // file with the key of secrets; empty: secrets.key in the data directory

@@ -29,6 +29,10 @@ constexpr OptionSpec gateway_options[] = {
      "allow webhooks of endpoints to this host although it is on this machine or a private network "
      "(repeatable)",
      true},
+    {"otlp", 0, "URL",
+     "export traces to this collector (OTLP/HTTP), for example http://127.0.0.1:4318/v1/traces"},
+    {"trace-sample", 0, "PART",
+     "part of the requests without a trace of their caller to trace, 0 to 1 (default 1)"},
     {"data", 0, "DIR", "directory for its table and access log", false, Completes::directory},
     {"serve", 0, "NAME=ADDR",
      "without a head: a fixed endpoint at [h2://|grpc://]HOST:PORT[,HOST:PORT…] (repeatable)",
@@ -56,6 +60,16 @@ int cmd_gateway(const Parsed& parsed) {
   options.region = parsed.get("region");
   options.advertise = parsed.get("advertise");
   options.webhook_hosts = parsed.all("webhook-host");
+  options.otlp = parsed.get("otlp");
+  if (!options.otlp.empty())
+    if (const auto url = net::parse_url(options.otlp); !url)
+      return report_usage(Error(url.error()).in("--otlp"));
+  if (parsed.has("trace-sample")) {
+    const auto part = parse_double(parsed.get("trace-sample"), 0, 1);
+    if (!part)
+      return report_usage(Error(part.error()).in("--trace-sample"));
+    options.trace_sample = *part;
+  }
   if (!options.region.empty())
     if (const Status named = check_name("region", options.region); !named)
       return report_usage(named.error());

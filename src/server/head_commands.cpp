@@ -66,11 +66,12 @@ constexpr OptionSpec up_options[] = {
     {"gateway", 0, "ADDR", "address to serve endpoints at (default 127.0.0.1:7071; repeatable)",
      true},
     {"gateway-user", 0, "NAME",
-     "account of the gateway if the head is root (default: billow-gateway if it exists, or "
-     "nobody)"},
+     "account of the gateway if the head is root (default: billow-gateway, else nobody)"},
     {"webhook-host", 0, "HOST",
      "allow webhooks to this host although it is on this machine or a private network (repeatable)",
      true},
+    {"otlp", 0, "URL", "export traces of endpoints to this collector; see `billow gateway`"},
+    {"trace-sample", 0, "PART", "part of the requests to trace, 0 to 1 (default 1)"},
     {"system", 0, nullptr,
      "serve all users of this machine: they sign in by their account at /run/billow/head.sock "
      "(needs root)"},
@@ -200,6 +201,8 @@ head::HeadOptions head_options_of(const Parsed& parsed) {
   options.gateway_listen = parsed.all("gateway");
   options.gateway_user = parsed.get("gateway-user");
   options.webhook_hosts = parsed.all("webhook-host");
+  options.otlp = parsed.get("otlp");
+  options.trace_sample = parsed.get("trace-sample");
   options.tls = parsed.has("tls");
   options.plain_http = parsed.has("plain-http");
   options.tls_cert = parsed.get("tls-cert");

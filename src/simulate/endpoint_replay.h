@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "gateway/autoscaler.h"
+#include "gateway/pure/autoscaler.h"
 
 namespace billow::gateway {
 

@@ -16,6 +16,7 @@ void add_simulate_commands(CommandTable& table) {
   add_simulate_jobs(table);
   add_simulate_replay(table);
   add_simulate_endpoints(table);
+  add_simulate_prefixes(table);
 }
 
 }  // namespace billow::client

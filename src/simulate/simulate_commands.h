@@ -1,4 +1,4 @@
-// The four commands `billow simulate …`, each in its own file, for the table in
+// The commands `billow simulate …`, each in its own file, for the table in
 // simulate_commands.cpp.
 #pragma once
 
@@ -11,6 +11,7 @@ void add_simulate_openb(CommandTable& table);
 void add_simulate_jobs(CommandTable& table);
 void add_simulate_replay(CommandTable& table);
 void add_simulate_endpoints(CommandTable& table);
+void add_simulate_prefixes(CommandTable& table);
 
 inline constexpr const char* simulate_group = "money and advice";
 

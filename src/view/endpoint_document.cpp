@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "core/control/money.h"
 #include "core/wire/codec.h"
+#include "gateway/pure/key_meter.h"
 #include "view/cost.h"
 #include "view/names.h"
 #include "view/waiting.h"
@@ -73,9 +74,18 @@ std::string last_failure(const Endpoint& e, const gateway::EndpointFigures* figu
 }
 
 std::string status_of(const Endpoint& e) {
+  if (e.serving != 0 && e.canary != 0 && e.rolling == 0)
+    return "canary";
   if (e.serving != 0)
     return e.rolling != 0 ? "updating" : "serving";
   return e.rolling != 0 ? "starting" : "failed";
+}
+
+Json release_document(const ReleasePlan& plan) {
+  return Json::object({{"traffic_pct", static_cast<double>(plan.traffic) / 10},
+                       {"mirror_pct", static_cast<double>(plan.mirror) / 10},
+                       {"mirror_post", plan.mirror_post},
+                       {"auto_rollback", enum_name(plan.guard)}});
 }
 
 Json revisions_document(const Endpoint& e) {
@@ -88,9 +98,49 @@ Json revisions_document(const Endpoint& e) {
                              {"reason", r.reason}});
     if (r.failed_job)
       one.set("failed_job", r.failed_job.value);
+    if (r.release.any())
+      one.set("release", release_document(r.release));
     revisions.push(std::move(one));
   }
   return revisions;
+}
+
+Json key_document(const control::State& state,
+                  const Endpoint& e,
+                  const EndpointKey& key,
+                  WallTime now) {
+  Json out = Json::object({{"name", key.name}, {"made_at", format_utc(key.made_at)}});
+  if (key.project)
+    out.set("project", project_name(state, key.project));
+  if (key.expires_at) {
+    out.set("expires_at", format_utc(key.expires_at));
+    out.set("expired", key.expires_at <= now);
+  }
+  if (!key.limits.empty()) {
+    Json limits = Json::array();
+    for (const KeyLimit& limit : key.limits)
+      limits.push(gateway::limit_text(limit));
+    out.set("limits", std::move(limits));
+  }
+  const std::int64_t today = now.ns / hours(24).ns;
+  KeyUse used;
+  for (auto at = state.key_uses.lower_bound({.day = today, .endpoint = e.name, .key = key.name});
+       at != state.key_uses.end() && at->day == today && at->endpoint == e.name &&
+       at->key == key.name;
+       ++at) {
+    used.requests += at->requests;
+    used.refused += at->refused;
+    used.tokens_in += at->tokens_in;
+    used.tokens_out += at->tokens_out;
+    used.charge += at->charge;
+  }
+  out.set("today", Json::object({{"requests", used.requests},
+                                 {"refused", used.refused},
+                                 {"tokens_in", used.tokens_in},
+                                 {"tokens_out", used.tokens_out},
+                                 {"charge_nano_usd", used.charge.value},
+                                 {"charge", format_usd(used.charge)}}));
+  return out;
 }
 
 // The revision that serves or will; of an endpoint that has failed, the one that did.
@@ -162,7 +212,7 @@ Json endpoint_document(const control::State& state,
     urls.push(fmt::format("{}/f/{}/", address, e.name));
   Json keys = Json::array();
   for (const EndpointKey& k : e.keys)
-    keys.push(Json::object({{"name", k.name}, {"made_at", format_utc(k.made_at)}}));
+    keys.push(key_document(state, e, k, at.now));
   Json out = Json::object({{"name", e.name},
                            {"project", project_name(state, e.project)},
                            {"user", user_name(state, e.user)},
@@ -170,6 +220,7 @@ Json endpoint_document(const control::State& state,
                            {"urls", std::move(urls)},
                            {"revision", e.serving},
                            {"rolling", e.rolling},
+                           {"canary", e.canary},
                            {"made_at", format_utc(e.made_at)}});
   add_current(out, e);
   out.set("revisions", revisions_document(e));
@@ -185,7 +236,9 @@ Json endpoint_document(const control::State& state,
     out.set("url", fmt::format("{}/f/{}/", gateways.addresses.front(), e.name));
   if (!gateways.fingerprint.empty())
     out.set("tls_fingerprint", gateways.fingerprint);
-  out.set("state", status == "failed" ? "failed" : status == "serving" ? "running" : "starting");
+  out.set("state", status == "failed"                          ? "failed"
+                   : status == "serving" || status == "canary" ? "running"
+                                                               : "starting");
   if (gateways.figures)
     add_figures(out, *gateways.figures, cost);
   return out;

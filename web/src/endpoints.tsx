@@ -46,6 +46,7 @@ interface Endpoint {
 }
 const tone: Record<string, string> = {
   serving: 'running',
+  canary: 'running',
   updating: 'queued',
   starting: 'queued',
   failed: 'failed',

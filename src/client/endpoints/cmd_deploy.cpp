@@ -52,6 +52,28 @@ constexpr OptionSpec deploy_options[] = {
     {"protocol", 0, "NAME",
      "what the command speaks: http1 (default), h2 (HTTP/2 without TLS) or grpc", false,
      Completes::choice, "http1,h2,grpc"},
+    {"balance", 0, "HOW",
+     "auto (default): the least busy replica; prefix: the replica that last saw the same beginning "
+     "of a prompt, unless it is much busier than the others",
+     false, Completes::choice, "auto,prefix"},
+    {"price", 0, "USD/UNIT",
+     "what a call costs its key, for limits and reports: 0.01/request, in=0.50/Mtoken, "
+     "out=1.50/Mtoken (repeatable)",
+     true},
+    {"traffic", 0, "PERCENT",
+     "start the new revision as a canary beside the old one, with this part of the requests"},
+    {"mirror", 0, "PERCENT",
+     "start the new revision as a canary that gets copies of this part of the requests; its "
+     "answers "
+     "are dropped"},
+    {"mirror-post", 0, nullptr, "with --mirror: copy POST requests too"},
+    {"auto-rollback", 0, "WHEN",
+     "end the canary by itself: on (default): if it has more errors or is slower than the old "
+     "revision; errors: only for errors; off",
+     false, Completes::choice, "on,errors,off"},
+    {"sticky", 0, "BY",
+     "while a canary runs, requests with the same client, header:NAME or cookie:NAME get the same "
+     "revision (default: each request is on its own)"},
     {"no-wait", 0, nullptr, "return at once instead of waiting until it serves"},
     {"quiet", 'q', nullptr, "print nothing while waiting"},
 };
@@ -114,7 +136,36 @@ Status read_policy(const Parsed& parsed, EndpointPolicy& p) {
       return fail(Code::invalid, "--protocol must be http1, h2 or grpc");
     p.protocol = *protocol;
   }
+  if (parsed.has("balance")) {
+    const auto balance = enum_value<EndpointBalance>(parsed.get("balance"));
+    if (!balance)
+      return fail(Code::invalid, "--balance must be auto or prefix");
+    p.balance = *balance;
+  }
+  if (parsed.has("sticky"))
+    p.sticky = parsed.get("sticky");
+  if (parsed.has("price"))
+    p.prices = BILLOW_TRY(read_prices(parsed.all("price")));
   return {};
+}
+
+Result<ReleasePlan> read_release(const Parsed& parsed) {
+  ReleasePlan plan;
+  if (parsed.has("traffic"))
+    plan.traffic = BILLOW_TRY(read_part("--traffic", parsed.get("traffic")));
+  if (parsed.has("mirror"))
+    plan.mirror = BILLOW_TRY(read_part("--mirror", parsed.get("mirror")));
+  plan.mirror_post = parsed.has("mirror-post");
+  if (parsed.has("auto-rollback")) {
+    const auto guard = enum_value<ReleaseGuard>(parsed.get("auto-rollback"));
+    if (!guard)
+      return fail(Code::invalid, "--auto-rollback must be on, errors or off");
+    plan.guard = *guard;
+  }
+  if (!plan.any() && (plan.mirror_post || parsed.has("auto-rollback")))
+    return fail(Code::invalid, "--mirror-post and --auto-rollback need a canary",
+                "add --traffic 10% or --mirror 10%");
+  return plan;
 }
 
 // A new revision keeps the scaling and the access of the endpoint unless they are given again: an
@@ -145,6 +196,9 @@ std::string kept_options(const Parsed& parsed, const EndpointPolicy& p) {
   keep("cors", p.cors != fresh.cors, join(p.cors, ", --cors "));
   keep("webhook", p.webhook != fresh.webhook, p.webhook);
   keep("protocol", p.protocol != fresh.protocol, std::string(enum_name(p.protocol)));
+  keep("balance", p.balance != fresh.balance, std::string(enum_name(p.balance)));
+  keep("sticky", p.sticky != fresh.sticky, p.sticky);
+  keep("price", p.prices != fresh.prices, prices_text(p.prices));
   return join(kept, ", ");
 }
 
@@ -169,7 +223,8 @@ bool needs_a_key(const Json& endpoint) {
 std::optional<int> rollout_end(const Json& endpoint,
                                const std::string& name,
                                std::uint64_t revision,
-                               bool json) {
+                               bool json,
+                               bool promoted) {
   for (const Json& r : endpoint["revisions"].items()) {
     if (r["number"].uint_or(0) != revision)
       continue;
@@ -185,6 +240,19 @@ std::optional<int> rollout_end(const Json& endpoint,
            fmt::format("revision {} of {} did not become healthy: {}", revision, name,
                        printable(r["reason"].str_or(""))),
            serving != 0 ? fmt::format("revision {} keeps serving; {}", serving, look) : look});
+    }
+    if (state == "rolled_back")
+      return report({Code::conflict,
+                     fmt::format("revision {} of {} was rolled back: {}", revision, name,
+                                 printable(r["reason"].str_or(""))),
+                     fmt::format("see `billow describe {}`", name)});
+    if (state == "canary" && !promoted) {
+      if (json)
+        print_json(endpoint);
+      else
+        print(fmt::format("{}: revision {} is a canary beside revision {}: {}\n", name, revision,
+                          endpoint["revision"].uint_or(0), release_text(r["release"])));
+      return 0;
     }
     if ((state == "serving" || state == "retired") && !url_of(endpoint).empty()) {
       if (json)
@@ -208,8 +276,12 @@ std::string url_of(const Json& endpoint) {
   return urls.empty() ? std::string() : std::string(urls.front().str_or(""));
 }
 
-int await_revision(
-    Client& client, const std::string& name, std::uint64_t revision, bool json, bool quiet) {
+int await_revision(Client& client,
+                   const std::string& name,
+                   std::uint64_t revision,
+                   bool json,
+                   bool quiet,
+                   bool promoted) {
   std::optional<Progress> progress;
   if (!quiet && ::isatty(STDERR_FILENO))
     progress.emplace(name, ProgressUnit::things);
@@ -224,7 +296,7 @@ int await_revision(
       (void)client.find_again();
       continue;
     }
-    if (const auto end = rollout_end(*e, name, revision, json))
+    if (const auto end = rollout_end(*e, name, revision, json, promoted))
       return *end;
     const std::string why = awaited(*e);
     if (progress) {
@@ -303,7 +375,8 @@ Result<Json> create_revision(const Parsed& parsed,
                              Client& client,
                              const std::string& name,
                              JobRequest request,
-                             EndpointPolicy policy) {
+                             EndpointPolicy policy,
+                             const ReleasePlan& release) {
   policy.spot = request.spec.spot;
   request.spec.spot = false;
   BILLOW_TRY_VOID(prepare_environment(client, request));
@@ -316,7 +389,10 @@ Result<Json> create_revision(const Parsed& parsed,
   // Who may call is always said: what a head assumes otherwise is not what every version means.
   Json said = BILLOW_TRY(parse_json(wire::to_json_text(policy)));
   said.set("access", enum_name(policy.access));
-  body += ",\"policy\":" + said.dump() + "," + submit_body(request, env).substr(1);
+  body += ",\"policy\":" + said.dump();
+  if (release.any())
+    body += ",\"release\":" + wire::to_json_text(release);
+  body += "," + submit_body(request, env).substr(1);
   return client.post("/v1/endpoints", body);
 }
 
@@ -330,6 +406,9 @@ int cmd_deploy(const Parsed& parsed) {
   EndpointPolicy checked;  // mistakes in the options are reported before a head is asked
   if (const Status read = read_policy(parsed, checked); !read)
     return report_usage(read.error());
+  const auto release = read_release(parsed);
+  if (!release)
+    return report_usage(release.error());
   const std::string name = parsed.operands.front();
   auto client = connect_for_job(parsed, request->spec.resources.gpus > 0);
   if (!client)
@@ -337,7 +416,8 @@ int cmd_deploy(const Parsed& parsed) {
   auto policy = policy_of(parsed, *client, name);
   if (!policy)
     return failed(policy.error());
-  const auto made = create_revision(parsed, *client, name, std::move(*request), std::move(*policy));
+  const auto made =
+      create_revision(parsed, *client, name, std::move(*request), std::move(*policy), *release);
   if (!made)
     return report(made.error());
   const std::uint64_t revision = (*made)["rolling"].uint_or(0);

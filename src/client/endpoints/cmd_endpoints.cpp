@@ -8,6 +8,7 @@
 #include "client/frame/console.h"
 #include "client/frame/explanation.h"
 #include "client/frame/table.h"
+#include "client/frame/values.h"
 #include "client/frame/when.h"
 #include "client/request/job_list.h"
 #include "client/request/job_request.h"
@@ -25,14 +26,99 @@ constexpr OptionSpec scale_options[] = {
 constexpr OptionSpec rollback_options[] = {
     {"to", 0, "REVISION", "revision to serve (default: the previous one)"},
     {"quiet", 'q', nullptr, "print nothing while waiting"}};
-constexpr OptionSpec key_options[] = {{"name", 0, "NAME", "name of the key (default: default)"},
-                                      {"remove", 0, nullptr, "remove the key with this name"}};
+constexpr OptionSpec key_options[] = {
+    {"name", 0, "NAME", "name of the key (default: default)"},
+    {"remove", 0, nullptr, "remove the key with this name"},
+    {"project", 'p', "NAME",
+     "project that the usage of the key is reported for "
+     "(default: the endpoint's)"},
+    {"expires", 0, "TIME", "time until the key expires, e.g. 30d"},
+    {"limit", 0, "LIMIT",
+     "what the key may use in a minute, hour or day (UTC): "
+     "100/min, 50000tokens/day, usd=5/day (repeatable)",
+     true}};
 
 std::string micros(const Json& us) {
   const auto n = us.int_or(0);
   return n == 0          ? "-"
          : n < 1'000'000 ? fmt::format("{:.1f} ms", static_cast<double>(n) / 1000)
                          : fmt::format("{:.2f} s", static_cast<double>(n) / 1e6);
+}
+
+const Json* canary_of(const Json& e) {
+  for (const Json& r : e["revisions"].items())
+    if (r["number"].uint_or(0) == e["canary"].uint_or(0) && r.find("release"))
+      return &r;
+  return nullptr;
+}
+
+// The last canary that ended by itself is shown until another revision is deployed.
+std::string status_text(const Json& e) {
+  const std::string status(e["status"].str_or("?"));
+  if (const Json* canary = canary_of(e); canary && status == "canary")
+    return fmt::format("canary {:g}%", (*canary)["release"]["traffic_pct"].double_or(0));
+  const auto& revisions = e["revisions"].items();
+  return status == "serving" && !revisions.empty() &&
+                 revisions.back()["state"].str_or("") == "rolled_back"
+             ? "rolled back"
+             : status;
+}
+
+std::string key_text(const Json& k) {
+  std::string text = fmt::format("       key  {}  {}", printable(k["name"].str_or("?")),
+                                 time_text(k["made_at"], now(), "?"));
+  if (const auto project = k["project"].str_or(""); !project.empty())
+    text += fmt::format(", project {}", printable(project));
+  if (k["expired"].bool_or(false))
+    text += ", expired";
+  else if (k.find("expires_at"))
+    text += fmt::format(", expires {}", time_text(k["expires_at"], now(), "?"));
+  for (const Json& limit : k["limits"].items())
+    text += fmt::format(", at most {}", limit.str_or("?"));
+  const Json& used = k["today"];
+  if (used["requests"].uint_or(0) + used["refused"].uint_or(0) > 0)
+    text += fmt::format("; today {} requests, {} refused, {} tokens, {}",
+                        used["requests"].uint_or(0), used["refused"].uint_or(0),
+                        used["tokens_in"].uint_or(0) + used["tokens_out"].uint_or(0),
+                        used["charge"].str_or("?"));
+  return text + "\n";
+}
+
+Result<Json> key_body(const Parsed& parsed, const std::string& name) {
+  Json body = Json::object({{"name", name}});
+  if (parsed.has("project"))
+    body.set("project", parsed.get("project"));
+  if (parsed.has("expires")) {
+    const auto lasts = duration_with_unit(parsed.get("expires"));
+    if (!lasts)
+      return pass(Error(lasts.error()).in("--expires"));
+    if (lasts->ns < seconds(1).ns)
+      return fail(Code::invalid, "--expires must be at least 1s");
+    body.set("lasts_s", lasts->ns / seconds(1).ns);
+  }
+  if (parsed.has("limit"))
+    body.set("limits", BILLOW_TRY(read_limits(parsed.all("limit"))));
+  return body;
+}
+
+std::string canary_text(const Json& e) {
+  const Json* canary = canary_of(e);
+  if (!canary)
+    return {};
+  std::string text = fmt::format("    canary  revision {}: {}\n", (*canary)["number"].uint_or(0),
+                                 release_text((*canary)["release"]));
+  const Json& f = e["figures"];
+  for (const Json& r : f["revisions"].items())
+    text += fmt::format("            revision {}: {} requests, {} failed, first byte p95 {}\n",
+                        r["revision"].uint_or(0), r["requests"].uint_or(0), r["errors"].uint_or(0),
+                        micros(r["first_byte_p95_us"]));
+  if (const auto copies = f["mirrored"].uint_or(0), skipped = f["not_mirrored"].uint_or(0);
+      copies + skipped > 0)
+    text += fmt::format(
+        "            {} requests copied, {} not (too large, or the canary was "
+        "busy)\n",
+        copies, skipped);
+  return text;
 }
 
 }  // namespace
@@ -82,9 +168,9 @@ std::string endpoint_text(const Json& e) {
         time_text(r["made_at"], now(), "?"), printable(r["command"].str_or("")),
         r["reason"].str_or("").empty() ? ""
                                        : fmt::format("  ({})", printable(r["reason"].str_or(""))));
+  text += canary_text(e);
   for (const Json& k : e["keys"].items())
-    text += fmt::format("       key  {}  {}\n", printable(k["name"].str_or("?")),
-                        time_text(k["made_at"], now(), "?"));
+    text += key_text(k);
   return text;
 }
 
@@ -119,7 +205,7 @@ int cmd_endpoints(const Parsed& parsed) {
                {"ADDRESS"}});
   for (const Json& e : (*all)["endpoints"].items()) {
     const Json& f = e["figures"];
-    table.row({std::string(e["name"].str_or("?")), std::string(e["status"].str_or("?")),
+    table.row({std::string(e["name"].str_or("?")), status_text(e),
                fmt::format("{}", e["revision"].uint_or(0)),
                fmt::format("{}", f["ready"].uint_or(0)),
                fmt::format("{}", f["sleeping"].uint_or(0)), fmt::format("{}", e["max"].uint_or(0)),
@@ -201,6 +287,14 @@ int cmd_rollback(const Parsed& parsed) {
       client->post("/v1/endpoints/" + net::percent_encode(*name) + "/rollback", body.dump());
   if (!done)
     return report(done.error());
+  if (const auto ended = (*done)["ended"].uint_or(0)) {
+    if (parsed.has("json"))
+      print_json(*done);
+    else
+      print(fmt::format("{}: canary (revision {}) ended; the old revision gets all requests\n",
+                        *name, ended));
+    return 0;
+  }
   return await_revision(*client, *name, (*done)["revision"].uint_or(0), parsed.has("json"),
                         parsed.has("quiet"));
 }
@@ -221,7 +315,10 @@ int cmd_key(const Parsed& parsed) {
     return report(client.error());
   if (!parsed.has("remove")) {
     const std::string path = "/v1/endpoints/" + net::percent_encode(*name);
-    auto made = client->post(path + "/keys", Json::object({{"name", key}}).dump());
+    const auto body = key_body(parsed, key);
+    if (!body)
+      return report_usage(body.error());
+    auto made = client->post(path + "/keys", body->dump());
     if (!made)
       return report(made.error());
     if (parsed.has("json")) {
@@ -328,6 +425,7 @@ Result<std::string> replica_to_read(Client& client, const std::string& name) {
 void add_endpoint_commands(CommandTable& table) {
   constexpr const char* group = "endpoints";
   add_deploy_commands(table);
+  add_release_commands(table);
   table.push_back({.name = "endpoints",
                    .summary = "list endpoints with their addresses and traffic",
                    .example = "billow endpoints\nbillow endpoints hello",
@@ -344,7 +442,7 @@ void add_endpoint_commands(CommandTable& table) {
                    .operands = Operands::some,
                    .group = group});
   table.push_back({.name = "rollback",
-                   .summary = "serve an earlier revision again",
+                   .summary = "end a canary, or serve an earlier revision again",
                    .example = "billow rollback hello\nbillow rollback hello --to 3",
                    .run = cmd_rollback,
                    .usage = "NAME",

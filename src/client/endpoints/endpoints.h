@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/json.h"
 #include "client/frame/client.h"
 #include "client/frame/command.h"
+#include "core/model/endpoint.h"
 
 namespace billow::client {
 
@@ -25,9 +27,22 @@ Result<std::string> replica_to_read(Client& client, const std::string& name);
 std::string endpoint_text(const Json& endpoint);
 // The first address of an endpoint's document; empty where no gateway serves it yet.
 std::string url_of(const Json& endpoint);
+// "10%" or "0.5%" in thousandths. The error names `what`.
+Result<std::uint32_t> read_part(std::string_view what, std::string_view text);
+Result<EndpointPrices> read_prices(const std::vector<std::string>& texts);
+// "100/min", "50000tokens/day", "usd=5/day" as the API takes them.
+Result<Json> read_limits(const std::vector<std::string>& texts);
+std::string prices_text(const EndpointPrices& prices);
+// A canary's plan, as its document has it: "10 % of the requests".
+std::string release_text(const Json& release);
 // Waits until the revision serves or has failed; returns the exit code. What it waits for is shown:
 // on a terminal in a line that changes, elsewhere once for each reason that lasts.
-int await_revision(
-    Client& client, const std::string& name, std::uint64_t revision, bool json, bool quiet);
+// `promoted`: it is a canary already, and is to take over.
+int await_revision(Client& client,
+                   const std::string& name,
+                   std::uint64_t revision,
+                   bool json,
+                   bool quiet,
+                   bool promoted = false);
 
 }  // namespace billow::client

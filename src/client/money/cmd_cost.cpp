@@ -30,7 +30,8 @@ constexpr OptionSpec window_options[] = {
 };
 constexpr OptionSpec cost_options[] = {
     {"by", 0, "A,B",
-     "group by project (default), user, job, gpu, day, class or node; several combine"},
+     "group by project (default), user, job, gpu, day, class or node; several combine. key or "
+     "key,day: what the keys of endpoints have used"},
     {"job", 0, "JOB", "one job, by lease; of an array, each element and the sum", false,
      Completes::job},
     {"csv", 0, nullptr, "as CSV"},
@@ -197,11 +198,45 @@ int stream_cost(const Parsed& p, const std::string& target) {
   return streamed ? 0 : report(streamed.error());
 }
 
+bool is_by_key(const Parsed& p) {
+  return p.get("by") == "key" || p.get("by") == "key,day" || p.get("by") == "day,key";
+}
+
+void show_keys(const Json& answer) {
+  using Align = Table::Align;
+  const bool by_day = answer["by"].items().size() > 1;
+  std::vector<Table::Column> columns = {{"PROJECT"}, {"ENDPOINT"}, {"KEY"}};
+  if (by_day)
+    columns.insert(columns.begin(), {"DAY"});
+  for (const char* title : {"REQUESTS", "REFUSED", "TOKENS IN", "TOKENS OUT", "CHARGE"})
+    columns.push_back({title, Align::right});
+  Table table(columns);
+  for (const Json& line : answer["lines"].items()) {
+    std::vector<Table::Cell> cells;
+    if (by_day)
+      cells.emplace_back(std::string(line["day"].str_or("?")));
+    for (const char* name : {"project", "endpoint", "key"})
+      cells.emplace_back(printable(line[name].str_or("?")));
+    for (const char* name : {"requests", "refused", "tokens_in", "tokens_out"})
+      cells.emplace_back(fmt::format("{}", line[name].uint_or(0)));
+    cells.emplace_back(usd_text(line["charge_nano_usd"]));
+    table.row(std::move(cells));
+  }
+  show_table(table, "no key was used in this period");
+  print(fmt::format("{} to {}: {} requests, {} charged to keys\n",
+                    answer.at("days", "from").str_or("?"), answer.at("days", "to").str_or("?"),
+                    answer.at("total", "requests").uint_or(0),
+                    answer.at("total", "charge").str_or("?")));
+}
+
 int cmd_cost(const Parsed& p) {
   if (p.has("job"))
     return job_cost(p);
   auto query = window_query(p);
   query.insert(query.begin(), {"by", p.get("by")});
+  if (is_by_key(p) && !p.has("csv") && !p.has("focus"))
+    return ask(
+        p, [&](Client& c) { return c.get(with_query("/v1/cost", query)); }, show_keys);
   if (p.has("csv") || p.has("focus")) {
     query.push_back({"format", p.has("focus") ? "focus" : "csv"});
     return stream_cost(p, with_query("/v1/cost", query));

@@ -76,6 +76,9 @@ struct Applier {
   void operator()(const EndpointScaled& e);
   void operator()(const EndpointKeySet& e);
   void operator()(const EndpointDeleted& e);
+  void operator()(const ReleaseChanged& e);
+  void operator()(const ReleaseEnded& e);
+  void operator()(const KeysUsed& e);
   void operator()(const CallAccepted& e);
   void operator()(const CallEnded& e);
   void operator()(const CallsForgotten& e);

@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "core/control/applier.h"
 #include "core/control/decide/decider.h"
+#include "core/control/decide/releases.h"
 #include "core/control/quotas.h"
 #include "core/wire/codec.h"
 
@@ -63,6 +64,12 @@ Status check_policy(const EndpointPolicy& p) {
                  "write https://example.org, or * for all");
   if (!p.webhook.empty() && !p.webhook.starts_with("http://") && !p.webhook.starts_with("https://"))
     return bad("--webhook must be an http:// or https:// address");
+  if (!p.sticky.empty() && p.sticky != "client" && !p.sticky.starts_with("header:") &&
+      !p.sticky.starts_with("cookie:"))
+    return bad("--sticky must be client, header:NAME or cookie:NAME");
+  if (p.prices.request.value < 0 || p.prices.million_tokens_in.value < 0 ||
+      p.prices.million_tokens_out.value < 0)
+    return bad("--price must not be negative");
   return {};
 }
 
@@ -80,14 +87,9 @@ Result<const Endpoint*> Decider::endpoint_named(const std::string& name) {
               near.empty() ? "see `billow endpoints`" : fmt::format("did you mean \"{}\"?", near));
 }
 
-Decision Decider::operator()(const DeployEndpoint& c) {
-  BILLOW_TRY_VOID(check_spoken_name("endpoint", c.name));
-  BILLOW_TRY_VOID(check_policy(c.policy));
-  JobSpec spec = c.spec;
-  spec.env_digest.clear();
-  BILLOW_TRY_VOID(validate(spec));
-  if (c.agent)
-    BILLOW_TRY_VOID(check_agent_priority(spec));
+namespace {
+
+Status check_replica(const JobSpec& spec) {
   if (spec.nodes != 1)
     return fail(Code::invalid, "a replica runs on one node", "drop --nodes");
   if (!spec.roles.empty())
@@ -102,6 +104,35 @@ Decision Decider::operator()(const DeployEndpoint& c) {
     return fail(Code::invalid,
                 "an endpoint cannot use a reservation: its replicas could not restart after it",
                 "drop --reservation");
+  return {};
+}
+
+Status check_no_canary(const Endpoint& e, const ReleasePlan& plan) {
+  if (const Revision* canary = canary_of(e))
+    return fail(
+        Code::conflict, fmt::format("revision {} of {} is a canary", canary->number, e.name),
+        fmt::format("end it first: billow promote {}, or billow rollback {}", e.name, e.name));
+  if (plan.any() && (e.serving == 0 || e.rolling != 0))
+    return fail(Code::conflict,
+                fmt::format("endpoint {} has no serving revision to compare a canary with, or "
+                            "another one is starting",
+                            e.name),
+                "try again when `billow endpoints` shows it as serving");
+  return {};
+}
+
+}  // namespace
+
+Decision Decider::operator()(const DeployEndpoint& c) {
+  BILLOW_TRY_VOID(check_spoken_name("endpoint", c.name));
+  BILLOW_TRY_VOID(check_policy(c.policy));
+  BILLOW_TRY_VOID(check_release(c.release));
+  JobSpec spec = c.spec;
+  spec.env_digest.clear();
+  BILLOW_TRY_VOID(validate(spec));
+  if (c.agent)
+    BILLOW_TRY_VOID(check_agent_priority(spec));
+  BILLOW_TRY_VOID(check_replica(spec));
   BILLOW_TRY_VOID(admissible(state, spec));
   ProjectId project;
   UserId owner = c.user;
@@ -110,7 +141,12 @@ Decision Decider::operator()(const DeployEndpoint& c) {
     project = found->second.project;
     number = found->second.next_revision;
     owner = found->second.user;
+    BILLOW_TRY_VOID(check_no_canary(found->second, c.release));
   } else {
+    if (c.release.any())
+      return fail(Code::conflict,
+                  fmt::format("endpoint {} has no revision to compare a canary with", c.name),
+                  "drop --traffic and --mirror");
     if (state.endpoints.size() >= limits::endpoints_max)
       return fail(Code::exhausted, fmt::format("{} endpoints exist already, which is the limit",
                                                state.endpoints.size()));
@@ -147,12 +183,15 @@ Decision Decider::operator()(const DeployEndpoint& c) {
                                      .reason = "",
                                      .failed_job = {},
                                      .user = c.user,
-                                     .agent = c.agent}});
+                                     .agent = c.agent,
+                                     .release = c.release}});
   return events;
 }
 
 Decision Decider::operator()(const JudgeRevision& c) {
   const Endpoint* e = BILLOW_TRY(endpoint_named(c.endpoint));
+  if (!c.healthy && e->canary != 0 && e->canary == c.revision)
+    return Events{ReleaseEnded{c.endpoint, c.revision, true, c.reason, c.job}};
   if (e->rolling != c.revision)
     return Events{};  // another revision was deployed meanwhile
   return Events{RevisionJudged{c.endpoint, c.revision, c.healthy, c.reason, c.job}};
@@ -181,9 +220,17 @@ Decision Decider::operator()(const ScaleEndpoint& c) {
 // starts like any other.
 Decision Decider::operator()(const RollbackEndpoint& c) {
   const Endpoint* e = BILLOW_TRY(endpoint_named(c.endpoint));
+  if (const Revision* canary = canary_of(*e)) {
+    if (c.revision != 0 && c.revision != e->serving)
+      return fail(Code::conflict,
+                  fmt::format("revision {} of {} is a canary", canary->number, c.endpoint),
+                  fmt::format("end it first: billow rollback {}", c.endpoint));
+    return Events{ReleaseEnded{c.endpoint, canary->number, false, "ended by its owner", {}}};
+  }
   const Revision* to = nullptr;
   for (const Revision& r : e->revisions) {
-    if (r.state != RevisionState::retired)
+    const bool asked = c.revision != 0 && r.state == RevisionState::rolled_back;
+    if (r.state != RevisionState::retired && !asked)
       continue;
     if (c.revision == 0 || r.number == c.revision)
       to = &r;
@@ -209,6 +256,8 @@ Decision Decider::operator()(const RollbackEndpoint& c) {
   again.made_at = context.now;
   again.state = RevisionState::rolling;
   again.reason = fmt::format("as revision {}", to->number);
+  again.release = {};
+  again.failed_job = {};
   return Events{EndpointDeployed{c.endpoint, e->project, e->user, std::move(again)}};
 }
 
@@ -234,7 +283,7 @@ Decision Decider::operator()(const SetEndpointKey& c) {
     if (!there)
       return fail(Code::not_found, fmt::format("endpoint {} has no key \"{}\"", c.endpoint, c.name),
                   "see `billow endpoints " + c.endpoint + "`");
-    return Events{EndpointKeySet{c.endpoint, {c.name, "", {}}, true}};
+    return Events{EndpointKeySet{c.endpoint, {.name = c.name}, true}};
   }
   if (there)
     return fail(Code::conflict,
@@ -244,13 +293,18 @@ Decision Decider::operator()(const SetEndpointKey& c) {
     return fail(Code::exhausted, fmt::format("endpoint {} already has {} keys, which is the limit",
                                              c.endpoint, e->keys.size()));
   BILLOW_TRY_VOID(check_objects(state, e->user, e->project, context.now));
-  return Events{EndpointKeySet{c.endpoint, {c.name, c.hash, context.now}, false}};
+  BILLOW_TRY_VOID(check_key_limits(c.limits, *e));
+  if (c.expires_at && c.expires_at <= context.now)
+    return fail(Code::invalid, "--expires must be in the future");
+  return Events{EndpointKeySet{
+      c.endpoint, {c.name, c.hash, context.now, c.project, c.expires_at, c.limits}, false}};
 }
 
 Decision Decider::operator()(const StartReplica& c) {
   const Endpoint* e = BILLOW_TRY(endpoint_named(c.endpoint));
   const Revision* revision = e->revision(c.revision);
-  if (!revision || (c.revision != e->serving && c.revision != e->rolling))
+  if (!revision ||
+      (c.revision != e->serving && c.revision != e->rolling && c.revision != e->canary))
     return fail(Code::conflict,
                 fmt::format("revision {} of {} is not in use", c.revision, c.endpoint));
   if (c.port < 1024)
@@ -345,7 +399,8 @@ void Applier::operator()(const EndpointDeployed& d) {
   e.next_revision = d.revision.number + 1;
   for (std::size_t at = 0;
        e.revisions.size() > limits::endpoint_revisions_max && at < e.revisions.size();) {
-    if (e.revisions[at].number == e.serving || e.revisions[at].number == e.rolling)
+    if (const auto number = e.revisions[at].number;
+        number == e.serving || number == e.rolling || number == e.canary)
       ++at;
     else
       drop_revision(e, at);
@@ -354,6 +409,15 @@ void Applier::operator()(const EndpointDeployed& d) {
 
 void Applier::operator()(const RevisionJudged& j) {
   Endpoint& e = endpoint(j.endpoint);
+  if (const Revision* found = e.revision(j.revision);
+      found && j.healthy && found->release.any() && e.canary == 0) {
+    for (Revision& r : e.revisions)
+      if (r.number == j.revision)
+        r.state = RevisionState::canary;
+    e.canary = j.revision;
+    e.rolling = 0;
+    return;
+  }
   for (Revision& r : e.revisions) {
     if (j.healthy && r.number == e.serving)
       r.state = RevisionState::retired;
@@ -366,12 +430,14 @@ void Applier::operator()(const RevisionJudged& j) {
   if (j.healthy)
     e.serving = j.revision;
   e.rolling = 0;
+  e.canary = 0;  // it has taken over
 }
 
 void Applier::operator()(const EndpointScaled& s) {
   Endpoint& e = endpoint(s.endpoint);
   for (Revision& r : e.revisions)
-    if (r.number == (e.serving != 0 ? e.serving : e.rolling))
+    if (r.number == (e.serving != 0 ? e.serving : e.rolling) ||
+        (e.canary != 0 && r.number == e.canary))
       r.policy = s.policy;
 }
 

@@ -84,6 +84,7 @@ struct StateImage {
   std::vector<Schedule> schedules;
   std::vector<Endpoint> endpoints;
   std::vector<AsyncCall> calls;
+  std::vector<KeyUse> key_uses;
   std::vector<EnvironmentImage> environments;
   std::vector<IdempotencyKey> idempotency;
   std::vector<sched::Usage> usage;
@@ -141,6 +142,7 @@ struct StateImage {
     v("approvals", s.approvals);
     v("next_approval", s.next_approval);
     v("roles", s.roles);
+    v("key_uses", s.key_uses);
   }
 };
 
@@ -314,6 +316,7 @@ void restore_tables(StateImage& in, State& state) {
     state.endpoints[x.name] = std::move(x);
   for (auto& x : in.calls)
     state.calls[x.id] = std::move(x);
+  state.key_uses.insert(in.key_uses.begin(), in.key_uses.end());
   for (auto& x : in.secrets)
     state.secrets[{x.project, x.name}] = std::move(x);
   for (auto& x : in.saved_environments)
@@ -369,6 +372,7 @@ std::string image(const State& state) {
   out.schedules = values_of(state.schedules);
   out.endpoints = values_of(state.endpoints);
   out.calls = values_of(state.calls);
+  out.key_uses.assign(state.key_uses.begin(), state.key_uses.end());
   out.secrets = values_of(state.secrets);
   out.saved_environments = values_of(state.saved_environments);
   out.volumes = values_of(state.volumes);

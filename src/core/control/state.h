@@ -119,6 +119,7 @@ struct State {
   std::map<ReservationId, Reservation> reservations;
   Durations durations;  // how long earlier jobs ran
   std::map<std::string, Endpoint> endpoints;
+  std::set<KeyUse, ByKeyUse> key_uses;     // of the last days
   std::map<std::string, AsyncCall> calls;  // waiting, and those whose answers are kept
   std::unordered_map<std::string, StoredEnvironment> environments;
   std::map<std::pair<ProjectId, std::string>, Secret> secrets;

@@ -336,6 +336,13 @@ struct DeployEndpoint {
   UserId user;
   EndpointPolicy policy;
   TokenId agent;  // the agent token that asks; 0: none
+  ReleasePlan release = {};
+};
+// Changes the plan of a canary, or lets it take over.
+struct ChangeRelease {
+  std::string endpoint;
+  std::optional<std::uint32_t> traffic = {};  // thousandths
+  bool promote = false;
 };
 struct JudgeRevision {
   std::string endpoint;
@@ -348,7 +355,7 @@ struct ScaleEndpoint {
   std::string endpoint;
   std::optional<std::uint32_t> min, max, concurrency;
 };
-// To a revision that has served before; zero: the last one before the current.
+// To a revision that has served before; zero: ends a canary, else the last one before the current.
 struct RollbackEndpoint {
   std::string endpoint;
   std::uint32_t revision = 0;
@@ -360,6 +367,13 @@ struct SetEndpointKey {
   std::string endpoint;
   std::string name;
   std::string hash;  // empty: the key of that name is removed
+  ProjectId project = {};
+  WallTime expires_at = {};
+  std::vector<KeyLimit> limits = {};
+};
+// Reported by a gateway.
+struct RecordKeyUses {
+  std::vector<KeyUse> uses;
 };
 struct StartReplica {
   std::string endpoint;
@@ -473,7 +487,9 @@ struct CommandKinds : Kinds<StartHead,
                             SetRole,
                             RemoveRole,
                             RotateToken,
-                            ResealSecrets> {};
+                            ResealSecrets,
+                            ChangeRelease,
+                            RecordKeyUses> {};
 using Command = OneOf<CommandKinds>;
 
 }  // namespace billow

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/clock.h"
@@ -42,6 +43,28 @@ BILLOW_ENUM_NAMES(EndpointProtocol,
                   {EndpointProtocol::h2, "h2"},
                   {EndpointProtocol::grpc, "grpc"});
 
+enum class EndpointBalance {
+  automatic,  // the least busy of the replicas that the load needs
+  prefix,     // the replica that last saw the same beginning of a prompt, unless it is too busy
+};
+BILLOW_ENUM_NAMES(EndpointBalance,
+                  {EndpointBalance::automatic, "auto"},
+                  {EndpointBalance::prefix, "prefix"});
+
+// What a call costs its key. Only keys are charged; the replicas' own cost is in the ledger.
+struct EndpointPrices {
+  NanoUsd request;
+  NanoUsd million_tokens_in, million_tokens_out;
+  bool any() const { return *this != EndpointPrices{}; }
+  bool operator==(const EndpointPrices&) const = default;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("request", s.request);
+    v("million_tokens_in", s.million_tokens_in);
+    v("million_tokens_out", s.million_tokens_out);
+  }
+};
+
 // How an endpoint scales, who may call it, and its time limits.
 struct EndpointPolicy {
   std::uint32_t min = 0;
@@ -64,6 +87,11 @@ struct EndpointPolicy {
   std::vector<std::string> regions;
   std::string webhook;  // called when an asynchronous call has ended
   EndpointProtocol protocol = EndpointProtocol::http1;
+  EndpointBalance balance = EndpointBalance::automatic;
+  // Which requests belong together and get the same revision while a canary runs: "client" (its key
+  // or address), "header:NAME" or "cookie:NAME". Empty: each request is on its own.
+  std::string sticky;
+  EndpointPrices prices;
 
   bool operator==(const EndpointPolicy&) const = default;
   template <class S, class V>
@@ -85,20 +113,55 @@ struct EndpointPolicy {
     v("webhook", s.webhook);
     v("regions", s.regions);
     v("protocol", s.protocol);
+    v("balance", s.balance);
+    v("sticky", s.sticky);
+    v("prices", s.prices);
+  }
+};
+
+// When a canary ends by itself because it is worse than the old revision.
+enum class ReleaseGuard {
+  on,      // more errors, or slower
+  errors,  // more errors
+  off,
+};
+BILLOW_ENUM_NAMES(ReleaseGuard,
+                  {ReleaseGuard::on, "on"},
+                  {ReleaseGuard::errors, "errors"},
+                  {ReleaseGuard::off, "off"});
+
+// The part of the requests that a new revision gets beside the old one. Parts are in thousandths.
+struct ReleasePlan {
+  std::uint32_t traffic = 0;
+  std::uint32_t mirror = 0;  // copied to it; its answers are dropped
+  bool mirror_post = false;  // POST too
+  ReleaseGuard guard = ReleaseGuard::on;
+  bool any() const { return traffic > 0 || mirror > 0; }
+  bool operator==(const ReleasePlan&) const = default;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("traffic", s.traffic);
+    v("mirror", s.mirror);
+    v("mirror_post", s.mirror_post);
+    v("guard", s.guard);
   }
 };
 
 enum class RevisionState {
   rolling,  // starting; the previous one serves meanwhile
   serving,
-  retired,  // replaced; a rollback can restore it
-  failed,   // it never became healthy, and never served
+  retired,      // replaced; a rollback can restore it
+  failed,       // it never became healthy, and never served
+  canary,       // serves a part of the requests beside the serving one
+  rolled_back,  // a canary that has ended
 };
 BILLOW_ENUM_NAMES(RevisionState,
                   {RevisionState::rolling, "rolling"},
                   {RevisionState::serving, "serving"},
                   {RevisionState::retired, "retired"},
-                  {RevisionState::failed, "failed"});
+                  {RevisionState::failed, "failed"},
+                  {RevisionState::canary, "canary"},
+                  {RevisionState::rolled_back, "rolled_back"});
 
 struct Revision {
   std::uint32_t number = 0;
@@ -106,10 +169,11 @@ struct Revision {
   EndpointPolicy policy;
   WallTime made_at;
   RevisionState state = RevisionState::rolling;
-  std::string reason;  // why it failed
-  JobId failed_job;    // the replica that failed; see its log
-  UserId user;         // who deployed it, and whom its replicas run as; 0: the endpoint's user
-  TokenId agent;       // the agent token that deployed it and pays for its replicas; 0: none
+  std::string reason;   // why it failed
+  JobId failed_job;     // the replica that failed; see its log
+  UserId user;          // who deployed it, and whom its replicas run as; 0: the endpoint's user
+  TokenId agent;        // the agent token that deployed it and pays for its replicas; 0: none
+  ReleasePlan release;  // of a canary; otherwise it takes over as soon as it is healthy
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("number", s.number);
@@ -121,6 +185,31 @@ struct Revision {
     v("failed_job", s.failed_job);
     v("user", s.user);
     v("agent", s.agent);
+    v("release", s.release);
+  }
+};
+
+enum class LimitOf { requests, tokens, usd };
+BILLOW_ENUM_NAMES(LimitOf,
+                  {LimitOf::requests, "requests"},
+                  {LimitOf::tokens, "tokens"},
+                  {LimitOf::usd, "usd"});
+enum class LimitPer { minute, hour, day };
+BILLOW_ENUM_NAMES(LimitPer,
+                  {LimitPer::minute, "min"},
+                  {LimitPer::hour, "hour"},
+                  {LimitPer::day, "day"});
+
+struct KeyLimit {
+  LimitOf of = LimitOf::requests;
+  LimitPer per = LimitPer::minute;
+  std::int64_t amount = 0;  // requests, tokens or nano-dollars
+  bool operator==(const KeyLimit&) const = default;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("of", s.of);
+    v("per", s.per);
+    v("amount", s.amount);
   }
 };
 
@@ -128,13 +217,47 @@ struct EndpointKey {
   std::string name;
   std::string hash;  // SHA-256, hex: the key itself is shown once
   WallTime made_at;
+  ProjectId project;    // that its usage is reported for; 0: the endpoint's
+  WallTime expires_at;  // 0: never
+  std::vector<KeyLimit> limits;
   bool operator==(const EndpointKey&) const = default;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("name", s.name);
     v("hash", s.hash);
     v("made_at_ns", s.made_at);
+    v("project", s.project);
+    v("expires_at_ns", s.expires_at);
+    v("limits", s.limits);
   }
+};
+
+// What a key has used on one day (UTC) through one gateway.
+struct KeyUse {
+  std::int64_t day = 0;  // since 1970
+  std::string endpoint, key;
+  std::string gateway;  // its own number: each counts for itself
+  ProjectId project;
+  std::uint64_t requests = 0, refused = 0, tokens_in = 0, tokens_out = 0;
+  NanoUsd charge;
+  auto id() const { return std::tie(day, endpoint, key, gateway); }
+  bool operator==(const KeyUse&) const = default;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("day", s.day);
+    v("endpoint", s.endpoint);
+    v("key", s.key);
+    v("gateway", s.gateway);
+    v("project", s.project);
+    v("requests", s.requests);
+    v("refused", s.refused);
+    v("tokens_in", s.tokens_in);
+    v("tokens_out", s.tokens_out);
+    v("charge", s.charge);
+  }
+};
+struct ByKeyUse {
+  bool operator()(const KeyUse& a, const KeyUse& b) const { return a.id() < b.id(); }
 };
 
 struct Endpoint {
@@ -151,6 +274,7 @@ struct Endpoint {
   std::string failed_reason;
   bool failed_port_taken = false;  // another process had its port: the next one gets another port
   NanoUsd replicas_cost;           // of the replicas that have ended
+  std::uint32_t canary = 0;        // serves a part of the requests; 0: none
 
   const Revision* revision(std::uint32_t number) const {
     for (const Revision& r : revisions)
@@ -175,6 +299,7 @@ struct Endpoint {
     v("failed_reason", s.failed_reason);
     v("replicas_cost", s.replicas_cost);
     v("failed_port_taken", s.failed_port_taken);
+    v("canary", s.canary);
   }
 };
 

@@ -548,7 +548,10 @@ struct EventKinds : Kinds<HeadStarted,
                           RoleSet,
                           RoleRemoved,
                           TokenRotated,
-                          SecretsResealed> {};
+                          SecretsResealed,
+                          ReleaseChanged,
+                          ReleaseEnded,
+                          KeysUsed> {};
 using EventBody = OneOf<EventKinds>;
 
 struct Event {

@@ -73,6 +73,48 @@ struct EndpointDeleted {
     v("endpoint", s.endpoint);
   }
 };
+// The plan of a canary was changed, or it is to take over: its revision then rolls out like any
+// other, while it keeps its part of the requests.
+struct ReleaseChanged {
+  static constexpr const char* kind = "release_changed";
+  std::string endpoint;
+  std::uint32_t revision = 0;
+  ReleasePlan release;
+  bool promoted = false;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("endpoint", s.endpoint);
+    v("revision", s.revision);
+    v("release", s.release);
+    v("promoted", s.promoted);
+  }
+};
+// A canary has ended without taking over.
+struct ReleaseEnded {
+  static constexpr const char* kind = "release_ended";
+  std::string endpoint;
+  std::uint32_t revision = 0;
+  bool automatic = false;  // a gateway found it worse than the old revision
+  std::string reason;
+  JobId job;  // the replica that failed; zero: none in particular
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("endpoint", s.endpoint);
+    v("revision", s.revision);
+    v("automatic", s.automatic);
+    v("reason", s.reason);
+    v("job", s.job);
+  }
+};
+// What keys have used so far on a day: absolute figures, so that a report heard twice counts once.
+struct KeysUsed {
+  static constexpr const char* kind = "keys_used";
+  std::vector<KeyUse> uses;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("uses", s.uses);
+  }
+};
 struct CallAccepted {
   static constexpr const char* kind = "call_accepted";
   AsyncCall call;

@@ -5,7 +5,7 @@
 #include <map>
 #include "base/rng.h"
 
-#include "gateway/autoscaler.h"
+#include "gateway/pure/autoscaler.h"
 
 namespace billow::gateway {
 namespace {

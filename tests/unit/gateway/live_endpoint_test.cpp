@@ -1,7 +1,7 @@
 // One endpoint's decisions over the tables it is shown: revisions that take over or fail, and
 // replicas that end. No socket, no clock.
 #include "endpoint_stage.h"
-#include "gateway/ports.h"
+#include "gateway/pure/ports.h"
 
 namespace billow::gateway {
 namespace {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/json.h"
-#include "gateway/model_name.h"
+#include "gateway/pure/model_name.h"
 
 namespace billow::gateway {
 namespace {

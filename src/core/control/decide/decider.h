@@ -91,6 +91,8 @@ struct Decider {
   Decision operator()(const RollbackEndpoint& c);
   Decision operator()(const DeleteEndpoint& c);
   Decision operator()(const SetEndpointKey& c);
+  Decision operator()(const ChangeRelease& c);
+  Decision operator()(const RecordKeyUses& c);
   Decision operator()(const StartReplica& c);
   Decision operator()(const AcceptCall& c);
   Decision operator()(const EndCall& c);

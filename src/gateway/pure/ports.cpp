@@ -1,4 +1,4 @@
-#include "gateway/ports.h"
+#include "gateway/pure/ports.h"
 
 #include <fmt/format.h>
 

@@ -1,14 +1,13 @@
-#include "gateway/model_name.h"
+// A walk over the members of a JSON object without building its values: bodies of requests are
+// large, and one or two members of them are needed.
+#pragma once
 
-#include "base/json.h"
+#include <string_view>
 
 namespace billow::gateway {
-namespace {
-
-constexpr std::size_t name_bytes_max = 512;
 
 // A position in a JSON text. Every function returns false at its end or where it is no JSON.
-struct Cursor {
+struct JsonCursor {
   std::string_view text;
   std::size_t at = 0;
 
@@ -76,45 +75,28 @@ struct Cursor {
   }
 };
 
-// The text that a quoted JSON string stands for.
-std::optional<std::string> unquoted(std::string_view quoted) {
-  if (quoted.size() > name_bytes_max)
-    return std::nullopt;
-  const auto parsed = parse_json(quoted);
-  if (!parsed || !parsed->is_string())
-    return std::nullopt;
-  return std::string(parsed->str_or(""));
-}
-
-}  // namespace
-
-std::optional<std::string> model_name(std::string_view body) {
-  Cursor cursor{body};
-  std::optional<std::string> found;
-  if (!cursor.take('{') || cursor.take('}'))
-    return std::nullopt;
+// Calls `fn(key, value)` for each member of an object, both as they are written (a key with its
+// quotes). False: the text is no JSON object.
+template <class Fn>
+bool each_member(std::string_view text, Fn&& fn) {
+  JsonCursor cursor{text};
+  if (!cursor.take('{'))
+    return false;
+  if (cursor.take('}'))
+    return true;
   while (true) {
-    std::string_view key, value;
+    std::string_view key;
     if (!cursor.string(key) || !cursor.take(':'))
-      return std::nullopt;
-    // A key can be written with escapes too.
-    const bool model =
-        key == "\"model\"" || (key.find('\\') != key.npos && unquoted(key) == "model");
+      return false;
     cursor.skip_space();
-    if (model && cursor.is('"')) {
-      if (!cursor.string(value))
-        return std::nullopt;
-      found = unquoted(value);
-    } else {
-      if (model)
-        found.reset();
-      if (!cursor.value())
-        return std::nullopt;
-    }
+    const std::size_t start = cursor.at;
+    if (!cursor.value())
+      return false;
+    fn(key, text.substr(start, cursor.at - start));
     if (cursor.take('}'))
-      return found;
+      return true;
     if (!cursor.take(','))
-      return std::nullopt;
+      return false;
   }
 }
 

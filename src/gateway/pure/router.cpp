@@ -1,14 +1,41 @@
-#include "gateway/router.h"
+#include "gateway/pure/router.h"
 
 #include <algorithm>
 
 namespace billow::gateway {
 
-ReplicaKey Router::pick(ReplicaKey avoid) const {
+ReplicaKey Router::choose(ReplicaKey avoid, const Wish& wish) {
+  if (wish.canary && avoid == 0)
+    if (const ReplicaKey to = pick(0, true))
+      return to;
+  return options_.by_prefix && !wish.prefix.empty() ? pick_by_prefix(avoid, wish)
+                                                    : pick(avoid, false);
+}
+
+// All ready replicas take part, not only those that the load needs: the more caches, the more
+// prefixes they hold.
+ReplicaKey Router::pick_by_prefix(ReplicaKey avoid, const Wish& wish) {
+  std::vector<PrefixIndex::Candidate> free;
+  for (const auto& [key, r] : replicas_)
+    if (r.phase == Phase::ready && r.current && key != avoid)
+      free.push_back(
+          {key, r.in_flight, options_.concurrency == 0 || r.in_flight < options_.concurrency});
+  const ReplicaKey to = prefixes_.choose(wish.prefix, free);
+  return to != 0 ? to : pick(avoid, false);
+}
+
+ReplicaKey Router::take_canary() {
+  const ReplicaKey to = pick(0, true);
+  if (to != 0)
+    ++replicas_.at(to).in_flight;
+  return to;
+}
+
+ReplicaKey Router::pick(ReplicaKey avoid, bool canary) const {
   const Replica* best = nullptr;
   std::uint32_t seen = 0;
   for (const auto& [key, r] : replicas_) {
-    if (r.phase != Phase::ready || !r.current)
+    if (r.phase != Phase::ready || (canary ? !r.canary : !r.current))
       continue;
     // Beyond those that share the load, only if none of these is free.
     if (++seen > spread_ && spread_ > 0 && options_.concurrency != 0 && best && best->key != avoid)
@@ -25,27 +52,25 @@ ReplicaKey Router::pick(ReplicaKey avoid) const {
       continue;
     }
     // Without a limit, packing would put everything on one replica, so the least busy is taken.
-    const bool even = options_.concurrency == 0 || spread_ > 0;
+    const bool even = options_.concurrency == 0 || spread_ > 0 || canary;
     if (even ? r.in_flight < best->in_flight : r.in_flight > best->in_flight)
       best = &r;
   }
   return best ? best->key : 0;
 }
 
-Router::Answer Router::arrive(RequestId request,
-                              SteadyTime now,
-                              SteadyTime deadline,
-                              ReplicaKey avoid) {
+Router::Answer Router::arrive(
+    RequestId request, SteadyTime now, SteadyTime deadline, ReplicaKey avoid, Wish wish) {
   const bool overtakes = !held_.empty() && held_.begin()->first < request;
   if (!overtakes)
-    if (const ReplicaKey to = pick(avoid)) {
+    if (const ReplicaKey to = choose(avoid, wish)) {
       ++replicas_.at(to).in_flight;
       return {Verdict::go, to};
     }
   // A request that was assigned before and failed is never refused: it already had its slot.
   if (held_.size() >= options_.queue_max && avoid == 0)
     return {Verdict::full, 0};
-  held_.emplace(request, Held{now, deadline, avoid});
+  held_.emplace(request, Held{now, deadline, avoid, std::move(wish)});
   return {Verdict::held, 0};
 }
 
@@ -61,7 +86,7 @@ std::vector<Router::Assigned> Router::dispatch(SteadyTime now) {
   std::vector<Assigned> out;
   while (!held_.empty()) {
     const auto first = held_.begin();
-    const ReplicaKey to = pick(first->second.avoid);
+    const ReplicaKey to = choose(first->second.avoid, first->second.wish);
     if (!to)
       break;
     ++replicas_.at(to).in_flight;

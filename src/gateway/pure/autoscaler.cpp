@@ -1,4 +1,4 @@
-#include "gateway/autoscaler.h"
+#include "gateway/pure/autoscaler.h"
 
 #include <algorithm>
 #include <cmath>

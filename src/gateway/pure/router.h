@@ -6,6 +6,9 @@
 // - A request goes to the least busy of the replicas that the load needs (`spread_over`, the oldest
 //   first); the others get requests only if all of these are full. So they become idle and can
 //   sleep; spread over all, none ever would.
+// - While a canary runs, a request that was chosen for it goes to one of its replicas. If none has
+// a
+//   free slot, it goes to the old revision: a canary that is too small or too slow delays nobody.
 // - First come, first served: while a request is held, new ones are held behind it. A retried
 //   request keeps its place.
 // - The queue is bounded and every request in it has a deadline. Beyond the bound a request is
@@ -21,11 +24,11 @@
 
 #include "base/clock.h"
 #include "base/limits.h"
+#include "gateway/pure/prefix_index.h"
 
 namespace billow::gateway {
 
-using RequestId = std::uint64_t;   // assigned in order of arrival
-using ReplicaKey = std::uint64_t;  // the number of its job
+using RequestId = std::uint64_t;  // assigned in order of arrival
 
 enum class Phase {
   starting,  // has not passed its health check yet
@@ -40,6 +43,7 @@ struct Replica {
   ReplicaKey key = 0;
   Phase phase = Phase::starting;
   bool current = true;  // has the serving revision; others get no new requests
+  bool canary = false;  // has the canary's revision: gets only requests that were chosen for it
   bool spot = false;
   bool stuck = false;  // asked to wake, and what it needs is in use: no help
   std::uint32_t in_flight = 0;
@@ -47,10 +51,17 @@ struct Replica {
   SteadyTime idle_since;  // when its last request ended
 };
 
+// Where a request should go if it can.
+struct Wish {
+  bool canary = false;
+  std::vector<std::uint64_t> prefix;  // of its prompt (prefix_index.h)
+};
+
 struct Held {
   SteadyTime since;
   SteadyTime deadline;
   ReplicaKey avoid = 0;  // the replica that failed it; used only if there is no other
+  Wish wish;
 };
 
 class Router {
@@ -58,6 +69,7 @@ class Router {
   struct Options {
     std::uint32_t concurrency = 8;  // concurrent requests per replica; 0: no limit
     std::size_t queue_max = limits::endpoint_queue_max;
+    bool by_prefix = false;  // requests go where their prompt's beginning was seen last
   };
   enum class Verdict { go, held, full };
   struct Answer {
@@ -79,7 +91,10 @@ class Router {
 
   // A new request, or a retry (then `avoid` names the failed replica, and the first arrival
   // counts).
-  Answer arrive(RequestId request, SteadyTime now, SteadyTime deadline, ReplicaKey avoid = 0);
+  Answer arrive(
+      RequestId request, SteadyTime now, SteadyTime deadline, ReplicaKey avoid = 0, Wish wish = {});
+  // A slot of a canary's replica for a copy of a request; zero: none is free.
+  ReplicaKey take_canary();
   // The client has disconnected, or the caller gives up. True: it was held.
   bool cancel(RequestId request) { return held_.erase(request) > 0; }
   // One request of a replica has ended. `dispatch` assigns the free slot.
@@ -108,13 +123,16 @@ class Router {
   int retry_after_s(Duration service_time) const;
 
  private:
-  ReplicaKey pick(ReplicaKey avoid) const;  // zero: no free slot
+  ReplicaKey choose(ReplicaKey avoid, const Wish& wish);  // zero: no free slot
+  ReplicaKey pick(ReplicaKey avoid, bool canary) const;
+  ReplicaKey pick_by_prefix(ReplicaKey avoid, const Wish& wish);
 
   Options options_;
   std::uint32_t spread_ = 0;
   std::map<ReplicaKey, Replica> replicas_;
   std::uint32_t lent_ = 0;
   std::map<RequestId, Held> held_;  // numbers rise with arrival, so this is the queue in order
+  PrefixIndex prefixes_;
 };
 
 // Whether a failed request may be sent to another replica. An answer that the client has begun to

@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-#include "gateway/router.h"
+#include "gateway/pure/router.h"
 
 namespace billow::gateway {
 

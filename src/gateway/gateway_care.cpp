@@ -1,0 +1,163 @@
+// What the gateway does without being asked: deadlines of waiting requests, health checks, capacity
+// for endpoints that wait, and ports for replicas.
+#include <sys/socket.h>
+
+#include <fmt/format.h>
+
+#include "base/crypto.h"
+#include "base/text.h"
+#include "gateway/calls.h"
+#include "gateway/gateway.h"
+
+namespace billow::gateway {
+namespace {
+
+// Until an idle replica of another endpoint is suspended for one that waits for capacity.
+constexpr Duration capacity_patience = milliseconds(100);
+
+// Why a replica waits for capacity. Callers of open endpoints do not get it: the queue is private.
+std::string why_waiting(const LiveEndpoint& endpoint) {
+  if (endpoint.row().waiting.empty() || endpoint.policy().access == EndpointAccess::open)
+    return {};
+  return fmt::format("; a replica waits: {}", endpoint.row().waiting);
+}
+
+}  // namespace
+
+void Gateway::tick() {
+  const auto now = loop_.steady();
+  const auto all = endpoints_;
+  for (const auto& [name, endpoint] : all) {
+    for (RequestId id : endpoint->router.expire(now)) {
+      auto late = net::problem(
+          504,
+          fmt::format("no replica of endpoint {} was free within {}{}", name,
+                      format_duration(endpoint->policy().timeout), why_waiting(*endpoint)),
+          "deploy the endpoint with a longer --timeout or a larger --max, or call it with Prefer: "
+          "respond-async");
+      late.headers.add("Retry-After", std::to_string(endpoint->retry_after_s(now)));
+      refuse_held(*endpoint, id, std::move(late));
+    }
+    if (endpoint->router.held() > 0) {
+      if (const std::string why = endpoint->hopeless(now); !why.empty()) {
+        std::vector<RequestId> waiting;
+        for (const auto& [id, held] : endpoint->router.queue())
+          waiting.push_back(id);
+        for (RequestId id : waiting) {
+          auto answer = net::problem(503, fmt::format("endpoint {} cannot serve: {}", name, why),
+                                     "see `billow endpoints " + name + "` and its logs");
+          answer.headers.add("Retry-After", std::to_string(endpoint->retry_after_s(now)));
+          refuse_held(*endpoint, id, std::move(answer));
+        }
+      }
+    }
+    for (ReplicaKey key : endpoint->due_checks(now))
+      check_health(endpoint, key);
+    give_out(*endpoint);
+    endpoint->steer(now);
+  }
+  tell_changes();
+  give_up_on_ended(now);
+  free_capacity();
+  peers_->tick(now);
+  calls_->tick(now);
+  if (now - saved_at_ > seconds(1)) {
+    saved_at_ = now;
+    save_figures();
+    keys_.save();
+  }
+}
+
+// Many endpoints share few GPUs: if one waits for capacity, an idle replica of another is suspended
+// early.
+void Gateway::free_capacity() {
+  const auto now = loop_.steady();
+  std::size_t wanted = 0;
+  for (const auto& [name, endpoint] : endpoints_)
+    if (endpoint->waits_for_capacity() && now - endpoint->waits_since() > capacity_patience)
+      ++wanted;
+  if (wanted == 0)
+    return;
+  // The longest idle goes first; replicas that are already falling asleep count.
+  std::vector<std::pair<SteadyTime, LiveEndpoint*>> idle;
+  std::size_t leaving = 0;
+  for (const auto& [name, endpoint] : endpoints_) {
+    SteadyTime since{INT64_MAX};
+    for (const auto& [key, r] : endpoint->router.replicas()) {
+      if (r.phase == Phase::leaving || r.phase == Phase::falling)
+        ++leaving;
+      if (r.phase == Phase::ready && r.in_flight == 0)
+        since = std::min(since, std::max(r.idle_since, r.since));
+    }
+    if (since.ns != INT64_MAX && now - since > capacity_patience)
+      idle.emplace_back(since, endpoint.get());
+  }
+  std::sort(idle.begin(), idle.end());
+  for (const auto& [since, endpoint] : idle) {
+    if (leaving >= wanted)
+      return;
+    if (endpoint->yield_one(now))
+      ++leaving;
+  }
+}
+
+// A replica that refuses connections is not there; one that says nothing may be busy.
+Check check_result_of(const Error& error) {
+  return error.code == Code::timed_out ? Check::no_answer : Check::bad;
+}
+
+void Gateway::check_health(const std::shared_ptr<LiveEndpoint>& endpoint, ReplicaKey key) {
+  const auto upstream = endpoint->upstream(key);
+  if (!upstream)
+    return endpoint->checked(key, Check::bad, loop_.steady());
+  const std::string path = endpoint->policy().health;
+  const auto judge = [this, weak = std::weak_ptr(endpoint), key,
+                      any = path.empty()](Result<int> status) {
+    const auto live = weak.lock();
+    if (!live || closing_)
+      return;
+    const bool healthy = status && (any ? *status != 503 : *status >= 200 && *status < 300);
+    live->checked(key,
+                  healthy  ? Check::good
+                  : status ? Check::bad
+                           : check_result_of(status.error()),
+                  loop_.steady());
+    if (!healthy)
+      return;
+    give_out(*live);
+    live->steer(loop_.steady());
+  };
+  if (const auto protocol = endpoint->policy().protocol; protocol != EndpointProtocol::http1) {
+    std::erase_if(probes_, [](const auto& probe) { return probe->over(); });
+    probes_.push_back(Http2Probe::start(
+        loop_, *upstream, {.path = path, .grpc = protocol == EndpointProtocol::grpc}, judge));
+    return;
+  }
+  net::ClientRequest request;
+  request.endpoint.address = net::parse_address(upstream->name).value_or(net::Address{});
+  request.target = path.empty() ? "/" : path;
+  request.timeout = seconds(5);
+  request.headers = {{"User-Agent", "billow-gateway health"}, {"Connection", "close"}};
+  request.on_chunk = [](std::string_view) {
+  };  // only the status counts
+  client_->fetch(std::move(request), [judge](Result<net::Response> answer) {
+    judge(answer ? Result<int>(answer->status) : pass(std::move(answer.error())));
+  });
+}
+
+// A port that no replica has and that is free on this machine now. On other machines it is a guess:
+// a replica that finds it taken fails, and its successor gets another.
+Result<std::uint16_t> Gateway::free_port() {
+  std::set<std::uint16_t> taken;
+  for (const auto& [name, endpoint] : endpoints_)
+    for (const ReplicaRow& replica : endpoint->row().replicas)
+      taken.insert(replica.port);
+  return ports_.propose(
+      taken,
+      [](std::uint16_t port) {
+        return net::listen_on({.host = "127.0.0.1", .port = port, .unix_path = {}}).has_value();
+      },
+      random_u64(), loop_.steady());
+}
+
+}  // namespace billow::gateway

@@ -1,0 +1,125 @@
+#include "gateway/keys.h"
+
+#include <fmt/format.h>
+
+#include "base/crypto.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "core/wire/codec.h"
+#include "gateway/gateway.h"
+
+namespace billow::gateway {
+namespace {
+
+struct KeptKey {
+  std::string endpoint, key;
+  std::vector<KeyWindow> windows;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("endpoint", s.endpoint);
+    v("key", s.key);
+    v("windows", s.windows);
+  }
+};
+struct KeptKeys {
+  std::string gateway;
+  std::vector<KeptKey> keys;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("gateway", s.gateway);
+    v("keys", s.keys);
+  }
+};
+
+}  // namespace
+
+void Keys::load() {
+  if (const auto text = path_.empty() ? Result<std::string>("") : read_file(path_);
+      text && !text->empty()) {
+    if (auto kept = wire::from_json_text<KeptKeys>(*text)) {
+      gateway_ = kept->gateway;
+      for (const KeptKey& each : kept->keys)
+        meters_[{each.endpoint, each.key}].restore(each.windows);
+    } else {
+      log_warn("{}: {}; the usage of keys begins anew", path_, kept.error().message);
+    }
+  }
+  if (!gateway_.empty())
+    return;
+  gateway_ = random_token(8);
+  changed_ = true;
+  save();
+}
+
+void Keys::save() {
+  if (path_.empty() || !std::exchange(changed_, false))
+    return;
+  KeptKeys kept{.gateway = gateway_, .keys = {}};
+  for (const auto& [name, meter] : meters_)
+    kept.keys.push_back({name.first, name.second, meter.saved()});
+  if (const auto written = write_file_atomic(path_, wire::to_json_text(kept), 0600); !written)
+    log_warn("{}", written.error().message);
+}
+
+std::vector<KeyUse> Keys::report() const {
+  std::vector<KeyUse> out;
+  for (const auto& [name, meter] : meters_)
+    for (const KeyWindow& day : meter.days())
+      out.push_back({.day = day.number,
+                     .endpoint = name.first,
+                     .key = name.second,
+                     .gateway = gateway_,
+                     .project = {},
+                     .requests = day.counts.requests,
+                     .refused = day.counts.refused,
+                     .tokens_in = day.counts.tokens_in,
+                     .tokens_out = day.counts.tokens_out,
+                     .charge = day.counts.charge});
+  return out;
+}
+
+// ---- the gateway's part
+
+std::optional<net::Response> Gateway::count_key(Front& front, const LiveEndpoint& endpoint) {
+  Ticket& ticket = front.ticket;
+  const KeyRow* key = endpoint.key_named(ticket.key);
+  if (!key)
+    return std::nullopt;
+  const auto no = keys_.meter(endpoint.name(), key->name)
+                      .begin(key->limits, endpoint.policy().prices, key->elsewhere,
+                             system_clock().wall(), ticket.reserved);
+  if (!no) {
+    ticket.metered = true;
+    return std::nullopt;
+  }
+  const auto wait_s = std::max<std::int64_t>(1, (no->wait.ns + 999'999'999) / 1'000'000'000);
+  const std::string message = fmt::format("key \"{}\" of endpoint {} has reached its limit of {}",
+                                          key->name, endpoint.name(), limit_text(no->limit));
+  auto answer = front.path().starts_with("/v1/")
+                    ? api_error(429, "rate_limit_exceeded", message)
+                    : net::problem(429, message,
+                                   "retry after the time in Retry-After, or ask the endpoint's "
+                                   "owner for a higher limit",
+                                   front.request_id());
+  answer.headers.add("Retry-After", std::to_string(wait_s));
+  return answer;
+}
+
+// A request that no replica has answered well costs nothing.
+void Gateway::charge_key(const LiveEndpoint& endpoint,
+                         Ticket& ticket,
+                         End end,
+                         const TokenUsage& usage) {
+  if (!std::exchange(ticket.metered, false))
+    return;
+  const bool served =
+      ticket.first_byte.ns != 0 && end != End::replica_failed && ticket.status < 500;
+  ticket.charge = keys_.meter(endpoint.name(), ticket.key)
+                      .end(ticket.reserved, endpoint.policy().prices,
+                           {.charged = served || ticket.status == 202,
+                            .tokens_in = usage.in,
+                            .tokens_out = usage.out},
+                           system_clock().wall());
+}
+
+}  // namespace billow::gateway

@@ -1,0 +1,158 @@
+#include "gateway/spans.h"
+
+#include <fmt/format.h>
+
+#include "base/append_format.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "gateway/pure/trace_context.h"
+
+namespace billow::gateway {
+namespace {
+
+constexpr std::size_t queue_max = 8192;
+constexpr std::size_t batch_max = 512;
+constexpr Duration send_every = seconds(1);
+constexpr std::size_t text_bytes_max = 256;  // of an attribute
+
+// Kinds and status codes of OTLP.
+constexpr int kind_server = 2, kind_client = 3, status_error = 2;
+
+struct Span {
+  std::string text = "{";
+  bool first_attribute = true;
+
+  void member(std::string_view name, std::string_view value) {
+    append_format(text, "{}\"{}\":", text.size() == 1 ? "" : ",", name);
+    append_json_string(text, value);
+  }
+  void begin_attributes() { text += ",\"attributes\":["; }
+  void attribute(std::string_view name, std::string_view value) {
+    append_format(text, "{}{{\"key\":\"{}\",\"value\":{{\"stringValue\":",
+                  std::exchange(first_attribute, false) ? "" : ",", name);
+    append_json_string(text, value.substr(0, text_bytes_max));
+    text += "}}";
+  }
+  void attribute(std::string_view name, std::int64_t value) {
+    append_format(text, "{}{{\"key\":\"{}\",\"value\":{{\"intValue\":\"{}\"}}}}",
+                  std::exchange(first_attribute, false) ? "" : ",", name, value);
+  }
+  std::string end(bool error) {
+    text += "]";
+    if (error)
+      append_format(text, ",\"status\":{{\"code\":{}}}", status_error);
+    text += "}";
+    return std::move(text);
+  }
+};
+
+Span begin_span(const TraceContext& trace, std::uint64_t id, std::uint64_t parent, int kind) {
+  Span span;
+  span.member("traceId", trace_id_text(trace));
+  span.member("spanId", span_id_text(id));
+  if (parent != 0)
+    span.member("parentSpanId", span_id_text(parent));
+  append_format(span.text, ",\"kind\":{}", kind);
+  return span;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Spans>> Spans::create(net::Loop& loop, const std::string& url) {
+  auto parsed = net::parse_url(url);
+  if (!parsed)
+    return pass(Error(parsed.error()).in("--otlp"));
+  auto out = std::unique_ptr<Spans>(new Spans(loop, std::move(*parsed)));
+  out->client_ = BILLOW_TRY(net::HttpClient::create(loop, {}));
+  out->timer_ = loop.every(send_every, [at = out.get()] { at->send(); });
+  return out;
+}
+
+void Spans::add(const Front& front, std::string_view endpoint, End end, SteadyTime now) {
+  const Ticket& ticket = front.ticket;
+  const TraceContext& trace = ticket.trace;
+  const WallTime wall = system_clock().wall();
+  const auto unix_ns = [&](SteadyTime at) {
+    return std::to_string((wall - (now - at)).ns);
+  };
+  const bool error = end == End::replica_failed || end == End::timed_out || ticket.status >= 500;
+  Span span = begin_span(trace, trace.span, trace.parent, kind_server);
+  span.member("name", fmt::format("{} {}", front.head().method, endpoint));
+  span.member("startTimeUnixNano", unix_ns(ticket.arrived));
+  span.member("endTimeUnixNano", unix_ns(now));
+  span.begin_attributes();
+  span.attribute("http.request.method", front.head().method);
+  // Without the query, which may hold secrets.
+  span.attribute("url.path", front.path());
+  span.attribute("http.response.status_code", ticket.status);
+  span.attribute("billow.endpoint", endpoint);
+  span.attribute("billow.request_id", front.request_id());
+  span.attribute("billow.tries", ticket.tries);
+  if (!ticket.key.empty())
+    span.attribute("billow.key", ticket.key);
+  push(span.end(error));
+  if (ticket.given.ns == 0)
+    return;
+  Span call = begin_span(trace, trace.call, trace.span, kind_client);
+  call.member("name", "replica");
+  call.member("startTimeUnixNano", unix_ns(ticket.given));
+  call.member("endTimeUnixNano", unix_ns(now));
+  call.begin_attributes();
+  call.attribute("server.address", ticket.upstream ? ticket.upstream->name : "");
+  if (ticket.upstream)
+    call.attribute("billow.replica", static_cast<std::int64_t>(ticket.upstream->key));
+  if (ticket.first_byte.ns != 0)
+    call.attribute("billow.first_byte_us", (ticket.first_byte - ticket.given).ns / 1000);
+  push(call.end(error));
+}
+
+void Spans::push(std::string span) {
+  if (queue_.size() >= queue_max) {
+    ++dropped_;
+    return;
+  }
+  queue_.push_back(std::move(span));
+  if (queue_.size() >= batch_max && !sending_)
+    send();
+}
+
+void Spans::send() {
+  if (sending_ || queue_.empty())
+    return;
+  std::string body =
+      R"({"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":)"
+      R"({"stringValue":"billow-gateway"}}]},"scopeSpans":[{"scope":{"name":"billow"},"spans":[)";
+  std::size_t spans = 0;
+  for (; spans < batch_max && !queue_.empty(); ++spans) {
+    if (spans > 0)
+      body += ',';
+    body += queue_.front();
+    queue_.pop_front();
+  }
+  body += "]}]}]}";
+  net::ClientRequest request;
+  request.endpoint = url_.endpoint;
+  request.target = url_.target;
+  request.method = net::Method::post;
+  request.timeout = seconds(10);
+  request.headers = {{"Content-Type", "application/json"}};
+  request.body = std::move(body);
+  sending_ = true;
+  client_->fetch(std::move(request),
+                 [this, spans](Result<net::Response> answer) { sent(spans, answer); });
+}
+
+void Spans::sent(std::size_t spans, const Result<net::Response>& answer) {
+  sending_ = false;
+  const bool good = answer && answer->status < 300;
+  (good ? exported_ : dropped_) += spans;
+  if (!good && !std::exchange(complained_, true))
+    log_warn("the collector of traces refused {} spans: {}", spans,
+             answer ? fmt::format("status {}", answer->status) : answer.error().message);
+  if (good)
+    complained_ = false;
+  if (queue_.size() >= batch_max)
+    send();
+}
+
+}  // namespace billow::gateway

@@ -1,0 +1,24 @@
+// The connection of one gateway.
+#pragma once
+
+#include "gateway/messages.h"
+#include "head/gateways.h"
+
+namespace billow::head {
+
+struct Gateways::Link {
+  std::shared_ptr<net::WebSocket> socket;
+  std::string region;
+  std::vector<std::string> addresses;
+  std::string peer_address, peer_key;
+  std::map<std::string, gateway::EndpointFigures> figures;
+  std::string sent;     // the last table
+  std::string gateway;  // the number under which it counts keys
+  SteadyTime keys_recorded_at;
+  void send(const gateway::ToGateway& message) {
+    if (socket->open())
+      socket->send_text(gateway::encode(message));
+  }
+};
+
+}  // namespace billow::head

@@ -1,0 +1,46 @@
+#include "simulate/prefix_replay.h"
+
+#include <gtest/gtest.h>
+
+namespace billow::gateway {
+namespace {
+
+TEST(PrefixReplay, ConversationsAreInferredFromSizesAndTimes) {
+  const std::vector<TraceCall> trace = {
+      {0, 1000, 100}, {60, 1200, 50}, {61, 5000, 10}, {62, 1250, 10}, {2000, 1300, 10}};
+  const auto calls = infer_conversations(trace, {});
+  EXPECT_TRUE(calls[1].continues);
+  EXPECT_EQ(calls[1].conversation, calls[0].conversation);
+  EXPECT_FALSE(calls[2].continues);
+  EXPECT_FALSE(calls[3].continues);  // the answer that it would follow is not complete
+  EXPECT_FALSE(calls[4].continues);  // too late
+}
+
+// Many conversations over few engines: where a turn goes decides what the cache is worth.
+TEST(PrefixReplay, PrefixesBeatRandomAndLeastLoadedAndKeepTheLoadEven) {
+  std::vector<ConversationCall> calls;
+  for (int turn = 0; turn < 10; ++turn)
+    for (int c = 0; c < 40; ++c)
+      calls.push_back(
+          {.call = {turn * 40.0 + c, static_cast<std::uint32_t>(1000 + turn * 400), 100},
+           .conversation = static_cast<std::uint64_t>(c + 1),
+           .continues = turn > 0});
+  const PrefixOptions options{.cache_tokens = 100'000};
+  const auto random = replay_prefixes(calls, PrefixPolicy::random, options);
+  const auto least = replay_prefixes(calls, PrefixPolicy::least_loaded, options);
+  const auto prefix = replay_prefixes(calls, PrefixPolicy::prefix, options);
+  EXPECT_GT(prefix.hit_pct, 70);
+  EXPECT_GT(prefix.hit_pct, random.hit_pct + 20);
+  EXPECT_GT(prefix.hit_pct, least.hit_pct + 20);
+  EXPECT_LT(prefix.first_token_mean_s, random.first_token_mean_s);
+  EXPECT_LT(prefix.load_max_over_mean, 1.5);
+}
+
+TEST(PrefixReplay, WithoutACacheNothingIsHit) {
+  const std::vector<ConversationCall> calls = {{{0, 640, 10}, 1, false}, {{9, 704, 10}, 1, true}};
+  EXPECT_EQ(replay_prefixes(calls, PrefixPolicy::prefix, {.cache_tokens = 0}).hit_pct, 0);
+  EXPECT_GT(replay_prefixes(calls, PrefixPolicy::prefix, {}).hit_pct, 40);
+}
+
+}  // namespace
+}  // namespace billow::gateway
