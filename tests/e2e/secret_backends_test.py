@@ -175,6 +175,7 @@ class Backends(RigTest):
         self.assertEqual(self.rig.api("GET", "/v1/secret-backends", token=token).status, 403)
         done = self.rig.ok("run", "-p", "vision", "--secret", "K", "--", "sh", "-c", "echo ${#K}")
         self.assertEqual(done.text.strip(), str(len(VALUE)))
+        self.rig.ok("secret", "rm", "K", "-p", "vision")
 
     def test_aws_is_asked_with_signed_requests(self):
         aws = AwsServer()

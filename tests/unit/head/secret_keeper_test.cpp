@@ -2,11 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>
+#include <stdlib.h>
 
 #include "base/file.h"
 #include "base/text.h"
 #include "head/secrets/secret_keeper.h"
-#include "tests/unit/store/store_test_support.h"
 #include "tests/unit/view/rig.h"
 
 namespace billow::head {
@@ -14,10 +14,15 @@ namespace {
 
 struct Keeper : testing::Test {
   view::Rig rig;
-  store_test::TempDir directory;
-  std::string path = directory.path() + "/secrets.key";
+  std::string directory = made_directory();
+  std::string path = directory + "/secrets.key";
   static constexpr int count = 120;
 
+  ~Keeper() override { (void)remove_tree(directory); }
+  static std::string made_directory() {
+    std::string pattern = ::testing::TempDir() + "/billow-keeper-XXXXXX";
+    return ::mkdtemp(pattern.data());
+  }
   const control::State& state() const { return rig.state(); }
   ProjectId project() const { return state().projects.begin()->first; }
   UserId user() const { return state().users.begin()->first; }
