@@ -226,13 +226,18 @@ Status Head::open_files() {
                                             return *needed_files_.lock();
                                           }}));
   look_at_needed_files();
+  if (!options_.logs_bucket.empty())
+    log_bucket_ = BILLOW_TRY(LogBucket::open({.url = options_.logs_bucket,
+                                              .installation = BILLOW_TRY(store_->installation()),
+                                              .directory = files_dir() + "/fetched-logs",
+                                              .loop = &loop_,
+                                              .clock = &clock_}));
   logs_ = BILLOW_TRY(KeptLogs::open({.directory = files_dir() + "/logs",
                                      .loop = &loop_,
                                      .clock = &clock_,
                                      .agents = agents_.get(),
-                                     .engine = [this]() -> Engine& {
-                                       return *engine_;
-                                     }}));
+                                     .engine = [this]() -> Engine& { return *engine_; },
+                                     .bucket = log_bucket_.get()}));
   return make_directories(outputs_dir(), 0700);
 }
 
@@ -313,17 +318,13 @@ Status Head::listen(Service service) {
   return {};
 }
 
-// The installation's name tells our machines from those of another Billow on the same engine.
 Status Head::prepare_pools() {
-  const std::string installation = BILLOW_TRY(
-      store_->secret(path("installation"), "installation", [] { return hex(random_bytes(4)); }));
-  BILLOW_TRY_VOID(check_name("installation", installation));
   const std::string work = path("pools");
   BILLOW_TRY_VOID(make_directories(work, 0700));
   const User* owner = state().user_by_name(unix_user());
   pools_ = std::make_unique<Pools>(
       loop_, clock_, [this]() -> Engine& { return *engine_; },
-      Pools::Options{{installation, work, executable_dir() + "/billow", ""},
+      Pools::Options{{BILLOW_TRY(store_->installation()), work, executable_dir() + "/billow", ""},
                      [this] { return addresses_.empty() ? std::string() : addresses_.front(); },
                      own_tls_.fingerprint,
                      owner ? owner->id : UserId{},

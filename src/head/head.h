@@ -145,6 +145,7 @@ class Head {
   std::unique_ptr<Gateways> gateways_;
   Sync<files::Store::Needed> needed_files_;
   std::unique_ptr<FabricCheck> fabric_;
+  std::unique_ptr<LogBucket> log_bucket_;
   std::unique_ptr<KeptLogs> logs_;
   std::unique_ptr<files::Store> files_;
   std::unique_ptr<Notifier> notifier_;

@@ -110,6 +110,13 @@ Result<HeadStore> HeadStore::open(HeadOptions& options) {
   return out;
 }
 
+Result<std::string> HeadStore::installation() {
+  const std::string name = BILLOW_TRY(
+      secret(data_dir_ + "/installation", "installation", [] { return hex(random_bytes(4)); }));
+  BILLOW_TRY_VOID(check_name("installation", name));
+  return name;
+}
+
 Result<std::string> HeadStore::secret(const std::string& path,
                                       const std::string& name,
                                       const std::function<std::string()>& make) {

@@ -29,6 +29,8 @@ class HeadStore {
   Result<std::string> secret(const std::string& path,
                              const std::string& name,
                              const std::function<std::string()>& make);
+  // Its name tells our machines and logs from those of another Billow at the same provider.
+  Result<std::string> installation();
   // The head's own certificate, from the authority that all heads of a store share.
   Result<OwnTls> tls(const OwnTlsOptions& options);
   // Each head of a shared store has its own token; the suffix keeps them apart. Empty if not

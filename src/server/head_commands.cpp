@@ -94,6 +94,8 @@ constexpr OptionSpec up_options[] = {
      "directory for uploaded files (default: files/ in the data directory); a standby head needs "
      "the same one",
      false, Completes::directory},
+    {"logs", 0, "s3://BUCKET/PREFIX",
+     "also keep the logs of ended jobs in this bucket, with the credentials that AWS tools find"},
     {"backup-dir", 0, "DIR",
      "back up the store into this directory regularly; see `billow store restore`", false,
      Completes::directory},
@@ -224,6 +226,7 @@ Status set_directories(const Parsed& parsed, head::HeadOptions& options) {
                   "start it with /");
   options.files_dir = parsed.get("files-dir");
   options.backup_dir = parsed.get("backup-dir");
+  options.logs_bucket = parsed.get("logs");
   if (options.backup_dir.empty() && (parsed.has("backup-every") || parsed.has("backup-keep")))
     return fail(Code::invalid, "--backup-dir is missing", "add --backup-dir DIR");
   if (parsed.has("backup-every")) {

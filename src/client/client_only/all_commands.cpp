@@ -1,6 +1,7 @@
 // A program that only asks heads: what a laptop needs, and all that builds where there is no server
 // (macOS).
 #include "client/frame/commands.h"
+#include "client/frame/console.h"
 
 namespace billow::client {
 
@@ -15,6 +16,10 @@ std::string rights_page() {
 }
 Status machine_has_gpus() {
   return {};  // only heads ask, and this program starts none
+}
+int check_provider_files(const Parsed&) {
+  return report({Code::unsupported, "this program is a client and knows no provider files",
+                 "run billow cloud providers --check where the head is installed"});
 }
 
 }  // namespace billow::client

@@ -42,6 +42,13 @@ constexpr OptionSpec cloud_add_options[] = {
     {"key-file", 0, "FILE", "file with the provider's API key (\"-\" reads stdin)", false,
      Completes::file},
     {"head-url", 0, "URL", "head address for its machines (default: this head's address)"},
+    {"subnet", 0, "A,B",
+     "aws, gcp, azure: subnets of the machines (default: the default subnets, or a network of "
+     "their "
+     "own)"},
+    {"no-public-address", 0, nullptr,
+     "aws, gcp, azure: machines get no public address; the subnets need a NAT or a proxy"},
+    {"proxy", 0, "http://HOST:PORT", "aws, gcp, azure: machines reach the head through this proxy"},
     {"sim", 0, "SPEC", "simulate the GPUs of its machines, for tests"},
     {"option", 0, "KEY=VALUE", "further option of the provider, e.g. image=ami-…", true},
 };
@@ -90,6 +97,23 @@ Result<std::string> api_key(const Parsed& p, const std::string& cloud) {
   return std::string();
 }
 
+// Each cloud has its own names for these.
+Status read_network(const Parsed& p, Pool& pool) {
+  for (const char* name : {"subnet", "no-public-address", "proxy"})
+    if (p.has(name) && pool.kind == "rest")
+      return fail(Code::invalid, fmt::format("--{} is for aws, gcp and azure", name),
+                  "see the options of this provider: billow cloud providers");
+  if (p.has("subnet"))
+    pool.options[pool.kind == "ec2"   ? "subnets"
+                 : pool.kind == "gce" ? "subnetwork"
+                                      : "subnet"] = p.get("subnet");
+  if (p.has("no-public-address"))
+    pool.options["public_address"] = "false";
+  if (p.has("proxy"))
+    pool.options["proxy"] = p.get("proxy");
+  return {};
+}
+
 Result<Pool> read_cloud(const Parsed& p) {
   const std::string cloud = lower(p.operands[0]);
   Pool pool;
@@ -124,6 +148,7 @@ Result<Pool> read_cloud(const Parsed& p) {
     pool.options["gpu_types"] = p.get("gpu-type");
   if (p.has("profile"))
     pool.options["profile"] = p.get("profile");
+  BILLOW_TRY_VOID(read_network(p, pool));
   for (const std::string& text : p.all("option")) {
     const auto equals = text.find('=');
     if (equals == std::string::npos || equals + 1 == text.size())
@@ -407,7 +432,18 @@ int cloud_policy(const Parsed& p) {
   return 0;
 }
 
+constexpr OptionSpec provider_options[] = {
+    {"check", 0, nullptr,
+     "check these files, or all in a directory, on this machine (default: the files inside this "
+     "program); reports file, line and key of each mistake"},
+};
+
 int cloud_providers(const Parsed& p) {
+  if (p.has("check"))
+    return check_provider_files(p);
+  if (!p.operands.empty())
+    return report_usage({Code::invalid, "files are only checked",
+                         fmt::format("billow cloud providers --check {}", p.operands[0])});
   auto client = connect(p);
   if (!client)
     return report(client.error());
@@ -484,8 +520,12 @@ void add_account_commands(CommandTable& table) {
                    .prints_json = false});
   table.push_back({.name = "cloud providers",
                    .summary = "list the providers that a file describes; fails if one is wrong",
-                   .example = "billow cloud providers",
+                   .example = "billow cloud providers\n"
+                              "billow cloud providers --check acme.toml",
                    .run = cloud_providers,
+                   .usage = "[--check [FILE|DIR…]]",
+                   .options = {provider_options},
+                   .operands = Operands::some,
                    .group = group});
   table.push_back({.name = "cloud head",
                    .summary = "show how to run the head on a small machine of a cloud",

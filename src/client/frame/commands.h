@@ -69,6 +69,8 @@ std::string rights_page();
 // Whether a head on this machine would have GPUs, real or simulated. An error says what to do
 // without.
 Status machine_has_gpus();
+// `cloud providers --check`: reads provider files on this machine. A client alone cannot.
+int check_provider_files(const Parsed& parsed);
 // The name of the server's command these words begin with, whether this program has it or not;
 // empty where they are none.
 std::string server_command(const std::vector<std::string>& words);

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "core/control/quotas.h"
+#include "core/wire/codec.h"
 #include "core/wire/log_frames.h"
 #include "core/wire/log_query.h"
 
@@ -24,111 +25,15 @@ constexpr Duration copy_after_max = minutes(5);
 // An empty file takes a block of the disk and an entry of the directory.
 constexpr std::uint64_t file_bytes_min = 4096;
 
-// The position of the first record at or after `offset`, or with `before` of the one that contains
-// it.
-std::size_t record_at(std::string_view frames,
-                      std::uint64_t base,
-                      std::uint64_t offset,
-                      bool before) {
-  std::size_t at = 0;
-  while (base + at < offset && frames.size() - at >= sizeof(wire::RecordHead)) {
-    wire::RecordHead head;
-    std::memcpy(&head, frames.data() + at, sizeof(head));
-    const std::size_t whole = sizeof(head) + head.bytes;
-    if (frames.size() - at < whole || (before && base + at + whole > offset))
-      break;
-    at += whole;
-  }
-  return at;
+// How a task ended, for the bucket: whoever reads it there has no head to ask.
+std::string end_text(const TaskEnded& ended, NodeId node) {
+  auto text = parse_json(wire::to_json_text(ended));
+  if (!text)
+    return "{}";
+  text->set("node", node.value);
+  return text->dump();
 }
 
-std::string notice_record(std::string_view text, WallTime at) {
-  const wire::RecordHead head{static_cast<std::uint32_t>(text.size()),
-                              static_cast<std::uint8_t>(wire::LogStream::err), wire::record_notice,
-                              0, at.ns};
-  std::string record(reinterpret_cast<const char*>(&head), sizeof(head));
-  return record.append(text);
-}
-
-struct KeptPiece {
-  wire::agent_v1::LogChunk chunk;
-  std::string frames;
-};
-
-Result<KeptPiece> read_piece(const std::string& path,
-                             const wire::agent_v1::LogRead& request,
-                             bool whole) {
-  std::uint64_t offset = request.offset;
-  const bool tail = request.tail_bytes >= 0;
-  if (tail) {
-    const files::LogSpan span = BILLOW_TRY(files::log_span(path));
-    const auto wanted = static_cast<std::uint64_t>(request.tail_bytes);
-    offset = std::max(span.first, span.end - std::min(span.end, wanted));
-  }
-  files::LogBlock block = BILLOW_TRY(files::read_log_block(path, offset));
-  KeptPiece piece;
-  piece.chunk.offset = piece.chunk.next_offset = offset;
-  if (!block.frames.empty()) {
-    const std::size_t from = record_at(block.frames, block.offset, offset, tail);
-    piece.chunk.offset = block.offset + from;
-    piece.chunk.next_offset = block.offset + block.frames.size();
-    if (!tail && block.offset > offset)
-      piece.chunk.lost_bytes = block.offset - offset;
-    piece.frames = block.frames.substr(from);
-  }
-  piece.chunk.end = piece.chunk.next_offset >= block.span.end;
-  struct stat info {};
-  if (!whole && piece.chunk.end && offset <= block.span.end && ::stat(path.c_str(), &info) == 0) {
-    const WallTime saved{info.st_mtim.tv_sec * 1'000'000'000ll + info.st_mtim.tv_nsec};
-    const std::string notice = notice_record(
-        fmt::format("billow: the rest of this log was lost with its node; it was saved at {}\n",
-                    format_utc(saved)),
-        saved);
-    piece.frames += notice;
-    piece.chunk.next_offset += notice.size();
-  }
-  return piece;
-}
-
-// Lines of a kept log. A worker has the time: it goes on until the query is answered.
-Result<KeptPiece> query_kept(const std::string& path, const wire::agent_v1::LogRead& request) {
-  files::LogScan scan(path);
-  wire::LineIndex index;
-  wire::LogQuery query = wire::query_of(request);
-  KeptPiece out;
-  for (;;) {
-    wire::LogAnswer answer = BILLOW_TRY(
-        wire::run_query(query, index, [&](std::uint64_t offset) -> Result<wire::LogPiece> {
-          files::LogBlock block = BILLOW_TRY(scan.read(offset));
-          const std::size_t from = record_at(block.frames, block.offset, offset, false);
-          const std::uint64_t next = block.offset + block.frames.size();
-          return wire::LogPiece{block.offset + from, next, block.frames.substr(from),
-                                next >= block.span.end};
-        }));
-    if (!answer.lines.empty() && !out.frames.empty())
-      out.frames += ',';
-    out.frames += answer.lines;
-    query.lines_max -= std::min(query.lines_max, answer.count);
-    query.from_byte = answer.next_byte;
-    if (answer.more && query.lines_max > 0)
-      continue;
-    wire::fill(out.chunk, answer);
-    out.chunk.more = false;
-    return out;
-  }
-}
-
-}  // namespace
-
-// A read under way, of a file or of a node. Its reader's subscription owns it.
-struct KeptLogs::Reading {
-  OnChunk fn;
-  std::unique_ptr<net::Subscription> at_node;
-};
-namespace {
-struct ReadingSub final : net::Subscription {
-  std::shared_ptr<void> reading;
-};
 }  // namespace
 
 KeptLogs::KeptLogs(Options options)
@@ -183,6 +88,8 @@ void KeptLogs::load_shelf(ProjectId project, const std::string& directory) {
     const auto task = parse_int(words.front(), 1, INT64_MAX);
     if (!task || words.size() < 2)
       continue;
+    if (words[1] == "sent" && options_.bucket)
+      options_.bucket->note_kept(TaskId(static_cast<std::uint64_t>(*task)));
     Known known;
     if (words[1] == "log" && words.size() == 2) {
       known.kind = Kind::whole;
@@ -250,6 +157,8 @@ void KeptLogs::trim(ProjectId project) {
     ++at;
     if (taking_.contains(task) || (known.kind == Kind::gone && !too_many))
       continue;
+    if (options_.bucket && known.kind != Kind::gone && !options_.bucket->has(task))
+      continue;  // the bucket does not have it yet
     const std::string old = path(project, task, known);
     const std::string marker = path(project, task, {.kind = Kind::gone});
     set(project, task, {.kind = Kind::gone});
@@ -290,7 +199,9 @@ std::function<void()> KeptLogs::heard(const control::State& state, const Event& 
     return {};
   Wanted wanted = found->second;
   placed_.erase(found);
-  return [this, wanted]() mutable {
+  return [this, wanted, end = options_.bucket ? end_text(*ended, wanted.node) : ""]() mutable {
+    if (options_.bucket)
+      options_.bucket->keep_end(wanted.task, std::move(end));
     wanted.since = options_.clock->steady();
     next_copy_.erase(wanted.task);
     want(wanted);
@@ -328,8 +239,10 @@ void KeptLogs::take_next() {
     const auto found = find(wanted.task);
     if (!found || found->known.kind != Kind::part || taking_.contains(wanted.task))
       continue;
-    if (!state().nodes.contains(wanted.node))
-      continue;  // what has come so far is all there will be
+    if (!state().nodes.contains(wanted.node)) {
+      send(wanted.task);  // what has come so far is all there will be
+      continue;
+    }
     if (!options_.agents->connected(wanted.node)) {
       away_.push_back(wanted);
       continue;
@@ -397,6 +310,8 @@ void KeptLogs::store(TaskId task, const LogChunk& chunk, std::string_view frames
           known.bytes = std::max(file_bytes_min, span->stored_bytes);
           known.end = span->end;
           set(part->project, task, known);
+          if (whole)
+            send(task);
         }
         stored(task, last, span);
       });
@@ -435,6 +350,8 @@ void KeptLogs::catch_up() {
       const Task* live = state().find_task(task);
       if (known.kind == Kind::part && (!live || live->state == TaskState::ended))
         queue_.push_back({task, known.node, project, true, now});
+      else if (known.kind == Kind::whole)
+        send(task);
     }
 }
 
@@ -453,6 +370,14 @@ void KeptLogs::look() {
   look_at_running(now);
   take_next();
   let_go();
+  if (options_.bucket)
+    options_.bucket->look();
+}
+
+void KeptLogs::send(TaskId task) {
+  const auto found = find(task);
+  if (options_.bucket && found && !options_.bucket->has(task))
+    options_.bucket->keep(task, found->path, found->known.kind == Kind::whole);
 }
 
 // Tasks on this machine are left alone: what takes its disk takes the copy too.
@@ -501,98 +426,6 @@ void KeptLogs::let_go() {
   });
   for (const control::Effect& effect : ready)
     options_.agents->deliver(effect);
-}
-
-// ---- reading
-
-std::unique_ptr<net::Subscription> KeptLogs::read(NodeId node, LogRead request, OnChunk fn) {
-  auto reading = std::make_shared<Reading>();
-  reading->fn = std::move(fn);
-  auto sub = std::make_unique<ReadingSub>();
-  sub->reading = reading;
-  const auto found = find(request.task);
-  const Task* task = state().find_task(request.task);
-  const bool live = task && task->state != TaskState::ended;
-  const auto at = state().nodes.find(node);
-  const bool answers =
-      at != state().nodes.end() && (at->second.reachable || options_.agents->connected(node));
-  if (found && (found->known.kind == Kind::whole ||
-                (found->known.kind == Kind::part && !live && !answers && found->known.bytes > 0))) {
-    read_kept(*found, request, reading);
-  } else if (live || at != state().nodes.end()) {
-    ask_node(node, request, reading);
-  } else {
-    options_.loop->post([weak = std::weak_ptr(reading), why = why_missing(request.task)] {
-      if (const auto to = weak.lock())
-        to->fn(LogChunk{.end = true, .error = why}, {});
-    });
-  }
-  return sub;
-}
-
-std::string KeptLogs::why_missing(TaskId task) const {
-  const auto found = find(task);
-  if (found && found->known.kind == Kind::gone)
-    return fmt::format(
-        "its log was removed: the head keeps the newest {} of the logs of {} (an admin sets "
-        "`billow quota set --{} kept-log-bytes SIZE`)",
-        format_bytes(project_bytes_max(found->project).value_or(0)),
-        control::quota_owner(state(), QuotaScope::project, found->project.value),
-        control::quota_owner(state(), QuotaScope::project, found->project.value));
-  return "its node is gone, and its log could not be saved before";
-}
-
-void KeptLogs::read_kept(const Found& found,
-                         const LogRead& request,
-                         const std::shared_ptr<Reading>& to) {
-  const Status queued = readers_->submit(
-      [path = found.path, request, whole = found.known.kind == Kind::whole] {
-        return request.query.empty() ? read_piece(path, request, whole) : query_kept(path, request);
-      },
-      [weak = std::weak_ptr(to), offset = request.offset](const Result<KeptPiece>& piece) {
-        const auto reading = weak.lock();
-        if (!reading)
-          return;
-        if (piece)
-          reading->fn(piece->chunk, piece->frames);
-        else
-          reading->fn(LogChunk{.offset = offset,
-                               .next_offset = offset,
-                               .end = true,
-                               .error = piece.error().message},
-                      {});
-      });
-  if (!queued)
-    options_.loop->post([weak = std::weak_ptr(to)] {
-      if (const auto reading = weak.lock())
-        reading->fn(LogChunk{.error = "the head is busy"}, {});
-    });
-}
-
-// A read must not reach the node before the order to start the task, which leaves when the journal
-// has it.
-void KeptLogs::ask_node(NodeId node, const LogRead& request, const std::shared_ptr<Reading>& to) {
-  options_.engine().when_durable([this, weak = std::weak_ptr(to), node, request] {
-    const auto reading = weak.lock();
-    if (!reading)
-      return;
-    reading->at_node = options_.agents->read_log(
-        node, request, [this, weak, request](const LogChunk& chunk, std::string_view frames) {
-          const auto answered = weak.lock();
-          if (!answered)
-            return;
-          const auto found = find(request.task);
-          const bool no_longer_there = !chunk.error.empty() && chunk.end;
-          if (no_longer_there && found && found->known.kind != Kind::gone && found->known.bytes > 0)
-            return read_kept(*found, request, answered);
-          if (no_longer_there && found && found->known.kind == Kind::gone) {
-            LogChunk why = chunk;
-            why.error = why_missing(request.task);
-            return answered->fn(why, {});
-          }
-          answered->fn(chunk, frames);
-        });
-  });
 }
 
 }  // namespace billow::head

@@ -4,7 +4,8 @@
 // when the node is gone.
 //
 // On disk: logs/PROJECT/TASK.log is a whole log, TASK.NODE.part what has come so far of one that is
-// on that node, TASK.gone one that the project's limit has removed. The directory is the index: a
+// on that node, TASK.gone one that the project's limit has removed, TASK.sent says that the bucket
+// has it (log_bucket.h). The directory is the index: a
 // head that starts reads it, and takes the rest of the parts from their nodes. Beyond the limit of
 // a project its oldest logs go first.
 //
@@ -23,6 +24,7 @@
 #include "core/control/state.h"
 #include "files/log_file.h"
 #include "head/agents.h"
+#include "head/logs/log_bucket.h"
 #include "net/workers.h"
 
 namespace billow::limits {
@@ -45,6 +47,7 @@ class KeptLogs {
     const Clock* clock = nullptr;
     Agents* agents = nullptr;
     std::function<Engine&()> engine;
+    LogBucket* bucket = nullptr;  // null: none
   };
   static Result<std::unique_ptr<KeptLogs>> open(Options options);
 
@@ -112,6 +115,9 @@ class KeptLogs {
   std::optional<Found> find(TaskId task) const;
   void read_kept(const Found& found, const LogRead& request, const std::shared_ptr<Reading>& to);
   void ask_node(NodeId node, const LogRead& request, const std::shared_ptr<Reading>& to);
+  void ask_bucket(const LogRead& request, const std::shared_ptr<Reading>& to);
+  void fail_read(const std::shared_ptr<Reading>& to, std::string why);
+  void send(TaskId task);  // to the bucket, if there is one and it lacks the log
   std::string why_missing(TaskId task) const;
   const control::State& state() const { return options_.engine().state(); }
 
