@@ -223,4 +223,4 @@ class Moving(unittest.TestCase):
         done = rig.ok(
             "run", "-q", "--gpus", 1, "--secret", "KEY", "--", "sh", "-c", "echo ${KEY#kept}"
         )
-        self.assertEqual(done.text, " value\n")
+        self.assertEqual(done.text, "value\n")
