@@ -1,8 +1,8 @@
 // Agent tokens: what their jobs cost and may still cost never exceeds the budget, whatever they
 // submit; what is dangerous waits for a person.
 #include "core/control/agent_tokens.h"
-
 #include "core/control/decide/permissions.h"
+
 #include "tests/unit/control/money_world.h"
 
 namespace billow::control::money_tests {
@@ -72,8 +72,8 @@ TEST(AgentTokens, ATokenWithLimitsHasABudgetAndCannotSignInOrMakeOthers) {
   const auto who = principal_of(w.core.state(), w.token, w.wall);
   ASSERT_TRUE(who);
   EXPECT_EQ(who->role, roles::member) << "ana is an admin, her agent is not";
-  EXPECT_TRUE(may(w.core.state(), *who, Permission::jobs_run, ProjectId(1)));
-  EXPECT_FALSE(may(w.core.state(), *who, Permission::members_change, ProjectId(1)));
+  EXPECT_EQ(permissions_in(w.core.state(), *who, ProjectId(1)),
+            allowed_in_project(w.core.state(), roles::member));
   w.must(AddProject{"other"});
   EXPECT_FALSE(sees(w.core.state(), *who, ProjectId(2)));
   const CreateToken session{.name = "s",
