@@ -287,6 +287,9 @@ bool Gateway::read_prompt(const std::shared_ptr<Front>& front,
       *size > prompt_body_bytes_max || !reserve_body(*front, *size))
     return false;
   front->read_body(prompt_body_bytes_max, [this, front, endpoint](std::string body) {
+    if (find(endpoint->name()) != endpoint)
+      return front->refuse(net::problem(
+          404, fmt::format("endpoint {} was deleted", endpoint->name()), "", front->request_id()));
     front->ticket.wish.prefix = prefix_of(prompt_of(body));
     front->keep_body(std::move(body));
     route(front, *endpoint);

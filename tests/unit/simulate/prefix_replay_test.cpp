@@ -2,12 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <numeric>
+#include <random>
+
 namespace billow::gateway {
 namespace {
 
 TEST(PrefixReplay, ConversationsAreInferredFromSizesAndTimes) {
   const std::vector<TraceCall> trace = {
-      {0, 1000, 100}, {60, 1200, 50}, {61, 5000, 10}, {62, 1250, 10}, {2000, 1300, 10}};
+      {0, 1000, 100}, {60, 1200, 50}, {61, 5000, 10}, {61.2, 1250, 10}, {2000, 1300, 10}};
   const auto calls = infer_conversations(trace, {});
   EXPECT_TRUE(calls[1].continues);
   EXPECT_EQ(calls[1].conversation, calls[0].conversation);
@@ -19,12 +23,17 @@ TEST(PrefixReplay, ConversationsAreInferredFromSizesAndTimes) {
 // Many conversations over few engines: where a turn goes decides what the cache is worth.
 TEST(PrefixReplay, PrefixesBeatRandomAndLeastLoadedAndKeepTheLoadEven) {
   std::vector<ConversationCall> calls;
-  for (int turn = 0; turn < 10; ++turn)
-    for (int c = 0; c < 40; ++c)
-      calls.push_back(
-          {.call = {turn * 40.0 + c, static_cast<std::uint32_t>(1000 + turn * 400), 100},
-           .conversation = static_cast<std::uint64_t>(c + 1),
-           .continues = turn > 0});
+  std::vector<std::uint64_t> order(40);
+  std::iota(order.begin(), order.end(), 1);
+  std::mt19937 random_order(1);
+  for (int turn = 0; turn < 10; ++turn) {
+    std::shuffle(order.begin(), order.end(), random_order);
+    for (std::size_t i = 0; i < order.size(); ++i)
+      calls.push_back({.call = {turn * 10 + static_cast<double>(i) * 0.2,
+                                static_cast<std::uint32_t>(1000 + turn * 400), 100},
+                       .conversation = order[i],
+                       .continues = turn > 0});
+  }
   const PrefixOptions options{.cache_tokens = 100'000};
   const auto random = replay_prefixes(calls, PrefixPolicy::random, options);
   const auto least = replay_prefixes(calls, PrefixPolicy::least_loaded, options);
