@@ -51,10 +51,11 @@ LogBucket::LogBucket(Options options)
           *options_.loop, net::Workers::Options{.threads = 1, .queue_max = 256})) {}
 
 Result<std::unique_ptr<LogBucket>> LogBucket::open(Options options) {
-  s3::Place place = BILLOW_TRY(s3::parse_place(options.url));
-  if (!place.s3)
+  const auto parsed = s3::parse_place(options.url);
+  if (!parsed || !parsed->s3)
     return fail(Code::invalid, fmt::format("--logs {} is not a bucket", options.url),
                 "use s3://bucket/prefix");
+  s3::Place place = *parsed;
   while (place.key.ends_with('/'))
     place.key.pop_back();
   std::unique_ptr<LogBucket> out(new LogBucket(std::move(options)));
