@@ -55,7 +55,7 @@ TEST(ReleaseWatch, ASlowCanaryEndsUnlessOnlyErrorsCount) {
 // Both revisions draw from the same figures: a rollback would be a false alarm.
 TEST(ReleaseWatch, EqualRevisionsAreRarelyRolledBack) {
   int alarms = 0;
-  constexpr int runs = 200;
+  constexpr int runs = 50;
   for (int run = 0; run < runs; ++run) {
     std::mt19937 random(static_cast<unsigned>(run));
     std::bernoulli_distribution fails(0.03);
