@@ -148,6 +148,7 @@ class Boot(unittest.TestCase):
         # The program, the join, and the agent's own connection.
         self.assertGreaterEqual(len(proxy.asked), 3, proxy.asked)
         self.assertEqual(set(proxy.asked), {f"CONNECT {head}"})
+        poll(lambda: not rig.aws.alive(), "the machine ended", 60)
 
     def test_strangers_do_not_get_the_program(self):
         for token in ("bwj_wrong", ""):
