@@ -1964,7 +1964,7 @@ _billow() {
       case $prev in
         --man-dir) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--markdown --man --man-dir --job-schemas --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--all -a --markdown --man --man-dir --job-schemas --help -h" -- "$cur")); return; fi
       return ;;
   esac
 }

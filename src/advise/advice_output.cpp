@@ -292,6 +292,17 @@ std::string why_text(const Candidate& b) {
   return out + " ms\n";
 }
 
+// The service level that was asked for, so that a wrong unit is seen beside the answer.
+std::string level_text(const Request& request) {
+  std::string asked;
+  if (request.ttft_ms_max)
+    asked = fmt::format("first token within {:.0f} ms", *request.ttft_ms_max);
+  if (request.tokens_per_s_min)
+    asked += fmt::format("{}at least {:g} tokens/s per user", asked.empty() ? "" : ", ",
+                         *request.tokens_per_s_min);
+  return asked.empty() ? asked : "  service level: " + asked + " on average\n";
+}
+
 }  // namespace
 
 // The answer first, then why, two alternatives, how to start it, and what would change it.
@@ -314,6 +325,7 @@ std::string advice_text(const Request& request, const Advice& advice) {
                            ? fmt::format("{:.3g} requests/s", request.rps)
                            : fmt::format("{:.0f} concurrent users, requests", request.users),
                        request.input, request.output);
+  out += level_text(request);
   auto& b = *advice.best;
   out += why_text(b);
   if (advice.runner_up)

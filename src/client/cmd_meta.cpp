@@ -12,6 +12,7 @@ namespace billow::client {
 namespace {
 
 constexpr OptionSpec help_options[] = {
+    {"all", 'a', nullptr, "list every command with what it does"},
     {"markdown", 0, nullptr, "print the whole reference (docs/cli.md)"},
     {"man", 0, nullptr, "print the manual page of the command, or of billow"},
     {"man-dir", 0, "DIR", "write all manual pages into this directory", false,
@@ -73,7 +74,8 @@ int cmd_help(const Parsed& parsed) {
     if (parsed.has("man"))
       print(man_overview(table, version()));
     else
-      show_paged(overview_text(table, version()));
+      show_paged(
+          overview_text(table, version(), parsed.has("all") ? Overview::all : Overview::everyday));
     return 0;
   }
   const auto found = find_command(table, parsed.operands);

@@ -249,28 +249,27 @@ Status set_directories(const Parsed& parsed, head::HeadOptions& options) {
   return {};
 }
 
+std::string agent_log_of(const std::string& data_dir) {
+  return read_file(data_dir + "/agent.log").value_or("");
+}
+
 // The head is up without this machine's agent: whoever waits for a job would wait for ever, so the
-// agent's own words are shown.
-void warn_without_agent(const std::string& data_dir) {
+// agent's own words are shown. What was in its log `before` has nothing to do with it.
+void warn_without_agent(const std::string& data_dir, std::size_t before) {
   auto client = Client::create({.head = "", .data = data_dir, .may_start = false});
   if (!client)
     return;
   const auto status = client->get("/v1/status");
   if (!status || (*status)["nodes"]["ready"].uint_or(0) > 0)
     return;
-  const std::string log = read_file(data_dir + "/agent.log").value_or("");
-  const auto end = log.find_last_not_of('\n');
-  const auto begin = end == std::string::npos ? end : log.rfind('\n', end);
-  const std::string last = end == std::string::npos
-                               ? ""
-                               : log.substr(begin == std::string::npos ? 0 : begin + 1,
-                                            end - (begin == std::string::npos ? 0 : begin));
-  // A line of an earlier run has nothing to do with it.
-  constexpr Duration recent = seconds(30);
-  const WallTime at = parse_utc(last.substr(0, std::string_view("2026-01-31T23:59:59Z").size()));
-  const bool shown = at && system_clock().wall() - at < recent;
-  say(fmt::format("the agent of this machine has not answered yet, so no job can run here{}",
-                  shown ? ": " + last : "; see " + data_dir + "/agent.log"));
+  const std::string log = agent_log_of(data_dir);
+  const std::string written(trim(log.substr(before <= log.size() ? before : 0)));
+  // An agent that ends says why, and what to do, in its last lines.
+  const std::size_t error = written.rfind("billow: ");
+  const std::size_t last = error != std::string::npos ? error : written.rfind('\n') + 1;
+  say(fmt::format(
+      "the agent of this machine has not answered yet, so no job can run here{}",
+      written.empty() ? "; see " + data_dir + "/agent.log" : ":\n" + written.substr(last)));
 }
 
 // The head as a process that is nobody's child. Returns what it says when it is ready, or why it
@@ -314,7 +313,9 @@ int up_in_background(const head::HeadOptions& options, const Parsed& parsed) {
     return 0;
   }
   if (const Status made = make_directories(options.data_dir, 0700); !made)
-    return report(made.error());
+    return report({made.error().code, made.error().message,
+                   "choose a directory that you can write: --data DIR, or BILLOW_DATA"});
+  const std::size_t logged = agent_log_of(options.data_dir).size();
   const auto said = start_head_apart(options, parsed);
   if (!said)
     return report(said.error());
@@ -346,7 +347,7 @@ int up_in_background(const head::HeadOptions& options, const Parsed& parsed) {
   print(fmt::format("billow is running: {} (data in {}; stop it with `{}`)\n", where,
                     options.data_dir, down_command(options.data_dir)));
   if (options.local_agent)
-    warn_without_agent(options.data_dir);
+    warn_without_agent(options.data_dir, logged);
   if (options.local_agent && options.sim.empty() && options.listen_any_port_if_taken)
     tell_of_head_on_usual_port(where);
   return 0;

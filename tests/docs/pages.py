@@ -158,7 +158,7 @@ def console_steps(text):
 
 # Figures that differ from run to run. Each is replaced on both sides before they are compared.
 VARIES = [
-    (re.compile(r"\$\d[\d.,]*"), "$N"),
+    (re.compile(r"<?\$\d[\d.,]*"), "$N"),
     (re.compile(r"\b\d{4}-\d\d-\d\dT?[ \d:.]*Z?"), "DATE"),
     (re.compile(r"\b\d\d:\d\d(:\d\d)?\b"), "CLOCK"),
     (re.compile(r"\b\d+(\.\d+)? ?(ns|us|µs|ms|s|min|m|h|d)\b( \d+(s|m|h)\b)*"), "TIME"),

@@ -149,13 +149,36 @@ class FromSlurm(RigTest):
             "job.sh:6: --time=00:30:00 → --time 30m",
             "job.sh:7: --partition=gpu → not needed",
             "job.sh:8: -o slurm-%j.out → not needed",
-            "the script uses SLURM_JOB_ID; here: $BILLOW_JOB_ID",
         ):
             self.assertIn(text, done.errors)
+        self.assertNotIn("warning", done.errors)
         job = self.rig.job("train")
         self.assertEqual((job["gpus"], job["mem_mib"]), (1, 2000), job)
         self.rig.ok("wait", job["id"])
-        self.assertIn("on ", self.rig.ok("logs", job["id"]).text)
+        self.assertRegex(self.rig.ok("logs", job["id"]).text, rf"^on \S+ {job['id']}\n$")
+
+    def test_variables_and_srun_of_a_batch_script_work(self):
+        name = self.script(
+            "#SBATCH --array=3-4",
+            "set -eu",
+            "srun python3 -c \"import os; print('in python', os.environ['SLURM_ARRAY_TASK_ID'])\"",
+            'echo "$SLURM_ARRAY_JOB_ID" "$SLURM_JOB_NAME" "$SLURM_RESTART_COUNT"',
+            'echo "in $SLURM_SUBMIT_DIR"',
+            name="vars.sh",
+        )
+        done = self.rig.ok("submit", "--json", name)
+        self.assertNotIn("warning", done.errors)
+        array = done.json["id"]
+        self.assertEqual(self.rig.cli("wait", array).code, 0, self.rig.cli("logs", array))
+        for index in (3, 4):
+            self.assertEqual(
+                self.rig.ok("logs", f"{array}.{index}").text,
+                f"in python {index}\n{array} vars 0\nin {self.rig.files}\n",
+            )
+        name = self.script("#SBATCH --time=5", "srun -n 4 hostname", "echo $SLURM_NO_SUCH")
+        done = self.rig.ok("submit", name)
+        self.assertIn("the script uses srun; here: the command itself", done.errors)
+        self.assertIn("the script uses SLURM_NO_SUCH; here: not set", done.errors)
 
     def test_lines_without_a_counterpart_are_an_error(self):
         name = self.script(

@@ -64,7 +64,6 @@ class DevRun(unittest.TestCase):
             "CALLS": self.calls,
             "PATH": programs + ":" + self.rig.environment["PATH"],
             "BILLOW_BUILD_DIR": build,
-            "BILLOW_NVML": "/nonexistent/libnvidia-ml.so.1",
             "BILLOW_SIM": "",
         }
 
@@ -207,7 +206,7 @@ class Screens(unittest.TestCase):
         self.rig.ok("run", "-q", "--gpus", 2, "--name", "more", "--", "sleep", 12)
         self.rig.ok("run", "-q", "--name", "free", "--", "true")
         for words in (("ps", "-a"), ("cost", "--by", "job")):
-            rows = self.rig.ok(*words).text.splitlines()[1:]
+            rows = [row for row in self.rig.ok(*words).text.splitlines() if re.match(r"\d+ ", row)]
             amounts = [re.findall(r"(?<![\w(])<?\$(\d+\.\d+)(?!\S)", row) for row in rows]
             columns = list(zip(*[row for row in amounts if len(row) == len(amounts[0])]))
             self.assertTrue(columns, rows)
@@ -215,7 +214,18 @@ class Screens(unittest.TestCase):
                 self.assertEqual(len({len(a.split(".")[1]) for a in column}), 1, rows)
 
 
-class StaleLog(unittest.TestCase):
+class AgentLog(unittest.TestCase):
+    """`up` says why this machine's agent does not answer, in the words of this start."""
+
+    def test_an_agent_that_cannot_start_says_why(self):
+        rig = Rig(up=False)
+        self.addCleanup(rig.close)
+        nowhere = {"BILLOW_NVML": "/nonexistent/libnvidia-ml.so.1"}
+        words = ("up", "--background", "--listen", "127.0.0.1:0", "--sim", "1xH100")
+        done = rig.cli(*words, env=nowhere)
+        self.assertIn("no job can run here:\nbillow: no NVML: /nonexistent/", done.errors)
+        self.assertIn("hint:", done.errors)
+
     def test_an_old_line_is_not_the_reason_for_what_happens_now(self):
         rig = Rig(sim="1xH100")
         self.addCleanup(rig.close)
@@ -241,25 +251,88 @@ class Advice(RigTest):
 
     def test_models_are_known_by_their_names(self):
         text = self.advise("--model", "Llama-3.1-70B", "--ttft", "500ms", "--rps", 2).text
-        self.assertRegex(text, r"80 layers")
-        self.assertRegex(text, r"320 KiB")
+        # Its own shape, not one of that size: 80 layers, and a cache of 320 KiB per token.
+        self.assertIn("70.55 B parameters", text)
+        self.assertIn("80 full attention", text)
+        self.assertIn("KV cache 320.0 KiB per token", text)
         asked = json.loads(
             self.advise("--model", "meta-llama/Llama-3.1-70B", "--rps", 2, "--json").text
         )
         self.assertTrue(asked, asked)
         wrong = self.rig.cli("advise", "--model", "Llama-3.1-71B")
         self.assertEqual(wrong.code, 1, wrong)
-        self.assertIn("did you mean", wrong.errors)
+        self.assertIn("not among the", wrong.errors)
+        self.assertIn("give the path of its config.json, or a size like 7B", wrong.errors)
 
     def test_the_answer_repeats_the_service_level(self):
         text = self.advise("--model", "Llama-3.1-8B", "--ttft", "700ms", "--rps", 2).text
-        self.assertIn("700 ms", text)
-        self.assertRegex(text, r"\d+ %")
+        self.assertIn("service level: first token within 700 ms on average", text)
+        self.assertRegex(text, r"\d+ % chance of meeting the service level")
+        self.assertRegex(text, r"time to first token \d+ ms \(\d+–\d+\).* means, 80 % intervals")
 
     def test_a_short_comparison_is_no_verdict(self):
         work = "for i in 1 2 3; do echo step $i; sleep 0.3; done"
         done = self.rig.ok("compare", "--gpu-types", "H100,L4", "--", "sh", "-c", work)
         self.assertRegex(done.text, r"note: this is one short run of each \(\d+ s")
+
+
+class Clumsy(RigTest):
+    """Mistakes that cost nothing."""
+
+    options = {"sim": "1xH100"}
+
+    def into(self, path, *args):
+        with open(path, "wb") as out:
+            return subprocess.run(
+                self.rig.command(*args),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.PIPE,
+                env=self.rig.environment,
+                cwd=self.rig.files,
+                timeout=60,
+                check=False,
+            )
+
+    def test_a_full_disk_for_the_output_ends_no_job(self):
+        mark = self.rig.file("go-on")
+        script = f"echo first; until [ -e {mark} ]; do sleep 0.05; done; echo last"
+        run = self.into("/dev/full", "run", "--name", "long", "--", "sh", "-c", script)
+        self.assertEqual(run.returncode, 1, run)
+        self.assertIn(b"cannot write the output", run.stderr)
+        self.assertIn(b"No space left on device", run.stderr)
+        self.assertIn(b"keeps running: billow logs -f", run.stderr)
+        self.assertEqual(self.rig.job("long")["state"], "running")
+        with open(mark, "w", encoding="ascii"):
+            pass
+        self.rig.ok("wait", "long")
+        self.assertEqual(self.rig.ok("logs", "long").text, "first\nlast\n")
+        listed = self.into("/dev/full", "ps", "-a")
+        self.assertEqual(listed.returncode, 1, listed)
+        self.assertIn(b"cannot write the output", listed.stderr)
+
+    def test_lists_of_indices_are_refused_with_the_remedy(self):
+        done = self.rig.cli("submit", "--array", "1,5,7", "--", "true")
+        self.assertEqual(done.code, 2, done)
+        self.assertIn("a list is not supported: use a range", done.errors)
+        self.assertIn("(1 element) ", self.rig.ok("submit", "--array", "3-3", "--", "true").text)
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root, to be another user")
+    def test_a_home_that_cannot_be_written_is_said_once(self):
+        home = os.path.join(self.rig.root, "read-only")
+        os.makedirs(home, mode=0o555)
+        env = {
+            "HOME": home,
+            "BILLOW_DATA": "",
+            "XDG_DATA_HOME": "",
+            "XDG_STATE_HOME": "",
+            "XDG_CONFIG_HOME": "",
+        }
+        done = self.rig.cli("run", "--", "true", env=env, user=65534, cwd="/")
+        self.assertEqual(done.code, 1, done)
+        self.assertEqual(done.errors.count("starting one in the background"), 1, done)
+        self.assertIn("Permission denied", done.errors)
+        self.assertIn("--data DIR", done.errors)
 
 
 class Lists(RigTest):

@@ -20,6 +20,10 @@ class Week(RigTest):
         text = self.rig.ok("help").text
         listed = set(re.findall(r"(?m)^  ([a-z-]+)", text))
         self.assertLessEqual({"run", "submit", "ps", "logs", "explain", "stop"}, listed)
+        self.assertLessEqual(len(text.splitlines()), 60)
+        whole = self.rig.ok("help", "--all").text
+        listed |= set(re.findall(r"(?m)^  ([a-z-]+)", whole))
+        self.assertIn("quota set ", whole)
         plumbing = {"box", "stage", "ranks", "rsh", "ssh-proxy", "agent"}
         self.assertFalse(plumbing & listed)
         for command in plumbing:

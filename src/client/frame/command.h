@@ -96,7 +96,11 @@ std::vector<const OptionSpec*> options_of(const CommandSpec& command);
 Result<Parsed> parse(const CommandSpec& command, const std::vector<std::string>& args);
 
 std::string help_text(const CommandSpec& command);
-std::string overview_text(const std::vector<CommandSpec>& commands, std::string_view version);
+// The commands that people use every day, and the names of the others; or all with their summaries.
+enum class Overview { everyday, all };
+std::string overview_text(const std::vector<CommandSpec>& commands,
+                          std::string_view version,
+                          Overview how_much);
 std::string markdown(const std::vector<CommandSpec>& commands);  // docs/cli.md
 
 // Manual pages (man.cpp).

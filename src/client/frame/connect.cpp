@@ -262,8 +262,12 @@ Status start_head(const std::string& data_dir) {
     return pass(child.error(), "starting a head");
   if (child->wait().ok())
     return {};
-  return fail(Code::unavailable, "the head could not be started",
-              fmt::format("run `billow up --data {}` to see why", shell_quote(data_dir)));
+  // It has said why. Nobody is away who could return, so nothing is tried again.
+  return fail(
+      Code::conflict, "the head could not be started",
+      fmt::format("`billow up --data {}` shows why again; --data DIR or BILLOW_DATA chooses "
+                  "another directory",
+                  shell_quote(data_dir)));
 }
 
 }  // namespace billow::client

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <utility>
 
 #include "base/file.h"
@@ -13,10 +15,18 @@
 
 namespace billow::client {
 
+bool is_closed_pipe(const Error& error) {
+  return error.message.ends_with(::strerror(EPIPE));
+}
+
 void print(std::string_view text) {
-  if (write_all(STDOUT_FILENO, text))
+  const Status written = write_all(STDOUT_FILENO, text);
+  if (written)
     return;
-  std::_Exit(128 + SIGPIPE);
+  if (is_closed_pipe(written.error()))
+    std::_Exit(128 + SIGPIPE);
+  say("cannot write the output: " + written.error().message);
+  std::_Exit(1);
 }
 
 void print_json(const Json& json) {

@@ -117,16 +117,16 @@ std::string help_text(const CommandSpec& c) {
   return out;
 }
 
-std::string overview_text(const std::vector<CommandSpec>& commands, std::string_view version) {
-  std::string out = fmt::format(
-      "billow {}: your own GPU cloud, in one binary\n\nusage: billow COMMAND [options]\n\n"
-      "first steps:\n"
-      "  $ billow run --gpus 1 -- python train.py  # starts Billow if need be\n"
-      "  $ billow shell --gpus 1                   # a terminal on a GPU\n"
-      "  $ billow ps; billow logs -f JOB           # what runs, and what it writes\n"
-      "  $ billow up --background --sim 8xH100     # to try it all without a GPU\n"
-      "  $ billow dashboard                        # the same in a browser\n",
-      version);
+namespace {
+
+// What a week's work needs; the other commands are listed by name.
+constexpr std::string_view everyday[] = {
+    "run",      "submit",  "shell",  "attach", "ps",    "logs", "describe",     "explain",
+    "wait",     "suspend", "resume", "stop",   "rerun", "cp",   "port-forward", "ssh",
+    "env save", "nodes",   "top",    "status", "cost",  "up",   "down",         "docs"};
+
+std::string every_command(const std::vector<CommandSpec>& commands) {
+  std::string out;
   std::size_t width = 0;
   for (const CommandSpec& c : commands)
     width = std::max(width, c.name.size());
@@ -139,7 +139,55 @@ std::string overview_text(const std::vector<CommandSpec>& commands, std::string_
         out += fmt::format("  {:<{}}  {}\n", c.name, width,
                            wrapped(c.summary, text_columns - width - 4, width + 4));
   }
-  out += "\nRun `billow COMMAND --help` for details and examples.\n";
+  return out;
+}
+
+std::string everyday_commands(const std::vector<CommandSpec>& commands) {
+  constexpr std::size_t width = 17;
+  std::string out = "\nevery day:\n";
+  for (const std::string_view name : everyday)
+    for (const CommandSpec& c : commands)
+      if (c.name == name)
+        out += fmt::format("  {:<{}}  {}\n", c.name, width,
+                           wrapped(c.summary, text_columns - width - 4, width + 4));
+  out += "\nmore (`billow help --all` says what each does):\n";
+  for (const char* group : groups_of(commands)) {
+    if (std::string_view(group) == internal_group)
+      continue;
+    std::string names;
+    std::vector<std::string> listed;
+    for (const CommandSpec& c : commands) {
+      const std::string first = c.name.substr(0, c.name.find(' '));
+      if (std::string_view(c.group) != group || c.alias_of ||
+          std::ranges::find(listed, first) != listed.end() ||
+          std::ranges::find(everyday, c.name) != std::end(everyday))
+        continue;
+      names += (names.empty() ? "" : ", ") + first;
+      listed.push_back(first);
+    }
+    if (!names.empty())
+      out += fmt::format("  {:<{}}  {}\n", *group ? group : "other", width,
+                         wrapped(names, text_columns - width - 4, width + 4));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string overview_text(const std::vector<CommandSpec>& commands,
+                          std::string_view version,
+                          Overview how_much) {
+  std::string out = fmt::format(
+      "billow {}: your own GPU cloud, in one binary\n\nusage: billow COMMAND [options]\n\n"
+      "first steps:\n"
+      "  $ billow run --gpus 1 -- python train.py  # starts Billow if need be\n"
+      "  $ billow shell --gpus 1                   # a terminal on a GPU\n"
+      "  $ billow ps; billow logs -f JOB           # what runs, and what it writes\n"
+      "  $ billow up --background --sim 8xH100     # to try it all without a GPU\n"
+      "  $ billow dashboard                        # the same in a browser\n",
+      version);
+  out += how_much == Overview::all ? every_command(commands) : everyday_commands(commands);
+  out += "\nRun `billow COMMAND --help` for details, `billow docs` for the manual.\n";
   return out;
 }
 

@@ -37,8 +37,12 @@ struct SlurmScript {
   std::vector<std::string> notes;  // what each line means here: "3: --gres=gpu:2 → --gpus 2"
 };
 Result<SlurmScript> translate_slurm(const std::vector<SlurmLine>& lines);
-// What the commands of such a script use that does not exist here: variables, srun.
-std::vector<std::string> slurm_remains(std::string_view script);
+// One line of shell that goes before such a script: it sets Slurm's variables to the values of
+// ours, and makes `srun COMMAND` the command itself if the script gives srun no options.
+std::string slurm_prelude(std::string_view script);
+// What the commands of such a script use that does not exist here: variables, srun. `prepared`:
+// the prelude goes before it.
+std::vector<std::string> slurm_remains(std::string_view script, bool prepared);
 
 // For the states of `squeue -t`, such as "PD,R": "Slurm's PD is queued here: …". Empty if none is
 // Slurm's.

@@ -3,18 +3,23 @@
 
 #include <cctype>
 #include <map>
+#include <optional>
 
 #include "base/text.h"
 #include "client/frame/slurm.h"
 
 namespace billow::client {
 
-std::vector<std::string> slurm_remains(std::string_view script) {
+namespace {
+
+// Slurm's variables, and those that have the same value here.
+const std::map<std::string_view, std::string_view>& variables() {
   static const std::map<std::string_view, std::string_view> ours = {
       {"SLURM_JOB_ID", "BILLOW_JOB_ID"},
       {"SLURM_JOBID", "BILLOW_JOB_ID"},
       {"SLURM_JOB_NAME", "BILLOW_JOB_NAME"},
       {"SLURM_ARRAY_TASK_ID", "BILLOW_ARRAY_INDEX"},
+      {"SLURM_ARRAY_TASK_COUNT", "BILLOW_ARRAY_COUNT"},
       {"SLURM_ARRAY_JOB_ID", "BILLOW_ARRAY_ID"},
       {"SLURM_PROCID", "RANK"},
       {"SLURM_LOCALID", "LOCAL_RANK"},
@@ -24,16 +29,46 @@ std::vector<std::string> slurm_remains(std::string_view script) {
       {"SLURM_JOB_NUM_NODES", "NNODES"},
       {"SLURM_JOB_NODELIST", "BILLOW_NODES"},
       {"SLURM_NODELIST", "BILLOW_NODES"},
-      {"SLURM_RESTART_COUNT", "BILLOW_ATTEMPT"},
       {"SLURM_SUBMIT_DIR", "PWD"},
   };
+  return ours;
+}
+
+// The word after a command's `srun`; nothing where the line has none.
+std::optional<std::string_view> after_srun(std::string_view command) {
+  std::size_t at = command.starts_with("srun ") ? 0 : command.find(" srun ");
+  if (at == command.npos)
+    return std::nullopt;
+  return trim(command.substr(command.find("srun ", at) + 4));
+}
+
+}  // namespace
+
+std::string slurm_prelude(std::string_view script) {
+  std::string out;
+  for (const auto& [slurm, here] : variables())
+    out += fmt::format("[ -z \"${{{1}+x}}\" ] || export {0}=\"${1}\"; ", slurm, here);
+  out += "export SLURM_RESTART_COUNT=$((${BILLOW_ATTEMPT:-1} - 1)); ";
+  bool used = false;
+  for (const std::string& line : split(script, '\n'))
+    if (const auto next = after_srun(trim(line)); next && !trim(line).starts_with('#')) {
+      used = true;
+      if (next->starts_with('-'))
+        return out;  // its options would be lost
+    }
+  return used ? out + "srun() { \"$@\"; }; " : out;
+}
+
+std::vector<std::string> slurm_remains(std::string_view script, bool prepared) {
   std::map<std::string, std::string> found;
   for (const std::string& line : split(script, '\n')) {
     const std::string_view command = trim(line);
     if (command.starts_with('#'))
       continue;
-    if (command.starts_with("srun ") || command.find(" srun ") != command.npos)
-      found["srun"] = "the command itself: --nodes and --procs start it on every node and process";
+    if (const auto next = after_srun(command); next && (!prepared || next->starts_with('-')))
+      found["srun"] =
+          "the command itself, without srun's options: --nodes and --procs start it on every node "
+          "and process";
     for (auto at = command.find("SLURM_"); at != command.npos;
          at = command.find("SLURM_", at + 1)) {
       std::size_t end = at;
@@ -41,9 +76,11 @@ std::vector<std::string> slurm_remains(std::string_view script) {
              (std::isalnum(static_cast<unsigned char>(command[end])) || command[end] == '_'))
         ++end;
       const std::string_view name = command.substr(at, end - at);
-      const auto known = ours.find(name);
-      found[std::string(name)] =
-          known == ours.end() ? std::string("not set") : "$" + std::string(known->second);
+      const auto known = variables().find(name);
+      if (known == variables().end() && !(prepared && name == "SLURM_RESTART_COUNT"))
+        found[std::string(name)] = "not set";
+      else if (!prepared)
+        found[std::string(name)] = "$" + std::string(known->second);
     }
   }
   std::vector<std::string> out;

@@ -213,8 +213,9 @@ std::optional<std::int64_t> amount_in(const std::string& cell) {
   return parsed ? std::optional(parsed->value) : std::nullopt;
 }
 
+// Amounts from a cent up are rounded to cents already.
 int decimals_for(std::uint64_t largest_nano) {
-  if (largest_nano >= 1'000'000'000)
+  if (largest_nano >= 10'000'000)
     return 2;
   int decimals = 4;
   for (std::uint64_t unit = 1'000'000; decimals < 9 && largest_nano < unit; unit /= 10)

@@ -74,7 +74,8 @@ WallTime parse_utc(std::string_view text);
 std::string age(const Json& since, WallTime now);                          // "5m 3s"; "-" for null
 std::string span_between(const Json& from, const Json& to, WallTime now);  // `to` null: until now
 // Amounts of dollars that are shown below each other, with the decimals that the largest asks for:
-// two from a dollar up, four from a cent up, else two digits of it. An amount too small for them is
+// two from a cent up, else four or as many as show two digits of it. An amount too small for them
+// is
 // "<$0.01". Other cells stay as they are; if one is neither an amount nor "-" or empty, all do.
 std::vector<std::string> aligned_usd(std::vector<std::string> cells);
 std::string usd_text(const Json& nano);   // "$1.23"

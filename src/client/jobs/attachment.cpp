@@ -184,8 +184,9 @@ class Attachment {
       return;
     started_ = true;
     clear_line();
-    if (!write_all(output->error_stream ? o_.error_fd : o_.output_fd, output->bytes))
-      return reader_gone();
+    const int to = output->error_stream ? o_.error_fd : o_.output_fd;
+    if (const Status written = write_all(to, output->bytes); !written)
+      return is_closed_pipe(written.error()) ? reader_gone() : cannot_write(written.error());
     offset_ = output->resume_at ? *output->resume_at : offset_ + output->bytes.size();
     first_ = false;
   }
@@ -196,6 +197,13 @@ class Attachment {
     (void)client_.post(path_of_job(o_.job, "stop"),
                        R"({"reason":"the reader of its output is gone","force":false})");
     finish({.exit_code = 128 + SIGPIPE, .job = job_});
+  }
+
+  // A full disk here is no reason to end the job, whose output the head keeps.
+  void cannot_write(const Error& why) {
+    say(fmt::format("cannot write the output ({}); job {} keeps running: billow logs -f {}",
+                    why.message, o_.job, o_.job));
+    finish({.detached = true, .exit_code = 1, .job = job_});
   }
 
   void take_text(std::string_view text) {
@@ -557,39 +565,6 @@ std::optional<OutputMessage> parse_output(std::string_view message) {
   }
   output.bytes = message;
   return output;
-}
-
-int exit_code_of(const Json& job) {
-  const std::string_view state = job["state"].str_or("");
-  return static_cast<int>(job["exit_code"].int_or(state == "succeeded" ? 0 : 1) & 0xFF);
-}
-
-std::string without_digits(std::string text) {
-  std::erase_if(text, [](char c) { return c >= '0' && c <= '9'; });
-  return text;
-}
-
-std::string waiting_line(const Json& job) {
-  const std::string reason = printable(job["reason"].str_or(""));
-  return fmt::format("job {} is {}{}{}", job["label"].str_or("?"), job["state"].str_or("queued"),
-                     reason.empty() ? "" : ": ", reason);
-}
-
-std::string summary_of(const Json& job, WallTime now) {
-  std::string text = fmt::format("job {} {}", job["label"].str_or("?"), job["state"].str_or("?"));
-  // An array has no start time; its elements have.
-  const Json& from = job["started_at"].is_string() ? job["started_at"] : job["submitted_at"];
-  const std::string time =
-      job["ran_s"].is_number() ? run_time(job, now) : span_between(from, job["ended_at"], now);
-  if (time != "-")
-    text += " · " + time;
-  if (const auto s = job["suspended_s"].int_or(0); s > 0)
-    text += fmt::format(" (plus {} suspended)", whole_seconds(s));
-  if (const auto cost = job["cost"].str_or(""); !cost.empty())
-    text += fmt::format(" · {}", cost);
-  if (const auto exit = job.at("exit", "text").str_or(""); !exit.empty() && exit != "done")
-    text += fmt::format(" · {}", exit);
-  return text;
 }
 
 Result<AttachEnd> attach_to_job(Client& client, AttachOptions options) {

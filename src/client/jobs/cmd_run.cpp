@@ -466,15 +466,15 @@ int cmd_submit(const Parsed& parsed) {
   } else {
     const std::uint64_t id = (*job)["id"].uint_or(0), count = (*job)["count"].uint_or(1);
     const auto reason = (*job)["reason"].str_or("");
+    const bool array = count > 1 || request->spec.array;
     print(fmt::format("job {}{} {}{}{}\n", id,
-                      count > 1 || request->spec.array ? fmt::format(" ({} elements)", count) : "",
+                      array ? fmt::format(" ({} element{})", count, count == 1 ? "" : "s") : "",
                       (*job)["state"].str_or("queued"), reason.empty() ? "" : ": ",
                       printable(reason)));
     say_results(*request, fmt::format("{}", id));
     if (look_at(STDERR_FILENO).terminal)
-      say(count > 1 || request->spec.array
-              ? fmt::format("elements: billow ps --array {0}; output: billow logs {0}.N", id)
-              : fmt::format("output: billow logs -f {0}; why it waits: billow explain {0}", id));
+      say(array ? fmt::format("elements: billow ps --array {0}; output: billow logs {0}.N", id)
+                : fmt::format("output: billow logs -f {0}; why it waits: billow explain {0}", id));
   }
   return 0;
 }

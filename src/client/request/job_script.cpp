@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "base/file.h"
@@ -79,15 +80,26 @@ bool is_shell(const std::vector<std::string>& interpreter) {
   return false;
 }
 
-// The command of a script. A shell gets the text itself, as sbatch would keep it: changing the file
-// must not change jobs that wait. Other interpreters read the file when the job starts.
-void set_command(JobScript& script, std::string_view text, const std::vector<std::string>& words) {
+// A shell gets the text of a script itself, as sbatch would keep it: changing the file must not
+// change jobs that wait. Other interpreters read the file when the job starts.
+bool is_kept(const std::vector<std::string>& interpreter, std::string_view text) {
+  return is_shell(interpreter) && text.size() <= kept_bytes_max &&
+         text.find('\0') == std::string_view::npos;
+}
+
+// The command of a script. A script of Slurm's has its variables: they are set in place of its
+// first line, which names the interpreter, so that the numbers of lines in messages stay true.
+void set_command(JobScript& script,
+                 std::string_view text,
+                 const std::vector<std::string>& words,
+                 bool of_slurm) {
   std::vector<std::string>& argv = script.spec.argv;
-  const bool kept =
-      is_shell(argv) && text.size() <= kept_bytes_max && text.find('\0') == std::string_view::npos;
+  const bool kept = is_kept(argv, text);
   if (kept) {
     argv.emplace_back("-c");
-    argv.emplace_back(text);
+    argv.push_back(of_slurm ? slurm_prelude(text) +
+                                  std::string(text.substr(std::min(text.size(), text.find('\n'))))
+                            : std::string(text));
   }
   argv.insert(argv.end(), words.begin(), words.end());
   // As in Slurm, the job is called like its script.
@@ -135,7 +147,7 @@ Status take_slurm(JobScript& request,
     request.notes.push_back(fmt::format("{}:{}", path, note));
   request.notes.push_back(
       fmt::format("{}: read as `billow submit {} {}`", path, shell_join(script.words), path));
-  for (const std::string& note : slurm_remains(text))
+  for (const std::string& note : slurm_remains(text, is_kept(request.spec.argv, text)))
     request.notes.push_back(fmt::format("warning: {}: {}", path, note));
   return {};
 }
@@ -184,7 +196,7 @@ Result<std::optional<JobScript>> parse_job_script(std::string_view text,
   else if (!found)
     if (const Status set = take_slurm(request, slurm, words.front(), text); !set)
       return pass(Error(set.error()), words.front());
-  set_command(request, text, words);
+  set_command(request, text, words, !found);
   return request;
 }
 
@@ -222,7 +234,7 @@ Result<std::optional<JobScript>> read_job_script(const std::vector<std::string>&
   script.emplace();
   script->spec.argv =
       BILLOW_TRY(split_words(std::string_view(*text).substr(2, text->find('\n') - 2)));
-  set_command(*script, *text, words);
+  set_command(*script, *text, words, false);
   return script;
 }
 

@@ -258,7 +258,7 @@ Status download_tree(Client& client, const Fetch& fetch) {
     });
     if (tree.entries.empty())
       return fail(Code::not_found, fmt::format("there is no {} among the outputs", only),
-                  "leave the path away to fetch them all");
+                  "omit the path to fetch them all");
     for (files::Entry& e : tree.entries) {
       e.path.erase(0, cut);
       if (!as.empty())
@@ -340,7 +340,7 @@ Status sync_for_job(Client& client, const JobRequest& request, bool quiet, Envir
         !request.spec.surroundings.outputs.empty())
       return fail(Code::invalid,
                   "--input and --output need a working directory that follows the job",
-                  "leave --no-sync out");
+                  "omit --no-sync");
     return {};
   }
   const std::string& directory = request.spec.cwd;

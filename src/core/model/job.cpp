@@ -133,6 +133,8 @@ Result<ArraySpec> parse_array(std::string_view text) {
     return fail(Code::invalid, fmt::format("--array {}: {}", shown, why),
                 "examples: 0-99, 0-99%10 (at most ten at a time), 1-9:2");
   };
+  if (text.find(',') != std::string_view::npos)
+    return bad("a list is not supported: use a range, and choose by $BILLOW_ARRAY_INDEX");
   ArraySpec spec;
   constexpr std::int64_t index_max = 1'000'000'000;
   if (const auto at = text.find('%'); at != std::string_view::npos) {

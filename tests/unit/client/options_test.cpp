@@ -97,7 +97,7 @@ TEST(Commands, AllHaveASummaryAnExampleAndHelp) {
 }
 
 TEST(Commands, TheOverviewFitsATerminalAndBeginsWithWhatIsNeededFirst) {
-  const std::string text = overview_text(all_commands(), "1");
+  const std::string text = overview_text(all_commands(), "1", Overview::all);
   for (const std::string& line : split(text, '\n'))
     EXPECT_LE(display_width(line), 80u) << line;
   std::size_t last = 0;
@@ -107,6 +107,19 @@ TEST(Commands, TheOverviewFitsATerminalAndBeginsWithWhatIsNeededFirst) {
     ASSERT_NE(at, std::string::npos) << heading;
     EXPECT_GE(at, last) << heading;
     last = at;
+  }
+}
+
+TEST(Commands, TheShortOverviewFitsTwoScreensAndLeavesNoCommandOut) {
+  const std::string text = overview_text(all_commands(), "1", Overview::everyday);
+  const auto lines = split(text, '\n');
+  EXPECT_LE(lines.size(), 60u);
+  for (const std::string& line : lines)
+    EXPECT_LE(display_width(line), 80u) << line;
+  for (const CommandSpec& c : all_commands()) {
+    if (c.alias_of || std::string_view(c.group) == internal_group)
+      continue;
+    EXPECT_NE(text.find(c.name.substr(0, c.name.find(' '))), std::string::npos) << c.name;
   }
 }
 

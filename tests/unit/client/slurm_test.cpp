@@ -71,7 +71,29 @@ TEST(Slurm, AScriptIsReadWithNotes) {
   EXPECT_EQ((*r)->spec.argv.back(), "a.sh");
   const std::string notes = join((*r)->notes, "\n");
   EXPECT_NE(notes.find("a.sh:2: --gres=gpu:2 → --gpus 2"), std::string::npos) << notes;
-  EXPECT_NE(notes.find("SLURM_PROCID; here: $RANK"), std::string::npos) << notes;
+  EXPECT_EQ(notes.find("SLURM_PROCID"), std::string::npos) << "it is set: " << notes;
+  EXPECT_NE((*r)->spec.argv.at(2).find("export SLURM_PROCID=\"$RANK\""), std::string::npos);
+}
+
+TEST(Slurm, AScriptKeepsItsLinesBehindThePrelude) {
+  const std::string script = "#!/bin/sh\n#SBATCH -t 5\nsrun python3 a.py\n";
+  const auto plain = parse_job_script(script, {"a.sh"});
+  ASSERT_TRUE(plain && *plain);
+  const std::string& text = (*plain)->spec.argv.at(2);
+  EXPECT_EQ(text.substr(text.find('\n')), script.substr(script.find('\n')));
+  EXPECT_NE(text.find("srun() { \"$@\"; };"), std::string::npos);
+  EXPECT_EQ(slurm_prelude("#!/bin/sh\necho\n").find("srun"), std::string::npos);
+  // srun's options are not lost in silence, and other interpreters have no prelude.
+  EXPECT_EQ(slurm_prelude("#!/bin/sh\nsrun -n 4 a\n").find("srun()"), std::string::npos);
+  EXPECT_EQ(slurm_remains("#!/bin/sh\nsrun -n 4 a\n", true).size(), 1u);
+  EXPECT_EQ(slurm_remains("echo $SLURM_JOB_ID $SLURM_NO_SUCH; srun a\n", true),
+            std::vector<std::string>{"the script uses SLURM_NO_SUCH; here: not set"});
+  EXPECT_EQ(slurm_remains("echo $SLURM_JOB_ID\n", false),
+            std::vector<std::string>{"the script uses SLURM_JOB_ID; here: $BILLOW_JOB_ID"});
+  // Of one that has lines of ours, nothing is changed.
+  const auto ours = parse_job_script("#!/bin/sh\n#BILLOW --gpus 1\ntrue\n", {"a.sh"});
+  ASSERT_TRUE(ours && *ours);
+  EXPECT_EQ((*ours)->spec.argv.at(2), "#!/bin/sh\n#BILLOW --gpus 1\ntrue\n");
 }
 
 TEST(Slurm, CommandsHaveACounterpart) {
