@@ -81,7 +81,7 @@ class Training(SdkTest):
         return process
 
     def finish(self, process):
-        out = process.communicate(timeout=180)[0]
+        out = process.communicate(timeout=360)[0]
         self.assertEqual(process.returncode, 0, out)
         found = re.search(r"from step (\d+) to (\d+): loss ([\d.]+)\nattempts (\d+)", out)
         self.assertIsNotNone(found, out)
