@@ -61,6 +61,31 @@ TEST(Recommend, GivesAPricedAnswerThatFitsAndMeetsTheServiceLevel) {
     EXPECT_TRUE(c.memory.fits()) << c.gpu->name;
 }
 
+// Old prices are likely to be wrong: however low, they come after all that are known to hold.
+TEST(Recommend, FreshPricesComeFirst) {
+  auto r = small_request();
+  r.now = {seconds(1'700'000'000).ns};
+  const auto any = recommend(r, catalogue(), calibration());
+  ASSERT_TRUE(any);
+  std::int64_t newest = 0;  // in days after `now`
+  for (const auto& c : any->ranked)
+    if (c.offer && c.offer->price_age_days)
+      newest = std::max(newest, -*c.offer->price_age_days);
+  r.now = r.now + hours(24) * newest;
+  const auto a = recommend(r, catalogue(), calibration());
+  ASSERT_TRUE(a && a->best->offer);
+  EXPECT_LE(*a->best->offer->price_age_days, 90);
+  bool old = false, fresh = false;
+  for (const auto& c : a->ranked) {
+    const bool is_old = c.offer && c.offer->price_age_days && *c.offer->price_age_days > 90;
+    EXPECT_FALSE(old && !is_old && c.offer) << c.gpu->name << " comes after an older price";
+    old = old || is_old;
+    fresh = fresh || (c.offer && !is_old);
+  }
+  EXPECT_TRUE(old) << "no old price among them: this shows nothing";
+  EXPECT_TRUE(fresh);
+}
+
 TEST(Recommend, MoreLoadNeverCostsLess) {
   double before = 0;
   for (double users : {1.0, 20.0, 200.0, 2000.0}) {
