@@ -19,6 +19,7 @@ std::vector<std::string> server_command_names() {
           "store verify",
           "simulate jobs",
           "simulate openb",
+          "simulate prefixes",
           "simulate replay",
           "simulate endpoints",
           "ranks",

@@ -397,7 +397,7 @@ class Words(RigTest):
     """What prints, prints JSON when asked, and every command explains itself."""
 
     def commands(self):
-        table = self.rig.ok("--help").text
+        table = self.rig.ok("help", "--all").text
         return re.findall(r"(?m)^  ([a-z]+(?: [a-z]+)?)  +\S", table)
 
     def test_every_command_has_help_with_an_example(self):

@@ -46,16 +46,16 @@ TEST(Table, AmountsOfAColumnHaveTheSameDecimals) {
   using Cells = std::vector<std::string>;
   EXPECT_EQ(aligned_usd({"$0.06", "$0.0000018", "$0.000000060", "$0.00", "-"}),
             (Cells{"$0.06", "<$0.01", "<$0.01", "$0.00", "-"}));
-  EXPECT_EQ(aligned_usd({"$12.00", "$0.0067", "-$3.10"}), (Cells{"$12.00", "<$0.01", "-$3.10"}));
+  EXPECT_EQ(aligned_usd({"$12.00", "$0.0067", "-$3.10"}), (Cells{"$12.00", "$0.01", "-$3.10"}));
   EXPECT_EQ(aligned_usd({"$0.0067", "$0.00058", "$0.000037", "$0.00"}),
             (Cells{"$0.0067", "$0.0006", "<$0.0001", "$0.0000"}));
-  EXPECT_EQ(aligned_usd({"$0.0000018", "$0.00000006"}), (Cells{"$0.0000018", "<$0.0000001"}));
+  EXPECT_EQ(aligned_usd({"$0.0000018", "$0.00000006"}), (Cells{"$0.0000018", "$0.0000001"}));
   EXPECT_EQ(aligned_usd({"$0.00", ""}), (Cells{"$0.00", ""}));
   EXPECT_EQ(aligned_usd({"$2.99/h", "$0.0001"}), (Cells{"$2.99/h", "$0.0001"})) << "no amounts";
   Table table({{"JOB"}, {"COST", Table::Align::right}});
   table.row({"$0.5", "$0.0067"});
   table.row({"b", "$1.20"});
-  EXPECT_EQ(table.text({}), "JOB     COST\n$0.5  <$0.01\nb      $1.20\n");
+  EXPECT_EQ(table.text({}), "JOB    COST\n$0.5  $0.01\nb     $1.20\n");
 }
 
 TEST(Table, CountsColumnsNotBytes) {
