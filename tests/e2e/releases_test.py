@@ -48,12 +48,12 @@ class ReleaseTest(EndpointTest):
         return json.loads(body)["version"] if status == 200 else status
 
     def shown(self, *args):
-        return self.rig.ok(*args).out
+        return self.rig.ok(*args).text
 
     def fails(self, *args):
         done = self.rig.cli(*args)
         self.assertNotEqual(done.code, 0)
-        return done.err
+        return done.errors
 
     def revision(self, name, number):
         return next(r for r in self.endpoint(name)["revisions"] if r["number"] == number)
