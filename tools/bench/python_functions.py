@@ -47,8 +47,9 @@ def timed(call, count):
 # ---- peers
 
 
-def echo(end, size):
+def echo(end, other, size):
     """The other side of the Unix socket: takes everything, then gives it back."""
+    other.close()  # inherited: the end would otherwise never come
     while True:
         data = bytearray(size)
         view = memoryview(data)
@@ -66,7 +67,8 @@ class SocketPeer:
 
     def __init__(self, size):
         self.here, there = socket.socketpair(socket.AF_UNIX)
-        self.process = multiprocessing.get_context("fork").Process(target=echo, args=(there, size))
+        context = multiprocessing.get_context("fork")
+        self.process = context.Process(target=echo, args=(there, self.here, size))
         self.process.start()
         there.close()
         self.size = size

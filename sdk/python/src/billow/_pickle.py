@@ -68,7 +68,9 @@ class Pickler(_base):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, type) and not _inner._should_pickle_by_reference(obj):
             _name(obj)
-        return super().reducer_override(obj)
+        # Where pickling itself is Python (PyPy), cloudpickle has a table of types instead.
+        inherited = getattr(super(), "reducer_override", None)
+        return inherited(obj) if inherited else NotImplemented
 
 
 def dumps(value: Any, keep: Optional[Callable[[Any], bool]] = None) -> bytes:
