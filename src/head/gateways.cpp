@@ -66,6 +66,8 @@ void Gateways::adopt(std::shared_ptr<net::WebSocket> socket, std::string region)
   auto link = std::make_shared<Link>();
   link->socket = std::move(socket);
   link->region = std::move(region);
+  if (leaving_)  // it was started shortly before the head began to end
+    link->send(gateway::Leave{});
   gone_since_.erase(link->region);
   links_.push_back(link);
   link->socket->on_close(

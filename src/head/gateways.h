@@ -39,6 +39,7 @@ class Gateways {
   void adopt(std::shared_ptr<net::WebSocket> socket, std::string region);
   void leave();  // tells all of them to end
   std::size_t count() const;
+  bool connected(const std::string& region) const { return link_of(region) != nullptr; }
   std::vector<std::string> addresses() const;  // where they listen
   // Of the certificate that the gateway at the first of them presents; empty: it has none.
   std::string fingerprint() const;

@@ -517,7 +517,7 @@ void Head::shutdown(bool stop_jobs) {
   every(milliseconds(20), [this] {
     if (ending_jobs_ && stop_some_jobs())
       return;
-    if (!left_ && jobs_have_ended() && !agent_on_its_way())
+    if (!left_ && jobs_have_ended() && !agent_on_its_way() && !gateway_on_its_way())
       leave();
   });
 }
@@ -569,6 +569,10 @@ bool Head::agent_on_its_way() const {
   return std::none_of(state().nodes.begin(), state().nodes.end(), [this](const auto& node) {
     return agents_->connected(node.first) && agents_->is_own(node.first);
   });
+}
+
+bool Head::gateway_on_its_way() const {
+  return local_ && local_->gateway_just_started() && !gateways_->connected(local_->region());
 }
 
 void Head::leave() {

@@ -115,6 +115,7 @@ class Head {
   bool stop_some_jobs();
   bool jobs_have_ended();
   bool agent_on_its_way() const;
+  bool gateway_on_its_way() const;
   void leave();
   void write_head_file();
   void write_pointer();

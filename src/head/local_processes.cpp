@@ -33,21 +33,35 @@ void LocalProcesses::watch_gateway() {
   const HeadOptions& head = *options_.head;
   if (skips(gateway_looks_to_skip_) || local_gateway_alive(head.data_dir))
     return;
-  std::string region;  // this machine's gateway serves the region of this machine
-  for (const std::string& label : head.labels)
-    if (label.starts_with("region="))
-      region = label.substr(7);
   const auto started =
-      ensure_local_gateway({head.data_dir, head.gateway_listen, region, head.webhook_hosts,
+      ensure_local_gateway({head.data_dir, head.gateway_listen, region(), head.webhook_hosts,
                             head.gateway_user, head.otlp, head.trace_sample});
   if (!started)
     log_error("{}", started.error().message);
+  else
+    gateway_started_ = options_.clock->steady();
   gateway_looks_to_skip_ = 5;
 }
 
 bool LocalProcesses::agent_just_started() const {
+  return just(agent_started_);
+}
+
+bool LocalProcesses::gateway_just_started() const {
+  return just(gateway_started_);
+}
+
+bool LocalProcesses::just(const std::optional<SteadyTime>& started) const {
   constexpr Duration patience = seconds(10);
-  return agent_started_ && options_.clock->steady() - *agent_started_ <= patience;
+  return started && options_.clock->steady() - *started <= patience;
+}
+
+std::string LocalProcesses::region() const {
+  std::string out;
+  for (const std::string& label : options_.head->labels)
+    if (label.starts_with("region="))
+      out = label.substr(7);
+  return out;
 }
 
 }  // namespace billow::head

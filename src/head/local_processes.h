@@ -25,12 +25,18 @@ class LocalProcesses {
   // take its lock.
   void watch_agent();
   void watch_gateway();
-  // Whether an agent was started so recently that it may not have connected yet.
+  // Whether one was started so recently that it may not have connected yet.
   bool agent_just_started() const;
+  bool gateway_just_started() const;
+  // Of this machine, which its gateway serves; empty: it has none.
+  std::string region() const;
 
  private:
+  bool just(const std::optional<SteadyTime>& started) const;
+
   Options options_;
   std::optional<SteadyTime> agent_started_;
+  std::optional<SteadyTime> gateway_started_;
   int agent_looks_to_skip_ = 0;
   int gateway_looks_to_skip_ = 0;
 };

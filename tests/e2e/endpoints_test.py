@@ -5,6 +5,7 @@ import http.server
 import json
 import os
 import re
+import signal
 import socket
 import threading
 import time
@@ -532,6 +533,19 @@ class Faults(EndpointTest):
         # The agent.
         self.rig.kill(self.rig.agent_pid())
         self.assertEqual(self.again("app")[0], 200)
+
+    def test_a_gateway_that_was_just_started_ends_with_its_head(self):
+        self.deploy("app", "--max", 2)
+        old = self.gateway_pid()
+        self.rig.kill(old)
+        pid = poll(lambda: self.gateway_pid() not in (0, old) and self.gateway_pid(), "a new one")
+        os.kill(pid, signal.SIGSTOP)  # likely before it has connected
+        down = self.rig.start("down")
+        poll(lambda: "shutting down" in self.rig.head_log(), "the head is ending")
+        os.kill(pid, signal.SIGCONT)
+        self.assertEqual(down.wait(60), 0)
+        poll(lambda: not self.gateway_pid(), "the gateway has ended", 30)
+        self.rig.up()
 
     def test_no_accepted_call_is_lost(self):
         self.deploy("app", "--max", 2)
