@@ -346,7 +346,7 @@ void AgentLinks::watch_silence(const std::function<void(const AgentLinkPtr&)>& c
     const Duration silent = now - since->second.heard;
     constexpr Duration fence = limits::agent_self_fence + limits::fence_margin;
     if (node.reachable && silent > limits::agent_unreachable_after)
-      commands.push_back(NodeSilent{id});
+      commands.push_back(NodeSilent{id, silent});
     else if (!node.reachable && silent > limits::agent_unreachable_after + fence &&
              now - since->second.cut > fence)
       commands.push_back(NodeFenced{id});

@@ -36,7 +36,7 @@ void Applier::operator()(const NodeUnreachable& e) {
   if (!n.reachable)
     return;
   n.reachable = false;
-  n.unreachable_since = event.billed_at();
+  n.unreachable_since = e.heard_at ? e.heard_at : event.billed_at();
   state.index.upsert_node(shape_of(state, n));
   const auto on = state.tasks_on.find(e.node);
   if (on == state.tasks_on.end())

@@ -104,7 +104,7 @@ void give_back_empty_nodes(const State& state, const Context& context, Events& e
     }
     // It was released and has gone, so its owner no longer bills for it.
     if (!node->second.reachable &&
-        context.billed - node->second.unreachable_since > limits::agent_unreachable_after)
+        context.billed - node->second.unreachable_since > limits::agent_unreachable_after * 2)
       events.push_back(NodeRemoved{id});
   }
 }

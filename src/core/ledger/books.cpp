@@ -354,6 +354,13 @@ const LeaseOpened* Books::opened(LeaseId id) const {
   return found == leases_.end() ? nullptr : &found->second.opened;
 }
 
+WallTime Books::last_change(LeaseId id) const {
+  const auto found = leases_.find(id);
+  if (found == leases_.end() || found->second.spans.empty())
+    return {};
+  return {found->second.spans.rbegin()->first};
+}
+
 Books::Image Books::image() const {
   Image out{last_seq_, next_entry_, watermark_, kept_from_, {}, {}};
   for (const auto& [id, node] : nodes_) {

@@ -198,6 +198,8 @@ class Books {
   Rate node_rate(NodeId node) const;                     // the latest known
   std::vector<LeaseId> open_leases() const;
   const LeaseOpened* opened(LeaseId lease) const;
+  // The time from which it holds what it holds; none: it is not known.
+  WallTime last_change(LeaseId lease) const;
   // Removes closed leases that ended before this and are fully posted, and older marks of the
   // others; earlier windows can no longer be queried.
   void forget(WallTime before);

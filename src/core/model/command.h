@@ -42,6 +42,7 @@ struct AgentReport {
 // The shell has heard nothing from it for limits::agent_unreachable_after.
 struct NodeSilent {
   NodeId node;
+  Duration silent = {};  // since it was last heard from
 };
 // It has been silent for so long that its agent has fenced itself.
 struct NodeFenced {

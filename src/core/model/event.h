@@ -192,9 +192,11 @@ struct NodeReachable {
 struct NodeUnreachable {
   static constexpr const char* kind = "node_unreachable";
   NodeId node;
+  WallTime heard_at;  // billed time until which its tasks pay; none: until the event
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("node", s.node);
+    v("heard_at_ns", s.heard_at);
   }
 };
 struct NodeDrained {

@@ -94,8 +94,8 @@ struct Node {
   NodeId id;
   NodeOffer offer;
   bool reachable = true;
-  WallTime unreachable_since;
-  std::string drained;  // why it takes no new jobs; empty: it does
+  WallTime unreachable_since;  // when it was last heard from
+  std::string drained;         // why it takes no new jobs; empty: it does
   WallTime joined_at;
   PoolId pool;                     // where it came from; zero: it joined by itself
   std::vector<GpuMark> gpu_marks;  // of cards that were ever drained, by index

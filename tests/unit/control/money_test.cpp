@@ -251,7 +251,7 @@ TEST(Money, ABillingNodeIsGivenBackWhenEmptyAndAnOwnedOneStays) {
   w.must(MoneyTick{});
   ASSERT_EQ(w.all<NodeReleased>().size(), 1u);
   EXPECT_TRUE(get<wire::agent_v1::Leave>(w.effects.back().message).give_back);
-  w.must(NodeSilent{w.core.state().node_by_name("rented")->id});
+  w.must(NodeSilent{w.core.state().node_by_name("rented")->id, limits::agent_unreachable_after});
   w.pass_time(limits::agent_unreachable_after + seconds(1));
   w.must(MoneyTick{});
   EXPECT_EQ(w.core.state().node_by_name("rented"), nullptr);
@@ -294,6 +294,62 @@ TEST(Money, AJobIsChargedFromTheBeginningOfItsProcess) {
   ASSERT_EQ(w.leases.size(), 1u);
   EXPECT_EQ(w.leases[0].charge.value, 5 * 1'000'000);
   EXPECT_EQ(w.core.state().money.books.totals({start_ns}, w.billed).charge.value, 5 * 1'000'000);
+  w.check_replay();
+}
+
+// A machine vanishes: what it did after its last message nobody knows, so nobody pays for it.
+TEST(Money, AJobWhoseNodeVanishesIsChargedUntilTheNodeWasLastHeardFrom) {
+  World w;
+  w.must(AgentHello{offer("n", 1), {}});
+  const NodeId node = w.core.state().node_by_name("n")->id;
+  const JobId id = w.submit(1);
+  const TaskId task = w.job(id)->tasks.front();
+  w.must(AgentReport{node, {.task = task, .state = TaskState::running, .started_at = w.wall}});
+  w.pass_time(seconds(6));
+  w.pass_time(seconds(11));
+  w.must(NodeSilent{node, seconds(11)});
+  EXPECT_EQ(w.core.state().money.books.totals({start_ns}, w.billed).charge.value, 6 * 1'000'000);
+  w.pass_time(seconds(60));
+  w.must(RemoveNode{node});
+  ASSERT_EQ(w.leases.size(), 1u);
+  EXPECT_EQ(w.leases[0].charge.value, 6 * 1'000'000);
+  EXPECT_EQ(w.core.state().money.books.totals({start_ns}, w.billed).charge.value, 6 * 1'000'000);
+  w.check_replay();
+}
+
+TEST(Money, AJobWhoseNodeWasOnlySilentPaysForAllOfIt) {
+  World w;
+  w.must(AgentHello{offer("n", 1), {}});
+  const NodeId node = w.core.state().node_by_name("n")->id;
+  const JobId id = w.submit(1);
+  const TaskId task = w.job(id)->tasks.front();
+  const WallTime began = w.wall;
+  w.must(AgentReport{node, {.task = task, .state = TaskState::running, .started_at = began}});
+  w.pass_time(seconds(17));
+  w.must(NodeSilent{node, seconds(11)});
+  w.pass_time(seconds(20));
+  w.must(AgentHello{offer("n", 1),
+                    {{.task = task, .state = TaskState::running, .started_at = began}}});
+  w.pass_time(seconds(3));
+  w.end(task);
+  ASSERT_EQ(w.leases.size(), 1u);
+  EXPECT_EQ(w.leases[0].charge.value, 40 * 1'000'000);
+  EXPECT_EQ(w.core.state().money.books.totals({start_ns}, w.billed).charge.value, 40 * 1'000'000);
+  w.check_replay();
+}
+
+TEST(Money, AStoppedJobOnASilentNodePaysUntilTheNodeWasLastHeardFrom) {
+  World w;
+  w.must(AgentHello{offer("n", 1), {}});
+  const NodeId node = w.core.state().node_by_name("n")->id;
+  const JobId id = w.submit(1);
+  const TaskId task = w.job(id)->tasks.front();
+  w.must(AgentReport{node, {.task = task, .state = TaskState::running, .started_at = w.wall}});
+  w.pass_time(seconds(20));
+  w.must(StopJob{.job = id, .reason = "", .force = false});
+  w.must(NodeSilent{node, seconds(11)});
+  ASSERT_EQ(w.leases.size(), 1u);
+  EXPECT_EQ(w.leases[0].charge.value, 9 * 1'000'000);
   w.check_replay();
 }
 

@@ -72,7 +72,7 @@ TEST(Pools, WhatMayStillRunIsNotStartedAgainWhateverTheListSays) {
   EXPECT_EQ(w.state().find_job(job)->tasks.front(), task) << "its agent is still connected";
   w.must(PoolSeen{m.pool, {{.name = m.name, .ended = true, .may_linger = true}}, w.now});
   EXPECT_EQ(w.state().find_job(job)->tasks.front(), task) << "a pod that was deleted by force";
-  w.must(NodeSilent{node});
+  w.must(NodeSilent{node, limits::agent_unreachable_after});
   w.now = w.now + limits::agent_self_fence;
   w.must(PoolSeen{m.pool, {}, w.now});
   EXPECT_EQ(w.state().find_job(job)->state, JobState::running);

@@ -37,6 +37,7 @@
 #include "base/relative_time.h"
 #include "base/text.h"
 #include "core/control/decide/bills.h"
+#include "core/ledger/meter.h"
 
 namespace billow::control {
 namespace {
@@ -157,18 +158,34 @@ ExitStatus lost_exit(std::string why) {
   return {.kind = ExitKind::lost, .code = 0, .signal = 0, .message = std::move(why)};
 }
 
+namespace {
+
+// Until when the tasks of a silent node pay. What the books know of them was reported, so the node
+// was heard from then, even if its clock is ahead of ours.
+WallTime heard_until(const State& state, const NodeSilent& c, const Context& context) {
+  WallTime heard = context.billed - c.silent;
+  for (TaskId id : tasks_on(state, c.node))
+    heard = std::max(heard, state.money.books.last_change(ledger::lease_id(state.tasks.at(id))));
+  return std::min(heard, context.billed);
+}
+
+}  // namespace
+
 Decision Decider::operator()(const NodeSilent& c) {
   const auto node = state.nodes.find(c.node);
   if (node == state.nodes.end() || !node->second.reachable)
     return Events{};
-  Events events{NodeUnreachable{c.node}};
+  const WallTime heard = heard_until(state, c, context);
+  Events events{NodeUnreachable{c.node, heard}};
   for (TaskId id : tasks_on(state, c.node)) {
     const Task& task = state.tasks.at(id);
     if (state.jobs.at(task.job).stopping != StopCause::request)
       continue;
     const ExitStatus stopped{
         .kind = ExitKind::stopped, .code = 143, .signal = 0, .message = "its node does not answer"};
-    events.push_back(end_task(state, task, stopped, {}, {}, context));
+    Context then = context;
+    then.billed = heard;
+    events.push_back(end_task(state, task, stopped, {}, {}, then));
   }
   return events;
 }
@@ -215,7 +232,9 @@ bool is_unused(const State& state, const Machine& machine) {
 }
 
 bool may_run_twice(const State& state, const Machine& machine, const Context& context) {
-  constexpr Duration fence = limits::agent_self_fence + limits::fence_margin;
+  // Its agent may have been heard from last when a message of ours still reached it.
+  constexpr Duration fence =
+      limits::agent_unreachable_after + limits::agent_self_fence + limits::fence_margin;
   for (NodeId id : nodes_of(state, machine)) {
     const Node& node = state.nodes.at(id);
     if (!node.reachable && context.billed - node.unreachable_since > fence)
