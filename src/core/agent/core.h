@@ -349,6 +349,7 @@ class Core {
   std::string reclaimed_;
   bool bills() const;
   void say_marks(Now now, Effects& out);
+  void say_mark(const Held& held, Now now, Effects& out);
   void give_back_if_abandoned(Now now, Effects& out);
   void stop_task(Held& held, Duration grace, StopReason reason, Now now, Effects& out);
   void end_without_start(TaskId id, ExitKind kind, std::string message, Now now, Effects& out);

@@ -85,6 +85,15 @@ void Core::say_marks(Now now, Effects& out) {
     out.push_back(effect::Send{std::move(message)});
 }
 
+// Of one task whose lease ends: what was measured since the last mark would count as active.
+void Core::say_mark(const Held& held, Now now, Effects& out) {
+  if (!held.watch || !welcomed_)
+    return;
+  const TaskMeter meter = held.watch->meter(now.steady);
+  if (meter.measured || meter.egress_bytes > 0)
+    out.push_back(effect::Send{v1::MeterMark{{{held.status.task, meter}}}});
+}
+
 // No head can give this machine back, and nothing runs on it that is worth its price.
 void Core::give_back_if_abandoned(Now now, Effects& out) {
   if (!bills() || given_back_ || !live_.empty())

@@ -224,6 +224,8 @@ void Core::happened(Held& held, const task_event::Suspended& e, Now now, Effects
   if (held.status.state != TaskState::suspending || held.status.order != e.order)
     return;
   held.status.state = e.error.empty() ? TaskState::suspended : TaskState::running;
+  if (e.error.empty())
+    say_mark(held, now, out);  // before the report, which ends the lease
   held.status.order_error = e.error;
   held.status.order_at = now.wall;
   held.status.ram_mib = e.ram_mib;

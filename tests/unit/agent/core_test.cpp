@@ -365,6 +365,39 @@ TEST_F(AgentCore, SuspendsAndResumes) {
   EXPECT_EQ(core.find(TaskId(5))->state, TaskState::running);
 }
 
+// The lease ends with the suspension: without a mark all of it would count as active.
+TEST_F(AgentCore, SaysWhatItMeasuredBeforeATaskIsReportedAsSuspended) {
+  connect();
+  say(start_of(5));
+  happen(task_event::Started{TaskId(5), at(1).wall});
+  for (std::int64_t second = 2; second < 300; second += 2) {
+    TaskSample sample;
+    sample.idle.at = at(second).steady;
+    sample.idle.gpus.resize(1);
+    sample.idle.gpus[0].sm_active_pct = 0;
+    sample.idle.gpus[0].util_pct = 0;
+    sample.idle.gpus[0].dram_active_pct = 0;
+    sample.idle.gpus[0].pcie_bytes_s = 0;
+    sample.idle.gpus[0].mem_used_mib = 500;
+    sample.idle.cpu_ns = sample.idle.io_bytes = sample.idle.page_faults = 0;
+    sample.idle.net_rx_bytes = sample.idle.net_tx_bytes = 0;
+    sample.idle.rss_mib = 100;
+    sample.idle.processes = 1;
+    Effects out;
+    core.on_sample(TaskId(5), sample, at(second), out);
+  }
+  say(v1::Suspend{1, TaskId(5), 1, SuspendMode::cold}, 300);
+  const Effects out = happen(task_event::Suspended{TaskId(5), 1, 512, ""}, 301);
+  const auto marks = sent<v1::MeterMark>(out);
+  ASSERT_EQ(marks.size(), 1u);
+  ASSERT_EQ(marks[0].marks.size(), 1u);
+  EXPECT_EQ(marks[0].marks[0].task, TaskId(5));
+  EXPECT_LE(marks[0].marks[0].meter.active, seconds(60));
+  ASSERT_EQ(sent<v1::Report>(out).size(), 1u);
+  const auto messages = only<effect::Send>(out);
+  EXPECT_NE(get_if<v1::MeterMark>(&messages.front().message), nullptr);
+}
+
 TEST_F(AgentCore, KeepsRunningWhatCannotBeSuspended) {
   connect();
   say(start_of(5));
