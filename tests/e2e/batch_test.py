@@ -212,7 +212,7 @@ class Arrays(RigTest):
         self.assertIn("has no element 6", self.rig.cli("logs", "few.6").errors)
         # After a restart, the journal gives the same elements.
         self.rig.ok("down")
-        self.rig.ok("up")
+        self.rig.up()
         self.assertEqual(self.rig.ok("logs", "few.5").text, "5 of 4\n")
         again = self.rig.json("rerun", "few")["id"]
         self.rig.cli("wait", again)

@@ -119,6 +119,7 @@ int run_with(const Parsed& parsed, JobRequest request, bool tty) {
   }
   if (auto done = complete(request); !done)
     return report_usage(done.error());
+  std::optional<OnInterrupt> left(std::in_place, "nothing was submitted");
   auto client = connect_for_job(parsed, wants_gpus(request));
   if (!client)
     return report(client.error());
@@ -130,6 +131,7 @@ int run_with(const Parsed& parsed, JobRequest request, bool tty) {
                         .forward_input = request.spec.use_stdin,
                         .quiet = parsed.has("quiet"),
                         .json = parsed.has("json")};
+  left.reset();  // the session hears signals itself
   const int code = watch_session(parsed, *client, options, request.spec.nodes);
   if (!options.quiet && !options.json)
     say_results(request, options.job);

@@ -145,12 +145,14 @@ int cmd_submit(const Parsed& parsed) {
     return report_usage(done.error());
   if (!request->cron.empty())
     return add_schedule(parsed, *request);
+  OnInterrupt left("nothing was submitted");
   auto client = connect_for_job(parsed, wants_gpus(*request));
   if (!client)
     return report(client.error());
   auto job = submit(parsed, *client, *request, true);
   if (!job)
     return report(job.error());
+  left.say(goes_on("submitted", {fmt::format("{}", (*job)["id"].uint_or(0))}));
   if (parsed.has("json")) {
     print_json(*job);
   } else if (parsed.has("quiet")) {
