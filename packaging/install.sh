@@ -107,4 +107,5 @@ case :$PATH: in
   *:"$prefix/bin":*) ;;
   *) say "add it to your PATH: export PATH=$prefix/bin:\$PATH" ;;
 esac
-say "try it: billow run --gpus 1 -- nvidia-smi        (without a GPU first: billow up --background --sim 8xH100)"
+[ -n "$before" ] ||
+  say "try it: billow run --gpus 1 -- nvidia-smi        (without a GPU first: billow up --background --sim 8xH100)"

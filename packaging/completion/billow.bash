@@ -155,7 +155,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --yes -y --quiet -q --lines --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --yes -y --quiet -q --wait -W --lines --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -f -- "$cur")); return ;;
     "shell")
       case $prev in
@@ -235,7 +235,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--all -a --expand -x --state -s --project -p --user -u --name -n --label -l --since --sort --array --limit --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--all -a --expand -x --state -s --project -p --user -u --me --name -n --label -l --since --sort --array --limit --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "logs")
       case $prev in

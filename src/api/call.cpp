@@ -163,9 +163,11 @@ Result<JobRef> parse_job_ref(const Call& call, std::string_view text) {
   if (!spec)
     return fail(Code::not_found, fmt::format("there is no array {}", *id), "see `billow ps -a`");
   const auto wanted = static_cast<std::uint64_t>(*index);
-  if (wanted < spec->first || wanted > spec->last || (wanted - spec->first) % spec->step != 0)
-    return fail(Code::not_found, fmt::format("array {} has no element {}", *id, *index));
-  return JobRef{JobId(static_cast<std::uint64_t>(*id) + 1 + (wanted - spec->first) / spec->step)};
+  const auto position = spec->position_of(wanted);
+  if (!position)
+    return fail(Code::not_found, fmt::format("array {} has no element {}", *id, *index),
+                fmt::format("its indices are {}", spec->text()));
+  return JobRef{JobId(static_cast<std::uint64_t>(*id) + 1 + *position)};
 }
 
 std::optional<Owner> owner_of(const control::State& state, JobId id) {

@@ -73,6 +73,35 @@ Result<JobSpec> changed_spec(const Json& body, JobSpec old) {
   return changed;
 }
 
+// The elements of an array that run again, by their indices; at most as many at a time as before.
+Result<ArraySpec> chosen_elements(std::string_view text, const JobSpec& old) {
+  if (!old.array)
+    return fail(Code::invalid, "only an array has elements to choose from");
+  ArraySpec chosen = BILLOW_TRY(parse_array(text));
+  for (const std::uint64_t index : chosen.indices())
+    if (!old.array->position_of(index))
+      return fail(Code::not_found, fmt::format("the array has no element {}", index),
+                  fmt::format("its indices are {}", old.array->text()));
+  if (chosen.running_max == 0)
+    chosen.running_max = old.array->running_max;
+  return chosen;
+}
+
+// Which indices the new job has: those that the caller names, an element its own, an array all.
+Status choose_indices(const Json& body, const Json& document, const Job* live, JobSpec& spec) {
+  if (body["spec"].is_object())
+    return {};  // the caller has seen and sent the indices
+  if (body["elements"].is_string()) {
+    spec.array = BILLOW_TRY(chosen_elements(body["elements"].str_or(""), spec));
+  } else if (live && live->array) {
+    spec.array = ArraySpec{.first = live->array_index, .last = live->array_index};
+  } else if (const Json& array = document["array"]; array.is_object()) {
+    const std::uint64_t index = array["index"].uint_or(0);
+    spec.array = ArraySpec{.first = index, .last = index};
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string image_digest_of(const Host& host, JobId job, const Json& document) {
@@ -130,14 +159,8 @@ void rerun(CallPtr call) {
       return call->fail(changed.error());
     command.spec = std::move(*changed);
     command.spec.after.clear();
-    if (body["spec"].is_object()) {
-      // The caller has seen and sent the indices.
-    } else if (live && live->array) {  // an element: itself, under its own index
-      command.spec.array = ArraySpec{.first = live->array_index, .last = live->array_index};
-    } else if (const Json& array = document["array"]; array.is_object()) {
-      command.spec.array =
-          ArraySpec{.first = array["index"].uint_or(0), .last = array["index"].uint_or(0)};
-    }
+    if (const Status ok = choose_indices(body, document, live, command.spec); !ok)
+      return call->fail(ok.error());
     Surroundings& around = command.spec.surroundings;
     if (const std::string digest = image_digest_of(call->host, id, document);
         !around.image.empty() && !digest.empty())

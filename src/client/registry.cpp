@@ -46,6 +46,7 @@ CommandTable client_commands() {
   add_file_commands(table);
   add_volume_commands(table);
   add_environment_commands(table);
+  add_rerun_commands(table);
   add_mcp_commands(table);
   add_docs_commands(table);
   add_python_commands(table);

@@ -16,6 +16,7 @@
 #include "client/frame/local_heads.h"
 #include "client/frame/server_commands.h"
 #include "client/frame/table.h"
+#include "client/frame/terminal.h"
 #include "client/frame/values.h"
 #include "gpu/sim/spec.h"
 #include "head/local_agent.h"
@@ -192,6 +193,7 @@ head::HeadOptions head_options_of(const Parsed& parsed) {
       options.data_dir = std::string(here) + "/" + options.data_dir;
   }
   options.pointer = pointer_path(options.data_dir);
+  remember_data_directory(options.data_dir);
   options.listen = parsed.all("listen");
   options.listen_any_port_if_taken = options.listen.empty() && parsed.has("background");
   if (options.listen.empty())
@@ -276,6 +278,7 @@ void warn_without_agent(const std::string& data_dir, std::size_t before) {
 // ended.
 Result<std::string> start_head_apart(head::HeadOptions options, const Parsed& parsed) {
   process::Pipe ready = BILLOW_TRY(process::Pipe::create());
+  const std::string stop = down_command(options.data_dir);
   const Fd log(::open((options.data_dir + "/head.log").c_str(),
                       O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   process::Spawn request;
@@ -299,6 +302,8 @@ Result<std::string> start_head_apart(head::HeadOptions options, const Parsed& pa
   };
   BILLOW_TRY(process::spawn(request));
   ready.write.reset();
+  const OnInterrupt left(
+      fmt::format("Billow goes on starting in the background; stop it with `{}`", stop));
   std::string said;
   char buffer[4096];
   for (ssize_t n; (n = ::read(ready.read.get(), buffer, sizeof buffer)) > 0;)

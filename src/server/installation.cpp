@@ -111,10 +111,36 @@ std::vector<std::string> places_of(const std::string& data_dir) {
   return out;
 }
 
+// Those that only this program's files were in; bin, lib and share stay.
 void remove_empty_directories(const Installation& here) {
-  for (const char* name : {"share/billow", "share/doc/billow", "lib/systemd/user",
-                           "lib/systemd/system", "lib/systemd"})
-    ::rmdir((here.prefix + "/" + name).c_str());
+  for (std::string path : here.files)
+    for (auto slash = path.rfind('/'); slash != path.npos && path.find('/') != slash;
+         slash = path.rfind('/')) {
+      path.resize(slash);
+      if (::rmdir((here.prefix + "/" + path).c_str()) != 0 && errno != ENOENT)
+        break;
+    }
+  ::rmdir((here.prefix + "/share/billow").c_str());
+}
+
+// What this user's commands and heads have written.
+std::vector<std::string> own_directories() {
+  const std::string usual = data_directory("");
+  std::vector<std::string> data = known_data_directories();
+  if (std::ranges::find(data, usual) == data.end())
+    data.insert(data.begin(), usual);
+  std::vector<std::string> out;
+  for (const std::string& each : data) {
+    out.push_back(each);
+    for (const std::string& place : places_of(each))
+      out.push_back(place);
+  }
+  out.push_back(config_directory());
+  if (const std::string cache = cache_directory(); !cache.empty())
+    out.push_back(cache);
+  if (const std::string pointer = pointer_path(usual); !pointer.empty())
+    out.push_back(pointer.substr(0, pointer.rfind("/heads/")));
+  return out;
 }
 
 int cmd_uninstall(const Parsed& parsed) {
@@ -126,13 +152,7 @@ int cmd_uninstall(const Parsed& parsed) {
                    fmt::format("stop it and its jobs first: {} --stop-jobs",
                                down_command(heads.front().data_dir))});
   std::vector<std::string> kept;
-  const std::string data = data_directory("");
-  std::vector<std::string> own = {data, config_directory()};
-  if (const std::string pointer = pointer_path(data); !pointer.empty())
-    own.push_back(pointer.substr(0, pointer.rfind("/heads/")));
-  for (const std::string& place : places_of(data))
-    own.push_back(place);
-  for (const std::string& directory : own) {
+  for (const std::string& directory : own_directories()) {
     if (!file_exists(directory))
       continue;
     if (!parsed.has("purge"))

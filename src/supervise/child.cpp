@@ -270,11 +270,18 @@ int start_child(const Spec& spec, Child* out, const char** step) {
     return errno;
   *step = "fork";
   bool born_in_v2 = false;
+  // Signals wait until the job's program has its own: the child inherits that they are ignored
+  // here, and one that came before exec would be lost.
+  sigset_t all, before;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, &before);
   const pid_t pid = fork_into(spec.cgroup_v2, &born_in_v2);
-  if (pid < 0)
-    return errno;
+  const int error = errno;
   if (pid == 0)
     run_child(spec, io, born_in_v2, failure[1]);
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  if (pid < 0)
+    return error;
   close(failure[1]);
   out->pid = pid;
   out->failure = failure[0];

@@ -302,7 +302,9 @@ void Supervisor::on_signal(const SignalFrame& frame) {
     return;
   switch (static_cast<SignalScope>(frame.scope)) {
     case SignalScope::group:
-      kill(-child_.pid, frame.number);
+      // A job that is being started may not have its own group yet.
+      if (kill(-child_.pid, frame.number) != 0 && errno == ESRCH)
+        kill(child_.pid, frame.number);
       return;
     case SignalScope::tree:
       tree_.signal(frame.number);

@@ -65,15 +65,6 @@ Json task_document(const StoredTask& stored, const std::string& mig_profile) {
   return doc;
 }
 
-std::string array_text(const ArraySpec& a) {
-  std::string out = fmt::format("{}-{}", a.first, a.last);
-  if (a.step != 1)
-    out += fmt::format(":{}", a.step);
-  if (a.running_max)
-    out += fmt::format("%{}", a.running_max);
-  return out;
-}
-
 // Whether it can be suspended at all, whatever it is doing now, and if not why.
 Json suspendable_document(const control::State& state, const Job& job) {
   bool never = !control::could_be_suspended(*job.spec);
@@ -300,7 +291,7 @@ Json array_document(const StoredArray& stored) {
   doc.set("state", ended_at ? enum_name(array.ended_as()) : array.running ? "running" : "queued");
   doc.set("final", static_cast<bool>(ended_at));
   doc.set("reason", ended_at && !ok ? how_elements_ended(array) : std::string());
-  doc.set("array_spec", array_text(*array.spec->array));
+  doc.set("array_spec", array.spec->array->text());
   doc.set("elements", Json::object({{"count", array.count},
                                     {"left", array.left},
                                     {"running", array.running},

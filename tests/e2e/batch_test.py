@@ -196,7 +196,42 @@ class Arrays(RigTest):
         self.assertEqual(
             self.rig.json("describe", f"{array}.20")["array"], {"id": array, "index": 20}
         )
-        self.assertNotEqual(self.rig.cli("describe", f"{array}.11").code, 0)
+        missing = self.rig.cli("describe", f"{array}.11")
+        self.assertEqual(missing.code, 1)
+        self.assertIn(f"array {array} has no element 11", missing.errors)
+        self.assertIn("its indices are 10-20:5", missing.errors)
+
+    def test_lists_and_steps_as_slurm_names_them(self):
+        script = "echo $BILLOW_ARRAY_INDEX of $BILLOW_ARRAY_COUNT; test $BILLOW_ARRAY_INDEX != 7"
+        array = self.rig.submit("--name", "few", "--array", "7,1,5-9:2%2", "--", "sh", "-c", script)
+        self.rig.cli("wait", array)
+        listed = self.rig.json("ps", "-a", "--array", array)["jobs"]
+        self.assertEqual(sorted(j["array"]["index"] for j in listed), [1, 5, 7, 9])
+        self.assertEqual(self.rig.ok("logs", f"{array}.9").text, "9 of 4\n")
+        self.assertIn("1,5-9:2%2", self.rig.ok("describe", array).text)
+        self.assertIn("has no element 6", self.rig.cli("logs", "few.6").errors)
+        # After a restart, the journal gives the same elements.
+        self.rig.ok("down")
+        self.rig.up()
+        self.assertEqual(self.rig.ok("logs", "few.5").text, "5 of 4\n")
+        again = self.rig.json("rerun", "few")["id"]
+        self.rig.cli("wait", again)
+        self.assertEqual(
+            [j["array"]["index"] for j in self.rig.json("ps", "-a", "--array", again)["jobs"]], [7]
+        )
+
+    def test_bad_lists_say_what_is_wrong(self):
+        for text, why in (
+            ("1,,5", "an index is missing beside a comma"),
+            ("1%2,5", "% limits the whole array, so it must come last"),
+            ("9-1", "the last index, 1, is below the first, 9"),
+            ("1-9:0", "the step after"),
+            ("5-", "the last index is missing"),
+        ):
+            done = self.rig.cli("submit", "--array", text, "--", "true")
+            self.assertEqual(done.code, 2, done)
+            self.assertIn(f"--array {text}: {why}", done.errors)
+            self.assertIn("1,5,7", done.errors)  # the examples
 
     def test_stop_ends_all_elements(self):
         array = self.rig.submit("--array", "0-9%2", "--", "sleep", "600")

@@ -159,8 +159,9 @@ class FromSlurm(RigTest):
 
     def test_variables_and_srun_of_a_batch_script_work(self):
         name = self.script(
-            "#SBATCH --array=3-4",
+            "#SBATCH --array=4,3%1",
             "set -eu",
+            'test "$SLURM_ARRAY_TASK_MIN-$SLURM_ARRAY_TASK_MAX" = 3-4',
             "srun python3 -c \"import os; print('in python', os.environ['SLURM_ARRAY_TASK_ID'])\"",
             'echo "$SLURM_ARRAY_JOB_ID" "$SLURM_JOB_NAME" "$SLURM_RESTART_COUNT"',
             'echo "in $SLURM_SUBMIT_DIR"',
@@ -175,6 +176,23 @@ class FromSlurm(RigTest):
                 self.rig.ok("logs", f"{array}.{index}").text,
                 f"in python {index}\n{array} vars 0\nin {self.rig.files}\n",
             )
+        name = self.script(
+            "#SBATCH --mem=0",
+            "#SBATCH --wait",
+            'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
+            'test "$first" = "$SLURM_JOB_NODELIST" || exit 3',
+            "srun --kill-on-bad-exit=1 -l --mpi=pmix echo plain",
+            "exit 5",
+            name="common.sh",
+        )
+        done = self.rig.cli("submit", name)
+        self.assertEqual(done.code, 5, done)  # of the job, which was waited for
+        self.assertNotIn("warning", done.errors)
+        self.assertIn("--exclusive gets it all", done.errors)
+        self.assertEqual(self.rig.ok("logs", "common").text, "plain\n")
+        shown = self.rig.ok("describe", "common").text
+        self.assertRegex(shown, r"command +/bin/sh \S*common.sh \(the script as it was submitted")
+        self.assertNotIn("SLURM_", shown)
         name = self.script("#SBATCH --time=5", "srun -n 4 hostname", "echo $SLURM_NO_SUCH")
         done = self.rig.ok("submit", name)
         self.assertIn("the script uses srun; here: the command itself", done.errors)
@@ -182,11 +200,11 @@ class FromSlurm(RigTest):
 
     def test_lines_without_a_counterpart_are_an_error(self):
         name = self.script(
-            "#SBATCH --array=1,5,7", "#SBATCH --licenses=x", "#SBATCH --time=5", "true"
+            "#SBATCH --begin=noon", "#SBATCH --licenses=x", "#SBATCH --time=5", "true"
         )
         done = self.rig.cli("submit", name)
         self.assertEqual(done.code, 2, done)
-        self.assertIn("line 2: --array=1,5,7", done.errors)
+        self.assertIn("line 2: --begin=noon", done.errors)
         self.assertIn("line 3: --licenses=x", done.errors)
         self.assertNotIn("--time", done.errors.split("hint")[0])
 
@@ -428,6 +446,22 @@ class Lists(RigTest):
         for command in ("run", "submit"):
             done = self.rig.ok(command, *job)
             self.assertRegex(done.errors, r"results: billow cp \d+:results \.")
+
+
+class SlurmHabits(RigTest):
+    """Small habits of people who come from Slurm."""
+
+    options = {"sim": "1xH100"}
+
+    def test_my_jobs(self):
+        mine = self.rig.submit("--name", "mine", "--", "sleep", 600)
+        self.rig.ok("user", "create", "else")
+        self.assertEqual([j["id"] for j in self.rig.json("ps", "--me")["jobs"]], [mine])
+
+    def test_a_number_of_tasks_is_no_name(self):
+        done = self.rig.cli("submit", "-n", 4, "--", "true")
+        self.assertEqual(done.code, 2, done)
+        self.assertIn("-n is --name here, the number of processes is --procs", done.errors)
 
 
 class Sweeps(RigTest):

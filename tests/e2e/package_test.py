@@ -187,6 +187,51 @@ class Packages(unittest.TestCase):
         self.assertEqual(done.returncode, 1, done)
         self.assertIn("not by a key", done.stderr)
 
+    def test_a_job_goes_on_while_its_program_is_replaced(self):
+        self.assertEqual(self.install().returncode, 0)
+        self.environment["BILLOW_SIM"] = "1xL4"
+        go = f"{self.home}/go"
+        script = f"echo begun; until test -e {go}; do sleep 0.1; done; echo ended"
+        self.assertEqual(
+            self.billow("submit", "--name", "long", "--", "sh", "-c", script).returncode, 0
+        )
+        done = self.billow("upgrade", f"{self.copied}/{BUNDLE}")
+        self.assertEqual(done.returncode, 0, done)
+        self.assertIn("still runs the earlier version; restart it when it suits", done.stderr)
+        self.assertIn("(jobs continue)", done.stderr)
+        self.assertNotIn("try it:", done.stderr)
+        self.assertEqual(self.billow("down").returncode, 0)
+        self.assertEqual(self.billow("up", "--background").returncode, 0)
+        with open(go, "w", encoding="ascii"):
+            pass
+        done = self.billow("wait", "long")
+        self.assertEqual(done.returncode, 0, done)
+        self.assertEqual(self.billow("logs", "long").stdout, "begun\nended\n")
+        self.assertEqual(self.billow("down", "--stop-jobs").returncode, 0)
+
+    def test_uninstall_names_data_wherever_it_is(self):
+        self.assertEqual(self.install().returncode, 0)
+        self.environment["BILLOW_SIM"] = "1xL4"
+        self.environment["XDG_CACHE_HOME"] = f"{self.home}/cache"
+        elsewhere = f"{self.home}/elsewhere"
+        done = self.billow("up", "--background", "--data", elsewhere)
+        self.assertEqual(done.returncode, 0, done)
+        self.assertEqual(self.billow("run", "--sync", "--", "true").returncode, 0)
+        self.assertEqual(self.billow("down", "--stop-jobs").returncode, 0)
+        done = self.billow("uninstall")
+        self.assertEqual(done.returncode, 0, done)
+        for stays in (elsewhere, f"{self.home}/cache/billow", f"{self.home}/state/billow"):
+            self.assertIn(f"  rm -r {stays}\n", done.stdout)
+        left = [path for path, folders, files in os.walk(self.prefix) if not folders and not files]
+        self.assertEqual(
+            [os.path.relpath(path, self.prefix) for path in left if path.count("/share/")], []
+        )
+        # Installed and removed again with everything.
+        self.assertEqual(self.install().returncode, 0)
+        done = self.billow("uninstall", "--purge")
+        self.assertIn("nothing of it stays", done.stdout)
+        self.assertFalse(os.path.exists(elsewhere))
+
     def test_uninstall_says_what_stays(self):
         self.assertEqual(self.install().returncode, 0)
         self.environment["BILLOW_SIM"] = "1xL4"
@@ -202,6 +247,42 @@ class Packages(unittest.TestCase):
         self.assertIn("these stay", done.stdout)
         self.assertFalse(os.path.exists(f"{self.prefix}/bin/billow"))
         self.assertFalse(os.path.exists(f"{self.prefix}/share/billow"))
+
+
+# With a job that runs: another version over this one, a restart, a removal that is refused, one that is not, a purge.
+UPGRADED = """
+exec 2>&1
+export HOME=/root BILLOW_SIM=1xL4
+dpkg -i /tmp/0.deb >/dev/null
+billow submit --name long -- sleep 600
+until billow ps | grep -q running; do :; done
+echo "<upgrade>"; dpkg -i /tmp/1.deb; echo "</upgrade>"
+echo "<after>"; billow ps; echo "</after>"
+billow down; billow up --background
+echo "<restarted>"; billow ps; echo "</restarted>"
+echo "<refused>"; dpkg -r billow; echo "</refused>"
+billow ps || exit 1
+billow down --stop-jobs
+echo "<removed>"; dpkg -r billow; echo "</removed>"
+echo "<stays>"; ls -d /usr/bin/billow* /var/lib/billow* 2>/dev/null; echo "</stays>"
+dpkg --purge billow
+echo "<purged>"; ls -d /var/lib/billow* /run/billow* /tmp/billow-* /var/tmp/billow-* 2>/dev/null; echo "</purged>"
+"""
+# Two people with accounts, and a head for the machine.
+SHARED = """
+exec 2>&1
+export HOME=/root
+dpkg -i /tmp/0.deb >/dev/null
+useradd -m -s /bin/sh ana; useradd -m -s /bin/sh bob
+billow up --system --background --sim 1xL4 || exit 1
+echo "<ana>"; su - ana -c 'billow run --gpus 1 -- sh -c "id -un; pwd; umask 077; echo private > mine"; echo $?'
+echo "</ana>"
+echo "<bob>"; su - bob -c 'billow run --gpus 1 -- cat /home/ana/mine /var/lib/billow/token'; echo "</bob>"
+echo "<status>"; su - bob -c 'billow status'; echo "</status>"
+echo "<heads>"; cat /proc/[0-9]*/cmdline | tr '\\0' '\\n' | grep -cx up; echo "</heads>"
+echo "<own>"; ls -d /home/*/.local/share/billow 2>/dev/null; echo "</own>"
+billow down --stop-jobs
+"""
 
 
 @unittest.skipUnless(os.geteuid() == 0 and shutil.which("mmdebstrap"), "needs root and mmdebstrap")
@@ -223,25 +304,23 @@ class BareDebian(unittest.TestCase):
     def tearDownClass(cls):
         shutil.rmtree(cls.root)
 
-    def test_from_package_to_first_job(self):
-        system = f"{self.root}/system"
+    def inside(self, name, script, *packages):
+        """Runs a script as root of a fresh Debian. No network, its own processes and mounts, as on a machine of its
+        own."""
+        system = f"{self.root}/{name}"
         os.makedirs(system)
         self.assertEqual(run("tar", "-C", system, "-xf", self.tar).returncode, 0)
-        (deb,) = [n for n in os.listdir(self.dist) if n.endswith(".deb")]
-        shutil.copy(f"{self.dist}/{deb}", f"{system}/tmp/{deb}")
-        # No network, its own processes and mounts, as on a machine of its own.
-        inside = (
-            f"dpkg -i /tmp/{deb} >/dev/null && BILLOW_SIM=8xH100 billow run --gpus 1 --"
-            " nvidia-smi -L; code=$?; billow down --stop-jobs; exit $code"
-        )
+        for at, package in enumerate(packages):
+            shutil.copy(package, f"{system}/tmp/{at}.deb")
+        with open(f"{system}/tmp/script", "w", encoding="utf-8") as f:
+            f.write(script)
         outside = (
             f"ip link set lo up; mount -t proc proc {system}/proc; mount -t sysfs sysfs"
-            f" {system}/sys; mount -t tmpfs run {system}/run; exec chroot {system} sh -c"
-            f" '{inside}'"
+            f" {system}/sys; mount -t tmpfs run {system}/run; mount --bind /dev {system}/dev; exec"
+            f" chroot {system} sh /tmp/script"
         )
         own = ("--mount", "--pid", "--net", "--uts", "--ipc", "--fork", "--kill-child")
-        began = time.monotonic()
-        done = run(
+        return run(
             "unshare",
             *own,
             "sh",
@@ -250,11 +329,50 @@ class BareDebian(unittest.TestCase):
             timeout=300,
             env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"},
         )
+
+    def deb(self, folder=None):
+        folder = folder or self.dist
+        (name,) = [n for n in os.listdir(folder) if n.endswith(".deb")]
+        return f"{folder}/{name}"
+
+    def test_from_package_to_first_job(self):
+        began = time.monotonic()
+        done = self.inside(
+            "first",
+            "dpkg -i /tmp/0.deb >/dev/null && BILLOW_SIM=8xH100 billow run --gpus 1 -- nvidia-smi"
+            " -L; code=$?; billow down --stop-jobs; exit $code",
+            self.deb(),
+        )
         took = time.monotonic() - began
         self.assertEqual(done.returncode, 0, done)
         self.assertRegex(done.stdout, r"(?m)^GPU 0: NVIDIA H100")
         print(f"from the package to the first job: {took:.1f} s")
         self.assertLess(took, 60)
+
+    def test_jobs_outlive_an_upgrade_and_nothing_is_removed_under_them(self):
+        newer = make_packages(f"{self.root}/newer", version=VERSION + ".1")
+        done = self.inside("upgraded", UPGRADED, self.deb(), self.deb(newer))
+        self.assertEqual(done.returncode, 0, done)
+        said = dict(re.findall(r"(?s)<(\w+)>(.*?)</\1>", done.stdout + done.stderr))
+        self.assertIn("a head still runs the earlier version; its jobs continue", said["upgrade"])
+        self.assertRegex(said["after"], "long .* running")
+        self.assertRegex(said["restarted"], "long .* running")
+        self.assertIn("jobs still run here (1 tasks)", said["refused"])
+        self.assertIn("billow down --stop-jobs", said["refused"])
+        self.assertIn("the data in /var/lib/billow stays", said["removed"])
+        self.assertEqual(said["stays"].split(), ["/var/lib/billow"])
+        self.assertEqual(said["purged"].split(), [])
+
+    def test_every_account_uses_the_head_of_the_machine(self):
+        done = self.inside("shared", SHARED, self.deb())
+        self.assertEqual(done.returncode, 0, done)
+        said = dict(re.findall(r"(?s)<(\w+)>(.*?)</\1>", done.stdout))
+        self.assertEqual(said["ana"].split(), ["ana", "/home/ana", "0"])
+        self.assertIn("Permission denied", said["bob"])
+        self.assertNotIn("private", said["bob"])
+        self.assertIn("you  bob (member)", said["status"])
+        self.assertEqual(said["heads"].split(), ["1"])
+        self.assertEqual(said["own"].split(), [])
 
     def test_the_container_image(self):
         """The recipe as it is, on a base made here: no registry is asked."""

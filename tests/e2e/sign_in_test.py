@@ -8,6 +8,7 @@ import http.server
 import json
 import os
 import re
+import signal
 import subprocess
 import tempfile
 import threading
@@ -136,6 +137,16 @@ class People(WithProvider):
         out, err = process.communicate(timeout=90)
         self.assertEqual(process.returncode, 0, out + err)
         self.assertEqual(self.projects("dora"), {"vision": "member"})
+
+    def test_ctrl_c_while_a_code_is_waited_for(self):
+        config = tempfile.mkdtemp(dir=self.rig.root)
+        process = self.rig.start("login", self.head, "--device", env={"XDG_CONFIG_HOME": config})
+        process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+        self.assertEqual(process.returncode, -signal.SIGINT, err)
+        self.assertIn(b"you are not signed in", err)
+        self.assertEqual(os.listdir(config), [])
 
     def test_in_the_dashboard(self):
         self.provider.person("bea", groups=["ml"])

@@ -26,6 +26,20 @@ def body_of(data):
 
 
 class Options(unittest.TestCase):
+    def test_arrays(self):
+        for value, spec in (
+            ("0-99", {"first": 0, "last": 99, "step": 1}),
+            ("1-10:2%3", {"first": 1, "last": 9, "step": 2, "running_max": 3}),
+            (range(0, 10, 5), {"first": 0, "last": 5, "step": 5}),
+            ([7, 1, 2], {"first": 1, "last": 2, "more": [{"first": 7, "last": 7}]}),
+            ("1,5-6", {"first": 1, "last": 1, "more": [{"first": 5, "last": 6}]}),
+            (3, {"first": 3, "last": 3, "step": 1}),
+        ):
+            self.assertEqual(_options.spec_of(["true"], {"array": value})["array"], spec, value)
+        for bad in ("", "1,,5", "9-1", "1-9:0", "x", "1%0", "3:2", [], [1, "2"], [-1], range(0)):
+            with self.assertRaises(_options.InvalidOption, msg=repr(bad)):
+                _options.spec_of(["true"], {"array": bad})
+
     def test_sizes_and_times(self):
         self.assertEqual(_options.bytes_of("20G", "mem"), 20 << 30)
         self.assertEqual(_options.mib_of("1.5g", "mem"), 1536)

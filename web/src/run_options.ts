@@ -95,15 +95,21 @@ function timeText(ns: number): string {
   return `${ns / 1e9}s`;
 }
 const sizeText = (mib: number) => (mib % 1024 === 0 ? `${mib / 1024}G` : `${mib}M`);
-interface ArraySpec {
+interface IndexRange {
   first?: number;
   last?: number;
   step?: number;
+}
+interface ArraySpec extends IndexRange {
   running_max?: number;
+  more?: IndexRange[];
+}
+function rangeText({ first = 0, last = 0, step = 1 }: IndexRange): string {
+  if (first === last) return String(first);
+  return `${first}-${last}${step > 1 ? `:${step}` : ''}`;
 }
 const arrayText = (a: ArraySpec) =>
-  `${a.first ?? 0}-${a.last ?? 0}${(a.step ?? 1) > 1 ? `:${a.step}` : ''}` +
-  (a.running_max ? `%${a.running_max}` : '');
+  [a, ...(a.more ?? [])].map(rangeText).join(',') + (a.running_max ? `%${a.running_max}` : '');
 
 export function textOf(o: Option, value: unknown): string {
   if (value === undefined || value === null || value === '' || value === false) return '';

@@ -14,6 +14,7 @@
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
 #include "client/frame/table.h"
+#include "client/frame/terminal.h"
 
 namespace billow::client {
 namespace {
@@ -62,8 +63,10 @@ Result<std::string> typed(const std::string& name) {
   }
   ::tcsetattr(STDIN_FILENO, TCSAFLUSH, &before);
   (void)write_all(STDERR_FILENO, "\n");
-  if (interrupted)
-    return fail(Code::invalid, "the secret was not set");
+  if (interrupted) {
+    say("the secret was not set");
+    end_by_interrupt();
+  }
   return line;
 }
 

@@ -13,6 +13,7 @@
 #include "client/frame/client.h"
 #include "client/frame/console.h"
 #include "client/frame/shown_token.h"
+#include "client/frame/terminal.h"
 #include "net/address.h"
 #include "process/spawn.h"
 
@@ -133,6 +134,8 @@ Result<net::Request> wait_for_browser(const net::Listener& listener, const std::
   }
 }
 
+constexpr char not_signed_in[] = "you are not signed in; run the same command to try again";
+
 Result<Json> in_browser(net::BlockingClient& head, const Json& provider, const SignInWish& wish) {
   const net::Listener listener =
       BILLOW_TRY(net::listen_on(BILLOW_TRY(net::parse_endpoint("http://127.0.0.1:0")).address));
@@ -145,6 +148,7 @@ Result<Json> in_browser(net::BlockingClient& head, const Json& provider, const S
                     {"challenge", base64url_text({reinterpret_cast<const char*>(digest.data()),
                                                   digest.size()})}})));
   const std::string url(begun["url"].str_or("")), state(begun["state"].str_or(""));
+  const OnInterrupt left(not_signed_in);
   say(
       fmt::format("open this address to sign in (or use --device on a machine without a browser):"
                   "\n  {}",
@@ -162,6 +166,7 @@ Result<Json> in_browser(net::BlockingClient& head, const Json& provider, const S
 Result<Json> by_device(net::BlockingClient& head, const Json& provider) {
   const Json begun = BILLOW_TRY(ask_head(head, net::Method::post, "/v1/auth/device",
                                          Json::object({{"provider", provider["name"]}})));
+  const OnInterrupt left(not_signed_in);
   say(fmt::format("open {} and enter the code {}", begun["verification_uri"].str_or("?"),
                   begun["user_code"].str_or("?")));
   std::int64_t interval_s = begun["interval_s"].int_or(5);

@@ -10,6 +10,7 @@
 #include "client/frame/console.h"
 #include "client/frame/progress.h"
 #include "client/frame/table.h"
+#include "client/frame/terminal.h"
 #include "client/frame/values.h"
 #include "client/request/environments.h"
 #include "client/request/job_request.h"
@@ -282,6 +283,8 @@ int await_revision(Client& client,
                    bool json,
                    bool quiet,
                    bool promoted) {
+  const OnInterrupt left(fmt::format(
+      "no longer waiting; {0} goes on starting (`billow delete {0}` would remove it)", name));
   std::optional<Progress> progress;
   if (!quiet && ::isatty(STDERR_FILENO))
     progress.emplace(name, ProgressUnit::things);

@@ -13,12 +13,14 @@ namespace billow::client {
 
 using CommandTable = std::vector<CommandSpec>;
 
-void add_run_commands(CommandTable& table);          // run, submit, shell, attach
+void add_run_commands(CommandTable& table);          // run, shell, attach
+void add_submit_commands(CommandTable& table);       // submit
 void add_job_commands(CommandTable& table);          // ps, describe, explain, wait, stop
 void add_log_commands(CommandTable& table);          // logs
 void add_forward_commands(CommandTable& table);      // port-forward, ssh, ssh-config, ssh-proxy
 void add_schedule_commands(CommandTable& table);     // schedule add, list, rm
-void add_environment_commands(CommandTable& table);  // env save, list, show, rm; rerun
+void add_environment_commands(CommandTable& table);  // env save, list, show, rm
+void add_rerun_commands(CommandTable& table);        // rerun, restart
 void add_file_commands(CommandTable& table);         // cp
 void add_cluster_commands(CommandTable& table);      // status, nodes, drain, undrain, events
 void add_cloud_commands(CommandTable& table);        // cloud add, list, check, prices, sweep, rm

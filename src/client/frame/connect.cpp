@@ -146,6 +146,13 @@ std::string config_directory() {
   return (xdg.empty() ? home_directory() + "/.config" : xdg) + "/billow";
 }
 
+std::string cache_directory() {
+  const std::string xdg = variable("XDG_CACHE_HOME"), home = home_directory();
+  if (xdg.starts_with('/'))
+    return xdg + "/billow";
+  return home.empty() ? "" : home + "/.cache/billow";
+}
+
 std::string contexts_path() {
   return config_directory() + "/contexts.json";
 }

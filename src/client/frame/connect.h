@@ -32,6 +32,8 @@ struct HeadAddress {
 std::string home_directory();
 // $XDG_CONFIG_HOME/billow, or ~/.config/billow.
 std::string config_directory();
+// $XDG_CACHE_HOME/billow, or ~/.cache/billow; empty without a home.
+std::string cache_directory();
 // --data, BILLOW_DATA, $XDG_DATA_HOME/billow, ~/.local/share/billow; for root without XDG_DATA_HOME
 // /var/lib/billow.
 std::string data_directory(const std::string& option);

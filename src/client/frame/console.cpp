@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "client/frame/json_errors.h"
 #include "client/frame/table.h"
+#include "client/frame/terminal.h"
 
 namespace billow::client {
 
@@ -76,6 +77,7 @@ ConnectOptions connect_options(const Parsed& parsed, bool may_start) {
 Result<Client> connect_for_job(const Parsed& parsed, bool needs_gpus) {
   ConnectOptions options = connect_options(parsed, true);
   options.needs_gpus = needs_gpus;
+  const OnInterrupt left("nothing was submitted");
   return Client::create(std::move(options));
 }
 Result<Client> connect(const Parsed& parsed, bool may_start) {

@@ -25,12 +25,16 @@ std::string this_boot() {
   return std::string(trim(read_file("/proc/sys/kernel/random/boot_id", 64).value_or("")));
 }
 
-std::string pointers_directory() {
+std::string state_directory() {
   const char* state = std::getenv("XDG_STATE_HOME");
   if (state && *state == '/')
-    return std::string(state) + "/billow/heads";
+    return std::string(state) + "/billow";
   const std::string home = home_directory();
-  return home.empty() ? "" : home + "/.local/state/billow/heads";
+  return home.empty() ? "" : home + "/.local/state/billow";
+}
+std::string pointers_directory() {
+  const std::string state = state_directory();
+  return state.empty() ? "" : state + "/heads";
 }
 
 }  // namespace
@@ -40,6 +44,26 @@ std::string pointer_path(const std::string& data_dir) {
   return directory.empty()
              ? ""
              : fmt::format("{}/{}.json", directory, sha256_hex(data_dir).substr(0, 16));
+}
+
+std::vector<std::string> known_data_directories() {
+  std::vector<std::string> out;
+  const auto text = read_file(state_directory() + "/data-directories", pointer_bytes_max);
+  for (const std::string& line : split(text.value_or(""), '\n'))
+    if (line.starts_with('/') && file_exists(line + "/installation"))
+      out.push_back(line);
+  return out;
+}
+
+void remember_data_directory(const std::string& data_dir) {
+  std::vector<std::string> known = known_data_directories();
+  if (state_directory().empty() || !data_dir.starts_with('/') ||
+      data_dir.find('\n') != data_dir.npos || std::ranges::find(known, data_dir) != known.end())
+    return;
+  known.push_back(data_dir);
+  // Without it only a later `billow uninstall` says less.
+  if (make_directories(state_directory(), 0700))
+    (void)write_file_atomic(state_directory() + "/data-directories", join(known, "\n") + "\n");
 }
 
 bool head_lives_in(const std::string& data_dir) {

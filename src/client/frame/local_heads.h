@@ -23,6 +23,10 @@ struct LocalHead {
 // Where the head of this data directory leaves its pointer; empty where this user has no place for
 // one.
 std::string pointer_path(const std::string& data_dir);
+// Data directories on which heads of this user were started and that still exist, so that
+// `billow uninstall` can name them wherever they are.
+void remember_data_directory(const std::string& data_dir);
+std::vector<std::string> known_data_directories();
 // Those that run. What is left of others is cleared away.
 std::vector<LocalHead> running_heads();
 // Whether a head, or the agent it left, runs on this data directory.

@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 #include <stdio.h>
-#include <termios.h>
 #include <unistd.h>
 
 #include <cstdlib>
 
 #include "base/text.h"
+#include "client/frame/terminal.h"
 
 namespace billow::client {
 
@@ -17,21 +17,18 @@ std::string variable(const char* name) {
 }
 
 Result<std::string> secret_from_stdin(const char* what) {
-  termios before{};
-  const bool terminal = ::tcgetattr(STDIN_FILENO, &before) == 0;
-  if (terminal) {
+  const OnInterrupt left(fmt::format("no {} was given; nothing was changed", what));
+  std::optional<RawMode> hidden;
+  if (::isatty(STDIN_FILENO) == 1) {
     ::dprintf(STDERR_FILENO, "%s: ", what);
-    termios quiet = before;
-    quiet.c_lflag &= ~static_cast<tcflag_t>(ECHO);
-    ::tcsetattr(STDIN_FILENO, TCSANOW, &quiet);
+    hidden = BILLOW_TRY(RawMode::hide(STDIN_FILENO));
   }
   std::string text;
   for (char c; text.size() < 4096 && ::read(STDIN_FILENO, &c, 1) == 1 && c != '\n';)
     text += c;
-  if (terminal) {
-    ::tcsetattr(STDIN_FILENO, TCSANOW, &before);
+  if (hidden)
     ::dprintf(STDERR_FILENO, "\n");
-  }
+  hidden.reset();
   const std::string token(trim(text));
   if (token.empty())
     return fail(Code::invalid, fmt::format("no {} was given", what));

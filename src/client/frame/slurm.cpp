@@ -37,7 +37,7 @@ constexpr std::string_view by_label =
 
 constexpr Row rows[] = {
     {"account", 'A', Kind::same, "project", ""},
-    {"array", 'a', Kind::own, "array", ""},
+    {"array", 'a', Kind::same, "array", ""},
     {"begin", 'b', Kind::lost, "",
      "a job starts as soon as it can; `billow schedule add` submits one at a given time"},
     {"chdir", 'D', Kind::same, "cwd", ""},
@@ -118,7 +118,7 @@ constexpr Row rows[] = {
     {"tmp", 0, Kind::nothing, "", "disk space is not requested"},
     {"uid", 0, Kind::lost, "", "log in as that user: `billow login`"},
     {"verbose", 'v', Kind::nothing, "", no_meaning, false},
-    {"wait", 'W', Kind::lost, "", "use `billow run`, or `billow wait JOB`", false},
+    {"wait", 'W', Kind::flag, "wait", "", false},
     {"wait-all-nodes", 0, Kind::nothing, "", "a gang starts on all its nodes at once"},
     {"wckey", 0, Kind::nothing, "", "use --label K=V"},
     {"wrap", 0, Kind::lost, "", "write the command after --: billow submit -- sh -c 'make all'"},
@@ -267,12 +267,6 @@ SlurmMeaning by_function(const Row& row, std::string_view value) {
   const auto as = [&](std::string text) {
     return SlurmMeaning{{fmt::format("--{}", row.ours), std::move(text)}, std::string(row.note)};
   };
-  if (row.name == "array")
-    return value.find(',') == value.npos
-               ? as(std::string(value))
-               : lost(
-                     "lists are not supported: use a range with a step (0-9:2), or submit one "
-                     "job per line of a file with --lines FILE");
   if (row.name == "comment")
     return as(fmt::format("comment={}", value));
   if (row.name == "constraint")
@@ -300,6 +294,8 @@ SlurmMeaning by_function(const Row& row, std::string_view value) {
       out.note = row.note;
     return out;
   }
+  if (row.name == "mem" && value == "0")
+    return SlurmMeaning{{}, "a job gets its part of the node's memory; --exclusive gets it all"};
   if (row.name.starts_with("mem"))
     return as(memory_text(value));
   return as(std::string(value));  // cpus-per-…, ntasks

@@ -1,6 +1,7 @@
 // Slurm's commands and variables, and what they are called here.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cctype>
 #include <map>
 #include <optional>
@@ -20,6 +21,8 @@ const std::map<std::string_view, std::string_view>& variables() {
       {"SLURM_JOB_NAME", "BILLOW_JOB_NAME"},
       {"SLURM_ARRAY_TASK_ID", "BILLOW_ARRAY_INDEX"},
       {"SLURM_ARRAY_TASK_COUNT", "BILLOW_ARRAY_COUNT"},
+      {"SLURM_ARRAY_TASK_MIN", "BILLOW_ARRAY_MIN"},
+      {"SLURM_ARRAY_TASK_MAX", "BILLOW_ARRAY_MAX"},
       {"SLURM_ARRAY_JOB_ID", "BILLOW_ARRAY_ID"},
       {"SLURM_PROCID", "RANK"},
       {"SLURM_LOCALID", "LOCAL_RANK"},
@@ -42,6 +45,35 @@ std::optional<std::string_view> after_srun(std::string_view command) {
   return trim(command.substr(command.find("srun ", at) + 4));
 }
 
+// Whether srun's options, up to its command, change nothing here: where each process of the job
+// runs the script, srun is the command itself.
+bool is_plain_srun(std::string_view rest) {
+  constexpr std::string_view harmless[] = {"-K",         "-l",
+                                           "-Q",         "-u",
+                                           "--cpu-bind", "--distribution",
+                                           "--gpu-bind", "--hint",
+                                           "--label",    "--kill-on-bad-exit",
+                                           "--mem-bind", "--mpi",
+                                           "--quiet",    "--unbuffered"};
+  for (const std::string& word : split(rest, ' ')) {
+    if (!word.starts_with('-'))
+      return word.empty() ? false : true;
+    const std::string name = word.substr(0, word.find('='));
+    const bool known = std::ranges::find(harmless, name) != std::end(harmless);
+    // "--mpi pmix": its value would be taken for the command.
+    const bool takes_value =
+        name.ends_with("-bind") || name == "--mpi" || name == "--hint" || name == "--distribution";
+    if (word != "--export=ALL" && (!known || (takes_value && name == word)))
+      return false;
+  }
+  return false;
+}
+
+// `scontrol show hostnames`, by which scripts find the first node.
+constexpr std::string_view hostnames_function =
+    "scontrol() { case \"$1 $2\" in \"show hostname\"*) echo \"${3:-$BILLOW_NODES}\" | tr , "
+    "'\\n';; *) echo \"scontrol $*: not available here\" >&2; return 1;; esac; }; ";
+
 }  // namespace
 
 std::string slurm_prelude(std::string_view script) {
@@ -49,14 +81,18 @@ std::string slurm_prelude(std::string_view script) {
   for (const auto& [slurm, here] : variables())
     out += fmt::format("[ -z \"${{{1}+x}}\" ] || export {0}=\"${1}\"; ", slurm, here);
   out += "export SLURM_RESTART_COUNT=$((${BILLOW_ATTEMPT:-1} - 1)); ";
+  if (script.find("scontrol show hostname") != script.npos)
+    out += hostnames_function;
   bool used = false;
   for (const std::string& line : split(script, '\n'))
     if (const auto next = after_srun(trim(line)); next && !trim(line).starts_with('#')) {
       used = true;
-      if (next->starts_with('-'))
+      if (!is_plain_srun(*next))
         return out;  // its options would be lost
     }
-  return used ? out + "srun() { \"$@\"; }; " : out;
+  if (used)
+    out += "srun() { while case \"$1\" in -*) true;; *) false;; esac; do shift; done; \"$@\"; }; ";
+  return out;
 }
 
 std::vector<std::string> slurm_remains(std::string_view script, bool prepared) {
@@ -65,7 +101,7 @@ std::vector<std::string> slurm_remains(std::string_view script, bool prepared) {
     const std::string_view command = trim(line);
     if (command.starts_with('#'))
       continue;
-    if (const auto next = after_srun(command); next && (!prepared || next->starts_with('-')))
+    if (const auto next = after_srun(command); next && (!prepared || !is_plain_srun(*next)))
       found["srun"] =
           "the command itself, without srun's options: --nodes and --procs start it on every node "
           "and process";

@@ -6,8 +6,14 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "client/frame/console.h"
 
 namespace billow::client {
 namespace {
@@ -49,11 +55,13 @@ RawMode::RawMode(RawMode&&) noexcept = default;
 RawMode& RawMode::operator=(RawMode&&) noexcept = default;
 RawMode::~RawMode() = default;
 
-Result<RawMode> RawMode::enter(int fd) {
+namespace {
+
+Status change_terminal(int fd, void (*change)(termios&)) {
   if (::tcgetattr(fd, &terminal_before) != 0)
     return fail_errno("the terminal", errno);
-  termios raw = terminal_before;
-  ::cfmakeraw(&raw);
+  termios changed = terminal_before;
+  change(changed);
   static const bool registered = [] {
     std::atexit(restore_terminal);
     ::signal(SIGABRT, [](int) { restore_terminal(); });
@@ -61,9 +69,117 @@ Result<RawMode> RawMode::enter(int fd) {
   }();
   (void)registered;
   raw_fd = fd;
-  if (::tcsetattr(fd, TCSADRAIN, &raw) != 0)
+  if (::tcsetattr(fd, TCSADRAIN, &changed) != 0)
     return fail_errno("the terminal", errno);
+  return {};
+}
+
+}  // namespace
+
+Result<RawMode> RawMode::enter(int fd) {
+  BILLOW_TRY_VOID(change_terminal(fd, [](termios& t) { ::cfmakeraw(&t); }));
   return RawMode(std::make_unique<Saved>());
+}
+Result<RawMode> RawMode::hide(int fd) {
+  BILLOW_TRY_VOID(
+      change_terminal(fd, [](termios& t) { t.c_lflag &= ~static_cast<tcflag_t>(ECHO); }));
+  return RawMode(std::make_unique<Saved>());
+}
+
+// ---- Ctrl-C
+
+struct OnInterrupt::Entry {
+  std::string sentence;
+  std::function<void()> clean_up;
+};
+
+namespace {
+
+// Never destroyed: its thread may outlive main().
+struct Interrupts {
+  std::mutex mutex;
+  std::vector<OnInterrupt::Entry*> entries;  // the newest last
+  std::thread watcher;
+  sigset_t before{};
+  bool over = false;
+};
+Interrupts& interrupts() {
+  static auto* const one = new Interrupts;
+  return *one;
+}
+
+sigset_t only_interrupt() {
+  sigset_t set;
+  ::sigemptyset(&set);
+  ::sigaddset(&set, SIGINT);
+  return set;
+}
+
+// A program whose Ctrl-C is ignored (nohup, a background job of a script) stays so.
+bool interrupt_is_ignored() {
+  struct sigaction now {};
+  return ::sigaction(SIGINT, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
+void await_interrupt(Interrupts& all) {
+  const sigset_t set = only_interrupt();
+  int number = 0;
+  (void)::sigwait(&set, &number);
+  const std::lock_guard lock(all.mutex);
+  if (all.over || all.entries.empty())
+    return;
+  if (::isatty(STDERR_FILENO) == 1)
+    (void)write_all(STDERR_FILENO, "\r\x1b[K");  // a progress line, and the terminal's own "^C"
+  if (const std::string& sentence = all.entries.back()->sentence; !sentence.empty())
+    say(sentence);
+  for (auto entry = all.entries.rbegin(); entry != all.entries.rend(); ++entry)
+    if ((*entry)->clean_up)
+      (*entry)->clean_up();
+  end_by_interrupt();
+}
+
+}  // namespace
+
+void end_by_interrupt() {
+  restore_terminal();
+  ::signal(SIGINT, SIG_DFL);
+  const sigset_t set = only_interrupt();
+  ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  ::kill(::getpid(), SIGINT);
+  std::_Exit(128 + SIGINT);  // a debugger may have taken the signal
+}
+
+OnInterrupt::OnInterrupt(std::string sentence, std::function<void()> clean_up)
+    : entry_(new Entry{std::move(sentence), std::move(clean_up)}) {
+  if (interrupt_is_ignored())
+    return;
+  Interrupts& all = interrupts();
+  const std::lock_guard lock(all.mutex);
+  all.entries.push_back(entry_.get());
+  if (all.entries.size() > 1)
+    return;
+  const sigset_t set = only_interrupt();
+  ::pthread_sigmask(SIG_BLOCK, &set, &all.before);
+  all.over = false;
+  all.watcher = std::thread([&all] { await_interrupt(all); });
+}
+
+OnInterrupt::~OnInterrupt() {
+  Interrupts& all = interrupts();
+  {
+    const std::lock_guard lock(all.mutex);
+    if (std::erase(all.entries, entry_.get()) == 0 || !all.entries.empty())
+      return;
+    all.over = true;
+  }
+  ::pthread_kill(all.watcher.native_handle(), SIGINT);
+  all.watcher.join();
+  ::pthread_sigmask(SIG_SETMASK, &all.before, nullptr);
+}
+
+void OnInterrupt::say(std::string sentence) {
+  const std::lock_guard lock(interrupts().mutex);
+  entry_->sentence = std::move(sentence);
 }
 
 DetachKeys::Taken DetachKeys::take(std::string_view typed) {

@@ -488,8 +488,7 @@ class Attachment {
       return say(line);
     }
     const std::string shown =
-        clipped(fmt::format("{} ({})", line,
-                            format_duration(seconds((steady() - begun_).ns / 1'000'000'000))),
+        clipped(fmt::format("{} ({})", line, whole_seconds((steady() - begun_).ns / 1'000'000'000)),
                 errors_.columns - 1);
     (void)write_all(o_.error_fd, "\r\x1b[K" + painted(shown, Colour::dim, errors_));
     line_shown_ = true;

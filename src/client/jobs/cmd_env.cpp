@@ -1,5 +1,5 @@
 // Environments: a directory tree or an image's files, saved under a name, that jobs run in on any
-// node; and running a job again as it ran.
+// node.
 #include <fmt/format.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/limits.h"
 #include "base/text.h"
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
@@ -15,8 +14,6 @@
 #include "client/frame/table.h"
 #include "client/frame/when.h"
 #include "client/request/environments.h"
-#include "client/request/job_list.h"
-#include "client/request/job_names.h"
 #include "client/request/job_request.h"
 #include "client/request/save_environment.h"
 #include "files/image.h"
@@ -198,104 +195,6 @@ int cmd_env_rm(const Parsed& parsed) {
   return 0;
 }
 
-constexpr OptionSpec rerun_options[] = {
-    {"from-scratch", 0, nullptr, "do not start from the job's newest checkpoint"},
-};
-std::string rerun_body(const Parsed& parsed) {
-  return parsed.has("from-scratch") ? R"({"from_scratch":true})" : "{}";
-}
-
-// Of an array: its elements that did not succeed, each as a job of its own with the same index.
-int rerun_failed_elements(const Parsed& parsed, Client& client, const std::string& array) {
-  const auto page = fetch_jobs(client, {.state = "failed,stopped,lost",
-                                        .array = array,
-                                        .expand = true,
-                                        .limit = limits::array_elements_max});
-  if (!page)
-    return report(page.error());
-  const auto& failed = (*page)["jobs"].items();
-  if (failed.empty())
-    return report({Code::conflict, fmt::format("no element of array {} has failed", array),
-                   fmt::format("see `billow ps --array {} -a`", array)});
-  std::vector<std::string> made;
-  for (auto element = failed.rbegin(); element != failed.rend(); ++element) {
-    const std::string label((*element)["label"].str_or(""));
-    const auto job = client.post(path_of_job(label, "rerun"), rerun_body(parsed));
-    if (!job)
-      return report(Error(job.error()).in("element " + label));
-    made.push_back(fmt::format("{}", (*job)["id"].uint_or(0)));
-    if (parsed.has("json"))
-      print(job->dump() + "\n");
-  }
-  if (!parsed.has("json"))
-    print(fmt::format(
-        "{} of array {} run{} again: job{} {}\n",
-        made.size() == 1 ? "1 failed element" : fmt::format("{} failed elements", made.size()),
-        array, made.size() == 1 ? "s" : "", made.size() == 1 ? "" : "s", join(made, ", ")));
-  return 0;
-}
-
-constexpr OptionSpec restart_options[] = {
-    {"role", 0, "NAME", "role to restart, or one member of it such as rollout.2"},
-};
-
-int cmd_restart(const Parsed& parsed) {
-  if (parsed.operands.size() != 1)
-    return report_usage({Code::invalid, "restart needs a job", "see `billow ps`"});
-  if (parsed.get("role").empty())
-    return report_usage({Code::invalid, "restart needs --role, the role of a group",
-                         "to run a whole job again: billow rerun " + parsed.operands[0]});
-  if (auto ok = check_job_word(parsed.operands[0]); !ok)
-    return report_usage(ok.error());
-  auto client = connect(parsed);
-  if (!client)
-    return report(client.error());
-  const auto group = job_of(*client, parsed.operands[0], NameUse::change);
-  if (!group)
-    return report(group.error());
-  const auto job = client->post(path_of_job(*group, "restart"),
-                                Json::object({{"role", parsed.get("role")}}).dump());
-  if (!job)
-    return report(job.error());
-  if (parsed.has("json"))
-    print_json(*job);
-  else
-    print(fmt::format("role {} of job {} restarts\n", parsed.get("role"), *group));
-  return 0;
-}
-
-int cmd_rerun(const Parsed& parsed) {
-  if (parsed.operands.size() != 1)
-    return report_usage({Code::invalid, "rerun needs a job", "see `billow ps -a`"});
-  if (auto ok = check_job_word(parsed.operands[0]); !ok)
-    return report_usage(ok.error());
-  auto client = connect(parsed, true);
-  if (!client)
-    return report(client.error());
-  const auto before = job_of(*client, parsed.operands[0], NameUse::look);
-  if (!before)
-    return report(before.error());
-  const auto document = client->get(path_of_job(*before));
-  if (!document)
-    return report(document.error());
-  if (document->find("elements"))
-    return rerun_failed_elements(parsed, *client, *before);
-  auto job = client->post(path_of_job(*before, "rerun"), rerun_body(parsed));
-  if (!job)
-    return report(job.error());
-  if (parsed.has("json"))
-    print_json(*job);
-  else
-    print(fmt::format("job {} runs job {} again{}; watch it with `billow logs -f {}`\n",
-                      (*job)["id"].uint_or(0), *before,
-                      (*job)["from_checkpoint"].str_or("").empty()
-                          ? ""
-                          : fmt::format(" from its checkpoint {}",
-                                        printable((*job)["from_checkpoint"].str_or(""))),
-                      (*job)["id"].uint_or(0)));
-  return 0;
-}
-
 }  // namespace
 
 Status prepare_environment(Client& client, JobRequest& request) {
@@ -349,33 +248,6 @@ void add_environment_commands(CommandTable& table) {
                    .options = {project_option},
                    .operands = Operands::some,
                    .group = "jobs"});
-  table.push_back(
-      {.name = "restart",
-       .summary = "restart one role of a running group, while the others continue",
-       .example = "billow restart 12 --role rollout\nbillow restart 12 --role rollout.2",
-       .run = cmd_restart,
-       .usage = "JOB --role NAME",
-       .details = "The members of the role get the stop signal, and after --stop-grace they are "
-                  "killed. Then they start again, on the same nodes and ports if these are still "
-                  "free. This costs no retry. To run a whole job again, use `billow rerun`.",
-       .options = {restart_options},
-       .operands = Operands::some,
-       .completes = Completes::job,
-       .group = "jobs"});
-  table.push_back(
-      {.name = "rerun",
-       .summary = "run a job again with the same command, files, environment and variables",
-       .example = "billow rerun 12\nbillow rerun sweep",
-       .run = cmd_rerun,
-       .usage = "JOB",
-       .details =
-           "A job that wrote checkpoints starts from the newest one (BILLOW_CHECKPOINT), also "
-           "if it failed or was stopped. Of an array, the elements that did not succeed run "
-           "again, each as a job of its own with the same index.",
-       .options = {rerun_options},
-       .operands = Operands::some,
-       .completes = Completes::job,
-       .group = "jobs"});
 }
 
 }  // namespace billow::client

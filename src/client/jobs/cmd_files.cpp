@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
+#include "client/frame/terminal.h"
 #include "client/request/job_names.h"
 #include "client/request/job_request.h"
 #include "client/request/sync.h"
@@ -131,11 +132,13 @@ int send(Client& client, const std::string& from, const JobPath& to, std::int64_
                            "for example: billow cp . 12:work"});
     place = place.empty() ? name : place + "/" + name;
   }
+  OnInterrupt left(fmt::format("nothing was copied into job {}", to.job));
   const auto uploaded = upload_path(client, plain, S_ISDIR(info.st_mode), place);
   if (!uploaded)
     return report(uploaded.error());
   for (const std::string& warning : uploaded->warnings)
     say("warning: " + warning);
+  left.say(fmt::format("the copy into job {} may be incomplete; run the command again", to.job));
   const auto done = client.call(net::Method::post, path_of_job(to.job, "files"),
                                 body_of("tree", uploaded->digest, rank), {}, copy_patience);
   return done ? 0 : report(done.error());

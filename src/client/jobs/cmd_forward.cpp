@@ -16,6 +16,7 @@
 #include "client/frame/client.h"
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
+#include "client/jobs/ending.h"
 #include "client/jobs/tunnel.h"
 #include "client/request/job_names.h"
 #include "client/request/job_request.h"
@@ -174,7 +175,10 @@ class Forwarder {
     return {};
   }
   int run() {
-    const auto quit = loop_->on_signal({SIGINT, SIGTERM, SIGHUP}, [this](int) { loop_->stop(); });
+    const auto quit = loop_->on_signal({SIGINT, SIGTERM, SIGHUP}, [this](int) {
+      say(goes_on("no longer forwarding", {job_}));
+      loop_->stop();
+    });
     const auto look = loop_->every(seconds(2), [this] { look_at_job(); });
     loop_->run();
     for (auto& [id, open] : open_)

@@ -16,6 +16,7 @@
 #include "client/frame/progress.h"
 #include "client/frame/slurm.h"
 #include "client/frame/table.h"
+#include "client/frame/terminal.h"
 #include "client/frame/values.h"
 #include "client/jobs/attachment.h"
 #include "client/jobs/ending.h"
@@ -34,6 +35,7 @@ constexpr OptionSpec ps_options[] = {
      "lost"},
     {"project", 'p', "NAME", "only jobs of this project"},
     {"user", 'u', "NAME", "only jobs of this user"},
+    {"me", 0, nullptr, "only your own jobs"},
     {"name", 'n', "NAME", "only jobs with this name"},
     {"label", 'l', "K=V", "only jobs with this label; several must all match", true},
     {"since", 0, "T", "only jobs submitted in this time, e.g. 1d"},
@@ -110,11 +112,14 @@ Result<Json> fetch_listed(const Parsed& parsed, Client& client, std::size_t read
   std::string array = parsed.get("array");
   if (!array.empty())
     array = BILLOW_TRY(job_of(client, array, NameUse::look));
+  std::string user = parsed.get("user");
+  if (parsed.has("me"))
+    user = std::string(BILLOW_TRY(client.get("/v1/status")).at("you", "user").str_or(""));
   return fetch_jobs(client, {.state = parsed.has("state") ? parsed.get("state")
                                       : parsed.has("all") ? "all"
                                                           : "",
                              .project = parsed.get("project"),
-                             .user = parsed.get("user"),
+                             .user = user,
                              .name = parsed.get("name"),
                              .array = array,
                              .labels = parsed.all("label"),
@@ -274,6 +279,14 @@ std::string waiting_note(Client& client,
 
 }  // namespace
 
+std::string goes_on(std::string_view what, const std::vector<std::string>& jobs) {
+  const std::string named = join(jobs, " ");
+  return fmt::format("{}; {} (`billow stop {}` would end {})", what,
+                     jobs.size() == 1 ? fmt::format("job {} goes on", named)
+                                      : fmt::format("the {} jobs go on", jobs.size()),
+                     named, jobs.size() == 1 ? "it" : "them");
+}
+
 Result<Json> wait_for_end(Client& client,
                           const std::string& label,
                           std::optional<SteadyTime> deadline,
@@ -321,6 +334,32 @@ Result<Json> wait_for_end(Client& client,
   }
 }
 
+int wait_for_jobs(const Parsed& parsed,
+                  Client& client,
+                  const std::vector<std::string>& jobs,
+                  std::optional<SteadyTime> deadline) {
+  const OnInterrupt left(parsed.has("quiet") ? "" : goes_on("no longer waiting", jobs));
+  int code = 0;
+  for (const std::string& label : jobs) {
+    auto job = wait_for_end(client, label, deadline, label != jobs.front(),
+                            parsed.has("quiet") || parsed.has("json"));
+    if (!job)
+      return report(job.error());
+    if (!(*job)["final"].bool_or(false)) {
+      if (!parsed.has("quiet"))
+        say(fmt::format("job {} is still {}", label, (*job)["state"].str_or("?")));
+      return 124;
+    }
+    if (parsed.has("json"))
+      print_json(*job);
+    else if (!parsed.has("quiet"))
+      print(summary_of(*job, now()) + "\n");
+    if (code == 0)
+      code = exit_code_of(*job);
+  }
+  return code;
+}
+
 namespace {
 
 int cmd_wait(const Parsed& parsed) {
@@ -346,25 +385,7 @@ int cmd_wait(const Parsed& parsed) {
       say(fmt::format("waiting for {} jobs named {}", named->size(), word));
     jobs.insert(jobs.end(), named->begin(), named->end());
   }
-  int code = 0;
-  for (const std::string& label : jobs) {
-    auto job = wait_for_end(*client, label, deadline, label != jobs.front(),
-                            parsed.has("quiet") || parsed.has("json"));
-    if (!job)
-      return report(job.error());
-    if (!(*job)["final"].bool_or(false)) {
-      if (!parsed.has("quiet"))
-        say(fmt::format("job {} is still {}", label, (*job)["state"].str_or("?")));
-      return 124;
-    }
-    if (parsed.has("json"))
-      print_json(*job);
-    else if (!parsed.has("quiet"))
-      print(summary_of(*job, now()) + "\n");
-    if (code == 0)
-      code = exit_code_of(*job);
-  }
-  return code;
+  return wait_for_jobs(parsed, *client, jobs, deadline);
 }
 
 // "suspending", "suspended", "resuming", or nothing.
@@ -401,6 +422,9 @@ int order(const Parsed& parsed,
   const auto jobs = jobs_of(*client, *words, NameUse::change);
   if (!jobs)
     return report(jobs.error());
+  std::optional<OnInterrupt> left;
+  if (parsed.has("wait") && !parsed.has("quiet"))
+    left.emplace(fmt::format("no longer waiting; see `billow describe {}`", jobs->front()));
   int code = 0;
   for (const std::string& label : *jobs) {
     if (std::string_view(what) == "suspend" && parsed.has("wait"))

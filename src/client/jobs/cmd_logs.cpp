@@ -13,7 +13,9 @@
 #include "client/endpoints/endpoints.h"
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
+#include "client/frame/terminal.h"
 #include "client/frame/values.h"
+#include "client/jobs/ending.h"
 #include "client/jobs/log_stream.h"
 #include "client/jobs/rank_output.h"
 #include "client/request/job_names.h"
@@ -117,30 +119,55 @@ class LineCutter {
   LogLine open_[2];
 };
 
-// How lines are shown: with their source and time if wanted, one writer at a time.
+// How lines are shown: with their source and time if wanted, one writer at a time. Lines are
+// written together when their reader pauses: a log may have a million of them.
 class LinePrinter {
  public:
   LinePrinter(bool timestamps, bool json) : timestamps_(timestamps), json_(json) {}
+  ~LinePrinter() { flush(); }
   void line(const std::string& source, const LogLine& line) {
     std::lock_guard lock(mutex_);
     ++lines_;
     if (json_)
       return print_json(Json::object(
           {{"task", source}, {"at", timestamp(line.at)}, {"line", printable_bytes(line.text)}}));
-    std::string out;
     if (timestamps_)
-      out += timestamp(line.at) + " ";
+      add_time(line.at);
     if (!source.empty())
-      out += source + ": ";
-    print(out + line.text + "\n");
+      waiting_.append(source).append(": ");
+    waiting_.append(line.text).push_back('\n');
+    if (waiting_.size() >= waiting_bytes_max)
+      write();
+  }
+  void flush() {
+    std::lock_guard lock(mutex_);
+    write();
   }
   std::size_t lines() const { return lines_; }
 
  private:
+  static constexpr std::size_t waiting_bytes_max = 256 << 10;
+  void write() {
+    print(waiting_);
+    waiting_.clear();
+  }
+  // Lines of the same millisecond have the same text.
+  void add_time(WallTime at) {
+    const std::int64_t ms = at.ns / 1'000'000;
+    if (ms != shown_ms_) {
+      shown_ms_ = ms;
+      shown_time_ = timestamp(at) + " ";
+    }
+    waiting_ += shown_time_;
+  }
+
   std::mutex mutex_;
   bool timestamps_;
   bool json_;
   std::size_t lines_ = 0;
+  std::string waiting_;
+  std::int64_t shown_ms_ = -1;
+  std::string shown_time_;
 };
 
 // One log of several that are shown together.
@@ -217,6 +244,7 @@ Status show_sources(Client& client,
       merged.push_back({i, std::move(line)});
     });
     LogReader reader(client, one, [&](const LogPiece& piece) { cutter.take(piece); });
+    reader.on_pause([&] { printer.flush(); });
     if (const Status done = reader.run(); !done) {
       if (sources.size() == 1)
         return done;
@@ -252,8 +280,10 @@ Status follow_sources(const Parsed& parsed,
       one.rank = sources[i].rank;
       LineCutter cutter([&](LogLine line) { printer.line(sources[i].name, line); });
       LogReader reader(*client, one, [&](const LogPiece& piece) { cutter.take(piece); });
+      reader.on_pause([&] { printer.flush(); });
       const Status done = reader.run();
       cutter.finish();
+      printer.flush();
       std::lock_guard lock(mutex);
       if (!done && !trouble)
         trouble = done.error();
@@ -372,6 +402,7 @@ int show_one(Client& client, const Parsed& parsed, Wanted wanted) {
   reader.on_pause([&] {
     print(bytes);
     bytes.clear();
+    printer.flush();
   });
   reader.begin_at(from);
   const Status done = reader.run();
@@ -451,6 +482,9 @@ int cmd_logs(const Parsed& parsed) {
   const auto document = client->get(path_of_job(request.job));
   if (!document)
     return report(document.error());
+  std::optional<OnInterrupt> left;
+  if (request.follow)
+    left.emplace(goes_on("no longer following", {request.job}));
   const auto sources = sources_in(*client, request, *document, parsed.get("role"));
   if (!sources)
     return report(sources.error());
@@ -488,9 +522,11 @@ RankOutput::RankOutput(const ConnectOptions& options, std::string job, std::uint
       LogReader reader(*client,
                        {.job = job, .rank = std::to_string(rank), .tail = {}, .follow = true},
                        [&](const LogPiece& piece) { cutter.take(piece); });
+      reader.on_pause([&] { impl->printer.flush(); });
       if (const Status done = reader.run(); !done)
         say(fmt::format("the output of rank {} is missing: {}", rank, done.error().message));
       cutter.finish();
+      impl->printer.flush();
     });
 }
 // The readers end with the job, which the session has seen end. A session that was left while the

@@ -7,6 +7,7 @@
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
 #include "client/frame/table.h"
+#include "client/frame/terminal.h"
 #include "client/frame/values.h"
 #include "client/jobs/ending.h"
 #include "client/request/job_list.h"
@@ -45,6 +46,7 @@ bool may_lose_its_directory(Client& client, const std::string& label) {
                               "ends, and names no --output.\nTo keep files, copy them first: "
                               "billow cp {0}:PATH .\nStop it now? [y/N] ",
                               label));
+  const OnInterrupt left(fmt::format("job {} was not stopped", label));
   char answer[16] = {};
   const ssize_t got = ::read(STDIN_FILENO, answer, sizeof answer - 1);
   const bool yes = got > 0 && (answer[0] == 'y' || answer[0] == 'Y');
@@ -73,8 +75,12 @@ int cmd_stop(const Parsed& parsed) {
       continue;
     }
     auto job = client->post(path_of_job(label, "stop"), body.dump());
-    if (job && parsed.has("wait"))
+    if (job && parsed.has("wait")) {
+      const OnInterrupt left(
+          parsed.has("quiet") ? ""
+                              : fmt::format("no longer waiting; job {} is being stopped", label));
       job = wait_for_end(*client, label, std::nullopt, true);
+    }
     if (!job) {
       code = report(job.error());  // the others are still asked
       continue;

@@ -76,11 +76,8 @@ struct Package {
 };
 
 Result<Package> keep_wheel(std::string_view content, const std::string& name) {
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  const std::string above =
-      cache && *cache == '/' ? std::string(cache) : home_directory() + "/.cache";
   const std::string directory =
-      fmt::format("{}/billow/sdk/{}", above, sha256_hex(content).substr(0, 16));
+      fmt::format("{}/sdk/{}", cache_directory(), sha256_hex(content).substr(0, 16));
   BILLOW_TRY_VOID(make_directories(directory, 0700));
   const std::string path = directory + "/" + name;
   if (!file_exists(path))

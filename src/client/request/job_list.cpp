@@ -376,9 +376,22 @@ void describe_progress(Facts& facts, const Json& job, WallTime now) {
   }
 }
 
+// A script whose text was kept with the job is shown by its name.
+std::string shown_command(const Json& job) {
+  const std::vector<Json>& words = job.at("spec", "argv").items();
+  if (words.size() < 4 || words[1].str_or("") != "-c" ||
+      words[2].str_or("").find('\n') == std::string_view::npos)
+    return std::string(job["command"].str_or(""));
+  std::vector<std::string> shown{std::string(words[0].str_or(""))};
+  for (std::size_t i = 3; i < words.size(); ++i)
+    shown.emplace_back(words[i].str_or(""));
+  return fmt::format("{} (the script as it was submitted; --json shows its text)",
+                     shell_join(shown));
+}
+
 // What runs, in which surroundings.
 void describe_program(Facts& facts, const Json& job) {
-  facts.add("command", job["command"].str_or(""));
+  facts.add("command", shown_command(job));
   if (const auto image = job["image"].str_or(""); !image.empty())
     facts.add("image", fmt::format("{}{}{}", image, job["image_digest"].is_string() ? " " : "",
                                    job["image_digest"].str_or("")));

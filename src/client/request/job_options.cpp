@@ -531,7 +531,8 @@ constexpr JobOption job_option_table[] = {
 };
 constexpr JobOption batch_option_table[] = {
     {{"array", 'a', "0-99[%10]",
-      "submit one job per index (BILLOW_ARRAY_INDEX), at most 10 running at a time"},
+      "submit one job per index (BILLOW_ARRAY_INDEX), at most 10 running at a time; also with a "
+      "step, 0-99:5, and lists, 1,5,7-9"},
      "JobSpec.array",
      [](const Given& g) -> Status {
        g.spec.array = BILLOW_TRY(parse_array(g.value));

@@ -94,7 +94,12 @@ Status complete(JobRequest& q) {
     if (!valid_utf8(*text))
       return fail(Code::invalid, "the value of an option is not UTF-8 text");
   if (!q.spec.name.empty())
-    BILLOW_TRY_VOID(check_spoken_name("job", q.spec.name));
+    if (const Status good = check_spoken_name("job", q.spec.name); !good) {
+      Error error = good.error();
+      if (is_number_word(q.spec.name))
+        error.hint += "; -n is --name here, the number of processes is --procs";
+      return pass(std::move(error));
+    }
   if (!q.roles.empty() && q.spec.nodes > 1)
     return fail(Code::invalid, "--nodes and roles exclude each other",
                 "give a role a count: count = 4");

@@ -70,11 +70,16 @@ constexpr Note notes[] = {
     {"Dependency.kind",
      "ok: after it has succeeded; any: after it has ended; failed: after it has "
      "failed."},
-    {"ArraySpec", "At most 100,000 elements."},
+    {"ArraySpec", "The indices of an array: at most 100,000."},
     {"ArraySpec.first", "The first index."},
-    {.of = "ArraySpec.last", .text = "The last index.", .required = true},
+    {.of = "ArraySpec.last", .text = "The last index of the first range.", .required = true},
     {"ArraySpec.step", "Between two indices.", {1, INT64_MAX}},
     {"ArraySpec.running_max", "At most this many at a time; 0: no limit."},
+    {"ArraySpec.more", "Further ranges of indices, ascending, each above the one before."},
+    {"IndexRange", "The indices first, first + step, ... up to last."},
+    {"IndexRange.first", "The first index."},
+    {.of = "IndexRange.last", .text = "The last index.", .required = true},
+    {"IndexRange.step", "Between two indices.", {1, INT64_MAX}},
     {"PlaceWish", "Where it may run; empty lists allow everything."},
     {"PlaceWish.close", "How close together the nodes of a gang must be."},
     {"PlaceWish.close_required",
@@ -105,6 +110,8 @@ template <>
 constexpr std::string_view schema_name<Dependency> = "Dependency";
 template <>
 constexpr std::string_view schema_name<ArraySpec> = "ArraySpec";
+template <>
+constexpr std::string_view schema_name<IndexRange> = "IndexRange";
 template <>
 constexpr std::string_view schema_name<PlaceWish> = "PlaceWish";
 template <>
@@ -245,6 +252,7 @@ Json job_schemas() {
   schemas.add<Share>();
   schemas.add<Dependency>();
   schemas.add<ArraySpec>();
+  schemas.add<IndexRange>();
   schemas.add<PlaceWish>();
   schemas.add<Surroundings>();
   return schemas.take();

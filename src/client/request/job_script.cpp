@@ -141,6 +141,7 @@ Status take_slurm(JobScript& request,
                   std::string_view text) {
   SlurmScript script = BILLOW_TRY(translate_slurm(lines));
   std::erase(script.words, "--quiet");  // of the command line, not of the job
+  request.wait = std::erase(script.words, "--wait") > 0;
   mend_name(script.words);
   BILLOW_TRY_VOID(set_words(request, script.words));
   for (const std::string& note : script.notes)

@@ -11,12 +11,9 @@
 namespace billow::client {
 
 Result<std::unique_ptr<Staging>> Staging::create() {
-  const char* cache = ::getenv("XDG_CACHE_HOME");
-  const char* home = ::getenv("HOME");
-  std::string base = cache && *cache ? cache
-                     : home && *home ? std::string(home) + "/.cache"
-                                     : "/tmp";
-  base += "/billow";
+  std::string base = cache_directory();
+  if (base.empty())
+    base = "/tmp/billow";
   BILLOW_TRY_VOID(make_directories(base, 0700));
   std::string path = base + "/env-XXXXXX";
   if (!::mkdtemp(path.data()))

@@ -8,11 +8,12 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "client/frame/client.h"
+#include "client/frame/terminal.h"
 #include "files/image.h"
 
 namespace billow::client {
 
-// Beside the user's other caches, and gone with this object.
+// Beside the user's other caches, and gone with this object, also by Ctrl-C.
 class Staging {
  public:
   static Result<std::unique_ptr<Staging>> create();
@@ -21,6 +22,10 @@ class Staging {
 
  private:
   Staging(std::string b, std::string p) : base(std::move(b)), path(std::move(p)) {}
+  // What is being written may come anew while it is removed.
+  OnInterrupt left_{"the environment was not saved", [this] {
+                      for (int i = 0; i < 10 && !remove_tree(path); ++i) {}
+                    }};
 };
 
 int finish_save(const Parsed& parsed,

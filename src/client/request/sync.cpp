@@ -13,10 +13,12 @@
 #include <thread>
 
 #include "base/file.h"
+#include "base/platform.h"
 #include "base/text.h"
 #include "client/frame/console.h"
 #include "client/frame/progress.h"
 #include "client/frame/table.h"
+#include "client/frame/terminal.h"
 #include "core/model/surroundings.h"
 #include "files/pack.h"
 #include "files/scan.h"
@@ -29,12 +31,8 @@ constexpr int tries = 4;  // of one pack: what was sent before stays, so going o
 
 // One file per directory, beside the user's other caches.
 std::string cache_path(const std::string& directory) {
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  const char* home = std::getenv("HOME");
-  if ((!cache || !*cache) && (!home || !*home))
-    return {};
-  const std::string base = cache && *cache ? std::string(cache) : std::string(home) + "/.cache";
-  return base + "/billow/scan/" + sha256_hex(directory).substr(0, 32);
+  const std::string cache = cache_directory();
+  return cache.empty() ? "" : cache + "/scan/" + sha256_hex(directory).substr(0, 32);
 }
 
 // Content is octets, not the JSON that Client speaks; a connection of its own.
@@ -43,6 +41,7 @@ struct Octets {
       : http({.endpoint = address.endpoint, .tls = address.tls}), token(address.token) {}
   net::BlockingClient http;
   std::string token;
+  int stop_fd = -1;  // readable: the call ends
 };
 Result<std::string> octets(Octets& head,
                            net::Method method,
@@ -53,7 +52,15 @@ Result<std::string> octets(Octets& head,
   call.headers.set("Authorization", "Bearer " + head.token);
   if (!call.body.empty())
     call.headers.set("Content-Type", "application/octet-stream");
+  bool stopped = false;
+  call.watch_fd = head.stop_fd;
+  call.on_watch = [&stopped] {
+    stopped = true;
+    return false;
+  };
   auto response = BILLOW_TRY(head.http.request(call));
+  if (stopped)
+    return fail(Code::unavailable, "interrupted");
   if (response.status >= 300)
     return pass(error_of(response));
   return std::move(response.body);
@@ -241,6 +248,62 @@ Result<Upload> upload_path(Client& client,
   });
 }
 
+namespace {
+
+// Ends a download from another thread: its connection is woken, and its writer removes the file
+// that is not complete, which is waited for.
+class DownloadStop {
+ public:
+  DownloadStop() {
+    int ends[2] = {-1, -1};
+    (void)platform::make_pipe(ends);
+    wakes_ = Fd(ends[0]);
+    wake_ = Fd(ends[1]);
+  }
+  int fd() const { return wakes_.get(); }
+  bool stopped() const { return stopped_; }
+  void stop() {
+    constexpr std::chrono::seconds patience(10);
+    stopped_ = true;
+    (void)write_all(wake_.get(), "x");
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, patience, [this] { return done_; });
+  }
+  void writer_is_done() {
+    std::lock_guard lock(mutex_);
+    done_ = true;
+    changed_.notify_one();
+  }
+
+ private:
+  Fd wakes_, wake_;
+  std::atomic<bool> stopped_ = false;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;
+};
+
+// Of the tree what is at or below a path, under its own name or another.
+Status keep_only(files::Tree& tree, const std::string& only, const std::string& as) {
+  // "out/model.pt" arrives as "model.pt", "out" as "out/…".
+  const auto slash = only.rfind('/');
+  const std::size_t cut = slash == std::string::npos ? 0 : slash + 1;
+  std::erase_if(tree.entries, [&](const files::Entry& e) {
+    return e.path != only && !e.path.starts_with(only + "/");
+  });
+  if (tree.entries.empty())
+    return fail(Code::not_found, fmt::format("there is no {} among the outputs", only),
+                "omit the path to fetch them all");
+  for (files::Entry& e : tree.entries) {
+    e.path.erase(0, cut);
+    if (!as.empty())
+      e.path.replace(0, only.size() - cut, as);
+  }
+  return {};
+}
+
+}  // namespace
+
 Status download_tree(Client& client, const Fetch& fetch) {
   const auto& [digest, directory, only, as] = fetch;
   const Sha256 wanted = BILLOW_TRY(files::parse_digest(digest));
@@ -249,22 +312,8 @@ Status download_tree(Client& client, const Fetch& fetch) {
   if (sha256(list) != wanted)
     return fail(Code::invalid, "the list of files is not what its digest says");
   files::Tree tree = BILLOW_TRY(files::decode(list));
-  if (!only.empty()) {
-    // "out/model.pt" arrives as "model.pt", "out" as "out/…".
-    const auto slash = only.rfind('/');
-    const std::size_t cut = slash == std::string::npos ? 0 : slash + 1;
-    std::erase_if(tree.entries, [&](const files::Entry& e) {
-      return e.path != only && !e.path.starts_with(only + "/");
-    });
-    if (tree.entries.empty())
-      return fail(Code::not_found, fmt::format("there is no {} among the outputs", only),
-                  "omit the path to fetch them all");
-    for (files::Entry& e : tree.entries) {
-      e.path.erase(0, cut);
-      if (!as.empty())
-        e.path.replace(0, only.size() - cut, as);
-    }
-  }
+  if (!only.empty())
+    BILLOW_TRY_VOID(keep_only(tree, only, as));
   BILLOW_TRY_VOID(make_directories(directory));
   // Pieces are needed in the list's order; each request brings as many of the next as fit.
   std::vector<std::pair<Sha256, std::size_t>> order;
@@ -273,9 +322,17 @@ Status download_tree(Client& client, const Fetch& fetch) {
       order.emplace_back(e.pieces[i], files::piece_size(e, i));
   std::size_t at = 0;
   std::unordered_map<Sha256, std::string, files::DigestHash> here;
+  DownloadStop stop;
+  head.stop_fd = stop.fd();
+  const OnInterrupt left(
+      fmt::format("the copy was interrupted; only the files that are complete are in {}",
+                  directory),
+      [&stop] { stop.stop(); });
   Progress progress("download", ProgressUnit::bytes);
   std::uint64_t arrived = 0;
-  return files::write_tree(directory, tree, [&](const Sha256& piece) -> Result<std::string> {
+  const auto fetch_piece = [&](const Sha256& piece) -> Result<std::string> {
+    if (stop.stopped())
+      return fail(Code::unavailable, "interrupted");
     if (!here.contains(piece)) {
       here.clear();
       std::vector<Sha256> batch;
@@ -300,7 +357,10 @@ Status download_tree(Client& client, const Fetch& fetch) {
       return fail(Code::internal, "the head did not give what it was asked for");
     progress.update(arrived += found->second.size(), tree.bytes());
     return found->second;
-  });
+  };
+  const Status done = files::write_tree(directory, tree, fetch_piece);
+  stop.writer_is_done();
+  return done;
 }
 
 bool should_sync(const Client& client, const JobRequest& request) {

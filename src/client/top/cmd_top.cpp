@@ -92,12 +92,15 @@ int print_once(top::State state, const top::ShellOptions& options) {
   return 0;
 }
 
-int show(const Parsed& parsed, top::State state) {
+// `farewell` is for the person who has left the screen.
+int show(const Parsed& parsed, top::State state, const std::function<void()>& farewell = {}) {
   const top::ShellOptions options{connect_options(parsed), look_at(STDOUT_FILENO).colours};
   if (parsed.has("once") || !on_a_terminal())
     return print_once(std::move(state), options);
   const auto code = top::run_shell(std::move(state), options);
   const int exit_code = code ? *code : report(code.error());
+  if (code && farewell)
+    farewell();
   // A thread may wait for the head's next sign of life; the program does not.
   std::_Exit(exit_code);
 }
@@ -141,7 +144,12 @@ int cmd_watch(const Parsed& parsed) {
   state.pages.push_back({top::Page::Kind::watch,
                          {top::Subject::Kind::job, std::string((*document)["label"].str_or(*label)),
                           (*document)["id"].uint_or(0)}});
-  return show(parsed, std::move(state));
+  return show(parsed, std::move(state), [&] {
+    const auto job = client->get(path_of_job(*label));
+    if (job && !(*job)["final"].bool_or(false))
+      say(fmt::format("no longer watching; job {0} goes on (`billow stop {0}` would end it)",
+                      *label));
+  });
 }
 
 }  // namespace

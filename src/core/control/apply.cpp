@@ -62,6 +62,7 @@ void Applier::operator()(const JobsSubmitted& e) {
                                        .count = elements,
                                        .left = elements};
   }
+  const auto indices = array ? e.spec->array->indices() : std::vector<std::uint64_t>();
   for (std::uint64_t i = 0; i < elements; ++i) {
     Job j;
     j.id = JobId(e.first.value + i + (array ? 1 : 0));
@@ -72,7 +73,7 @@ void Applier::operator()(const JobsSubmitted& e) {
     j.state = e.waiting_for ? JobState::held : JobState::queued;
     if (array) {
       j.array = e.first;
-      j.array_index = e.spec->array->first + i * e.spec->array->step;
+      j.array_index = indices.at(i);
     }
     j.submitted_at = event.at;
     j.expected = e.expected;

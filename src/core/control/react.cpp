@@ -258,6 +258,8 @@ void set_variables(const State& state, const Job& job, const Task& task, Start& 
     set("BILLOW_ARRAY_ID", job.array.value);
     set("BILLOW_ARRAY_INDEX", job.array_index);
     set("BILLOW_ARRAY_COUNT", spec.array->count());
+    set("BILLOW_ARRAY_MIN", spec.array->first);
+    set("BILLOW_ARRAY_MAX", spec.array->highest());
   }
   if (!spec.roles.empty())
     set_role(state, job, task, start);

@@ -4,9 +4,6 @@
 
 #include <fmt/format.h>
 
-#include "base/limits.h"
-#include "base/text.h"
-
 namespace billow {
 namespace {
 
@@ -125,47 +122,6 @@ std::string ExitStatus::text() const {
       return message.empty() ? "lost" : "lost: " + message;
   }
   return "lost";
-}
-
-Result<ArraySpec> parse_array(std::string_view text) {
-  const std::string shown(text);
-  const auto bad = [&](std::string_view why) {
-    return fail(Code::invalid, fmt::format("--array {}: {}", shown, why),
-                "examples: 0-99, 0-99%10 (at most ten at a time), 1-9:2");
-  };
-  if (text.find(',') != std::string_view::npos)
-    return bad("a list is not supported: use a range, and choose by $BILLOW_ARRAY_INDEX");
-  ArraySpec spec;
-  constexpr std::int64_t index_max = 1'000'000'000;
-  if (const auto at = text.find('%'); at != std::string_view::npos) {
-    const auto n = parse_int(text.substr(at + 1), 1, index_max);
-    if (!n)
-      return bad(n.error().message);
-    spec.running_max = static_cast<std::uint64_t>(*n);
-    text = text.substr(0, at);
-  }
-  if (const auto at = text.find(':'); at != std::string_view::npos) {
-    const auto n = parse_int(text.substr(at + 1), 1, index_max);
-    if (!n)
-      return bad(n.error().message);
-    spec.step = static_cast<std::uint64_t>(*n);
-    text = text.substr(0, at);
-  }
-  const auto dash = text.find('-');
-  const auto first = parse_int(text.substr(0, dash), 0, index_max);
-  const auto last =
-      dash == std::string_view::npos ? first : parse_int(text.substr(dash + 1), 0, index_max);
-  if (!first)
-    return bad(first.error().message);
-  if (!last)
-    return bad(last.error().message);
-  if (*last < *first)
-    return bad("the last index is below the first");
-  spec.first = static_cast<std::uint64_t>(*first);
-  spec.last = static_cast<std::uint64_t>(*last);
-  if (spec.count() > limits::array_elements_max)
-    return bad(fmt::format("more than {} elements", limits::array_elements_max));
-  return spec;
 }
 
 Duration checkpoint_interval(Duration cost, Duration mtbf) {

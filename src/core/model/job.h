@@ -11,6 +11,7 @@
 #include "base/ids.h"
 #include "base/money.h"
 #include "base/result.h"
+#include "core/model/array_spec.h"
 #include "core/model/money.h"
 #include "core/model/place.h"
 #include "core/model/share.h"
@@ -37,25 +38,6 @@ struct Dependency {
     v("kind", s.kind);
   }
 };
-
-// Elements first..last, at most `running_max` of them at a time (0: no limit).
-struct ArraySpec {
-  std::uint64_t first = 0;
-  std::uint64_t last = 0;
-  std::uint64_t step = 1;
-  std::uint64_t running_max = 0;
-  std::uint64_t count() const { return (last - first) / step + 1; }
-  bool operator==(const ArraySpec&) const = default;
-  template <class S, class V>
-  static constexpr void fields(S& s, V& v) {
-    v("first", s.first);
-    v("last", s.last);
-    v("step", s.step);
-    v("running_max", s.running_max);
-  }
-};
-// "0-99", "0-99%10", "1-9:2"
-Result<ArraySpec> parse_array(std::string_view text);
 
 // The options of a job that its agent needs for as long as the task runs: it keeps them in the
 // task's directory.

@@ -19,6 +19,7 @@ Time = Union[int, float, str]  # seconds, or "90m"
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
+ARRAY_MAX = 100_000  # elements
 JOB_OPTIONS = frozenset(
     "gpus gpu_mem gpu_type mig nodes procs cpus mem disk whole_node exclusive node_labels region"
     " zone pool cloud max_price by fabric placement_group topology spread elastic timeout name"
@@ -208,15 +209,47 @@ def _choice(value: Any, option: str, choices: Sequence[str]) -> str:
     return str(value)
 
 
-def _array(value: Any) -> Dict[str, int]:
-    """ "0-99", "0-99%10", "1-9:2" or a range."""
-    if isinstance(value, range) and len(value) and value.step > 0:
-        return {"first": value.start, "last": value[-1], "step": value.step}
-    found = re.fullmatch(r"\s*(\d+)(?:-(\d+))?(?::(\d+))?(?:%(\d+))?\s*", str(value))
-    if not found:
-        raise InvalidOption(f"array={value!r} is not a range", 'write "0-99" or range(100)')
-    first, last, step, most = found.groups()
-    out = {"first": int(first), "last": int(last or first), "step": int(step or 1)}
+_RANGE = re.compile(r"\s*(\d+)(?:-(\d+)(?::([1-9]\d*))?)?\s*")
+
+
+def _runs(indices: Sequence[int]) -> List[Dict[str, int]]:
+    """Ascending ranges with these ascending indices."""
+    out: List[Dict[str, int]] = []
+    for index in indices:
+        run = out[-1] if out else None
+        if run and run["last"] + 1 == index:
+            run["last"] = index
+        else:
+            out.append({"first": index, "last": index})
+    return out
+
+
+def _array(value: Any) -> Dict[str, Any]:
+    """ "0-99", "0-99%10", "1-9:2", "1,5,7-9", a range, or whole numbers."""
+    most = None
+    if isinstance(value, str):
+        text, _, most = value.partition("%")
+        found = [_RANGE.fullmatch(part) for part in text.split(",")]
+        parts = [match.groups() for match in found if match]
+        ranges = [range(int(a), int(b or a) + 1, int(step or 1)) for a, b, step in parts]
+        good = len(parts) == len(found) and (not most or re.fullmatch(r"[1-9]\d*", most))
+    elif isinstance(value, range) or isinstance(value, int):
+        ranges, good = [value if isinstance(value, range) else range(value, value + 1)], True
+    else:
+        ranges = [range(index, index + 1) for index in value if isinstance(index, int)]
+        good = len(ranges) == len(value)
+    if not good or not ranges or not all(ranges) or min(r.start for r in ranges) < 0:
+        raise InvalidOption(
+            f"array={value!r} names no indices", 'write "0-99", "1,5,7-9", range(100) or [1, 5, 7]'
+        )
+    if sum(map(len, ranges)) > ARRAY_MAX:
+        raise InvalidOption(f"array={value!r} has more than {ARRAY_MAX} elements")
+    if len(ranges) == 1 and ranges[0].step > 0:
+        only = ranges[0]
+        out: Dict[str, Any] = {"first": only.start, "last": only[-1], "step": only.step}
+    else:
+        first, *more = _runs(sorted({index for each in ranges for index in each}))
+        out = {**first, "more": more} if more else dict(first)
     return {**out, "running_max": int(most)} if most else out
 
 

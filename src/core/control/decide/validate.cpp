@@ -117,13 +117,8 @@ Status check_shape(const JobSpec& spec) {
 Status check_array(const JobSpec& spec) {
   if (!spec.array)
     return {};
-  constexpr std::uint64_t index_max = 1'000'000'000;
-  const ArraySpec& a = *spec.array;
-  if (a.step == 0 || a.last < a.first || a.last > index_max ||
-      a.count() > limits::array_elements_max)
-    return bad(
-        fmt::format("an array must have between 1 and {} elements", limits::array_elements_max));
-  if (a.running_max > static_cast<std::uint64_t>(INT32_MAX))
+  BILLOW_TRY_VOID(check_indices(*spec.array));
+  if (spec.array->running_max > static_cast<std::uint64_t>(INT32_MAX))
     return bad("the array's limit of running elements is out of range");
   if (spec.pty)
     return bad("an array cannot have a terminal");
